@@ -1,0 +1,2 @@
+//! The `ubiverbs` program.
+fn main() {}

@@ -1,0 +1,1 @@
+//! A deterministic network with a virtual clock, for testing the transport.

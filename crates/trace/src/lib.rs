@@ -1,0 +1,1 @@
+//! The vocabulary of events of the ubiverbs NIC, and where they can go.

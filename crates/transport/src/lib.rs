@@ -1,0 +1,1 @@
+//! The protocol of a queue pair, without sockets, clocks or threads.

@@ -1,0 +1,1 @@
+//! RoCEv2 on the wire: opcodes, headers, ICRC, management datagrams and CM messages.
