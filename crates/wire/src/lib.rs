@@ -1,1 +1,22 @@
-//! RoCEv2 on the wire: opcodes, headers, ICRC, management datagrams and CM messages.
+//! RoCEv2 on the wire: opcodes, headers, ICRC, management datagrams and CM messages. Bytes become values and values become bytes; what the
+//! values mean to a queue pair or to a connection is decided elsewhere. No sockets, no clocks, no allocation on the way of a packet.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate alloc;
+
+mod cursor;
+mod error;
+mod gid;
+mod headers;
+mod numbers;
+mod opcode;
+
+pub use error::{EncodeError, Header, ParseError};
+pub use gid::Gid;
+pub use headers::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Headers, NakCode, Placement, Reth, RnrTimer, Selectivity, Syndrome,
+};
+pub use numbers::{Key, Msn, Mtu, Pkey, Psn, Qkey, Qpn, Srqn};
+pub use opcode::{HeaderSet, Opcode, Operation, Position, Tail, Transport};

@@ -1,0 +1,185 @@
+//! The headers of one packet: the BTH and those its opcode demands. [`Headers`] holds them by value and knows their order on the wire; the
+//! single headers are in modules of their own. What a header asks for is not judged here.
+
+mod aeth;
+mod atomic;
+mod bth;
+mod deth;
+mod feth;
+mod reth;
+
+pub use aeth::{Aeth, NakCode, RnrTimer, Syndrome};
+pub use atomic::{AtomicAckEth, AtomicEth};
+pub use bth::Bth;
+pub use deth::Deth;
+pub use feth::{Feth, Placement, Selectivity};
+pub use reth::Reth;
+
+use crate::cursor::{Reader, Writer};
+use crate::{EncodeError, Header, HeaderSet, Key, Opcode, ParseError, Psn, Qpn, Srqn};
+
+/// All headers of one packet.
+///
+/// Parsing fills exactly those the opcode demands; encoding writes exactly those, refuses when one is missing, and ignores any other.
+/// Reserved bits are dropped on the way in and zero on the way out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Headers {
+    /// The base transport header, which every packet has.
+    pub bth: Bth,
+    /// XRCETH: the shared receive queue an XRC request is for.
+    pub xrc: Option<Srqn>,
+    /// Datagram header.
+    pub deth: Option<Deth>,
+    /// Flush header.
+    pub feth: Option<Feth>,
+    /// RDMA header.
+    pub reth: Option<Reth>,
+    /// Atomic header.
+    pub atomic: Option<AtomicEth>,
+    /// Acknowledgement header.
+    pub aeth: Option<Aeth>,
+    /// Atomic acknowledgement header.
+    pub atomic_ack: Option<AtomicAckEth>,
+    /// Immediate data, as the number whose big-endian bytes are on the wire.
+    pub immediate: Option<u32>,
+    /// IETH: the key to invalidate.
+    pub invalidate: Option<Key>,
+}
+
+// The encoded length; headers are never empty.
+#[allow(clippy::len_without_is_empty)]
+impl Headers {
+    /// The longest headers of any opcode.
+    pub const MAX_LEN: usize = {
+        let mut longest = 0;
+        let mut at = 0;
+        while at < Opcode::ALL.len() {
+            if Opcode::ALL[at].header_length() > longest {
+                longest = Opcode::ALL[at].header_length();
+            }
+            at += 1;
+        }
+        longest
+    };
+
+    /// A BTH of the default partition with nothing set, and no other header yet.
+    pub const fn new(opcode: Opcode, dest_qpn: Qpn, psn: Psn) -> Headers {
+        Headers {
+            bth: Bth::new(opcode, dest_qpn, psn),
+            xrc: None,
+            deth: None,
+            feth: None,
+            reth: None,
+            atomic: None,
+            aeth: None,
+            atomic_ack: None,
+            immediate: None,
+            invalidate: None,
+        }
+    }
+
+    /// Reads the BTH and the headers its opcode demands; also returns what follows them: payload, pad, and the ICRC if it is there.
+    pub fn parse(bytes: &[u8]) -> Result<(Headers, &[u8]), ParseError> {
+        let (bth, mut rest) = Bth::parse(bytes)?;
+        if bth.tver != 0 {
+            return Err(ParseError::BadVersion(bth.tver));
+        }
+        let demanded = bth.opcode.headers();
+        let headers = Headers {
+            bth,
+            xrc: optional(demanded, HeaderSet::XRCETH, &mut rest, parse_xrceth)?,
+            deth: optional(demanded, HeaderSet::DETH, &mut rest, Deth::parse)?,
+            feth: optional(demanded, HeaderSet::FETH, &mut rest, Feth::parse)?,
+            reth: optional(demanded, HeaderSet::RETH, &mut rest, Reth::parse)?,
+            atomic: optional(demanded, HeaderSet::ATOMIC_ETH, &mut rest, AtomicEth::parse)?,
+            aeth: optional(demanded, HeaderSet::AETH, &mut rest, Aeth::parse)?,
+            atomic_ack: optional(demanded, HeaderSet::ATOMIC_ACK_ETH, &mut rest, AtomicAckEth::parse)?,
+            immediate: optional(demanded, HeaderSet::IMMEDIATE, &mut rest, |bytes| parse_u32(Header::ImmDt, bytes))?,
+            invalidate: optional(demanded, HeaderSet::IETH, &mut rest, |bytes| {
+                parse_u32(Header::Ieth, bytes).map(|(key, rest)| (Key::new(key), rest))
+            })?,
+        };
+        Ok((headers, rest))
+    }
+
+    /// The encoded length, which the opcode alone decides.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.bth.opcode.header_length()
+    }
+
+    /// Writes the BTH and the headers its opcode demands to the front of `out`; returns their length.
+    pub fn encode(&self, out: &mut [u8]) -> Result<usize, EncodeError> {
+        let (need, have) = (self.len(), out.len());
+        let Some(out) = out.get_mut(..need) else {
+            return Err(EncodeError::NoRoom { header: Header::Bth, need, have });
+        };
+        let opcode = self.bth.opcode;
+        let demanded = opcode.headers();
+        let mut at = self.bth.encode(out)?;
+        let mut put =
+            |set: HeaderSet, header: Header, encoded: &dyn Fn(&mut [u8]) -> Option<Result<usize, EncodeError>>| {
+                if !demanded.contains(set) {
+                    return Ok(());
+                }
+                let room = out.get_mut(at..).unwrap_or_default();
+                at += encoded(room).ok_or(EncodeError::Missing { opcode: opcode.name(), header })??;
+                Ok(())
+            };
+        put(HeaderSet::XRCETH, Header::XrcEth, &|out| {
+            self.xrc.map(|srqn| encode_u32(Header::XrcEth, srqn.value(), out))
+        })?;
+        put(HeaderSet::DETH, Header::Deth, &|out| self.deth.map(|header| header.encode(out)))?;
+        put(HeaderSet::FETH, Header::Feth, &|out| self.feth.map(|header| header.encode(out)))?;
+        put(HeaderSet::RETH, Header::Reth, &|out| self.reth.map(|header| header.encode(out)))?;
+        put(HeaderSet::ATOMIC_ETH, Header::AtomicEth, &|out| self.atomic.map(|header| header.encode(out)))?;
+        put(HeaderSet::AETH, Header::Aeth, &|out| self.aeth.map(|header| header.encode(out)))?;
+        put(HeaderSet::ATOMIC_ACK_ETH, Header::AtomicAckEth, &|out| self.atomic_ack.map(|header| header.encode(out)))?;
+        put(HeaderSet::IMMEDIATE, Header::ImmDt, &|out| {
+            self.immediate.map(|value| encode_u32(Header::ImmDt, value, out))
+        })?;
+        put(HeaderSet::IETH, Header::Ieth, &|out| {
+            self.invalidate.map(|key| encode_u32(Header::Ieth, key.value(), out))
+        })?;
+        Ok(at)
+    }
+}
+
+/// Parses one header if the opcode demands it, and moves on behind it.
+#[inline]
+fn optional<'a, T>(
+    demanded: HeaderSet,
+    header: HeaderSet,
+    rest: &mut &'a [u8],
+    parse: impl FnOnce(&'a [u8]) -> Result<(T, &'a [u8]), ParseError>,
+) -> Result<Option<T>, ParseError> {
+    if !demanded.contains(header) {
+        return Ok(None);
+    }
+    let (value, behind) = parse(rest)?;
+    *rest = behind;
+    Ok(Some(value))
+}
+
+#[inline]
+fn parse_u32(header: Header, bytes: &[u8]) -> Result<(u32, &[u8]), ParseError> {
+    let mut reader = Reader::new(header, 4, bytes)?;
+    Ok((reader.u32()?, reader.rest()))
+}
+
+#[inline]
+fn encode_u32(header: Header, value: u32, out: &mut [u8]) -> Result<usize, EncodeError> {
+    let mut writer = Writer::new(header, 4, out)?;
+    writer.u32(value)?;
+    Ok(writer.finish())
+}
+
+/// XRCETH: 8 reserved bits and the number of the shared receive queue.
+#[inline]
+fn parse_xrceth(bytes: &[u8]) -> Result<(Srqn, &[u8]), ParseError> {
+    let (word, rest) = parse_u32(Header::XrcEth, bytes)?;
+    Ok((Srqn::new(word), rest))
+}
+
+#[cfg(test)]
+mod tests;
