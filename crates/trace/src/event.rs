@@ -1,0 +1,326 @@
+//! What can happen, as values. An [`Event`] is built without touching the heap, so that a queue pair can emit one per
+//! packet; how it looks as text is here too, how it looks as JSON is in `json_lines`.
+
+use core::fmt;
+
+use wire::{Headers, Key, Psn, Qpn};
+
+use crate::reason::{AccessFlags, DropReason, Queue, RefusalCause, RetryCause, StateCause, Timer, WindowCause};
+
+/// One thing that happened, when, and to which queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Nanoseconds since whatever the emitter counts from: the start of a simulation, the Unix epoch.
+    pub at: u64,
+    /// The local queue pair, where there is one.
+    pub qpn: Option<Qpn>,
+    /// What happened.
+    pub kind: Kind,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A work request was accepted.
+    WorkPosted {
+        /// The program's name for it.
+        wr_id: u64,
+        /// Where it was posted.
+        queue: Queue,
+        /// What it asks for, as verbs spell it.
+        opcode: &'static str,
+        /// Sum of its scatter/gather lengths.
+        bytes: u64,
+    },
+    /// A work request was refused when it was posted; it will not complete.
+    PostRefused {
+        /// The program's name for it.
+        wr_id: u64,
+        /// Where it was posted.
+        queue: Queue,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A packet, or a train of them, was handed to the link.
+    PacketSent {
+        /// Headers of the first packet.
+        headers: Headers,
+        /// Payload bytes of all the packets together.
+        payload_len: u32,
+        /// How many packets; their PSNs follow each other.
+        packets: u32,
+        /// The work request it belongs to, for requests.
+        wr_id: Option<u64>,
+        /// Whether these sequence numbers were sent before.
+        retransmit: bool,
+    },
+    /// A packet, or a train of them, arrived for this queue pair.
+    PacketReceived {
+        /// Headers of the first packet.
+        headers: Headers,
+        /// Payload bytes of all the packets together.
+        payload_len: u32,
+        /// How many packets; their PSNs follow each other.
+        packets: u32,
+    },
+    /// A packet went no further.
+    PacketDropped {
+        /// Its headers, if it could be read that far.
+        headers: Option<Headers>,
+        /// Why.
+        reason: DropReason,
+    },
+    /// The queue pair moved from one state to another.
+    StateChanged {
+        /// State before.
+        from: &'static str,
+        /// State after.
+        to: &'static str,
+        /// What made it move.
+        cause: StateCause,
+    },
+    /// A work request completed.
+    Completed {
+        /// The program's name for it.
+        wr_id: u64,
+        /// The queue it was posted to.
+        queue: Queue,
+        /// Completion status, as verbs spell it.
+        status: &'static str,
+        /// Completion opcode, as verbs spell it.
+        opcode: &'static str,
+        /// Bytes moved.
+        bytes: u64,
+    },
+    /// A deadline was set, or moved.
+    TimerSet {
+        /// What for.
+        timer: Timer,
+        /// When, on the clock of [`Event::at`].
+        deadline: u64,
+    },
+    /// A deadline passed.
+    TimerFired {
+        /// What for.
+        timer: Timer,
+        /// When it was due, on the clock of [`Event::at`].
+        deadline: u64,
+    },
+    /// A deadline is no longer needed.
+    TimerCleared {
+        /// What for.
+        timer: Timer,
+    },
+    /// The requester goes back.
+    Retry {
+        /// Why.
+        cause: RetryCause,
+        /// The first sequence number that is sent again.
+        from: Psn,
+        /// How many more times it may; `None` is forever.
+        left: Option<u8>,
+    },
+    /// Registered memory refused an access.
+    AccessRefused {
+        /// The key that was shown.
+        key: Key,
+        /// First address wanted.
+        address: u64,
+        /// Bytes wanted.
+        length: u64,
+        /// The rights it needed.
+        access: AccessFlags,
+        /// Why not.
+        cause: RefusalCause,
+    },
+    /// The responder refused a request.
+    NakSent {
+        /// The sequence number of the refused request.
+        psn: Psn,
+        /// The refusal, as the specification names it.
+        code: &'static str,
+    },
+    /// The peer's responder refused a request.
+    NakReceived {
+        /// The sequence number of the refused request.
+        psn: Psn,
+        /// The refusal, as the specification names it.
+        code: &'static str,
+    },
+    /// The congestion window towards a peer changed.
+    WindowChanged {
+        /// Packets allowed in flight before.
+        from: u32,
+        /// Packets allowed in flight now.
+        to: u32,
+        /// Why.
+        cause: WindowCause,
+    },
+    /// An affiliated or unaffiliated asynchronous event was raised for the program.
+    AsyncEvent {
+        /// Its name, as verbs spell it.
+        name: &'static str,
+    },
+    /// A connection of the connection manager moved from one state to another.
+    CmTransition {
+        /// The local communication identifier.
+        local_comm_id: u32,
+        /// State before.
+        from: &'static str,
+        /// State after.
+        to: &'static str,
+        /// The message that made it move; `None` for a call of the program or a timeout.
+        message: Option<&'static str>,
+    },
+}
+
+impl Kind {
+    /// The stable name: what JSON lines and counters say.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::WorkPosted { .. } => "work_posted",
+            Self::PostRefused { .. } => "post_refused",
+            Self::PacketSent { .. } => "packet_sent",
+            Self::PacketReceived { .. } => "packet_received",
+            Self::PacketDropped { .. } => "packet_dropped",
+            Self::StateChanged { .. } => "state_changed",
+            Self::Completed { .. } => "completed",
+            Self::TimerSet { .. } => "timer_set",
+            Self::TimerFired { .. } => "timer_fired",
+            Self::TimerCleared { .. } => "timer_cleared",
+            Self::Retry { .. } => "retry",
+            Self::AccessRefused { .. } => "access_refused",
+            Self::NakSent { .. } => "nak_sent",
+            Self::NakReceived { .. } => "nak_received",
+            Self::WindowChanged { .. } => "window_changed",
+            Self::AsyncEvent { .. } => "async_event",
+            Self::CmTransition { .. } => "cm_transition",
+        }
+    }
+
+    /// The one word that says why, where the kind has one: the reason of a drop, the cause of a retry, the status of a
+    /// completion. [`Counters`](crate::Counters) count by it.
+    #[must_use]
+    pub const fn detail(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::PostRefused { reason, .. } => reason,
+            Self::PacketDropped { reason, .. } => reason.name(),
+            Self::StateChanged { to, .. } | Self::CmTransition { to, .. } => to,
+            Self::Completed { status, .. } => status,
+            Self::TimerSet { timer, .. } | Self::TimerFired { timer, .. } | Self::TimerCleared { timer } => {
+                timer.name()
+            }
+            Self::Retry { cause, .. } => cause.name(),
+            Self::AccessRefused { cause, .. } => cause.name(),
+            Self::NakSent { code, .. } | Self::NakReceived { code, .. } => code,
+            Self::WindowChanged { cause, .. } => cause.name(),
+            Self::AsyncEvent { name } => name,
+            Self::WorkPosted { opcode, .. } => opcode,
+            Self::PacketSent { retransmit: true, .. } => "retransmit",
+            Self::PacketSent { .. } | Self::PacketReceived { .. } => return None,
+        })
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SECOND: u64 = 1_000_000_000;
+        write!(f, "{}.{:09} ", self.at / SECOND, self.at % SECOND)?;
+        if let Some(qpn) = self.qpn {
+            write!(f, "QP {qpn} ")?;
+        }
+        self.kind.fmt(f)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WorkPosted { wr_id, queue, opcode, bytes } => {
+                write!(f, "work request {wr_id} posted to the {queue}: {opcode}, {bytes} bytes")
+            }
+            Self::PostRefused { wr_id, queue, reason } => {
+                write!(f, "work request {wr_id} refused by the {queue}: {reason}")
+            }
+            Self::PacketSent { headers, payload_len, packets, wr_id, retransmit } => {
+                f.write_str(if *retransmit { "sent again: " } else { "sent: " })?;
+                packet(f, headers, *payload_len, *packets)?;
+                match wr_id {
+                    Some(wr_id) => write!(f, ", work request {wr_id}"),
+                    None => Ok(()),
+                }
+            }
+            Self::PacketReceived { headers, payload_len, packets } => {
+                f.write_str("received: ")?;
+                packet(f, headers, *payload_len, *packets)
+            }
+            Self::PacketDropped { headers: Some(headers), reason } => {
+                f.write_str("dropped: ")?;
+                packet(f, headers, 0, 1)?;
+                write!(f, ": {reason}")
+            }
+            Self::PacketDropped { headers: None, reason } => write!(f, "dropped a packet: {reason}"),
+            Self::StateChanged { from, to, cause } => write!(f, "{from} -> {to}: {cause}"),
+            Self::Completed { wr_id, queue, status, opcode, bytes } => {
+                write!(f, "work request {wr_id} of the {queue} completed: {status}, {opcode}, {bytes} bytes")
+            }
+            Self::TimerSet { timer, deadline } => write!(f, "{timer} timer set for {deadline} ns"),
+            Self::TimerFired { timer, deadline } => write!(f, "{timer} timer fired, due at {deadline} ns"),
+            Self::TimerCleared { timer } => write!(f, "{timer} timer cleared"),
+            Self::Retry { cause, from, left } => {
+                write!(f, "retry from PSN {from}: {cause}, ")?;
+                match left {
+                    Some(left) => write!(f, "{left} left"),
+                    None => f.write_str("without limit"),
+                }
+            }
+            Self::AccessRefused { key, address, length, access, cause } => {
+                write!(f, "memory access refused: {access} of {length} bytes at {address:#x} with key {key}: {cause}")
+            }
+            Self::NakSent { psn, code } => write!(f, "NAK sent for PSN {psn}: {code}"),
+            Self::NakReceived { psn, code } => write!(f, "NAK received for PSN {psn}: {code}"),
+            Self::WindowChanged { from, to, cause } => write!(f, "window {from} -> {to} packets: {cause}"),
+            Self::AsyncEvent { name } => write!(f, "asynchronous event {name}"),
+            Self::CmTransition { local_comm_id, from, to, message } => {
+                write!(f, "connection {local_comm_id:#010x} {from} -> {to}")?;
+                match message {
+                    Some(message) => write!(f, " on {message}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// One packet or train, as a reader of a packet log wants it: what, to whom, which, and what else its headers say.
+fn packet(f: &mut fmt::Formatter<'_>, headers: &Headers, payload_len: u32, packets: u32) -> fmt::Result {
+    let bth = &headers.bth;
+    write!(f, "{} to QP {} PSN {}", bth.opcode, bth.dest_qpn, bth.psn)?;
+    if packets > 1 {
+        write!(f, "..{}", bth.psn.add(packets - 1))?;
+    }
+    if let Some(aeth) = &headers.aeth {
+        write!(f, ", {} MSN {}", aeth.syndrome, aeth.msn)?;
+    }
+    if let Some(reth) = &headers.reth {
+        write!(f, ", remote {:#x} key {} length {}", reth.va, reth.rkey, reth.len)?;
+    }
+    if let Some(atomic) = &headers.atomic {
+        write!(f, ", remote {:#x} key {}", atomic.va, atomic.rkey)?;
+    }
+    if let Some(immediate) = headers.immediate {
+        write!(f, ", immediate {immediate:#x}")?;
+    }
+    if let Some(key) = headers.invalidate {
+        write!(f, ", invalidate key {key}")?;
+    }
+    if packets > 1 {
+        write!(f, ", {packets} packets")?;
+    }
+    if payload_len != 0 {
+        write!(f, ", {payload_len} bytes")?;
+    }
+    Ok(())
+}

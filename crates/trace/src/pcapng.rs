@@ -1,0 +1,137 @@
+//! Captures for Wireshark: whole Ethernet frames with nanosecond timestamps, one interface per host, and a comment on
+//! each frame that says which work request it serves. Only whoever has the bytes can call it (a link, the simulator);
+//! it builds no frames itself.
+
+use std::borrow::Cow;
+use std::format;
+use std::io::{self, Write};
+use std::string::{String, ToString};
+use std::time::Duration;
+use std::vec;
+
+use pcap_file::DataLink;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption, InterfaceTsResolution,
+};
+use pcap_file::pcapng::blocks::opt_common::CommonOption;
+use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
+use pcap_file::pcapng::{PcapNgWriteError, PcapNgWriter};
+
+use crate::error::Error;
+use crate::event::{Event, Kind};
+
+/// A comment longer than this is cut: the format allows 65535 bytes, a reader wants one line.
+const LONGEST_COMMENT: usize = 4096;
+
+/// A host's interface in one capture; see [`PcapNg::interface`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Interface(u32);
+
+/// Writes a pcapng file.
+///
+/// Wrap a file in a [`std::io::BufWriter`]; each frame is several small writes.
+///
+/// ```
+/// # fn main() -> Result<(), trace::Error> {
+/// let mut capture = trace::PcapNg::new(Vec::new())?;
+/// let alice = capture.interface("alice")?;
+/// let frame = [0; 60]; // from a link or the simulator
+/// capture.frame(alice, 1_500, &frame, Some("work request 7"))?;
+/// let bytes = capture.finish()?;
+/// # assert_eq!(&bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct PcapNg<W: Write> {
+    writer: PcapNgWriter<W>,
+}
+
+impl<W: Write> PcapNg<W> {
+    /// Begins a capture.
+    pub fn new(writer: W) -> Result<Self, Error> {
+        let section = SectionHeaderBlock {
+            options: vec![SectionHeaderOption::UserApplication(Cow::Borrowed(concat!(
+                "ubiverbs ",
+                env!("CARGO_PKG_VERSION")
+            )))],
+            ..Default::default()
+        };
+        let writer = PcapNgWriter::with_section_header(writer, section).map_err(|e| Error::Section(plain(e)))?;
+        Ok(Self { writer })
+    }
+
+    /// Adds an Ethernet interface; Wireshark shows its name on every frame that came from it.
+    pub fn interface(&mut self, name: &str) -> Result<Interface, Error> {
+        let failed = |source| Error::Interface { name: name.to_string(), source };
+        let id = u32::try_from(self.writer.interfaces().len()).map_err(|e| failed(io::Error::other(e)))?;
+        let description = InterfaceDescriptionBlock {
+            linktype: DataLink::ETHERNET,
+            snaplen: 0,
+            options: vec![
+                InterfaceDescriptionOption::IfName(Cow::Borrowed(cut(name))),
+                InterfaceDescriptionOption::IfTsResol(InterfaceTsResolution::NANO),
+            ],
+        };
+        self.writer.write_pcapng_block(description).map_err(|e| failed(plain(e)))?;
+        Ok(Interface(id))
+    }
+
+    /// Adds one frame, from its destination MAC address to its ICRC, that was seen `at` nanoseconds after the epoch of
+    /// the capture.
+    pub fn frame(&mut self, interface: Interface, at: u64, frame: &[u8], comment: Option<&str>) -> Result<(), Error> {
+        let failed = |source| Error::Frame { at, source };
+        let packet = EnhancedPacketBlock {
+            interface_id: interface.0,
+            timestamp: Duration::from_nanos(at),
+            original_len: u32::try_from(frame.len()).map_err(|e| failed(io::Error::other(e)))?,
+            data: Cow::Borrowed(frame),
+            options: comment
+                .map(|text| EnhancedPacketOption::Common(CommonOption::Comment(Cow::Borrowed(cut(text)))))
+                .into_iter()
+                .collect(),
+        };
+        self.writer.write_pcapng_block(packet).map_err(|e| failed(plain(e)))?;
+        Ok(())
+    }
+
+    /// Ends the capture and gives the writer back, flushed.
+    pub fn finish(self) -> Result<W, Error> {
+        let mut writer = self.writer.into_inner();
+        writer.flush().map_err(Error::Flush)?;
+        Ok(writer)
+    }
+}
+
+impl<W: Write> core::fmt::Debug for PcapNg<W> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("PcapNg").field("interfaces", &self.writer.interfaces().len()).finish_non_exhaustive()
+    }
+}
+
+/// The comment a frame deserves because of the event that sent or dropped it: the queue pair, the work request, whether
+/// it is sent again, why it is lost. `None` where the frame says it all.
+#[must_use]
+pub fn comment(event: &Event) -> Option<String> {
+    let qpn = event.qpn.map(|qpn| format!("QP {qpn}: ")).unwrap_or_default();
+    Some(match event.kind {
+        Kind::PacketSent { wr_id: Some(wr_id), retransmit: false, .. } => format!("{qpn}work request {wr_id}"),
+        Kind::PacketSent { wr_id: Some(wr_id), retransmit: true, .. } => {
+            format!("{qpn}work request {wr_id}, sent again")
+        }
+        Kind::PacketSent { wr_id: None, retransmit: true, .. } => format!("{qpn}sent again"),
+        Kind::PacketDropped { reason, .. } => format!("{qpn}dropped: {reason}"),
+        _ => return None,
+    })
+}
+
+fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(LONGEST_COMMENT)).unwrap_or(text)
+}
+
+fn plain(error: PcapNgWriteError) -> io::Error {
+    match error {
+        PcapNgWriteError::Io(error) => error,
+        other => io::Error::other(other),
+    }
+}
