@@ -1,2 +1,83 @@
-//! Build, test and check tasks of the workspace.
-fn main() {}
+//! Build, test and check tasks of the workspace: what a person types and what CI runs, so that both see the same. It
+//! knows the design's rules (which crate may use which, what the core may not do) and nothing of RDMA.
+#![forbid(unsafe_code)]
+
+mod arrows;
+mod bench;
+mod demo;
+mod no_std;
+mod prerequisites;
+mod process;
+mod purity;
+mod test;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Tasks of the ubiverbs workspace.
+///
+/// Run `cargo xtask test` before you commit; it is exactly what CI runs. The other tasks are its parts, for when you
+/// work on one thing. Exit status: 0 when all is well, 1 when a check failed, 2 for wrong usage.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run everything that must pass: format, rules, clippy, tests, docs, the demo's capture.
+    ///
+    /// Every step runs even if one before it failed; only missing prerequisites stop it. As root on Debian and its
+    /// relatives, a missing tshark is installed with apt-get; elsewhere the step says what to install. The last line
+    /// is `N passed, N failed`: tests, plus one failure for every failed step that runs no tests.
+    Test {
+        /// Run more random programs in the model test of the simulator (200000 unless a number is given).
+        #[arg(long, value_name = "PROGRAMS", num_args = 0..=1, default_missing_value = "200000")]
+        long: Option<u64>,
+        /// Run only the steps whose names contain one of these words.
+        #[arg(long, value_name = "WORD", num_args = 1..)]
+        only: Vec<String>,
+    },
+    /// Run all benchmarks, and write the results to target/bench as a table and as JSON.
+    Bench {
+        /// Run only the benchmarks whose names contain this.
+        filter: Option<String>,
+    },
+    /// Check that the dependencies between our crates run in the direction of the design.
+    Arrows,
+    /// Check that the core crates use no sockets, clocks, threads or `unsafe`.
+    Purity,
+    /// Prove that the core builds without the standard library.
+    NoStd,
+    /// Run the release build's demo and let tshark judge the capture it writes.
+    Demo,
+}
+
+fn main() -> ExitCode {
+    let root = root();
+    let result = match Arguments::parse().task {
+        Task::Test { long, only } => test::run(&root, long, &only),
+        Task::Bench { filter } => bench::run(&root, filter.as_deref()),
+        Task::Arrows => arrows::check(&root).map(|note| println!("{note}")),
+        Task::Purity => purity::check(&root).map(|note| println!("{note}")),
+        Task::NoStd => no_std::check(&root).map(|note| println!("{note}")),
+        Task::Demo => prerequisites::tshark().and_then(|_| demo::check(&root)).map(|note| println!("{note}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace, wherever the task was started from.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}

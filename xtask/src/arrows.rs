@@ -1,0 +1,195 @@
+//! Which crate may use which. The table is the design's; a dependency that is not in it is an error even if it would
+//! compile, because the direction of the arrows is what lets the core be tested without the shell.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::process;
+
+/// A crate and what it may depend on. `wire <- trace <- {transport, cm} <- hca <- {ubiverbs, capi} <- cli`; `memory`
+/// and `abi` import nothing of ours; `link` imports wire and trace; `sim` drives transport and cm.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("wire", &[]),
+    ("trace", &["wire"]),
+    ("memory", &[]),
+    ("abi", &[]),
+    ("transport", &["wire", "trace"]),
+    ("cm", &["wire", "trace"]),
+    ("link", &["wire", "trace"]),
+    ("hca", &["wire", "trace", "transport", "cm", "memory", "link"]),
+    ("sim", &["wire", "trace", "transport", "cm"]),
+    ("ubiverbs", &["wire", "trace", "transport", "cm", "hca"]),
+    ("capi", &["wire", "trace", "transport", "cm", "hca", "abi"]),
+    // The demo runs on the simulator for as long as there is no NIC.
+    ("cli", &["wire", "trace", "transport", "cm", "hca", "ubiverbs", "capi", "sim"]),
+    ("xtask", &[]),
+];
+
+/// Tests may reach for what they test with, but never for the programs at the end of the arrows.
+const NEVER_FOR_TESTS: &[&str] = &["cli", "xtask"];
+
+/// Reads the workspace's dependencies and returns what it found, or every forbidden arrow.
+pub fn check(root: &Path) -> Result<String, String> {
+    let metadata: Metadata =
+        serde_json::from_value(process::metadata(root)?).map_err(|e| format!("cargo metadata changed: {e}"))?;
+    let wrong = forbidden(&metadata);
+    if wrong.is_empty() {
+        let arrows = metadata.packages.iter().flat_map(|package| &package.dependencies).filter(|d| d.path.is_some());
+        return Ok(format!("{} crates, {} arrows, all as designed", metadata.packages.len(), arrows.count()));
+    }
+    Err(wrong.join("\n"))
+}
+
+/// The part of `cargo metadata` that matters here.
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    kind: Option<String>,
+    path: Option<String>,
+}
+
+fn forbidden(metadata: &Metadata) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for package in &metadata.packages {
+        let from = short(&package.name);
+        let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == from) else {
+            wrong.push(format!("{from}: not in the table of arrows (xtask/src/arrows.rs); say what it may use"));
+            continue;
+        };
+        // Ours are the ones that come from a path.
+        for dependency in package.dependencies.iter().filter(|dependency| dependency.path.is_some()) {
+            let to = short(&dependency.name);
+            let for_tests = dependency.kind.as_deref() == Some("dev");
+            let fine = if for_tests { from != "abi" && !NEVER_FOR_TESTS.contains(&to) } else { allowed.contains(&to) };
+            if !fine {
+                let kind = dependency.kind.as_deref().map(|kind| format!(" ({kind}-dependency)")).unwrap_or_default();
+                wrong.push(format!("{from} -> {to}{kind}: forbidden; {from} may use {}", list(allowed)));
+            }
+        }
+    }
+    wrong
+}
+
+/// `ubiverbs-wire` is called `wire` in the design and in the code; the crate `ubiverbs` keeps its name.
+fn short(package: &str) -> &str {
+    package.strip_prefix("ubiverbs-").unwrap_or(package)
+}
+
+fn list(names: &[&str]) -> String {
+    if names.is_empty() { "nothing of ours".into() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A workspace from `(crate, dependency, kind)` triples.
+    fn workspace(arrows: &[(&str, &str, Option<&str>)]) -> Metadata {
+        let packages = arrows
+            .iter()
+            .map(|(from, to, kind)| Package {
+                name: format!("ubiverbs-{from}"),
+                dependencies: vec![Dependency {
+                    name: format!("ubiverbs-{to}"),
+                    kind: kind.map(str::to_string),
+                    path: Some("/somewhere".into()),
+                }],
+            })
+            .collect();
+        Metadata { packages }
+    }
+
+    fn refused(from: &str, to: &str, kind: Option<&str>) -> bool {
+        !forbidden(&workspace(&[(from, to, kind)])).is_empty()
+    }
+
+    #[test]
+    fn arrows_of_the_design_are_allowed() {
+        for (from, to) in [
+            ("trace", "wire"),
+            ("transport", "trace"),
+            ("cm", "wire"),
+            ("link", "trace"),
+            ("hca", "memory"),
+            ("hca", "link"),
+            ("sim", "transport"),
+            ("capi", "abi"),
+            ("cli", "sim"),
+        ] {
+            assert!(!refused(from, to, None), "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn arrows_against_the_design_are_reported() {
+        for (from, to) in [
+            ("transport", "memory"),
+            ("transport", "link"),
+            ("transport", "sim"),
+            ("wire", "trace"),
+            ("cm", "hca"),
+            ("cm", "transport"),
+            ("ubiverbs", "abi"),
+            ("abi", "wire"),
+            ("memory", "wire"),
+            ("link", "transport"),
+            ("hca", "sim"),
+        ] {
+            assert!(refused(from, to, None), "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn a_report_names_both_ends_and_what_would_be_allowed() {
+        let wrong = forbidden(&workspace(&[("transport", "memory", None)]));
+        assert_eq!(wrong, ["transport -> memory: forbidden; transport may use wire, trace"]);
+    }
+
+    #[test]
+    fn tests_may_use_the_simulator_but_not_the_program() {
+        assert!(!refused("transport", "sim", Some("dev")));
+        assert!(refused("transport", "cli", Some("dev")));
+        assert!(refused("abi", "wire", Some("dev")));
+    }
+
+    #[test]
+    fn build_dependencies_follow_the_strict_rule() {
+        assert!(refused("transport", "sim", Some("build")));
+    }
+
+    #[test]
+    fn a_crate_outside_the_table_is_reported() {
+        let wrong = forbidden(&workspace(&[("shiny", "wire", None)]));
+        assert_eq!(wrong.len(), 1);
+        assert!(wrong[0].starts_with("shiny: not in the table"), "{wrong:?}");
+    }
+
+    #[test]
+    fn dependencies_of_others_do_not_matter() {
+        let mut metadata = workspace(&[("wire", "serde", None)]);
+        metadata.packages[0].dependencies[0].path = None;
+        assert!(forbidden(&metadata).is_empty());
+    }
+
+    #[test]
+    fn every_name_in_the_table_is_a_crate_of_the_table() {
+        for (from, allowed) in ARROWS {
+            for to in *allowed {
+                assert!(ARROWS.iter().any(|(name, _)| name == to), "{from} -> {to}");
+                assert_ne!(from, to);
+            }
+        }
+    }
+}

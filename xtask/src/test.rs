@@ -1,0 +1,202 @@
+//! Everything that must pass, step by step, with the time of each and a count at the end. The steps are commands
+//! anybody could type; this only runs them in order and adds up.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::process::{cargo, run as run_command, watch};
+use crate::{arrows, demo, no_std, prerequisites, purity};
+
+/// How many programs the simulator's model test runs; it reads this variable.
+const MODEL_PROGRAMS: &str = "UBIVERBS_MODEL_PROGRAMS";
+
+struct Step {
+    name: &'static str,
+    action: fn(&Path, Option<u64>) -> Result<Outcome, String>,
+}
+
+const STEPS: &[Step] = &[
+    Step { name: "prerequisites", action: |root, _| prerequisites::check(root).map(note) },
+    Step { name: "format", action: |root, _| format(root) },
+    Step { name: "arrows", action: |root, _| arrows::check(root).map(note) },
+    Step { name: "purity", action: |root, _| purity::check(root).map(note) },
+    Step { name: "no_std", action: |root, _| no_std::check(root).map(note) },
+    Step { name: "clippy", action: |root, _| clippy(root) },
+    Step { name: "tests", action: tests },
+    Step {
+        name: "doc tests",
+        action: |root, _| counted(cargo(root).args(["test", "--workspace", "--doc", "--no-fail-fast"])),
+    },
+    Step { name: "docs", action: |root, _| docs(root) },
+    Step { name: "demo", action: |root, _| demo::check(root).map(note) },
+];
+
+#[derive(Default)]
+struct Outcome {
+    note: String,
+    counts: Option<Counts>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+/// Runs the steps; `long` is the number of programs of the model test, `only` the words that select steps.
+pub fn run(root: &Path, long: Option<u64>, only: &[String]) -> Result<(), String> {
+    let selected: Vec<&Step> = STEPS
+        .iter()
+        .filter(|step| only.is_empty() || only.iter().any(|word| step.name.contains(word.as_str())))
+        .collect();
+    if selected.is_empty() {
+        let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+        return Err(format!("no step is called that; there are: {}", names.join(", ")));
+    }
+    let begin = Instant::now();
+    let mut summary = Vec::new();
+    let mut total = Counts::default();
+    let mut ok = true;
+    for step in &selected {
+        println!("\n==> {}", step.name);
+        let started = Instant::now();
+        let result = (step.action)(root, long);
+        let time = started.elapsed();
+        let (note, counts, step_ok) = match result {
+            Ok(Outcome { note, counts }) => {
+                let step_ok = counts.is_none_or(|counts| counts.failed == 0);
+                (note, counts, step_ok)
+            }
+            Err(message) => (message, None, false),
+        };
+        if !note.is_empty() {
+            println!("{note}");
+        }
+        println!("<== {} {} in {}", step.name, if step_ok { "ok" } else { "FAILED" }, seconds(time));
+        let _ = std::io::stdout().flush();
+        ok &= step_ok;
+        total.add(counts.unwrap_or(Counts { failed: u64::from(!step_ok), ..Counts::default() }));
+        summary.push((step.name, step_ok, time, counts));
+        if !step_ok && step.name == "prerequisites" {
+            break;
+        }
+    }
+
+    println!("\n{:<16} {:>9} {:>8} {:>7} {:>8}", "step", "time", "passed", "failed", "ignored");
+    for (name, step_ok, time, counts) in &summary {
+        let verdict = if *step_ok { "" } else { "  FAILED" };
+        match counts {
+            Some(c) => {
+                println!("{name:<16} {:>9} {:>8} {:>7} {:>8}{verdict}", seconds(*time), c.passed, c.failed, c.ignored)
+            }
+            None => println!("{name:<16} {:>9}{verdict}", seconds(*time)),
+        }
+    }
+    println!("{:<16} {:>9}", "all", seconds(begin.elapsed()));
+    println!("{} passed, {} failed", total.passed, total.failed);
+    if ok { Ok(()) } else { Err("not everything passed".into()) }
+}
+
+fn format(root: &Path) -> Result<Outcome, String> {
+    run_command(cargo(root).args(["fmt", "--all", "--", "--check"]))?;
+    // Packages outside the workspace.
+    for manifest in ["tests/no_std/Cargo.toml", "fuzz/Cargo.toml"] {
+        if root.join(manifest).exists() {
+            run_command(cargo(root).args(["fmt", "--manifest-path", manifest, "--", "--check"]))?;
+        }
+    }
+    Ok(Outcome::default())
+}
+
+fn clippy(root: &Path) -> Result<Outcome, String> {
+    run_command(cargo(root).args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    Ok(Outcome::default())
+}
+
+fn tests(root: &Path, long: Option<u64>) -> Result<Outcome, String> {
+    let mut command = cargo(root);
+    command.args(["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"]);
+    if let Some(programs) = long {
+        command.env(MODEL_PROGRAMS, programs.to_string());
+    }
+    counted(&mut command)
+}
+
+fn docs(root: &Path) -> Result<Outcome, String> {
+    run_command(cargo(root).env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--workspace", "--no-deps"]))?;
+    Ok(Outcome::default())
+}
+
+/// Runs a `cargo test` and adds up its results.
+fn counted(command: &mut Command) -> Result<Outcome, String> {
+    let mut counts = Counts::default();
+    let success = watch(command, |line| {
+        if let Some(more) = result_line(line) {
+            counts.add(more);
+        }
+    })?;
+    if !success && counts.failed == 0 {
+        return Err("cargo test failed before it could count: see above".into());
+    }
+    if counts.passed == 0 {
+        return Err("no test ran".into());
+    }
+    Ok(Outcome { note: String::new(), counts: Some(counts) })
+}
+
+/// Reads `test result: ok. 12 passed; 0 failed; 1 ignored; …`.
+fn result_line(line: &str) -> Option<Counts> {
+    let (_, numbers) = line.trim().strip_prefix("test result: ")?.split_once(". ")?;
+    let mut counts = Counts::default();
+    for part in numbers.split(';') {
+        let mut words = part.split_whitespace();
+        let (Some(number), Some(word)) = (words.next(), words.next()) else { continue };
+        let Ok(number) = number.parse() else { continue };
+        match word {
+            "passed" => counts.passed = number,
+            "failed" => counts.failed = number,
+            "ignored" => counts.ignored = number,
+            _ => {}
+        }
+    }
+    Some(counts)
+}
+
+impl Counts {
+    fn add(&mut self, other: Counts) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+}
+
+fn note(note: String) -> Outcome {
+    Outcome { note, counts: None }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod result_lines {
+    use super::{Counts, result_line};
+
+    #[test]
+    fn are_read() {
+        let line = "test result: ok. 12 passed; 3 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s";
+        assert_eq!(result_line(line), Some(Counts { passed: 12, failed: 3, ignored: 1 }));
+        let line = "test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.50s";
+        assert_eq!(result_line(line), Some(Counts { passed: 0, failed: 1, ignored: 0 }));
+    }
+
+    #[test]
+    fn are_told_from_other_lines() {
+        assert_eq!(result_line("test tests::it_works ... ok"), None);
+        assert_eq!(result_line("running 3 tests"), None);
+        assert_eq!(result_line(""), None);
+    }
+}
