@@ -96,6 +96,14 @@ pub enum ParseError {
         /// Payload and pad together.
         have: usize,
     },
+    /// The ICRC does not fit the packet.
+    #[error("ICRC is {have:02x?}, computed {computed:02x?}")]
+    BadIcrc {
+        /// The four bytes at the end of the packet.
+        have: [u8; 4],
+        /// The four that should be there.
+        computed: [u8; 4],
+    },
     /// A version or type field of an outer header has a value this is not the parser of.
     #[error("{header} {field} is {value:#x}, expected {expected:#x}")]
     Unexpected {

@@ -114,34 +114,49 @@ impl Headers {
         let Some(out) = out.get_mut(..need) else {
             return Err(EncodeError::NoRoom { header: Header::Bth, need, have });
         };
-        let opcode = self.bth.opcode;
-        let demanded = opcode.headers();
-        let mut at = self.bth.encode(out)?;
-        let mut put =
-            |set: HeaderSet, header: Header, encoded: &dyn Fn(&mut [u8]) -> Option<Result<usize, EncodeError>>| {
-                if !demanded.contains(set) {
-                    return Ok(());
-                }
-                let room = out.get_mut(at..).unwrap_or_default();
-                at += encoded(room).ok_or(EncodeError::Missing { opcode: opcode.name(), header })??;
-                Ok(())
-            };
-        put(HeaderSet::XRCETH, Header::XrcEth, &|out| {
-            self.xrc.map(|srqn| encode_u32(Header::XrcEth, srqn.value(), out))
+        let at = self.bth.encode(out)?;
+        let mut encoder = Encoder { opcode: self.bth.opcode, out, at };
+        encoder.put(HeaderSet::XRCETH, Header::XrcEth, self.xrc, |srqn, out| {
+            encode_u32(Header::XrcEth, srqn.value(), out)
         })?;
-        put(HeaderSet::DETH, Header::Deth, &|out| self.deth.map(|header| header.encode(out)))?;
-        put(HeaderSet::FETH, Header::Feth, &|out| self.feth.map(|header| header.encode(out)))?;
-        put(HeaderSet::RETH, Header::Reth, &|out| self.reth.map(|header| header.encode(out)))?;
-        put(HeaderSet::ATOMIC_ETH, Header::AtomicEth, &|out| self.atomic.map(|header| header.encode(out)))?;
-        put(HeaderSet::AETH, Header::Aeth, &|out| self.aeth.map(|header| header.encode(out)))?;
-        put(HeaderSet::ATOMIC_ACK_ETH, Header::AtomicAckEth, &|out| self.atomic_ack.map(|header| header.encode(out)))?;
-        put(HeaderSet::IMMEDIATE, Header::ImmDt, &|out| {
-            self.immediate.map(|value| encode_u32(Header::ImmDt, value, out))
+        encoder.put(HeaderSet::DETH, Header::Deth, self.deth, |deth, out| deth.encode(out))?;
+        encoder.put(HeaderSet::FETH, Header::Feth, self.feth, |feth, out| feth.encode(out))?;
+        encoder.put(HeaderSet::RETH, Header::Reth, self.reth, |reth, out| reth.encode(out))?;
+        encoder.put(HeaderSet::ATOMIC_ETH, Header::AtomicEth, self.atomic, |atomic, out| atomic.encode(out))?;
+        encoder.put(HeaderSet::AETH, Header::Aeth, self.aeth, |aeth, out| aeth.encode(out))?;
+        encoder.put(HeaderSet::ATOMIC_ACK_ETH, Header::AtomicAckEth, self.atomic_ack, |ack, out| ack.encode(out))?;
+        encoder.put(HeaderSet::IMMEDIATE, Header::ImmDt, self.immediate, |value, out| {
+            encode_u32(Header::ImmDt, value, out)
         })?;
-        put(HeaderSet::IETH, Header::Ieth, &|out| {
-            self.invalidate.map(|key| encode_u32(Header::Ieth, key.value(), out))
+        encoder.put(HeaderSet::IETH, Header::Ieth, self.invalidate, |key, out| {
+            encode_u32(Header::Ieth, key.value(), out)
         })?;
-        Ok(at)
+        Ok(encoder.at)
+    }
+}
+
+/// Where the headers of one packet are being written.
+struct Encoder<'a> {
+    opcode: Opcode,
+    out: &'a mut [u8],
+    at: usize,
+}
+
+impl Encoder<'_> {
+    /// Writes one header if the opcode demands it.
+    #[inline]
+    fn put<T>(
+        &mut self,
+        set: HeaderSet,
+        header: Header,
+        value: Option<T>,
+        encode: impl FnOnce(T, &mut [u8]) -> Result<usize, EncodeError>,
+    ) -> Result<(), EncodeError> {
+        if self.opcode.headers().contains(set) {
+            let value = value.ok_or(EncodeError::Missing { opcode: self.opcode.name(), header })?;
+            self.at += encode(value, self.out.get_mut(self.at..).unwrap_or_default())?;
+        }
+        Ok(())
     }
 }
 

@@ -10,13 +10,19 @@ mod cursor;
 mod error;
 mod gid;
 mod headers;
+mod icrc;
+pub mod ip;
 mod numbers;
 mod opcode;
+mod packet;
 
 pub use error::{EncodeError, Header, ParseError};
 pub use gid::Gid;
 pub use headers::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Headers, NakCode, Placement, Reth, RnrTimer, Selectivity, Syndrome,
 };
+pub use icrc::{Icrc, Identification, icrc, icrc_matches, solve_identification, solve_identification_from};
+pub use ip::{Ethernet, Frame, IpHeader, Ipv4Header, Ipv6Header, ROCE_PORT, UdpHeader, grh_bytes, source_port};
 pub use numbers::{Key, Msn, Mtu, Pkey, Psn, Qkey, Qpn, Srqn};
 pub use opcode::{HeaderSet, Opcode, Operation, Position, Tail, Transport};
+pub use packet::Packet;

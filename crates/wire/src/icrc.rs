@@ -1,0 +1,294 @@
+//! The invariant CRC of RoCEv2: CRC-32 over what no router may change, from the IP header to the pad bytes (RoCEv2 annex, A17.3.3). Fields
+//! that change on the way count as ones, and eight bytes of ones stand where the InfiniBand local header was. Hashing goes piece by piece,
+//! so that a sender need not join headers and payload.
+//!
+//! Over IPv4 it covers the identification and the don't-fragment flag, which a UDP socket does not show its receiver. Because a CRC is
+//! linear, [`solve_identification`] finds the one pair that makes it right.
+
+use crc32fast::Hasher;
+
+use crate::ip::{IpHeader, Ipv4Header, Ipv6Header, UdpHeader};
+
+/// An ICRC being computed: outer headers first, then BTH and its headers, then payload and pad.
+#[derive(Clone, Debug)]
+pub struct Icrc(Hasher);
+
+impl Icrc {
+    /// The length of the ICRC.
+    pub const LEN: usize = 4;
+
+    /// Starts with the headers of an IPv4 datagram.
+    pub fn v4(ip: &Ipv4Header, udp: &UdpHeader) -> Icrc {
+        let [version, _, l0, l1, i0, i1, f0, f1, _, protocol, _, _, addresses @ ..] = ip.bytes();
+        let masked = [0xff; 8];
+        let mut bytes = [0xff; 8 + Ipv4Header::LEN + UdpHeader::LEN];
+        join(
+            &mut bytes,
+            &[
+                &masked,
+                // TOS, TTL and checksum as ones.
+                &[version, 0xff, l0, l1, i0, i1, f0, f1, 0xff, protocol, 0xff, 0xff],
+                &addresses,
+                &masked_udp(udp),
+            ],
+        );
+        Icrc::start(&bytes)
+    }
+
+    /// Starts with the headers of an IPv6 datagram.
+    pub fn v6(ip: &Ipv6Header, udp: &UdpHeader) -> Icrc {
+        let [version, _, _, _, l0, l1, next, _, addresses @ ..] = ip.bytes();
+        let masked = [0xff; 8];
+        let mut bytes = [0xff; 8 + Ipv6Header::LEN + UdpHeader::LEN];
+        // Traffic class, flow label and hop limit as ones.
+        let start = [version | 0xf, 0xff, 0xff, 0xff, l0, l1, next, 0xff];
+        join(&mut bytes, &[&masked, &start, &addresses, &masked_udp(udp)]);
+        Icrc::start(&bytes)
+    }
+
+    /// Starts with the headers of a datagram of either family.
+    pub fn new(ip: &IpHeader, udp: &UdpHeader) -> Icrc {
+        match ip {
+            IpHeader::V4(ip) => Icrc::v4(ip, udp),
+            IpHeader::V6(ip) => Icrc::v6(ip, udp),
+        }
+    }
+
+    /// Adds the BTH and what follows it; `bytes` begins with the BTH and holds at least its first five bytes.
+    pub fn headers(&mut self, bytes: &[u8]) -> &mut Icrc {
+        match bytes.split_first_chunk() {
+            Some((&[opcode, flags, p0, p1, _], rest)) => {
+                // FECN, BECN and the six reserved bits beside them as ones.
+                self.0.update(&[opcode, flags, p0, p1, 0xff]);
+                self.0.update(rest);
+            }
+            None => self.0.update(bytes),
+        }
+        self
+    }
+
+    /// Adds payload or pad bytes.
+    pub fn payload(&mut self, bytes: &[u8]) -> &mut Icrc {
+        self.0.update(bytes);
+        self
+    }
+
+    /// The four bytes at the end of the packet.
+    pub fn finish(&self) -> [u8; Icrc::LEN] {
+        self.0.clone().finalize().to_le_bytes()
+    }
+
+    fn start(bytes: &[u8]) -> Icrc {
+        let mut hasher = Hasher::new();
+        hasher.update(bytes);
+        Icrc(hasher)
+    }
+}
+
+fn masked_udp(udp: &UdpHeader) -> [u8; 8] {
+    let [s0, s1] = udp.source_port.to_be_bytes();
+    let [d0, d1] = udp.destination_port.to_be_bytes();
+    let [l0, l1] = udp.length.to_be_bytes();
+    [s0, s1, d0, d1, l0, l1, 0xff, 0xff]
+}
+
+/// Writes `pieces` one behind the other, so that the hasher is called once.
+fn join(out: &mut [u8], pieces: &[&[u8]]) {
+    for (place, byte) in out.iter_mut().zip(pieces.iter().copied().flatten()) {
+        *place = *byte;
+    }
+}
+
+/// The ICRC of a UDP payload: `bytes` from the BTH to the last pad byte, without the ICRC itself.
+pub fn icrc(ip: &IpHeader, udp: &UdpHeader, bytes: &[u8]) -> [u8; Icrc::LEN] {
+    Icrc::new(ip, udp).headers(bytes).finish()
+}
+
+/// Whether a UDP payload ends with the right ICRC: `bytes` from the BTH to the end of the ICRC.
+pub fn icrc_matches(ip: &IpHeader, udp: &UdpHeader, bytes: &[u8]) -> bool {
+    bytes.split_last_chunk().is_some_and(|(covered, received)| icrc(ip, udp, covered) == *received)
+}
+
+/// The identification and don't-fragment flag of an IPv4 datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Identification {
+    /// The 16-bit identification.
+    pub identification: u16,
+    /// Whether fragmentation was forbidden.
+    pub dont_fragment: bool,
+}
+
+/// Finds the identification and don't-fragment flag that make the ICRC of an IPv4 datagram right, whatever `ip` has there; nothing if none
+/// does. `bytes` from the BTH to the end of the ICRC.
+///
+/// At most one pair fits. A damaged packet finds one by chance once in 2^15, so a receiver should believe only answers near the sender's
+/// last one.
+pub fn solve_identification(ip: &Ipv4Header, udp: &UdpHeader, bytes: &[u8]) -> Option<Identification> {
+    let (covered, received) = bytes.split_last_chunk()?;
+    let computed = Icrc::v4(ip, udp).headers(covered).finish();
+    let assumed = Identification { identification: ip.identification, dont_fragment: ip.dont_fragment };
+    solve_identification_from(assumed, computed, *received, covered.len())
+}
+
+/// The same for a receiver that has computed the ICRC with an assumption already and need not do it again. `covered` is the number of bytes
+/// from the BTH to the last pad byte.
+pub fn solve_identification_from(
+    assumed: Identification,
+    computed: [u8; Icrc::LEN],
+    received: [u8; Icrc::LEN],
+    covered: usize,
+) -> Option<Identification> {
+    // CRC(m ^ d) ^ CRC(m) depends on d alone, and is d times a power of x. Here d is three bytes, identification and flags; dividing by the
+    // power of x for those three and all bytes behind them (13 of the IP header, 8 of UDP, the packet) gives d back.
+    let difference = u32::from_le_bytes(computed) ^ u32::from_le_bytes(received);
+    let bytes = covered.checked_add(3 + 13 + UdpHeader::LEN)?;
+    let [i0, i1, flags, beyond] = polynomial::divide_by_bytes(difference, bytes)?.to_le_bytes();
+    if flags & !DONT_FRAGMENT != 0 || beyond != 0 {
+        return None;
+    }
+    Some(Identification {
+        identification: assumed.identification ^ u16::from_be_bytes([i0, i1]),
+        dont_fragment: assumed.dont_fragment ^ (flags != 0),
+    })
+}
+
+const DONT_FRAGMENT: u8 = 0x40;
+
+/// Arithmetic of the CRC's polynomials: bit 31 is x^0, as CRC-32 orders its bits.
+mod polynomial {
+    const CRC32: u32 = 0xedb8_8320;
+    const ONE: u32 = 1 << 31;
+
+    /// `INVERSE[k]` is x to the power of -8 * 2^k: division by 2^k bytes.
+    static INVERSE: [u32; 17] = {
+        let mut byte = ONE;
+        let mut step = 0;
+        while step < 8 {
+            // Undoes one shift: the top bit tells whether the polynomial had been added.
+            byte = if byte & ONE != 0 { (byte ^ CRC32) << 1 | 1 } else { byte << 1 };
+            step += 1;
+        }
+        let mut table = [byte; 17];
+        let mut at = 1;
+        while at < table.len() {
+            table[at] = multiply(table[at - 1], table[at - 1]);
+            at += 1;
+        }
+        table
+    };
+
+    /// Divides by x to the power of 8 * `bytes`; nothing if that is beyond any IP datagram.
+    pub(super) fn divide_by_bytes(mut value: u32, bytes: usize) -> Option<u32> {
+        if bytes >> INVERSE.len() != 0 {
+            return None;
+        }
+        for (at, &inverse) in INVERSE.iter().enumerate() {
+            if bytes >> at & 1 != 0 {
+                value = multiply(value, inverse);
+            }
+        }
+        Some(value)
+    }
+
+    /// The product of two polynomials, modulo the CRC's.
+    const fn multiply(a: u32, mut b: u32) -> u32 {
+        let mut product = 0;
+        let mut bit = 32;
+        while bit > 0 {
+            bit -= 1;
+            if a >> bit & 1 != 0 {
+                product ^= b;
+            }
+            b = if b & 1 != 0 { b >> 1 ^ CRC32 } else { b >> 1 };
+        }
+        product
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::net::{Ipv4Addr, Ipv6Addr};
+
+    fn headers(payload: usize) -> (Ipv4Header, UdpHeader) {
+        let ip = Ipv4Header::udp(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), payload).unwrap();
+        (ip, UdpHeader::roce(0xc001, payload).unwrap())
+    }
+
+    #[test]
+    fn what_a_router_changes_does_not_count() {
+        let (ip, udp) = headers(20);
+        let bytes = [0x11; 16];
+        let reference = icrc(&IpHeader::V4(ip), &udp, &bytes);
+        let routed = Ipv4Header { tos: 3, ttl: 1, ..ip };
+        assert_eq!(icrc(&IpHeader::V4(routed), &UdpHeader { checksum: 7, ..udp }, &bytes), reference);
+        let mut marked = bytes;
+        marked[4] = 0x80;
+        assert_eq!(icrc(&IpHeader::V4(ip), &udp, &marked), reference, "FECN is masked");
+        let v6 = Ipv6Header::udp(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, 20).unwrap();
+        let routed = Ipv6Header { traffic_class: 2, flow_label: 0x12345, hop_limit: 1, ..v6 };
+        assert_eq!(icrc(&IpHeader::V6(v6), &udp, &bytes), icrc(&IpHeader::V6(routed), &udp, &bytes));
+    }
+
+    #[test]
+    fn what_a_router_keeps_counts() {
+        let (ip, udp) = headers(20);
+        let bytes = [0x11; 16];
+        let of = |ip, udp: UdpHeader, bytes: &[u8]| icrc(&IpHeader::V4(ip), &udp, bytes);
+        let reference = of(ip, udp, &bytes);
+        assert_ne!(of(Ipv4Header { identification: 1, ..ip }, udp, &bytes), reference);
+        assert_ne!(of(Ipv4Header { dont_fragment: false, ..ip }, udp, &bytes), reference);
+        assert_ne!(of(Ipv4Header { source: Ipv4Addr::LOCALHOST, ..ip }, udp, &bytes), reference);
+        assert_ne!(of(ip, UdpHeader { source_port: 0xc002, ..udp }, &bytes), reference);
+        for at in (0..bytes.len()).filter(|&at| at != 4) {
+            let mut changed = bytes;
+            changed[at] ^= 1;
+            assert_ne!(of(ip, udp, &changed), reference, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn pieces_hash_like_the_whole() {
+        let (ip, udp) = headers(1004);
+        let bytes = [0x5a; 1000];
+        let whole = icrc(&IpHeader::V4(ip), &udp, &bytes);
+        for cut in [5, 12, 28, 500, 999] {
+            let (front, back) = bytes.split_at(cut);
+            assert_eq!(Icrc::v4(&ip, &udp).headers(front).payload(back).finish(), whole, "{cut}");
+        }
+    }
+
+    #[test]
+    fn the_identification_is_found() {
+        for length in [16, 100, 4096 + 28] {
+            let (ip, udp) = headers(length + 4);
+            let mut bytes = alloc::vec![0x3c; length + 4];
+            for (identification, dont_fragment) in
+                [(0, true), (1, true), (0x1234, false), (0xffff, true), (0xff00, false)]
+            {
+                let sent = Ipv4Header { identification, dont_fragment, ..ip };
+                let crc = Icrc::v4(&sent, &udp).headers(&bytes[..length]).finish();
+                bytes[length..].copy_from_slice(&crc);
+                let found = solve_identification(&ip, &udp, &bytes);
+                assert_eq!(found, Some(Identification { identification, dont_fragment }));
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_packet_finds_no_identification() {
+        let (ip, udp) = headers(104);
+        let mut bytes = [0x3c; 104];
+        let crc = Icrc::v4(&ip, &udp).headers(&bytes[..100]).finish();
+        bytes[100..].copy_from_slice(&crc);
+        let found = (0..104 * 8)
+            .filter(|bit| bit / 8 != 4)
+            .filter(|bit| {
+                let mut damaged = bytes;
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                solve_identification(&ip, &udp, &damaged).is_some()
+            })
+            .count();
+        assert_eq!(found, 0, "a single flipped bit is never mistaken for an identification");
+    }
+}
