@@ -1,0 +1,338 @@
+//! The congestion window towards one destination process, shared by all queue pairs of this process that talk to it.
+//!
+//! The first thing to overflow between two software NICs is not a switch but the receiver's UDP socket buffer: one per process, 212,992 bytes unless
+//! its owner may raise it, and the kernel charges it with the memory a packet occupies rather than with its bytes. So the window counts in
+//! that currency ([`packet_cost`]), belongs to the destination rather than to a queue pair, and never exceeds the buffer. Below that limit it behaves
+//! as a transport should: it starts small, doubles each round trip, then adds a packet per round trip; it shrinks on loss, on timeouts, on
+//! congestion notifications, and gently when the round trip says that a queue is building up somewhere. A limit alone would not do: several
+//! processes may send to the same buffer, and a network may lie in between.
+//!
+//! Queue pairs take turns ([`Window::next_waiter`]); the window does not know what they send, only what it costs. READ responses are not
+//! acknowledged, so a requester accounts them, before it asks, to the window that guards its own process.
+
+mod turns;
+
+#[cfg(test)]
+mod tests;
+
+use crate::time::Time;
+use turns::Turns;
+use wire::Qpn;
+
+/// The receive buffer of a socket on a stock Linux system (`net.core.rmem_default`).
+pub const STOCK_BUFFER: u64 = 212_992;
+
+/// The cost of a packet with the largest payload: 25 of them fill a stock buffer.
+pub const FULL_PACKET: u64 = packet_cost(4096);
+
+/// What a packet with `payload` bytes costs the socket buffer it waits in.
+///
+/// The kernel charges a packet's "truesize": the allocation its bytes live in plus the structure that describes it. The bytes are payload and 58
+/// of headers (Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4); behind them, in the same allocation, lie 320 bytes of `skb_shared_info`; the allocator
+/// hands out powers of two; and `sk_buff` itself takes 256. IPv6 and extended headers add a few bytes more, which never decides for a payload of a
+/// power of two, since the next power is twice away.
+pub const fn packet_cost(payload: u32) -> u64 {
+    (payload as u64 + 58 + 320).next_power_of_two() + 256
+}
+
+/// How a window behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowConfig {
+    /// The receiver's buffer: never more than this is in flight (in cost, see [`packet_cost`]). `u64::MAX` switches the window off.
+    pub limit: u64,
+    /// The window at the start.
+    pub initial: u64,
+    /// The window after a timeout, and the least it ever is.
+    pub minimum: u64,
+    /// How much a queue pair may send in one turn while others wait.
+    pub quantum: u64,
+    /// The round trip is too long when its average exceeds twice the shortest seen, plus this. It covers what is no congestion: a receiver that is
+    /// scheduled late.
+    pub slack_nanos: u64,
+}
+
+/// A stock buffer at the other end; start with ten packets of 4 KiB, as TCP does; never fewer than two, so that the pipe has something to
+/// acknowledge while something else is under way.
+impl Default for WindowConfig {
+    fn default() -> WindowConfig {
+        WindowConfig {
+            limit: STOCK_BUFFER,
+            initial: 10 * FULL_PACKET,
+            minimum: 2 * FULL_PACKET,
+            quantum: 4 * FULL_PACKET,
+            slack_nanos: 1_000_000,
+        }
+    }
+}
+
+/// How long the shortest round trip is remembered: paths change.
+const FORGET_NANOS: u64 = 10_000_000_000;
+/// A stand-in while no round trip has been measured, and the least time between two reactions to congestion notifications.
+const GUESS_NANOS: u64 = 50_000;
+
+/// See the module.
+///
+/// Before sending, [`reserve`](Window::reserve); for all that was reserved, later, either [`acknowledged`](Window::acknowledged) or
+/// [`release`](Window::release), exactly once. After either, whoever drives the queue pairs asks [`next_waiter`](Window::next_waiter) until it says
+/// `None`, and lets each queue pair it names try again.
+#[derive(Debug)]
+pub struct Window {
+    config: WindowConfig,
+    size: u64,
+    in_flight: u64,
+    /// Below it the window doubles each round trip, above it grows by a packet.
+    threshold: u64,
+    /// Acknowledged since the last step of additive growth.
+    grown: u64,
+    turns: Turns,
+    round_trip: RoundTrip,
+    /// When the window was last cut for loss or delay, or the threshold for a timeout.
+    cut_at: Option<Time>,
+    /// When the window was last cut for a congestion notification.
+    marked_at: Option<Time>,
+}
+
+impl Window {
+    /// A window that behaves as `config` says.
+    pub fn new(config: WindowConfig) -> Window {
+        Window {
+            size: config.initial.clamp(config.minimum.min(config.limit), config.limit),
+            config,
+            in_flight: 0,
+            threshold: u64::MAX,
+            grown: 0,
+            turns: Turns::default(),
+            round_trip: RoundTrip::default(),
+            cut_at: None,
+            marked_at: None,
+        }
+    }
+
+    /// A window that never refuses and counts nothing, for links that lose nothing.
+    pub fn unlimited() -> Window {
+        Window::new(WindowConfig { limit: u64::MAX, initial: u64::MAX, ..WindowConfig::default() })
+    }
+
+    /// Whether it never refuses.
+    #[inline]
+    pub fn is_unlimited(&self) -> bool {
+        self.config.limit == u64::MAX
+    }
+
+    /// How many of `packets` packets may queue pair `qpn` send now? All but the last carry `packet_len` bytes, the last `last_len`. What is granted is
+    /// charged ([`Window::charge_of`]). If it is less than was asked, the queue pair is in the queue and will be named by
+    /// [`next_waiter`](Window::next_waiter).
+    ///
+    /// Nothing is granted to a queue pair that tries out of turn while others wait. But when nothing is in flight one packet is always granted,
+    /// whatever it costs and whoever waits: an acknowledgement must come from somewhere to move the queue on.
+    #[inline]
+    pub fn reserve(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32) -> u32 {
+        if self.is_unlimited() || packets == 0 {
+            return packets;
+        }
+        let room = self.size.saturating_sub(self.in_flight);
+        let allowed = self.turns.allowance(qpn, room);
+        let mut granted = fitting(allowed, packet_len, packets, last_len);
+        if granted == 0 && self.in_flight == 0 {
+            granted = 1;
+        }
+        let charge = if granted == packets {
+            Window::charge_of(packet_len, packets, last_len)
+        } else {
+            u64::from(granted) * packet_cost(packet_len)
+        };
+        self.in_flight += charge;
+        if granted < packets {
+            let next = packet_cost(if packets - granted == 1 { last_len } else { packet_len });
+            // Out of room or out of allowance? Who was stopped by the window alone goes on where he stopped.
+            let stopped_by_window = next > room.saturating_sub(charge);
+            self.turns.wait(qpn, next, charge, stopped_by_window);
+        } else {
+            self.turns.spend(qpn, charge);
+        }
+        granted
+    }
+
+    /// What [`reserve`](Window::reserve) charges for `packets` packets when it grants them all. For a part of a run, `last_len` is `packet_len`.
+    pub fn charge_of(packet_len: u32, packets: u32, last_len: u32) -> u64 {
+        match packets.checked_sub(1) {
+            None => 0,
+            Some(others) => u64::from(others) * packet_cost(packet_len) + packet_cost(last_len),
+        }
+    }
+
+    /// Gives back what was reserved, without judgement: the queue pair was reset, or will send these packets again.
+    #[inline]
+    pub fn release(&mut self, cost: u64) {
+        self.in_flight = self.in_flight.saturating_sub(cost);
+    }
+
+    /// What was reserved has arrived. Frees it, and lets the window grow if it was the window that held the sender back. `round_trip_nanos` is the
+    /// time from sending to this acknowledgement, where it is known for certain (not for packets sent twice).
+    #[inline]
+    pub fn acknowledged(&mut self, now: Time, cost: u64, round_trip_nanos: Option<u64>) {
+        if self.is_unlimited() {
+            return;
+        }
+        // A sender that never fills half of its window has not shown that the path carries more.
+        let used = self.in_flight >= self.size / 2;
+        self.in_flight = self.in_flight.saturating_sub(cost);
+        if let Some(sample) = round_trip_nanos {
+            self.round_trip.sample(now, sample);
+        }
+        if self.round_trip.exceeds(self.config.slack_nanos) {
+            self.delayed(now);
+        } else if used && self.size < self.config.limit {
+            self.grow(cost);
+        }
+    }
+
+    /// A packet was lost: the peer said so, or skipped it. Cuts the window to seven tenths, once for all losses of one round trip.
+    pub fn lost(&mut self, now: Time) {
+        if self.may_cut(now) {
+            self.cut_at = Some(now);
+            self.shrink_to(self.size / 10 * 7, self.config.minimum);
+        }
+    }
+
+    /// Nothing came back at all. Cuts the window to its minimum; it then doubles up to half of where it was.
+    pub fn timed_out(&mut self, now: Time) {
+        if self.is_unlimited() {
+            return;
+        }
+        // The queue pairs of one destination time out together. Only the first finds a window that says anything about the path.
+        let minimum = self.config.minimum.min(self.config.limit);
+        if self.size > minimum {
+            self.threshold = (self.size / 2).max(minimum);
+            self.cut_at = Some(now);
+        }
+        self.size = minimum;
+        self.grown = 0;
+    }
+
+    /// A congestion notification arrived. Cuts the window by an eighth, once per round trip and per 50 us.
+    pub fn congested(&mut self, now: Time) {
+        let pause = self.round_trip.smoothed().max(GUESS_NANOS);
+        if !self.is_unlimited() && self.marked_at.is_none_or(|at| now.since(at) >= pause) {
+            self.marked_at = Some(now);
+            self.shrink_to(self.size - self.size / 8, self.config.minimum);
+        }
+    }
+
+    /// The queue pair that waited longest, if there is room for its next packet. It has left the queue and holds the turn until the next call: its
+    /// next [`reserve`](Window::reserve) passes those who still wait.
+    pub fn next_waiter(&mut self) -> Option<Qpn> {
+        let room = if self.in_flight == 0 { u64::MAX } else { self.size.saturating_sub(self.in_flight) };
+        self.turns.next(room, self.config.quantum)
+    }
+
+    /// Whether any queue pair waits.
+    pub fn has_waiters(&self) -> bool {
+        !self.turns.is_empty()
+    }
+
+    /// A queue pair wants nothing any more: it was reset, destroyed, or is in error.
+    pub fn leave(&mut self, qpn: Qpn) {
+        self.turns.leave(qpn);
+    }
+
+    /// The window as it is now.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What is reserved and not yet acknowledged or released.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// The largest it may become.
+    pub fn limit(&self) -> u64 {
+        self.config.limit
+    }
+
+    /// The smoothed round trip, once one was measured.
+    pub fn round_trip_nanos(&self) -> Option<u64> {
+        self.round_trip.smoothed
+    }
+
+    fn grow(&mut self, cost: u64) {
+        if self.size < self.threshold {
+            self.size += cost;
+        } else {
+            self.grown += cost;
+            if self.grown >= self.size {
+                self.grown -= self.size;
+                self.size += FULL_PACKET;
+            }
+        }
+        self.size = self.size.min(self.config.limit);
+    }
+
+    /// The round trip is too long. Delay alone never takes more than three quarters of the buffer away: on a busy host it often means only that the
+    /// receiver got no processor, and then a small window makes it worse.
+    fn delayed(&mut self, now: Time) {
+        if self.may_cut(now) {
+            self.cut_at = Some(now);
+            let floor = (self.config.limit / 4).max(self.config.minimum).min(self.size);
+            self.shrink_to(self.size - self.size / 8, floor);
+        }
+    }
+
+    fn may_cut(&self, now: Time) -> bool {
+        let pause = self.round_trip.smoothed().max(1);
+        !self.is_unlimited() && self.cut_at.is_none_or(|at| now.since(at) >= pause)
+    }
+
+    fn shrink_to(&mut self, size: u64, floor: u64) {
+        self.size = size.max(floor).min(self.config.limit);
+        self.threshold = self.size;
+        self.grown = 0;
+    }
+}
+
+/// How many packets of a run cost no more than `room`.
+fn fitting(room: u64, packet_len: u32, packets: u32, last_len: u32) -> u32 {
+    if Window::charge_of(packet_len, packets, last_len) <= room {
+        return packets;
+    }
+    let whole = room / packet_cost(packet_len);
+    // The run as a whole does not fit, so at least its last packet stays.
+    u32::try_from(whole).unwrap_or(u32::MAX).min(packets - 1)
+}
+
+/// What is known of the time between sending and acknowledgement.
+#[derive(Debug, Default)]
+struct RoundTrip {
+    smoothed: Option<u64>,
+    shortest: u64,
+    shortest_at: Time,
+}
+
+impl RoundTrip {
+    fn sample(&mut self, now: Time, nanos: u64) {
+        // Samples of minutes would only come from a driver's mistake; the bound keeps the sums below from overflowing.
+        let nanos = nanos.min(1 << 40);
+        match &mut self.smoothed {
+            None => {
+                self.smoothed = Some(nanos);
+                (self.shortest, self.shortest_at) = (nanos, now);
+            }
+            Some(smoothed) => {
+                // An eighth of the way towards each sample, as TCP does (RFC 6298).
+                *smoothed = *smoothed - *smoothed / 8 + nanos / 8;
+                if nanos <= self.shortest || now.since(self.shortest_at) >= FORGET_NANOS {
+                    (self.shortest, self.shortest_at) = (nanos, now);
+                }
+            }
+        }
+    }
+
+    fn smoothed(&self) -> u64 {
+        self.smoothed.unwrap_or(GUESS_NANOS)
+    }
+
+    fn exceeds(&self, slack: u64) -> bool {
+        self.smoothed.is_some_and(|smoothed| smoothed > (2 * self.shortest).saturating_add(slack))
+    }
+}
