@@ -45,6 +45,9 @@ struct Measured {
     per_item: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     throughput: Option<String>,
+    /// Allocations per iteration, median; divan leaves them out where there are none or nobody counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocations: Option<f64>,
 }
 
 /// Reads divan's output line by line.
@@ -53,6 +56,8 @@ struct Tree {
     /// The program, then the groups that are open.
     path: Vec<String>,
     results: Vec<Measured>,
+    /// The next line has the number of allocations.
+    allocations_follow: bool,
 }
 
 impl Tree {
@@ -64,7 +69,7 @@ impl Tree {
         }
         let marker = line.find("├─ ").or_else(|| line.find("╰─ "));
         let Some(marker) = marker else {
-            self.read_throughput(line);
+            self.read_more(line);
             return;
         };
         // Every level of the tree is three characters wide.
@@ -81,15 +86,21 @@ impl Tree {
         }
     }
 
-    /// The line below a benchmark that counts something; of its four columns the third is the median's.
-    fn read_throughput(&mut self, line: &str) {
+    /// The lines below a benchmark: what it counts per second, what it allocates. Of four columns the third is the
+    /// median's.
+    fn read_more(&mut self, line: &str) {
         let cells: Vec<&str> = line.trim_start_matches(['│', ' ']).split('│').map(str::trim).collect();
-        let (Some(median), Some(last)) = (cells.get(2), self.results.last_mut()) else { return };
-        if !median.ends_with("/s") {
+        let (Some(first), Some(median), Some(last)) = (cells.first(), cells.get(2), self.results.last_mut()) else {
             return;
+        };
+        if std::mem::take(&mut self.allocations_follow) {
+            last.allocations = median.parse().ok();
+        } else if *first == "alloc:" {
+            self.allocations_follow = true;
+        } else if median.ends_with("/s") {
+            last.throughput = Some((*median).to_string());
+            last.per_item = items_per_second(median).map(|rate| 1e9 / rate);
         }
-        last.throughput = Some((*median).to_string());
-        last.per_item = items_per_second(median).map(|rate| 1e9 / rate);
     }
 }
 
@@ -134,19 +145,29 @@ fn items_per_second(text: &str) -> Option<f64> {
 
 fn table(results: &[Measured]) -> String {
     let width = results.iter().map(|result| result.name.len()).max().unwrap_or(0).max("benchmark".len());
-    let mut table = format!("| {:<width$} |      median |     fastest |    per item |   throughput |\n", "benchmark");
-    table += &format!("|{:-<1$}|------------:|------------:|------------:|-------------:|\n", "", width + 2);
+    let mut table = row(width, ["benchmark", "median", "fastest", "per item", "throughput", "allocations"]);
+    table += &row(width, ["---", "---:", "---:", "---:", "---:", "---:"]);
     for result in results {
-        let per_item = result.per_item.map(show).unwrap_or_default();
-        let throughput = result.throughput.as_deref().unwrap_or_default();
-        table += &format!(
-            "| {:<width$} | {:>11} | {:>11} | {per_item:>11} | {throughput:>12} |\n",
-            result.name,
-            show(result.median),
-            show(result.fastest),
+        table += &row(
+            width,
+            [
+                &result.name,
+                &show(result.median),
+                &show(result.fastest),
+                &result.per_item.map(show).unwrap_or_default(),
+                result.throughput.as_deref().unwrap_or_default(),
+                &result.allocations.map(|count| count.to_string()).unwrap_or_default(),
+            ],
         );
     }
     table
+}
+
+fn row(width: usize, [name, rest @ ..]: [&str; 6]) -> String {
+    let [median, fastest, per_item, throughput, allocations] = rest;
+    format!(
+        "| {name:<width$} | {median:>10} | {fastest:>10} | {per_item:>10} | {throughput:>13} | {allocations:>11} |\n"
+    )
 }
 
 fn show(nanoseconds: f64) -> String {
@@ -170,6 +191,12 @@ packets                      fastest       │ slowest       │ median        �
 │  │                         92.04 Mitem/s │ 68.88 Mitem/s │ 91.71 Mitem/s │ 91.1 Mitem/s  │         │
 │  ╰─ 4096                   1.5 ms        │ 2 ms          │ 1.75 ms       │ 1.8 ms        │ 100     │ 100
 │                            2.6 GB/s      │ 1.9 GB/s      │ 2.2 GB/s      │ 2.1 GB/s      │         │
+│                            max alloc:    │               │               │               │         │
+│                              2           │ 2             │ 2             │ 2             │         │
+│                              25 B        │ 25 B          │ 25 B          │ 25 B          │         │
+│                            alloc:        │               │               │               │         │
+│                              3           │ 3             │ 3             │ 3             │         │
+│                              25 B        │ 25 B          │ 25 B          │ 25 B          │         │
 ╰─ parse                     9 ns          │ 11 ns         │ 10 ns         │ 10 ns         │ 100     │ 6400
 ";
 
@@ -204,12 +231,21 @@ packets                      fastest       │ slowest       │ median        �
     }
 
     #[test]
+    fn allocations_are_read_where_they_are_printed() {
+        let allocations: Vec<_> = read(OUTPUT).iter().map(|result| result.allocations).collect();
+        assert_eq!(allocations, [None, Some(3.0), None]);
+    }
+
+    #[test]
     fn the_table_has_a_row_for_each() {
         let table = table(&read(OUTPUT));
-        assert_eq!(table.lines().count(), 5);
-        assert!(
-            table.contains("| packets/encode/64   |    10.90 us |    10.86 us |    10.90 ns | 91.71 Mitem/s |"),
-            "{table}"
-        );
+        let expected = "\
+| benchmark           |     median |    fastest |   per item |    throughput | allocations |
+| ---                 |       ---: |       ---: |       ---: |          ---: |        ---: |
+| packets/encode/64   |   10.90 us |   10.86 us |   10.90 ns | 91.71 Mitem/s |             |
+| packets/encode/4096 |    1.75 ms |    1.50 ms |            |      2.2 GB/s |           3 |
+| packets/parse       |   10.00 ns |    9.00 ns |            |               |             |
+";
+        assert_eq!(table, expected);
     }
 }

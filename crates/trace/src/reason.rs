@@ -32,6 +32,7 @@ vocabulary! {
         BadSequence = "bad_sequence": "the opcode cannot follow the one before it",
         NoReceive = "no_receive": "no receive work request is posted",
         AfterNak = "after_nak": "the responder waits for the request it refused to come again",
+        AccessRefused = "access_refused": "the memory it names may not be touched that way",
         MessageAbandoned = "message_abandoned": "an earlier packet of the message was lost, so the rest is discarded",
         NoReplaySlot = "no_replay_slot": "the duplicate read or atomic is older than the results kept for replay",
         // Responses.
