@@ -115,6 +115,15 @@ impl<'a> Writer<'a> {
         self.array(value.to_be_bytes())
     }
 
+    /// The value, if it fits a field of `bits` bits.
+    #[inline]
+    pub(crate) fn fit<T: Copy + Into<u64>>(&self, field: &'static str, value: T, bits: u8) -> Result<T, EncodeError> {
+        match value.into() >> bits {
+            0 => Ok(value),
+            _ => Err(EncodeError::TooLarge { header: self.header, field, value: value.into(), bits }),
+        }
+    }
+
     /// Ends the header and says how long it is.
     #[inline]
     pub(crate) fn finish(self) -> usize {

@@ -3,6 +3,8 @@
 
 use core::fmt;
 
+use crate::cm::MessageKind;
+
 /// A header, or another delimited part of a frame, as the errors name it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -25,7 +27,7 @@ pub enum Header {
     Payload,
     Icrc,
     Mad,
-    CmMessage,
+    Cm(MessageKind),
     IpCm,
 }
 
@@ -50,7 +52,7 @@ impl Header {
             Header::Payload => "payload",
             Header::Icrc => "ICRC",
             Header::Mad => "MAD",
-            Header::CmMessage => "CM message",
+            Header::Cm(kind) => kind.header_name(),
             Header::IpCm => "IP CM private data header",
         }
     }
@@ -116,6 +118,9 @@ pub enum ParseError {
         /// What it had to say.
         expected: u32,
     },
+    /// The attribute of a CM datagram is none of its messages.
+    #[error("MAD attribute {0:#06x} is no CM message")]
+    UnknownAttribute(u16),
     /// A length field disagrees with the bytes that are there.
     #[error("{header} says {said} bytes and {have} are there")]
     BadLength {
@@ -168,6 +173,14 @@ pub enum EncodeError {
         opcode: &'static str,
         /// The payload's length.
         have: usize,
+    },
+    /// More data than the message has room for.
+    #[error("{have} bytes of data do not fit the {room} of the message")]
+    DataTooLong {
+        /// The data's length.
+        have: usize,
+        /// The room for it.
+        room: usize,
     },
     /// A value does not fit its field.
     #[error("{header} {field} {value:#x} does not fit {bits} bits")]

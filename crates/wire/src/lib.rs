@@ -6,12 +6,14 @@
 #[cfg(test)]
 extern crate alloc;
 
+pub mod cm;
 mod cursor;
 mod error;
 mod gid;
 mod headers;
 mod icrc;
 pub mod ip;
+pub mod mad;
 mod numbers;
 mod opcode;
 mod packet;
@@ -23,6 +25,6 @@ pub use headers::{
 };
 pub use icrc::{Icrc, Identification, icrc, icrc_matches, solve_identification, solve_identification_from};
 pub use ip::{Ethernet, Frame, IpHeader, Ipv4Header, Ipv6Header, ROCE_PORT, UdpHeader, grh_bytes, source_port};
-pub use numbers::{Key, Msn, Mtu, Pkey, Psn, Qkey, Qpn, Srqn};
+pub use numbers::{Key, Msn, Mtu, Pkey, Psn, Qkey, Qpn, Srqn, Timeout};
 pub use opcode::{HeaderSet, Opcode, Operation, Position, Tail, Transport};
 pub use packet::Packet;

@@ -22,14 +22,14 @@ macro_rules! number {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 write!(f, $show, self.0)
             }
         }
 
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 write!(f, concat!(stringify!($name), "(", $show, ")"), self.0)
             }
         }
@@ -70,6 +70,18 @@ number! {
 number! {
     /// A partition key: 15 bits of partition, and in the top bit whether the member is a full one.
     Pkey(u16), mask 0xffff, show "{:#06x}", derive PartialOrd, derive Ord
+}
+
+number! {
+    /// A time as CM messages and verbs encode it: five bits, the exponent of a power of two in units of 4.096 microseconds.
+    Timeout(u8), mask 0x1f, show "{}", derive PartialOrd, derive Ord
+}
+
+impl Timeout {
+    /// The time it stands for: 4.096 microseconds for 0, doubling up to 2.4 hours for 31. As a queue pair's timeout, 0 means never.
+    pub const fn duration_ns(self) -> u64 {
+        4096 << self.0
+    }
 }
 
 // Inherent and `const`, so that tables of PSNs can be written down; the operator traits could not be.
@@ -221,6 +233,8 @@ impl fmt::Display for Mtu {
     }
 }
 
+pub(crate) use number;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,6 +284,14 @@ mod tests {
         assert_eq!(Mtu::B256.bytes(), 256);
         assert_eq!(Mtu::B4096.bytes(), 4096);
         assert_eq!((Mtu::from_code(0), Mtu::from_code(6), Mtu::from_bytes(1500)), (None, None, None));
+    }
+
+    #[test]
+    fn timeouts_double() {
+        assert_eq!(Timeout::new(0).duration_ns(), 4096);
+        assert_eq!(Timeout::new(14).duration_ns(), 67_108_864);
+        assert_eq!(Timeout::new(31).duration_ns(), 8_796_093_022_208);
+        assert_eq!(Timeout::new(32), Timeout::new(0));
     }
 
     #[test]

@@ -79,14 +79,11 @@ impl Bth {
     /// Writes it to the front of `out`; returns its length.
     #[inline]
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, EncodeError> {
-        for (field, value, bits) in [("pad count", self.pad, 2), ("transport version", self.tver, 4)] {
-            if value >> bits != 0 {
-                return Err(EncodeError::TooLarge { header: Header::Bth, field, value: value.into(), bits });
-            }
-        }
         let mut writer = Writer::new(Header::Bth, Bth::LEN, out)?;
+        let pad = writer.fit("pad count", self.pad, 2)?;
+        let tver = writer.fit("transport version", self.tver, 4)?;
         writer.u8(self.opcode.byte())?;
-        writer.u8(u8::from(self.solicited) << 7 | u8::from(self.mig_req) << 6 | self.pad << 4 | self.tver)?;
+        writer.u8(u8::from(self.solicited) << 7 | u8::from(self.mig_req) << 6 | pad << 4 | tver)?;
         writer.u16(self.pkey.value())?;
         writer.u32(u32::from(self.fecn) << 31 | u32::from(self.becn) << 30 | self.dest_qpn.value())?;
         writer.u32(u32::from(self.ack_req) << 31 | self.psn.value())?;
