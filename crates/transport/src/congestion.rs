@@ -131,7 +131,7 @@ impl Window {
             return packets;
         }
         let room = self.size.saturating_sub(self.in_flight);
-        let allowed = self.turns.allowance(qpn, room);
+        let allowed = self.turns.allow(qpn, room);
         let mut granted = fitting(allowed, packet_len, packets, last_len);
         if granted == 0 && self.in_flight == 0 {
             granted = 1;
@@ -174,13 +174,13 @@ impl Window {
         if self.is_unlimited() {
             return;
         }
-        // A sender that never fills half of its window has not shown that the path carries more.
-        let used = self.in_flight >= self.size / 2;
+        // A sender that neither fills half of its window nor is held back by it has not shown that the path carries more.
+        let used = self.in_flight >= self.size / 2 || self.has_waiters();
         self.in_flight = self.in_flight.saturating_sub(cost);
         if let Some(sample) = round_trip_nanos {
             self.round_trip.sample(now, sample);
         }
-        if self.round_trip.exceeds(self.config.slack_nanos) {
+        if self.round_trip.exceeds(self.config.slack_nanos) && self.size > self.delay_floor() {
             self.delayed(now);
         } else if used && self.size < self.config.limit {
             self.grow(cost);
@@ -269,14 +269,18 @@ impl Window {
         self.size = self.size.min(self.config.limit);
     }
 
-    /// The round trip is too long. Delay alone never takes more than three quarters of the buffer away: on a busy host it often means only that the
-    /// receiver got no processor, and then a small window makes it worse.
+    /// The round trip is too long: by an eighth, once per round trip.
     fn delayed(&mut self, now: Time) {
         if self.may_cut(now) {
             self.cut_at = Some(now);
-            let floor = (self.config.limit / 4).max(self.config.minimum).min(self.size);
-            self.shrink_to(self.size - self.size / 8, floor);
+            self.shrink_to(self.size - self.size / 8, self.delay_floor());
         }
+    }
+
+    /// Delay alone never takes more than three quarters of the buffer away: on a busy host it often means only that the receiver got no processor,
+    /// and then a small window makes it worse.
+    fn delay_floor(&self) -> u64 {
+        (self.config.limit / 4).max(self.config.minimum)
     }
 
     fn may_cut(&self, now: Time) -> bool {

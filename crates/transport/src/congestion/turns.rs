@@ -33,9 +33,15 @@ struct Turn {
 
 impl Turns {
     /// How much of `room` may `qpn` use?
-    pub(super) fn allowance(&self, qpn: Qpn, room: u64) -> u64 {
-        if self.queue.is_empty() {
-            return room;
+    pub(super) fn allow(&mut self, qpn: Qpn, room: u64) -> u64 {
+        match self.queue.front() {
+            None => return room,
+            // Alone in the queue: it waits for nobody but itself.
+            Some(waiter) if waiter.qpn == qpn && self.queue.len() == 1 => {
+                self.leave(qpn);
+                return room;
+            }
+            Some(_) => {}
         }
         match self.turn {
             Some(turn) if turn.qpn == qpn => room.min(turn.credit),

@@ -1,0 +1,397 @@
+//! The completer: matches acknowledgements and answers to the work that waits for them, settles that work in order, and keeps the retry
+//! counters and timers. It never sends: what must be sent again it tells as a [`Verdict`].
+
+use crate::completion::{Cause, Status};
+use crate::connection::Connection;
+use crate::port::Port;
+use crate::receive::scatter;
+use crate::send_queue::{Outcome, SendQueue};
+use crate::time::{Time, ack_timeout_nanos};
+use crate::work::Operation;
+use alloc::collections::VecDeque;
+use trace::{DropReason, RetryCause};
+use wire::{Aeth, Headers, NakCode, Psn, RnrTimer, Syndrome};
+
+/// An RNR retry count that never runs out.
+const FOREVER: u8 = 7;
+
+/// What follows from an acknowledgement, an answer or a timeout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// Nothing more to do.
+    Fine,
+    /// The packet says nothing we can use.
+    Drop(DropReason),
+    /// Send again from the oldest unacknowledged packet.
+    GoBack(RetryCause),
+    /// The peer has no receive: wait, then send again.
+    Wait(RnrTimer),
+    /// The oldest unsettled work has failed.
+    Fail(Status, Cause),
+}
+
+/// What an acknowledgement freed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Progress {
+    /// Something was acknowledged that was not before.
+    pub moved: bool,
+    /// Share of the peer's window.
+    pub charge: u64,
+    /// Share of our own window.
+    pub charge_here: u64,
+    /// Packets of a request that was answered.
+    pub round_trip: Option<u64>,
+}
+
+/// A READ, atomic or flush under way.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    first: Psn,
+    psns: u32,
+    charge: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Completer {
+    /// The oldest sequence number not acknowledged, and the work it belongs to (or will).
+    una: Psn,
+    oldest: u64,
+    questions: VecDeque<Question>,
+    retries_used: u32,
+    not_ready_used: u32,
+    /// We went back to this number and nothing was acknowledged since: further calls to go back there are echoes.
+    went_back_to: Option<Psn>,
+    ack_deadline: Option<Time>,
+    not_ready_until: Option<Time>,
+    /// The packet whose round trip is being measured, and when it left.
+    stopwatch: Option<(Psn, Time)>,
+}
+
+impl Completer {
+    pub fn start(&mut self, psn: Psn) {
+        self.una = psn;
+    }
+
+    /// Forgets everything; the next work is `seq`.
+    pub fn reset(&mut self, seq: u64, psn: Psn) {
+        self.questions.clear();
+        *self = Completer {
+            una: psn,
+            oldest: seq,
+            questions: core::mem::take(&mut self.questions),
+            ..Completer::default()
+        };
+    }
+
+    pub fn una(&self) -> Psn {
+        self.una
+    }
+
+    /// The oldest work without an outcome.
+    pub fn oldest(&self) -> u64 {
+        self.oldest
+    }
+
+    /// Passes over settled work that took no packets; answers the oldest work without an outcome of success.
+    pub fn catch_up(&mut self, queue: &SendQueue) -> u64 {
+        while queue.get(self.oldest).is_some_and(|work| work.outcome == Some(Outcome::Done)) {
+            self.oldest += 1;
+        }
+        self.oldest
+    }
+
+    pub fn questions(&self) -> usize {
+        self.questions.len()
+    }
+
+    pub fn ack_deadline(&self) -> Option<Time> {
+        self.ack_deadline
+    }
+
+    pub fn not_ready_until(&self) -> Option<Time> {
+        self.not_ready_until
+    }
+
+    /// A request has left: start what has to be started.
+    pub fn sent(&mut self, now: Time, first: Psn, psns: u32, question: Option<u64>, again: bool, timeout: u8) {
+        if let Some(charge) = question {
+            self.questions.push_back(Question { first, psns, charge });
+        } else if self.stopwatch.is_none() && !again {
+            self.stopwatch = Some((first.add(psns - 1), now));
+        }
+        if self.ack_deadline.is_none() {
+            self.restart_timer(now, timeout);
+        }
+    }
+
+    fn restart_timer(&mut self, now: Time, timeout: u8) {
+        self.ack_deadline = ack_timeout_nanos(timeout).map(|nanos| now.plus_nanos(nanos));
+    }
+
+    /// The queue pair has moved the requester back to the oldest unacknowledged packet.
+    pub fn went_back(&mut self) {
+        self.went_back_to = Some(self.una);
+        self.questions.clear();
+        self.stopwatch = None;
+        self.ack_deadline = None;
+    }
+
+    /// An ACK or NAK packet. `high` is the first sequence number never sent.
+    pub fn acknowledge(
+        &mut self,
+        now: Time,
+        psn: Psn,
+        aeth: Aeth,
+        high: Psn,
+        connection: &Connection,
+        queue: &mut SendQueue,
+    ) -> (Progress, Verdict) {
+        if psn.is_before(self.una) {
+            return (Progress::default(), Verdict::Drop(DropReason::StaleAck));
+        }
+        if !psn.is_before(high) {
+            return (Progress::default(), Verdict::Drop(DropReason::GhostAck));
+        }
+        match aeth.syndrome {
+            Syndrome::Ack { .. } => {
+                let (progress, blocked) = self.advance(now, psn.add(1), connection, queue);
+                (progress, if blocked { self.implied() } else { Verdict::Fine })
+            }
+            Syndrome::RnrNak { timer } => {
+                let (progress, blocked) = self.advance(now, psn, connection, queue);
+                let verdict = if blocked {
+                    self.implied()
+                } else if self.not_ready_until.is_some() {
+                    Verdict::Drop(DropReason::Duplicate)
+                } else {
+                    self.not_ready(psn, timer, connection)
+                };
+                (progress, verdict)
+            }
+            Syndrome::Nak(NakCode::SequenceError) => {
+                let (progress, blocked) = self.advance(now, psn, connection, queue);
+                let echo = self.went_back_to == Some(self.una) || self.not_ready_until.is_some();
+                let verdict = match (blocked, echo) {
+                    (true, _) => self.implied(),
+                    (false, true) => Verdict::Drop(DropReason::AfterRetry),
+                    (false, false) => Verdict::GoBack(RetryCause::SequenceNak),
+                };
+                (progress, verdict)
+            }
+            Syndrome::Nak(code) => {
+                let (progress, blocked) = self.advance(now, psn, connection, queue);
+                if blocked {
+                    return (progress, self.implied());
+                }
+                let status = match code {
+                    NakCode::InvalidRequest => Status::RemoteInvalidRequest,
+                    NakCode::RemoteAccess => Status::RemoteAccess,
+                    NakCode::RemoteOperational => Status::RemoteOperation,
+                    _ => Status::BadResponse,
+                };
+                (progress, Verdict::Fail(status, Cause::Nak { code, psn }))
+            }
+            _ => (Progress::default(), Verdict::Drop(DropReason::Malformed)),
+        }
+    }
+
+    /// READ responses, atomic acknowledgements and the empty answers to FLUSH and ATOMIC WRITE.
+    #[expect(clippy::too_many_arguments, reason = "one call site; every argument is a different thing")]
+    pub fn answer<P: Port>(
+        &mut self,
+        now: Time,
+        headers: &Headers,
+        count: u32,
+        payload: &[u8],
+        high: Psn,
+        connection: &Connection,
+        queue: &mut SendQueue,
+        port: &mut P,
+    ) -> (Progress, Verdict) {
+        let psn = headers.bth.psn;
+        let past = psn.add(count);
+        if psn.is_before(self.una) {
+            return (Progress::default(), Verdict::Drop(DropReason::StaleAck));
+        }
+        if count >= Psn::COUNT / 2 || past.is_after(high) {
+            return (Progress::default(), Verdict::Drop(DropReason::GhostAck));
+        }
+        let (mut progress, blocked) = self.advance(now, psn, connection, queue);
+        if blocked || self.una != psn {
+            // An answer before this one is missing.
+            return (progress, self.implied());
+        }
+        let Some(work) = queue.get(self.oldest).filter(|work| work.started && work.outcome.is_none()) else {
+            return (progress, Verdict::Drop(DropReason::UnexpectedResponse));
+        };
+        let bad = |what| Verdict::Fail(Status::BadResponse, Cause::BadAnswer { what, psn });
+        let from = psn.distance_from(work.first);
+        if !work.operation.is_answered() || from + count > work.packets {
+            return (progress, Verdict::Drop(DropReason::UnexpectedResponse));
+        }
+        let value;
+        let (offset, bytes) = match (work.operation, headers.bth.opcode.operation()) {
+            (Operation::Read { .. }, wire::Operation::ReadResponse) => {
+                let (offset, length) = work.span(from, count, connection.mtu());
+                if payload.len() != length as usize {
+                    return (progress, bad("the length of a READ response does not fit its place in the message"));
+                }
+                (offset, payload)
+            }
+            (Operation::CompareSwap { .. } | Operation::FetchAdd { .. }, wire::Operation::AtomicAcknowledge) => {
+                let Some(answer) = headers.atomic_ack else {
+                    return (progress, Verdict::Drop(DropReason::Malformed));
+                };
+                value = answer.original.to_ne_bytes();
+                (0, &value[..])
+            }
+            (Operation::Flush { .. } | Operation::AtomicWrite { .. }, wire::Operation::ReadResponse) => {
+                if !payload.is_empty() {
+                    return (progress, bad("the answer to a FLUSH or ATOMIC WRITE carries data"));
+                }
+                (0, payload)
+            }
+            _ => return (progress, bad("the kind of answer does not fit the request")),
+        };
+        if let Err(refusal) = scatter(&work.sges, u64::from(offset), bytes, connection.local(), port) {
+            return (progress, Verdict::Fail(Status::LocalProtection, Cause::Refused(refusal)));
+        }
+        progress.charge_here += work.charge(from, count, connection.mtu());
+        let finished = from + count == work.packets;
+        self.una = past;
+        if finished {
+            queue.settle(self.oldest, Outcome::Done);
+            self.oldest += 1;
+        }
+        self.moved(now, connection, &mut progress);
+        (progress, Verdict::Fine)
+    }
+
+    /// Everything before `upto` is acknowledged. Stops at work whose answer is missing: true then.
+    fn advance(&mut self, now: Time, upto: Psn, connection: &Connection, queue: &mut SendQueue) -> (Progress, bool) {
+        let mut progress = Progress::default();
+        let mut blocked = false;
+        let before = self.una;
+        while let Some(work) = queue.get(self.oldest) {
+            match work.outcome {
+                Some(Outcome::Done) => {
+                    self.oldest += 1;
+                    continue;
+                }
+                Some(Outcome::Failed(..)) => break,
+                None => {}
+            }
+            if !work.started || upto.diff(work.first) <= 0 {
+                break;
+            }
+            if work.operation.is_answered() {
+                blocked = true;
+                break;
+            }
+            let from = self.una.distance_from(work.first).min(work.packets);
+            let covered = upto.distance_from(work.first).min(work.packets);
+            if covered > from {
+                progress.charge += work.charge(from, covered - from, connection.mtu());
+                self.una = work.first.add(covered);
+            }
+            if covered < work.packets {
+                break;
+            }
+            queue.settle(self.oldest, Outcome::Done);
+            self.oldest += 1;
+        }
+        if self.una != before {
+            if let Some((psn, at)) = self.stopwatch
+                && psn.is_before(self.una)
+            {
+                self.stopwatch = None;
+                progress.round_trip = Some(now.since(at));
+            }
+            self.moved(now, connection, &mut progress);
+        }
+        (progress, blocked)
+    }
+
+    /// The oldest unacknowledged number has moved: the peer lives, counters start afresh.
+    fn moved(&mut self, now: Time, connection: &Connection, progress: &mut Progress) {
+        progress.moved = true;
+        self.retries_used = 0;
+        self.not_ready_used = 0;
+        self.went_back_to = None;
+        while let Some(question) = self.questions.front() {
+            if question.first.add(question.psns).is_after(self.una) {
+                break;
+            }
+            progress.charge += question.charge;
+            self.questions.pop_front();
+        }
+        self.restart_timer(now, connection.attributes.timeout);
+    }
+
+    /// Stops the timer when nothing is outstanding. `next` is the next number to send.
+    pub fn settle_timer(&mut self, next: Psn) {
+        if self.una == next {
+            self.ack_deadline = None;
+        }
+    }
+
+    fn implied(&self) -> Verdict {
+        if self.went_back_to == Some(self.una) || self.not_ready_until.is_some() {
+            Verdict::Drop(DropReason::AfterRetry)
+        } else {
+            Verdict::GoBack(RetryCause::ImpliedNak)
+        }
+    }
+
+    fn not_ready(&mut self, psn: Psn, timer: RnrTimer, connection: &Connection) -> Verdict {
+        let allowed = connection.attributes.rnr_retry;
+        if allowed != FOREVER && self.not_ready_used >= u32::from(allowed) {
+            let tries = self.not_ready_used + 1;
+            return Verdict::Fail(Status::RnrRetryExceeded, Cause::NotReady { psn, tries });
+        }
+        self.not_ready_used = self.not_ready_used.saturating_add(1);
+        Verdict::Wait(timer)
+    }
+
+    /// How many more times the peer may be not ready; `None` is forever.
+    pub fn not_ready_left(&self, connection: &Connection) -> Option<u8> {
+        match connection.attributes.rnr_retry {
+            FOREVER => None,
+            allowed => Some(allowed.saturating_sub(u8::try_from(self.not_ready_used).unwrap_or(u8::MAX))),
+        }
+    }
+
+    /// How many more timeouts the oldest packet may have.
+    pub fn retries_left(&self, connection: &Connection) -> u8 {
+        connection.attributes.retry_cnt.saturating_sub(u8::try_from(self.retries_used).unwrap_or(u8::MAX))
+    }
+
+    pub fn wait_until(&mut self, deadline: Time) {
+        self.not_ready_until = Some(deadline);
+    }
+
+    /// A deadline may have passed. `true` when the wait for a receive is over.
+    pub fn not_ready_over(&mut self, now: Time) -> bool {
+        match self.not_ready_until {
+            Some(deadline) if deadline <= now => {
+                self.not_ready_until = None;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The acknowledgement timer, if it has fired.
+    pub fn timed_out(&mut self, now: Time, connection: &Connection) -> Option<Verdict> {
+        if self.ack_deadline? > now {
+            return None;
+        }
+        self.ack_deadline = None;
+        if self.retries_left(connection) == 0 {
+            let tries = self.retries_used + 1;
+            return Some(Verdict::Fail(Status::RetryExceeded, Cause::NoAnswer { psn: self.una, tries }));
+        }
+        self.retries_used += 1;
+        Some(Verdict::GoBack(RetryCause::Timeout))
+    }
+}

@@ -1,0 +1,236 @@
+//! Completions: how a work request ended, with the reason a person can act on beside the code a program switches on.
+
+use crate::port::Refusal;
+use core::fmt;
+use wire::{Key, NakCode, Psn, Qpn, Srqn};
+
+/// How a work request ended, with the numbers of `ibv_wc_status`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Status {
+    /// It did what it says.
+    Success = 0,
+    /// A message was longer than the space for it.
+    LocalLength = 1,
+    /// The queue pair itself was not set up for this work.
+    LocalQpOperation = 2,
+    /// A local piece may not be touched.
+    LocalProtection = 4,
+    /// The queue pair was already in error; the work was not attempted, or not finished.
+    WorkRequestFlushed = 5,
+    /// A memory window could not be bound.
+    MemoryWindowBind = 6,
+    /// The peer answered something that cannot be right.
+    BadResponse = 7,
+    /// A local access failed while a peer's message was placed.
+    LocalAccess = 8,
+    /// The peer found the request malformed or too long.
+    RemoteInvalidRequest = 9,
+    /// The peer's memory may not be touched that way.
+    RemoteAccess = 10,
+    /// The peer could not carry out the request.
+    RemoteOperation = 11,
+    /// The peer did not answer, however often it was asked.
+    RetryExceeded = 12,
+    /// The peer had no receive posted, however long we waited.
+    RnrRetryExceeded = 13,
+    /// The peer cannot take the request now (XRC: no such shared receive queue).
+    RemoteAborted = 16,
+    /// Something that should not happen did.
+    General = 21,
+}
+
+impl Status {
+    /// The number C programs know.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The name C programs know.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Success => "IBV_WC_SUCCESS",
+            Status::LocalLength => "IBV_WC_LOC_LEN_ERR",
+            Status::LocalQpOperation => "IBV_WC_LOC_QP_OP_ERR",
+            Status::LocalProtection => "IBV_WC_LOC_PROT_ERR",
+            Status::WorkRequestFlushed => "IBV_WC_WR_FLUSH_ERR",
+            Status::MemoryWindowBind => "IBV_WC_MW_BIND_ERR",
+            Status::BadResponse => "IBV_WC_BAD_RESP_ERR",
+            Status::LocalAccess => "IBV_WC_LOC_ACCESS_ERR",
+            Status::RemoteInvalidRequest => "IBV_WC_REM_INV_REQ_ERR",
+            Status::RemoteAccess => "IBV_WC_REM_ACCESS_ERR",
+            Status::RemoteOperation => "IBV_WC_REM_OP_ERR",
+            Status::RetryExceeded => "IBV_WC_RETRY_EXC_ERR",
+            Status::RnrRetryExceeded => "IBV_WC_RNR_RETRY_EXC_ERR",
+            Status::RemoteAborted => "IBV_WC_REM_ABORT_ERR",
+            Status::General => "IBV_WC_GENERAL_ERR",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What kind of work completed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CompletionKind {
+    /// SEND, with or without immediate or invalidate.
+    Send,
+    /// RDMA WRITE.
+    Write,
+    /// RDMA READ.
+    Read,
+    /// Compare and swap.
+    CompareSwap,
+    /// Fetch and add.
+    FetchAdd,
+    /// ATOMIC WRITE.
+    AtomicWrite,
+    /// FLUSH.
+    Flush,
+    /// Memory window bind.
+    Bind,
+    /// Local invalidate.
+    LocalInvalidate,
+    /// A receive, filled by a SEND.
+    Receive,
+    /// A receive, consumed by a WRITE with immediate.
+    ReceiveWriteImmediate,
+}
+
+impl CompletionKind {
+    /// A short name.
+    pub fn name(self) -> &'static str {
+        match self {
+            CompletionKind::Send => "SEND",
+            CompletionKind::Write => "RDMA_WRITE",
+            CompletionKind::Read => "RDMA_READ",
+            CompletionKind::CompareSwap => "COMP_SWAP",
+            CompletionKind::FetchAdd => "FETCH_ADD",
+            CompletionKind::AtomicWrite => "ATOMIC_WRITE",
+            CompletionKind::Flush => "FLUSH",
+            CompletionKind::Bind => "BIND_MW",
+            CompletionKind::LocalInvalidate => "LOCAL_INV",
+            CompletionKind::Receive => "RECV",
+            CompletionKind::ReceiveWriteImmediate => "RECV_RDMA_WITH_IMM",
+        }
+    }
+}
+
+/// Which queue the work had been posted to, and so which completion queue hears of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Queue {
+    /// The send queue.
+    Send,
+    /// The queue pair's own receive queue.
+    Receive,
+    /// A shared receive queue. For XRC the completion goes to that queue's completion queue.
+    Shared(Srqn),
+}
+
+/// Why a completion is an error, in more detail than its status.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Cause {
+    /// Local memory was refused.
+    Refused(Refusal),
+    /// The peer said no.
+    Nak {
+        /// Its code.
+        code: NakCode,
+        /// The packet it complained about.
+        psn: Psn,
+    },
+    /// Retries ran out.
+    NoAnswer {
+        /// The first packet nobody acknowledged.
+        psn: Psn,
+        /// How often it was sent.
+        tries: u32,
+    },
+    /// Receiver-not-ready retries ran out.
+    NotReady {
+        /// The packet the peer had no receive for.
+        psn: Psn,
+        /// How often it was sent.
+        tries: u32,
+    },
+    /// A message of `length` bytes met `space` bytes.
+    TooLong {
+        /// The message, or as much of it as had been seen.
+        length: u64,
+        /// The space.
+        space: u64,
+    },
+    /// An answer did not fit its request.
+    BadAnswer {
+        /// What was wrong.
+        what: &'static str,
+        /// The answer's number.
+        psn: Psn,
+    },
+    /// The work cannot run on this queue pair.
+    Unsuitable {
+        /// Why.
+        what: &'static str,
+    },
+    /// The peer's message was wrong; we told it so.
+    PeerFault {
+        /// What was wrong.
+        what: &'static str,
+        /// The message's number.
+        psn: Psn,
+    },
+    /// The queue pair left the states that do work.
+    Flushed,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Refused(refusal) => write!(f, "{refusal}"),
+            Cause::Nak { code, psn } => write!(f, "the peer answered packet {psn} with {code}"),
+            Cause::NoAnswer { psn, tries } => write!(f, "packet {psn} was sent {tries} times and never acknowledged"),
+            Cause::NotReady { psn, tries } => {
+                write!(f, "packet {psn} was sent {tries} times and each time the peer had no receive posted")
+            }
+            Cause::TooLong { length, space } => write!(f, "a message of {length} bytes met space for {space}"),
+            Cause::BadAnswer { what, psn } => write!(f, "answer {psn}: {what}"),
+            Cause::Unsuitable { what } => f.write_str(what),
+            Cause::PeerFault { what, psn } => write!(f, "the peer's packet {psn}: {what}"),
+            Cause::Flushed => f.write_str("the queue pair had stopped before this work was finished"),
+        }
+    }
+}
+
+/// One entry for a completion queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The work request's own number.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it was.
+    pub kind: CompletionKind,
+    /// Which queue it had been posted to.
+    pub queue: Queue,
+    /// The local queue pair.
+    pub qpn: Qpn,
+    /// Bytes moved: received (UD: with the 40 bytes of GRH), read, or sent.
+    pub bytes: u32,
+    /// The immediate that came with a received message.
+    pub immediate: Option<u32>,
+    /// The key a received SEND invalidated.
+    pub invalidated: Option<Key>,
+    /// UD: who sent it.
+    pub src_qpn: Option<Qpn>,
+    /// UD: the first 40 bytes of the buffer hold the GRH.
+    pub grh: bool,
+    /// Wakes a waiter that asked for solicited events only (errors always do).
+    pub solicited: bool,
+    /// For errors: why.
+    pub cause: Option<Cause>,
+}

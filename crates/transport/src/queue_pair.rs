@@ -1,0 +1,286 @@
+//! A queue pair: requester, completer and responder under one roof, with the state machine that says which of them works. The three never
+//! touch each other's fields; this file passes what one concludes on to the others.
+
+mod inbound;
+mod outbound;
+mod transitions;
+
+use crate::attributes::{Attributes, Capabilities, Limits};
+use crate::completer::Completer;
+use crate::completion::{Cause, Completion, Queue, Status};
+use crate::connection::Connection;
+use crate::port::{Port, ProtectionDomain};
+use crate::receive::ReceiveQueue;
+use crate::requester::Requester;
+use crate::responder::Responder;
+use crate::send_queue::{Outcome, SendQueue};
+use crate::state::{Kind, State};
+use crate::time::Time;
+use crate::work::{Data, MAX_MESSAGE, Operation, PostError, ReceiveRequest, SendRequest};
+use alloc::collections::VecDeque;
+use wire::{Mtu, Pkey, Qpn, Srqn};
+
+pub(crate) use outbound::Handed;
+
+/// What a queue pair is created from; none of it changes later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueuePairConfig {
+    /// Its number.
+    pub qpn: Qpn,
+    /// Its kind of service.
+    pub kind: Kind,
+    /// The protection domain its work and its peer's requests act in.
+    pub pd: ProtectionDomain,
+    /// The sizes of its queues.
+    pub capabilities: Capabilities,
+    /// Takes its receives from this shared receive queue.
+    pub srq: Option<Srqn>,
+    /// Every send completes with an entry, signaled or not.
+    pub signal_all: bool,
+    /// What the device allows.
+    pub limits: Limits,
+    /// The partition key (index 0 of the port's table).
+    pub pkey: Pkey,
+    /// The longest datagram payload the port carries.
+    pub port_mtu: Mtu,
+}
+
+/// Something that happened to a queue pair and that its program hears of beside its completions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AsyncEvent {
+    /// The first packet arrived while the queue pair was ready to receive only.
+    CommunicationEstablished,
+    /// All work begun before the move to SQD has ended.
+    SendQueueDrained,
+    /// In error, and no more receives of the shared receive queue will be used.
+    LastWqeReached,
+    /// The queue pair failed.
+    QpFatal,
+    /// The peer's request could not be understood.
+    QpRequestError,
+    /// The peer's request reached for memory it may not touch.
+    QpAccessError,
+}
+
+impl AsyncEvent {
+    /// The name C programs know.
+    pub fn name(self) -> &'static str {
+        match self {
+            AsyncEvent::CommunicationEstablished => "IBV_EVENT_COMM_EST",
+            AsyncEvent::SendQueueDrained => "IBV_EVENT_SQ_DRAINED",
+            AsyncEvent::LastWqeReached => "IBV_EVENT_QP_LAST_WQE_REACHED",
+            AsyncEvent::QpFatal => "IBV_EVENT_QP_FATAL",
+            AsyncEvent::QpRequestError => "IBV_EVENT_QP_REQ_ERR",
+            AsyncEvent::QpAccessError => "IBV_EVENT_QP_ACCESS_ERR",
+        }
+    }
+}
+
+/// A queue pair, as a machine without a world: packets, work and time go in, trains, completions, events and deadlines come out.
+///
+/// After every call that takes something in (`modify`, `post_*`, `handle*`), drive it: call [`poll_transmit`](QueuePair::poll_transmit)
+/// until it answers `None` and send each train, then take completions and events until there are none, then ask for the next deadline.
+/// **A completion must not be shown to the program before the trains that were ready with it have been sent.** The crate's documentation
+/// has the loop as code.
+#[derive(Debug)]
+pub struct QueuePair {
+    connection: Connection,
+    limits: Limits,
+    queue: SendQueue,
+    requester: Requester,
+    completer: Completer,
+    responder: Responder,
+    events: VecDeque<AsyncEvent>,
+    /// What the last train was, for the link's complaint that it could not gather it.
+    handed: Handed,
+    /// Requests and responses take turns.
+    requests_next: bool,
+    /// Entering SQD was asked for and the drained event is still owed.
+    drain_owed: bool,
+    /// A congestion notification is owed to the peer, and when the last one was sent.
+    cnp_owed: bool,
+    last_cnp: Option<Time>,
+    /// A packet has arrived since the queue pair became ready to receive.
+    established: bool,
+}
+
+impl QueuePair {
+    /// A queue pair in RESET.
+    pub fn new(config: QueuePairConfig) -> QueuePair {
+        let caps = config.capabilities;
+        let own = (config.kind.has_receive_queue() && config.srq.is_none())
+            .then(|| ReceiveQueue::new(caps.max_recv_wr, caps.max_recv_sge));
+        let send_wr = if config.kind.has_send_queue() { caps.max_send_wr } else { 0 };
+        QueuePair {
+            connection: Connection {
+                qpn: config.qpn,
+                kind: config.kind,
+                pd: config.pd,
+                pkey: config.pkey,
+                port_mtu: config.port_mtu,
+                attributes: Attributes { capabilities: caps, ..Attributes::default() },
+            },
+            limits: config.limits,
+            queue: SendQueue::new(send_wr, caps.max_send_sge, caps.max_inline_data, config.signal_all),
+            requester: Requester::default(),
+            completer: Completer::default(),
+            responder: Responder::new(own, config.srq),
+            events: VecDeque::new(),
+            handed: Handed::Nothing,
+            requests_next: false,
+            drain_owed: false,
+            cnp_owed: false,
+            last_cnp: None,
+            established: false,
+        }
+    }
+
+    /// Its number.
+    pub fn qpn(&self) -> Qpn {
+        self.connection.qpn
+    }
+
+    /// Its kind of service.
+    pub fn kind(&self) -> Kind {
+        self.connection.kind
+    }
+
+    /// Where it is in its life.
+    pub fn state(&self) -> State {
+        self.connection.attributes.state
+    }
+
+    /// Its attributes as they are now: the sequence numbers are the next to send and the next expected.
+    pub fn attributes(&self) -> Attributes {
+        let mut attributes = self.connection.attributes;
+        if matches!(self.state(), State::ReadyToSend | State::SendQueueDrained | State::SendQueueError) {
+            attributes.sq_psn = self.requester.psn();
+        }
+        if self.state().receives() {
+            attributes.rq_psn = self.responder.expected();
+        }
+        attributes
+    }
+
+    /// Posts a work request to the send queue.
+    pub fn post_send<P: Port>(&mut self, now: Time, request: &SendRequest<'_>, port: &mut P) -> Result<(), PostError> {
+        self.admit(request)?;
+        let outcome = match self.state() {
+            State::Error | State::SendQueueError => Some(Outcome::Failed(Status::WorkRequestFlushed, Cause::Flushed)),
+            _ => None,
+        };
+        self.queue.post(request, outcome)?;
+        if outcome.is_some() {
+            self.requester.reset(self.queue.tail());
+        }
+        self.trace(now, port, || trace::Kind::WorkPosted {
+            wr_id: request.wr_id,
+            queue: trace::Queue::Send,
+            opcode: request.operation.name(),
+            bytes: request.data.length(),
+        });
+        Ok(())
+    }
+
+    /// What the kind and state of the queue pair have against a work request.
+    fn admit(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        let (kind, state) = (self.kind(), self.state());
+        if !kind.has_send_queue() || matches!(state, State::Reset | State::Init | State::ReadyToReceive) {
+            return Err(PostError::WrongState { state, queue: "send" });
+        }
+        let operation = &request.operation;
+        let supported = match operation {
+            Operation::Send { .. } => true,
+            Operation::Write { .. } | Operation::LocalInvalidate { .. } | Operation::BindWindow(_) => {
+                kind.is_connected()
+            }
+            _ => kind.is_reliable(),
+        };
+        if !supported {
+            return Err(PostError::NotSupported { transport: kind.name(), operation: operation.name() });
+        }
+        let writes_locally =
+            matches!(operation, Operation::Read { .. } | Operation::CompareSwap { .. } | Operation::FetchAdd { .. });
+        if writes_locally && matches!(request.data, Data::Inline(_)) {
+            return Err(PostError::InlineNotAllowed { operation: operation.name() });
+        }
+        let length = request.data.length();
+        if length > MAX_MESSAGE {
+            return Err(PostError::MessageTooLong { length });
+        }
+        if request.target.is_some() != (kind == Kind::UnreliableDatagram) {
+            return Err(PostError::Target);
+        }
+        if request.xrc_srq.is_some() != (kind == Kind::XrcInitiator && !operation.is_local()) {
+            return Err(PostError::XrcTarget);
+        }
+        Ok(())
+    }
+
+    /// Posts a work request to the receive queue.
+    pub fn post_receive<P: Port>(
+        &mut self,
+        now: Time,
+        request: &ReceiveRequest<'_>,
+        port: &mut P,
+    ) -> Result<(), PostError> {
+        let state = self.state();
+        if state == State::Reset {
+            return Err(PostError::WrongState { state, queue: "receive" });
+        }
+        self.responder.post(request)?;
+        self.trace(now, port, || trace::Kind::WorkPosted {
+            wr_id: request.wr_id,
+            queue: trace::Queue::Receive,
+            opcode: "RECV",
+            bytes: request.sges.iter().map(|sge| u64::from(sge.length)).sum(),
+        });
+        Ok(())
+    }
+
+    /// The next completion, if any. Sends complete in the order they were posted, and so do receives.
+    pub fn poll_completion<P: Port>(&mut self, now: Time, port: &mut P) -> Option<Completion> {
+        let qpn = self.qpn();
+        let completion =
+            self.responder.completion().or_else(|| self.queue.completion(qpn)).or_else(|| {
+                if self.state() == State::Error { self.responder.flushed(&self.connection) } else { None }
+            })?;
+        self.trace(now, port, || trace::Kind::Completed {
+            wr_id: completion.wr_id,
+            queue: match completion.queue {
+                Queue::Send => trace::Queue::Send,
+                Queue::Receive => trace::Queue::Receive,
+                Queue::Shared(_) => trace::Queue::SharedReceive,
+            },
+            status: completion.status.name(),
+            opcode: completion.kind.name(),
+            bytes: u64::from(completion.bytes),
+        });
+        Some(completion)
+    }
+
+    /// The next event, if any.
+    pub fn poll_event(&mut self) -> Option<AsyncEvent> {
+        self.events.pop_front()
+    }
+
+    /// When [`handle_timeout`](QueuePair::handle_timeout) wants to be called.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        match (self.completer.ack_deadline(), self.completer.not_ready_until()) {
+            (Some(ack), Some(rnr)) => Some(ack.min(rnr)),
+            (ack, rnr) => ack.or(rnr),
+        }
+    }
+
+    fn raise<P: Port>(&mut self, now: Time, event: AsyncEvent, port: &mut P) {
+        self.events.push_back(event);
+        self.trace(now, port, || trace::Kind::AsyncEvent { name: event.name() });
+    }
+
+    #[inline]
+    fn trace<P: Port>(&self, now: Time, port: &mut P, kind: impl FnOnce() -> trace::Kind) {
+        if port.tracing() {
+            port.record(&trace::Event { at: now.as_nanos(), qpn: Some(self.qpn()), kind: kind() });
+        }
+    }
+}

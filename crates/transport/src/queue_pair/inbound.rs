@@ -1,0 +1,322 @@
+//! What a queue pair takes in: packets and the passing of time.
+
+use super::{AsyncEvent, QueuePair, State};
+use crate::completer::{Progress, Verdict};
+use crate::completion::{Cause, Status};
+use crate::port::{Port, Refusal, Toward};
+use crate::responder::{Fault, Reaction};
+use crate::state::Kind;
+use crate::time::Time;
+use crate::train::Inbound;
+use crate::work::Operation as Work;
+use trace::{AccessFlags, DropReason, RetryCause, StateCause, Timer};
+use wire::{NakCode, Operation, Psn, Syndrome};
+
+impl QueuePair {
+    /// Takes a packet, or a whole train, that arrived for this queue pair.
+    pub fn handle<P: Port>(&mut self, now: Time, inbound: &Inbound<'_>, port: &mut P) {
+        let headers = inbound.headers;
+        self.trace(now, port, || trace::Kind::PacketReceived {
+            headers,
+            payload_len: inbound.payload.len() as u32,
+            packets: inbound.count,
+        });
+        if let Err(reason) = self.screen(inbound) {
+            self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(headers), reason });
+            return;
+        }
+        if inbound.congestion_marked {
+            self.owe_notification(now);
+        }
+        let opcode = headers.bth.opcode;
+        match opcode.operation() {
+            Operation::Cnp => {
+                let qpn = self.qpn();
+                port.window(qpn, Toward::Peer, |window| window.congested(now));
+            }
+            _ if opcode.is_request() => self.handle_request(now, inbound, port),
+            Operation::Acknowledge => {
+                let Some(aeth) = headers.aeth else { return };
+                if let Some(code) = refusal_name(aeth.syndrome) {
+                    self.trace(now, port, || trace::Kind::NakReceived { psn: headers.bth.psn, code });
+                }
+                let (psn, high) = (headers.bth.psn, self.requester.high());
+                let (progress, verdict) =
+                    self.completer.acknowledge(now, psn, aeth, high, &self.connection, &mut self.queue);
+                self.conclude(now, progress, verdict, Some(inbound), port);
+            }
+            _ => {
+                let (count, high) = (inbound.count, self.requester.high());
+                let (progress, verdict) = self.completer.answer(
+                    now,
+                    &headers,
+                    count,
+                    inbound.payload,
+                    high,
+                    &self.connection,
+                    &mut self.queue,
+                    port,
+                );
+                self.conclude(now, progress, verdict, Some(inbound), port);
+            }
+        }
+    }
+
+    /// Lets deadlines pass.
+    pub fn handle_timeout<P: Port>(&mut self, now: Time, port: &mut P) {
+        let deadline = |time: Option<Time>| time.map_or(0, Time::as_nanos);
+        let rnr = deadline(self.completer.not_ready_until());
+        if self.completer.not_ready_over(now) {
+            self.trace(now, port, || trace::Kind::TimerFired { timer: Timer::Rnr, deadline: rnr });
+        }
+        let ack = deadline(self.completer.ack_deadline());
+        if let Some(verdict) = self.completer.timed_out(now, &self.connection) {
+            self.trace(now, port, || trace::Kind::TimerFired { timer: Timer::Ack, deadline: ack });
+            self.conclude(now, Progress::default(), verdict, None, port);
+        }
+    }
+
+    /// What every packet must have right before anything else is looked at (IBA 9.6).
+    fn screen(&self, inbound: &Inbound<'_>) -> Result<(), DropReason> {
+        let headers = &inbound.headers;
+        let (kind, state, opcode) = (self.kind(), self.state(), headers.bth.opcode);
+        if opcode.operation() == Operation::Cnp {
+            return match kind.is_connected() && state.receives() {
+                true if inbound.from == self.connection.attributes.av.dgid => Ok(()),
+                true => Err(DropReason::WrongSource),
+                false => Err(DropReason::WrongState),
+            };
+        }
+        if opcode.transport() != self.connection.transport() {
+            return Err(DropReason::BadOpcodeForTransport);
+        }
+        let in_state = if opcode.is_request() {
+            if !kind.responds() {
+                return Err(DropReason::BadOpcodeForTransport);
+            }
+            state.receives()
+        } else {
+            if !kind.has_send_queue() {
+                return Err(DropReason::BadOpcodeForTransport);
+            }
+            matches!(state, State::ReadyToSend | State::SendQueueDrained)
+        };
+        if !in_state {
+            return Err(DropReason::WrongState);
+        }
+        if !self.connection.pkey.matches(headers.bth.pkey) {
+            return Err(DropReason::PkeyMismatch);
+        }
+        if kind.is_connected() {
+            if inbound.from != self.connection.attributes.av.dgid {
+                return Err(DropReason::WrongSource);
+            }
+        } else if headers.deth.is_none_or(|deth| deth.qkey != self.connection.attributes.qkey) {
+            return Err(DropReason::QkeyMismatch);
+        }
+        let several = matches!(opcode.operation(), Operation::Send | Operation::Write | Operation::ReadResponse);
+        if inbound.count == 0 || inbound.count > 1 && !several || inbound.count >= Psn::COUNT / 2 {
+            return Err(DropReason::BadLength);
+        }
+        Ok(())
+    }
+
+    fn handle_request<P: Port>(&mut self, now: Time, inbound: &Inbound<'_>, port: &mut P) {
+        if self.state() == State::ReadyToReceive && !self.established {
+            self.established = true;
+            self.raise(now, AsyncEvent::CommunicationEstablished, port);
+        }
+        let reaction = match self.kind() {
+            Kind::UnreliableConnected => self.responder.unreliable(inbound, &self.connection, port),
+            Kind::UnreliableDatagram => self.responder.datagram(inbound, &self.connection, port),
+            _ => self.responder.reliable(inbound, &self.connection, port),
+        };
+        let headers = Some(inbound.headers);
+        match reaction {
+            Reaction::Fine => {}
+            Reaction::Dropped(reason) => {
+                self.trace(now, port, || trace::Kind::PacketDropped { headers, reason });
+            }
+            Reaction::Refused(reason, psn, syndrome) => {
+                self.trace(now, port, || trace::Kind::PacketDropped { headers, reason });
+                let code = refusal_name(syndrome).unwrap_or("");
+                self.trace(now, port, || trace::Kind::NakSent { psn, code });
+            }
+            Reaction::Fault(fault) => {
+                if let Cause::Refused(refusal) = &fault.cause {
+                    self.trace_refusal(now, refusal, port);
+                }
+                if self.kind().is_reliable() {
+                    let code = refusal_name(Syndrome::Nak(fault.code)).unwrap_or("");
+                    self.trace(now, port, || trace::Kind::NakSent { psn: inbound.headers.bth.psn, code });
+                }
+                self.fault(now, fault, port);
+            }
+        }
+    }
+
+    /// The responder cannot go on.
+    pub(super) fn fault<P: Port>(&mut self, now: Time, fault: Fault, port: &mut P) {
+        if self.kind().is_reliable() {
+            match fault.code {
+                NakCode::RemoteAccess => self.raise(now, AsyncEvent::QpAccessError, port),
+                NakCode::InvalidRequest => self.raise(now, AsyncEvent::QpRequestError, port),
+                _ => {}
+            }
+        }
+        let cause = match fault.cause {
+            Cause::PeerFault { what, .. } => StateCause::PeerRequest(what),
+            Cause::TooLong { .. } => StateCause::PeerRequest("a message longer than the receive for it"),
+            Cause::Refused(refusal) if fault.code == NakCode::RemoteAccess => {
+                StateCause::PeerRequest(refusal.cause.name())
+            }
+            _ => StateCause::Local("a receive names memory that may not be written"),
+        };
+        self.enter_error(now, cause, port);
+    }
+
+    /// Passes on what the completer concluded.
+    fn conclude<P: Port>(
+        &mut self,
+        now: Time,
+        progress: Progress,
+        verdict: Verdict,
+        inbound: Option<&Inbound<'_>>,
+        port: &mut P,
+    ) {
+        if progress.moved {
+            let qpn = self.qpn();
+            let charge = progress.charge.min(*self.requester.charges());
+            *self.requester.charges() -= charge;
+            port.window(qpn, Toward::Peer, |window| window.acknowledged(now, charge, progress.round_trip));
+            let here = progress.charge_here.min(*self.requester.charges_here());
+            if here > 0 {
+                *self.requester.charges_here() -= here;
+                port.window(qpn, Toward::Here, |window| window.acknowledged(now, here, None));
+            }
+            let una = self.completer.una();
+            if una.is_after(self.requester.psn()) {
+                // Packets from before the last retry have arrived after all: no need to send them once more.
+                self.requester.resume_at(una, self.completer.oldest(), &self.queue);
+            }
+        }
+        match verdict {
+            Verdict::Fine => {}
+            Verdict::Drop(reason) => {
+                let headers = inbound.map(|inbound| inbound.headers);
+                self.trace(now, port, || trace::Kind::PacketDropped { headers, reason });
+            }
+            Verdict::GoBack(cause) => {
+                let left = Some(self.completer.retries_left(&self.connection));
+                self.go_back(now, cause, left, port);
+            }
+            Verdict::Wait(timer) => {
+                let left = self.completer.not_ready_left(&self.connection);
+                self.go_back(now, RetryCause::RnrNak, left, port);
+                let deadline = now.plus_nanos(timer.duration_ns());
+                self.completer.wait_until(deadline);
+                self.trace(now, port, || trace::Kind::TimerSet { timer: Timer::Rnr, deadline: deadline.as_nanos() });
+            }
+            Verdict::Fail(status, cause) => self.fail_oldest(now, status, cause, port),
+        }
+        self.completer.settle_timer(self.requester.psn());
+        self.check_halted(now, port);
+        self.check_drained(now, port);
+    }
+
+    /// Go-back-N: everything from the oldest unacknowledged packet on is sent again.
+    fn go_back<P: Port>(&mut self, now: Time, cause: RetryCause, left: Option<u8>, port: &mut P) {
+        let from = self.completer.una();
+        self.trace(now, port, || trace::Kind::Retry { cause, from, left });
+        let oldest = self.completer.catch_up(&self.queue);
+        let lost_answer = self.queue.get(oldest).is_some_and(|work| matches!(work.operation, Work::Read { .. }));
+        let lost = if lost_answer { Toward::Here } else { Toward::Peer };
+        self.release_windows(port);
+        let qpn = self.qpn();
+        match cause {
+            RetryCause::RnrNak => {}
+            RetryCause::Timeout => port.window(qpn, lost, |window| window.timed_out(now)),
+            _ => port.window(qpn, lost, |window| window.lost(now)),
+        }
+        self.completer.went_back();
+        self.requester.resume_at(from, oldest, &self.queue);
+    }
+
+    /// Gives back what our packets in flight hold of the windows.
+    pub(super) fn release_windows<P: Port>(&mut self, port: &mut P) {
+        let qpn = self.qpn();
+        let charge = core::mem::take(self.requester.charges());
+        if charge > 0 {
+            port.window(qpn, Toward::Peer, |window| window.release(charge));
+        }
+        let here = core::mem::take(self.requester.charges_here());
+        if here > 0 {
+            port.window(qpn, Toward::Here, |window| window.release(here));
+        }
+    }
+
+    /// Work cannot be carried out: on an unreliable queue pair sending stops; on a reliable one everything before it is settled first.
+    pub(super) fn fail_work<P: Port>(&mut self, now: Time, seq: u64, status: Status, cause: Cause, port: &mut P) {
+        if let Cause::Refused(refusal) = &cause {
+            self.trace_refusal(now, refusal, port);
+        }
+        self.queue.overrule(seq, status, cause);
+        self.requester.halt_at(seq);
+        if self.kind().is_reliable() {
+            self.check_halted(now, port);
+        } else {
+            self.enter_send_queue_error(now, seq, port);
+        }
+    }
+
+    fn fail_oldest<P: Port>(&mut self, now: Time, status: Status, cause: Cause, port: &mut P) {
+        if let Cause::Refused(refusal) = &cause {
+            self.trace_refusal(now, refusal, port);
+        }
+        let seq = self.completer.catch_up(&self.queue);
+        self.queue.overrule(seq, status, cause);
+        let wr_id = self.queue.get(seq).map_or(0, |work| work.wr_id);
+        self.enter_error(now, StateCause::SendFailed { wr_id, status: status.name() }, port);
+    }
+
+    /// Has everything before the work that failed locally been settled?
+    fn check_halted<P: Port>(&mut self, now: Time, port: &mut P) {
+        let Some(seq) = self.requester.halted() else { return };
+        if self.completer.catch_up(&self.queue) == seq
+            && let Some(work) = self.queue.get(seq)
+            && let Some(crate::send_queue::Outcome::Failed(status, _)) = work.outcome
+        {
+            let wr_id = work.wr_id;
+            self.enter_error(now, StateCause::SendFailed { wr_id, status: status.name() }, port);
+        }
+    }
+
+    pub(super) fn trace_refusal<P: Port>(&self, now: Time, refusal: &Refusal, port: &mut P) {
+        self.trace(now, port, || trace::Kind::AccessRefused {
+            key: refusal.range.key,
+            address: refusal.range.address,
+            length: refusal.range.length,
+            access: AccessFlags(refusal.access.bits()),
+            cause: refusal.cause,
+        });
+    }
+
+    /// Says that the acknowledgement timer runs now and did not before.
+    pub(super) fn trace_timer<P: Port>(&self, now: Time, before: Option<Time>, port: &mut P) {
+        if let (None, Some(deadline)) = (before, self.completer.ack_deadline()) {
+            self.trace(now, port, || trace::Kind::TimerSet { timer: Timer::Ack, deadline: deadline.as_nanos() });
+        }
+    }
+}
+
+fn refusal_name(syndrome: Syndrome) -> Option<&'static str> {
+    match syndrome {
+        Syndrome::RnrNak { .. } => Some("receiver not ready"),
+        Syndrome::Nak(NakCode::SequenceError) => Some("PSN sequence error"),
+        Syndrome::Nak(NakCode::InvalidRequest) => Some("invalid request"),
+        Syndrome::Nak(NakCode::RemoteAccess) => Some("remote access error"),
+        Syndrome::Nak(NakCode::RemoteOperational) => Some("remote operational error"),
+        Syndrome::Nak(_) => Some("reserved NAK code"),
+        _ => None,
+    }
+}

@@ -1,0 +1,112 @@
+//! The life of a queue pair: what each move between states does, whoever caused it. Which moves are legal is `state`'s business.
+
+use super::{AsyncEvent, QueuePair, State};
+use crate::attributes::Modify;
+use crate::port::{Port, Toward};
+use crate::state::{self, ModifyError};
+use crate::time::Time;
+use trace::StateCause;
+
+impl QueuePair {
+    /// Changes state and attributes, or neither.
+    pub fn modify<P: Port>(&mut self, now: Time, modify: &Modify, port: &mut P) -> Result<(), ModifyError> {
+        let from = self.state();
+        let to = state::check(self.kind(), from, modify, &self.limits)?;
+        self.connection.attributes.apply(modify);
+        if modify.state.is_none() {
+            return Ok(());
+        }
+        match (from, to) {
+            (_, State::Reset) => self.enter_reset(now, port),
+            (_, State::Error) => self.enter_error(now, StateCause::Modify, port),
+            (State::Init, State::ReadyToReceive) => {
+                let attributes = &self.connection.attributes;
+                self.responder.start(attributes.rq_psn, attributes.max_dest_rd_atomic);
+                self.established = false;
+                self.set_state(now, to, StateCause::Modify, port);
+            }
+            (State::ReadyToReceive, State::ReadyToSend) => {
+                let psn = self.connection.attributes.sq_psn;
+                self.requester.start(psn);
+                self.completer.start(psn);
+                self.set_state(now, to, StateCause::Modify, port);
+            }
+            (State::ReadyToSend, State::SendQueueDrained) => {
+                self.drain_owed = modify.sqd_async_notify.unwrap_or(false);
+                self.set_state(now, to, StateCause::Modify, port);
+                self.check_drained(now, port);
+            }
+            _ => self.set_state(now, to, StateCause::Modify, port),
+        }
+        Ok(())
+    }
+
+    fn set_state<P: Port>(&mut self, now: Time, to: State, cause: StateCause, port: &mut P) {
+        let from = core::mem::replace(&mut self.connection.attributes.state, to);
+        if from != to {
+            self.trace(now, port, || trace::Kind::StateChanged { from: from.name(), to: to.name(), cause });
+        }
+    }
+
+    /// Nothing is outstanding, posted or remembered.
+    fn enter_reset<P: Port>(&mut self, now: Time, port: &mut P) {
+        self.leave_windows(port);
+        self.queue.clear();
+        let psn = self.requester.psn();
+        self.requester.reset(self.queue.tail());
+        self.completer.reset(self.queue.tail(), psn);
+        self.responder.reset();
+        self.events.clear();
+        self.drain_owed = false;
+        self.cnp_owed = false;
+        self.established = false;
+        self.set_state(now, State::Reset, StateCause::Modify, port);
+    }
+
+    /// All work is flushed. What the responder owes is still sent: a last refusal tells the peer why.
+    pub(super) fn enter_error<P: Port>(&mut self, now: Time, cause: StateCause, port: &mut P) {
+        if self.state() == State::Error {
+            return;
+        }
+        self.leave_windows(port);
+        self.queue.flush(0);
+        let psn = self.requester.psn();
+        self.requester.reset(self.queue.tail());
+        self.completer.reset(self.queue.tail(), psn);
+        self.drain_owed = false;
+        self.set_state(now, State::Error, cause, port);
+        if self.responder.uses_shared() {
+            self.raise(now, AsyncEvent::LastWqeReached, port);
+        }
+    }
+
+    /// A send failed on an unreliable queue pair: what follows it is flushed, receiving goes on.
+    pub(super) fn enter_send_queue_error<P: Port>(&mut self, now: Time, seq: u64, port: &mut P) {
+        let failed = self.queue.get(seq).and_then(|work| match work.outcome {
+            Some(crate::send_queue::Outcome::Failed(status, _)) => Some((work.wr_id, status)),
+            _ => None,
+        });
+        let (wr_id, status) = failed.map_or((0, ""), |(wr_id, status)| (wr_id, status.name()));
+        self.queue.flush(0);
+        self.requester.reset(self.queue.tail());
+        self.set_state(now, State::SendQueueError, StateCause::SendFailed { wr_id, status }, port);
+    }
+
+    /// In SQD: has all work that had begun ended?
+    pub(super) fn check_drained<P: Port>(&mut self, now: Time, port: &mut P) {
+        if !self.drain_owed || self.state() != State::SendQueueDrained || self.requester.is_mid_work() {
+            return;
+        }
+        if !self.kind().is_reliable() || self.completer.una() == self.requester.high() {
+            self.drain_owed = false;
+            self.raise(now, AsyncEvent::SendQueueDrained, port);
+        }
+    }
+
+    fn leave_windows<P: Port>(&mut self, port: &mut P) {
+        self.release_windows(port);
+        let qpn = self.qpn();
+        port.window(qpn, Toward::Peer, |window| window.leave(qpn));
+        port.window(qpn, Toward::Here, |window| window.leave(qpn));
+    }
+}

@@ -1,0 +1,441 @@
+//! The requester: takes work in posting order, gives it sequence numbers, and cuts it into trains as far as the congestion windows, the
+//! fence and `max_rd_atomic` allow. It knows nothing of answers: when the completer decides to go back, the queue pair moves its cursor.
+
+use crate::completion::{Cause, Status};
+use crate::congestion::Window;
+use crate::connection::Connection;
+use crate::port::{Access, Port, Refusal, Toward};
+use crate::receive::check_all;
+use crate::send_queue::{Outcome, SendQueue, SendWork};
+use crate::state::Kind;
+use crate::train::MAX_TRAIN;
+use crate::work::{Operation, SendFlags};
+use wire::{AtomicEth, Deth, Headers, Opcode, Position, Psn, Reth, Tail};
+
+/// The most packets of answer one READ request asks for on a link without a window.
+const MAX_READ: u32 = 1024;
+
+/// Sequence numbers that may be outstanding: far below half the number space, so that old and new stay distinguishable.
+const MAX_OUTSTANDING: u32 = 1 << 20;
+
+/// What the requester wants done next.
+pub(crate) enum Step {
+    /// Nothing can be sent now.
+    Idle,
+    /// Work was carried out without a packet, or finished by sending it: look again.
+    Again,
+    /// Send this.
+    Train(RequestTrain),
+    /// Work `seq` cannot be carried out. The requester has stopped in front of it.
+    Failed(u64, Status, Cause),
+}
+
+/// A request train before its payload is looked up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestTrain {
+    pub seq: u64,
+    pub headers: Headers,
+    /// Packets on the wire.
+    pub count: u32,
+    /// Sequence numbers it takes, more than `count` for a READ.
+    pub psns: u32,
+    /// Payload: offset into the message and length.
+    pub offset: u32,
+    pub length: u32,
+    pub retransmission: bool,
+}
+
+/// What the completer knows that the requester must respect, as values.
+pub(crate) struct Limits {
+    /// The oldest unacknowledged sequence number.
+    pub una: Psn,
+    /// READs and atomics under way.
+    pub answers: usize,
+    /// The send queue is being drained: begin nothing new.
+    pub draining: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Requester {
+    /// The next sequence number to send.
+    psn: Psn,
+    /// The first sequence number never sent.
+    high: Psn,
+    /// The work being sent, and how many of its sequence numbers have been.
+    cursor: u64,
+    sent: u32,
+    /// Stopped in front of work that failed locally, until everything before it is settled.
+    halted: bool,
+    /// What our unacknowledged packets hold in the peer's window, and our unanswered READs in our own.
+    charged: u64,
+    charged_here: u64,
+}
+
+impl Requester {
+    /// A requester whose first packet will be `psn`.
+    pub fn start(&mut self, psn: Psn) {
+        self.psn = psn;
+        self.high = psn;
+    }
+
+    pub fn psn(&self) -> Psn {
+        self.psn
+    }
+
+    pub fn high(&self) -> Psn {
+        self.high
+    }
+
+    pub fn charges(&mut self) -> &mut u64 {
+        &mut self.charged
+    }
+
+    pub fn charges_here(&mut self) -> &mut u64 {
+        &mut self.charged_here
+    }
+
+    /// The work it stopped in front of, if it did.
+    pub fn halted(&self) -> Option<u64> {
+        self.halted.then_some(self.cursor)
+    }
+
+    /// Stops in front of work `seq`, which cannot be carried out.
+    pub fn halt_at(&mut self, seq: u64) {
+        self.cursor = seq;
+        self.halted = true;
+    }
+
+    /// Whether work has begun that is not entirely sent.
+    pub fn is_mid_work(&self) -> bool {
+        self.sent > 0
+    }
+
+    /// Resumes at `psn`, which lies in work `seq` (or is where the next work will begin).
+    pub fn resume_at(&mut self, psn: Psn, seq: u64, queue: &SendQueue) {
+        self.psn = psn;
+        self.cursor = seq;
+        self.sent = match queue.get(seq) {
+            Some(work) if work.started => psn.distance_from(work.first).min(work.packets),
+            _ => 0,
+        };
+        self.halted = false;
+    }
+
+    /// Forgets everything; the next work is `seq`.
+    pub fn reset(&mut self, seq: u64) {
+        *self = Requester { cursor: seq, psn: self.psn, high: self.high, ..Requester::default() };
+    }
+
+    /// The next thing to do.
+    pub fn step<P: Port>(
+        &mut self,
+        connection: &Connection,
+        queue: &mut SendQueue,
+        limits: &Limits,
+        port: &mut P,
+    ) -> Step {
+        if self.halted {
+            return Step::Idle;
+        }
+        let seq = self.cursor;
+        let Some(work) = queue.get(seq) else { return Step::Idle };
+        if work.started && self.sent >= work.packets || work.outcome.is_some() {
+            self.cursor += 1;
+            self.sent = 0;
+            return Step::Again;
+        }
+        if !work.started {
+            if limits.draining || work.flags.contains(SendFlags::FENCE) && queue.awaits_answers() {
+                return Step::Idle;
+            }
+            if let Err((status, cause)) = self.begin(seq, connection, queue, port) {
+                self.halted = true;
+                return Step::Failed(seq, status, cause);
+            }
+            return Step::Again;
+        }
+        match self.send(seq, connection, queue, limits, port) {
+            Ok(Some(train)) => {
+                self.advance(train.psns);
+                Step::Train(train)
+            }
+            Ok(None) => Step::Idle,
+            Err((status, cause)) => {
+                self.halted = true;
+                Step::Failed(seq, status, cause)
+            }
+        }
+    }
+
+    fn advance(&mut self, psns: u32) {
+        self.psn = self.psn.add(psns);
+        self.sent += psns;
+        if self.psn.is_after(self.high) {
+            self.high = self.psn;
+        }
+    }
+
+    /// Checks work, gives it its sequence numbers, and carries out what never leaves the NIC.
+    fn begin<P: Port>(
+        &mut self,
+        seq: u64,
+        connection: &Connection,
+        queue: &mut SendQueue,
+        port: &mut P,
+    ) -> Result<(), (Status, Cause)> {
+        let Some(work) = queue.get_mut(seq) else { return Ok(()) };
+        let subject = connection.local();
+        match work.operation {
+            Operation::LocalInvalidate { key } => {
+                port.invalidate(subject, key).map_err(|refusal| refused(Status::LocalQpOperation, refusal))?;
+                queue.start(seq, self.psn, 0);
+                queue.settle(seq, Outcome::Done);
+                return Ok(());
+            }
+            Operation::BindWindow(bind) => {
+                port.bind(subject, &bind).map_err(|refusal| refused(Status::MemoryWindowBind, refusal))?;
+                queue.start(seq, self.psn, 0);
+                queue.settle(seq, Outcome::Done);
+                return Ok(());
+            }
+            Operation::CompareSwap { .. } | Operation::FetchAdd { .. } | Operation::AtomicWrite { .. } => {
+                if work.length < 8 {
+                    return Err((Status::LocalLength, Cause::TooLong { length: 8, space: u64::from(work.length) }));
+                }
+                work.length = 8;
+            }
+            Operation::Flush { .. } => work.length = 0,
+            _ => {}
+        }
+        if work.operation.is_answered() && connection.attributes.max_rd_atomic == 0 {
+            return Err((Status::LocalQpOperation, Cause::Unsuitable { what: "max_rd_atomic of the queue pair is 0" }));
+        }
+        let mtu = connection.mtu();
+        if connection.kind == Kind::UnreliableDatagram && work.length > mtu {
+            let cause = Cause::TooLong { length: u64::from(work.length), space: u64::from(mtu) };
+            return Err((Status::LocalLength, cause));
+        }
+        if !work.is_inline {
+            check_all(&work.sges, 0, u64::from(work.length), work.operation.local_access(), subject, port)
+                .map_err(|refusal| refused(Status::LocalProtection, refusal))?;
+        }
+        let packets = match work.operation {
+            Operation::CompareSwap { .. } | Operation::FetchAdd { .. } | Operation::AtomicWrite { .. } => 1,
+            _ => work.length.div_ceil(mtu).max(1),
+        };
+        queue.start(seq, self.psn, packets);
+        Ok(())
+    }
+
+    /// The next train of work that has begun, if the windows allow one.
+    fn send<P: Port>(
+        &mut self,
+        seq: u64,
+        connection: &Connection,
+        queue: &mut SendQueue,
+        limits: &Limits,
+        port: &mut P,
+    ) -> Result<Option<RequestTrain>, (Status, Cause)> {
+        let Some(work) = queue.get(seq) else { return Ok(None) };
+        let mtu = connection.mtu();
+        let left = work.packets - self.sent;
+        let retransmission = self.psn.is_before(self.high);
+        if !connection.kind.is_reliable() {
+            // Nobody acknowledges: no window, no retries. The work is done when its last packet is handed out.
+            let count = left.min(train_packets(mtu));
+            if self.sent > 0 {
+                self.recheck(work, count, connection, port)?;
+            }
+            let train = self.request(seq, work, count, connection);
+            if count == left {
+                queue.settle(seq, Outcome::Done);
+            }
+            return Ok(Some(train));
+        }
+        let outstanding = self.psn.distance_from(limits.una);
+        if outstanding >= MAX_OUTSTANDING {
+            return Ok(None);
+        }
+        let qpn = connection.qpn;
+        if work.operation.is_answered() {
+            if limits.answers >= usize::from(connection.attributes.max_rd_atomic) {
+                return Ok(None);
+            }
+            let Some(psns) = self.reserve_answer(work, left, connection, limits.answers > 0, port) else {
+                return Ok(None);
+            };
+            let request = match work.operation {
+                Operation::AtomicWrite { .. } => 8,
+                _ => 0,
+            };
+            if port.window(qpn, Toward::Peer, |window| window.reserve(qpn, request, 1, request)) == 0 {
+                let charge = work.charge(self.sent, psns, mtu);
+                self.charged_here -= charge;
+                port.window(qpn, Toward::Here, |window| window.release(charge));
+                return Ok(None);
+            }
+            self.charged += Window::charge_of(request, 1, request);
+            if self.sent > 0 || retransmission {
+                self.recheck(work, psns, connection, port)?;
+            }
+            return Ok(Some(self.question(seq, work, psns, connection)));
+        }
+        let want = left.min(train_packets(mtu)).min(MAX_OUTSTANDING - outstanding);
+        let last = work.packet_length(self.sent + want - 1, mtu);
+        let count = port.window(qpn, Toward::Peer, |window| window.reserve(qpn, mtu, want, last));
+        if count == 0 {
+            return Ok(None);
+        }
+        self.charged += work.charge(self.sent, count, mtu);
+        if self.sent > 0 || retransmission {
+            self.recheck(work, count, connection, port)?;
+        }
+        Ok(Some(self.request(seq, work, count, connection)))
+    }
+
+    /// Room in our own receive buffer for answers: how many packets of answer may be asked for now.
+    ///
+    /// While other answers are under way a mere sliver is declined: their arrival makes room for a longer request, and long READs would
+    /// otherwise dissolve into requests of one packet each.
+    fn reserve_answer<P: Port>(
+        &mut self,
+        work: &SendWork,
+        left: u32,
+        connection: &Connection,
+        others: bool,
+        port: &mut P,
+    ) -> Option<u32> {
+        let (qpn, mtu) = (connection.qpn, connection.mtu());
+        let want = left.min(MAX_READ);
+        let last = work.packet_length(self.sent + want - 1, mtu);
+        let granted = port.window(qpn, Toward::Here, |window| {
+            let granted = window.reserve(qpn, mtu, want, last);
+            if others && granted > 0 && granted < want {
+                let charge = work.charge(self.sent, granted, mtu);
+                if charge < window.size() / 4 {
+                    // Not a waiter: our own answers wake us, and the room is for those who have none.
+                    window.release(charge);
+                    window.leave(qpn);
+                    return 0;
+                }
+            }
+            granted
+        });
+        if granted == 0 {
+            return None;
+        }
+        self.charged_here += work.charge(self.sent, granted, mtu);
+        Some(granted)
+    }
+
+    /// Looks again at memory that was checked when the work began: it may have been deregistered since.
+    fn recheck<P: Port>(
+        &self,
+        work: &SendWork,
+        count: u32,
+        connection: &Connection,
+        port: &mut P,
+    ) -> Result<(), (Status, Cause)> {
+        if work.is_inline {
+            return Ok(());
+        }
+        let (offset, length) = work.span(self.sent, count, connection.mtu());
+        let access: Access = work.operation.local_access();
+        check_all(&work.sges, u64::from(offset), u64::from(length), access, connection.local(), port)
+            .map_err(|refusal| refused(Status::LocalProtection, refusal))
+    }
+
+    /// A SEND or WRITE train of `count` packets.
+    fn request(&self, seq: u64, work: &SendWork, count: u32, connection: &Connection) -> RequestTrain {
+        let (starts, ends) = (self.sent == 0, self.sent + count == work.packets);
+        let (operation, tail) = match work.operation {
+            Operation::Write { immediate, .. } => (wire::Operation::Write, tail_of(immediate)),
+            Operation::SendInvalidate { .. } => (wire::Operation::Send, Tail::Invalidate),
+            Operation::Send { immediate } => (wire::Operation::Send, tail_of(immediate)),
+            _ => (wire::Operation::Send, Tail::Plain),
+        };
+        let tail = if ends { tail } else { Tail::Plain };
+        let opcode = Opcode::of(connection.transport(), operation, Position::of(starts, ends), tail);
+        // `post_send` refused what the transport has no opcode for.
+        let mut headers = self.headers(opcode.unwrap_or(Opcode::RcSendOnly), work, connection);
+        let (offset, length) = work.span(self.sent, count, connection.mtu());
+        headers.bth.solicited = ends && work.flags.contains(SendFlags::SOLICITED);
+        headers.bth.ack_req = connection.kind.is_reliable();
+        match work.operation {
+            Operation::Write { remote, immediate } => {
+                if starts {
+                    headers.reth = Some(Reth { va: remote.address, rkey: remote.key, len: work.length });
+                }
+                headers.immediate = immediate.filter(|_| ends);
+            }
+            Operation::Send { immediate } => headers.immediate = immediate.filter(|_| ends),
+            Operation::SendInvalidate { key } => headers.invalidate = Some(key).filter(|_| ends),
+            _ => {}
+        }
+        if let Some(target) = &work.target {
+            let qkey = if target.qkey.is_privileged() { connection.attributes.qkey } else { target.qkey };
+            headers.bth.dest_qpn = target.qpn;
+            headers.deth = Some(Deth { qkey, src_qpn: connection.qpn });
+        }
+        let retransmission = self.psn.is_before(self.high);
+        RequestTrain { seq, headers, count, psns: count, offset, length, retransmission }
+    }
+
+    /// A request that is answered: READ for `psns` packets, an atomic, a flush.
+    fn question(&self, seq: u64, work: &SendWork, psns: u32, connection: &Connection) -> RequestTrain {
+        let (offset, length) = work.span(self.sent, psns, connection.mtu());
+        let operation = match work.operation {
+            Operation::CompareSwap { .. } => wire::Operation::CompareSwap,
+            Operation::FetchAdd { .. } => wire::Operation::FetchAdd,
+            Operation::AtomicWrite { .. } => wire::Operation::AtomicWrite,
+            Operation::Flush { .. } => wire::Operation::Flush,
+            _ => wire::Operation::ReadRequest,
+        };
+        let opcode = Opcode::of(connection.transport(), operation, Position::Only, Tail::Plain);
+        let mut headers = self.headers(opcode.unwrap_or(Opcode::RcReadRequest), work, connection);
+        headers.bth.ack_req = true;
+        let mut payload = 0;
+        match work.operation {
+            Operation::Read { remote } => {
+                let va = remote.address.wrapping_add(u64::from(offset));
+                headers.reth = Some(Reth { va, rkey: remote.key, len: length });
+            }
+            Operation::CompareSwap { remote, compare, swap } => {
+                headers.atomic = Some(AtomicEth { va: remote.address, rkey: remote.key, swap_add: swap, compare });
+            }
+            Operation::FetchAdd { remote, add } => {
+                headers.atomic = Some(AtomicEth { va: remote.address, rkey: remote.key, swap_add: add, compare: 0 });
+            }
+            Operation::AtomicWrite { remote } => {
+                headers.reth = Some(Reth { va: remote.address, rkey: remote.key, len: 8 });
+                payload = 8;
+            }
+            Operation::Flush { remote, length, .. } => {
+                headers.feth = work.operation.feth();
+                headers.reth = Some(Reth { va: remote.address, rkey: remote.key, len: length });
+            }
+            _ => {}
+        }
+        let retransmission = self.psn.is_before(self.high);
+        RequestTrain { seq, headers, count: 1, psns, offset, length: payload, retransmission }
+    }
+
+    fn headers(&self, opcode: Opcode, work: &SendWork, connection: &Connection) -> Headers {
+        let mut headers = Headers::new(opcode, connection.attributes.dest_qpn, self.psn);
+        headers.bth.pkey = connection.pkey;
+        headers.xrc = work.xrc_srq;
+        headers
+    }
+}
+
+fn tail_of(immediate: Option<u32>) -> Tail {
+    if immediate.is_some() { Tail::Immediate } else { Tail::Plain }
+}
+
+fn train_packets(mtu: u32) -> u32 {
+    (MAX_TRAIN / mtu).max(1)
+}
+
+fn refused(status: Status, refusal: Refusal) -> (Status, Cause) {
+    (status, Cause::Refused(refusal))
+}

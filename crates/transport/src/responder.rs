@@ -1,0 +1,657 @@
+//! The responder: takes the peer's requests one by one and carries them out. Each gets one [`Verdict`]; one place ([`Responder::conclude`])
+//! turns verdicts into acknowledgements, refusals, silence and errors. Reliable requests are judged here, unreliable ones in `unreliable`.
+
+mod answers;
+mod unreliable;
+
+pub(crate) use answers::ResponseTrain;
+
+use crate::completion::{Cause, Completion, CompletionKind, Queue, Status};
+use crate::connection::Connection;
+use crate::port::{Access, Atomic, Port, ProtectionDomain, Range, Refusal, Subject, Taken};
+use crate::receive::{ReceiveQueue, ReceiveWork, scatter};
+use crate::train::Inbound;
+use crate::work::{MAX_MESSAGE, PostError, ReceiveRequest};
+use alloc::collections::VecDeque;
+use answers::{Answers, Kept};
+use trace::{DropReason, RefusalCause};
+use wire::{Key, Msn, NakCode, Operation, Placement, Position, Psn, Reth, RnrTimer, Selectivity, Srqn, Syndrome};
+
+/// What becomes of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    /// Carried out.
+    Accepted,
+    /// Carried out before; the answer was given again, or an acknowledgement is.
+    Repeated,
+    /// Passed over in silence.
+    Drop(DropReason),
+    /// A packet before it is missing.
+    OutOfOrder,
+    /// There is no receive for it.
+    NotReady,
+    /// It cannot be carried out, and the queue pair stops.
+    Fault(Fault),
+}
+
+/// What stops a responder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fault {
+    /// What the peer is told.
+    pub code: NakCode,
+    /// How the receive in hand completes.
+    receive: Status,
+    /// What was wrong, for people.
+    pub cause: Cause,
+}
+
+/// What the queue pair has to know after a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reaction {
+    Fine,
+    Dropped(DropReason),
+    /// A refusal was owed: sequence error or receiver not ready.
+    Refused(DropReason, Psn, Syndrome),
+    Fault(Fault),
+}
+
+/// The message being received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Message {
+    #[default]
+    None,
+    Send {
+        placed: u64,
+    },
+    Write {
+        reth: Reth,
+        placed: u64,
+    },
+}
+
+/// Whether the peer was told to come back and has not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Waiting {
+    #[default]
+    No,
+    ForSequence,
+    ForReceive,
+}
+
+/// The receive that the present message fills.
+#[derive(Debug)]
+struct Hand {
+    held: bool,
+    work: ReceiveWork,
+    queue: Queue,
+    space: u64,
+    subject: Option<Subject>,
+}
+
+/// A packet or train of a SEND or WRITE, cut to what is new.
+struct Arrival<'a> {
+    starts: bool,
+    psn: Psn,
+    count: u32,
+    payload: &'a [u8],
+}
+
+#[derive(Debug)]
+pub(crate) struct Responder {
+    expected: Psn,
+    msn: Msn,
+    message: Message,
+    hand: Hand,
+    own: Option<ReceiveQueue>,
+    srq: Option<Srqn>,
+    waiting: Waiting,
+    answers: Answers,
+    completions: VecDeque<Completion>,
+    /// UC: the rest of a damaged message is passed over.
+    abandoned: bool,
+}
+
+impl Responder {
+    pub fn new(own: Option<ReceiveQueue>, srq: Option<Srqn>) -> Responder {
+        let hand = Hand { held: false, work: ReceiveWork::default(), queue: Queue::Receive, space: 0, subject: None };
+        Responder {
+            expected: Psn::default(),
+            msn: Msn::default(),
+            message: Message::None,
+            hand,
+            own,
+            srq,
+            waiting: Waiting::No,
+            answers: Answers::default(),
+            completions: VecDeque::new(),
+            abandoned: false,
+        }
+    }
+
+    /// Ready to receive from `psn` on.
+    pub fn start(&mut self, psn: Psn, max_dest_rd_atomic: u8) {
+        self.expected = psn;
+        self.msn = Msn::default();
+        self.answers.reset(max_dest_rd_atomic);
+    }
+
+    /// Forgets everything, posted receives included.
+    pub fn reset(&mut self) {
+        if let Some(own) = &mut self.own {
+            own.clear();
+        }
+        self.hand.held = false;
+        self.message = Message::None;
+        self.waiting = Waiting::No;
+        self.answers.reset(0);
+        self.completions.clear();
+        self.abandoned = false;
+    }
+
+    pub fn expected(&self) -> Psn {
+        self.expected
+    }
+
+    pub fn uses_shared(&self) -> bool {
+        self.srq.is_some()
+    }
+
+    pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        if self.srq.is_some() {
+            return Err(PostError::UsesShared);
+        }
+        self.own.as_mut().ok_or(PostError::NoReceiveQueue)?.post(request)
+    }
+
+    pub fn next_response<P: Port>(
+        &mut self,
+        connection: &Connection,
+        port: &mut P,
+    ) -> Result<Option<ResponseTrain>, Fault> {
+        self.answers.next(connection, port).map_err(|(psn, refusal)| self.unanswerable(psn, refusal))
+    }
+
+    /// A READ that was granted cannot be answered after all.
+    pub fn unanswerable(&mut self, psn: Psn, refusal: Refusal) -> Fault {
+        let code = NakCode::RemoteAccess;
+        self.answers.refuse(psn, self.msn, Syndrome::Nak(code));
+        Fault { code, receive: Status::WorkRequestFlushed, cause: Cause::Refused(refusal) }
+    }
+
+    /// The next completion of a receive.
+    pub fn completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// In the error state: the next receive that was never filled.
+    pub fn flushed(&mut self, connection: &Connection) -> Option<Completion> {
+        if !self.hand.held {
+            if !self.own.as_mut()?.take(&mut self.hand.work) {
+                return None;
+            }
+            self.hand.queue = Queue::Receive;
+        }
+        self.hand.held = false;
+        self.message = Message::None;
+        Some(self.failed_receive(Status::WorkRequestFlushed, Cause::Flushed, connection))
+    }
+
+    /// A request of a reliable connection.
+    pub fn reliable<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> Reaction {
+        let verdict = self.judge(inbound, connection, port);
+        self.conclude(verdict, inbound, connection)
+    }
+
+    /// The one place where a verdict becomes an answer.
+    fn conclude(&mut self, verdict: Verdict, inbound: &Inbound<'_>, connection: &Connection) -> Reaction {
+        match verdict {
+            Verdict::Accepted => {
+                self.waiting = Waiting::No;
+                let answered_otherwise = answered(inbound.headers.bth.opcode.operation());
+                if inbound.headers.bth.ack_req && !answered_otherwise {
+                    self.answers.acknowledge(self.expected.sub(1), self.msn);
+                }
+                Reaction::Fine
+            }
+            Verdict::Repeated => Reaction::Dropped(DropReason::Duplicate),
+            Verdict::Drop(reason) => Reaction::Dropped(reason),
+            Verdict::OutOfOrder => {
+                let syndrome = Syndrome::Nak(NakCode::SequenceError);
+                self.waiting = Waiting::ForSequence;
+                self.answers.refuse(self.expected, self.msn, syndrome);
+                Reaction::Refused(DropReason::OutOfOrder, self.expected, syndrome)
+            }
+            Verdict::NotReady => {
+                let timer = RnrTimer::new(connection.attributes.min_rnr_timer);
+                let syndrome = Syndrome::RnrNak { timer };
+                self.waiting = Waiting::ForReceive;
+                self.answers.refuse(self.expected, self.msn, syndrome);
+                Reaction::Refused(DropReason::NoReceive, self.expected, syndrome)
+            }
+            Verdict::Fault(fault) => {
+                self.answers.refuse(self.expected, self.msn, Syndrome::Nak(fault.code));
+                if self.hand.held {
+                    self.hand.held = false;
+                    let completion = self.failed_receive(fault.receive, fault.cause, connection);
+                    self.completions.push_back(completion);
+                }
+                Reaction::Fault(fault)
+            }
+        }
+    }
+
+    fn judge<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> Verdict {
+        let headers = &inbound.headers;
+        let (psn, opcode) = (headers.bth.psn, headers.bth.opcode);
+        let operation = opcode.operation();
+        let ahead = psn.diff(self.expected);
+        if ahead > 0 {
+            return match self.waiting {
+                Waiting::No => Verdict::OutOfOrder,
+                _ => Verdict::Drop(DropReason::AfterNak),
+            };
+        }
+        let mut arrival = Arrival { starts: opcode.starts(), psn, count: inbound.count, payload: inbound.payload };
+        if ahead < 0 {
+            let known = ahead.unsigned_abs();
+            if answered(operation) || known >= inbound.count {
+                return self.repeated(inbound, connection);
+            }
+            // A train that was cut differently the first time: its beginning is known, its end is new.
+            let skip = known as usize * connection.mtu() as usize;
+            let Some(payload) = inbound.payload.get(skip..) else {
+                return Verdict::Drop(DropReason::BadLength);
+            };
+            arrival = Arrival { starts: false, psn: self.expected, count: inbound.count - known, payload };
+        }
+        if answered(operation) {
+            return self.question(inbound, connection, port);
+        }
+        self.place(inbound, &arrival, connection, port)
+    }
+
+    /// A request we have seen: what was kept of it answers it again, all others are acknowledged as far as we are.
+    fn repeated(&mut self, inbound: &Inbound<'_>, connection: &Connection) -> Verdict {
+        let headers = &inbound.headers;
+        let operation = headers.bth.opcode.operation();
+        if answered(operation) {
+            return match self.answers.repeat(headers.bth.psn, operation, headers.reth, connection.mtu()) {
+                true => Verdict::Repeated,
+                false => Verdict::Drop(DropReason::NoReplaySlot),
+            };
+        }
+        self.answers.acknowledge(self.expected.sub(1), self.msn);
+        Verdict::Repeated
+    }
+
+    /// A SEND or WRITE, or a part of one.
+    fn place<P: Port>(
+        &mut self,
+        inbound: &Inbound<'_>,
+        arrival: &Arrival<'_>,
+        connection: &Connection,
+        port: &mut P,
+    ) -> Verdict {
+        let headers = &inbound.headers;
+        let opcode = headers.bth.opcode;
+        let ends = opcode.ends();
+        let invalid = |what| invalid_request(what, arrival.psn);
+        let follows = match self.message {
+            Message::None => arrival.starts,
+            Message::Send { .. } => !arrival.starts && opcode.operation() == Operation::Send,
+            Message::Write { .. } => !arrival.starts && opcode.operation() == Operation::Write,
+        };
+        if !follows {
+            return invalid("the packet does not continue the message before it, or does not begin one");
+        }
+        if !length_fits(arrival, ends, connection.mtu()) {
+            return invalid("the payload does not have the length its place in the message demands");
+        }
+        let subject = match self.subject(headers.xrc, connection, port) {
+            Some(subject) => subject,
+            None => return invalid("the XRC shared receive queue is not one of this domain"),
+        };
+        let needs_receive = match opcode.operation() {
+            Operation::Send => arrival.starts,
+            _ => ends && opcode.has_immediate(),
+        };
+        if needs_receive && !self.hand.held {
+            match self.take_receive(headers.xrc, connection, port) {
+                Taken::Taken => {}
+                Taken::Empty => return Verdict::NotReady,
+                Taken::Unknown => return invalid("the shared receive queue is gone"),
+            }
+        }
+        let (mut message, fault) = match self.message {
+            Message::None => self.open(inbound, subject, connection, port),
+            message => (message, None),
+        };
+        if let Some(fault) = fault {
+            return Verdict::Fault(fault);
+        }
+        if let Err(fault) = self.store(&mut message, arrival, ends, subject, port) {
+            return Verdict::Fault(fault);
+        }
+        let mut invalidated = None;
+        if let (true, Some(key)) = (ends, headers.invalidate) {
+            if let Err(refusal) = port.invalidate(subject, key) {
+                return Verdict::Fault(Fault {
+                    code: NakCode::RemoteAccess,
+                    receive: Status::RemoteInvalidRequest,
+                    cause: Cause::Refused(refusal),
+                });
+            }
+            invalidated = Some(key);
+        }
+        self.expected = arrival.psn.add(arrival.count);
+        self.message = message;
+        if ends {
+            self.msn = self.msn.add(1);
+            self.finish(inbound, invalidated, connection);
+        }
+        Verdict::Accepted
+    }
+
+    /// Begins a message: for a WRITE, checks all of its target at once.
+    fn open<P: Port>(
+        &mut self,
+        inbound: &Inbound<'_>,
+        subject: Subject,
+        connection: &Connection,
+        port: &mut P,
+    ) -> (Message, Option<Fault>) {
+        let headers = &inbound.headers;
+        if headers.bth.opcode.operation() == Operation::Send {
+            return (Message::Send { placed: 0 }, None);
+        }
+        let psn = headers.bth.psn;
+        let Some(reth) = headers.reth else {
+            return (Message::None, Some(fault_of("a WRITE without RETH", psn)));
+        };
+        let message = Message::Write { reth, placed: 0 };
+        (message, grant(reth, Access::REMOTE_WRITE, subject, psn, connection, port).err())
+    }
+
+    /// Puts payload where the message wants it.
+    fn store<P: Port>(
+        &mut self,
+        message: &mut Message,
+        arrival: &Arrival<'_>,
+        ends: bool,
+        subject: Subject,
+        port: &mut P,
+    ) -> Result<(), Fault> {
+        let length = arrival.payload.len() as u64;
+        match message {
+            Message::None => Ok(()),
+            Message::Send { placed } => {
+                if *placed + length > self.hand.space {
+                    return Err(Fault {
+                        code: NakCode::InvalidRequest,
+                        receive: Status::LocalLength,
+                        cause: Cause::TooLong { length: *placed + length, space: self.hand.space },
+                    });
+                }
+                let local = Subject { remote: false, ..self.hand.subject.unwrap_or(subject) };
+                scatter(&self.hand.work.sges, *placed, arrival.payload, local, port).map_err(|refusal| Fault {
+                    code: NakCode::RemoteOperational,
+                    receive: Status::LocalProtection,
+                    cause: Cause::Refused(refusal),
+                })?;
+                *placed += length;
+                Ok(())
+            }
+            Message::Write { reth, placed } => {
+                let after = *placed + length;
+                if after > u64::from(reth.len) || ends != (after == u64::from(reth.len)) {
+                    return Err(fault_of("a WRITE is not as long as it said", arrival.psn));
+                }
+                if length > 0 {
+                    let range = Range { key: reth.rkey, address: reth.va.wrapping_add(*placed), length };
+                    port.write(subject, range, arrival.payload).map_err(access_fault)?;
+                }
+                *placed = after;
+                Ok(())
+            }
+        }
+    }
+
+    /// A message is complete: so is the receive it used.
+    fn finish(&mut self, inbound: &Inbound<'_>, invalidated: Option<Key>, connection: &Connection) {
+        let headers = &inbound.headers;
+        let (kind, bytes) = match core::mem::take(&mut self.message) {
+            Message::None => return,
+            Message::Send { placed } => (CompletionKind::Receive, placed),
+            // A WRITE uses a receive only for its immediate; one in hand may wait for a SEND.
+            Message::Write { .. } if headers.immediate.is_none() => return,
+            Message::Write { reth, .. } => (CompletionKind::ReceiveWriteImmediate, u64::from(reth.len)),
+        };
+        if !self.hand.held {
+            return;
+        }
+        self.hand.held = false;
+        self.completions.push_back(Completion {
+            wr_id: self.hand.work.wr_id,
+            status: Status::Success,
+            kind,
+            queue: self.hand.queue,
+            qpn: connection.qpn,
+            bytes: bytes as u32,
+            immediate: headers.immediate,
+            invalidated,
+            src_qpn: Some(connection.attributes.dest_qpn),
+            grh: false,
+            solicited: headers.bth.solicited,
+            cause: None,
+        });
+    }
+
+    /// READ, atomics, ATOMIC WRITE and FLUSH: carried out at once (a READ when it is sent), answered in order.
+    fn question<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> Verdict {
+        let headers = &inbound.headers;
+        let (psn, operation) = (headers.bth.psn, headers.bth.opcode.operation());
+        let invalid = |what| invalid_request(what, psn);
+        if self.message != Message::None {
+            return invalid("a READ or atomic in the middle of a message");
+        }
+        if !self.answers.has_room() {
+            return invalid("more READs and atomics at once than max_dest_rd_atomic");
+        }
+        let Some(subject) = self.subject(headers.xrc, connection, port) else {
+            return invalid("the XRC shared receive queue is not one of this domain");
+        };
+        let executed = match (operation, headers.reth, headers.atomic) {
+            (Operation::ReadRequest, Some(reth), _) => grant(reth, Access::REMOTE_READ, subject, psn, connection, port)
+                .map(|()| {
+                    let range = Range { key: reth.rkey, address: reth.va, length: u64::from(reth.len) };
+                    (reth.len.div_ceil(connection.mtu()).max(1), Kept::Read(subject, range))
+                }),
+            (Operation::CompareSwap | Operation::FetchAdd, _, Some(eth)) => {
+                let atomic = match operation {
+                    Operation::CompareSwap => Atomic::CompareSwap { compare: eth.compare, swap: eth.swap_add },
+                    _ => Atomic::FetchAdd { add: eth.swap_add },
+                };
+                let reth = Reth { va: eth.va, rkey: eth.rkey, len: 8 };
+                run_atomic(reth, atomic, Access::REMOTE_ATOMIC, subject, psn, connection, port)
+                    .map(|original| (1, Kept::Original(original)))
+            }
+            (Operation::AtomicWrite, Some(reth), _) => match <[u8; 8]>::try_from(inbound.payload) {
+                Ok(bytes) if reth.len == 8 => {
+                    let atomic = Atomic::Write { bytes };
+                    run_atomic(reth, atomic, Access::REMOTE_WRITE, subject, psn, connection, port)
+                        .map(|_| (1, Kept::Done))
+                }
+                _ => Err(fault_of("an ATOMIC WRITE that is not of 8 bytes", psn)),
+            },
+            (Operation::Flush, Some(reth), _) => {
+                self.flush(inbound, reth, subject, connection, port).map(|()| (1, Kept::Done))
+            }
+            _ => Err(fault_of("the headers its opcode demands are missing", psn)),
+        };
+        let (psns, kept) = match executed {
+            Ok(executed) => executed,
+            Err(fault) => return Verdict::Fault(fault),
+        };
+        self.msn = self.msn.add(1);
+        self.answers.answer(psn, psns, self.msn, operation, kept);
+        self.expected = psn.add(psns);
+        Verdict::Accepted
+    }
+
+    fn flush<P: Port>(
+        &mut self,
+        inbound: &Inbound<'_>,
+        reth: Reth,
+        subject: Subject,
+        connection: &Connection,
+        port: &mut P,
+    ) -> Result<(), Fault> {
+        let psn = inbound.headers.bth.psn;
+        let Some(feth) = inbound.headers.feth else {
+            return Err(fault_of("a FLUSH without FETH", psn));
+        };
+        let mut access = Access::empty();
+        access.set(Access::FLUSH_GLOBAL, feth.placement.contains(Placement::GLOBAL));
+        access.set(Access::FLUSH_PERSISTENT, feth.placement.contains(Placement::PERSISTENT));
+        if access.is_empty() || !connection.attributes.access.contains(access) {
+            return Err(fault_of("a FLUSH the queue pair does not grant", psn));
+        }
+        let length = match feth.selectivity {
+            Selectivity::Range => u64::from(reth.len),
+            _ => 0,
+        };
+        let range = Range { key: reth.rkey, address: reth.va, length };
+        port.flush(subject, range, feth).map_err(access_fault)
+    }
+
+    /// On whose behalf a request acts. An XRC request acts in the domain of the shared receive queue it names.
+    fn subject<P: Port>(&self, xrc: Option<Srqn>, connection: &Connection, port: &mut P) -> Option<Subject> {
+        let pd = match xrc {
+            None => connection.pd,
+            Some(srq) => port.shared_domain(connection.qpn, srq)?,
+        };
+        Some(Subject { pd, ..connection.remote() })
+    }
+
+    fn take_receive<P: Port>(&mut self, xrc: Option<Srqn>, connection: &Connection, port: &mut P) -> Taken {
+        let taken = match xrc.or(self.srq) {
+            Some(srq) => {
+                self.hand.queue = Queue::Shared(srq);
+                let pd: Option<ProtectionDomain> = port.shared_domain(connection.qpn, srq);
+                self.hand.subject = pd.map(|pd| Subject { pd, ..connection.local() });
+                port.take_receive(connection.qpn, srq, &mut self.hand.work)
+            }
+            None => {
+                self.hand.queue = Queue::Receive;
+                self.hand.subject = None;
+                match &mut self.own {
+                    None => Taken::Unknown,
+                    Some(own) => match own.take(&mut self.hand.work) {
+                        true => Taken::Taken,
+                        false => Taken::Empty,
+                    },
+                }
+            }
+        };
+        self.hand.held = taken == Taken::Taken;
+        self.hand.space = self.hand.work.space();
+        taken
+    }
+
+    /// The completion of the receive in hand, which went wrong.
+    fn failed_receive(&self, status: Status, cause: Cause, connection: &Connection) -> Completion {
+        Completion {
+            wr_id: self.hand.work.wr_id,
+            status,
+            kind: CompletionKind::Receive,
+            queue: self.hand.queue,
+            qpn: connection.qpn,
+            bytes: 0,
+            immediate: None,
+            invalidated: None,
+            src_qpn: None,
+            grh: false,
+            solicited: true,
+            cause: Some(cause),
+        }
+    }
+}
+
+/// Whether a request is answered with more than an acknowledgement.
+fn answered(operation: Operation) -> bool {
+    matches!(
+        operation,
+        Operation::ReadRequest
+            | Operation::CompareSwap
+            | Operation::FetchAdd
+            | Operation::AtomicWrite
+            | Operation::Flush
+    )
+}
+
+/// Every packet but a message's last is full, and a last one of several is not empty.
+fn length_fits(arrival: &Arrival<'_>, ends: bool, mtu: u32) -> bool {
+    let full = u64::from(arrival.count) * u64::from(mtu);
+    let length = arrival.payload.len() as u64;
+    match Position::of(arrival.starts, ends) {
+        _ if arrival.count == 0 => false,
+        Position::First | Position::Middle => length == full,
+        Position::Only if arrival.count == 1 => length <= full,
+        Position::Last | Position::Only => length <= full && length > full - u64::from(mtu),
+    }
+}
+
+/// Whether the queue pair and the memory let the peer do this.
+fn grant<P: Port>(
+    reth: Reth,
+    access: Access,
+    subject: Subject,
+    psn: Psn,
+    connection: &Connection,
+    port: &mut P,
+) -> Result<(), Fault> {
+    if !connection.attributes.access.contains(access) {
+        return Err(fault_of("the queue pair does not grant its peer this kind of access", psn));
+    }
+    if u64::from(reth.len) > MAX_MESSAGE {
+        return Err(fault_of("a message longer than 2^31 bytes", psn));
+    }
+    if reth.len == 0 {
+        return Ok(());
+    }
+    let range = Range { key: reth.rkey, address: reth.va, length: u64::from(reth.len) };
+    port.check(subject, range, access).map_err(access_fault)
+}
+
+fn run_atomic<P: Port>(
+    reth: Reth,
+    atomic: Atomic,
+    access: Access,
+    subject: Subject,
+    psn: Psn,
+    connection: &Connection,
+    port: &mut P,
+) -> Result<u64, Fault> {
+    if !reth.va.is_multiple_of(8) {
+        return Err(fault_of("an atomic at an address that is no multiple of 8", psn));
+    }
+    grant(reth, access, subject, psn, connection, port)?;
+    let range = Range { key: reth.rkey, address: reth.va, length: 8 };
+    port.atomic(subject, range, atomic).map_err(|refusal| match refusal.cause {
+        RefusalCause::Misaligned => fault_of("an atomic at memory that is not aligned to 8 bytes", psn),
+        _ => access_fault(refusal),
+    })
+}
+
+fn access_fault(refusal: Refusal) -> Fault {
+    Fault { code: NakCode::RemoteAccess, receive: Status::LocalAccess, cause: Cause::Refused(refusal) }
+}
+
+fn fault_of(what: &'static str, psn: Psn) -> Fault {
+    let cause = Cause::PeerFault { what, psn };
+    Fault { code: NakCode::InvalidRequest, receive: Status::RemoteInvalidRequest, cause }
+}
+
+fn invalid_request(what: &'static str, psn: Psn) -> Verdict {
+    Verdict::Fault(fault_of(what, psn))
+}

@@ -1,0 +1,214 @@
+//! What the responder owes its peer: acknowledgements, READ responses and atomic results, in the order of the requests; and what it keeps of
+//! answered requests so that a repeated one gets the same answer (IBA 9.7.5.1.2: as many as `max_dest_rd_atomic`).
+
+use crate::connection::Connection;
+use crate::port::{Access, Port, Range, Refusal, Subject};
+use crate::train::MAX_TRAIN;
+use alloc::collections::VecDeque;
+use wire::{Aeth, AtomicAckEth, Headers, Msn, Opcode, Operation, Position, Psn, Reth, Syndrome, Tail};
+
+/// What a READ, atomic or flush left behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kept {
+    /// Memory to be read: again, as it is then, when the request is repeated.
+    Read(Subject, Range),
+    /// What the eight bytes were before the operation, which must not run twice.
+    Original(u64),
+    /// Only that it was done.
+    Done,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    psn: Psn,
+    psns: u32,
+    msn: Msn,
+    kept: Kept,
+    operation: Operation,
+    /// The part of the answer still to be sent.
+    stream: Option<Stream>,
+}
+
+/// Packets `next..end` of an answer, of a response that began with packet `first` and whose last byte is `bytes`.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    first: u32,
+    next: u32,
+    end: u32,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Owed {
+    Acknowledgement { psn: Psn, msn: Msn, syndrome: Syndrome },
+    Answer { id: u64 },
+}
+
+/// A response train before its payload is looked up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResponseTrain {
+    pub headers: Headers,
+    pub count: u32,
+    pub region: Option<(Subject, Range)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    kept: VecDeque<Answered>,
+    /// The number of the first kept answer; they count up from there.
+    base: u64,
+    capacity: usize,
+    owed: VecDeque<Owed>,
+}
+
+impl Answers {
+    pub fn reset(&mut self, capacity: u8) {
+        self.kept.clear();
+        self.owed.clear();
+        self.base = 0;
+        self.capacity = usize::from(capacity);
+    }
+
+    /// Acknowledges everything up to `psn`, together with an acknowledgement that waits already.
+    pub fn acknowledge(&mut self, psn: Psn, msn: Msn) {
+        if let Some(Owed::Acknowledgement { psn: last, msn: count, syndrome: Syndrome::Ack { .. } }) =
+            self.owed.back_mut()
+        {
+            (*last, *count) = (psn, msn);
+        } else {
+            self.owe(Owed::Acknowledgement { psn, msn, syndrome: Syndrome::ACK });
+        }
+    }
+
+    /// Refuses `psn`.
+    pub fn refuse(&mut self, psn: Psn, msn: Msn, syndrome: Syndrome) {
+        self.owe(Owed::Acknowledgement { psn, msn, syndrome });
+    }
+
+    fn owe(&mut self, owed: Owed) {
+        // Acknowledgements merge and answers are limited by `capacity`, so only a driver that never sends comes here; what is not
+        // acknowledged will be asked again.
+        if self.owed.len() < 4 * (self.capacity + 4) {
+            self.owed.push_back(owed);
+        }
+    }
+
+    /// Whether one more READ or atomic can be kept: not while as many as agreed are still being answered.
+    pub fn has_room(&self) -> bool {
+        self.kept.len() < self.capacity || self.kept.front().is_some_and(|oldest| oldest.stream.is_none())
+    }
+
+    /// Keeps an executed request and owes its answer.
+    pub fn answer(&mut self, psn: Psn, psns: u32, msn: Msn, operation: Operation, kept: Kept) {
+        if self.kept.len() >= self.capacity && self.kept.pop_front().is_some() {
+            self.base += 1;
+        }
+        let bytes = match kept {
+            Kept::Read(_, range) => range.length,
+            _ => 0,
+        };
+        let stream = Some(Stream { first: 0, next: 0, end: psns, bytes });
+        self.kept.push_back(Answered { psn, psns, msn, kept, operation, stream });
+        self.owe(Owed::Answer { id: self.base + self.kept.len() as u64 - 1 });
+    }
+
+    /// A request that was executed before comes again: owes the kept answer again, or `false` if there is none that fits.
+    pub fn repeat(&mut self, psn: Psn, operation: Operation, reth: Option<Reth>, mtu: u32) -> bool {
+        let found = self.kept.iter().rposition(|kept| psn.distance_from(kept.psn) < kept.psns);
+        let Some(index) = found else { return false };
+        let answered = &mut self.kept[index];
+        if answered.operation != operation {
+            return false;
+        }
+        let first = psn.distance_from(answered.psn);
+        let (end, bytes) = match (answered.kept, reth) {
+            (Kept::Read(_, range), Some(reth)) => {
+                // The rest of a READ may be asked for: the address has moved on by as many packets as the number has.
+                let skipped = u64::from(first) * u64::from(mtu);
+                let bytes = skipped + u64::from(reth.len);
+                let fits = reth.rkey == range.key && reth.va == range.address.wrapping_add(skipped);
+                if !fits || bytes > range.length {
+                    return false;
+                }
+                (first + reth.len.div_ceil(mtu).max(1), bytes)
+            }
+            _ if first == 0 => (1, 0),
+            _ => return false,
+        };
+        let waiting = answered.stream.is_some();
+        answered.stream = match answered.stream {
+            // Still on its way to this packet: it will be sent anyway.
+            Some(stream) if stream.next <= first && stream.end >= end => Some(stream),
+            _ => Some(Stream { first, next: first, end, bytes }),
+        };
+        if !waiting {
+            self.owe(Owed::Answer { id: self.base + index as u64 });
+        }
+        true
+    }
+
+    /// The next train to send. `Err` when memory a READ was granted is gone: with the packet that cannot be answered.
+    pub fn next<P: Port>(
+        &mut self,
+        connection: &Connection,
+        port: &mut P,
+    ) -> Result<Option<ResponseTrain>, (Psn, Refusal)> {
+        let transport = connection.transport();
+        while let Some(&owed) = self.owed.front() {
+            let id = match owed {
+                Owed::Acknowledgement { psn, msn, syndrome } => {
+                    self.owed.pop_front();
+                    let opcode = Opcode::of(transport, Operation::Acknowledge, Position::Only, Tail::Plain);
+                    let mut headers = connection.response(opcode.unwrap_or(Opcode::RcAcknowledge), psn);
+                    headers.aeth = Some(Aeth { syndrome, msn });
+                    return Ok(Some(ResponseTrain { headers, count: 1, region: None }));
+                }
+                Owed::Answer { id } => id,
+            };
+            let kept = id.checked_sub(self.base).and_then(|index| self.kept.get_mut(index as usize));
+            let Some((answered, stream)) = kept.and_then(|kept| kept.stream.map(|stream| (kept, stream))) else {
+                self.owed.pop_front();
+                continue;
+            };
+            let mtu = connection.mtu();
+            let count = (stream.end - stream.next).min((MAX_TRAIN / mtu).max(1));
+            let psn = answered.psn.add(stream.next);
+            let mut region = None;
+            if let Kept::Read(subject, range) = answered.kept {
+                let start = u64::from(stream.next) * u64::from(mtu);
+                let stop = ((u64::from(stream.next) + u64::from(count)) * u64::from(mtu)).min(stream.bytes);
+                let part = Range {
+                    key: range.key,
+                    address: range.address.wrapping_add(start),
+                    length: stop.saturating_sub(start),
+                };
+                if let Err(refusal) = port.check(subject, part, Access::REMOTE_READ) {
+                    answered.stream = None;
+                    self.owed.pop_front();
+                    return Err((psn, refusal));
+                }
+                region = Some((subject, part));
+            }
+            let position = Position::of(stream.next == stream.first, stream.next + count == stream.end);
+            let operation = match answered.kept {
+                Kept::Original(_) => Operation::AtomicAcknowledge,
+                _ => Operation::ReadResponse,
+            };
+            let opcode = Opcode::of(transport, operation, position, Tail::Plain);
+            let mut headers = connection.response(opcode.unwrap_or(Opcode::RcAcknowledge), psn);
+            if position != Position::Middle {
+                headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: answered.msn });
+            }
+            if let Kept::Original(original) = answered.kept {
+                headers.atomic_ack = Some(AtomicAckEth { original });
+            }
+            let next = stream.next + count;
+            answered.stream = (next < stream.end).then_some(Stream { next, ..stream });
+            if answered.stream.is_none() {
+                self.owed.pop_front();
+            }
+            return Ok(Some(ResponseTrain { headers, count, region }));
+        }
+        Ok(None)
+    }
+}

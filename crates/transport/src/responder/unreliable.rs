@@ -1,0 +1,139 @@
+//! The responder of unreliable queue pairs. Nothing is answered: what cannot be carried out is passed over in silence, a message of which a
+//! packet is missing is lost as a whole (IBA 9.8.2.2), and only a fault of our own memory stops the queue.
+
+use super::{Arrival, Fault, Message, Reaction, Responder, grant, length_fits};
+use crate::completion::{Cause, Completion, CompletionKind, Status};
+use crate::connection::Connection;
+use crate::port::{Access, Port, Subject, Taken};
+use crate::receive::scatter;
+use crate::train::Inbound;
+use trace::DropReason;
+use wire::{NakCode, Operation};
+
+/// Length of the global route header that precedes every datagram in its receive buffer.
+const GRH: u64 = 40;
+
+impl Responder {
+    /// A packet or train on an unreliable connection.
+    pub fn unreliable<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> Reaction {
+        let headers = &inbound.headers;
+        let opcode = headers.bth.opcode;
+        let psn = headers.bth.psn;
+        let in_sequence = psn == self.expected;
+        self.expected = psn.add(inbound.count);
+        if opcode.starts() {
+            // A new message always begins; one that was under way has lost its end. The receive in hand serves again.
+            self.message = Message::None;
+            self.abandoned = false;
+        } else if self.abandoned || !in_sequence || self.message == Message::None {
+            self.abandon();
+            return Reaction::Dropped(DropReason::MessageAbandoned);
+        }
+        let arrival = Arrival { starts: opcode.starts(), psn, count: inbound.count, payload: inbound.payload };
+        let continues = match self.message {
+            Message::None => opcode.starts(),
+            Message::Send { .. } => opcode.operation() == Operation::Send,
+            Message::Write { .. } => opcode.operation() == Operation::Write,
+        };
+        if !continues {
+            self.abandon();
+            return Reaction::Dropped(DropReason::BadSequence);
+        }
+        if !length_fits(&arrival, opcode.ends(), connection.mtu()) {
+            self.abandon();
+            return Reaction::Dropped(DropReason::BadLength);
+        }
+        let needs_receive = match opcode.operation() {
+            Operation::Send => opcode.starts(),
+            _ => opcode.ends() && opcode.has_immediate(),
+        };
+        if needs_receive && !self.hand.held && self.take_receive(None, connection, port) != Taken::Taken {
+            self.abandon();
+            return Reaction::Dropped(DropReason::NoReceive);
+        }
+        let subject = connection.remote();
+        if opcode.starts() {
+            self.message = match (opcode.operation(), headers.reth) {
+                (Operation::Write, Some(reth)) => {
+                    if grant(reth, Access::REMOTE_WRITE, subject, psn, connection, port).is_err() {
+                        self.abandon();
+                        return Reaction::Dropped(DropReason::AccessRefused);
+                    }
+                    Message::Write { reth, placed: 0 }
+                }
+                _ => Message::Send { placed: 0 },
+            };
+        }
+        let mut message = self.message;
+        if let Err(fault) = self.store(&mut message, &arrival, opcode.ends(), subject, port) {
+            self.abandon();
+            return match fault.receive {
+                Status::LocalProtection | Status::LocalLength => self.stop(fault, connection),
+                _ => Reaction::Dropped(DropReason::AccessRefused),
+            };
+        }
+        self.message = message;
+        if opcode.ends() {
+            self.finish(inbound, None, connection);
+        }
+        Reaction::Fine
+    }
+
+    /// A datagram. The queue pair has checked its Q_Key.
+    pub fn datagram<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> Reaction {
+        let headers = &inbound.headers;
+        let Some(deth) = headers.deth else {
+            return Reaction::Dropped(DropReason::Malformed);
+        };
+        if inbound.count != 1 || inbound.payload.len() > connection.mtu() as usize {
+            return Reaction::Dropped(DropReason::BadLength);
+        }
+        if !self.hand.held && self.take_receive(None, connection, port) != Taken::Taken {
+            return Reaction::Dropped(DropReason::NoReceive);
+        }
+        let length = inbound.payload.len() as u64 + GRH;
+        let local = Subject { remote: false, ..self.hand.subject.unwrap_or(connection.local()) };
+        if length > self.hand.space {
+            let cause = Cause::TooLong { length, space: self.hand.space };
+            return self.stop(Fault { code: NakCode::InvalidRequest, receive: Status::LocalLength, cause }, connection);
+        }
+        let placed = scatter(&self.hand.work.sges, 0, inbound.grh, local, port)
+            .and_then(|()| scatter(&self.hand.work.sges, GRH, inbound.payload, local, port));
+        if let Err(refusal) = placed {
+            let cause = Cause::Refused(refusal);
+            let fault = Fault { code: NakCode::RemoteOperational, receive: Status::LocalProtection, cause };
+            return self.stop(fault, connection);
+        }
+        self.hand.held = false;
+        self.completions.push_back(Completion {
+            wr_id: self.hand.work.wr_id,
+            status: Status::Success,
+            kind: CompletionKind::Receive,
+            queue: self.hand.queue,
+            qpn: connection.qpn,
+            bytes: length as u32,
+            immediate: headers.immediate,
+            invalidated: None,
+            src_qpn: Some(deth.src_qpn),
+            grh: true,
+            solicited: headers.bth.solicited,
+            cause: None,
+        });
+        Reaction::Fine
+    }
+
+    fn abandon(&mut self) {
+        self.message = Message::None;
+        self.abandoned = true;
+    }
+
+    /// Our own memory or buffer is at fault: the receive fails and the queue pair with it.
+    fn stop(&mut self, fault: Fault, connection: &Connection) -> Reaction {
+        if self.hand.held {
+            self.hand.held = false;
+            let completion = self.failed_receive(fault.receive, fault.cause, connection);
+            self.completions.push_back(completion);
+        }
+        Reaction::Fault(fault)
+    }
+}

@@ -1,0 +1,231 @@
+//! The send queue: work in the order it was posted, from posting until its completion is taken. The requester marks work as started, the
+//! completer decides its outcome, and completions leave in posting order; none of them knows the others' position in the queue.
+
+use crate::completion::{Cause, Completion, CompletionKind, Queue, Status};
+use crate::congestion::Window;
+use crate::ring::Ring;
+use crate::work::{Data, DatagramTarget, Operation, PostError, SendFlags, SendRequest, Sge};
+use alloc::vec::Vec;
+use wire::{Psn, Qpn, Srqn};
+
+/// How a piece of work ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Done,
+    Failed(Status, Cause),
+}
+
+/// One posted work request and how far it has come.
+#[derive(Default, Debug)]
+pub(crate) struct SendWork {
+    pub wr_id: u64,
+    pub operation: Operation,
+    pub flags: SendFlags,
+    pub sges: Vec<Sge>,
+    pub inline: Vec<u8>,
+    pub is_inline: bool,
+    /// Bytes of the message. FLUSH has none of its own.
+    pub length: u32,
+    pub target: Option<DatagramTarget>,
+    pub xrc_srq: Option<Srqn>,
+    /// Packets may have been sent; `first` and `packets` are set.
+    pub started: bool,
+    /// Its first sequence number.
+    pub first: Psn,
+    /// How many sequence numbers it takes: packets sent, or packets of answer for a READ. Local work takes none.
+    pub packets: u32,
+    pub outcome: Option<Outcome>,
+}
+
+impl SendWork {
+    /// Bytes of the message that `count` packets from packet `from` on carry.
+    pub fn span(&self, from: u32, count: u32, mtu: u32) -> (u32, u32) {
+        let start = u64::from(from) * u64::from(mtu);
+        let end = (u64::from(from) + u64::from(count)) * u64::from(mtu);
+        let length = u64::from(self.length);
+        let start = start.min(length);
+        (start as u32, (end.min(length) - start) as u32)
+    }
+
+    /// Payload bytes of packet `index`.
+    pub fn packet_length(&self, index: u32, mtu: u32) -> u32 {
+        self.span(index, 1, mtu).1
+    }
+
+    /// What `count` packets from packet `from` on cost in a congestion window.
+    pub fn charge(&self, from: u32, count: u32, mtu: u32) -> u64 {
+        match count {
+            0 => 0,
+            count => Window::charge_of(mtu, count, self.packet_length(from + count - 1, mtu)),
+        }
+    }
+
+    fn kind(&self) -> CompletionKind {
+        match self.operation {
+            Operation::Send { .. } | Operation::SendInvalidate { .. } => CompletionKind::Send,
+            Operation::Write { .. } => CompletionKind::Write,
+            Operation::Read { .. } => CompletionKind::Read,
+            Operation::CompareSwap { .. } => CompletionKind::CompareSwap,
+            Operation::FetchAdd { .. } => CompletionKind::FetchAdd,
+            Operation::AtomicWrite { .. } => CompletionKind::AtomicWrite,
+            Operation::Flush { .. } => CompletionKind::Flush,
+            Operation::LocalInvalidate { .. } => CompletionKind::LocalInvalidate,
+            Operation::BindWindow(_) => CompletionKind::Bind,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    ring: Ring<SendWork>,
+    max_sge: u32,
+    max_inline: u32,
+    signal_all: bool,
+    /// Work that was started, wants an answer from the peer, and has no outcome yet: what a fence waits for.
+    unanswered: u32,
+}
+
+impl SendQueue {
+    pub fn new(capacity: u32, max_sge: u32, max_inline: u32, signal_all: bool) -> SendQueue {
+        SendQueue { ring: Ring::new(capacity), max_sge, max_inline, signal_all, unanswered: 0 }
+    }
+
+    /// Takes a work request. `outcome` is set when it is already clear how it ends (a queue pair in error flushes).
+    pub fn post(&mut self, request: &SendRequest<'_>, outcome: Option<Outcome>) -> Result<(), PostError> {
+        match request.data {
+            Data::Gather(sges) if sges.len() > self.max_sge as usize => {
+                return Err(PostError::TooManySges { given: sges.len(), max: self.max_sge });
+            }
+            Data::Inline(bytes) if bytes.len() > self.max_inline as usize => {
+                return Err(PostError::InlineTooLong { given: bytes.len(), max: self.max_inline });
+            }
+            _ => {}
+        }
+        self.release_unsignaled();
+        let capacity = self.ring.capacity();
+        let length = request.data.length() as u32;
+        let pushed = self.ring.push_with(|work| {
+            work.wr_id = request.wr_id;
+            work.operation = request.operation;
+            work.flags = request.flags;
+            work.sges.clear();
+            work.inline.clear();
+            match request.data {
+                Data::Gather(sges) => {
+                    work.is_inline = false;
+                    work.sges.extend_from_slice(sges);
+                }
+                Data::Inline(bytes) => {
+                    work.is_inline = true;
+                    work.inline.extend_from_slice(bytes);
+                }
+            }
+            work.length = length;
+            work.target = request.target;
+            work.xrc_srq = request.xrc_srq;
+            work.started = false;
+            work.first = Psn::default();
+            work.packets = 0;
+            work.outcome = outcome;
+        });
+        pushed.map(|_| ()).map_err(|_| PostError::QueueFull { queue: "send", capacity })
+    }
+
+    pub fn get(&self, seq: u64) -> Option<&SendWork> {
+        self.ring.get(seq)
+    }
+
+    pub fn get_mut(&mut self, seq: u64) -> Option<&mut SendWork> {
+        self.ring.get_mut(seq)
+    }
+
+    /// The number the next posted work gets.
+    pub fn tail(&self) -> u64 {
+        self.ring.tail()
+    }
+
+    /// Marks work as begun: from here on it owns its sequence numbers.
+    pub fn start(&mut self, seq: u64, first: Psn, packets: u32) {
+        if let Some(work) = self.ring.get_mut(seq) {
+            work.started = true;
+            work.first = first;
+            work.packets = packets;
+            if work.operation.is_answered() {
+                self.unanswered += 1;
+            }
+        }
+    }
+
+    /// Decides how work ended. The first verdict stands.
+    pub fn settle(&mut self, seq: u64, outcome: Outcome) {
+        if let Some(work) = self.ring.get_mut(seq)
+            && work.outcome.is_none()
+        {
+            work.outcome = Some(outcome);
+            if work.started && work.operation.is_answered() {
+                self.unanswered = self.unanswered.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Work has failed, even if it seemed to have succeeded (an unreliable send is done when it is handed out).
+    pub fn overrule(&mut self, seq: u64, status: Status, cause: Cause) {
+        self.settle(seq, Outcome::Done);
+        if let Some(work) = self.ring.get_mut(seq) {
+            work.outcome = Some(Outcome::Failed(status, cause));
+        }
+    }
+
+    /// Flushes everything from `from` on that has no outcome yet.
+    pub fn flush(&mut self, from: u64) {
+        for seq in from.max(self.ring.head())..self.ring.tail() {
+            self.settle(seq, Outcome::Failed(Status::WorkRequestFlushed, Cause::Flushed));
+        }
+    }
+
+    /// Whether READs or atomics that were started have not been answered.
+    pub fn awaits_answers(&self) -> bool {
+        self.unanswered > 0
+    }
+
+    pub fn clear(&mut self) {
+        self.ring.clear();
+        self.unanswered = 0;
+    }
+
+    /// The oldest completion not yet taken. Unsignaled successes leave no trace.
+    pub fn completion(&mut self, qpn: Qpn) -> Option<Completion> {
+        self.release_unsignaled();
+        let work = self.ring.front()?;
+        let (status, cause) = match work.outcome? {
+            Outcome::Done => (Status::Success, None),
+            Outcome::Failed(status, cause) => (status, Some(cause)),
+        };
+        let completion = Completion {
+            wr_id: work.wr_id,
+            status,
+            kind: work.kind(),
+            queue: Queue::Send,
+            qpn,
+            bytes: if status == Status::Success { work.length } else { 0 },
+            immediate: None,
+            invalidated: None,
+            src_qpn: None,
+            grh: false,
+            solicited: status != Status::Success,
+            cause,
+        };
+        self.ring.pop();
+        Some(completion)
+    }
+
+    fn release_unsignaled(&mut self) {
+        while let Some(work) = self.ring.front() {
+            let signaled = self.signal_all || work.flags.contains(SendFlags::SIGNALED);
+            if work.outcome != Some(Outcome::Done) || signaled {
+                return;
+            }
+            self.ring.pop();
+        }
+    }
+}

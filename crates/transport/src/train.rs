@@ -1,0 +1,257 @@
+//! Trains: what a queue pair puts on a link and takes from it. A train is a run of consecutive packets of one message, written down once:
+//! the headers as if the path MTU were large enough for a single packet, how many packets it stands for, and where its payload lies.
+//! A datagram link expands it packet by packet ([`Train::packet`]); a shared-memory link carries it whole. Because packet sequence numbers
+//! count path-MTU units either way, both ends agree on them whatever the link.
+
+use crate::attributes::AddressVector;
+use crate::port::{Port, Range, Refusal, Subject};
+use crate::work::Sge;
+use wire::{Gid, HeaderSet, Headers, Opcode, Position};
+
+/// The most payload one train carries.
+pub const MAX_TRAIN: u32 = 64 * 1024;
+
+/// Packets to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Train<'a> {
+    /// Headers of the whole train as one packet: `bth.psn` is the first packet's, the opcode says whether the train starts or ends its
+    /// message, and the extended headers are those of its first and last packet together.
+    pub headers: Headers,
+    /// How many packets it is on the wire.
+    pub count: u32,
+    /// Payload bytes of every packet but the last.
+    pub mtu: u32,
+    /// The payload, described.
+    pub payload: Payload<'a>,
+    /// Where it goes.
+    pub to: &'a AddressVector,
+    /// The work request it belongs to, when it is a request.
+    pub wr_id: Option<u64>,
+    /// Whether all of it was sent before.
+    pub retransmission: bool,
+}
+
+/// Where a train's payload lies.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Bytes the queue pair holds: inline data.
+    Bytes(&'a [u8]),
+    /// `length` bytes of the concatenated local pieces, from `offset` on.
+    Gather {
+        /// On whose behalf.
+        subject: Subject,
+        /// The pieces.
+        sges: &'a [Sge],
+        /// Bytes to skip.
+        offset: u64,
+        /// Bytes to take.
+        length: u32,
+    },
+    /// A run of memory a peer asked to read.
+    Region {
+        /// On whose behalf.
+        subject: Subject,
+        /// The run.
+        range: Range,
+    },
+}
+
+/// One contiguous piece of payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Piece<'a> {
+    /// Bytes at hand.
+    Bytes(&'a [u8]),
+    /// Bytes behind a key.
+    Memory(Subject, Range),
+}
+
+impl Piece<'_> {
+    /// Its length.
+    pub fn len(&self) -> usize {
+        match self {
+            Piece::Bytes(bytes) => bytes.len(),
+            Piece::Memory(_, range) => range.length as usize,
+        }
+    }
+
+    /// Whether it is empty; pieces of an iteration never are.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<'a> Payload<'a> {
+    /// No payload.
+    pub const NONE: Payload<'static> = Payload::Bytes(&[]);
+
+    /// Its length in bytes.
+    pub fn len(&self) -> u32 {
+        match self {
+            Payload::Bytes(bytes) => bytes.len() as u32,
+            Payload::Gather { length, .. } => *length,
+            Payload::Region { range, .. } => range.length as u32,
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The contiguous pieces of `length` bytes from `from` on, in order: what a gathering system call wants.
+    pub fn pieces(&self, from: u32, length: u32) -> Pieces<'a> {
+        let length = length.min(self.len().saturating_sub(from));
+        match *self {
+            Payload::Bytes(bytes) => {
+                let (from, length) = (from as usize, length as usize);
+                Pieces { rest: Rest::Bytes(bytes.get(from..from + length).unwrap_or(&[])) }
+            }
+            Payload::Gather { subject, sges, offset, .. } => {
+                Pieces { rest: Rest::Gather { subject, sges, skip: offset + u64::from(from), left: u64::from(length) } }
+            }
+            Payload::Region { subject, range } => Pieces {
+                rest: Rest::Region(
+                    subject,
+                    Range {
+                        key: range.key,
+                        address: range.address.wrapping_add(u64::from(from)),
+                        length: u64::from(length),
+                    },
+                ),
+            },
+        }
+    }
+
+    /// Copies `out.len()` bytes from `from` on into `out`.
+    pub fn copy<P: Port>(&self, from: u32, out: &mut [u8], port: &mut P) -> Result<(), Refusal> {
+        let mut rest = out;
+        for piece in self.pieces(from, rest.len() as u32) {
+            let (now, later) = core::mem::take(&mut rest).split_at_mut(piece.len());
+            match piece {
+                Piece::Bytes(bytes) => now.copy_from_slice(bytes),
+                Piece::Memory(subject, range) => port.read(subject, range, now)?,
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+}
+
+/// Iterator over the pieces of a payload.
+#[derive(Clone, Debug)]
+pub struct Pieces<'a> {
+    rest: Rest<'a>,
+}
+
+#[derive(Clone, Debug)]
+enum Rest<'a> {
+    Bytes(&'a [u8]),
+    Gather { subject: Subject, sges: &'a [Sge], skip: u64, left: u64 },
+    Region(Subject, Range),
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Piece<'a>;
+
+    fn next(&mut self) -> Option<Piece<'a>> {
+        match &mut self.rest {
+            Rest::Bytes(bytes) => {
+                let bytes = core::mem::take(bytes);
+                (!bytes.is_empty()).then_some(Piece::Bytes(bytes))
+            }
+            Rest::Region(subject, range) => {
+                let piece = *range;
+                range.length = 0;
+                (piece.length > 0).then_some(Piece::Memory(*subject, piece))
+            }
+            Rest::Gather { subject, sges, skip, left } => loop {
+                if *left == 0 {
+                    return None;
+                }
+                let (sge, later) = sges.split_first()?;
+                *sges = later;
+                let here = u64::from(sge.length);
+                if *skip >= here {
+                    *skip -= here;
+                    continue;
+                }
+                let length = (here - *skip).min(*left);
+                let range = Range { key: sge.key, address: sge.address.wrapping_add(*skip), length };
+                *skip = 0;
+                *left -= length;
+                return Some(Piece::Memory(*subject, range));
+            },
+        }
+    }
+}
+
+impl Train<'_> {
+    /// The headers of packet `index`, which is less than `count`.
+    pub fn packet(&self, index: u32) -> Headers {
+        packet_of(&self.headers, self.count, index, self.payload.len(), self.mtu)
+    }
+
+    /// Where packet `index` finds its payload inside the train's: offset and length.
+    pub fn slice(&self, index: u32) -> (u32, u32) {
+        let from = index.saturating_mul(self.mtu).min(self.payload.len());
+        let length = self.payload.len() - from;
+        (from, if index + 1 < self.count { length.min(self.mtu) } else { length })
+    }
+}
+
+/// Headers of packet `index` of a train of `count`: the opcode loses the ends the packet does not have, and with them the extended headers.
+fn packet_of(train: &Headers, count: u32, index: u32, payload: u32, mtu: u32) -> Headers {
+    let mut headers = *train;
+    headers.bth.psn = train.bth.psn.add(index);
+    let last = index + 1 >= count;
+    let length = if last { payload.saturating_sub(mtu.saturating_mul(index)) } else { mtu };
+    headers.bth.pad = (length.wrapping_neg() & 3) as u8;
+    if count == 1 {
+        return headers;
+    }
+    let whole = train.bth.opcode;
+    let position = Position::of(whole.starts() && index == 0, whole.ends() && last);
+    let tail = if position.ends() { whole.tail() } else { wire::Tail::Plain };
+    // Only SENDs, WRITEs and READ responses make trains of several packets, and those have all four positions.
+    headers.bth.opcode = Opcode::of(whole.transport(), whole.operation(), position, tail).unwrap_or(whole);
+    if !last {
+        headers.bth.ack_req = false;
+        headers.bth.solicited = false;
+    }
+    trim(&mut headers);
+    headers
+}
+
+/// Forgets the extended headers that the opcode does not carry.
+fn trim(headers: &mut Headers) {
+    let set = headers.bth.opcode.headers();
+    if !set.contains(HeaderSet::RETH) {
+        headers.reth = None;
+    }
+    if !set.contains(HeaderSet::AETH) {
+        headers.aeth = None;
+    }
+    if !set.contains(HeaderSet::IMMEDIATE) {
+        headers.immediate = None;
+    }
+    if !set.contains(HeaderSet::IETH) {
+        headers.invalidate = None;
+    }
+}
+
+/// A packet, or a whole train, that arrived for a queue pair. Its ICRC, if the link has one, has been checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Inbound<'a> {
+    /// Its headers, as in [`Train::headers`].
+    pub headers: Headers,
+    /// How many packets it stands for: 1 from a datagram link.
+    pub count: u32,
+    /// Its payload without pad bytes.
+    pub payload: &'a [u8],
+    /// Who sent it.
+    pub from: Gid,
+    /// The 40 bytes a UD receiver sees before the data.
+    pub grh: &'a [u8; 40],
+    /// The network marked it "congestion experienced".
+    pub congestion_marked: bool,
+}
