@@ -11,6 +11,7 @@
 //! must be under way before its receiver can act on it. This is the whole loop:
 //!
 //! ```
+//! use ubiverbs_transport as transport;
 //! use transport::{Completion, Inbound, Port, QueuePair, Time, Train};
 //!
 //! /// What a driver needs beside the queue pair: somewhere to put trains and completions.
@@ -82,7 +83,7 @@ pub use completion::{Cause, Completion, CompletionKind, Queue, Status};
 pub use port::{Access, Atomic, Bind, Port, ProtectionDomain, Range, Refusal, Subject, Taken, Toward};
 pub use queue_pair::{AsyncEvent, QueuePair, QueuePairConfig};
 pub use receive::ReceiveWork;
-pub use srq::*;
+pub use srq::{SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent, SrqModify};
 pub use state::{Kind, ModifyError, State};
 pub use time::{Time, ack_timeout_nanos};
 pub use train::{Inbound, MAX_TRAIN, Payload, Piece, Pieces, Train};
