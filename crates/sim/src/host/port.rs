@@ -1,0 +1,180 @@
+//! What a host offers its queue pairs: the transport's port, over the host's memory, shared receive queues and congestion windows. It knows which
+//! queue pair is being driven, because only one is at a time.
+
+use super::{HostId, Slot, SrqSpec};
+use crate::memory::Memory;
+use std::collections::HashMap;
+use trace::Event;
+use transport::congestion::{Window, WindowConfig};
+use transport::{
+    Access, Atomic, Bind, Port, ProtectionDomain, Range, ReceiveWork, Refusal, SharedReceiveQueue, SrqEvent, Subject,
+    Taken, Toward,
+};
+use wire::{Feth, Gid, Key, Qpn, Srqn};
+
+pub(crate) struct SharedQueue {
+    pub(crate) queue: SharedReceiveQueue,
+    pub(crate) xrc_domain: Option<u32>,
+}
+
+/// Everything of a host but its queue pairs.
+pub(crate) struct World {
+    pub(crate) memory: Memory,
+    srqs: HashMap<Srqn, SharedQueue>,
+    /// XRC targets and the domain each reaches.
+    xrc_domains: HashMap<Qpn, u32>,
+    windows: Vec<Window>,
+    window_config: WindowConfig,
+    by_destination: HashMap<Gid, usize>,
+    current: (usize, usize),
+    pub(crate) srq_events: Vec<(Srqn, SrqEvent)>,
+    pub(crate) tracing: bool,
+    /// What the queue pair being driven had to say; the simulation passes it on after each call.
+    pub(crate) events: Vec<Event>,
+}
+
+impl World {
+    /// The window that guards the host itself.
+    pub(crate) const HERE: usize = 0;
+    /// The window of links that lose nothing.
+    pub(crate) const UNLIMITED: usize = 1;
+
+    pub(crate) fn new(host: HostId, window: WindowConfig) -> World {
+        World {
+            memory: Memory::new(host),
+            srqs: HashMap::new(),
+            xrc_domains: HashMap::new(),
+            windows: vec![Window::new(window), Window::unlimited()],
+            window_config: window,
+            by_destination: HashMap::new(),
+            current: (World::UNLIMITED, World::UNLIMITED),
+            srq_events: Vec::new(),
+            tracing: false,
+            events: Vec::new(),
+        }
+    }
+
+    /// From now on it is this queue pair that is driven.
+    pub(crate) fn enter(&mut self, slot: &Slot) {
+        self.current = slot.windows;
+    }
+
+    /// The window towards a destination, made when it is first asked for.
+    pub(crate) fn window_towards(&mut self, destination: Gid) -> usize {
+        *self.by_destination.entry(destination).or_insert_with(|| {
+            self.windows.push(Window::new(self.window_config));
+            self.windows.len() - 1
+        })
+    }
+
+    pub(crate) fn set_own_address(&mut self, own: Gid) {
+        self.by_destination.insert(own, World::HERE);
+    }
+
+    pub(crate) fn window_mut(&mut self, index: usize) -> &mut Window {
+        &mut self.windows[index]
+    }
+
+    pub(crate) fn window_at(&self, destination: Gid) -> Option<&Window> {
+        self.windows.get(*self.by_destination.get(&destination)?)
+    }
+
+    /// Forgets a queue pair that is gone.
+    pub(crate) fn forget(&mut self, slot: &Slot) {
+        self.xrc_domains.remove(&slot.qpn);
+        for index in [slot.windows.0, slot.windows.1] {
+            self.windows[index].leave(slot.qpn);
+        }
+    }
+
+    pub(crate) fn join_xrc_domain(&mut self, qpn: Qpn, domain: u32) {
+        self.xrc_domains.insert(qpn, domain);
+    }
+
+    pub(crate) fn add_srq(&mut self, srqn: Srqn, spec: &SrqSpec) {
+        let queue = SharedReceiveQueue::new(srqn, spec.pd, spec.max_wr, spec.max_sge);
+        self.srqs.insert(srqn, SharedQueue { queue, xrc_domain: spec.xrc_domain });
+    }
+
+    pub(crate) fn srq_mut(&mut self, srqn: Srqn) -> Option<&mut SharedReceiveQueue> {
+        self.srqs.get_mut(&srqn).map(|shared| &mut shared.queue)
+    }
+
+    pub(crate) fn remove_srq(&mut self, srqn: Srqn) -> bool {
+        self.srqs.remove(&srqn).is_some()
+    }
+
+    /// An XRC target reaches the queues of its domain, any other queue pair the one it was created with.
+    fn may_use(&self, qpn: Qpn, srqn: Srqn) -> bool {
+        let Some(shared) = self.srqs.get(&srqn) else { return false };
+        match self.xrc_domains.get(&qpn) {
+            Some(domain) => shared.xrc_domain == Some(*domain),
+            None => shared.xrc_domain.is_none(),
+        }
+    }
+}
+
+impl Port for World {
+    fn check(&mut self, subject: Subject, range: Range, access: Access) -> Result<(), Refusal> {
+        self.memory.check(subject, range, access)
+    }
+
+    fn read(&mut self, subject: Subject, range: Range, out: &mut [u8]) -> Result<(), Refusal> {
+        self.memory.read(subject, range, out)
+    }
+
+    fn write(&mut self, subject: Subject, range: Range, data: &[u8]) -> Result<(), Refusal> {
+        self.memory.write(subject, range, data)
+    }
+
+    fn atomic(&mut self, subject: Subject, range: Range, operation: Atomic) -> Result<u64, Refusal> {
+        self.memory.atomic(subject, range, operation)
+    }
+
+    fn flush(&mut self, subject: Subject, range: Range, feth: Feth) -> Result<(), Refusal> {
+        self.memory.flush(subject, range, feth)
+    }
+
+    fn invalidate(&mut self, subject: Subject, key: Key) -> Result<(), Refusal> {
+        self.memory.invalidate(subject, key)
+    }
+
+    fn bind(&mut self, subject: Subject, bind: &Bind) -> Result<(), Refusal> {
+        self.memory.bind(subject, bind)
+    }
+
+    fn take_receive(&mut self, qpn: Qpn, srq: Srqn, into: &mut ReceiveWork) -> Taken {
+        if !self.may_use(qpn, srq) {
+            return Taken::Unknown;
+        }
+        let Some(shared) = self.srqs.get_mut(&srq) else { return Taken::Unknown };
+        let taken = shared.queue.take(into);
+        while let Some(event) = shared.queue.poll_event() {
+            self.srq_events.push((srq, event));
+        }
+        if taken { Taken::Taken } else { Taken::Empty }
+    }
+
+    fn shared_domain(&mut self, qpn: Qpn, srq: Srqn) -> Option<ProtectionDomain> {
+        if !self.may_use(qpn, srq) {
+            return None;
+        }
+        self.srqs.get(&srq).map(|shared| shared.queue.pd())
+    }
+
+    fn window<R>(&mut self, _qpn: Qpn, toward: Toward, f: impl FnOnce(&mut Window) -> R) -> R {
+        let index = match toward {
+            Toward::Peer => self.current.0,
+            Toward::Here => self.current.1,
+        };
+        f(&mut self.windows[index])
+    }
+
+    fn tracing(&self) -> bool {
+        self.tracing
+    }
+
+    fn record(&mut self, event: &Event) {
+        self.events.push(*event);
+    }
+}
