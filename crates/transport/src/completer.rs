@@ -281,7 +281,7 @@ impl Completer {
                 Some(Outcome::Failed(..)) => break,
                 None => {}
             }
-            if !work.started || upto.diff(work.first) <= 0 {
+            if !work.started || !upto.is_after(work.first) || !upto.is_after(self.una) {
                 break;
             }
             if work.operation.is_answered() {

@@ -70,6 +70,9 @@ const FORGET_NANOS: u64 = 10_000_000_000;
 /// A stand-in while no round trip has been measured, and the least time between two reactions to congestion notifications.
 const GUESS_NANOS: u64 = 50_000;
 
+/// How long to wait between two steps towards a size that was too much before.
+const PROBE_NANOS: u64 = 2_000_000;
+
 /// See the module.
 ///
 /// Before sending, [`reserve`](Window::reserve); for all that was reserved, later, either [`acknowledged`](Window::acknowledged) or
@@ -82,8 +85,11 @@ pub struct Window {
     in_flight: u64,
     /// Below it the window doubles each round trip, above it grows by a packet.
     threshold: u64,
-    /// Acknowledged since the last step of additive growth.
+    /// Acknowledged since the last step of additive growth, and when that was.
     grown: u64,
+    grown_at: Time,
+    /// Where a full buffer was last found: close to it growth is slow. `u64::MAX` if nowhere.
+    ceiling: u64,
     turns: Turns,
     round_trip: RoundTrip,
     /// When the window was last cut for loss or delay, or the threshold for a timeout.
@@ -101,6 +107,8 @@ impl Window {
             in_flight: 0,
             threshold: u64::MAX,
             grown: 0,
+            grown_at: Time::ZERO,
+            ceiling: u64::MAX,
             turns: Turns::default(),
             round_trip: RoundTrip::default(),
             cut_at: None,
@@ -183,14 +191,18 @@ impl Window {
         if self.round_trip.exceeds(self.config.slack_nanos) && self.size > self.delay_floor() {
             self.delayed(now);
         } else if used && self.size < self.config.limit {
-            self.grow(cost);
+            self.grow(now, cost);
         }
     }
 
     /// A packet was lost: the peer said so, or skipped it. Cuts the window to seven tenths, once for all losses of one round trip.
+    ///
+    /// Was a buffer full, or was it bad luck? A full buffer shows in the round trip. Then the size it was found at is remembered, and the window comes
+    /// close to it again only slowly: go-back-N pays for each lost packet with a window of them. Bad luck says nothing about the size.
     pub fn lost(&mut self, now: Time) {
         if self.may_cut(now) {
             self.cut_at = Some(now);
+            self.ceiling = if self.round_trip.is_raised() { self.size.max(self.delay_floor()) } else { u64::MAX };
             self.shrink_to(self.size / 10 * 7, self.config.minimum);
         }
     }
@@ -256,17 +268,27 @@ impl Window {
         self.round_trip.smoothed
     }
 
-    fn grow(&mut self, cost: u64) {
+    fn grow(&mut self, now: Time, cost: u64) {
         if self.size < self.threshold {
-            self.size += cost;
-        } else {
-            self.grown += cost;
-            if self.grown >= self.size {
-                self.grown -= self.size;
-                self.size += FULL_PACKET;
-            }
+            self.size = (self.size + cost).min(self.config.limit);
+            return;
         }
-        self.size = self.size.min(self.config.limit);
+        self.grown += cost;
+        if self.grown < self.size {
+            return;
+        }
+        let next = (self.size + FULL_PACKET).min(self.config.limit);
+        if next > self.ceiling - self.ceiling / 8 && now.since(self.grown_at) < PROBE_NANOS {
+            self.grown = self.size;
+            return;
+        }
+        if next > self.ceiling.saturating_add(2 * FULL_PACKET) {
+            // Well past it and nothing was lost: whoever else filled the buffer is gone.
+            self.ceiling = u64::MAX;
+        }
+        self.grown -= self.size;
+        self.grown_at = now;
+        self.size = next;
     }
 
     /// The round trip is too long: by an eighth, once per round trip.
@@ -334,6 +356,11 @@ impl RoundTrip {
 
     fn smoothed(&self) -> u64 {
         self.smoothed.unwrap_or(GUESS_NANOS)
+    }
+
+    /// A quarter above the shortest: there is a queue somewhere. Who came late has never seen the path empty, so twice would be too much to ask.
+    fn is_raised(&self) -> bool {
+        self.smoothed.is_some_and(|smoothed| smoothed > self.shortest + self.shortest / 4)
     }
 
     fn exceeds(&self, slack: u64) -> bool {

@@ -315,6 +315,7 @@ struct Network {
     served: u64,
     fullest: usize,
     tick: u64,
+    luck: u64,
 }
 
 struct Process {
@@ -335,6 +336,7 @@ struct Packet {
 enum Event {
     Arrives(Packet),
     Acknowledged(Vec<Packet>),
+    Missed(Packet),
 }
 
 impl Network {
@@ -354,6 +356,7 @@ impl Network {
             served: 0,
             fullest: 0,
             tick: 0,
+            luck: 1,
         };
         for process in 0..processes {
             for qp in 0..appetites.len() {
@@ -379,8 +382,12 @@ impl Network {
         assert!(window.in_flight() <= window.limit());
     }
 
+    /// Nobody is always first: who is, is drawn.
     fn wake_all(&mut self) {
-        for process in 0..self.processes.len() {
+        self.luck = self.luck.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let count = self.processes.len();
+        for turn in 0..count {
+            let process = ((self.luck >> 33) as usize + turn) % count;
             while let Some(qpn) = self.processes[process].window.next_waiter() {
                 self.post(process, qpn.value() as usize);
             }
@@ -410,6 +417,9 @@ impl Network {
         match event {
             Event::Arrives(packet) if (self.buffer.len() as u64 + 1) * FULL_PACKET > STOCK_BUFFER => {
                 self.dropped += 1;
+                self.events.push_back((self.tick + self.delay, Event::Missed(packet)));
+            }
+            Event::Missed(packet) => {
                 let window = &mut self.processes[packet.process].window;
                 window.release(FULL_PACKET);
                 window.lost(now);
