@@ -8,6 +8,7 @@ extern crate alloc;
 
 pub mod cm;
 mod cursor;
+mod display;
 mod error;
 mod gid;
 mod headers;
