@@ -23,8 +23,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("capi", &["wire", "trace", "transport", "cm", "hca", "abi"]),
     // The demo runs on the simulator for as long as there is no NIC.
     ("cli", &["wire", "trace", "transport", "cm", "hca", "ubiverbs", "capi", "sim"]),
-    // Tests across crates: it has only dev-dependencies.
-    ("scenarios", &[]),
+    // Tests across crates, and the harness they share.
+    ("scenarios", &["wire", "trace", "transport", "cm", "sim"]),
     ("xtask", &[]),
 ];
 
