@@ -90,6 +90,8 @@ pub struct Window {
     grown_at: Time,
     /// Where a full buffer was last found: close to it growth is slow. `u64::MAX` if nowhere.
     ceiling: u64,
+    /// Acknowledged since the last loss.
+    since_loss: u64,
     turns: Turns,
     round_trip: RoundTrip,
     /// When the window was last cut for loss or delay, or the threshold for a timeout.
@@ -109,6 +111,7 @@ impl Window {
             grown: 0,
             grown_at: Time::ZERO,
             ceiling: u64::MAX,
+            since_loss: 0,
             turns: Turns::default(),
             round_trip: RoundTrip::default(),
             cut_at: None,
@@ -185,6 +188,7 @@ impl Window {
         // A sender that neither fills half of its window nor is held back by it has not shown that the path carries more.
         let used = self.in_flight >= self.size / 2 || self.has_waiters();
         self.in_flight = self.in_flight.saturating_sub(cost);
+        self.since_loss = self.since_loss.saturating_add(cost);
         if let Some(sample) = round_trip_nanos {
             self.round_trip.sample(now, sample);
         }
@@ -197,12 +201,16 @@ impl Window {
 
     /// A packet was lost: the peer said so, or skipped it. Cuts the window to seven tenths, once for all losses of one round trip.
     ///
-    /// Was a buffer full, or was it bad luck? A full buffer shows in the round trip. Then the size it was found at is remembered, and the window comes
-    /// close to it again only slowly: go-back-N pays for each lost packet with a window of them. Bad luck says nothing about the size.
+    /// Was a buffer full, or was it bad luck? It was luck if the round trip shows no queue and losses are rare: a whole buffer went through since the
+    /// last. (The round trip alone cannot tell: who joined a full buffer late has never seen it empty.) Luck says nothing about the size. A full buffer
+    /// does: the size is remembered, and the window comes close to it again only slowly, for go-back-N pays for each lost packet with a window of
+    /// them.
     pub fn lost(&mut self, now: Time) {
         if self.may_cut(now) {
             self.cut_at = Some(now);
-            self.ceiling = if self.round_trip.is_raised() { self.size.max(self.delay_floor()) } else { u64::MAX };
+            let luck = !self.round_trip.is_raised() && self.since_loss >= self.config.limit;
+            self.ceiling = if luck { u64::MAX } else { self.size };
+            self.since_loss = 0;
             self.shrink_to(self.size / 10 * 7, self.config.minimum);
         }
     }
@@ -358,7 +366,7 @@ impl RoundTrip {
         self.smoothed.unwrap_or(GUESS_NANOS)
     }
 
-    /// A quarter above the shortest: there is a queue somewhere. Who came late has never seen the path empty, so twice would be too much to ask.
+    /// A quarter above the shortest: there is a queue somewhere.
     fn is_raised(&self) -> bool {
         self.smoothed.is_some_and(|smoothed| smoothed > self.shortest + self.shortest / 4)
     }
