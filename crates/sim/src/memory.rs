@@ -258,7 +258,7 @@ impl Memory {
             return Err(refuse(RefusalCause::WrongKind));
         }
         let granted = self.grant(subject, range, access)?.ok_or(refuse(RefusalCause::WrongKind))?;
-        if range.address % 8 != 0 {
+        if !range.address.is_multiple_of(8) {
             return Err(refuse(RefusalCause::Misaligned));
         }
         let Backing::Bytes(bytes) = &mut self.buffers[granted.buffer].1 else {

@@ -84,14 +84,16 @@ impl Default for ConnectOptions {
 }
 
 impl Sim {
-    /// Connects two queue pairs of the same kind (or an XRC initiator and an XRC target): both go to RTS.
+    /// Connects two queue pairs of the same kind (or an XRC initiator and an XRC target), or one with itself: both go to RTS.
     ///
     /// # Panics
     /// If a queue pair refuses; walk it with [`modify`](Sim::modify) to see why.
     pub fn connect(&mut self, a: QpId, b: QpId, options: &ConnectOptions) {
         let (psn_a, psn_b) = options.psn.unwrap_or_else(|| (self.random_psn(), self.random_psn()));
         self.walk(a, b, psn_a, psn_b, options);
-        self.walk(b, a, psn_b, psn_a, options);
+        if a != b {
+            self.walk(b, a, psn_b, psn_a, options);
+        }
     }
 
     /// Brings a datagram queue pair to RTS.
