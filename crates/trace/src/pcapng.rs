@@ -1,11 +1,10 @@
 //! Captures for Wireshark: whole Ethernet frames with nanosecond timestamps, one interface per host, and a comment on
-//! each frame that says which work request it serves. Only whoever has the bytes can call it (a link, the simulator);
-//! it builds no frames itself.
+//! each frame that says which work request it serves. Only whoever has the bytes can call it (a link, the simulator),
+//! and whoever has them knows what to say about them: it builds neither frames nor comments.
 
 use std::borrow::Cow;
-use std::format;
 use std::io::{self, Write};
-use std::string::{String, ToString};
+use std::string::ToString;
 use std::time::Duration;
 use std::vec;
 
@@ -19,7 +18,6 @@ use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeade
 use pcap_file::pcapng::{PcapNgWriteError, PcapNgWriter};
 
 use crate::error::Error;
-use crate::event::{Event, Kind};
 
 /// A comment longer than this is cut: the format allows 65535 bytes, a reader wants one line.
 const LONGEST_COMMENT: usize = 4096;
@@ -107,22 +105,6 @@ impl<W: Write> core::fmt::Debug for PcapNg<W> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("PcapNg").field("interfaces", &self.writer.interfaces().len()).finish_non_exhaustive()
     }
-}
-
-/// The comment a frame deserves because of the event that sent or dropped it: the queue pair, the work request, whether
-/// it is sent again, why it is lost. `None` where the frame says it all.
-#[must_use]
-pub fn comment(event: &Event) -> Option<String> {
-    let qpn = event.qpn.map(|qpn| format!("QP {qpn}: ")).unwrap_or_default();
-    Some(match event.kind {
-        Kind::PacketSent { wr_id: Some(wr_id), retransmit: false, .. } => format!("{qpn}work request {wr_id}"),
-        Kind::PacketSent { wr_id: Some(wr_id), retransmit: true, .. } => {
-            format!("{qpn}work request {wr_id}, sent again")
-        }
-        Kind::PacketSent { wr_id: None, retransmit: true, .. } => format!("{qpn}sent again"),
-        Kind::PacketDropped { reason, .. } => format!("{qpn}dropped: {reason}"),
-        _ => return None,
-    })
 }
 
 fn cut(text: &str) -> &str {

@@ -7,8 +7,7 @@ use std::fs;
 use std::io;
 use std::process::Command;
 
-use trace::{Error, Event, Kind, PcapNg};
-use wire::Qpn;
+use trace::{Error, PcapNg};
 
 /// Reads fields of every frame with tshark.
 fn tshark(capture: &[u8], name: &str, fields: &[&str]) -> Vec<Vec<String>> {
@@ -65,22 +64,6 @@ fn wireshark_reads_what_we_write() {
     assert_eq!(frames[0][..3], ["1.000000001", "alice", "QP 0x11: work request 7"]);
     assert_eq!(frames[0][4..], ["10", "100", "0x00000077", &write_length]);
     assert_eq!(frames[1], ["1.000000002", "bob", "", protocols, "17", "100", "", &ack_length]);
-}
-
-#[test]
-fn the_comment_of_a_frame_names_its_work_request() {
-    let sent = |wr_id, retransmit| Event {
-        at: 0,
-        qpn: Some(Qpn::new(0x11)),
-        kind: Kind::PacketSent { headers: samples::write_headers(1), payload_len: 0, packets: 1, wr_id, retransmit },
-    };
-    assert_eq!(trace::comment(&sent(Some(7), false)).as_deref(), Some("QP 0x11: work request 7"));
-    assert_eq!(trace::comment(&sent(Some(7), true)).as_deref(), Some("QP 0x11: work request 7, sent again"));
-    assert_eq!(trace::comment(&sent(None, true)).as_deref(), Some("QP 0x11: sent again"));
-    assert_eq!(trace::comment(&sent(None, false)), None);
-    let dropped = Kind::PacketDropped { headers: None, reason: trace::DropReason::RandomLoss };
-    let comment = trace::comment(&Event { at: 0, qpn: None, kind: dropped });
-    assert_eq!(comment.as_deref(), Some("dropped: lost by an injected fault"));
 }
 
 #[test]
