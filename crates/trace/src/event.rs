@@ -256,11 +256,7 @@ impl fmt::Display for Kind {
                 f.write_str("received: ")?;
                 packet(f, headers, *payload_len, *packets)
             }
-            Self::PacketDropped { headers: Some(headers), reason } => {
-                f.write_str("dropped: ")?;
-                packet(f, headers, 0, 1)?;
-                write!(f, ": {reason}")
-            }
+            Self::PacketDropped { headers: Some(headers), reason } => write!(f, "dropped: {headers}: {reason}"),
             Self::PacketDropped { headers: None, reason } => write!(f, "dropped a packet: {reason}"),
             Self::StateChanged { from, to, cause } => write!(f, "{from} -> {to}: {cause}"),
             Self::Completed { wr_id, queue, status, opcode, bytes } => {
@@ -294,33 +290,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One packet or train, as a reader of a packet log wants it: what, to whom, which, and what else its headers say.
+/// One packet or train: its headers as `wire` shows them, then what they do not say.
 fn packet(f: &mut fmt::Formatter<'_>, headers: &Headers, payload_len: u32, packets: u32) -> fmt::Result {
-    let bth = &headers.bth;
-    write!(f, "{} to QP {} PSN {}", bth.opcode, bth.dest_qpn, bth.psn)?;
-    if packets > 1 {
-        write!(f, "..{}", bth.psn.add(packets - 1))?;
-    }
-    if let Some(aeth) = &headers.aeth {
-        write!(f, ", {} MSN {}", aeth.syndrome, aeth.msn)?;
-    }
-    if let Some(reth) = &headers.reth {
-        write!(f, ", remote {:#x} key {} length {}", reth.va, reth.rkey, reth.len)?;
-    }
-    if let Some(atomic) = &headers.atomic {
-        write!(f, ", remote {:#x} key {}", atomic.va, atomic.rkey)?;
-    }
-    if let Some(immediate) = headers.immediate {
-        write!(f, ", immediate {immediate:#x}")?;
-    }
-    if let Some(key) = headers.invalidate {
-        write!(f, ", invalidate key {key}")?;
+    write!(f, "{headers}")?;
+    if headers.bth.opcode.has_payload() {
+        write!(f, " | {payload_len} B")?;
     }
     if packets > 1 {
-        write!(f, ", {packets} packets")?;
-    }
-    if payload_len != 0 {
-        write!(f, ", {payload_len} bytes")?;
+        write!(f, " in {packets} packets to psn {}", headers.bth.psn.add(packets - 1))?;
     }
     Ok(())
 }
