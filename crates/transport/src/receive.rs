@@ -71,11 +71,6 @@ impl ReceiveQueue {
         }
     }
 
-    /// The oldest receive.
-    pub(crate) fn front(&self) -> Option<&ReceiveWork> {
-        self.ring.front()
-    }
-
     /// How many receives wait.
     pub(crate) fn len(&self) -> u32 {
         self.ring.len()

@@ -58,11 +58,6 @@ impl<T: Default> Ring<T> {
         self.get(self.head)
     }
 
-    /// The oldest element, to change.
-    pub(crate) fn front_mut(&mut self) -> Option<&mut T> {
-        self.get_mut(self.head)
-    }
-
     /// Element `seq`, if it is still (or already) there.
     pub(crate) fn get(&self, seq: u64) -> Option<&T> {
         if self.contains(seq) { self.slots.get(self.index(seq)) } else { None }
