@@ -18,7 +18,7 @@ use crate::state::{Kind, State};
 use crate::time::Time;
 use crate::work::{Data, MAX_MESSAGE, Operation, PostError, ReceiveRequest, SendRequest};
 use alloc::collections::VecDeque;
-use wire::{Mtu, Pkey, Qpn, Srqn};
+use wire::{Headers, Mtu, Opcode, Pkey, Psn, Qpn, Srqn};
 
 pub(crate) use outbound::Handed;
 
@@ -100,6 +100,7 @@ pub struct QueuePair {
     /// A congestion notification is owed to the peer, and when the last one was sent.
     cnp_owed: bool,
     last_cnp: Option<Time>,
+    cnp: Headers,
     /// A packet has arrived since the queue pair became ready to receive.
     established: bool,
 }
@@ -131,6 +132,7 @@ impl QueuePair {
             drain_owed: false,
             cnp_owed: false,
             last_cnp: None,
+            cnp: Headers::new(Opcode::Cnp, Qpn::default(), Psn::default()),
             established: false,
         }
     }

@@ -8,9 +8,9 @@ use crate::port::{Access, Port, Refusal, Toward};
 use crate::receive::check_all;
 use crate::send_queue::{Outcome, SendQueue, SendWork};
 use crate::state::Kind;
-use crate::train::MAX_TRAIN;
+use crate::train::{MAX_TRAIN, pad};
 use crate::work::{Operation, SendFlags};
-use wire::{AtomicEth, Deth, Headers, Opcode, Position, Psn, Reth, Tail};
+use wire::{AtomicEth, Deth, Headers, Opcode, Position, Psn, Qpn, Reth, Tail};
 
 /// The most packets of answer one READ request asks for on a link without a window.
 const MAX_READ: u32 = 1024;
@@ -24,14 +24,14 @@ pub(crate) enum Step {
     Idle,
     /// Work was carried out without a packet, or finished by sending it: look again.
     Again,
-    /// Send this.
-    Train(RequestTrain),
+    /// Send [`Requester::train`].
+    Train,
     /// Work `seq` cannot be carried out. The requester has stopped in front of it.
     Failed(u64, Status, Cause),
 }
 
 /// A request train before its payload is looked up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct RequestTrain {
     pub seq: u64,
     pub headers: Headers,
@@ -55,7 +55,7 @@ pub(crate) struct Limits {
     pub draining: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Requester {
     /// The next sequence number to send.
     psn: Psn,
@@ -69,6 +69,24 @@ pub(crate) struct Requester {
     /// What our unacknowledged packets hold in the peer's window, and our unanswered READs in our own.
     charged: u64,
     charged_here: u64,
+    /// The train last built. It stays here and is lent out: headers are too large to be handed from function to function.
+    train: RequestTrain,
+}
+
+impl Default for Requester {
+    fn default() -> Requester {
+        let headers = Headers::new(Opcode::RcSendOnly, Qpn::default(), Psn::default());
+        Requester {
+            psn: Psn::default(),
+            high: Psn::default(),
+            cursor: 0,
+            sent: 0,
+            halted: false,
+            charged: 0,
+            charged_here: 0,
+            train: RequestTrain { seq: 0, headers, count: 0, psns: 0, offset: 0, length: 0, retransmission: false },
+        }
+    }
 }
 
 impl Requester {
@@ -80,6 +98,11 @@ impl Requester {
 
     pub fn psn(&self) -> Psn {
         self.psn
+    }
+
+    /// The train that [`Step::Train`] announced.
+    pub fn train(&self) -> &RequestTrain {
+        &self.train
     }
 
     pub fn high(&self) -> Psn {
@@ -155,11 +178,11 @@ impl Requester {
             return Step::Again;
         }
         match self.send(seq, connection, queue, limits, port) {
-            Ok(Some(train)) => {
-                self.advance(train.psns);
-                Step::Train(train)
+            Ok(true) => {
+                self.advance(self.train.psns);
+                Step::Train
             }
-            Ok(None) => Step::Idle,
+            Ok(false) => Step::Idle,
             Err((status, cause)) => {
                 self.halted = true;
                 Step::Failed(seq, status, cause)
@@ -235,8 +258,8 @@ impl Requester {
         queue: &mut SendQueue,
         limits: &Limits,
         port: &mut P,
-    ) -> Result<Option<RequestTrain>, (Status, Cause)> {
-        let Some(work) = queue.get(seq) else { return Ok(None) };
+    ) -> Result<bool, (Status, Cause)> {
+        let Some(work) = queue.get(seq) else { return Ok(false) };
         let mtu = connection.mtu();
         let left = work.packets - self.sent;
         let retransmission = self.psn.is_before(self.high);
@@ -246,23 +269,23 @@ impl Requester {
             if self.sent > 0 {
                 self.recheck(work, count, connection, port)?;
             }
-            let train = self.request(seq, work, count, connection);
+            self.request(seq, work, count, connection);
             if count == left {
                 queue.settle(seq, Outcome::Done);
             }
-            return Ok(Some(train));
+            return Ok(true);
         }
         let outstanding = self.psn.distance_from(limits.una);
         if outstanding >= MAX_OUTSTANDING {
-            return Ok(None);
+            return Ok(false);
         }
         let qpn = connection.qpn;
         if work.operation.is_answered() {
             if limits.answers >= usize::from(connection.attributes.max_rd_atomic) {
-                return Ok(None);
+                return Ok(false);
             }
             let Some(psns) = self.reserve_answer(work, left, connection, limits.answers > 0, port) else {
-                return Ok(None);
+                return Ok(false);
             };
             let request = match work.operation {
                 Operation::AtomicWrite { .. } => 8,
@@ -272,25 +295,27 @@ impl Requester {
                 let charge = work.charge(self.sent, psns, mtu);
                 self.charged_here -= charge;
                 port.window(qpn, Toward::Here, |window| window.release(charge));
-                return Ok(None);
+                return Ok(false);
             }
             self.charged += Window::charge_of(request, 1, request);
             if self.sent > 0 || retransmission {
                 self.recheck(work, psns, connection, port)?;
             }
-            return Ok(Some(self.question(seq, work, psns, connection)));
+            self.question(seq, work, psns, connection);
+            return Ok(true);
         }
         let want = left.min(train_packets(mtu)).min(MAX_OUTSTANDING - outstanding);
         let last = work.packet_length(self.sent + want - 1, mtu);
         let count = port.window(qpn, Toward::Peer, |window| window.reserve(qpn, mtu, want, last));
         if count == 0 {
-            return Ok(None);
+            return Ok(false);
         }
         self.charged += work.charge(self.sent, count, mtu);
         if self.sent > 0 || retransmission {
             self.recheck(work, count, connection, port)?;
         }
-        Ok(Some(self.request(seq, work, count, connection)))
+        self.request(seq, work, count, connection);
+        Ok(true)
     }
 
     /// Room in our own receive buffer for answers: how many packets of answer may be asked for now.
@@ -346,7 +371,7 @@ impl Requester {
     }
 
     /// A SEND or WRITE train of `count` packets.
-    fn request(&self, seq: u64, work: &SendWork, count: u32, connection: &Connection) -> RequestTrain {
+    fn request(&mut self, seq: u64, work: &SendWork, count: u32, connection: &Connection) {
         let (starts, ends) = (self.sent == 0, self.sent + count == work.packets);
         let (operation, tail) = match work.operation {
             Operation::Write { immediate, .. } => (wire::Operation::Write, tail_of(immediate)),
@@ -357,8 +382,8 @@ impl Requester {
         let tail = if ends { tail } else { Tail::Plain };
         let opcode = Opcode::of(connection.transport(), operation, Position::of(starts, ends), tail);
         // `post_send` refused what the transport has no opcode for.
-        let mut headers = self.headers(opcode.unwrap_or(Opcode::RcSendOnly), work, connection);
         let (offset, length) = work.span(self.sent, count, connection.mtu());
+        let headers = self.headers(opcode.unwrap_or(Opcode::RcSendOnly), work, connection);
         headers.bth.solicited = ends && work.flags.contains(SendFlags::SOLICITED);
         headers.bth.ack_req = connection.kind.is_reliable();
         match work.operation {
@@ -377,12 +402,13 @@ impl Requester {
             headers.bth.dest_qpn = target.qpn;
             headers.deth = Some(Deth { qkey, src_qpn: connection.qpn });
         }
-        let retransmission = self.psn.is_before(self.high);
-        RequestTrain { seq, headers, count, psns: count, offset, length, retransmission }
+        headers.bth.pad = pad(length);
+        let train = &mut self.train;
+        (train.seq, train.count, train.psns, train.offset, train.length) = (seq, count, count, offset, length);
     }
 
     /// A request that is answered: READ for `psns` packets, an atomic, a flush.
-    fn question(&self, seq: u64, work: &SendWork, psns: u32, connection: &Connection) -> RequestTrain {
+    fn question(&mut self, seq: u64, work: &SendWork, psns: u32, connection: &Connection) {
         let (offset, length) = work.span(self.sent, psns, connection.mtu());
         let operation = match work.operation {
             Operation::CompareSwap { .. } => wire::Operation::CompareSwap,
@@ -392,7 +418,7 @@ impl Requester {
             _ => wire::Operation::ReadRequest,
         };
         let opcode = Opcode::of(connection.transport(), operation, Position::Only, Tail::Plain);
-        let mut headers = self.headers(opcode.unwrap_or(Opcode::RcReadRequest), work, connection);
+        let headers = self.headers(opcode.unwrap_or(Opcode::RcReadRequest), work, connection);
         headers.bth.ack_req = true;
         let mut payload = 0;
         match work.operation {
@@ -416,12 +442,15 @@ impl Requester {
             }
             _ => {}
         }
-        let retransmission = self.psn.is_before(self.high);
-        RequestTrain { seq, headers, count: 1, psns, offset, length: payload, retransmission }
+        let train = &mut self.train;
+        (train.seq, train.count, train.psns, train.offset, train.length) = (seq, 1, psns, offset, payload);
     }
 
-    fn headers(&self, opcode: Opcode, work: &SendWork, connection: &Connection) -> Headers {
-        let mut headers = Headers::new(opcode, connection.attributes.dest_qpn, self.psn);
+    /// Begins the train's headers in place.
+    fn headers(&mut self, opcode: Opcode, work: &SendWork, connection: &Connection) -> &mut Headers {
+        self.train.retransmission = self.psn.is_before(self.high);
+        let headers = &mut self.train.headers;
+        *headers = Headers::new(opcode, connection.attributes.dest_qpn, self.psn);
         headers.bth.pkey = connection.pkey;
         headers.xrc = work.xrc_srq;
         headers

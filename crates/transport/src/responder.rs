@@ -163,11 +163,12 @@ impl Responder {
         self.own.as_mut().ok_or(PostError::NoReceiveQueue)?.post(request)
     }
 
-    pub fn next_response<P: Port>(
-        &mut self,
-        connection: &Connection,
-        port: &mut P,
-    ) -> Result<Option<ResponseTrain>, Fault> {
+    /// The train that [`Responder::next_response`] announced.
+    pub fn train(&self) -> &ResponseTrain {
+        self.answers.train()
+    }
+
+    pub fn next_response<P: Port>(&mut self, connection: &Connection, port: &mut P) -> Result<bool, Fault> {
         self.answers.next(connection, port).map_err(|(psn, refusal)| self.unanswerable(psn, refusal))
     }
 

@@ -16,7 +16,7 @@ pub const MAX_TRAIN: u32 = 64 * 1024;
 pub struct Train<'a> {
     /// Headers of the whole train as one packet: `bth.psn` is the first packet's, the opcode says whether the train starts or ends its
     /// message, and the extended headers are those of its first and last packet together.
-    pub headers: Headers,
+    pub headers: &'a Headers,
     /// How many packets it is on the wire.
     pub count: u32,
     /// Payload bytes of every packet but the last.
@@ -188,7 +188,7 @@ impl<'a> Iterator for Pieces<'a> {
 impl Train<'_> {
     /// The headers of packet `index`, which is less than `count`.
     pub fn packet(&self, index: u32) -> Headers {
-        packet_of(&self.headers, self.count, index, self.payload.len(), self.mtu)
+        packet_of(self.headers, self.count, index, self.payload.len(), self.mtu)
     }
 
     /// Where packet `index` finds its payload inside the train's: offset and length.
@@ -205,7 +205,7 @@ fn packet_of(train: &Headers, count: u32, index: u32, payload: u32, mtu: u32) ->
     headers.bth.psn = train.bth.psn.add(index);
     let last = index + 1 >= count;
     let length = if last { payload.saturating_sub(mtu.saturating_mul(index)) } else { mtu };
-    headers.bth.pad = (length.wrapping_neg() & 3) as u8;
+    headers.bth.pad = pad(length);
     if count == 1 {
         return headers;
     }
@@ -220,6 +220,11 @@ fn packet_of(train: &Headers, count: u32, index: u32, payload: u32, mtu: u32) ->
     }
     trim(&mut headers);
     headers
+}
+
+/// Bytes that fill a payload up to a multiple of four.
+pub(crate) fn pad(length: u32) -> u8 {
+    (length.wrapping_neg() & 3) as u8
 }
 
 /// Forgets the extended headers that the opcode does not carry.

@@ -54,8 +54,7 @@ fn steady(mut work: impl FnMut(u64)) -> u64 {
 #[test]
 fn a_steady_stream_of_work_allocates_nothing() {
     let remote = Remote { address: 0, key: Key::new(1) };
-    let operations =
-        [write(), Operation::Read { remote }, Operation::FetchAdd { remote, add: 1 }];
+    let operations = [write(), Operation::Read { remote }, Operation::FetchAdd { remote, add: 1 }];
     for (operation, lengths) in operations.into_iter().zip([&[8, 4096, 65536][..], &[8, 65536], &[8]]) {
         for &length in lengths {
             for packets in [false, true] {

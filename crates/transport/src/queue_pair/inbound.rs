@@ -15,14 +15,14 @@ use wire::{NakCode, Operation, Psn, Syndrome};
 impl QueuePair {
     /// Takes a packet, or a whole train, that arrived for this queue pair.
     pub fn handle<P: Port>(&mut self, now: Time, inbound: &Inbound<'_>, port: &mut P) {
-        let headers = inbound.headers;
+        let headers = &inbound.headers;
         self.trace(now, port, || trace::Kind::PacketReceived {
-            headers,
+            headers: *headers,
             payload_len: inbound.payload.len() as u32,
             packets: inbound.count,
         });
         if let Err(reason) = self.screen(inbound) {
-            self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(headers), reason });
+            self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(*headers), reason });
             return;
         }
         if inbound.congestion_marked {
@@ -49,7 +49,7 @@ impl QueuePair {
                 let (count, high) = (inbound.count, self.requester.high());
                 let (progress, verdict) = self.completer.answer(
                     now,
-                    &headers,
+                    headers,
                     count,
                     inbound.payload,
                     high,
@@ -131,14 +131,13 @@ impl QueuePair {
             Kind::UnreliableDatagram => self.responder.datagram(inbound, &self.connection, port),
             _ => self.responder.reliable(inbound, &self.connection, port),
         };
-        let headers = Some(inbound.headers);
         match reaction {
             Reaction::Fine => {}
             Reaction::Dropped(reason) => {
-                self.trace(now, port, || trace::Kind::PacketDropped { headers, reason });
+                self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(inbound.headers), reason });
             }
             Reaction::Refused(reason, psn, syndrome) => {
-                self.trace(now, port, || trace::Kind::PacketDropped { headers, reason });
+                self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(inbound.headers), reason });
                 let code = refusal_name(syndrome).unwrap_or("");
                 self.trace(now, port, || trace::Kind::NakSent { psn, code });
             }
@@ -203,8 +202,10 @@ impl QueuePair {
         match verdict {
             Verdict::Fine => {}
             Verdict::Drop(reason) => {
-                let headers = inbound.map(|inbound| inbound.headers);
-                self.trace(now, port, || trace::Kind::PacketDropped { headers, reason });
+                self.trace(now, port, || {
+                    let headers = inbound.map(|inbound| inbound.headers);
+                    trace::Kind::PacketDropped { headers, reason }
+                });
             }
             Verdict::GoBack(cause) => {
                 let left = Some(self.completer.retries_left(&self.connection));

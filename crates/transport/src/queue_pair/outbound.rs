@@ -2,6 +2,7 @@
 
 use super::{QueuePair, State};
 use crate::completion::{Cause, Status};
+use crate::congestion::Window;
 use crate::port::{Port, Refusal};
 use crate::requester::{self, RequestTrain, Step};
 use crate::responder::ResponseTrain;
@@ -10,7 +11,7 @@ use crate::state::Kind;
 use crate::time::Time;
 use crate::train::{Payload, Train};
 use crate::work::Operation;
-use wire::{Opcode, Psn};
+use wire::{Headers, Opcode, Psn};
 
 /// A congestion notification goes out at most this often.
 const CNP_INTERVAL: u64 = 50_000;
@@ -34,19 +35,17 @@ impl QueuePair {
             return Some(self.notify_congestion(now, port));
         }
         self.requests_next = !self.requests_next;
-        if self.requests_next
-            && let Some(train) = self.next_request(now, port)
-        {
-            return Some(self.hand_request(now, train, port));
+        let requests_first = self.requests_next;
+        if requests_first && self.next_request(now, port) {
+            return Some(self.hand_request(now, port));
         }
-        if let Some(train) = self.next_response(now, port) {
-            return Some(self.hand_response(now, train, port));
+        if self.next_response(now, port) {
+            return Some(self.hand_response(now, port));
         }
-        if self.requests_next {
-            return None;
+        if !requests_first && self.next_request(now, port) {
+            return Some(self.hand_request(now, port));
         }
-        let train = self.next_request(now, port)?;
-        Some(self.hand_request(now, train, port))
+        None
     }
 
     /// The link could not gather the payload of the train it was just given: the memory has gone since it was checked.
@@ -71,7 +70,7 @@ impl QueuePair {
             && self.completer.not_ready_until().is_none()
     }
 
-    fn next_request<P: Port>(&mut self, now: Time, port: &mut P) -> Option<RequestTrain> {
+    fn next_request<P: Port>(&mut self, now: Time, port: &mut P) -> bool {
         while self.may_request() {
             let limits = requester::Limits {
                 una: self.completer.una(),
@@ -81,16 +80,16 @@ impl QueuePair {
             match self.requester.step(&self.connection, &mut self.queue, &limits, port) {
                 Step::Again => {}
                 Step::Idle => break,
-                Step::Train(train) => return Some(train),
+                Step::Train => return true,
                 Step::Failed(seq, status, cause) => self.fail_work(now, seq, status, cause, port),
             }
         }
         // Work that took no packets may have been the last to drain.
         self.check_drained(now, port);
-        None
+        false
     }
 
-    fn next_response<P: Port>(&mut self, now: Time, port: &mut P) -> Option<ResponseTrain> {
+    fn next_response<P: Port>(&mut self, now: Time, port: &mut P) -> bool {
         loop {
             match self.responder.next_response(&self.connection, port) {
                 Ok(train) => return train,
@@ -99,28 +98,29 @@ impl QueuePair {
         }
     }
 
-    fn hand_request<P: Port>(&mut self, now: Time, train: RequestTrain, port: &mut P) -> Train<'_> {
-        let RequestTrain { seq, headers, count, psns, offset, length, retransmission } = train;
+    fn hand_request<P: Port>(&mut self, now: Time, port: &mut P) -> Train<'_> {
+        let &RequestTrain { seq, ref headers, count, psns, offset, length, retransmission } = self.requester.train();
         self.handed = Handed::Request { seq };
-        let timeout = self.connection.attributes.timeout;
-        if self.kind().is_reliable() {
-            let question = self.queue.get(seq).filter(|work| work.operation.is_answered()).map(|work| {
+        let reliable = self.connection.kind.is_reliable();
+        let work = self.queue.get(seq);
+        if reliable {
+            let question = work.filter(|work| work.operation.is_answered()).map(|work| {
                 let request = if matches!(work.operation, Operation::AtomicWrite { .. }) { 8 } else { 0 };
-                crate::congestion::Window::charge_of(request, 1, request)
+                Window::charge_of(request, 1, request)
             });
             let armed = self.completer.ack_deadline();
+            let timeout = self.connection.attributes.timeout;
             self.completer.sent(now, headers.bth.psn, psns, question, retransmission, timeout);
             self.trace_timer(now, armed, port);
         }
-        let wr_id = self.queue.get(seq).map(|work| work.wr_id);
+        let wr_id = work.map(|work| work.wr_id);
         self.trace(now, port, || trace::Kind::PacketSent {
-            headers,
+            headers: *headers,
             payload_len: length,
             packets: count,
             wr_id,
             retransmit: retransmission,
         });
-        let work = self.queue.get(seq);
         let payload = match work {
             Some(work) if length > 0 => self.payload_of(work, offset, length),
             _ => Payload::NONE,
@@ -129,9 +129,7 @@ impl QueuePair {
             Some(target) => &target.av,
             None => &self.connection.attributes.av,
         };
-        let mut train = Train { headers, count, mtu: self.connection.mtu(), payload, to, wr_id, retransmission };
-        train.headers.bth.pad = pad(length);
-        train
+        Train { headers, count, mtu: self.connection.mtu(), payload, to, wr_id, retransmission }
     }
 
     fn payload_of<'a>(&'a self, work: &'a SendWork, offset: u32, length: u32) -> Payload<'a> {
@@ -144,30 +142,34 @@ impl QueuePair {
         }
     }
 
-    fn hand_response<P: Port>(&mut self, now: Time, train: ResponseTrain, port: &mut P) -> Train<'_> {
-        let ResponseTrain { mut headers, count, region } = train;
+    fn hand_response<P: Port>(&mut self, now: Time, port: &mut P) -> Train<'_> {
+        let &ResponseTrain { ref headers, count, region } = self.responder.train();
         self.handed = Handed::Response { psn: headers.bth.psn };
         let payload = match region {
             Some((subject, range)) => Payload::Region { subject, range },
             None => Payload::NONE,
         };
-        headers.bth.pad = pad(payload.len());
+        self.answer_train(now, headers, count, payload, port)
+    }
+
+    /// A train that belongs to no work of ours.
+    fn answer_train<'a, P: Port>(
+        &'a self,
+        now: Time,
+        headers: &'a Headers,
+        count: u32,
+        payload: Payload<'a>,
+        port: &mut P,
+    ) -> Train<'a> {
         self.trace(now, port, || trace::Kind::PacketSent {
-            headers,
+            headers: *headers,
             payload_len: payload.len(),
             packets: count,
             wr_id: None,
             retransmit: false,
         });
-        Train {
-            headers,
-            count,
-            mtu: self.connection.mtu(),
-            payload,
-            to: &self.connection.attributes.av,
-            wr_id: None,
-            retransmission: false,
-        }
+        let to = &self.connection.attributes.av;
+        Train { headers, count, mtu: self.connection.mtu(), payload, to, wr_id: None, retransmission: false }
     }
 
     /// Owes the peer a congestion notification, unless it has just had one.
@@ -183,26 +185,7 @@ impl QueuePair {
         self.last_cnp = Some(now);
         let mut headers = self.connection.response(Opcode::Cnp, Psn::default());
         headers.bth.becn = true;
-        let payload = Payload::Bytes(&CNP_PAYLOAD);
-        self.trace(now, port, || trace::Kind::PacketSent {
-            headers,
-            payload_len: payload.len(),
-            packets: 1,
-            wr_id: None,
-            retransmit: false,
-        });
-        Train {
-            headers,
-            count: 1,
-            mtu: self.connection.mtu(),
-            payload,
-            to: &self.connection.attributes.av,
-            wr_id: None,
-            retransmission: false,
-        }
+        self.cnp = headers;
+        self.answer_train(now, &self.cnp, 1, Payload::Bytes(&CNP_PAYLOAD), port)
     }
-}
-
-fn pad(length: u32) -> u8 {
-    (length.wrapping_neg() & 3) as u8
 }

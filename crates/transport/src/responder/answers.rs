@@ -3,9 +3,9 @@
 
 use crate::connection::Connection;
 use crate::port::{Access, Port, Range, Refusal, Subject};
-use crate::train::MAX_TRAIN;
+use crate::train::{MAX_TRAIN, pad};
 use alloc::collections::VecDeque;
-use wire::{Aeth, AtomicAckEth, Headers, Msn, Opcode, Operation, Position, Psn, Reth, Syndrome, Tail};
+use wire::{Aeth, AtomicAckEth, Headers, Msn, Opcode, Operation, Position, Psn, Qpn, Reth, Syndrome, Tail};
 
 /// What a READ, atomic or flush left behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,20 +45,35 @@ enum Owed {
 }
 
 /// A response train before its payload is looked up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct ResponseTrain {
     pub headers: Headers,
     pub count: u32,
     pub region: Option<(Subject, Range)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Answers {
     kept: VecDeque<Answered>,
     /// The number of the first kept answer; they count up from there.
     base: u64,
     capacity: usize,
     owed: VecDeque<Owed>,
+    /// The train last built, lent out like the requester's.
+    train: ResponseTrain,
+}
+
+impl Default for Answers {
+    fn default() -> Answers {
+        let headers = Headers::new(Opcode::RcAcknowledge, Qpn::default(), Psn::default());
+        Answers {
+            kept: VecDeque::new(),
+            base: 0,
+            capacity: 0,
+            owed: VecDeque::new(),
+            train: ResponseTrain { headers, count: 0, region: None },
+        }
+    }
 }
 
 impl Answers {
@@ -147,21 +162,23 @@ impl Answers {
         true
     }
 
-    /// The next train to send. `Err` when memory a READ was granted is gone: with the packet that cannot be answered.
-    pub fn next<P: Port>(
-        &mut self,
-        connection: &Connection,
-        port: &mut P,
-    ) -> Result<Option<ResponseTrain>, (Psn, Refusal)> {
+    /// The train that [`Answers::next`] announced.
+    pub fn train(&self) -> &ResponseTrain {
+        &self.train
+    }
+
+    /// Builds the next train to send, if there is one. `Err` when memory a READ was granted is gone: with the packet that cannot be answered.
+    pub fn next<P: Port>(&mut self, connection: &Connection, port: &mut P) -> Result<bool, (Psn, Refusal)> {
         let transport = connection.transport();
         while let Some(&owed) = self.owed.front() {
             let id = match owed {
                 Owed::Acknowledgement { psn, msn, syndrome } => {
                     self.owed.pop_front();
                     let opcode = Opcode::of(transport, Operation::Acknowledge, Position::Only, Tail::Plain);
-                    let mut headers = connection.response(opcode.unwrap_or(Opcode::RcAcknowledge), psn);
-                    headers.aeth = Some(Aeth { syndrome, msn });
-                    return Ok(Some(ResponseTrain { headers, count: 1, region: None }));
+                    self.train.headers = connection.response(opcode.unwrap_or(Opcode::RcAcknowledge), psn);
+                    self.train.headers.aeth = Some(Aeth { syndrome, msn });
+                    (self.train.count, self.train.region) = (1, None);
+                    return Ok(true);
                 }
                 Owed::Answer { id } => id,
             };
@@ -195,7 +212,9 @@ impl Answers {
                 _ => Operation::ReadResponse,
             };
             let opcode = Opcode::of(transport, operation, position, Tail::Plain);
-            let mut headers = connection.response(opcode.unwrap_or(Opcode::RcAcknowledge), psn);
+            let headers = &mut self.train.headers;
+            *headers = connection.response(opcode.unwrap_or(Opcode::RcAcknowledge), psn);
+            headers.bth.pad = pad(region.map_or(0, |(_, range): (Subject, Range)| range.length as u32));
             if position != Position::Middle {
                 headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: answered.msn });
             }
@@ -207,8 +226,9 @@ impl Answers {
             if answered.stream.is_none() {
                 self.owed.pop_front();
             }
-            return Ok(Some(ResponseTrain { headers, count, region }));
+            (self.train.count, self.train.region) = (count, region);
+            return Ok(true);
         }
-        Ok(None)
+        Ok(false)
     }
 }

@@ -86,13 +86,8 @@ pub struct Pair {
 }
 
 fn end(number: u8, memory: usize) -> End {
-    let capabilities = Capabilities {
-        max_send_wr: 64,
-        max_recv_wr: 64,
-        max_send_sge: 4,
-        max_recv_sge: 4,
-        max_inline_data: 256,
-    };
+    let capabilities =
+        Capabilities { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 256 };
     let qp = QueuePair::new(QueuePairConfig {
         qpn: Qpn::new(u32::from(number)),
         kind: Kind::ReliableConnected,
@@ -202,7 +197,7 @@ fn carry(from: &mut End, to: &mut End, now: Time, packets: bool, flying: &mut Ve
             }
             let (headers, count, (offset, length)) = match packets {
                 true => (train.packet(index), 1, train.slice(index)),
-                false => (train.headers, train.count, (0, train.payload.len())),
+                false => (*train.headers, train.count, (0, train.payload.len())),
             };
             let carried = &mut flying[used];
             used += 1;
