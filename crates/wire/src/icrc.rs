@@ -7,6 +7,7 @@
 
 use crc32fast::Hasher;
 
+use crate::Headers;
 use crate::ip::{IpHeader, Ipv4Header, Ipv6Header, UdpHeader};
 
 /// An ICRC being computed: outer headers first, then BTH and its headers, then payload and pad.
@@ -17,32 +18,58 @@ impl Icrc {
     /// The length of the ICRC.
     pub const LEN: usize = 4;
 
-    /// Starts with the headers of an IPv4 datagram.
+    /// Starts with the headers of an IPv4 datagram: TOS, TTL and both checksums as ones.
     pub fn v4(ip: &Ipv4Header, udp: &UdpHeader) -> Icrc {
-        let [version, _, l0, l1, i0, i1, f0, f1, _, protocol, _, _, addresses @ ..] = ip.bytes();
-        let masked = [0xff; 8];
-        let mut bytes = [0xff; 8 + Ipv4Header::LEN + UdpHeader::LEN];
-        join(
-            &mut bytes,
-            &[
-                &masked,
-                // TOS, TTL and checksum as ones.
-                &[version, 0xff, l0, l1, i0, i1, f0, f1, 0xff, protocol, 0xff, 0xff],
-                &addresses,
-                &masked_udp(udp),
-            ],
-        );
-        Icrc::start(&bytes)
+        let [l0, l1] = ip.total_length.to_be_bytes();
+        let [i0, i1] = ip.identification.to_be_bytes();
+        let [f0, f1] = ip.fragment_field().to_be_bytes();
+        let [a, b, c, d] = ip.source.octets();
+        let [e, f, g, h] = ip.destination.octets();
+        let [u0, u1, u2, u3, u4, u5] = covered_udp(udp);
+        Icrc::start(&[
+            0x45,
+            0xff,
+            l0,
+            l1,
+            i0,
+            i1,
+            f0,
+            f1,
+            0xff,
+            ip.protocol,
+            0xff,
+            0xff,
+            a,
+            b,
+            c,
+            d,
+            e,
+            f,
+            g,
+            h,
+            u0,
+            u1,
+            u2,
+            u3,
+            u4,
+            u5,
+            0xff,
+            0xff,
+        ])
     }
 
-    /// Starts with the headers of an IPv6 datagram.
+    /// Starts with the headers of an IPv6 datagram: traffic class, flow label, hop limit and the UDP checksum as ones.
     pub fn v6(ip: &Ipv6Header, udp: &UdpHeader) -> Icrc {
-        let [version, _, _, _, l0, l1, next, _, addresses @ ..] = ip.bytes();
-        let masked = [0xff; 8];
-        let mut bytes = [0xff; 8 + Ipv6Header::LEN + UdpHeader::LEN];
-        // Traffic class, flow label and hop limit as ones.
-        let start = [version | 0xf, 0xff, 0xff, 0xff, l0, l1, next, 0xff];
-        join(&mut bytes, &[&masked, &start, &addresses, &masked_udp(udp)]);
+        let [l0, l1] = ip.payload_length.to_be_bytes();
+        let mut bytes = [0xff; Ipv6Header::LEN + UdpHeader::LEN];
+        let (start, rest) = bytes.split_at_mut(8);
+        let (source, rest) = rest.split_at_mut(16);
+        let (destination, rest) = rest.split_at_mut(16);
+        let (ports, _) = rest.split_at_mut(6);
+        start.copy_from_slice(&[0x6f, 0xff, 0xff, 0xff, l0, l1, ip.next_header, 0xff]);
+        source.copy_from_slice(&ip.source.octets());
+        destination.copy_from_slice(&ip.destination.octets());
+        ports.copy_from_slice(&covered_udp(udp));
         Icrc::start(&bytes)
     }
 
@@ -54,16 +81,20 @@ impl Icrc {
         }
     }
 
-    /// Adds the BTH and what follows it; `bytes` begins with the BTH and holds at least its first five bytes.
+    /// Adds the BTH and what follows it, headers alone or payload and pad too; `bytes` begins with the BTH. FECN, BECN and the six
+    /// reserved bits beside them count as ones.
     pub fn headers(&mut self, bytes: &[u8]) -> &mut Icrc {
-        match bytes.split_first_chunk() {
-            Some((&[opcode, flags, p0, p1, _], rest)) => {
-                // FECN, BECN and the six reserved bits beside them as ones.
-                self.0.update(&[opcode, flags, p0, p1, 0xff]);
-                self.0.update(rest);
+        // One copy of the front, so that the hasher is not called for a few bytes around the one that is masked.
+        let (front, rest) = bytes.split_at(bytes.len().min(Headers::MAX_LEN));
+        let mut masked = [0; Headers::MAX_LEN];
+        if let Some(masked) = masked.get_mut(..front.len()) {
+            masked.copy_from_slice(front);
+            if let Some(reserved) = masked.get_mut(4) {
+                *reserved = 0xff;
             }
-            None => self.0.update(bytes),
+            self.0.update(masked);
         }
+        self.0.update(rest);
         self
     }
 
@@ -79,24 +110,20 @@ impl Icrc {
     }
 
     fn start(bytes: &[u8]) -> Icrc {
-        let mut hasher = Hasher::new();
+        /// The CRC of the eight bytes of ones in front.
+        const ONES: u32 = 0x2144_df1c;
+        let mut hasher = Hasher::new_with_initial(ONES);
         hasher.update(bytes);
         Icrc(hasher)
     }
 }
 
-fn masked_udp(udp: &UdpHeader) -> [u8; 8] {
+/// What counts of the UDP header: all but the checksum.
+fn covered_udp(udp: &UdpHeader) -> [u8; 6] {
     let [s0, s1] = udp.source_port.to_be_bytes();
     let [d0, d1] = udp.destination_port.to_be_bytes();
     let [l0, l1] = udp.length.to_be_bytes();
-    [s0, s1, d0, d1, l0, l1, 0xff, 0xff]
-}
-
-/// Writes `pieces` one behind the other, so that the hasher is called once.
-fn join(out: &mut [u8], pieces: &[&[u8]]) {
-    for (place, byte) in out.iter_mut().zip(pieces.iter().copied().flatten()) {
-        *place = *byte;
-    }
+    [s0, s1, d0, d1, l0, l1]
 }
 
 /// The ICRC of a UDP payload: `bytes` from the BTH to the last pad byte, without the ICRC itself.
@@ -245,6 +272,20 @@ mod tests {
             changed[at] ^= 1;
             assert_ne!(of(ip, udp, &changed), reference, "byte {at}");
         }
+    }
+
+    #[test]
+    fn it_is_the_crc_of_the_masked_bytes() {
+        let (ip, udp) = headers(20);
+        let bytes = [0x11; 16];
+        let mut whole = alloc::vec![0xff; 8];
+        whole.extend(ip.bytes());
+        whole.extend([0xc0, 0x01, 0x12, 0xb7, 0, 28, 0xff, 0xff]);
+        whole.extend(bytes);
+        for at in [8 + 1, 8 + 8, 8 + 10, 8 + 11, 8 + 20 + 8 + 4] {
+            whole[at] = 0xff;
+        }
+        assert_eq!(icrc(&IpHeader::V4(ip), &udp, &bytes), crc32fast::hash(&whole).to_le_bytes());
     }
 
     #[test]

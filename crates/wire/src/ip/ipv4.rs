@@ -110,14 +110,18 @@ impl Ipv4Header {
 
     /// Its bytes, with the checksum.
     pub fn bytes(&self) -> [u8; Ipv4Header::LEN] {
-        let fragment =
-            u16::from(self.dont_fragment) << 14 | u16::from(self.more_fragments) << 13 | self.fragment_offset & 0x1fff;
+        let fragment = self.fragment_field();
         let checksum = checksum_of(&self.words(fragment, 0));
         let mut bytes = [0; Ipv4Header::LEN];
         for (place, word) in bytes.chunks_exact_mut(2).zip(self.words(fragment, checksum)) {
             place.copy_from_slice(&word.to_be_bytes());
         }
         bytes
+    }
+
+    /// Flags and fragment offset as they share a field.
+    pub(crate) fn fragment_field(&self) -> u16 {
+        u16::from(self.dont_fragment) << 14 | u16::from(self.more_fragments) << 13 | self.fragment_offset & 0x1fff
     }
 
     fn words(&self, fragment: u16, checksum: u16) -> [u16; 10] {
