@@ -1,2 +1,70 @@
-//! The `ubiverbs` program.
-fn main() {}
+//! The `ubiverbs` program: reads its arguments, runs one command, and turns how it ended into an exit code. What the commands do is in modules of
+//! their own.
+#![forbid(unsafe_code)]
+
+mod demo;
+mod exit;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+use std::io::Write;
+use std::process::ExitCode;
+
+use exit::{Exit, Failure};
+
+/// RDMA verbs in user space. For now: the protocol, and a simulator to watch it in.
+#[derive(Parser)]
+#[command(name = "ubiverbs", version, after_help = EXIT_CODES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 it worked; 1 the job failed; 2 the system failed (a file could not be written); 64 the command line was wrong.
+Results go to standard output, errors to standard error.";
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Options),
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // If even this cannot be printed there is nobody to tell.
+            let _ = error.print();
+            return match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Ok,
+                _ => Exit::Usage,
+            }
+            .into();
+        }
+    };
+    let out = &mut std::io::stdout().lock();
+    let Command::Demo(options) = arguments.command;
+    let ended = demo::run(&options, out).and_then(|exit| {
+        out.flush().map_err(Failure::Output)?;
+        Ok(exit)
+    });
+    match ended {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            if !failure.is_closed_pipe() {
+                eprintln!("ubiverbs: {failure}");
+            }
+            Exit::System.into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        <Arguments as clap::CommandFactory>::command().debug_assert();
+    }
+}
