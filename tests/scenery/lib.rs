@@ -2,6 +2,10 @@
 //! under. Anything a single subject needs stays with that subject.
 #![forbid(unsafe_code)]
 
+mod log;
+
+pub use log::{Log, Seen};
+
 use sim::{ConnectOptions, Family, HostConfig, HostId, LinkConfig, LinkKind, QpId, QpSpec, Region, Sim, Work};
 use transport::{Access, Completion, Status};
 use wire::Mtu;
