@@ -189,6 +189,8 @@ pub(crate) struct Slot {
     pub(crate) peer: Option<HostId>,
     /// Which windows of the host guard the peer and, for what the peer sends unasked, the host itself.
     pub(crate) windows: (usize, usize),
+    /// Whether it is in the queue of the link to its peer.
+    pub(crate) waits_for_ring: bool,
 }
 
 pub(crate) struct Host {

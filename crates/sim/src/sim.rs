@@ -24,6 +24,15 @@ use crate::work::Work;
 /// The environment variable that replaces the seed of every simulation.
 pub const SEED_VARIABLE: &str = "UBIVERBS_SEED";
 
+/// Something that queue pairs wait for room in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Room {
+    /// A host's congestion window.
+    Window(HostId, usize),
+    /// The ring from one host to another.
+    Ring(HostId, HostId),
+}
+
 /// A simulated network of hosts.
 ///
 /// Everything that happens follows from the seed and the calls made: the same calls with the same seed give the same events at the same
@@ -54,7 +63,8 @@ pub struct Sim {
     rng: Rng,
     hosts: Vec<Host>,
     net: Network,
-    ready: VecDeque<(HostId, u32)>,
+    /// Where there may be room that somebody waits for.
+    rooms: VecDeque<Room>,
     srq_events: Vec<(SrqId, SrqEvent)>,
     scratch: Vec<u8>,
     next_qpn: u32,
@@ -78,7 +88,7 @@ impl Sim {
             rng,
             hosts: Vec::new(),
             net: Network::new(faults),
-            ready: VecDeque::new(),
+            rooms: VecDeque::new(),
             srq_events: Vec::new(),
             scratch: Vec::new(),
             next_qpn: 0x11,
@@ -233,7 +243,7 @@ impl Sim {
                 }
             };
             if mattered {
-                self.drive_ready();
+                self.drive_waiters();
                 return true;
             }
         }
@@ -327,12 +337,8 @@ impl Sim {
         let Some(train) = parcel.train else { return };
         let link = self.net.link(parcel.path.from, parcel.path.to);
         link.in_ring = link.in_ring.saturating_sub((train.headers.len() + parcel.bytes.len()) as u64);
-        if link.is_full() {
-            return;
-        }
-        let sender = parcel.path.from;
-        for index in link.waiting.drain(..) {
-            self.ready.push_back((sender, index));
+        if !link.waiting.is_empty() {
+            self.found(Room::Ring(parcel.path.from, parcel.path.to));
         }
     }
 
@@ -405,18 +411,49 @@ impl Sim {
         if let Some(index) = self.hosts[qp.host.index()].index_of(qp.qpn) {
             self.drive(qp.host, index);
         }
-        self.drive_ready();
+        self.drive_waiters();
     }
 
-    fn drive_ready(&mut self) {
-        while let Some((host, index)) = self.ready.pop_front() {
-            self.drive(host, index);
+    /// There may be room where somebody waits for it.
+    fn found(&mut self, room: Room) {
+        if !self.rooms.contains(&room) {
+            self.rooms.push_back(room);
+        }
+    }
+
+    /// Lets those who wait have the room there is, one after the other: whose turn it is may use it before the next is asked.
+    fn drive_waiters(&mut self) {
+        while let Some(&room) = self.rooms.front() {
+            match self.next_waiter(room) {
+                Some((host, index)) => self.drive(host, index),
+                None => {
+                    self.rooms.pop_front();
+                }
+            }
+        }
+    }
+
+    fn next_waiter(&mut self, room: Room) -> Option<(HostId, u32)> {
+        match room {
+            Room::Window(host, window) => {
+                let Host { world, by_number, .. } = &mut self.hosts[host.index()];
+                // Who is gone has left its windows.
+                world.window_mut(window).next_waiter().and_then(|qpn| by_number.get(&qpn)).map(|index| (host, *index))
+            }
+            Room::Ring(from, to) => {
+                let link = self.net.link(from, to);
+                let index = if link.is_full() { None } else { link.waiting.pop_front() }?;
+                if let Some(slot) = self.hosts[from.index()].slots[index as usize].as_mut() {
+                    slot.waits_for_ring = false;
+                }
+                Some((from, index))
+            }
         }
     }
 
     /// Takes everything out of a queue pair: trains first, then completions and events, then its next deadline.
     fn drive(&mut self, id: HostId, index: u32) {
-        let Host { slots, world, gids, by_number, .. } = &mut self.hosts[id.index()];
+        let Host { slots, world, gids, .. } = &mut self.hosts[id.index()];
         let Some(slot) = slots.get_mut(index as usize).and_then(Option::as_mut) else { return };
         let net = &mut self.net;
         let now = net.now;
@@ -426,7 +463,7 @@ impl Sim {
             if let Some(peer) = slot.peer {
                 let link = net.link(id, peer);
                 if link.is_full() {
-                    if !link.waiting.contains(&index) {
+                    if !std::mem::replace(&mut slot.waits_for_ring, true) {
                         link.waiting.push_back(index);
                     }
                     break;
@@ -459,10 +496,8 @@ impl Sim {
         }
         let (peer, here) = slot.windows;
         for window in [peer, here] {
-            while let Some(qpn) = world.window_mut(window).next_waiter() {
-                if let Some(&waiter) = by_number.get(&qpn) {
-                    self.ready.push_back((id, waiter));
-                }
+            if self.hosts[id.index()].world.window_mut(window).has_waiters() {
+                self.found(Room::Window(id, window));
             }
         }
     }

@@ -95,7 +95,7 @@ impl Sim {
     pub fn resume(&mut self, host: HostId) {
         self.hosts[host.index()].paused = false;
         self.serve_or_plan(host);
-        self.drive_ready();
+        self.drive_waiters();
     }
 
     /// Changes how long a host takes to look at a packet.
@@ -190,6 +190,7 @@ impl Sim {
             events: VecDeque::new(),
             peer: None,
             windows: (World::UNLIMITED, World::UNLIMITED),
+            waits_for_ring: false,
         }));
         if spec.kind == Kind::XrcTarget {
             place.world.join_xrc_domain(qpn, spec.xrc_domain);
