@@ -57,6 +57,9 @@ pub(crate) struct Completer {
     una: Psn,
     oldest: u64,
     questions: VecDeque<Question>,
+    /// Where the requests that were ever asked and are not yet answered end. A READ that is asked again must not reach across such an end:
+    /// the responder keeps its answers request by request.
+    ends: VecDeque<Psn>,
     retries_used: u32,
     not_ready_used: u32,
     /// We went back to this number and nothing was acknowledged since: further calls to go back there are echoes.
@@ -75,10 +78,12 @@ impl Completer {
     /// Forgets everything; the next work is `seq`.
     pub fn reset(&mut self, seq: u64, psn: Psn) {
         self.questions.clear();
+        self.ends.clear();
         *self = Completer {
             una: psn,
             oldest: seq,
             questions: core::mem::take(&mut self.questions),
+            ends: core::mem::take(&mut self.ends),
             ..Completer::default()
         };
     }
@@ -104,6 +109,11 @@ impl Completer {
         self.questions.len()
     }
 
+    /// How many sequence numbers from `psn` on belong to the request that was asked with it before, if it was.
+    pub fn asked_before(&self, psn: Psn) -> Option<u32> {
+        self.ends.iter().find(|end| end.is_after(psn)).map(|end| end.distance_from(psn))
+    }
+
     pub fn ack_deadline(&self) -> Option<Time> {
         self.ack_deadline
     }
@@ -116,6 +126,11 @@ impl Completer {
     pub fn sent(&mut self, now: Time, first: Psn, psns: u32, question: Option<u64>, again: bool, timeout: u8) {
         if let Some(charge) = question {
             self.questions.push_back(Question { first, psns, charge });
+            let end = first.add(psns);
+            let place = self.ends.iter().rposition(|known| !known.is_after(end)).map_or(0, |before| before + 1);
+            if place == 0 || self.ends[place - 1] != end {
+                self.ends.insert(place, end);
+            }
         } else if self.stopwatch.is_none() && !again {
             self.stopwatch = Some((first.add(psns - 1), now));
         }
@@ -318,6 +333,9 @@ impl Completer {
         self.retries_used = 0;
         self.not_ready_used = 0;
         self.went_back_to = None;
+        while self.ends.front().is_some_and(|end| !end.is_after(self.una)) {
+            self.ends.pop_front();
+        }
         while let Some(question) = self.questions.front() {
             if question.first.add(question.psns).is_after(self.una) {
                 break;

@@ -51,6 +51,8 @@ pub(crate) struct Limits {
     pub una: Psn,
     /// READs and atomics under way.
     pub answers: usize,
+    /// The longest the next READ request may be, where it is asked again.
+    pub longest_read: Option<u32>,
     /// The send queue is being drained: begin nothing new.
     pub draining: bool,
 }
@@ -162,6 +164,11 @@ impl Requester {
         }
         let seq = self.cursor;
         let Some(work) = queue.get(seq) else { return Step::Idle };
+        if let Some(Outcome::Failed(..)) = work.outcome {
+            // Seen before, on the way to a retry: still nothing after it may be sent.
+            self.halted = true;
+            return Step::Idle;
+        }
         if work.started && self.sent >= work.packets || work.outcome.is_some() {
             self.cursor += 1;
             self.sent = 0;
@@ -284,7 +291,9 @@ impl Requester {
             if limits.answers >= usize::from(connection.attributes.max_rd_atomic) {
                 return Ok(false);
             }
-            let Some(psns) = self.reserve_answer(work, left, connection, limits.answers > 0, port) else {
+            let Some(psns) =
+                self.reserve_answer(work, left.min(limits.longest_read.unwrap_or(MAX_READ)), connection, limits, port)
+            else {
                 return Ok(false);
             };
             let request = match work.operation {
@@ -327,7 +336,7 @@ impl Requester {
         work: &SendWork,
         left: u32,
         connection: &Connection,
-        others: bool,
+        limits: &Limits,
         port: &mut P,
     ) -> Option<u32> {
         let (qpn, mtu) = (connection.qpn, connection.mtu());
@@ -335,7 +344,7 @@ impl Requester {
         let last = work.packet_length(self.sent + want - 1, mtu);
         let granted = port.window(qpn, Toward::Here, |window| {
             let granted = window.reserve(qpn, mtu, want, last);
-            if others && granted > 0 && granted < want {
+            if limits.answers > 0 && granted > 0 && granted < want {
                 let charge = work.charge(self.sent, granted, mtu);
                 if charge < window.size() / 4 {
                     // Not a waiter: our own answers wake us, and the room is for those who have none.

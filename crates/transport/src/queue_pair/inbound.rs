@@ -281,7 +281,7 @@ impl QueuePair {
     }
 
     /// Has everything before the work that failed locally been settled?
-    fn check_halted<P: Port>(&mut self, now: Time, port: &mut P) {
+    pub(super) fn check_halted<P: Port>(&mut self, now: Time, port: &mut P) {
         let Some(seq) = self.requester.halted() else { return };
         if self.completer.catch_up(&self.queue) == seq
             && let Some(work) = self.queue.get(seq)

@@ -75,6 +75,7 @@ impl QueuePair {
             let limits = requester::Limits {
                 una: self.completer.una(),
                 answers: self.completer.questions(),
+                longest_read: self.completer.asked_before(self.requester.psn()),
                 draining: self.state() == State::SendQueueDrained,
             };
             match self.requester.step(&self.connection, &mut self.queue, &limits, port) {
@@ -84,7 +85,8 @@ impl QueuePair {
                 Step::Failed(seq, status, cause) => self.fail_work(now, seq, status, cause, port),
             }
         }
-        // Work that took no packets may have been the last to drain.
+        // Work that took no packets may have been the last to drain, or the last before a failure.
+        self.check_halted(now, port);
         self.check_drained(now, port);
         false
     }

@@ -36,6 +36,8 @@ struct Stream {
     next: u32,
     end: u32,
     bytes: u64,
+    /// The request was repeated: this answer may be given up for a new request's.
+    again: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +112,10 @@ impl Answers {
 
     /// Whether one more READ or atomic can be kept: not while as many as agreed are still being answered.
     pub fn has_room(&self) -> bool {
-        self.kept.len() < self.capacity || self.kept.front().is_some_and(|oldest| oldest.stream.is_none())
+        match self.kept.front() {
+            Some(oldest) if self.kept.len() >= self.capacity => oldest.stream.is_none_or(|stream| stream.again),
+            _ => self.capacity > 0,
+        }
     }
 
     /// Keeps an executed request and owes its answer.
@@ -122,7 +127,7 @@ impl Answers {
             Kept::Read(_, range) => range.length,
             _ => 0,
         };
-        let stream = Some(Stream { first: 0, next: 0, end: psns, bytes });
+        let stream = Some(Stream { first: 0, next: 0, end: psns, bytes, again: false });
         self.kept.push_back(Answered { psn, psns, msn, kept, operation, stream });
         self.owe(Owed::Answer { id: self.base + self.kept.len() as u64 - 1 });
     }
@@ -152,9 +157,11 @@ impl Answers {
         };
         let waiting = answered.stream.is_some();
         answered.stream = match answered.stream {
+            // The next part of an answer that is being repeated part by part.
+            Some(stream) if stream.again && stream.end == first => Some(Stream { end, bytes, ..stream }),
             // Still on its way to this packet: it will be sent anyway.
             Some(stream) if stream.next <= first && stream.end >= end => Some(stream),
-            _ => Some(Stream { first, next: first, end, bytes }),
+            _ => Some(Stream { first, next: first, end, bytes, again: true }),
         };
         if !waiting {
             self.owe(Owed::Answer { id: self.base + index as u64 });
