@@ -50,6 +50,8 @@ pub(crate) struct Fault {
 pub(crate) enum Reaction {
     Fine,
     Dropped(DropReason),
+    /// Dropped because memory refused it, without a word to the peer.
+    Forbidden(Refusal),
     /// A refusal was owed: sequence error or receiver not ready.
     Refused(DropReason, Psn, Syndrome),
     Fault(Fault),

@@ -136,6 +136,11 @@ impl QueuePair {
             Reaction::Dropped(reason) => {
                 self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(inbound.headers), reason });
             }
+            Reaction::Forbidden(refusal) => {
+                self.trace_refusal(now, &refusal, port);
+                let reason = DropReason::AccessRefused;
+                self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(inbound.headers), reason });
+            }
             Reaction::Refused(reason, psn, syndrome) => {
                 self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(inbound.headers), reason });
                 let code = refusal_name(syndrome).unwrap_or("");

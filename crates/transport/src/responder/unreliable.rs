@@ -55,11 +55,15 @@ impl Responder {
         if opcode.starts() {
             self.message = match (opcode.operation(), headers.reth) {
                 (Operation::Write, Some(reth)) => {
-                    if grant(reth, Access::REMOTE_WRITE, subject, psn, connection, port).is_err() {
+                    if let Err(fault) = grant(reth, Access::REMOTE_WRITE, subject, psn, connection, port) {
                         self.abandon();
-                        return Reaction::Dropped(DropReason::AccessRefused);
+                        return passed_over(&fault, DropReason::AccessRefused);
                     }
                     Message::Write { reth, placed: 0 }
+                }
+                (Operation::Write, None) => {
+                    self.abandon();
+                    return Reaction::Dropped(DropReason::Malformed);
                 }
                 _ => Message::Send { placed: 0 },
             };
@@ -69,7 +73,7 @@ impl Responder {
             self.abandon();
             return match fault.receive {
                 Status::LocalProtection | Status::LocalLength => self.stop(fault, connection),
-                _ => Reaction::Dropped(DropReason::AccessRefused),
+                _ => passed_over(&fault, DropReason::BadLength),
             };
         }
         self.message = message;
@@ -135,5 +139,13 @@ impl Responder {
             self.completions.push_back(completion);
         }
         Reaction::Fault(fault)
+    }
+}
+
+/// The peer's fault, which it is not told: only the trace says what memory refused, or else `reason`.
+fn passed_over(fault: &Fault, reason: DropReason) -> Reaction {
+    match fault.cause {
+        Cause::Refused(refusal) => Reaction::Forbidden(refusal),
+        _ => Reaction::Dropped(reason),
     }
 }
