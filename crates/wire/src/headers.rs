@@ -78,6 +78,17 @@ impl Headers {
         }
     }
 
+    /// The headers of a congestion notification: BECN set, and sixteen bytes of zeroes, [`Headers::CNP_PAYLOAD`], to follow (RoCEv2
+    /// annex, A17.9.3).
+    pub const fn cnp(dest_qpn: Qpn) -> Headers {
+        let mut headers = Headers::new(Opcode::Cnp, dest_qpn, Psn::new(0));
+        headers.bth.becn = true;
+        headers
+    }
+
+    /// What follows the BTH of a congestion notification.
+    pub const CNP_PAYLOAD: [u8; 16] = [0; 16];
+
     /// Reads the BTH and the headers its opcode demands; also returns what follows them: payload, pad, and the ICRC if it is there.
     pub fn parse(bytes: &[u8]) -> Result<(Headers, &[u8]), ParseError> {
         let (bth, mut rest) = Bth::parse(bytes)?;

@@ -179,6 +179,10 @@ impl<'a> Frame<'a> {
             });
         }
         let (udp, payload) = UdpHeader::parse(rest)?;
+        // IP and UDP must agree where the datagram ends: the ICRC is its last four bytes.
+        if usize::from(udp.length) != rest.len() {
+            return Err(ParseError::BadLength { header: Header::Udp, said: udp.length.into(), have: rest.len() });
+        }
         Ok(Frame { ethernet, ip, udp, payload })
     }
 

@@ -1,5 +1,25 @@
 //! RoCEv2 on the wire: opcodes, headers, ICRC, management datagrams and CM messages. Bytes become values and values become bytes; what the
 //! values mean to a queue pair or to a connection is decided elsewhere. No sockets, no clocks, no allocation on the way of a packet.
+//!
+//! ```
+//! use wire::{Gid, Headers, IpHeader, Key, Opcode, Packet, Psn, Qpn, Reth, UdpHeader};
+//!
+//! let mut headers = Headers::new(Opcode::RcWriteOnly, Qpn::new(0x11), Psn::new(5));
+//! headers.reth = Some(Reth { va: 0x1000, rkey: Key::new(0x1234), len: 5 });
+//! let packet = Packet { headers, payload: b"hello" };
+//!
+//! // The ICRC covers the addresses, so they are needed to encode and to check.
+//! let length = packet.encoded_length();
+//! let ip = IpHeader::udp(Gid::from_ipv4([10, 0, 0, 1].into()), Gid::from_ipv4([10, 0, 0, 2].into()), length)?;
+//! let udp = UdpHeader::roce(0xc001, length)?;
+//! let mut bytes = [0; 64];
+//! packet.encode(&ip, &udp, &mut bytes)?;
+//!
+//! let read = Packet::parse_checked(&ip, &udp, &bytes[..length])?;
+//! assert_eq!(read.payload, b"hello");
+//! assert_eq!(read.to_string(), "RC WRITE Only  qp 0x11 psn 5 va 0x1000 rkey 0x1234 len 5 | 5 B");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
 //! Opcodes and what follows from them: transport service, operation, place in the message, and the headers behind the BTH. The facts are
-//! in [`table`]; this module is the vocabulary in which it answers.
+//! in its table; this module is the vocabulary in which it answers.
 
 use core::fmt;
 

@@ -84,6 +84,19 @@ fn reserved_bits(kind: MessageKind) -> u32 {
 }
 
 #[test]
+fn each_opcode_loses_its_reserved_bits_and_no_other() {
+    for &opcode in Opcode::ALL {
+        // Six beside FECN and BECN, seven beside the acknowledge request, and the version, which must be 0.
+        let bth = 6 + 7 + 4;
+        let extended = [(HeaderSet::XRCETH, 8), (HeaderSet::DETH, 8), (HeaderSet::FETH, 26)];
+        let reserved: u32 =
+            extended.iter().filter(|(set, _)| opcode.headers().contains(*set)).map(|(_, bits)| bits).sum();
+        let lost: u32 = meaningful(opcode).iter().map(|byte| byte.count_zeros()).sum();
+        assert_eq!(lost, bth + reserved, "{opcode}");
+    }
+}
+
+#[test]
 fn each_message_loses_its_reserved_bits_and_no_other() {
     for &kind in MessageKind::ALL {
         let lost: u32 = body(kind, &[0xff; BODY_LEN]).iter().map(|byte| byte.count_zeros()).sum();

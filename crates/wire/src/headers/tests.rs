@@ -98,3 +98,10 @@ fn bad_bth_fields_are_refused() {
     let error = headers.encode(&mut [0; 12]).unwrap_err();
     assert_eq!(error.to_string(), "BTH pad count 0x4 does not fit 2 bits");
 }
+
+#[test]
+fn a_congestion_notification_is_a_bth_with_becn() {
+    let mut out = [0; 12];
+    assert_eq!(Headers::cnp(Qpn::new(0x11)).encode(&mut out), Ok(12));
+    assert_eq!(out, [0x81, 0, 0xff, 0xff, 0x40, 0, 0, 0x11, 0, 0, 0, 0]);
+}

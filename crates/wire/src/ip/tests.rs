@@ -66,6 +66,16 @@ fn a_fragment_is_no_datagram() {
 }
 
 #[test]
+fn udp_and_ip_must_agree_where_the_datagram_ends() {
+    let gid = Gid::from_ipv6(Ipv6Addr::LOCALHOST);
+    let ethernet = Ethernet { destination: [2; 6], source: [4; 6], ethertype: Ethernet::IPV6 };
+    let (ip, udp) = (IpHeader::udp(gid, gid, 20).unwrap(), UdpHeader::roce(1, 16).unwrap());
+    let mut bytes = [0; 82];
+    Frame { ethernet, ip, udp, payload: &[0; 20] }.encode(&mut bytes).unwrap();
+    assert_eq!(Frame::parse(&bytes), Err(ParseError::BadLength { header: Header::Udp, said: 24, have: 28 }));
+}
+
+#[test]
 fn a_grh_is_the_ip_header_in_40_bytes() {
     let v4 = Ipv4Header::udp(Ipv4Addr::new(1, 2, 3, 4), Ipv4Addr::new(5, 6, 7, 8), 100).unwrap();
     let grh = grh_bytes(&IpHeader::V4(v4));
