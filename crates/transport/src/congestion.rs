@@ -164,6 +164,13 @@ impl Window {
         granted
     }
 
+    /// How many packets of `packet_len` bytes to send before asking for an acknowledgement: a quarter of the window, so that acknowledgements come
+    /// while there is still something under way. One for the whole window would mean to stop and wait.
+    #[inline]
+    pub fn burst(&self, packet_len: u32) -> u32 {
+        u32::try_from(self.size / 4 / packet_cost(packet_len)).unwrap_or(u32::MAX).max(1)
+    }
+
     /// What [`reserve`](Window::reserve) charges for `packets` packets when it grants them all. For a part of a run, `last_len` is `packet_len`.
     pub fn charge_of(packet_len: u32, packets: u32, last_len: u32) -> u64 {
         match packets.checked_sub(1) {

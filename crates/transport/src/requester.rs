@@ -314,8 +314,10 @@ impl Requester {
             return Ok(true);
         }
         let want = left.min(train_packets(mtu)).min(MAX_OUTSTANDING - outstanding);
-        let last = work.packet_length(self.sent + want - 1, mtu);
-        let count = port.window(qpn, Toward::Peer, |window| window.reserve(qpn, mtu, want, last));
+        let count = port.window(qpn, Toward::Peer, |window| {
+            let want = want.min(window.burst(mtu));
+            window.reserve(qpn, mtu, want, work.packet_length(self.sent + want - 1, mtu))
+        });
         if count == 0 {
             return Ok(false);
         }
