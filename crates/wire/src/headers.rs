@@ -79,7 +79,7 @@ impl Headers {
     }
 
     /// The headers of a congestion notification: BECN set, and sixteen bytes of zeroes, [`Headers::CNP_PAYLOAD`], to follow (RoCEv2
-    /// annex, A17.9.3).
+    /// annex).
     pub const fn cnp(dest_qpn: Qpn) -> Headers {
         let mut headers = Headers::new(Opcode::Cnp, dest_qpn, Psn::new(0));
         headers.bth.becn = true;

@@ -1,4 +1,4 @@
-//! The invariant CRC of RoCEv2: CRC-32 over what no router may change, from the IP header to the pad bytes (RoCEv2 annex, A17.3.3). Fields
+//! The invariant CRC of RoCEv2: CRC-32 over what no router may change, from the IP header to the pad bytes (RoCEv2 annex). Fields
 //! that change on the way count as ones, and eight bytes of ones stand where the InfiniBand local header was. Hashing goes piece by piece,
 //! so that a sender need not join headers and payload.
 //!

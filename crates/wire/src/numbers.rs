@@ -148,7 +148,7 @@ impl Qkey {
     /// The key of QP 1.
     pub const GSI: Qkey = Qkey(0x8001_0000);
 
-    /// Whether only privileged programs may set this key: bit 31 (specification 10.2.5).
+    /// Whether only privileged programs may set this key: bit 31 is set.
     pub const fn is_privileged(self) -> bool {
         self.0 >> 31 == 1
     }

@@ -57,7 +57,7 @@ impl Lap {
 }
 
 codes! {
-    /// What became of the offered path (specification 12.8.2.1).
+    /// What became of the offered path.
     ApStatus(u8), bits 8, {
         Loaded = 0 "path loaded",
         InvalidCommId = 1 "invalid communication id",

@@ -42,7 +42,7 @@ impl SidrReq {
 }
 
 codes! {
-    /// How the resolution went (specification 12.11.2.1).
+    /// How the resolution went.
     SidrStatus(u8), bits 8, {
         Valid = 0 "queue pair found",
         ServiceIdNotSupported = 1 "service id not supported",

@@ -81,7 +81,7 @@ impl Syndrome {
         }
     }
 
-    /// How many messages an ACK's credit field allows (specification table 45): powers of two and the values half way between them.
+    /// How many messages an ACK's credit field allows: powers of two and the values half way between them.
     /// Nothing for 31, which means unlimited, and for anything that is no ACK.
     pub const fn credit_count(self) -> Option<u32> {
         match self {
@@ -169,7 +169,7 @@ impl fmt::Display for NakCode {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct RnrTimer(u8);
 
-/// Table 46 of the specification, in steps of ten microseconds.
+/// The table of the RNR NAK timer field, in steps of ten microseconds.
 const RNR_STEPS: [u32; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
     6144, 8192, 12288, 16384, 24576, 32768, 49152,

@@ -1,4 +1,4 @@
-//! AtomicETH and AtomicAckETH, the two halves of a 64-bit atomic (specification 9.3.4 and 9.5.3).
+//! AtomicETH and AtomicAckETH, the two halves of a 64-bit atomic (specification 9.3.4).
 
 use crate::cursor::{Reader, Writer};
 use crate::{EncodeError, Header, Key, ParseError};
