@@ -372,7 +372,12 @@ impl Network {
         if let Some(capture) = &mut self.capture {
             capture.frame(path.from, self.now, &bytes, "injected");
         }
-        let number = self.parcels.put(Parcel { path, bytes, train: None });
+        self.arrive_now(Parcel { path, bytes, train: None });
+    }
+
+    /// Plans the arrival of something that is already there.
+    pub(crate) fn arrive_now(&mut self, parcel: Parcel) {
+        let number = self.parcels.put(parcel);
         self.agenda.plan(self.now, Plan::Arrival(number));
     }
 

@@ -347,7 +347,9 @@ impl Sim {
         let mut grh = [0; 40];
         let (inbound, destination) = match &parcel.train {
             Some(train) => {
-                if let Ok(ip) = parcel.path.ip(parcel.bytes.len(), train.marked) {
+                // A receiver of datagrams sees the same 40 bytes whatever carried them.
+                let length = wire::Packet { headers: train.headers, payload: &parcel.bytes }.encoded_length();
+                if let Ok(ip) = parcel.path.ip(length, train.marked) {
                     grh = wire::grh_bytes(&ip);
                 }
                 let inbound = Inbound {

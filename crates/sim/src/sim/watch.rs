@@ -11,6 +11,7 @@ use crate::capture::Capture;
 use crate::frame;
 use crate::host::HostId;
 use crate::network::{Counters, Passing};
+use crate::parcel::{self, Parcel};
 use crate::script::{Fate, Script, Sighting};
 
 /// A sink that somebody else keeps a hold of, to look into after the run.
@@ -123,12 +124,24 @@ impl Sim {
 
     /// A packet arrives at a host as if `source` had sent it to the host's address of the same family.
     pub fn inject(&mut self, to: HostId, source: Gid, headers: &Headers, payload: &[u8]) -> Result<(), EncodeError> {
-        let gids = &self.hosts[to.index()].gids;
-        let v4 = source.to_ip().is_ipv4();
-        let destination = gids.iter().find(|gid| gid.to_ip().is_ipv4() == v4).or(gids.first());
-        let bytes = self.frame(source, *destination.expect("a host has an address"), headers, payload)?;
+        let bytes = self.frame(source, self.address_like(to, source), headers, payload)?;
         self.inject_bytes(to, bytes);
         Ok(())
+    }
+
+    /// A whole train arrives at a host as if `source` had put it on a ring in shared memory. Nothing checks what it says of itself: `count`
+    /// may be anything.
+    pub fn inject_train(&mut self, to: HostId, source: Gid, headers: &Headers, count: u32, payload: &[u8]) {
+        let path = self.net.injected_path(source, self.address_like(to, source), to);
+        let train = parcel::Train { headers: *headers, count, marked: false };
+        self.net.arrive_now(Parcel { path, bytes: payload.to_vec(), train: Some(train) });
+    }
+
+    /// A host's address of the same family as `other`.
+    fn address_like(&self, host: HostId, other: Gid) -> Gid {
+        let gids = &self.hosts[host.index()].gids;
+        let v4 = other.to_ip().is_ipv4();
+        *gids.iter().find(|gid| gid.to_ip().is_ipv4() == v4).or(gids.first()).expect("a host has an address")
     }
 
     /// A frame of any bytes arrives at a host.
