@@ -1,0 +1,298 @@
+//! Receiving: as many datagrams as one system call brings, each cut into the packets GRO had merged, each packet held to its ICRC.
+
+use super::identification::Identifications;
+use super::send::align;
+use super::socket::{self, BindError, Family};
+use socket2::Socket;
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use wire::{Gid, Headers, IpHeader, Ipv4Header, Ipv6Header, Packet, ROCE_PORT, UdpHeader};
+
+/// Datagrams per system call.
+const BATCH: usize = 8;
+
+/// A GRO buffer may hold as much as the largest datagram; a shorter one would be cut off in the middle of a packet.
+const BUFFER: usize = 65_536;
+
+const CONTROL: usize = 256;
+
+/// A packet that arrived undamaged.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// Its headers.
+    pub headers: Headers,
+    /// Its payload without pad.
+    pub payload: &'a [u8],
+    /// The IP header it came with, as far as a socket sees it.
+    pub ip: &'a IpHeader,
+    /// The packet as it was on the wire, from the BTH to the ICRC: what is forwarded to another process.
+    pub bytes: &'a [u8],
+    /// The sender's UDP port.
+    pub port: u16,
+    /// A router marked it "congestion experienced".
+    pub congestion_marked: bool,
+}
+
+impl Arrival<'_> {
+    /// Who sent it.
+    pub fn source(&self) -> Gid {
+        match self.ip {
+            IpHeader::V4(ip) => Gid::from_ipv4(ip.source),
+            IpHeader::V6(ip) => Gid::from_ipv6(ip.source),
+        }
+    }
+
+    /// The address it was sent to.
+    pub fn destination(&self) -> Gid {
+        match self.ip {
+            IpHeader::V4(ip) => Gid::from_ipv4(ip.destination),
+            IpHeader::V6(ip) => Gid::from_ipv6(ip.destination),
+        }
+    }
+}
+
+/// What one call brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Received {
+    /// Datagrams; as many as a call can bring means there may be more.
+    pub datagrams: u32,
+    /// Undamaged packets.
+    pub packets: u32,
+    /// Packets whose ICRC was wrong.
+    pub damaged: u32,
+    /// Packets that could not be read.
+    pub malformed: u32,
+}
+
+/// The socket that receives for one address family, with its buffers. Whoever holds it drives.
+#[derive(Debug)]
+pub struct Receiver {
+    socket: Socket,
+    family: Family,
+    identifications: Identifications,
+    buffers: Vec<u8>,
+    controls: Vec<Aligned>,
+    names: Vec<libc::sockaddr_storage>,
+}
+
+#[derive(Clone, Debug)]
+#[repr(C, align(8))]
+struct Aligned([u8; CONTROL]);
+
+impl Receiver {
+    /// Shares port 4791 with the other processes of this user.
+    pub fn open(family: Family) -> Result<Receiver, BindError> {
+        Receiver::open_port(family, ROCE_PORT)
+    }
+
+    /// The same on another port, for tests.
+    pub fn open_port(family: Family, port: u16) -> Result<Receiver, BindError> {
+        let socket = socket::receiver(family, port)?;
+        // SAFETY: `sockaddr_storage` is plain integers, for which zero is a value.
+        let name: libc::sockaddr_storage = unsafe { MaybeUninit::zeroed().assume_init() };
+        Ok(Receiver {
+            socket,
+            family,
+            identifications: Identifications::default(),
+            buffers: vec![0; BATCH * BUFFER],
+            controls: vec![Aligned([0; CONTROL]); BATCH],
+            names: vec![name; BATCH],
+        })
+    }
+
+    /// The socket, to wait for.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        use std::os::fd::AsFd;
+        self.socket.as_fd()
+    }
+
+    /// The socket, for closing in a forked child.
+    pub fn raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// What the kernel buffers for us: the window that senders should keep to.
+    pub fn buffer_size(&self) -> io::Result<usize> {
+        // The kernel answers twice what was asked for, and charges packets by that.
+        self.socket.recv_buffer_size()
+    }
+
+    /// Takes what has arrived, without waiting, and gives each undamaged packet to `take`, in order.
+    pub fn receive(&mut self, mut take: impl FnMut(&Arrival<'_>)) -> io::Result<Received> {
+        let mut received = Received::default();
+        let mut lengths = [(0usize, 0usize, 0u32); BATCH];
+        let count = self.receive_batch(&mut lengths)?;
+        received.datagrams = count as u32;
+        let buffers = self.buffers.chunks(BUFFER).zip(&self.controls).zip(&self.names).zip(lengths);
+        for (((buffer, control), name), (length, control_length, flags)) in buffers.take(count) {
+            let Some(bytes) = buffer.get(..length) else { continue };
+            let Some((source, port)) = address(name) else { continue };
+            let notes = Notes::read(control.0.get(..control_length).unwrap_or(&[]));
+            if flags & libc::MSG_TRUNC as u32 != 0 {
+                received.malformed += 1;
+                continue;
+            }
+            let segment = notes.segment.filter(|segment| *segment > 0).unwrap_or(length.max(1));
+            for (index, bytes) in bytes.chunks(segment).enumerate() {
+                let ip = match header(self.family, source, &notes, bytes.len()) {
+                    Some(ip) => ip,
+                    None => continue,
+                };
+                let Ok(udp) = UdpHeader::roce(port, bytes.len()) else { continue };
+                let (intact, ip) = match ip {
+                    IpHeader::V4(mut ip) => {
+                        (self.identifications.intact(&mut ip, &udp, bytes, index as u16), IpHeader::V4(ip))
+                    }
+                    ip => (wire::icrc_matches(&ip, &udp, bytes), ip),
+                };
+                if !intact {
+                    received.damaged += 1;
+                    continue;
+                }
+                let Ok(Packet { headers, payload }) = Packet::parse(bytes) else {
+                    received.malformed += 1;
+                    continue;
+                };
+                received.packets += 1;
+                let congestion_marked = notes.traffic_class & 3 == 3;
+                take(&Arrival { headers, payload, ip: &ip, bytes, port, congestion_marked });
+            }
+        }
+        Ok(received)
+    }
+
+    fn receive_batch(&mut self, lengths: &mut [(usize, usize, u32); BATCH]) -> io::Result<usize> {
+        // SAFETY: `mmsghdr` and `iovec` are plain integers and pointers, for which zero is a value.
+        let (mut messages, mut vectors): ([libc::mmsghdr; BATCH], [libc::iovec; BATCH]) =
+            unsafe { (MaybeUninit::zeroed().assume_init(), MaybeUninit::zeroed().assume_init()) };
+        let parts = self.buffers.chunks_mut(BUFFER).zip(&mut self.controls).zip(&mut self.names);
+        for (((buffer, control), name), (message, vector)) in parts.zip(messages.iter_mut().zip(&mut vectors)) {
+            vector.iov_base = buffer.as_mut_ptr().cast();
+            vector.iov_len = buffer.len();
+            let header = &mut message.msg_hdr;
+            header.msg_name = (&raw mut *name).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_storage>() as _;
+            header.msg_iov = vector;
+            header.msg_iovlen = 1;
+            header.msg_control = control.0.as_mut_ptr().cast();
+            header.msg_controllen = CONTROL as _;
+        }
+        let count = loop {
+            // SAFETY: each message points to a buffer, a control area, a name and a vector that are live, disjoint and of the lengths given.
+            let answer = unsafe {
+                libc::recvmmsg(
+                    self.socket.as_raw_fd(),
+                    messages.as_mut_ptr(),
+                    BATCH as _,
+                    libc::MSG_DONTWAIT as _,
+                    std::ptr::null_mut(),
+                )
+            };
+            if answer >= 0 {
+                break answer as usize;
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EAGAIN) => break 0,
+                Some(libc::EINTR) => {}
+                _ => return Err(error),
+            }
+        };
+        for (length, message) in lengths.iter_mut().zip(&messages).take(count) {
+            let header = &message.msg_hdr;
+            *length = (message.msg_len as usize, header.msg_controllen as _, header.msg_flags as u32);
+        }
+        Ok(count)
+    }
+}
+
+/// What the kernel told beside the data.
+#[derive(Clone, Copy, Debug, Default)]
+struct Notes {
+    destination: Option<IpAddr>,
+    segment: Option<usize>,
+    traffic_class: u8,
+    hop_limit: u8,
+}
+
+impl Notes {
+    /// Reads control messages. The kernel writes them, but they are read like anything else: no further than they reach.
+    fn read(mut bytes: &[u8]) -> Notes {
+        let mut notes = Notes::default();
+        let header = align(size_of::<libc::cmsghdr>());
+        while let Some((length, level, kind)) = read_header(bytes) {
+            let Some(data) = bytes.get(header..length) else { break };
+            match (level, kind) {
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                    // `in_pktinfo`: interface, address for a reply, destination in the header.
+                    if let Some(octets) = data.get(8..12).and_then(|octets| <[u8; 4]>::try_from(octets).ok()) {
+                        notes.destination = Some(Ipv4Addr::from(octets).into());
+                    }
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    if let Some(octets) = data.first_chunk::<16>() {
+                        notes.destination = Some(Ipv6Addr::from(*octets).into());
+                    }
+                }
+                (libc::IPPROTO_IP, libc::IP_TOS) => notes.traffic_class = data.first().copied().unwrap_or(0),
+                (libc::IPPROTO_IP, libc::IP_TTL) => notes.hop_limit = integer(data) as u8,
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => notes.traffic_class = integer(data) as u8,
+                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => notes.hop_limit = integer(data) as u8,
+                (libc::IPPROTO_UDP, libc::UDP_GRO) => notes.segment = usize::try_from(integer(data)).ok(),
+                _ => {}
+            }
+            bytes = bytes.get(align(length)..).unwrap_or(&[]);
+        }
+        notes
+    }
+}
+
+fn integer(data: &[u8]) -> i32 {
+    data.first_chunk::<4>().map_or(0, |bytes| i32::from_ne_bytes(*bytes))
+}
+
+/// Length (header included), level and type of the control message at the front.
+fn read_header(bytes: &[u8]) -> Option<(usize, libc::c_int, libc::c_int)> {
+    let (length, rest) = bytes.split_first_chunk::<{ size_of::<usize>() }>()?;
+    let (level, rest) = rest.split_first_chunk::<4>()?;
+    let (kind, _) = rest.split_first_chunk::<4>()?;
+    let length = usize::from_ne_bytes(*length);
+    (length >= size_of::<libc::cmsghdr>()).then(|| (length, i32::from_ne_bytes(*level), i32::from_ne_bytes(*kind)))
+}
+
+fn address(name: &libc::sockaddr_storage) -> Option<(IpAddr, u16)> {
+    // SAFETY: the kernel has filled in an address of the family it names, and both structures are no larger than `sockaddr_storage`, whose
+    // alignment suits them.
+    unsafe {
+        match libc::c_int::from(name.ss_family) {
+            libc::AF_INET => {
+                let name = &*(&raw const *name).cast::<libc::sockaddr_in>();
+                Some((Ipv4Addr::from(name.sin_addr.s_addr.to_ne_bytes()).into(), u16::from_be(name.sin_port)))
+            }
+            libc::AF_INET6 => {
+                let name = &*(&raw const *name).cast::<libc::sockaddr_in6>();
+                Some((Ipv6Addr::from(name.sin6_addr.s6_addr).into(), u16::from_be(name.sin6_port)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The IP header as the receiver of one segment would have seen it.
+fn header(family: Family, source: IpAddr, notes: &Notes, length: usize) -> Option<IpHeader> {
+    match (family, source, notes.destination?) {
+        (Family::V4, IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let mut ip = Ipv4Header::udp(source, destination, length).ok()?;
+            (ip.tos, ip.ttl) = (notes.traffic_class, notes.hop_limit);
+            Some(IpHeader::V4(ip))
+        }
+        (Family::V6, IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let mut ip = Ipv6Header::udp(source, destination, length).ok()?;
+            (ip.traffic_class, ip.hop_limit) = (notes.traffic_class, notes.hop_limit);
+            Some(IpHeader::V6(ip))
+        }
+        _ => None,
+    }
+}

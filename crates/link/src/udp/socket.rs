@@ -1,0 +1,117 @@
+//! Opening and setting up the sockets: one per address family that receives on port 4791 together with other processes, and unbound ones
+//! that send.
+
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use wire::ROCE_PORT;
+
+/// How much we ask the kernel to buffer. It grants what the system allows (`net.core.rmem_max`), which need not be this much.
+const BUFFER: usize = 8 << 20;
+
+/// An address family.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// Why port 4791 is not ours.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Another program has it for itself: kernel Soft-RoCE, or a program of another user.
+    #[error(
+        "UDP port {ROCE_PORT} is held by something that does not share it (kernel Soft-RoCE, or another user's program)"
+    )]
+    Taken,
+    /// The family is switched off.
+    #[error("the system has no {0:?}")]
+    NoFamily(Family),
+    /// Anything else.
+    #[error("cannot open a UDP socket for {family:?}")]
+    System {
+        /// The family.
+        family: Family,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A socket that shares port 4791 with the other processes of this user. Never SO_REUSEADDR: it would let another user take the traffic.
+pub(super) fn receiver(family: Family, port: u16) -> Result<Socket, BindError> {
+    open(family, Some(port)).map_err(|source| match source.raw_os_error() {
+        Some(libc::EADDRINUSE) => BindError::Taken,
+        Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL) => BindError::NoFamily(family),
+        _ => BindError::System { family, source },
+    })
+}
+
+/// A socket with a port of its own, to send from.
+pub(super) fn sender(family: Family) -> io::Result<Socket> {
+    open(family, None)
+}
+
+fn open(family: Family, port: Option<u16>) -> io::Result<Socket> {
+    let domain = match family {
+        Family::V4 => Domain::IPV4,
+        Family::V6 => Domain::IPV6,
+    };
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(port.is_some())?;
+    let address: SocketAddr = match family {
+        Family::V4 => (Ipv4Addr::UNSPECIFIED, port.unwrap_or(0)).into(),
+        Family::V6 => (Ipv6Addr::UNSPECIFIED, port.unwrap_or(0)).into(),
+    };
+    match family {
+        Family::V4 => {
+            // Don't fragment; identification 0.
+            set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+        }
+        Family::V6 => {
+            socket.set_only_v6(true)?;
+            set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+        }
+    }
+    if port.is_some() {
+        socket.set_reuse_port(true)?;
+        match family {
+            Family::V4 => {
+                set(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+                set(&socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
+                set(&socket, libc::IPPROTO_IP, libc::IP_RECVTTL, 1)?;
+                set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
+            }
+            Family::V6 => {
+                set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+                set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+                set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1)?;
+                // Peers send UDP checksum 0, also where IPv6 forbids it: RoCE has the ICRC.
+                set(&socket, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)?;
+                set(&socket, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)?;
+            }
+        }
+        // Several packets of one train in one buffer; without it everything still works, slower.
+        let _ = set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1);
+        let _ = socket.set_recv_buffer_size(BUFFER);
+    } else {
+        let _ = socket.set_send_buffer_size(BUFFER);
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// Missing from `libc` for Linux.
+const UDP_NO_CHECK6_RX: libc::c_int = 102;
+const IPV6_MULTICAST_ALL: libc::c_int = 29;
+
+fn set(socket: &Socket, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the descriptor is open for the duration of the call, and the option value is a live `c_int` of the size given.
+    let answer = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), size) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

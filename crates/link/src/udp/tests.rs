@@ -1,0 +1,111 @@
+use super::*;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
+use wire::{Headers, Opcode, Position, Psn, Qpn, Reth, Tail};
+
+/// A message of `length` bytes as a WRITE cut into packets of `mtu`.
+struct Message {
+    bytes: Vec<u8>,
+    mtu: usize,
+}
+
+impl Cargo for Message {
+    type Error = std::convert::Infallible;
+
+    fn count(&self) -> u32 {
+        self.bytes.len().div_ceil(self.mtu).max(1) as u32
+    }
+
+    fn packet(&self, index: u32) -> (Headers, usize) {
+        let from = index as usize * self.mtu;
+        let length = (self.bytes.len() - from).min(self.mtu);
+        let position = Position::of(index == 0, index + 1 == self.count());
+        let opcode = Opcode::of(wire::Transport::Rc, wire::Operation::Write, position, Tail::Plain).unwrap();
+        let mut headers = Headers::new(opcode, Qpn::new(7), Psn::new(index));
+        headers.bth.pad = wire::Packet::pad(length);
+        if index == 0 {
+            headers.reth = Some(Reth { va: 1, rkey: wire::Key::new(2), len: self.bytes.len() as u32 });
+        }
+        (headers, length)
+    }
+
+    fn payload(&mut self, index: u32, out: &mut [u8]) -> Result<(), Self::Error> {
+        let from = index as usize * self.mtu;
+        out.copy_from_slice(&self.bytes[from..][..out.len()]);
+        Ok(())
+    }
+}
+
+fn carry(address: IpAddr, length: usize, mtu: usize, one_by_one: bool) -> Sent {
+    let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
+    let mut receiver = Receiver::open(family).unwrap();
+    let mut sender = Sender::open(family).unwrap();
+    let route = Route { source: address, destination: address, scope: 0, traffic_class: 0, hop_limit: 64 };
+    let bytes: Vec<u8> = (0..length).map(|n| (n * 31 + n / 253) as u8).collect();
+    let mut message = Message { bytes: bytes.clone(), mtu };
+    let sent = sender.send(&route, &mut message, one_by_one).unwrap();
+    assert_eq!(sent.packets, message.count());
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let (mut got, mut next) = (Vec::new(), 0);
+    while next < message.count() && Instant::now() < deadline {
+        let received = receiver
+            .receive(|arrival| {
+                // Other processes of this machine may use the port too.
+                if arrival.port != sender.port() {
+                    return;
+                }
+                assert_eq!(arrival.headers, message.packet(next).0);
+                assert_eq!(arrival.source().to_ip(), address);
+                assert_eq!(arrival.destination().to_ip(), address);
+                got.extend_from_slice(arrival.payload);
+                next += 1;
+            })
+            .unwrap();
+        assert_eq!(received.damaged, 0);
+    }
+    assert!(got == bytes, "{} of {} bytes arrived", got.len(), bytes.len());
+    sent
+}
+
+/// One at a time: with SO_REUSEPORT a second receiver in this process would get half of the packets.
+#[test]
+fn trains_arrive_as_they_were_sent() {
+    for address in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
+        for (length, mtu) in
+            [(0, 1024), (1, 1024), (1024, 1024), (1025, 1024), (40_000, 1024), (65_536, 4096), (10_001, 256)]
+        {
+            carry(address, length, mtu, false);
+            carry(address, length, mtu, true);
+        }
+    }
+}
+
+#[test]
+fn a_train_takes_few_system_calls() {
+    let mut sender = Sender::open(Family::V4).unwrap();
+    let address = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let route = Route { source: address, destination: address, scope: 0, traffic_class: 0, hop_limit: 64 };
+    let mut message = Message { bytes: vec![7; 65_536], mtu: 4096 };
+    // FIRST is longer than the others, so it travels alone; MIDDLEs and the LAST together.
+    let sent = sender.send(&route, &mut message, false).unwrap();
+    assert_eq!(sent, Sent { packets: 16, calls: 2 });
+    let sent = sender.send(&route, &mut message, true).unwrap();
+    assert_eq!(sent, Sent { packets: 16, calls: 16 });
+}
+
+#[test]
+fn an_address_that_is_not_ours_is_no_route() {
+    let mut sender = Sender::open(Family::V4).unwrap();
+    let route = Route {
+        source: Ipv4Addr::new(203, 0, 113, 77).into(),
+        destination: Ipv4Addr::LOCALHOST.into(),
+        scope: 0,
+        traffic_class: 0,
+        hop_limit: 64,
+    };
+    let error = sender.send(&route, &mut Message { bytes: vec![1], mtu: 1024 }, false).unwrap_err();
+    assert!(matches!(error, SendError::NoRoute { .. }), "{error:?}");
+    let route = Route { source: Ipv6Addr::LOCALHOST.into(), ..route };
+    let error = sender.send(&route, &mut Message { bytes: vec![1], mtu: 1024 }, false).unwrap_err();
+    assert!(matches!(error, SendError::Families(..)), "{error:?}");
+}
