@@ -138,6 +138,17 @@ impl Window {
     /// whatever it costs and whoever waits: an acknowledgement must come from somewhere to move the queue on.
     #[inline]
     pub fn reserve(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32) -> u32 {
+        self.grant(qpn, packet_len, packets, last_len, 0)
+    }
+
+    /// The same for a queue pair that will try again anyway when something of its own comes back: less than a turn's worth is declined, and it does not
+    /// wait for more. (A quarter of the window if that is less.)
+    #[inline]
+    pub fn reserve_unless_sliver(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32) -> u32 {
+        self.grant(qpn, packet_len, packets, last_len, self.config.quantum.min(self.size / 4))
+    }
+
+    fn grant(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32, least: u64) -> u32 {
         if self.is_unlimited() || packets == 0 {
             return packets;
         }
@@ -152,6 +163,9 @@ impl Window {
         } else {
             u64::from(granted) * packet_cost(packet_len)
         };
+        if granted > 0 && granted < packets && charge < least {
+            return 0;
+        }
         self.in_flight += charge;
         if granted < packets {
             let next = packet_cost(if packets - granted == 1 { last_len } else { packet_len });

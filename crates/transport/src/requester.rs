@@ -303,7 +303,11 @@ impl Requester {
             if port.window(qpn, Toward::Peer, |window| window.reserve(qpn, request, 1, request)) == 0 {
                 let charge = work.charge(self.sent, psns, mtu);
                 self.charged_here -= charge;
-                port.window(qpn, Toward::Here, |window| window.release(charge));
+                // It waits there, and must not wait here too: here there is room, so its turn would come at once, again and again.
+                port.window(qpn, Toward::Here, |window| {
+                    window.release(charge);
+                    window.leave(qpn);
+                });
                 return Ok(false);
             }
             self.charged += Window::charge_of(request, 1, request);
@@ -344,18 +348,10 @@ impl Requester {
         let (qpn, mtu) = (connection.qpn, connection.mtu());
         let want = left.min(MAX_READ);
         let last = work.packet_length(self.sent + want - 1, mtu);
-        let granted = port.window(qpn, Toward::Here, |window| {
-            let granted = window.reserve(qpn, mtu, want, last);
-            if limits.answers > 0 && granted > 0 && granted < want {
-                let charge = work.charge(self.sent, granted, mtu);
-                if charge < window.size() / 4 {
-                    // Not a waiter: our own answers wake us, and the room is for those who have none.
-                    window.release(charge);
-                    window.leave(qpn);
-                    return 0;
-                }
-            }
-            granted
+        let granted = port.window(qpn, Toward::Here, |window| match limits.answers {
+            0 => window.reserve(qpn, mtu, want, last),
+            // Our own answers wake us, and the room is for those who have none.
+            _ => window.reserve_unless_sliver(qpn, mtu, want, last),
         });
         if granted == 0 {
             return None;

@@ -99,8 +99,13 @@ impl Turns {
             self.turn = None;
         }
         if self.members.remove(qpn) {
-            // A walk along the queue, but only for those who leave while they wait.
-            self.queue.retain(|waiter| waiter.qpn != qpn);
+            if self.queue.back().is_some_and(|waiter| waiter.qpn == qpn) {
+                // It has just come.
+                self.queue.pop_back();
+            } else {
+                // A walk along the queue, but only for those who leave while they wait.
+                self.queue.retain(|waiter| waiter.qpn != qpn);
+            }
         }
     }
 
