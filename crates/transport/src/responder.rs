@@ -9,6 +9,7 @@ pub(crate) use answers::ResponseTrain;
 use crate::completion::{Cause, Completion, CompletionKind, Queue, Status};
 use crate::connection::Connection;
 use crate::port::{Access, Atomic, Port, ProtectionDomain, Range, Refusal, Subject, Taken};
+use crate::queue_pair::AsyncEvent;
 use crate::receive::{ReceiveQueue, ReceiveWork, scatter};
 use crate::train::Inbound;
 use crate::work::{MAX_MESSAGE, PostError, ReceiveRequest};
@@ -16,6 +17,8 @@ use alloc::collections::VecDeque;
 use answers::{Answers, Kept};
 use trace::{DropReason, RefusalCause};
 use wire::{Key, Msn, NakCode, Operation, Placement, Position, Psn, Reth, RnrTimer, Selectivity, Srqn, Syndrome};
+
+const NOT_GRANTED: &str = "the queue pair does not grant its peer this kind of access";
 
 /// What becomes of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +46,8 @@ pub(crate) struct Fault {
     receive: Status,
     /// What was wrong, for people.
     pub cause: Cause,
+    /// How the program hears of it where no completion of a receive can tell it (IBA 11.6.3.2).
+    pub event: Option<AsyncEvent>,
 }
 
 /// What the queue pair has to know after a request.
@@ -176,9 +181,11 @@ impl Responder {
 
     /// A READ that was granted cannot be answered after all.
     pub fn unanswerable(&mut self, psn: Psn, refusal: Refusal) -> Fault {
-        let code = NakCode::RemoteAccess;
-        self.answers.refuse(psn, self.msn, Syndrome::Nak(code));
-        Fault { code, receive: Status::WorkRequestFlushed, cause: Cause::Refused(refusal) }
+        let fault = access_fault(refusal);
+        // Nothing that was asked after it will be answered.
+        self.answers.give_up();
+        self.answers.refuse(psn, self.msn, Syndrome::Nak(fault.code));
+        fault
     }
 
     /// The next completion of a receive.
@@ -231,9 +238,10 @@ impl Responder {
                 self.answers.refuse(self.expected, self.msn, syndrome);
                 Reaction::Refused(DropReason::NoReceive, self.expected, syndrome)
             }
-            Verdict::Fault(fault) => {
+            Verdict::Fault(mut fault) => {
                 self.answers.refuse(self.expected, self.msn, Syndrome::Nak(fault.code));
                 if self.hand.held {
+                    fault.event = None;
                     self.hand.held = false;
                     let completion = self.failed_receive(fault.receive, fault.cause, connection);
                     self.completions.push_back(completion);
@@ -308,12 +316,20 @@ impl Responder {
             return invalid("the packet does not continue the message before it, or does not begin one");
         }
         if !length_fits(arrival, ends, connection.mtu()) {
-            return invalid("the payload does not have the length its place in the message demands");
+            return Verdict::Fault(excess_of(
+                "the payload has not the length its place in the message demands",
+                arrival.psn,
+            ));
         }
         let subject = match self.subject(headers.xrc, connection, port) {
             Some(subject) => subject,
             None => return invalid("the XRC shared receive queue is not one of this domain"),
         };
+        let granted = connection.attributes.access.contains(Access::REMOTE_WRITE);
+        if opcode.operation() == Operation::Write && !granted {
+            // Before a receive is looked for: a program that grants no WRITE may never post one.
+            return invalid(NOT_GRANTED);
+        }
         let needs_receive = match opcode.operation() {
             Operation::Send => arrival.starts,
             _ => ends && opcode.has_immediate(),
@@ -342,6 +358,7 @@ impl Responder {
                     code: NakCode::RemoteAccess,
                     receive: Status::RemoteInvalidRequest,
                     cause: Cause::Refused(refusal),
+                    event: None,
                 });
             }
             invalidated = Some(key);
@@ -393,6 +410,7 @@ impl Responder {
                         code: NakCode::InvalidRequest,
                         receive: Status::LocalLength,
                         cause: Cause::TooLong { length: *placed + length, space: self.hand.space },
+                        event: None,
                     });
                 }
                 let local = Subject { remote: false, ..self.hand.subject.unwrap_or(subject) };
@@ -400,6 +418,7 @@ impl Responder {
                     code: NakCode::RemoteOperational,
                     receive: Status::LocalProtection,
                     cause: Cause::Refused(refusal),
+                    event: None,
                 })?;
                 *placed += length;
                 Ok(())
@@ -407,7 +426,7 @@ impl Responder {
             Message::Write { reth, placed } => {
                 let after = *placed + length;
                 if after > u64::from(reth.len) || ends != (after == u64::from(reth.len)) {
-                    return Err(fault_of("a WRITE is not as long as it said", arrival.psn));
+                    return Err(excess_of("a WRITE is not as long as it said", arrival.psn));
                 }
                 if length > 0 {
                     let range = Range { key: reth.rkey, address: reth.va.wrapping_add(*placed), length };
@@ -458,7 +477,7 @@ impl Responder {
             return invalid("a READ or atomic in the middle of a message");
         }
         if !self.answers.has_room() {
-            return invalid("more READs and atomics at once than max_dest_rd_atomic");
+            return Verdict::Fault(excess_of("more READs and atomics at once than max_dest_rd_atomic", psn));
         }
         let Some(subject) = self.subject(headers.xrc, connection, port) else {
             return invalid("the XRC shared receive queue is not one of this domain");
@@ -484,7 +503,7 @@ impl Responder {
                     run_atomic(reth, atomic, Access::REMOTE_WRITE, subject, psn, connection, port)
                         .map(|_| (1, Kept::Done))
                 }
-                _ => Err(fault_of("an ATOMIC WRITE that is not of 8 bytes", psn)),
+                _ => Err(excess_of("an ATOMIC WRITE that is not of 8 bytes", psn)),
             },
             (Operation::Flush, Some(reth), _) => {
                 self.flush(inbound, reth, subject, connection, port).map(|()| (1, Kept::Done))
@@ -614,10 +633,10 @@ fn grant<P: Port>(
     port: &mut P,
 ) -> Result<(), Fault> {
     if !connection.attributes.access.contains(access) {
-        return Err(fault_of("the queue pair does not grant its peer this kind of access", psn));
+        return Err(fault_of(NOT_GRANTED, psn));
     }
     if u64::from(reth.len) > MAX_MESSAGE {
-        return Err(fault_of("a message longer than 2^31 bytes", psn));
+        return Err(excess_of("a message longer than 2^31 bytes", psn));
     }
     if reth.len == 0 {
         return Ok(());
@@ -636,23 +655,31 @@ fn run_atomic<P: Port>(
     port: &mut P,
 ) -> Result<u64, Fault> {
     if !reth.va.is_multiple_of(8) {
-        return Err(fault_of("an atomic at an address that is no multiple of 8", psn));
+        return Err(excess_of("an atomic at an address that is no multiple of 8", psn));
     }
     grant(reth, access, subject, psn, connection, port)?;
     let range = Range { key: reth.rkey, address: reth.va, length: 8 };
     port.atomic(subject, range, atomic).map_err(|refusal| match refusal.cause {
-        RefusalCause::Misaligned => fault_of("an atomic at memory that is not aligned to 8 bytes", psn),
+        RefusalCause::Misaligned => excess_of("an atomic at memory that is not aligned to 8 bytes", psn),
         _ => access_fault(refusal),
     })
 }
 
 fn access_fault(refusal: Refusal) -> Fault {
-    Fault { code: NakCode::RemoteAccess, receive: Status::LocalAccess, cause: Cause::Refused(refusal) }
+    let (cause, event) = (Cause::Refused(refusal), Some(AsyncEvent::QpAccessError));
+    Fault { code: NakCode::RemoteAccess, receive: Status::LocalAccess, cause, event }
 }
 
+/// A request that means nothing here: its opcode is out of sequence or not granted.
 fn fault_of(what: &'static str, psn: Psn) -> Fault {
-    let cause = Cause::PeerFault { what, psn };
-    Fault { code: NakCode::InvalidRequest, receive: Status::RemoteInvalidRequest, cause }
+    let (cause, event) = (Cause::PeerFault { what, psn }, Some(AsyncEvent::QpRequestError));
+    Fault { code: NakCode::InvalidRequest, receive: Status::RemoteInvalidRequest, cause, event }
+}
+
+/// A request beyond a limit: its length, its alignment, or one too many. The peer hears what it hears of any invalid request, the program here
+/// that its memory was reached for in a wrong way.
+fn excess_of(what: &'static str, psn: Psn) -> Fault {
+    Fault { event: Some(AsyncEvent::QpAccessError), ..fault_of(what, psn) }
 }
 
 fn invalid_request(what: &'static str, psn: Psn) -> Verdict {

@@ -161,12 +161,8 @@ impl QueuePair {
 
     /// The responder cannot go on.
     pub(super) fn fault<P: Port>(&mut self, now: Time, fault: Fault, port: &mut P) {
-        if self.kind().is_reliable() {
-            match fault.code {
-                NakCode::RemoteAccess => self.raise(now, AsyncEvent::QpAccessError, port),
-                NakCode::InvalidRequest => self.raise(now, AsyncEvent::QpRequestError, port),
-                _ => {}
-            }
+        if let (true, Some(event)) = (self.kind().is_reliable(), fault.event) {
+            self.raise(now, event, port);
         }
         let cause = match fault.cause {
             Cause::PeerFault { what, .. } => StateCause::PeerRequest(what),

@@ -97,6 +97,14 @@ impl Answers {
         }
     }
 
+    /// Owes nothing any more.
+    pub fn give_up(&mut self) {
+        self.owed.clear();
+        for answered in &mut self.kept {
+            answered.stream = None;
+        }
+    }
+
     /// Refuses `psn`.
     pub fn refuse(&mut self, psn: Psn, msn: Msn, syndrome: Syndrome) {
         self.owe(Owed::Acknowledgement { psn, msn, syndrome });

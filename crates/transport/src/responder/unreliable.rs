@@ -99,13 +99,15 @@ impl Responder {
         let local = Subject { remote: false, ..self.hand.subject.unwrap_or(connection.local()) };
         if length > self.hand.space {
             let cause = Cause::TooLong { length, space: self.hand.space };
-            return self.stop(Fault { code: NakCode::InvalidRequest, receive: Status::LocalLength, cause }, connection);
+            let fault = Fault { code: NakCode::InvalidRequest, receive: Status::LocalLength, cause, event: None };
+            return self.stop(fault, connection);
         }
         let placed = scatter(&self.hand.work.sges, 0, inbound.grh, local, port)
             .and_then(|()| scatter(&self.hand.work.sges, GRH, inbound.payload, local, port));
         if let Err(refusal) = placed {
             let cause = Cause::Refused(refusal);
-            let fault = Fault { code: NakCode::RemoteOperational, receive: Status::LocalProtection, cause };
+            let fault =
+                Fault { code: NakCode::RemoteOperational, receive: Status::LocalProtection, cause, event: None };
             return self.stop(fault, connection);
         }
         self.hand.held = false;
