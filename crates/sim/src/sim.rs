@@ -425,9 +425,13 @@ impl Sim {
 
     /// Lets those who wait have the room there is, one after the other: whose turn it is may use it before the next is asked.
     fn drive_waiters(&mut self) {
+        let mut left = self.event_cap;
         while let Some(&room) = self.rooms.front() {
             match self.next_waiter(room) {
-                Some((host, index)) => self.drive(host, index),
+                Some((host, index)) => {
+                    left = self.spend(left);
+                    self.drive(host, index);
+                }
                 None => {
                     self.rooms.pop_front();
                 }
