@@ -48,7 +48,6 @@ pub(crate) struct Progress {
 struct Question {
     first: Psn,
     psns: u32,
-    charge: u64,
 }
 
 #[derive(Debug, Default)]
@@ -123,9 +122,9 @@ impl Completer {
     }
 
     /// A request has left: start what has to be started.
-    pub fn sent(&mut self, now: Time, first: Psn, psns: u32, question: Option<u64>, again: bool, timeout: u8) {
-        if let Some(charge) = question {
-            self.questions.push_back(Question { first, psns, charge });
+    pub fn sent(&mut self, now: Time, first: Psn, psns: u32, question: bool, again: bool, timeout: u8) {
+        if question {
+            self.questions.push_back(Question { first, psns });
             let end = first.add(psns);
             let place = self.ends.iter().rposition(|known| !known.is_after(end)).map_or(0, |before| before + 1);
             if place == 0 || self.ends[place - 1] != end {
@@ -340,7 +339,6 @@ impl Completer {
             if question.first.add(question.psns).is_after(self.una) {
                 break;
             }
-            progress.charge += question.charge;
             self.questions.pop_front();
         }
         self.restart_timer(now, connection.attributes.timeout);

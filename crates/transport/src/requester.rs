@@ -2,7 +2,6 @@
 //! fence and `max_rd_atomic` allow. It knows nothing of answers: when the completer decides to go back, the queue pair moves its cursor.
 
 use crate::completion::{Cause, Status};
-use crate::congestion::Window;
 use crate::connection::Connection;
 use crate::port::{Access, Port, Refusal, Toward};
 use crate::receive::check_all;
@@ -296,21 +295,6 @@ impl Requester {
             else {
                 return Ok(false);
             };
-            let request = match work.operation {
-                Operation::AtomicWrite { .. } => 8,
-                _ => 0,
-            };
-            if port.window(qpn, Toward::Peer, |window| window.reserve(qpn, request, 1, request)) == 0 {
-                let charge = work.charge(self.sent, psns, mtu);
-                self.charged_here -= charge;
-                // It waits there, and must not wait here too: here there is room, so its turn would come at once, again and again.
-                port.window(qpn, Toward::Here, |window| {
-                    window.release(charge);
-                    window.leave(qpn);
-                });
-                return Ok(false);
-            }
-            self.charged += Window::charge_of(request, 1, request);
             if self.sent > 0 || retransmission {
                 self.recheck(work, psns, connection, port)?;
             }
@@ -333,7 +317,8 @@ impl Requester {
         Ok(true)
     }
 
-    /// Room in our own receive buffer for answers: how many packets of answer may be asked for now.
+    /// Room in our own receive buffer for answers: how many packets of answer may be asked for now. The request itself needs no room of the
+    /// peer's: it costs no more there than its answer does here, so what is asked for is bounded by what may be answered.
     ///
     /// While other answers are under way a mere sliver is declined: their arrival makes room for a longer request, and long READs would
     /// otherwise dissolve into requests of one packet each.

@@ -2,7 +2,6 @@
 
 use super::{QueuePair, State};
 use crate::completion::{Cause, Status};
-use crate::congestion::Window;
 use crate::port::{Port, Refusal};
 use crate::requester::{self, RequestTrain, Step};
 use crate::responder::ResponseTrain;
@@ -10,7 +9,6 @@ use crate::send_queue::SendWork;
 use crate::state::Kind;
 use crate::time::Time;
 use crate::train::{Payload, Train};
-use crate::work::Operation;
 use wire::{Headers, Opcode, Psn};
 
 /// A congestion notification goes out at most this often.
@@ -106,10 +104,7 @@ impl QueuePair {
         let reliable = self.connection.kind.is_reliable();
         let work = self.queue.get(seq);
         if reliable {
-            let question = work.filter(|work| work.operation.is_answered()).map(|work| {
-                let request = if matches!(work.operation, Operation::AtomicWrite { .. }) { 8 } else { 0 };
-                Window::charge_of(request, 1, request)
-            });
+            let question = work.is_some_and(|work| work.operation.is_answered());
             let armed = self.completer.ack_deadline();
             let timeout = self.connection.attributes.timeout;
             self.completer.sent(now, headers.bth.psn, psns, question, retransmission, timeout);
