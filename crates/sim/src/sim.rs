@@ -75,8 +75,14 @@ pub struct Sim {
 impl Sim {
     /// An empty simulation. The environment variable `UBIVERBS_SEED` replaces the seed, so that a failure can be had again.
     pub fn new(seed: u64) -> Sim {
-        let seed = std::env::var(SEED_VARIABLE).ok().and_then(|value| value.parse().ok()).unwrap_or(seed);
-        Sim::with_seed(seed)
+        let Ok(text) = std::env::var(SEED_VARIABLE) else { return Sim::with_seed(seed) };
+        match text.parse() {
+            Ok(seed) => Sim::with_seed(seed),
+            Err(error) => {
+                eprintln!("{SEED_VARIABLE}={text} is not used: {error}");
+                Sim::with_seed(seed)
+            }
+        }
     }
 
     /// An empty simulation with exactly this seed.
@@ -518,6 +524,15 @@ impl Sim {
 fn flush(world: &mut World, net: &mut Network, id: HostId) {
     for event in world.events.drain(..) {
         net.emit(id, &event);
+    }
+}
+
+/// A test that fails says how to have the failure again.
+impl Drop for Sim {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the simulation was at {}; its seed: {SEED_VARIABLE}={}", self.net.now, self.seed);
+        }
     }
 }
 
