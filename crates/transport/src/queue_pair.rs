@@ -187,10 +187,14 @@ impl QueuePair {
     /// What the kind and state of the queue pair have against a work request.
     fn admit(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
         let (kind, state) = (self.kind(), self.state());
-        if !kind.has_send_queue() || matches!(state, State::Reset | State::Init | State::ReadyToReceive) {
+        let operation = &request.operation;
+        if !kind.has_send_queue() {
+            // No state would do.
+            return Err(PostError::NotSupported { transport: kind.name(), operation: operation.name() });
+        }
+        if matches!(state, State::Reset | State::Init | State::ReadyToReceive) {
             return Err(PostError::WrongState { state, queue: "send" });
         }
-        let operation = &request.operation;
         let supported = match operation {
             Operation::Send { .. } => true,
             Operation::Write { .. } | Operation::LocalInvalidate { .. } | Operation::BindWindow(_) => {
