@@ -11,6 +11,7 @@ mod process;
 mod purity;
 mod test;
 
+use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -76,8 +77,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// The workspace, wherever the task was started from.
+/// The workspace, wherever the task was started from. What cargo says now counts more than what it said when this was
+/// built: two checkouts may share a target directory.
 fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_path_buf()
+    let here = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    here.parent().map(Path::to_path_buf).unwrap_or(here)
 }
