@@ -3,12 +3,14 @@
 
 use sim::{HostId, Outcome, Shared, Sim};
 use trace::{DropReason, Event, Kind};
-use transport::State;
+use transport::{State, Time};
 use wire::{Headers, Opcode, Psn, Qpn, Syndrome};
 
 /// A packet, or a train that stayed whole, as it entered its link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
+    /// When.
+    pub at: Time,
     /// Who sent it.
     pub from: HostId,
     /// The queue pair that sent it.
@@ -57,6 +59,7 @@ impl Log {
         sim.watch(move |passing| {
             let sighting = &passing.sighting;
             packets.borrow_mut().push(Seen {
+                at: sighting.at,
                 from: sighting.from,
                 qpn: passing.qpn,
                 headers: *sighting.headers,
