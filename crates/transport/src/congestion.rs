@@ -141,11 +141,12 @@ impl Window {
         self.grant(qpn, packet_len, packets, last_len, 0)
     }
 
-    /// The same for a queue pair that will try again anyway when something of its own comes back: less than a turn's worth is declined, and it does not
-    /// wait for more. (A quarter of the window if that is less.)
+    /// The same for a queue pair that has something under way and can wait: less than a turn's worth (or a quarter of the window, if that is less) is
+    /// declined, and it waits for as much.
     #[inline]
     pub fn reserve_unless_sliver(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32) -> u32 {
-        self.grant(qpn, packet_len, packets, last_len, self.config.quantum.min(self.size / 4))
+        let least = self.config.quantum.min(self.size / 4).next_multiple_of(packet_cost(packet_len));
+        self.grant(qpn, packet_len, packets, last_len, least)
     }
 
     fn grant(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32, least: u64) -> u32 {
@@ -163,7 +164,9 @@ impl Window {
         } else {
             u64::from(granted) * packet_cost(packet_len)
         };
-        if granted > 0 && granted < packets && charge < least {
+        if granted < packets && charge < least && self.in_flight > 0 {
+            let next = least.min(Window::charge_of(packet_len, packets, last_len));
+            self.turns.wait(qpn, next, 0, next > room);
             return 0;
         }
         self.in_flight += charge;
