@@ -1,0 +1,167 @@
+//! What the owner of the table knows about each slot and no access needs: what it is, what hangs on it, who is changing it. Kept under one
+//! lock that no access takes and that is never held while waiting for one.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::access::{Domain, Key};
+use crate::device::{Block, DeviceMemory};
+use crate::error::Error;
+use crate::keys::{Keys, SLOTS};
+use crate::region::Holding;
+use crate::window::WindowType;
+
+/// All books of one process.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    records: Vec<Record>,
+    /// Free slots, the longest free first.
+    free: VecDeque<u32>,
+    pub(crate) regions: u32,
+    pub(crate) windows: u32,
+    /// Windows of type 2 that are bound, so that the end of a queue pair is cheap where there are none.
+    pub(crate) bound_type2: u32,
+    pub(crate) device: HashMap<DeviceMemory, Arc<Block>>,
+    pub(crate) device_used: u64,
+    pub(crate) device_next: u32,
+}
+
+/// One slot.
+#[derive(Debug)]
+struct Record {
+    /// Counts its owners, for the key of the next.
+    life: u32,
+    what: What,
+}
+
+#[derive(Debug)]
+pub(crate) enum What {
+    Free,
+    Region(Region),
+    Window(Window),
+}
+
+#[derive(Debug)]
+pub(crate) struct Region {
+    pub(crate) holding: Holding,
+    /// Windows bound to it.
+    pub(crate) windows: u32,
+    /// A thread is changing or freeing it and does not hold the lock.
+    pub(crate) changing: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Window {
+    pub(crate) kind: WindowType,
+    pub(crate) domain: Domain,
+    /// The slot of the region it is bound to.
+    pub(crate) region: Option<u32>,
+    /// Type 2, bound: for which queue pair.
+    pub(crate) qpn: u32,
+    /// As for a region.
+    pub(crate) changing: bool,
+}
+
+/// Slots are not used again while fewer than this many are free, so that a key stays dead for as long as possible.
+const RESERVE: usize = 1024;
+
+impl Books {
+    /// Whether no slot is left.
+    pub(crate) fn full(&self) -> bool {
+        self.free.is_empty() && self.records.len() as u32 >= SLOTS
+    }
+
+    /// A slot for a new owner, and its key.
+    pub(crate) fn take(&mut self, keys: &Keys, what: What) -> Option<(u32, Key)> {
+        let fresh = self.records.len() as u32;
+        let slot = match self.free.len() {
+            free if free < RESERVE && fresh < SLOTS => {
+                self.records.push(Record { life: keys.first_life(fresh), what: What::Free });
+                fresh
+            }
+            _ => self.free.pop_front()?,
+        };
+        let record = self.records.get_mut(slot as usize)?;
+        let key = loop {
+            // Of consecutive lives few are skipped, and never all.
+            if let Some(key) = keys.key(slot, record.life) {
+                break key;
+            }
+            record.life = record.life.wrapping_add(1);
+        };
+        match what {
+            What::Region(_) => self.regions += 1,
+            What::Window(_) => self.windows += 1,
+            What::Free => {}
+        }
+        record.what = what;
+        Some((slot, key))
+    }
+
+    /// Gives a slot back.
+    pub(crate) fn give(&mut self, slot: u32) -> What {
+        let Some(record) = self.records.get_mut(slot as usize) else { return What::Free };
+        let what = std::mem::replace(&mut record.what, What::Free);
+        match what {
+            What::Region(_) => self.regions -= 1,
+            What::Window(_) => self.windows -= 1,
+            What::Free => return What::Free,
+        }
+        record.life = record.life.wrapping_add(1);
+        self.free.push_back(slot);
+        what
+    }
+
+    pub(crate) fn what(&mut self, slot: u32) -> Option<&mut What> {
+        self.records.get_mut(slot as usize).map(|record| &mut record.what)
+    }
+
+    pub(crate) fn region(&mut self, slot: u32) -> Option<&mut Region> {
+        match self.what(slot) {
+            Some(What::Region(region)) => Some(region),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn window(&mut self, slot: u32) -> Option<&mut Window> {
+        match self.what(slot) {
+            Some(What::Window(window)) => Some(window),
+            _ => None,
+        }
+    }
+
+    /// The region, if it may be changed or freed now; marked as being changed.
+    pub(crate) fn claim_region(&mut self, slot: u32, key: Key) -> Result<&mut Region, Error> {
+        match self.what(slot) {
+            Some(What::Region(region)) if region.changing => Err(Error::ChangeUnderWay { key }),
+            Some(What::Region(region)) if region.windows > 0 => {
+                Err(Error::WindowsBound { key, windows: region.windows })
+            }
+            Some(What::Region(region)) => {
+                region.changing = true;
+                Ok(region)
+            }
+            Some(What::Window(_)) => Err(Error::WrongKind { key }),
+            _ => Err(Error::UnknownKey { key }),
+        }
+    }
+
+    /// A window was bound to a region, or is no more.
+    pub(crate) fn count_window(&mut self, region: u32, change: i32) {
+        if let Some(region) = self.region(region) {
+            region.windows = region.windows.saturating_add_signed(change);
+        }
+    }
+
+    /// The windows of type 2 that a queue pair bound and nobody is changing.
+    pub(crate) fn windows_of(&self, qpn: u32) -> Vec<u32> {
+        let bound = |record: &Record| match &record.what {
+            What::Window(window) => window.region.is_some() && window.kind == WindowType::Type2 && window.qpn == qpn,
+            _ => false,
+        };
+        if self.bound_type2 == 0 {
+            return Vec::new();
+        }
+        (0u32..).zip(&self.records).filter(|(_, record)| bound(record)).map(|(slot, _)| slot).collect()
+    }
+}

@@ -1,0 +1,184 @@
+//! Bytes in and out of memory that others may be changing. Programs spin on the last byte of a message, so a copy into memory goes up a
+//! chunk at a time and stores its last eight bytes last, with release; and a program may write to a buffer while it is read, which
+//! is its own business and must stay so. Bounds and rights were checked by the caller.
+//!
+//! # Why plain copies are sound enough
+//!
+//! The other side of these races is a program in any language, storing as it likes. The language has no copy of many bytes that tolerates
+//! that; an atomic access per word would, at a tenth of the speed. So the bulk is moved by the C library's `memmove`, out of line, over raw
+//! pointers: no reference to the memory ever exists, no value is derived from it here, nothing branches on it, and a fence after each
+//! chunk keeps the compiler from moving the copy or reading the source a second time. Torn data is the worst outcome, and is what a NIC
+//! gives too. What a program may rely on (eight aligned bytes whole, the last bytes last) goes through atomics. Under Miri, which finds
+//! any race, all bytes do.
+
+use std::ptr;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+/// How much is moved before the next store is ordered behind it. Below the size at which the C library turns to non-temporal stores, and
+/// large enough that the call does not show.
+const CHUNK: usize = 4096;
+
+/// The bytes that are stored last.
+const TAIL: usize = 8;
+
+/// Copies `source` to `target` and beyond.
+///
+/// # Safety
+/// `target` must be valid for writes of `source.len()` bytes, but for races with code that tolerates them.
+pub(crate) unsafe fn store(target: *mut u8, source: &[u8]) {
+    let (bulk, tail) = source.split_at(source.len().saturating_sub(TAIL));
+    let mut at = target;
+    for chunk in bulk.chunks(CHUNK) {
+        // SAFETY: the chunks are consecutive parts of `source`, so `at` and the chunk's bytes after it are part of the target.
+        unsafe {
+            bulk_store(at, chunk);
+            at = at.add(chunk.len());
+        }
+        fence(Ordering::Release);
+    }
+    // SAFETY: `at` is past the bulk; what is left of the target is as long as the tail.
+    unsafe { store_tail(at, tail) };
+}
+
+/// Copies what is at `source` and beyond into `target`.
+///
+/// # Safety
+/// `source` must be valid for reads of `target.len()` bytes, but for races with code that tolerates them.
+pub(crate) unsafe fn load(target: &mut [u8], source: *const u8) {
+    if target.len() <= TAIL {
+        // SAFETY: as many bytes as the target has are readable.
+        unsafe { load_words(target, source) };
+        return;
+    }
+    let mut at = source;
+    for chunk in target.chunks_mut(CHUNK) {
+        // SAFETY: the chunks are consecutive parts of `target`, and the source is as long.
+        unsafe {
+            bulk_load(chunk, at);
+            at = at.add(chunk.len());
+        }
+        fence(Ordering::Acquire);
+    }
+}
+
+#[cfg(not(miri))]
+#[inline]
+unsafe fn bulk_store(target: *mut u8, source: &[u8]) {
+    // `copy`, not `copy_nonoverlapping`: a program may have registered memory that we hold read-only too.
+    // SAFETY: valid for as many bytes by the contract of `store`.
+    unsafe { ptr::copy(source.as_ptr(), target, source.len()) };
+}
+
+#[cfg(not(miri))]
+#[inline]
+unsafe fn bulk_load(target: &mut [u8], source: *const u8) {
+    // SAFETY: valid for as many bytes by the contract of `load`.
+    unsafe { ptr::copy(source, target.as_mut_ptr(), target.len()) };
+}
+
+#[cfg(miri)]
+unsafe fn bulk_store(target: *mut u8, source: &[u8]) {
+    for (i, byte) in source.iter().enumerate() {
+        // SAFETY: valid for as many bytes by the contract of `store`; a byte is always aligned.
+        unsafe { AtomicU8::from_ptr(target.add(i)) }.store(*byte, Ordering::Relaxed);
+    }
+}
+
+#[cfg(miri)]
+unsafe fn bulk_load(target: &mut [u8], source: *const u8) {
+    for (i, byte) in target.iter_mut().enumerate() {
+        // SAFETY: valid for as many bytes by the contract of `load`; only loaded from, so the cast gains no right.
+        *byte = unsafe { AtomicU8::from_ptr(source.add(i).cast_mut()) }.load(Ordering::Relaxed);
+    }
+}
+
+/// Stores up to eight bytes, ascending, each store a release; aligned words are stored whole.
+///
+/// # Safety
+/// As `store`, with at most eight bytes.
+#[inline]
+unsafe fn store_tail(target: *mut u8, bytes: &[u8]) {
+    if let Ok(whole) = <[u8; TAIL]>::try_from(bytes) {
+        if target.addr().is_multiple_of(8) {
+            // SAFETY: eight bytes are valid for writes and aligned.
+            unsafe { AtomicU64::from_ptr(target.cast()) }.store(u64::from_ne_bytes(whole), Ordering::Release);
+            return;
+        }
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            // One store, though not aligned: whole for everybody unless it crosses a cache line. Ordered behind all stores before it,
+            // as every store of this machine is; the block is opaque to the compiler, which moves no access to memory across it.
+            // SAFETY: eight bytes are valid for writes; `mov` needs no alignment.
+            unsafe {
+                std::arch::asm!("mov qword ptr [{at}], {value}", at = in(reg) target,
+                    value = in(reg) u64::from_ne_bytes(whole), options(nostack, preserves_flags));
+            }
+            return;
+        }
+    }
+    let mut at = target;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        // SAFETY: `at` runs through the target in step with `rest`; each cell is within it and aligned, as the arm's guard says.
+        let taken = unsafe {
+            match *rest {
+                [a, b, c, d, ..] if at.addr().is_multiple_of(4) => {
+                    AtomicU32::from_ptr(at.cast()).store(u32::from_ne_bytes([a, b, c, d]), Ordering::Release);
+                    4
+                }
+                [a, b, ..] if at.addr().is_multiple_of(2) => {
+                    AtomicU16::from_ptr(at.cast()).store(u16::from_ne_bytes([a, b]), Ordering::Release);
+                    2
+                }
+                _ => {
+                    AtomicU8::from_ptr(at).store(rest[0], Ordering::Release);
+                    1
+                }
+            }
+        };
+        // SAFETY: `taken` bytes of the target were there, so one past them is still within it or at its end.
+        at = unsafe { at.add(taken) };
+        rest = &rest[taken..];
+    }
+}
+
+/// Loads up to eight bytes; aligned words are loaded whole.
+///
+/// # Safety
+/// As `load`, with at most eight bytes.
+#[inline]
+unsafe fn load_words(target: &mut [u8], source: *const u8) {
+    // Only loaded from: the cast gives the atomics the type they want and no right to store, so read-only memory is fine.
+    let mut at = source.cast_mut();
+    let mut rest = target;
+    while !rest.is_empty() {
+        let length = rest.len();
+        // SAFETY: `at` runs through the source in step with `rest`; each cell is within it and aligned, as the arm's guard says.
+        let taken = unsafe {
+            match at.addr() {
+                a if length >= 8 && a.is_multiple_of(8) => {
+                    let word = AtomicU64::from_ptr(at.cast()).load(Ordering::Acquire);
+                    rest[..8].copy_from_slice(&word.to_ne_bytes());
+                    8
+                }
+                a if length >= 4 && a.is_multiple_of(4) => {
+                    let word = AtomicU32::from_ptr(at.cast()).load(Ordering::Acquire);
+                    rest[..4].copy_from_slice(&word.to_ne_bytes());
+                    4
+                }
+                a if length >= 2 && a.is_multiple_of(2) => {
+                    let word = AtomicU16::from_ptr(at.cast()).load(Ordering::Acquire);
+                    rest[..2].copy_from_slice(&word.to_ne_bytes());
+                    2
+                }
+                _ => {
+                    rest[0] = AtomicU8::from_ptr(at).load(Ordering::Acquire);
+                    1
+                }
+            }
+        };
+        // SAFETY: `taken` bytes of the source were there, so one past them is still within it or at its end.
+        at = unsafe { at.add(taken) };
+        rest = &mut rest[taken..];
+    }
+}

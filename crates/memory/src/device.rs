@@ -1,0 +1,197 @@
+//! Device memory: what on hardware is memory of the NIC. Here it is memory of the process that no program has the address of; it is
+//! reached by copies in and out, and by regions over it, and there is only so much.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::access::{Access, Domain, Key};
+use crate::copy;
+use crate::error::Error;
+use crate::memory::Memory;
+use crate::region::{Holding, Place};
+use crate::slot::within;
+
+/// A piece of device memory, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct DeviceMemory(pub u32);
+
+/// The largest alignment, as a logarithm.
+const ALIGNMENT: u32 = 21;
+
+/// Offsets and lengths of copies are multiples of this, as on hardware.
+const UNIT: u64 = 4;
+
+impl Memory {
+    /// Allocates zeroed device memory, aligned to `1 << log_alignment` (and to 64 at least).
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemoryExhausted`] past the limit, [`Error::DeviceMemoryAlignment`], [`Error::Empty`].
+    pub fn allocate_device(&self, length: usize, log_alignment: u32) -> Result<DeviceMemory, Error> {
+        if length == 0 {
+            return Err(Error::Empty);
+        }
+        if log_alignment > ALIGNMENT {
+            return Err(Error::DeviceMemoryAlignment { log: log_alignment });
+        }
+        let mut books = self.books();
+        let left = self.limits.device_memory.saturating_sub(books.device_used);
+        let length_u64 = length as u64;
+        if length_u64 > left {
+            return Err(Error::DeviceMemoryExhausted { length: length_u64, left });
+        }
+        let block = Arc::new(Block::new(length, log_alignment)?);
+        // Numbers go round after four billion; what is still there is passed over.
+        while books.device.contains_key(&DeviceMemory(books.device_next)) {
+            books.device_next = books.device_next.wrapping_add(1);
+        }
+        let number = DeviceMemory(books.device_next);
+        books.device_next = books.device_next.wrapping_add(1);
+        books.device.insert(number, block);
+        books.device_used += length_u64;
+        Ok(number)
+    }
+
+    /// Copies into device memory.
+    ///
+    /// # Errors
+    /// Offset and length that are not multiples of 4, or reach past the end, copy nothing.
+    pub fn write_device(&self, device: DeviceMemory, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let (block, offset) = self.device_range(device, offset, bytes.len())?;
+        // SAFETY: the range is inside the block, which lives as long as `block`.
+        unsafe { copy::store(block.at(offset), bytes) };
+        Ok(())
+    }
+
+    /// Copies out of device memory.
+    ///
+    /// # Errors
+    /// As [`write_device`](Memory::write_device).
+    pub fn read_device(&self, device: DeviceMemory, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        let (block, offset) = self.device_range(device, offset, out.len())?;
+        // SAFETY: the range is inside the block, which lives as long as `block`.
+        unsafe { copy::load(out, block.at(offset)) };
+        Ok(())
+    }
+
+    /// Registers part of device memory. The region counts its addresses from 0, and `access` must say so (`ZERO_BASED`). It may be empty.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn register_device(
+        &self,
+        device: DeviceMemory,
+        offset: u64,
+        length: usize,
+        domain: Domain,
+        access: Access,
+    ) -> Result<Key, Error> {
+        let block = self.device_block(device)?;
+        let offset = block.offset(offset, length)?;
+        let holding = Holding { place: Place::Device { block, offset, length }, domain, access };
+        self.validate(&holding)?;
+        self.enroll(holding)
+    }
+
+    /// Frees device memory.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemoryInUse`] while regions cover it.
+    pub fn free_device(&self, device: DeviceMemory) -> Result<(), Error> {
+        let mut books = self.books();
+        let block = books.device.get(&device).ok_or(Error::UnknownDeviceMemory)?;
+        block.free()?;
+        let length = block.layout.size() as u64;
+        books.device.remove(&device);
+        books.device_used -= length;
+        Ok(())
+    }
+
+    fn device_block(&self, device: DeviceMemory) -> Result<Arc<Block>, Error> {
+        self.books().device.get(&device).cloned().ok_or(Error::UnknownDeviceMemory)
+    }
+
+    fn device_range(&self, device: DeviceMemory, offset: u64, length: usize) -> Result<(Arc<Block>, usize), Error> {
+        let block = self.device_block(device)?;
+        let length_u64 = length as u64;
+        if !offset.is_multiple_of(UNIT) || !length_u64.is_multiple_of(UNIT) {
+            return Err(Error::DeviceMemoryMisaligned { offset, length: length_u64 });
+        }
+        let offset = block.offset(offset, length)?;
+        Ok((block, offset))
+    }
+}
+
+/// The bytes of a piece of device memory. A copy under way keeps them when they are freed.
+#[derive(Debug)]
+pub(crate) struct Block {
+    first: *mut u8,
+    layout: Layout,
+    /// Regions over it, or `FREED`. Changed only under the books' lock.
+    regions: AtomicU32,
+}
+
+const FREED: u32 = u32::MAX;
+
+// SAFETY: the block owns its bytes and gives out addresses only; who uses one says why he may.
+unsafe impl Send for Block {}
+// SAFETY: as above; the counter is atomic.
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn new(length: usize, log_alignment: u32) -> Result<Block, Error> {
+        let layout = Layout::from_size_align(length, 1 << log_alignment.max(6)).map_err(|_| Error::OutOfMemory)?;
+        // SAFETY: the length is not zero.
+        let first = unsafe { alloc_zeroed(layout) };
+        if first.is_null() {
+            return Err(Error::OutOfMemory);
+        }
+        Ok(Block { first, layout, regions: AtomicU32::new(0) })
+    }
+
+    /// The byte at `offset`, which is at most the length.
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
+        self.first.wrapping_add(offset)
+    }
+
+    fn offset(&self, offset: u64, length: usize) -> Result<usize, Error> {
+        let (length, size) = (length as u64, self.layout.size() as u64);
+        match within(0, size, offset, length) {
+            Some(offset) => Ok(offset as usize),
+            None => Err(Error::DeviceMemoryBounds { offset, length, size }),
+        }
+    }
+
+    /// Counts a region, unless the memory was freed since it was looked up.
+    pub(crate) fn take(&self) -> Result<(), Error> {
+        match self.regions.load(Ordering::Relaxed) {
+            FREED => Err(Error::UnknownDeviceMemory),
+            regions => {
+                self.regions.store(regions + 1, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Counts a region out.
+    pub(crate) fn release(&self) {
+        self.regions.store(self.regions.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
+    }
+
+    fn free(&self) -> Result<(), Error> {
+        match self.regions.load(Ordering::Relaxed) {
+            0 => {
+                self.regions.store(FREED, Ordering::Relaxed);
+                Ok(())
+            }
+            regions => Err(Error::DeviceMemoryInUse { regions }),
+        }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout, and freed once.
+        unsafe { dealloc(self.first, self.layout) };
+    }
+}

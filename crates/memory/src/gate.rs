@@ -1,0 +1,155 @@
+//! The gate in front of one slot: a count of the accesses under way, and a bit that lets no more in. Closing it and waiting for the count to
+//! reach zero is what makes deregistration final. It knows nothing of what it guards. The same file is run under a model checker by
+//! `tests/gate_model.rs`, which puts other types behind `crate::sync`.
+
+use crate::sync::{AtomicU64, Condvar, Mutex, Ordering, SPINS, spin_loop};
+
+/// One word: the key that opens it (32 bits), the closed bit, and the number of accesses under way (31 bits).
+///
+/// Key and count share a word so that "is this still the key's slot" and "count me in" are one atomic step; a slot that was freed and
+/// given to another key in between cannot be mistaken.
+#[derive(Debug)]
+pub(crate) struct Gate(AtomicU64);
+
+const CLOSED: u64 = 1 << 31;
+const COUNT: u64 = CLOSED - 1;
+/// Past this many the gate refuses. It is the top bit of the count, so one comparison of the bits above it sees a wrong key, a closed
+/// gate and a full one; and it is far from a carry into `CLOSED`, because every thread oversteps it by one at most.
+const FULL: u64 = 1 << 30;
+
+/// Why a gate let nobody in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shut {
+    /// It belongs to another key.
+    OtherKey,
+    /// It is the key's and closed.
+    Closed,
+    /// Too many are inside.
+    Full,
+}
+
+impl Gate {
+    /// A gate of no key, closed.
+    pub(crate) fn new() -> Gate {
+        Gate(AtomicU64::new(CLOSED))
+    }
+
+    /// Counts an access in. Everything that happened before the gate was opened is visible inside.
+    ///
+    /// The look before the addition keeps a closed gate quiet: once `CLOSED` is seen nobody adds, so the count falls to zero however hard
+    /// a peer hammers on a dead key.
+    #[inline]
+    pub(crate) fn enter(&self, key: u32, bell: &Bell) -> Result<(), Shut> {
+        let open = u64::from(key) << 2;
+        let seen = self.0.load(Ordering::Relaxed);
+        if seen / FULL != open {
+            return Err(shut(seen, key));
+        }
+        let before = self.0.fetch_add(1, Ordering::Acquire);
+        if before / FULL != open {
+            self.leave(bell);
+            return Err(shut(before, key));
+        }
+        Ok(())
+    }
+
+    /// Counts an access out; whoever waits at a closed gate sees all it did.
+    #[inline]
+    pub(crate) fn leave(&self, bell: &Bell) {
+        let before = self.0.fetch_sub(1, Ordering::Release);
+        if before & (CLOSED | COUNT) == CLOSED | 1 {
+            bell.ring();
+        }
+    }
+
+    /// Whether `enter` would succeed now.
+    #[inline]
+    pub(crate) fn test(&self, key: u32) -> Result<(), Shut> {
+        let seen = self.0.load(Ordering::Relaxed);
+        if seen / FULL == u64::from(key) << 2 { Ok(()) } else { Err(shut(seen, key)) }
+    }
+
+    /// The key it belongs to; 0 is nobody's.
+    pub(crate) fn key(&self) -> u32 {
+        (self.0.load(Ordering::Relaxed) >> 32) as u32
+    }
+
+    /// Lets no more accesses in.
+    pub(crate) fn close(&self) {
+        self.0.fetch_or(CLOSED, Ordering::Relaxed);
+    }
+
+    /// Waits until all accesses under way are over. The gate must be closed, and stay so meanwhile: then nobody is inside afterwards.
+    pub(crate) fn drain(&self, bell: &Bell) {
+        for _ in 0..SPINS {
+            if self.drained() {
+                return;
+            }
+            spin_loop();
+        }
+        bell.wait(|| self.drained());
+    }
+
+    fn drained(&self) -> bool {
+        // Pairs with the release of every `leave`: the subtractions after it continue its release sequence.
+        self.0.load(Ordering::Acquire) & COUNT == 0
+    }
+
+    /// Gives a closed and drained gate to `key` and opens it.
+    pub(crate) fn open(&self, key: u32) {
+        self.assign(key, 0);
+    }
+
+    /// Takes a closed and drained gate away from its key.
+    pub(crate) fn abandon(&self) {
+        self.assign(0, CLOSED);
+    }
+
+    fn assign(&self, key: u32, closed: u64) {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        loop {
+            // Somebody who looked before it was closed may just have been counted in, and will count himself out: keep the count.
+            let next = u64::from(key) << 32 | closed | seen & COUNT;
+            match self.0.compare_exchange_weak(seen, next, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+}
+
+fn shut(word: u64, key: u32) -> Shut {
+    match (word >> 32 == u64::from(key), word & CLOSED != 0) {
+        (false, _) => Shut::OtherKey,
+        (true, true) => Shut::Closed,
+        (true, false) => Shut::Full,
+    }
+}
+
+/// Where those sleep who wait at a closed gate. One for all gates: it rings only when the last access leaves a closed one.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    lock: Mutex<()>,
+    rung: Condvar,
+}
+
+impl Bell {
+    pub(crate) fn new() -> Bell {
+        Bell { lock: Mutex::new(()), rung: Condvar::new() }
+    }
+
+    /// The waiter looks at the count while it holds the lock, and whoever rings takes the lock after he changed the count: either the
+    /// waiter sees the change, or it sleeps already when the bell rings.
+    #[cold]
+    fn ring(&self) {
+        drop(self.lock.lock());
+        self.rung.notify_all();
+    }
+
+    fn wait(&self, done: impl Fn() -> bool) {
+        let mut held = self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        while !done() {
+            held = self.rung.wait(held).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! An access under way: entered through the gate, with its first byte and length, and counted out when it is dropped. The copies
+//! themselves start here, because here it is proven that the bytes are there.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use crate::access::{Access, Atomic, Cause, Range, Subject};
+use crate::gate::Bell;
+use crate::slot::Slot;
+use crate::{copy, mapped, on_demand};
+
+/// The right to touch a range, until it is dropped.
+pub(crate) struct Entry<'m> {
+    slot: &'m Slot,
+    bell: &'m Bell,
+    first: *mut u8,
+    length: usize,
+    on_demand: bool,
+}
+
+impl<'m> Entry<'m> {
+    /// The range must not be empty.
+    #[inline]
+    pub(crate) fn new(
+        slot: &'m Slot,
+        bell: &'m Bell,
+        subject: Subject,
+        range: Range,
+        access: Access,
+    ) -> Result<Entry<'m>, Cause> {
+        let terms = slot.enter(range.key, bell)?;
+        // From here on, dropping it counts it out.
+        let mut entry = Entry { slot, bell, first: terms.base, length: 0, on_demand: terms.on_demand };
+        entry.first = terms.admit(subject, range, access)?;
+        entry.length = usize::try_from(range.length)
+            .map_err(|_| Cause::OutOfBounds { start: terms.start, length: terms.length })?;
+        Ok(entry)
+    }
+
+    /// Copies the range out. The length of `out` is that of the range.
+    #[inline]
+    pub(crate) fn load(&self, out: &mut [u8]) -> Result<(), Cause> {
+        debug_assert_eq!(out.len(), self.length);
+        if self.on_demand {
+            return on_demand::load(out, self.first).map_err(|_| Cause::Faulted);
+        }
+        // SAFETY: whoever registered the region vouched for its bytes until it is deregistered, which waits for this entry; `admit` found
+        // the range inside.
+        unsafe { copy::load(out, self.first) };
+        Ok(())
+    }
+
+    /// Copies into the range. The length of `bytes` is that of the range.
+    #[inline]
+    pub(crate) fn store(&self, bytes: &[u8]) -> Result<(), Cause> {
+        debug_assert_eq!(bytes.len(), self.length);
+        if self.on_demand {
+            // SAFETY: whoever registered the region vouched that peers may write there.
+            return unsafe { on_demand::store(self.first, bytes) }.map_err(|_| Cause::Faulted);
+        }
+        // SAFETY: as in `load`; and rights to write were granted, which registration gives only to memory that may be written.
+        unsafe { copy::store(self.first, bytes) };
+        Ok(())
+    }
+
+    /// Runs an atomic operation on the range, which is eight bytes long.
+    pub(crate) fn atomic(&self, operation: Atomic) -> Result<u64, Cause> {
+        // The address the peer named is aligned, but a region may sit at an odd place under an even address, and a split atomic
+        // stops every core of the machine.
+        if !self.first.addr().is_multiple_of(8) {
+            return Err(Cause::Misaligned);
+        }
+        if self.on_demand {
+            on_demand::prepare_word(self.first).map_err(|_| Cause::Faulted)?;
+        }
+        // SAFETY: eight bytes as in `store`, aligned. The program's side of any race is its own atomic, or tolerates this one.
+        let cell = unsafe { AtomicU64::from_ptr(self.first.cast()) };
+        Ok(match operation {
+            Atomic::CompareSwap { compare, swap } => {
+                match cell.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
+                    Ok(before) | Err(before) => before,
+                }
+            }
+            Atomic::FetchAdd { add } => cell.fetch_add(add, Ordering::SeqCst),
+            Atomic::Write { bytes } => cell.swap(u64::from_ne_bytes(bytes), Ordering::SeqCst),
+        })
+    }
+
+    /// Makes stores visible to all, and persistent if the range is a file's.
+    pub(crate) fn flush(&self, persistent: bool) -> Result<(), Cause> {
+        fence(Ordering::SeqCst);
+        if !persistent || cfg!(miri) {
+            return Ok(());
+        }
+        let start = self.first.addr() & !(mapped::page_size() - 1);
+        let length = self.first.addr() - start + self.length;
+        // SAFETY: writes back what is mapped there and changes no byte; whether it is mapped the kernel finds out.
+        let result = unsafe { libc::msync(start as *mut libc::c_void, length, libc::MS_SYNC) };
+        if result == 0 { Ok(()) } else { Err(Cause::Faulted) }
+    }
+}
+
+impl Drop for Entry<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot.leave(self.bell);
+    }
+}
+
+/// Bytes of a region, lent until it is dropped.
+pub struct Guard<'m> {
+    /// None of an empty range.
+    entry: Option<Entry<'m>>,
+}
+
+impl<'m> Guard<'m> {
+    pub(crate) fn new(entry: Option<Entry<'m>>) -> Guard<'m> {
+        Guard { entry }
+    }
+
+    /// The first byte; dangling where there is none.
+    ///
+    /// Meant for system calls. Whoever dereferences it shares the bytes with the program and its peers, and with
+    /// [`may_vanish`](Guard::may_vanish) must not do so at all.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.entry.as_ref().map_or(std::ptr::dangling_mut(), |entry| entry.first)
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entry.as_ref().map_or(0, |entry| entry.length)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the program may unmap the bytes at any time (an on-demand region): a system call copes, an access by hand would not.
+    #[must_use]
+    pub fn may_vanish(&self) -> bool {
+        self.entry.as_ref().is_some_and(|entry| entry.on_demand)
+    }
+}
+
+// SAFETY: the pointer is an address that any thread of the process may use as well as another; the slot and the bell are shared anyway.
+unsafe impl Send for Guard<'_> {}
+// SAFETY: a shared guard only gives out the address and the length.
+unsafe impl Sync for Guard<'_> {}
+
+impl fmt::Debug for Guard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Guard({} bytes at {:p})", self.len(), self.as_ptr())
+    }
+}

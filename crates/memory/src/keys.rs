@@ -1,0 +1,178 @@
+//! How keys are made: 32 bits that find a slot of the table and that a stranger does not guess. The upper 24 are the slot and its generation,
+//! scrambled with random constants of the process; the lower 8 are random for a region and the binder's choice for a window. This is
+//! no cipher: a peer who was given many keys could work out others. It has to guess with a connection at stake, which a wrong key breaks.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use crate::access::Key;
+
+/// Slots of the table.
+pub(crate) const SLOTS: u32 = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 18;
+const GENERATION: u32 = (1 << (24 - SLOT_BITS)) - 1;
+const MASK: u32 = (1 << 24) - 1;
+
+/// The constants of one process.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    first: Step,
+    second: Step,
+    secret: RandomState,
+}
+
+/// `x -> x * factor + addend`, and back, in 24 bits.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    factor: u32,
+    inverse: u32,
+    addend: u32,
+}
+
+impl Keys {
+    pub(crate) fn new() -> Keys {
+        Keys::with([random(), random()])
+    }
+
+    fn with([a, b]: [u64; 2]) -> Keys {
+        Keys { first: Step::new(a), second: Step::new(b), secret: RandomState::new() }
+    }
+
+    /// Where a slot's first life starts.
+    pub(crate) fn first_life(&self, slot: u32) -> u32 {
+        self.hash(slot, u32::MAX) & GENERATION
+    }
+
+    /// The key of a slot in one of its lives. The generation changes with every life, so the key of the life before never opens this one,
+    /// whatever its low byte; a region's low byte moves on when the generations have gone round, so a region's key comes back after 2^14
+    /// lives of the slot. `None` where the key would look like none at all to a program: such a life is skipped.
+    pub(crate) fn key(&self, slot: u32, life: u32) -> Option<Key> {
+        let generation = life & GENERATION;
+        let index = self.scramble(generation << SLOT_BITS | slot & (SLOTS - 1));
+        if index == 0 || index == MASK {
+            return None;
+        }
+        let noise = self.hash(slot, generation);
+        // An odd step visits all 256 values before it repeats one.
+        let low = (life >> (24 - SLOT_BITS)).wrapping_mul(noise >> 8 | 1).wrapping_add(noise) & 0xff;
+        Some(Key(index << 8 | low))
+    }
+
+    /// The slot a key would be in.
+    #[inline]
+    pub(crate) fn slot(&self, key: Key) -> u32 {
+        self.unscramble(key.0 >> 8) & (SLOTS - 1)
+    }
+
+    fn scramble(&self, index: u32) -> u32 {
+        let index = self.first.forth(index);
+        // A shift by half the width undoes itself.
+        let index = self.second.forth(index ^ index >> 12);
+        index ^ index >> 12
+    }
+
+    #[inline]
+    fn unscramble(&self, index: u32) -> u32 {
+        let index = self.second.back(index ^ index >> 12);
+        self.first.back(index ^ index >> 12)
+    }
+
+    fn hash(&self, slot: u32, generation: u32) -> u32 {
+        let mut hasher = self.secret.build_hasher();
+        hasher.write_u32(slot);
+        hasher.write_u32(generation);
+        hasher.finish() as u32
+    }
+}
+
+impl Step {
+    fn new(random: u64) -> Step {
+        let factor = random as u32 & MASK | 1;
+        // Newton's iteration doubles the correct bits; an odd number is its own inverse in 3.
+        let mut inverse = factor;
+        for _ in 0..4 {
+            inverse = inverse.wrapping_mul(2u32.wrapping_sub(factor.wrapping_mul(inverse)));
+        }
+        Step { factor, inverse: inverse & MASK, addend: (random >> 32) as u32 & MASK }
+    }
+
+    fn forth(self, x: u32) -> u32 {
+        x.wrapping_mul(self.factor).wrapping_add(self.addend) & MASK
+    }
+
+    #[inline]
+    fn back(self, x: u32) -> u32 {
+        x.wrapping_sub(self.addend).wrapping_mul(self.inverse) & MASK
+    }
+}
+
+/// Eight bytes from the system's generator; where the system has no such call, from the seeds the standard library hashes with.
+fn random() -> u64 {
+    let mut bytes = [0u8; 8];
+    // SAFETY: the pointer and length are those of a live array.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got == bytes.len() as isize { u64::from_ne_bytes(bytes) } else { RandomState::new().hash_one(got) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn scrambling_is_undone() {
+        for keys in [Keys::new(), Keys::with([0, 0]), Keys::with([u64::MAX, u64::MAX])] {
+            for index in (0..MASK).step_by(4099).chain([0, 1, MASK - 1, MASK]) {
+                assert_eq!(keys.unscramble(keys.scramble(index)), index);
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_finds_its_slot_with_any_low_byte() {
+        let keys = Keys::new();
+        for slot in (0..SLOTS).step_by(1009) {
+            for life in [0, 1, 63, 64, 1000] {
+                let Some(key) = keys.key(slot, life) else { continue };
+                assert_eq!(keys.slot(key), slot);
+                assert_eq!(keys.slot(Key(key.0 ^ 0xff)), slot);
+            }
+        }
+    }
+
+    #[test]
+    fn the_lives_of_a_slot_share_no_key() {
+        let keys = Keys::new();
+        let lives = 1 << 14;
+        let mut seen = HashSet::new();
+        let mut skipped = 0;
+        for life in 0..lives {
+            match keys.key(77, life) {
+                Some(key) => assert!(seen.insert(key), "life {life} has an old key {key}"),
+                None => skipped += 1,
+            }
+        }
+        assert_eq!(seen.len() + skipped, lives as usize);
+        // The next life has another index, so that no low byte a window may choose fits it.
+        for (before, after) in (0..lives).map(|life| (keys.key(5, life), keys.key(5, life + 1))) {
+            if let (Some(before), Some(after)) = (before, after) {
+                assert_ne!(before.0 >> 8, after.0 >> 8);
+            }
+        }
+    }
+
+    #[test]
+    fn no_key_looks_like_none() {
+        // The identity, nearly: slot 0 in generation 0 would be index 0.
+        let keys = Keys::with([1, 1]);
+        assert_eq!(keys.scramble(0), 0);
+        assert_eq!(keys.key(0, 0), None);
+        assert!(keys.key(0, 1).is_some());
+    }
+
+    #[test]
+    fn two_processes_have_different_keys() {
+        let (one, other) = (Keys::new(), Keys::new());
+        let same = (0..1000).filter(|slot| one.key(*slot, 0) == other.key(*slot, 0)).count();
+        assert!(same < 10, "{same} of 1000 keys are the same");
+    }
+}

@@ -1,0 +1,183 @@
+//! The registered memory of a process, and access to it. Finding a key's slot, entering it and checking its terms costs the same however
+//! many regions there are, and takes no lock. How regions, windows and device memory come and go is in the modules of those names.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::access::{Access, Atomic, Cause, Key, Range, Refusal, Subject};
+use crate::books::Books;
+use crate::gate::Bell;
+use crate::guard::{Entry, Guard};
+use crate::keys::{Keys, SLOTS};
+use crate::slot::Slot;
+use crate::table::Table;
+
+/// All registered memory of one process.
+///
+/// Any number of threads may use it at once. An access (`check`, `read`, `write`, `atomic`, `flush`, `lend`) never waits for another; taking
+/// memory away (`deregister`, `reregister`, `bind`, `invalidate`, `free_window`) waits for the accesses to it that are under way.
+///
+/// After a `fork` the child must not use its parent's: another thread may have been in the middle of something, and is not there to finish.
+#[derive(Debug)]
+pub struct Memory {
+    pub(crate) keys: Keys,
+    pub(crate) table: Table,
+    pub(crate) bell: Bell,
+    pub(crate) limits: Limits,
+    books: Mutex<Books>,
+}
+
+/// How much may be registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Regions at a time.
+    pub regions: u32,
+    /// Windows at a time.
+    pub windows: u32,
+    /// The length of a region, but for the one over everything.
+    pub region_length: u64,
+    /// Bytes of device memory in all.
+    pub device_memory: u64,
+}
+
+impl Limits {
+    /// Regions and windows share so many places.
+    pub const PLACES: u32 = SLOTS;
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { regions: SLOTS / 2, windows: SLOTS / 2, region_length: 1 << 47, device_memory: 16 << 20 }
+    }
+}
+
+/// How much is registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Regions.
+    pub regions: u32,
+    /// Windows, bound or not.
+    pub windows: u32,
+    /// Bytes of device memory.
+    pub device_memory: u64,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory::new()
+    }
+}
+
+impl Memory {
+    /// No memory yet, with the usual limits.
+    #[must_use]
+    pub fn new() -> Memory {
+        Memory::with_limits(Limits::default())
+    }
+
+    /// No memory yet. Regions and windows together never exceed [`Limits::PLACES`].
+    #[must_use]
+    pub fn with_limits(limits: Limits) -> Memory {
+        Memory {
+            keys: Keys::new(),
+            table: Table::new(),
+            bell: Bell::new(),
+            limits,
+            books: Mutex::new(Books::default()),
+        }
+    }
+
+    /// The limits.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// How much is registered now.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let books = self.books();
+        Usage { regions: books.regions, windows: books.windows, device_memory: books.device_used }
+    }
+
+    /// Would this access succeed now? Changes nothing, not even a counter. An empty range needs no key at all (IBA 9.7.4.1.5).
+    #[inline]
+    pub fn check(&self, subject: Subject, range: Range, access: Access) -> Result<(), Refusal> {
+        if range.length == 0 {
+            return Ok(());
+        }
+        let refuse = |cause| Refusal { range, access, cause };
+        let slot = self.slot(range.key).ok_or(refuse(Cause::UnknownKey))?;
+        let terms = slot.look(range.key, &self.bell).map_err(refuse)?;
+        terms.admit(subject, range, access).map(drop).map_err(refuse)
+    }
+
+    /// Copies bytes out. Eight aligned bytes are read whole.
+    pub fn read(&self, subject: Subject, key: Key, address: u64, out: &mut [u8]) -> Result<(), Refusal> {
+        let access = if subject.remote { Access::REMOTE_READ } else { Access::empty() };
+        let range = Range { key, address, length: out.len() as u64 };
+        let Some(entry) = self.enter(subject, range, access)? else { return Ok(()) };
+        entry.load(out).map_err(|cause| Refusal { range, access, cause })
+    }
+
+    /// Copies bytes in, ascending; the last up to eight of them are stored last, with release: whoever sees them sees all.
+    pub fn write(&self, subject: Subject, key: Key, address: u64, bytes: &[u8]) -> Result<(), Refusal> {
+        let access = if subject.remote { Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
+        let range = Range { key, address, length: bytes.len() as u64 };
+        let Some(entry) = self.enter(subject, range, access)? else { return Ok(()) };
+        entry.store(bytes).map_err(|cause| Refusal { range, access, cause })
+    }
+
+    /// Runs an atomic operation on eight aligned bytes, as one instruction of the processor, and returns what was there as a native integer.
+    pub fn atomic(&self, subject: Subject, key: Key, address: u64, operation: Atomic) -> Result<u64, Refusal> {
+        let access = operation.access();
+        let range = Range { key, address, length: 8 };
+        let refuse = |cause| Refusal { range, access, cause };
+        let entry = self.enter(subject, range, access)?.ok_or(refuse(Cause::WrongKind))?;
+        if !address.is_multiple_of(8) {
+            return Err(refuse(Cause::Misaligned));
+        }
+        entry.atomic(operation).map_err(refuse)
+    }
+
+    /// Makes earlier writes to the range visible (`FLUSH_GLOBAL`) or persistent (`FLUSH_PERSISTENT`), as `access` says. An empty range is
+    /// nothing to flush; whoever means a whole region names its bounds.
+    pub fn flush(&self, subject: Subject, range: Range, access: Access) -> Result<(), Refusal> {
+        let Some(entry) = self.enter(subject, range, access)? else { return Ok(()) };
+        entry.flush(access.contains(Access::FLUSH_PERSISTENT)).map_err(|cause| Refusal { range, access, cause })
+    }
+
+    /// Lends the bytes themselves, for a system call that gathers or scatters. The memory stays registered until the guard is dropped:
+    /// deregistration waits for it. Do not hold a guard while deregistering what it lends, or while waiting for a lock that somebody
+    /// holds who does.
+    pub fn lend(&self, subject: Subject, range: Range, access: Access) -> Result<Guard<'_>, Refusal> {
+        Ok(Guard::new(self.enter(subject, range, access)?))
+    }
+
+    /// Enters the slot of a key for as long as the entry lives; `None` for an empty range.
+    #[inline]
+    fn enter(&self, subject: Subject, range: Range, access: Access) -> Result<Option<Entry<'_>>, Refusal> {
+        if range.length == 0 {
+            return Ok(None);
+        }
+        let refuse = |cause| Refusal { range, access, cause };
+        let slot = self.slot(range.key).ok_or(refuse(Cause::UnknownKey))?;
+        Entry::new(slot, &self.bell, subject, range, access).map(Some).map_err(refuse)
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, key: Key) -> Option<&Slot> {
+        self.table.get(self.keys.slot(key))
+    }
+
+    /// The slot of a key that is in use, by its number.
+    pub(crate) fn find(&self, key: Key) -> Option<(u32, &Slot)> {
+        let number = self.keys.slot(key);
+        let slot = self.table.get(number)?;
+        (slot.key() == key && key.0 != 0).then_some((number, slot))
+    }
+
+    pub(crate) fn books(&self) -> MutexGuard<'_, Books> {
+        // Nothing panics while it holds the lock; if it did, the books would still be whole between two of its steps.
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,264 @@
+//! Memory regions: registering, changing and deregistering them (IBA 10.6). Any memory of the process will do; it is looked at, not pinned,
+//! and stays the program's. Device memory is registered by the same rules from its own module.
+
+use std::sync::Arc;
+
+use crate::access::{Access, Domain, Key, Qpn};
+use crate::books::{self, What};
+use crate::device::Block;
+use crate::error::Error;
+use crate::mapped;
+use crate::memory::Memory;
+use crate::slot::{Kind, Terms};
+
+/// What to register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RegionSpec {
+    /// Where it lies and how it is addressed.
+    pub translation: Translation,
+    /// The protection domain.
+    pub domain: Domain,
+    /// The rights it grants. With `ZERO_BASED` addresses count from 0.
+    pub access: Access,
+}
+
+/// Where a region lies and how it is addressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Translation {
+    /// The first byte.
+    pub address: *mut u8,
+    /// How many bytes. With `ON_DEMAND`, `usize::MAX` bytes from address 0 are all memory the process has or will have.
+    pub length: usize,
+    /// The address keys see, if not the memory's own.
+    pub iova: Option<u64>,
+}
+
+impl Translation {
+    /// Memory at its own address.
+    #[must_use]
+    pub const fn new(address: *mut u8, length: usize) -> Translation {
+        Translation { address, length, iova: None }
+    }
+}
+
+/// What to change about a region; `None` stays as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Change {
+    /// Other memory.
+    pub translation: Option<Translation>,
+    /// Another protection domain.
+    pub domain: Option<Domain>,
+    /// Other rights.
+    pub access: Option<Access>,
+}
+
+/// What a region is made of, as the books keep it.
+#[derive(Clone, Debug)]
+pub(crate) struct Holding {
+    pub(crate) place: Place,
+    pub(crate) domain: Domain,
+    pub(crate) access: Access,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    Program(Translation),
+    Device { block: Arc<Block>, offset: usize, length: usize },
+}
+
+// SAFETY: the pointer is an address of the process, as good in one thread as in another; nothing is reached through it here.
+unsafe impl Send for Holding {}
+
+impl Memory {
+    /// Registers memory of the process and returns its key, L_Key and R_Key in one.
+    ///
+    /// The whole range is brought in, for writing where any right to write is granted; what is not mapped, or not so, is an `EFAULT`.
+    /// Regions on demand are not looked at; an access to a part that is not there is refused.
+    ///
+    /// # Errors
+    /// See [`Error`]; nothing is registered then.
+    ///
+    /// # Safety
+    /// Until the region is deregistered (or reregistered elsewhere) the range must stay mapped, unless it is `ON_DEMAND`, and must hold
+    /// nothing that may not be read at any time, or with a right to write not be changed at any time, by others: no Rust reference to
+    /// it may be relied on meanwhile, but `&[u8]` where no right to write is granted.
+    pub unsafe fn register(&self, spec: &RegionSpec) -> Result<Key, Error> {
+        let RegionSpec { translation, domain, access } = *spec;
+        let holding = Holding { place: Place::Program(translation), domain, access };
+        self.validate(&holding)?;
+        self.enroll(holding)
+    }
+
+    /// Changes a region; its key stays. Waits for the accesses under way on the old terms; accesses that come meanwhile are refused.
+    ///
+    /// # Errors
+    /// See [`Error`]. The region is as it was then; in particular while windows are bound to it.
+    ///
+    /// # Safety
+    /// As for [`register`](Memory::register), for what the region covers and grants afterwards.
+    pub unsafe fn reregister(&self, key: Key, change: &Change) -> Result<(), Error> {
+        if *change == Change::default() {
+            return Err(Error::NothingToChange);
+        }
+        let (number, slot) = self.find(key).ok_or(Error::UnknownKey { key })?;
+        let mut books = self.books();
+        let mut holding = claim(&mut books, number, key, slot)?.holding.clone();
+        drop(books);
+        let result = holding.apply(key, change).and_then(|()| self.validate(&holding));
+        if result.is_ok() {
+            slot.close();
+            slot.drain(&self.bell);
+            slot.open(key, &holding.terms());
+        }
+        let mut books = self.books();
+        if let Some(region) = books.region(number) {
+            region.changing = false;
+            if result.is_ok() {
+                region.holding = holding;
+            }
+        }
+        result
+    }
+
+    /// Deregisters a region. When it returns, no access is under way and none will be: the memory is the program's alone.
+    ///
+    /// Waits for accesses under way, guards included. Of several threads that deregister one region, one succeeds.
+    ///
+    /// # Errors
+    /// [`Error::WindowsBound`] while windows are bound to it; [`Error::ChangeUnderWay`] while another thread is at it.
+    pub fn deregister(&self, key: Key) -> Result<(), Error> {
+        let (number, slot) = self.find(key).ok_or(Error::UnknownKey { key })?;
+        let mut books = self.books();
+        claim(&mut books, number, key, slot)?;
+        slot.close();
+        drop(books);
+        slot.drain(&self.bell);
+        slot.free();
+        let mut books = self.books();
+        if let What::Region(region) = books.give(number) {
+            region.holding.released();
+        }
+        Ok(())
+    }
+
+    /// Enters a valid region into table and books.
+    pub(crate) fn enroll(&self, holding: Holding) -> Result<Key, Error> {
+        let terms = holding.terms();
+        let limit = self.limits.regions;
+        let mut books = self.books();
+        if books.regions >= limit || books.full() {
+            return Err(Error::TooManyRegions { limit });
+        }
+        holding.taken()?;
+        let what = What::Region(books::Region { holding, windows: 0, changing: false });
+        let (number, key) = books.take(&self.keys, what).ok_or(Error::TooManyRegions { limit })?;
+        // A number the books gave out has its place in the table.
+        let slot = self.table.make(number).ok_or(Error::TooManyRegions { limit })?;
+        slot.open(key, &terms);
+        Ok(key)
+    }
+
+    /// Whether there is such memory and these rights go together.
+    pub(crate) fn validate(&self, holding: &Holding) -> Result<(), Error> {
+        let Holding { place, access, .. } = holding;
+        if access.peers_write() && !access.contains(Access::LOCAL_WRITE) {
+            return Err(Error::LocalWriteMissing);
+        }
+        let unknown = access.difference(Access::all());
+        if !unknown.is_empty() {
+            return Err(Error::Rights { bits: unknown.bits() });
+        }
+        let Place::Program(translation) = place else {
+            let fits = access.contains(Access::ZERO_BASED) && !access.intersects(Access::ON_DEMAND | Access::HUGETLB);
+            return if fits { Ok(()) } else { Err(Error::Rights { bits: access.bits() }) };
+        };
+        if access.contains(Access::ON_DEMAND) && translation.is_everything() {
+            return Ok(());
+        }
+        let (address, length) = (translation.address.addr() as u64, translation.length as u64);
+        if length == 0 {
+            return Err(Error::Empty);
+        }
+        if length > self.limits.region_length {
+            return Err(Error::TooLong { length, limit: self.limits.region_length });
+        }
+        // The last byte must have an address, in memory and as keys see it.
+        for address in [address, translation.iova.unwrap_or(address)] {
+            address.checked_add(length - 1).ok_or(Error::AddressOverflow { address, length })?;
+        }
+        if access.contains(Access::ON_DEMAND) {
+            return Ok(());
+        }
+        mapped::check(translation.address.addr(), translation.length, access.writes())
+    }
+}
+
+/// Marks a region as being changed, once it is certain that the slot is still the key's: only who holds the books gives it away.
+fn claim<'b>(
+    books: &'b mut books::Books,
+    number: u32,
+    key: Key,
+    slot: &crate::slot::Slot,
+) -> Result<&'b mut books::Region, Error> {
+    if slot.key() != key {
+        return Err(Error::UnknownKey { key });
+    }
+    books.claim_region(number, key)
+}
+
+impl Translation {
+    fn is_everything(&self) -> bool {
+        self.address.is_null() && self.length == usize::MAX
+    }
+}
+
+impl Holding {
+    fn apply(&mut self, key: Key, change: &Change) -> Result<(), Error> {
+        if let Some(translation) = change.translation {
+            match &mut self.place {
+                Place::Program(before) => *before = translation,
+                // Device memory stays where it is.
+                Place::Device { .. } => return Err(Error::WrongKind { key }),
+            }
+        }
+        self.domain = change.domain.unwrap_or(self.domain);
+        self.access = change.access.unwrap_or(self.access);
+        Ok(())
+    }
+
+    /// The terms on which it grants access.
+    pub(crate) fn terms(&self) -> Terms {
+        let (base, length, own) = match &self.place {
+            Place::Program(Translation { address, length, iova }) => {
+                (*address, *length, iova.unwrap_or(address.addr() as u64))
+            }
+            Place::Device { block, offset, length } => (block.at(*offset), *length, 0),
+        };
+        let everything = matches!(&self.place, Place::Program(translation) if translation.is_everything());
+        Terms {
+            kind: Kind::Region,
+            domain: self.domain,
+            qpn: Qpn(0),
+            access: self.access,
+            start: if self.access.contains(Access::ZERO_BASED) || everything { 0 } else { own },
+            length: length as u64,
+            base,
+            on_demand: self.access.contains(Access::ON_DEMAND),
+        }
+    }
+
+    /// Tells device memory that a region covers it.
+    fn taken(&self) -> Result<(), Error> {
+        match &self.place {
+            Place::Program(_) => Ok(()),
+            Place::Device { block, .. } => block.take(),
+        }
+    }
+
+    /// Tells device memory that a region covers it no more.
+    fn released(&self) {
+        if let Place::Device { block, .. } = &self.place {
+            block.release();
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! One entry of the table of keys: a gate, and the terms on which a region or window grants access. A window's terms are resolved when it
+//! is bound, down to the address of its first byte, so an access costs one look whatever it goes through. What an entry belongs to
+//! (which region a window is bound to, which device memory a region covers) is the books' business, not the slot's.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::access::{Access, Cause, Domain, Key, Qpn, Range, Subject};
+use crate::gate::{Bell, Gate, Shut};
+
+/// What a key grants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) kind: Kind,
+    pub(crate) domain: Domain,
+    /// Type 2 windows: for whom.
+    pub(crate) qpn: Qpn,
+    pub(crate) access: Access,
+    /// The first address as keys see it.
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+    /// The first byte.
+    pub(crate) base: *mut u8,
+    /// Whether the memory may vanish under us, so that only the kernel may touch it.
+    pub(crate) on_demand: bool,
+}
+
+/// What a key names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Region,
+    /// A window that is bound; type 2 if it belongs to one queue pair.
+    Window {
+        type2: bool,
+    },
+    /// A window that never was bound, or was unbound.
+    Unbound,
+    /// A window that was invalidated.
+    Invalidated,
+}
+
+impl Terms {
+    /// The first byte of `range`, if `subject` may have it with these rights. The causes are looked for in the order in which the
+    /// specification lets a responder find them (IBA 10.6.3), so the answer is the same whoever implements it.
+    #[inline]
+    pub(crate) fn admit(&self, subject: Subject, range: Range, access: Access) -> Result<*mut u8, Cause> {
+        if self.kind != Kind::Region && !subject.remote {
+            // A window's key is an R_Key only.
+            return Err(Cause::WrongKind);
+        }
+        if self.domain != subject.domain {
+            return Err(Cause::WrongProtectionDomain);
+        }
+        match self.kind {
+            Kind::Region | Kind::Window { type2: false } => {}
+            Kind::Window { type2: true } if self.qpn == subject.qpn => {}
+            Kind::Window { type2: true } => return Err(Cause::WrongQueuePair),
+            Kind::Unbound => return Err(Cause::WindowUnbound),
+            Kind::Invalidated => return Err(Cause::Invalidated),
+        }
+        if !self.access.contains(access) {
+            return Err(Cause::NotPermitted);
+        }
+        let offset = within(self.start, self.length, range.address, range.length)
+            .ok_or(Cause::OutOfBounds { start: self.start, length: self.length })?;
+        // The offset is below the length, which fits the address space. Wrapping, because the on-demand region over everything starts at
+        // address 0, which is no object for a pointer to stay inside of.
+        Ok(self.base.wrapping_add(offset as usize))
+    }
+
+    /// What a slot says whose key names nothing.
+    fn nothing() -> Terms {
+        Terms {
+            kind: Kind::Unbound,
+            domain: Domain(0),
+            qpn: Qpn(0),
+            access: Access::empty(),
+            start: 0,
+            length: 0,
+            base: ptr::null_mut(),
+            on_demand: false,
+        }
+    }
+}
+
+/// The offset of `address` in `start..start + length`, if `wanted` bytes from there on lie inside. Addresses do not wrap.
+#[inline]
+pub(crate) fn within(start: u64, length: u64, address: u64, wanted: u64) -> Option<u64> {
+    let offset = address.checked_sub(start)?;
+    let room = length.checked_sub(offset)?;
+    (wanted <= room).then_some(offset)
+}
+
+/// A gate and the terms behind it, in one cache line.
+///
+/// The terms are written only while the gate is closed and drained, and read either inside the gate or, for a mere question, beside it
+/// under the version, which is odd while they change. All of it is atomic, so the second way is a plain sequence lock.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Slot {
+    gate: Gate,
+    start: AtomicU64,
+    length: AtomicU64,
+    base: AtomicPtr<u8>,
+    version: AtomicU32,
+    domain: AtomicU32,
+    qpn: AtomicU32,
+    access: AtomicU32,
+    kind: AtomicU32,
+}
+
+const ON_DEMAND: u32 = 1 << 8;
+
+impl Slot {
+    pub(crate) fn new() -> Slot {
+        let slot = Slot {
+            gate: Gate::new(),
+            start: AtomicU64::new(0),
+            length: AtomicU64::new(0),
+            base: AtomicPtr::new(ptr::null_mut()),
+            version: AtomicU32::new(0),
+            domain: AtomicU32::new(0),
+            qpn: AtomicU32::new(0),
+            access: AtomicU32::new(0),
+            kind: AtomicU32::new(0),
+        };
+        slot.store(&Terms::nothing());
+        slot
+    }
+
+    /// Counts an access in and gives its terms, which hold until `leave`.
+    #[inline]
+    pub(crate) fn enter(&self, key: Key, bell: &Bell) -> Result<Terms, Cause> {
+        self.gate.enter(key.0, bell).map_err(cause)?;
+        Ok(self.load())
+    }
+
+    /// Counts an access out.
+    #[inline]
+    pub(crate) fn leave(&self, bell: &Bell) {
+        self.gate.leave(bell);
+    }
+
+    /// The terms at this moment, for a question that no access depends on. Writes nothing, so any number of threads may ask at once.
+    #[inline]
+    pub(crate) fn look(&self, key: Key, bell: &Bell) -> Result<Terms, Cause> {
+        let version = self.version.load(Ordering::Acquire);
+        let gate = self.gate.test(key.0);
+        let terms = self.load();
+        // A gate or terms of a later version make the later version visible here.
+        fence(Ordering::Acquire);
+        if version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version {
+            return gate.map(|()| terms).map_err(cause);
+        }
+        // Caught in the middle of a change: ask the gate, which is closed or will not close.
+        let terms = self.enter(key, bell)?;
+        self.leave(bell);
+        Ok(terms)
+    }
+
+    /// The key that opens the slot, if it is any.
+    pub(crate) fn key(&self) -> Key {
+        Key(self.gate.key())
+    }
+
+    /// Lets no more accesses in. Whoever closes a slot must be the only one to do so until it is opened or freed again.
+    pub(crate) fn close(&self) {
+        self.gate.close();
+    }
+
+    /// Waits at a closed slot until no access is under way.
+    pub(crate) fn drain(&self, bell: &Bell) {
+        self.gate.drain(bell);
+    }
+
+    /// Opens a closed and drained slot to `key` on new terms.
+    pub(crate) fn open(&self, key: Key, terms: &Terms) {
+        self.change(terms);
+        self.gate.open(key.0);
+    }
+
+    /// Takes a closed and drained slot from its key.
+    pub(crate) fn free(&self) {
+        self.change(&Terms::nothing());
+        self.gate.abandon();
+    }
+
+    fn change(&self, terms: &Terms) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        // Whoever sees a new term sees the odd version.
+        fence(Ordering::Release);
+        self.store(terms);
+        self.version.store(version.wrapping_add(2), Ordering::Release);
+    }
+
+    fn store(&self, terms: &Terms) {
+        let kind = match terms.kind {
+            Kind::Region => 0,
+            Kind::Window { type2: false } => 1,
+            Kind::Window { type2: true } => 2,
+            Kind::Unbound => 3,
+            Kind::Invalidated => 4,
+        };
+        self.kind.store(kind | if terms.on_demand { ON_DEMAND } else { 0 }, Ordering::Relaxed);
+        self.domain.store(terms.domain.0, Ordering::Relaxed);
+        self.qpn.store(terms.qpn.0, Ordering::Relaxed);
+        self.access.store(terms.access.bits(), Ordering::Relaxed);
+        self.start.store(terms.start, Ordering::Relaxed);
+        self.length.store(terms.length, Ordering::Relaxed);
+        self.base.store(terms.base, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn load(&self) -> Terms {
+        let kind = self.kind.load(Ordering::Relaxed);
+        Terms {
+            on_demand: kind & ON_DEMAND != 0,
+            kind: match kind & !ON_DEMAND {
+                0 => Kind::Region,
+                1 => Kind::Window { type2: false },
+                2 => Kind::Window { type2: true },
+                3 => Kind::Unbound,
+                _ => Kind::Invalidated,
+            },
+            domain: Domain(self.domain.load(Ordering::Relaxed)),
+            qpn: Qpn(self.qpn.load(Ordering::Relaxed)),
+            access: Access::from_bits_retain(self.access.load(Ordering::Relaxed)),
+            start: self.start.load(Ordering::Relaxed),
+            length: self.length.load(Ordering::Relaxed),
+            base: self.base.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn cause(shut: Shut) -> Cause {
+    match shut {
+        Shut::OtherKey => Cause::UnknownKey,
+        Shut::Closed => Cause::Invalidated,
+        Shut::Full => Cause::TooManyGuards,
+    }
+}

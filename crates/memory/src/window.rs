@@ -1,0 +1,282 @@
+//! Memory windows: keys that open part of a region, with fewer rights, and are cheap to move (IBA 10.6.7). Type 1 windows are reached
+//! through any queue pair of their protection domain; type 2 windows belong to the queue pair that bound them.
+
+use crate::access::{Access, Cause, Domain, Key, Qpn, Range, Refusal, Subject};
+use crate::books::{self, What};
+use crate::error::Error;
+use crate::memory::Memory;
+use crate::slot::{Kind, Slot, Terms, within};
+
+/// The type of a window, with the specification's numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum WindowType {
+    /// Bound and bound again at will, with another key each time.
+    Type1,
+    /// Bound when free, and freed by invalidating it.
+    Type2,
+}
+
+/// How to bind a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bind {
+    /// The window's present key.
+    pub window: Key,
+    /// The key it answers to afterwards; [`Key::next`] makes one.
+    pub new_key: Key,
+    /// The key of the region behind it.
+    pub region: Key,
+    /// First byte, as the region's key sees it.
+    pub address: u64,
+    /// Length; zero unbinds a window of type 1.
+    pub length: u64,
+    /// The rights it grants.
+    pub access: Access,
+}
+
+impl Memory {
+    /// A window that is bound to nothing yet, by its key.
+    ///
+    /// # Errors
+    /// [`Error::TooManyWindows`].
+    pub fn allocate_window(&self, domain: Domain, kind: WindowType) -> Result<Key, Error> {
+        let limit = self.limits.windows;
+        let mut books = self.books();
+        if books.windows >= limit || books.full() {
+            return Err(Error::TooManyWindows { limit });
+        }
+        let what = What::Window(books::Window { kind, domain, region: None, qpn: 0, changing: false });
+        let (number, key) = books.take(&self.keys, what).ok_or(Error::TooManyWindows { limit })?;
+        let slot = self.table.make(number).ok_or(Error::TooManyWindows { limit })?;
+        slot.open(key, &closed(Kind::Unbound, domain));
+        Ok(key)
+    }
+
+    /// Binds a window, or unbinds one of type 1. Whatever went on through its old binding is over when it returns.
+    ///
+    /// # Errors
+    /// The refusal names the cause, and the window is as it was. [`Cause::WrongKind`] is a new key with other upper 24 bits or (type 1) the
+    /// same key, a window of type 2 that is bound already or would be bound to nothing, and a region that counts from 0 (IBA C10-72).
+    pub fn bind(&self, subject: Subject, bind: &Bind) -> Result<(), Refusal> {
+        let range = Range { key: bind.window, address: bind.address, length: bind.length };
+        let refuse = |cause| Refusal { range, access: bind.access, cause };
+        let (number, slot) = self.find(bind.window).ok_or(refuse(Cause::UnknownKey))?;
+        let mut books = self.books();
+        let (kind, before) = {
+            let window = claim(&mut books, number, slot, bind.window, subject).map_err(refuse)?;
+            // The owner chooses the low byte of a key and nothing else.
+            let foreign = bind.new_key.0 >> 8 != bind.window.0 >> 8;
+            let wrong = match window.kind {
+                WindowType::Type1 => bind.new_key == bind.window,
+                WindowType::Type2 => window.region.is_some() || bind.length == 0,
+            };
+            if foreign || wrong {
+                return Err(refuse(Cause::WrongKind));
+            }
+            (window.kind, window.region)
+        };
+        let mut region = None;
+        let mut terms = closed(Kind::Unbound, subject.domain);
+        if bind.length > 0 {
+            let (behind, opened) = self.resolve(&mut books, subject, bind, kind).map_err(refuse)?;
+            (region, terms) = (Some(behind), opened);
+            // From here on the region cannot go.
+            books.count_window(behind, 1);
+        }
+        if let Some(window) = books.window(number) {
+            window.changing = true;
+        }
+        slot.close();
+        drop(books);
+        slot.drain(&self.bell);
+        let mut books = self.books();
+        if let Some(window) = books.window(number) {
+            window.changing = false;
+            window.region = region;
+            window.qpn = subject.qpn.0;
+        }
+        if let Some(before) = before {
+            books.count_window(before, -1);
+        }
+        books.bound_type2 += u32::from(kind == WindowType::Type2);
+        slot.open(bind.new_key, &terms);
+        Ok(())
+    }
+
+    /// Invalidates a window of type 2, on behalf of the queue pair it belongs to: by a peer's SEND with invalidate or by local work. Whatever
+    /// went on through it is over when it returns, and its key opens nothing until it is bound again.
+    ///
+    /// # Errors
+    /// The refusal names the cause; [`Cause::WrongKind`] is any other object's key.
+    pub fn invalidate(&self, subject: Subject, key: Key) -> Result<(), Refusal> {
+        let range = Range { key, address: 0, length: 0 };
+        let refuse = |cause| Refusal { range, access: Access::empty(), cause };
+        let (number, slot) = self.find(key).ok_or(refuse(Cause::UnknownKey))?;
+        let mut books = self.books();
+        match books.what(number) {
+            Some(What::Region(region)) if slot.key() == key => {
+                let mine = region.holding.domain == subject.domain;
+                return Err(refuse(if mine { Cause::WrongKind } else { Cause::WrongProtectionDomain }));
+            }
+            _ => {}
+        }
+        let window = claim(&mut books, number, slot, key, subject).map_err(refuse)?;
+        if window.kind == WindowType::Type1 {
+            return Err(refuse(Cause::WrongKind));
+        }
+        if window.region.is_none() {
+            // Which of the two it is, its terms say.
+            let never = slot.look(key, &self.bell).is_ok_and(|terms| terms.kind == Kind::Unbound);
+            return Err(refuse(if never { Cause::WindowUnbound } else { Cause::Invalidated }));
+        }
+        if window.qpn != subject.qpn.0 {
+            return Err(refuse(Cause::WrongQueuePair));
+        }
+        window.changing = true;
+        slot.close();
+        drop(books);
+        self.sever(number, slot, key, subject.domain);
+        Ok(())
+    }
+
+    /// Invalidates every window of type 2 that a queue pair bound: to be called when it goes, before its number is given away again.
+    pub fn release_queue_pair(&self, qpn: Qpn) {
+        let mut claimed = Vec::new();
+        let mut books = self.books();
+        for number in books.windows_of(qpn.0) {
+            let (Some(slot), Some(window)) = (self.table.get(number), books.window(number)) else { continue };
+            // Who is changing it is invalidating or freeing it.
+            if !window.changing {
+                window.changing = true;
+                slot.close();
+                claimed.push((number, slot, slot.key(), window.domain));
+            }
+        }
+        drop(books);
+        for (number, slot, key, domain) in claimed {
+            self.sever(number, slot, key, domain);
+        }
+    }
+
+    /// Frees a window, bound or not. Whatever went on through it is over when it returns.
+    ///
+    /// # Errors
+    /// [`Error::WrongKind`] for a region's key, [`Error::ChangeUnderWay`] while another thread is at it.
+    pub fn free_window(&self, key: Key) -> Result<(), Error> {
+        let (number, slot) = self.find(key).ok_or(Error::UnknownKey { key })?;
+        let mut books = self.books();
+        if slot.key() != key {
+            return Err(Error::UnknownKey { key });
+        }
+        match books.what(number) {
+            Some(What::Window(window)) if window.changing => return Err(Error::ChangeUnderWay { key }),
+            Some(What::Window(window)) => window.changing = true,
+            Some(What::Region(_)) => return Err(Error::WrongKind { key }),
+            _ => return Err(Error::UnknownKey { key }),
+        }
+        slot.close();
+        drop(books);
+        slot.drain(&self.bell);
+        slot.free();
+        let mut books = self.books();
+        if let What::Window(books::Window { kind, region: Some(region), .. }) = books.give(number) {
+            books.count_window(region, -1);
+            books.bound_type2 -= u32::from(kind == WindowType::Type2);
+        }
+        Ok(())
+    }
+
+    /// The terms of a binding, if the region lets itself be bound so (IBA C10-73 to C10-75), and the region's slot.
+    fn resolve(
+        &self,
+        books: &mut books::Books,
+        subject: Subject,
+        bind: &Bind,
+        kind: WindowType,
+    ) -> Result<(u32, Terms), Cause> {
+        let (number, slot) = self.find(bind.region).ok_or(Cause::UnknownKey)?;
+        let behind = match books.region(number) {
+            Some(region) if slot.key() == bind.region => region,
+            _ => return Err(Cause::UnknownKey),
+        };
+        if behind.changing {
+            return Err(Cause::Invalidated);
+        }
+        let terms = behind.holding.terms();
+        if terms.domain != subject.domain {
+            return Err(Cause::WrongProtectionDomain);
+        }
+        let unwritable = bind.access.peers_write() && !terms.access.contains(Access::LOCAL_WRITE);
+        if !terms.access.contains(Access::MW_BIND) || unwritable {
+            return Err(Cause::NotPermitted);
+        }
+        // The window's addresses would have two origins.
+        if terms.access.contains(Access::ZERO_BASED) {
+            return Err(Cause::WrongKind);
+        }
+        let Terms { start, length, .. } = terms;
+        let offset =
+            within(start, length, bind.address, bind.length).ok_or(Cause::OutOfBounds { start, length })? as usize;
+        let opened = Terms {
+            kind: Kind::Window { type2: kind == WindowType::Type2 },
+            qpn: subject.qpn,
+            access: bind.access,
+            start: if bind.access.contains(Access::ZERO_BASED) { 0 } else { bind.address },
+            length: bind.length,
+            base: terms.base.wrapping_add(offset),
+            ..terms
+        };
+        Ok((number, opened))
+    }
+
+    /// Ends the binding of a closed window that is marked as being changed.
+    fn sever(&self, number: u32, slot: &Slot, key: Key, domain: Domain) {
+        slot.drain(&self.bell);
+        let mut books = self.books();
+        let mut before = None;
+        if let Some(window) = books.window(number) {
+            before = window.region.take();
+            window.changing = false;
+        }
+        if let Some(region) = before {
+            books.count_window(region, -1);
+            books.bound_type2 -= 1;
+        }
+        slot.open(key, &closed(Kind::Invalidated, domain));
+    }
+}
+
+/// The window, if the slot is still the key's and the subject may change it now. Who changes it marks it.
+fn claim<'b>(
+    books: &'b mut books::Books,
+    number: u32,
+    slot: &Slot,
+    key: Key,
+    subject: Subject,
+) -> Result<&'b mut books::Window, Cause> {
+    match books.window(number) {
+        Some(window) if slot.key() == key => {
+            if window.domain != subject.domain {
+                return Err(Cause::WrongProtectionDomain);
+            }
+            if window.changing {
+                return Err(Cause::Invalidated);
+            }
+            Ok(window)
+        }
+        _ => Err(Cause::UnknownKey),
+    }
+}
+
+/// The terms of a window that opens nothing.
+fn closed(kind: Kind, domain: Domain) -> Terms {
+    Terms {
+        kind,
+        domain,
+        qpn: Qpn(0),
+        access: Access::empty(),
+        start: 0,
+        length: 0,
+        base: std::ptr::null_mut(),
+        on_demand: false,
+    }
+}
