@@ -1,7 +1,7 @@
 //! The life of a queue pair: what each move between states does, whoever caused it. Which moves are legal is `state`'s business.
 
 use super::{AsyncEvent, QueuePair, State};
-use crate::attributes::Modify;
+use crate::attributes::{Attributes, Modify};
 use crate::port::{Port, Toward};
 use crate::state::{self, ModifyError};
 use crate::time::Time;
@@ -59,8 +59,12 @@ impl QueuePair {
         self.events.clear();
         self.drain_owed = false;
         self.cnp_owed = false;
+        self.last_cnp = None;
         self.established = false;
         self.set_state(now, State::Reset, StateCause::Modify, port);
+        // All that was ever set is forgotten, as if the queue pair had just been created (IBA 10.3.1.1).
+        let capabilities = self.connection.attributes.capabilities;
+        self.connection.attributes = Attributes { capabilities, ..Attributes::default() };
     }
 
     /// All work is flushed. What the responder owes is still sent: a last refusal tells the peer why.
