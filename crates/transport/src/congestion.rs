@@ -218,7 +218,7 @@ impl Window {
         }
         if self.round_trip.exceeds(self.config.slack_nanos) && self.size > self.delay_floor() {
             self.delayed(now);
-        } else if used && self.size < self.config.limit {
+        } else if used && self.size < self.config.limit && !self.is_marked(now) {
             self.grow(now, cost);
         }
     }
@@ -256,7 +256,7 @@ impl Window {
 
     /// A congestion notification arrived. Cuts the window by an eighth, once per round trip and per 50 us.
     pub fn congested(&mut self, now: Time) {
-        let pause = self.round_trip.smoothed().max(GUESS_NANOS);
+        let pause = self.mark_pause();
         if !self.is_unlimited() && self.marked_at.is_none_or(|at| now.since(at) >= pause) {
             self.marked_at = Some(now);
             self.shrink_to(self.size - self.size / 8, self.config.minimum);
@@ -298,6 +298,16 @@ impl Window {
     /// The smoothed round trip, once one was measured.
     pub fn round_trip_nanos(&self) -> Option<u64> {
         self.round_trip.smoothed
+    }
+
+    /// Between two reactions to congestion notifications.
+    fn mark_pause(&self) -> u64 {
+        self.round_trip.smoothed().max(GUESS_NANOS)
+    }
+
+    /// Notifications come at most every 50 us, which may be many round trips: while they come, what one took is not to grow back before the next.
+    fn is_marked(&self, now: Time) -> bool {
+        self.marked_at.is_some_and(|at| now.since(at) < 2 * self.mark_pause())
     }
 
     fn grow(&mut self, now: Time, cost: u64) {
