@@ -248,6 +248,26 @@ fn a_ring_holds_senders_back_instead_of_losing() {
 }
 
 #[test]
+fn queue_pairs_take_turns_at_a_ring_of_one_train() {
+    let mut pair = pair(1, LinkConfig { ring: 1, ..LinkConfig::WHOLE });
+    let mut qps = vec![pair.a];
+    for _ in 0..2 {
+        let (a, b) = (pair.sim.create_qp(pair.alice, QpSpec::rc()), pair.sim.create_qp(pair.bob, QpSpec::rc()));
+        pair.sim.connect(a, b, &ConnectOptions::default());
+        qps.push(a);
+    }
+    for qp in &qps {
+        for _ in 0..5 {
+            pair.sim.post(*qp, &Work::write(pair.far.remote(0)).sge(pair.near.sge(0, 10))).unwrap();
+        }
+    }
+    pair.sim.run_until_idle();
+    for qp in &qps {
+        assert_eq!(pair.sim.completions(*qp).len(), 5);
+    }
+}
+
+#[test]
 fn the_clock_stops_at_the_last_thing_that_mattered() {
     let mut pair = pair(1, LinkConfig::PERFECT);
     pair.write(100);
