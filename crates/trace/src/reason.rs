@@ -173,6 +173,7 @@ vocabulary! {
         Timeout = "timeout": "no acknowledgement arrived in time",
         SequenceNak = "sequence_nak": "the responder reported a sequence error",
         ImpliedNak = "implied_nak": "a later response showed that an earlier one was lost",
+        TailLoss = "tail_loss": "silence for several round trips",
         RnrNak = "rnr_nak": "the responder had no receive posted",
     }
 }

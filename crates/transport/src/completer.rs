@@ -12,6 +12,9 @@ use alloc::collections::VecDeque;
 use trace::{DropReason, RetryCause};
 use wire::{Aeth, Headers, NakCode, Psn, RnrTimer, Syndrome};
 
+/// Silence shorter than this is never suspicious: the peer may just not be running.
+const SUSPICIOUS: u64 = 2_000_000;
+
 /// An RNR retry count that never runs out.
 const FOREVER: u8 = 7;
 
@@ -50,6 +53,14 @@ struct Question {
     psns: u32,
 }
 
+/// A round trip being measured: until `psn` is acknowledged, or for a READ, begins to be answered.
+#[derive(Clone, Copy, Debug)]
+struct Stopwatch {
+    psn: Psn,
+    since: Time,
+    question: bool,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Completer {
     /// The oldest sequence number not acknowledged, and the work it belongs to (or will).
@@ -66,7 +77,12 @@ pub(crate) struct Completer {
     ack_deadline: Option<Time>,
     not_ready_until: Option<Time>,
     /// The packet whose round trip is being measured, and when it left.
-    stopwatch: Option<(Psn, Time)>,
+    stopwatch: Option<Stopwatch>,
+    /// The smoothed round trip, once one was measured.
+    round_trip: Option<u64>,
+    /// When silence is suspicious, long before it is a timeout; and how often in a row it was.
+    suspicion: Option<Time>,
+    suspicions: u32,
 }
 
 impl Completer {
@@ -98,6 +114,7 @@ impl Completer {
 
     /// Passes over settled work that took no packets; answers the oldest work without an outcome of success.
     pub fn catch_up(&mut self, queue: &SendQueue) -> u64 {
+        self.oldest = self.oldest.max(queue.head());
         while queue.get(self.oldest).is_some_and(|work| work.outcome == Some(Outcome::Done)) {
             self.oldest += 1;
         }
@@ -117,6 +134,14 @@ impl Completer {
         self.ack_deadline
     }
 
+    /// The next moment at which [`Completer::timed_out`] has something to say.
+    pub fn next_deadline(&self) -> Option<Time> {
+        match (self.ack_deadline, self.suspicion) {
+            (Some(ack), Some(suspicion)) => Some(ack.min(suspicion)),
+            (ack, _) => ack,
+        }
+    }
+
     pub fn not_ready_until(&self) -> Option<Time> {
         self.not_ready_until
     }
@@ -130,24 +155,47 @@ impl Completer {
             if place == 0 || self.ends[place - 1] != end {
                 self.ends.insert(place, end);
             }
-        } else if self.stopwatch.is_none() && !again {
-            self.stopwatch = Some((first.add(psns - 1), now));
+        }
+        if self.stopwatch.is_none() && !again {
+            let psn = if question { first } else { first.add(psns - 1) };
+            self.stopwatch = Some(Stopwatch { psn, since: now, question });
         }
         if self.ack_deadline.is_none() {
             self.restart_timer(now, timeout);
+        } else if self.suspicion.is_none() {
+            self.suspect(now, timeout);
         }
     }
 
     fn restart_timer(&mut self, now: Time, timeout: u8) {
         self.ack_deadline = ack_timeout_nanos(timeout).map(|nanos| now.plus_nanos(nanos));
+        self.suspicions = 0;
+        self.suspect(now, timeout);
     }
 
-    /// The queue pair has moved the requester back to the oldest unacknowledged packet.
-    pub fn went_back(&mut self) {
+    /// Programs choose ACK timeouts of 67 ms to 4 s, and a loss at the end of what is in flight shows by nothing but silence. Where a round
+    /// trip is known, silence for several of them is answered by sending again, with growing patience and without counting as a retry. The
+    /// ACK timer and its count run on as the specification has them.
+    fn suspect(&mut self, now: Time, timeout: u8) {
+        self.suspicion = match (self.round_trip, ack_timeout_nanos(timeout)) {
+            (Some(round_trip), Some(patience)) => {
+                let first = (4 * round_trip).max(SUSPICIOUS);
+                let wait = first.saturating_mul(1 << self.suspicions.min(16));
+                (wait < patience / 2).then(|| now.plus_nanos(wait))
+            }
+            _ => None,
+        };
+    }
+
+    /// The queue pair has moved the requester back to the oldest unacknowledged packet. Mere suspicion leaves the ACK timer alone.
+    pub fn went_back(&mut self, cause: RetryCause) {
         self.went_back_to = Some(self.una);
         self.questions.clear();
         self.stopwatch = None;
-        self.ack_deadline = None;
+        self.suspicion = None;
+        if cause != RetryCause::TailLoss {
+            self.ack_deadline = None;
+        }
     }
 
     /// An ACK or NAK packet. `high` is the first sequence number never sent.
@@ -286,6 +334,7 @@ impl Completer {
         let mut progress = Progress::default();
         let mut blocked = false;
         let before = self.una;
+        self.catch_up(queue);
         while let Some(work) = queue.get(self.oldest) {
             match work.outcome {
                 Some(Outcome::Done) => {
@@ -315,12 +364,6 @@ impl Completer {
             self.oldest += 1;
         }
         if self.una != before {
-            if let Some((psn, at)) = self.stopwatch
-                && psn.is_before(self.una)
-            {
-                self.stopwatch = None;
-                progress.round_trip = Some(now.since(at));
-            }
             self.moved(now, connection, &mut progress);
         }
         (progress, blocked)
@@ -332,6 +375,16 @@ impl Completer {
         self.retries_used = 0;
         self.not_ready_used = 0;
         self.went_back_to = None;
+        if let Some(stopwatch) = self.stopwatch
+            && stopwatch.psn.is_before(self.una)
+        {
+            self.stopwatch = None;
+            let sample = now.since(stopwatch.since);
+            // An eighth of the way towards each sample, as TCP does (RFC 6298).
+            self.round_trip = Some(self.round_trip.map_or(sample, |smoothed| smoothed - smoothed / 8 + sample / 8));
+            // Answers come from another queue than acknowledgements: they say nothing about the peer's window.
+            progress.round_trip = (!stopwatch.question).then_some(sample);
+        }
         while self.ends.front().is_some_and(|end| !end.is_after(self.una)) {
             self.ends.pop_front();
         }
@@ -344,10 +397,12 @@ impl Completer {
         self.restart_timer(now, connection.attributes.timeout);
     }
 
-    /// Stops the timer when nothing is outstanding. `next` is the next number to send.
+    /// Stops the timer when nothing is outstanding. `next` is the next number to send. After a mere suspicion the timer runs on, though
+    /// everything is about to be sent again.
     pub fn settle_timer(&mut self, next: Psn) {
-        if self.una == next {
+        if self.una == next && self.suspicions == 0 {
             self.ack_deadline = None;
+            self.suspicion = None;
         }
     }
 
@@ -400,7 +455,12 @@ impl Completer {
     /// The acknowledgement timer, if it has fired.
     pub fn timed_out(&mut self, now: Time, connection: &Connection) -> Option<Verdict> {
         if self.ack_deadline? > now {
-            return None;
+            if self.suspicion.is_none_or(|suspicion| suspicion > now) {
+                return None;
+            }
+            self.suspicion = None;
+            self.suspicions += 1;
+            return Some(Verdict::GoBack(RetryCause::TailLoss));
         }
         self.ack_deadline = None;
         if self.retries_left(connection) == 0 {

@@ -272,7 +272,7 @@ impl QueuePair {
 
     /// When [`handle_timeout`](QueuePair::handle_timeout) wants to be called.
     pub fn poll_timeout(&self) -> Option<Time> {
-        match (self.completer.ack_deadline(), self.completer.not_ready_until()) {
+        match (self.completer.next_deadline(), self.completer.not_ready_until()) {
             (Some(ack), Some(rnr)) => Some(ack.min(rnr)),
             (ack, rnr) => ack.or(rnr),
         }

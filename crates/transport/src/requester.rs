@@ -130,8 +130,9 @@ impl Requester {
     }
 
     /// Whether work has begun that is not entirely sent.
-    pub fn is_mid_work(&self) -> bool {
-        self.sent > 0
+    pub fn is_mid_work(&self, queue: &SendQueue) -> bool {
+        // Begun is begun, even if no window has let its first packet out yet.
+        queue.get(self.cursor).is_some_and(|work| work.started && work.outcome.is_none() && self.sent < work.packets)
     }
 
     /// Resumes at `psn`, which lies in work `seq` (or is where the next work will begin).
@@ -162,7 +163,14 @@ impl Requester {
             return Step::Idle;
         }
         let seq = self.cursor;
-        let Some(work) = queue.get(seq) else { return Step::Idle };
+        let Some(work) = queue.get(seq) else {
+            // The work we stood on was sent, answered and taken since we last looked; or there is none.
+            if seq >= queue.head() {
+                return Step::Idle;
+            }
+            (self.cursor, self.sent) = (queue.head(), 0);
+            return Step::Again;
+        };
         if let Some(Outcome::Failed(..)) = work.outcome {
             // Seen before, on the way to a retry: still nothing after it may be sent.
             self.halted = true;
@@ -301,7 +309,11 @@ impl Requester {
             self.question(seq, work, psns, connection);
             return Ok(true);
         }
-        let want = left.min(train_packets(mtu)).min(MAX_OUTSTANDING - outstanding);
+        let mut want = left.min(train_packets(mtu)).min(MAX_OUTSTANDING - outstanding);
+        if retransmission {
+            // What was sent before and what was not are different trains: links treat them differently.
+            want = want.min(self.high.distance_from(self.psn));
+        }
         let count = port.window(qpn, Toward::Peer, |window| {
             let want = want.min(window.burst(mtu));
             window.reserve(qpn, mtu, want, work.packet_length(self.sent + want - 1, mtu))
@@ -335,7 +347,6 @@ impl Requester {
         let last = work.packet_length(self.sent + want - 1, mtu);
         let granted = port.window(qpn, Toward::Here, |window| match limits.answers {
             0 => window.reserve(qpn, mtu, want, last),
-            // Our own answers wake us, and the room is for those who have none.
             _ => window.reserve_unless_sliver(qpn, mtu, want, last),
         });
         if granted == 0 {

@@ -139,6 +139,11 @@ impl SendQueue {
         self.ring.get_mut(seq)
     }
 
+    /// The number of the oldest work whose completion has not been taken.
+    pub fn head(&self) -> u64 {
+        self.ring.head()
+    }
+
     /// The number the next posted work gets.
     pub fn tail(&self) -> u64 {
         self.ring.tail()

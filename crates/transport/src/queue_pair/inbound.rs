@@ -71,7 +71,9 @@ impl QueuePair {
         }
         let ack = deadline(self.completer.ack_deadline());
         if let Some(verdict) = self.completer.timed_out(now, &self.connection) {
-            self.trace(now, port, || trace::Kind::TimerFired { timer: Timer::Ack, deadline: ack });
+            if verdict != Verdict::GoBack(RetryCause::TailLoss) {
+                self.trace(now, port, || trace::Kind::TimerFired { timer: Timer::Ack, deadline: ack });
+            }
             self.conclude(now, Progress::default(), verdict, None, port);
         }
     }
@@ -240,7 +242,7 @@ impl QueuePair {
             RetryCause::Timeout => port.window(qpn, lost, |window| window.timed_out(now)),
             _ => port.window(qpn, lost, |window| window.lost(now)),
         }
-        self.completer.went_back();
+        self.completer.went_back(cause);
         self.requester.resume_at(from, oldest, &self.queue);
     }
 

@@ -98,7 +98,7 @@ impl QueuePair {
 
     /// In SQD: has all work that had begun ended?
     pub(super) fn check_drained<P: Port>(&mut self, now: Time, port: &mut P) {
-        if !self.drain_owed || self.state() != State::SendQueueDrained || self.requester.is_mid_work() {
+        if !self.drain_owed || self.state() != State::SendQueueDrained || self.requester.is_mid_work(&self.queue) {
             return;
         }
         if !self.kind().is_reliable() || self.completer.una() == self.requester.high() {
