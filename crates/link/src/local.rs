@@ -1,0 +1,159 @@
+//! The link inside a process: a queue of whole trains. Sending appends; whoever finds the queue untended delivers, in order, until it is empty. So
+//! delivery never happens inside a send, however many queue pairs answer one another, and a train is never left lying: who appends either
+//! delivers or knows that the one who does will look again.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use wire::Headers;
+
+/// Buffers that wait to be used again: more than this are given back to the allocator.
+const SPARE: usize = 64;
+
+/// A queue of trains with an address of type `A` each.
+#[derive(Debug)]
+pub struct Queue<A> {
+    inner: Mutex<Inner<A>>,
+    /// Somebody delivers.
+    tended: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Inner<A> {
+    trains: VecDeque<Train<A>>,
+    spare: Vec<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Train<A> {
+    address: A,
+    headers: Headers,
+    count: u32,
+    payload: Vec<u8>,
+}
+
+impl<A> Default for Queue<A> {
+    fn default() -> Queue<A> {
+        let inner = Inner { trains: VecDeque::new(), spare: Vec::new() };
+        Queue { inner: Mutex::new(inner), tended: AtomicBool::new(false) }
+    }
+}
+
+impl<A> Queue<A> {
+    /// Appends a train whose payload of `length` bytes `fill` writes. Nothing is appended if it cannot.
+    pub fn push<E>(
+        &self,
+        address: A,
+        headers: Headers,
+        count: u32,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut payload = self.lock().spare.pop().unwrap_or_default();
+        payload.resize(length, 0);
+        let filled = fill(&mut payload);
+        let mut inner = self.lock();
+        match filled {
+            Ok(()) => inner.trains.push_back(Train { address, headers, count, payload }),
+            Err(_) => inner.spare.push(payload),
+        }
+        filled
+    }
+
+    /// Delivers everything, unless another thread does. Answers whether it delivered anything.
+    pub fn drain(&self, mut deliver: impl FnMut(A, &Headers, u32, &[u8])) -> bool {
+        let mut any = false;
+        loop {
+            if self.lock().trains.is_empty() || self.tended.swap(true, Ordering::Acquire) {
+                return any;
+            }
+            while let Some(train) = self.take() {
+                any = true;
+                deliver(train.address, &train.headers, train.count, &train.payload);
+                let mut inner = self.lock();
+                if inner.spare.len() < SPARE {
+                    inner.spare.push(train.payload);
+                }
+            }
+            self.tended.store(false, Ordering::Release);
+            // A train appended after our last look and before this store found the queue tended: so look again.
+        }
+    }
+
+    /// Whether trains wait.
+    pub fn is_empty(&self) -> bool {
+        self.lock().trains.is_empty()
+    }
+
+    fn take(&self) -> Option<Train<A>> {
+        self.lock().trains.pop_front()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<A>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use wire::{Opcode, Psn, Qpn};
+
+    fn headers(psn: u32) -> Headers {
+        Headers::new(Opcode::RcSendOnly, Qpn::new(1), Psn::new(psn))
+    }
+
+    #[test]
+    fn answers_to_answers_are_delivered_without_recursion() {
+        let queue = Queue::default();
+        queue.push(0u32, headers(0), 1, 4, |out| Ok::<(), ()>(out.fill(7))).unwrap();
+        let mut delivered = Vec::new();
+        queue.drain(|address, headers, count, payload| {
+            assert_eq!((count, payload), (1, &[7, 7, 7, 7][..]));
+            delivered.push((address, headers.bth.psn.value()));
+            if address < 1000 {
+                let next = address + 1;
+                queue.push(next, super::tests::headers(next), 1, 4, |out| Ok::<(), ()>(out.fill(7))).unwrap();
+                // Somebody delivers already: us.
+                assert!(!queue.drain(|_, _, _, _| unreachable!()));
+            }
+        });
+        assert_eq!(delivered, (0..=1000).map(|n| (n, n)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_train_whose_payload_cannot_be_had_is_not_sent() {
+        let queue = Queue::default();
+        assert_eq!(queue.push(1u32, headers(0), 1, 4, |_| Err("gone")), Err("gone"));
+        assert!(!queue.drain(|_, _, _, _| unreachable!()));
+    }
+
+    #[test]
+    fn no_train_is_left_lying_and_each_sender_keeps_its_order() {
+        const THREADS: u32 = 4;
+        const TRAINS: u32 = 20_000;
+        let queue = Arc::new(Queue::default());
+        let seen: Arc<Mutex<Vec<Vec<u32>>>> = Arc::new(Mutex::new(vec![Vec::new(); THREADS as usize]));
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (queue, seen) = (Arc::clone(&queue), Arc::clone(&seen));
+                std::thread::spawn(move || {
+                    for n in 0..TRAINS {
+                        queue.push(thread, headers(n), 1, 8, |out| Ok::<(), ()>(out.fill(0))).unwrap();
+                        queue.drain(|from, headers, _, _| {
+                            seen.lock().unwrap()[from as usize].push(headers.bth.psn.value());
+                        });
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(queue.is_empty(), "the last to push delivered, or left it to one who looked again");
+        for numbers in seen.lock().unwrap().iter() {
+            assert_eq!(*numbers, (0..TRAINS).collect::<Vec<_>>());
+        }
+    }
+}
