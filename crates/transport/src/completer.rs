@@ -217,12 +217,12 @@ impl Completer {
         match aeth.syndrome {
             Syndrome::Ack { .. } => {
                 let (progress, blocked) = self.advance(now, psn.add(1), connection, queue);
-                (progress, if blocked { self.implied() } else { Verdict::Fine })
+                (progress, if blocked { self.implied(connection) } else { Verdict::Fine })
             }
             Syndrome::RnrNak { timer } => {
                 let (progress, blocked) = self.advance(now, psn, connection, queue);
                 let verdict = if blocked {
-                    self.implied()
+                    self.implied(connection)
                 } else if self.not_ready_until.is_some() {
                     Verdict::Drop(DropReason::Duplicate)
                 } else {
@@ -234,16 +234,16 @@ impl Completer {
                 let (progress, blocked) = self.advance(now, psn, connection, queue);
                 let echo = self.went_back_to == Some(self.una) || self.not_ready_until.is_some();
                 let verdict = match (blocked, echo) {
-                    (true, _) => self.implied(),
+                    (true, _) => self.implied(connection),
                     (false, true) => Verdict::Drop(DropReason::AfterRetry),
-                    (false, false) => Verdict::GoBack(RetryCause::SequenceNak),
+                    (false, false) => self.retry(RetryCause::SequenceNak, connection),
                 };
                 (progress, verdict)
             }
             Syndrome::Nak(code) => {
                 let (progress, blocked) = self.advance(now, psn, connection, queue);
                 if blocked {
-                    return (progress, self.implied());
+                    return (progress, self.implied(connection));
                 }
                 let status = match code {
                     NakCode::InvalidRequest => Status::RemoteInvalidRequest,
@@ -281,7 +281,7 @@ impl Completer {
         let (mut progress, blocked) = self.advance(now, psn, connection, queue);
         if blocked || self.una != psn {
             // An answer before this one is missing.
-            return (progress, self.implied());
+            return (progress, self.implied(connection));
         }
         let Some(work) = queue.get(self.oldest).filter(|work| work.started && work.outcome.is_none()) else {
             return (progress, Verdict::Drop(DropReason::UnexpectedResponse));
@@ -406,12 +406,22 @@ impl Completer {
         }
     }
 
-    fn implied(&self) -> Verdict {
+    fn implied(&mut self, connection: &Connection) -> Verdict {
         if self.went_back_to == Some(self.una) || self.not_ready_until.is_some() {
             Verdict::Drop(DropReason::AfterRetry)
         } else {
-            Verdict::GoBack(RetryCause::ImpliedNak)
+            self.retry(RetryCause::ImpliedNak, connection)
         }
+    }
+
+    /// Goes back, if there are retries left. One limit counts timeouts, sequence NAKs and implied NAKs (IBA 9.9.2.1).
+    fn retry(&mut self, cause: RetryCause, connection: &Connection) -> Verdict {
+        if self.retries_left(connection) == 0 {
+            let tries = self.retries_used + 1;
+            return Verdict::Fail(Status::RetryExceeded, Cause::NoAnswer { psn: self.una, tries });
+        }
+        self.retries_used += 1;
+        Verdict::GoBack(cause)
     }
 
     fn not_ready(&mut self, psn: Psn, timer: RnrTimer, connection: &Connection) -> Verdict {
@@ -432,7 +442,7 @@ impl Completer {
         }
     }
 
-    /// How many more timeouts the oldest packet may have.
+    /// How many more times the oldest packet may be sent again.
     pub fn retries_left(&self, connection: &Connection) -> u8 {
         connection.attributes.retry_cnt.saturating_sub(u8::try_from(self.retries_used).unwrap_or(u8::MAX))
     }
@@ -463,11 +473,6 @@ impl Completer {
             return Some(Verdict::GoBack(RetryCause::TailLoss));
         }
         self.ack_deadline = None;
-        if self.retries_left(connection) == 0 {
-            let tries = self.retries_used + 1;
-            return Some(Verdict::Fail(Status::RetryExceeded, Cause::NoAnswer { psn: self.una, tries }));
-        }
-        self.retries_used += 1;
-        Some(Verdict::GoBack(RetryCause::Timeout))
+        Some(self.retry(RetryCause::Timeout, connection))
     }
 }
