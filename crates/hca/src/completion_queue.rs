@@ -1,0 +1,183 @@
+//! Completion queues: where completions wait to be polled, and what wakes a program that waits for them.
+
+use crate::channel::Channel;
+use crate::nic::lock;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use transport::Completion;
+
+/// A completion with the moment it was raised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The completion.
+    pub completion: Completion,
+    /// Nanoseconds of the NIC's clock.
+    pub at: u64,
+}
+
+/// For which completions a program wants to be woken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notify {
+    /// The next one.
+    Any,
+    /// The next solicited one, or error.
+    Solicited,
+}
+
+/// What became of a completion that was added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Added {
+    /// It waits.
+    Fine,
+    /// There was no room: it is lost, and so is the queue. Told once.
+    Overflowed,
+    /// The queue had overflowed before.
+    Dead,
+}
+
+/// Why a completion queue was not changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CqError {
+    /// Too small to be useful, or larger than the device allows.
+    #[error("a completion queue of {asked} entries; the device offers 1 to {max}")]
+    Size {
+        /// What was asked for.
+        asked: u32,
+        /// The most.
+        max: u32,
+    },
+    /// Entries wait that would not fit.
+    #[error("{waiting} completions wait and would not fit into {asked} entries")]
+    Occupied {
+        /// What was asked for.
+        asked: u32,
+        /// What waits.
+        waiting: u32,
+    },
+}
+
+/// The most entries of a completion queue.
+pub const MAX_ENTRIES: u32 = 1 << 22;
+
+/// Tells a channel which queue has something.
+pub type CompletionChannel = Channel<u32>;
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct CompletionQueue {
+    /// Its number, which its channel reports.
+    pub id: u32,
+    inner: Mutex<Inner>,
+    /// How many wait, for a poll that finds nothing without taking the lock.
+    waiting: AtomicU32,
+    channel: Option<Arc<CompletionChannel>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    entries: VecDeque<Entry>,
+    capacity: u32,
+    armed: Option<Notify>,
+    overflowed: bool,
+}
+
+impl CompletionQueue {
+    /// A queue for `capacity` entries.
+    pub fn new(id: u32, capacity: u32, channel: Option<Arc<CompletionChannel>>) -> Result<CompletionQueue, CqError> {
+        if capacity == 0 || capacity > MAX_ENTRIES {
+            return Err(CqError::Size { asked: capacity, max: MAX_ENTRIES });
+        }
+        let inner = Inner { entries: VecDeque::new(), capacity, armed: None, overflowed: false };
+        Ok(CompletionQueue { id, inner: Mutex::new(inner), waiting: AtomicU32::new(0), channel })
+    }
+
+    /// Adds a completion, and wakes whoever asked to be woken.
+    pub fn push(&self, completion: Completion, at: u64) -> Added {
+        let mut inner = lock(&self.inner);
+        if inner.overflowed {
+            return Added::Dead;
+        }
+        if inner.entries.len() >= inner.capacity as usize {
+            inner.overflowed = true;
+            return Added::Overflowed;
+        }
+        inner.entries.push_back(Entry { completion, at });
+        self.waiting.store(inner.entries.len() as u32, Ordering::Release);
+        let wake = match inner.armed {
+            Some(Notify::Any) => true,
+            Some(Notify::Solicited) => completion.solicited,
+            None => false,
+        };
+        if wake {
+            inner.armed = None;
+            if let Some(channel) = &self.channel {
+                channel.push(self.id);
+            }
+        }
+        Added::Fine
+    }
+
+    /// Moves up to `room` entries to `take`, oldest first.
+    pub fn poll(&self, room: usize, mut take: impl FnMut(Entry)) -> usize {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        let mut inner = lock(&self.inner);
+        let count = room.min(inner.entries.len());
+        for entry in inner.entries.drain(..count) {
+            take(entry);
+        }
+        self.waiting.store(inner.entries.len() as u32, Ordering::Release);
+        count
+    }
+
+    /// Whether anything waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0
+    }
+
+    /// Asks to be woken once. What waits already does not wake: poll after arming.
+    pub fn arm(&self, notify: Notify) {
+        let mut inner = lock(&self.inner);
+        // Asking for more than was asked before widens it; asking for less does not narrow it (IBA 11.4.2.2).
+        if inner.armed != Some(Notify::Any) {
+            inner.armed = Some(notify);
+        }
+    }
+
+    /// Whether a program waits to be woken.
+    pub fn is_armed(&self) -> bool {
+        lock(&self.inner).armed.is_some()
+    }
+
+    /// Whether a completion was lost: the queue is dead.
+    pub fn has_overflowed(&self) -> bool {
+        lock(&self.inner).overflowed
+    }
+
+    /// How many entries it holds.
+    pub fn capacity(&self) -> u32 {
+        lock(&self.inner).capacity
+    }
+
+    /// Changes how many entries it holds.
+    pub fn resize(&self, capacity: u32) -> Result<(), CqError> {
+        if capacity == 0 || capacity > MAX_ENTRIES {
+            return Err(CqError::Size { asked: capacity, max: MAX_ENTRIES });
+        }
+        let mut inner = lock(&self.inner);
+        let waiting = inner.entries.len() as u32;
+        if waiting > capacity {
+            return Err(CqError::Occupied { asked: capacity, waiting });
+        }
+        inner.capacity = capacity;
+        Ok(())
+    }
+
+    /// The channel that reports it.
+    pub fn channel(&self) -> Option<&Arc<CompletionChannel>> {
+        self.channel.as_ref()
+    }
+}

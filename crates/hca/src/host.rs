@@ -1,0 +1,176 @@
+//! What the NIC offers a queue pair: the transport's port over registered memory, shared receive queues, windows and the trace.
+
+use crate::nic::{Nic, lock};
+use std::sync::{Arc, Mutex};
+use transport::congestion::Window;
+use transport::{Access, Atomic, Bind, Port, ProtectionDomain, Range, ReceiveWork, Refusal, Subject, Taken, Toward};
+use wire::{Feth, Key, Qpn, Srqn};
+
+/// A congestion window: of this queue pair alone where nothing can be lost, or shared with all that send to the same process.
+#[derive(Debug)]
+pub(crate) enum WindowOf {
+    Alone(Box<Window>),
+    Shared(Arc<Mutex<Window>>),
+}
+
+impl WindowOf {
+    pub fn unlimited() -> WindowOf {
+        WindowOf::Alone(Box::new(Window::unlimited()))
+    }
+
+    fn with<R>(&mut self, f: impl FnOnce(&mut Window) -> R) -> R {
+        match self {
+            WindowOf::Alone(window) => f(window),
+            WindowOf::Shared(window) => f(&mut lock(window)),
+        }
+    }
+
+    /// The queue pairs that may go on now.
+    pub fn waiters(&mut self, mut take: impl FnMut(Qpn)) {
+        if let WindowOf::Shared(window) = self {
+            let mut window = lock(window);
+            if window.has_waiters()
+                && let Some(qpn) = window.next_waiter()
+            {
+                take(qpn);
+            }
+        }
+    }
+}
+
+/// The windows a queue pair sends under.
+#[derive(Debug)]
+pub(crate) struct Windows {
+    pub peer: WindowOf,
+    pub here: WindowOf,
+}
+
+impl Windows {
+    /// For links that lose nothing.
+    pub fn unlimited() -> Windows {
+        Windows { peer: WindowOf::unlimited(), here: WindowOf::unlimited() }
+    }
+}
+
+/// The NIC as one queue pair sees it, for the duration of one call.
+pub(crate) struct Host<'a> {
+    pub nic: &'a Nic,
+    pub windows: &'a mut Windows,
+    /// The XRC domain of a target.
+    pub xrc_domain: Option<u32>,
+}
+
+impl Host<'_> {
+    fn refusal(refusal: memory::Refusal) -> Refusal {
+        use memory::Cause as From;
+        use trace::RefusalCause as To;
+        let cause = match refusal.cause {
+            From::WrongProtectionDomain => To::WrongProtectionDomain,
+            From::WrongQueuePair => To::WrongQueuePair,
+            From::NotPermitted => To::NotPermitted,
+            From::OutOfBounds { start, length } => To::OutOfBounds { start, length },
+            From::Misaligned => To::Misaligned,
+            From::Invalidated => To::Invalidated,
+            From::WindowUnbound => To::WindowUnbound,
+            From::WrongKind => To::WrongKind,
+            _ => To::UnknownKey,
+        };
+        let memory::Range { key, address, length } = refusal.range;
+        Refusal {
+            range: Range { key: Key::new(key.0), address, length },
+            access: Access::from_bits_truncate(refusal.access.bits()),
+            cause,
+        }
+    }
+}
+
+fn subject(subject: Subject) -> memory::Subject {
+    memory::Subject {
+        domain: memory::Domain(subject.pd.0),
+        qpn: memory::Qpn(subject.qpn.value()),
+        remote: subject.remote,
+    }
+}
+
+fn range(range: Range) -> memory::Range {
+    memory::Range { key: memory::Key(range.key.value()), address: range.address, length: range.length }
+}
+
+fn access(access: Access) -> memory::Access {
+    memory::Access::from_bits_truncate(access.bits())
+}
+
+impl Port for Host<'_> {
+    fn check(&mut self, who: Subject, what: Range, rights: Access) -> Result<(), Refusal> {
+        self.nic.memory.check(subject(who), range(what), access(rights)).map_err(Host::refusal)
+    }
+
+    fn read(&mut self, who: Subject, what: Range, out: &mut [u8]) -> Result<(), Refusal> {
+        let key = memory::Key(what.key.value());
+        self.nic.memory.read(subject(who), key, what.address, out).map_err(Host::refusal)
+    }
+
+    fn write(&mut self, who: Subject, what: Range, data: &[u8]) -> Result<(), Refusal> {
+        let key = memory::Key(what.key.value());
+        self.nic.memory.write(subject(who), key, what.address, data).map_err(Host::refusal)
+    }
+
+    fn atomic(&mut self, who: Subject, what: Range, operation: Atomic) -> Result<u64, Refusal> {
+        let operation = match operation {
+            Atomic::CompareSwap { compare, swap } => memory::Atomic::CompareSwap { compare, swap },
+            Atomic::FetchAdd { add } => memory::Atomic::FetchAdd { add },
+            Atomic::Write { bytes } => memory::Atomic::Write { bytes },
+        };
+        let key = memory::Key(what.key.value());
+        self.nic.memory.atomic(subject(who), key, what.address, operation).map_err(Host::refusal)
+    }
+
+    fn flush(&mut self, who: Subject, what: Range, feth: Feth) -> Result<(), Refusal> {
+        let mut rights = memory::Access::empty();
+        rights.set(memory::Access::FLUSH_GLOBAL, feth.placement.contains(wire::Placement::GLOBAL));
+        rights.set(memory::Access::FLUSH_PERSISTENT, feth.placement.contains(wire::Placement::PERSISTENT));
+        self.nic.memory.flush(subject(who), range(what), rights).map_err(Host::refusal)
+    }
+
+    fn invalidate(&mut self, who: Subject, key: Key) -> Result<(), Refusal> {
+        self.nic.memory.invalidate(subject(who), memory::Key(key.value())).map_err(Host::refusal)
+    }
+
+    fn bind(&mut self, who: Subject, bind: &Bind) -> Result<(), Refusal> {
+        let bind = memory::Bind {
+            window: memory::Key(bind.window.value()),
+            new_key: memory::Key(bind.new_key.value()),
+            region: memory::Key(bind.region.value()),
+            address: bind.address,
+            length: bind.length,
+            access: access(bind.access),
+        };
+        self.nic.memory.bind(subject(who), &bind).map_err(Host::refusal)
+    }
+
+    fn take_receive(&mut self, _qpn: Qpn, srq: Srqn, into: &mut ReceiveWork) -> Taken {
+        match self.nic.shared_queue(srq, self.xrc_domain) {
+            Some(queue) => queue.take(into),
+            None => Taken::Unknown,
+        }
+    }
+
+    fn shared_domain(&mut self, _qpn: Qpn, srq: Srqn) -> Option<ProtectionDomain> {
+        self.nic.shared_queue(srq, self.xrc_domain).map(|queue| queue.domain())
+    }
+
+    fn window<R>(&mut self, _qpn: Qpn, toward: Toward, f: impl FnOnce(&mut Window) -> R) -> R {
+        match toward {
+            Toward::Peer => self.windows.peer.with(f),
+            Toward::Here => self.windows.here.with(f),
+        }
+    }
+
+    fn tracing(&self) -> bool {
+        self.nic.trace.is_on()
+    }
+
+    fn record(&mut self, event: &trace::Event) {
+        self.nic.trace.record(event);
+    }
+}

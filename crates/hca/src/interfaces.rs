@@ -1,0 +1,161 @@
+//! The network interfaces of this network namespace, as the kernel tells them: names, states, MTUs and addresses. A snapshot; who wants to
+//! follow changes listens to [`Changes`] and takes another.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// One network interface.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number in this namespace.
+    pub index: u32,
+    /// Its hardware address; zero for `lo`.
+    pub mac: [u8; 6],
+    /// It is up and has a carrier.
+    pub running: bool,
+    /// Largest IP packet.
+    pub mtu: u32,
+    /// Its addresses, in the kernel's order.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// All interfaces, by number.
+pub fn interfaces() -> io::Result<Vec<Interface>> {
+    let mut found: BTreeMap<u32, Interface> = BTreeMap::new();
+    let mut list = std::ptr::null_mut();
+    // SAFETY: `list` is a place for the pointer that the call stores.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut next = list;
+    while !next.is_null() {
+        // SAFETY: the list came from `getifaddrs`, is not freed yet, and its entries are valid until then.
+        let entry = unsafe { &*next };
+        next = entry.ifa_next;
+        // SAFETY: names in the list are strings that end with a zero.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+        // SAFETY: as above; the call only reads the name.
+        let index = unsafe { libc::if_nametoindex(entry.ifa_name) };
+        if index == 0 {
+            continue;
+        }
+        let interface = found.entry(index).or_insert_with(|| Interface {
+            name: name.to_string_lossy().into_owned(),
+            index,
+            ..Interface::default()
+        });
+        let up = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_uint;
+        interface.running = entry.ifa_flags & up == up;
+        if entry.ifa_addr.is_null() {
+            continue;
+        }
+        // SAFETY: an address in the list is of the family it names, and at least as large as that family's structure.
+        unsafe {
+            match libc::c_int::from((*entry.ifa_addr).sa_family) {
+                libc::AF_INET => {
+                    let address = &*entry.ifa_addr.cast::<libc::sockaddr_in>();
+                    interface.addresses.push(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into());
+                }
+                libc::AF_INET6 => {
+                    let address = &*entry.ifa_addr.cast::<libc::sockaddr_in6>();
+                    interface.addresses.push(Ipv6Addr::from(address.sin6_addr.s6_addr).into());
+                }
+                libc::AF_PACKET => {
+                    let address = &*entry.ifa_addr.cast::<libc::sockaddr_ll>();
+                    interface.mac.copy_from_slice(&address.sll_addr[..6]);
+                }
+                _ => {}
+            }
+        }
+    }
+    // SAFETY: the list came from `getifaddrs` and nothing refers to it any more.
+    unsafe { libc::freeifaddrs(list) };
+    for interface in found.values_mut() {
+        interface.mtu = mtu(&interface.name).unwrap_or(1500);
+    }
+    Ok(found.into_values().collect())
+}
+
+fn mtu(name: &str) -> io::Result<u32> {
+    // SAFETY: plain call; the descriptor it returns is owned from here on.
+    let socket = unsafe {
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        OwnedFd::from_raw_fd(fd)
+    };
+    // SAFETY: `ifreq` is plain data, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(libc::IFNAMSIZ - 1)) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: `request` is a live `ifreq` with a name that ends with a zero; on success the kernel has set the MTU member.
+    unsafe {
+        if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(u32::try_from(request.ifr_ifru.ifru_mtu).unwrap_or(1500))
+    }
+}
+
+/// Tells when interfaces or addresses have changed: readable then.
+#[derive(Debug)]
+pub struct Changes {
+    socket: OwnedFd,
+}
+
+impl Changes {
+    /// Listens from now on.
+    pub fn listen() -> io::Result<Changes> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: plain calls on a descriptor owned from here on; the address is a live structure of the size given.
+        unsafe {
+            let fd = libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let socket = OwnedFd::from_raw_fd(fd);
+            let mut address: libc::sockaddr_nl = std::mem::zeroed();
+            address.nl_family = libc::AF_NETLINK as _;
+            address.nl_groups = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
+            let size = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
+            if libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Changes { socket })
+        }
+    }
+
+    /// Whether anything has changed since the last call. What exactly, the next snapshot says.
+    pub fn any(&self) -> bool {
+        let mut buffer = [0u8; 8192];
+        let mut any = false;
+        loop {
+            // SAFETY: the buffer is live and of the length given.
+            let answer = unsafe {
+                libc::recv(self.socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT)
+            };
+            if answer < 0 {
+                // More was said than the socket could hold: something has changed, whatever it was.
+                return any || io::Error::last_os_error().raw_os_error() == Some(libc::ENOBUFS);
+            }
+            any = true;
+        }
+    }
+
+    /// The descriptor to wait for.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// The descriptor, for closing in a forked child.
+    pub fn raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}

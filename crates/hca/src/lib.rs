@@ -1,0 +1,27 @@
+//! The software NIC: devices, objects, progress, and their attachment to the host.
+
+pub mod channel;
+mod completion_queue;
+mod context;
+pub mod device;
+mod engine;
+mod host;
+pub mod interfaces;
+mod nic;
+mod numbers;
+mod path;
+mod queue_pair;
+mod shared_queue;
+mod sleep;
+mod table;
+mod timers;
+mod tracing;
+mod udp;
+
+pub use completion_queue::{Added, CompletionChannel, CompletionQueue, CqError, Entry, MAX_ENTRIES, Notify};
+pub use context::{AsyncEvent, Context};
+pub use device::Device;
+pub use nic::{Error, Nic, Options, limits};
+pub use queue_pair::{Joins, Qp};
+pub use shared_queue::{SharedQueue, Xrc};
+pub use tracing::Tracing;

@@ -1,0 +1,488 @@
+//! The NIC of this process: the phone book of its objects, its links, and the rules by which work gets done. There is one per process; after a
+//! fork the child has none and makes its own.
+
+use crate::completion_queue::{CompletionChannel, CompletionQueue, CqError, Entry};
+use crate::context::{AsyncEvent, Context};
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::host::{Host, WindowOf, Windows};
+use crate::interfaces::{self, Changes};
+use crate::numbers::Numbers;
+use crate::path::{Link, Path};
+use crate::queue_pair::{Joins, Qp, TrainCargo};
+use crate::shared_queue::{SharedQueue, Xrc};
+use crate::sleep;
+use crate::table::Table;
+use crate::timers::Timers;
+use crate::tracing::Tracing;
+use crate::udp::Udp;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Instant;
+use transport::congestion::{Window, WindowConfig};
+use transport::{AddressVector, Inbound, ProtectionDomain, QueuePairConfig, Refusal, Time, Train};
+use wire::{Gid, IpHeader, Ipv4Header, Ipv6Header, Qpn, Srqn, grh_bytes};
+
+/// Takes a lock whose holder may have panicked: what it guards is valid at every step.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why the NIC could not do something.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused something.
+    #[error("{what}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// What it said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A completion queue cannot be made so.
+    #[error(transparent)]
+    Cq(#[from] CqError),
+    /// No more numbers.
+    #[error("no more {what}: the NIC has numbers for {limit}")]
+    Exhausted {
+        /// Of what.
+        what: &'static str,
+        /// How many there are.
+        limit: u32,
+    },
+    /// A limit of the device.
+    #[error("{what} {asked} is more than the device's {max}")]
+    TooMany {
+        /// What was asked for.
+        what: &'static str,
+        /// How much.
+        asked: u32,
+        /// The most.
+        max: u32,
+    },
+}
+
+/// How a NIC attaches to its host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Options {
+    /// Sends everything over UDP, also what stays inside the process. For tests and measurements.
+    pub only_udp: bool,
+}
+
+/// What a device allows.
+pub mod limits {
+    /// Work requests in a queue.
+    pub const MAX_WR: u32 = 1 << 15;
+    /// Scatter/gather entries of a work request.
+    pub const MAX_SGE: u32 = 32;
+    /// Bytes of inline data.
+    pub const MAX_INLINE: u32 = 1024;
+    /// Queue pairs of a process.
+    pub const MAX_QP: u32 = 1 << 18;
+}
+
+/// The NIC of this process.
+#[derive(Debug)]
+pub struct Nic {
+    pub(crate) memory: memory::Memory,
+    pub(crate) trace: Tracing,
+    pub(crate) timers: Timers,
+    pub(crate) udp: Udp,
+    pub(crate) changes: Option<Changes>,
+    options: Options,
+    started: Instant,
+    devices: RwLock<Vec<Arc<Device>>>,
+    contexts: Mutex<Vec<Weak<Context>>>,
+    numbers: Numbers,
+    qps: Table<Qp>,
+    srqs: RwLock<HashMap<Srqn, Arc<SharedQueue>>>,
+    next_srq: AtomicU32,
+    next_cq: AtomicU32,
+    local: link::local::Queue<LocalAddress>,
+    ready: Mutex<VecDeque<Qpn>>,
+    windows: Mutex<HashMap<(Gid, u16), Arc<Mutex<Window>>>>,
+    here: Arc<Mutex<Window>>,
+    engine: Engine,
+}
+
+/// Where a train inside the process comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LocalAddress {
+    source: Gid,
+    destination: Gid,
+}
+
+impl Nic {
+    /// Attaches to this host.
+    pub fn open() -> Result<Arc<Nic>, Error> {
+        Nic::open_with(Options::default())
+    }
+
+    /// Attaches to this host in a particular way.
+    pub fn open_with(options: Options) -> Result<Arc<Nic>, Error> {
+        let numbers = Numbers::open().map_err(system("cannot register with the other processes of this host"))?;
+        let udp = Udp::open();
+        let limit = udp.buffer_size().unwrap_or(transport::congestion::STOCK_BUFFER);
+        let nic = Arc::new(Nic {
+            memory: memory::Memory::new(),
+            trace: Tracing::default(),
+            timers: Timers::new(),
+            udp,
+            changes: Changes::listen().ok(),
+            options,
+            started: Instant::now(),
+            devices: RwLock::new(Vec::new()),
+            contexts: Mutex::new(Vec::new()),
+            numbers,
+            qps: Table::default(),
+            srqs: RwLock::new(HashMap::new()),
+            next_srq: AtomicU32::new(1),
+            next_cq: AtomicU32::new(1),
+            local: link::local::Queue::default(),
+            ready: Mutex::new(VecDeque::new()),
+            windows: Mutex::new(HashMap::new()),
+            here: Arc::new(Mutex::new(Window::new(WindowConfig { limit, ..WindowConfig::default() }))),
+            engine: Engine::new().map_err(system("cannot make the engine's descriptors"))?,
+        });
+        nic.follow_interfaces();
+        nic.engine.start(&nic).map_err(system("cannot start the engine thread"))?;
+        Ok(nic)
+    }
+
+    /// The devices of this host, as they are now.
+    pub fn devices(&self) -> Vec<Arc<Device>> {
+        self.devices.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Opens a device.
+    pub fn open_device(&self, device: &Arc<Device>) -> Result<Arc<Context>, Error> {
+        let context =
+            Arc::new(Context::new(Arc::clone(device)).map_err(system("cannot make a descriptor for events"))?);
+        let mut contexts = lock(&self.contexts);
+        contexts.retain(|context| context.strong_count() > 0);
+        contexts.push(Arc::downgrade(&context));
+        Ok(context)
+    }
+
+    /// The registered memory of this process.
+    pub fn memory(&self) -> &memory::Memory {
+        &self.memory
+    }
+
+    /// The NIC's clock.
+    pub fn now(&self) -> Time {
+        Time::from_nanos(self.started.elapsed().as_nanos() as u64)
+    }
+
+    /// A completion queue.
+    pub fn create_cq(
+        &self,
+        capacity: u32,
+        channel: Option<Arc<CompletionChannel>>,
+    ) -> Result<Arc<CompletionQueue>, Error> {
+        let id = self.next_cq.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(CompletionQueue::new(id, capacity, channel)?))
+    }
+
+    /// A queue pair in RESET. Its number is given by the NIC, whatever `config` says.
+    pub fn create_qp(&self, mut config: QueuePairConfig, joins: Joins) -> Result<Arc<Qp>, Error> {
+        let capabilities = config.capabilities;
+        within("max_send_wr", capabilities.max_send_wr, limits::MAX_WR)?;
+        within("max_recv_wr", capabilities.max_recv_wr, limits::MAX_WR)?;
+        within("max_send_sge", capabilities.max_send_sge, limits::MAX_SGE)?;
+        within("max_recv_sge", capabilities.max_recv_sge, limits::MAX_SGE)?;
+        within("max_inline_data", capabilities.max_inline_data, limits::MAX_INLINE)?;
+        let exhausted = Error::Exhausted { what: "queue pair numbers", limit: limits::MAX_QP };
+        config.qpn = self.numbers.take().ok_or(exhausted)?;
+        let qp = Arc::new(Qp::new(config, joins));
+        self.qps.insert(config.qpn, Arc::clone(&qp));
+        Ok(qp)
+    }
+
+    /// Destroys a queue pair: nothing arrives for it any more when this returns.
+    pub fn destroy_qp(&self, qp: &Qp) {
+        if self.qps.remove(qp.qpn()).is_some() {
+            qp.shut(self);
+            self.numbers.give_back(qp.qpn());
+            self.settle_ready();
+        }
+    }
+
+    /// A shared receive queue.
+    pub fn create_srq(
+        &self,
+        context: &Arc<Context>,
+        domain: ProtectionDomain,
+        max_wr: u32,
+        max_sge: u32,
+        xrc: Option<Xrc>,
+    ) -> Result<Arc<SharedQueue>, Error> {
+        within("max_wr", max_wr, limits::MAX_WR)?;
+        within("max_sge", max_sge, limits::MAX_SGE)?;
+        let number = Srqn::new(self.next_srq.fetch_add(1, Ordering::Relaxed));
+        let queue = Arc::new(SharedQueue::new(number, domain, max_wr, max_sge, xrc, Arc::clone(context)));
+        self.srqs.write().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(&queue));
+        Ok(queue)
+    }
+
+    /// Destroys a shared receive queue.
+    pub fn destroy_srq(&self, queue: &SharedQueue) {
+        self.srqs.write().unwrap_or_else(PoisonError::into_inner).remove(&queue.number());
+    }
+
+    /// The shared receive queue of that number, if a queue pair of this XRC domain (or none) may use it.
+    pub(crate) fn shared_queue(&self, number: Srqn, xrc_domain: Option<u32>) -> Option<Arc<SharedQueue>> {
+        let queues = self.srqs.read().unwrap_or_else(PoisonError::into_inner);
+        queues.get(&number).filter(|queue| queue.xrc().map(|xrc| xrc.domain) == xrc_domain).cloned()
+    }
+
+    /// The way from a device to a peer.
+    pub(crate) fn path(&self, device: &Device, av: &AddressVector, peer: Qpn) -> Path {
+        let Some(source) = device.port().gid(av.sgid_index) else { return Path::default() };
+        let destination = av.dgid;
+        let here = self.is_own_address(destination);
+        let inside = here && self.numbers.owns(peer) && !self.options.only_udp;
+        let link = if inside { Link::Process } else { Link::Udp };
+        let scope = match destination.to_ip() {
+            IpAddr::V6(address) if address.segments()[0] & 0xffc0 == 0xfe80 => device.interface_index(),
+            _ => 0,
+        };
+        let route = link::udp::Route {
+            source: source.to_ip(),
+            destination: destination.to_ip(),
+            scope,
+            traffic_class: av.traffic_class,
+            hop_limit: av.hop_limit,
+        };
+        Path { link, source, destination, route: Some(route) }
+    }
+
+    /// The windows under which packets of a path are sent.
+    pub(crate) fn windows(&self, path: &Path, av: &AddressVector, peer: Qpn) -> Windows {
+        if path.is_lossless() {
+            return Windows::unlimited();
+        }
+        let process = (av.dgid, Numbers::slot_of(peer));
+        let window = Arc::clone(
+            lock(&self.windows)
+                .entry(process)
+                .or_insert_with(|| Arc::new(Mutex::new(Window::new(WindowConfig::default())))),
+        );
+        Windows { peer: WindowOf::Shared(window), here: WindowOf::Shared(Arc::clone(&self.here)) }
+    }
+
+    fn is_own_address(&self, gid: Gid) -> bool {
+        self.devices().iter().any(|device| device.port().gids.contains(&Some(gid)))
+            || matches!(gid.to_ip(), IpAddr::V4(address) if address.is_loopback())
+    }
+
+    /// Puts a train on its way. A packet without a way is lost, as in any network; a payload that is gone is an error.
+    pub(crate) fn send(&self, qp: &Qp, path: &Path, train: &Train<'_>, host: &mut Host<'_>) -> Result<(), Refusal> {
+        match path.link {
+            Link::None => Ok(()),
+            Link::Process => {
+                let address = LocalAddress { source: path.source, destination: path.destination };
+                let length = train.payload.len() as usize;
+                self.local.push(address, *train.headers, train.count, length, |out| train.payload.copy(0, out, host))
+            }
+            Link::Udp => {
+                let Some(route) = &path.route else { return Ok(()) };
+                let mut cargo = TrainCargo { train, host };
+                match self.udp.send(route, qp.qpn(), &mut cargo, train.retransmission) {
+                    Err(link::udp::SendError::Payload(refusal)) => Err(refusal),
+                    // Counted there; the packet is lost, and its sender will find out.
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    pub(crate) fn wake_at(&self, deadline: Time, qpn: Qpn) {
+        if self.timers.set(deadline, qpn) {
+            self.engine.deadline_moved(deadline);
+        }
+    }
+
+    pub(crate) fn make_ready(&self, qpn: Qpn) {
+        lock(&self.ready).push_back(qpn);
+    }
+
+    /// Does what there is to do, without waiting. Answers whether there was anything.
+    pub fn progress(&self) -> bool {
+        let mut any = self.receive();
+        any |= self.settle_local();
+        any |= self.settle_ready();
+        any |= self.fire_timers();
+        any
+    }
+
+    /// Takes up to `room` completions. An empty queue drives: what has arrived is looked at before the answer is "nothing".
+    pub fn poll(&self, cq: &CompletionQueue, room: usize, mut take: impl FnMut(Entry)) -> usize {
+        let taken = cq.poll(room, &mut take);
+        if taken > 0 {
+            return taken;
+        }
+        self.progress();
+        self.engine.polled(self.now());
+        cq.poll(room, take)
+    }
+
+    /// Waits for the next event of a channel: the number of a completion queue. The waiting thread drives, so that one wake-up is enough. A
+    /// channel whose descriptor does not block answers `WouldBlock` instead.
+    pub fn wait(&self, channel: &CompletionChannel) -> io::Result<u32> {
+        if channel.is_nonblocking()? {
+            self.progress();
+            return channel.try_take().ok_or_else(|| io::ErrorKind::WouldBlock.into());
+        }
+        self.engine.enter_wait();
+        let answer = self.drive_until(channel);
+        self.engine.leave_wait();
+        answer
+    }
+
+    fn drive_until(&self, channel: &CompletionChannel) -> io::Result<u32> {
+        loop {
+            if let Some(event) = channel.try_take() {
+                return Ok(event);
+            }
+            if self.progress() {
+                continue;
+            }
+            let timeout = self.timers.next().map(|deadline| deadline.since(self.now()));
+            sleep::until_ready(self.udp.fds().chain([channel.raw_fd()]), timeout)?;
+        }
+    }
+
+    /// Does what follows from a call of the program's: trains inside the process, and queue pairs that got room to send.
+    pub fn after_call(&self) {
+        while self.settle_local() || self.settle_ready() {}
+    }
+
+    /// Takes what has arrived over UDP.
+    fn receive(&self) -> bool {
+        let now = self.now();
+        let mut touched: Vec<Arc<Qp>> = Vec::new();
+        let any = self.udp.receive(|arrival| {
+            let Some(qp) = self.qps.get(arrival.headers.bth.dest_qpn) else { return };
+            let grh = grh_bytes(arrival.ip);
+            let inbound = Inbound {
+                headers: arrival.headers,
+                count: 1,
+                payload: arrival.payload,
+                from: arrival.source(),
+                grh: &grh,
+                congestion_marked: arrival.congestion_marked,
+            };
+            if qp.take(self, now, &inbound) {
+                touched.push(qp);
+            }
+        });
+        for qp in touched {
+            qp.settle(self, now, false);
+        }
+        any
+    }
+
+    /// Takes trains inside the process until there are none.
+    fn settle_local(&self) -> bool {
+        self.local.drain(|address, headers, count, payload| {
+            let Some(qp) = self.qps.get(headers.bth.dest_qpn) else { return };
+            let now = self.now();
+            let grh = match qp.kind().is_connected() {
+                true => [0; 40],
+                false => local_grh(address, headers.len() + payload.len()),
+            };
+            let inbound = Inbound {
+                headers: *headers,
+                count,
+                payload,
+                from: address.source,
+                grh: &grh,
+                congestion_marked: false,
+            };
+            qp.take(self, now, &inbound);
+            qp.settle(self, now, false);
+        })
+    }
+
+    fn settle_ready(&self) -> bool {
+        let mut any = false;
+        loop {
+            let Some(qpn) = lock(&self.ready).pop_front() else { return any };
+            any = true;
+            if let Some(qp) = self.qps.get(qpn) {
+                qp.settle(self, self.now(), false);
+            }
+        }
+    }
+
+    fn fire_timers(&self) -> bool {
+        let mut any = false;
+        while let Some(qpn) = self.timers.due(self.now()) {
+            any = true;
+            if let Some(qp) = self.qps.get(qpn) {
+                qp.settle(self, self.now(), true);
+            }
+        }
+        any
+    }
+
+    /// Takes note of what the interfaces are now: devices come, ports and addresses change.
+    pub(crate) fn follow_interfaces(&self) {
+        let Ok(interfaces) = interfaces::interfaces() else { return };
+        let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = Vec::new();
+        for device in devices.iter() {
+            let interface = interfaces.iter().find(|interface| interface.index == device.interface_index());
+            changed.push((Arc::clone(device), device.follow(interface)));
+        }
+        for interface in &interfaces {
+            let known = devices.iter().any(|device| device.interface_index() == interface.index);
+            if !known && interface.running && !interface.addresses.is_empty() {
+                devices.push(Arc::new(Device::of(interface)));
+            }
+        }
+        drop(devices);
+        let contexts: Vec<Arc<Context>> = lock(&self.contexts).iter().filter_map(Weak::upgrade).collect();
+        for (device, change) in changed {
+            for context in contexts.iter().filter(|context| Arc::ptr_eq(context.device(), &device)) {
+                match change.state {
+                    Some(true) => context.raise(AsyncEvent::PortActive),
+                    Some(false) => context.raise(AsyncEvent::PortError),
+                    None => {}
+                }
+                if change.gids {
+                    context.raise(AsyncEvent::GidChange);
+                }
+            }
+        }
+    }
+
+    /// The engine, for those who wait.
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+fn local_grh(address: LocalAddress, length: usize) -> [u8; 40] {
+    let ip = match (address.source.to_ip(), address.destination.to_ip()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => Ipv4Header::udp(source, destination, length).map(IpHeader::V4),
+        (IpAddr::V6(source), IpAddr::V6(destination)) => Ipv6Header::udp(source, destination, length).map(IpHeader::V6),
+        _ => return [0; 40],
+    };
+    ip.map_or([0; 40], |ip| grh_bytes(&ip))
+}
+
+fn within(what: &'static str, asked: u32, max: u32) -> Result<(), Error> {
+    if asked > max { Err(Error::TooMany { what, asked, max }) } else { Ok(()) }
+}
+
+fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+    move |source| Error::System { what, source }
+}

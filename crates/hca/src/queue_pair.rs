@@ -1,0 +1,274 @@
+//! Queue pairs: the transport's machine behind a lock, joined to completion queues, a link and a timer. Driving one means sending what it wants
+//! sent, then telling its program what it completed, in this order.
+
+use crate::completion_queue::{Added, CompletionQueue};
+use crate::context::{AsyncEvent, Context};
+use crate::host::{Host, Windows};
+use crate::nic::{Nic, lock};
+use crate::path::{Link, Path};
+use std::sync::{Arc, Mutex, MutexGuard};
+use transport::{
+    Attributes, Inbound, Kind, Modify, ModifyError, PostError, Queue, ReceiveRequest, SendRequest, State, Time, Train,
+};
+use wire::{Headers, Qpn};
+
+/// A queue pair of this process.
+#[derive(Debug)]
+pub struct Qp {
+    qpn: Qpn,
+    kind: Kind,
+    context: Arc<Context>,
+    send_cq: Option<Arc<CompletionQueue>>,
+    receive_cq: Option<Arc<CompletionQueue>>,
+    xrc_domain: Option<u32>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    pair: transport::QueuePair,
+    windows: Windows,
+    path: Path,
+    /// The deadline that stands in the NIC's timers.
+    scheduled: Option<Time>,
+    /// Packets were handled and what follows from them has not been sent.
+    touched: bool,
+}
+
+/// What joins a queue pair to the rest of the NIC.
+#[derive(Clone, Debug)]
+pub struct Joins {
+    /// The device it is on.
+    pub context: Arc<Context>,
+    /// Where sends complete; none for an XRC target.
+    pub send_cq: Option<Arc<CompletionQueue>>,
+    /// Where receives complete; none for XRC.
+    pub receive_cq: Option<Arc<CompletionQueue>>,
+    /// The domain of an XRC target.
+    pub xrc_domain: Option<u32>,
+}
+
+impl Qp {
+    pub(crate) fn new(config: transport::QueuePairConfig, joins: Joins) -> Qp {
+        Qp {
+            qpn: config.qpn,
+            kind: config.kind,
+            context: joins.context,
+            send_cq: joins.send_cq,
+            receive_cq: joins.receive_cq,
+            xrc_domain: joins.xrc_domain,
+            inner: Mutex::new(Inner {
+                pair: transport::QueuePair::new(config),
+                windows: Windows::unlimited(),
+                path: Path::default(),
+                scheduled: None,
+                touched: false,
+            }),
+        }
+    }
+
+    /// Its number.
+    pub fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    /// Its kind of service.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The opened device it belongs to.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Where it is in its life.
+    pub fn state(&self) -> State {
+        lock(&self.inner).pair.state()
+    }
+
+    /// Its attributes as they are now.
+    pub fn attributes(&self) -> Attributes {
+        lock(&self.inner).pair.attributes()
+    }
+
+    /// Changes state and attributes, or neither. The link to its peer is chosen on the way to RTR.
+    pub fn modify(&self, nic: &Nic, modify: &Modify) -> Result<(), ModifyError> {
+        let mut inner = lock(&self.inner);
+        let now = nic.now();
+        let (pair, mut host) = self.split(nic, &mut inner);
+        pair.modify(now, modify, &mut host)?;
+        if modify.state == Some(State::ReadyToReceive) || modify.av.is_some() {
+            let attributes = inner.pair.attributes();
+            if self.kind.is_connected() {
+                inner.path = nic.path(self.context.device(), &attributes.av, attributes.dest_qpn);
+                inner.windows = nic.windows(&inner.path, &attributes.av, attributes.dest_qpn);
+            } else {
+                inner.path = Path::default();
+            }
+        }
+        self.drive(nic, &mut inner, now);
+        self.leave(nic, inner);
+        nic.after_call();
+        Ok(())
+    }
+
+    /// Posts sends, in order, until one is refused: then its index and why.
+    pub fn post_send(&self, nic: &Nic, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let mut inner = lock(&self.inner);
+        let now = nic.now();
+        let (pair, mut host) = self.split(nic, &mut inner);
+        let mut refused = Ok(());
+        for (index, request) in requests.iter().enumerate() {
+            if let Err(error) = pair.post_send(now, request, &mut host) {
+                refused = Err((index, error));
+                break;
+            }
+        }
+        self.drive(nic, &mut inner, now);
+        self.leave(nic, inner);
+        nic.after_call();
+        refused
+    }
+
+    /// Posts receives, in order, until one is refused: then its index and why.
+    pub fn post_receive(&self, nic: &Nic, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let mut inner = lock(&self.inner);
+        let now = nic.now();
+        let (pair, mut host) = self.split(nic, &mut inner);
+        let mut refused = Ok(());
+        for (index, request) in requests.iter().enumerate() {
+            if let Err(error) = pair.post_receive(now, request, &mut host) {
+                refused = Err((index, error));
+                break;
+            }
+        }
+        // In error a receive is flushed at once; otherwise posting one sends nothing.
+        if pair.state() == State::Error {
+            self.drive(nic, &mut inner, now);
+        }
+        self.leave(nic, inner);
+        nic.after_call();
+        refused
+    }
+
+    /// Takes a packet or train. Answers whether this is the first since it was driven: then somebody must drive it.
+    pub(crate) fn take(&self, nic: &Nic, now: Time, inbound: &Inbound<'_>) -> bool {
+        let mut inner = lock(&self.inner);
+        let (pair, mut host) = self.split(nic, &mut inner);
+        pair.handle(now, inbound, &mut host);
+        !std::mem::replace(&mut inner.touched, true)
+    }
+
+    /// Sends and completes what follows from packets that were taken, or from the passing of time.
+    pub(crate) fn settle(&self, nic: &Nic, now: Time, timer: bool) {
+        let mut inner = lock(&self.inner);
+        if timer {
+            inner.scheduled = None;
+            if inner.pair.poll_timeout().is_some_and(|deadline| deadline <= now) {
+                let (pair, mut host) = self.split(nic, &mut inner);
+                pair.handle_timeout(now, &mut host);
+            }
+        }
+        self.drive(nic, &mut inner, now);
+        self.leave(nic, inner);
+    }
+
+    /// Forgets everything: the queue pair is being destroyed.
+    pub(crate) fn shut(&self, nic: &Nic) {
+        let mut inner = lock(&self.inner);
+        let now = nic.now();
+        let (pair, mut host) = self.split(nic, &mut inner);
+        // RESET is legal from every state.
+        let _ = pair.modify(now, &Modify { state: Some(State::Reset), ..Modify::default() }, &mut host);
+        self.leave(nic, inner);
+    }
+
+    fn split<'a>(&self, nic: &'a Nic, inner: &'a mut Inner) -> (&'a mut transport::QueuePair, Host<'a>) {
+        let host = Host { nic, windows: &mut inner.windows, xrc_domain: self.xrc_domain };
+        (&mut inner.pair, host)
+    }
+
+    /// The loop of the transport's documentation: send, then complete, then sleep.
+    fn drive(&self, nic: &Nic, inner: &mut Inner, now: Time) {
+        inner.touched = false;
+        let Inner { pair, windows, path, scheduled, .. } = inner;
+        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        while let Some(train) = pair.poll_transmit(now, &mut host) {
+            let refused = match self.kind.is_connected() {
+                true => nic.send(self, path, &train, &mut host),
+                false => {
+                    let path = nic.path(self.context.device(), train.to, train.headers.bth.dest_qpn);
+                    nic.send(self, &path, &train, &mut host)
+                }
+            };
+            if let Err(refusal) = refused {
+                pair.transmit_refused(now, refusal, &mut host);
+            }
+        }
+        while let Some(completion) = pair.poll_completion(now, &mut host) {
+            let xrc;
+            let cq = match completion.queue {
+                Queue::Send => self.send_cq.as_ref(),
+                Queue::Receive => self.receive_cq.as_ref(),
+                Queue::Shared(srq) => match nic.shared_queue(srq, self.xrc_domain) {
+                    Some(queue) if queue.xrc().is_some() => {
+                        xrc = queue.xrc().map(|xrc| Arc::clone(&xrc.cq));
+                        xrc.as_ref()
+                    }
+                    _ => self.receive_cq.as_ref(),
+                },
+            };
+            if let Some(cq) = cq
+                && cq.push(completion, now.as_nanos()) == Added::Overflowed
+            {
+                self.context.raise(AsyncEvent::CqError(cq.id));
+            }
+        }
+        while let Some(event) = pair.poll_event() {
+            self.context.raise(AsyncEvent::Qp(self.qpn, event));
+        }
+        if let Some(deadline) = pair.poll_timeout()
+            && scheduled.is_none_or(|scheduled| deadline < scheduled)
+        {
+            *scheduled = Some(deadline);
+            nic.wake_at(deadline, self.qpn);
+        }
+    }
+
+    /// Lets go of the lock, then passes room in shared windows on to those who wait for it.
+    fn leave(&self, nic: &Nic, mut inner: MutexGuard<'_, Inner>) {
+        let Windows { peer, here } = &mut inner.windows;
+        peer.waiters(|qpn| nic.make_ready(qpn));
+        here.waiters(|qpn| nic.make_ready(qpn));
+    }
+}
+
+/// A train as the UDP link wants it.
+pub(crate) struct TrainCargo<'a, 'b, 'c> {
+    pub train: &'a Train<'a>,
+    pub host: &'b mut Host<'c>,
+}
+
+impl link::udp::Cargo for TrainCargo<'_, '_, '_> {
+    type Error = transport::Refusal;
+
+    fn count(&self) -> u32 {
+        self.train.count
+    }
+
+    fn packet(&self, index: u32) -> (Headers, usize) {
+        (self.train.packet(index), self.train.slice(index).1 as usize)
+    }
+
+    fn payload(&mut self, index: u32, out: &mut [u8]) -> Result<(), transport::Refusal> {
+        self.train.payload.copy(self.train.slice(index).0, out, self.host)
+    }
+}
+
+impl Path {
+    /// Whether nothing is lost on the way.
+    pub(crate) fn is_lossless(&self) -> bool {
+        matches!(self.link, Link::Process)
+    }
+}

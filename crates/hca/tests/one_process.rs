@@ -1,0 +1,282 @@
+//! Two queue pairs of one process on `lo`: over the link inside the process and, the same, over UDP.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use transport::{
+    AddressVector, Capabilities, Completion, Data, Kind, Limits, Modify, Operation, ProtectionDomain,
+    QueuePairConfig, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, State, Status,
+};
+use ubiverbs_hca::{CompletionQueue, Context, Joins, Nic, Options, Qp};
+use wire::{Key, Mtu, Pkey, Psn, Qkey, Qpn};
+
+struct End {
+    qp: Arc<Qp>,
+    cq: Arc<CompletionQueue>,
+    memory: Vec<u8>,
+    key: Key,
+}
+
+impl End {
+    fn new(nic: &Arc<Nic>, context: &Arc<Context>, kind: Kind) -> End {
+        let domain = context.new_domain();
+        let cq = nic.create_cq(256, None).unwrap();
+        let config = QueuePairConfig {
+            qpn: Qpn::new(0),
+            kind,
+            pd: domain,
+            capabilities: Capabilities {
+                max_send_wr: 64,
+                max_recv_wr: 64,
+                max_send_sge: 4,
+                max_recv_sge: 4,
+                max_inline_data: 64,
+            },
+            srq: None,
+            signal_all: false,
+            limits: Limits::default(),
+            pkey: Pkey::DEFAULT,
+            port_mtu: context.device().port().mtu(),
+        };
+        let joins = Joins {
+            context: Arc::clone(context),
+            send_cq: Some(Arc::clone(&cq)),
+            receive_cq: Some(Arc::clone(&cq)),
+            xrc_domain: None,
+        };
+        let qp = nic.create_qp(config, joins).unwrap();
+        let mut memory = vec![0u8; 1 << 20];
+        let key = register(nic, domain, &mut memory);
+        End { qp, cq, memory, key }
+    }
+
+    fn sge(&self, offset: usize, length: u32) -> Sge {
+        Sge { address: self.memory.as_ptr() as u64 + offset as u64, length, key: self.key }
+    }
+
+    fn remote(&self, offset: usize) -> Remote {
+        Remote { address: self.memory.as_ptr() as u64 + offset as u64, key: self.key }
+    }
+}
+
+fn register(nic: &Nic, domain: ProtectionDomain, memory: &mut [u8]) -> Key {
+    let spec = memory::RegionSpec {
+        translation: memory::Translation { address: memory.as_mut_ptr(), length: memory.len(), iova: None },
+        domain: memory::Domain(domain.0),
+        access: memory::Access::LOCAL_WRITE
+            | memory::Access::REMOTE_WRITE
+            | memory::Access::REMOTE_READ
+            | memory::Access::REMOTE_ATOMIC,
+    };
+    // SAFETY: the memory outlives the NIC's use of it: tests destroy the queue pairs first, and look at it only when nothing is under way.
+    Key::new(unsafe { nic.memory().register(&spec) }.unwrap().0)
+}
+
+fn connect(nic: &Nic, end: &End, peer: Qpn, context: &Context) {
+    let (index, gid) = context
+        .device()
+        .port()
+        .gids
+        .iter()
+        .enumerate()
+        .find_map(|(index, gid)| gid.filter(|gid| gid.to_ip().is_ipv4()).map(|gid| (index, gid)))
+        .unwrap();
+    let av = AddressVector { dgid: gid, sgid_index: index as u8, port: 1, ..AddressVector::default() };
+    let access = transport::Access::REMOTE_WRITE | transport::Access::REMOTE_READ | transport::Access::REMOTE_ATOMIC;
+    let reliable = end.qp.kind().is_reliable();
+    let connected = end.qp.kind().is_connected();
+    let steps = [
+        Modify {
+            state: Some(State::Init),
+            pkey_index: Some(0),
+            port: Some(1),
+            access: connected.then_some(access),
+            qkey: (!connected).then_some(Qkey::new(0x1111)),
+            ..Modify::default()
+        },
+        Modify {
+            state: Some(State::ReadyToReceive),
+            av: connected.then_some(av),
+            path_mtu: connected.then_some(Mtu::B4096),
+            dest_qpn: connected.then_some(peer),
+            rq_psn: connected.then_some(Psn::new(77)),
+            max_dest_rd_atomic: reliable.then_some(16),
+            min_rnr_timer: reliable.then_some(1),
+            ..Modify::default()
+        },
+        Modify {
+            state: Some(State::ReadyToSend),
+            sq_psn: Some(Psn::new(77)),
+            timeout: reliable.then_some(14),
+            retry_cnt: reliable.then_some(7),
+            rnr_retry: reliable.then_some(7),
+            max_rd_atomic: reliable.then_some(16),
+            ..Modify::default()
+        },
+    ];
+    for step in steps {
+        end.qp.modify(nic, &step).unwrap();
+    }
+}
+
+fn next(nic: &Nic, cq: &CompletionQueue) -> Completion {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let mut found = None;
+        nic.poll(cq, 1, |entry| found = Some(entry.completion));
+        if let Some(completion) = found {
+            return completion;
+        }
+        assert!(Instant::now() < deadline, "no completion in ten seconds");
+    }
+}
+
+fn send<'a>(wr_id: u64, operation: Operation, sges: &'a [Sge]) -> SendRequest<'a> {
+    SendRequest { wr_id, operation, flags: SendFlags::SIGNALED, data: Data::Gather(sges), target: None, xrc_srq: None }
+}
+
+fn loopback(nic: &Arc<Nic>) -> Arc<Context> {
+    let device = nic.devices().into_iter().find(|device| device.name() == "ubi_lo").expect("a device for lo");
+    nic.open_device(&device).unwrap()
+}
+
+fn reliable_work(options: Options) {
+    let nic = Nic::open_with(options).unwrap();
+    let context = loopback(&nic);
+    let mut a = End::new(&nic, &context, Kind::ReliableConnected);
+    let mut b = End::new(&nic, &context, Kind::ReliableConnected);
+    connect(&nic, &a, b.qp.qpn(), &context);
+    connect(&nic, &b, a.qp.qpn(), &context);
+    for (n, byte) in a.memory.iter_mut().enumerate() {
+        *byte = (n * 7 + n / 251) as u8;
+    }
+    // WRITE and READ of several sizes.
+    for (round, length) in [1u32, 8, 4096, 4097, 300_000].into_iter().enumerate() {
+        let sge = [a.sge(1000, length)];
+        let write = Operation::Write { remote: b.remote(5), immediate: None };
+        a.qp.post_send(&nic, &[send(round as u64, write, &sge)]).unwrap();
+        let completion = next(&nic, &a.cq);
+        assert_eq!((completion.wr_id, completion.status), (round as u64, Status::Success));
+        assert_eq!(b.memory[5..5 + length as usize], a.memory[1000..1000 + length as usize]);
+        let back = [a.sge(600_000, length)];
+        let read = Operation::Read { remote: b.remote(5) };
+        a.qp.post_send(&nic, &[send(100, read, &back)]).unwrap();
+        assert_eq!(next(&nic, &a.cq).status, Status::Success);
+        assert_eq!(a.memory[600_000..600_000 + length as usize], a.memory[1000..1000 + length as usize]);
+    }
+    // SEND with immediate into a posted receive.
+    b.qp.post_receive(&nic, &[ReceiveRequest { wr_id: 9, sges: &[b.sge(700_000, 5000)] }]).unwrap();
+    let sge = [a.sge(3, 4500)];
+    a.qp.post_send(&nic, &[send(10, Operation::Send { immediate: Some(0xabcd) }, &sge)]).unwrap();
+    assert_eq!(next(&nic, &a.cq).status, Status::Success);
+    let received = next(&nic, &b.cq);
+    assert_eq!((received.wr_id, received.bytes, received.immediate), (9, 4500, Some(0xabcd)));
+    assert_eq!(b.memory[700_000..704_500], a.memory[3..4503]);
+    // An atomic.
+    let at = b.memory.as_ptr().align_offset(8);
+    b.memory[at..at + 8].copy_from_slice(&41u64.to_ne_bytes());
+    let sge = [a.sge(900_000, 8)];
+    a.qp.post_send(&nic, &[send(11, Operation::FetchAdd { remote: b.remote(at), add: 1 }, &sge)]).unwrap();
+    assert_eq!(next(&nic, &a.cq).status, Status::Success);
+    assert_eq!(a.memory[900_000..900_008], 41u64.to_ne_bytes());
+    assert_eq!(b.memory[at..at + 8], 42u64.to_ne_bytes());
+    // Beyond the region: both learn of it.
+    let sge = [a.sge(0, 100)];
+    let write = Operation::Write { remote: b.remote((1 << 20) - 99), immediate: None };
+    a.qp.post_send(&nic, &[send(12, write, &sge)]).unwrap();
+    assert_eq!(next(&nic, &a.cq).status, Status::RemoteAccess);
+    assert_eq!((a.qp.state(), b.qp.state()), (State::Error, State::Error));
+    nic.destroy_qp(&a.qp);
+    nic.destroy_qp(&b.qp);
+}
+
+#[test]
+fn reliable_work_inside_the_process() {
+    reliable_work(Options::default());
+}
+
+#[test]
+fn reliable_work_over_udp() {
+    let mut options = Options::default();
+    options.only_udp = true;
+    reliable_work(options);
+}
+
+#[test]
+fn one_sided_work_completes_while_nobody_polls() {
+    for only_udp in [false, true] {
+        let mut options = Options::default();
+        options.only_udp = only_udp;
+        let nic = Nic::open_with(options).unwrap();
+        let context = loopback(&nic);
+        let (a, b) =
+            (End::new(&nic, &context, Kind::ReliableConnected), End::new(&nic, &context, Kind::ReliableConnected));
+        connect(&nic, &a, b.qp.qpn(), &context);
+        connect(&nic, &b, a.qp.qpn(), &context);
+        let write = Operation::Write { remote: b.remote(0), immediate: None };
+        a.qp.post_send(&nic, &[send(1, write, &[a.sge(0, 100_000)])]).unwrap();
+        // Only the engine can have moved it: nothing here polls.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while a.cq.is_empty() {
+            assert!(Instant::now() < deadline, "the engine sleeps");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        nic.destroy_qp(&a.qp);
+        nic.destroy_qp(&b.qp);
+    }
+}
+
+#[test]
+fn a_waiting_thread_is_woken_through_its_channel() {
+    let nic = Nic::open().unwrap();
+    let context = loopback(&nic);
+    let channel = Arc::new(ubiverbs_hca::CompletionChannel::new().unwrap());
+    let cq = nic.create_cq(16, Some(Arc::clone(&channel))).unwrap();
+    let mut b = End::new(&nic, &context, Kind::UnreliableDatagram);
+    let a = End::new(&nic, &context, Kind::UnreliableDatagram);
+    connect(&nic, &a, b.qp.qpn(), &context);
+    // A receiver whose completions go to the queue with the channel.
+    let config = QueuePairConfig {
+        qpn: Qpn::new(0),
+        kind: Kind::UnreliableDatagram,
+        pd: ProtectionDomain(9999),
+        capabilities: Capabilities { max_recv_wr: 4, max_recv_sge: 1, ..Capabilities::default() },
+        srq: None,
+        signal_all: false,
+        limits: Limits::default(),
+        pkey: Pkey::DEFAULT,
+        port_mtu: Mtu::B4096,
+    };
+    let joins = Joins {
+        context: Arc::clone(&context),
+        send_cq: Some(Arc::clone(&cq)),
+        receive_cq: Some(Arc::clone(&cq)),
+        xrc_domain: None,
+    };
+    nic.destroy_qp(&b.qp);
+    b.qp = nic.create_qp(config, joins).unwrap();
+    b.key = register(&nic, ProtectionDomain(9999), &mut b.memory);
+    connect(&nic, &b, a.qp.qpn(), &context);
+    b.qp.post_receive(&nic, &[ReceiveRequest { wr_id: 5, sges: &[b.sge(0, 2000)] }]).unwrap();
+    cq.arm(ubiverbs_hca::Notify::Any);
+    let waiter = {
+        let (nic, channel) = (Arc::clone(&nic), Arc::clone(&channel));
+        std::thread::spawn(move || nic.wait(&channel).unwrap())
+    };
+    let port = context.device().port().clone();
+    let index = port.gids.iter().position(|gid| gid.is_some_and(|gid| gid.to_ip().is_ipv4())).unwrap();
+    let av = AddressVector {
+        dgid: port.gids[index].unwrap(),
+        sgid_index: index as u8,
+        port: 1,
+        ..AddressVector::default()
+    };
+    let target = transport::DatagramTarget { av, qpn: b.qp.qpn(), qkey: Qkey::new(0x1111) };
+    let sges = [a.sge(0, 1000)];
+    let request = SendRequest { target: Some(target), ..send(6, Operation::Send { immediate: None }, &sges) };
+    a.qp.post_send(&nic, &[request]).unwrap();
+    assert_eq!(waiter.join().unwrap(), cq.id);
+    let received = next(&nic, &cq);
+    assert_eq!((received.wr_id, received.bytes, received.src_qpn), (5, 1040, Some(a.qp.qpn())));
+    nic.destroy_qp(&a.qp);
+    nic.destroy_qp(&b.qp);
+}
