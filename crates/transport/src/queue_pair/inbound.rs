@@ -25,10 +25,11 @@ impl QueuePair {
             self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(*headers), reason });
             return;
         }
-        if inbound.congestion_marked {
+        let opcode = headers.bth.opcode;
+        if inbound.congestion_marked && opcode.operation() != Operation::Cnp {
+            // Never for a notification: on a path that marks everything two queue pairs would go on notifying each other.
             self.owe_notification(now);
         }
-        let opcode = headers.bth.opcode;
         match opcode.operation() {
             Operation::Cnp => {
                 let qpn = self.qpn();
