@@ -110,11 +110,22 @@ impl Answers {
         self.owe(Owed::Acknowledgement { psn, msn, syndrome });
     }
 
-    fn owe(&mut self, owed: Owed) {
-        // Acknowledgements merge and answers are limited by `capacity`, so only a driver that never sends comes here; what is not
-        // acknowledged will be asked again.
-        if self.owed.len() < 4 * (self.capacity + 4) {
+    /// False if too much is owed already. Acknowledgements merge and answers are limited by `capacity`, so only a driver that cannot send
+    /// comes there; what is not answered will be asked again.
+    fn owe(&mut self, owed: Owed) -> bool {
+        let room = self.owed.len() < 4 * (self.capacity + 4);
+        if room {
             self.owed.push_back(owed);
+        }
+        room
+    }
+
+    /// Owes the answer kept at `index`, or leaves it to the next repetition of its request.
+    fn owe_answer(&mut self, index: usize) {
+        if !self.owe(Owed::Answer { id: self.base + index as u64 })
+            && let Some(answered) = self.kept.get_mut(index)
+        {
+            answered.stream = None;
         }
     }
 
@@ -137,7 +148,7 @@ impl Answers {
         };
         let stream = Some(Stream { first: 0, next: 0, end: psns, bytes, again: false });
         self.kept.push_back(Answered { psn, psns, msn, kept, operation, stream });
-        self.owe(Owed::Answer { id: self.base + self.kept.len() as u64 - 1 });
+        self.owe_answer(self.kept.len() - 1);
     }
 
     /// A request that was executed before comes again: owes the kept answer again, or `false` if there is none that fits.
@@ -172,7 +183,7 @@ impl Answers {
             _ => Some(Stream { first, next: first, end, bytes, again: true }),
         };
         if !waiting {
-            self.owe(Owed::Answer { id: self.base + index as u64 });
+            self.owe_answer(index);
         }
         true
     }
