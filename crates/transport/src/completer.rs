@@ -275,7 +275,8 @@ impl Completer {
         if psn.is_before(self.una) {
             return (Progress::default(), Verdict::Drop(DropReason::StaleAck));
         }
-        if count >= Psn::COUNT / 2 || past.is_after(high) {
+        // Counted from `psn`: the end of a long train far ahead would come around to what was sent.
+        if !psn.is_before(high) || count > high.distance_from(psn) {
             return (Progress::default(), Verdict::Drop(DropReason::GhostAck));
         }
         let (mut progress, blocked) = self.advance(now, psn, connection, queue);
@@ -290,6 +291,9 @@ impl Completer {
         let from = psn.distance_from(work.first);
         if !work.operation.is_answered() || from + count > work.packets {
             return (progress, Verdict::Drop(DropReason::UnexpectedResponse));
+        }
+        if headers.aeth.is_some_and(|aeth| !matches!(aeth.syndrome, Syndrome::Ack { .. })) {
+            return (progress, bad("it carries a refusal"));
         }
         let value;
         let (offset, bytes) = match (work.operation, headers.bth.opcode.operation()) {
