@@ -9,7 +9,7 @@ pub use window::{WindowKind, WindowSpec};
 use std::collections::HashMap;
 use trace::RefusalCause;
 use transport::{Access, Atomic, ProtectionDomain, Range, Refusal, Remote, Sge, Subject};
-use wire::{Feth, Key, Placement};
+use wire::{Feth, Key, Placement, Selectivity};
 
 use crate::host::HostId;
 use window::Window;
@@ -280,8 +280,24 @@ impl Memory {
         let mut access = Access::empty();
         access.set(Access::FLUSH_GLOBAL, feth.placement.contains(Placement::GLOBAL));
         access.set(Access::FLUSH_PERSISTENT, feth.placement.contains(Placement::PERSISTENT));
+        let range = match feth.selectivity {
+            Selectivity::Range => range,
+            // All that the key stands for; a key that stands for nothing is refused as for any byte.
+            _ => {
+                let (address, length) = self.extent(range.key).unwrap_or((range.address, 1));
+                Range { key: range.key, address, length }
+            }
+        };
         // Every write is visible the moment it is made: there is nothing left to do once it is permitted.
         self.check(subject, range, access)
+    }
+
+    /// First address and length of what a key stands for.
+    fn extent(&self, key: Key) -> Option<(u64, u64)> {
+        match self.entries.get(&index_of(key))? {
+            Entry::Region(entry) => Some((entry.region.address, entry.region.length)),
+            Entry::Window(window) => window.extent(),
+        }
     }
 
     /// The bytes behind a key, if they may be touched this way; `None` where the range is empty, which needs no key at all (IBA 9.7.4.1.5).

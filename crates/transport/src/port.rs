@@ -146,7 +146,8 @@ pub trait Port {
     /// Runs an atomic operation on eight aligned bytes and returns what was there, as a native integer.
     fn atomic(&mut self, subject: Subject, range: Range, operation: Atomic) -> Result<u64, Refusal>;
 
-    /// Makes earlier writes to the range visible or persistent as `feth` asks.
+    /// Makes earlier writes to the range visible or persistent as `feth` asks. Where it asks for the whole region, the range has no length; key
+    /// and rights count all the same.
     fn flush(&mut self, subject: Subject, range: Range, feth: Feth) -> Result<(), Refusal>;
 
     /// Invalidates a key: by a peer's SEND with invalidate (`subject.remote`) or by local work.

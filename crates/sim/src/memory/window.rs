@@ -58,6 +58,11 @@ impl Bound {
 }
 
 impl Window {
+    /// First address, as peers see it, and length, if it is bound.
+    pub(super) fn extent(&self) -> Option<(u64, u64)> {
+        self.bound.map(|bound| (bound.start(), bound.length))
+    }
+
     /// The binding, if a peer may reach through it this way.
     pub(super) fn admits(&self, subject: Subject, range: Range, access: Access) -> Result<&Bound, RefusalCause> {
         if !subject.remote {
