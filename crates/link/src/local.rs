@@ -2,9 +2,9 @@
 //! delivery never happens inside a send, however many queue pairs answer one another, and a train is never left lying: who appends either
 //! delivers or knows that the one who does will look again.
 
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use wire::Headers;
 
 /// Buffers that wait to be used again: more than this are given back to the allocator.
@@ -39,6 +39,15 @@ impl<A> Default for Queue<A> {
     }
 }
 
+/// Ends tending, also if delivering panics.
+struct Tending<'a>(&'a AtomicBool);
+
+impl Drop for Tending<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 impl<A> Queue<A> {
     /// Appends a train whose payload of `length` bytes `fill` writes. Nothing is appended if it cannot.
     pub fn push<E>(
@@ -67,6 +76,7 @@ impl<A> Queue<A> {
             if self.lock().trains.is_empty() || self.tended.swap(true, Ordering::Acquire) {
                 return any;
             }
+            let tending = Tending(&self.tended);
             while let Some(train) = self.take() {
                 any = true;
                 deliver(train.address, &train.headers, train.count, &train.payload);
@@ -75,8 +85,8 @@ impl<A> Queue<A> {
                     inner.spare.push(train.payload);
                 }
             }
-            self.tended.store(false, Ordering::Release);
-            // A train appended after our last look and before this store found the queue tended: so look again.
+            drop(tending);
+            // A train appended after our last look and before this found the queue tended: so look again.
         }
     }
 

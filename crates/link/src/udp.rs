@@ -12,6 +12,6 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-pub use receive::{Arrival, Received, Receiver};
+pub use receive::{Arrival, Received, Receiver, Segment};
 pub use send::{Cargo, Route, SendError, Sender, Sent};
 pub use socket::{BindError, Family};

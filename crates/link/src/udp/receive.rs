@@ -3,11 +3,15 @@
 use super::identification::Identifications;
 use super::send::align;
 use super::socket::{self, BindError, Family};
-use socket2::Socket;
+use crate::descriptor::Descriptor;
+use crate::faults::Faults;
+use crate::slots::{Slot, random};
+use crate::steering::probe::{self, Answer, Probe};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::RawFd;
+use std::time::Instant;
 use wire::{Gid, Headers, IpHeader, Ipv4Header, Ipv6Header, Packet, ROCE_PORT, UdpHeader};
 
 /// Datagrams per system call.
@@ -64,14 +68,20 @@ pub struct Received {
     pub damaged: u32,
     /// Packets that could not be read.
     pub malformed: u32,
+    /// Questions of other processes of this host, answered.
+    pub probes: u32,
 }
 
 /// The socket that receives for one address family, with its buffers. Whoever holds it drives.
 #[derive(Debug)]
 pub struct Receiver {
-    socket: Socket,
+    socket: Descriptor,
     family: Family,
+    /// Tells this socket from others in answers to probes.
+    identity: u64,
+    slots: Vec<Slot>,
     identifications: Identifications,
+    faults: Option<Faults<Segment>>,
     buffers: Vec<u8>,
     controls: Vec<Aligned>,
     names: Vec<libc::sockaddr_storage>,
@@ -95,28 +105,45 @@ impl Receiver {
         Ok(Receiver {
             socket,
             family,
+            identity: random(),
+            slots: Vec::new(),
             identifications: Identifications::default(),
+            faults: None,
             buffers: vec![0; BATCH * BUFFER],
             controls: vec![Aligned([0; CONTROL]); BATCH],
             names: vec![name; BATCH],
         })
     }
 
-    /// The socket, to wait for.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        use std::os::fd::AsFd;
-        self.socket.as_fd()
+    /// The socket, to wait for; -1 in a forked child.
+    pub fn raw_fd(&self) -> RawFd {
+        self.socket.raw()
     }
 
-    /// The socket, for closing in a forked child.
-    pub fn raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+    /// The slots that other processes of this host should [steer](crate::steering) to this socket.
+    pub fn announce(&mut self, slots: Vec<Slot>) {
+        self.slots = slots;
+    }
+
+    /// Puts faults between the network and the check of the ICRC, or takes them away; answers what was there.
+    pub fn inject(&mut self, faults: Option<Faults<Segment>>) -> Option<Faults<Segment>> {
+        std::mem::replace(&mut self.faults, faults)
+    }
+
+    /// When a packet that faults hold back is due: [`receive`](Receiver::receive) has to be called then, though the socket is silent.
+    pub fn due(&self) -> Option<Instant> {
+        self.faults.as_ref().and_then(Faults::due)
     }
 
     /// What the kernel buffers for us: the window that senders should keep to.
     pub fn buffer_size(&self) -> io::Result<usize> {
         // The kernel answers twice what was asked for, and charges packets by that.
-        self.socket.recv_buffer_size()
+        Ok(socket::get(self.socket.raw(), libc::SOL_SOCKET, libc::SO_RCVBUF)? as usize)
+    }
+
+    /// Datagrams that the kernel dropped because the buffer was full, since the socket was opened.
+    pub fn overflowed(&self) -> io::Result<u32> {
+        socket::drops(self.socket.raw())
     }
 
     /// Takes what has arrived, without waiting, and gives each undamaged packet to `take`, in order.
@@ -125,6 +152,7 @@ impl Receiver {
         let mut lengths = [(0usize, 0usize, 0u32); BATCH];
         let count = self.receive_batch(&mut lengths)?;
         received.datagrams = count as u32;
+        let now = if self.faults.is_some() { Some(Instant::now()) } else { None };
         let buffers = self.buffers.chunks(BUFFER).zip(&self.controls).zip(&self.names).zip(lengths);
         for (((buffer, control), name), (length, control_length, flags)) in buffers.take(count) {
             let Some(bytes) = buffer.get(..length) else { continue };
@@ -136,29 +164,34 @@ impl Receiver {
             }
             let segment = notes.segment.filter(|segment| *segment > 0).unwrap_or(length.max(1));
             for (index, bytes) in bytes.chunks(segment).enumerate() {
-                let ip = match header(self.family, source, &notes, bytes.len()) {
-                    Some(ip) => ip,
-                    None => continue,
-                };
-                let Ok(udp) = UdpHeader::roce(port, bytes.len()) else { continue };
-                let (intact, ip) = match ip {
-                    IpHeader::V4(mut ip) => {
-                        (self.identifications.intact(&mut ip, &udp, bytes, index as u16), IpHeader::V4(ip))
-                    }
-                    ip => (wire::icrc_matches(&ip, &udp, bytes), ip),
-                };
-                if !intact {
-                    received.damaged += 1;
+                if let Some(probe) = Probe::parse(bytes)
+                    && source.is_loopback()
+                {
+                    received.probes += 1;
+                    let Probe { nonce, index } = probe;
+                    let answer = Answer { nonce, index, socket: self.identity, slots: self.slots.clone() };
+                    // Who asked will ask again.
+                    let _ = probe::send(self.socket.raw(), &answer.bytes(), (source, port).into());
                     continue;
                 }
-                let Ok(Packet { headers, payload }) = Packet::parse(bytes) else {
-                    received.malformed += 1;
-                    continue;
+                let segment = Segment { source, port, notes, index: index as u16 };
+                let mut check = |segment: &Segment, bytes: &[u8]| {
+                    segment.check(bytes, self.family, &mut self.identifications, &mut received, &mut take);
                 };
-                received.packets += 1;
-                let congestion_marked = notes.traffic_class & 3 == 3;
-                take(&Arrival { headers, payload, ip: &ip, bytes, port, congestion_marked });
+                match (&mut self.faults, notes.destination, now) {
+                    (Some(faults), Some(destination), Some(now)) => {
+                        faults.arrive(now, (source, destination), segment, bytes, |passed| {
+                            check(passed.meta, passed.bytes);
+                        });
+                    }
+                    _ => check(&segment, bytes),
+                }
             }
+        }
+        if let (Some(faults), Some(now)) = (&mut self.faults, now) {
+            faults.release(now, |passed| {
+                passed.meta.check(passed.bytes, self.family, &mut self.identifications, &mut received, &mut take);
+            });
         }
         Ok(received)
     }
@@ -183,7 +216,7 @@ impl Receiver {
             // SAFETY: each message points to a buffer, a control area, a name and a vector that are live, disjoint and of the lengths given.
             let answer = unsafe {
                 libc::recvmmsg(
-                    self.socket.as_raw_fd(),
+                    self.socket.raw(),
                     messages.as_mut_ptr(),
                     BATCH as _,
                     libc::MSG_DONTWAIT as _,
@@ -205,6 +238,46 @@ impl Receiver {
             *length = (message.msg_len as usize, header.msg_controllen as _, header.msg_flags as u32);
         }
         Ok(count)
+    }
+}
+
+/// What is known of a packet before it is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    source: IpAddr,
+    port: u16,
+    notes: Notes,
+    /// Its place in its GRO buffer.
+    index: u16,
+}
+
+impl Segment {
+    /// Gives the packet to `take` if it is undamaged, and counts it if not.
+    fn check(
+        &self,
+        bytes: &[u8],
+        family: Family,
+        identifications: &mut Identifications,
+        received: &mut Received,
+        take: &mut impl FnMut(&Arrival<'_>),
+    ) {
+        let Some(ip) = header(family, self.source, &self.notes, bytes.len()) else { return };
+        let Ok(udp) = UdpHeader::roce(self.port, bytes.len()) else { return };
+        let (intact, ip) = match ip {
+            IpHeader::V4(mut ip) => (identifications.intact(&mut ip, &udp, bytes, self.index), IpHeader::V4(ip)),
+            ip => (wire::icrc_matches(&ip, &udp, bytes), ip),
+        };
+        if !intact {
+            received.damaged += 1;
+            return;
+        }
+        let Ok(Packet { headers, payload }) = Packet::parse(bytes) else {
+            received.malformed += 1;
+            return;
+        };
+        received.packets += 1;
+        let congestion_marked = self.notes.traffic_class & 3 == 3;
+        take(&Arrival { headers, payload, ip: &ip, bytes, port: self.port, congestion_marked });
     }
 }
 

@@ -1,11 +1,11 @@
 //! Sending: a train becomes as few GSO datagrams as its packets' lengths allow.
 
 use super::socket::{self, Family};
-use socket2::Socket;
+use crate::descriptor::Descriptor;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use wire::{EncodeError, Headers, Icrc, Ipv4Header, Ipv6Header, ROCE_PORT, UdpHeader};
 
 /// The most bytes one system call sends: what fits an IPv4 datagram.
@@ -93,7 +93,7 @@ pub struct Sent {
 /// A socket to send from, and the buffer packets are put together in. One per sending thread, or behind a lock.
 #[derive(Debug)]
 pub struct Sender {
-    socket: Socket,
+    socket: Descriptor,
     family: Family,
     port: u16,
     buffer: Vec<u8>,
@@ -105,7 +105,7 @@ impl Sender {
     /// A socket with a source port of its own.
     pub fn open(family: Family) -> io::Result<Sender> {
         let socket = socket::sender(family)?;
-        let port = socket.local_addr()?.as_socket().map_or(0, |address| address.port());
+        let port = socket::local_port(socket.raw())?;
         Ok(Sender { socket, family, port, buffer: vec![0; MAX_DATAGRAM], segmentation: true })
     }
 
@@ -114,9 +114,9 @@ impl Sender {
         self.port
     }
 
-    /// The socket, for closing in a forked child.
+    /// The socket; -1 in a forked child.
     pub fn raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+        self.socket.raw()
     }
 
     /// Sends all packets of `cargo`. `one_by_one` for retransmissions: a train whose end is lost in a full buffer would be lost there again.
@@ -253,7 +253,7 @@ impl Sender {
         loop {
             // SAFETY: every pointer in `message` is to a live local or to `self.buffer`, of which `filled` bytes are initialised; the kernel
             // only reads them.
-            let answer = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+            let answer = unsafe { libc::sendmsg(self.socket.raw(), &raw const message, libc::MSG_NOSIGNAL) };
             if answer >= 0 {
                 return Ok(());
             }

@@ -1,10 +1,12 @@
 //! Opening and setting up the sockets: one per address family that receives on port 4791 together with other processes, and unbound ones
 //! that send.
 
-use socket2::{Domain, Protocol, Socket, Type};
+use crate::descriptor::{Descriptor, check};
+use crate::holders::other_user;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use wire::ROCE_PORT;
 
 /// How much we ask the kernel to buffer. It grants what the system allows (`net.core.rmem_max`), which need not be this much.
@@ -23,11 +25,15 @@ pub enum Family {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// Another program has it for itself: kernel Soft-RoCE, or a program of another user.
-    #[error(
-        "UDP port {ROCE_PORT} is held by something that does not share it (kernel Soft-RoCE, or another user's program)"
-    )]
+    /// Another program has it for itself: kernel Soft-RoCE, or one that does not share it. Only this host can be reached.
+    #[error("UDP port {ROCE_PORT} is held by something that does not share it (kernel Soft-RoCE, or another program)")]
     Taken,
+    /// ubiverbs of another user has it. It forwards what is for us.
+    #[error("UDP port {ROCE_PORT} is held by ubiverbs of user {uid}, which forwards our packets")]
+    OtherUser {
+        /// The user.
+        uid: u32,
+    },
     /// The family is switched off.
     #[error("the system has no {0:?}")]
     NoFamily(Family),
@@ -43,20 +49,23 @@ pub enum BindError {
 }
 
 /// A socket that shares port 4791 with the other processes of this user. Never SO_REUSEADDR: it would let another user take the traffic.
-pub(super) fn receiver(family: Family, port: u16) -> Result<Socket, BindError> {
+pub(super) fn receiver(family: Family, port: u16) -> Result<Descriptor, BindError> {
     open(family, Some(port)).map_err(|source| match source.raw_os_error() {
-        Some(libc::EADDRINUSE) => BindError::Taken,
+        Some(libc::EADDRINUSE) => match other_user(family, port) {
+            Ok(Some(uid)) => BindError::OtherUser { uid },
+            _ => BindError::Taken,
+        },
         Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL) => BindError::NoFamily(family),
         _ => BindError::System { family, source },
     })
 }
 
 /// A socket with a port of its own, to send from.
-pub(super) fn sender(family: Family) -> io::Result<Socket> {
+pub(super) fn sender(family: Family) -> io::Result<Descriptor> {
     open(family, None)
 }
 
-fn open(family: Family, port: Option<u16>) -> io::Result<Socket> {
+fn open(family: Family, port: Option<u16>) -> io::Result<Descriptor> {
     let domain = match family {
         Family::V4 => Domain::IPV4,
         Family::V6 => Domain::IPV6,
@@ -101,7 +110,11 @@ fn open(family: Family, port: Option<u16>) -> io::Result<Socket> {
     } else {
         let _ = socket.set_send_buffer_size(BUFFER);
     }
-    socket.bind(&address.into())?;
+    // A child that is forked before this line has a socket without a port, and one forked after it knows what to close.
+    let socket = Descriptor::keep(socket.into());
+    let address = SockAddr::from(address);
+    // SAFETY: `address` is live and as long as it says.
+    check(unsafe { libc::bind(socket.raw(), address.as_ptr().cast(), address.len()) })?;
     Ok(socket)
 }
 
@@ -112,6 +125,36 @@ const IPV6_MULTICAST_ALL: libc::c_int = 29;
 fn set(socket: &Socket, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     let size = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the descriptor is open for the duration of the call, and the option value is a live `c_int` of the size given.
-    let answer = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), size) };
-    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), size) })?;
+    Ok(())
+}
+
+/// An option that is a number.
+pub(super) fn get(socket: RawFd, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `size` bytes to a live `c_int`.
+    check(unsafe { libc::getsockopt(socket, level, name, (&raw mut value).cast(), &raw mut size) })?;
+    Ok(value)
+}
+
+/// Datagrams dropped because the buffer was full: the last of the nine numbers that describe a socket's memory.
+pub(super) fn drops(socket: RawFd) -> io::Result<u32> {
+    let mut numbers = [0u32; 9];
+    let mut size = size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `size` bytes to a live array.
+    check(unsafe {
+        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_MEMINFO, numbers.as_mut_ptr().cast(), &raw mut size)
+    })?;
+    let [.., drops] = numbers;
+    Ok(drops)
+}
+
+/// The port that a socket has.
+pub(super) fn local_port(socket: RawFd) -> io::Result<u16> {
+    // SAFETY: the kernel writes an address of at most the length given into the storage, and its length.
+    let ((), address) = unsafe {
+        SockAddr::try_init(|storage, length| check(libc::getsockname(socket, storage.cast(), length)).map(drop))?
+    };
+    Ok(address.as_socket().map_or(0, |address| address.port()))
 }

@@ -1,0 +1,364 @@
+//! One process's share of the host's UDP port: it receives what the kernel gives this process, keeps what is its own, passes on the rest, takes what
+//! others pass on, and keeps the kernel's choice good. Whoever holds it drives, without ever waiting; [`fd`](Attachment::fd) tells when
+//! there is something to do, and [`deadline`](Attachment::deadline) when there is though nothing arrives.
+//!
+//! ```no_run
+//! use link::attachment::Attachment;
+//! use link::ports::Ports;
+//! use link::slots::Slots;
+//!
+//! let slots = Slots::open()?;
+//! let ports = Ports::new(&slots);
+//! let slot = slots.take()?;
+//! let mut attachment = Attachment::open(&slots, &ports)?;
+//! loop {
+//!     // Wait for `attachment.fd()` to become readable, at most until `attachment.deadline()`. Then:
+//!     attachment.receive(|arrival| println!("{}", arrival.headers.bth.dest_qpn), |_, loss| println!("{loss:?}"));
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod target;
+
+pub use target::Target;
+
+use crate::faults::{Faults, Plan, PlanError};
+use crate::forward::{Collected, Forwarded, Forwarder, Inbox, Loss};
+use crate::names::Name;
+use crate::ports::Ports;
+use crate::slots::{Registry, Slots};
+use crate::steering::{Steered, Steering};
+use crate::udp::{Arrival, BindError, Family, Received, Receiver};
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use wire::ROCE_PORT;
+
+/// How often a port that somebody else has is tried again.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// Polls of only the socket where packets came last before everything is looked at.
+const FAITHFUL: u32 = 8;
+
+/// Keys of our own descriptors in the set: the receiving socket of each family, and the one that asks.
+const RECEIVERS: [u64; 2] = [1, 2];
+const PROBERS: [u64; 2] = [3, 4];
+
+/// Why there is no attachment.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// The text in `UBIVERBS_FAULTS` is wrong.
+    #[error("cannot read UBIVERBS_FAULTS")]
+    Faults(#[from] PlanError),
+    /// The system refused.
+    #[error("cannot attach to the host")]
+    System(#[from] io::Error),
+}
+
+/// What has passed through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Traffic {
+    /// Undamaged packets that the kernel gave us.
+    pub received: u64,
+    /// Of these, how many were another process's.
+    pub misdirected: u64,
+    /// Packets whose ICRC was wrong.
+    pub damaged: u64,
+    /// Packets that could not be read.
+    pub malformed: u64,
+    /// Datagrams that the kernel dropped because our buffer was full.
+    pub overflowed: u64,
+    /// What we passed on.
+    pub forwarded: Forwarded,
+    /// What others passed on to us.
+    pub collected: Collected,
+    /// How the kernel was told where packets go, IPv4 and IPv6.
+    pub steered: [Steered; 2],
+}
+
+/// The process's place on the host. There should be one.
+#[derive(Debug)]
+pub struct Attachment {
+    slots: Slots,
+    ports: Ports,
+    sides: [Side; 2],
+    inbox: Inbox,
+    forwarder: Forwarder,
+    port: u16,
+    faults: Option<Plan>,
+    /// The family that brought something last.
+    hot: Option<usize>,
+    /// Polls since everything was looked at.
+    polls: u32,
+    /// The slots that were announced.
+    changes: u64,
+    traffic: Traffic,
+}
+
+/// One address family.
+#[derive(Debug)]
+struct Side {
+    family: Family,
+    state: Result<Receiver, BindError>,
+    steering: Steering,
+    /// When to try again.
+    retry: Option<Instant>,
+}
+
+impl Attachment {
+    /// Joins the others on port 4791. Take a slot first: it shows other users that this port is shared. Never fails because of the port: see
+    /// [`error`](Attachment::error).
+    pub fn open(slots: &Slots, ports: &Ports) -> Result<Attachment, AttachError> {
+        Attachment::open_port(slots, ports, ROCE_PORT)
+    }
+
+    /// The same on another port, for tests.
+    pub fn open_port(slots: &Slots, ports: &Ports, port: u16) -> Result<Attachment, AttachError> {
+        let faults = Plan::from_environment()?;
+        let side = |family| Side {
+            family,
+            state: Err(BindError::NoFamily(family)),
+            steering: Steering::new(family, port),
+            retry: None,
+        };
+        let mut attachment = Attachment {
+            slots: slots.clone(),
+            ports: ports.clone(),
+            sides: [side(Family::V4), side(Family::V6)],
+            inbox: Inbox::new(slots),
+            forwarder: Forwarder::new(),
+            port,
+            faults,
+            hot: None,
+            polls: 0,
+            changes: slots.registry().changes(),
+            traffic: Traffic::default(),
+        };
+        let now = Instant::now();
+        for at in 0..2 {
+            attachment.try_bind(at, now);
+        }
+        Ok(attachment)
+    }
+
+    /// Readable when [`receive`](Attachment::receive) has something to do.
+    pub fn fd(&self) -> RawFd {
+        self.slots.registry().epoll()
+    }
+
+    /// When [`receive`](Attachment::receive) should be called though nothing has arrived.
+    pub fn deadline(&self) -> Option<Instant> {
+        let side = |side: &Side| {
+            let due = side.state.as_ref().ok().and_then(Receiver::due);
+            [side.retry, side.steering.deadline(), due].into_iter().flatten().min()
+        };
+        self.sides.iter().filter_map(side).min()
+    }
+
+    /// Why a family cannot be received, if it cannot. `OtherUser` is no obstacle: that user's processes forward. What is not permanent is
+    /// tried again.
+    pub fn error(&self, family: Family) -> Option<&BindError> {
+        self.sides.iter().find(|side| side.family == family)?.state.as_ref().err()
+    }
+
+    /// The receiving socket of a family, to ask about it.
+    pub fn receiver(&self, family: Family) -> Option<&Receiver> {
+        self.sides.iter().find(|side| side.family == family)?.state.as_ref().ok()
+    }
+
+    /// Changes the faults that packets meet before their ICRC is checked.
+    pub fn inject(&mut self, plan: Option<Plan>) {
+        self.faults = plan;
+        for side in &mut self.sides {
+            if let Ok(receiver) = &mut side.state {
+                receiver.inject(self.faults.clone().map(Faults::new));
+            }
+        }
+    }
+
+    /// What has passed through so far.
+    pub fn traffic(&self) -> Traffic {
+        let overflowed = |side: &Side| {
+            let count = side.state.as_ref().ok().and_then(|receiver| receiver.overflowed().ok());
+            u64::from(count.unwrap_or(0))
+        };
+        let [v4, v6] = &self.sides;
+        Traffic {
+            overflowed: overflowed(v4) + overflowed(v6),
+            forwarded: self.forwarder.forwarded(),
+            collected: self.inbox.collected(),
+            steered: [v4.steering.steered(), v6.steering.steered()],
+            ..self.traffic
+        }
+    }
+
+    /// Does what there is to do, without waiting, and gives each packet that is for this process to `take`. Packets that could not be passed
+    /// on are told to `lost`. True if there was something; then there may be more.
+    pub fn receive(&mut self, mut take: impl FnMut(&Arrival<'_>), mut lost: impl FnMut(&Arrival<'_>, Loss)) -> bool {
+        self.polls = 0;
+        let any = self.receive_ready(&mut take, &mut lost);
+        self.tend(Instant::now());
+        any
+    }
+
+    /// The same for one who calls again and again: mostly it asks only the socket that brought the last packets, which is one system call
+    /// instead of two or more. Before sleeping call [`receive`](Attachment::receive), or wait for [`fd`](Attachment::fd), which is readable
+    /// if anything was left.
+    pub fn poll(&mut self, mut take: impl FnMut(&Arrival<'_>), mut lost: impl FnMut(&Arrival<'_>, Loss)) -> bool {
+        match self.hot {
+            Some(hot) if self.polls < FAITHFUL => {
+                self.polls += 1;
+                self.receive_side(hot, &mut take, &mut lost)
+            }
+            _ => self.receive(take, lost),
+        }
+    }
+
+    /// Does what there is to do on whatever is ready.
+    fn receive_ready(
+        &mut self,
+        take: &mut impl FnMut(&Arrival<'_>),
+        lost: &mut impl FnMut(&Arrival<'_>, Loss),
+    ) -> bool {
+        let mut keys = [0; 32];
+        let registry = self.registry();
+        let Ok(ready) = registry.ready(&mut keys) else { return false };
+        for key in ready {
+            if let Some(at) = RECEIVERS.iter().position(|own| own == key) {
+                if self.receive_side(at, take, lost) {
+                    self.hot = Some(at);
+                }
+            } else if !PROBERS.contains(key) && self.inbox.serve(*key, take) {
+                // Another user's process has gone, and perhaps left the port.
+                for side in &mut self.sides {
+                    side.retry = side.retry.map(|_| Instant::now());
+                }
+            }
+        }
+        // What faults held back comes without the socket knowing.
+        let now = Instant::now();
+        for at in 0..2 {
+            let due = self.sides.get(at).and_then(|side| side.state.as_ref().ok()?.due());
+            if due.is_some_and(|due| due <= now) {
+                self.receive_side(at, take, lost);
+            }
+        }
+        !ready.is_empty()
+    }
+
+    fn receive_side(
+        &mut self,
+        at: usize,
+        take: &mut impl FnMut(&Arrival<'_>),
+        lost: &mut impl FnMut(&Arrival<'_>, Loss),
+    ) -> bool {
+        let Some(side) = self.sides.get_mut(at) else { return false };
+        let Ok(receiver) = &mut side.state else { return false };
+        let (slots, ports, forwarder, steering) = (&self.slots, &self.ports, &mut self.forwarder, &mut side.steering);
+        let mut misdirected = 0;
+        let received = receiver.receive(|arrival| {
+            let name = match Target::of(arrival) {
+                Target::Here => return take(arrival),
+                Target::Queue(slot) if slots.owns(slot) => return take(arrival),
+                Target::Queue(slot) => Name::Slot(slot),
+                // If nobody has it, somebody has to say so to the peer: we.
+                Target::Communication(slot) if slots.owns(slot) || !forwarder.reaches(Name::Slot(slot)) => {
+                    return take(arrival);
+                }
+                Target::Communication(slot) => Name::Slot(slot),
+                Target::Service(space, port) if ports.holds(space, port) => return take(arrival),
+                Target::Service(space, port) => {
+                    let names = [Name::Port(space, port), Name::Block(space, port / crate::ports::BLOCK)];
+                    match names.into_iter().find(|name| forwarder.reaches(*name)) {
+                        Some(name) => name,
+                        None => return take(arrival),
+                    }
+                }
+            };
+            misdirected += 1;
+            if !matches!(name, Name::Port(..) | Name::Block(..)) {
+                steering.misdirected();
+            }
+            forwarder.push(name, arrival, &mut *lost);
+        });
+        forwarder.flush(lost);
+        let Ok(Received { datagrams, packets, damaged, malformed, probes }) = received else { return false };
+        self.traffic.received += u64::from(packets);
+        self.traffic.misdirected += misdirected;
+        self.traffic.damaged += u64::from(damaged);
+        self.traffic.malformed += u64::from(malformed);
+        datagrams > probes || packets > 0
+    }
+
+    /// What is done now and then: announcing slots, steering, trying for the port again.
+    fn tend(&mut self, now: Instant) {
+        let changes = self.registry().changes();
+        let changed = changes != self.changes;
+        self.changes = changes;
+        for at in 0..2 {
+            let registry = self.registry();
+            let (Some(side), Some(key)) = (self.sides.get_mut(at), PROBERS.get(at)) else { continue };
+            if side.retry.is_some_and(|retry| now >= retry) {
+                self.try_bind(at, now);
+                continue;
+            }
+            let Ok(receiver) = &mut side.state else { continue };
+            if changed {
+                receiver.announce(self.slots.owned());
+                side.steering.want();
+            }
+            let before = side.steering.socket();
+            side.steering.progress(receiver.raw_fd(), now);
+            if let (None, Some(socket)) = (before, side.steering.socket()) {
+                // If it cannot be watched, answers are read when the round ends.
+                let _ = registry.watch(socket, *key);
+            }
+        }
+    }
+
+    fn try_bind(&mut self, at: usize, now: Instant) {
+        let (registry, faults, port) = (self.registry(), self.faults.clone(), self.port);
+        let (Some(side), Some(key)) = (self.sides.get_mut(at), RECEIVERS.get(at)) else { return };
+        let family = side.family;
+        side.state = Receiver::open_port(family, port).and_then(|mut receiver| {
+            receiver.announce(self.slots.owned());
+            receiver.inject(faults.map(Faults::new));
+            registry.watch(receiver.raw_fd(), *key).map_err(|source| BindError::System { family, source })?;
+            Ok(receiver)
+        });
+        side.retry = match &side.state {
+            Ok(_) => {
+                side.steering.want();
+                None
+            }
+            Err(BindError::NoFamily(_)) => None,
+            Err(_) => Some(now + RETRY),
+        };
+    }
+
+    fn registry(&self) -> Arc<Registry> {
+        self.slots.registry().clone()
+    }
+}
+
+/// Leaving: what has already arrived for others is passed on. Packets of ours that wait there have no queue pair any more.
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        for at in 0..2 {
+            // Bounded: packets may come as fast as they are taken.
+            for _ in 0..64 {
+                if !self.receive_side(at, &mut |_| {}, &mut |_, _| {}) {
+                    break;
+                }
+            }
+        }
+        let registry = self.registry();
+        for side in &self.sides {
+            if let Ok(receiver) = &side.state {
+                registry.unwatch(receiver.raw_fd());
+            }
+        }
+    }
+}

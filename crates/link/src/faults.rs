@@ -1,0 +1,252 @@
+//! Faults on purpose: a layer around a link, below the check of the ICRC, that loses, doubles, delays, overtakes and damages packets, by chance or
+//! at numbered packets, always the same for the same seed. It holds packets that are late, and reads no clock: whoever drives the link says
+//! what time it is. It knows nothing of what packets mean.
+//!
+//! A [`Plan`] says what goes wrong; it is written as text, for example in the environment variable `UBIVERBS_FAULTS`:
+//!
+//! ```text
+//! plan   = rule *( ";" rule )              the first rule whose filters fit a packet decides
+//! rule   = item *( "," item )
+//! item   = kind "=" chance                 kind: drop, dup, reorder, corrupt; chance: 1%, 0.05%, or 0.01
+//!        | kind "@" number [ ".." number ] the packets with these numbers, from 1, among those that the rule fits
+//!        | "delay=" time [ ".." time ]     every packet is late by this much; order is kept
+//!        | "hold=" time                    how long a packet that is to be overtaken is held back, 1ms if not said
+//!        | "from=" address | "to=" address filters: only packets from or to this address; with neither, every packet
+//!        | "partition"                     nothing passes
+//!        | "seed=" number                  of the whole plan, 1 if not said
+//! time   = number unit                     unit: ns, us, ms, s
+//! ```
+//!
+//! `drop=1%,dup=0.1%,reorder=1%,delay=1ms..3ms,corrupt=0.01%,seed=7,to=10.0.0.2`
+//!
+//! Faults happen where packets arrive, so `to` is an address of this host.
+
+mod plan;
+#[cfg(test)]
+mod tests;
+
+pub use plan::{Chance, Plan, PlanError, Rule, Span};
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// What faults have done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Injected {
+    /// Packets that came.
+    pub packets: u64,
+    /// Lost by chance or number.
+    pub dropped: u64,
+    /// Lost because of a partition.
+    pub partitioned: u64,
+    /// Passed twice.
+    pub duplicated: u64,
+    /// Held back so that others overtook them.
+    pub reordered: u64,
+    /// Delayed.
+    pub delayed: u64,
+    /// Damaged.
+    pub corrupted: u64,
+}
+
+/// What becomes of one packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Fate {
+    /// When it passes; not at all if it is lost.
+    pub first: Option<Instant>,
+    /// When it passes again.
+    pub again: Option<Instant>,
+    /// A number that says which bit is flipped: the remainder by the number of bits.
+    pub flip: Option<u64>,
+}
+
+/// A packet that has passed.
+#[derive(Debug)]
+pub struct Passed<'a, M> {
+    /// What came with it.
+    pub meta: &'a M,
+    /// Its bytes, perhaps damaged.
+    pub bytes: &'a [u8],
+    /// Whether they are damaged. A link without a checksum drops such a packet, as a checksum would have.
+    pub corrupted: bool,
+}
+
+/// The layer. `M` is what a link knows of a packet beside its bytes.
+#[derive(Debug)]
+pub struct Faults<M> {
+    plan: Plan,
+    dice: Dice,
+    /// How many packets each rule has seen.
+    seen: Vec<u64>,
+    /// When the last packet that keeps its place passes.
+    last: Option<Instant>,
+    late: BinaryHeap<Late<M>>,
+    serial: u64,
+    buffers: Vec<Vec<u8>>,
+    injected: Injected,
+}
+
+#[derive(Debug)]
+struct Late<M> {
+    at: Instant,
+    serial: u64,
+    meta: M,
+    bytes: Vec<u8>,
+    corrupted: bool,
+}
+
+impl<M> PartialEq for Late<M> {
+    fn eq(&self, other: &Self) -> bool {
+        self.serial == other.serial
+    }
+}
+
+impl<M> Eq for Late<M> {}
+
+impl<M> PartialOrd for Late<M> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The heap gives the greatest first: that is the earliest.
+impl<M> Ord for Late<M> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.at.cmp(&self.at).then(other.serial.cmp(&self.serial))
+    }
+}
+
+impl<M: Clone> Faults<M> {
+    /// The faults of this plan.
+    pub fn new(plan: Plan) -> Faults<M> {
+        Faults {
+            dice: Dice(plan.seed),
+            seen: vec![0; plan.rules.len()],
+            plan,
+            last: None,
+            late: BinaryHeap::new(),
+            serial: 0,
+            buffers: Vec::new(),
+            injected: Injected::default(),
+        }
+    }
+
+    /// The faults that the environment asks for: those of `UBIVERBS_FAULTS`, none if it is not set or empty.
+    pub fn from_environment() -> Result<Option<Faults<M>>, PlanError> {
+        Ok(Plan::from_environment()?.map(Faults::new))
+    }
+
+    /// Changes the plan. Packets that are late stay so; the dice are thrown on.
+    pub fn change(&mut self, plan: Plan) {
+        self.seen = vec![0; plan.rules.len()];
+        self.plan = plan;
+    }
+
+    /// What was done.
+    pub fn injected(&self) -> Injected {
+        self.injected
+    }
+
+    /// Decides what becomes of a packet, for a link that does it itself.
+    pub fn decide(&mut self, now: Instant, from: IpAddr, to: IpAddr) -> Fate {
+        self.injected.packets += 1;
+        let through = Fate { first: Some(now), ..Fate::default() };
+        let rules = self.plan.rules.iter().zip(&mut self.seen);
+        let Some((rule, seen)) = rules.into_iter().find(|(rule, _)| rule.fits(from, to)) else { return through };
+        *seen += 1;
+        if rule.partition {
+            self.injected.partitioned += 1;
+            return Fate::default();
+        }
+        let (dice, injected, number) = (&mut self.dice, &mut self.injected, *seen);
+        if rule.drop.strikes(number, dice) {
+            injected.dropped += 1;
+            return Fate::default();
+        }
+        let mut fate = through;
+        if rule.corrupt.strikes(number, dice) {
+            injected.corrupted += 1;
+            fate.flip = Some(dice.next());
+        }
+        let mut at = now;
+        if rule.delay.1 > Duration::ZERO {
+            injected.delayed += 1;
+            at += rule.delay.0 + (rule.delay.1.saturating_sub(rule.delay.0)).mul_f64(dice.unit());
+        }
+        if rule.reorder.strikes(number, dice) {
+            injected.reordered += 1;
+            at += rule.hold;
+        } else {
+            at = self.last.map_or(at, |last| last.max(at));
+            self.last = Some(at);
+        }
+        fate.first = Some(at);
+        if rule.dup.strikes(number, dice) {
+            injected.duplicated += 1;
+            fate.again = Some(at + rule.hold.mul_f64(dice.unit()));
+        }
+        fate
+    }
+
+    /// A packet arrives. What passes now, or was due, is given to `pass`.
+    pub fn arrive(
+        &mut self,
+        now: Instant,
+        (from, to): (IpAddr, IpAddr),
+        meta: M,
+        bytes: &[u8],
+        mut pass: impl FnMut(Passed<'_, M>),
+    ) {
+        let fate = self.decide(now, from, to);
+        for at in [fate.first, fate.again].into_iter().flatten() {
+            let mut copy = self.buffers.pop().unwrap_or_default();
+            copy.extend_from_slice(bytes);
+            let bits = copy.len() as u64 * 8;
+            if let Some(flip) = fate.flip.and_then(|flip| flip.checked_rem(bits))
+                && let Some(byte) = copy.get_mut((flip / 8) as usize)
+            {
+                *byte ^= 1 << (flip % 8);
+            }
+            self.serial += 1;
+            let late =
+                Late { at, serial: self.serial, meta: meta.clone(), bytes: copy, corrupted: fate.flip.is_some() };
+            self.late.push(late);
+        }
+        self.release(now, &mut pass);
+    }
+
+    /// Gives what is due to `pass`.
+    pub fn release(&mut self, now: Instant, mut pass: impl FnMut(Passed<'_, M>)) {
+        while self.late.peek().is_some_and(|late| late.at <= now) {
+            let Some(mut late) = self.late.pop() else { return };
+            pass(Passed { meta: &late.meta, bytes: &late.bytes, corrupted: late.corrupted });
+            late.bytes.clear();
+            self.buffers.push(late.bytes);
+        }
+    }
+
+    /// When the next packet is due.
+    pub fn due(&self) -> Option<Instant> {
+        self.late.peek().map(|late| late.at)
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014), written out because the same seed must do the same in every version.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(pub u64);
+
+impl Dice {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// At least 0, less than 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}

@@ -1,0 +1,220 @@
+use super::*;
+use crate::names::{self, Name};
+use crate::slots::{Slot, Slots};
+use crate::udp::Arrival;
+use std::time::{Duration, Instant};
+use wire::{Gid, Headers, IpHeader, Opcode, Packet, Psn, UdpHeader};
+
+/// A packet to a slot with a number as payload.
+struct Sample {
+    ip: IpHeader,
+    bytes: Vec<u8>,
+}
+
+fn sample(gid: [Gid; 2], slot: Slot, number: u32, length: usize) -> Sample {
+    let mut payload = vec![0x5a; length];
+    payload[..4].copy_from_slice(&number.to_be_bytes());
+    let headers = Headers::new(Opcode::UcSendOnly, slot.qpn(5), Psn::new(number));
+    let packet = Packet { headers, payload: &payload };
+    let [source, destination] = gid;
+    let mut ip = IpHeader::udp(source, destination, packet.encoded_length()).unwrap();
+    match &mut ip {
+        IpHeader::V4(ip) => (ip.tos, ip.ttl, ip.identification, ip.dont_fragment) = (0x2b, 17, 0x1234, number % 2 == 0),
+        IpHeader::V6(ip) => (ip.traffic_class, ip.hop_limit) = (0x2b, 17),
+    }
+    let mut bytes = vec![0; packet.encoded_length()];
+    packet.encode(&ip, &UdpHeader::roce(777, bytes.len()).unwrap(), &mut bytes).unwrap();
+    Sample { ip, bytes }
+}
+
+impl Sample {
+    fn arrival(&self) -> Arrival<'_> {
+        let Packet { headers, payload } = Packet::parse(&self.bytes).unwrap();
+        Arrival { headers, payload, ip: &self.ip, bytes: &self.bytes, port: 777, congestion_marked: true }
+    }
+}
+
+fn addresses(last: u8) -> [[Gid; 2]; 2] {
+    let v6 = |n| Gid::from_ipv6([0xfd00, 0, 0, 0, 0, 0, 0, n].into());
+    [[Gid::from_ipv4([10, 0, 0, 1].into()), Gid::from_ipv4([10, 0, 0, last].into())], [v6(1), v6(last.into())]]
+}
+
+/// What the inbox gets within a second, at least `wanted` packets.
+fn collect(inbox: &mut Inbox, wanted: usize) -> Vec<u32> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let mut numbers = Vec::new();
+    while numbers.len() < wanted && Instant::now() < deadline {
+        inbox.receive(|arrival| numbers.push(arrival.headers.bth.psn.value())).unwrap();
+    }
+    // What is there beyond that shows too.
+    while inbox.receive(|arrival| numbers.push(arrival.headers.bth.psn.value())).unwrap() {}
+    numbers
+}
+
+fn nothing_lost(_: &Arrival<'_>, loss: Loss) {
+    panic!("{loss:?}");
+}
+
+#[test]
+fn a_message_reads_as_it_was_written() {
+    let slot = Slot::new(9).unwrap();
+    let samples: Vec<_> =
+        (0..20u32).map(|n| sample(addresses(2)[n as usize % 2], slot, n, 4 + 3 * n as usize)).collect();
+    let mut bytes = Vec::new();
+    for sample in &samples {
+        assert!(message::append(&mut bytes, &sample.arrival()));
+    }
+    assert_eq!(message::count(&bytes), 20);
+    let mut next = samples.iter();
+    let malformed = message::read(&bytes, |arrival| {
+        let expected = next.next().unwrap();
+        assert_eq!(format!("{arrival:?}"), format!("{:?}", expected.arrival()));
+    });
+    assert_eq!((malformed, next.count()), (0, 0));
+}
+
+#[test]
+fn a_message_ends_where_it_is_full() {
+    let slot = Slot::new(9).unwrap();
+    let sample = sample(addresses(2)[0], slot, 1, 4096);
+    let mut bytes = Vec::new();
+    let count = (0..1000).take_while(|_| message::append(&mut bytes, &sample.arrival())).count();
+    assert!((15..17).contains(&count) && bytes.len() <= message::LONGEST);
+    let mut read = 0;
+    assert_eq!(message::read(&bytes, |_| read += 1), 0);
+    assert_eq!(read, count);
+}
+
+/// Whatever arrives, reading ends without panic, and never yields more packets than were claimed.
+#[test]
+fn garbage_is_counted() {
+    let mut bytes = Vec::new();
+    for n in 0..5 {
+        message::append(&mut bytes, &sample(addresses(2)[n as usize % 2], Slot::new(9).unwrap(), n, 40).arrival());
+    }
+    for length in 0..bytes.len() {
+        let mut read = 0;
+        let malformed = message::read(&bytes[..length], |_| read += 1);
+        assert!(malformed >= 1 && read < 5, "{length}");
+    }
+    let mut dice = crate::faults::Dice(3);
+    for _ in 0..20_000 {
+        let mut damaged = bytes.clone();
+        for _ in 0..=dice.next() % 4 {
+            let at = dice.next() as usize % damaged.len();
+            damaged[at] = dice.next() as u8;
+        }
+        let mut read = 0;
+        message::read(&damaged, |_| read += 1);
+        assert!(read <= message::count(&damaged));
+    }
+    bytes.push(0);
+    assert_eq!(message::read(&bytes, |_| {}), 1, "something follows the last packet");
+}
+
+#[test]
+fn packets_reach_the_owner_in_order() {
+    let (slots, mut forwarder) = (Slots::open().unwrap(), Forwarder::new());
+    let (one, two) = (slots.take().unwrap(), slots.take().unwrap());
+    let mut inbox = Inbox::new(&slots);
+    for n in 0..1000 {
+        let slot = if n % 2 == 0 { one } else { two };
+        forwarder.push(Name::Slot(slot), &sample(addresses(2)[0], slot, n, 256).arrival(), nothing_lost);
+        if n % 100 == 99 {
+            forwarder.flush(nothing_lost);
+        }
+    }
+    let numbers = collect(&mut inbox, 1000);
+    let (even, odd): (Vec<u32>, Vec<u32>) = numbers.iter().partition(|n| **n % 2 == 0);
+    assert!(even.iter().copied().eq((0..1000).step_by(2)) && odd.iter().copied().eq((1..1000).step_by(2)));
+    let Forwarded { packets, messages, .. } = forwarder.forwarded();
+    assert_eq!((packets, messages), (1000, 20), "many packets to a message");
+    assert_eq!(inbox.collected(), Collected { messages: 20, packets: 1000, ..Collected::default() });
+}
+
+#[test]
+fn nobody_is_told_from_somebody_who_does_not_read() {
+    let (slots, mut forwarder) = (Slots::open().unwrap(), Forwarder::new());
+    let slot = slots.take().unwrap();
+    let big = sample(addresses(2)[0], slot, 7, 4096);
+    let (mut full, mut nobody) = (0u64, 0u64);
+    let mut count = |arrival: &Arrival<'_>, loss| {
+        assert_eq!(arrival.bytes, big.bytes);
+        match loss {
+            Loss::Full => full += 1,
+            Loss::Nobody => nobody += 1,
+            Loss::System => panic!(),
+        }
+    };
+    // Nobody reads: after some megabytes packets are dropped, and nothing waits.
+    for _ in 0..10_000 {
+        forwarder.push(Name::Slot(slot), &big.arrival(), &mut count);
+    }
+    forwarder.flush(&mut count);
+    // When somebody reads it goes on.
+    let mut inbox = Inbox::new(&slots);
+    let arrived = collect(&mut inbox, 1).len() as u64;
+    forwarder.push(Name::Slot(slot), &big.arrival(), &mut count);
+    forwarder.flush(&mut count);
+    assert_eq!(collect(&mut inbox, 1).len(), 1);
+    // And when the owner has gone there is nobody.
+    drop((inbox, slots));
+    forwarder.push(Name::Slot(slot), &big.arrival(), &mut count);
+    forwarder.flush(&mut count);
+    assert!(full > 0 && nobody == 1);
+    let forwarded = forwarder.forwarded();
+    assert_eq!((forwarded.full, forwarded.nobody, forwarded.packets), (full, 1, arrived + 1));
+    assert_eq!(arrived + full, 10_000);
+}
+
+#[test]
+fn a_slot_that_changes_hands_is_found_again() {
+    let (slots, mut forwarder) = (Slots::open().unwrap(), Forwarder::new());
+    let slot = slots.take().unwrap();
+    let mut inbox = Inbox::new(&slots);
+    let packet = |n| sample(addresses(2)[0], slot, n, 64);
+    forwarder.push(Name::Slot(slot), &packet(1).arrival(), nothing_lost);
+    forwarder.flush(nothing_lost);
+    assert_eq!(collect(&mut inbox, 1), [1]);
+    slots.release(slot);
+    let (others, socket) = (Slots::open().unwrap(), names::socket().unwrap());
+    names::listen_patiently(&socket, Name::Slot(slot)).unwrap();
+    others.registry().enter(Name::Slot(slot), socket).unwrap();
+    let mut other = Inbox::new(&others);
+    // The old owner still has the connection. It takes no packet for a slot that it gave back, and hangs up.
+    forwarder.push(Name::Slot(slot), &packet(2).arrival(), nothing_lost);
+    forwarder.flush(nothing_lost);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while inbox.collected().misdelivered == 0 && Instant::now() < deadline {
+        inbox.receive(|_| panic!()).unwrap();
+    }
+    assert_eq!(inbox.collected().misdelivered, 1);
+    forwarder.push(Name::Slot(slot), &packet(3).arrival(), nothing_lost);
+    forwarder.flush(nothing_lost);
+    assert_eq!(collect(&mut other, 1), [3]);
+}
+
+#[test]
+fn a_stranger_who_speaks_nonsense_is_hung_up_on() {
+    let slots = Slots::open().unwrap();
+    let slot = slots.take().unwrap();
+    let mut inbox = Inbox::new(&slots);
+    let mut packets = 0;
+    for nonsense in [&b"hello"[..], &[0; 40_000], &[0xff; 70_000]] {
+        let stranger = names::socket().unwrap();
+        names::connect(&stranger, Name::Slot(slot)).unwrap();
+        // SAFETY: the bytes are live and as long as they say.
+        let sent = unsafe { libc::send(stranger.raw(), nonsense.as_ptr().cast(), nonsense.len(), libc::MSG_NOSIGNAL) };
+        assert_eq!(sent, nonsense.len() as isize);
+        let (before, deadline) = (inbox.collected().malformed, Instant::now() + Duration::from_secs(5));
+        while inbox.collected().malformed == before && Instant::now() < deadline {
+            inbox.receive(|_| packets += 1).unwrap();
+        }
+        assert_eq!(inbox.collected().malformed, before + 1);
+        let mut byte = 0u8;
+        // SAFETY: room for one byte.
+        let end = unsafe { libc::recv(stranger.raw(), (&raw mut byte).cast(), 1, 0) };
+        assert!(end <= 0, "the connection is closed");
+    }
+    assert_eq!(packets, 0);
+}
