@@ -3,8 +3,9 @@
 use crate::channel::Channel;
 use crate::nic::lock;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::{Arc, Mutex, OnceLock};
 use transport::Completion;
 
 /// A completion with the moment it was raised.
@@ -73,6 +74,18 @@ pub struct CompletionQueue {
     /// How many wait, for a poll that finds nothing without taking the lock.
     waiting: AtomicU32,
     channel: Option<Arc<CompletionChannel>>,
+    observer: OnceLock<Observer>,
+    /// Something was added that the observer has not been told of.
+    fresh: AtomicBool,
+}
+
+/// Who is told that something was added.
+struct Observer(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer")
+    }
 }
 
 #[derive(Debug)]
@@ -90,7 +103,14 @@ impl CompletionQueue {
             return Err(CqError::Size { asked: capacity, max: MAX_ENTRIES });
         }
         let inner = Inner { entries: VecDeque::new(), capacity, armed: None, overflowed: false };
-        Ok(CompletionQueue { id, inner: Mutex::new(inner), waiting: AtomicU32::new(0), channel })
+        Ok(CompletionQueue {
+            id,
+            inner: Mutex::new(inner),
+            waiting: AtomicU32::new(0),
+            channel,
+            observer: OnceLock::new(),
+            fresh: AtomicBool::new(false),
+        })
     }
 
     /// Adds a completion, and wakes whoever asked to be woken.
@@ -101,10 +121,13 @@ impl CompletionQueue {
         }
         if inner.entries.len() >= inner.capacity as usize {
             inner.overflowed = true;
+            self.fresh.store(true, Ordering::Release);
             return Added::Overflowed;
         }
         inner.entries.push_back(Entry { completion, at });
         self.waiting.store(inner.entries.len() as u32, Ordering::Release);
+        // After the entry, never before: whoever takes the flag away looks for entries next.
+        self.fresh.store(true, Ordering::Release);
         let wake = match inner.armed {
             Some(Notify::Any) => true,
             Some(Notify::Solicited) => completion.solicited,
@@ -144,6 +167,33 @@ impl CompletionQueue {
         // Asking for more than was asked before widens it; asking for less does not narrow it (IBA 11.4.2.2).
         if inner.armed != Some(Notify::Any) {
             inner.armed = Some(notify);
+        }
+    }
+
+    /// Tells `observer` whenever something was added, or was lost. It is called with no lock held, by whichever thread made the progress,
+    /// so it may poll this queue; it must not block. There can be one; answers whether it is this.
+    pub fn observe(&self, observer: impl Fn() + Send + Sync + 'static) -> bool {
+        self.observer.set(Observer(Box::new(observer))).is_ok()
+    }
+
+    /// Tells the observer of what was added since it was last told. Called after the queue pair's lock has been let go.
+    pub(crate) fn announce(&self) {
+        if let Some(Observer(observer)) = self.observer.get()
+            && self.fresh.swap(false, Ordering::AcqRel)
+        {
+            // Between adding an entry and asking whether anyone cares: an observer that makes up its mind looks at the queue afterwards.
+            fence(Ordering::SeqCst);
+            observer();
+        }
+    }
+
+    /// Wakes whoever asked to be woken, as a completion would.
+    pub fn rouse(&self) {
+        let armed = lock(&self.inner).armed.take();
+        if armed.is_some()
+            && let Some(channel) = &self.channel
+        {
+            channel.push(self.id);
         }
     }
 

@@ -11,6 +11,7 @@ mod nic;
 mod numbers;
 mod path;
 mod queue_pair;
+mod registration;
 mod shared_queue;
 mod sleep;
 mod table;

@@ -55,6 +55,9 @@ pub enum Error {
         /// How many there are.
         limit: u32,
     },
+    /// Memory cannot be registered so, or not be deregistered.
+    #[error(transparent)]
+    Memory(#[from] memory::Error),
     /// A limit of the device.
     #[error("{what} {asked} is more than the device's {max}")]
     TooMany {
@@ -205,13 +208,14 @@ impl Nic {
         Ok(qp)
     }
 
-    /// Destroys a queue pair: nothing arrives for it any more when this returns.
-    pub fn destroy_qp(&self, qp: &Qp) {
-        if self.qps.remove(qp.qpn()).is_some() {
-            qp.shut(self);
-            self.numbers.give_back(qp.qpn());
-            self.settle_ready();
-        }
+    /// Destroys a queue pair: nothing arrives for it any more when this returns. Answers the number of a work request that it had taken from
+    /// a shared receive queue and that will not complete.
+    pub fn destroy_qp(&self, qp: &Qp) -> Option<u64> {
+        self.qps.remove(qp.qpn())?;
+        let taken = qp.shut(self);
+        self.numbers.give_back(qp.qpn());
+        self.settle_ready();
+        taken
     }
 
     /// A shared receive queue.

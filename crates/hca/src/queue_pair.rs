@@ -21,6 +21,8 @@ pub struct Qp {
     send_cq: Option<Arc<CompletionQueue>>,
     receive_cq: Option<Arc<CompletionQueue>>,
     xrc_domain: Option<u32>,
+    /// Its receives come from a shared receive queue.
+    uses_shared: bool,
     inner: Mutex<Inner>,
 }
 
@@ -57,6 +59,7 @@ impl Qp {
             send_cq: joins.send_cq,
             receive_cq: joins.receive_cq,
             xrc_domain: joins.xrc_domain,
+            uses_shared: config.srq.is_some() || config.kind == Kind::XrcTarget,
             inner: Mutex::new(Inner {
                 pair: transport::QueuePair::new(config),
                 windows: Windows::unlimited(),
@@ -174,14 +177,26 @@ impl Qp {
         self.leave(nic, inner);
     }
 
-    /// Forgets everything: the queue pair is being destroyed.
-    pub(crate) fn shut(&self, nic: &Nic) {
+    /// Forgets everything: the queue pair is being destroyed. Answers the work request of a shared receive queue that it had taken and not
+    /// finished, which nobody will hear of otherwise.
+    pub(crate) fn shut(&self, nic: &Nic) -> Option<u64> {
         let mut inner = lock(&self.inner);
         let now = nic.now();
         let (pair, mut host) = self.split(nic, &mut inner);
+        let mut taken = None;
+        if self.uses_shared {
+            // ERR is legal from every state, and flushes what is in hand.
+            let _ = pair.modify(now, &Modify { state: Some(State::Error), ..Modify::default() }, &mut host);
+            while let Some(completion) = pair.poll_completion(now, &mut host) {
+                if let Queue::Shared(_) = completion.queue {
+                    taken = Some(completion.wr_id);
+                }
+            }
+        }
         // RESET is legal from every state.
         let _ = pair.modify(now, &Modify { state: Some(State::Reset), ..Modify::default() }, &mut host);
         self.leave(nic, inner);
+        taken
     }
 
     fn split<'a>(&self, nic: &'a Nic, inner: &'a mut Inner) -> (&'a mut transport::QueuePair, Host<'a>) {
@@ -236,11 +251,15 @@ impl Qp {
         }
     }
 
-    /// Lets go of the lock, then passes room in shared windows on to those who wait for it.
+    /// Passes room in shared windows on to those who wait for it, lets go of the lock, then tells who observes the completion queues.
     fn leave(&self, nic: &Nic, mut inner: MutexGuard<'_, Inner>) {
         let Windows { peer, here } = &mut inner.windows;
         peer.waiters(|qpn| nic.make_ready(qpn));
         here.waiters(|qpn| nic.make_ready(qpn));
+        drop(inner);
+        for cq in [&self.send_cq, &self.receive_cq].into_iter().flatten() {
+            cq.announce();
+        }
     }
 }
 
