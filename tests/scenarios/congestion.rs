@@ -409,7 +409,7 @@ fn one_queue_pair_mixes_everything_through_a_window_of_one_packet() {
         let sim = &mut crowd.sim;
         sim.post(qp, &Work::write(far.remote(0)).sge(near.sge(0, 10_000)).id(1)).unwrap();
         sim.post(qp, &Work::read(far.remote(0)).sge(near.sge(30_000, 10_000)).id(2)).unwrap();
-        sim.post(qp, &Work::fetch_add(far.remote(60_000 - 60_000 % 8), 7).sge(near.sge(50_000, 8)).id(3)).unwrap();
+        sim.post(qp, &Work::fetch_add(far.remote(60_000), 7).sge(near.sge(50_000, 8)).id(3)).unwrap();
         sim.post(qp, &Work::write(far.remote(20_000)).sge(near.sge(30_000, 10_000)).id(4)).unwrap();
     }
     crowd.sim.run_until_idle();
