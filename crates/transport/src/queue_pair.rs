@@ -166,6 +166,25 @@ impl QueuePair {
 
     /// Posts a work request to the send queue.
     pub fn post_send<P: Port>(&mut self, now: Time, request: &SendRequest<'_>, port: &mut P) -> Result<(), PostError> {
+        if let Err(error) = self.take_send(request) {
+            self.trace(now, port, || trace::Kind::PostRefused {
+                wr_id: request.wr_id,
+                queue: trace::Queue::Send,
+                reason: error.name(),
+            });
+            return Err(error);
+        }
+        self.trace(now, port, || trace::Kind::WorkPosted {
+            wr_id: request.wr_id,
+            queue: trace::Queue::Send,
+            opcode: request.operation.name(),
+            bytes: request.data.length(),
+        });
+        Ok(())
+    }
+
+    /// Queues a work request, or says why not.
+    fn take_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.admit(request)?;
         let outcome = match self.state() {
             State::Error | State::SendQueueError => Some(Outcome::Failed(Status::WorkRequestFlushed, Cause::Flushed)),
@@ -175,12 +194,6 @@ impl QueuePair {
         if outcome.is_some() {
             self.requester.reset(self.queue.tail());
         }
-        self.trace(now, port, || trace::Kind::WorkPosted {
-            wr_id: request.wr_id,
-            queue: trace::Queue::Send,
-            opcode: request.operation.name(),
-            bytes: request.data.length(),
-        });
         Ok(())
     }
 
@@ -231,10 +244,18 @@ impl QueuePair {
         port: &mut P,
     ) -> Result<(), PostError> {
         let state = self.state();
-        if state == State::Reset {
-            return Err(PostError::WrongState { state, queue: "receive" });
+        let taken = match state {
+            State::Reset => Err(PostError::WrongState { state, queue: "receive" }),
+            _ => self.responder.post(request),
+        };
+        if let Err(error) = taken {
+            self.trace(now, port, || trace::Kind::PostRefused {
+                wr_id: request.wr_id,
+                queue: trace::Queue::Receive,
+                reason: error.name(),
+            });
+            return Err(error);
         }
-        self.responder.post(request)?;
         self.trace(now, port, || trace::Kind::WorkPosted {
             wr_id: request.wr_id,
             queue: trace::Queue::Receive,

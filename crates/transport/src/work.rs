@@ -290,3 +290,22 @@ pub enum PostError {
     #[error("this queue pair has no receive queue")]
     NoReceiveQueue,
 }
+
+impl PostError {
+    /// The stable name: what traces say.
+    pub fn name(&self) -> &'static str {
+        match self {
+            PostError::WrongState { .. } => "wrong_state",
+            PostError::QueueFull { .. } => "queue_full",
+            PostError::TooManySges { .. } => "too_many_sges",
+            PostError::InlineTooLong { .. } => "inline_too_long",
+            PostError::InlineNotAllowed { .. } => "inline_not_allowed",
+            PostError::MessageTooLong { .. } => "message_too_long",
+            PostError::NotSupported { .. } => "not_supported",
+            PostError::Target => "target",
+            PostError::XrcTarget => "xrc_target",
+            PostError::UsesShared => "uses_shared",
+            PostError::NoReceiveQueue => "no_receive_queue",
+        }
+    }
+}

@@ -3,13 +3,14 @@
 use super::{AsyncEvent, QueuePair, State};
 use crate::completer::{Progress, Verdict};
 use crate::completion::{Cause, Status};
+use crate::congestion::{FULL_PACKET, Window};
 use crate::port::{Port, Refusal, Toward};
 use crate::responder::{Fault, Reaction};
 use crate::state::Kind;
 use crate::time::Time;
 use crate::train::Inbound;
 use crate::work::Operation as Work;
-use trace::{AccessFlags, DropReason, RetryCause, StateCause, Timer};
+use trace::{AccessFlags, DropReason, RetryCause, StateCause, Timer, WindowCause};
 use wire::{NakCode, Operation, Psn, Syndrome};
 
 impl QueuePair {
@@ -32,8 +33,7 @@ impl QueuePair {
         }
         match opcode.operation() {
             Operation::Cnp => {
-                let qpn = self.qpn();
-                port.window(qpn, Toward::Peer, |window| window.congested(now));
+                self.adjust(now, Toward::Peer, WindowCause::Marked, port, |window| window.congested(now));
             }
             _ if opcode.is_request() => self.handle_request(now, inbound, port),
             Operation::Acknowledge => {
@@ -188,14 +188,18 @@ impl QueuePair {
         port: &mut P,
     ) {
         if progress.moved {
-            let qpn = self.qpn();
             let charge = progress.charge.min(*self.requester.charges());
             *self.requester.charges() -= charge;
-            port.window(qpn, Toward::Peer, |window| window.acknowledged(now, charge, progress.round_trip));
+            let trip = progress.round_trip;
+            self.adjust(now, Toward::Peer, WindowCause::Acknowledged, port, |window| {
+                window.acknowledged(now, charge, trip);
+            });
             let here = progress.charge_here.min(*self.requester.charges_here());
             if here > 0 {
                 *self.requester.charges_here() -= here;
-                port.window(qpn, Toward::Here, |window| window.acknowledged(now, here, None));
+                self.adjust(now, Toward::Here, WindowCause::Acknowledged, port, |window| {
+                    window.acknowledged(now, here, None);
+                });
             }
             let una = self.completer.una();
             if una.is_after(self.requester.psn()) {
@@ -224,7 +228,11 @@ impl QueuePair {
             }
             Verdict::Fail(status, cause) => self.fail_oldest(now, status, cause, port),
         }
+        let armed = self.completer.ack_deadline().is_some();
         self.completer.settle_timer(self.requester.psn());
+        if armed && self.completer.ack_deadline().is_none() {
+            self.trace(now, port, || trace::Kind::TimerCleared { timer: Timer::Ack });
+        }
         self.check_halted(now, port);
         self.check_drained(now, port);
     }
@@ -237,14 +245,38 @@ impl QueuePair {
         let lost_answer = self.queue.get(oldest).is_some_and(|work| matches!(work.operation, Work::Read { .. }));
         let lost = if lost_answer { Toward::Here } else { Toward::Peer };
         self.release_windows(port);
-        let qpn = self.qpn();
         match cause {
             RetryCause::RnrNak => {}
-            RetryCause::Timeout => port.window(qpn, lost, |window| window.timed_out(now)),
-            _ => port.window(qpn, lost, |window| window.lost(now)),
+            RetryCause::Timeout => {
+                self.adjust(now, lost, WindowCause::Timeout, port, |window| window.timed_out(now));
+            }
+            _ => self.adjust(now, lost, WindowCause::Loss, port, |window| window.lost(now)),
         }
         self.completer.went_back(cause);
         self.requester.resume_at(from, oldest, &self.queue);
+    }
+
+    /// Changes a window, and says so if it is a different one now.
+    fn adjust<P: Port>(
+        &self,
+        now: Time,
+        toward: Toward,
+        cause: WindowCause,
+        port: &mut P,
+        change: impl FnOnce(&mut Window),
+    ) {
+        let (before, after) = port.window(self.qpn(), toward, |window| {
+            let before = window.size();
+            change(window);
+            (before, window.size())
+        });
+        if before != after {
+            let packets = |size: u64| u32::try_from(size / FULL_PACKET).unwrap_or(u32::MAX);
+            // It only ever grows by acknowledgements; when one makes it shrink, the round trip was too long.
+            let cause = if cause == WindowCause::Acknowledged && after < before { WindowCause::Delay } else { cause };
+            let (from, to) = (packets(before), packets(after));
+            self.trace(now, port, || trace::Kind::WindowChanged { from, to, cause });
+        }
     }
 
     /// Gives back what our packets in flight hold of the windows.

@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::port::{Access, Port, Range, Refusal, Subject};
 use crate::train::{MAX_TRAIN, pad};
 use alloc::collections::VecDeque;
-use wire::{Aeth, AtomicAckEth, Headers, Msn, Opcode, Operation, Position, Psn, Qpn, Reth, Syndrome, Tail};
+use wire::{Aeth, AtomicAckEth, Headers, Msn, NakCode, Opcode, Operation, Position, Psn, Qpn, Reth, Syndrome, Tail};
 
 /// What a READ, atomic or flush left behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -227,6 +227,14 @@ impl Answers {
                 };
                 if let Err(refusal) = port.check(subject, part, Access::REMOTE_READ) {
                     answered.stream = None;
+                    if stream.again {
+                        // The network may have kept a copy of the request back until its READ was long over and its memory was revoked,
+                        // which is lawful. Who still waits for this packet is refused; who does not, drops a refusal it has left behind.
+                        let syndrome = Syndrome::Nak(NakCode::RemoteAccess);
+                        let refused = Owed::Acknowledgement { psn, msn: answered.msn, syndrome };
+                        self.owed[0] = refused;
+                        continue;
+                    }
                     self.owed.pop_front();
                     return Err((psn, refusal));
                 }
