@@ -53,13 +53,13 @@ fn carries(mtu: Mtu, length: u32, work: impl Fn(&Region, &Region) -> Work, kind:
 
 #[test]
 fn a_write_may_be_two_gibibytes_long() {
-    let length = longest(8);
+    let length = longest(16);
     carries(Mtu::B4096, length, |near, far| Work::write(far.remote(0)).sge(near.sge(0, length)), CompletionKind::Write);
 }
 
 #[test]
 fn a_read_may_be_two_gibibytes_long() {
-    let length = longest(8);
+    let length = longest(16);
     carries(Mtu::B4096, length, |near, far| Work::read(far.remote(0)).sge(near.sge(0, length)), CompletionKind::Read);
 }
 

@@ -416,3 +416,41 @@ fn waiting_for_a_receive_spends_no_retry_and_losing_packets_no_wait() {
     pair.sim.run_until_idle();
     assert_eq!(pair.sim.completions(pair.a)[0].status, Status::Success);
 }
+
+/// Programs choose timeouts of many milliseconds. Once a round trip is known, a lost tail is sent again long before.
+#[test]
+fn silence_is_suspicious_before_it_is_a_timeout() {
+    for kind in [LinkKind::Datagram, LinkKind::Whole] {
+        let mut setting = setting(kind);
+        setting.options.timeout = 14; // 67 ms
+        setting.options.retry_cnt = 0;
+        let mut pair = Pair::rc(&setting);
+        pair.succeed(&single(&pair, 0));
+        let alice = pair.alice;
+        pair.sim.script(script::once(move |seen| seen.from == alice, Fate::Drop));
+        let started = pair.sim.now();
+        // No retry is allowed, and none is spent on a suspicion.
+        pair.succeed(&single(&pair, 2));
+        assert!(pair.sim.now().since(started) < 4096 << 14 >> 3, "{kind:?}: {}", pair.sim.now());
+    }
+}
+
+#[test]
+fn suspicion_does_not_put_off_the_failure() {
+    for retry_cnt in [0, 3u8] {
+        let mut setting = setting(LinkKind::Datagram);
+        setting.options.timeout = 14;
+        setting.options.retry_cnt = retry_cnt;
+        let mut pair = Pair::rc(&setting);
+        pair.succeed(&single(&pair, 0));
+        pair.sim.partition(pair.alice, pair.bob);
+        let started = pair.sim.now();
+        let log = Log::of(&mut pair.sim);
+        let end = pair.finish(&single(&pair, 0));
+        let tries = u32::from(retry_cnt) + 1;
+        assert_eq!(end.cause, Some(Cause::NoAnswer { psn: FIRST.add(1), tries }));
+        assert_eq!(pair.sim.now().since(started), u64::from(tries) * (4096 << 14), "{retry_cnt} retries");
+        let sent = requests(&log, &pair).len();
+        assert!(sent > tries as usize && sent < 10 * tries as usize, "{sent} packets: patience grows");
+    }
+}

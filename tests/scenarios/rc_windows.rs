@@ -74,11 +74,11 @@ fn a_window_opens_its_part_of_a_region_and_no_byte_more() {
                 Work::fetch_add(at(&region, key, 3000), 1).sge(here),
                 Work::write(region.remote(3000)).sge(here),
             ];
-            for index in 0..refused.len() {
+            for (index, work) in refused.iter().enumerate() {
                 let mut pair = Pair::rc(&setting);
                 let (again, same) = bound(&mut pair, kind, RIGHTS);
                 assert_eq!((again, same), (region, key), "hosts are alike");
-                assert_eq!(pair.finish(&refused[index]).status, Status::RemoteAccess, "{kind:?}, {index}");
+                assert_eq!(pair.finish(work).status, Status::RemoteAccess, "{kind:?}, {index}");
                 assert_eq!(pair.sim.async_events(pair.b), [AsyncEvent::QpAccessError]);
                 assert!(pair.sim.bytes(&region).iter().all(|byte| *byte == 0));
             }
