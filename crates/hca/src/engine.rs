@@ -61,9 +61,7 @@ impl Engine {
 
     /// Starts the thread. It holds the NIC only while it works, and ends when the NIC is gone.
     pub fn start(&self, nic: &Arc<Nic>) -> io::Result<()> {
-        for fd in nic.udp.fds() {
-            self.watch(fd)?;
-        }
+        self.watch(nic.udp.fd())?;
         if let Some(changes) = &nic.changes {
             self.watch(changes.raw_fd())?;
         }
@@ -176,10 +174,7 @@ fn prepare(nic: &Nic) -> (Sleep, Option<u64>) {
     let until = |nic: &Nic| nic.timers.next().map_or(NEVER, Time::as_nanos);
     engine.asleep_until.store(until(nic), Ordering::Relaxed);
     fence(Ordering::SeqCst);
-    match until(nic) {
-        NEVER => (Sleep::All, None),
-        until => (Sleep::All, Some(until.saturating_sub(nic.now().as_nanos()))),
-    }
+    (Sleep::All, nic.patience())
 }
 
 impl Engine {

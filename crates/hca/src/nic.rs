@@ -16,6 +16,8 @@ use crate::table::Table;
 use crate::timers::Timers;
 use crate::tracing::Tracing;
 use crate::udp::Udp;
+use link::slots::{Slot, Slots};
+use link::udp::Family;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
@@ -44,6 +46,12 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// No share of the host's numbers.
+    #[error(transparent)]
+    Slot(#[from] link::slots::SlotError),
+    /// No share of the host's UDP port.
+    #[error(transparent)]
+    Attach(#[from] link::attachment::AttachError),
     /// A completion queue cannot be made so.
     #[error(transparent)]
     Cq(#[from] CqError),
@@ -129,8 +137,9 @@ impl Nic {
 
     /// Attaches to this host in a particular way.
     pub fn open_with(options: Options) -> Result<Arc<Nic>, Error> {
-        let numbers = Numbers::open().map_err(system("cannot register with the other processes of this host"))?;
-        let udp = Udp::open();
+        let slots = Slots::open().map_err(system("cannot reach the registry of this host"))?;
+        let numbers = Numbers::new(&slots)?;
+        let udp = Udp::open(&slots)?;
         let limit = udp.buffer_size().unwrap_or(transport::congestion::STOCK_BUFFER);
         let nic = Arc::new(Nic {
             memory: memory::Memory::new(),
@@ -176,6 +185,11 @@ impl Nic {
     /// The registered memory of this process.
     pub fn memory(&self) -> &memory::Memory {
         &self.memory
+    }
+
+    /// Why packets of other hosts do not reach this process, if they do not: one reason per address family that is out.
+    pub fn unreachable(&self) -> Vec<String> {
+        [Family::V4, Family::V6].into_iter().filter_map(|family| self.udp.error(family)).collect()
     }
 
     /// The NIC's clock.
@@ -272,7 +286,7 @@ impl Nic {
         if path.is_lossless() {
             return Windows::unlimited();
         }
-        let process = (av.dgid, Numbers::slot_of(peer));
+        let process = (av.dgid, Slot::of(peer).map_or(0, Slot::number));
         let window = Arc::clone(
             lock(&self.windows)
                 .entry(process)
@@ -319,7 +333,12 @@ impl Nic {
 
     /// Does what there is to do, without waiting. Answers whether there was anything.
     pub fn progress(&self) -> bool {
-        let mut any = self.receive();
+        self.advance(false)
+    }
+
+    /// The same; `often` for one who will call again at once if there was nothing.
+    fn advance(&self, often: bool) -> bool {
+        let mut any = self.receive(often);
         any |= self.settle_local();
         any |= self.settle_ready();
         any |= self.fire_timers();
@@ -332,7 +351,7 @@ impl Nic {
         if taken > 0 {
             return taken;
         }
-        self.progress();
+        self.advance(true);
         self.engine.polled(self.now());
         cq.poll(room, take)
     }
@@ -358,9 +377,15 @@ impl Nic {
             if self.progress() {
                 continue;
             }
-            let timeout = self.timers.next().map(|deadline| deadline.since(self.now()));
-            sleep::until_ready(self.udp.fds().chain([channel.raw_fd()]), timeout)?;
+            let timeout = self.patience();
+            sleep::until_ready([self.udp.fd(), channel.raw_fd()], timeout)?;
         }
+    }
+
+    /// How long one may sleep though nothing arrives.
+    pub(crate) fn patience(&self) -> Option<u64> {
+        let timers = self.timers.next().map(|deadline| deadline.since(self.now()));
+        timers.into_iter().chain(self.udp.patience()).min()
     }
 
     /// Does what follows from a call of the program's: trains inside the process, and queue pairs that got room to send.
@@ -369,10 +394,10 @@ impl Nic {
     }
 
     /// Takes what has arrived over UDP.
-    fn receive(&self) -> bool {
+    fn receive(&self, often: bool) -> bool {
         let now = self.now();
         let mut touched: Vec<Arc<Qp>> = Vec::new();
-        let any = self.udp.receive(|arrival| {
+        let any = self.udp.receive(often, |arrival| {
             let Some(qp) = self.qps.get(arrival.headers.bth.dest_qpn) else { return };
             let grh = grh_bytes(arrival.ip);
             let inbound = Inbound {

@@ -3,40 +3,33 @@
 //! not find its successor.
 
 use crate::nic::lock;
+use link::slots::{Slot, SlotError, Slots};
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Mutex;
 use wire::Qpn;
-
-/// Bits of the index within a slot.
-const INDEX_BITS: u32 = 12;
-const INDICES: u32 = 1 << INDEX_BITS;
 
 /// A number rests until this many others have been given back after it.
 const REST: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Numbers {
+    slots: Slots,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    slots: Vec<u16>,
-    /// The next index of the newest slot.
-    next: u32,
+    /// The newest slot and the next index in it.
+    slot: Slot,
+    next: u16,
     resting: VecDeque<Qpn>,
 }
 
 impl Numbers {
-    pub fn open() -> io::Result<Numbers> {
-        let inner = Inner { slots: vec![slot()?], next: 0, resting: VecDeque::new() };
-        Ok(Numbers { inner: Mutex::new(inner) })
-    }
-
-    /// The slot of a number.
-    pub fn slot_of(qpn: Qpn) -> u16 {
-        (qpn.value() >> INDEX_BITS) as u16
+    /// Takes the first slot.
+    pub fn new(slots: &Slots) -> Result<Numbers, SlotError> {
+        let inner = Inner { slot: slots.take()?, next: 0, resting: VecDeque::new() };
+        Ok(Numbers { slots: slots.clone(), inner: Mutex::new(inner) })
     }
 
     /// A number that no other queue pair of this host has.
@@ -45,17 +38,13 @@ impl Numbers {
         if inner.resting.len() > REST {
             return inner.resting.pop_front();
         }
-        if inner.next == INDICES {
-            match slot() {
-                Ok(slot) => {
-                    inner.slots.push(slot);
-                    inner.next = 0;
-                }
+        if inner.next == Slot::INDICES {
+            match self.slots.take() {
+                Ok(slot) => (inner.slot, inner.next) = (slot, 0),
                 Err(_) => return inner.resting.pop_front(),
             }
         }
-        let slot = u32::from(*inner.slots.last()?);
-        let qpn = Qpn::new(slot << INDEX_BITS | inner.next);
+        let qpn = inner.slot.qpn(inner.next);
         inner.next += 1;
         Some(qpn)
     }
@@ -67,10 +56,6 @@ impl Numbers {
 
     /// Whether a number is of this process.
     pub fn owns(&self, qpn: Qpn) -> bool {
-        lock(&self.inner).slots.contains(&Numbers::slot_of(qpn))
+        Slot::of(qpn).is_some_and(|slot| self.slots.owns(slot))
     }
-}
-
-fn slot() -> io::Result<u16> {
-    Ok((std::process::id() % 4095 + 1) as u16)
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use transport::{
-    AddressVector, Capabilities, Completion, Data, Kind, Limits, Modify, Operation, ProtectionDomain,
-    QueuePairConfig, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, State, Status,
+    AddressVector, Capabilities, Completion, Data, Kind, Limits, Modify, Operation, ProtectionDomain, QueuePairConfig,
+    ReceiveRequest, Remote, SendFlags, SendRequest, Sge, State, Status,
 };
 use ubiverbs_hca::{CompletionQueue, Context, Joins, Nic, Options, Qp};
 use wire::{Key, Mtu, Pkey, Psn, Qkey, Qpn};
@@ -264,12 +264,8 @@ fn a_waiting_thread_is_woken_through_its_channel() {
     };
     let port = context.device().port().clone();
     let index = port.gids.iter().position(|gid| gid.is_some_and(|gid| gid.to_ip().is_ipv4())).unwrap();
-    let av = AddressVector {
-        dgid: port.gids[index].unwrap(),
-        sgid_index: index as u8,
-        port: 1,
-        ..AddressVector::default()
-    };
+    let av =
+        AddressVector { dgid: port.gids[index].unwrap(), sgid_index: index as u8, port: 1, ..AddressVector::default() };
     let target = transport::DatagramTarget { av, qpn: b.qp.qpn(), qkey: Qkey::new(0x1111) };
     let sges = [a.sge(0, 1000)];
     let request = SendRequest { target: Some(target), ..send(6, Operation::Send { immediate: None }, &sges) };
