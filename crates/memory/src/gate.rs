@@ -1,6 +1,6 @@
 //! The gate in front of one slot: a count of the accesses under way, and a bit that lets no more in. Closing it and waiting for the count to
 //! reach zero is what makes deregistration final. It knows nothing of what it guards. The same file is run under a model checker by
-//! `tests/gate_model.rs`, which puts other types behind `crate::sync`.
+//! `tests/protocol.rs`, which puts other types behind `crate::sync`.
 
 use crate::sync::{AtomicU64, Condvar, Mutex, Ordering, SPINS, spin_loop};
 
@@ -118,8 +118,10 @@ impl Gate {
     }
 }
 
+#[cold]
 fn shut(word: u64, key: u32) -> Shut {
-    match (word >> 32 == u64::from(key), word & CLOSED != 0) {
+    // 0 is nobody's key, also where nobody has the slot.
+    match (word >> 32 == u64::from(key) && key != 0, word & CLOSED != 0) {
         (false, _) => Shut::OtherKey,
         (true, true) => Shut::Closed,
         (true, false) => Shut::Full,

@@ -47,6 +47,7 @@ mod region;
 mod slot;
 mod sync;
 mod table;
+mod version;
 mod window;
 
 pub use access::{Access, Atomic, Cause, Domain, Key, Qpn, Range, Refusal, Subject};

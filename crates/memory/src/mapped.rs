@@ -12,7 +12,8 @@ pub(crate) fn check(address: usize, length: usize, write: bool) -> Result<(), Er
         // No kernel to ask.
         return Ok(());
     }
-    let (start, span) = pages(address, length);
+    // The last page of the address space is the kernel's.
+    let (start, span) = pages(address, length).ok_or(Error::NotMapped { address: address as u64 })?;
     let absent = Error::Absent { address: address as u64, length: length as u64 };
     match populate(start, span, write) {
         Populated::Yes => Ok(()),
@@ -23,12 +24,12 @@ pub(crate) fn check(address: usize, length: usize, write: bool) -> Result<(), Er
     }
 }
 
-/// The pages a range touches. The caller made sure that it does not wrap.
-fn pages(address: usize, length: usize) -> (usize, usize) {
+/// The pages a range touches, first and length, if all of them end inside the address space.
+fn pages(address: usize, length: usize) -> Option<(usize, usize)> {
     let page = page_size();
     let start = address & !(page - 1);
-    let end = address.saturating_add(length);
-    (start, end.checked_next_multiple_of(page).unwrap_or(end & !(page - 1)).saturating_sub(start))
+    let end = address.checked_add(length)?.checked_next_multiple_of(page)?;
+    Some((start, end - start))
 }
 
 pub(crate) fn page_size() -> usize {
@@ -153,18 +154,18 @@ mod tests {
     #[test]
     fn a_range_takes_whole_pages_along() {
         let page = page_size();
-        assert_eq!(pages(page + 1, 1), (page, page));
-        assert_eq!(pages(page, page), (page, page));
-        assert_eq!(pages(2 * page - 1, 2), (page, 2 * page));
-        let (start, span) = pages(usize::MAX - 10, 10);
-        assert!(start.checked_add(span).is_some());
+        assert_eq!(pages(page + 1, 1), Some((page, page)));
+        assert_eq!(pages(page, page), Some((page, page)));
+        assert_eq!(pages(2 * page - 1, 2), Some((page, 2 * page)));
+        assert_eq!(pages(usize::MAX - 10, 10), None);
+        assert_eq!(pages(usize::MAX, 2), None);
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
     fn every_way_of_asking_agrees() {
         let bytes = vec![0u8; 3 * page_size()];
-        let (start, span) = pages(bytes.as_ptr().addr(), bytes.len());
+        let (start, span) = pages(bytes.as_ptr().addr(), bytes.len()).unwrap();
         assert_eq!(check_by_map(start, span, true), Ok(()));
         assert_eq!(check_by_mincore(start, span), Ok(()));
         assert!(matches!(populate(start, span, true), Populated::Yes));

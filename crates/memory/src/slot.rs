@@ -3,10 +3,11 @@
 //! (which region a window is bound to, which device memory a region covers) is the books' business, not the slot's.
 
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::access::{Access, Cause, Domain, Key, Qpn, Range, Subject};
 use crate::gate::{Bell, Gate, Shut};
+use crate::version::Version;
 
 /// What a key grants.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +95,7 @@ pub(crate) fn within(start: u64, length: u64, address: u64, wanted: u64) -> Opti
 /// A gate and the terms behind it, in one cache line.
 ///
 /// The terms are written only while the gate is closed and drained, and read either inside the gate or, for a mere question, beside it
-/// under the version, which is odd while they change. All of it is atomic, so the second way is a plain sequence lock.
+/// under the version.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Slot {
@@ -102,7 +103,7 @@ pub(crate) struct Slot {
     start: AtomicU64,
     length: AtomicU64,
     base: AtomicPtr<u8>,
-    version: AtomicU32,
+    version: Version,
     domain: AtomicU32,
     qpn: AtomicU32,
     access: AtomicU32,
@@ -118,7 +119,7 @@ impl Slot {
             start: AtomicU64::new(0),
             length: AtomicU64::new(0),
             base: AtomicPtr::new(ptr::null_mut()),
-            version: AtomicU32::new(0),
+            version: Version::new(),
             domain: AtomicU32::new(0),
             qpn: AtomicU32::new(0),
             access: AtomicU32::new(0),
@@ -142,20 +143,20 @@ impl Slot {
     }
 
     /// The terms at this moment, for a question that no access depends on. Writes nothing, so any number of threads may ask at once.
+    ///
+    /// The gate belongs to what is read under the version: it opens after a change, with release, so a gate of the next state betrays the
+    /// next version; and it closes before a change, so after the version of this state an open gate is of this state.
     #[inline]
     pub(crate) fn look(&self, key: Key, bell: &Bell) -> Result<Terms, Cause> {
-        let version = self.version.load(Ordering::Acquire);
-        let gate = self.gate.test(key.0);
-        let terms = self.load();
-        // A gate or terms of a later version make the later version visible here.
-        fence(Ordering::Acquire);
-        if version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version {
-            return gate.map(|()| terms).map_err(cause);
+        match self.version.read(|| (self.gate.test(key.0), self.load())) {
+            Some((gate, terms)) => gate.map(|()| terms).map_err(cause),
+            None => {
+                // Caught in the middle of a change: the gate itself tells before from after.
+                let terms = self.enter(key, bell)?;
+                self.leave(bell);
+                Ok(terms)
+            }
         }
-        // Caught in the middle of a change: ask the gate, which is closed or will not close.
-        let terms = self.enter(key, bell)?;
-        self.leave(bell);
-        Ok(terms)
     }
 
     /// The key that opens the slot, if it is any.
@@ -175,23 +176,14 @@ impl Slot {
 
     /// Opens a closed and drained slot to `key` on new terms.
     pub(crate) fn open(&self, key: Key, terms: &Terms) {
-        self.change(terms);
+        self.version.change(|| self.store(terms));
         self.gate.open(key.0);
     }
 
     /// Takes a closed and drained slot from its key.
     pub(crate) fn free(&self) {
-        self.change(&Terms::nothing());
+        self.version.change(|| self.store(&Terms::nothing()));
         self.gate.abandon();
-    }
-
-    fn change(&self, terms: &Terms) {
-        let version = self.version.load(Ordering::Relaxed);
-        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
-        // Whoever sees a new term sees the odd version.
-        fence(Ordering::Release);
-        self.store(terms);
-        self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
     fn store(&self, terms: &Terms) {

@@ -1,7 +1,7 @@
-//! The primitives the gate is made of, in one place so that a model checker can put its own in their stead.
+//! The primitives that gate and version are made of, in one place so that a model checker can put its own in their stead.
 
 pub(crate) use std::hint::spin_loop;
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 pub(crate) use std::sync::{Condvar, Mutex};
 
 /// How often to look before going to sleep: a copy of 64 KiB takes a few microseconds.

@@ -1,6 +1,6 @@
-//! The gate under a model checker: every order in which a few threads can enter, leave, close, wait and open is tried, with the memory
-//! ordering of the language and not of this machine. The gate's own source is compiled here over the checker's types. Part of the ordinary
-//! tests; `LOOM_LOG=trace cargo test -p ubiverbs-memory --test gate_model` shows the steps of a run that fails.
+//! Gate and version under a model checker: every order in which a few threads can enter, leave, ask, close, wait and open is tried, with the
+//! memory ordering of the language and not of this machine. Their own sources are compiled here over the checker's types. Part of the
+//! ordinary tests; `LOOM_LOG=trace cargo test -p ubiverbs-memory --test protocol` shows the steps of a run that fails.
 
 #![cfg(not(miri))]
 
@@ -8,9 +8,12 @@
 #[allow(dead_code)]
 mod gate;
 
+#[path = "../src/version.rs"]
+mod version;
+
 mod sync {
     pub(crate) use loom::hint::spin_loop;
-    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use loom::sync::{Condvar, Mutex};
     /// At once to sleep: the model is about the sleeping.
     pub(crate) const SPINS: u32 = 0;
@@ -20,23 +23,25 @@ use gate::{Bell, Gate, Shut};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
+use sync::{AtomicU32, Ordering};
+use version::Version;
 
-/// A slot: the gate, and something that only those inside may read and only the owner of a drained gate may write. The checker reports any
+/// A gate, and something that only those inside may read and only the owner of a drained gate may write. The checker reports any
 /// order in which the two meet.
-struct Slot {
+struct Guarded {
     gate: Gate,
     bell: Bell,
     inside: UnsafeCell<u32>,
 }
 
 // SAFETY: that it is only touched under the rules of the gate is what is being checked.
-unsafe impl Sync for Slot {}
+unsafe impl Sync for Guarded {}
 // SAFETY: as above.
-unsafe impl Send for Slot {}
+unsafe impl Send for Guarded {}
 
-impl Slot {
-    fn open(key: u32, value: u32) -> Arc<Slot> {
-        let slot = Slot { gate: Gate::new(), bell: Bell::new(), inside: UnsafeCell::new(value) };
+impl Guarded {
+    fn open(key: u32, value: u32) -> Arc<Guarded> {
+        let slot = Guarded { gate: Gate::new(), bell: Bell::new(), inside: UnsafeCell::new(value) };
         slot.gate.open(key);
         Arc::new(slot)
     }
@@ -65,7 +70,7 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 #[test]
 fn after_draining_nobody_is_inside_and_nobody_sleeps_for_ever() {
     check(4, || {
-        let slot = Slot::open(1, 10);
+        let slot = Guarded::open(1, 10);
         let accesses: Vec<_> = (0..2)
             .map(|_| {
                 let slot = slot.clone();
@@ -88,7 +93,7 @@ fn after_draining_nobody_is_inside_and_nobody_sleeps_for_ever() {
 #[test]
 fn a_slot_given_to_another_key_is_never_mistaken() {
     check(4, || {
-        let slot = Slot::open(1, 10);
+        let slot = Guarded::open(1, 10);
         let old = {
             let slot = slot.clone();
             thread::spawn(move || slot.access(1).map(|value| assert_eq!(value, 10)))
@@ -113,7 +118,7 @@ fn a_slot_given_to_another_key_is_never_mistaken() {
 #[test]
 fn a_slot_that_changes_twice_under_one_key_shows_one_state_at_a_time() {
     check(3, || {
-        let slot = Slot::open(1, 10);
+        let slot = Guarded::open(1, 10);
         let access = {
             let slot = slot.clone();
             thread::spawn(move || {
@@ -159,5 +164,72 @@ fn two_who_wait_at_two_gates_share_the_bell() {
         for waiter in waiters {
             waiter.join().unwrap();
         }
+    });
+}
+
+/// A slot as questions see it: the gate, and two terms under the version.
+struct Asked {
+    gate: Gate,
+    bell: Bell,
+    version: Version,
+    terms: [AtomicU32; 2],
+}
+
+impl Asked {
+    fn open(key: u32, term: u32) -> Arc<Asked> {
+        let terms = [AtomicU32::new(term), AtomicU32::new(term)];
+        let asked = Asked { gate: Gate::new(), bell: Bell::new(), version: Version::new(), terms };
+        asked.gate.open(key);
+        Arc::new(asked)
+    }
+
+    fn look(&self, key: u32) -> Option<Result<[u32; 2], Shut>> {
+        let load = |term: &AtomicU32| term.load(Ordering::Relaxed);
+        let read = self.version.read(|| (self.gate.test(key), self.terms.each_ref().map(load)))?;
+        Some(read.0.map(|()| read.1))
+    }
+
+    fn reopen(&self, key: u32, term: u32) {
+        self.gate.close();
+        self.gate.drain(&self.bell);
+        self.version.change(|| self.terms.iter().for_each(|cell| cell.store(term, Ordering::Relaxed)));
+        self.gate.open(key);
+    }
+}
+
+#[test]
+fn a_question_beside_the_gate_sees_whole_terms_of_the_right_key() {
+    check(4, || {
+        let slot = Asked::open(1, 10);
+        let asked = {
+            let slot = slot.clone();
+            thread::spawn(move || match slot.look(1) {
+                Some(Ok(terms)) => assert_eq!(terms, [10; 2]),
+                Some(Err(Shut::Closed | Shut::OtherKey)) | None => {}
+                Some(Err(Shut::Full)) => panic!("nobody is inside"),
+            })
+        };
+        slot.reopen(2, 20);
+        assert_eq!(slot.look(2), Some(Ok([20; 2])));
+        assert_eq!(slot.look(1), Some(Err(Shut::OtherKey)));
+        asked.join().unwrap();
+    });
+}
+
+#[test]
+fn terms_that_change_under_one_key_are_seen_in_one_state() {
+    check(3, || {
+        let slot = Asked::open(1, 10);
+        let asked = {
+            let slot = slot.clone();
+            thread::spawn(move || match slot.look(1) {
+                Some(Ok(terms)) => assert!([[10; 2], [20; 2], [30; 2]].contains(&terms), "{terms:?}"),
+                Some(Err(shut)) => assert_eq!(shut, Shut::Closed),
+                None => {}
+            })
+        };
+        slot.reopen(1, 20);
+        slot.reopen(1, 30);
+        asked.join().unwrap();
     });
 }
