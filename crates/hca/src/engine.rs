@@ -5,9 +5,10 @@
 use crate::interfaces::Changes;
 use crate::nic::Nic;
 use crate::sleep;
+use link::descriptor::Descriptor;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
 use std::thread;
 use transport::Time;
@@ -21,15 +22,14 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Engine {
     /// Rung to wake the engine out of its sleep.
-    bell: OwnedFd,
-    epoll: OwnedFd,
+    bell: Descriptor,
+    epoll: Descriptor,
     /// When the program last drove, by the NIC's clock.
     polled: AtomicU64,
     /// Until when the engine sleeps, zero while it is awake.
     asleep_until: AtomicU64,
     /// Threads of the program that wait inside a call, and so drive.
     waiters: AtomicU32,
-    stop: AtomicBool,
 }
 
 impl Engine {
@@ -40,12 +40,12 @@ impl Engine {
             if bell < 0 {
                 return Err(io::Error::last_os_error());
             }
-            let bell = OwnedFd::from_raw_fd(bell);
+            let bell = Descriptor::keep(OwnedFd::from_raw_fd(bell));
             let epoll = libc::epoll_create1(libc::EPOLL_CLOEXEC);
             if epoll < 0 {
                 return Err(io::Error::last_os_error());
             }
-            (bell, OwnedFd::from_raw_fd(epoll))
+            (bell, Descriptor::keep(OwnedFd::from_raw_fd(epoll)))
         };
         let engine = Engine {
             bell,
@@ -53,27 +53,25 @@ impl Engine {
             polled: AtomicU64::new(0),
             asleep_until: AtomicU64::new(0),
             waiters: AtomicU32::new(0),
-            stop: AtomicBool::new(false),
         };
-        engine.watch(engine.bell.as_raw_fd())?;
+        engine.watch(engine.bell.raw())?;
         Ok(engine)
     }
 
     /// Starts the thread. It holds the NIC only while it works, and ends when the NIC is gone.
-    pub fn start(&self, nic: &Arc<Nic>) -> io::Result<()> {
+    pub fn start(self: &Arc<Engine>, nic: &Arc<Nic>) -> io::Result<()> {
         self.watch(nic.udp.fd())?;
         if let Some(changes) = &nic.changes {
             self.watch(changes.raw_fd())?;
         }
-        let weak = Arc::downgrade(nic);
-        let epoll = self.epoll.try_clone()?;
-        thread::Builder::new().name("ubiverbs".into()).spawn(move || run(&weak, &epoll)).map(|_| ())
+        let (engine, weak) = (Arc::clone(self), Arc::downgrade(nic));
+        thread::Builder::new().name("ubiverbs".into()).spawn(move || run(&engine, &weak)).map(|_| ())
     }
 
     fn watch(&self, fd: RawFd) -> io::Result<()> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: fd as u64 };
         // SAFETY: both descriptors are open, and the event is live.
-        let answer = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+        let answer = unsafe { libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
         if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
@@ -94,7 +92,7 @@ impl Engine {
     pub fn ring(&self) {
         let one = 1u64.to_ne_bytes();
         // SAFETY: eight live bytes, as an eventfd wants.
-        unsafe { libc::write(self.bell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        unsafe { libc::write(self.bell.raw(), one.as_ptr().cast(), one.len()) };
     }
 
     /// A thread of the program begins to wait inside a call.
@@ -115,21 +113,11 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        self.ring();
-    }
-}
-
 /// The thread: work, look, sleep.
-fn run(nic: &Weak<Nic>, epoll: &OwnedFd) {
+fn run(engine: &Engine, nic: &Weak<Nic>) {
     loop {
         let (sleep, nanos) = {
             let Some(nic) = nic.upgrade() else { return };
-            if nic.engine().stop.load(Ordering::SeqCst) {
-                return;
-            }
             prepare(&nic)
         };
         match sleep {
@@ -138,7 +126,7 @@ fn run(nic: &Weak<Nic>, epoll: &OwnedFd) {
                 let _ = sleep::until_ready([bell], None);
             }
             Sleep::All => {
-                let _ = sleep::until_ready([epoll.as_raw_fd()], nanos);
+                let _ = sleep::until_ready([engine.epoll.raw()], nanos);
             }
         }
         let Some(nic) = nic.upgrade() else { return };
@@ -164,7 +152,7 @@ enum Sleep {
 fn prepare(nic: &Nic) -> (Sleep, Option<u64>) {
     let engine = nic.engine();
     if engine.waiters.load(Ordering::SeqCst) > 0 {
-        return (Sleep::Bell(engine.bell.as_raw_fd()), None);
+        return (Sleep::Bell(engine.bell.raw()), None);
     }
     if engine.is_leased(nic.now()) {
         return (Sleep::Leased, None);
@@ -182,6 +170,6 @@ impl Engine {
     fn quiet(&self) {
         let mut count = [0u8; 8];
         // SAFETY: eight live bytes, as an eventfd wants; the descriptor does not block.
-        unsafe { libc::read(self.bell.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        unsafe { libc::read(self.bell.raw(), count.as_mut_ptr().cast(), count.len()) };
     }
 }

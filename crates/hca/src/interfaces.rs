@@ -1,11 +1,12 @@
 //! The network interfaces of this network namespace, as the kernel tells them: names, states, MTUs and addresses. A snapshot; who wants to
 //! follow changes listens to [`Changes`] and takes another.
 
+use link::descriptor::Descriptor;
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// One network interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -107,7 +108,7 @@ fn mtu(name: &str) -> io::Result<u32> {
 /// Tells when interfaces or addresses have changed: readable then.
 #[derive(Debug)]
 pub struct Changes {
-    socket: OwnedFd,
+    socket: Descriptor,
 }
 
 impl Changes {
@@ -120,12 +121,12 @@ impl Changes {
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            let socket = OwnedFd::from_raw_fd(fd);
+            let socket = Descriptor::keep(OwnedFd::from_raw_fd(fd));
             let mut address: libc::sockaddr_nl = std::mem::zeroed();
             address.nl_family = libc::AF_NETLINK as _;
             address.nl_groups = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
             let size = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
-            if libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) != 0 {
+            if libc::bind(socket.raw(), (&raw const address).cast(), size) != 0 {
                 return Err(io::Error::last_os_error());
             }
             Ok(Changes { socket })
@@ -138,9 +139,8 @@ impl Changes {
         let mut any = false;
         loop {
             // SAFETY: the buffer is live and of the length given.
-            let answer = unsafe {
-                libc::recv(self.socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT)
-            };
+            let answer =
+                unsafe { libc::recv(self.socket.raw(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) };
             if answer < 0 {
                 // More was said than the socket could hold: something has changed, whatever it was.
                 return any || io::Error::last_os_error().raw_os_error() == Some(libc::ENOBUFS);
@@ -150,12 +150,7 @@ impl Changes {
     }
 
     /// The descriptor to wait for.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-
-    /// The descriptor, for closing in a forked child.
     pub fn raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+        self.socket.raw()
     }
 }

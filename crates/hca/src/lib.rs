@@ -10,6 +10,7 @@ pub mod interfaces;
 mod nic;
 mod numbers;
 mod path;
+mod process;
 mod queue_pair;
 mod registration;
 mod shared_queue;

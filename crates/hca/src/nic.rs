@@ -9,6 +9,7 @@ use crate::host::{Host, WindowOf, Windows};
 use crate::interfaces::{self, Changes};
 use crate::numbers::Numbers;
 use crate::path::{Link, Path};
+use crate::process;
 use crate::queue_pair::{Joins, Qp, TrainCargo};
 use crate::shared_queue::{SharedQueue, Xrc};
 use crate::sleep;
@@ -119,7 +120,7 @@ pub struct Nic {
     ready: Mutex<VecDeque<Qpn>>,
     windows: Mutex<HashMap<(Gid, u16), Arc<Mutex<Window>>>>,
     here: Arc<Mutex<Window>>,
-    engine: Engine,
+    engine: Arc<Engine>,
 }
 
 /// Where a train inside the process comes from.
@@ -135,8 +136,14 @@ impl Nic {
         Nic::open_with(Options::default())
     }
 
+    /// The NIC of this process, made when it is first asked for. A forked child gets its own.
+    pub fn of_process() -> Result<Arc<Nic>, Error> {
+        process::nic()
+    }
+
     /// Attaches to this host in a particular way.
     pub fn open_with(options: Options) -> Result<Arc<Nic>, Error> {
+        process::guard_forks();
         let slots = Slots::open().map_err(system("cannot reach the registry of this host"))?;
         let numbers = Numbers::new(&slots)?;
         let udp = Udp::open(&slots)?;
@@ -160,7 +167,7 @@ impl Nic {
             ready: Mutex::new(VecDeque::new()),
             windows: Mutex::new(HashMap::new()),
             here: Arc::new(Mutex::new(Window::new(WindowConfig { limit, ..WindowConfig::default() }))),
-            engine: Engine::new().map_err(system("cannot make the engine's descriptors"))?,
+            engine: Arc::new(Engine::new().map_err(system("cannot make the engine's descriptors"))?),
         });
         nic.follow_interfaces();
         nic.engine.start(&nic).map_err(system("cannot start the engine thread"))?;
@@ -496,6 +503,13 @@ impl Nic {
     /// The engine, for those who wait.
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
+    }
+}
+
+/// The engine's thread is asleep, perhaps: it must learn that there is nothing left to drive.
+impl Drop for Nic {
+    fn drop(&mut self) {
+        self.engine.ring();
     }
 }
 

@@ -1,0 +1,58 @@
+//! One NIC per process, and none that outlives a fork: the child closes what its parent's NIC had open, without taking a lock that a thread
+//! of the parent may have held, and makes a NIC of its own when it needs one. What it sees of the parent's objects in its memory is dead.
+
+use crate::nic::{Error, Nic, lock};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, Once};
+
+type Place = Mutex<Option<Arc<Nic>>>;
+
+/// Where this process keeps its NIC. A child finds null and makes its own place: the parent's may be locked for ever.
+static PLACE: AtomicPtr<Place> = AtomicPtr::new(null_mut());
+
+/// The NIC of this process.
+pub(crate) fn nic() -> Result<Arc<Nic>, Error> {
+    guard_forks();
+    let mut held = lock(place());
+    if let Some(nic) = &*held {
+        return Ok(Arc::clone(nic));
+    }
+    let nic = Nic::open()?;
+    *held = Some(Arc::clone(&nic));
+    Ok(nic)
+}
+
+fn place() -> &'static Place {
+    let found = PLACE.load(Ordering::Acquire);
+    // SAFETY: the pointer is null or came from a leaked box, which lives as long as the process.
+    if let Some(place) = unsafe { found.as_ref() } {
+        return place;
+    }
+    let made = Box::into_raw(Box::new(Mutex::new(None)));
+    match PLACE.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: just leaked, and reachable for ever.
+        Ok(_) => unsafe { &*made },
+        Err(other) => {
+            // SAFETY: nobody has seen ours; the other was leaked by the thread that was faster.
+            unsafe {
+                drop(Box::from_raw(made));
+                &*other
+            }
+        }
+    }
+}
+
+/// From now on a forked child lets go of what its parent has.
+pub(crate) fn guard_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler is async-signal-safe: it stores to atomics and closes descriptors.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+}
+
+extern "C" fn in_child() {
+    PLACE.store(null_mut(), Ordering::Release);
+    link::descriptor::close_in_child();
+}
