@@ -42,6 +42,9 @@ pub enum Failure {
         /// Why.
         source: trace::Error,
     },
+    /// The NIC could not be attached to this host.
+    #[error("cannot attach to this host: {0}")]
+    Nic(hca::Error),
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),

@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 mod demo;
+mod devices;
 mod exit;
+mod explain;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -12,7 +14,7 @@ use std::process::ExitCode;
 
 use exit::{Exit, Failure};
 
-/// RDMA verbs in user space. For now: the protocol, and a simulator to watch it in.
+/// RDMA verbs in user space. For now: the protocol, a simulator to watch it in, and the devices of this host.
 #[derive(Parser)]
 #[command(name = "ubiverbs", version, after_help = EXIT_CODES)]
 struct Arguments {
@@ -27,6 +29,8 @@ Results go to standard output, errors to standard error.";
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Options),
+    Devices(devices::Options),
+    Explain(explain::Options),
 }
 
 fn main() -> ExitCode {
@@ -43,8 +47,12 @@ fn main() -> ExitCode {
         }
     };
     let out = &mut std::io::stdout().lock();
-    let Command::Demo(options) = arguments.command;
-    let ended = demo::run(&options, out).and_then(|exit| {
+    let ended = match arguments.command {
+        Command::Demo(options) => demo::run(&options, out),
+        Command::Devices(options) => devices::run(&options, out),
+        Command::Explain(options) => explain::run(&options, out),
+    };
+    let ended = ended.and_then(|exit| {
         out.flush().map_err(Failure::Output)?;
         Ok(exit)
     });

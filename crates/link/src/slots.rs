@@ -63,7 +63,7 @@ impl Slot {
 
     /// The communication id with this number in the slot; of the number only the lower 20 bits count.
     pub const fn communication(self, number: u32) -> CommId {
-        CommId::new((self.0 as u32) << 20 | number % Slot::COMMUNICATIONS)
+        CommId::new(((self.0 as u32) << 20) | (number % Slot::COMMUNICATIONS))
     }
 }
 

@@ -1,0 +1,76 @@
+//! `ubiverbs devices`: the RDMA devices a program of this host would see.
+
+use crate::exit::{Exit, Failure};
+use clap::Args;
+use hca::{Device, Nic};
+use serde_json::{Value, json};
+use std::io::Write;
+
+/// List the RDMA devices of this host
+///
+/// One device per network interface that is up and has an address, loopback included. Each has one port; its GIDs are the interface's addresses,
+/// and the largest path MTU is what fits the interface's.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Print one JSON document instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists the devices.
+pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
+    let nic = Nic::of_process().map_err(Failure::Nic)?;
+    let (devices, unreachable) = (nic.devices(), nic.unreachable());
+    if options.json {
+        let devices: Vec<Value> = devices.iter().map(|device| document(device)).collect();
+        let document = json!({ "devices": devices, "unreachable": unreachable });
+        writeln!(out, "{document:#}").map_err(Failure::Output)?;
+        return Ok(Exit::Ok);
+    }
+    for device in &devices {
+        let port = device.port();
+        writeln!(out, "{}", device.name())
+            .and_then(|()| writeln!(out, "    guid        {}", guid(device)))
+            .and_then(|()| writeln!(out, "    port 1      {}", if port.active { "active" } else { "down" }))
+            .and_then(|()| writeln!(out, "    mtu         {} (interface: {})", port.mtu().bytes(), port.interface_mtu))
+            .map_err(Failure::Output)?;
+        for (index, gid) in port.gids.iter().enumerate() {
+            if let Some(gid) = gid {
+                writeln!(out, "    gid {index:<7} {gid}").map_err(Failure::Output)?;
+            }
+        }
+    }
+    for reason in unreachable {
+        writeln!(out, "note: other hosts cannot reach this process: {reason}").map_err(Failure::Output)?;
+    }
+    if devices.is_empty() {
+        writeln!(out, "No device: no network interface is up and has an address. Try: ip link set lo up")
+            .map_err(Failure::Output)?;
+        return Ok(Exit::Job);
+    }
+    Ok(Exit::Ok)
+}
+
+/// As `ibv_devices` writes it.
+fn guid(device: &Device) -> String {
+    let guid = device.guid();
+    format!("{:04x}:{:04x}:{:04x}:{:04x}", guid >> 48, guid >> 32 & 0xffff, guid >> 16 & 0xffff, guid & 0xffff)
+}
+
+fn document(device: &Device) -> Value {
+    let port = device.port();
+    let gids: Vec<Value> = port
+        .gids
+        .iter()
+        .enumerate()
+        .filter_map(|(index, gid)| gid.map(|gid| json!({ "index": index, "gid": gid.to_string(), "type": "RoCE v2" })))
+        .collect();
+    json!({
+        "name": device.name(),
+        "guid": guid(device),
+        "active": port.active,
+        "mtu": port.mtu().bytes(),
+        "interface_mtu": port.interface_mtu,
+        "gids": gids,
+    })
+}
