@@ -3,8 +3,10 @@
 #![forbid(unsafe_code)]
 
 mod log;
+mod storm;
 
 pub use log::{Log, Seen};
+pub use storm::{Tally, storm};
 
 use sim::{ConnectOptions, Family, HostConfig, HostId, LinkConfig, LinkKind, QpId, QpSpec, Region, Sim, Work};
 use transport::{Access, Completion, Status};

@@ -1,0 +1,652 @@
+//! Anything at all, at live queue pairs: bytes decide which packets are forged, which work is posted, how much time passes and who changes state.
+//! A fuzzer brings the bytes, or a generator with a seed. Whatever they are, nothing panics, nobody talks without end, memory that was not opened
+//! stays as it was, work completes once and in order, and afterwards everything works again.
+
+use sim::{ConnectOptions, Family, HostConfig, HostId, LinkConfig, LinkKind, QpId, QpSpec, Region, Shared, Sim};
+use sim::{SrqId, SrqSpec, Work};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use trace::DropReason;
+use transport::{Access, Completion, Kind, Modify, ProtectionDomain, Queue, State, Status};
+use wire::{
+    Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Gid, HeaderSet, Headers, Key, Msn, Mtu, Opcode, Operation, Pkey,
+    Placement, Psn, Qkey, Qpn, Reth, Selectivity, Srqn, Syndrome,
+};
+
+use crate::ALL_ACCESS;
+
+/// What a storm reached.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Packets that nobody sent honestly.
+    pub forged: u64,
+    /// Why packets were dropped.
+    pub drops: BTreeMap<DropReason, u64>,
+    /// How work ended.
+    pub ends: BTreeMap<Status, u64>,
+    /// In which states forged packets met queue pairs.
+    pub states: BTreeMap<(Kind, State), u64>,
+    /// Packets handed to a queue pair, and packets dropped: every one is one of the two.
+    noticed: u64,
+    /// Packets the victim sent, without READ responses, and those.
+    sent: u64,
+    responses: u64,
+}
+
+impl Tally {
+    /// Adds what another storm reached.
+    pub fn add(&mut self, other: &Tally) {
+        self.forged += other.forged;
+        for (reason, count) in &other.drops {
+            *self.drops.entry(*reason).or_default() += count;
+        }
+        for (status, count) in &other.ends {
+            *self.ends.entry(*status).or_default() += count;
+        }
+        for (state, count) in &other.states {
+            *self.states.entry(*state).or_default() += count;
+        }
+    }
+}
+
+/// Lets the storm of these bytes pass over a scene of its own.
+///
+/// # Panics
+/// If anything happens that must not.
+pub fn storm(bytes: &[u8]) -> Tally {
+    let mut choices = Choices { bytes };
+    let mut scene = Scene::new(&mut choices);
+    while !choices.bytes.is_empty() {
+        scene.act(&mut choices);
+        scene.look();
+    }
+    scene.finish()
+}
+
+/// Bytes as decisions; zero when there are no more.
+struct Choices<'a> {
+    bytes: &'a [u8],
+}
+
+impl Choices<'_> {
+    fn byte(&mut self) -> u8 {
+        match self.bytes.split_first() {
+            Some((first, rest)) => {
+                self.bytes = rest;
+                *first
+            }
+            None => 0,
+        }
+    }
+
+    fn word(&mut self) -> u32 {
+        u32::from_le_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
+    }
+
+    fn of<T: Copy>(&mut self, options: &[T]) -> T {
+        options[usize::from(self.byte()) % options.len()]
+    }
+}
+
+/// A victim's queue pair and the honest one at its other end.
+#[derive(Clone, Copy)]
+struct Member {
+    kind: Kind,
+    qp: QpId,
+    peer: QpId,
+}
+
+/// Memory of one host.
+struct Memory {
+    /// Peers may do anything with it.
+    open: Region,
+    /// For receives and results; only the first half is ever named.
+    inbox: Region,
+    /// Registered, never named by honest work, and not for peers.
+    private: Region,
+    /// Open to peers, in another protection domain.
+    foreign: Region,
+}
+
+struct Scene {
+    sim: Sim,
+    options: ConnectOptions,
+    victim: HostId,
+    peer: HostId,
+    here: Memory,
+    there: Memory,
+    members: Vec<Member>,
+    /// A shared receive queue of the victim's, one for XRC on each side.
+    shared: SrqId,
+    xrc_here: SrqId,
+    xrc_there: SrqId,
+    tally: Shared<Tally>,
+    /// The packet forged last.
+    recent: Option<(Gid, Headers, Vec<u8>)>,
+    next_id: u64,
+    /// What was posted and may complete, by queue.
+    posted: HashMap<(QpId, Queue), HashSet<u64>>,
+    last: HashMap<(QpId, Queue), u64>,
+}
+
+const SIZE: usize = 16 * 1024;
+const HALF: u64 = SIZE as u64 / 2;
+/// Work requests a queue pair may have outstanding at once.
+const OUTSTANDING: usize = 6;
+
+impl Memory {
+    fn new(sim: &mut Sim, host: HostId) -> Memory {
+        let mut register = |pd, access| sim.register_bytes(host, pd, vec![0x3c; SIZE], access);
+        Memory {
+            open: register(QpSpec::PD, ALL_ACCESS),
+            inbox: register(QpSpec::PD, Access::LOCAL_WRITE),
+            private: register(QpSpec::PD, Access::LOCAL_WRITE),
+            foreign: register(ProtectionDomain(77), ALL_ACCESS),
+        }
+    }
+
+    fn check(&self, sim: &Sim) {
+        let same = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0x3c);
+        assert!(same(sim.bytes(&self.private)), "private memory was written");
+        assert!(same(sim.bytes(&self.foreign)), "memory of another protection domain was written");
+        assert!(same(&sim.bytes(&self.inbox)[HALF as usize..]), "memory that no work names was written");
+    }
+}
+
+impl Scene {
+    fn new(choices: &mut Choices<'_>) -> Scene {
+        let mut sim = Sim::with_seed(1);
+        sim.set_event_cap(200_000);
+        let kind = choices.of(&[LinkKind::Datagram, LinkKind::Whole]);
+        sim.set_default_link(LinkConfig::of(kind));
+        let options = ConnectOptions {
+            family: choices.of(&[Family::V4, Family::V6]),
+            mtu: choices.of(&[Mtu::B256, Mtu::B512, Mtu::B1024]),
+            timeout: 5,
+            retry_cnt: choices.of(&[0, 1, 3, 7]),
+            rnr_retry: choices.of(&[0, 1, 3, 6]),
+            max_rd_atomic: choices.of(&[1, 2, 4]),
+            max_dest_rd_atomic: choices.of(&[1, 2, 4]),
+            ..ConnectOptions::default()
+        };
+        let tally = Shared::new(Tally::default());
+        let victim = sim.add_host(HostConfig::named("victim"));
+        let peer = sim.add_host(HostConfig::named("peer"));
+        let noted = tally.clone();
+        sim.observe(move |host, event| {
+            let mut tally = noted.borrow_mut();
+            match event.kind {
+                trace::Kind::PacketDropped { reason, .. } if host == victim => {
+                    *tally.drops.entry(reason).or_default() += 1;
+                    tally.noticed += 1;
+                }
+                trace::Kind::PacketReceived { .. } if host == victim => tally.noticed += 1,
+                trace::Kind::PacketSent { headers, packets, .. } if host == victim => {
+                    match headers.bth.opcode.operation() {
+                        Operation::ReadResponse => tally.responses += u64::from(packets),
+                        _ => tally.sent += u64::from(packets),
+                    }
+                }
+                _ => {}
+            }
+        });
+        let here = Memory::new(&mut sim, victim);
+        let there = Memory::new(&mut sim, peer);
+        let shared = sim.create_srq(victim, SrqSpec::default());
+        let xrc = SrqSpec { xrc_domain: Some(1), ..SrqSpec::default() };
+        let (xrc_here, xrc_there) = (sim.create_srq(victim, xrc), sim.create_srq(peer, xrc));
+        let mut members = Vec::new();
+        let rc = Kind::ReliableConnected;
+        for kind in [rc, rc, Kind::UnreliableConnected, Kind::UnreliableDatagram, Kind::XrcInitiator, Kind::XrcTarget] {
+            let other = match kind {
+                Kind::XrcInitiator => Kind::XrcTarget,
+                Kind::XrcTarget => Kind::XrcInitiator,
+                kind => kind,
+            };
+            // The second reliable connection takes its receives from the shared queue.
+            let spec = match members.len() {
+                1 => QpSpec::new(kind).with_srq(shared),
+                _ => QpSpec::new(kind),
+            };
+            let qp = sim.create_qp(victim, spec);
+            let peer = sim.create_qp(peer, QpSpec::new(other));
+            members.push(Member { kind, qp, peer });
+        }
+        let mut scene = Scene {
+            sim,
+            options,
+            victim,
+            peer,
+            here,
+            there,
+            members,
+            shared,
+            xrc_here,
+            xrc_there,
+            tally,
+            recent: None,
+            next_id: 1,
+            posted: HashMap::new(),
+            last: HashMap::new(),
+        };
+        for nth in 0..scene.members.len() {
+            scene.connect(nth);
+        }
+        scene
+    }
+
+    fn connect(&mut self, nth: usize) {
+        let Member { kind, qp, peer } = self.members[nth];
+        match kind {
+            Kind::UnreliableDatagram => {
+                self.sim.activate(qp, &self.options);
+                self.sim.activate(peer, &self.options);
+            }
+            _ => self.sim.connect(qp, peer, &self.options),
+        }
+    }
+
+    fn reset(&mut self, nth: usize) {
+        let Member { qp, peer, .. } = self.members[nth];
+        for qp in [qp, peer] {
+            self.sim.modify(qp, &Modify { state: Some(State::Reset), ..Modify::default() }).expect("always legal");
+            self.sim.async_events(qp);
+            assert_eq!(self.sim.completions(qp), [], "all that completed before was taken before");
+            self.posted.retain(|(owner, queue), _| *owner != qp || matches!(queue, Queue::Shared(_)));
+        }
+    }
+
+    fn act(&mut self, choices: &mut Choices<'_>) {
+        let nth = usize::from(choices.byte()) % self.members.len();
+        let Member { qp, peer, .. } = self.members[nth];
+        let broken = [qp, peer].iter().any(|end| self.sim.state(*end) == State::Error);
+        if broken && choices.byte() % 2 == 0 {
+            // Those in error have little to show.
+            self.reset(nth);
+            self.connect(nth);
+        }
+        match choices.byte() % 32 {
+            0..=12 => self.forge(nth, choices),
+            13 | 14 => {
+                // The same again, as often as the bytes like.
+                let Some((source, headers, payload)) = self.recent.take() else { return };
+                for _ in 0..=choices.byte() % 4 {
+                    let before = self.tally.borrow().clone();
+                    self.sim.inject(self.victim, source, &headers, &payload).expect("it was encoded before");
+                    self.react(&before);
+                }
+                self.recent = Some((source, headers, payload));
+            }
+            15 => self.damage(nth, choices),
+            16..=21 => self.post(nth, choices),
+            22..=24 => self.receive(nth, choices),
+            25 | 26 => {
+                let nanos = choices.of(&[100, 1_000, 6_000, 200_000, 5_000_000]);
+                self.sim.run_for(nanos);
+            }
+            27 => {
+                let to = choices.of(&State::ALL);
+                if to == State::Reset {
+                    return self.reset(nth);
+                }
+                let before = self.sim.attributes(qp);
+                let modify = self.sim.modification(qp, peer, Psn::new(7), Psn::new(9), to, &self.options);
+                match self.sim.modify(qp, &modify) {
+                    Ok(()) => assert_eq!(self.sim.state(qp), to),
+                    Err(_) => assert_eq!(self.sim.attributes(qp), before, "a refused move changes nothing"),
+                }
+            }
+            _ => {
+                self.reset(nth);
+                // All the way, or part of it.
+                let way = [State::Init, State::ReadyToReceive, State::ReadyToSend, State::SendQueueDrained];
+                match choices.of(&[1, 2, 4, 9, 9, 9, 9, 9]) {
+                    9 => self.connect(nth),
+                    steps => {
+                        for state in &way[..steps] {
+                            let modify =
+                                self.sim.modification(qp, peer, Psn::new(7), Psn::new(9), *state, &self.options);
+                            self.sim.modify(qp, &modify).expect("the usual way");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// One packet or train that the peer never sent.
+    fn forge(&mut self, nth: usize, choices: &mut Choices<'_>) {
+        let Member { kind, qp, .. } = self.members[nth];
+        let headers = self.headers(nth, choices);
+        let mtu = self.options.mtu.bytes();
+        let opcode = headers.bth.opcode;
+        let said = headers.reth.map_or(8, |reth| reth.len);
+        let fitting = if opcode.starts() && opcode.ends() { said } else { mtu };
+        let length = match (opcode.has_payload(), choices.byte() % 4) {
+            (false, _) => 0,
+            (true, 0) => choices.of(&[0, 8, said, mtu - 1, mtu + 1, 2 * mtu, 3 * mtu]).min(4096),
+            (true, _) => fitting.min(4096),
+        };
+        let payload = vec![choices.byte(); length as usize];
+        let source = match choices.byte() {
+            0..=7 => Gid::from_ipv4([192, 0, 2, 7].into()),
+            _ => self.sim.gid(self.peer, self.options.family.index()),
+        };
+        let before = self.tally.borrow().clone();
+        let whole = choices.byte();
+        match whole % 4 {
+            0 => {
+                let count =
+                    choices.of(&[1, 1, length.div_ceil(mtu), 0, 2, 3, Psn::COUNT / 2 - 1, Psn::COUNT / 2, u32::MAX]);
+                self.sim.inject_train(self.victim, source, &headers, count, &payload);
+            }
+            _ => {
+                if self.sim.inject(self.victim, source, &headers, &payload).is_err() {
+                    return;
+                }
+                self.recent = Some((source, headers, payload));
+            }
+        }
+        *self.tally.borrow_mut().states.entry((kind, self.sim.state(qp))).or_default() += 1;
+        self.react(&before);
+    }
+
+    /// A good frame with some bits flipped, or cut short.
+    fn damage(&mut self, nth: usize, choices: &mut Choices<'_>) {
+        let headers = self.headers(nth, choices);
+        let index = self.options.family.index();
+        let (source, destination) = (self.sim.gid(self.peer, index), self.sim.gid(self.victim, index));
+        let payload: &[u8] = if headers.bth.opcode.has_payload() { &[7; 12] } else { &[] };
+        let Ok(mut frame) = self.sim.frame(source, destination, &headers, payload) else { return };
+        for _ in 0..choices.byte() % 4 {
+            let at = choices.word() as usize % frame.len();
+            frame[at] ^= choices.byte();
+        }
+        if choices.byte() % 4 == 0 {
+            frame.truncate(choices.word() as usize % frame.len());
+        }
+        let before = self.tally.borrow().clone();
+        self.sim.inject_bytes(self.victim, frame);
+        self.react(&before);
+    }
+
+    /// Lets a forged packet have its effect, which is noticed and in proportion.
+    fn react(&mut self, before: &Tally) {
+        self.sim.run_for(1);
+        let mut tally = self.tally.borrow_mut();
+        tally.forged += 1;
+        assert!(tally.noticed > before.noticed, "a packet vanished without a trace");
+        // A go-back sends all that is outstanding again; beyond that an acknowledgement or two.
+        let most = (OUTSTANDING * 4 + 4) as u64;
+        assert!(tally.sent - before.sent <= most, "{} packets in answer to one", tally.sent - before.sent);
+        let most = SIZE as u64 / u64::from(self.options.mtu.bytes()) + 2;
+        assert!(tally.responses - before.responses <= 2 * most, "more READ responses than there is memory");
+    }
+
+    /// Headers that could be meant for a queue pair, or nearly.
+    fn headers(&self, nth: usize, choices: &mut Choices<'_>) -> Headers {
+        let Member { kind, qp, peer } = self.members[nth];
+        let attributes = self.sim.attributes(qp);
+        let concerns = |opcode: &Opcode| {
+            let role = if opcode.is_request() { kind.responds() } else { kind.has_send_queue() };
+            opcode.transport() == kind.transport() && role
+        };
+        let ours: Vec<Opcode> = Opcode::ALL.iter().copied().filter(concerns).collect();
+        let opcode = match choices.byte() {
+            0..=15 => choices.of(Opcode::ALL),
+            _ => choices.of(&ours),
+        };
+        const fn back(by: u32) -> u32 {
+            Psn::COUNT - by
+        }
+        let psn = match (choices.byte() % 16, opcode.is_response()) {
+            (0, _) => Psn::new(choices.word()),
+            (1, _) => attributes.rq_psn.add(choices.of(&[1, 2, 3, 100, Psn::COUNT / 2 - 1, Psn::COUNT / 2])),
+            (2, _) => attributes.sq_psn.add(choices.of(&[0, 1, 2, 100, Psn::COUNT / 2 - 1, Psn::COUNT / 2])),
+            // Answers to what may be outstanding.
+            (_, true) => {
+                attributes.sq_psn.add(choices.of(&[back(1), back(1), back(2), back(3), back(4), back(6), back(9)]))
+            }
+            (3, false) => attributes.rq_psn.add(choices.of(&[back(1), back(2), back(3), back(100)])),
+            (_, false) => attributes.rq_psn,
+        };
+        let mut headers = Headers::new(opcode, qp.qpn, psn);
+        let flags = choices.byte();
+        headers.bth.ack_req = flags & 1 != 0;
+        headers.bth.solicited = flags & 2 != 0;
+        headers.bth.mig_req = flags & 4 != 0;
+        if flags & 0xf8 == 0 {
+            headers.bth.pkey = Pkey::new(choices.word() as u16);
+        }
+        let memory = [&self.here.open, &self.here.open, &self.here.open, &self.here.private, &self.here.foreign];
+        let region = choices.of(&memory);
+        let rkey = choices.of(&[region.key, region.key, region.key, Key::new(0xdead_0000)]);
+        let end = region.address + region.length;
+        let va = choices.of(&[
+            region.address,
+            region.address,
+            region.address + 8,
+            region.address + 3,
+            end - 8,
+            end,
+            0,
+            u64::MAX - 3,
+        ]);
+        let mtu = self.options.mtu.bytes();
+        let len = match opcode.ends() {
+            true => choices.of(&[0, 1, 8, 8, 8, mtu, mtu + 1, 3 * mtu, SIZE as u32, 1 << 31, u32::MAX]),
+            false => choices.of(&[2 * mtu, 2 * mtu, 3 * mtu, 3 * mtu, mtu, 8, SIZE as u32, 1 << 31, u32::MAX]),
+        };
+        let demanded = opcode.headers();
+        let has = |header| demanded.contains(header);
+        headers.reth = has(HeaderSet::RETH).then_some(Reth { va, rkey, len });
+        if has(HeaderSet::ATOMIC_ETH) {
+            headers.atomic =
+                Some(AtomicEth { va, rkey, swap_add: choices.word().into(), compare: choices.word().into() });
+        }
+        if has(HeaderSet::FETH) {
+            let placement = Placement::from_bits_truncate(choices.byte());
+            headers.feth = Some(Feth { placement, selectivity: Selectivity::from_bits(choices.byte()) });
+        }
+        if has(HeaderSet::AETH) {
+            // Mostly acknowledgements; else a refusal, or any syndrome there is.
+            let syndrome = match choices.byte() {
+                0..=127 => Syndrome::ACK,
+                128..=191 => Syndrome::from_byte(choices.of(&[0x60, 0x61, 0x62, 0x63, 0x21, 0x2e])),
+                _ => Syndrome::from_byte(choices.byte()),
+            };
+            headers.aeth = Some(Aeth { syndrome, msn: Msn::new(choices.byte().into()) });
+        }
+        headers.atomic_ack = has(HeaderSet::ATOMIC_ACK_ETH).then(|| AtomicAckEth { original: choices.word().into() });
+        headers.immediate = has(HeaderSet::IMMEDIATE).then(|| choices.word());
+        headers.invalidate = has(HeaderSet::IETH).then_some(rkey);
+        if has(HeaderSet::XRCETH) {
+            let here = self.xrc_here.srqn;
+            headers.xrc = Some(choices.of(&[here, here, here, self.shared.srqn, Srqn::new(0x99)]));
+        }
+        if has(HeaderSet::DETH) {
+            let qkey = choices.of(&[self.options.qkey, self.options.qkey, self.options.qkey, Qkey::new(3)]);
+            headers.deth = Some(Deth { qkey, src_qpn: choices.of(&[peer.qpn, peer.qpn, Qpn::MULTICAST]) });
+        }
+        headers
+    }
+
+    /// Honest work, of the victim or of its peer.
+    fn post(&mut self, nth: usize, choices: &mut Choices<'_>) {
+        let Member { qp, peer, .. } = self.members[nth];
+        let own = choices.byte() % 2 == 0;
+        let (from, to) = if own { (qp, peer) } else { (peer, qp) };
+        let (near, far) = if own { (&self.here, &self.there) } else { (&self.there, &self.here) };
+        let length = choices.of(&[0, 8, 100, self.options.mtu.bytes(), 3 * self.options.mtu.bytes()]);
+        let remote = far.open.remote(u64::from(choices.byte()) * 8);
+        let sge = near.inbox.sge(0, length);
+        let work = match choices.byte() % 8 {
+            0 | 1 => Work::send().sge(sge),
+            2 => Work::send().sge(sge).immediate(1),
+            3 => Work::write(remote).sge(sge),
+            4 => Work::write(remote).sge(sge).immediate(2),
+            5 => Work::read(remote).sge(sge),
+            6 => Work::fetch_add(remote, 1).sge(near.inbox.sge(0, 8)),
+            _ => Work::atomic_write(remote).sge(near.inbox.sge(0, 8)),
+        };
+        let kind = self.kind_of(from);
+        let work = match kind {
+            Kind::UnreliableDatagram => work.to(self.sim.datagram_target(to, &self.options)),
+            Kind::XrcInitiator if own => work.to_srq(self.xrc_there.srqn),
+            Kind::XrcInitiator => work.to_srq(self.xrc_here.srqn),
+            _ => work,
+        };
+        let id = self.next_id;
+        let posted = self.posted.entry((from, Queue::Send)).or_default();
+        if posted.len() >= OUTSTANDING {
+            return;
+        }
+        posted.insert(id);
+        self.next_id += 1;
+        if self.sim.post(from, &work.id(id)).is_err() {
+            self.posted.entry((from, Queue::Send)).or_default().remove(&id);
+        }
+    }
+
+    fn kind_of(&self, qp: QpId) -> Kind {
+        let member = self.members.iter().find(|member| member.qp == qp || member.peer == qp);
+        match member.map(|member| (member.kind, member.qp == qp)) {
+            Some((Kind::XrcInitiator, false)) => Kind::XrcTarget,
+            Some((Kind::XrcTarget, false)) => Kind::XrcInitiator,
+            Some((kind, _)) => kind,
+            None => Kind::ReliableConnected,
+        }
+    }
+
+    fn receive(&mut self, nth: usize, choices: &mut Choices<'_>) {
+        let Member { kind, qp, peer } = self.members[nth];
+        let own = choices.byte() % 4 != 0;
+        let (at, memory) = if own { (qp, &self.here) } else { (peer, &self.there) };
+        let sge = memory.inbox.sge(0, choices.of(&[0, 40, 48, 100, 2000, HALF as u32]));
+        let queue = match (kind, own) {
+            (Kind::XrcTarget, true) => Some(self.xrc_here),
+            (Kind::XrcInitiator, false) => Some(self.xrc_there),
+            _ if own && nth == 1 => Some(self.shared),
+            _ => None,
+        };
+        let id = self.next_id;
+        self.next_id += 1;
+        let (owner, name, posted) = match queue {
+            // A shared queue belongs to nobody; its receives are filed under the first queue pair of its host.
+            Some(queue) => {
+                let owner = if own { self.members[0].qp } else { self.members[0].peer };
+                (owner, Queue::Shared(queue.srqn), self.sim.receive_shared(queue, id, &[sge]).is_ok())
+            }
+            None => {
+                self.posted.entry((at, Queue::Receive)).or_default().insert(id);
+                (at, Queue::Receive, self.sim.receive(at, id, &[sge]).is_ok())
+            }
+        };
+        let set = self.posted.entry((owner, name)).or_default();
+        if posted {
+            set.insert(id);
+        } else {
+            set.remove(&id);
+        }
+    }
+
+    /// Takes completions and holds them against what was posted.
+    fn look(&mut self) {
+        for Member { qp, peer, .. } in self.members.clone() {
+            for at in [qp, peer] {
+                for completion in self.sim.completions(at) {
+                    self.completed(at, &completion);
+                }
+                self.sim.async_events(at);
+            }
+        }
+        self.sim.srq_events();
+    }
+
+    fn completed(&mut self, at: QpId, completion: &Completion) {
+        *self.tally.borrow_mut().ends.entry(completion.status).or_default() += 1;
+        let owner = match completion.queue {
+            Queue::Shared(_) if at.host == self.victim => self.members[0].qp,
+            Queue::Shared(_) => self.members[0].peer,
+            _ => at,
+        };
+        let posted = self.posted.entry((owner, completion.queue)).or_default();
+        assert!(posted.remove(&completion.wr_id), "nobody posted this, or it completed before: {completion:?}");
+        if !matches!(completion.queue, Queue::Shared(_)) {
+            let last = self.last.entry((at, completion.queue)).or_default();
+            assert!(*last < completion.wr_id, "out of order: {completion:?}");
+            *last = completion.wr_id;
+        }
+        let broken = !matches!(completion.status, Status::Success);
+        if broken {
+            let state = self.sim.state(at);
+            assert!(matches!(state, State::Error | State::SendQueueError), "{state} after {completion:?}");
+        }
+    }
+
+    /// The storm is over: everything comes to rest, nothing is held back, and honest work succeeds.
+    fn finish(mut self) -> Tally {
+        self.sim.run_until_idle();
+        self.look();
+        self.here.check(&self.sim);
+        self.there.check(&self.sim);
+        for nth in 0..self.members.len() {
+            self.reset(nth);
+        }
+        self.sim.run_until_idle();
+        for host in [self.victim, self.peer] {
+            for towards in [self.victim, self.peer] {
+                let gid = self.sim.gid(towards, self.options.family.index());
+                if let Some(window) = self.sim.window(host, gid) {
+                    assert_eq!((window.in_flight(), window.has_waiters()), (0, false), "something is still reserved");
+                }
+            }
+        }
+        for nth in 0..self.members.len() {
+            self.connect(nth);
+            self.assert_works(nth);
+        }
+        self.tally.borrow().clone()
+    }
+
+    fn assert_works(&mut self, nth: usize) {
+        let Member { kind, qp, peer } = self.members[nth];
+        self.sim.bytes_mut(&self.here.open).fill(1);
+        self.sim.bytes_mut(&self.there.open).fill(2);
+        let directions = [
+            (qp, peer, self.here.open, self.there.open, self.xrc_there),
+            (peer, qp, self.there.open, self.here.open, self.xrc_here),
+        ];
+        for (from, to, near, far, xrc) in directions {
+            let sender = self.kind_of(from);
+            if sender == Kind::XrcTarget {
+                continue;
+            }
+            let id = self.next_id;
+            self.next_id += 1;
+            let place = [far.sge(0, 2000)];
+            if sender == Kind::XrcInitiator || (to == qp && nth == 1) {
+                // What the storm left in a shared queue comes first.
+                let queue = if sender == Kind::XrcInitiator { xrc } else { self.shared };
+                while self.sim.srq(queue).take(&mut transport::ReceiveWork::default()) {}
+                self.sim.receive_shared(queue, id, &place).expect("there is room");
+            } else {
+                self.sim.receive(to, id, &place).expect("there is room");
+            }
+            let send = Work::send().sge(near.sge(0, 200)).id(id);
+            let send = match sender {
+                Kind::UnreliableDatagram => send.to(self.sim.datagram_target(to, &self.options)),
+                Kind::XrcInitiator => send.to_srq(xrc.srqn),
+                _ => send,
+            };
+            self.sim.post(from, &send).expect("the queue pair is ready");
+            self.sim.run_until_idle();
+            for at in [from, to] {
+                let ends: Vec<_> = self.sim.completions(at).iter().map(|end| (end.wr_id, end.status)).collect();
+                assert_eq!(ends, [(id, Status::Success)], "{kind} {sender}");
+            }
+            let header = if kind == Kind::UnreliableDatagram { 40 } else { 0 };
+            let expected = self.sim.bytes(&near)[..200].to_vec();
+            assert_eq!(self.sim.bytes(&far)[header..header + 200], expected);
+        }
+    }
+}
