@@ -1,0 +1,232 @@
+//! What the API asks of a NIC: the seam at which another one can be put in. A program never names these traits; it calls
+//! [`devices`](crate::devices) and gets the NIC of this process. Work, attributes and completions are the transport's values; objects are
+//! trait objects, so that no type of the API depends on the NIC under it.
+//!
+//! Three things are expected of every NIC. Work given to it progresses whether or not anybody polls. When
+//! [`QueuePair::destroy`] or [`Context::deregister`] returns, it touches the memory in question no more. And the observer of a completion
+//! queue is called after something was added, with no lock held that a call into the NIC would want.
+
+use crate::error::Error;
+use std::any::Any;
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use transport::{
+    Access, Attributes, Capabilities, Completion, Kind, Modify, ModifyError, PostError, ProtectionDomain,
+    ReceiveRequest, SendRequest, SrqAttributes, SrqError, SrqModify,
+};
+use wire::{Gid, Key, Mtu, Qpn, Srqn};
+
+mod software;
+
+pub use software::software;
+
+/// A NIC.
+pub trait Backend: Debug + Send + Sync {
+    /// The names and numbers of its devices, as they are now.
+    fn devices(&self) -> Vec<DeviceInfo>;
+
+    /// Opens a device.
+    fn open(&self, device: &str) -> Result<Arc<dyn Context>, Error>;
+
+    /// Makes a channel.
+    fn create_channel(&self) -> Result<Arc<dyn Channel>, Error>;
+
+    /// Does what there is to do, without waiting.
+    fn progress(&self);
+
+    /// Waits for the next event of a channel, driving meanwhile. A channel made non-blocking answers `WouldBlock` instead.
+    fn wait(&self, channel: &dyn Channel) -> io::Result<u32>;
+}
+
+/// A device, by name and number.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// Its name.
+    pub name: String,
+    /// Its globally unique identifier.
+    pub guid: u64,
+}
+
+/// The port of a device as it is now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[doc(alias = "ibv_port_attr")]
+#[non_exhaustive]
+pub struct Port {
+    /// It is up.
+    pub active: bool,
+    /// The largest path MTU.
+    pub mtu: Mtu,
+    /// The table of its addresses; entries may be empty.
+    pub gids: Vec<Option<Gid>>,
+}
+
+/// An opened device.
+pub trait Context: Debug + Send + Sync {
+    /// Its port as it is now.
+    fn port(&self) -> Port;
+
+    /// The number of a new protection domain.
+    fn new_domain(&self) -> ProtectionDomain;
+
+    /// Registers memory at its own address; the key is L_Key and R_Key in one.
+    ///
+    /// # Safety
+    /// Until the key is deregistered the range must stay allocated, and whatever the rights let the NIC do with it must be allowed to happen
+    /// at any time, or at the times work is posted for it.
+    #[allow(unsafe_code)]
+    unsafe fn register(
+        &self,
+        address: *mut u8,
+        length: usize,
+        domain: ProtectionDomain,
+        access: Access,
+    ) -> Result<Key, Error>;
+
+    /// Takes a key away: afterwards nothing touches the memory through it.
+    fn deregister(&self, key: Key) -> Result<(), Error>;
+
+    /// Makes a completion queue.
+    fn create_completion_queue(
+        &self,
+        capacity: u32,
+        channel: Option<&Arc<dyn Channel>>,
+    ) -> Result<Arc<dyn CompletionQueue>, Error>;
+
+    /// Makes a queue pair in RESET.
+    fn create_queue_pair(&self, spec: &QueuePairSpec<'_>) -> Result<Box<dyn QueuePair>, Error>;
+
+    /// Makes a shared receive queue.
+    fn create_shared_receive_queue(
+        &self,
+        domain: ProtectionDomain,
+        max_wr: u32,
+        max_sge: u32,
+    ) -> Result<Arc<dyn SharedReceiveQueue>, Error>;
+
+    /// The oldest event that has not been taken.
+    fn poll_event(&self) -> Option<AsyncEvent>;
+
+    /// Readable while events wait.
+    fn event_fd(&self) -> BorrowedFd<'_>;
+}
+
+/// What happens to objects beside completions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[doc(alias = "ibv_async_event")]
+#[non_exhaustive]
+pub enum AsyncEvent {
+    /// Something happened to a queue pair.
+    QueuePair(Qpn, transport::AsyncEvent),
+    /// A completion queue overflowed.
+    CompletionQueueError(u32),
+    /// A shared receive queue ran low.
+    SharedReceiveQueueLimit(Srqn),
+    /// The port came up.
+    PortActive,
+    /// The port went down.
+    PortError,
+    /// An address came or went.
+    GidChange,
+}
+
+/// What a queue pair is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct QueuePairSpec<'a> {
+    /// Its kind of service.
+    pub kind: Kind,
+    /// Its protection domain.
+    pub domain: ProtectionDomain,
+    /// The sizes of its queues.
+    pub capabilities: Capabilities,
+    /// Where its receives come from, if not from its own queue.
+    pub shared: Option<&'a Arc<dyn SharedReceiveQueue>>,
+    /// Where sends complete.
+    pub send_cq: &'a Arc<dyn CompletionQueue>,
+    /// Where receives complete.
+    pub receive_cq: &'a Arc<dyn CompletionQueue>,
+}
+
+/// A completion queue.
+pub trait CompletionQueue: Any + Debug + Send + Sync {
+    /// What its channel reports it as.
+    fn id(&self) -> u32;
+
+    /// Does what there is to do, in the caller's thread: what a poll of an empty queue is for.
+    fn drive(&self);
+
+    /// Moves up to `room` completions out, oldest first, and drives nothing.
+    fn take(&self, room: usize, take: &mut dyn FnMut(&Completion)) -> usize;
+
+    /// Calls `observer` whenever something was added, or lost. Set once, before the queue is used.
+    fn observe(&self, observer: Box<dyn Fn() + Send + Sync>);
+
+    /// Asks for one event on the channel.
+    fn arm(&self, solicited_only: bool);
+
+    /// Sends the event that was asked for, as a completion would.
+    fn rouse(&self);
+
+    /// How many completions it holds.
+    fn capacity(&self) -> u32;
+
+    /// Changes how many it holds.
+    fn resize(&self, capacity: u32) -> Result<(), Error>;
+
+    /// Whether completions were lost.
+    fn has_overflowed(&self) -> bool;
+}
+
+/// A queue pair.
+pub trait QueuePair: Debug + Send + Sync {
+    /// Its number.
+    fn qpn(&self) -> Qpn;
+
+    /// Its attributes as they are now.
+    fn attributes(&self) -> Attributes;
+
+    /// Changes state and attributes, or neither.
+    fn modify(&self, modify: &Modify) -> Result<(), ModifyError>;
+
+    /// Posts sends until one is refused: then its index and why.
+    fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)>;
+
+    /// Posts receives until one is refused: then its index and why.
+    fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)>;
+
+    /// Ends it. Afterwards the NIC touches no buffer of its work, and no completion of it is added any more. Answers the work request it had
+    /// taken from a shared receive queue and not finished.
+    fn destroy(&self) -> Option<u64>;
+}
+
+/// A shared receive queue.
+pub trait SharedReceiveQueue: Any + Debug + Send + Sync {
+    /// Its number.
+    fn number(&self) -> Srqn;
+
+    /// Posts a receive.
+    fn post(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError>;
+
+    /// Changes its size or its limit.
+    fn modify(&self, modify: &SrqModify) -> Result<(), SrqError>;
+
+    /// What it is now.
+    fn attributes(&self) -> SrqAttributes;
+
+    /// Ends it. Its queue pairs are gone by then.
+    fn destroy(&self);
+}
+
+/// Events behind a descriptor: numbers of completion queues.
+pub trait Channel: Any + Debug + Send + Sync {
+    /// The descriptor, readable while events wait.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// The oldest event.
+    fn try_take(&self) -> Option<u32>;
+
+    /// Adds an event.
+    fn push(&self, event: u32);
+}

@@ -1,0 +1,314 @@
+//! The NIC of this process: ours, in software. One per process, made when it is first asked for; a forked child makes its own.
+
+use super::{
+    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, Port, QueuePair, QueuePairSpec,
+    SharedReceiveQueue,
+};
+use crate::error::Error;
+use crate::lock;
+use hca::{CompletionChannel, Joins, Nic, Notify, Qp, SharedQueue};
+use std::any::Any;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+use transport::{
+    Access, Attributes, Completion, Limits, Modify, ModifyError, PostError, ProtectionDomain, QueuePairConfig,
+    ReceiveRequest, SendRequest, SrqAttributes, SrqError, SrqModify,
+};
+use wire::{Key, Pkey, Qpn, Srqn};
+
+/// The software NIC of this process.
+pub fn software() -> Result<Arc<dyn Backend>, Error> {
+    static OURS: Mutex<Option<(u32, Arc<Software>)>> = Mutex::new(None);
+    let process = std::process::id();
+    let mut ours = lock(&OURS);
+    if let Some((owner, software)) = &*ours
+        && *owner == process
+    {
+        return Ok(Arc::clone(software) as Arc<dyn Backend>);
+    }
+    // What a parent process left behind is its own: dropping it here would touch descriptors that are not ours any more.
+    std::mem::forget(ours.take());
+    let nic = Nic::open().map_err(create("the NIC"))?;
+    let software = Arc::new(Software { nic });
+    *ours = Some((process, Arc::clone(&software)));
+    Ok(software)
+}
+
+#[derive(Debug)]
+struct Software {
+    nic: Arc<Nic>,
+}
+
+fn create<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl FnOnce(E) -> Error {
+    move |source| Error::Create { what, source: Box::new(source) }
+}
+
+/// Finds our own type behind the trait; another NIC's is refused.
+fn own<'a, T: Any>(object: &'a dyn Any, what: &'static str) -> Result<&'a T, Error> {
+    object.downcast_ref::<T>().ok_or(Error::OtherDevice { what })
+}
+
+impl Backend for Software {
+    fn devices(&self) -> Vec<DeviceInfo> {
+        let devices = self.nic.devices();
+        devices.iter().map(|device| DeviceInfo { name: device.name().into(), guid: device.guid() }).collect()
+    }
+
+    fn open(&self, device: &str) -> Result<Arc<dyn Context>, Error> {
+        let devices = self.nic.devices();
+        let Some(found) = devices.iter().find(|known| known.name() == device) else {
+            let available = devices.iter().map(|known| known.name().into()).collect();
+            return Err(Error::NoDevice { name: device.into(), available });
+        };
+        let context = self.nic.open_device(found).map_err(create("a context"))?;
+        Ok(Arc::new(Opened { nic: Arc::clone(&self.nic), context }))
+    }
+
+    fn create_channel(&self) -> Result<Arc<dyn Channel>, Error> {
+        let channel =
+            hca::CompletionChannel::new().map_err(|source| Error::System { what: "cannot make a channel", source })?;
+        Ok(Arc::new(OurChannel(Arc::new(channel))))
+    }
+
+    fn progress(&self) {
+        self.nic.progress();
+    }
+
+    fn wait(&self, channel: &dyn Channel) -> io::Result<u32> {
+        match (channel as &dyn Any).downcast_ref::<OurChannel>() {
+            Some(OurChannel(channel)) => self.nic.wait(channel),
+            None => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct OurChannel(Arc<CompletionChannel>);
+
+impl Channel for OurChannel {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.0.fd()
+    }
+
+    fn try_take(&self) -> Option<u32> {
+        self.0.try_take()
+    }
+
+    fn push(&self, event: u32) {
+        self.0.push(event);
+    }
+}
+
+#[derive(Debug)]
+struct Opened {
+    nic: Arc<Nic>,
+    context: Arc<hca::Context>,
+}
+
+impl Context for Opened {
+    fn port(&self) -> Port {
+        let port = self.context.device().port();
+        Port { active: port.active, mtu: port.mtu(), gids: port.gids.clone() }
+    }
+
+    fn new_domain(&self) -> ProtectionDomain {
+        self.context.new_domain()
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn register(
+        &self,
+        address: *mut u8,
+        length: usize,
+        domain: ProtectionDomain,
+        access: Access,
+    ) -> Result<Key, Error> {
+        // SAFETY: the caller's promise is the one asked for here.
+        unsafe { self.nic.register(address, length, domain, access) }
+            .map_err(|source| Error::Register { length, source: Box::new(source) })
+    }
+
+    fn deregister(&self, key: Key) -> Result<(), Error> {
+        self.nic.deregister(key).map_err(|source| Error::Register { length: 0, source: Box::new(source) })
+    }
+
+    fn create_completion_queue(
+        &self,
+        capacity: u32,
+        channel: Option<&Arc<dyn Channel>>,
+    ) -> Result<Arc<dyn CompletionQueue>, Error> {
+        let channel = match channel {
+            Some(channel) => Some(Arc::clone(&own::<OurChannel>(&**channel, "completion channel")?.0)),
+            None => None,
+        };
+        let queue = self.nic.create_cq(capacity, channel).map_err(create("a completion queue"))?;
+        Ok(Arc::new(OurQueue { nic: Arc::clone(&self.nic), queue }))
+    }
+
+    fn create_queue_pair(&self, spec: &QueuePairSpec<'_>) -> Result<Box<dyn QueuePair>, Error> {
+        let srq = match spec.shared {
+            Some(shared) => Some(own::<OurShared>(&**shared, "shared receive queue")?.queue.number()),
+            None => None,
+        };
+        let queue = |cq: &Arc<dyn CompletionQueue>| {
+            own::<OurQueue>(&**cq, "completion queue").map(|ours| Arc::clone(&ours.queue))
+        };
+        let joins = Joins {
+            context: Arc::clone(&self.context),
+            send_cq: Some(queue(spec.send_cq)?),
+            receive_cq: Some(queue(spec.receive_cq)?),
+            xrc_domain: None,
+        };
+        let config = QueuePairConfig {
+            qpn: Qpn::default(),
+            kind: spec.kind,
+            pd: spec.domain,
+            capabilities: spec.capabilities,
+            srq,
+            signal_all: false,
+            limits: Limits::default(),
+            pkey: Pkey::DEFAULT,
+            port_mtu: self.context.device().port().mtu(),
+        };
+        let qp = self.nic.create_qp(config, joins).map_err(create("a queue pair"))?;
+        Ok(Box::new(OurPair { nic: Arc::clone(&self.nic), qp }))
+    }
+
+    fn create_shared_receive_queue(
+        &self,
+        domain: ProtectionDomain,
+        max_wr: u32,
+        max_sge: u32,
+    ) -> Result<Arc<dyn SharedReceiveQueue>, Error> {
+        let queue = self
+            .nic
+            .create_srq(&self.context, domain, max_wr, max_sge, None)
+            .map_err(create("a shared receive queue"))?;
+        Ok(Arc::new(OurShared { nic: Arc::clone(&self.nic), queue }))
+    }
+
+    fn poll_event(&self) -> Option<AsyncEvent> {
+        loop {
+            return Some(match self.context.events().try_take()? {
+                hca::AsyncEvent::Qp(qpn, event) => AsyncEvent::QueuePair(qpn, event),
+                hca::AsyncEvent::CqError(id) => AsyncEvent::CompletionQueueError(id),
+                hca::AsyncEvent::SrqLimit(srqn) => AsyncEvent::SharedReceiveQueueLimit(srqn),
+                hca::AsyncEvent::PortActive => AsyncEvent::PortActive,
+                hca::AsyncEvent::PortError => AsyncEvent::PortError,
+                hca::AsyncEvent::GidChange => AsyncEvent::GidChange,
+                // One that this version of the API has no name for.
+                _ => continue,
+            });
+        }
+    }
+
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.context.events().fd()
+    }
+}
+
+#[derive(Debug)]
+struct OurQueue {
+    nic: Arc<Nic>,
+    queue: Arc<hca::CompletionQueue>,
+}
+
+impl CompletionQueue for OurQueue {
+    fn id(&self) -> u32 {
+        self.queue.id
+    }
+
+    fn drive(&self) {
+        // A poll that takes nothing: it finds nothing to take, drives, and tells the engine that this program polls.
+        self.nic.poll(&self.queue, 0, |_| {});
+    }
+
+    fn take(&self, room: usize, take: &mut dyn FnMut(&Completion)) -> usize {
+        self.queue.poll(room, |entry| take(&entry.completion))
+    }
+
+    fn observe(&self, observer: Box<dyn Fn() + Send + Sync>) {
+        self.queue.observe(observer);
+    }
+
+    fn arm(&self, solicited_only: bool) {
+        self.queue.arm(if solicited_only { Notify::Solicited } else { Notify::Any });
+    }
+
+    fn rouse(&self) {
+        self.queue.rouse();
+    }
+
+    fn capacity(&self) -> u32 {
+        self.queue.capacity()
+    }
+
+    fn resize(&self, capacity: u32) -> Result<(), Error> {
+        self.queue.resize(capacity).map_err(create("a completion queue"))
+    }
+
+    fn has_overflowed(&self) -> bool {
+        self.queue.has_overflowed()
+    }
+}
+
+#[derive(Debug)]
+struct OurPair {
+    nic: Arc<Nic>,
+    qp: Arc<Qp>,
+}
+
+impl QueuePair for OurPair {
+    fn qpn(&self) -> Qpn {
+        self.qp.qpn()
+    }
+
+    fn attributes(&self) -> Attributes {
+        self.qp.attributes()
+    }
+
+    fn modify(&self, modify: &Modify) -> Result<(), ModifyError> {
+        self.qp.modify(&self.nic, modify)
+    }
+
+    fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+        self.qp.post_send(&self.nic, requests)
+    }
+
+    fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
+        self.qp.post_receive(&self.nic, requests)
+    }
+
+    fn destroy(&self) -> Option<u64> {
+        self.nic.destroy_qp(&self.qp)
+    }
+}
+
+#[derive(Debug)]
+struct OurShared {
+    nic: Arc<Nic>,
+    queue: Arc<SharedQueue>,
+}
+
+impl SharedReceiveQueue for OurShared {
+    fn number(&self) -> Srqn {
+        self.queue.number()
+    }
+
+    fn post(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        self.queue.post(request)
+    }
+
+    fn modify(&self, modify: &SrqModify) -> Result<(), SrqError> {
+        self.queue.modify(modify)
+    }
+
+    fn attributes(&self) -> SrqAttributes {
+        self.queue.query()
+    }
+
+    fn destroy(&self) {
+        self.nic.destroy_srq(&self.queue);
+    }
+}

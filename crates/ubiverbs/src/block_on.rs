@@ -1,0 +1,104 @@
+//! The smallest executor: one future, one thread, which drives the NIC while it waits.
+
+use crate::backend::{self, Backend, Channel};
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+/// Runs a future to its end in this thread, which drives the NIC meanwhile: it looks a little, then sleeps until something happens.
+///
+/// Any executor will do for the futures of this crate; this one adds the least delay where there is only one thing to wait for.
+///
+/// ```
+/// # let context = ubiverbs::device("ubi_lo")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let cq = context.completion_queue(16).create()?;
+/// # let [a, b] = ubiverbs::connected_pair::<ubiverbs::Reliable>(&pd, &cq)?;
+/// ubiverbs::block_on(async {
+///     let receiving = b.recv(pd.allocate(64)?)?;
+///     a.send_inline(b"hello")?.await?;
+///     assert_eq!(receiving.await?.payload(), b"hello");
+///     Ok::<(), ubiverbs::Error>(())
+/// })?;
+/// # Ok::<(), ubiverbs::Error>(())
+/// ```
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let parker = PARKER.take().unwrap_or_else(Parker::new);
+    let waker = Waker::from(Arc::clone(&parker));
+    let mut context = Context::from_waker(&waker);
+    let output = loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            break output;
+        }
+        parker.park();
+    };
+    PARKER.set(Some(parker));
+    output
+}
+
+thread_local! {
+    /// The parker of this thread while nobody uses it; a future that calls `block_on` itself gets another.
+    static PARKER: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
+}
+
+/// How often it looks before it sleeps.
+const LOOKS: u32 = 20;
+
+/// How long it sleeps where nothing can wake it, because there is no NIC or no descriptor left.
+const BLIND: Duration = Duration::from_millis(1);
+
+const AWAKE: u8 = 0;
+const ASLEEP: u8 = 1;
+const WOKEN: u8 = 2;
+
+/// What a thread sleeps on.
+struct Parker {
+    state: AtomicU8,
+    /// The NIC, and a channel on which its waiting call is ended.
+    nic: Option<(Arc<dyn Backend>, Arc<dyn Channel>)>,
+}
+
+impl Parker {
+    fn new() -> Arc<Parker> {
+        let nic = backend::software().and_then(|nic| nic.create_channel().map(|channel| (nic, channel))).ok();
+        Arc::new(Parker { state: AtomicU8::new(AWAKE), nic })
+    }
+
+    /// Returns when it has been woken, or by mistake.
+    fn park(&self) {
+        for _ in 0..LOOKS {
+            if self.state.swap(AWAKE, Ordering::Acquire) == WOKEN {
+                return;
+            }
+            if let Some((nic, _)) = &self.nic {
+                nic.progress();
+            }
+        }
+        if self.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            let slept = self.nic.as_ref().is_some_and(|(nic, channel)| nic.wait(&**channel).is_ok());
+            if !slept {
+                std::thread::sleep(BLIND);
+            }
+        }
+        self.state.swap(AWAKE, Ordering::AcqRel);
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Parker>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Parker>) {
+        if self.state.swap(WOKEN, Ordering::AcqRel) == ASLEEP
+            && let Some((_, channel)) = &self.nic
+        {
+            channel.push(0);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Buffers: memory the NIC may touch, as types that say who else may. A buffer is moved into the call that posts work for it and handed back
+//! when the work is done, so nobody reads what the NIC is writing or frees what it is reading. [`SharedRegion`] is the exception by
+//! design: peers reach it at any time, and so it never turns into a slice.
+
+mod registered;
+mod registered_mut;
+mod shared;
+
+pub use registered::Registered;
+pub use registered_mut::RegisteredMut;
+pub use shared::SharedRegion;
+
+use crate::error::Error;
+use transport::{ProtectionDomain, Sge};
+
+/// A buffer of any type, as a completion hands it back in polling style.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Buffer {
+    /// One with a single owner.
+    Mut(RegisteredMut),
+    /// A read-only one.
+    Registered(Registered),
+    /// A region that peers reach too.
+    Shared(SharedRegion),
+    /// Several, in the order they were given.
+    Several(Vec<Buffer>),
+}
+
+impl Buffer {
+    /// The buffer with a single owner, if it is one.
+    pub fn into_mut(self) -> Option<RegisteredMut> {
+        if let Buffer::Mut(buffer) = self { Some(buffer) } else { None }
+    }
+
+    /// The read-only buffer, if it is one.
+    pub fn into_registered(self) -> Option<Registered> {
+        if let Buffer::Registered(buffer) = self { Some(buffer) } else { None }
+    }
+
+    /// The shared region, if it is one.
+    pub fn into_shared(self) -> Option<SharedRegion> {
+        if let Buffer::Shared(region) = self { Some(region) } else { None }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Buffer::Mut(buffer) => buffer.len() as u64,
+            Buffer::Registered(buffer) => buffer.len() as u64,
+            Buffer::Shared(region) => region.len() as u64,
+            Buffer::Several(buffers) => buffers.iter().map(Buffer::len).sum(),
+        }
+    }
+
+    /// Calls `take` with each piece, in order, once it is known to belong to `domain`.
+    pub(crate) fn pieces(&self, domain: ProtectionDomain, take: &mut dyn FnMut(Sge)) -> Result<(), Error> {
+        let (allocation, start, length) = match self {
+            Buffer::Mut(buffer) => buffer.place(),
+            Buffer::Registered(buffer) => buffer.place(),
+            Buffer::Shared(region) => {
+                if region.is_revoked() {
+                    return Err(Error::Revoked);
+                }
+                region.place()
+            }
+            Buffer::Several(buffers) => return buffers.iter().try_for_each(|buffer| buffer.pieces(domain, take)),
+        };
+        if allocation.domain() != domain {
+            return Err(Error::OtherProtectionDomain { what: "buffer" });
+        }
+        let too_long = transport::PostError::MessageTooLong { length: length as u64 };
+        let length = u32::try_from(length).map_err(|_| too_long)?;
+        take(Sge { address: allocation.address() + start as u64, length, key: allocation.key() });
+        Ok(())
+    }
+}
+
+pub(crate) mod sealed {
+    use super::Buffer;
+
+    /// Turns into any buffer and back.
+    pub trait Lend: Sized + Send + 'static {
+        fn into_buffer(self) -> Buffer;
+        /// What `into_buffer` was given; `None` cannot happen.
+        fn from_buffer(buffer: Buffer) -> Option<Self>;
+    }
+}
+
+/// What may be sent or written from: [`RegisteredMut`], [`Registered`], [`SharedRegion`], or several of one of them.
+pub trait Source: sealed::Lend {}
+
+/// What may be read into: [`RegisteredMut`], [`SharedRegion`], or several of one of them.
+pub trait Destination: sealed::Lend {}
+
+impl sealed::Lend for RegisteredMut {
+    fn into_buffer(self) -> Buffer {
+        Buffer::Mut(self)
+    }
+
+    fn from_buffer(buffer: Buffer) -> Option<RegisteredMut> {
+        buffer.into_mut()
+    }
+}
+
+impl sealed::Lend for Registered {
+    fn into_buffer(self) -> Buffer {
+        Buffer::Registered(self)
+    }
+
+    fn from_buffer(buffer: Buffer) -> Option<Registered> {
+        buffer.into_registered()
+    }
+}
+
+impl sealed::Lend for SharedRegion {
+    fn into_buffer(self) -> Buffer {
+        Buffer::Shared(self)
+    }
+
+    fn from_buffer(buffer: Buffer) -> Option<SharedRegion> {
+        buffer.into_shared()
+    }
+}
+
+impl<B: sealed::Lend> sealed::Lend for Vec<B> {
+    fn into_buffer(self) -> Buffer {
+        Buffer::Several(self.into_iter().map(B::into_buffer).collect())
+    }
+
+    fn from_buffer(buffer: Buffer) -> Option<Vec<B>> {
+        let Buffer::Several(buffers) = buffer else { return None };
+        buffers.into_iter().map(B::from_buffer).collect()
+    }
+}
+
+impl Source for RegisteredMut {}
+impl Source for Registered {}
+impl Source for SharedRegion {}
+impl<B: Source> Source for Vec<B> {}
+impl Destination for RegisteredMut {}
+impl Destination for SharedRegion {}
+impl<B: Destination> Destination for Vec<B> {}

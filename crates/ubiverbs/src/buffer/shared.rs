@@ -1,0 +1,139 @@
+//! Memory that peers reach while the program does.
+
+use crate::allocation::Allocation;
+use crate::error::Error;
+use crate::remote::RemoteSlice;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A window that local code and peers use at the same time.
+///
+/// Made by [`ProtectionDomain::share`](crate::ProtectionDomain::share). Peers get at it through the [`RemoteSlice`] it gives out, until it is
+/// revoked. Because a peer may write at any moment there is no `&[u8]` of it: bytes are copied in and out, numbers are loaded and
+/// stored as atomics. Clones are handles of the same memory.
+///
+/// ```
+/// # use ubiverbs::Access;
+/// # let context = ubiverbs::device("ubi_lo")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// let region = pd.share(4096, Access::REMOTE_READ | Access::REMOTE_WRITE)?;
+/// region.write_at(100, b"for everyone")?;
+/// let mut copy = [0; 12];
+/// region.read_at(100, &mut copy)?;
+/// assert_eq!(&copy, b"for everyone");
+///
+/// // What a peer needs to know: 24 bytes, to be sent to it in any way.
+/// let ticket: [u8; 24] = region.remote_slice().to_bytes();
+/// # Ok::<(), ubiverbs::Error>(())
+/// ```
+///
+/// ```compile_fail,E0614
+/// # let context = ubiverbs::device("ubi_lo")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// let region = pd.share(4096, ubiverbs::Access::REMOTE_WRITE)?;
+/// let bytes: &[u8] = &*region; // error: a SharedRegion cannot be dereferenced
+/// # Ok::<(), ubiverbs::Error>(())
+/// ```
+#[derive(Clone)]
+#[doc(alias = "ibv_mr")]
+pub struct SharedRegion {
+    allocation: Arc<Allocation>,
+    start: usize,
+    length: usize,
+}
+
+impl SharedRegion {
+    pub(crate) fn new(allocation: Arc<Allocation>) -> SharedRegion {
+        let length = allocation.len();
+        SharedRegion { allocation, start: 0, length }
+    }
+
+    /// How many bytes.
+    #[allow(clippy::len_without_is_empty)] // it never is
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// A handle of a part, to send from or read into.
+    pub fn part(&self, range: Range<usize>) -> Result<SharedRegion, Error> {
+        let length = range.end.saturating_sub(range.start);
+        self.check(range.start, length)?;
+        Ok(SharedRegion { allocation: Arc::clone(&self.allocation), start: self.start + range.start, length })
+    }
+
+    /// What a peer uses to reach it.
+    pub fn remote_slice(&self) -> RemoteSlice {
+        RemoteSlice::new(self.allocation.address() + self.start as u64, self.length as u64, self.allocation.key())
+    }
+
+    /// Copies bytes out. Aligned groups of eight are never torn; whether different groups are of one age is for the peers to arrange.
+    pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), Error> {
+        self.check(offset, out.len())?;
+        self.allocation.load(self.start + offset, out)
+    }
+
+    /// Copies bytes in, ascending, the last up to eight last.
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        self.check(offset, bytes.len())?;
+        self.allocation.store(self.start + offset, bytes)
+    }
+
+    /// The number in eight aligned bytes, and everything that was written before it.
+    pub fn load(&self, offset: usize) -> Result<u64, Error> {
+        self.check(offset, 8)?;
+        Ok(self.allocation.word(self.start + offset)?.load(Ordering::Acquire))
+    }
+
+    /// Stores a number into eight aligned bytes, after everything that was written before.
+    pub fn store(&self, offset: usize, value: u64) -> Result<(), Error> {
+        self.check(offset, 8)?;
+        self.allocation.word(self.start + offset)?.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// Adds to the number in eight aligned bytes and returns what it was. Atomic towards peers' operations as well.
+    pub fn fetch_add(&self, offset: usize, add: u64) -> Result<u64, Error> {
+        self.check(offset, 8)?;
+        Ok(self.allocation.word(self.start + offset)?.fetch_add(add, Ordering::SeqCst))
+    }
+
+    /// Replaces the number in eight aligned bytes if it is `compare`, and returns what it was. Atomic towards peers' operations as well.
+    pub fn compare_swap(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, Error> {
+        self.check(offset, 8)?;
+        let word = self.allocation.word(self.start + offset)?;
+        match word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(before) | Err(before) => Ok(before),
+        }
+    }
+
+    /// Takes the memory away from peers: when this returns, none touches it, and no key they hold opens anything. Work of our own that is in
+    /// flight for it fails. Local access goes on.
+    #[doc(alias = "ibv_dereg_mr")]
+    pub fn revoke(&self) -> Result<(), Error> {
+        self.allocation.revoke()
+    }
+
+    /// Whether peers' access was taken away.
+    pub fn is_revoked(&self) -> bool {
+        self.allocation.is_revoked()
+    }
+
+    pub(crate) fn place(&self) -> (&Allocation, usize, usize) {
+        (&self.allocation, self.start, self.length)
+    }
+
+    fn check(&self, offset: usize, length: usize) -> Result<(), Error> {
+        match offset.checked_add(length) {
+            Some(end) if end <= self.length => Ok(()),
+            _ => Err(Error::OutOfBounds { offset: offset as u64, length: length as u64, size: self.length as u64 }),
+        }
+    }
+}
+
+impl fmt::Debug for SharedRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedRegion({} bytes{})", self.length, if self.is_revoked() { ", revoked" } else { "" })
+    }
+}

@@ -1,0 +1,178 @@
+//! What comes of work: completions as a completion queue hands them out, and received messages.
+
+use crate::address::AddressHandle;
+use crate::buffer::{Buffer, RegisteredMut};
+use crate::error::{CompletionError, Error, Failed};
+use crate::queue_pair::QueuePair;
+use crate::table::{Finish, Held};
+use crate::transports::Datagram;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use transport::{CompletionKind, Status};
+use wire::{Gid, Qpn};
+
+/// Why a completion is an error, if it is one.
+pub(crate) fn verdict(completion: &transport::Completion) -> Result<(), CompletionError> {
+    if completion.status == Status::Success {
+        return Ok(());
+    }
+    let transport::Completion { status, kind, qpn, cause, .. } = *completion;
+    Err(CompletionError { status, work: kind, qpn, cause })
+}
+
+/// One piece of finished work, taken from a [`CompletionQueue`](crate::CompletionQueue) in polling style.
+#[doc(alias = "ibv_wc")]
+pub struct Completion {
+    wr_id: u64,
+    inner: transport::Completion,
+    buffer: Option<Buffer>,
+    value: u64,
+}
+
+impl Completion {
+    pub(crate) fn new(wr_id: u64, inner: &transport::Completion, finish: Finish) -> Completion {
+        let buffer = if let Held::Buffer(buffer) = finish.held { Some(buffer) } else { None };
+        Completion { wr_id, inner: *inner, buffer, value: finish.value }
+    }
+
+    /// The number the program gave to [`polled`](crate::Operation::polled).
+    pub fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
+    /// How it ended.
+    pub fn status(&self) -> Status {
+        self.inner.status
+    }
+
+    /// Whether it ended well.
+    pub fn is_ok(&self) -> bool {
+        self.inner.status == Status::Success
+    }
+
+    /// How it ended, with the reason if badly.
+    pub fn result(&self) -> Result<(), CompletionError> {
+        verdict(&self.inner)
+    }
+
+    /// What kind of work it was.
+    pub fn kind(&self) -> CompletionKind {
+        self.inner.kind
+    }
+
+    /// The local queue pair.
+    pub fn qpn(&self) -> Qpn {
+        self.inner.qpn
+    }
+
+    /// How many bytes were moved.
+    pub fn bytes(&self) -> usize {
+        self.inner.bytes as usize
+    }
+
+    /// The number that came with a received message.
+    pub fn immediate(&self) -> Option<u32> {
+        self.inner.immediate
+    }
+
+    /// What an atomic operation found in the peer's memory.
+    pub fn value(&self) -> Option<u64> {
+        let atomic = matches!(self.inner.kind, CompletionKind::CompareSwap | CompletionKind::FetchAdd);
+        (atomic && self.is_ok()).then_some(self.value)
+    }
+
+    /// The buffer the work was posted with, whatever came of it. None for inline data and atomic operations.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        self.buffer
+    }
+
+    /// The message, if this was a receive.
+    ///
+    /// # Errors
+    /// How the receive failed; or [`Error::NotPosted`] if this was no receive.
+    pub fn into_received(self) -> Result<Received, Failed<Option<Buffer>>> {
+        let received = matches!(self.inner.kind, CompletionKind::Receive | CompletionKind::ReceiveWriteImmediate);
+        match (self.result(), self.buffer) {
+            (Ok(()), Some(Buffer::Mut(buffer))) if received => Ok(Received { buffer, inner: self.inner }),
+            (Err(error), buffer) => Err(Failed { error: error.into(), buffer }),
+            (Ok(()), buffer) => Err(Failed { error: Error::NotPosted, buffer }),
+        }
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let transport::Completion { kind, status, qpn, bytes, .. } = self.inner;
+        write!(f, "Completion({} {} on {qpn}: {status}, {bytes} bytes)", kind.name(), self.wr_id)
+    }
+}
+
+/// How much of a datagram's buffer the network header takes.
+pub const GRH_LENGTH: usize = 40;
+
+/// A message, in the buffer that was posted for it.
+#[derive(Debug)]
+pub struct Received {
+    buffer: RegisteredMut,
+    inner: transport::Completion,
+}
+
+impl Received {
+    pub(crate) fn new(buffer: RegisteredMut, inner: &transport::Completion) -> Received {
+        Received { buffer, inner: *inner }
+    }
+
+    /// The message. Of a datagram, what comes after the network header. A WRITE with immediate has none: its bytes went elsewhere.
+    pub fn payload(&self) -> &[u8] {
+        let start = if self.inner.grh { GRH_LENGTH } else { 0 };
+        let end = match self.inner.kind {
+            CompletionKind::ReceiveWriteImmediate => start,
+            _ => self.inner.bytes as usize,
+        };
+        self.buffer.get(start..end).unwrap_or_default()
+    }
+
+    /// How many bytes came: of the message, or of the WRITE that brought the immediate.
+    pub fn bytes(&self) -> usize {
+        let header = if self.inner.grh { GRH_LENGTH } else { 0 };
+        (self.inner.bytes as usize).saturating_sub(header)
+    }
+
+    /// The number that came with it.
+    pub fn immediate(&self) -> Option<u32> {
+        self.inner.immediate
+    }
+
+    /// The local queue pair it came to; of interest with a shared receive queue.
+    pub fn qpn(&self) -> Qpn {
+        self.inner.qpn
+    }
+
+    /// Of a datagram: the sender's queue pair.
+    pub fn source_qpn(&self) -> Option<Qpn> {
+        self.inner.src_qpn
+    }
+
+    /// Of a datagram: the sender's address.
+    pub fn source_gid(&self) -> Option<Gid> {
+        let grh: &[u8; GRH_LENGTH] = self.buffer.first_chunk().filter(|_| self.inner.grh)?;
+        // An IPv6 header as it is; an IPv4 header in the second half (annex A17.4.5.2).
+        Some(match grh[0] >> 4 {
+            6 => Gid::new(*grh.get(8..24)?.first_chunk()?),
+            _ => {
+                let [.., a, b, c, d, _, _, _, _] = *grh;
+                Gid::from_ip(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
+            }
+        })
+    }
+
+    /// Of a datagram: where an answer from `qp` goes. The sender's Q_Key is taken to be that of `qp`; a datagram does not tell it.
+    pub fn reply_address(&self, qp: &QueuePair<Datagram>) -> Option<AddressHandle> {
+        qp.address(self.source_gid()?, self.source_qpn()?).ok()
+    }
+
+    /// The buffer, for the next receive.
+    pub fn into_buffer(self) -> RegisteredMut {
+        self.buffer
+    }
+}

@@ -1,0 +1,341 @@
+//! Completion queues: where finished work is told. A completion that an operation's handle waits for goes there; one that was left to the
+//! queue waits here, with its buffer, to be polled.
+
+use crate::channel::CompletionChannel;
+use crate::completion::Completion;
+use crate::device::{Context, ContextCore};
+use crate::error::Error;
+use crate::table::{After, How, Table, Ticket};
+use crate::{backend, lock};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use transport::Queue;
+use wire::Qpn;
+
+/// A completion queue. A handle; clones are the same queue.
+///
+/// In polling style an operation is left to the queue with [`polled`](crate::Operation::polled), and its completion, buffer included, is
+/// taken from here:
+///
+/// ```
+/// # let context = ubiverbs::device("ubi_lo")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// let cq = context.completion_queue(16).create()?;
+/// let [a, b] = ubiverbs::connected_pair::<ubiverbs::Reliable>(&pd, &cq)?;
+/// b.recv(pd.allocate(100)?)?.polled(1);
+/// a.send_inline(b"hello")?.polled(2);
+///
+/// let mut left = 2;
+/// while left > 0 {
+///     for completion in cq.poll()? {
+///         left -= 1;
+///         match completion.wr_id() {
+///             1 => assert_eq!(completion.into_received()?.payload(), b"hello"),
+///             _ => assert!(completion.is_ok()),
+///         }
+///     }
+/// }
+/// # Ok::<(), ubiverbs::Error>(())
+/// ```
+#[derive(Clone)]
+#[doc(alias = "ibv_cq")]
+pub struct CompletionQueue {
+    pub(crate) core: Arc<Core>,
+}
+
+/// How a completion queue is to be. Made by [`Context::completion_queue`].
+#[derive(Debug)]
+#[must_use = "call `create`"]
+#[doc(alias = "ibv_create_cq")]
+pub struct CompletionQueueBuilder<'a> {
+    context: &'a Context,
+    capacity: u32,
+    channel: Option<&'a CompletionChannel>,
+}
+
+impl<'a> CompletionQueueBuilder<'a> {
+    pub(crate) fn new(context: &'a Context, capacity: u32) -> CompletionQueueBuilder<'a> {
+        CompletionQueueBuilder { context, capacity, channel: None }
+    }
+
+    /// Reports to this channel when it is armed.
+    pub fn channel(self, channel: &'a CompletionChannel) -> CompletionQueueBuilder<'a> {
+        CompletionQueueBuilder { channel: Some(channel), ..self }
+    }
+
+    /// Makes it.
+    pub fn create(self) -> Result<CompletionQueue, Error> {
+        let context = Arc::clone(&self.context.core);
+        let channel = self.channel.map(CompletionChannel::backend);
+        let queue = context.opened.create_completion_queue(self.capacity, channel)?;
+        let inner = Inner { ready: VecDeque::new(), members: HashMap::new(), waiters: Vec::new(), work: 0 };
+        let core = Arc::new(Core { queue, context, inner: Mutex::new(inner), asynchronous: AtomicBool::new(false) });
+        let weak = Arc::downgrade(&core);
+        core.queue.observe(Box::new(move || {
+            if let Some(core) = weak.upgrade()
+                && core.asynchronous.load(Ordering::SeqCst)
+            {
+                core.dispatch();
+            }
+        }));
+        if let Some(channel) = self.channel {
+            channel.report(&core);
+        }
+        Ok(CompletionQueue { core })
+    }
+}
+
+impl CompletionQueue {
+    /// Takes what has completed, oldest first, and drives the NIC if there is nothing. Does not wait. What the iterator is not asked for
+    /// stays in the queue.
+    #[doc(alias = "ibv_poll_cq")]
+    pub fn poll(&self) -> Result<Polled<'_>, Error> {
+        self.core.dispatch();
+        let mut left = self.core.ready();
+        if left == 0 {
+            self.core.queue.drive();
+            self.core.dispatch();
+            left = self.core.ready();
+        }
+        if left == 0 && self.core.has_overflowed() {
+            return Err(Error::Overflowed);
+        }
+        Ok(Polled { queue: self, left })
+    }
+
+    /// The next completion, as a future.
+    pub fn next(&self) -> Next<'_> {
+        Next { queue: self }
+    }
+
+    /// Waits for the next completion. The waiting thread drives.
+    pub fn wait(&self) -> Result<Completion, Error> {
+        crate::block_on(self.next())
+    }
+
+    /// Asks for an event on the channel when the next completion comes. What is there already raises none: poll after arming.
+    #[doc(alias = "ibv_req_notify_cq")]
+    pub fn arm(&self) {
+        self.core.queue.arm(false);
+    }
+
+    /// Asks for an event when the next completion comes whose sender marked it as solicited, or that failed.
+    #[doc(alias = "ibv_req_notify_cq")]
+    pub fn arm_solicited(&self) {
+        self.core.queue.arm(true);
+    }
+
+    /// How many completions it holds.
+    pub fn capacity(&self) -> u32 {
+        self.core.queue.capacity()
+    }
+
+    /// Changes how many it holds.
+    #[doc(alias = "ibv_resize_cq")]
+    pub fn resize(&self, capacity: u32) -> Result<(), Error> {
+        self.core.queue.resize(capacity)
+    }
+}
+
+impl PartialEq for CompletionQueue {
+    fn eq(&self, other: &CompletionQueue) -> bool {
+        Arc::ptr_eq(&self.core, &other.core)
+    }
+}
+
+impl Eq for CompletionQueue {}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CompletionQueue({} of {})", self.core.ready(), self.capacity())
+    }
+}
+
+/// Completions of a queue, borrowed from it: each is taken when the iterator comes to it.
+#[derive(Debug)]
+pub struct Polled<'a> {
+    queue: &'a CompletionQueue,
+    left: usize,
+}
+
+impl Iterator for Polled<'_> {
+    type Item = Completion;
+
+    fn next(&mut self) -> Option<Completion> {
+        self.left = self.left.checked_sub(1)?;
+        lock(&self.queue.core.inner).ready.pop_front()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, Some(self.left))
+    }
+}
+
+/// The next completion of a queue. Made by [`CompletionQueue::next`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Next<'a> {
+    queue: &'a CompletionQueue,
+}
+
+impl Future for Next<'_> {
+    type Output = Result<Completion, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        let core = &self.queue.core;
+        core.make_asynchronous();
+        core.dispatch();
+        let mut inner = lock(&core.inner);
+        if let Some(completion) = inner.ready.pop_front() {
+            return Poll::Ready(Ok(completion));
+        }
+        if core.has_overflowed() {
+            return Poll::Ready(Err(Error::Overflowed));
+        }
+        if !inner.waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
+            inner.waiters.push(context.waker().clone());
+        }
+        drop(inner);
+        // What came between the look and the waker was told to nobody.
+        core.dispatch();
+        let ready = lock(&core.inner).ready.pop_front();
+        ready.map_or(Poll::Pending, |completion| Poll::Ready(Ok(completion)))
+    }
+}
+
+/// What the handles of a completion queue share.
+pub(crate) struct Core {
+    pub queue: Arc<dyn backend::CompletionQueue>,
+    pub context: Arc<ContextCore>,
+    inner: Mutex<Inner>,
+    /// Somebody waits for single operations: completions are sorted as they come, not when the queue is polled.
+    asynchronous: AtomicBool,
+}
+
+struct Inner {
+    ready: VecDeque<Completion>,
+    members: HashMap<Qpn, Member>,
+    waiters: Vec<Waker>,
+    /// How much work its queue pairs may have outstanding together.
+    work: u32,
+}
+
+/// A queue pair that reports here.
+pub(crate) struct Member {
+    pub send: Arc<Table>,
+    pub receive: Arc<Table>,
+    /// How many sends may be outstanding.
+    pub sends: u32,
+    /// How many receives, its own or those of its shared receive queue.
+    pub receives: u32,
+}
+
+/// How many completions are sorted before the lock is let go, so that what follows from them can be done without it.
+const BATCH: usize = 16;
+
+impl Core {
+    /// Sorts what has completed: to handles, to the ready queue, or away. Wakes whoever waits. No lock is held while it wakes or frees.
+    pub fn dispatch(&self) {
+        loop {
+            let mut after: [After; BATCH] = [const { After::Nothing }; BATCH];
+            let mut used = 0;
+            let mut waiters = Vec::new();
+            let mut inner = lock(&self.inner);
+            let Inner { ready, members, .. } = &mut *inner;
+            let before = ready.len();
+            let taken = self.queue.take(BATCH, &mut |completion| {
+                let Some(member) = members.get(&completion.qpn) else { return };
+                let table = match completion.queue {
+                    Queue::Send => &member.send,
+                    Queue::Receive | Queue::Shared(_) => &member.receive,
+                };
+                match table.resolve(Ticket::of(completion.wr_id), How::Completed(*completion)) {
+                    After::Queue(wr_id, finish) => ready.push_back(Completion::new(wr_id, completion, finish)),
+                    other => {
+                        if let Some(place) = after.get_mut(used) {
+                            *place = other;
+                            used += 1;
+                        }
+                    }
+                }
+            });
+            let news = ready.len() > before;
+            if news || (!inner.waiters.is_empty() && self.has_overflowed()) {
+                waiters.append(&mut inner.waiters);
+            }
+            drop(inner);
+            for after in after {
+                if let After::Wake(waker) = after {
+                    wake(waker);
+                }
+            }
+            waiters.into_iter().for_each(wake);
+            if taken < BATCH {
+                return;
+            }
+        }
+    }
+
+    /// Adds a completion that was taken from a table before it was left to the queue.
+    pub fn add(&self, completion: Completion) {
+        let mut inner = lock(&self.inner);
+        inner.ready.push_back(completion);
+        let waiters = std::mem::take(&mut inner.waiters);
+        drop(inner);
+        self.queue.rouse();
+        waiters.into_iter().for_each(wake);
+    }
+
+    /// From now on completions are sorted as they come.
+    pub fn make_asynchronous(&self) {
+        self.asynchronous.store(true, Ordering::SeqCst);
+    }
+
+    /// A queue pair reports here from now on. The queue grows where it could not hold all the work its queue pairs may have outstanding.
+    pub fn join(&self, qpn: Qpn, member: Member) {
+        let mut inner = lock(&self.inner);
+        let shared = inner.members.values().any(|other| Arc::ptr_eq(&other.receive, &member.receive));
+        inner.work += member.sends + if shared { 0 } else { member.receives };
+        if inner.work > self.queue.capacity() {
+            // A NIC that cannot resize leaves it at what the program asked for.
+            let _ = self.queue.resize(inner.work.next_power_of_two());
+        }
+        inner.members.insert(qpn, member);
+    }
+
+    pub fn leave(&self, qpn: Qpn) {
+        let mut inner = lock(&self.inner);
+        let Some(gone) = inner.members.remove(&qpn) else { return };
+        let shared = inner.members.values().any(|other| Arc::ptr_eq(&other.receive, &gone.receive));
+        inner.work -= gone.sends + if shared { 0 } else { gone.receives };
+    }
+
+    pub fn has_member(&self, qpn: Qpn) -> bool {
+        lock(&self.inner).members.contains_key(&qpn)
+    }
+
+    pub fn has_overflowed(&self) -> bool {
+        self.queue.has_overflowed()
+    }
+
+    fn ready(&self) -> usize {
+        lock(&self.inner).ready.len()
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "completion queue {}", self.queue.id())
+    }
+}
+
+/// Wakes a task. It runs in whichever thread made the progress, perhaps the NIC's own: a waker that panics must not take it along.
+pub(crate) fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+}

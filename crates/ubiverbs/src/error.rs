@@ -1,0 +1,294 @@
+//! What can go wrong, as one enum; and what went wrong with a piece of work, with a class a program can switch on and a hint a person can act on.
+
+use std::fmt;
+use std::io;
+use transport::{Cause, CompletionKind, ModifyError, PostError, SrqError, State, Status};
+use wire::Qpn;
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused something.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+    /// There is no such device.
+    #[error("no device {name:?}; this host has {}", List(available))]
+    NoDevice {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        available: Vec<String>,
+    },
+    /// The device has no such address.
+    #[error("device {device} has no address {what}")]
+    NoAddress {
+        /// The device.
+        device: String,
+        /// What was asked for.
+        what: String,
+    },
+    /// The NIC could not create something.
+    #[error("cannot create {what}: {source}")]
+    Create {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Memory could not be registered.
+    #[error("cannot register {length} bytes: {source}")]
+    Register {
+        /// How many bytes.
+        length: usize,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// These rights cannot be given to peers.
+    #[error(
+        "rights {bits:#x} cannot be given over a shared region; REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC and FLUSH_* can"
+    )]
+    Rights {
+        /// The bits in question.
+        bits: u32,
+    },
+    /// Two objects of different devices, or of different NICs.
+    #[error("the {what} belongs to another device")]
+    OtherDevice {
+        /// What does not fit.
+        what: &'static str,
+    },
+    /// A buffer, or a shared receive queue, of another protection domain than the queue's.
+    #[error("the {what} belongs to another protection domain than the queue it was given to")]
+    OtherProtectionDomain {
+        /// What does not fit.
+        what: &'static str,
+    },
+    /// More bytes than there is room for.
+    #[error("{needed} bytes do not fit into {available}")]
+    TooSmall {
+        /// What was asked for.
+        needed: u64,
+        /// What there is.
+        available: u64,
+    },
+    /// A range that reaches beyond its end.
+    #[error("{length} bytes at {offset} reach beyond the {size} there are")]
+    OutOfBounds {
+        /// Where it begins.
+        offset: u64,
+        /// How long it is.
+        length: u64,
+        /// How many bytes there are.
+        size: u64,
+    },
+    /// Atomic operations work on eight aligned bytes.
+    #[error("{offset:#x} is not a multiple of 8, as an atomic operation needs it")]
+    Misaligned {
+        /// The offset or address.
+        offset: u64,
+    },
+    /// The peers' access was revoked, and with it the key.
+    #[error("the shared region has been revoked")]
+    Revoked,
+    /// The queue pair cannot change so.
+    #[error(transparent)]
+    Modify(#[from] ModifyError),
+    /// The work was not taken.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// The shared receive queue cannot change so.
+    #[error(transparent)]
+    SharedReceiveQueue(#[from] SrqError),
+    /// Two ends that do not go together.
+    #[error("a queue pair of kind {ours} cannot connect to one of kind {theirs}")]
+    OtherTransport {
+        /// Our kind.
+        ours: transport::Kind,
+        /// The peer's.
+        theirs: transport::Kind,
+    },
+    /// The addresses are of different families.
+    #[error(
+        "no way from {from} to {to}: one is IPv4, the other IPv6; choose the source address when preparing the queue pair"
+    )]
+    AddressFamily {
+        /// Ours.
+        from: wire::Gid,
+        /// The peer's.
+        to: wire::Gid,
+    },
+    /// The queue pair is not where it should be in its life.
+    #[error("the queue pair is in {actual}; {wanted}")]
+    State {
+        /// Where it is.
+        actual: State,
+        /// What is needed.
+        wanted: &'static str,
+    },
+    /// Other handles of the object exist.
+    #[error("other handles of this {what} exist; drop them first")]
+    Shared {
+        /// Of what.
+        what: &'static str,
+    },
+    /// Bytes or text that are no endpoint or remote slice.
+    #[error("not {what}: {why}")]
+    Encoding {
+        /// What they should have been.
+        what: &'static str,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// The work ended badly.
+    #[error(transparent)]
+    Completion(#[from] CompletionError),
+    /// The queue pair was destroyed or reset before the work was done.
+    #[error("the queue was destroyed or reset before this work was done")]
+    Destroyed,
+    /// A batch was dropped without being posted, or refused before it came to this work.
+    #[error("this work was never posted: its batch was dropped, or refused before it")]
+    NotPosted,
+    /// More completions than the queue holds: some are lost, and the queue is of no use any more.
+    #[error("the completion queue has overflowed: completions were lost; poll more often or create a larger one")]
+    Overflowed,
+}
+
+struct List<'a>(&'a [String]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { f.write_str("none") } else { f.write_str(&self.0.join(", ")) }
+    }
+}
+
+/// Work that was not done, with what had been given for it.
+///
+/// `?` turns it into an [`Error`] and drops the buffer; a program that wants to try again takes it out first.
+#[derive(Debug)]
+pub struct Failed<B> {
+    /// Why.
+    pub error: Error,
+    /// What the NIC gives back.
+    pub buffer: B,
+}
+
+impl<B> From<Failed<B>> for Error {
+    fn from(failed: Failed<B>) -> Error {
+        failed.error
+    }
+}
+
+impl<B> fmt::Display for Failed<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<B: fmt::Debug> std::error::Error for Failed<B> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.error)
+    }
+}
+
+/// How a piece of work ended badly: its status, why, and what to do about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(alias = "ibv_wc_status")]
+#[doc(alias = "ibv_wc_status_str")]
+#[non_exhaustive]
+pub struct CompletionError {
+    /// The status C programs know.
+    pub status: Status,
+    /// What kind of work it was.
+    pub work: CompletionKind,
+    /// The local queue pair.
+    pub qpn: Qpn,
+    /// Why, in more detail than the status; always present on our own NIC.
+    pub cause: Option<Cause>,
+}
+
+/// Whose fault it is, and so what a program can do about it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Class {
+    /// This program's work or buffers were wrong. Trying again will not help.
+    Local,
+    /// The peer refused the request. The two programs disagree about memory or messages.
+    Remote,
+    /// The peer did not answer. It may be gone, or the network in between.
+    Unreachable,
+    /// The peer answers but posts no receives.
+    NotReady,
+    /// The queue pair had already failed; the first error says why.
+    Flushed,
+    /// The peer, or the NIC, broke the protocol.
+    Protocol,
+}
+
+impl CompletionError {
+    /// Whose fault it is.
+    pub fn class(&self) -> Class {
+        match self.status {
+            Status::LocalLength
+            | Status::LocalQpOperation
+            | Status::LocalProtection
+            | Status::LocalAccess
+            | Status::MemoryWindowBind => Class::Local,
+            Status::RemoteInvalidRequest | Status::RemoteAccess | Status::RemoteOperation | Status::RemoteAborted => {
+                Class::Remote
+            }
+            Status::RetryExceeded => Class::Unreachable,
+            Status::RnrRetryExceeded => Class::NotReady,
+            Status::WorkRequestFlushed => Class::Flushed,
+            Status::Success | Status::BadResponse | Status::General => Class::Protocol,
+        }
+    }
+
+    /// What a person can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self.status {
+            Status::Success => "nothing is wrong",
+            Status::LocalLength => {
+                "post a larger receive buffer, or send less; a datagram needs 40 bytes more for its header"
+            }
+            Status::LocalQpOperation => "look at the queue pair's attributes: it was not set up for this kind of work",
+            Status::LocalProtection => {
+                "the buffer was deregistered, or lies in another protection domain than the queue pair"
+            }
+            Status::WorkRequestFlushed => "an earlier completion of this queue pair says why it failed; look there",
+            Status::MemoryWindowBind => "the region behind the window must grant what the window does",
+            Status::BadResponse => "the peer's NIC answered nonsense; record the packets and look at the answer",
+            Status::LocalAccess => "a peer's message could not be placed into the receive that was posted for it",
+            Status::RemoteInvalidRequest => {
+                "the peer found the message too long for its receive buffer, or it allows no such operation"
+            }
+            Status::RemoteAccess => {
+                "check the remote slice: is the region still shared, long enough, with this right, and in the queue pair's protection domain?"
+            }
+            Status::RemoteOperation => "the peer failed while it carried out the request; its own completions say why",
+            Status::RetryExceeded => {
+                "is the peer's program still running, its queue pair connected to ours, and UDP port 4791 open on the way?"
+            }
+            Status::RnrRetryExceeded => "the peer must post more receives, or earlier; or raise the retry count",
+            Status::RemoteAborted => "the peer has no such shared receive queue any more",
+            Status::General => "this should not happen; please report it with a trace",
+        }
+    }
+}
+
+impl fmt::Display for CompletionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on queue pair {} ended with {}", self.work.name(), self.qpn, self.status)?;
+        if let Some(cause) = self.cause {
+            write!(f, ": {cause}")?;
+        }
+        write!(f, " (hint: {})", self.hint())
+    }
+}
+
+impl std::error::Error for CompletionError {}

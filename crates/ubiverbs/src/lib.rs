@@ -1,0 +1,111 @@
+//! RDMA verbs, everywhere: the safe Rust API of a NIC that lives in user space.
+//!
+//! A program opens a device, registers memory, connects queue pairs and moves bytes, on any Linux machine: no hardware, no kernel
+//! module, no root. On the wire it is RoCEv2.
+//!
+//! ```
+//! use ubiverbs::{Access, Reliable};
+//!
+//! let context = ubiverbs::device("ubi_lo")?.open()?;
+//! let pd = context.alloc_pd()?;
+//! let cq = context.completion_queue(64).create()?;
+//!
+//! // Two queue pairs, here of one program; `endpoint` and `connect` do the same between programs and hosts.
+//! let [alice, bob] = ubiverbs::connected_pair::<Reliable>(&pd, &cq)?;
+//!
+//! // Bob posts a receive, Alice sends. Posting moves a buffer to the NIC; the answer gives it back.
+//! let receiving = bob.recv(pd.allocate(64)?)?;
+//! alice.send(pd.register(b"hello, bob".to_vec())?)?.wait()?;
+//! assert_eq!(receiving.wait()?.payload(), b"hello, bob");
+//!
+//! // Bob shares memory; Alice reaches it without any doing of his.
+//! let region = bob_shares(&pd)?;
+//! let before = alice.fetch_add(region.remote_slice(), 2)?.wait()?;
+//! assert_eq!((before, region.load(0)?), (40, 42));
+//!
+//! fn bob_shares(pd: &ubiverbs::ProtectionDomain) -> Result<ubiverbs::SharedRegion, ubiverbs::Error> {
+//!     let region = pd.share(4096, Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)?;
+//!     region.store(0, 40)?;
+//!     Ok(region)
+//! }
+//! # Ok::<(), ubiverbs::Error>(())
+//! ```
+//!
+//! # Who may touch the bytes
+//!
+//! | type | who | for |
+//! |---|---|---|
+//! | [`RegisteredMut`] | exactly one owner, as `&mut [u8]` | filling; receives and READs |
+//! | [`Registered`] | anybody, read-only | SENDs and WRITEs |
+//! | [`SharedRegion`] | the program and its peers at once, never as a slice | what peers may reach |
+//! | [`RemoteSlice`] | the peer's NIC decides | naming a peer's bytes |
+//!
+//! A buffer in flight belongs to the NIC. Whatever a program does with the handle of an operation, dropping, forgetting or panicking, the
+//! buffer stays where it is until the work is done or the queue pair is destroyed.
+//!
+//! # Polling and awaiting
+//!
+//! Posting returns an [`Operation`]. It is a future for any executor, or for [`block_on`]; or it is left to the [`CompletionQueue`] with
+//! [`polled`](Operation::polled) and comes out of [`poll`](CompletionQueue::poll). Both at once on one queue is fine. A program that sleeps
+//! watches a [`CompletionChannel`]. Work progresses in any case, whether or not anybody polls.
+//!
+//! # Which transport can do what
+//!
+//! | | [`Reliable`] | [`Unreliable`] | [`Datagram`] |
+//! |---|---|---|---|
+//! | SEND, receive | yes | yes | one packet, to an [`AddressHandle`] |
+//! | WRITE | yes | yes | |
+//! | READ, atomic operations | yes | | |
+//!
+//! What a transport cannot do does not compile.
+#![deny(unsafe_code)]
+
+mod address;
+mod allocation;
+pub mod backend;
+mod block_on;
+mod buffer;
+mod channel;
+mod completion;
+mod completion_queue;
+mod device;
+mod domain;
+mod endpoint;
+mod error;
+mod operation;
+mod queue_pair;
+mod remote;
+mod shared_receive_queue;
+mod table;
+mod transports;
+
+pub use address::{AddressHandle, DEFAULT_QKEY};
+pub use backend::{AsyncEvent, Port};
+pub use block_on::block_on;
+pub use buffer::{Buffer, Destination, Registered, RegisteredMut, SharedRegion, Source};
+pub use channel::CompletionChannel;
+pub use completion::{Completion, GRH_LENGTH, Received};
+pub use completion_queue::{CompletionQueue, CompletionQueueBuilder, Next, Polled};
+pub use device::{Context, Device, device, devices, devices_of};
+pub use domain::ProtectionDomain;
+pub use endpoint::Endpoint;
+pub use error::{Class, CompletionError, Error, Failed};
+pub use operation::{Operation, Outcome};
+pub use queue_pair::{Batch, PreparedQueuePair, QueuePair, QueuePairBuilder, connected_pair};
+pub use remote::RemoteSlice;
+pub use shared_receive_queue::SharedReceiveQueue;
+pub use transports::{Connected, Datagram, Reliable, Transport, Unreliable};
+
+/// The vocabulary of verbs, shared with the layers below: numbers, states, attributes, statuses.
+pub use transport::{
+    Access, AddressVector, AttributeMask, Attributes, Cause, CompletionKind, Kind, Modify, ModifyError, PostError,
+    State, Status,
+};
+pub use wire::{Gid, Key, Mtu, Psn, Qkey, Qpn, Srqn};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Takes a lock whose holder may have panicked: what it guards is valid at every step.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,178 @@
+//! The handle of posted work.
+
+use crate::buffer::{RegisteredMut, sealed::Lend};
+use crate::completion::{Completion, Received, verdict};
+use crate::error::{Error, Failed};
+use crate::table::{Finish, Held, How, Table, Ticket};
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Work that has been posted. It is under way whether or not anybody looks at this handle.
+///
+/// There are three things to do with it:
+/// - **await it**, with any executor or with [`block_on`](crate::block_on), or [`wait`](Operation::wait) for it: the answer is the buffer, or
+///   what came of the work;
+/// - leave it to the completion queue with [`polled`](Operation::polled), and take the answer there;
+/// - **drop it**: the work goes on, and its buffer is freed when the NIC has no more use for it.
+///
+/// ```
+/// # let context = ubiverbs::device("ubi_lo")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let cq = context.completion_queue(16).create()?;
+/// # let [a, b] = ubiverbs::connected_pair::<ubiverbs::Reliable>(&pd, &cq)?;
+/// let receiving = b.recv(pd.allocate(5)?)?;
+/// drop(a.send_inline(b"hello")?); // fire and forget
+/// let message = ubiverbs::block_on(receiving)?;
+/// assert_eq!(message.payload(), b"hello");
+/// # Ok::<(), ubiverbs::Error>(())
+/// ```
+///
+/// It is a plain future: wakers only, no runtime. It can be sent to another thread, and it does not keep its queue pair alive: when that is
+/// dropped, work under way ends with [`Error::Destroyed`], and the buffer comes back.
+#[must_use = "await it, leave it to the completion queue with `polled`, or drop it on purpose"]
+pub struct Operation<R: Outcome> {
+    table: Arc<Table>,
+    ticket: Ticket,
+    /// The answer has been taken, or left to somebody else.
+    over: bool,
+    outcome: PhantomData<fn() -> R>,
+}
+
+/// What comes of an operation: a buffer, a [`Received`] message, the number an atomic operation found, or nothing.
+pub trait Outcome: sealed::Outcome {}
+
+mod sealed {
+    use crate::table::Held;
+
+    pub trait Outcome: Sized {
+        /// What a failure gives back.
+        type Buffer: Send + 'static;
+        fn succeeded(completion: &transport::Completion, held: Held, value: u64) -> Option<Self>;
+        fn failed(held: Held) -> Option<Self::Buffer>;
+    }
+}
+
+/// What a failed operation gives back.
+pub(crate) type BufferOf<R> = <R as sealed::Outcome>::Buffer;
+
+impl<R: Outcome> Operation<R> {
+    pub(crate) fn new(table: &Arc<Table>, ticket: Ticket) -> Operation<R> {
+        Operation { table: Arc::clone(table), ticket, over: false, outcome: PhantomData }
+    }
+
+    /// Waits until it is done. The waiting thread drives.
+    pub fn wait(self) -> Result<R, Failed<BufferOf<R>>> {
+        crate::block_on(self)
+    }
+
+    /// Leaves it to the completion queue: its completion comes from [`CompletionQueue::poll`](crate::CompletionQueue::poll), with this number
+    /// and with its buffer.
+    pub fn polled(mut self, wr_id: u64) {
+        self.over = true;
+        let Some(finish) = self.table.hand_to_queue(self.ticket, wr_id) else { return };
+        // Done already. Without a completion (the queue pair is gone) there is nothing to report.
+        if let How::Completed(completion) = finish.how
+            && let Some(queue) = self.table.queue_of(Some(&completion))
+        {
+            queue.add(Completion::new(wr_id, &completion, finish));
+        }
+    }
+
+    /// Whether it is done. Only tells what has been noticed: something must drive, by polling, waiting or awaiting.
+    pub fn is_done(&self) -> bool {
+        self.table.is_done(self.ticket)
+    }
+}
+
+impl<R: Outcome> Future for Operation<R> {
+    type Output = Result<R, Failed<BufferOf<R>>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Poll::Ready(Finish { how, held, value }) = self.table.poll(self.ticket, context) else {
+            return Poll::Pending;
+        };
+        self.over = true;
+        let result = how.check().and_then(|completion| verdict(completion).map(|()| completion).map_err(Error::from));
+        // The type that posted the work and the type that takes the answer are the same, so the buffer is always there.
+        const SAME: &str = "an operation's buffer comes back as what it was posted as";
+        Poll::Ready(match result {
+            Ok(completion) => Ok(R::succeeded(completion, held, value).expect(SAME)),
+            Err(error) => Err(Failed { error, buffer: R::failed(held).expect(SAME) }),
+        })
+    }
+}
+
+impl<R: Outcome> Drop for Operation<R> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.table.abandon(self.ticket);
+        }
+    }
+}
+
+impl<R: Outcome> fmt::Debug for Operation<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Operation({})", if self.is_done() { "done" } else { "under way" })
+    }
+}
+
+impl<B: Lend> Outcome for B {}
+impl Outcome for Received {}
+impl Outcome for u64 {}
+impl Outcome for () {}
+
+fn buffer<B: Lend>(held: Held) -> Option<B> {
+    if let Held::Buffer(buffer) = held { B::from_buffer(buffer) } else { None }
+}
+
+impl<B: Lend> sealed::Outcome for B {
+    type Buffer = B;
+
+    fn succeeded(_: &transport::Completion, held: Held, _: u64) -> Option<B> {
+        buffer(held)
+    }
+
+    fn failed(held: Held) -> Option<B> {
+        buffer(held)
+    }
+}
+
+impl sealed::Outcome for Received {
+    type Buffer = RegisteredMut;
+
+    fn succeeded(completion: &transport::Completion, held: Held, _: u64) -> Option<Received> {
+        Some(Received::new(buffer(held)?, completion))
+    }
+
+    fn failed(held: Held) -> Option<RegisteredMut> {
+        buffer(held)
+    }
+}
+
+impl sealed::Outcome for u64 {
+    type Buffer = ();
+
+    fn succeeded(_: &transport::Completion, _: Held, value: u64) -> Option<u64> {
+        Some(value)
+    }
+
+    fn failed(_: Held) -> Option<()> {
+        Some(())
+    }
+}
+
+impl sealed::Outcome for () {
+    type Buffer = ();
+
+    fn succeeded(_: &transport::Completion, _: Held, _: u64) -> Option<()> {
+        Some(())
+    }
+
+    fn failed(_: Held) -> Option<()> {
+        Some(())
+    }
+}

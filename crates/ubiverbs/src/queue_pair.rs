@@ -1,0 +1,325 @@
+//! Queue pairs: where work is posted. Typed by transport, so that what a transport cannot do is not there to be called.
+
+mod batch;
+mod builder;
+mod prepared;
+mod work;
+
+pub use batch::Batch;
+pub use builder::QueuePairBuilder;
+pub use prepared::PreparedQueuePair;
+
+use crate::address::AddressHandle;
+use crate::backend;
+use crate::buffer::{Buffer, Destination, RegisteredMut, Source, sealed::Lend};
+use crate::completion::Received;
+use crate::completion_queue::CompletionQueue;
+use crate::device::ContextCore;
+use crate::domain::ProtectionDomain;
+use crate::error::{Error, Failed};
+use crate::operation::Operation;
+use crate::queue_pair::work::Work;
+use crate::remote::RemoteSlice;
+use crate::shared_receive_queue::SharedReceiveQueue;
+use crate::table::{After, Held, How, Table, Ticket};
+use crate::transports::{Connected, Datagram, Reliable, Transport};
+use std::fmt;
+use std::sync::Arc;
+use transport::{Attributes, Modify, ReceiveRequest, SendFlags, Sge, State};
+use wire::{Gid, Qkey, Qpn};
+
+/// A queue pair that is ready. A handle; clones are the same queue pair, which is destroyed with the last of them.
+///
+/// Each method posts its work when it is called and returns an [`Operation`] to await, to leave to the completion queue, or to drop. The
+/// buffer belongs to the NIC until then. If the work is not taken at all, the error gives the buffer back.
+///
+/// ```
+/// # use ubiverbs::{Access, Reliable};
+/// # let context = ubiverbs::device("ubi_lo")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let cq = context.completion_queue(16).create()?;
+/// let [here, there] = ubiverbs::connected_pair::<Reliable>(&pd, &cq)?;
+///
+/// // Two-sided: a SEND meets a receive.
+/// let receiving = there.recv(pd.allocate(64)?)?;
+/// let buffer = here.send(pd.register(b"hello".to_vec())?)?.wait()?;
+/// assert_eq!(receiving.wait()?.payload(), b"hello");
+///
+/// // One-sided: the peer only shares its memory.
+/// let region = pd.share(64, Access::REMOTE_WRITE | Access::REMOTE_READ)?;
+/// here.write(buffer, region.remote_slice())?.wait()?;
+/// let copy = here.read(pd.allocate(5)?, region.remote_slice().slice(0..5)?)?.wait()?;
+/// assert_eq!(&*copy, b"hello");
+/// # Ok::<(), ubiverbs::Error>(())
+/// ```
+#[doc(alias = "ibv_qp")]
+pub struct QueuePair<T: Transport> {
+    /// A queue pair that is ready is a prepared one that cannot be taken apart any more.
+    inner: Arc<PreparedQueuePair<T>>,
+}
+
+impl<T: Transport> QueuePair<T> {
+    fn new(prepared: PreparedQueuePair<T>) -> QueuePair<T> {
+        QueuePair { inner: Arc::new(prepared) }
+    }
+
+    fn into_inner(self) -> Arc<PreparedQueuePair<T>> {
+        self.inner
+    }
+
+    fn from_inner(inner: Arc<PreparedQueuePair<T>>) -> QueuePair<T> {
+        QueuePair { inner }
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        self.inner.core()
+    }
+
+    /// Its number.
+    pub fn qpn(&self) -> Qpn {
+        self.core().pair.qpn()
+    }
+
+    /// Where it is in its life.
+    pub fn state(&self) -> State {
+        self.attributes().state
+    }
+
+    /// Its attributes as they are now.
+    #[doc(alias = "ibv_query_qp")]
+    pub fn attributes(&self) -> Attributes {
+        self.core().pair.attributes()
+    }
+
+    /// Changes attributes by hand, or the state; ERR ends everything outstanding with a flush.
+    ///
+    /// # Errors
+    /// [`Error::State`] for RESET: use [`reset`](QueuePair::reset), which makes sure that nobody else is posting.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn modify(&self, modify: &Modify) -> Result<(), Error> {
+        if modify.state == Some(State::Reset) {
+            return Err(Error::State {
+                actual: self.state(),
+                wanted: "go to RESET with `reset`, which takes the last handle",
+            });
+        }
+        Ok(self.core().pair.modify(modify)?)
+    }
+
+    /// What a peer must know of it; of a datagram queue pair, what is sent to those who shall write to it.
+    pub fn endpoint(&self) -> crate::Endpoint {
+        self.inner.endpoint()
+    }
+
+    /// How many sends and receives the NIC has and has not told the end of. Receives of a shared queue are not counted.
+    pub fn outstanding(&self) -> (usize, usize) {
+        let core = self.core();
+        (core.send.pending(), if core.shared.is_some() { 0 } else { core.receive.pending() })
+    }
+
+    /// Posts a receive. For datagrams the buffer needs 40 bytes more than the message: [`GRH_LENGTH`](crate::GRH_LENGTH).
+    #[doc(alias = "ibv_post_recv")]
+    pub fn recv(&self, buffer: RegisteredMut) -> Result<Operation<Received>, Failed<RegisteredMut>> {
+        self.core().recv(buffer)
+    }
+
+    /// Several sends that are handed to the NIC together, with one ring of its doorbell; and options of single ones.
+    pub fn batch(&self) -> Batch<'_, T> {
+        Batch::new(self)
+    }
+}
+
+impl<T: Connected> QueuePair<T> {
+    /// Sends a message, which meets a receive at the peer.
+    #[doc(alias = "ibv_post_send")]
+    pub fn send<B: Source>(&self, buffer: B) -> Result<Operation<B>, Failed<B>> {
+        self.post(Work::send(None), buffer)
+    }
+
+    /// Sends a message with a number beside it.
+    #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
+    pub fn send_imm<B: Source>(&self, buffer: B, immediate: u32) -> Result<Operation<B>, Failed<B>> {
+        self.post(Work::send(Some(immediate)), buffer)
+    }
+
+    /// Sends a short message. The bytes are copied: they need not be registered and can be used again at once.
+    #[doc(alias = "IBV_SEND_INLINE")]
+    pub fn send_inline(&self, bytes: &[u8]) -> Result<Operation<()>, Error> {
+        self.post_inline(Work::send(None), bytes)
+    }
+
+    /// Writes into the peer's memory, without its program's doing.
+    #[doc(alias = "IBV_WR_RDMA_WRITE")]
+    pub fn write<B: Source>(&self, buffer: B, remote: RemoteSlice) -> Result<Operation<B>, Failed<B>> {
+        self.post(Work::write(remote, None), buffer)
+    }
+
+    /// Writes into the peer's memory and completes one of its receives, with a number.
+    #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
+    pub fn write_imm<B: Source>(
+        &self,
+        buffer: B,
+        remote: RemoteSlice,
+        immediate: u32,
+    ) -> Result<Operation<B>, Failed<B>> {
+        self.post(Work::write(remote, Some(immediate)), buffer)
+    }
+
+    /// Writes a few bytes into the peer's memory. They are copied at once.
+    #[doc(alias = "IBV_SEND_INLINE")]
+    pub fn write_inline(&self, bytes: &[u8], remote: RemoteSlice) -> Result<Operation<()>, Error> {
+        self.post_inline(Work::write(remote, None), bytes)
+    }
+}
+
+impl QueuePair<Reliable> {
+    /// Reads the peer's memory into the beginning of `buffer`, without its program's doing.
+    #[doc(alias = "IBV_WR_RDMA_READ")]
+    pub fn read<B: Destination>(&self, buffer: B, remote: RemoteSlice) -> Result<Operation<B>, Failed<B>> {
+        self.post(Work::read(remote), buffer)
+    }
+
+    /// Replaces the first eight bytes of `remote` by `swap` if they are `compare`, at once, and answers what they were: the swap
+    /// happened if that is `compare`.
+    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
+    pub fn compare_swap(&self, remote: RemoteSlice, compare: u64, swap: u64) -> Result<Operation<u64>, Error> {
+        self.post_atomic(Work::compare_swap(remote, compare, swap))
+    }
+
+    /// Adds to the first eight bytes of `remote`, at once, and answers what they were.
+    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
+    pub fn fetch_add(&self, remote: RemoteSlice, add: u64) -> Result<Operation<u64>, Error> {
+        self.post_atomic(Work::fetch_add(remote, add))
+    }
+}
+
+impl QueuePair<Datagram> {
+    /// Sends a datagram. It must fit one packet.
+    #[doc(alias = "ibv_post_send")]
+    pub fn send_to<B: Source>(&self, buffer: B, to: &AddressHandle) -> Result<Operation<B>, Failed<B>> {
+        self.post(Work::send_to(to, None), buffer)
+    }
+
+    /// Sends a short datagram. The bytes are copied at once.
+    #[doc(alias = "IBV_SEND_INLINE")]
+    pub fn send_inline_to(&self, bytes: &[u8], to: &AddressHandle) -> Result<Operation<()>, Error> {
+        self.post_inline(Work::send_to(to, None), bytes)
+    }
+
+    /// The way to a peer whose Q_Key is the same as ours.
+    pub(crate) fn address(&self, gid: Gid, qpn: Qpn) -> Result<AddressHandle, Error> {
+        AddressHandle::new(&self.core().context, gid, qpn, self.core().qkey)
+    }
+}
+
+/// Work without options, posted at once.
+impl<T: Transport> QueuePair<T> {
+    fn post<B: Lend>(&self, work: Work, buffer: B) -> Result<Operation<B>, Failed<B>> {
+        let core = self.core();
+        core.with_buffer(work, SendFlags::empty(), buffer, |request| core.post_now(request))
+    }
+
+    fn post_inline(&self, work: Work, bytes: &[u8]) -> Result<Operation<()>, Error> {
+        let core = self.core();
+        core.with_inline(work, SendFlags::empty(), bytes, |request| core.post_now(request))
+    }
+
+    fn post_atomic(&self, work: Work) -> Result<Operation<u64>, Error> {
+        let core = self.core();
+        core.with_word(work, SendFlags::empty(), |request| core.post_now(request))
+    }
+}
+
+impl<T: Transport> Clone for QueuePair<T> {
+    fn clone(&self) -> QueuePair<T> {
+        QueuePair { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<T: Transport> fmt::Debug for QueuePair<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QueuePair({} {} in {})", T::KIND, self.qpn(), self.state())
+    }
+}
+
+/// Two queue pairs of this program, connected to each other: for tests, examples and threads that talk.
+pub fn connected_pair<T: Connected>(pd: &ProtectionDomain, cq: &CompletionQueue) -> Result<[QueuePair<T>; 2], Error> {
+    let (a, b) = (pd.queue_pair::<T>(cq).prepare()?, pd.queue_pair::<T>(cq).prepare()?);
+    let (at_a, at_b) = (a.endpoint(), b.endpoint());
+    Ok([a.connect(&at_b)?, b.connect(&at_a)?])
+}
+
+/// A queue pair and what is in flight on it. Dropping it destroys the queue pair first and lets go of the buffers afterwards.
+pub(crate) struct Core {
+    pair: Box<dyn backend::QueuePair>,
+    context: Arc<ContextCore>,
+    domain: transport::ProtectionDomain,
+    send: Arc<Table>,
+    receive: Arc<Table>,
+    shared: Option<SharedReceiveQueue>,
+    send_cq: CompletionQueue,
+    receive_cq: CompletionQueue,
+    qkey: Qkey,
+}
+
+impl Core {
+    fn recv(&self, buffer: RegisteredMut) -> Result<Operation<Received>, Failed<RegisteredMut>> {
+        post_receive(&self.receive, self.domain, buffer, |request| {
+            self.pair.post_receive(&[request]).map_err(|(_, error)| error)
+        })
+    }
+
+    /// The NIC has forgotten all work.
+    fn after_reset(&self) {
+        self.send_cq.core.dispatch();
+        self.receive_cq.core.dispatch();
+        self.send.cancel(false);
+        if self.shared.is_none() {
+            self.receive.cancel(false);
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        let taken = self.pair.destroy();
+        // What completed before that is still told.
+        for cq in [&self.send_cq, &self.receive_cq] {
+            cq.core.dispatch();
+            cq.core.leave(self.pair.qpn());
+        }
+        self.send.cancel(true);
+        match (&self.shared, taken) {
+            (None, _) => self.receive.cancel(true),
+            // A receive of the shared queue that a message had begun to fill: it ends with the queue pair.
+            (Some(_), Some(wr_id)) => match self.receive.resolve(Ticket::of(wr_id), How::Destroyed) {
+                After::Wake(waker) => crate::completion_queue::wake(waker),
+                After::Nothing | After::Queue(..) | After::Drop(_) => {}
+            },
+            (Some(_), None) => {}
+        }
+    }
+}
+
+/// Posts a receive to a queue of its own or to a shared one.
+pub(crate) fn post_receive(
+    table: &Arc<Table>,
+    domain: transport::ProtectionDomain,
+    buffer: RegisteredMut,
+    post: impl FnOnce(ReceiveRequest<'_>) -> Result<(), transport::PostError>,
+) -> Result<Operation<Received>, Failed<RegisteredMut>> {
+    let buffer = Buffer::Mut(buffer);
+    let mut sge = Sge::default();
+    let back = |error: Error, held: Held| match held {
+        Held::Buffer(Buffer::Mut(buffer)) => Failed { error, buffer },
+        _ => unreachable!("a receive holds the one buffer it was given"),
+    };
+    if let Err(error) = buffer.pieces(domain, &mut |piece| sge = piece) {
+        return Err(back(error, Held::Buffer(buffer)));
+    }
+    let ticket = table.insert(Held::Buffer(buffer)).map_err(|held| back(Error::Destroyed, held))?;
+    match post(ReceiveRequest { wr_id: ticket.wr_id(), sges: &[sge] }) {
+        Ok(()) => Ok(Operation::new(table, ticket)),
+        Err(error) => Err(back(error.into(), table.withdraw(ticket))),
+    }
+}

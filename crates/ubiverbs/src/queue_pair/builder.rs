@@ -1,0 +1,239 @@
+//! How a queue pair is to be.
+
+use crate::address::DEFAULT_QKEY;
+use crate::allocation::Allocation;
+use crate::backend::QueuePairSpec;
+use crate::completion_queue::{CompletionQueue, Member};
+use crate::domain::ProtectionDomain;
+use crate::error::Error;
+use crate::queue_pair::{Core, PreparedQueuePair};
+use crate::shared_receive_queue::SharedReceiveQueue;
+use crate::table::Table;
+use crate::transports::Transport;
+use std::hash::{BuildHasher, RandomState};
+use std::marker::PhantomData;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use transport::{Access, Capabilities, Modify, State};
+use wire::{Mtu, Psn, Qkey};
+
+/// How a queue pair is to be. Made by [`ProtectionDomain::queue_pair`]; what is not said is as most programs want it.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use ubiverbs::{Mtu, Reliable};
+/// # let context = ubiverbs::device("ubi_lo")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let cq = context.completion_queue(16).create()?;
+/// let prepared = pd
+///     .queue_pair::<Reliable>(&cq)
+///     .max_sends(256)
+///     .max_receives(16)
+///     .mtu(Mtu::B1024)
+///     .timeout(Duration::from_millis(20))
+///     .prepare()?;
+/// assert_eq!(prepared.endpoint().mtu(), Mtu::B1024);
+/// # Ok::<(), ubiverbs::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "call `prepare`"]
+#[doc(alias = "ibv_qp_init_attr")]
+pub struct QueuePairBuilder<T: Transport> {
+    pd: ProtectionDomain,
+    send_cq: CompletionQueue,
+    receive_cq: CompletionQueue,
+    shared: Option<SharedReceiveQueue>,
+    capabilities: Capabilities,
+    source: Option<IpAddr>,
+    mtu: Option<Mtu>,
+    qkey: Qkey,
+    access: Access,
+    pub(super) connection: Connection,
+    transport: PhantomData<T>,
+}
+
+/// What a connection is made with, encoded as the NIC wants it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connection {
+    pub timeout: u8,
+    pub retries: u8,
+    pub not_ready_retries: u8,
+    pub not_ready_delay: u8,
+    pub max_reads: u8,
+}
+
+impl<T: Transport> QueuePairBuilder<T> {
+    pub(crate) fn new(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePairBuilder<T> {
+        let capabilities =
+            Capabilities { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 256 };
+        QueuePairBuilder {
+            pd: pd.clone(),
+            send_cq: cq.clone(),
+            receive_cq: cq.clone(),
+            shared: None,
+            capabilities,
+            source: None,
+            mtu: None,
+            qkey: DEFAULT_QKEY,
+            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
+            // 67 ms, asked again seven times; a peer that is not ready is asked for ever, after 10 us each time.
+            connection: Connection { timeout: 14, retries: 7, not_ready_retries: 7, not_ready_delay: 1, max_reads: 16 },
+            transport: PhantomData,
+        }
+    }
+
+    /// Receives complete in another queue than sends.
+    pub fn receive_cq(mut self, cq: &CompletionQueue) -> QueuePairBuilder<T> {
+        self.receive_cq = cq.clone();
+        self
+    }
+
+    /// Receives come from a queue that many queue pairs share.
+    pub fn shared_receives(mut self, queue: &SharedReceiveQueue) -> QueuePairBuilder<T> {
+        self.shared = Some(queue.clone());
+        self
+    }
+
+    /// How many sends, writes, reads and atomic operations may be outstanding. 64 if not said.
+    pub fn max_sends(mut self, count: u32) -> QueuePairBuilder<T> {
+        self.capabilities.max_send_wr = count;
+        self
+    }
+
+    /// How many receives may be outstanding. 64 if not said.
+    pub fn max_receives(mut self, count: u32) -> QueuePairBuilder<T> {
+        self.capabilities.max_recv_wr = count;
+        self
+    }
+
+    /// How many buffers one operation may gather or scatter. 4 if not said.
+    pub fn max_pieces(mut self, count: u32) -> QueuePairBuilder<T> {
+        self.capabilities.max_send_sge = count;
+        self.capabilities.max_recv_sge = count;
+        self
+    }
+
+    /// How many bytes `send_inline` may take. 256 if not said.
+    pub fn max_inline(mut self, bytes: u32) -> QueuePairBuilder<T> {
+        self.capabilities.max_inline_data = bytes;
+        self
+    }
+
+    /// Which of the device's addresses it has. The first IPv4 address if not said.
+    pub fn source(mut self, address: IpAddr) -> QueuePairBuilder<T> {
+        self.source = Some(address);
+        self
+    }
+
+    /// The most payload of its packets. What the port carries if not said; a connection uses the smaller of both ends.
+    pub fn mtu(mut self, mtu: Mtu) -> QueuePairBuilder<T> {
+        self.mtu = Some(mtu);
+        self
+    }
+
+    /// The key that datagrams to it must show.
+    pub fn qkey(mut self, qkey: Qkey) -> QueuePairBuilder<T> {
+        self.qkey = qkey;
+        self
+    }
+
+    /// What the peer may do at all; memory says what it may do with it. Everything if not said.
+    pub fn peer_access(mut self, access: Access) -> QueuePairBuilder<T> {
+        self.access = access;
+        self
+    }
+
+    /// How long an answer may take before the packet is sent again: rounded up to 4.096 microseconds times a power of two. 67 ms if not said.
+    pub fn timeout(mut self, timeout: Duration) -> QueuePairBuilder<T> {
+        let fits = |code: &u8| u128::from(4096u64 << code) >= timeout.as_nanos();
+        self.connection.timeout = (1..31).find(fits).unwrap_or(31);
+        self
+    }
+
+    /// How often a packet without answer is sent again before the connection fails: up to 7. 7 if not said.
+    pub fn retries(mut self, count: u8) -> QueuePairBuilder<T> {
+        self.connection.retries = count;
+        self
+    }
+
+    /// How often a peer without a receive is asked again: up to 6, or 7 for ever. For ever if not said.
+    pub fn not_ready_retries(mut self, count: u8) -> QueuePairBuilder<T> {
+        self.connection.not_ready_retries = count;
+        self
+    }
+
+    /// Makes it. From here on receives can be posted; sends must wait until it is connected.
+    #[doc(alias = "ibv_create_qp")]
+    pub fn prepare(&self) -> Result<PreparedQueuePair<T>, Error> {
+        let context = self.pd.core();
+        for cq in [&self.send_cq, &self.receive_cq] {
+            if !Arc::ptr_eq(&cq.core.context, context) {
+                return Err(Error::OtherDevice { what: "completion queue" });
+            }
+        }
+        if self.shared.as_ref().is_some_and(|shared| shared.domain() != self.pd.id) {
+            return Err(Error::OtherProtectionDomain { what: "shared receive queue" });
+        }
+        let (sgid_index, gid) = context.source(self.source)?;
+        let port_mtu = context.opened.port().mtu;
+        let mtu = self.mtu.unwrap_or(port_mtu);
+        if mtu > port_mtu {
+            return Err(transport::ModifyError::MtuTooLarge { mtu, max: port_mtu }.into());
+        }
+        let spec = QueuePairSpec {
+            kind: T::KIND,
+            domain: self.pd.id,
+            capabilities: self.capabilities,
+            shared: self.shared.as_ref().map(SharedReceiveQueue::backend),
+            send_cq: &self.send_cq.core.queue,
+            receive_cq: &self.receive_cq.core.queue,
+        };
+        let words = match T::KIND.is_reliable() {
+            true => {
+                let length = self.capabilities.max_send_wr.max(1) as usize * 8;
+                Some(Allocation::owned(&context.opened, self.pd.id, length)?)
+            }
+            false => None,
+        };
+        let pair = context.opened.create_queue_pair(&spec)?;
+        let send = Table::new(words);
+        let receive = self.shared.as_ref().map_or_else(|| Table::new(None), |shared| Arc::clone(shared.table()));
+        send.reported_by(&self.send_cq.core);
+        receive.reported_by(&self.receive_cq.core);
+        let receives = self.shared.as_ref().map_or(self.capabilities.max_recv_wr, SharedReceiveQueue::capacity);
+        let sends = self.capabilities.max_send_wr;
+        for cq in [&self.send_cq, &self.receive_cq] {
+            let member = Member { send: Arc::clone(&send), receive: Arc::clone(&receive), sends, receives };
+            cq.core.join(pair.qpn(), member);
+        }
+        let core = Core {
+            pair,
+            context: Arc::clone(context),
+            domain: self.pd.id,
+            send,
+            receive,
+            shared: self.shared.clone(),
+            send_cq: self.send_cq.clone(),
+            receive_cq: self.receive_cq.clone(),
+            qkey: self.qkey,
+        };
+        // From here on, dropping the core undoes it all.
+        let prepared = PreparedQueuePair::new(core, self.connection, sgid_index, gid, mtu, random_psn());
+        let connected = T::KIND.is_connected();
+        prepared.to_init(&Modify {
+            state: Some(State::Init),
+            pkey_index: Some(0),
+            port: Some(1),
+            access: connected.then_some(self.access),
+            qkey: (!connected).then_some(self.qkey),
+            ..Modify::default()
+        })?;
+        Ok(prepared)
+    }
+}
+
+/// Somewhere new each time, so that packets of an earlier connection between the same numbers are not taken for ours.
+fn random_psn() -> Psn {
+    Psn::new(RandomState::new().hash_one(0) as u32)
+}

@@ -1,0 +1,206 @@
+//! Work for the send queue: from what a program asks for to what the NIC takes. The same steps whether the work is posted at once or in a batch.
+
+use crate::address::AddressHandle;
+use crate::buffer::{Buffer, sealed::Lend};
+use crate::error::{Error, Failed};
+use crate::operation::Operation;
+use crate::queue_pair::Core;
+use crate::remote::RemoteSlice;
+use crate::table::Held;
+use transport::{Data, DatagramTarget, Operation as Verb, PostError, SendFlags, SendRequest, Sge};
+
+/// What is to be done, but for the bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Work {
+    verb: Verb,
+    target: Option<DatagramTarget>,
+    room: Room,
+}
+
+/// What the peer's memory says about the length of ours.
+#[derive(Clone, Copy)]
+enum Room {
+    /// Nothing: a message is as long as its buffer.
+    Any,
+    /// So many bytes can be written there.
+    AtMost(u64),
+    /// So many bytes are read from there.
+    Exactly(u64),
+}
+
+impl Work {
+    pub fn send(immediate: Option<u32>) -> Work {
+        Work { verb: Verb::Send { immediate }, target: None, room: Room::Any }
+    }
+
+    pub fn send_to(to: &AddressHandle, immediate: Option<u32>) -> Work {
+        Work { target: Some(to.target()), ..Work::send(immediate) }
+    }
+
+    pub fn write(remote: RemoteSlice, immediate: Option<u32>) -> Work {
+        let verb = Verb::Write { remote: remote.remote(), immediate };
+        Work { verb, target: None, room: Room::AtMost(remote.len()) }
+    }
+
+    pub fn read(remote: RemoteSlice) -> Work {
+        Work { verb: Verb::Read { remote: remote.remote() }, target: None, room: Room::Exactly(remote.len()) }
+    }
+
+    pub fn compare_swap(remote: RemoteSlice, compare: u64, swap: u64) -> Work {
+        let verb = Verb::CompareSwap { remote: remote.remote(), compare, swap };
+        Work { verb, target: None, room: Room::AtMost(remote.len()) }
+    }
+
+    pub fn fetch_add(remote: RemoteSlice, add: u64) -> Work {
+        let verb = Verb::FetchAdd { remote: remote.remote(), add };
+        Work { verb, target: None, room: Room::AtMost(remote.len()) }
+    }
+
+    /// How many of `length` bytes it concerns.
+    fn fit(&self, length: u64) -> Result<u64, Error> {
+        match self.room {
+            Room::AtMost(available) if length > available => Err(Error::TooSmall { needed: length, available }),
+            Room::Exactly(needed) if needed > length => Err(Error::TooSmall { needed, available: length }),
+            Room::Exactly(needed) => Ok(needed),
+            Room::Any | Room::AtMost(_) => Ok(length),
+        }
+    }
+
+    fn request<'a>(&self, wr_id: u64, flags: SendFlags, data: Data<'a>) -> SendRequest<'a> {
+        let flags = flags | SendFlags::SIGNALED;
+        SendRequest { wr_id, operation: self.verb, flags, data, target: self.target, xrc_srq: None }
+    }
+}
+
+/// Scatter/gather entries: a few here, more elsewhere.
+#[derive(Default)]
+pub(super) struct Pieces {
+    few: [Sge; 4],
+    count: usize,
+    many: Vec<Sge>,
+}
+
+impl Pieces {
+    pub fn of(sges: &[Sge]) -> Pieces {
+        let mut pieces = Pieces::default();
+        sges.iter().for_each(|sge| pieces.push(*sge));
+        pieces
+    }
+
+    fn push(&mut self, sge: Sge) {
+        if !self.many.is_empty() {
+            self.many.push(sge);
+        } else if let Some(place) = self.few.get_mut(self.count) {
+            *place = sge;
+            self.count += 1;
+        } else {
+            self.many.extend_from_slice(&self.few);
+            self.many.push(sge);
+        }
+    }
+
+    pub fn as_slice(&self) -> &[Sge] {
+        if self.many.is_empty() { self.few.get(..self.count).unwrap_or_default() } else { &self.many }
+    }
+}
+
+impl Core {
+    /// Takes work on a buffer; `post` hands it on.
+    pub(super) fn with_buffer<B: Lend>(
+        &self,
+        work: Work,
+        flags: SendFlags,
+        buffer: B,
+        post: impl FnOnce(&SendRequest<'_>) -> Result<(), PostError>,
+    ) -> Result<Operation<B>, Failed<B>> {
+        let buffer = buffer.into_buffer();
+        let pieces = match self.gather(&work, &buffer) {
+            Ok(pieces) => pieces,
+            Err(error) => return Err(give_back(error, Held::Buffer(buffer))),
+        };
+        let ticket = self.send.insert(Held::Buffer(buffer)).map_err(|held| give_back(Error::Destroyed, held))?;
+        match post(&work.request(ticket.wr_id(), flags, Data::Gather(pieces.as_slice()))) {
+            Ok(()) => Ok(Operation::new(&self.send, ticket)),
+            Err(error) => Err(give_back(error.into(), self.send.withdraw(ticket))),
+        }
+    }
+
+    /// Takes work on bytes that are copied.
+    pub(super) fn with_inline(
+        &self,
+        work: Work,
+        flags: SendFlags,
+        bytes: &[u8],
+        post: impl FnOnce(&SendRequest<'_>) -> Result<(), PostError>,
+    ) -> Result<Operation<()>, Error> {
+        work.fit(bytes.len() as u64)?;
+        let ticket = self.send.insert(Held::Nothing).map_err(|_| Error::Destroyed)?;
+        match post(&work.request(ticket.wr_id(), flags, Data::Inline(bytes))) {
+            Ok(()) => Ok(Operation::new(&self.send, ticket)),
+            Err(error) => {
+                self.send.withdraw(ticket);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Takes an atomic operation, whose answer lands in memory of the queue pair's own.
+    pub(super) fn with_word(
+        &self,
+        work: Work,
+        flags: SendFlags,
+        post: impl FnOnce(&SendRequest<'_>) -> Result<(), PostError>,
+    ) -> Result<Operation<u64>, Error> {
+        work.fit(8)?;
+        let (Verb::CompareSwap { remote, .. } | Verb::FetchAdd { remote, .. }) = work.verb else {
+            return Err(Error::NotPosted);
+        };
+        if !remote.address.is_multiple_of(8) {
+            return Err(Error::Misaligned { offset: remote.address });
+        }
+        let word = self.send.take_word().or_else(|| {
+            // Answers that have come and not been looked at hold on to their places.
+            self.send_cq.core.dispatch();
+            self.send.take_word()
+        });
+        let capacity = self.pair.attributes().capabilities.max_send_wr;
+        let (word, words) = word.ok_or(PostError::QueueFull { queue: "send", capacity })?;
+        let sge = Sge { address: words.address() + word as u64 * 8, length: 8, key: words.key() };
+        let ticket = match self.send.insert(Held::Word(word)) {
+            Ok(ticket) => ticket,
+            Err(_) => {
+                self.send.return_word(word);
+                return Err(Error::Destroyed);
+            }
+        };
+        match post(&work.request(ticket.wr_id(), flags, Data::Gather(&[sge]))) {
+            Ok(()) => Ok(Operation::new(&self.send, ticket)),
+            Err(error) => {
+                self.send.withdraw(ticket);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Hands one work request to the NIC.
+    pub(super) fn post_now(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.pair.post_send(std::slice::from_ref(request)).map_err(|(_, error)| error)
+    }
+
+    /// The pieces of a buffer, cut to what the work concerns.
+    fn gather(&self, work: &Work, buffer: &Buffer) -> Result<Pieces, Error> {
+        let mut left = work.fit(buffer.len())?;
+        let mut pieces = Pieces::default();
+        buffer.pieces(self.domain, &mut |mut sge| {
+            sge.length = u64::from(sge.length).min(left) as u32;
+            left -= u64::from(sge.length);
+            pieces.push(sge);
+        })?;
+        Ok(pieces)
+    }
+}
+
+fn give_back<B: Lend>(error: Error, held: Held) -> Failed<B> {
+    let buffer = if let Held::Buffer(buffer) = held { B::from_buffer(buffer) } else { None };
+    Failed { error, buffer: buffer.expect("what was lent as one type comes back as the same") }
+}

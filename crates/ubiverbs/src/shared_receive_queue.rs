@@ -1,0 +1,116 @@
+//! Receives that many queue pairs share.
+
+use crate::backend;
+use crate::buffer::RegisteredMut;
+use crate::completion::Received;
+use crate::domain::ProtectionDomain;
+use crate::error::{Error, Failed};
+use crate::operation::Operation;
+use crate::queue_pair::post_receive;
+use crate::table::Table;
+use std::fmt;
+use std::sync::Arc;
+use transport::SrqModify;
+use wire::Srqn;
+
+/// Pieces of one receive.
+const MAX_SGE: u32 = 4;
+
+/// A queue of receives from which many queue pairs take: a server needs as many buffers as messages under way, not as clients. A handle;
+/// clones are the same queue, and its queue pairs keep it.
+///
+/// ```
+/// # use ubiverbs::Reliable;
+/// # let context = ubiverbs::device("ubi_lo")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let cq = context.completion_queue(16).create()?;
+/// let receives = pd.shared_receive_queue(16)?;
+/// let server = pd.queue_pair::<Reliable>(&cq).shared_receives(&receives).prepare()?;
+/// let client = pd.queue_pair::<Reliable>(&cq).prepare()?;
+/// # let (at_server, at_client) = (server.endpoint(), client.endpoint());
+/// # let (server, client) = (server.connect(&at_client)?, client.connect(&at_server)?);
+/// let next = receives.recv(pd.allocate(100)?)?;
+/// client.send_inline(b"hello")?.wait()?;
+/// let message = next.wait()?;
+/// assert_eq!((message.payload(), message.qpn()), (&b"hello"[..], server.qpn()));
+/// # Ok::<(), ubiverbs::Error>(())
+/// ```
+#[derive(Clone)]
+#[doc(alias = "ibv_srq")]
+pub struct SharedReceiveQueue {
+    core: Arc<Core>,
+}
+
+struct Core {
+    queue: Arc<dyn backend::SharedReceiveQueue>,
+    pd: ProtectionDomain,
+    table: Arc<Table>,
+}
+
+impl SharedReceiveQueue {
+    pub(crate) fn new(pd: &ProtectionDomain, capacity: u32) -> Result<SharedReceiveQueue, Error> {
+        let queue = pd.core().opened.create_shared_receive_queue(pd.id, capacity, MAX_SGE)?;
+        Ok(SharedReceiveQueue { core: Arc::new(Core { queue, pd: pd.clone(), table: Table::new(None) }) })
+    }
+
+    /// Posts a receive. Its completion comes to the completion queue of the queue pair that took it.
+    #[doc(alias = "ibv_post_srq_recv")]
+    pub fn recv(&self, buffer: RegisteredMut) -> Result<Operation<Received>, Failed<RegisteredMut>> {
+        post_receive(&self.core.table, self.core.pd.id, buffer, |request| self.core.queue.post(&request))
+    }
+
+    /// Asks for an event when fewer than `receives` are left: [`AsyncEvent::SharedReceiveQueueLimit`](crate::AsyncEvent). It is raised once;
+    /// 0 asks for none.
+    #[doc(alias = "ibv_modify_srq")]
+    pub fn set_limit(&self, receives: u32) -> Result<(), Error> {
+        Ok(self.core.queue.modify(&SrqModify { limit: Some(receives), ..SrqModify::default() })?)
+    }
+
+    /// Changes how many receives it holds.
+    #[doc(alias = "ibv_modify_srq")]
+    pub fn resize(&self, capacity: u32) -> Result<(), Error> {
+        Ok(self.core.queue.modify(&SrqModify { max_wr: Some(capacity), ..SrqModify::default() })?)
+    }
+
+    /// How many receives it holds.
+    #[doc(alias = "ibv_query_srq")]
+    pub fn capacity(&self) -> u32 {
+        self.core.queue.attributes().max_wr
+    }
+
+    /// Its number, by which events name it.
+    pub fn number(&self) -> Srqn {
+        self.core.queue.number()
+    }
+
+    /// How many receives have been posted and not completed.
+    pub fn outstanding(&self) -> usize {
+        self.core.table.pending()
+    }
+
+    pub(crate) fn domain(&self) -> transport::ProtectionDomain {
+        self.core.pd.id
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<dyn backend::SharedReceiveQueue> {
+        &self.core.queue
+    }
+
+    pub(crate) fn table(&self) -> &Arc<Table> {
+        &self.core.table
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // The queue pairs that took from it are gone: they hold handles of it.
+        self.queue.destroy();
+        self.table.cancel(true);
+    }
+}
+
+impl fmt::Debug for SharedReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedReceiveQueue({} of {})", self.outstanding(), self.capacity())
+    }
+}

@@ -1,0 +1,377 @@
+//! Work in flight: what the NIC owns until a completion, or the end of the queue, gives it back. Each queue has one table. A slot holds the
+//! buffer of a work request and remembers who wants to hear of it: the handle that posting returned, the completion queue, or nobody.
+//! Losing interest never frees a slot; only the NIC's word does.
+
+use crate::allocation::Allocation;
+use crate::buffer::Buffer;
+use crate::completion_queue::{Core, wake};
+use crate::error::Error;
+use crate::lock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, Waker};
+use transport::{Completion, PostError};
+
+/// What a work request holds on to.
+#[derive(Debug)]
+pub enum Held {
+    /// Nothing: its bytes were copied.
+    Nothing,
+    /// A buffer.
+    Buffer(Buffer),
+    /// The place of the table's own where the answer to an atomic operation lands.
+    Word(usize),
+}
+
+/// How a work request ended.
+#[derive(Debug)]
+pub(crate) struct Finish {
+    pub how: How,
+    pub held: Held,
+    /// What an atomic operation found.
+    pub value: u64,
+}
+
+#[derive(Debug)]
+pub(crate) enum How {
+    Completed(Completion),
+    /// The queue ended first.
+    Destroyed,
+    /// It was never posted.
+    NotPosted,
+    /// It was refused, later than its handle was given out: in a batch.
+    Refused(PostError),
+}
+
+/// Names a slot: what the NIC gets as the number of the work request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ticket {
+    slot: u32,
+    generation: u32,
+}
+
+impl Ticket {
+    pub fn wr_id(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.slot)
+    }
+
+    pub fn of(wr_id: u64) -> Ticket {
+        Ticket { slot: wr_id as u32, generation: (wr_id >> 32) as u32 }
+    }
+}
+
+/// What is to be done about a work request that ended, once no lock is held.
+pub(crate) enum After {
+    /// Nothing: its handle has not been polled yet.
+    Nothing,
+    /// Its handle waits.
+    Wake(Waker),
+    /// It goes to the completion queue, under the program's number.
+    Queue(u64, Finish),
+    /// Nobody wants it: the buffer goes when this is dropped.
+    Drop(#[allow(dead_code)] Finish),
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    inner: Mutex<Inner>,
+    /// The completion queues that may report its work: one, or for a shared receive queue those of its queue pairs.
+    queues: Mutex<Vec<Weak<Core>>>,
+    /// A handle has been awaited: completion queues must not wait to be polled.
+    asynchronous: AtomicBool,
+    /// Where answers to atomic operations land.
+    words: Option<Arc<Allocation>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    free_words: Vec<usize>,
+    /// Slots that the NIC has.
+    pending: usize,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Free,
+    /// The NIC has it.
+    Pending(Held, Observer),
+    /// It is done, and its handle has not asked yet.
+    Done(Finish),
+}
+
+#[derive(Debug)]
+enum Observer {
+    Handle(Option<Waker>),
+    Queue(u64),
+    Nobody,
+}
+
+impl Table {
+    /// An empty table; `words` is where answers to atomic operations land, if there can be any.
+    pub fn new(words: Option<Arc<Allocation>>) -> Arc<Table> {
+        let free_words = words.as_ref().map_or(Vec::new(), |words| (0..words.len() / 8).rev().collect());
+        let inner = Inner { slots: Vec::new(), free: Vec::new(), free_words, pending: 0, closed: false };
+        Arc::new(Table {
+            inner: Mutex::new(inner),
+            queues: Mutex::new(Vec::new()),
+            asynchronous: AtomicBool::new(false),
+            words,
+        })
+    }
+
+    /// Its work may be reported by this completion queue.
+    pub fn reported_by(&self, queue: &Arc<Core>) {
+        let mut queues = lock(&self.queues);
+        queues.retain(|known| known.strong_count() > 0);
+        if !queues.iter().any(|known| known.as_ptr() == Arc::as_ptr(queue)) {
+            queues.push(Arc::downgrade(queue));
+        }
+        drop(queues);
+        if self.asynchronous.load(Ordering::SeqCst) {
+            queue.make_asynchronous();
+        }
+    }
+
+    /// Takes what a work request is about to hold. The NIC does not have it yet; if it never gets it, [`withdraw`](Table::withdraw) it.
+    pub fn insert(&self, held: Held) -> Result<Ticket, Held> {
+        let mut inner = lock(&self.inner);
+        if inner.closed {
+            return Err(held);
+        }
+        let slot = match inner.free.pop() {
+            Some(slot) => slot,
+            None => {
+                inner.slots.push(Slot { generation: generation(), state: State::Free });
+                inner.slots.len() as u32 - 1
+            }
+        };
+        inner.pending += 1;
+        let entry = &mut inner.slots[slot as usize];
+        entry.state = State::Pending(held, Observer::Handle(None));
+        Ok(Ticket { slot, generation: entry.generation })
+    }
+
+    /// A place for the answer to an atomic operation: its number, address and key.
+    pub fn take_word(&self) -> Option<(usize, &Arc<Allocation>)> {
+        let words = self.words.as_ref()?;
+        let word = lock(&self.inner).free_words.pop()?;
+        Some((word, words))
+    }
+
+    /// Gives a place back that was not used.
+    pub fn return_word(&self, word: usize) {
+        lock(&self.inner).free_words.push(word);
+    }
+
+    /// The NIC did not take it.
+    pub fn withdraw(&self, ticket: Ticket) -> Held {
+        let mut inner = lock(&self.inner);
+        match inner.vacate(ticket) {
+            Some(State::Pending(held, _) | State::Done(Finish { held, .. })) => {
+                if let Held::Word(word) = held {
+                    inner.free_words.push(word);
+                }
+                held
+            }
+            _ => Held::Nothing,
+        }
+    }
+
+    /// A work request ended. A number that is not in flight (any more) is nothing to anybody.
+    pub fn resolve(&self, ticket: Ticket, how: How) -> After {
+        let mut inner = lock(&self.inner);
+        let Some(slot) = inner.slot(ticket).filter(|slot| matches!(slot.state, State::Pending(..))) else {
+            return After::Nothing;
+        };
+        let State::Pending(held, observer) = std::mem::replace(&mut slot.state, State::Free) else {
+            return After::Nothing;
+        };
+        inner.pending -= 1;
+        let finish = self.finish(&mut inner, how, held);
+        match observer {
+            Observer::Handle(waker) => {
+                if let Some(slot) = inner.slot(ticket) {
+                    slot.state = State::Done(finish);
+                }
+                waker.map_or(After::Nothing, After::Wake)
+            }
+            Observer::Queue(wr_id) => {
+                inner.release(ticket);
+                After::Queue(wr_id, finish)
+            }
+            Observer::Nobody => {
+                inner.release(ticket);
+                After::Drop(finish)
+            }
+        }
+    }
+
+    /// What a handle asks when it is polled.
+    pub fn poll(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Finish> {
+        if let Poll::Ready(finish) = self.check(ticket, context) {
+            return Poll::Ready(finish);
+        }
+        if self.asynchronous.swap(true, Ordering::SeqCst) {
+            return Poll::Pending;
+        }
+        // The first to wait: from now on completions are told at once. What completed before is looked for here.
+        let queues: Vec<Arc<Core>> = lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
+        for queue in queues {
+            queue.make_asynchronous();
+            fence(Ordering::SeqCst);
+            queue.dispatch();
+        }
+        self.check(ticket, context)
+    }
+
+    fn check(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Finish> {
+        let mut inner = lock(&self.inner);
+        match inner.slot(ticket).map(|slot| &mut slot.state) {
+            Some(State::Pending(_, Observer::Handle(waker))) => {
+                match waker {
+                    Some(waker) => waker.clone_from(context.waker()),
+                    None => *waker = Some(context.waker().clone()),
+                }
+                Poll::Pending
+            }
+            Some(State::Done(_)) => match inner.vacate(ticket) {
+                Some(State::Done(finish)) => Poll::Ready(finish),
+                _ => Poll::Pending,
+            },
+            // Taken already: whoever polls a handle that is done gets no second answer.
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Whether it is done, for a handle that only asks.
+    pub fn is_done(&self, ticket: Ticket) -> bool {
+        matches!(lock(&self.inner).slot(ticket), Some(Slot { state: State::Done(_), .. }))
+    }
+
+    /// The handle lets the completion queue report it, under the program's number. If it is done already, that is up to the caller.
+    pub fn hand_to_queue(&self, ticket: Ticket, wr_id: u64) -> Option<Finish> {
+        let mut inner = lock(&self.inner);
+        let slot = inner.slot(ticket)?;
+        if let State::Pending(_, observer) = &mut slot.state {
+            *observer = Observer::Queue(wr_id);
+            return None;
+        }
+        match inner.vacate(ticket) {
+            Some(State::Done(finish)) => Some(finish),
+            _ => None,
+        }
+    }
+
+    /// The handle is gone.
+    pub fn abandon(&self, ticket: Ticket) {
+        let mut inner = lock(&self.inner);
+        let Some(slot) = inner.slot(ticket) else { return };
+        if let State::Pending(_, observer) = &mut slot.state {
+            let before = std::mem::replace(observer, Observer::Nobody);
+            drop(inner);
+            drop(before);
+            return;
+        }
+        let done = inner.vacate(ticket);
+        // Freeing a buffer takes a while: not under the lock.
+        drop(inner);
+        drop(done);
+    }
+
+    /// How much work the NIC has.
+    pub fn pending(&self) -> usize {
+        lock(&self.inner).pending
+    }
+
+    /// The NIC has ended the queue: everything in flight comes back without completion. `for_good` takes no work any more.
+    pub fn cancel(&self, for_good: bool) {
+        let mut inner = lock(&self.inner);
+        inner.closed |= for_good;
+        let tickets: Vec<Ticket> = inner.tickets_in_flight().collect();
+        drop(inner);
+        for ticket in tickets {
+            match self.resolve(ticket, How::Destroyed) {
+                After::Wake(waker) => wake(waker),
+                After::Nothing | After::Queue(..) | After::Drop(_) => {}
+            }
+        }
+    }
+
+    /// The completion queue that reports work of queue pair `qpn`, or any that is there.
+    pub fn queue_of(&self, completion: Option<&Completion>) -> Option<Arc<Core>> {
+        let queues: Vec<Arc<Core>> = lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
+        let reports = |queue: &&Arc<Core>| completion.is_some_and(|completion| queue.has_member(completion.qpn));
+        queues.iter().find(reports).or_else(|| queues.first()).cloned()
+    }
+
+    /// The proof that the NIC has let go is in hand: `how`.
+    fn finish(&self, inner: &mut Inner, how: How, held: Held) -> Finish {
+        let mut value = 0;
+        if let Held::Word(word) = held {
+            if let Some(Ok(cell)) = self.words.as_ref().map(|words| words.word(word * 8)) {
+                value = cell.load(Ordering::Acquire);
+            }
+            inner.free_words.push(word);
+        }
+        Finish { how, held, value }
+    }
+}
+
+impl Inner {
+    fn slot(&mut self, ticket: Ticket) -> Option<&mut Slot> {
+        self.slots.get_mut(ticket.slot as usize).filter(|slot| slot.generation == ticket.generation)
+    }
+
+    /// Empties a slot for the next work request.
+    fn vacate(&mut self, ticket: Ticket) -> Option<State> {
+        let slot = self.slot(ticket)?;
+        let state = std::mem::replace(&mut slot.state, State::Free);
+        match state {
+            State::Free => return None,
+            State::Pending(..) => self.pending -= 1,
+            State::Done(_) => {}
+        }
+        self.release(ticket);
+        Some(state)
+    }
+
+    fn release(&mut self, ticket: Ticket) {
+        if let Some(slot) = self.slot(ticket) {
+            slot.generation = slot.generation.wrapping_add(1);
+            self.free.push(ticket.slot);
+        }
+    }
+
+    fn tickets_in_flight(&self) -> impl Iterator<Item = Ticket> + '_ {
+        let pending = self.slots.iter().enumerate().filter(|(_, slot)| matches!(slot.state, State::Pending(..)));
+        pending.map(|(index, slot)| Ticket { slot: index as u32, generation: slot.generation })
+    }
+}
+
+/// Where the generations of a slot begin: elsewhere each time, so that a completion of a queue pair long gone is not taken for one of another
+/// that got its number.
+fn generation() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(0x9e37_79b9, Ordering::Relaxed)
+}
+
+impl How {
+    /// The completion, or why there is none.
+    pub fn check(&self) -> Result<&Completion, Error> {
+        match self {
+            How::Completed(completion) => Ok(completion),
+            How::Destroyed => Err(Error::Destroyed),
+            How::NotPosted => Err(Error::NotPosted),
+            How::Refused(error) => Err(Error::Post(*error)),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The transports, as types: what a queue pair can do is decided when the program is compiled.
+
+use transport::Kind;
+
+/// What kind of service a queue pair gives.
+pub trait Transport: sealed::Transport {
+    /// The kind, as a value.
+    const KIND: Kind;
+}
+
+/// A transport whose queue pairs have one peer.
+pub trait Connected: Transport {}
+
+mod sealed {
+    pub trait Transport: Send + Sync + 'static {}
+}
+
+/// One peer; everything arrives, once and in order. SEND, WRITE, READ and atomic operations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(alias = "IBV_QPT_RC")]
+pub enum Reliable {}
+
+/// One peer; a message may be lost, and then is lost as a whole. SEND and WRITE.
+///
+/// ```compile_fail,E0599
+/// # let context = ubiverbs::device("ubi_lo")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let cq = context.completion_queue(16).create()?;
+/// let [qp, _peer] = ubiverbs::connected_pair::<ubiverbs::Unreliable>(&pd, &cq)?;
+/// # let there = ubiverbs::RemoteSlice::new(0, 8, ubiverbs::Key::new(0));
+/// qp.read(pd.allocate(8)?, there)?; // error: only reliable queue pairs can read
+/// # Ok::<(), ubiverbs::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(alias = "IBV_QPT_UC")]
+pub enum Unreliable {}
+
+/// Any peer; each message fits one packet and may be lost. SEND to an address.
+///
+/// ```compile_fail,E0599
+/// # let context = ubiverbs::device("ubi_lo")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let cq = context.completion_queue(16).create()?;
+/// let qp = pd.queue_pair::<ubiverbs::Datagram>(&cq).prepare()?.activate()?;
+/// # let there = ubiverbs::RemoteSlice::new(0, 8, ubiverbs::Key::new(0));
+/// qp.read(pd.allocate(8)?, there)?; // error: only reliable queue pairs can read
+/// # Ok::<(), ubiverbs::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(alias = "IBV_QPT_UD")]
+pub enum Datagram {}
+
+impl sealed::Transport for Reliable {}
+impl sealed::Transport for Unreliable {}
+impl sealed::Transport for Datagram {}
+
+impl Transport for Reliable {
+    const KIND: Kind = Kind::ReliableConnected;
+}
+
+impl Transport for Unreliable {
+    const KIND: Kind = Kind::UnreliableConnected;
+}
+
+impl Transport for Datagram {
+    const KIND: Kind = Kind::UnreliableDatagram;
+}
+
+impl Connected for Reliable {}
+impl Connected for Unreliable {}
