@@ -89,7 +89,7 @@ impl Stage {
         self.sim.completions(qp).iter().map(|c| (c.wr_id, c.status)).collect()
     }
 
-    fn to_error(&mut self, qp: QpId) {
+    fn break_off(&mut self, qp: QpId) {
         self.sim.modify(qp, &Modify { state: Some(State::Error), ..Modify::default() }).unwrap();
     }
 }
@@ -306,7 +306,7 @@ fn a_queue_pair_that_shares_its_receives_takes_none_of_its_own() {
         let (_, there) = stage.pairs[0];
         let place = [stage.memory.sge(0, 100)];
         assert_eq!(stage.sim.receive(there, 1, &place), Err(PostError::UsesShared));
-        stage.to_error(there);
+        stage.break_off(there);
         assert_eq!(stage.sim.receive(there, 1, &place), Err(PostError::UsesShared));
         assert_eq!(stage.sim.completions(there), []);
     }
@@ -318,7 +318,7 @@ fn an_error_of_one_queue_pair_leaves_the_queue_to_the_others() {
         let mut stage = Stage::new(&setting, Kind::ReliableConnected, 3);
         stage.fill(0, 5);
         let (_, broken) = stage.pairs[0];
-        stage.to_error(broken);
+        stage.break_off(broken);
         assert_eq!(stage.sim.async_events(broken), [AsyncEvent::LastWqeReached]);
         assert_eq!(stage.sim.completions(broken), [], "it held none of the receives");
         assert_eq!(stage.sim.srq(stage.queue).len(), 5);
@@ -332,7 +332,7 @@ fn an_error_of_one_queue_pair_leaves_the_queue_to_the_others() {
             assert_eq!(stage.sim.async_events(stage.pairs[nth].1), []);
         }
         // Told once, however often it is moved there.
-        stage.to_error(broken);
+        stage.break_off(broken);
         assert_eq!(stage.sim.async_events(broken), []);
     }
 }
@@ -350,7 +350,7 @@ fn only_the_receive_in_hand_is_flushed() {
         stage.sim.post(here, &Work::send().sge(stage.near.sge(0, 9000))).unwrap();
         let queue = stage.queue;
         assert!(stage.sim.run_until(1_000_000, |sim| sim.srq(queue).len() == 2));
-        stage.to_error(there);
+        stage.break_off(there);
         let got = stage.sim.completions(there);
         assert_eq!(got.len(), 1, "{kind}");
         assert_eq!((got[0].wr_id, got[0].status), (0, Status::WorkRequestFlushed));
@@ -419,7 +419,7 @@ fn a_reset_queue_pair_comes_back_to_the_same_queue() {
     stage.fill(0, 4);
     let (here, there) = stage.pairs[0];
     for qp in [here, there] {
-        stage.to_error(qp);
+        stage.break_off(qp);
         stage.sim.modify(qp, &Modify { state: Some(State::Reset), ..Modify::default() }).unwrap();
     }
     assert_eq!(stage.sim.srq(stage.queue).len(), 4);
