@@ -39,6 +39,7 @@ fn marked_notifications_do_not_call_for_notifications() {
     let mut setting = Setting::default();
     setting.link.delay = 100_000;
     let mut victim = Victim::under(&setting);
+    victim.pair.sim.set_event_cap(1000);
     victim.pair.sim.script(always(|_| true, Fate::Mark));
     victim.pair.succeed(&Work::write(victim.pair.far.remote(0)).sge(victim.pair.near.sge(0, 8)));
     let packets = victim.log.packets();
