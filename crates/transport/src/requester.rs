@@ -118,11 +118,6 @@ impl Requester {
         &mut self.charged_here
     }
 
-    /// The work it stopped in front of, if it did.
-    pub fn halted(&self) -> Option<u64> {
-        self.halted.then_some(self.cursor)
-    }
-
     /// Stops in front of work `seq`, which cannot be carried out.
     pub fn halt_at(&mut self, seq: u64) {
         self.cursor = seq;

@@ -316,10 +316,11 @@ impl QueuePair {
         self.enter_error(now, StateCause::SendFailed { wr_id, status: status.name() }, port);
     }
 
-    /// Has everything before the work that failed locally been settled?
+    /// Has everything before the work that failed locally been settled? Then the queue pair stops here and now: the requester may have been moved
+    /// away from that work by a retry, and must not come back when its completion has been taken and it can no longer be seen.
     pub(super) fn check_halted<P: Port>(&mut self, now: Time, port: &mut P) {
-        let Some(seq) = self.requester.halted() else { return };
-        if self.completer.catch_up(&self.queue) == seq
+        let seq = self.completer.catch_up(&self.queue);
+        if self.kind().is_reliable()
             && let Some(work) = self.queue.get(seq)
             && let Some(crate::send_queue::Outcome::Failed(status, _)) = work.outcome
         {
