@@ -417,13 +417,27 @@ impl Run<'_> {
         for (end, actor) in self.actors.iter().enumerate() {
             ensure!(actor.posted.is_empty(), "{} receives of end {end} were not flushed", actor.posted.len());
         }
-        for (number, queue) in self.shared.iter().enumerate() {
-            let used = queue.used.iter().filter(|used| **used).count();
-            let in_front = queue.used.iter().take(used).all(|used| *used);
-            let faulty = self.program.fault.is_some();
-            ensure!(in_front || faulty, "shared queue {number} passed over a receive: {:?}", queue.used);
-            let left = self.stage.sim.srq(self.stage.shared[number].0).len() as usize;
-            ensure!(faulty || left + used == queue.posted, "shared queue {number} lost a receive");
+        for number in 0..self.shared.len() {
+            self.close_shared(number)?;
+        }
+        Ok(())
+    }
+
+    /// What was taken from a shared queue was used, and taken in order. Only a queue pair that ceased to be may have had one in hand.
+    fn close_shared(&mut self, number: usize) -> Verdict {
+        let left = self.stage.sim.srq(self.stage.shared[number].0).len() as usize;
+        let taken = self.shared[number].posted - left;
+        let used = &self.shared[number].used;
+        ensure!(!used[taken..].contains(&true), "shared queue {number} gave a receive before its turn: {used:?}");
+        let unused: Vec<_> = (0..taken).filter(|index| !used[*index]).collect();
+        let ceased = self.program.fault.is_some_and(|fault| {
+            matches!(fault.kind, FaultKind::PeerLeaves(_, Leave::Reset | Leave::Destroyed))
+        });
+        ensure!(unused.len() <= usize::from(ceased), "shared queue {number} lost receives {unused:?}");
+        for index in unused {
+            let slot = &self.stage.shared[number].1[index];
+            let (host, pieces) = (slot.host, slot.pieces.clone());
+            self.doubt(host, &pieces);
         }
         Ok(())
     }

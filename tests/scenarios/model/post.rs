@@ -127,7 +127,8 @@ impl Run<'_> {
                 let key = self.actors[end].key.unwrap_or(NO_KEY);
                 let heap = &self.stage.heaps[ground.target.host];
                 let address = match self.actors[end].window {
-                    Some((offset, _, true)) => u64::from(at - offset),
+                    // Behind a mistake nothing is bound any more, and such work may name any place.
+                    Some((offset, _, true)) => u64::from(at).wrapping_sub(u64::from(offset)),
                     _ => heap.address + u64::from(ground.target.offset + at),
                 };
                 Remote { address, key }
@@ -200,6 +201,12 @@ impl Run<'_> {
                 // Only the last packet of a WRITE needs the receive.
                 let target = self.stage.ends[end].target;
                 self.doubtful.push((target.host, target.range(at, item.length())));
+            }
+            if item.flaw == Some(Flaw::RemoteBeyond) && matches!(item.action, Action::Read { .. }) {
+                // A long READ is asked for in parts, and the first of them may be within bounds.
+                let host = self.program.end(end).host;
+                let lands = self.ranges(end, &item.pieces).into_iter().map(|range| (host, range));
+                self.doubtful.extend(lands);
             }
         }
         if takes_effect {

@@ -161,9 +161,9 @@ impl Watch {
     pub fn observe(&mut self, event: &Event) {
         let end = event.qpn.and_then(|qpn| self.end_of(qpn));
         match event.kind {
-            Kind::Completed { .. } => {
+            Kind::Completed { queue, .. } => {
                 self.news = true;
-                if let Some(end) = end {
+                if let (Some(end), trace::Queue::Send) = (end, queue) {
                     self.ends[end].merciful = false;
                 }
             }
@@ -190,7 +190,7 @@ impl Watch {
                 seen.questions.clear();
                 if seen.high.is_some_and(|high| from.is_after(high)) {
                     self.violated(format!("end {end} goes back to {from}, which it never sent"));
-                } else if cause == RetryCause::Timeout && left.is_some_and(|left| left <= seen.threshold) {
+                } else if cause != RetryCause::RnrNak && left.is_some_and(|left| left <= seen.threshold) {
                     seen.merciful = true;
                     self.relief = true;
                 }

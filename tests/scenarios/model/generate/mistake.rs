@@ -105,7 +105,8 @@ pub fn commit(program: &mut Program, rng: &mut Rng) {
 fn flawed(flaw: Flaw, service: Service, end: &End, mtu: u32, rng: &mut Rng) -> Item {
     let areas = &end.areas;
     let most = areas.source.min(areas.landing).min(areas.target);
-    let length = rng.between(1, u64::from(most.min(3 * mtu))) as u32;
+    let longest = if service == Service::Ud { 4096 } else { 3 * mtu };
+    let length = rng.between(1, u64::from(most.min(longest))) as u32;
     let immediate = rng.chance(0.3).then(|| rng.next_u64() as u32);
     let from = |place, length| vec![Piece { place, offset: 0, length }];
     let send = (Action::Send { immediate }, from(Place::Source, length));
@@ -164,7 +165,8 @@ fn flawed(flaw: Flaw, service: Service, end: &End, mtu: u32, rng: &mut Rng) -> I
         pieces,
         inline: false,
         signaled: rng.chance(0.7),
-        fenced: rng.chance(0.2) && service.is_reliable(),
+        // A WRITE that is not ready to end has written all the same.
+        fenced: service.is_reliable() && (flaw == Flaw::NeverReady || rng.chance(0.2)),
         solicited: false,
         by_window: flaw == Flaw::WindowGone,
         to: None,
