@@ -80,7 +80,7 @@ fn check_one_of(bencher: Bencher<'_, '_>, regions: usize) {
     });
 }
 
-#[divan::bench(args = REGIONS)]
+#[divan::bench(args = REGIONS, sample_size = 1000)]
 fn check_any_of(bencher: Bencher<'_, '_>, regions: usize) {
     let Bench { memory, address, keys } = Bench::new(regions, 64);
     let mut key = scattered(&keys);
@@ -91,7 +91,7 @@ fn check_any_of(bencher: Bencher<'_, '_>, regions: usize) {
 }
 
 /// What merely touching as many cache lines in that order costs.
-#[divan::bench(args = REGIONS)]
+#[divan::bench(args = REGIONS, sample_size = 1000)]
 fn touch_any_of(bencher: Bencher<'_, '_>, regions: usize) {
     let lines = vec![[1u64; 8]; regions];
     let keys: Vec<Key> = (0..regions as u32).map(Key).collect();

@@ -9,9 +9,8 @@
 //! pointers: no reference to the memory ever exists, no value is derived from it here, nothing branches on it, and a fence after each
 //! chunk keeps the compiler from moving the copy or reading the source a second time. Torn data is the worst outcome, and is what a NIC
 //! gives too. What a program may rely on (eight aligned bytes whole, the last bytes last) goes through atomics. Under Miri, which finds
-//! any race, all bytes do.
+//! any race and any two sizes that meet, all goes byte by byte.
 
-use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 /// How much is moved before the next store is ordered behind it. Below the size at which the C library turns to non-temporal stores, and
@@ -26,12 +25,17 @@ const TAIL: usize = 8;
 /// # Safety
 /// `target` must be valid for writes of `source.len()` bytes, but for races with code that tolerates them.
 pub(crate) unsafe fn store(target: *mut u8, source: &[u8]) {
+    if cfg!(miri) {
+        // SAFETY: the same contract.
+        return unsafe { store_bytes(target, source) };
+    }
     let (bulk, tail) = source.split_at(source.len().saturating_sub(TAIL));
     let mut at = target;
     for chunk in bulk.chunks(CHUNK) {
-        // SAFETY: the chunks are consecutive parts of `source`, so `at` and the chunk's bytes after it are part of the target.
+        // SAFETY: the chunks are consecutive parts of `source`, so `at` and as many bytes are part of the target. `copy`, not
+        // `copy_nonoverlapping`: a program may have registered what somebody else holds read-only.
         unsafe {
-            bulk_store(at, chunk);
+            std::ptr::copy(chunk.as_ptr(), at, chunk.len());
             at = at.add(chunk.len());
         }
         fence(Ordering::Release);
@@ -45,6 +49,10 @@ pub(crate) unsafe fn store(target: *mut u8, source: &[u8]) {
 /// # Safety
 /// `source` must be valid for reads of `target.len()` bytes, but for races with code that tolerates them.
 pub(crate) unsafe fn load(target: &mut [u8], source: *const u8) {
+    if cfg!(miri) {
+        // SAFETY: the same contract.
+        return unsafe { load_bytes(target, source) };
+    }
     if target.len() <= TAIL {
         // SAFETY: as many bytes as the target has are readable.
         unsafe { load_words(target, source) };
@@ -54,41 +62,32 @@ pub(crate) unsafe fn load(target: &mut [u8], source: *const u8) {
     for chunk in target.chunks_mut(CHUNK) {
         // SAFETY: the chunks are consecutive parts of `target`, and the source is as long.
         unsafe {
-            bulk_load(chunk, at);
+            std::ptr::copy(at, chunk.as_mut_ptr(), chunk.len());
             at = at.add(chunk.len());
         }
         fence(Ordering::Acquire);
     }
 }
 
-#[cfg(not(miri))]
-#[inline]
-unsafe fn bulk_store(target: *mut u8, source: &[u8]) {
-    // `copy`, not `copy_nonoverlapping`: a program may have registered memory that we hold read-only too.
-    // SAFETY: valid for as many bytes by the contract of `store`.
-    unsafe { ptr::copy(source.as_ptr(), target, source.len()) };
-}
-
-#[cfg(not(miri))]
-#[inline]
-unsafe fn bulk_load(target: &mut [u8], source: *const u8) {
-    // SAFETY: valid for as many bytes by the contract of `load`.
-    unsafe { ptr::copy(source, target.as_mut_ptr(), target.len()) };
-}
-
-#[cfg(miri)]
-unsafe fn bulk_store(target: *mut u8, source: &[u8]) {
+/// `store` a byte at a time: no two accesses of different sizes meet, whatever the other side does.
+///
+/// # Safety
+/// As `store`.
+unsafe fn store_bytes(target: *mut u8, source: &[u8]) {
     for (i, byte) in source.iter().enumerate() {
-        // SAFETY: valid for as many bytes by the contract of `store`; a byte is always aligned.
-        unsafe { AtomicU8::from_ptr(target.add(i)) }.store(*byte, Ordering::Relaxed);
+        // SAFETY: within the target; a byte is always aligned.
+        unsafe { AtomicU8::from_ptr(target.add(i)) }.store(*byte, Ordering::Release);
     }
 }
 
-#[cfg(miri)]
-unsafe fn bulk_load(target: &mut [u8], source: *const u8) {
+/// `load` a byte at a time.
+///
+/// # Safety
+/// As `load`.
+unsafe fn load_bytes(target: &mut [u8], source: *const u8) {
     for (i, byte) in target.iter_mut().enumerate() {
-        // SAFETY: valid for as many bytes by the contract of `load`; only loaded from, so the cast gains no right.
-        *byte = unsafe { AtomicU8::from_ptr(source.add(i).cast_mut()) }.load(Ordering::Relaxed);
+        // SAFETY: within the source; only loaded from, so the cast gains no right.
+        *byte = unsafe { AtomicU8::from_ptr(source.add(i).cast_mut()) }.load(Ordering::Acquire);
     }
 }
 
@@ -180,5 +179,38 @@ unsafe fn load_words(target: &mut [u8], source: *const u8) {
         // SAFETY: `taken` bytes of the source were there, so one past them is still within it or at its end.
         at = unsafe { at.add(taken) };
         rest = &mut rest[taken..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(align(16))]
+    struct Room([u8; 32]);
+
+    #[test]
+    fn words_of_every_length_and_alignment_are_exact() {
+        for store in [store_tail, store_bytes] {
+            for (start, length) in (0..16).flat_map(|start| (0..=TAIL).map(move |length| (start, length))) {
+                let mut room = Room([0xee; 32]);
+                let bytes: Vec<u8> = (1..=length as u8).collect();
+                // SAFETY: start and length together are less than the room.
+                unsafe { store(room.0.as_mut_ptr().add(start), &bytes) };
+                let mut expected = [0xee; 32];
+                expected[start..start + length].copy_from_slice(&bytes);
+                assert_eq!(room.0, expected, "{length} at {start}");
+            }
+        }
+        for load in [load_words, load_bytes] {
+            let room = Room(std::array::from_fn(|i| i as u8));
+            for (start, length) in (0..16).flat_map(|start| (0..=TAIL).map(move |length| (start, length))) {
+                let mut bytes = [0xee; TAIL];
+                // SAFETY: start and length together are less than the room.
+                unsafe { load(&mut bytes[..length], room.0.as_ptr().add(start)) };
+                assert!(bytes[..length].iter().copied().eq((start..start + length).map(|i| i as u8)));
+                assert!(bytes[length..].iter().all(|byte| *byte == 0xee));
+            }
+        }
     }
 }

@@ -81,13 +81,14 @@ impl Gate {
 
     /// Waits until all accesses under way are over. The gate must be closed, and stay so meanwhile: then nobody is inside afterwards.
     pub(crate) fn drain(&self, bell: &Bell) {
-        for _ in 0..SPINS {
-            if self.drained() {
-                return;
+        let mut spins = SPINS;
+        while !self.drained() {
+            if spins == 0 {
+                return bell.wait(|| self.drained());
             }
+            spins -= 1;
             spin_loop();
         }
-        bell.wait(|| self.drained());
     }
 
     fn drained(&self) -> bool {

@@ -31,6 +31,12 @@
 //! - Bytes go in ascending order, a few KiB at a time; the last up to eight are stored last, with release. Eight aligned bytes
 //!   at the end are stored whole.
 //! - Atomic operations are the processor's, so they are atomic towards the program's own threads as well.
+//!
+//! # Testing it
+//!
+//! The ordinary tests include a model of the waiting protocol (`tests/protocol.rs`). What needs no kernel runs under Miri too, slowly:
+//! `MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation" cargo +nightly miri test -p ubiverbs-memory`; its emulation of
+//! weak memory does not know atomics of two sizes on one byte, and the model covers the orderings.
 
 mod access;
 mod books;

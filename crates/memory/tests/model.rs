@@ -29,7 +29,7 @@ fn rights() -> impl Strategy<Value = Access> {
     // All of them half of the time: a program that only meets refusals tests little.
     prop_oneof![
         Just(bits),
-        (0u32..64).prop_map(|bits| Access::from_bits_truncate(bits)),
+        (0u32..64).prop_map(Access::from_bits_truncate),
         (0u32..32).prop_map(|bits| Access::from_bits_truncate(bits | 1)),
     ]
 }

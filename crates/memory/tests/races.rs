@@ -3,13 +3,14 @@
 
 mod harness;
 
-use harness::{ALL, Buffer, LOCAL, PD, REMOTE, register};
+use harness::{ALL, Buffer, LOCAL, PD, REMOTE, register, rounds};
 use memory::{Access, Atomic, Bind, Cause, Change, DeviceMemory, Error, Key, Memory, Range, Refusal, WindowType};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
 
+/// At most.
 const ROUNDS: u32 = if cfg!(miri) { 4 } else { 3000 };
 const LENGTH: usize = if cfg!(miri) { 24 } else { 2000 };
 
@@ -80,7 +81,7 @@ fn after_deregistration_no_byte_changes() {
         gone(memory.read(REMOTE, current.get(), buffer.address(), &mut out));
     };
     under_fire(3, hammer, || {
-        for _ in 0..ROUNDS {
+        for _ in rounds(ROUNDS) {
             let key = buffer.register(&memory, ALL);
             current.set(key);
             let before = written.load(Ordering::Relaxed);
@@ -133,7 +134,7 @@ fn deregistration_waits_for_a_guard_and_for_nothing_else() {
 #[test]
 fn of_many_who_deregister_one_succeeds() {
     let (memory, buffer) = (Memory::new(), Buffer::new(64));
-    for _ in 0..ROUNDS {
+    for _ in rounds(ROUNDS) {
         let keys: Vec<_> = (0..3).map(|_| buffer.register(&memory, ALL)).collect();
         let (start, succeeded) = (Barrier::new(3), AtomicU32::new(0));
         thread::scope(|scope| {
@@ -172,7 +173,7 @@ fn a_region_that_moves_is_in_one_place_at_a_time() {
         gone(memory.check(REMOTE, Range { key, address: 0x1000, length: LENGTH as u64 }, ALL));
     };
     under_fire(2, hammer, || {
-        for round in 1..=ROUNDS as usize {
+        for round in rounds(ROUNDS).map(|round| round as usize + 1) {
             let change = Change { translation: Some(translations[round % 2]), ..Change::default() };
             // SAFETY: both buffers outlive the region.
             unsafe { memory.reregister(key, &change) }.unwrap();
@@ -195,7 +196,7 @@ fn a_question_is_answered_from_one_state() {
         Err(other) => panic!("{other}"),
     };
     under_fire(2, hammer, || {
-        for round in 1..=ROUNDS {
+        for round in rounds(ROUNDS).map(|round| round + 1) {
             let (buffer, access) = match round % 2 {
                 0 => (&small, Access::REMOTE_READ),
                 _ => (&large, Access::empty()),
@@ -220,7 +221,7 @@ fn after_invalidation_no_byte_changes() {
         result => gone(result),
     };
     under_fire(2, hammer, || {
-        for round in 0..ROUNDS {
+        for round in rounds(ROUNDS) {
             let bind = Bind {
                 window: key,
                 new_key: key.next(),
@@ -250,7 +251,7 @@ fn after_invalidation_no_byte_changes() {
 fn a_window_is_invalidated_once_whoever_tries() {
     let (memory, buffer) = (Memory::new(), Buffer::new(64));
     let region = buffer.register(&memory, ALL);
-    for _ in 0..ROUNDS {
+    for _ in rounds(ROUNDS) {
         let key = harness::window(&memory, WindowType::Type2, region, buffer.address(), 64, Access::REMOTE_READ);
         let (start, succeeded) = (Barrier::new(3), AtomicU32::new(0));
         thread::scope(|scope| {
@@ -326,7 +327,7 @@ fn device_memory_comes_and_goes_under_use() {
         }
     };
     under_fire(2, hammer, || {
-        for _ in 0..ROUNDS {
+        for _ in rounds(ROUNDS) {
             let device = memory.allocate_device(64, 0).unwrap();
             current.store(device.0, Ordering::Release);
             thread::yield_now();
@@ -348,7 +349,7 @@ fn a_crowd_gets_to_the_end() {
         for own in 0..4usize {
             let (memory, buffer, keys) = (&memory, &buffer, &keys);
             scope.spawn(move || {
-                for round in 0..ROUNDS {
+                for round in rounds(ROUNDS) {
                     let region = buffer.register(memory, ALL);
                     keys[own].store(region.0, Ordering::Release);
                     let kind = if round % 2 == 0 { WindowType::Type1 } else { WindowType::Type2 };
