@@ -1,0 +1,468 @@
+//! Several processes of one host on one UDP port: whatever the kernel does, each gets its packets, and when it can be told where they belong it
+//! is. Most "processes" here are attachments within this one; forks and users are real.
+
+mod network;
+
+use link::attachment::Attachment;
+use link::forward::{Forwarder, Loss};
+use link::names::Name;
+use link::ports::Ports;
+use link::slots::{Slot, Slots};
+use link::udp::{Arrival, BindError, Family, Sender};
+use network::{Parcel, Rights, send, wait_for};
+use std::io::{Read, Write};
+use std::net::UdpSocket;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use wire::cm::{self, CmDatagram, CommId, Message, PortSpace, ServiceId};
+use wire::{Gid, Headers, IpHeader, Opcode, Packet, Psn, Qpn, UdpHeader};
+
+fn main() -> ExitCode {
+    network::run(&[
+        ("every_packet_reaches_its_owner_and_soon_directly", every_packet_reaches_its_owner_and_soon_directly),
+        ("a_process_that_leaves_moves_the_others", a_process_that_leaves_moves_the_others),
+        ("a_new_slot_is_steered_to", a_new_slot_is_steered_to),
+        ("a_whole_train_is_forwarded", a_whole_train_is_forwarded),
+        ("connection_management_finds_its_process", connection_management_finds_its_process),
+        ("faults_happen_before_the_icrc", faults_happen_before_the_icrc),
+        ("a_port_that_is_not_shared_is_taken_until_it_is_free", a_port_that_is_not_shared_is_taken_until_it_is_free),
+        ("a_forked_child_keeps_nothing_alive", a_forked_child_keeps_nothing_alive),
+        ("another_users_packets_come_through_the_user_with_the_port", another_user),
+        ("a_user_without_the_port_is_not_believed", strangers_are_not_believed),
+    ])
+}
+
+struct Process {
+    slots: Slots,
+    ports: Ports,
+    slot: Slot,
+    attachment: Attachment,
+    got: Vec<u32>,
+    lost: Vec<(u32, Loss)>,
+}
+
+impl Process {
+    fn start() -> Process {
+        let slots = Slots::open().unwrap();
+        let ports = Ports::new(&slots);
+        let slot = slots.take().unwrap();
+        let attachment = Attachment::open(&slots, &ports).unwrap();
+        Process { slots, ports, slot, attachment, got: Vec::new(), lost: Vec::new() }
+    }
+
+    fn drive(&mut self) {
+        let Process { attachment, got, lost, slots, .. } = self;
+        let mut take = |arrival: &Arrival<'_>| {
+            let to = arrival.headers.bth.dest_qpn;
+            assert!(Slot::of(to).is_none_or(|slot| slots.owns(slot)), "{to} is another's");
+            got.push(arrival.headers.bth.psn.value());
+        };
+        let mut lost = |arrival: &Arrival<'_>, loss| lost.push((arrival.headers.bth.psn.value(), loss));
+        attachment.poll(&mut take, &mut lost);
+        attachment.receive(take, lost);
+    }
+
+    fn misdirected(&self) -> u64 {
+        self.attachment.traffic().misdirected
+    }
+}
+
+fn drive(processes: &mut [Process]) {
+    processes.iter_mut().for_each(Process::drive);
+}
+
+/// Sends a packet to each process from each of many source ports, and waits until all have arrived.
+fn round(processes: &mut [Process], senders: &mut [Sender], v6: bool) -> u64 {
+    let before: Vec<_> = processes.iter().map(|process| process.got.len()).collect();
+    let misdirected: u64 = processes.iter().map(Process::misdirected).sum();
+    for (number, sender) in senders.iter_mut().enumerate() {
+        for process in &*processes {
+            let psn = number as u32;
+            let mut parcel = Parcel {
+                opcode: Opcode::UcSendOnly,
+                to: process.slot.qpn(number as u16),
+                psn,
+                payload: b"hello",
+                count: 1,
+            };
+            send(sender, &mut parcel, v6);
+        }
+    }
+    wait_for("packets at their owners", || {
+        drive(processes);
+        processes.iter().zip(&before).all(|(process, before)| process.got.len() == before + senders.len())
+    });
+    for (process, before) in processes.iter().zip(&before) {
+        let mut got = process.got[*before..].to_vec();
+        got.sort_unstable();
+        assert!(got.into_iter().eq(0..senders.len() as u32));
+        assert!(process.lost.is_empty(), "{:?}", process.lost);
+    }
+    processes.iter().map(Process::misdirected).sum::<u64>() - misdirected
+}
+
+fn senders(count: usize, family: Family) -> Vec<Sender> {
+    (0..count).map(|_| Sender::open(family).unwrap()).collect()
+}
+
+fn every_packet_reaches_its_owner_and_soon_directly(_: Rights) {
+    for (family, v6) in [(Family::V4, false), (Family::V6, true)] {
+        let mut processes: Vec<_> = (0..5).map(|_| Process::start()).collect();
+        assert!(processes.iter().all(|process| process.attachment.error(family).is_none()));
+        let mut senders = senders(50, family);
+        // Before anybody could steer, most go astray and are forwarded. Afterwards none does.
+        let astray = round(&mut processes, &mut senders, v6);
+        wait_for("steering", || round(&mut processes, &mut senders, v6) == 0);
+        let steered = round(&mut processes, &mut senders, v6);
+        println!("  {family:?}: {astray} of 250 astray at first, {steered} with a table");
+        assert_eq!(steered, 0);
+    }
+}
+
+fn a_process_that_leaves_moves_the_others(_: Rights) {
+    let mut processes: Vec<_> = (0..6).map(|_| Process::start()).collect();
+    let mut senders = senders(20, Family::V4);
+    wait_for("steering", || round(&mut processes, &mut senders, false) == 0);
+    // The last takes the index of the first. Nobody says so; packets that go astray are forwarded, and the table is made anew.
+    processes.remove(0);
+    let astray = round(&mut processes, &mut senders, false);
+    assert!(astray > 0, "the last process should have moved");
+    wait_for("steering again", || round(&mut processes, &mut senders, false) == 0);
+}
+
+fn a_new_slot_is_steered_to(_: Rights) {
+    let mut processes: Vec<_> = (0..3).map(|_| Process::start()).collect();
+    let mut senders = senders(20, Family::V4);
+    wait_for("steering", || round(&mut processes, &mut senders, false) == 0);
+    for process in &mut processes {
+        process.slot = process.slots.take().unwrap();
+    }
+    wait_for("steering", || round(&mut processes, &mut senders, false) == 0);
+}
+
+fn a_whole_train_is_forwarded(_: Rights) {
+    let mut processes: Vec<_> = (0..4).map(|_| Process::start()).collect();
+    let mut senders = senders(10, Family::V4);
+    let payload = vec![7; 1024];
+    let mut expected = 0;
+    for sender in &mut senders {
+        for process in &processes {
+            let mut parcel =
+                Parcel { opcode: Opcode::UcSendMiddle, to: process.slot.qpn(1), psn: 0, payload: &payload, count: 100 };
+            send(sender, &mut parcel, false);
+        }
+        expected += 100;
+        wait_for("trains at their owners", || {
+            drive(&mut processes);
+            processes.iter().all(|process| process.got.len() >= expected)
+        });
+    }
+    for process in &processes {
+        // Each train in order: a train is never torn between two ways.
+        assert!(process.got.chunks(100).all(|train| train.iter().copied().eq(0..100)));
+    }
+    let forwarded: u64 = processes.iter().map(|process| process.attachment.traffic().forwarded.packets).sum();
+    let messages: u64 = processes.iter().map(|process| process.attachment.traffic().forwarded.messages).sum();
+    assert!(forwarded == 0 || forwarded / messages >= 10, "{forwarded} packets in {messages} messages");
+}
+
+fn connection_management_finds_its_process(_: Rights) {
+    let mut processes: Vec<_> = (0..4).map(|_| Process::start()).collect();
+    let listener = processes[1].ports.bind(PortSpace::Tcp, 7471).unwrap();
+    let ephemeral = processes[2].ports.bind(PortSpace::Tcp, 0).unwrap();
+    let sidr = |service| {
+        let message = cm::SidrReq {
+            request_id: CommId::new(1),
+            pkey: wire::Pkey::DEFAULT,
+            service_id: service,
+            private_data: cm::Data::default(),
+        };
+        Message::SidrReq(message)
+    };
+    let rtu = |id| {
+        let message = cm::Rtu { local_comm_id: CommId::new(5), remote_comm_id: id, private_data: cm::Data::default() };
+        Message::Rtu(message)
+    };
+    let mut senders = senders(20, Family::V4);
+    let mut tell = |processes: &mut [Process], message: Message, owner: Option<usize>| {
+        processes.iter_mut().for_each(|process| process.got.clear());
+        let mut bytes = [0; 256];
+        CmDatagram::new(9, message).encode(&mut bytes).unwrap();
+        let count = senders.len();
+        for (psn, sender) in (0..).zip(&mut senders) {
+            send(
+                sender,
+                &mut Parcel { opcode: Opcode::UdSendOnly, to: Qpn::GSI, psn, payload: &bytes, count: 1 },
+                false,
+            );
+        }
+        wait_for("messages at their owner", || {
+            drive(processes);
+            processes.iter().map(|process| process.got.len()).sum::<usize>() == count
+        });
+        if let Some(owner) = owner {
+            assert_eq!(processes[owner].got.len(), count, "{message:?}");
+        }
+    };
+    tell(&mut processes, sidr(ServiceId::ip(PortSpace::Tcp, listener.number())), Some(1));
+    tell(&mut processes, sidr(ServiceId::ip(PortSpace::Tcp, ephemeral.number())), Some(2));
+    // Nobody listens there, and nobody has this communication: whoever gets it has to refuse.
+    tell(&mut processes, sidr(ServiceId::ip(PortSpace::Udp, listener.number())), None);
+    tell(&mut processes, sidr(ServiceId::new(0x1122_3344_5566_7788)), None);
+    let free =
+        (1..=Slot::COUNT).filter_map(Slot::new).find(|slot| processes.iter().all(|process| process.slot != *slot));
+    tell(&mut processes, rtu(free.unwrap().communication(3)), None);
+    for owner in [0, 3] {
+        let id = processes[owner].slot.communication(77);
+        tell(&mut processes, rtu(id), Some(owner));
+    }
+}
+
+fn faults_happen_before_the_icrc(_: Rights) {
+    let mut processes = [Process::start()];
+    processes[0].attachment.inject(Some("drop@1..10,corrupt@11..30,dup@31,delay=1ms..2ms".parse().unwrap()));
+    let mut sender = Sender::open(Family::V4).unwrap();
+    let to = processes[0].slot.qpn(3);
+    send(&mut sender, &mut Parcel { opcode: Opcode::UcSendMiddle, to, psn: 1, payload: &[1; 256], count: 50 }, false);
+    let start = Instant::now();
+    wait_for("what was not lost", || {
+        drive(&mut processes);
+        processes[0].got.len() == 21
+    });
+    assert!(start.elapsed() >= Duration::from_millis(1));
+    let mut got = processes[0].got.clone();
+    got.sort_unstable();
+    got.dedup();
+    assert!(got.into_iter().eq(31..=50), "{:?}", processes[0].got);
+    assert_eq!(processes[0].attachment.traffic().damaged, 20);
+}
+
+fn a_port_that_is_not_shared_is_taken_until_it_is_free(_: Rights) {
+    let plain = UdpSocket::bind("0.0.0.0:4791").unwrap();
+    let mut process = [Process::start()];
+    let error = process[0].attachment.error(Family::V4).expect("the port is taken");
+    assert!(matches!(error, BindError::Taken), "{error}");
+    assert!(error.to_string().contains("Soft-RoCE"));
+    assert!(process[0].attachment.deadline().is_some());
+    drop(plain);
+    wait_for("the port", || {
+        drive(&mut process);
+        process[0].attachment.error(Family::V4).is_none()
+    });
+    assert_eq!(round(&mut process, &mut senders(3, Family::V4), false), 0);
+}
+
+/// Runs `act` in a forked child, which ends with what it answers.
+fn fork(act: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: this program has one thread.
+    match unsafe { libc::fork() } {
+        0 => {
+            let status = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act)).unwrap_or(101);
+            // SAFETY: ends without the parent's destructors.
+            unsafe { libc::_exit(status) }
+        }
+        child => {
+            assert!(child > 0);
+            child
+        }
+    }
+}
+
+fn wait(child: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: our own child; `status` is live.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status
+}
+
+fn kill(child: i32) {
+    // SAFETY: a child that was not waited for, so the number is still its own.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+}
+
+/// Longer than the test, not for ever.
+fn sleep_long() -> i32 {
+    std::thread::sleep(Duration::from_secs(30));
+    0
+}
+
+fn a_forked_child_keeps_nothing_alive(_: Rights) {
+    for careful in [true, false] {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let parent = fork(|| {
+            let process = Process::start();
+            let ports = [7000, 0].map(|port| process.ports.bind(PortSpace::Tcp, port).unwrap());
+            let mut all = Some((process, ports));
+            let child = fork(|| {
+                if careful {
+                    link::descriptor::close_in_child();
+                    assert_eq!(link::descriptor::kept(), 0);
+                    // What the child sees of its parent's objects is dead, and can be used and dropped without harm.
+                    let (mut process, ports) = all.take().unwrap();
+                    assert_eq!(process.attachment.fd(), -1);
+                    process.drive();
+                    assert!(process.got.is_empty());
+                    drop((process, ports));
+                }
+                sleep_long()
+            });
+            (&writer).write_all(&child.to_ne_bytes()).unwrap();
+            sleep_long()
+        });
+        drop(writer);
+        let mut child = [0; 4];
+        reader.read_exact(&mut child).unwrap();
+        let child = i32::from_ne_bytes(child);
+        let names = || Name::of_this_host().unwrap();
+        wait_for("the names of the parent", || names().len() == 3);
+        if careful {
+            // Give the child time to let go.
+            wait_for("the child's descriptors", || sockets_of(child) == 0);
+        }
+        kill(parent);
+        wait(parent);
+        let port_is_free = || link::holders::holders(Family::V4, 4791).unwrap().is_empty();
+        if careful {
+            wait_for("the names to vanish", || names().is_empty() && port_is_free());
+        } else {
+            // This is what it is good for: a child that does not let go keeps everything.
+            assert!(names().len() == 3 && !port_is_free());
+        }
+        // SAFETY: the child is ours though its parent is gone: we wrote down its number, and it sleeps.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+        wait_for("the names to vanish", || names().is_empty() && port_is_free());
+    }
+}
+
+/// How many sockets a process has.
+fn sockets_of(pid: i32) -> usize {
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return 0 };
+    let is_socket = |path: std::path::PathBuf| path.to_string_lossy().starts_with("socket:");
+    descriptors.flatten().filter(|entry| std::fs::read_link(entry.path()).is_ok_and(is_socket)).count()
+}
+
+const OTHER_USER: u32 = 4711;
+
+fn become_another_user() {
+    // SAFETY: changes the identity of this process, which is a child with one thread.
+    unsafe {
+        assert_eq!(libc::setgid(OTHER_USER), 0);
+        assert_eq!(libc::setuid(OTHER_USER), 0);
+    }
+}
+
+/// Needs two users; as one user it shows the same between two processes of that user, of which the second joins later.
+fn another_user(rights: Rights) {
+    if !rights.users {
+        println!(
+            "  not root: with one user there is nobody else to hold the port; checking the handover between processes"
+        );
+    }
+    let holder = vec![Process::start()];
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let child = fork(|| {
+        link::descriptor::close_in_child();
+        if rights.users {
+            become_another_user();
+        }
+        let mut process = Process::start();
+        if rights.users {
+            let error = process.attachment.error(Family::V4).expect("root has the port");
+            assert!(matches!(error, BindError::OtherUser { uid: 0 }), "{error}");
+        }
+        (&writer).write_all(&process.slot.number().to_ne_bytes()).unwrap();
+        // First through the holder, then, when that has gone, by itself.
+        wait_for("forwarded packets", || {
+            process.drive();
+            process.got.len() == 100
+        });
+        if rights.users {
+            assert_eq!(process.attachment.traffic().collected.packets, 100);
+            assert_eq!(process.attachment.traffic().received, 0);
+        }
+        assert!(process.got.iter().copied().eq(0..100));
+        (&writer).write_all(&[1, 1]).unwrap();
+        wait_for("the port", || {
+            process.drive();
+            process.attachment.error(Family::V4).is_none()
+                && link::holders::holders(Family::V4, 4791).unwrap().len() == 1
+        });
+        (&writer).write_all(&[2, 2]).unwrap();
+        wait_for("packets of its own", || {
+            process.drive();
+            process.got.len() == 200
+        });
+        assert_eq!(process.attachment.traffic().received, 100);
+        0
+    });
+    drop(writer);
+    let mut read = || {
+        let mut bytes = [0; 2];
+        reader.read_exact(&mut bytes).map(|()| u16::from_ne_bytes(bytes))
+    };
+    let slot = Slot::new(read().unwrap()).unwrap();
+    let mut sender = Sender::open(Family::V4).unwrap();
+    let mut send_100 = |first| {
+        for psn in first..first + 100 {
+            let mut parcel = Parcel { opcode: Opcode::UcSendOnly, to: slot.qpn(0), psn, payload: b"x", count: 1 };
+            send(&mut sender, &mut parcel, false);
+        }
+    };
+    send_100(0);
+    // The holder forwards from a thread of its own while we wait for the child's word.
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut holder = holder;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                drive(&mut holder);
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        let word = read();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(word.expect("the child got its packets"), 0x0101);
+    });
+    assert_eq!(read().expect("the child has the port"), 0x0202);
+    send_100(100);
+    assert_eq!(wait(child), 0);
+}
+
+/// Another user that does not hold the port forwards a packet that never was.
+fn strangers_are_not_believed(rights: Rights) {
+    let mut process = [Process::start()];
+    let slot = process[0].slot;
+    let forge = move |stranger: bool| {
+        link::descriptor::close_in_child();
+        if stranger {
+            become_another_user();
+        }
+        let address = Gid::from_ip(network::loopback(false));
+        let packet = Packet { headers: Headers::new(Opcode::UcSendOnly, slot.qpn(0), Psn::new(5)), payload: b"forged" };
+        let ip = IpHeader::udp(address, address, packet.encoded_length()).unwrap();
+        let mut bytes = [0; 64];
+        let length = packet.encode(&ip, &UdpHeader::roce(1, packet.encoded_length()).unwrap(), &mut bytes).unwrap();
+        let Packet { headers, payload } = packet;
+        let bytes = &bytes[..length];
+        let arrival = Arrival { headers, payload, ip: &ip, bytes, port: 1, congestion_marked: false };
+        let mut forwarder = Forwarder::new();
+        forwarder.push(Name::Slot(slot), &arrival, |_, loss| panic!("{loss:?}"));
+        forwarder.flush(|_, loss| panic!("{loss:?}"));
+        0
+    };
+    assert_eq!(wait(fork(|| forge(false))), 0);
+    wait_for("the packet of our own user", || {
+        drive(&mut process);
+        process[0].got == [5]
+    });
+    if !rights.users {
+        println!("  not root: no second user to mistrust");
+        return;
+    }
+    assert_eq!(wait(fork(|| forge(true))), 0);
+    wait_for("the stranger to be refused", || {
+        drive(&mut process);
+        process[0].attachment.traffic().collected.refused == 1
+    });
+    assert_eq!(process[0].got, [5]);
+}
