@@ -1,0 +1,11 @@
+//! The transports are these three.
+
+use ubiverbs::*;
+
+enum Mine {}
+
+impl Transport for Mine {
+    const KIND: Kind = Kind::ReliableConnected;
+}
+
+fn main() {}
