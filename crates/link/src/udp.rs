@@ -3,7 +3,7 @@
 //!
 //! **The identification of IPv4.** An unconnected socket that asks for path MTU discovery sends identification 0 with "don't fragment", and
 //! 0, 1, 2… in the segments of one GSO datagram. A sender that knows this computes the right ICRC. A receiver tries what such a sender would
-//! have used, and otherwise solves for the identification that fits: see [`identification`].
+//! have used, and otherwise solves for the identification that fits: see `identification.rs`.
 
 mod identification;
 mod receive;

@@ -17,7 +17,11 @@ use wire::{Headers, Opcode, Psn, Qpn};
 
 fn push(queue: &Queue<u32>, address: u32) {
     let headers = Headers::new(Opcode::RcSendOnly, Qpn::new(1), Psn::new(address));
-    queue.push(address, headers, 1, 1, |out| Ok::<(), ()>(out.fill(1))).unwrap();
+    let fill = |out: &mut [u8]| {
+        out.fill(1);
+        Ok::<(), ()>(())
+    };
+    queue.push(address, headers, 1, 1, fill).unwrap();
 }
 
 /// Two threads push and drain; whichever drains, when both have returned nothing is left.

@@ -19,7 +19,9 @@ fn sample(gid: [Gid; 2], slot: Slot, number: u32, length: usize) -> Sample {
     let [source, destination] = gid;
     let mut ip = IpHeader::udp(source, destination, packet.encoded_length()).unwrap();
     match &mut ip {
-        IpHeader::V4(ip) => (ip.tos, ip.ttl, ip.identification, ip.dont_fragment) = (0x2b, 17, 0x1234, number % 2 == 0),
+        IpHeader::V4(ip) => {
+            (ip.tos, ip.ttl, ip.identification, ip.dont_fragment) = (0x2b, 17, 0x1234, number.is_multiple_of(2))
+        }
         IpHeader::V6(ip) => (ip.traffic_class, ip.hop_limit) = (0x2b, 17),
     }
     let mut bytes = vec![0; packet.encoded_length()];

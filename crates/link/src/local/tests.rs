@@ -2,6 +2,13 @@ use crate::local::Queue;
 use std::sync::{Arc, Mutex};
 use wire::{Headers, Opcode, Psn, Qpn};
 
+fn filled(byte: u8) -> impl FnOnce(&mut [u8]) -> Result<(), ()> {
+    move |out| {
+        out.fill(byte);
+        Ok(())
+    }
+}
+
 fn headers(psn: u32) -> Headers {
     Headers::new(Opcode::RcSendOnly, Qpn::new(1), Psn::new(psn))
 }
@@ -9,14 +16,14 @@ fn headers(psn: u32) -> Headers {
 #[test]
 fn answers_to_answers_are_delivered_without_recursion() {
     let queue = Queue::default();
-    queue.push(0u32, headers(0), 1, 4, |out| Ok::<(), ()>(out.fill(7))).unwrap();
+    queue.push(0u32, headers(0), 1, 4, filled(7)).unwrap();
     let mut delivered = Vec::new();
     queue.drain(|address, headers, count, payload| {
         assert_eq!((count, payload), (1, &[7, 7, 7, 7][..]));
         delivered.push((address, headers.bth.psn.value()));
         if address < 1000 {
             let next = address + 1;
-            queue.push(next, self::headers(next), 1, 4, |out| Ok::<(), ()>(out.fill(7))).unwrap();
+            queue.push(next, self::headers(next), 1, 4, filled(7)).unwrap();
             // Somebody delivers already: us.
             assert!(!queue.drain(|_, _, _, _| unreachable!()));
         }
@@ -42,7 +49,7 @@ fn no_train_is_left_lying_and_each_sender_keeps_its_order() {
             let (queue, seen) = (Arc::clone(&queue), Arc::clone(&seen));
             std::thread::spawn(move || {
                 for n in 0..TRAINS {
-                    queue.push(thread, headers(n), 1, 8, |out| Ok::<(), ()>(out.fill(0))).unwrap();
+                    queue.push(thread, headers(n), 1, 8, filled(0)).unwrap();
                     queue.drain(|from, headers, _, _| {
                         seen.lock().unwrap()[from as usize].push(headers.bth.psn.value());
                     });

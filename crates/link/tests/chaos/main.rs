@@ -97,6 +97,8 @@ impl Keeper {
         } else if self.users && self.spawned % 2 == 1 {
             command.env(worker::USER, OTHER_USER.to_string());
         }
+        // Who has ended is found by `tend`, whoever started it.
+        #[allow(clippy::zombie_processes)]
         let child = command.spawn().expect("a process");
         if self.group == 0 {
             self.group = child.id() as i32;
@@ -154,15 +156,13 @@ impl Keeper {
             0 => {
                 self.kills += u32::from(self.signal(victim, libc::SIGKILL));
             }
-            1 => {
-                if self.signal(victim, libc::SIGSTOP) {
-                    self.stops += 1;
-                    let lasts = 20 + self.dice.roll(400);
-                    self.stopped.push((victim, now(), now() + lasts * MILLISECOND));
-                    // Some never wake again.
-                    if self.dice.roll(4) == 0 {
-                        self.kills += u32::from(self.signal(victim, libc::SIGKILL));
-                    }
+            1 if self.signal(victim, libc::SIGSTOP) => {
+                self.stops += 1;
+                let lasts = 20 + self.dice.roll(400);
+                self.stopped.push((victim, now(), now() + lasts * MILLISECOND));
+                // Some never wake again.
+                if self.dice.roll(4) == 0 {
+                    self.kills += u32::from(self.signal(victim, libc::SIGKILL));
                 }
             }
             _ => {}
