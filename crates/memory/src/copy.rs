@@ -86,7 +86,7 @@ unsafe fn store_bytes(target: *mut u8, source: &[u8]) {
 /// As `load`.
 unsafe fn load_bytes(target: &mut [u8], source: *const u8) {
     for (i, byte) in target.iter_mut().enumerate() {
-        // SAFETY: within the source; only loaded from, so the cast gains no right.
+        // SAFETY: within the source, which tests for this mode make writable; a byte is always aligned.
         *byte = unsafe { AtomicU8::from_ptr(source.add(i).cast_mut()) }.load(Ordering::Acquire);
     }
 }
@@ -147,39 +147,33 @@ unsafe fn store_tail(target: *mut u8, bytes: &[u8]) {
 /// As `load`, with at most eight bytes.
 #[inline]
 unsafe fn load_words(target: &mut [u8], source: *const u8) {
-    // Only loaded from: the cast gives the atomics the type they want and no right to store, so read-only memory is fine.
-    let mut at = source.cast_mut();
+    // Volatile, because the atomics would need a pointer that may be written through, and the memory may be read-only. A volatile load of an
+    // aligned word is one load; the fence makes it an acquire.
+    let mut at = source;
     let mut rest = target;
     while !rest.is_empty() {
-        let length = rest.len();
-        // SAFETY: `at` runs through the source in step with `rest`; each cell is within it and aligned, as the arm's guard says.
+        let (length, place) = (rest.len(), at.addr());
+        // SAFETY: `at` runs through the source in step with `rest`; each word is within it and aligned, as the condition says.
         let taken = unsafe {
-            match at.addr() {
-                a if length >= 8 && a.is_multiple_of(8) => {
-                    let word = AtomicU64::from_ptr(at.cast()).load(Ordering::Acquire);
-                    rest[..8].copy_from_slice(&word.to_ne_bytes());
-                    8
-                }
-                a if length >= 4 && a.is_multiple_of(4) => {
-                    let word = AtomicU32::from_ptr(at.cast()).load(Ordering::Acquire);
-                    rest[..4].copy_from_slice(&word.to_ne_bytes());
-                    4
-                }
-                a if length >= 2 && a.is_multiple_of(2) => {
-                    let word = AtomicU16::from_ptr(at.cast()).load(Ordering::Acquire);
-                    rest[..2].copy_from_slice(&word.to_ne_bytes());
-                    2
-                }
-                _ => {
-                    rest[0] = AtomicU8::from_ptr(at).load(Ordering::Acquire);
-                    1
-                }
+            if length >= 8 && place.is_multiple_of(8) {
+                rest[..8].copy_from_slice(&at.cast::<u64>().read_volatile().to_ne_bytes());
+                8
+            } else if length >= 4 && place.is_multiple_of(4) {
+                rest[..4].copy_from_slice(&at.cast::<u32>().read_volatile().to_ne_bytes());
+                4
+            } else if length >= 2 && place.is_multiple_of(2) {
+                rest[..2].copy_from_slice(&at.cast::<u16>().read_volatile().to_ne_bytes());
+                2
+            } else {
+                rest[0] = at.read_volatile();
+                1
             }
         };
         // SAFETY: `taken` bytes of the source were there, so one past them is still within it or at its end.
         at = unsafe { at.add(taken) };
         rest = &mut rest[taken..];
     }
+    fence(Ordering::Acquire);
 }
 
 #[cfg(test)]
@@ -203,11 +197,11 @@ mod tests {
             }
         }
         for load in [load_words, load_bytes] {
-            let room = Room(std::array::from_fn(|i| i as u8));
+            let mut room = Room(std::array::from_fn(|i| i as u8));
             for (start, length) in (0..16).flat_map(|start| (0..=TAIL).map(move |length| (start, length))) {
                 let mut bytes = [0xee; TAIL];
                 // SAFETY: start and length together are less than the room.
-                unsafe { load(&mut bytes[..length], room.0.as_ptr().add(start)) };
+                unsafe { load(&mut bytes[..length], room.0.as_mut_ptr().add(start)) };
                 assert!(bytes[..length].iter().copied().eq((start..start + length).map(|i| i as u8)));
                 assert!(bytes[length..].iter().all(|byte| *byte == 0xee));
             }

@@ -126,6 +126,10 @@ fn any_memory_of_the_process_will_do() {
         ("constant", CONSTANT.as_ptr().cast_mut(), 16, Access::REMOTE_READ),
     ];
     for (name, address, length, access) in places {
+        if cfg!(miri) && name == "constant" {
+            // There all goes through atomics, which want memory that may be written.
+            continue;
+        }
         let key = register(&memory, &spec(Translation::new(address, length), access)).expect(name);
         works(&memory, key, address.addr() as u64, length, access);
         memory.deregister(key).unwrap();

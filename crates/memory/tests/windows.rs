@@ -60,7 +60,7 @@ fn a_window_may_grant_what_its_region_does_not() {
 
 #[test]
 fn a_zero_based_window_counts_from_its_start() {
-    let Bound { memory, key, .. } = bound(WindowType::Type1, READ | Access::ZERO_BASED);
+    let Bound { memory, key, buffer: _buffer, .. } = bound(WindowType::Type1, READ | Access::ZERO_BASED);
     let mut out = [0; 2];
     memory.read(REMOTE, key, 14, &mut out).unwrap();
     assert_eq!(out, [22, 23]);
