@@ -9,6 +9,7 @@ mod model {
     pub mod judge;
     pub mod post;
     pub mod program;
+    pub mod reckon;
     pub mod run;
     pub mod shrink;
     pub mod stage;

@@ -95,6 +95,9 @@ pub fn program(sort: Sort, seed: u64) -> Program {
         share_receives(&mut program, late, &mut rng);
     }
     own_receives(&mut program, late, &mut rng);
+    let destroyed = FaultKind::is_destruction;
+    program.encore =
+        program.shared.is_empty() && program.fault.is_none_or(|fault| !destroyed(fault.kind)) && rng.chance(0.25);
     program
 }
 

@@ -19,6 +19,8 @@ pub struct Program {
     /// What happens at what time, in order.
     pub disturbances: Vec<(u64, Disturbance)>,
     pub fault: Option<Fault>,
+    /// When all is over, the queue pairs are reset and connected anew, and everything is done once more.
+    pub encore: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -332,6 +334,11 @@ pub enum Leave {
 }
 
 impl FaultKind {
+    /// Whether a queue pair ceases to exist.
+    pub fn is_destruction(self) -> bool {
+        matches!(self, FaultKind::PeerLeaves(_, Leave::Destroyed))
+    }
+
     /// Where the work stops depends on the moment, not on the work.
     pub fn is_timed(self) -> bool {
         !matches!(self, FaultKind::Work(_))
@@ -366,6 +373,20 @@ impl Program {
             _ => true,
         });
         own && self.shared.iter().all(|queue| early(&queue.receives))
+    }
+}
+
+impl Program {
+    /// Whether nothing happens to any packet, and nobody is late.
+    pub fn is_calm(&self) -> bool {
+        let calm = |link: &LinkConfig| {
+            link.loss + link.duplication + link.reordering + link.corruption == 0.0 && link.bandwidth.is_none()
+        };
+        self.adversary.is_idle()
+            && self.disturbances.is_empty()
+            && self.is_prompt()
+            && self.hosts.iter().all(|host| host.service == 0)
+            && self.links.iter().all(|(_, _, link)| calm(link))
     }
 }
 
@@ -411,9 +432,10 @@ impl fmt::Display for Program {
             }
         }
         match &self.fault {
-            Some(fault) => writeln!(f, "the fault: {fault:?}"),
-            None => writeln!(f, "no fault"),
+            Some(fault) => writeln!(f, "the fault: {fault:?}")?,
+            None => writeln!(f, "no fault")?,
         }
+        if self.encore { writeln!(f, "and all of it once more after a reset") } else { Ok(()) }
     }
 }
 

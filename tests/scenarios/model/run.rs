@@ -113,7 +113,10 @@ enum Cue {
 /// Runs a program to its end. With `events`, they are kept there.
 pub fn run(program: &Program, events: Option<Rc<RefCell<Vec<Event>>>>) -> (Verdict, watch::Tally) {
     let mut run = Run::new(program, events);
-    let verdict = run.play();
+    let mut verdict = run.play();
+    if program.encore && verdict.is_ok() {
+        verdict = run.begin_again().and_then(|()| run.play());
+    }
     let watch = run.watch.borrow();
     let verdict = match &watch.violation {
         Some(violation) => Err(violation.clone()),
@@ -144,11 +147,30 @@ impl<'p> Run<'p> {
             actors,
             tickets: Vec::new(),
             shared,
-            agenda: agenda(program),
+            agenda: agenda(program, 0),
             doubtful: Vec::new(),
             additions: Vec::new(),
             ideal: 0,
         }
+    }
+
+    /// All queue pairs are reset, connected anew, and do their work once more on the memory they left.
+    fn begin_again(&mut self) -> Verdict {
+        for end in 0..self.actors.len() {
+            let qp = self.actors[end].qp;
+            let modify = Modify { state: Some(State::Reset), ..Modify::default() };
+            self.stage.sim.modify(qp, &modify).map_err(|error| format!("end {end} refuses RESET: {error}"))?;
+            if self.stage.sim.completion_count(qp) > 0 {
+                return Err(format!("end {end} completes work after a reset"));
+            }
+        }
+        self.watch.borrow_mut().begin_again();
+        self.stage.renew_windows(self.program);
+        self.stage.connect(self.program);
+        self.actors = (0..self.program.ends()).map(|end| Actor::new(&self.stage, end)).collect();
+        self.additions.clear();
+        self.agenda = agenda(self.program, self.now());
+        Ok(())
     }
 
     fn now(&self) -> u64 {
@@ -178,7 +200,7 @@ impl<'p> Run<'p> {
             }
             let finished = (0..self.actors.len()).all(|end| self.is_finished(end));
             if finished && self.agenda.is_empty() {
-                return self.finish();
+                return self.reckon();
             }
             self.pass_time()?;
         }
@@ -499,7 +521,7 @@ fn is_overfull(sim: &sim::Sim, host: sim::HostId, gid: wire::Gid) -> bool {
 }
 
 /// Everything that happens at a time of its own, in order.
-fn agenda(program: &Program) -> VecDeque<(u64, Cue)> {
+fn agenda(program: &Program, from: u64) -> VecDeque<(u64, Cue)> {
     let mut cues = Vec::new();
     for end in 0..program.ends() {
         if let Receives::Own(receives) = &program.end(end).receives {
@@ -517,5 +539,5 @@ fn agenda(program: &Program) -> VecDeque<(u64, Cue)> {
     };
     cues.extend(at.map(|at| (at, Cue::Fault)));
     cues.sort_by_key(|(at, _)| *at);
-    cues.into()
+    cues.into_iter().map(|(at, cue)| (from + at, cue)).collect()
 }

@@ -34,6 +34,9 @@ fn candidates(program: &Program) -> Vec<Program> {
         change(&mut candidate);
         all.push(candidate);
     };
+    if program.encore {
+        offer(&|candidate| candidate.encore = false);
+    }
     for end in 0..program.ends() {
         let steps = program.end(end).steps.len();
         let keep = program.fault.filter(|fault| fault.end == end).map_or(0, |_| last_needed(program.end(end)));

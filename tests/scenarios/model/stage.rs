@@ -213,11 +213,21 @@ impl Stage {
             landing_foreign: again(&landing, FOREIGN, all_rights()),
             landing_closed: again(&landing, QpSpec::PD, read_only),
         };
-        let window = end.areas.window.map(|kind| {
-            let kind = if kind == 1 { WindowKind::Type1 } else { WindowKind::Type2 };
-            self.sim.allocate_window(self.hosts[target.host], WindowSpec { pd: QpSpec::PD, kind })
-        });
+        let window = self.window(end.areas.window, target.host);
         Ground { qp, source, landing, tally, target, slots, window, wrong }
+    }
+
+    fn window(&mut self, kind: Option<u8>, host: usize) -> Option<Key> {
+        let kind = if kind? == 1 { WindowKind::Type1 } else { WindowKind::Type2 };
+        Some(self.sim.allocate_window(self.hosts[host], WindowSpec { pd: QpSpec::PD, kind }))
+    }
+
+    /// Gives every end a window that was never bound.
+    pub fn renew_windows(&mut self, program: &Program) {
+        for number in 0..self.ends.len() {
+            let host = self.ends[number].target.host;
+            self.ends[number].window = self.window(program.end(number).areas.window, host);
+        }
     }
 
     /// An area, behind the heap's key or one of its own at an address of its own.

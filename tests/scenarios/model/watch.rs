@@ -100,10 +100,7 @@ impl Watch {
                 late: !program.is_prompt(),
                 corrupting,
                 reordering,
-                destroying: matches!(
-                    program.fault,
-                    Some(Fault { kind: FaultKind::PeerLeaves(_, Leave::Destroyed), .. })
-                ),
+                destroying: program.fault.is_some_and(|fault| fault.kind.is_destruction()),
                 faulty: program.fault.map(|fault| fault.end / 2),
             },
             violation: None,
@@ -115,6 +112,16 @@ impl Watch {
             silenced: BTreeSet::new(),
             adversary: program.adversary,
             rng: Rng::new(program.seed ^ 0xad5e),
+        }
+    }
+
+    /// Queue pairs begin a new life.
+    pub fn begin_again(&mut self) {
+        self.closing = false;
+        self.silenced.clear();
+        for seen in &mut self.ends {
+            (seen.high, seen.merciful, seen.drained) = (None, false, false);
+            seen.questions.clear();
         }
     }
 

@@ -89,7 +89,12 @@ impl<'a> Flow<'a> {
             self.areas.target = 6 * self.longest;
         }
         let long = self.longest > 8 * self.mtu;
-        let count = self.rng.scale(if long { 6 } else { 24 }) + 1;
+        let count = match self.rng.below(3) {
+            _ if long => self.rng.between(1, 8),
+            0 => self.rng.between(1, 4),
+            1 => self.rng.between(4, 20),
+            _ => self.rng.between(10, 50),
+        };
         for _ in 0..count {
             match self.rng.below(20) {
                 0 => self.wait(),

@@ -45,6 +45,7 @@ pub fn network(rng: &mut Rng) -> Program {
         shared: Vec::new(),
         disturbances: Vec::new(),
         fault: None,
+        encore: false,
     };
     if weather != Weather::Calm {
         disturb(&mut program, weather, rng);
