@@ -230,10 +230,9 @@ struct Inner {
 pub(crate) struct Member {
     pub send: Arc<Table>,
     pub receive: Arc<Table>,
-    /// How many sends may be outstanding.
-    pub sends: u32,
-    /// How many receives, its own or those of its shared receive queue.
-    pub receives: u32,
+    /// How much of its work may be outstanding that completes here. Receives of a shared queue count for each queue pair, up to a few: how
+    /// many of them one takes cannot be known.
+    pub work: u32,
 }
 
 /// How many completions are sorted before the lock is let go, so that what follows from them can be done without it.
@@ -300,20 +299,20 @@ impl Core {
     /// A queue pair reports here from now on. The queue grows where it could not hold all the work its queue pairs may have outstanding.
     pub fn join(&self, qpn: Qpn, member: Member) {
         let mut inner = lock(&self.inner);
-        let shared = inner.members.values().any(|other| Arc::ptr_eq(&other.receive, &member.receive));
-        inner.work += member.sends + if shared { 0 } else { member.receives };
+        inner.work = inner.work.saturating_add(member.work);
+        inner.members.insert(qpn, member);
         if inner.work > self.queue.capacity() {
             // A NIC that cannot resize leaves it at what the program asked for.
-            let _ = self.queue.resize(inner.work.next_power_of_two());
+            let _ = self.queue.resize(inner.work.checked_next_power_of_two().unwrap_or(inner.work));
         }
-        inner.members.insert(qpn, member);
     }
 
     pub fn leave(&self, qpn: Qpn) {
         let mut inner = lock(&self.inner);
         let Some(gone) = inner.members.remove(&qpn) else { return };
-        let shared = inner.members.values().any(|other| Arc::ptr_eq(&other.receive, &gone.receive));
-        inner.work -= gone.sends + if shared { 0 } else { gone.receives };
+        inner.work = inner.work.saturating_sub(gone.work);
+        drop(inner);
+        drop(gone);
     }
 
     pub fn has_member(&self, qpn: Qpn) -> bool {

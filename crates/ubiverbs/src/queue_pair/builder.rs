@@ -201,11 +201,14 @@ impl<T: Transport> QueuePairBuilder<T> {
         let receive = self.shared.as_ref().map_or_else(|| Table::new(None), |shared| Arc::clone(shared.table()));
         send.reported_by(&self.send_cq.core);
         receive.reported_by(&self.receive_cq.core);
-        let receives = self.shared.as_ref().map_or(self.capabilities.max_recv_wr, SharedReceiveQueue::capacity);
         let sends = self.capabilities.max_send_wr;
-        for cq in [&self.send_cq, &self.receive_cq] {
-            let member = Member { send: Arc::clone(&send), receive: Arc::clone(&receive), sends, receives };
-            cq.core.join(pair.qpn(), member);
+        let receives = self.shared.as_ref().map_or(self.capabilities.max_recv_wr, |shared| shared.capacity().min(16));
+        let member = |work| Member { send: Arc::clone(&send), receive: Arc::clone(&receive), work };
+        if self.send_cq == self.receive_cq {
+            self.send_cq.core.join(pair.qpn(), member(sends.saturating_add(receives)));
+        } else {
+            self.send_cq.core.join(pair.qpn(), member(sends));
+            self.receive_cq.core.join(pair.qpn(), member(receives));
         }
         let core = Core {
             pair,
