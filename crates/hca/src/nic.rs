@@ -24,7 +24,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use transport::congestion::{Window, WindowConfig};
 use transport::{AddressVector, Inbound, ProtectionDomain, QueuePairConfig, Refusal, Time, Train};
 use wire::{Gid, IpHeader, Ipv4Header, Ipv6Header, Qpn, Srqn, grh_bytes};
@@ -370,21 +370,35 @@ impl Nic {
             self.progress();
             return channel.try_take().ok_or_else(|| io::ErrorKind::WouldBlock.into());
         }
+        loop {
+            if let Some(event) = self.wait_for(channel, None)? {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Waits like [`wait`](Nic::wait), but not longer than `limit`, and whatever the mode of the descriptor.
+    pub fn wait_for(&self, channel: &CompletionChannel, limit: Option<Duration>) -> io::Result<Option<u32>> {
+        let deadline = limit.map(|limit| self.now() + limit);
         self.engine.enter_wait();
-        let answer = self.drive_until(channel);
+        let answer = self.drive_until(channel, deadline);
         self.engine.leave_wait();
         answer
     }
 
-    fn drive_until(&self, channel: &CompletionChannel) -> io::Result<u32> {
+    fn drive_until(&self, channel: &CompletionChannel, deadline: Option<Time>) -> io::Result<Option<u32>> {
         loop {
             if let Some(event) = channel.try_take() {
-                return Ok(event);
+                return Ok(Some(event));
+            }
+            if deadline.is_some_and(|deadline| deadline <= self.now()) {
+                return Ok(None);
             }
             if self.progress() {
                 continue;
             }
-            let timeout = self.patience();
+            let left = deadline.map(|deadline| deadline.since(self.now()));
+            let timeout = self.patience().into_iter().chain(left).min();
             sleep::until_ready([self.udp.fd(), channel.raw_fd()], timeout)?;
         }
     }
