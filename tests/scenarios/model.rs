@@ -29,22 +29,35 @@ const LAST_EVENTS: usize = 150;
 
 #[test]
 fn reliable_work_happens_once_and_in_order() {
-    try_programs(Sort::Connected, 1500);
+    try_programs(Sort::Connected, 4000);
 }
 
 #[test]
 fn shared_receives_serve_every_queue_pair() {
-    try_programs(Sort::Shared, 800);
+    try_programs(Sort::Shared, 2000);
 }
 
 #[test]
 fn unreliable_messages_arrive_whole_or_not_at_all() {
-    try_programs(Sort::Unreliable, 800);
+    try_programs(Sort::Unreliable, 2000);
 }
 
 #[test]
 fn one_mistake_fails_where_it_was_made_and_flushes_the_rest() {
-    try_programs(Sort::Mistaken, 1500);
+    try_programs(Sort::Mistaken, 4000);
+}
+
+#[test]
+fn a_program_runs_the_same_way_twice() {
+    for seed in 0..20 {
+        let program = generate::program(Sort::Connected, seed);
+        let [first, second] = [(); 2].map(|()| {
+            let events = Rc::default();
+            attempt(&program, Some(Rc::clone(&events))).unwrap();
+            events.take()
+        });
+        assert!(first.len() > 10 && first == second, "program {seed}");
+    }
 }
 
 /// Runs programs of a sort, or the one whose seed the environment names.
@@ -73,7 +86,10 @@ fn report(sort: Sort, seed: u64, program: &Program) {
     }
     println!("{small}");
     println!("The program above fails: {small_failure}");
-    panic!("program {seed} of sort {sort:?}: {failure}\nto see it again: UBIVERBS_SEED={seed}");
+    let thread = std::thread::current();
+    let again =
+        format!("UBIVERBS_SEED={seed} cargo test -p ubiverbs-scenarios --test model {}", thread.name().unwrap_or(""));
+    panic!("program {seed} of sort {sort:?}: {failure}\nto see it again: {again}");
 }
 
 fn attempt(program: &Program, events: Option<Rc<RefCell<Vec<trace::Event>>>>) -> Verdict {

@@ -65,7 +65,8 @@ struct Seen {
     questions: Vec<(Psn, Psn)>,
     in_error: bool,
     drained: bool,
-    merciful: bool,
+    /// Since when the network spares it.
+    merciful: Option<u64>,
     /// How few retries must be left before the network relents.
     threshold: u8,
 }
@@ -81,7 +82,7 @@ impl Watch {
                 questions: Vec::new(),
                 in_error: false,
                 drained: false,
-                merciful: false,
+                merciful: None,
                 threshold: if channel.options.retry_cnt == 7 { 2 } else { 0 },
             };
             [seen(), seen()]
@@ -120,7 +121,7 @@ impl Watch {
         self.closing = false;
         self.silenced.clear();
         for seen in &mut self.ends {
-            (seen.high, seen.merciful, seen.drained) = (None, false, false);
+            (seen.high, seen.merciful, seen.drained) = (None, None, false);
             seen.questions.clear();
         }
     }
@@ -142,7 +143,7 @@ impl Watch {
         if self.silenced.contains(&(end / 2)) {
             return Fate::Drop;
         }
-        let merciful = self.ends[end].merciful || self.ends[end ^ 1].merciful;
+        let merciful = self.ends[end].merciful.or(self.ends[end ^ 1].merciful).is_some();
         if self.adversary.is_idle() && self.partitions.is_empty() || merciful {
             return Fate::Pass;
         }
@@ -156,7 +157,8 @@ impl Watch {
         } else if self.rng.chance(self.adversary.corruption) {
             Fate::Corrupt
         } else if self.rng.chance(self.adversary.marking) {
-            Fate::Mark
+            // No accident: a mark excuses nothing.
+            return Fate::Mark;
         } else {
             return Fate::Pass;
         };
@@ -171,7 +173,9 @@ impl Watch {
             Kind::Completed { queue, .. } => {
                 self.news = true;
                 if let (Some(end), trace::Queue::Send) = (end, queue) {
-                    self.ends[end].merciful = false;
+                    // What completes with the retry itself says nothing about the rest.
+                    let seen = &mut self.ends[end];
+                    seen.merciful = seen.merciful.filter(|since| *since >= event.at);
                 }
             }
             Kind::PacketDropped { reason, .. } => self.dropped(end, reason),
@@ -198,7 +202,7 @@ impl Watch {
                 if seen.high.is_some_and(|high| from.is_after(high)) {
                     self.violated(format!("end {end} goes back to {from}, which it never sent"));
                 } else if cause != RetryCause::RnrNak && left.is_some_and(|left| left <= seen.threshold) {
-                    seen.merciful = true;
+                    seen.merciful = Some(event.at);
                     self.relief = true;
                 }
             }
