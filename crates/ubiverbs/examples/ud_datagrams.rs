@@ -11,15 +11,17 @@
 //! cargo run --example ud_datagrams
 //! ```
 //!
-//! Between two programs, paste the server's endpoint to the client; the server needs none:
+//! Between two programs, paste the server's endpoint to the client; the server needs none, and answers until it is stopped:
 //!
 //! ```text
 //! cargo run --example ud_datagrams -- server
 //! cargo run --example ud_datagrams -- client ENDPOINT
 //! ```
 
+use std::collections::VecDeque;
 use std::error::Error as StdError;
 use std::thread;
+use std::time::Duration;
 use ubiverbs::{Datagram, Endpoint, Error, GRH_LENGTH, ProtectionDomain, QueuePair};
 
 const LONGEST: usize = 1024;
@@ -33,14 +35,12 @@ fn datagram_queue() -> Result<(ProtectionDomain, QueuePair<Datagram>), Error> {
     Ok((pd, qp))
 }
 
-/// Answers `count` datagrams, in upper case.
-fn serve(pd: &ProtectionDomain, qp: &QueuePair<Datagram>, count: usize) -> Result<(), Error> {
+/// Answers datagrams, in upper case, until the program ends.
+fn serve(pd: &ProtectionDomain, qp: &QueuePair<Datagram>) -> Result<(), Error> {
     // A datagram that finds no receive is lost, so keep a few ready. One allocation, cut into pieces.
     let buffers = pd.allocate(16 * (GRH_LENGTH + LONGEST))?.chunks(GRH_LENGTH + LONGEST);
-    let mut waiting: std::collections::VecDeque<_> =
-        buffers.into_iter().map(|buffer| qp.recv(buffer)).collect::<Result<_, _>>()?;
-    for _ in 0..count {
-        let Some(next) = waiting.pop_front() else { break };
+    let mut waiting: VecDeque<_> = buffers.into_iter().map(|buffer| qp.recv(buffer)).collect::<Result<_, _>>()?;
+    while let Some(next) = waiting.pop_front() {
         let message = next.wait()?;
         let answer = message.payload().to_ascii_uppercase();
         let sender = message.reply_address(qp).expect("a datagram has a sender");
@@ -54,9 +54,14 @@ fn serve(pd: &ProtectionDomain, qp: &QueuePair<Datagram>, count: usize) -> Resul
 
 fn ask(pd: &ProtectionDomain, qp: &QueuePair<Datagram>, server: &Endpoint, name: &str) -> Result<(), Error> {
     let to = pd.address(server)?;
-    let answer = qp.recv(pd.allocate(GRH_LENGTH + LONGEST)?)?;
-    qp.send_inline_to(format!("good morning from {name}").as_bytes(), &to)?.wait()?;
-    let answer = answer.wait()?;
+    let mut receiving = qp.recv(pd.allocate(GRH_LENGTH + LONGEST)?)?;
+    // A datagram may be lost, and so may its answer: ask until one comes. The receive stays posted meanwhile.
+    let answer = loop {
+        qp.send_inline_to(format!("good morning from {name}").as_bytes(), &to)?.wait()?;
+        if let Some(answer) = receiving.wait_for(Duration::from_millis(500)) {
+            break answer?;
+        }
+    };
     println!("{name}: {}", String::from_utf8_lossy(answer.payload()));
     assert_eq!(answer.payload(), format!("GOOD MORNING FROM {}", name.to_uppercase()).as_bytes());
     Ok(())
@@ -68,7 +73,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
         Some("server") => {
             let (pd, qp) = datagram_queue()?;
             println!("{}", qp.endpoint());
-            serve(&pd, &qp, 1)?;
+            serve(&pd, &qp)?;
         }
         Some("client") => {
             let (pd, qp) = datagram_queue()?;
@@ -78,14 +83,12 @@ fn main() -> Result<(), Box<dyn StdError>> {
         _ => {
             let (pd, qp) = datagram_queue()?;
             let server = qp.endpoint();
-            let clients = ["ann", "ben", "cleo"];
-            let serving = thread::spawn(move || serve(&pd, &qp, clients.len()));
+            thread::spawn(move || serve(&pd, &qp).expect("the server serves"));
             // Three clients, of which the server knows nothing before they speak.
-            for name in clients {
+            for name in ["ann", "ben", "cleo"] {
                 let (pd, qp) = datagram_queue()?;
                 ask(&pd, &qp, &server, name)?;
             }
-            serving.join().expect("the server does not panic")?;
         }
     }
     Ok(())

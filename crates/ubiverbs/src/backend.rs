@@ -12,6 +12,7 @@ use std::fmt::Debug;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 use transport::{
     Access, Attributes, Capabilities, Completion, Kind, Modify, ModifyError, PostError, ProtectionDomain,
     ReceiveRequest, SendRequest, SrqAttributes, SrqError, SrqModify,
@@ -36,8 +37,8 @@ pub trait Backend: Debug + Send + Sync {
     /// Does what there is to do, without waiting.
     fn progress(&self);
 
-    /// Waits for the next event of a channel, driving meanwhile. A channel made non-blocking answers `WouldBlock` instead.
-    fn wait(&self, channel: &dyn Channel) -> io::Result<u32>;
+    /// Waits for the next event of a channel, driving meanwhile, but not longer than `limit`.
+    fn wait(&self, channel: &dyn Channel, limit: Option<Duration>) -> io::Result<Option<u32>>;
 }
 
 /// A device, by name and number.
@@ -223,6 +224,9 @@ pub trait SharedReceiveQueue: Any + Debug + Send + Sync {
 pub trait Channel: Any + Debug + Send + Sync {
     /// The descriptor, readable while events wait.
     fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Whether the program has made the descriptor non-blocking: then nobody waits for it.
+    fn is_nonblocking(&self) -> io::Result<bool>;
 
     /// The oldest event.
     fn try_take(&self) -> Option<u32>;

@@ -3,11 +3,11 @@
 use crate::backend::{self, Backend, Channel};
 use std::cell::Cell;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs a future to its end in this thread, which drives the NIC meanwhile: it looks a little, then sleeps until something happens.
 ///
@@ -28,14 +28,31 @@ use std::time::Duration;
 /// ```
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
+    loop {
+        if let Some(output) = run(future.as_mut(), None) {
+            return output;
+        }
+    }
+}
+
+/// Runs a future until it ends or `limit` has passed. It is not dropped then: it can be run on.
+pub(crate) fn block_on_for<F: Future>(future: Pin<&mut F>, limit: Duration) -> Option<F::Output> {
+    run(future, Instant::now().checked_add(limit))
+}
+
+fn run<F: Future>(mut future: Pin<&mut F>, deadline: Option<Instant>) -> Option<F::Output> {
     let parker = PARKER.take().unwrap_or_else(Parker::new);
     let waker = Waker::from(Arc::clone(&parker));
     let mut context = Context::from_waker(&waker);
     let output = loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            break output;
+            break Some(output);
         }
-        parker.park();
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            break None;
+        }
+        parker.park(left);
     };
     PARKER.set(Some(parker));
     output
@@ -69,8 +86,8 @@ impl Parker {
         Arc::new(Parker { state: AtomicU8::new(AWAKE), nic })
     }
 
-    /// Returns when it has been woken, or by mistake.
-    fn park(&self) {
+    /// Returns when it has been woken, when `limit` has passed, or by mistake.
+    fn park(&self, limit: Option<Duration>) {
         for _ in 0..LOOKS {
             if self.state.swap(AWAKE, Ordering::Acquire) == WOKEN {
                 return;
@@ -80,7 +97,7 @@ impl Parker {
             }
         }
         if self.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            let slept = self.nic.as_ref().is_some_and(|(nic, channel)| nic.wait(&**channel).is_ok());
+            let slept = self.nic.as_ref().is_some_and(|(nic, channel)| nic.wait(&**channel, limit).is_ok());
             if !slept {
                 std::thread::sleep(BLIND);
             }

@@ -10,6 +10,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
 /// Tells which completion queues have something, to a program that waits for it or watches a descriptor with `poll` or `epoll`. A handle;
 /// clones are the same channel.
@@ -57,12 +58,32 @@ impl CompletionChannel {
     /// an error of kind `WouldBlock` instead of a wait.
     #[doc(alias = "ibv_get_cq_event")]
     pub fn wait(&self) -> Result<CompletionQueue, Error> {
+        let failed = |source| Error::System { what: "waiting for a completion event", source };
+        if self.inner.channel.is_nonblocking().map_err(failed)? {
+            self.inner.context.backend.progress();
+            return self.try_next().ok_or_else(|| failed(io::ErrorKind::WouldBlock.into()));
+        }
         loop {
-            let id = self.inner.context.backend.wait(&*self.inner.channel);
+            if let Some(queue) = self.wait_until(None)? {
+                return Ok(queue);
+            }
+        }
+    }
+
+    /// Waits until a queue reports, but not longer than `limit`. The waiting thread drives.
+    pub fn wait_for(&self, limit: Duration) -> Result<Option<CompletionQueue>, Error> {
+        self.wait_until(Instant::now().checked_add(limit))
+    }
+
+    fn wait_until(&self, deadline: Option<Instant>) -> Result<Option<CompletionQueue>, Error> {
+        loop {
+            let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let id = self.inner.context.backend.wait(&*self.inner.channel, limit);
             let id = id.map_err(|source| Error::System { what: "waiting for a completion event", source })?;
+            let Some(id) = id else { return Ok(None) };
             // A queue that is gone has nothing to tell.
             if let Some(queue) = self.find(id) {
-                return Ok(queue);
+                return Ok(Some(queue));
             }
         }
     }

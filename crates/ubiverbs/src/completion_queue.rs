@@ -11,10 +11,11 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 use transport::Queue;
 use wire::Qpn;
 
@@ -117,6 +118,11 @@ impl CompletionQueue {
     /// Waits for the next completion. The waiting thread drives.
     pub fn wait(&self) -> Result<Completion, Error> {
         crate::block_on(self.next())
+    }
+
+    /// Waits for the next completion, but not longer than `limit`.
+    pub fn wait_for(&self, limit: Duration) -> Result<Option<Completion>, Error> {
+        crate::block_on::block_on_for(pin!(self.next()), limit).transpose()
     }
 
     /// Asks for an event on the channel when the next completion comes. What is there already raises none: poll after arming.

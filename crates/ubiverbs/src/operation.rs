@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// Work that has been posted. It is under way whether or not anybody looks at this handle.
 ///
@@ -69,6 +70,26 @@ impl<R: Outcome> Operation<R> {
         crate::block_on(self)
     }
 
+    /// Waits until it is done, but not longer than `limit`. It goes on then, and can be waited for again: a datagram may never come, and still
+    /// does its receive wait for one.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let context = ubiverbs::device("ubi_lo")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let cq = context.completion_queue(16).create()?;
+    /// # let [a, b] = ubiverbs::connected_pair::<ubiverbs::Reliable>(&pd, &cq)?;
+    /// let mut receiving = b.recv(pd.allocate(5)?)?;
+    /// assert!(receiving.wait_for(Duration::from_millis(1)).is_none());
+    /// a.send_inline(b"late")?.wait()?;
+    /// let message = receiving.wait_for(Duration::from_secs(1)).expect("it has come")?;
+    /// assert_eq!(message.payload(), b"late");
+    /// # Ok::<(), ubiverbs::Error>(())
+    /// ```
+    pub fn wait_for(&mut self, limit: Duration) -> Option<Result<R, Failed<BufferOf<R>>>> {
+        crate::block_on::block_on_for(Pin::new(self), limit)
+    }
+
     /// Leaves it to the completion queue: its completion comes from [`CompletionQueue::poll`](crate::CompletionQueue::poll), with this number
     /// and with its buffer.
     pub fn polled(mut self, wr_id: u64) {
@@ -76,7 +97,7 @@ impl<R: Outcome> Operation<R> {
         let Some(finish) = self.table.hand_to_queue(self.ticket, wr_id) else { return };
         // Done already. Without a completion (the queue pair is gone) there is nothing to report.
         if let How::Completed(completion) = finish.how
-            && let Some(queue) = self.table.queue_of(Some(&completion))
+            && let Some(queue) = self.table.queue_of(&completion)
         {
             queue.add(Completion::new(wr_id, &completion, finish));
         }

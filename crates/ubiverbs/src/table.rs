@@ -306,11 +306,12 @@ impl Table {
         }
     }
 
-    /// The completion queue that reports work of queue pair `qpn`, or any that is there.
-    pub fn queue_of(&self, completion: Option<&Completion>) -> Option<Arc<Core>> {
-        let queues: Vec<Arc<Core>> = lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
-        let reports = |queue: &&Arc<Core>| completion.is_some_and(|completion| queue.has_member(completion.qpn));
-        queues.iter().find(reports).or_else(|| queues.first()).cloned()
+    /// The completion queue that reported this.
+    pub fn queue_of(&self, completion: &Completion) -> Option<Arc<Core>> {
+        let queues = lock(&self.queues);
+        let known = || queues.iter().filter_map(Weak::upgrade);
+        // Of a queue pair that is gone by now, any.
+        known().find(|queue| queue.has_member(completion.qpn)).or_else(|| known().next())
     }
 
     /// The proof that the NIC has let go is in hand: `how`.

@@ -1,7 +1,8 @@
 //! Every example runs, as one command, in one process, and ends well.
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// What each example says at the end.
 const LAST_WORDS: &[(&str, &str)] = &[
@@ -35,4 +36,84 @@ fn every_example_runs_and_none_is_forgotten() {
         assert!(run.status.success(), "{name}: {}\n{said}\n{complained}", run.status);
         assert!(said.contains(words), "{name} did not say {words:?} but:\n{said}");
     }
+}
+
+/// An example in a process of its own, talked to like a person would.
+struct Terminal {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Terminal {
+    fn start(name: &str, arguments: &[&str]) -> Terminal {
+        let mut child = Command::new(env!("CARGO"))
+            .args(["run", "--quiet", "--example", name, "--"])
+            .args(arguments)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("cargo runs");
+        let input = child.stdin.take().expect("piped");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        Terminal { child, input, output }
+    }
+
+    /// The next line that contains `mark`, from there on.
+    fn line_with(&mut self, mark: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.output.read_line(&mut line).expect("readable"), 0, "it ended without saying {mark:?}");
+            if let Some(at) = line.find(mark) {
+                return line[at..].trim().to_owned();
+            }
+        }
+    }
+
+    fn paste(&mut self, line: &str) {
+        writeln!(self.input, "{line}").expect("it reads");
+    }
+
+    fn end(mut self) {
+        drop(self.input);
+        assert!(self.child.wait().expect("it ends").success());
+    }
+}
+
+#[test]
+fn hello_between_two_processes() {
+    let (mut bob, mut alice) = (Terminal::start("hello", &["bob"]), Terminal::start("hello", &["alice"]));
+    let (at_bob, at_alice) = (bob.line_with("rc/"), alice.line_with("rc/"));
+    bob.paste(&at_alice);
+    alice.paste(&at_bob);
+    assert!(bob.line_with("bob: received").contains("hello, bob"));
+    assert!(alice.line_with("alice: received").contains("hello, alice"));
+    bob.end();
+    alice.end();
+}
+
+#[test]
+fn write_and_read_between_two_processes() {
+    let mut server = Terminal::start("write_and_read", &["server"]);
+    let mut client = Terminal::start("write_and_read", &["client"]);
+    let (at_server, at_client) = (server.line_with("rc/"), client.line_with("rc/"));
+    server.paste(&at_client);
+    client.paste(&at_server);
+    client.line_with("read 256 bytes back, and they are the same");
+    server.line_with("the last byte is there");
+    client.end();
+    server.paste("");
+    server.end();
+}
+
+#[test]
+fn datagrams_between_two_processes() {
+    let mut server = Terminal::start("ud_datagrams", &["server"]);
+    let endpoint = server.line_with("ud/");
+    let mut client = Terminal::start("ud_datagrams", &["client", &endpoint]);
+    client.line_with("GOOD MORNING FROM CLIENT");
+    client.end();
+    server.child.kill().expect("it runs until it is stopped");
+    server.child.wait().expect("it ends");
 }

@@ -11,6 +11,7 @@ use std::any::Any;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use transport::{
     Access, Attributes, Completion, Limits, Modify, ModifyError, PostError, ProtectionDomain, QueuePairConfig,
     ReceiveRequest, SendRequest, SrqAttributes, SrqError, SrqModify,
@@ -75,9 +76,9 @@ impl Backend for Software {
         self.nic.progress();
     }
 
-    fn wait(&self, channel: &dyn Channel) -> io::Result<u32> {
+    fn wait(&self, channel: &dyn Channel, limit: Option<Duration>) -> io::Result<Option<u32>> {
         match (channel as &dyn Any).downcast_ref::<OurChannel>() {
-            Some(OurChannel(channel)) => self.nic.wait(channel),
+            Some(OurChannel(channel)) => self.nic.wait_for(channel, limit),
             None => Err(io::ErrorKind::InvalidInput.into()),
         }
     }
@@ -89,6 +90,10 @@ struct OurChannel(Arc<CompletionChannel>);
 impl Channel for OurChannel {
     fn fd(&self) -> BorrowedFd<'_> {
         self.0.fd()
+    }
+
+    fn is_nonblocking(&self) -> io::Result<bool> {
+        self.0.is_nonblocking()
     }
 
     fn try_take(&self) -> Option<u32> {

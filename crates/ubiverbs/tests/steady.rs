@@ -1,0 +1,69 @@
+//! Steady state allocates nothing: buffers go around, and so do slots, in both styles.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use ubiverbs::{Access, Error, Reliable, connected_pair};
+
+struct Counting;
+
+thread_local! {
+    /// Allocations of this thread: others, the NIC's among them, have their own business.
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: the system's allocator does the work; this only counts.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn ping_pong_allocates_nothing() -> Result<(), Error> {
+    let context = ubiverbs::device("ubi_lo")?.open()?;
+    let pd = context.alloc_pd()?;
+    let cq = context.completion_queue(64).create()?;
+    let [a, b] = connected_pair::<Reliable>(&pd, &cq)?;
+    let region = pd.share(4096, Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)?;
+    let there = region.remote_slice();
+    let mut sending = pd.allocate(4096)?;
+    let mut receiving = pd.allocate(4096)?;
+    let mut before = 0;
+    for round in 0..200 {
+        if round == 100 {
+            before = ALLOCATIONS.get();
+        }
+        // Awaited.
+        let message = b.recv(receiving)?;
+        sending = a.send(sending)?.wait()?;
+        receiving = message.wait()?.into_buffer();
+        sending = a.write(sending, there)?.wait()?;
+        receiving = a.read(receiving, there)?.wait()?;
+        a.fetch_add(there, 1)?.wait()?;
+        // Polled.
+        b.recv(receiving)?.polled(1);
+        a.send(sending)?.polled(2);
+        let (mut first, mut second) = (None, None);
+        while first.is_none() || second.is_none() {
+            for completion in cq.poll()? {
+                match completion.wr_id() {
+                    1 => first = completion.into_received().ok().map(|message| message.into_buffer()),
+                    _ => second = completion.into_buffer().and_then(|buffer| buffer.into_mut()),
+                }
+            }
+        }
+        (receiving, sending) = (first.expect("received"), second.expect("sent"));
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0, "allocations in 100 rounds");
+    Ok(())
+}
