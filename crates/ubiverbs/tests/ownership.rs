@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -233,6 +233,56 @@ fn a_thousand_queue_pairs_work_and_go() -> Result<(), Error> {
     }
     let numbers: std::collections::HashSet<_> = pairs.iter().flatten().map(|qp| qp.qpn()).collect();
     assert_eq!(numbers.len(), 1000);
+    Ok(())
+}
+
+/// A queue pair dies while a long message fills a receive of the shared queue: the receive ends with it, or is still there for others.
+#[test]
+fn a_shared_receive_is_never_lost_with_a_queue_pair() -> Result<(), Error> {
+    const LENGTH: usize = 1 << 20;
+    let (_context, pd, cq) = open();
+    let receives = pd.shared_receive_queue(4)?;
+    let connect = |retries, patience| {
+        let server = pd.queue_pair::<Reliable>(&cq).shared_receives(&receives).prepare()?;
+        let client = pd.queue_pair::<Reliable>(&cq).retries(retries).timeout(patience).prepare()?;
+        let (at_server, at_client) = (server.endpoint(), client.endpoint());
+        Ok::<_, Error>((server.connect(&at_client)?, client.connect(&at_server)?))
+    };
+    let message = pd.register(vec![7; LENGTH])?.freeze();
+    let mut ends = [0; 3];
+    for round in 0..150 {
+        let mut receiving = receives.recv(pd.allocate(LENGTH)?)?;
+        let (server, client) = connect(0, Duration::from_millis(2))?;
+        let (source, spins) = (message.clone(), round * 200);
+        let start = Arc::new(Barrier::new(2));
+        let started = Arc::clone(&start);
+        let sender = thread::spawn(move || {
+            started.wait();
+            client.send(source).map(|sending| (sending.wait().is_ok(), client))
+        });
+        start.wait();
+        (0..spins).for_each(|_| std::hint::spin_loop());
+        drop(server);
+        sender.join().unwrap()?;
+        match receiving.wait_for(Duration::ZERO) {
+            Some(Ok(message)) => {
+                ends[0] += 1;
+                assert!(message.payload().iter().all(|byte| *byte == 7));
+            }
+            Some(Err(failed)) => {
+                ends[1] += 1;
+                assert!(matches!(failed.error, Error::Destroyed), "{failed}");
+            }
+            None => {
+                ends[2] += 1;
+                let (_server, client) = connect(7, Duration::from_millis(500))?;
+                client.send_inline(b"for whoever is next")?.wait()?;
+                assert_eq!(receiving.wait()?.payload(), b"for whoever is next");
+            }
+        }
+        assert_eq!(receives.outstanding(), 0);
+    }
+    println!("complete, cut off, untouched: {ends:?}");
     Ok(())
 }
 
