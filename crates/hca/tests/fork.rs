@@ -42,5 +42,7 @@ fn a_child_keeps_nothing_and_gets_its_own() {
         format!("{inherited} {}", own.is_ok_and(|devices| devices > 0))
     });
     assert_eq!(text, "0 true");
-    assert_eq!(link::descriptor::kept(), mine, "the parent lost nothing");
+    // It may have opened more since: streams to other processes come and go.
+    let now = link::descriptor::kept();
+    assert!(now >= mine, "the parent lost some: {mine} before, {now} after");
 }
