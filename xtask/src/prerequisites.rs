@@ -17,7 +17,29 @@ pub fn check(root: &Path) -> Result<String, String> {
             );
         }
     }
+    debian_packages()?;
     tshark()
+}
+
+/// Files that show a package is installed: the compiler and headers, and the programs, that the C library is tested with.
+const PACKAGES: &[(&str, &str)] = &[
+    ("gcc", "/usr/bin/gcc"),
+    ("g++", "/usr/bin/g++"),
+    ("binutils", "/usr/bin/readelf"),
+    ("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
+    ("librdmacm-dev", "/usr/include/rdma/rdma_cma.h"),
+    ("ibverbs-utils", "/usr/bin/ibv_rc_pingpong"),
+    ("rdmacm-utils", "/usr/bin/rping"),
+    ("perftest", "/usr/bin/ib_send_lat"),
+    ("rdma-core", "/usr/share/doc/rdma-core/tests"),
+    ("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs"),
+];
+
+/// Installs what is missing of [`PACKAGES`], or says what to install.
+fn debian_packages() -> Result<(), String> {
+    let missing: Vec<&str> =
+        PACKAGES.iter().filter(|(_, shows)| !Path::new(shows).exists()).map(|(package, _)| *package).collect();
+    if missing.is_empty() { Ok(()) } else { install(&missing) }
 }
 
 /// Wireshark's terminal program, which judges our captures.
@@ -25,18 +47,23 @@ pub fn tshark() -> Result<String, String> {
     if present() {
         return version();
     }
-    const HOW: &str = "tshark is missing; install it with: apt-get install tshark";
+    install(&["tshark"])?;
+    if present() { version() } else { Err("tshark was installed and does not run".into()) }
+}
+
+/// Installs packages where that can be done without asking; otherwise says what to type.
+fn install(packages: &[&str]) -> Result<(), String> {
+    let how = format!("{0} missing; install with: apt-get install {0}", packages.join(" "));
     if !is_root() || !succeeds(Command::new("apt-get").arg("--version")) {
-        return Err(HOW.into());
+        return Err(how);
     }
-    println!("tshark is missing; installing it");
+    println!("installing {}", packages.join(" "));
     let apt = |arguments: &[&str]| {
         process::run(Command::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").args(arguments))
-            .map_err(|e| format!("{HOW}\n{e}"))
+            .map_err(|e| format!("{how}\n{e}"))
     };
     apt(&["update"])?;
-    apt(&["install", "--yes", "--no-install-recommends", "tshark"])?;
-    if present() { version() } else { Err(HOW.into()) }
+    apt(&[&["install", "--yes", "--no-install-recommends"], packages].concat())
 }
 
 fn present() -> bool {
