@@ -2,7 +2,7 @@
 
 use crate::nic::{Nic, lock};
 use std::sync::{Arc, Mutex};
-use transport::congestion::Window;
+use transport::congestion::{Window, WindowConfig};
 use transport::{Access, Atomic, Bind, Port, ProtectionDomain, Range, ReceiveWork, Refusal, Subject, Taken, Toward};
 use wire::{Feth, Key, Qpn, Srqn};
 
@@ -10,7 +10,40 @@ use wire::{Feth, Key, Qpn, Srqn};
 #[derive(Debug)]
 pub(crate) enum WindowOf {
     Alone(Box<Window>),
-    Shared(Arc<Mutex<Window>>),
+    Shared(Arc<SharedWindow>),
+}
+
+/// A congestion window, and whose turn it is.
+#[derive(Debug)]
+pub(crate) struct SharedWindow {
+    inner: Mutex<Turns>,
+}
+
+#[derive(Debug)]
+struct Turns {
+    window: Window,
+    /// Who was told to go on and has not been driven since. Naming the next takes the turn from it: two threads that did so for each other
+    /// would hand the turn around for ever, and nobody would use it.
+    named: Option<Qpn>,
+}
+
+impl SharedWindow {
+    pub fn new(config: WindowConfig) -> SharedWindow {
+        SharedWindow { inner: Mutex::new(Turns { window: Window::new(config), named: None }) }
+    }
+
+    /// `driven` has had its chance. Answers who may go on now.
+    fn pass_on(&self, driven: Qpn) -> Option<Qpn> {
+        let mut turns = lock(&self.inner);
+        if turns.named == Some(driven) {
+            turns.named = None;
+        }
+        if turns.named.is_none() && turns.window.has_waiters() {
+            turns.named = turns.window.next_waiter();
+            return turns.named;
+        }
+        None
+    }
 }
 
 impl WindowOf {
@@ -21,19 +54,15 @@ impl WindowOf {
     fn with<R>(&mut self, f: impl FnOnce(&mut Window) -> R) -> R {
         match self {
             WindowOf::Alone(window) => f(window),
-            WindowOf::Shared(window) => f(&mut lock(window)),
+            WindowOf::Shared(window) => f(&mut lock(&window.inner).window),
         }
     }
 
-    /// The queue pairs that may go on now.
-    pub fn waiters(&mut self, mut take: impl FnMut(Qpn)) {
-        if let WindowOf::Shared(window) = self {
-            let mut window = lock(window);
-            if window.has_waiters()
-                && let Some(qpn) = window.next_waiter()
-            {
-                take(qpn);
-            }
+    /// Who may go on, now that `driven` has been.
+    pub fn pass_on(&self, driven: Qpn) -> Option<Qpn> {
+        match self {
+            WindowOf::Alone(_) => None,
+            WindowOf::Shared(window) => window.pass_on(driven),
         }
     }
 }
@@ -172,5 +201,30 @@ impl Port for Host<'_> {
 
     fn record(&mut self, event: &trace::Event) {
         self.nic.trace.record(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_not_taken_from_one_who_has_not_used_it() {
+        let [a, b, c] = [1, 2, 3].map(Qpn::new);
+        let config = WindowConfig::default();
+        let shared = SharedWindow::new(config);
+        let reserve = |qpn, packets| lock(&shared.inner).window.reserve(qpn, 4096, packets, 4096);
+        let sent = reserve(a, 1000);
+        assert!(sent > 0 && reserve(b, 10) == 0 && reserve(c, 10) == 0, "the window is full");
+        lock(&shared.inner).window.release(Window::charge_of(4096, sent, 4096));
+        lock(&shared.inner).window.reserve(a, 64, 1, 64);
+        // Whoever looks at the window meanwhile, in whatever thread, names nobody else before the one named has been driven.
+        let named = shared.pass_on(Qpn::new(9)).unwrap();
+        assert_eq!(shared.pass_on(Qpn::new(9)), None);
+        assert_eq!(shared.pass_on(Qpn::new(8)), None);
+        assert!(reserve(named, 10) > 0, "it still has its turn");
+        let next = shared.pass_on(named).unwrap();
+        assert_ne!(next, named);
+        assert!(reserve(next, 10) > 0);
     }
 }

@@ -5,7 +5,7 @@ use crate::completion_queue::{CompletionChannel, CompletionQueue, CqError, Entry
 use crate::context::{AsyncEvent, Context};
 use crate::device::Device;
 use crate::engine::Engine;
-use crate::host::{Host, WindowOf, Windows};
+use crate::host::{Host, SharedWindow, WindowOf, Windows};
 use crate::interfaces::{self, Changes};
 use crate::numbers::Numbers;
 use crate::path::{Link, Path};
@@ -25,7 +25,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
-use transport::congestion::{Window, WindowConfig};
+use transport::congestion::WindowConfig;
 use transport::{AddressVector, Inbound, ProtectionDomain, QueuePairConfig, Refusal, Time, Train};
 use wire::{Gid, IpHeader, Ipv4Header, Ipv6Header, Qpn, Srqn, grh_bytes};
 
@@ -118,8 +118,8 @@ pub struct Nic {
     next_cq: AtomicU32,
     local: link::local::Queue<LocalAddress>,
     ready: Mutex<VecDeque<Qpn>>,
-    windows: Mutex<HashMap<(Gid, u16), Arc<Mutex<Window>>>>,
-    here: Arc<Mutex<Window>>,
+    windows: Mutex<HashMap<(Gid, u16), Arc<SharedWindow>>>,
+    here: Arc<SharedWindow>,
     engine: Arc<Engine>,
 }
 
@@ -166,7 +166,7 @@ impl Nic {
             local: link::local::Queue::default(),
             ready: Mutex::new(VecDeque::new()),
             windows: Mutex::new(HashMap::new()),
-            here: Arc::new(Mutex::new(Window::new(WindowConfig { limit, ..WindowConfig::default() }))),
+            here: Arc::new(SharedWindow::new(WindowConfig { limit, ..WindowConfig::default() })),
             engine: Arc::new(Engine::new().map_err(system("cannot make the engine's descriptors"))?),
         });
         nic.follow_interfaces();
@@ -294,11 +294,13 @@ impl Nic {
             return Windows::unlimited();
         }
         let process = (av.dgid, Slot::of(peer).map_or(0, Slot::number));
-        let window = Arc::clone(
-            lock(&self.windows)
-                .entry(process)
-                .or_insert_with(|| Arc::new(Mutex::new(Window::new(WindowConfig::default())))),
-        );
+        let mut windows = lock(&self.windows);
+        if windows.len() == windows.capacity() {
+            // Before it grows: processes come and go, and nobody sends to those that went.
+            windows.retain(|_, window| Arc::strong_count(window) > 1);
+        }
+        let window = windows.entry(process).or_insert_with(|| Arc::new(SharedWindow::new(WindowConfig::default())));
+        let window = Arc::clone(window);
         Windows { peer: WindowOf::Shared(window), here: WindowOf::Shared(Arc::clone(&self.here)) }
     }
 

@@ -105,7 +105,10 @@ impl Qp {
             let attributes = inner.pair.attributes();
             if self.kind.is_connected() {
                 inner.path = nic.path(self.context.device(), &attributes.av, attributes.dest_qpn);
-                inner.windows = nic.windows(&inner.path, &attributes.av, attributes.dest_qpn);
+                let windows = nic.windows(&inner.path, &attributes.av, attributes.dest_qpn);
+                // It may have been named in the windows it leaves.
+                let left = std::mem::replace(&mut inner.windows, windows);
+                self.pass_on(nic, &left);
             } else {
                 inner.path = Path::default();
             }
@@ -251,11 +254,17 @@ impl Qp {
         }
     }
 
+    fn pass_on(&self, nic: &Nic, windows: &Windows) {
+        for window in [&windows.peer, &windows.here] {
+            if let Some(qpn) = window.pass_on(self.qpn) {
+                nic.make_ready(qpn);
+            }
+        }
+    }
+
     /// Passes room in shared windows on to those who wait for it, lets go of the lock, then tells who observes the completion queues.
-    fn leave(&self, nic: &Nic, mut inner: MutexGuard<'_, Inner>) {
-        let Windows { peer, here } = &mut inner.windows;
-        peer.waiters(|qpn| nic.make_ready(qpn));
-        here.waiters(|qpn| nic.make_ready(qpn));
+    fn leave(&self, nic: &Nic, inner: MutexGuard<'_, Inner>) {
+        self.pass_on(nic, &inner.windows);
         drop(inner);
         for cq in [&self.send_cq, &self.receive_cq].into_iter().flatten() {
             cq.announce();
