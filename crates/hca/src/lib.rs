@@ -12,6 +12,7 @@ mod numbers;
 mod path;
 mod process;
 mod queue_pair;
+mod reach;
 mod registration;
 mod shared_queue;
 mod sleep;

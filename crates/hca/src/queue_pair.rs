@@ -97,6 +97,14 @@ impl Qp {
 
     /// Changes state and attributes, or neither. The link to its peer is chosen on the way to RTR.
     pub fn modify(&self, nic: &Nic, modify: &Modify) -> Result<(), ModifyError> {
+        if modify.state == Some(State::ReadyToReceive)
+            && self.kind.is_connected()
+            && self.state() == State::Init
+            && let (Some(av), Some(peer)) = (&modify.av, modify.dest_qpn)
+        {
+            // Without our lock: it looks at the receiving socket, whose holder may be about to hand us a packet.
+            nic.obstacle(self.context.device(), av, peer, modify.path_mtu)?;
+        }
         let mut inner = lock(&self.inner);
         let now = nic.now();
         let (pair, mut host) = self.split(nic, &mut inner);

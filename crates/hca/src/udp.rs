@@ -59,6 +59,20 @@ impl Udp {
         lock(&self.attachment).error(family).map(BindError::to_string)
     }
 
+    /// What keeps packets of other hosts from us for good: nothing, if another user's processes forward them.
+    pub fn obstacle(&self, family: Family) -> Option<&'static str> {
+        Some(match lock(&self.attachment).error(family)? {
+            BindError::OtherUser { .. } => return None,
+            BindError::Taken => {
+                "UDP port 4791 is held by something that does not share it (kernel Soft-RoCE, or another program), \
+                 so no answer would arrive; only queue pairs of this process can be reached"
+            }
+            BindError::NoFamily(Family::V4) => "the system has no IPv4",
+            BindError::NoFamily(Family::V6) => "the system has no IPv6",
+            _ => "the system gave no socket for UDP port 4791, so no answer would arrive",
+        })
+    }
+
     /// Takes what has arrived, mostly with a single system call if `often`. If another thread is at it, leaves it to that one.
     pub fn receive(&self, often: bool, take: impl FnMut(&Arrival<'_>)) -> bool {
         let mut attachment = match self.attachment.try_lock() {

@@ -3,6 +3,7 @@
 use super::{Kind, State, requirements};
 use crate::attributes::AttributeMask;
 use core::fmt;
+use core::net::IpAddr;
 use wire::{Mtu, Qpn};
 
 /// Why a queue pair may not be modified as asked. Nothing was changed.
@@ -76,6 +77,22 @@ pub enum ModifyError {
     NoGlobalRoute {
         /// `AV` or `ALT_PATH`.
         attribute: AttributeMask,
+    },
+    /// An empty entry of the port's GID table.
+    #[error(
+        "AV.sgid_index {index} is an empty entry of the GID table: the port has no such address, or has it no more"
+    )]
+    NoSourceAddress {
+        /// The entry.
+        index: u8,
+    },
+    /// The host has no way to the peer.
+    #[error("no way to {to}: {why}")]
+    NoWay {
+        /// The peer's address.
+        to: IpAddr,
+        /// What is in the way.
+        why: &'static str,
     },
     /// A number that no queue pair has.
     #[error("DEST_QPN {qpn} stands for multicast and is no queue pair to connect to")]
