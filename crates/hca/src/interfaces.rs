@@ -28,6 +28,8 @@ pub struct Interface {
 /// All interfaces, by number.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut found: BTreeMap<u32, Interface> = BTreeMap::new();
+    // First: where there is no descriptor left, no answer is better than one with wrong MTUs.
+    let socket = any_socket()?;
     let mut list = std::ptr::null_mut();
     // SAFETY: `list` is a place for the pointer that the call stores.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
@@ -77,20 +79,21 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     // SAFETY: the list came from `getifaddrs` and nothing refers to it any more.
     unsafe { libc::freeifaddrs(list) };
     for interface in found.values_mut() {
-        interface.mtu = mtu(&interface.name).unwrap_or(1500);
+        interface.mtu = mtu(&socket, &interface.name).unwrap_or(1500);
     }
     Ok(found.into_values().collect())
 }
 
-fn mtu(name: &str) -> io::Result<u32> {
+/// A socket to ask the kernel through.
+fn any_socket() -> io::Result<OwnedFd> {
     // SAFETY: plain call; the descriptor it returns is owned from here on.
-    let socket = unsafe {
+    unsafe {
         let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        OwnedFd::from_raw_fd(fd)
-    };
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
+fn mtu(socket: &OwnedFd, name: &str) -> io::Result<u32> {
     // SAFETY: `ifreq` is plain data, for which zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(libc::IFNAMSIZ - 1)) {

@@ -153,7 +153,7 @@ impl Nic {
             trace: Tracing::default(),
             timers: Timers::new(),
             udp,
-            changes: Changes::listen().ok(),
+            changes: changes()?,
             options,
             started: Instant::now(),
             devices: RwLock::new(Vec::new()),
@@ -169,7 +169,7 @@ impl Nic {
             here: Arc::new(SharedWindow::new(WindowConfig { limit, ..WindowConfig::default() })),
             engine: Arc::new(Engine::new().map_err(system("cannot make the engine's descriptors"))?),
         });
-        nic.follow_interfaces();
+        nic.note_interfaces().map_err(system("cannot list the network interfaces"))?;
         nic.engine.start(&nic).map_err(system("cannot start the engine thread"))?;
         Ok(nic)
     }
@@ -485,9 +485,14 @@ impl Nic {
         any
     }
 
-    /// Takes note of what the interfaces are now: devices come, ports and addresses change.
+    /// Follows the interfaces as they change. What cannot be seen now is seen with the next change.
     pub(crate) fn follow_interfaces(&self) {
-        let Ok(interfaces) = interfaces::interfaces() else { return };
+        let _ = self.note_interfaces();
+    }
+
+    /// Takes note of what the interfaces are now: devices come, ports and addresses change.
+    fn note_interfaces(&self) -> io::Result<()> {
+        let interfaces = interfaces::interfaces()?;
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
         let mut changed = Vec::new();
         for device in devices.iter() {
@@ -514,6 +519,7 @@ impl Nic {
                 }
             }
         }
+        Ok(())
     }
 
     /// The engine, for those who wait.
@@ -536,6 +542,18 @@ fn local_grh(address: LocalAddress, length: usize) -> [u8; 40] {
         _ => return [0; 40],
     };
     ip.map_or([0; 40], |ip| grh_bytes(&ip))
+}
+
+/// Who tells of changes; none where the system forbids to ask. A NIC that was short of a descriptor for it would never hear of any.
+fn changes() -> Result<Option<Changes>, Error> {
+    match Changes::listen() {
+        Err(source)
+            if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)) =>
+        {
+            Err(Error::System { what: "cannot listen to changes of the network interfaces", source })
+        }
+        heard => Ok(heard.ok()),
+    }
 }
 
 fn within(what: &'static str, asked: u32, max: u32) -> Result<(), Error> {

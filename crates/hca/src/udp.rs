@@ -31,8 +31,11 @@ impl Udp {
         let mut senders = Vec::new();
         for family in [Family::V4, Family::V6] {
             for _ in 0..SENDERS {
-                if let Ok(sender) = Sender::open(family) {
-                    senders.push((family, Mutex::new(sender)));
+                match Sender::open(family) {
+                    Ok(sender) => senders.push((family, Mutex::new(sender))),
+                    // The family is switched off. Anything else would be a NIC that stays mute for ever.
+                    Err(error) if matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => {}
+                    Err(error) => return Err(error.into()),
                 }
             }
         }
