@@ -7,6 +7,23 @@ use std::process::{Command, Stdio};
 
 use crate::process;
 
+/// A program that tests start, and the package that has it.
+struct Tool {
+    program: &'static str,
+    package: &'static str,
+}
+
+/// Wireshark's terminal program, which judges our captures.
+const TSHARK: Tool = Tool { program: "tshark", package: "tshark" };
+
+/// What makes two hosts out of one: network namespaces, a cable between them, and its settings. `dumpcap` comes with tshark.
+const HOSTS: [Tool; 4] = [
+    Tool { program: "ip", package: "iproute2" },
+    Tool { program: "nsenter", package: "util-linux" },
+    Tool { program: "unshare", package: "util-linux" },
+    Tool { program: "ethtool", package: "ethtool" },
+];
+
 /// Everything `cargo xtask test` needs.
 pub fn check(root: &Path) -> Result<String, String> {
     for component in ["fmt", "clippy"] {
@@ -17,62 +34,42 @@ pub fn check(root: &Path) -> Result<String, String> {
             );
         }
     }
-    debian_packages()?;
+    HOSTS.iter().try_for_each(Tool::provide)?;
     tshark()
 }
 
-/// Files that show a package is installed: the compiler and headers, and the programs, that the C library is tested with.
-const PACKAGES: &[(&str, &str)] = &[
-    ("gcc", "/usr/bin/gcc"),
-    ("g++", "/usr/bin/g++"),
-    ("binutils", "/usr/bin/readelf"),
-    ("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
-    ("librdmacm-dev", "/usr/include/rdma/rdma_cma.h"),
-    ("ibverbs-utils", "/usr/bin/ibv_rc_pingpong"),
-    ("rdmacm-utils", "/usr/bin/rping"),
-    ("perftest", "/usr/bin/ib_send_lat"),
-    ("rdma-core", "/usr/share/doc/rdma-core/tests"),
-    ("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs"),
-];
-
-/// Installs what is missing of [`PACKAGES`], or says what to install.
-fn debian_packages() -> Result<(), String> {
-    let missing: Vec<&str> =
-        PACKAGES.iter().filter(|(_, shows)| !Path::new(shows).exists()).map(|(package, _)| *package).collect();
-    if missing.is_empty() { Ok(()) } else { install(&missing) }
-}
-
-/// Wireshark's terminal program, which judges our captures.
+/// Wireshark's terminal program, and its version.
 pub fn tshark() -> Result<String, String> {
-    if present() {
-        return version();
+    TSHARK.provide()?;
+    let text = process::output(Command::new(TSHARK.program).arg("--version"))?;
+    Ok(text.lines().next().unwrap_or(TSHARK.program).to_string())
+}
+
+impl Tool {
+    /// Sees that it is there, and installs it where that can be done without asking.
+    fn provide(&self) -> Result<(), String> {
+        let Tool { program, package } = self;
+        if self.is_present() {
+            return Ok(());
+        }
+        let how = format!("{program} is missing; install it with: apt-get install {package}");
+        if !is_root() || !succeeds(Command::new("apt-get").arg("--version")) {
+            return Err(how);
+        }
+        println!("{program} is missing; installing {package}");
+        let apt = |arguments: &[&str]| {
+            process::run(Command::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").args(arguments))
+                .map_err(|e| format!("{how}\n{e}"))
+        };
+        apt(&["update"])?;
+        apt(&["install", "--yes", "--no-install-recommends", package])?;
+        if self.is_present() { Ok(()) } else { Err(how) }
     }
-    install(&["tshark"])?;
-    if present() { version() } else { Err("tshark was installed and does not run".into()) }
-}
 
-/// Installs packages where that can be done without asking; otherwise says what to type.
-fn install(packages: &[&str]) -> Result<(), String> {
-    let how = format!("{0} missing; install with: apt-get install {0}", packages.join(" "));
-    if !is_root() || !succeeds(Command::new("apt-get").arg("--version")) {
-        return Err(how);
+    /// Whether the system can start it, whatever it then thinks of the argument.
+    fn is_present(&self) -> bool {
+        Command::new(self.program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
     }
-    println!("installing {}", packages.join(" "));
-    let apt = |arguments: &[&str]| {
-        process::run(Command::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").args(arguments))
-            .map_err(|e| format!("{how}\n{e}"))
-    };
-    apt(&["update"])?;
-    apt(&[&["install", "--yes", "--no-install-recommends"], packages].concat())
-}
-
-fn present() -> bool {
-    succeeds(Command::new("tshark").arg("--version"))
-}
-
-fn version() -> Result<String, String> {
-    let text = process::output(Command::new("tshark").arg("--version"))?;
-    Ok(text.lines().next().unwrap_or("tshark").to_string())
 }
 
 fn is_root() -> bool {

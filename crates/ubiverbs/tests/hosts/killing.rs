@@ -1,0 +1,210 @@
+//! Processes that are killed in the middle of transfers, a hundred times, on either side of the cable and on the same host. Who survives gets its
+//! errors soon, keeps nothing of the dead, and goes on with the next.
+
+use crate::actor::{Actor, Outcome, hear, say};
+use crate::network::{Host, Network};
+use crate::traffic::{self, End, RIGHTS};
+use crate::wait_until;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+use ubiverbs::{
+    Endpoint, Error, Operation, ProtectionDomain, QueuePair, Received, Reliable, RemoteSlice, State, Status,
+};
+
+const KILLS: usize = 100;
+
+/// The longest that a survivor may be in doubt. It waits 16 ms for an answer and asks eight times; the rest is for a busy machine.
+const BOUND: Duration = Duration::from_secs(3);
+
+const LENGTH: usize = 200_000;
+
+/// Round after round, meets a partner and moves data to and from it, until that fails. Says how.
+pub fn partner(arguments: &[String]) -> Outcome {
+    let [source] = arguments else { return Err("an address".into()) };
+    let end = End::new(source.parse()?)?;
+    say("there", "");
+    // Until the test says no more.
+    while hear("round").is_ok() {
+        let prepared = end.impatient()?;
+        let region = end.pd.share(LENGTH, RIGHTS)?;
+        say("endpoint", &prepared.endpoint().to_string());
+        say("memory", &region.remote_slice().to_string());
+        let peer: Endpoint = hear("endpoint")?.parse()?;
+        let memory: RemoteSlice = hear("memory")?.parse()?;
+        let mut receiving = VecDeque::new();
+        for _ in 0..4 {
+            receiving.push_back(prepared.recv(end.pd.allocate(64)?)?);
+        }
+        let qp = prepared.connect(&peer)?;
+        let status = match exchange(&end.pd, &qp, memory, &mut receiving) {
+            Err(Error::Completion(error)) => error.status,
+            other => return Err(format!("no completion with an error but {other:?}").into()),
+        };
+        if qp.state() != State::Error {
+            return Err(format!("the queue pair is in {}", qp.state()).into());
+        }
+        // What was posted comes back, all of it.
+        for waiting in receiving {
+            match waiting.wait() {
+                Ok(_) => {}
+                Err(failed) if flushed(&failed.error) => {}
+                Err(failed) => return Err(format!("a receive ended with {failed}").into()),
+            }
+        }
+        say("lost", &status.to_string());
+    }
+    Ok(())
+}
+
+fn flushed(error: &Error) -> bool {
+    matches!(error, Error::Completion(error) if error.status == Status::WorkRequestFlushed)
+}
+
+/// Moves data every way until something fails.
+fn exchange(
+    pd: &ProtectionDomain,
+    qp: &QueuePair<Reliable>,
+    memory: RemoteSlice,
+    receiving: &mut VecDeque<Operation<Received>>,
+) -> Result<(), Error> {
+    let mut buffer = pd.allocate(LENGTH)?;
+    for round in 0.. {
+        buffer = qp.write(buffer, memory)?.wait()?;
+        buffer = qp.read(buffer, memory)?.wait()?;
+        qp.fetch_add(memory, 1)?.wait()?;
+        let mut sending = qp.send_inline(b"and a message")?;
+        // The partner may wait for a receive of ours, as we do for one of its.
+        while sending.wait_for(Duration::from_millis(1)).transpose()?.is_none() {
+            renew(qp, receiving)?;
+        }
+        renew(qp, receiving)?;
+        if round == 0 {
+            say("moving", "");
+        }
+    }
+    Ok(())
+}
+
+fn renew(qp: &QueuePair<Reliable>, receiving: &mut VecDeque<Operation<Received>>) -> Result<(), Error> {
+    while receiving.front().is_some_and(Operation::is_done)
+        && let Some(done) = receiving.pop_front()
+    {
+        receiving.push_back(qp.recv(done.wait()?.into_buffer())?);
+    }
+    Ok(())
+}
+
+fn start(host: &Host) -> Actor {
+    let mut actor = host.start("partner", &[host.v4.to_string()]);
+    actor.hear("there");
+    actor
+}
+
+/// Brings two together, and waits until data moves both ways.
+fn meet(one: &mut Actor, other: &mut Actor) {
+    one.say("round", "");
+    other.say("round", "");
+    for word in ["endpoint", "memory"] {
+        let (of_one, of_other) = (one.hear(word), other.hear(word));
+        other.say(word, &of_one);
+        one.say(word, &of_other);
+    }
+    one.hear("moving");
+    other.hear("moving");
+}
+
+/// How many descriptors a process has.
+fn descriptors(actor: &Actor) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", actor.id())).unwrap().count()
+}
+
+/// Connections to neighbours are kept, a few of them; not one for each of the dead.
+const KEPT: usize = 3;
+
+pub fn a_survivor_of_a_hundred_kills_hears_of_each_and_keeps_nothing() {
+    let Network { left, right } = &Network::new(9000);
+    let hosts = [left, right];
+    let mut survivors = hosts.map(start);
+    let names = hosts.map(Host::names);
+    assert!(names.iter().all(|names| !names.is_empty()), "{names:?}");
+    let mut before = [0, 0];
+    let mut times = Vec::new();
+    for round in 0..KILLS {
+        // On the other side of the cable, from either; and every third time next door.
+        let side = round % 2;
+        let survivor = &mut survivors[side];
+        let mut victim = start(hosts[if round % 3 == 0 { side } else { 1 - side }]);
+        meet(survivor, &mut victim);
+        std::thread::sleep(Duration::from_micros(997 * (round as u64 % 7)));
+        let killed = Instant::now();
+        victim.kill();
+        let status = survivor.hear("lost");
+        times.push(killed.elapsed());
+        assert!(killed.elapsed() < BOUND, "round {round}: {:?} until {status}", killed.elapsed());
+        assert_eq!(status, Status::RetryExceeded.to_string(), "round {round}");
+        if round == 5 {
+            before = [descriptors(&survivors[0]), descriptors(&survivors[1])];
+        }
+    }
+    times.sort();
+    println!(
+        "  {KILLS} kills: the survivor knew after {:?} (median), {:?} (longest)",
+        times[KILLS / 2],
+        times[KILLS - 1]
+    );
+    for (side, survivor) in survivors.iter().enumerate() {
+        let (now, then) = (descriptors(survivor), before[side]);
+        assert!(now <= then + KEPT, "{then} descriptors after five kills, {now} after {KILLS}");
+        wait_until("the dead have left no name", || hosts[side].names() == names[side]);
+    }
+    survivors.into_iter().for_each(Actor::end);
+    wait_until("all names are free", || hosts.iter().all(|host| host.names().is_empty()));
+    // And the next run starts clean.
+    assert_eq!(traffic::everything([(left, left.v4), (right, right.v4)], 2, "").again, 0);
+}
+
+/// Work under way on both sides of a cable, and a survivor that is told nothing.
+pub fn a_process_that_stops_for_a_moment_loses_nothing() {
+    let Network { left, right } = &Network::new(1500);
+    let mut mover = left.start("mover", &[left.v4.to_string(), "4".into()]);
+    let mut target = right.start("target", &[right.v4.to_string(), "4".into()]);
+    traffic::introduce(&mut mover, &mut target);
+    for actor in [&target, &mover, &target] {
+        std::thread::sleep(Duration::from_millis(10));
+        actor.signal(rustix::process::Signal::STOP);
+        // Three times as long as the other waits before it asks again.
+        std::thread::sleep(Duration::from_millis(200));
+        actor.signal(rustix::process::Signal::CONT);
+    }
+    assert!(traffic::finish(mover).took > Duration::from_millis(200), "it was stopped while it moved");
+    target.end();
+}
+
+pub fn a_process_that_stops_for_long_is_given_up_and_finds_out_when_it_goes_on() {
+    let Network { left, right } = &Network::new(1500);
+    let (mut one, mut other) = (start(left), start(right));
+    meet(&mut one, &mut other);
+    other.signal(rustix::process::Signal::STOP);
+    let stopped = Instant::now();
+    assert_eq!(one.hear("lost"), Status::RetryExceeded.to_string());
+    assert!(stopped.elapsed() < BOUND);
+    other.signal(rustix::process::Signal::CONT);
+    let gone_on = Instant::now();
+    assert_eq!(other.hear("lost"), Status::RetryExceeded.to_string());
+    assert!(gone_on.elapsed() < BOUND);
+    // Both are in good health.
+    meet(&mut one, &mut other);
+}
+
+pub fn a_cable_that_is_pulled_and_put_back_loses_nothing() {
+    let Network { left, right } = &Network::new(1500);
+    let mut mover = left.start("mover", &[left.v4.to_string(), "4".into()]);
+    let mut target = right.start("target", &[right.v4.to_string(), "4".into()]);
+    traffic::introduce(&mut mover, &mut target);
+    std::thread::sleep(Duration::from_millis(10));
+    right.run("ip link set veth0 down");
+    std::thread::sleep(Duration::from_millis(100));
+    right.run("ip link set veth0 up");
+    assert!(traffic::finish(mover).took > Duration::from_millis(100), "it was pulled while data moved");
+    target.end();
+}
