@@ -1,220 +1,160 @@
-//! `ubiverbs demo`: two simulated hosts and a lossy wire do the four things RDMA is about, and every packet is shown. The protocol is the real
-//! one, down to the bytes of each frame; hosts, wire and clock are simulated, and the output says so.
+//! `ubiverbs demo`: two processes move data in every way RDMA knows, over the NIC in user space, and each says what it sees. With `--simulated`
+//! the same protocol runs between two simulated hosts on a lossy wire instead, and every packet is shown.
 
-mod log;
+mod alice;
+pub mod bob;
 mod report;
-
-use clap::Args;
-use sim::{ConnectOptions, HostConfig, HostId, LinkConfig, QpId, QpSpec, Region, Rng, Sim, Work};
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::PathBuf;
-use transport::{Access, Completion, Status};
-use wire::Mtu;
+mod simulated;
 
 use crate::exit::{Exit, Failure};
-use log::Log;
+use crate::meeting::{Ends, Meeting};
+use crate::peer;
+use alice::Alice;
+use clap::Args;
 use report::Report;
+use serde::{Deserialize, Serialize};
+use std::io::Write;
 
-/// Watch a WRITE, a READ, an atomic and a SEND cross a lossy wire between two simulated hosts
+/// Watch two processes move data by SEND, WRITE, READ, atomics and datagrams
 ///
-/// Two hosts, alice and bob, live inside this program, with a wire between them that loses packets. Alice writes bytes into bob's memory, reads
-/// them back, adds to a counter there and sends a message. Every packet, loss, retry and completion is shown, and every byte is verified.
+/// The program starts itself a second time. Alice (the first process) and bob (the second) open a device, connect queue pairs and move data by
+/// SEND, WRITE, WRITE with immediate, READ, FETCH_ADD, COMPARE_SWAP and by datagrams. Both check every byte. One request is
+/// wrong on purpose, to show how a failure explains itself. At the end latency and bandwidth are measured beside TCP.
 ///
-/// Nothing leaves this program: hosts, wire and clock are simulated. The protocol is not: each packet is a complete RoCEv2 frame, which
-/// --pcap writes for Wireshark.
+/// It needs no root, no RDMA hardware, no kernel module, and no network beyond `lo`.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub struct Options {
-    /// Packets the wire loses, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
-    loss: f64,
-    /// Decides which packets are lost; the same seed gives the same run
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Write all frames to this file, in pcapng
-    #[arg(long, value_name = "FILE")]
-    pcap: Option<PathBuf>,
-    /// Path MTU, the most payload of a packet: 256, 512, 1024, 2048 or 4096
-    #[arg(long, value_name = "BYTES", default_value = "1024", value_parser = mtu)]
-    mtu: Mtu,
-    /// How many bytes to write and read back: 1 to 16777216
-    #[arg(long, value_name = "BYTES", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
-    size: u32,
+    #[command(flatten)]
+    ends: Ends,
+    /// Do not measure at the end
+    #[arg(long, conflicts_with = "simulated")]
+    quick: bool,
+    /// Two simulated hosts and a lossy wire instead, with every packet shown
+    #[arg(long, conflicts_with_all = ["device", "server", "connect"])]
+    simulated: bool,
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    simulation: simulated::Wire,
 }
 
-fn percent(text: &str) -> Result<f64, String> {
-    match text.trim_end_matches('%').parse::<f64>() {
-        Ok(value) if (0.0..=100.0).contains(&value) => Ok(value),
-        _ => Err("a number from 0 to 100 is needed".into()),
+const EXAMPLES: &str = "\
+Examples:
+  ubiverbs demo                             two processes of this machine, over ubi_lo
+  ubiverbs demo --device ubi_eth0           the same over another device
+  ubiverbs demo --server                    one half here ...
+  ubiverbs demo --connect 10.0.0.1          ... and the other on another host, or in another network namespace
+  ubiverbs demo --connect '[fd00::1]:5000'  IPv6, with a port
+  ubiverbs demo --json                      for programs: every step and figure
+  ubiverbs demo --simulated --loss 20       a simulated wire that loses packets, each one shown
+  ubiverbs demo --simulated --pcap a.pcapng the same packets for Wireshark
+
+Packets are RoCEv2, on UDP port 4791; --server and --connect agree on what to do over TCP, port 18515 unless you say another.";
+
+/// What alice and bob do, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Act {
+    Send,
+    Write,
+    WriteImmediate,
+    Read,
+    FetchAdd,
+    CompareSwap,
+    Datagram,
+    WrongKey,
+}
+
+impl Act {
+    const ALL: [Act; 8] = [
+        Act::Send,
+        Act::Write,
+        Act::WriteImmediate,
+        Act::Read,
+        Act::FetchAdd,
+        Act::CompareSwap,
+        Act::Datagram,
+        Act::WrongKey,
+    ];
+}
+
+/// Things both sides know beforehand, so that each can check what it gets.
+mod known {
+    /// How many bytes are written and read at once.
+    pub const SIZE: usize = 1 << 20;
+    /// Where in bob's memory the counter stands, behind them.
+    pub const COUNTER_AT: usize = SIZE;
+    /// All of bob's memory.
+    pub const REGION: usize = SIZE + 64;
+    pub const COUNTER: u64 = 37;
+    pub const ADDED: u64 = 5;
+    pub const SWAPPED: u64 = 1000;
+    pub const IMMEDIATE: u32 = 2026;
+    pub const SHORT: usize = 5000;
+    pub const GREETING: &[u8] = b"hello, bob";
+    pub const REPLY: &[u8] = b"hello, alice";
+    pub const DATAGRAM: usize = 1000;
+
+    /// Bytes that look random and that both sides can compute: one kind per act.
+    pub fn bytes(kind: u64, length: usize) -> Vec<u8> {
+        let mut state = kind.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        };
+        std::iter::repeat_with(next).take(length).collect()
     }
-}
-
-fn mtu(text: &str) -> Result<Mtu, String> {
-    let known = text.parse().ok().and_then(Mtu::from_bytes);
-    known.ok_or_else(|| "one of 256, 512, 1024, 2048 and 4096 is needed".into())
 }
 
 /// Runs the demo.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
-    let mut stage = Stage::new(options);
-    if let Some(path) = &options.pcap {
-        let file = File::create(path).map_err(|source| Failure::Open { path: path.clone(), source })?;
-        stage.sim.capture(BufWriter::new(file)).map_err(|source| Failure::Capture { path: path.clone(), source })?;
+    if options.simulated {
+        return simulated::run(&options.simulation, options.json, out);
     }
-    let mut report = Report::new(options, &stage);
-    if !options.json {
-        report.opening(out).map_err(Failure::Output)?;
-        stage.log.print(out).map_err(Failure::Output)?;
+    if let Some(address) = &options.ends.server {
+        return serve(&options.ends, "demo", address, out);
     }
-    for act in Act::ALL {
-        if !options.json {
-            writeln!(out, "\n{}", act.heading(options)).map_err(Failure::Output)?;
-        }
-        let (completion, verified) = stage.play(act, options);
-        if !options.json {
-            stage.log.print(out).map_err(Failure::Output)?;
-        }
-        let good = report.note(act, completion, verified);
-        if !options.json {
-            report.verdict(out).map_err(Failure::Output)?;
-        }
-        if !good {
-            // A queue pair in error does nothing more.
-            break;
-        }
+    let mut meeting = options.ends.meet()?;
+    let mut report = Report::new(&meeting, options.json);
+    let played = play(&mut meeting, &mut report, options.quick, out);
+    if let Err(failure) = &played {
+        report.failed(failure);
     }
-    if let Some(path) = &options.pcap {
-        stage.sim.finish_capture().map_err(|source| Failure::Capture { path: path.clone(), source })?;
-    }
-    let closed = if options.json { report.json(&stage, out) } else { report.closing(&stage, out) };
-    closed.map_err(Failure::Output)?;
+    meeting.end();
+    report.close(out).map_err(Failure::Output)?;
+    played?;
     Ok(if report.good() { Exit::Ok } else { Exit::Job })
 }
 
-/// The four things alice does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Act {
-    Write,
-    Read,
-    FetchAdd,
-    Send,
+fn play(meeting: &mut Meeting, report: &mut Report, quick: bool, out: &mut impl Write) -> Result<(), Failure> {
+    let alice = Alice::introduce(meeting)?;
+    report.open(meeting, &alice, out).map_err(Failure::Output)?;
+    for act in Act::ALL {
+        report.heading(act, out).map_err(Failure::Output)?;
+        let step = alice.play(act, meeting)?;
+        report.step(step, out).map_err(Failure::Output)?;
+    }
+    if !quick {
+        report.measuring(out).map_err(Failure::Output)?;
+        let figures = crate::measure::small_table(meeting)?;
+        report.figures(figures, out).map_err(Failure::Output)?;
+    }
+    Ok(())
 }
 
-impl Act {
-    const ALL: [Act; 4] = [Act::Write, Act::Read, Act::FetchAdd, Act::Send];
-
-    fn wr_id(self) -> u64 {
-        self as u64 + 1
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Act::Write => "write",
-            Act::Read => "read",
-            Act::FetchAdd => "fetch_add",
-            Act::Send => "send",
-        }
-    }
-
-    fn heading(self, options: &Options) -> String {
-        let size = options.size;
-        match self {
-            Act::Write => {
-                format!("1. WRITE: alice puts {size} bytes into bob's memory. Bob's program is not involved.")
-            }
-            Act::Read => format!("2. READ: alice fetches the {size} bytes back. Bob's program is not involved."),
-            Act::FetchAdd => "3. FETCH_ADD: alice adds 5 to a counter in bob's memory that stands at 37.".into(),
-            Act::Send => "4. SEND: alice sends a message; bob has posted a receive for it.".into(),
-        }
-    }
-}
-
-const GREETING: &[u8] = b"hello, bob";
-const COUNTER: u64 = 37;
-
-/// Two hosts, their memory, and the log of what happens between them.
-struct Stage {
-    sim: Sim,
-    alice: HostId,
-    bob: HostId,
-    a: QpId,
-    b: QpId,
-    source: Region,
-    back: Region,
-    target: Region,
-    counter: Region,
-    before: Region,
-    inbox: Region,
-    log: Log,
-}
-
-impl Stage {
-    fn new(options: &Options) -> Stage {
-        let mut sim = Sim::with_seed(options.seed);
-        sim.set_default_link(LinkConfig { loss: options.loss / 100.0, ..LinkConfig::PERFECT });
-        let alice = sim.add_host(HostConfig::named("alice"));
-        let bob = sim.add_host(HostConfig::named("bob"));
-        let a = sim.create_qp(alice, QpSpec::rc());
-        let b = sim.create_qp(bob, QpSpec::rc());
-        let log = Log::attach(&mut sim, [a, b]);
-        sim.connect(a, b, &ConnectOptions { mtu: options.mtu, ..ConnectOptions::default() });
-        let size = options.size as usize;
-        let mut bytes = vec![0; size];
-        Rng::new(options.seed).fill(&mut bytes);
-        let own = Access::LOCAL_WRITE;
-        let open = own | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        Stage {
-            source: sim.register_bytes(alice, QpSpec::PD, bytes, Access::empty()),
-            back: sim.register(alice, QpSpec::PD, size, own),
-            before: sim.register(alice, QpSpec::PD, 8, own),
-            target: sim.register(bob, QpSpec::PD, size, open),
-            counter: sim.register_bytes(bob, QpSpec::PD, COUNTER.to_ne_bytes().to_vec(), open),
-            inbox: sim.register(bob, QpSpec::PD, 64, own),
-            sim,
-            alice,
-            bob,
-            a,
-            b,
-            log,
-        }
-    }
-
-    /// Plays one act to its end. Answers alice's completion, if there was one, and whether every byte is where it should be.
-    fn play(&mut self, act: Act, options: &Options) -> (Option<Completion>, bool) {
-        let work = match act {
-            Act::Write => Work::write(self.target.remote(0)).sge(self.source.sge(0, options.size)),
-            Act::Read => Work::read(self.target.remote(0)).sge(self.back.sge(0, options.size)),
-            Act::FetchAdd => Work::fetch_add(self.counter.remote(0), 5).sge(self.before.whole()),
-            Act::Send => Work::send().inline(GREETING),
-        };
-        let mut posted = Ok(());
-        if act == Act::Send {
-            posted = self.sim.receive(self.b, 100, &[self.inbox.whole()]);
-        }
-        let posted = posted.and_then(|()| self.sim.post(self.a, &work.id(act.wr_id())));
-        self.sim.run_until_idle();
-        let completion = self.sim.next_completion(self.a).filter(|_| posted.is_ok());
-        let succeeded = completion.is_some_and(|completion| completion.status == Status::Success);
-        (completion, succeeded && self.verify(act))
-    }
-
-    fn verify(&mut self, act: Act) -> bool {
-        let bytes = |region| self.sim.bytes(region);
-        match act {
-            Act::Write => bytes(&self.target) == bytes(&self.source),
-            Act::Read => bytes(&self.back) == bytes(&self.source),
-            Act::FetchAdd => {
-                bytes(&self.before) == COUNTER.to_ne_bytes() && bytes(&self.counter) == (COUNTER + 5).to_ne_bytes()
-            }
-            Act::Send => {
-                let received = self.sim.next_completion(self.b);
-                received.is_some_and(|received| {
-                    received.status == Status::Success && received.bytes as usize == GREETING.len()
-                }) && self.sim.bytes(&self.inbox).starts_with(GREETING)
-            }
-        }
-    }
+/// The second side, in the foreground.
+pub fn serve(ends: &Ends, command: &str, address: &str, out: &mut impl Write) -> Result<Exit, Failure> {
+    let mut meeting = ends.await_caller(command, address, out)?;
+    let (device, from, peer) = (meeting.station.context.name(), meeting.station.address, &meeting.peer);
+    writeln!(out, "bob: on {device} at {from}; alice is process {} at {}", peer.process, peer.address)
+        .map_err(Failure::Output)?;
+    peer::serve(&mut meeting, &mut |said| {
+        writeln!(out, "bob: {said}").and_then(|()| out.flush()).map_err(Failure::Output)
+    })?;
+    writeln!(out, "bob: alice said farewell").map_err(Failure::Output)?;
+    Ok(Exit::Ok)
 }

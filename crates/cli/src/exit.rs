@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// How the program ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +27,7 @@ impl From<Exit> for ExitCode {
 /// Why the job could not be done.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// A file could not be opened.
+    /// A file could not be opened or written.
     #[error("cannot write {}: {source}", path.display())]
     Open {
         /// Which.
@@ -48,11 +49,91 @@ pub enum Failure {
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),
+    /// The system refused something.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The NIC refused or failed at something.
+    #[error("{0}")]
+    Verbs(#[from] ubiverbs::Error),
+    /// No device at all.
+    #[error("no device: no network interface is up and has an address; try: ip link set lo up")]
+    NoDevice,
+    /// No device has the address that the two sides talk over.
+    #[error("no device has the address {0}; name one with --device (`ubiverbs devices` lists them)")]
+    NoDeviceFor(std::net::IpAddr),
+    /// The address given is none, or has no meaning here.
+    #[error("cannot find {text:?}: {source}")]
+    Address {
+        /// As it was given.
+        text: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The other side could not be reached.
+    #[error("cannot reach {address}: {source}{}", hint(source))]
+    Connect {
+        /// Where it should be.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The port cannot be listened on.
+    #[error("cannot listen on {address}: {source}{}", hint(source))]
+    Listen {
+        /// Where.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The peer's process ended, or its host went away.
+    #[error("the peer is gone: its process ended before the work was done")]
+    PeerGone,
+    /// The peer does not answer.
+    #[error("the peer lives but has not answered for {} seconds", .0.as_secs())]
+    PeerSilent(Duration),
+    /// The peer failed, in its own words.
+    #[error("the peer failed: {0}")]
+    Peer(String),
+    /// The peer said something that has no meaning.
+    #[error("the other side does not speak our protocol; it said {0:?}")]
+    Nonsense(String),
 }
 
 impl Failure {
     /// Whether somebody has simply read enough.
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// The exit code: work that began and went wrong is a job that failed.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Failure::PeerGone | Failure::PeerSilent(_) | Failure::Peer(_) => Exit::Job,
+            Failure::Verbs(ubiverbs::Error::Completion(_)) => Exit::Job,
+            _ => Exit::System,
+        }
+    }
+}
+
+impl<B> From<ubiverbs::Failed<B>> for Failure {
+    fn from(failed: ubiverbs::Failed<B>) -> Failure {
+        Failure::Verbs(failed.error)
+    }
+}
+
+/// What to do about it.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "; start the other side there first, with --server",
+        io::ErrorKind::AddrInUse => "; another program holds the port: choose another with --server ADDRESS:PORT",
+        io::ErrorKind::AddrNotAvailable => "; no interface of this host has that address",
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => "; there is no route to it",
+        io::ErrorKind::TimedOut => "; the host does not answer",
+        _ => "",
     }
 }

@@ -2,10 +2,17 @@
 //! their own.
 #![forbid(unsafe_code)]
 
+mod bench;
+mod completions;
+mod control;
 mod demo;
 mod devices;
 mod exit;
 mod explain;
+mod measure;
+mod meeting;
+mod peer;
+mod station;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -14,7 +21,7 @@ use std::process::ExitCode;
 
 use exit::{Exit, Failure};
 
-/// RDMA verbs in user space. For now: the protocol, a simulator to watch it in, and the devices of this host.
+/// RDMA verbs in user space: see it work, measure it, look at the devices of this host, and learn what went wrong.
 #[derive(Parser)]
 #[command(name = "ubiverbs", version, after_help = EXIT_CODES)]
 struct Arguments {
@@ -23,14 +30,20 @@ struct Arguments {
 }
 
 const EXIT_CODES: &str = "\
+Begin with: ubiverbs demo
+
 Exit codes: 0 it worked; 1 the job failed; 2 the system failed (a file could not be written); 64 the command line was wrong.
 Results go to standard output, errors to standard error.";
 
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Options),
+    Bench(bench::Options),
     Devices(devices::Options),
     Explain(explain::Options),
+    Completions(completions::Options),
+    #[command(hide = true)]
+    Peer(peer::Options),
 }
 
 fn main() -> ExitCode {
@@ -49,8 +62,11 @@ fn main() -> ExitCode {
     let out = &mut std::io::stdout().lock();
     let ended = match arguments.command {
         Command::Demo(options) => demo::run(&options, out),
+        Command::Bench(options) => bench::run(&options, out),
         Command::Devices(options) => devices::run(&options, out),
         Command::Explain(options) => explain::run(&options, out),
+        Command::Completions(options) => completions::run(&options, out),
+        Command::Peer(options) => peer::run(&options),
     };
     let ended = ended.and_then(|exit| {
         out.flush().map_err(Failure::Output)?;
@@ -62,7 +78,7 @@ fn main() -> ExitCode {
             if !failure.is_closed_pipe() {
                 eprintln!("ubiverbs: {failure}");
             }
-            Exit::System.into()
+            failure.exit().into()
         }
     }
 }

@@ -1,94 +1,162 @@
-//! The program as a user runs it.
+//! The demo on the NIC, between two processes, as a user runs it.
 #![allow(missing_docs)]
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod program;
 
-fn ubiverbs(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ubiverbs")).args(arguments).output().expect("the program runs")
-}
+use program::{Running, await_death, code, document, is_alive, kill, stderr, stdout, ubiverbs};
+use serde_json::Value;
+use std::io::Write;
+use std::net::TcpListener;
+use std::time::Duration;
 
-fn code(output: &Output) -> i32 {
-    output.status.code().expect("it was not killed")
-}
+/// Long enough for a busy machine, short enough to be called bounded.
+const SOON: Duration = Duration::from_secs(15);
 
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).expect("text")
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).expect("text")
-}
-
-/// A file of this test's own.
-fn scratch(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+#[track_caller]
+fn all_right(document: &Value) {
+    assert_eq!((&document["ok"], &document["simulated"]), (&true.into(), &false.into()), "{document:#}");
+    let steps = document["steps"].as_array().expect("a list");
+    let names: Vec<&str> = steps.iter().filter_map(|step| step["step"].as_str()).collect();
+    assert_eq!(
+        names,
+        ["send", "write", "write_immediate", "read", "fetch_add", "compare_swap", "datagram", "wrong_key"]
+    );
+    for step in steps {
+        assert_eq!(step["ok"], true, "{step:#}");
+        let expected = if step["step"] == "wrong_key" { "IBV_WC_REM_ACCESS_ERR" } else { "IBV_WC_SUCCESS" };
+        assert_eq!(step["status"], expected, "{step:#}");
+    }
 }
 
 #[test]
-fn the_demo_shows_losses_retries_and_verified_bytes() {
-    let output = ubiverbs(&["demo"]);
-    assert_eq!(code(&output), 0, "{}", stderr(&output));
-    assert_eq!(stderr(&output), "");
+fn every_step_is_right_and_measured_beside_tcp() {
+    let output = ubiverbs(&["demo", "--json"]);
+    assert_eq!(code(&output), 0, "{}{}", stdout(&output), stderr(&output));
+    let document = document(&output);
+    all_right(&document);
+    for (figure, unit) in [("round_trip", "rdma_send_ns"), ("bandwidth", "rdma_write_bytes_per_second")] {
+        let figure = &document["figures"][figure];
+        assert!(figure[unit].as_f64() > Some(0.0) && figure["ratio"].as_f64() > Some(0.0), "{figure}");
+    }
+    let bob = document["bob"]["process"].as_u64().expect("a number");
+    assert_ne!(document["alice"]["process"].as_u64(), Some(bob));
+    assert!(!is_alive(bob as u32), "bob has outlived the demo");
+}
+
+#[test]
+fn it_tells_what_happens_in_plain_words() {
+    let output = ubiverbs(&["demo", "--quick"]);
+    assert_eq!((code(&output), stderr(&output)), (0, String::new()), "{}", stdout(&output));
     let text = stdout(&output);
     for part in [
-        "simulated",
-        "RC WRITE First",
-        "RC READ Response",
-        "RC FetchAdd",
-        "RC SEND Only",
-        "LOST",
-        "retry from PSN",
-        "(again)",
-        "IBV_WC_SUCCESS",
-        "All four operations completed, and every byte was verified.",
-        "The same run again: ubiverbs demo --loss",
+        "alice  process",
+        "1. SEND",
+        "bob answered \"hello, alice\"",
+        "Her NIC cuts it into 256 packets",
+        "the counter stands at 42",
+        "received a datagram from queue pair",
+        "IBV_WC_REM_ACCESS_ERR: the peer answered packet",
+        "All 8 steps went as they should, and every byte was verified.",
     ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
     }
     assert!(!text.contains("FAILED") && !text.contains("WRONG"), "{text}");
 }
 
-#[test]
-fn the_same_seed_shows_the_same_run_and_another_does_not() {
-    let run = |seed| stdout(&ubiverbs(&["demo", "--loss", "20", "--seed", seed]));
-    assert_eq!(run("3"), run("3"));
-    assert_ne!(run("3"), run("4"));
+/// The second process of a running demo.
+fn bob_of(demo: &mut Running) -> u32 {
+    let line = demo.line_with("bob    process");
+    line.split_whitespace().nth(2).and_then(|word| word.parse().ok()).expect("a number")
 }
 
 #[test]
-fn a_perfect_wire_loses_nothing_at_any_size_and_mtu() {
-    for (size, mtu) in [("1", "256"), ("256", "256"), ("100000", "4096"), ("65536", "512")] {
-        let output = ubiverbs(&["demo", "--loss", "0", "--size", size, "--mtu", mtu]);
-        assert_eq!(code(&output), 0, "{}", stdout(&output));
-        assert!(stdout(&output).contains("none was lost"), "{}", stdout(&output));
-        assert!(!stdout(&output).contains("LOST"));
+fn a_peer_that_is_killed_ends_the_demo_with_the_reason() {
+    for when in ["0. Both", "2. WRITE", "5. FETCH_ADD", "8. A failure", "Now the same two"] {
+        let mut demo = Running::start(&["demo"]);
+        let bob = bob_of(&mut demo);
+        demo.line_with(when);
+        kill(bob);
+        let (code, errors) = demo.end_within(SOON);
+        assert_eq!(code, Some(1), "killed at {when:?}: {errors}");
+        assert!(errors.contains("the peer is gone"), "killed at {when:?}: {errors}");
+        assert!(!is_alive(bob));
     }
 }
 
 #[test]
-fn a_dead_wire_fails_the_job_and_says_why() {
-    let output = ubiverbs(&["demo", "--loss", "100"]);
-    assert_eq!(code(&output), 1);
-    let text = stdout(&output);
-    assert!(text.contains("FAILED with IBV_WC_RETRY_EXC_ERR: packet"), "{text}");
-    assert!(text.contains("The demo failed at its WRITE."), "{text}");
-    let output = ubiverbs(&["demo", "--loss", "100", "--json"]);
-    assert_eq!(code(&output), 1);
+fn a_peer_does_not_outlive_the_demo() {
+    for when in ["0. Both", "4. READ", "Now the same two"] {
+        let mut demo = Running::start(&["demo"]);
+        let bob = bob_of(&mut demo);
+        demo.line_with(when);
+        demo.kill();
+        await_death(bob);
+    }
 }
 
 #[test]
-fn json_is_one_document_that_admits_to_be_simulated() {
-    let output = ubiverbs(&["demo", "--json", "--loss", "10"]);
-    assert_eq!(code(&output), 0);
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!((&document["ok"], &document["simulated"]), (&true.into(), &true.into()));
-    let operations = document["operations"].as_array().expect("a list");
-    assert_eq!(operations.len(), 4);
-    assert!(operations.iter().all(|operation| operation["verified"] == true));
-    let packets = document["log"].as_array().expect("a list").iter().filter(|line| line["kind"] == "packet");
-    assert_eq!(packets.count() as u64, document["packets_sent"].as_u64().expect("a number"));
+fn two_halves_find_each_other_over_either_family() {
+    for address in ["127.0.0.1", "[::1]"] {
+        let mut server = Running::start(&["demo", "--server", &format!("{address}:0")]);
+        let waiting = server.line_with("Waiting on");
+        let place = waiting.split_whitespace().nth(2).expect("an address").to_owned();
+        let output = ubiverbs(&["demo", "--quick", "--json", "--connect", &place]);
+        assert_eq!(code(&output), 0, "{}{}", stdout(&output), stderr(&output));
+        let document = document(&output);
+        all_right(&document);
+        let bare = address.trim_matches(['[', ']']);
+        assert_eq!(document["bob"]["address"], bare);
+        server.line_with("bob: Write: all 1048576 bytes");
+        server.line_with("alice said farewell");
+        assert_eq!(server.end_within(SOON).0, Some(0));
+    }
+}
+
+#[test]
+fn a_server_whose_caller_dies_says_so() {
+    let mut server = Running::start(&["demo", "--server", "127.0.0.1:0"]);
+    let waiting = server.line_with("Waiting on");
+    let place = waiting.split_whitespace().nth(2).expect("an address").to_owned();
+    let mut alice = Running::start(&["demo", "--connect", &place]);
+    alice.line_with("Now the same two");
+    alice.kill();
+    let (code, errors) = server.end_within(SOON);
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("the peer is gone"), "{errors}");
+}
+
+#[test]
+fn what_cannot_be_done_is_said_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let busy = listener.local_addr().expect("an address").to_string();
+    for (arguments, reason) in [
+        (&["demo", "--device", "ubi_nonsense"][..], "no device \"ubi_nonsense\"; this host has"),
+        (&["demo", "--server", "--device", "ubi_nonsense"], "no device \"ubi_nonsense\""),
+        (&["demo", "--server", &busy], "another program holds the port"),
+        (&["demo", "--server", "192.0.2.1"], "no interface of this host has that address"),
+        (&["demo", "--connect", "127.0.0.1:1"], "start the other side there first"),
+        (&["demo", "--connect", "host.invalid"], "cannot find \"host.invalid\""),
+        (&["demo", "--connect", "127.0.0.1:nonsense"], "cannot find"),
+        (&["peer"], "this command is for the program itself"),
+    ] {
+        let output = ubiverbs(arguments);
+        assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(reason), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn something_else_that_answers_is_no_peer() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let place = listener.local_addr().expect("an address").to_string();
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a caller");
+        stream.write_all(b"SSH-2.0-something\r\n").expect("sent");
+    });
+    let output = ubiverbs(&["demo", "--connect", &place]);
+    other.join().expect("it answered");
+    assert_eq!(code(&output), 2);
+    assert!(stderr(&output).contains("does not speak our protocol"), "{}", stderr(&output));
 }
 
 #[test]
@@ -96,12 +164,21 @@ fn a_wrong_command_line_is_64_with_the_reason_on_stderr() {
     for (arguments, reason) in [
         (&[][..], "Usage"),
         (&["dance"], "unrecognized subcommand"),
-        (&["demo", "--loss", "101"], "0 to 100"),
-        (&["demo", "--loss", "NaN"], "0 to 100"),
-        (&["demo", "--mtu", "1500"], "one of 256, 512, 1024, 2048 and 4096"),
-        (&["demo", "--size", "0"], "0 is not in 1..=16777216"),
-        (&["demo", "--seed", "x"], "invalid digit"),
         (&["demo", "--frobnicate"], "unexpected argument"),
+        (&["demo", "--server", "--connect", "127.0.0.1"], "cannot be used with"),
+        (&["demo", "--simulated", "--connect", "127.0.0.1"], "cannot be used with"),
+        (&["demo", "--loss", "10"], "--simulated"),
+        (&["demo", "--pcap", "x"], "--simulated"),
+        (&["demo", "--simulated", "--loss", "101"], "0 to 100"),
+        (&["demo", "--simulated", "--loss", "NaN"], "0 to 100"),
+        (&["demo", "--simulated", "--mtu", "1500"], "one of 256, 512, 1024, 2048 and 4096"),
+        (&["demo", "--simulated", "--size", "0"], "0 is not in 1..=16777216"),
+        (&["demo", "--simulated", "--seed", "x"], "invalid digit"),
+        (&["bench", "--sizes", "0"], "1 to 64M"),
+        (&["bench", "--sizes", "8,x"], "1 to 64M"),
+        (&["bench", "--time", "0"], "0.001 to 60"),
+        (&["bench", "--only", "dancing"], "invalid value"),
+        (&["completions", "cobol"], "invalid value"),
     ] {
         let output = ubiverbs(arguments);
         assert_eq!(code(&output), 64, "{arguments:?}");
@@ -112,49 +189,26 @@ fn a_wrong_command_line_is_64_with_the_reason_on_stderr() {
 
 #[test]
 fn help_teaches_and_succeeds() {
-    let output = ubiverbs(&["demo", "--help"]);
-    assert_eq!(code(&output), 0);
-    for part in ["--loss <PERCENT>", "--pcap <FILE>", "simulated", "[default: 1024]"] {
-        assert!(stdout(&output).contains(part), "{part}: {}", stdout(&output));
-    }
-    let output = ubiverbs(&["--help"]);
-    assert!(stdout(&output).contains("Exit codes: 0 it worked"), "{}", stdout(&output));
-    assert_eq!(code(&ubiverbs(&["--version"])), 0);
-}
-
-#[test]
-fn a_capture_that_cannot_be_written_is_the_system_s_fault() {
-    let output = ubiverbs(&["demo", "--pcap", "/nonexistent/demo.pcapng"]);
-    assert_eq!(code(&output), 2);
-    assert!(stderr(&output).contains("cannot write /nonexistent/demo.pcapng"), "{}", stderr(&output));
-    let output = ubiverbs(&["demo", "--pcap", "/dev/full"]);
-    assert_eq!(code(&output), 2);
-    assert!(stderr(&output).contains("/dev/full"), "{}", stderr(&output));
-}
-
-/// Every frame is InfiniBand to Wireshark, and none malformed, over both a quiet and a bad wire.
-#[test]
-fn wireshark_understands_the_capture() {
-    for (loss, mtu, size) in [("0", "1024", "5000"), ("10", "256", "20000"), ("30", "4096", "3")] {
-        let file = scratch(&format!("demo-{loss}-{mtu}.pcapng"));
-        let path = file.to_str().expect("a plain path");
-        let output =
-            ubiverbs(&["demo", "--loss", loss, "--mtu", mtu, "--size", size, "--seed", "11", "--pcap", path, "--json"]);
-        assert_eq!(code(&output), 0, "{}", stdout(&output));
-        let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        let tshark = Command::new("tshark")
-            .args(["--disable-protocol", "rpcordma", "-T", "fields", "-e", "frame.protocols", "-e", "frame.comment"])
-            .args(["-r", path])
-            .output()
-            .expect("tshark is needed: apt-get install tshark");
-        assert!(tshark.status.success(), "{}", stderr(&tshark));
-        let text = stdout(&tshark);
-        assert_eq!(text.lines().count() as u64, document["packets_sent"].as_u64().expect("a number"));
-        for line in text.lines() {
-            assert!(line.contains("infiniband") && !line.contains("malformed"), "{line}");
+    for (arguments, parts) in [
+        (&["--help"][..], &["Exit codes: 0 it worked", "Begin with: ubiverbs demo"][..]),
+        (
+            &["demo", "--help"],
+            &["--connect <ADDRESS[:PORT]>", "--simulated", "--loss <PERCENT>", "Examples:", "[default: 1024]"],
+        ),
+        (&["bench", "--help"], &["--sizes <SIZES>", "--events", "Examples:", "[default: 0.25]"]),
+        (&["completions", "--help"], &["bash", "zsh", "fish"]),
+    ] {
+        let output = ubiverbs(arguments);
+        assert_eq!(code(&output), 0);
+        for part in parts {
+            assert!(stdout(&output).contains(part), "{arguments:?} {part}: {}", stdout(&output));
         }
-        assert!(text.contains("work request 1"), "comments name the work request:\n{text}");
-        assert_eq!(loss != "0", text.contains("sent again") && text.contains("dropped"), "{loss} %:\n{text}");
-        fs::remove_file(file).expect("the capture was written");
+        assert!(!stdout(&output).contains("  peer"), "{}", stdout(&output));
+    }
+    assert_eq!(code(&ubiverbs(&["--version"])), 0);
+    for shell in ["bash", "zsh", "fish"] {
+        let output = ubiverbs(&["completions", shell]);
+        assert_eq!(code(&output), 0);
+        assert!(stdout(&output).contains("simulated") && stdout(&output).contains("bench"), "{shell}");
     }
 }

@@ -1,11 +1,9 @@
 //! `devices` and `explain` as a user runs them.
 #![allow(missing_docs)]
 
-use std::process::{Command, Output};
+mod program;
 
-fn ubiverbs(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ubiverbs")).args(arguments).output().expect("the program runs")
-}
+use program::ubiverbs;
 
 #[test]
 fn loopback_is_a_device_with_its_addresses() {

@@ -1,201 +1,223 @@
-//! What the demo says around its packet log: who is on stage, how each act ended, and a closing summary in plain words.
+//! What the demo says, as text while it runs or as one JSON document at its end.
 
-use serde_json::json;
+use super::alice::{Alice, Step};
+use super::{Act, known};
+use crate::exit::Failure;
+use crate::measure::Figures;
+use crate::meeting::{Hello, Meeting};
+use serde_json::{Value, json};
 use std::io::{self, Write};
-use trace::{DropReason, RetryCause};
-use transport::{Completion, Status};
 
-use super::{Act, Options, Stage};
-use sim::Shared;
-
-/// Keeps count of how it goes.
+/// Keeps what was seen, and tells it.
 pub struct Report {
-    options: Options,
-    acts: Vec<(Act, Option<Completion>, bool)>,
-    hosts: [String; 2],
-    counters: Shared<trace::Counters>,
+    json: bool,
+    sides: [Hello; 2],
+    connection: Value,
+    steps: Vec<Step>,
+    figures: Option<Figures>,
+    wanted: bool,
+    failure: Option<String>,
 }
 
 impl Report {
-    pub fn new(options: &Options, stage: &Stage) -> Report {
-        let line = |host, qp: sim::QpId| {
-            let address = stage.sim.gid(host, 0).to_ip();
-            format!("{} {address} QP {}", stage.sim.host_name(host), qp.qpn)
+    pub fn new(meeting: &Meeting, json: bool) -> Report {
+        let alice = Hello {
+            process: std::process::id(),
+            device: meeting.station.context.name().into(),
+            address: meeting.station.address,
+            ..meeting.peer.clone()
         };
-        Report {
-            options: options.clone(),
-            acts: Vec::new(),
-            hosts: [line(stage.alice, stage.a), line(stage.bob, stage.b)],
-            counters: stage.log.counters(),
-        }
+        let sides = [alice, meeting.peer.clone()];
+        Report { json, sides, connection: Value::Null, steps: Vec::new(), figures: None, wanted: false, failure: None }
     }
 
-    /// Whether everything so far, and all of it, went well.
+    /// Whether everything went well.
     pub fn good(&self) -> bool {
-        self.acts.len() == Act::ALL.len() && self.acts.iter().all(|(_, _, verified)| *verified)
+        let measured = !self.wanted || self.figures.is_some();
+        self.failure.is_none()
+            && measured
+            && self.steps.len() == Act::ALL.len()
+            && self.steps.iter().all(|step| step.right)
     }
 
-    /// Takes down how an act ended; says whether well.
-    pub fn note(&mut self, act: Act, completion: Option<Completion>, verified: bool) -> bool {
-        self.acts.push((act, completion, verified));
-        verified
+    pub fn failed(&mut self, failure: &Failure) {
+        self.failure = Some(failure.to_string());
     }
 
-    pub fn opening(&self, out: &mut impl Write) -> io::Result<()> {
-        let Options { loss, mtu, seed, .. } = &self.options;
-        let [alice, bob] = &self.hosts;
-        writeln!(out, "ubiverbs demo: RDMA between two simulated hosts")?;
-        writeln!(out)?;
-        writeln!(out, "  {alice}  <--- 5 us, {loss} % loss --->  {bob}")?;
+    pub fn open(&mut self, meeting: &Meeting, alice: &Alice, out: &mut impl Write) -> io::Result<()> {
+        let qpns = [alice.qp.qpn().to_string(), alice.bob.qpn().to_string()];
+        self.connection = json!({ "mtu": alice.mtu, "queue_pairs": qpns, "one_machine": meeting.local });
+        if self.json {
+            return Ok(());
+        }
+        writeln!(out, "ubiverbs demo: RDMA between two processes\n")?;
+        for ((name, side), qpn) in ["alice", "bob"].iter().zip(&self.sides).zip(&qpns) {
+            let Hello { process, device, address, .. } = side;
+            writeln!(out, "  {name:<5}  process {process:<8}  {device}  {address}  queue pair {qpn}")?;
+        }
         writeln!(out)?;
         writeln!(
             out,
-            "Hosts, wire and clock are simulated inside this program; no packet leaves it. The protocol is the"
+            "Each process has a NIC of its own making, in user space: no kernel module, no root, no hardware."
         )?;
-        writeln!(out, "real one, and every packet a complete RoCEv2 frame. Path MTU {mtu}, seed {seed}.")?;
-        writeln!(out)?;
-        writeln!(out, "0. Both programs exchange addresses and walk their queue pairs to RTS, ready to send.")
+        writeln!(out, "Packets between them are RoCEv2 on UDP port 4791, path MTU {}.\n", alice.mtu)?;
+        writeln!(
+            out,
+            "0. Both made a queue pair, told each other its number and first sequence number, and walked it"
+        )?;
+        writeln!(out, "   from RESET over INIT and RTR (ready to receive) to RTS (ready to send).")?;
+        writeln!(out, "   Bob shares memory: {}.", alice.there)?;
+        out.flush()
     }
 
-    /// One line on the act that has just ended.
-    pub fn verdict(&self, out: &mut impl Write) -> io::Result<()> {
-        let Some((act, completion, verified)) = self.acts.last() else { return Ok(()) };
-        match (completion, verified) {
-            (Some(_), true) => writeln!(out, "   {}", praise(*act, self.options.size)),
-            (Some(Completion { status: Status::Success, .. }), false) => {
-                writeln!(out, "   WRONG: it completed with success, and the bytes are not what they should be.")
-            }
-            (Some(completion), _) => {
-                let cause = completion.cause.map(|cause| format!(": {cause}")).unwrap_or_default();
-                writeln!(out, "   FAILED with {}{cause}.", completion.status)
-            }
-            (None, _) => writeln!(out, "   FAILED: it did not complete."),
+    pub fn heading(&self, act: Act, out: &mut impl Write) -> io::Result<()> {
+        if self.json {
+            return Ok(());
         }
+        let mtu = self.connection["mtu"].as_u64().unwrap_or(1).max(1) as usize;
+        writeln!(out, "\n{}. {}", act as usize + 1, title(act))?;
+        for line in mechanism(act, mtu) {
+            writeln!(out, "   {line}")?;
+        }
+        out.flush()
     }
 
-    pub fn closing(&self, stage: &Stage, out: &mut impl Write) -> io::Result<()> {
-        let numbers = self.numbers(stage);
-        writeln!(out)?;
-        if self.good() {
-            writeln!(out, "All four operations completed, and every byte was verified.")?;
-        } else if let Some((act, ..)) = self.acts.last() {
-            writeln!(out, "The demo failed at its {}.", act.name().to_uppercase())?;
-        }
-        let Numbers { sent, lost, again, timeouts, naks, nanos } = numbers;
-        write!(out, "{sent} packets in {}.{:03} us of simulated time; ", nanos / 1000, nanos % 1000)?;
-        match lost {
-            0 => writeln!(out, "none was lost.")?,
-            1 => write!(out, "the wire lost 1. ")?,
-            _ => write!(out, "the wire lost {lost}. ")?,
-        }
-        if lost > 0 {
-            let noticed = match (naks, timeouts) {
-                (0, 0) => "a later acknowledgement covered for what was lost".to_string(),
-                (0, timeouts) => format!("silence gave it away {}", often(timeouts)),
-                (naks, 0) => format!("a later packet gave it away {}", often(naks)),
-                (naks, timeouts) => {
-                    format!("a later packet gave it away {} and silence {}", often(naks), often(timeouts))
-                }
+    pub fn step(&mut self, step: Step, out: &mut impl Write) -> io::Result<()> {
+        if !self.json {
+            let verdict = match (step.right, step.act) {
+                (true, Act::WrongKey) => "ok, it failed as it should",
+                (true, _) => "ok",
+                (false, _) => "FAILED",
             };
-            writeln!(
-                out,
-                "{}; {again} {} sent again.",
-                sentence(&noticed),
-                plural(again, "packet was", "packets were")
-            )?;
+            writeln!(out, "   alice: {}", step.alice)?;
+            writeln!(out, "   bob:   {}", step.bob)?;
+            writeln!(out, "   {verdict}: {}, {:.1} us", step.status, step.took.as_secs_f64() * 1e6)?;
+            out.flush()?;
         }
-        if let Some(path) = &self.options.pcap {
-            writeln!(out, "The frames are in {}: open it with Wireshark.", path.display())?;
-        }
-        writeln!(out, "The same run again: ubiverbs demo {}", self.again())
+        self.steps.push(step);
+        Ok(())
     }
 
-    pub fn json(&self, stage: &Stage, out: &mut impl Write) -> io::Result<()> {
-        let numbers = self.numbers(stage);
-        let acts: Vec<_> = self
-            .acts
-            .iter()
-            .map(|(act, completion, verified)| {
-                json!({
-                    "operation": act.name(),
-                    "wr_id": act.wr_id(),
-                    "status": completion.map(|completion| completion.status.name()),
-                    "cause": completion.and_then(|completion| completion.cause).map(|cause| cause.to_string()),
-                    "bytes": completion.map(|completion| completion.bytes),
-                    "verified": verified,
-                })
-            })
-            .collect();
-        let document = json!({
-            "simulated": true,
+    pub fn measuring(&mut self, out: &mut impl Write) -> io::Result<()> {
+        self.wanted = true;
+        if self.json {
+            return Ok(());
+        }
+        writeln!(out, "\nNow the same two processes measure, RDMA and TCP by turns ...")?;
+        out.flush()
+    }
+
+    pub fn figures(&mut self, figures: Figures, out: &mut impl Write) -> io::Result<()> {
+        if !self.json {
+            write!(out, "\n{figures}")?;
+        }
+        self.figures = Some(figures);
+        Ok(())
+    }
+
+    /// The last words.
+    pub fn close(&self, out: &mut impl Write) -> io::Result<()> {
+        if self.json {
+            serde_json::to_writer_pretty(&mut *out, &self.document())?;
+            return writeln!(out);
+        }
+        match (&self.failure, self.steps.iter().find(|step| !step.right)) {
+            (Some(_), _) => writeln!(out, "\nThe demo could not go on after {} steps.", self.steps.len()),
+            (None, Some(step)) => writeln!(out, "\nThe demo failed: {}", title(step.act)),
+            (None, None) => {
+                writeln!(out, "\nAll {} steps went as they should, and every byte was verified.", self.steps.len())?;
+                writeln!(out, "More: ubiverbs bench; ubiverbs explain REM_ACCESS; ubiverbs demo --simulated")
+            }
+        }
+    }
+
+    fn document(&self) -> Value {
+        let side = |side: &Hello| json!({ "process": side.process, "device": side.device, "address": side.address });
+        let steps: Vec<Value> = self.steps.iter().map(step_document).collect();
+        json!({
             "ok": self.good(),
-            "seed": self.options.seed,
-            "loss_percent": self.options.loss,
-            "mtu": self.options.mtu.bytes(),
-            "size": self.options.size,
-            "operations": acts,
-            "packets_sent": numbers.sent,
-            "packets_lost": numbers.lost,
-            "packets_retransmitted": numbers.again,
-            "retries": { "timeout": numbers.timeouts, "nak": numbers.naks },
-            "simulated_ns": numbers.nanos,
-            "log": stage.log.json(),
-        });
-        serde_json::to_writer_pretty(&mut *out, &document)?;
-        writeln!(out)
-    }
-
-    fn numbers(&self, stage: &Stage) -> Numbers {
-        let network = stage.sim.counters();
-        let counters = self.counters.borrow();
-        Numbers {
-            sent: network.sent,
-            lost: network.dropped_for(DropReason::RandomLoss),
-            again: stage.log.retransmitted(),
-            timeouts: counters.retries(RetryCause::Timeout),
-            naks: counters.retries(RetryCause::SequenceNak) + counters.retries(RetryCause::ImpliedNak),
-            nanos: stage.sim.now().as_nanos(),
-        }
-    }
-
-    /// The arguments of this run.
-    fn again(&self) -> String {
-        let Options { loss, seed, mtu, size, .. } = &self.options;
-        format!("--loss {loss} --seed {seed} --mtu {mtu} --size {size}")
+            "simulated": false,
+            "error": self.failure,
+            "alice": side(&self.sides[0]),
+            "bob": side(&self.sides[1]),
+            "connection": self.connection,
+            "steps": steps,
+            "figures": self.figures.as_ref().map(Figures::document),
+        })
     }
 }
 
-struct Numbers {
-    sent: u64,
-    lost: u64,
-    again: u64,
-    timeouts: u64,
-    naks: u64,
-    nanos: u64,
+fn step_document(step: &Step) -> Value {
+    json!({
+        "step": step.act,
+        "title": title(step.act),
+        "ok": step.right,
+        "status": step.status.name(),
+        "bytes": step.bytes,
+        "nanoseconds": step.took.as_nanos() as u64,
+        "alice": step.alice,
+        "bob": step.bob,
+    })
 }
 
-fn praise(act: Act, size: u32) -> String {
+fn title(act: Act) -> String {
+    let (size, short, datagram) = (known::SIZE, known::SHORT, known::DATAGRAM);
     match act {
-        Act::Write => format!("Done: bob's memory holds all {size} bytes."),
-        Act::Read => format!("Done: alice has all {size} bytes again, and each is right."),
-        Act::FetchAdd => "Done: alice got 37, the counter stands at 42, and it was added once.".into(),
-        Act::Send => "Done: bob's receive completed with the message in it.".into(),
+        Act::Send => "SEND: alice sends a message, bob has posted a receive for it; bob answers.".into(),
+        Act::Write => format!("WRITE: alice writes {size} bytes into bob's memory. Bob's program does nothing."),
+        Act::WriteImmediate => {
+            format!("WRITE with immediate: alice writes {short} bytes, and this time bob is told, with a number.")
+        }
+        Act::Read => format!("READ: alice fetches {size} bytes of bob's memory. Bob's program does nothing."),
+        Act::FetchAdd => {
+            format!("FETCH_ADD: alice adds {} to a counter of bob's that stands at {}.", known::ADDED, known::COUNTER)
+        }
+        Act::CompareSwap => {
+            let expected = known::COUNTER + known::ADDED;
+            format!("COMPARE_SWAP: alice swaps {expected} for {} if it is {expected}. Twice.", known::SWAPPED)
+        }
+        Act::Datagram => {
+            format!("Datagrams: alice sends {datagram} bytes to a queue pair that is not connected to hers.")
+        }
+        Act::WrongKey => "A failure, on purpose: alice writes with a wrong key.".into(),
     }
 }
 
-fn often(count: u64) -> String {
-    match count {
-        1 => "once".into(),
-        2 => "twice".into(),
-        count => format!("{count} times"),
+/// What the NICs do for it.
+fn mechanism(act: Act, mtu: usize) -> Vec<String> {
+    let packets = |bytes: usize| match bytes.div_ceil(mtu) {
+        1 => "one packet".to_owned(),
+        count => format!("{count} packets"),
+    };
+    let lines: &[&str] = match act {
+        Act::Send => &[
+            "Her NIC sends it from her memory; bob's takes the oldest receive, puts the bytes there, completes it",
+            "and acknowledges. The acknowledgement completes her SEND.",
+        ],
+        Act::Write => &[
+            "Each packet says where its bytes go: an address and a key of bob's. His NIC checks the key, the range",
+            "and the right to write, and puts the bytes there. His program sleeps meanwhile.",
+        ],
+        Act::WriteImmediate => {
+            &["The last packet carries the number; it uses up a receive of bob's, which completes with it."]
+        }
+        Act::Read => &["One request goes out; bob's NIC answers it from his memory, as many packets as it takes."],
+        Act::FetchAdd => &["Bob's NIC does it with an atomic instruction of his processor and answers the old value."],
+        Act::CompareSwap => &["The answer is what was there before: that is how she knows whether it was swapped."],
+        Act::Datagram => &[
+            "One packet, no connection, no acknowledgement: it may be lost. Bob's receive gets 40 bytes of network",
+            "header before the message; from them he knows whom to answer.",
+        ],
+        Act::WrongKey => &[
+            "Bob's NIC knows no memory by that key, writes nothing, and answers with a NAK (remote access error).",
+            "The queue pair goes to ERR on alice's side; only another one, or a reset, can go on from there.",
+        ],
+    };
+    let mut lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+    match act {
+        Act::Write => lines.insert(0, format!("Her NIC cuts it into {} of up to {mtu} bytes.", packets(known::SIZE))),
+        Act::WriteImmediate => lines.insert(0, format!("That makes {} of up to {mtu} bytes.", packets(known::SHORT))),
+        _ => {}
     }
-}
-
-fn plural(count: u64, one: &'static str, many: &'static str) -> &'static str {
-    if count == 1 { one } else { many }
-}
-
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+    lines
 }

@@ -1,0 +1,288 @@
+//! `ubiverbs bench`: latency, bandwidth and message rate of every RDMA operation between two processes, beside TCP and Unix sockets in the same
+//! run. Absolute numbers of a shared machine are noise; the ratios of one run are what to read.
+
+mod document;
+mod plot;
+mod table;
+
+use crate::exit::{Exit, Failure};
+use crate::measure::{Carrier, Kind, Measured, Point, Size, Turns, Waiting};
+use crate::meeting::{Ends, Meeting};
+use clap::{Args, ValueEnum};
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Measure latency, bandwidth and message rate beside TCP and Unix sockets
+///
+/// Two processes exchange messages by SEND, WRITE, READ and atomics, by TCP and by a Unix socket. They take turns in short runs, so that whatever
+/// else the machine does falls on all of them. Latency is the time of a round trip (READ and atomics are round trips of their own); a stream
+/// keeps many messages under way and gives bandwidth and message rate.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Options {
+    #[command(flatten)]
+    ends: Ends,
+    /// Message sizes, with commas: bytes, or with K or M
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size, default_value = "8,64,512,4K,32K,256K,1M,8M")]
+    sizes: Vec<usize>,
+    /// Seconds to measure each size and carrier, latency and bandwidth each
+    #[arg(long, value_name = "SECONDS", default_value = "0.25", value_parser = seconds)]
+    time: Duration,
+    /// Measure only these, with commas; TCP is always measured, to compare with
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Both sides sleep until they are woken (completion channels, blocking sockets) instead of spinning
+    #[arg(long)]
+    events: bool,
+    /// How packets travel between the two processes
+    #[arg(long, value_enum, default_value_t = Link::Auto)]
+    link: Link,
+    /// Write all figures as JSON; `-` is standard output, instead of the tables
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a page with plots and tables, complete in one file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the plots as one SVG picture
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ubiverbs bench                                      everything, in about half a minute
+  ubiverbs bench --only latency --sizes 64 --time 2   one size, longer
+  ubiverbs bench --only bandwidth,write --sizes 1M    one operation beside TCP
+  ubiverbs bench --events                             programs that sleep instead of spinning
+  ubiverbs bench --html bench.html                    plots to look at
+  ubiverbs bench --json - | jq '.rows[] | {carrier, size, ratio_to_tcp}'
+  ubiverbs bench --server                             one half here, the other: ubiverbs bench --connect ADDRESS";
+
+/// What `--only` can say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Part {
+    /// Round trips
+    Latency,
+    /// Streams: bandwidth and message rate
+    Bandwidth,
+    Send,
+    Write,
+    Read,
+    Atomic,
+    Tcp,
+    Unix,
+}
+
+/// What `--link` can say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Link {
+    /// The fastest there is. Between processes that is UDP today
+    Auto,
+    /// UDP, also where something faster exists
+    Udp,
+}
+
+/// Everything that was measured, and where.
+pub struct Outcome {
+    pub rows: Vec<Measured>,
+    pub waiting: Waiting,
+    pub device: String,
+    pub link: &'static str,
+    pub local: bool,
+}
+
+impl Outcome {
+    /// The TCP row that a row is compared with: of its size, and waiting as it does.
+    pub fn tcp(&self, row: &Measured) -> Option<&Measured> {
+        let tcp = Point { carrier: Carrier::Tcp, ..row.point };
+        let same = self.rows.iter().find(|other| other.point == tcp);
+        same.or_else(|| self.rows.iter().find(|other| Point { waiting: tcp.waiting, ..other.point } == tcp))
+    }
+
+    /// How it compares with TCP.
+    pub fn ratio(&self, row: &Measured) -> Option<f64> {
+        self.tcp(row).map(|tcp| row.ratio(tcp))
+    }
+
+    pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Measured> {
+        self.rows.iter().filter(move |row| row.point.kind == kind)
+    }
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    let trimmed = text.trim().trim_end_matches(['b', 'B', 'i']);
+    let (digits, unit) = match trimmed.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&trimmed[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&trimmed[..at], 1 << 20),
+        _ => (trimmed, 1),
+    };
+    match digits.parse::<usize>().ok().and_then(|number| number.checked_mul(unit)) {
+        Some(size) if (1..=64 << 20).contains(&size) => Ok(size),
+        _ => Err("a size from 1 to 64M is needed, such as 64, 4K or 1M".into()),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.001..=60.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("a number of seconds from 0.001 to 60 is needed".into()),
+    }
+}
+
+/// Measures.
+pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
+    if let Some(address) = &options.ends.server {
+        return crate::demo::serve(&options.ends, "bench", address, out);
+    }
+    // What cannot be written should be known before half a minute has passed.
+    let mut files = Vec::new();
+    for (path, render) in [
+        (&options.json, document::render as fn(&Outcome) -> String),
+        (&options.html, plot::page),
+        (&options.svg, plot::picture),
+    ] {
+        if let Some(path) = path.as_ref().filter(|path| **path != Path::new("-")) {
+            let file = File::create(path).map_err(|source| Failure::Open { path: path.clone(), source })?;
+            files.push((path.clone(), file, render));
+        }
+    }
+    let mut meeting = options.ends.meet()?;
+    let measured = measure(options, &mut meeting);
+    meeting.end();
+    let outcome = measured?;
+    let to_stdout = options.json.as_deref() == Some(Path::new("-"));
+    let text = if to_stdout { document::render(&outcome) } else { table::render(&outcome) };
+    out.write_all(text.as_bytes()).map_err(Failure::Output)?;
+    for (path, mut file, render) in files {
+        let written = file.write_all(render(&outcome).as_bytes());
+        written.map_err(|source| Failure::Open { path: path.clone(), source })?;
+        if !to_stdout {
+            writeln!(out, "Written: {}", path.display()).map_err(Failure::Output)?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn measure(options: &Options, meeting: &mut Meeting) -> Result<Outcome, Failure> {
+    let waiting = if options.events { Waiting::Sleep } else { Waiting::Spin };
+    let mut sizes = options.sizes.clone();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let largest = sizes.last().copied().unwrap_or(8);
+    let (device, local) = (meeting.station.context.name().to_owned(), meeting.local);
+    let sets: Vec<Vec<Point>> = [Kind::RoundTrip, Kind::Stream]
+        .into_iter()
+        .flat_map(|kind| sizes.iter().map(move |size| (kind, *size)))
+        .map(|(kind, size)| points(kind, size, &sizes, options, waiting, local))
+        .filter(|points| points.iter().any(|point| point.carrier != Carrier::Tcp) || options.only.contains(&Part::Tcp))
+        .collect();
+    let mut turns = Turns::new(meeting, largest, local)?;
+    let mut rows = Vec::new();
+    let mut progress = Progress::new(sets.len());
+    for set in &sets {
+        rows.extend(turns.measure(set, options.time, &mut |point| progress.show(point))?);
+        progress.done += 1;
+    }
+    progress.clear();
+    // Between processes there is one link today, whatever was asked for.
+    Ok(Outcome { rows, waiting, device, link: "udp", local })
+}
+
+/// What to measure of one size.
+fn points(kind: Kind, size: usize, sizes: &[usize], options: &Options, waiting: Waiting, local: bool) -> Vec<Point> {
+    let named: Vec<Carrier> = options.only.iter().filter_map(|part| part.carrier()).collect();
+    let kinds: Vec<Kind> = options.only.iter().filter_map(|part| part.kind()).collect();
+    if !kinds.is_empty() && !kinds.contains(&kind) {
+        return Vec::new();
+    }
+    let wanted = |carrier: &Carrier| {
+        let possible = match carrier {
+            // Always eight bytes, and a round trip by nature: once, beside the smallest size.
+            Carrier::Atomic => kind == Kind::RoundTrip && sizes.first() == Some(&size),
+            Carrier::Unix => local,
+            _ => true,
+        };
+        possible && (named.is_empty() || named.contains(carrier) || *carrier == Carrier::Tcp)
+    };
+    let mut points: Vec<Point> =
+        Carrier::ALL.into_iter().filter(wanted).map(|carrier| Point::new(kind, carrier, waiting, size)).collect();
+    // Most programs use TCP blocking, so show that too where the others spin.
+    if kind == Kind::RoundTrip && waiting == Waiting::Spin && !points.is_empty() {
+        points.push(Point::new(kind, Carrier::Tcp, Waiting::Sleep, size));
+    }
+    points
+}
+
+impl Part {
+    fn carrier(self) -> Option<Carrier> {
+        match self {
+            Part::Latency | Part::Bandwidth => None,
+            Part::Send => Some(Carrier::Send),
+            Part::Write => Some(Carrier::Write),
+            Part::Read => Some(Carrier::Read),
+            Part::Atomic => Some(Carrier::Atomic),
+            Part::Tcp => Some(Carrier::Tcp),
+            Part::Unix => Some(Carrier::Unix),
+        }
+    }
+
+    fn kind(self) -> Option<Kind> {
+        match self {
+            Part::Latency => Some(Kind::RoundTrip),
+            Part::Bandwidth => Some(Kind::Stream),
+            _ => None,
+        }
+    }
+}
+
+/// A line on a terminal that says how far it is.
+struct Progress {
+    shown: bool,
+    done: usize,
+    of: usize,
+}
+
+impl Progress {
+    fn new(of: usize) -> Progress {
+        Progress { shown: io::stderr().is_terminal(), done: 0, of }
+    }
+
+    fn show(&self, point: Point) {
+        if self.shown {
+            let what = match point.kind {
+                Kind::RoundTrip => "round trips",
+                Kind::Stream => "stream",
+            };
+            let (done, of) = (self.done + 1, self.of);
+            eprint!("\r\x1b[K[{done}/{of}] {what} of {}, {}", Size(point.size), point.label());
+        }
+    }
+
+    fn clear(&self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_are_read_as_people_write_them() {
+        assert_eq!(
+            ["8", "4K", "4k", "1M", "64MiB", "1KB"].map(|text| size(text).unwrap()),
+            [8, 4096, 4096, 1 << 20, 64 << 20, 1024]
+        );
+        for wrong in ["", "0", "65M", "K", "-1", "1G", "99999999999999999999", "8 8"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["0", "61", "NaN", "-1", "x"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The second side of a measurement: an echo, a sink, or memory that is read and written.
+
+use super::sockets::{self, Sockets, Stream};
+use super::verbs::{Inbox, Line, Prepared};
+use super::{Answer, Carrier, Order, Run, Waiting};
+use crate::exit::Failure;
+use crate::meeting::Meeting;
+use crate::peer;
+
+/// What it holds between orders.
+#[derive(Default)]
+pub struct Partner {
+    line: Option<Line>,
+    sockets: Option<Sockets>,
+}
+
+impl Partner {
+    /// Carries out an order.
+    pub fn measure(&mut self, order: Order, meeting: &mut Meeting) -> Result<(), Failure> {
+        match order {
+            Order::Connect { end, largest } => {
+                let prepared = Prepared::new(&meeting.station, largest)?;
+                let ours = prepared.end();
+                self.line = Some(prepared.connect(&meeting.station, &end)?);
+                tell(meeting, Answer::Connected(ours))
+            }
+            Order::Listen { unix } => {
+                let accepted = sockets::accept(meeting.station.address, unix, |tcp, unix| {
+                    meeting.control.tell(&peer::Answer::Measure(Answer::Listening { tcp, unix }))
+                })?;
+                self.sockets = Some(accepted);
+                Ok(())
+            }
+            Order::Run(run) => self.run(run, meeting),
+            Order::Done => Ok(()),
+        }
+    }
+
+    fn run(&mut self, run: Run, meeting: &mut Meeting) -> Result<(), Failure> {
+        let line = self.line.as_mut().ok_or_else(unprepared)?;
+        let inbox = if run.point.carrier.is_verb() { Some(line.prepare(run)?) } else { None };
+        meeting.control.tell(&peer::Answer::Ready)?;
+        match run.point.carrier {
+            Carrier::Tcp | Carrier::Unix => {
+                let stream = stream(self.sockets.as_mut(), run.point.carrier)?;
+                sockets::second(stream, run, &meeting.control)?;
+                done(meeting)?;
+            }
+            _ => {
+                line.second(run, inbox.unwrap_or_else(Inbox::empty), &meeting.control)?;
+                stand_by(line, run, meeting)?;
+            }
+        }
+        tell(meeting, Answer::Ran)
+    }
+}
+
+/// The socket that carries it.
+pub fn stream(sockets: Option<&mut Sockets>, carrier: Carrier) -> Result<&mut dyn Stream, Failure> {
+    let sockets = sockets.ok_or_else(unprepared)?;
+    match carrier {
+        Carrier::Unix => Ok(sockets.unix.as_mut().ok_or_else(unprepared)?),
+        _ => Ok(&mut sockets.tcp),
+    }
+}
+
+fn unprepared() -> Failure {
+    Failure::Nonsense("to run before the connections were made".into())
+}
+
+fn tell(meeting: &mut Meeting, answer: Answer) -> Result<(), Failure> {
+    meeting.control.tell(&peer::Answer::Measure(answer))
+}
+
+/// Waits until the first side says that it is done, as the run says: asleep, or driving the NIC.
+fn stand_by(line: &mut Line, run: Run, meeting: &Meeting) -> Result<(), Failure> {
+    if run.point.waiting == Waiting::Sleep {
+        return done(meeting);
+    }
+    loop {
+        // Hearing costs more than looking.
+        for _ in 0..64 {
+            line.look()?;
+        }
+        if let Some(order) = meeting.control.heard()? {
+            return expect_done(order);
+        }
+    }
+}
+
+fn done(meeting: &Meeting) -> Result<(), Failure> {
+    match meeting.control.next()? {
+        Some(order) => expect_done(order),
+        None => Err(Failure::PeerGone),
+    }
+}
+
+fn expect_done(order: peer::Order) -> Result<(), Failure> {
+    match order {
+        peer::Order::Measure(Order::Done) => Ok(()),
+        other => Err(Failure::Nonsense(format!("{other:?} in the middle of a run"))),
+    }
+}

@@ -1,0 +1,70 @@
+//! The small table at the end of the demo.
+
+use super::{Carrier, Kind, Measured, Point, Size, Turns, Waiting};
+use crate::exit::Failure;
+use crate::meeting::Meeting;
+use serde_json::{Value, json};
+use std::fmt;
+use std::time::Duration;
+
+const SMALL: usize = 64;
+const LARGE: usize = 1 << 20;
+const TIME: Duration = Duration::from_millis(400);
+
+/// Latency and bandwidth, of RDMA and of TCP.
+pub struct Figures {
+    /// Round trips of SEND and TCP, streams of WRITE and TCP.
+    rows: [[Measured; 2]; 2],
+}
+
+/// Measures it, in about two seconds.
+pub fn small_table(meeting: &mut Meeting) -> Result<Figures, Failure> {
+    let point = |kind, carrier, size| Point::new(kind, carrier, Waiting::Spin, size);
+    let points = [
+        point(Kind::RoundTrip, Carrier::Send, SMALL),
+        point(Kind::RoundTrip, Carrier::Tcp, SMALL),
+        point(Kind::Stream, Carrier::Write, LARGE),
+        point(Kind::Stream, Carrier::Tcp, LARGE),
+    ];
+    let measured = Turns::new(meeting, LARGE, false)?.measure(&points, TIME, &mut |_| {})?;
+    match measured[..] {
+        [send, tcp, write, stream] => Ok(Figures { rows: [[send, tcp], [write, stream]] }),
+        _ => Err(Failure::Nonsense("nothing to be measured".into())),
+    }
+}
+
+impl Figures {
+    pub fn document(&self) -> Value {
+        let [[send, tcp], [write, stream]] = &self.rows;
+        json!({
+            "round_trip": {
+                "size": SMALL,
+                "rdma_send_ns": send.summary.p50,
+                "tcp_ns": tcp.summary.p50,
+                "ratio": send.ratio(tcp),
+            },
+            "bandwidth": {
+                "size": LARGE,
+                "rdma_write_bytes_per_second": write.bytes_per_second(),
+                "tcp_bytes_per_second": stream.bytes_per_second(),
+                "ratio": write.ratio(stream),
+            },
+        })
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [[send, tcp], [write, stream]] = &self.rows;
+        let micros = |measured: &Measured| format!("{:.1} us", measured.summary.p50 as f64 / 1e3);
+        let giga = |measured: &Measured| format!("{:.2} GB/s", measured.bytes_per_second() / 1e9);
+        writeln!(f, "  {:<44} {:>12} {:>12} {:>8}", "", "RDMA", "TCP", "ratio")?;
+        let mut row = |what: String, ours: String, theirs: String, ratio: f64| {
+            writeln!(f, "  {what:<44} {ours:>12} {theirs:>12} {ratio:>7.2}x")
+        };
+        let (small, large) = (Size(SMALL), Size(LARGE));
+        row(format!("round trip, {small} SEND (median; less is better)"), micros(send), micros(tcp), send.ratio(tcp))?;
+        row(format!("bandwidth, {large} WRITE (more is better)"), giga(write), giga(stream), write.ratio(stream))?;
+        writeln!(f, "  Both sides of both spin. Absolute times depend on how busy the machine is; the ratio does less.")
+    }
+}

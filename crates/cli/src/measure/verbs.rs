@@ -1,0 +1,327 @@
+//! The RDMA carriers: one reliable connection, used in polling style. Both sides spin on their completion queue, or sleep on its channel.
+
+use super::patience::Patience;
+use super::{Carrier, End, Kind, Point, Run, Waiting};
+use crate::control::Control;
+use crate::exit::Failure;
+use crate::station::Station;
+use std::time::{Duration, Instant};
+use ubiverbs::{
+    Access, Completion, CompletionChannel, CompletionKind, CompletionQueue, Endpoint, PreparedQueuePair,
+    ProtectionDomain, QueuePair, RegisteredMut, Reliable, RemoteSlice, SharedRegion,
+};
+
+/// Up to this size a message travels inside its work request.
+const INLINE: usize = 256;
+
+/// How many sends may be outstanding, and how many receives.
+const SENDS: u32 = 128;
+const RECEIVES: u32 = 256;
+
+/// A connection to measure with.
+pub struct Line {
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    channel: CompletionChannel,
+    qp: QueuePair<Reliable>,
+    /// Where the peer writes.
+    here: SharedRegion,
+    /// What is sent from, and read into.
+    own: SharedRegion,
+    there: RemoteSlice,
+    /// Sends that have not completed.
+    under_way: u64,
+}
+
+/// A line whose peer is not known yet.
+pub struct Prepared {
+    qp: PreparedQueuePair<Reliable>,
+    cq: CompletionQueue,
+    channel: CompletionChannel,
+    here: SharedRegion,
+    own: SharedRegion,
+}
+
+impl Prepared {
+    /// For messages of up to `largest` bytes.
+    pub fn new(station: &Station, largest: usize) -> Result<Prepared, Failure> {
+        let channel = station.context.completion_channel()?;
+        let cq = station.context.completion_queue(SENDS + RECEIVES).channel(&channel).create()?;
+        let qp = station.queue_pair::<Reliable>(&cq).max_sends(SENDS).max_receives(RECEIVES).prepare()?;
+        let rights = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        // Whole words, as the atomics want them.
+        let length = largest.next_multiple_of(8).max(8);
+        let (here, own) = (station.pd.share(length, rights)?, station.pd.share(length, Access::LOCAL_WRITE)?);
+        Ok(Prepared { qp, cq, channel, here, own })
+    }
+
+    /// What the peer must know.
+    pub fn end(&self) -> End {
+        End { endpoint: self.qp.endpoint().to_string(), region: self.here.remote_slice().to_string() }
+    }
+
+    pub fn connect(self, station: &Station, peer: &End) -> Result<Line, Failure> {
+        let Prepared { qp, cq, channel, here, own } = self;
+        let there = peer.region.parse()?;
+        let qp = qp.connect(&peer.endpoint.parse::<Endpoint>()?)?;
+        Ok(Line { pd: station.pd.clone(), cq, channel, qp, here, own, there, under_way: 0 })
+    }
+}
+
+impl Line {
+    /// The first side: one sample per round trip, or the time of the whole stream.
+    pub fn first(&mut self, run: Run, control: &Control, sample: &mut dyn FnMut(u64)) -> Result<(), Failure> {
+        let mut idle = Patience::new(control);
+        let Run { point, count } = run;
+        let begun = Instant::now();
+        match point.kind {
+            Kind::RoundTrip => {
+                let mut inbox = Inbox::for_round_trips(self, run)?;
+                for number in 0..count {
+                    let begun = Instant::now();
+                    self.post(point, number)?;
+                    if matches!(point.carrier, Carrier::Read | Carrier::Atomic) {
+                        self.drain(0, point.waiting, &mut idle)?;
+                    } else {
+                        self.await_message(point, number, &mut inbox, &mut idle)?;
+                    }
+                    sample(begun.elapsed().as_nanos() as u64);
+                }
+                self.drain(0, point.waiting, &mut idle)
+            }
+            Kind::Stream => {
+                let depth = point.depth();
+                for number in 0..count {
+                    self.drain(depth - 1, point.waiting, &mut idle)?;
+                    self.post(point, number)?;
+                }
+                self.drain(0, point.waiting, &mut idle)?;
+                sample(begun.elapsed().as_nanos() as u64);
+                Ok(())
+            }
+        }
+    }
+
+    /// What the second side needs before it is ready.
+    pub fn prepare(&self, run: Run) -> Result<Inbox, Failure> {
+        match run.point.kind {
+            Kind::RoundTrip => Inbox::for_round_trips(self, run),
+            Kind::Stream => Inbox::for_stream(self, run),
+        }
+    }
+
+    /// The second side, until its part is done.
+    pub fn second(&mut self, run: Run, mut inbox: Inbox, control: &Control) -> Result<(), Failure> {
+        let mut idle = Patience::new(control);
+        let Run { point, count } = run;
+        match (point.kind, point.carrier) {
+            (Kind::RoundTrip, Carrier::Send | Carrier::Write) => {
+                for number in 0..count {
+                    self.await_message(point, number, &mut inbox, &mut idle)?;
+                    self.post(point, number)?;
+                }
+                self.drain(0, point.waiting, &mut idle)
+            }
+            (Kind::Stream, Carrier::Send) => {
+                for number in 0..count {
+                    self.await_message(point, number, &mut inbox, &mut idle)?;
+                }
+                Ok(())
+            }
+            // One-sided: nothing to do.
+            _ => Ok(()),
+        }
+    }
+
+    /// Looks at the NIC once, for a side that has nothing to do but to spin.
+    pub fn look(&mut self) -> Result<(), Failure> {
+        self.look_for(Waiting::Spin, &mut |_| Ok(())).map(drop)
+    }
+
+    /// Makes ready for a run that is noticed by its bytes.
+    fn clear(&self, point: Point) -> Result<(), Failure> {
+        Ok(self.here.write_at(point.size - 1, &[0])?)
+    }
+
+    fn post(&mut self, point: Point, number: u64) -> Result<(), Failure> {
+        let size = point.size;
+        let whole = 0..size as u64;
+        let mark = mark(number);
+        match point.carrier {
+            Carrier::Send if size <= INLINE => self.qp.send_inline(&[mark; INLINE][..size])?.polled(0),
+            Carrier::Send => self.qp.send(self.own.part(0..size)?)?.polled(0),
+            Carrier::Read => self.qp.read(self.own.part(0..size)?, self.there.slice(whole)?)?.polled(0),
+            Carrier::Atomic => self.qp.fetch_add(self.there.slice(0..8)?, 1)?.polled(0),
+            Carrier::Write if tells(point) => {
+                let there = self.there.slice(whole)?;
+                self.qp.write_imm(self.own.part(0..size)?, there, number as u32)?.polled(0);
+            }
+            Carrier::Write if size <= INLINE => {
+                self.qp.write_inline(&[mark; INLINE][..size], self.there.slice(whole)?)?.polled(0);
+            }
+            Carrier::Write => {
+                if point.kind == Kind::RoundTrip {
+                    self.own.write_at(size - 1, &[mark])?;
+                }
+                self.qp.write(self.own.part(0..size)?, self.there.slice(whole)?)?.polled(0);
+            }
+            Carrier::Tcp | Carrier::Unix => return Ok(()),
+        }
+        self.under_way += 1;
+        Ok(())
+    }
+
+    /// Waits for the peer's message of that number.
+    fn await_message(
+        &mut self,
+        point: Point,
+        number: u64,
+        inbox: &mut Inbox,
+        idle: &mut Patience<'_>,
+    ) -> Result<(), Failure> {
+        if point.carrier == Carrier::Write && !tells(point) {
+            // The program spins on the last byte of its memory, and on its completion queue.
+            let mut last = [0];
+            loop {
+                if self.under_way > u64::from(SENDS / 2) {
+                    self.take(&mut |_| Ok(()))?;
+                }
+                self.here.read_at(point.size - 1, &mut last)?;
+                if last == [mark(number)] {
+                    idle.renew();
+                    return Ok(());
+                }
+                if !self.look_for(Waiting::Spin, &mut |_| Ok(()))? {
+                    idle.wear()?;
+                }
+            }
+        }
+        while inbox.arrived == 0 {
+            let mut arrivals = Vec::new();
+            let some = self.look_for(point.waiting, &mut |buffer| {
+                arrivals.push(buffer);
+                Ok(())
+            })?;
+            inbox.arrived += arrivals.len() as u64;
+            for buffer in arrivals {
+                inbox.post(&self.qp, buffer)?;
+            }
+            if some { idle.renew() } else { worn(point.waiting, idle)? }
+        }
+        inbox.arrived -= 1;
+        Ok(())
+    }
+
+    /// Waits until no more than `most` sends are under way.
+    fn drain(&mut self, most: u64, waiting: Waiting, idle: &mut Patience<'_>) -> Result<(), Failure> {
+        while self.under_way > most {
+            let some = self.look_for(waiting, &mut |_| Err(Failure::Nonsense("a message too many".into())))?;
+            if some { idle.renew() } else { worn(waiting, idle)? }
+        }
+        Ok(())
+    }
+
+    /// Takes what has completed; if nothing has, and `waiting` says so, sleeps for a while. Says whether there was something.
+    fn look_for(
+        &mut self,
+        waiting: Waiting,
+        received: &mut dyn FnMut(RegisteredMut) -> Result<(), Failure>,
+    ) -> Result<bool, Failure> {
+        if self.take(received)? {
+            return Ok(true);
+        }
+        if waiting == Waiting::Spin {
+            return Ok(false);
+        }
+        self.cq.arm();
+        if self.take(received)? {
+            return Ok(true);
+        }
+        self.channel.wait_for(Duration::from_millis(100))?;
+        self.take(received)
+    }
+
+    fn take(&mut self, received: &mut dyn FnMut(RegisteredMut) -> Result<(), Failure>) -> Result<bool, Failure> {
+        let mut any = false;
+        for completion in self.cq.poll()? {
+            any = true;
+            completion.result().map_err(ubiverbs::Error::from)?;
+            match completion.kind() {
+                CompletionKind::Receive | CompletionKind::ReceiveWriteImmediate => received(buffer(completion)?)?,
+                _ => self.under_way -= 1,
+            }
+        }
+        Ok(any)
+    }
+}
+
+fn buffer(completion: Completion) -> Result<RegisteredMut, Failure> {
+    Ok(completion.into_received()?.into_buffer())
+}
+
+/// A side that sleeps has slept a tenth of a second; one that spins only looked.
+fn worn(waiting: Waiting, idle: &mut Patience<'_>) -> Result<(), Failure> {
+    if waiting == Waiting::Sleep { idle.check() } else { idle.wear() }
+}
+
+/// A WRITE that tells its target: who sleeps cannot look at memory.
+fn tells(point: Point) -> bool {
+    point.carrier == Carrier::Write && point.waiting == Waiting::Sleep && point.kind == Kind::RoundTrip
+}
+
+/// What the last byte is when message `number` has come; never zero.
+fn mark(number: u64) -> u8 {
+    (number % 255) as u8 + 1
+}
+
+/// Receives: posted ahead, and posted again until there were as many as messages, so that none is left over.
+pub struct Inbox {
+    /// How many may still be posted.
+    left: u64,
+    /// Messages that came and were not asked for yet.
+    arrived: u64,
+}
+
+impl Inbox {
+    /// For runs without messages.
+    pub fn empty() -> Inbox {
+        Inbox { left: 0, arrived: 0 }
+    }
+
+    fn for_round_trips(line: &Line, run: Run) -> Result<Inbox, Failure> {
+        let point = run.point;
+        match point.carrier {
+            Carrier::Send => Inbox::fill(line, run.count, 4, point.size),
+            Carrier::Write if tells(point) => Inbox::fill(line, run.count, 4, 8),
+            Carrier::Write => {
+                line.clear(point)?;
+                Ok(Inbox::empty())
+            }
+            _ => Ok(Inbox::empty()),
+        }
+    }
+
+    fn for_stream(line: &Line, run: Run) -> Result<Inbox, Failure> {
+        match run.point.carrier {
+            Carrier::Send => Inbox::fill(line, run.count, 2 * run.point.depth(), run.point.size),
+            _ => Ok(Inbox::empty()),
+        }
+    }
+
+    fn fill(line: &Line, count: u64, ahead: u64, size: usize) -> Result<Inbox, Failure> {
+        let mut inbox = Inbox { left: count, arrived: 0 };
+        let ahead = ahead.min(count).min(RECEIVES.into());
+        for buffer in line.pd.allocate(size * ahead as usize)?.chunks(size) {
+            inbox.post(&line.qp, buffer)?;
+        }
+        Ok(inbox)
+    }
+
+    fn post(&mut self, qp: &QueuePair<Reliable>, buffer: RegisteredMut) -> Result<(), Failure> {
+        if self.left > 0 {
+            self.left -= 1;
+            qp.recv(buffer)?.polled(1);
+        }
+        Ok(())
+    }
+}

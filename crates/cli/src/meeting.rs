@@ -1,0 +1,275 @@
+//! How the two sides of a demo or a benchmark find each other: this program starts itself again on the same machine, or it waits for, or calls,
+//! another one over TCP. Either way neither side outlives the other: the channel between them ends with the first of them.
+
+use crate::control::{Control, WhenGone};
+use crate::exit::{Exit, Failure};
+use crate::station::Station;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Where `--server` listens if no port is said.
+const PORT: u16 = 18515;
+
+/// How long a call may take.
+const RINGING: Duration = Duration::from_secs(5);
+
+/// How long `--connect` waits for a server that is just being started.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How long the stream may refuse to take a line.
+const STUCK: Duration = Duration::from_secs(10);
+
+/// Which two sides there are, and where.
+#[derive(Args, Clone, Debug)]
+pub struct Ends {
+    /// The device to use (`ubiverbs devices` lists them) [default: ubi_lo, or the device that has the address of --server or --connect]
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Be the second side, for a --connect from another network namespace or host; ends after one run
+    #[arg(long, value_name = "ADDRESS[:PORT]", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["connect", "json"])]
+    pub server: Option<String>,
+    /// Run with the --server at this address instead of a second process of this machine
+    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    pub connect: Option<String>,
+}
+
+/// The two sides together, seen from one of them.
+pub struct Meeting {
+    pub control: Control,
+    pub station: Station,
+    /// What the other side says of itself.
+    pub peer: Hello,
+    /// They are on one machine, for certain.
+    pub local: bool,
+    child: Option<OwnChild>,
+}
+
+/// What each side says first.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// The version of what is said after it.
+    pub ubiverbs: u32,
+    pub process: u32,
+    pub device: String,
+    pub address: IpAddr,
+}
+
+const VERSION: u32 = 1;
+
+impl Ends {
+    /// The first side, which decides what is done.
+    pub fn meet(&self) -> Result<Meeting, Failure> {
+        match &self.connect {
+            None => self.start_peer(),
+            Some(address) => {
+                let stream = call(address)?;
+                Meeting::over_tcp(stream, self.device.as_deref(), WhenGone::Tell)
+            }
+        }
+    }
+
+    /// The second side: waits for the first.
+    pub fn await_caller(&self, command: &str, address: &str, out: &mut impl Write) -> Result<Meeting, Failure> {
+        if let Some(device) = &self.device {
+            // A wrong name is an error now, not when somebody calls.
+            Station::open(Some(device), None)?;
+        }
+        let listener = listen(address)?;
+        let place = listener.local_addr().map_err(|source| Failure::System { what: "cannot listen", source })?;
+        let any = if place.ip().is_unspecified() { "any address of this host" } else { "this address" };
+        writeln!(
+            out,
+            "Waiting on {place} ({any}). On the other side: ubiverbs {command} --connect ADDRESS:{}",
+            place.port()
+        )
+        .and_then(|()| out.flush())
+        .map_err(Failure::Output)?;
+        let (stream, _) = listener.accept().map_err(|source| Failure::System { what: "cannot accept", source })?;
+        Meeting::over_tcp(stream, self.device.as_deref(), WhenGone::Leave(Exit::Job as i32))
+    }
+
+    /// Starts this program again, as the second side.
+    fn start_peer(&self) -> Result<Meeting, Failure> {
+        let station = Station::open(self.device.as_deref(), None)?;
+        let system = |what| move |source| Failure::System { what, source };
+        let (ours, theirs) = UnixStream::pair().map_err(system("cannot make a pair of sockets"))?;
+        // By this name it is found whatever happened to its file since it was started.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("ubiverbs").arg("peer").arg("--device").arg(station.context.name());
+        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
+        let child = OwnChild(command.spawn().map_err(system("cannot start this program again"))?);
+        drop(command);
+        let control = channel(ours, WhenGone::Tell)?;
+        Meeting::begin(control, station, true, Some(child))
+    }
+}
+
+impl Meeting {
+    /// The second side that [`Ends::meet`] started: its standard input is the channel.
+    pub fn as_child(device: Option<&str>) -> Result<Meeting, Failure> {
+        let system = |source| Failure::System { what: "this command is for the program itself", source };
+        let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(system)?);
+        stream.peer_addr().map_err(system)?;
+        let control = channel(stream, WhenGone::Leave(Exit::Ok as i32))?;
+        Meeting::begin(control, Station::open(device, None)?, true, None)
+    }
+
+    fn over_tcp(stream: TcpStream, device: Option<&str>, when_gone: WhenGone) -> Result<Meeting, Failure> {
+        let system = |source| Failure::System { what: "cannot use the connection", source };
+        stream.set_nodelay(true).map_err(system)?;
+        stream.set_write_timeout(Some(STUCK)).map_err(system)?;
+        let address = stream.local_addr().map_err(system)?.ip().to_canonical();
+        let remote = stream.peer_addr().map_err(system)?.ip().to_canonical();
+        let station = Station::open(device, Some(address))?;
+        let writer = stream.try_clone().map_err(system)?;
+        Meeting::begin(Control::new(stream, writer, when_gone)?, station, address == remote, None)
+    }
+
+    fn begin(mut control: Control, station: Station, local: bool, child: Option<OwnChild>) -> Result<Meeting, Failure> {
+        let (process, device, address) = (std::process::id(), station.context.name().to_owned(), station.address);
+        control.tell(&Hello { ubiverbs: VERSION, process, device, address })?;
+        let peer: Hello = control.hear()?;
+        if peer.ubiverbs != VERSION {
+            return Err(Failure::Nonsense(format!("that it has version {} of it; this is {VERSION}", peer.ubiverbs)));
+        }
+        Ok(Meeting { control, station, peer, local, child })
+    }
+
+    /// Says farewell and waits for a peer that is our child.
+    pub fn end(mut self) {
+        self.control.farewell();
+        if let Some(child) = &mut self.child {
+            child.wait_a_little();
+        }
+    }
+}
+
+/// A child that does not outlive us.
+struct OwnChild(Child);
+
+impl OwnChild {
+    fn wait_a_little(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < deadline && matches!(self.0.try_wait(), Ok(None)) {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for OwnChild {
+    fn drop(&mut self) {
+        // It has ended already where all went well; then both do nothing.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn channel(stream: UnixStream, when_gone: WhenGone) -> Result<Control, Failure> {
+    let system = |source| Failure::System { what: "cannot use the pair of sockets", source };
+    stream.set_write_timeout(Some(STUCK)).map_err(system)?;
+    Control::new(stream.try_clone().map_err(system)?, stream, when_gone)
+}
+
+fn call(text: &str) -> Result<TcpStream, Failure> {
+    let deadline = Instant::now() + GRACE;
+    let addresses = resolve(text, "")?;
+    loop {
+        let mut refused = None;
+        for address in &addresses {
+            match TcpStream::connect_timeout(address, RINGING) {
+                Ok(stream) => return Ok(stream),
+                Err(source) => refused = Some((address, source)),
+            }
+        }
+        let (address, source) = match refused {
+            Some((_, source)) if source.kind() == io::ErrorKind::ConnectionRefused && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(50));
+                continue;
+            }
+            Some((address, source)) => (address.to_string(), source),
+            None => (text.to_owned(), io::ErrorKind::NotFound.into()),
+        };
+        return Err(Failure::Connect { address, source });
+    }
+}
+
+fn listen(text: &str) -> Result<TcpListener, Failure> {
+    // Both families at one socket; a host without IPv6 has only the other.
+    let addresses = match resolve(text, "::") {
+        Ok(addresses) if text.is_empty() || text.starts_with(':') => {
+            let port = addresses.first().map_or(PORT, SocketAddr::port);
+            vec![SocketAddr::from(([0u16; 8], port)), SocketAddr::from(([0u8; 4], port))]
+        }
+        addresses => addresses?,
+    };
+    let mut refused = io::Error::from(io::ErrorKind::NotFound);
+    let mut place = text.to_owned();
+    for address in addresses {
+        match TcpListener::bind(address) {
+            Ok(listener) => return Ok(listener),
+            Err(source) => {
+                let busy = source.kind() == io::ErrorKind::AddrInUse;
+                (refused, place) = (source, address.to_string());
+                if busy {
+                    break;
+                }
+            }
+        }
+    }
+    Err(Failure::Listen { address: place, source: refused })
+}
+
+fn resolve(text: &str, default_host: &str) -> Result<Vec<SocketAddr>, Failure> {
+    let failed = |source| Failure::Address { text: text.to_owned(), source };
+    let (host, port) = split(text).ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+    let host = if host.is_empty() { default_host } else { host };
+    Ok((host, port).to_socket_addrs().map_err(failed)?.collect())
+}
+
+/// Host and port of `host`, `host:port`, `:port`, an IPv6 address, or one in brackets with a port. None if the port is no port.
+fn split(text: &str) -> Option<(&str, u16)> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, port) = rest.split_once(']')?;
+        let port = port.strip_prefix(':').map_or(Some(PORT), |port| port.parse().ok())?;
+        return Some((host, port));
+    }
+    match text.split_once(':') {
+        // More than one colon: an IPv6 address.
+        Some((_, port)) if port.contains(':') => Some((text, PORT)),
+        Some((host, port)) => Some((host, port.parse().ok()?)),
+        None => Some((text, PORT)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_with_and_without_port() {
+        for (text, host, port) in [
+            ("10.0.0.1", "10.0.0.1", PORT),
+            ("10.0.0.1:7", "10.0.0.1", 7),
+            ("fe80::1%eth0", "fe80::1%eth0", PORT),
+            ("::1", "::1", PORT),
+            ("[::1]:9", "::1", 9),
+            ("[::1]", "::1", PORT),
+            ("host:80", "host", 80),
+            (":80", "", 80),
+            ("", "", PORT),
+        ] {
+            assert_eq!(split(text), Some((host, port)), "{text}");
+        }
+        for wrong in ["host:", "host:http", "host:65536", "[::1]:x", "[::1"] {
+            assert_eq!(split(wrong), None, "{wrong}");
+        }
+    }
+}

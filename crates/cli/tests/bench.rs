@@ -1,0 +1,127 @@
+//! The benchmark as a user runs it, with too little time to mean anything.
+#![allow(missing_docs)]
+
+mod program;
+
+use program::{Running, await_death, code, document, scratch, stderr, stdout, ubiverbs};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+
+/// What was measured: kind, carrier, waiting, size.
+fn rows(document: &Value) -> BTreeSet<(String, String, String, u64)> {
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    let rows = document["rows"].as_array().expect("a list");
+    let of = |row: &Value| {
+        let figures = if row["measured"] == "stream" { &row["bytes_per_second"] } else { &row["round_trip_ns"]["p50"] };
+        assert!(figures.as_f64() > Some(0.0) && row["ratio_to_tcp"].as_f64() > Some(0.0), "{row:#}");
+        if row["measured"] == "round_trip" {
+            let percentile = |name: &str| row["round_trip_ns"][name].as_u64().expect("a number");
+            let ascending = ["p50", "p90", "p99", "p99_9", "max"].map(percentile);
+            assert!(ascending.is_sorted(), "{row:#}");
+        }
+        (text(&row["measured"]), text(&row["carrier"]), text(&row["waiting"]), row["size"].as_u64().expect("a number"))
+    };
+    let set: BTreeSet<_> = rows.iter().map(of).collect();
+    assert_eq!(set.len(), rows.len(), "nothing twice");
+    set
+}
+
+fn expected(sizes: &[u64], waiting: &str) -> BTreeSet<(String, String, String, u64)> {
+    let mut all = BTreeSet::new();
+    let mut add = |kind: &str, carrier: &str, waiting: &str, size| {
+        all.insert((kind.to_owned(), carrier.to_owned(), waiting.to_owned(), size));
+    };
+    for &size in sizes {
+        for carrier in ["send", "write", "read", "tcp", "unix"] {
+            add("round_trip", carrier, waiting, size);
+            add("stream", carrier, waiting, size);
+        }
+        add("round_trip", "tcp", "sleep", size);
+    }
+    add("round_trip", "atomic", waiting, 8);
+    all
+}
+
+#[test]
+fn everything_is_measured_and_written_down() {
+    let [json, html, svg] = ["bench.json", "bench.html", "bench.svg"].map(scratch);
+    let paths = [&json, &html, &svg].map(|path| path.to_str().expect("a plain path"));
+    // An odd size, one of a single packet, one of many.
+    let arguments =
+        ["--json", paths[0], "--html", paths[1], "--svg", paths[2], "--sizes", "13,4K,1M", "--time", "0.003"];
+    let output = ubiverbs(&[&["bench"][..], &arguments].concat());
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let text = stdout(&output);
+    for part in ["Round trip, microseconds", "Bandwidth", "Message rate", "4 KiB", "TCP, blocking", "p99.9", "ATOMIC"] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    let document = serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
+    assert_eq!(rows(&document), expected(&[13, 4096, 1 << 20], "spin"));
+    let picture = fs::read_to_string(&svg).expect("written");
+    assert_eq!(well_formed(&picture), Ok(()), "{picture}");
+    assert_eq!(picture.matches("<polyline").count(), 7 + 5 + 5, "{picture}");
+    let page = fs::read_to_string(&html).expect("written");
+    assert_eq!(well_formed(page.trim_start_matches("<!DOCTYPE html>")), Ok(()), "{page}");
+    assert!(page.contains("<svg") && !page.contains("NaN"), "{page}");
+    assert!(!["src=", "href=", "url(", "@import"].iter().any(|loads| page.contains(loads)), "{page}");
+}
+
+#[test]
+fn programs_that_sleep_are_measured_too() {
+    let output = ubiverbs(&["bench", "--events", "--json", "-", "--sizes", "64,64K", "--time", "0.003"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert_eq!(rows(&document(&output)), expected(&[64, 65536], "sleep"));
+}
+
+#[test]
+fn only_what_is_asked_for_and_tcp_is_measured() {
+    let output = ubiverbs(&["bench", "--only", "bandwidth,write", "--json", "-", "--sizes", "8", "--time", "0.003"]);
+    let got = rows(&document(&output));
+    let carriers: Vec<&str> = got.iter().map(|row| row.1.as_str()).collect();
+    assert_eq!(carriers, ["tcp", "write"]);
+    assert!(got.iter().all(|row| row.0 == "stream"));
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_known_before_anything_is_measured() {
+    let output = ubiverbs(&["bench", "--svg", "/nonexistent/bench.svg"]);
+    assert_eq!(code(&output), 2);
+    assert!(stderr(&output).contains("cannot write /nonexistent/bench.svg"), "{}", stderr(&output));
+}
+
+#[test]
+fn nobody_is_left_behind_by_a_benchmark_that_is_killed() {
+    let mut server = Running::start(&["bench", "--server", "127.0.0.1:0"]);
+    let place = server.line_with("Waiting on").split_whitespace().nth(2).expect("an address").to_owned();
+    let caller = Running::start(&["bench", "--connect", &place]);
+    let line = server.line_with("alice is process");
+    let caller_process: u32 =
+        line.split("alice is process ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok()).expect("a number");
+    caller.kill();
+    await_death(caller_process);
+    let (code, errors) = server.end_within(std::time::Duration::from_secs(15));
+    assert_eq!(code, Some(1), "{errors}");
+}
+
+/// Whether every element that is opened is closed, in order, and every attribute quoted.
+fn well_formed(text: &str) -> Result<(), String> {
+    let mut open = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('<') {
+        let end = rest[at..].find('>').ok_or("a tag does not end")? + at;
+        let tag = &rest[at + 1..end];
+        if !tag.matches('"').count().is_multiple_of(2) || tag.contains('<') {
+            return Err(format!("quotes in <{tag}>"));
+        }
+        if let Some(name) = tag.strip_prefix('/') {
+            if open.pop() != Some(name) {
+                return Err(format!("</{name}> closes something else"));
+            }
+        } else if !tag.ends_with('/') {
+            open.push(tag.split_whitespace().next().unwrap_or_default());
+        }
+        rest = &rest[end + 1..];
+    }
+    if open.is_empty() { Ok(()) } else { Err(format!("{open:?} are never closed")) }
+}
