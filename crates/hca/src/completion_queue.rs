@@ -1,11 +1,12 @@
 //! Completion queues: where completions wait to be polled, and what wakes a program that waits for them.
 
 use crate::channel::Channel;
+use crate::engine::Engine;
 use crate::nic::lock;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use transport::Completion;
 
 /// A completion with the moment it was raised.
@@ -74,6 +75,8 @@ pub struct CompletionQueue {
     /// How many wait, for a poll that finds nothing without taking the lock.
     waiting: AtomicU32,
     channel: Option<Arc<CompletionChannel>>,
+    /// Who must know that it is armed.
+    engine: Option<Arc<Engine>>,
     observer: OnceLock<Observer>,
     /// Something was added that the observer has not been told of.
     fresh: AtomicBool,
@@ -108,9 +111,16 @@ impl CompletionQueue {
             inner: Mutex::new(inner),
             waiting: AtomicU32::new(0),
             channel,
+            engine: None,
             observer: OnceLock::new(),
             fresh: AtomicBool::new(false),
         })
+    }
+
+    /// Tells the engine when it is armed: the program may go to sleep then.
+    pub(crate) fn served_by(mut self, engine: &Arc<Engine>) -> CompletionQueue {
+        self.engine = Some(Arc::clone(engine));
+        self
     }
 
     /// Adds a completion, and wakes whoever asked to be woken.
@@ -135,9 +145,7 @@ impl CompletionQueue {
         };
         if wake {
             inner.armed = None;
-            if let Some(channel) = &self.channel {
-                channel.push(self.id);
-            }
+            self.report();
         }
         Added::Fine
     }
@@ -165,8 +173,23 @@ impl CompletionQueue {
     pub fn arm(&self, notify: Notify) {
         let mut inner = lock(&self.inner);
         // Asking for more than was asked before widens it; asking for less does not narrow it (IBA 11.4.2.2).
-        if inner.armed != Some(Notify::Any) {
+        let before = inner.armed;
+        if before != Some(Notify::Any) {
             inner.armed = Some(notify);
+        }
+        drop(inner);
+        if let (None, Some(engine)) = (before, &self.engine) {
+            engine.armed();
+        }
+    }
+
+    /// Tells the channel. The queue was armed and is no longer.
+    fn report(&self) {
+        if let Some(engine) = &self.engine {
+            engine.disarmed();
+        }
+        if let Some(channel) = &self.channel {
+            channel.push(self.id);
         }
     }
 
@@ -190,10 +213,8 @@ impl CompletionQueue {
     /// Wakes whoever asked to be woken, as a completion would.
     pub fn rouse(&self) {
         let armed = lock(&self.inner).armed.take();
-        if armed.is_some()
-            && let Some(channel) = &self.channel
-        {
-            channel.push(self.id);
+        if armed.is_some() {
+            self.report();
         }
     }
 
@@ -229,5 +250,15 @@ impl CompletionQueue {
     /// The channel that reports it.
     pub fn channel(&self) -> Option<&Arc<CompletionChannel>> {
         self.channel.as_ref()
+    }
+}
+
+/// An armed queue keeps the engine watchful: not beyond its own end.
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        let armed = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner).armed.take();
+        if let (Some(_), Some(engine)) = (armed, &self.engine) {
+            engine.disarmed();
+        }
     }
 }

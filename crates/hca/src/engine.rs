@@ -1,35 +1,56 @@
 //! The engine: the one thread that makes progress when the program makes none. It sleeps on the sockets and on the next deadline; while the
-//! program polls it stays out of its way and only looks in once a millisecond; while a thread of the program waits for a completion inside
-//! a call, that thread drives.
+//! program polls it stays out of its way and only looks in once a millisecond (see [`lease`](crate::lease)); while a thread of the program
+//! waits for a completion inside a call, that thread drives and the engine sees only to deadlines.
 
+use crate::bell::{Bell, Clapper};
 use crate::interfaces::Changes;
+use crate::lease::Lease;
 use crate::nic::Nic;
 use crate::sleep;
 use link::descriptor::Descriptor;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use transport::Time;
 
-/// How long a poll of the program's keeps the engine away.
-const LEASE: u64 = 1_000_000;
+/// How often the engine looks in on a program that polls.
+const TICK: u64 = 1_000_000;
 
 /// A deadline that has not been told to a sleeper.
 const NEVER: u64 = u64::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Engine {
-    /// Rung to wake the engine out of its sleep.
-    bell: Descriptor,
+    bell: Bell<EventFd>,
     epoll: Descriptor,
-    /// When the program last drove, by the NIC's clock.
-    polled: AtomicU64,
+    lease: Lease,
     /// Until when the engine sleeps, zero while it is awake.
     asleep_until: AtomicU64,
     /// Threads of the program that wait inside a call, and so drive.
     waiters: AtomicU32,
+}
+
+/// What strikes the bell.
+#[derive(Debug)]
+struct EventFd(Descriptor);
+
+impl Clapper for EventFd {
+    fn strike(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight live bytes, as an eventfd wants.
+        unsafe { libc::write(self.0.raw(), one.as_ptr().cast(), one.len()) };
+    }
+}
+
+impl EventFd {
+    /// Takes the count, so that it can be struck again.
+    fn quiet(&self) {
+        let mut count = [0u8; 8];
+        // SAFETY: eight live bytes, as an eventfd wants; the descriptor does not block.
+        unsafe { libc::read(self.0.raw(), count.as_mut_ptr().cast(), count.len()) };
+    }
 }
 
 impl Engine {
@@ -48,13 +69,13 @@ impl Engine {
             (bell, Descriptor::keep(OwnedFd::from_raw_fd(epoll)))
         };
         let engine = Engine {
-            bell,
+            bell: Bell::new(EventFd(bell)),
             epoll,
-            polled: AtomicU64::new(0),
+            lease: Lease::new(),
             asleep_until: AtomicU64::new(0),
             waiters: AtomicU32::new(0),
         };
-        engine.watch(engine.bell.raw())?;
+        engine.watch(engine.bell_fd())?;
         Ok(engine)
     }
 
@@ -75,101 +96,133 @@ impl Engine {
         if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The program has polled: no need for the engine for a while.
-    pub fn polled(&self, now: Time) {
-        self.polled.store(now.as_nanos(), Ordering::Relaxed);
+    fn bell_fd(&self) -> RawFd {
+        self.bell.clapper().0.raw()
+    }
+
+    /// The program has polled, and there was nothing.
+    #[inline]
+    pub fn polled(&self) {
+        if self.lease.polled() {
+            // The engine sleeps on the sockets: from now on it is to look at the program instead.
+            self.bell.ring();
+        }
+    }
+
+    /// Whether the program polls all the time: what is not urgent may wait for its next poll.
+    #[inline]
+    pub fn is_leased(&self) -> bool {
+        self.lease.is_held()
+    }
+
+    /// A completion queue was armed: the program may go to sleep without a word.
+    pub fn armed(&self) {
+        self.lease.forbid();
+        self.bell.ring_even_if_leased();
+    }
+
+    /// It is no longer armed.
+    pub fn disarmed(&self) {
+        self.lease.allow();
     }
 
     /// A deadline earlier than all others was set.
     pub fn deadline_moved(&self, deadline: Time) {
-        // Pairs with the fence of the sleeper: either it sees the new deadline, or we see that it sleeps.
-        fence(Ordering::SeqCst);
+        // The fence that pairs with the sleeper's is in `ring`; this look only spares the ring. It cannot see a sleeper that says until when
+        // after our deadline was published: that one sees the deadline.
+        crate::sync::fence(Ordering::SeqCst);
         if self.asleep_until.load(Ordering::Relaxed) > deadline.as_nanos() {
-            self.ring();
+            self.bell.ring();
         }
     }
 
+    /// Wakes the engine whatever it does.
     pub fn ring(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: eight live bytes, as an eventfd wants.
-        unsafe { libc::write(self.bell.raw(), one.as_ptr().cast(), one.len()) };
+        self.bell.ring_even_if_leased();
     }
 
     /// A thread of the program begins to wait inside a call.
     pub fn enter_wait(&self) {
+        self.lease.forbid();
         self.waiters.fetch_add(1, Ordering::SeqCst);
     }
 
     /// It has what it waited for. The last to leave hands the driving back.
     pub fn leave_wait(&self) {
+        self.lease.allow();
         if self.waiters.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.ring();
+            self.bell.ring_even_if_leased();
         }
-    }
-
-    fn is_leased(&self, now: Time) -> bool {
-        let polled = self.polled.load(Ordering::Relaxed);
-        polled != 0 && now.as_nanos().saturating_sub(polled) < LEASE
     }
 }
 
 /// The thread: work, look, sleep.
 fn run(engine: &Engine, nic: &Weak<Nic>) {
     loop {
-        let (sleep, nanos) = {
+        let sleep = {
             let Some(nic) = nic.upgrade() else { return };
-            prepare(&nic)
+            nic.engine().prepare(&nic)
         };
-        match sleep {
-            Sleep::Leased => thread::sleep(std::time::Duration::from_nanos(LEASE)),
-            Sleep::Bell(bell) => {
-                let _ = sleep::until_ready([bell], None);
-            }
-            Sleep::All => {
-                let _ = sleep::until_ready([engine.epoll.raw()], nanos);
+        let _ = match sleep {
+            Sleep::Leased { .. } => sleep::until_ready([engine.bell_fd()], Some(TICK)),
+            Sleep::Bell(limit) => sleep::until_ready([engine.bell_fd()], limit),
+            Sleep::All(limit) => sleep::until_ready([engine.epoll.raw()], limit),
+        };
+        engine.asleep_until.store(0, Ordering::Relaxed);
+        engine.bell.wake();
+        engine.bell.clapper().quiet();
+        let Some(nic) = nic.upgrade() else { return };
+        if let Sleep::Leased { polls } = sleep {
+            if engine.lease.polls() == polls {
+                let missed = nic.progress();
+                engine.lease.lose(missed);
+            } else {
+                engine.lease.kept();
             }
         }
-        let Some(nic) = nic.upgrade() else { return };
-        nic.engine().asleep_until.store(0, Ordering::Relaxed);
-        nic.engine().quiet();
         if nic.changes.as_ref().is_some_and(Changes::any) {
-            nic.follow_interfaces();
+            let _ = nic.follow_interfaces();
         }
     }
 }
 
 /// How the engine sleeps.
 enum Sleep {
-    /// The program polls: look in after a while.
-    Leased,
-    /// A thread of the program waits and drives: until it rings.
-    Bell(RawFd),
+    /// The program polls, so often until now: look in after a while.
+    Leased { polls: u64 },
+    /// A thread of the program waits and drives: until it rings or a deadline comes.
+    Bell(Option<u64>),
     /// Nobody else looks: until something arrives or is due.
-    All,
-}
-
-/// Does what there is to do if it is ours to do, and decides how to sleep.
-fn prepare(nic: &Nic) -> (Sleep, Option<u64>) {
-    let engine = nic.engine();
-    if engine.waiters.load(Ordering::SeqCst) > 0 {
-        return (Sleep::Bell(engine.bell.raw()), None);
-    }
-    if engine.is_leased(nic.now()) {
-        return (Sleep::Leased, None);
-    }
-    while nic.progress() {}
-    // Say until when we sleep, then look once more: a deadline set meanwhile is either seen here or rings the bell.
-    let until = |nic: &Nic| nic.timers.next().map_or(NEVER, Time::as_nanos);
-    engine.asleep_until.store(until(nic), Ordering::Relaxed);
-    fence(Ordering::SeqCst);
-    (Sleep::All, nic.patience())
+    All(Option<u64>),
 }
 
 impl Engine {
-    /// Takes the bell's count, so that it can ring again.
-    fn quiet(&self) {
-        let mut count = [0u8; 8];
-        // SAFETY: eight live bytes, as an eventfd wants; the descriptor does not block.
-        unsafe { libc::read(self.bell.raw(), count.as_mut_ptr().cast(), count.len()) };
+    /// Does what there is to do if it is ours to do, and decides how to sleep.
+    fn prepare(&self, nic: &Nic) -> Sleep {
+        if self.lease.is_held() {
+            self.bell.settle_down_leased();
+            // Whoever ends the lease after this look rings.
+            if self.lease.is_held() {
+                return Sleep::Leased { polls: self.lease.polls() };
+            }
+        }
+        // Say until when we sleep, then look once more: what was published meanwhile is either seen here or rings the bell.
+        self.asleep_until.store(NEVER, Ordering::Relaxed);
+        self.bell.settle_down();
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            nic.progress();
+            return Sleep::Bell(self.sleep_until_deadline(nic));
+        }
+        while nic.progress() {}
+        Sleep::All(self.sleep_until_deadline(nic))
+    }
+
+    /// How long until something is due. A deadline set from now on that is earlier rings the bell.
+    fn sleep_until_deadline(&self, nic: &Nic) -> Option<u64> {
+        if let Some(deadline) = nic.timers.next() {
+            self.asleep_until.store(deadline.as_nanos(), Ordering::Relaxed);
+            crate::sync::fence(Ordering::SeqCst);
+        }
+        nic.patience()
     }
 }

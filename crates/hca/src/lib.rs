@@ -1,5 +1,6 @@
 //! The software NIC: devices, objects, progress, and their attachment to the host.
 
+mod bell;
 pub mod channel;
 mod completion_queue;
 mod context;
@@ -7,6 +8,7 @@ pub mod device;
 mod engine;
 mod host;
 pub mod interfaces;
+mod lease;
 mod nic;
 mod numbers;
 mod path;
@@ -16,6 +18,7 @@ mod reach;
 mod registration;
 mod shared_queue;
 mod sleep;
+mod sync;
 mod table;
 mod timers;
 mod tracing;

@@ -10,7 +10,7 @@ use crate::interfaces::{self, Changes};
 use crate::numbers::Numbers;
 use crate::path::{Link, Path};
 use crate::process;
-use crate::queue_pair::{Joins, Qp, TrainCargo};
+use crate::queue_pair::{Answer, Joins, Qp, TrainCargo};
 use crate::shared_queue::{SharedQueue, Xrc};
 use crate::sleep;
 use crate::table::Table;
@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 use transport::congestion::WindowConfig;
 use transport::{AddressVector, Inbound, ProtectionDomain, QueuePairConfig, Refusal, Time, Train};
-use wire::{Gid, IpHeader, Ipv4Header, Ipv6Header, Qpn, Srqn, grh_bytes};
+use wire::{Gid, Headers, IpHeader, Ipv4Header, Ipv6Header, Qpn, Srqn, grh_bytes};
 
 /// Takes a lock whose holder may have panicked: what it guards is valid at every step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -117,7 +117,10 @@ pub struct Nic {
     next_srq: AtomicU32,
     next_cq: AtomicU32,
     local: link::local::Queue<LocalAddress>,
-    ready: Mutex<VecDeque<Qpn>>,
+    /// Queue pairs that may go on: a shared window has room for them.
+    ready: Waiting,
+    /// Queue pairs that owe an acknowledgement, which goes out with the program's next call.
+    owing: Waiting,
     windows: Mutex<HashMap<(Gid, u16), Arc<SharedWindow>>>,
     here: Arc<SharedWindow>,
     engine: Arc<Engine>,
@@ -164,7 +167,8 @@ impl Nic {
             next_srq: AtomicU32::new(1),
             next_cq: AtomicU32::new(1),
             local: link::local::Queue::default(),
-            ready: Mutex::new(VecDeque::new()),
+            ready: Waiting::default(),
+            owing: Waiting::default(),
             windows: Mutex::new(HashMap::new()),
             here: Arc::new(SharedWindow::new(WindowConfig { limit, ..WindowConfig::default() })),
             engine: Arc::new(Engine::new().map_err(system("cannot make the engine's descriptors"))?),
@@ -211,7 +215,7 @@ impl Nic {
         channel: Option<Arc<CompletionChannel>>,
     ) -> Result<Arc<CompletionQueue>, Error> {
         let id = self.next_cq.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(CompletionQueue::new(id, capacity, channel)?))
+        Ok(Arc::new(CompletionQueue::new(id, capacity, channel)?.served_by(&self.engine)))
     }
 
     /// A queue pair in RESET. Its number is given by the NIC, whatever `config` says.
@@ -234,8 +238,9 @@ impl Nic {
     pub fn destroy_qp(&self, qp: &Qp) -> Option<u64> {
         self.qps.remove(qp.qpn())?;
         let taken = qp.shut(self);
+        self.memory.release_queue_pair(memory::Qpn(qp.qpn().value()));
         self.numbers.give_back(qp.qpn());
-        self.settle_ready();
+        self.settle(&self.ready, self.now());
         taken
     }
 
@@ -310,17 +315,30 @@ impl Nic {
     }
 
     /// Puts a train on its way. A packet without a way is lost, as in any network; a payload that is gone is an error.
-    pub(crate) fn send(&self, qp: &Qp, path: &Path, train: &Train<'_>, host: &mut Host<'_>) -> Result<(), Refusal> {
+    /// `rider`, an acknowledgement, comes along.
+    pub(crate) fn send(
+        &self,
+        qp: &Qp,
+        path: &Path,
+        train: &Train<'_>,
+        rider: Option<Headers>,
+        host: &mut Host<'_>,
+    ) -> Result<(), Refusal> {
         match path.link {
             Link::None => Ok(()),
             Link::Process => {
                 let address = LocalAddress { source: path.source, destination: path.destination };
                 let length = train.payload.len() as usize;
-                self.local.push(address, *train.headers, train.count, length, |out| train.payload.copy(0, out, host))
+                let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
+                let pushed = self.local.push(address, *train.headers, train.count, length, fill);
+                if let Some(rider) = rider {
+                    let _ = self.local.push(address, rider, 1, 0, |_| Ok::<(), Refusal>(()));
+                }
+                pushed
             }
             Link::Udp => {
                 let Some(route) = &path.route else { return Ok(()) };
-                let mut cargo = TrainCargo { train, host };
+                let mut cargo = TrainCargo { train, rider, host };
                 match self.udp.send(route, qp.qpn(), &mut cargo, train.retransmission) {
                     Err(link::udp::SendError::Payload(refusal)) => Err(refusal),
                     // Counted there; the packet is lost, and its sender will find out.
@@ -337,7 +355,12 @@ impl Nic {
     }
 
     pub(crate) fn make_ready(&self, qpn: Qpn) {
-        lock(&self.ready).push_back(qpn);
+        self.ready.add(qpn);
+    }
+
+    /// A queue pair keeps an acknowledgement back until the program's next call, or the engine's next look.
+    pub(crate) fn make_owing(&self, qpn: Qpn) {
+        self.owing.add(qpn);
     }
 
     /// Does what there is to do, without waiting. Answers whether there was anything.
@@ -345,12 +368,14 @@ impl Nic {
         self.advance(false)
     }
 
-    /// The same; `often` for one who will call again at once if there was nothing.
-    fn advance(&self, often: bool) -> bool {
-        let mut any = self.receive(often);
+    /// The same; `polling` for one who will call again at once if there was nothing.
+    fn advance(&self, polling: bool) -> bool {
+        let now = self.now();
+        let mut any = self.settle(&self.owing, now);
+        any |= self.receive(polling, now);
         any |= self.settle_local();
-        any |= self.settle_ready();
-        any |= self.fire_timers();
+        any |= self.settle(&self.ready, now);
+        any |= self.fire_timers(now);
         any
     }
 
@@ -361,7 +386,7 @@ impl Nic {
             return taken;
         }
         self.advance(true);
-        self.engine.polled(self.now());
+        self.engine.polled();
         cq.poll(room, take)
     }
 
@@ -399,9 +424,9 @@ impl Nic {
             if self.progress() {
                 continue;
             }
+            // The engine sees to deadlines: it can be told of new ones.
             let left = deadline.map(|deadline| deadline.since(self.now()));
-            let timeout = self.patience().into_iter().chain(left).min();
-            sleep::until_ready([self.udp.fd(), channel.raw_fd()], timeout)?;
+            sleep::until_ready([self.udp.fd(), channel.raw_fd()], left)?;
         }
     }
 
@@ -411,16 +436,22 @@ impl Nic {
         timers.into_iter().chain(self.udp.patience()).min()
     }
 
-    /// Does what follows from a call of the program's: trains inside the process, and queue pairs that got room to send.
+    /// Does what follows from a call of the program's: trains inside the process, queue pairs that got room to send, acknowledgements that
+    /// were kept back.
     pub fn after_call(&self) {
-        while self.settle_local() || self.settle_ready() {}
+        self.settle(&self.owing, self.now());
+        self.after_quiet_call();
+    }
+
+    /// The same after a call that sends nothing: what was kept back may wait for one that does.
+    pub(crate) fn after_quiet_call(&self) {
+        while self.settle_local() || self.settle(&self.ready, self.now()) {}
     }
 
     /// Takes what has arrived over UDP.
-    fn receive(&self, often: bool) -> bool {
-        let now = self.now();
+    fn receive(&self, polling: bool, now: Time) -> bool {
         let mut touched: Vec<Arc<Qp>> = Vec::new();
-        let any = self.udp.receive(often, |arrival| {
+        let any = self.udp.receive(polling, |arrival| {
             let Some(qp) = self.qps.get(arrival.headers.bth.dest_qpn) else { return };
             let grh = grh_bytes(arrival.ip);
             let inbound = Inbound {
@@ -435,8 +466,9 @@ impl Nic {
                 touched.push(qp);
             }
         });
+        let answer = if polling && self.engine.is_leased() { Answer::NextCall } else { Answer::Now };
         for qp in touched {
-            qp.settle(self, now, false);
+            qp.settle(self, now, false, answer);
         }
         any
     }
@@ -459,27 +491,28 @@ impl Nic {
                 congestion_marked: false,
             };
             qp.take(self, now, &inbound);
-            qp.settle(self, now, false);
+            qp.settle(self, now, false, Answer::Now);
         })
     }
 
-    fn settle_ready(&self) -> bool {
+    /// Drives the queue pairs that wait there.
+    fn settle(&self, waiting: &Waiting, now: Time) -> bool {
         let mut any = false;
-        loop {
-            let Some(qpn) = lock(&self.ready).pop_front() else { return any };
+        while let Some(qpn) = waiting.next() {
             any = true;
             if let Some(qp) = self.qps.get(qpn) {
-                qp.settle(self, self.now(), false);
+                qp.settle(self, now, false, Answer::Now);
             }
         }
+        any
     }
 
-    fn fire_timers(&self) -> bool {
+    fn fire_timers(&self, now: Time) -> bool {
         let mut any = false;
-        while let Some(qpn) = self.timers.due(self.now()) {
+        while let Some(qpn) = self.timers.due(now) {
             any = true;
             if let Some(qp) = self.qps.get(qpn) {
-                qp.settle(self, self.now(), true);
+                qp.settle(self, now, true, Answer::Now);
             }
         }
         any
@@ -532,6 +565,32 @@ impl Nic {
 impl Drop for Nic {
     fn drop(&mut self) {
         self.engine.ring();
+    }
+}
+
+/// Queue pairs that somebody must drive.
+#[derive(Debug, Default)]
+struct Waiting {
+    queue: Mutex<VecDeque<Qpn>>,
+    /// How many, to see without the lock that there are none.
+    count: AtomicU32,
+}
+
+impl Waiting {
+    fn add(&self, qpn: Qpn) {
+        let mut queue = lock(&self.queue);
+        queue.push_back(qpn);
+        self.count.store(queue.len() as u32, Ordering::Release);
+    }
+
+    fn next(&self) -> Option<Qpn> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut queue = lock(&self.queue);
+        let next = queue.pop_front();
+        self.count.store(queue.len() as u32, Ordering::Release);
+        next
     }
 }
 

@@ -8,7 +8,8 @@ use crate::nic::{Nic, lock};
 use crate::path::{Link, Path};
 use std::sync::{Arc, Mutex, MutexGuard};
 use transport::{
-    Attributes, Inbound, Kind, Modify, ModifyError, PostError, Queue, ReceiveRequest, SendRequest, State, Time, Train,
+    Attributes, Inbound, Kind, Modify, ModifyError, Payload, PostError, Queue, ReceiveRequest, SendRequest, State,
+    Time, Train,
 };
 use wire::{Headers, Qpn};
 
@@ -35,6 +36,19 @@ struct Inner {
     scheduled: Option<Time>,
     /// Packets were handled and what follows from them has not been sent.
     touched: bool,
+    /// An acknowledgement is kept back, and the NIC knows.
+    owing: bool,
+}
+
+/// When an acknowledgement is sent if it is all the peer is owed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    /// Before the program hears of what was received.
+    Now,
+    /// In one datagram with the request that is about to be sent, if there is one.
+    WithRequest,
+    /// With the program's next call, which is about to come: the program hears first, and its reply may take the acknowledgement along.
+    NextCall,
 }
 
 /// What joins a queue pair to the rest of the NIC.
@@ -66,6 +80,7 @@ impl Qp {
                 path: Path::default(),
                 scheduled: None,
                 touched: false,
+                owing: false,
             }),
         }
     }
@@ -107,6 +122,9 @@ impl Qp {
         }
         let mut inner = lock(&self.inner);
         let now = nic.now();
+        if inner.owing {
+            self.drive(nic, &mut inner, now, Answer::Now);
+        }
         let (pair, mut host) = self.split(nic, &mut inner);
         pair.modify(now, modify, &mut host)?;
         if modify.state == Some(State::ReadyToReceive) || modify.av.is_some() {
@@ -121,7 +139,7 @@ impl Qp {
                 inner.path = Path::default();
             }
         }
-        self.drive(nic, &mut inner, now);
+        self.drive(nic, &mut inner, now, Answer::Now);
         self.leave(nic, inner);
         nic.after_call();
         Ok(())
@@ -139,7 +157,7 @@ impl Qp {
                 break;
             }
         }
-        self.drive(nic, &mut inner, now);
+        self.drive(nic, &mut inner, now, Answer::WithRequest);
         self.leave(nic, inner);
         nic.after_call();
         refused
@@ -159,10 +177,10 @@ impl Qp {
         }
         // In error a receive is flushed at once; otherwise posting one sends nothing.
         if pair.state() == State::Error {
-            self.drive(nic, &mut inner, now);
+            self.drive(nic, &mut inner, now, Answer::Now);
         }
         self.leave(nic, inner);
-        nic.after_call();
+        nic.after_quiet_call();
         refused
     }
 
@@ -175,7 +193,7 @@ impl Qp {
     }
 
     /// Sends and completes what follows from packets that were taken, or from the passing of time.
-    pub(crate) fn settle(&self, nic: &Nic, now: Time, timer: bool) {
+    pub(crate) fn settle(&self, nic: &Nic, now: Time, timer: bool, answer: Answer) {
         let mut inner = lock(&self.inner);
         if timer {
             inner.scheduled = None;
@@ -184,7 +202,7 @@ impl Qp {
                 pair.handle_timeout(now, &mut host);
             }
         }
-        self.drive(nic, &mut inner, now);
+        self.drive(nic, &mut inner, now, answer);
         self.leave(nic, inner);
     }
 
@@ -193,6 +211,9 @@ impl Qp {
     pub(crate) fn shut(&self, nic: &Nic) -> Option<u64> {
         let mut inner = lock(&self.inner);
         let now = nic.now();
+        if inner.owing {
+            self.drive(nic, &mut inner, now, Answer::Now);
+        }
         let (pair, mut host) = self.split(nic, &mut inner);
         let mut taken = None;
         if self.uses_shared {
@@ -216,21 +237,53 @@ impl Qp {
     }
 
     /// The loop of the transport's documentation: send, then complete, then sleep.
-    fn drive(&self, nic: &Nic, inner: &mut Inner, now: Time) {
+    fn drive(&self, nic: &Nic, inner: &mut Inner, now: Time, answer: Answer) {
         inner.touched = false;
-        let Inner { pair, windows, path, scheduled, .. } = inner;
+        let Inner { pair, windows, path, scheduled, owing, .. } = inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        while let Some(train) = pair.poll_transmit(now, &mut host) {
+        let mut rider = match answer {
+            Answer::WithRequest => pair.take_acknowledgement(now, &mut host),
+            _ => None,
+        };
+        loop {
+            let kept_back = answer == Answer::NextCall && pair.owes_only_acknowledgement();
+            let train = match kept_back || rider.is_some() {
+                true => pair.poll_request(now, &mut host),
+                false => pair.poll_transmit(now, &mut host),
+            };
+            let Some(train) = train else {
+                if kept_back && !std::mem::replace(owing, true) {
+                    nic.make_owing(self.qpn);
+                }
+                break;
+            };
             let refused = match self.kind.is_connected() {
-                true => nic.send(self, path, &train, &mut host),
+                true => nic.send(self, path, &train, rider.take(), &mut host),
                 false => {
                     let path = nic.path(self.context.device(), train.to, train.headers.bth.dest_qpn);
-                    nic.send(self, &path, &train, &mut host)
+                    nic.send(self, &path, &train, None, &mut host)
                 }
             };
             if let Err(refusal) = refused {
                 pair.transmit_refused(now, refusal, &mut host);
             }
+        }
+        if let Some(headers) = rider {
+            let to = &pair.attributes().av;
+            let train = Train {
+                headers: &headers,
+                count: 1,
+                mtu: 0,
+                payload: Payload::NONE,
+                to,
+                wr_id: None,
+                retransmission: false,
+            };
+            // It has no payload that could be gone.
+            let _ = nic.send(self, path, &train, None, &mut host);
+        }
+        if answer != Answer::NextCall {
+            *owing = false;
         }
         while let Some(completion) = pair.poll_completion(now, &mut host) {
             let xrc;
@@ -280,9 +333,10 @@ impl Qp {
     }
 }
 
-/// A train as the UDP link wants it.
+/// A train as the UDP link wants it, and an acknowledgement that comes along at its end.
 pub(crate) struct TrainCargo<'a, 'b, 'c> {
     pub train: &'a Train<'a>,
+    pub rider: Option<Headers>,
     pub host: &'b mut Host<'c>,
 }
 
@@ -290,15 +344,21 @@ impl link::udp::Cargo for TrainCargo<'_, '_, '_> {
     type Error = transport::Refusal;
 
     fn count(&self) -> u32 {
-        self.train.count
+        self.train.count + u32::from(self.rider.is_some())
     }
 
     fn packet(&self, index: u32) -> (Headers, usize) {
-        (self.train.packet(index), self.train.slice(index).1 as usize)
+        match self.rider {
+            Some(rider) if index == self.train.count => (rider, 0),
+            _ => (self.train.packet(index), self.train.slice(index).1 as usize),
+        }
     }
 
     fn payload(&mut self, index: u32, out: &mut [u8]) -> Result<(), transport::Refusal> {
-        self.train.payload.copy(self.train.slice(index).0, out, self.host)
+        match out.is_empty() {
+            true => Ok(()),
+            false => self.train.payload.copy(self.train.slice(index).0, out, self.host),
+        }
     }
 }
 

@@ -1,0 +1,124 @@
+//! The lease: a program that polls again and again drives the NIC better than the engine could, so the engine leaves it alone. A program earns
+//! the lease by polls that found nothing, and keeps it by polling on; arming a completion queue or blocking in a call ends it at once. A
+//! program that stops polling while something waits for it (one that spins on memory, say) loses it at the engine's next look, and has to
+//! poll twice as long for the next one.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Empty polls that earn a lease, at first.
+const EARNED_BY: u64 = 64;
+
+/// The most that are ever asked for: a third of a second of polling, about.
+const MOST: u64 = 1 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// Polls that drove, since the last time the lease was lost.
+    polls: AtomicU64,
+    /// How many earn it.
+    needed: AtomicU64,
+    /// Armed completion queues and blocked calls: while there are any there is no lease.
+    against: AtomicU32,
+}
+
+impl Lease {
+    pub fn new() -> Lease {
+        Lease { polls: AtomicU64::new(0), needed: AtomicU64::new(EARNED_BY), against: AtomicU32::new(0) }
+    }
+
+    /// A poll found nothing, and drove. Answers whether it has just earned the lease: then the engine must be told to keep away.
+    #[inline]
+    pub fn polled(&self) -> bool {
+        let before = self.polls.fetch_add(1, Ordering::Relaxed);
+        before + 1 == self.needed.load(Ordering::Relaxed) && self.against.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether the program drives.
+    #[inline]
+    pub fn is_held(&self) -> bool {
+        self.against.load(Ordering::Relaxed) == 0
+            && self.polls.load(Ordering::Relaxed) >= self.needed.load(Ordering::Relaxed)
+    }
+
+    /// How often the program has polled: who sees the same number twice knows that it has stopped.
+    pub fn polls(&self) -> u64 {
+        self.polls.load(Ordering::Relaxed)
+    }
+
+    /// The engine looked and the program was at it: trust grows again.
+    pub fn kept(&self) {
+        let needed = self.needed.load(Ordering::Relaxed);
+        self.needed.store((needed / 2).max(EARNED_BY), Ordering::Relaxed);
+    }
+
+    /// The engine takes over: the program does not poll any more. `missed` if something had waited for it.
+    pub fn lose(&self, missed: bool) {
+        if missed {
+            let needed = self.needed.load(Ordering::Relaxed);
+            self.needed.store((needed * 2).min(MOST), Ordering::Relaxed);
+        }
+        self.polls.store(0, Ordering::Relaxed);
+    }
+
+    /// Something forbids a lease from now on: an armed completion queue, a blocked call.
+    pub fn forbid(&self) {
+        self.against.fetch_add(1, Ordering::SeqCst);
+        self.polls.store(0, Ordering::Relaxed);
+    }
+
+    /// It no longer does.
+    pub fn allow(&self) {
+        self.against.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll(lease: &Lease, times: u64) -> bool {
+        (0..times).fold(false, |earned, _| earned | lease.polled())
+    }
+
+    #[test]
+    fn polling_earns_it_once() {
+        let lease = Lease::new();
+        assert!(!poll(&lease, EARNED_BY - 1));
+        assert!(!lease.is_held());
+        assert!(lease.polled());
+        assert!(lease.is_held());
+        assert!(!poll(&lease, 1000), "told once");
+    }
+
+    #[test]
+    fn arming_ends_it_at_once_and_it_must_be_earned_again() {
+        let lease = Lease::new();
+        poll(&lease, EARNED_BY);
+        lease.forbid();
+        assert!(!lease.is_held());
+        assert!(!poll(&lease, EARNED_BY), "not while something is armed");
+        lease.forbid();
+        lease.allow();
+        assert!(!lease.is_held(), "two were against it");
+        lease.allow();
+        assert!(!lease.is_held());
+        assert!(poll(&lease, EARNED_BY));
+    }
+
+    #[test]
+    fn who_lets_things_wait_has_to_poll_longer() {
+        let lease = Lease::new();
+        poll(&lease, EARNED_BY);
+        lease.lose(true);
+        assert!(!poll(&lease, EARNED_BY));
+        assert!(poll(&lease, EARNED_BY));
+        lease.kept();
+        lease.lose(false);
+        assert!(poll(&lease, EARNED_BY));
+        for _ in 0..100 {
+            lease.lose(true);
+        }
+        assert!(poll(&lease, MOST), "not for ever");
+    }
+}
