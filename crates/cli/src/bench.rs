@@ -36,9 +36,6 @@ pub struct Options {
     /// Both sides sleep until they are woken (completion channels, blocking sockets) instead of spinning
     #[arg(long)]
     events: bool,
-    /// How packets travel between the two processes
-    #[arg(long, value_enum, default_value_t = Link::Auto)]
-    link: Link,
     /// Write all figures as JSON; `-` is standard output, instead of the tables
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -73,15 +70,6 @@ enum Part {
     Atomic,
     Tcp,
     Unix,
-}
-
-/// What `--link` can say.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Link {
-    /// The fastest there is. Between processes that is UDP today
-    Auto,
-    /// UDP, also where something faster exists
-    Udp,
 }
 
 /// Everything that was measured, and where.

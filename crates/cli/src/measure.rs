@@ -4,6 +4,7 @@
 pub mod bob;
 mod figures;
 mod first;
+pub mod machine;
 mod patience;
 mod sockets;
 mod statistics;

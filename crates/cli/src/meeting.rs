@@ -4,7 +4,7 @@
 use crate::control::{Control, WhenGone};
 use crate::exit::{Exit, Failure};
 use crate::station::Station;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -39,6 +39,36 @@ pub struct Ends {
     /// Run with the --server at this address instead of a second process of this machine
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     pub connect: Option<String>,
+    /// How packets travel between the two
+    #[arg(long, value_enum, default_value_t = Link::Auto)]
+    pub link: Link,
+}
+
+/// What `--link` can say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Link {
+    /// The fastest there is; between two processes that is UDP today
+    Auto,
+    /// UDP, also where something faster exists
+    Udp,
+}
+
+impl Link {
+    /// As `--link` has it.
+    fn name(self) -> &'static str {
+        match self {
+            Link::Auto => "auto",
+            Link::Udp => "udp",
+        }
+    }
+
+    /// Attaches the NIC of this process so; before anything else is done with it.
+    fn attach(self) -> Result<(), Failure> {
+        match self {
+            Link::Auto => Ok(()),
+            Link::Udp => Ok(ubiverbs::backend::software_over_udp().map(drop)?),
+        }
+    }
 }
 
 /// The two sides together, seen from one of them.
@@ -67,6 +97,7 @@ const VERSION: u32 = 1;
 impl Ends {
     /// The first side, which decides what is done.
     pub fn meet(&self) -> Result<Meeting, Failure> {
+        self.link.attach()?;
         match &self.connect {
             None => self.start_peer(),
             Some(address) => {
@@ -78,6 +109,7 @@ impl Ends {
 
     /// The second side: waits for the first.
     pub fn await_caller(&self, command: &str, address: &str, out: &mut impl Write) -> Result<Meeting, Failure> {
+        self.link.attach()?;
         if let Some(device) = &self.device {
             // A wrong name is an error now, not when somebody calls.
             Station::open(Some(device), None)?;
@@ -103,7 +135,7 @@ impl Ends {
         let (ours, theirs) = UnixStream::pair().map_err(system("cannot make a pair of sockets"))?;
         // By this name it is found whatever happened to its file since it was started.
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("ubiverbs").arg("peer").arg("--device").arg(station.context.name());
+        command.arg0("ubiverbs").arg("peer").args(["--link", self.link.name(), "--device", station.context.name()]);
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
         let child = OwnChild(command.spawn().map_err(system("cannot start this program again"))?);
         drop(command);
@@ -114,11 +146,12 @@ impl Ends {
 
 impl Meeting {
     /// The second side that [`Ends::meet`] started: its standard input is the channel.
-    pub fn as_child(device: Option<&str>) -> Result<Meeting, Failure> {
+    pub fn as_child(device: Option<&str>, link: Link) -> Result<Meeting, Failure> {
         let system = |source| Failure::System { what: "this command is for the program itself", source };
         let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(system)?);
         stream.peer_addr().map_err(system)?;
         let control = channel(stream, WhenGone::Leave(Exit::Ok as i32))?;
+        link.attach()?;
         Meeting::begin(control, Station::open(device, None)?, true, None)
     }
 

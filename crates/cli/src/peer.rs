@@ -4,7 +4,7 @@
 use crate::demo::{Act, bob::Bob};
 use crate::exit::{Exit, Failure};
 use crate::measure::{self, bob::Partner};
-use crate::meeting::Meeting;
+use crate::meeting::{Link, Meeting};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,9 @@ pub struct Options {
     /// The device to use
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
+    /// How packets travel
+    #[arg(long, value_enum, default_value_t = Link::Auto)]
+    link: Link,
 }
 
 /// What the first side asks for. Endpoints and remote slices travel as text.
@@ -57,7 +60,7 @@ pub struct Introduction {
 
 /// Runs as the second process.
 pub fn run(options: &Options) -> Result<Exit, Failure> {
-    let mut meeting = Meeting::as_child(options.device.as_deref())?;
+    let mut meeting = Meeting::as_child(options.device.as_deref(), options.link)?;
     serve(&mut meeting, &mut |_| Ok(()))?;
     Ok(Exit::Ok)
 }

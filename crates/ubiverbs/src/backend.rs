@@ -21,7 +21,7 @@ use wire::{Gid, Key, Mtu, Qpn, Srqn};
 
 mod software;
 
-pub use software::software;
+pub use software::{software, software_over_udp};
 
 /// A NIC.
 pub trait Backend: Debug + Send + Sync {

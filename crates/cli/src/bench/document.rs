@@ -1,9 +1,8 @@
 //! The figures as one JSON document.
 
 use super::Outcome;
-use crate::measure::{Kind, Measured};
+use crate::measure::{Kind, Measured, machine};
 use serde_json::{Map, Value, json};
-use std::fs;
 
 /// Renders it.
 pub fn render(outcome: &Outcome) -> String {
@@ -13,7 +12,7 @@ pub fn render(outcome: &Outcome) -> String {
         "link": outcome.link,
         "one_machine": outcome.local,
         "waiting": outcome.waiting,
-        "machine": machine(),
+        "machine": machine::document(),
         "rows": rows,
     });
     format!("{document:#}\n")
@@ -37,15 +36,4 @@ fn document(outcome: &Outcome, row: &Measured) -> Value {
     };
     put("ratio_to_tcp", json!(outcome.ratio(row)));
     Value::Object(fields)
-}
-
-/// What one must know to judge absolute figures.
-fn machine() -> Value {
-    let first_line = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
-    let load = first_line("/proc/loadavg").and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
-    json!({
-        "processors": std::thread::available_parallelism().map_or(1, usize::from),
-        "load_average": load,
-        "kernel": first_line("/proc/sys/kernel/osrelease"),
-    })
 }

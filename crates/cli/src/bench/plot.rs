@@ -5,10 +5,10 @@ use super::{Outcome, table};
 use crate::measure::{Carrier, Kind, Measured, Point, Size, Waiting};
 use std::fmt::Write;
 
-const WIDTH: f64 = 560.0;
+const WIDTH: f64 = 700.0;
 const HEIGHT: f64 = 400.0;
-/// Around the area that is plotted in: left, right, top, bottom.
-const MARGINS: [f64; 4] = [70.0, 20.0, 40.0, 50.0];
+/// Around the area that is plotted in: left, right (the legend is there), top, bottom.
+const MARGINS: [f64; 4] = [70.0, 150.0, 40.0, 50.0];
 
 /// A carrier has the same colour in every plot.
 fn colour(point: Point) -> &'static str {
@@ -155,10 +155,10 @@ impl Panel {
             writeln!(
                 svg,
                 "<rect x=\"{}\" y=\"{}\" width=\"14\" height=\"4\" fill=\"{colour}\"/>",
-                left + 8.0,
+                WIDTH - right + 16.0,
                 row - 6.0
             )?;
-            writeln!(svg, "<text x=\"{}\" y=\"{row}\">{}</text>", left + 28.0, escape(&line.label))?;
+            writeln!(svg, "<text x=\"{}\" y=\"{row}\">{}</text>", WIDTH - right + 38.0, escape(&line.label))?;
         }
         writeln!(svg, "</g>")
     }

@@ -1,7 +1,7 @@
 //! The figures as tables to read.
 
 use super::Outcome;
-use crate::measure::{Carrier, Kind, Measured, Size, Waiting};
+use crate::measure::{Carrier, Kind, Measured, Size, Waiting, machine};
 use std::fmt::Write;
 
 /// Renders them.
@@ -11,6 +11,9 @@ pub fn render(outcome: &Outcome) -> String {
     let _ = round_trips(outcome, &mut text);
     let _ = streams(outcome, &mut text, "Bandwidth, megabytes per second", |row| row.bytes_per_second() / 1e6);
     let _ = streams(outcome, &mut text, "Message rate, thousands per second", |row| row.messages_per_second / 1e3);
+    if let Some(why) = machine::crowded() {
+        let _ = writeln!(text, "Note: {why}");
+    }
     text
 }
 

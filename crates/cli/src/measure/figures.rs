@@ -65,6 +65,13 @@ impl fmt::Display for Figures {
         let (small, large) = (Size(SMALL), Size(LARGE));
         row(format!("round trip, {small} SEND (median; less is better)"), micros(send), micros(tcp), send.ratio(tcp))?;
         row(format!("bandwidth, {large} WRITE (more is better)"), giga(write), giga(stream), write.ratio(stream))?;
-        writeln!(f, "  Both sides of both spin. Absolute times depend on how busy the machine is; the ratio does less.")
+        writeln!(
+            f,
+            "  Both sides of both spin. Absolute times depend on how busy the machine is; the ratio does less."
+        )?;
+        match super::machine::crowded() {
+            Some(why) => writeln!(f, "  Note: {why}"),
+            None => Ok(()),
+        }
     }
 }

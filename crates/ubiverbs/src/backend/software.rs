@@ -6,7 +6,7 @@ use super::{
 };
 use crate::error::Error;
 use crate::lock;
-use hca::{CompletionChannel, Joins, Nic, Notify, Qp, SharedQueue};
+use hca::{CompletionChannel, Joins, Nic, Notify, Options, Qp, SharedQueue};
 use std::any::Any;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -20,18 +20,38 @@ use wire::{Key, Pkey, Qpn, Srqn};
 
 /// The software NIC of this process.
 pub fn software() -> Result<Arc<dyn Backend>, Error> {
+    ours(None)
+}
+
+/// The software NIC of this process, all of whose packets travel over UDP, also where something shorter exists: for measurements and tests. Must be
+/// called before anything else is; the whole program then uses that NIC.
+///
+/// # Errors
+/// [`Error::Create`] if the process has a NIC already that is attached in another way.
+pub fn software_over_udp() -> Result<Arc<dyn Backend>, Error> {
+    let mut options = Options::default();
+    options.only_udp = true;
+    ours(Some(options))
+}
+
+fn ours(wanted: Option<Options>) -> Result<Arc<dyn Backend>, Error> {
     static OURS: Mutex<Option<(u32, Arc<Software>)>> = Mutex::new(None);
     let process = std::process::id();
     let mut ours = lock(&OURS);
     if let Some((owner, software)) = &*ours
         && *owner == process
     {
+        if wanted.is_some_and(|wanted| wanted != software.options) {
+            let source = "this process has one already, attached in another way".into();
+            return Err(Error::Create { what: "the NIC", source });
+        }
         return Ok(Arc::clone(software) as Arc<dyn Backend>);
     }
     // What a parent process left behind is its own: dropping it here would touch descriptors that are not ours any more.
     std::mem::forget(ours.take());
-    let nic = Nic::open().map_err(create("the NIC"))?;
-    let software = Arc::new(Software { nic });
+    let options = wanted.unwrap_or_default();
+    let nic = Nic::open_with(options).map_err(create("the NIC"))?;
+    let software = Arc::new(Software { nic, options });
     *ours = Some((process, Arc::clone(&software)));
     Ok(software)
 }
@@ -39,6 +59,7 @@ pub fn software() -> Result<Arc<dyn Backend>, Error> {
 #[derive(Debug)]
 struct Software {
     nic: Arc<Nic>,
+    options: Options,
 }
 
 fn create<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl FnOnce(E) -> Error {
