@@ -23,6 +23,8 @@ pub enum AsyncEvent {
     PortError,
     /// An address came or went.
     GidChange,
+    /// Something went wrong inside the library.
+    DeviceFatal,
 }
 
 /// An opened device.

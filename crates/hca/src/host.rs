@@ -166,8 +166,10 @@ impl Port for Host<'_> {
     }
 
     fn bind(&mut self, who: Subject, bind: &Bind) -> Result<(), Refusal> {
+        let window = memory::Key(bind.window.value());
         let bind = memory::Bind {
-            window: memory::Key(bind.window.value()),
+            // A program that has several binds under way knows the key the window will have, not the one it has.
+            window: self.nic.memory.window_key(window).unwrap_or(window),
             new_key: memory::Key(bind.new_key.value()),
             region: memory::Key(bind.region.value()),
             address: bind.address,

@@ -51,6 +51,17 @@ impl Memory {
         Ok(key)
     }
 
+    /// The present key of a window, by any key it ever had: they differ in the lowest byte only. `None` if there is no such window.
+    #[must_use]
+    pub fn window_key(&self, key: Key) -> Option<Key> {
+        let number = self.keys.slot(key);
+        let slot = self.table.get(number)?;
+        let mut books = self.books();
+        books.window(number)?;
+        let present = slot.key();
+        (present.0 >> 8 == key.0 >> 8).then_some(present)
+    }
+
     /// Binds a window, or unbinds one of type 1. Whatever went on through its old binding is over when it returns.
     ///
     /// # Errors

@@ -254,3 +254,26 @@ fn the_limit_of_windows_is_an_error() {
     memory.free_window(first).unwrap();
     memory.allocate_window(PD, WindowType::Type1).unwrap();
 }
+
+#[test]
+fn a_window_is_found_by_every_key_it_had() {
+    let memory = memory::Memory::new();
+    let first = memory.allocate_window(memory::Domain(1), WindowType::Type1).unwrap();
+    let mut buffer = [0u8; 64];
+    let translation = memory::Translation::new(buffer.as_mut_ptr(), buffer.len());
+    let access = Access::LOCAL_WRITE | Access::MW_BIND;
+    let spec = memory::RegionSpec { translation, domain: memory::Domain(1), access };
+    // SAFETY: the buffer is used by nobody else until the region is gone.
+    let region = unsafe { memory.register(&spec) }.unwrap();
+    assert_eq!(memory.window_key(first), Some(first));
+    assert_eq!(memory.window_key(region), None, "a region is no window");
+    let subject = memory::Subject { domain: memory::Domain(1), qpn: memory::Qpn(7), remote: false };
+    let (address, length) = (buffer.as_ptr().addr() as u64, 64);
+    let next = first.next();
+    let bind = memory::Bind { window: first, new_key: next, region, address, length, access: Access::REMOTE_READ };
+    memory.bind(subject, &bind).unwrap();
+    assert_eq!((memory.window_key(first), memory.window_key(next)), (Some(next), Some(next)));
+    memory.free_window(next).unwrap();
+    assert_eq!(memory.window_key(first), None);
+    memory.deregister(region).unwrap();
+}
