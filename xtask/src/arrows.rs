@@ -20,7 +20,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hca", &["wire", "trace", "transport", "cm", "memory", "link"]),
     ("sim", &["wire", "trace", "transport", "cm"]),
     ("ubiverbs", &["wire", "trace", "transport", "cm", "hca"]),
-    ("capi", &["wire", "trace", "transport", "cm", "hca", "abi"]),
+    // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.
+    ("capi", &["wire", "trace", "transport", "cm", "memory", "hca", "abi"]),
     // The demo runs on the simulator for as long as there is no NIC.
     ("cli", &["wire", "trace", "transport", "cm", "hca", "ubiverbs", "capi", "sim"]),
     // Tests across crates, and the harness they share.

@@ -5,6 +5,7 @@
 mod arrows;
 mod bench;
 mod demo;
+mod dist;
 mod no_std;
 mod prerequisites;
 mod process;
@@ -56,6 +57,12 @@ enum Task {
     NoStd,
     /// Run the release build's demo and let tshark judge the capture it writes.
     Demo,
+    /// Build what is handed to people into target/dist: bin/ubiverbs and lib/libibverbs.so.1. It can be copied anywhere.
+    Dist {
+        /// Only the C library.
+        #[arg(long)]
+        library: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -66,6 +73,7 @@ fn main() -> ExitCode {
         Task::Arrows => arrows::check(&root).map(|note| println!("{note}")),
         Task::Purity => purity::check(&root).map(|note| println!("{note}")),
         Task::NoStd => no_std::check(&root).map(|note| println!("{note}")),
+        Task::Dist { library } => dist::build(&root, library).map(|note| println!("{note}")),
         Task::Demo => prerequisites::tshark().and_then(|_| demo::check(&root)).map(|note| println!("{note}")),
     };
     match result {

@@ -1,0 +1,59 @@
+//! The line between C and Rust: results become return values and errno, and a panic becomes `EIO`, a line on standard error and an event, while
+//! the program goes on.
+
+use crate::context;
+use crate::errno::Errno;
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
+
+/// 0, or an errno: the convention of most calls.
+pub(crate) fn status(call: &'static str, f: impl FnOnce() -> Result<(), Errno>) -> c_int {
+    match caught(call, f) {
+        Ok(()) => 0,
+        Err(error) => report(error),
+    }
+}
+
+/// An object, or null with errno.
+pub(crate) fn object<T>(call: &'static str, f: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T {
+    caught(call, f).unwrap_or_else(|error| {
+        report(error);
+        null_mut()
+    })
+}
+
+/// A number, or minus one with errno.
+pub(crate) fn number(call: &'static str, f: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
+    caught(call, f).unwrap_or_else(|error| {
+        report(error);
+        -1
+    })
+}
+
+/// A value that cannot fail; `otherwise` after a panic.
+pub(crate) fn value<T>(call: &'static str, otherwise: T, f: impl FnOnce() -> T) -> T {
+    caught(call, || Ok(f())).unwrap_or(otherwise)
+}
+
+/// Something of which C never hears whether it worked.
+pub(crate) fn quietly(call: &'static str, f: impl FnOnce() -> Result<(), Errno>) {
+    let _ = caught(call, f);
+}
+
+/// Sets errno and returns it.
+pub(crate) fn report(error: Errno) -> c_int {
+    // SAFETY: the location is this thread's own.
+    unsafe { *libc::__errno_location() = error.0 };
+    error.0
+}
+
+fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    // What a panic leaves behind stands behind locks that are valid at every step.
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| {
+        // The panic itself has been printed.
+        eprintln!("ubiverbs: an error inside the library; {call} fails with EIO");
+        let _ = catch_unwind(context::tell_all_of_a_panic);
+        Err(Errno(libc::EIO))
+    })
+}

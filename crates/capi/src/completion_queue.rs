@@ -1,0 +1,260 @@
+//! Completion queues: making, resizing and destroying them, polling and arming.
+
+use crate::boundary::{number, object, status};
+use crate::completion_channel::Channel;
+use crate::completion_queue_ex::Cursor;
+use crate::context::{COMPLETION_VECTORS, Context, Pointer, Shared};
+use crate::errno::Errno;
+use crate::events::Acknowledgements;
+use crate::protection_domain::Users;
+use crate::turns::Turns;
+use abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc};
+use hca::{AsyncEvent, Entry, Notify};
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::mem::zeroed;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use transport::CompletionKind;
+
+/// A completion queue; every one is an extended one inside.
+#[repr(C)]
+pub struct CompletionQueue {
+    pub(crate) base: ibv_cq_ex,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) cq: Arc<hca::CompletionQueue>,
+    pub(crate) completion_events: Acknowledgements,
+    pub(crate) async_events: Acknowledgements,
+    pub(crate) users: Users,
+    pub(crate) cursor: Turns<Cursor>,
+    /// The program promised to poll from one thread at a time.
+    pub(crate) single_threaded: bool,
+}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionQueue").field("id", &self.cq.id).finish_non_exhaustive()
+    }
+}
+
+/// What a program asks for.
+pub(crate) struct Wanted {
+    pub entries: u32,
+    pub cq_context: *mut c_void,
+    pub channel: *mut ibv_comp_channel,
+    pub vector: u32,
+}
+
+impl CompletionQueue {
+    /// The queue behind a pointer from C.
+    pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> Result<&'a CompletionQueue, Errno> {
+        cq.cast::<CompletionQueue>().as_ref().ok_or(Errno::INVALID)
+    }
+
+    /// A new queue, not yet shown to anybody.
+    pub(crate) unsafe fn make(context: &Context, wanted: &Wanted) -> Result<Box<CompletionQueue>, Errno> {
+        if wanted.vector >= COMPLETION_VECTORS as u32 {
+            return Err(Errno::INVALID);
+        }
+        let channel = match wanted.channel.is_null() {
+            true => None,
+            false => Some(Arc::clone(&Channel::of(wanted.channel)?.channel)),
+        };
+        let shared = Arc::clone(&context.shared);
+        let cq = shared.nic.create_cq(wanted.entries, channel)?;
+        // SAFETY: all zeros are null pointers and no functions.
+        let mut base: ibv_cq_ex = zeroed();
+        base.context = context.as_c();
+        base.channel = wanted.channel;
+        base.cq_context = wanted.cq_context;
+        base.handle = cq.id;
+        base.cqe = cq.capacity() as c_int;
+        base.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+        base.cond = libc::PTHREAD_COND_INITIALIZER;
+        Ok(Box::new(CompletionQueue {
+            base,
+            shared,
+            cq,
+            completion_events: Acknowledgements::default(),
+            async_events: Acknowledgements::default(),
+            users: Users::default(),
+            cursor: Turns::new(Cursor::default()),
+            single_threaded: false,
+        }))
+    }
+
+    /// Shows it to C, and to those who look for it by number.
+    pub(crate) unsafe fn publish(self: Box<CompletionQueue>) -> *mut ibv_cq {
+        if !self.base.channel.is_null() {
+            Channel::users(self.base.channel).fetch_add(1, Ordering::AcqRel);
+        }
+        let (shared, id) = (Arc::clone(&self.shared), self.cq.id);
+        let queue = Box::into_raw(self);
+        shared.live().cqs.insert(id, Pointer(queue));
+        queue.cast()
+    }
+}
+
+/// A new completion queue.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_cq(
+    context: *mut ibv_context,
+    entries: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    vector: c_int,
+) -> *mut ibv_cq {
+    object("ibv_create_cq", || {
+        let context = Context::of(context)?;
+        let entries = u32::try_from(entries).map_err(|_| Errno::INVALID)?;
+        let vector = u32::try_from(vector).map_err(|_| Errno::INVALID)?;
+        Ok(CompletionQueue::make(context, &Wanted { entries, cq_context, channel, vector })?.publish())
+    })
+}
+
+/// Changes how many completions it holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, entries: c_int) -> c_int {
+    status("ibv_resize_cq", || {
+        let queue = CompletionQueue::of(cq)?;
+        queue.cq.resize(u32::try_from(entries).map_err(|_| Errno::INVALID)?)?;
+        (*cq).cqe = queue.cq.capacity() as c_int;
+        Ok(())
+    })
+}
+
+/// Destroys a completion queue that nothing completes into, once its events are acknowledged.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    status("ibv_destroy_cq", || {
+        let queue = CompletionQueue::of(cq)?;
+        queue.users.none()?;
+        let id = queue.cq.id;
+        queue.shared.live().cqs.remove(&id);
+        if let Some(channel) = queue.cq.channel() {
+            channel.purge(|event| *event == id);
+        }
+        queue.shared.hca.events().purge(|event| *event == AsyncEvent::CqError(id));
+        queue.completion_events.wait();
+        queue.async_events.wait();
+        if !queue.base.channel.is_null() {
+            Channel::users(queue.base.channel).fetch_sub(1, Ordering::AcqRel);
+        }
+        drop(Box::from_raw(cq.cast::<CompletionQueue>()));
+        Ok(())
+    })
+}
+
+/// Moves completions to the program.
+pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, out: *mut ibv_wc) -> c_int {
+    number("ibv_poll_cq", || {
+        let queue = CompletionQueue::of(cq)?;
+        let room = usize::try_from(room).map_err(|_| Errno::INVALID)?;
+        if out.is_null() && room > 0 {
+            return Err(Errno::INVALID);
+        }
+        let mut next = out;
+        let taken = queue.shared.nic.poll(&queue.cq, room, |entry| {
+            next.write(work_completion(&entry));
+            next = next.add(1);
+        });
+        if taken == 0 && queue.cq.has_overflowed() {
+            return Err(Errno(libc::EOVERFLOW));
+        }
+        Ok(taken as c_int)
+    })
+}
+
+/// Asks for an event at the next completion.
+pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    status("ibv_req_notify_cq", || {
+        CompletionQueue::of(cq)?.cq.arm(if solicited_only == 0 { Notify::Any } else { Notify::Solicited });
+        Ok(())
+    })
+}
+
+/// Moderation of events, which this device does not do.
+pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attributes: *mut ibv_modify_cq_attr) -> c_int {
+    status("ibv_modify_cq", || {
+        CompletionQueue::of(cq)?;
+        attributes.as_ref().ok_or(Errno::INVALID)?;
+        Err(Errno::UNSUPPORTED)
+    })
+}
+
+/// The number of `ibv_wc_opcode`.
+pub(crate) fn opcode(kind: CompletionKind) -> u32 {
+    match kind {
+        CompletionKind::Send => abi::IBV_WC_SEND,
+        CompletionKind::Write => abi::IBV_WC_RDMA_WRITE,
+        CompletionKind::Read => abi::IBV_WC_RDMA_READ,
+        CompletionKind::CompareSwap => abi::IBV_WC_COMP_SWAP,
+        CompletionKind::FetchAdd => abi::IBV_WC_FETCH_ADD,
+        CompletionKind::AtomicWrite => abi::IBV_WC_ATOMIC_WRITE,
+        CompletionKind::Flush => abi::IBV_WC_FLUSH,
+        CompletionKind::Bind => abi::IBV_WC_BIND_MW,
+        CompletionKind::LocalInvalidate => abi::IBV_WC_LOCAL_INV,
+        CompletionKind::Receive => abi::IBV_WC_RECV,
+        CompletionKind::ReceiveWriteImmediate => abi::IBV_WC_RECV_RDMA_WITH_IMM,
+    }
+}
+
+/// What a completion carries beside its status.
+pub(crate) fn flags(entry: &Entry) -> u32 {
+    let completion = &entry.completion;
+    let mut flags = 0;
+    if completion.grh {
+        flags |= abi::IBV_WC_GRH;
+    }
+    if completion.immediate.is_some() {
+        flags |= abi::IBV_WC_WITH_IMM;
+    }
+    if completion.invalidated.is_some() {
+        flags |= abi::IBV_WC_WITH_INV;
+    }
+    flags
+}
+
+/// The immediate, most significant byte first, or the key that was invalidated.
+pub(crate) fn immediate(entry: &Entry) -> u32 {
+    let completion = &entry.completion;
+    let key = completion.invalidated.map_or(0, wire::Key::value);
+    completion.immediate.map_or(key, u32::to_be)
+}
+
+/// Why, as a number of ours: which of the transport's causes it was. Zero is none.
+pub(crate) fn vendor_error(entry: &Entry) -> u32 {
+    use transport::Cause as C;
+    match entry.completion.cause {
+        None => 0,
+        Some(C::Refused(_)) => 1,
+        Some(C::Nak { .. }) => 2,
+        Some(C::NoAnswer { .. }) => 3,
+        Some(C::NotReady { .. }) => 4,
+        Some(C::TooLong { .. }) => 5,
+        Some(C::BadAnswer { .. }) => 6,
+        Some(C::Unsuitable { .. }) => 7,
+        Some(C::PeerFault { .. }) => 8,
+        Some(C::Flushed) => 9,
+        Some(_) => 255,
+    }
+}
+
+fn work_completion(entry: &Entry) -> ibv_wc {
+    let completion = &entry.completion;
+    ibv_wc {
+        wr_id: completion.wr_id,
+        status: completion.status.code().into(),
+        opcode: opcode(completion.kind),
+        vendor_err: vendor_error(entry),
+        byte_len: completion.bytes,
+        imm_data: immediate(entry),
+        qp_num: completion.qpn.value(),
+        src_qp: completion.src_qpn.map_or(0, wire::Qpn::value),
+        wc_flags: flags(entry),
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}

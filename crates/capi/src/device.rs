@@ -1,0 +1,167 @@
+//! Devices: the list, and what is known of a device without opening it.
+
+use crate::boundary::{object, quietly, value};
+use crate::context::lock;
+use crate::errno::Errno;
+use abi::ibv_device;
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::zeroed;
+use std::ptr::null;
+use std::sync::{Arc, Mutex};
+
+/// A device as C sees it, laid out so that providers of other hardware, who look behind the public part to see whether it is theirs, find
+/// that it is not.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Device {
+    base: Base,
+    /// Where a provider would find its own table.
+    ops: *const c_void,
+    refcount: c_int,
+    entry: [*const c_void; 2],
+    sysfs: *const c_void,
+    core_support: u64,
+    /// Ours.
+    pub device: Arc<hca::Device>,
+}
+
+/// The public part, which says nothing when printed.
+#[repr(transparent)]
+pub struct Base(ibv_device);
+
+impl std::fmt::Debug for Base {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ibv_device")
+    }
+}
+
+// SAFETY: nothing changes after creation; the pointers are null.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// Every device that was ever listed. They stay: programs keep pointers to devices after they have freed the list.
+static KNOWN: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
+
+impl Device {
+    /// The device behind a pointer from C.
+    pub(crate) unsafe fn of<'a>(device: *mut ibv_device) -> Result<&'a Device, Errno> {
+        device.cast::<Device>().as_ref().ok_or(Errno::INVALID)
+    }
+
+    /// The pointer C gets.
+    pub(crate) fn as_c(&self) -> *mut ibv_device {
+        (&raw const self.base).cast_mut().cast()
+    }
+
+    /// The one entry for a device of the NIC, made when it is first seen.
+    fn known(device: &Arc<hca::Device>) -> &'static Device {
+        let mut known = lock(&KNOWN);
+        let same = |entry: &&&'static Device| {
+            Arc::ptr_eq(&entry.device, device)
+                // After a fork the child's NIC has devices of its own, and the same names.
+                || entry.device.name() == device.name() && entry.device.interface_index() == device.interface_index()
+        };
+        if let Some(entry) = known.iter().find(same) {
+            return entry;
+        }
+        let entry: &'static Device = Box::leak(Box::new(Device::new(Arc::clone(device), known.len())));
+        known.push(entry);
+        entry
+    }
+
+    fn new(device: Arc<hca::Device>, position: usize) -> Device {
+        // SAFETY: all zeros are null pointers, no functions and empty strings.
+        let mut base: ibv_device = unsafe { zeroed() };
+        base.node_type = abi::IBV_NODE_CA as c_int;
+        base.transport_type = abi::IBV_TRANSPORT_IB as c_int;
+        let uverbs = format!("uverbs{position}");
+        copy_string(&mut base.name, device.name());
+        copy_string(&mut base.dev_name, &uverbs);
+        copy_string(&mut base.dev_path, &format!("/sys/class/infiniband_verbs/{uverbs}"));
+        copy_string(&mut base.ibdev_path, &format!("/sys/class/infiniband/{}", device.name()));
+        Device {
+            base: Base(base),
+            ops: null(),
+            refcount: 1,
+            entry: [null(); 2],
+            sysfs: null(),
+            core_support: 0,
+            device,
+        }
+    }
+}
+
+/// Copies a string into a field of C, cut where the field ends.
+pub(crate) fn copy_string(field: &mut [c_char], text: &str) {
+    let room = field.len() - 1;
+    for (to, from) in field.iter_mut().zip(text.bytes().take(room)) {
+        *to = from as c_char;
+    }
+}
+
+/// The devices, as an array that ends with a null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    object("ibv_get_device_list", || {
+        if !count.is_null() {
+            count.write(0);
+        }
+        let nic = hca::Nic::of_process().inspect_err(|error| eprintln!("ubiverbs: {}", with_sources(error)))?;
+        let mut devices = nic.devices();
+        // Programs take the first device if not told otherwise, and the loopback reaches nobody else.
+        devices.sort_by_key(|device| device.name() == "ubi_lo");
+        let mut list: Vec<*mut ibv_device> = devices.iter().map(|device| Device::known(device).as_c()).collect();
+        if !count.is_null() {
+            count.write(list.len() as c_int);
+        }
+        list.push(std::ptr::null_mut());
+        // From C's allocator, since its length is forgotten.
+        let bytes = size_of_val(&*list);
+        let array = libc::malloc(bytes).cast::<*mut ibv_device>();
+        if array.is_null() {
+            return Err(Errno::NO_MEMORY);
+        }
+        array.copy_from_nonoverlapping(list.as_ptr(), list.len());
+        Ok(array)
+    })
+}
+
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text = format!("{text}: {source}");
+        next = source.source();
+    }
+    text
+}
+
+/// Frees the array, not the devices.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    quietly("ibv_free_device_list", || {
+        libc::free(list.cast());
+        Ok(())
+    });
+}
+
+/// Its name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    if device.is_null() { null() } else { (&raw const (*device).name).cast() }
+}
+
+/// Its GUID, most significant byte first.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    value("ibv_get_device_guid", 0, || Device::of(device).map_or(0, |device| device.device.guid().to_be()))
+}
+
+/// A number that stays the same as long as the device exists: that of its interface.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    value("ibv_get_device_index", -1, || {
+        Device::of(device).map_or(-1, |device| device.device.interface_index() as c_int)
+    })
+}

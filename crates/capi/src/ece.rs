@@ -1,0 +1,27 @@
+//! Enhanced connection establishment: options that two devices of one vendor agree on. This one has none.
+
+use crate::boundary::status;
+use crate::errno::Errno;
+use crate::queue_pair::QueuePair;
+use abi::{ibv_ece, ibv_qp};
+use std::ffi::c_int;
+
+/// Accepts options: none of ours exist, so only none can be asked for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    status("ibv_set_ece", || {
+        QueuePair::of(qp)?;
+        let ece = ece.as_ref().ok_or(Errno::INVALID)?;
+        if ece.comp_mask != 0 { Err(Errno::INVALID) } else { Err(Errno::UNSUPPORTED) }
+    })
+}
+
+/// The options of a queue pair.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    status("ibv_query_ece", || {
+        QueuePair::of(qp)?;
+        *ece.as_mut().ok_or(Errno::INVALID)? = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
+        Err(Errno::UNSUPPORTED)
+    })
+}

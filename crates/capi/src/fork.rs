@@ -1,0 +1,28 @@
+//! Forks. Memory is copied by the processor on behalf of the process that registered it, so a fork takes nothing away from it and there is
+//! nothing to prepare; a child makes a NIC of its own.
+
+use std::ffi::{c_int, c_void};
+
+/// Prepares for forks: nothing to do.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_fork_init() -> c_int {
+    0
+}
+
+/// Whether preparations were made: none are needed.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_is_fork_initialized() -> c_int {
+    abi::IBV_FORK_UNNEEDED as c_int
+}
+
+/// Keeps memory from children: not needed.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_dontfork_range(_base: *mut c_void, _size: usize) -> c_int {
+    0
+}
+
+/// Lets children have memory again.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_dofork_range(_base: *mut c_void, _size: usize) -> c_int {
+    0
+}

@@ -1,0 +1,354 @@
+//! What a program may ask of a device: attributes, ports, address and partition key tables, clocks.
+
+use crate::boundary::{number, status};
+use crate::context::Context;
+use crate::device::copy_string;
+use crate::errno::Errno;
+use abi::{
+    ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr, ibv_query_device_ex_input,
+    ibv_values_ex,
+};
+use hca::limits;
+use std::ffi::{c_int, c_uint};
+use std::mem::zeroed;
+use std::ptr::null;
+use wire::{Gid, Mtu, Pkey};
+
+/// Our vendor number: locally administered, nobody's. Programs know the real ones and change their behaviour by them.
+const VENDOR: u32 = 0x02_7562;
+const VENDOR_PART: u32 = 1;
+
+/// The one port.
+const PORT: u8 = 1;
+
+/// Clamps a limit to what the field can say.
+fn int(value: u64) -> c_int {
+    value.min(c_int::MAX as u64) as c_int
+}
+
+fn attributes(context: &Context) -> ibv_device_attr {
+    let device = context.shared.device();
+    let memory = context.shared.nic.memory().limits();
+    let transport = transport::Limits::default();
+    // SAFETY: all zeros are numbers and an empty string.
+    let mut attributes: ibv_device_attr = unsafe { zeroed() };
+    copy_string(&mut attributes.fw_ver, env!("CARGO_PKG_VERSION"));
+    attributes.node_guid = device.guid().to_be();
+    attributes.sys_image_guid = device.guid().to_be();
+    attributes.max_mr_size = u64::MAX;
+    // Every size from the page upwards: nothing is translated by pages here.
+    attributes.page_size_cap = !0xfff;
+    attributes.vendor_id = VENDOR;
+    attributes.vendor_part_id = VENDOR_PART;
+    attributes.max_qp = int(limits::MAX_QP.into());
+    attributes.max_qp_wr = int(limits::MAX_WR.into());
+    attributes.device_cap_flags = abi::IBV_DEVICE_CURR_QP_STATE_MOD
+        | abi::IBV_DEVICE_BAD_PKEY_CNTR
+        | abi::IBV_DEVICE_BAD_QKEY_CNTR
+        | abi::IBV_DEVICE_PORT_ACTIVE_EVENT
+        | abi::IBV_DEVICE_SYS_IMAGE_GUID
+        | abi::IBV_DEVICE_RC_RNR_NAK_GEN
+        | abi::IBV_DEVICE_SRQ_RESIZE
+        | abi::IBV_DEVICE_MEM_WINDOW
+        | abi::IBV_DEVICE_MEM_MGT_EXTENSIONS
+        | abi::IBV_DEVICE_MEM_WINDOW_TYPE_2B
+        | abi::IBV_DEVICE_XRC;
+    attributes.max_sge = int(limits::MAX_SGE.into());
+    attributes.max_sge_rd = int(limits::MAX_SGE.into());
+    attributes.max_cq = 1 << 24;
+    attributes.max_cqe = int(hca::MAX_ENTRIES.into());
+    attributes.max_mr = int(memory.regions.into());
+    attributes.max_pd = 1 << 24;
+    attributes.max_qp_rd_atom = transport.max_dest_rd_atomic.into();
+    attributes.max_res_rd_atom = int(u64::from(transport.max_dest_rd_atomic) * u64::from(limits::MAX_QP));
+    attributes.max_qp_init_rd_atom = transport.max_rd_atomic.into();
+    // Atomic operations are the processor's: atomic towards everything in the host.
+    attributes.atomic_cap = abi::IBV_ATOMIC_GLOB as c_int;
+    attributes.max_mw = int(memory.windows.into());
+    attributes.max_mcast_grp = 1 << 13;
+    attributes.max_mcast_qp_attach = 1 << 10;
+    attributes.max_total_mcast_qp_attach = 1 << 16;
+    attributes.max_ah = 1 << 24;
+    attributes.max_srq = 1 << 20;
+    attributes.max_srq_wr = int(limits::MAX_WR.into());
+    attributes.max_srq_sge = int(limits::MAX_SGE.into());
+    attributes.max_pkeys = 1;
+    attributes.local_ca_ack_delay = 15;
+    attributes.phys_port_cnt = 1;
+    attributes
+}
+
+fn extended_attributes(context: &Context) -> ibv_device_attr_ex {
+    // SAFETY: all zeros are numbers.
+    let mut attributes_ex: ibv_device_attr_ex = unsafe { zeroed() };
+    attributes_ex.orig_attr = attributes(context);
+    let datagrams = abi::IBV_ODP_SUPPORT_SEND | abi::IBV_ODP_SUPPORT_RECV | abi::IBV_ODP_SUPPORT_SRQ_RECV;
+    let unreliable = datagrams | abi::IBV_ODP_SUPPORT_WRITE;
+    let reliable = unreliable | abi::IBV_ODP_SUPPORT_READ | abi::IBV_ODP_SUPPORT_ATOMIC;
+    attributes_ex.odp_caps.general_caps = u64::from(abi::IBV_ODP_SUPPORT | abi::IBV_ODP_SUPPORT_IMPLICIT);
+    attributes_ex.odp_caps.per_transport_caps.rc_odp_caps = reliable;
+    attributes_ex.odp_caps.per_transport_caps.uc_odp_caps = unreliable;
+    attributes_ex.odp_caps.per_transport_caps.ud_odp_caps = datagrams;
+    attributes_ex.xrc_odp_caps = reliable;
+    attributes_ex.completion_timestamp_mask = u64::MAX;
+    // In kHz: completions carry nanoseconds.
+    attributes_ex.hca_core_clock = 1_000_000;
+    attributes_ex.device_cap_flags_ex = attributes_ex.orig_attr.device_cap_flags.into();
+    attributes_ex.max_dm_size = context.shared.nic.memory().limits().device_memory;
+    attributes_ex.phys_port_cnt_ex = 1;
+    attributes_ex
+}
+
+/// The attributes of a device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_device(context: *mut ibv_context, attributes_out: *mut ibv_device_attr) -> c_int {
+    status("ibv_query_device", || {
+        let context = Context::of(context)?;
+        *attributes_out.as_mut().ok_or(Errno::INVALID)? = attributes(context);
+        Ok(())
+    })
+}
+
+/// All of them, as many bytes as the program knows.
+pub(crate) unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    out: *mut ibv_device_attr_ex,
+    size: usize,
+) -> c_int {
+    status("ibv_query_device_ex", || {
+        let context = Context::of(context)?;
+        if out.is_null()
+            || size < size_of::<ibv_device_attr>()
+            || input.as_ref().is_some_and(|input| input.comp_mask != 0)
+        {
+            return Err(Errno::INVALID);
+        }
+        copy_out(&extended_attributes(context), out, size);
+        Ok(())
+    })
+}
+
+/// Copies `size` bytes of a structure to a program that may know more or less of it than we do.
+unsafe fn copy_out<T>(from: &T, to: *mut T, size: usize) {
+    let known = size.min(size_of::<T>());
+    std::ptr::from_ref(from).cast::<u8>().copy_to_nonoverlapping(to.cast(), known);
+    to.cast::<u8>().add(known).write_bytes(0, size - known);
+}
+
+fn port_attributes(context: &Context) -> ibv_port_attr {
+    let port = context.shared.device().port();
+    // SAFETY: all zeros are numbers.
+    let mut attributes: ibv_port_attr = unsafe { zeroed() };
+    attributes.state = if port.active { abi::IBV_PORT_ACTIVE } else { abi::IBV_PORT_DOWN };
+    attributes.max_mtu = Mtu::B4096.code().into();
+    attributes.active_mtu = port.mtu().code().into();
+    attributes.gid_tbl_len = port.gids.len() as c_int;
+    attributes.port_cap_flags = abi::IBV_PORT_CM_SUP | abi::IBV_PORT_IP_BASED_GIDS;
+    attributes.max_msg_sz = transport::MAX_MESSAGE as u32;
+    attributes.pkey_tbl_len = 1;
+    attributes.max_vl_num = 1;
+    // Four lanes of 25 Gbit/s each: a plausible wire. There is none.
+    attributes.active_width = 2;
+    attributes.active_speed = 32;
+    // Link up, or disabled.
+    attributes.phys_state = if port.active { 5 } else { 3 };
+    attributes.link_layer = abi::IBV_LINK_LAYER_ETHERNET as u8;
+    attributes.flags = abi::IBV_QPF_GRH_REQUIRED as u8;
+    attributes.active_speed_ex = 0;
+    attributes
+}
+
+/// The attributes of a port, as many bytes as the program knows.
+pub(crate) unsafe extern "C" fn query_port_sized(
+    context: *mut ibv_context,
+    port: u8,
+    out: *mut ibv_port_attr,
+    size: usize,
+) -> c_int {
+    status("ibv_query_port", || {
+        let context = Context::of(context)?;
+        if out.is_null() || port != PORT {
+            return Err(Errno::INVALID);
+        }
+        copy_out(&port_attributes(context), out, size);
+        Ok(())
+    })
+}
+
+/// The same for programs of old, which know only the first part.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_port(context: *mut ibv_context, port: u8, out: *mut ibv_port_attr) -> c_int {
+    query_port_sized(context, port, out, abi::IBV_PORT_ATTR_1_1)
+}
+
+/// Entry `index` of the GID table; `None` if it is empty.
+fn gid(context: &Context, port: u32, index: u32) -> Result<Option<Gid>, Errno> {
+    if port != u32::from(PORT) {
+        return Err(Errno::INVALID);
+    }
+    let port = context.shared.device().port();
+    port.gids.get(index as usize).copied().ok_or(Errno::INVALID)
+}
+
+/// A GID as C has it.
+pub(crate) fn gid_to_c(gid: Gid) -> ibv_gid {
+    ibv_gid { raw: gid.octets() }
+}
+
+/// A GID from C.
+pub(crate) fn gid_from_c(gid: &ibv_gid) -> Gid {
+    // SAFETY: any sixteen bytes are a GID.
+    Gid::new(unsafe { gid.raw })
+}
+
+/// Entry `index` of the GID table; an empty one is all zeros.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_gid(context: *mut ibv_context, port: u8, index: c_int, out: *mut ibv_gid) -> c_int {
+    number("ibv_query_gid", || {
+        let context = Context::of(context)?;
+        let index = u32::try_from(index).map_err(|_| Errno::INVALID)?;
+        let found = gid(context, port.into(), index)?;
+        *out.as_mut().ok_or(Errno::INVALID)? = gid_to_c(found.unwrap_or(Gid::ZERO));
+        Ok(0)
+    })
+}
+
+/// Which RoCE the entry speaks, as the kernel numbers it: 1 is version 2; empty entries count as version 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_gid_type(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_uint,
+    kind: *mut c_uint,
+) -> c_int {
+    number("ibv_query_gid_type", || {
+        let context = Context::of(context)?;
+        let found = gid(context, port.into(), index)?;
+        *kind.as_mut().ok_or(Errno::INVALID)? = found.is_some().into();
+        Ok(0)
+    })
+}
+
+fn entry(context: &Context, index: u32, gid: Gid) -> ibv_gid_entry {
+    ibv_gid_entry {
+        gid: gid_to_c(gid),
+        gid_index: index,
+        port_num: PORT.into(),
+        gid_type: abi::IBV_GID_TYPE_ROCE_V2,
+        ndev_ifindex: context.shared.device().interface_index(),
+    }
+}
+
+/// One entry of the GID table with what is known about it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ibv_query_gid_ex(
+    context: *mut ibv_context,
+    port: u32,
+    index: u32,
+    out: *mut ibv_gid_entry,
+    flags: u32,
+    size: usize,
+) -> c_int {
+    status("ibv_query_gid_ex", || {
+        let context = Context::of(context)?;
+        if out.is_null() || flags != 0 {
+            return Err(Errno::INVALID);
+        }
+        let found = gid(context, port, index)?.ok_or(Errno(libc::ENODATA))?;
+        copy_out(&entry(context, index, found), out, size);
+        Ok(())
+    })
+}
+
+/// All entries that are not empty; how many, or minus an errno.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ibv_query_gid_table(
+    context: *mut ibv_context,
+    out: *mut ibv_gid_entry,
+    room: usize,
+    flags: u32,
+    size: usize,
+) -> isize {
+    let mut count = 0;
+    let error = status("ibv_query_gid_table", || {
+        let context = Context::of(context)?;
+        if out.is_null() || flags != 0 || room == 0 || size == 0 {
+            return Err(Errno::INVALID);
+        }
+        let gids = context.shared.device().port().gids.clone();
+        let present = gids.iter().enumerate().filter_map(|(index, gid)| Some((index as u32, (*gid)?)));
+        for (index, gid) in present {
+            if count as usize == room {
+                return Err(Errno::INVALID);
+            }
+            let place = out.byte_add(count as usize * size);
+            copy_out(&entry(context, index, gid), place, size);
+            count += 1;
+        }
+        Ok(())
+    });
+    if error == 0 { count } else { -(error as isize) }
+}
+
+/// Entry `index` of the partition key table, most significant byte first.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_pkey(context: *mut ibv_context, port: u8, index: c_int, out: *mut u16) -> c_int {
+    number("ibv_query_pkey", || {
+        Context::of(context)?;
+        if port != PORT || index != 0 {
+            return Err(Errno::INVALID);
+        }
+        *out.as_mut().ok_or(Errno::INVALID)? = Pkey::DEFAULT.value().to_be();
+        Ok(0)
+    })
+}
+
+/// The index of a partition key.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
+    number("ibv_get_pkey_index", || {
+        Context::of(context)?;
+        let ours = Pkey::DEFAULT.value().to_be();
+        if port == PORT && pkey == ours { Ok(0) } else { Err(Errno::INVALID) }
+    })
+}
+
+/// The clock whose time completions carry.
+pub(crate) unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
+    status("ibv_query_rt_values_ex", || {
+        let context = Context::of(context)?;
+        let values = values.as_mut().ok_or(Errno::INVALID)?;
+        let asked = values.comp_mask;
+        values.comp_mask = 0;
+        if asked & abi::IBV_VALUES_MASK_RAW_CLOCK != 0 {
+            let now = context.shared.nic.now().as_nanos();
+            values.raw_clock.tv_sec = (now / 1_000_000_000) as libc::time_t;
+            values.raw_clock.tv_nsec = (now % 1_000_000_000) as libc::c_long;
+            values.comp_mask = abi::IBV_VALUES_MASK_RAW_CLOCK;
+        }
+        Ok(())
+    })
+}
+
+/// The hardware address behind a GID, for raw Ethernet, which this device does not do.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
+    context: *mut ibv_context,
+    _attributes: *mut abi::ibv_ah_attr,
+    _mac: *mut u8,
+    _vlan: *mut u16,
+) -> c_int {
+    status("ibv_resolve_eth_l2_from_gid", || {
+        Context::of(context)?;
+        Err(Errno::UNSUPPORTED)
+    })
+}
+
+/// Whether data of a kind of work arrives in order in memory: it does, up to the last bytes, which come last.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_qp_data_in_order(qp: *mut abi::ibv_qp, opcode: c_uint, flags: u32) -> c_int {
+    let _ = opcode;
+    // SAFETY: only compared.
+    c_int::from(!std::ptr::eq(qp, null()) && flags == 0)
+}

@@ -1,0 +1,342 @@
+//! Extended queue pairs: work requests are built by calls between `ibv_wr_start` and `ibv_wr_complete`, and posted together.
+
+use crate::boundary::{status, value};
+use crate::errno::Errno;
+use crate::memory_window;
+use crate::posting::{self, piece};
+use crate::queue_pair::QueuePair;
+use abi::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::slice;
+use transport::{Data, DatagramTarget, Kind, Operation, Remote, SendFlags, SendRequest, Sge};
+use wire::{Key, Placement, Selectivity, Srqn};
+
+/// The requests built so far. Its room is used again.
+#[derive(Debug, Default)]
+pub struct Builder {
+    requests: Vec<Built>,
+    sges: Vec<Sge>,
+    inline: Vec<u8>,
+    /// The first thing that was wrong.
+    wrong: Option<Errno>,
+}
+
+#[derive(Debug)]
+struct Built {
+    wr_id: u64,
+    operation: Operation,
+    flags: SendFlags,
+    data: Where,
+    target: Option<DatagramTarget>,
+    xrc_srq: Option<Srqn>,
+}
+
+#[derive(Debug)]
+enum Where {
+    Pieces(Range<usize>),
+    Inline(Range<usize>),
+}
+
+impl Builder {
+    fn clear(&mut self) {
+        self.requests.clear();
+        self.sges.clear();
+        self.inline.clear();
+        self.wrong = None;
+    }
+
+    fn last(&mut self) -> Result<&mut Built, Errno> {
+        self.requests.last_mut().ok_or(Errno::INVALID)
+    }
+}
+
+/// The operations that can be built.
+const RELIABLE: u32 = abi::IBV_QP_EX_WITH_RDMA_WRITE
+    | abi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+    | abi::IBV_QP_EX_WITH_SEND
+    | abi::IBV_QP_EX_WITH_SEND_WITH_IMM
+    | abi::IBV_QP_EX_WITH_RDMA_READ
+    | abi::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+    | abi::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+    | abi::IBV_QP_EX_WITH_LOCAL_INV
+    | abi::IBV_QP_EX_WITH_BIND_MW
+    | abi::IBV_QP_EX_WITH_SEND_WITH_INV
+    | abi::IBV_QP_EX_WITH_ATOMIC_WRITE
+    | abi::IBV_QP_EX_WITH_FLUSH;
+const UNRELIABLE: u32 = abi::IBV_QP_EX_WITH_RDMA_WRITE
+    | abi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+    | abi::IBV_QP_EX_WITH_SEND
+    | abi::IBV_QP_EX_WITH_SEND_WITH_IMM
+    | abi::IBV_QP_EX_WITH_SEND_WITH_INV
+    | abi::IBV_QP_EX_WITH_LOCAL_INV
+    | abi::IBV_QP_EX_WITH_BIND_MW;
+const DATAGRAMS: u32 = abi::IBV_QP_EX_WITH_SEND | abi::IBV_QP_EX_WITH_SEND_WITH_IMM;
+
+/// Whether a queue pair of that kind can do these operations.
+pub(crate) fn check(kind: Kind, operations: u64) -> Result<(), Errno> {
+    let able = match kind {
+        Kind::ReliableConnected | Kind::XrcInitiator => RELIABLE,
+        Kind::UnreliableConnected => UNRELIABLE,
+        Kind::UnreliableDatagram => DATAGRAMS,
+        _ => 0,
+    };
+    if operations & !u64::from(able) == 0 { Ok(()) } else { Err(Errno::UNSUPPORTED) }
+}
+
+/// Gives the queue pair its functions.
+pub(crate) fn fill(base: &mut ibv_qp_ex) {
+    base.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
+    base.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    base.wr_bind_mw = Some(wr_bind_mw);
+    base.wr_local_inv = Some(wr_local_inv);
+    base.wr_rdma_read = Some(wr_rdma_read);
+    base.wr_rdma_write = Some(wr_rdma_write);
+    base.wr_rdma_write_imm = Some(wr_rdma_write_imm);
+    base.wr_send = Some(wr_send);
+    base.wr_send_imm = Some(wr_send_imm);
+    base.wr_send_inv = Some(wr_send_inv);
+    base.wr_send_tso = Some(wr_send_tso);
+    base.wr_set_ud_addr = Some(wr_set_ud_addr);
+    base.wr_set_xrc_srqn = Some(wr_set_xrc_srqn);
+    base.wr_set_inline_data = Some(wr_set_inline_data);
+    base.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    base.wr_set_sge = Some(wr_set_sge);
+    base.wr_set_sge_list = Some(wr_set_sge_list);
+    base.wr_start = Some(wr_start);
+    base.wr_complete = Some(wr_complete);
+    base.wr_abort = Some(wr_abort);
+    base.wr_atomic_write = Some(wr_atomic_write);
+    base.wr_flush = Some(wr_flush);
+}
+
+/// The extended form of a queue pair that was made as one; null for others.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    value("ibv_qp_to_qp_ex", std::ptr::null_mut(), || match QueuePair::of(qp) {
+        Ok(pair) if pair.operations.is_some() => qp.cast(),
+        _ => std::ptr::null_mut(),
+    })
+}
+
+/// Does something to the requests being built; what is wrong is kept for the end.
+unsafe fn with(qp: *mut ibv_qp_ex, f: impl FnOnce(&QueuePair, &mut Builder) -> Result<(), Errno>) {
+    value("ibv_wr_*", (), || {
+        let Ok(pair) = QueuePair::of(qp.cast()) else { return };
+        let builder = pair.builder.mine();
+        if let Err(error) = f(pair, builder) {
+            builder.wrong.get_or_insert(error);
+        }
+    });
+}
+
+/// Begins a request.
+unsafe fn begin(qp: *mut ibv_qp_ex, needed: u32, operation: impl FnOnce() -> Result<Operation, Errno>) {
+    let (wr_id, wr_flags) = ((*qp).wr_id, (*qp).wr_flags);
+    with(qp, |pair, builder| {
+        if pair.operations.is_none_or(|operations| operations & u64::from(needed) == 0) {
+            return Err(Errno::INVALID);
+        }
+        let operation = operation()?;
+        let flags = posting::flags(wr_flags);
+        let data = Where::Pieces(builder.sges.len()..builder.sges.len());
+        builder.requests.push(Built { wr_id, operation, flags, data, target: None, xrc_srq: None });
+        Ok(())
+    });
+}
+
+fn remote(rkey: u32, address: u64) -> Remote {
+    Remote { address, key: Key::new(rkey) }
+}
+
+unsafe extern "C" fn wr_atomic_cmp_swp(qp: *mut ibv_qp_ex, rkey: u32, address: u64, compare: u64, swap: u64) {
+    let operation = Operation::CompareSwap { remote: remote(rkey, address), compare, swap };
+    begin(qp, abi::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, || Ok(operation));
+}
+
+unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, address: u64, add: u64) {
+    let operation = Operation::FetchAdd { remote: remote(rkey, address), add };
+    begin(qp, abi::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, || Ok(operation));
+}
+
+unsafe extern "C" fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) {
+    begin(qp, abi::IBV_QP_EX_WITH_BIND_MW, || memory_window::bind(mw, rkey, info.as_ref().ok_or(Errno::INVALID)?));
+}
+
+unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    begin(qp, abi::IBV_QP_EX_WITH_LOCAL_INV, || Ok(Operation::LocalInvalidate { key: Key::new(rkey) }));
+}
+
+unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, address: u64) {
+    begin(qp, abi::IBV_QP_EX_WITH_RDMA_READ, || Ok(Operation::Read { remote: remote(rkey, address) }));
+}
+
+unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, address: u64) {
+    let operation = Operation::Write { remote: remote(rkey, address), immediate: None };
+    begin(qp, abi::IBV_QP_EX_WITH_RDMA_WRITE, || Ok(operation));
+}
+
+unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, address: u64, immediate: u32) {
+    let operation = Operation::Write { remote: remote(rkey, address), immediate: Some(u32::from_be(immediate)) };
+    begin(qp, abi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, || Ok(operation));
+}
+
+unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
+    begin(qp, abi::IBV_QP_EX_WITH_SEND, || Ok(Operation::Send { immediate: None }));
+}
+
+unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, immediate: u32) {
+    let operation = Operation::Send { immediate: Some(u32::from_be(immediate)) };
+    begin(qp, abi::IBV_QP_EX_WITH_SEND_WITH_IMM, || Ok(operation));
+}
+
+unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    begin(qp, abi::IBV_QP_EX_WITH_SEND_WITH_INV, || Ok(Operation::SendInvalidate { key: Key::new(rkey) }));
+}
+
+unsafe extern "C" fn wr_send_tso(qp: *mut ibv_qp_ex, _header: *mut c_void, _size: u16, _mss: u16) {
+    begin(qp, abi::IBV_QP_EX_WITH_TSO, || Err(Errno::INVALID));
+}
+
+unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, address: u64, word: *const c_void) {
+    begin(qp, abi::IBV_QP_EX_WITH_ATOMIC_WRITE, || Ok(Operation::AtomicWrite { remote: remote(rkey, address) }));
+    with(qp, |_, builder| {
+        if word.is_null() {
+            return Err(Errno::INVALID);
+        }
+        inline(builder, [ibv_data_buf { addr: word.cast_mut(), length: 8 }].as_slice())
+    });
+}
+
+unsafe extern "C" fn wr_flush(qp: *mut ibv_qp_ex, rkey: u32, address: u64, length: usize, kind: u8, level: u8) {
+    begin(qp, abi::IBV_QP_EX_WITH_FLUSH, || {
+        // Bit 0 asks for global visibility, bit 1 for persistence; level 0 is a range and 1 the whole region.
+        let mut placement = Placement::empty();
+        placement.set(Placement::GLOBAL, kind & 1 != 0);
+        placement.set(Placement::PERSISTENT, kind & 2 != 0);
+        let selectivity = if level == 0 { Selectivity::Range } else { Selectivity::Region };
+        let length = u32::try_from(length).map_err(|_| Errno::INVALID)?;
+        Ok(Operation::Flush { remote: remote(rkey, address), length, placement, selectivity })
+    });
+}
+
+unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
+    with(qp, |_, builder| {
+        builder.last()?.target = Some(posting::target(ah, qpn, qkey)?);
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, srqn: u32) {
+    with(qp, |_, builder| {
+        builder.last()?.xrc_srq = Some(Srqn::new(srqn));
+        Ok(())
+    });
+}
+
+/// Copies inline data for the request being built.
+unsafe fn inline(builder: &mut Builder, buffers: &[ibv_data_buf]) -> Result<(), Errno> {
+    let begin = builder.inline.len();
+    let total = buffers.iter().try_fold(0usize, |sum, buffer| sum.checked_add(buffer.length));
+    if total.is_none_or(|total| total > hca::limits::MAX_INLINE as usize) {
+        return Err(Errno::INVALID);
+    }
+    for buffer in buffers.iter().filter(|buffer| buffer.length > 0) {
+        if buffer.addr.is_null() {
+            return Err(Errno::INVALID);
+        }
+        builder.inline.extend_from_slice(slice::from_raw_parts(buffer.addr.cast(), buffer.length));
+    }
+    let end = builder.inline.len();
+    builder.last()?.data = Where::Inline(begin..end);
+    Ok(())
+}
+
+unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    with(qp, |_, builder| inline(builder, &[ibv_data_buf { addr, length }]));
+}
+
+unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
+    with(qp, |_, builder| match count {
+        0 => inline(builder, &[]),
+        _ if list.is_null() => Err(Errno::INVALID),
+        _ => inline(builder, slice::from_raw_parts(list, count)),
+    });
+}
+
+/// Sets the pieces of the request being built.
+fn gather(builder: &mut Builder, list: &[ibv_sge]) -> Result<(), Errno> {
+    let begin = builder.sges.len();
+    builder.sges.extend(list.iter().map(piece));
+    let end = builder.sges.len();
+    builder.last()?.data = Where::Pieces(begin..end);
+    Ok(())
+}
+
+unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    with(qp, |_, builder| gather(builder, &[ibv_sge { addr, length, lkey }]));
+}
+
+unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
+    with(qp, |_, builder| match count {
+        0 => gather(builder, &[]),
+        _ if list.is_null() || count > hca::limits::MAX_SGE as usize => Err(Errno::INVALID),
+        _ => gather(builder, slice::from_raw_parts(list, count)),
+    });
+}
+
+unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    value("ibv_wr_start", (), || {
+        if let Ok(pair) = QueuePair::of(qp.cast()) {
+            pair.builder.take();
+            pair.builder.mine().clear();
+        }
+    });
+}
+
+unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    status("ibv_wr_complete", || {
+        let pair = QueuePair::of(qp.cast())?;
+        let posted = post(pair, pair.builder.mine());
+        pair.builder.give();
+        posted
+    })
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    value("ibv_wr_abort", (), || {
+        if let Ok(pair) = QueuePair::of(qp.cast()) {
+            pair.builder.give();
+        }
+    });
+}
+
+/// Posts what was built, all of it or nothing.
+fn post(pair: &QueuePair, builder: &Builder) -> Result<(), Errno> {
+    if let Some(wrong) = builder.wrong {
+        return Err(wrong);
+    }
+    let request = |built: &Built| -> SendRequest<'_> {
+        SendRequest {
+            wr_id: built.wr_id,
+            operation: built.operation,
+            flags: built.flags,
+            // SAFETY of the lifetimes: the ranges are of the builder, which is ours until the turn ends.
+            data: match &built.data {
+                Where::Pieces(range) => Data::Gather(&builder.sges[range.clone()]),
+                Where::Inline(range) => Data::Inline(&builder.inline[range.clone()]),
+            },
+            target: built.target,
+            xrc_srq: built.xrc_srq,
+        }
+    };
+    let refused = |(_, error): (usize, transport::PostError)| Errno::from(error);
+    match builder.requests.as_slice() {
+        [] => Ok(()),
+        [one] => pair.qp.post_send(&pair.shared.nic, &[request(one)]).map_err(refused),
+        several => {
+            let requests: Vec<SendRequest<'_>> = several.iter().map(request).collect();
+            pair.qp.post_send(&pair.shared.nic, &requests).map_err(refused)
+        }
+    }
+}

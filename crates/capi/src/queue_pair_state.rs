@@ -1,0 +1,152 @@
+//! Changing and asking for the attributes of a queue pair.
+
+use crate::address_handle::{vector_from_c, vector_to_c};
+use crate::boundary::status;
+use crate::errno::Errno;
+use crate::queue_pair::{QueuePair, capabilities_to_c};
+use abi::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_rate_limit_attr};
+use std::ffi::{c_int, c_uint};
+use std::mem::zeroed;
+use transport::{Access, AlternatePath, Capabilities, MigrationState, Modify, State};
+use wire::{Mtu, Psn, Qkey, Qpn};
+
+/// Every bit of `ibv_qp_attr_mask`.
+const ATTRIBUTES: u32 = ((abi::IBV_QP_DEST_QPN << 1) - 1) | abi::IBV_QP_RATE_LIMIT;
+
+fn state(value: c_uint) -> Result<State, Errno> {
+    State::ALL.into_iter().find(|state| *state as c_uint == value).ok_or(Errno::INVALID)
+}
+
+fn migration(value: c_uint) -> Result<MigrationState, Errno> {
+    match value {
+        0 => Ok(MigrationState::Migrated),
+        1 => Ok(MigrationState::Rearm),
+        2 => Ok(MigrationState::Armed),
+        _ => Err(Errno::INVALID),
+    }
+}
+
+/// What C asks for, in the transport's words.
+fn modification(pair: &QueuePair, attributes: &ibv_qp_attr, mask: u32) -> Result<Modify, Errno> {
+    if mask & !ATTRIBUTES != 0 {
+        return Err(Errno::INVALID);
+    }
+    fn take<T>(mask: u32, bit: u32, value: impl FnOnce() -> Result<T, Errno>) -> Result<Option<T>, Errno> {
+        if mask & bit == 0 { Ok(None) } else { value().map(Some) }
+    }
+    let device = pair.shared.device();
+    let a = attributes;
+    Ok(Modify {
+        state: take(mask, abi::IBV_QP_STATE, || state(a.qp_state))?,
+        current_state: take(mask, abi::IBV_QP_CUR_STATE, || state(a.cur_qp_state))?,
+        sqd_async_notify: take(mask, abi::IBV_QP_EN_SQD_ASYNC_NOTIFY, || Ok(a.en_sqd_async_notify != 0))?,
+        access: take(mask, abi::IBV_QP_ACCESS_FLAGS, || Ok(Access::from_bits_truncate(a.qp_access_flags)))?,
+        pkey_index: take(mask, abi::IBV_QP_PKEY_INDEX, || Ok(a.pkey_index))?,
+        port: take(mask, abi::IBV_QP_PORT, || Ok(a.port_num))?,
+        qkey: take(mask, abi::IBV_QP_QKEY, || Ok(Qkey::new(a.qkey)))?,
+        av: take(mask, abi::IBV_QP_AV, || vector_from_c(device, &a.ah_attr))?,
+        path_mtu: take(mask, abi::IBV_QP_PATH_MTU, || mtu(a.path_mtu))?,
+        timeout: take(mask, abi::IBV_QP_TIMEOUT, || Ok(a.timeout))?,
+        retry_cnt: take(mask, abi::IBV_QP_RETRY_CNT, || Ok(a.retry_cnt))?,
+        rnr_retry: take(mask, abi::IBV_QP_RNR_RETRY, || Ok(a.rnr_retry))?,
+        rq_psn: take(mask, abi::IBV_QP_RQ_PSN, || Ok(Psn::new(a.rq_psn)))?,
+        max_rd_atomic: take(mask, abi::IBV_QP_MAX_QP_RD_ATOMIC, || Ok(a.max_rd_atomic))?,
+        alternate: take(mask, abi::IBV_QP_ALT_PATH, || {
+            let av = vector_from_c(device, &a.alt_ah_attr)?;
+            let (pkey_index, port, timeout) = (a.alt_pkey_index, a.alt_port_num, a.alt_timeout);
+            Ok(AlternatePath { av, pkey_index, port, timeout })
+        })?,
+        min_rnr_timer: take(mask, abi::IBV_QP_MIN_RNR_TIMER, || Ok(a.min_rnr_timer))?,
+        sq_psn: take(mask, abi::IBV_QP_SQ_PSN, || Ok(Psn::new(a.sq_psn)))?,
+        max_dest_rd_atomic: take(mask, abi::IBV_QP_MAX_DEST_RD_ATOMIC, || Ok(a.max_dest_rd_atomic))?,
+        migration: take(mask, abi::IBV_QP_PATH_MIG_STATE, || migration(a.path_mig_state))?,
+        capabilities: take(mask, abi::IBV_QP_CAP, || {
+            Ok(Capabilities {
+                max_send_wr: a.cap.max_send_wr,
+                max_recv_wr: a.cap.max_recv_wr,
+                max_send_sge: a.cap.max_send_sge,
+                max_recv_sge: a.cap.max_recv_sge,
+                max_inline_data: a.cap.max_inline_data,
+            })
+        })?,
+        dest_qpn: take(mask, abi::IBV_QP_DEST_QPN, || Ok(Qpn::new(a.dest_qp_num)))?,
+        rate_limit: take(mask, abi::IBV_QP_RATE_LIMIT, || Ok(a.rate_limit))?,
+    })
+}
+
+fn mtu(code: c_uint) -> Result<Mtu, Errno> {
+    u8::try_from(code).ok().and_then(Mtu::from_code).ok_or(Errno::INVALID)
+}
+
+/// Changes state and attributes, or neither.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    status("ibv_modify_qp", || {
+        let pair = QueuePair::of(qp)?;
+        let modify = modification(pair, attributes.as_ref().ok_or(Errno::INVALID)?, mask as u32)?;
+        pair.qp.modify(&pair.shared.nic, &modify)?;
+        if let Some(state) = modify.state {
+            (*qp).state = state as c_uint;
+        }
+        Ok(())
+    })
+}
+
+/// What it is now. The mask is a hint; everything is answered.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attributes: *mut ibv_qp_attr,
+    _mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    status("ibv_query_qp", || {
+        let pair = QueuePair::of(qp)?;
+        let out = attributes.as_mut().ok_or(Errno::INVALID)?;
+        let now = pair.qp.attributes();
+        // SAFETY: all zeros are numbers.
+        *out = zeroed();
+        out.qp_state = now.state as c_uint;
+        out.cur_qp_state = now.state as c_uint;
+        out.path_mtu = now.path_mtu.code().into();
+        out.path_mig_state = now.migration as c_uint;
+        out.qkey = now.qkey.value();
+        out.rq_psn = now.rq_psn.value();
+        out.sq_psn = now.sq_psn.value();
+        out.dest_qp_num = now.dest_qpn.value();
+        out.qp_access_flags = now.access.bits();
+        out.cap = capabilities_to_c(&now.capabilities);
+        out.ah_attr = vector_to_c(&now.av);
+        out.alt_ah_attr = vector_to_c(&now.alternate.av);
+        out.pkey_index = now.pkey_index;
+        out.alt_pkey_index = now.alternate.pkey_index;
+        out.en_sqd_async_notify = now.sqd_async_notify.into();
+        out.max_rd_atomic = now.max_rd_atomic;
+        out.max_dest_rd_atomic = now.max_dest_rd_atomic;
+        out.min_rnr_timer = now.min_rnr_timer;
+        out.port_num = now.port;
+        out.timeout = now.timeout;
+        out.retry_cnt = now.retry_cnt;
+        out.rnr_retry = now.rnr_retry;
+        out.alt_port_num = now.alternate.port;
+        out.alt_timeout = now.alternate.timeout;
+        out.rate_limit = now.rate_limit;
+        if let Some(init) = init.as_mut() {
+            *init = ibv_qp_init_attr { cap: out.cap, ..pair.init };
+        }
+        (*qp).state = out.qp_state;
+        Ok(())
+    })
+}
+
+/// Pacing, which this device does not do.
+pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
+    qp: *mut ibv_qp,
+    attributes: *mut ibv_qp_rate_limit_attr,
+) -> c_int {
+    status("ibv_modify_qp_rate_limit", || {
+        QueuePair::of(qp)?;
+        attributes.as_ref().ok_or(Errno::INVALID)?;
+        Err(Errno::UNSUPPORTED)
+    })
+}

@@ -1,0 +1,236 @@
+//! What is handed to people: the program and the C library, in a directory that works wherever it is copied to. The library is an archive
+//! of Rust linked by hand, because only a linker script gives symbols the versions that programs ask for.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::{self, cargo, run};
+
+/// The private nodes of rdma-core's releases; drivers ask for the one of the release they were built with.
+const PRIVATE: &[u32] = &[25, 33, 34, 57, 59, 64, 65];
+
+/// The one whose symbols count when no version is named.
+const DEFAULT_PRIVATE: u32 = 34;
+
+/// Builds everything and returns where it is.
+pub fn build(root: &Path, library_only: bool) -> Result<String, String> {
+    let target = process::target_directory(root)?;
+    let place = target.join("dist");
+    let directory = |name: &str| {
+        let path = place.join(name);
+        fs::create_dir_all(&path).map_err(|e| format!("cannot make {}: {e}", path.display())).map(|()| path)
+    };
+    run(cargo(root).args(["build", "--release", "--package", "ubiverbs-capi"]))?;
+    let work = directory("build")?;
+    let library = link(root, &target.join("release/libcapi.a"), &work, &directory("lib")?)?;
+    let _ = fs::remove_dir_all(&work);
+    if library_only {
+        return Ok(format!("{}", library.display()));
+    }
+    run(cargo(root).args(["build", "--release", "--package", "ubiverbs-cli"]))?;
+    let program = directory("bin")?.join("ubiverbs");
+    replace(&program, |to| fs::copy(target.join("release/ubiverbs"), to).map(|_| ()))?;
+    Ok(format!("{}\n{}", program.display(), library.display()))
+}
+
+/// Links the archive into `libibverbs.so.1`.
+fn link(root: &Path, archive: &Path, work: &Path, lib: &Path) -> Result<PathBuf, String> {
+    let table = root.join("crates/capi/link/symbols.txt");
+    let text = fs::read_to_string(&table).map_err(|e| format!("cannot read {}: {e}", table.display()))?;
+    let symbols = symbols(&text)?;
+    let write = |name: &str, content: String| {
+        let path = work.join(name);
+        fs::write(&path, content).map_err(|e| format!("cannot write {}: {e}", path.display())).map(|()| path)
+    };
+    let script = write("versions.map", version_script(&symbols))?;
+    let stand_ins = write("stand_ins.s", assembly(&symbols)?)?;
+    let library = lib.join("libibverbs.so.1");
+    replace(&library, |to| {
+        let mut linker = Command::new("cc");
+        linker
+            .args(["-shared", "-static-libgcc", "-o"])
+            .arg(to)
+            .arg("-Wl,-soname,libibverbs.so.1")
+            .arg(format!("-Wl,--version-script={}", script.display()))
+            .args(["-Wl,--gc-sections", "-Wl,-z,nodelete", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,--no-undefined"])
+            .arg(stand_ins.as_os_str())
+            .arg("-Wl,--whole-archive")
+            .arg(archive)
+            .args(["-Wl,--no-whole-archive", "-lpthread", "-ldl", "-lm", "-lc"]);
+        run(&mut linker).map_err(std::io::Error::other)
+    })?;
+    // What programs find when they are linked, and what NCCL opens first.
+    replace(&lib.join("libibverbs.so"), |to| symlink("libibverbs.so.1", to))?;
+    Ok(library)
+}
+
+/// Puts a file in place at once, so that a program which has the old one open keeps it.
+fn replace(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), String> {
+    let fresh = path.with_extension("fresh");
+    let _ = fs::remove_file(&fresh);
+    make(&fresh).and_then(|()| fs::rename(&fresh, path)).map_err(|e| format!("cannot make {}: {e}", path.display()))
+}
+
+/// One exported symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Symbol<'a> {
+    node: &'a str,
+    answer: Answer,
+    name: &'a str,
+    /// Found only by those who ask for this version.
+    old: bool,
+}
+
+/// Who answers a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// A function of the library.
+    Own,
+    /// A stand-in, by the function that plays it.
+    StandIn(&'static str),
+    /// A byte.
+    Data,
+}
+
+fn symbols(text: &str) -> Result<Vec<Symbol<'_>>, String> {
+    let mut symbols = Vec::new();
+    for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+        let mut words = line.split_whitespace();
+        let (Some(node), Some(answer), Some(name)) = (words.next(), words.next(), words.next()) else {
+            return Err(format!("not a node, an answer and a name: {line}"));
+        };
+        let old = match words.next() {
+            None => false,
+            Some("old") => true,
+            Some(other) => return Err(format!("{other} says nothing: {line}")),
+        };
+        let answer = match answer {
+            "own" => Answer::Own,
+            "status" => Answer::StandIn("ubiverbs_unsupported"),
+            "object" => Answer::StandIn("ubiverbs_no_object"),
+            "nothing" => Answer::StandIn("ubiverbs_nothing"),
+            "data" => Answer::Data,
+            other => return Err(format!("{other} is no answer: {line}")),
+        };
+        symbols.push(Symbol { node, answer, name, old });
+    }
+    Ok(symbols)
+}
+
+/// Public nodes in the order of their numbers.
+fn nodes<'a>(symbols: &[Symbol<'a>]) -> Vec<&'a str> {
+    let number = |node: &str| node.rsplit('.').next().and_then(|number| number.parse::<u32>().ok());
+    let nodes: BTreeMap<_, _> =
+        symbols.iter().filter(|s| s.node != "PRIVATE").map(|s| (number(s.node), s.node)).collect();
+    nodes.into_values().collect()
+}
+
+/// Which names are of which version. Stand-ins bring their version themselves.
+fn version_script(symbols: &[Symbol<'_>]) -> String {
+    let mut script = String::new();
+    let mut parent = String::new();
+    let mut block = |node: &str, parent: &str, names: &[&str], hide: bool| {
+        let _ = writeln!(script, "{node} {{");
+        if !names.is_empty() {
+            let _ = writeln!(script, "  global:\n    {};", names.join(";\n    "));
+        }
+        if hide {
+            script.push_str("  local:\n    *;\n");
+        }
+        let _ = writeln!(script, "}}{parent};\n");
+    };
+    let nodes = nodes(symbols);
+    // A stand-in is looked up in its own node only, and a pattern there would hide it.
+    let has_stand_in = |node: &str| symbols.iter().any(|s| s.node == node && s.answer != Answer::Own);
+    let hiding = nodes.iter().copied().find(|node| !has_stand_in(node));
+    for node in nodes {
+        let names: Vec<&str> =
+            symbols.iter().filter(|s| s.node == node && s.answer == Answer::Own).map(|s| s.name).collect();
+        block(node, &parent, &names, hiding == Some(node));
+        parent = format!(" {node}");
+    }
+    let own: Vec<&str> =
+        symbols.iter().filter(|s| s.node == "PRIVATE" && s.answer == Answer::Own).map(|s| s.name).collect();
+    for release in PRIVATE {
+        let names = if *release == DEFAULT_PRIVATE { own.as_slice() } else { &[] };
+        block(&format!("IBVERBS_PRIVATE_{release}"), "", names, false);
+    }
+    script
+}
+
+/// Stand-ins, each with the name and version it plays.
+fn assembly(symbols: &[Symbol<'_>]) -> Result<String, String> {
+    let jump = match std::env::consts::ARCH {
+        "x86_64" => "jmp",
+        "aarch64" => "b",
+        other => return Err(format!("no stand-ins are written for {other}")),
+    };
+    let mut code = String::from("\t.section .note.GNU-stack,\"\",%progbits\n");
+    let mut count = 0;
+    let mut stand_in = |name: &str, node: &str, default: bool, answer: Answer| {
+        count += 1;
+        let alias = format!("stand_in_{count}");
+        let body = match answer {
+            Answer::Own => format!("\t.text\n\t.type {alias}, %function\n{alias}:\n\t{jump} {name}\n"),
+            Answer::StandIn(player) => {
+                format!("\t.text\n\t.type {alias}, %function\n{alias}:\n\t{jump} {player}\n")
+            }
+            Answer::Data => format!("\t.bss\n\t.type {alias}, %object\n{alias}:\n\t.zero 1\n"),
+        };
+        let at = if default { "@@" } else { "@" };
+        let _ =
+            write!(code, "\t.globl {alias}\n{body}\t.size {alias}, .-{alias}\n\t.symver {alias}, {name}{at}{node}\n");
+    };
+    for symbol in symbols.iter().filter(|s| s.node != "PRIVATE" && s.answer != Answer::Own) {
+        stand_in(symbol.name, symbol.node, !symbol.old, symbol.answer);
+    }
+    for release in PRIVATE {
+        let node = format!("IBVERBS_PRIVATE_{release}");
+        let default = *release == DEFAULT_PRIVATE;
+        for symbol in symbols.iter().filter(|s| s.node == "PRIVATE") {
+            // The default version of our own functions is in the script.
+            if !(default && symbol.answer == Answer::Own) {
+                stand_in(symbol.name, &node, default, symbol.answer);
+            }
+        }
+        stand_in(&format!("verbs_register_driver_{release}"), &node, true, Answer::StandIn("ubiverbs_nothing"));
+    }
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "# a comment\nIBVERBS_1.0 status f old\nIBVERBS_1.0 own g\n\nIBVERBS_1.10 own h\nIBVERBS_1.1 own f\nPRIVATE data d\n";
+
+    #[test]
+    fn the_script_chains_nodes_by_number_and_hides_the_rest() {
+        let symbols = symbols(TABLE).unwrap();
+        assert_eq!(nodes(&symbols), ["IBVERBS_1.0", "IBVERBS_1.1", "IBVERBS_1.10"]);
+        let script = version_script(&symbols);
+        assert!(script.starts_with("IBVERBS_1.0 {\n  global:\n    g;\n};\n"), "{script}");
+        assert!(script.contains("IBVERBS_1.1 {\n  global:\n    f;\n  local:\n    *;\n} IBVERBS_1.0;"), "{script}");
+        assert!(script.contains("IBVERBS_1.10 {\n  global:\n    h;\n} IBVERBS_1.1;"), "{script}");
+        assert!(script.contains("IBVERBS_PRIVATE_34 {\n};"), "{script}");
+    }
+
+    #[test]
+    fn what_is_old_is_not_the_default() {
+        let code = assembly(&symbols(TABLE).unwrap()).unwrap();
+        assert!(code.contains(", f@IBVERBS_1.0\n"), "{code}");
+        assert!(code.contains(", d@@IBVERBS_PRIVATE_34\n") && code.contains(", d@IBVERBS_PRIVATE_57\n"), "{code}");
+        assert!(code.contains(", verbs_register_driver_57@@IBVERBS_PRIVATE_57\n"), "{code}");
+    }
+
+    #[test]
+    fn lines_that_say_nothing_are_refused() {
+        assert!(symbols("IBVERBS_1.0 own").is_err());
+        assert!(symbols("IBVERBS_1.0 maybe f").is_err());
+        assert!(symbols("IBVERBS_1.0 own f new").is_err());
+    }
+}
