@@ -82,11 +82,16 @@ impl QueuePair {
             return Err(Errno::INVALID);
         }
         let port_mtu = context.shared.device().port().mtu();
+        let mut capabilities = capabilities(&init.cap, sends, receives && srq.is_none());
+        if wanted.operations.is_some_and(|operations| operations & u64::from(abi::IBV_QP_EX_WITH_ATOMIC_WRITE) != 0) {
+            // The call that builds an atomic write brings its eight bytes along.
+            capabilities.max_inline_data = capabilities.max_inline_data.max(8);
+        }
         let config = QueuePairConfig {
             qpn: Qpn::SMI,
             kind,
             pd: domain,
-            capabilities: capabilities(&init.cap, sends, receives && srq.is_none()),
+            capabilities,
             srq: srq.map(|srq| srq.queue.number()),
             signal_all: init.sq_sig_all != 0,
             limits: Limits { max_mtu: port_mtu, gids: hca::device::GIDS as u16, ..Limits::default() },

@@ -2,6 +2,7 @@
 
 use crate::address_handle::{vector_from_c, vector_to_c};
 use crate::boundary::status;
+use crate::completion_queue::CompletionQueue;
 use crate::errno::Errno;
 use crate::queue_pair::{QueuePair, capabilities_to_c};
 use abi::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_rate_limit_attr};
@@ -87,6 +88,11 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_
         pair.qp.modify(&pair.shared.nic, &modify)?;
         if let Some(state) = modify.state {
             (*qp).state = state as c_uint;
+            if state == State::Reset {
+                for cq in [(*qp).send_cq, (*qp).recv_cq].into_iter().filter(|cq| !cq.is_null()) {
+                    CompletionQueue::of(cq)?.cq.forget(pair.qp.qpn());
+                }
+            }
         }
         Ok(())
     })

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use transport::Completion;
+use wire::Qpn;
 
 /// A completion with the moment it was raised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,6 +163,13 @@ impl CompletionQueue {
         }
         self.waiting.store(inner.entries.len() as u32, Ordering::Release);
         count
+    }
+
+    /// Forgets what waits of a queue pair that is being reset: its program starts anew and must not meet the past.
+    pub fn forget(&self, qpn: Qpn) {
+        let mut inner = lock(&self.inner);
+        inner.entries.retain(|entry| entry.completion.qpn != qpn);
+        self.waiting.store(inner.entries.len() as u32, Ordering::Release);
     }
 
     /// Whether anything waits.
