@@ -19,6 +19,9 @@ pub fn program() -> PathBuf {
 /// The variable with the user that a process is to be.
 pub const USER: &str = "UBIVERBS_TEST_USER";
 
+/// A user who may do nothing that not everybody may.
+pub const NOBODY: &str = "65534";
+
 /// Becomes another user, if one was asked for. Before there is a second thread, which would stay who it is.
 fn become_user() -> Outcome {
     let Ok(user) = std::env::var(USER) else { return Ok(()) };
@@ -108,7 +111,7 @@ impl Actor {
     #[track_caller]
     pub fn hear(&mut self, word: &str) -> String {
         match self.lines.recv_timeout(self.patience) {
-            Ok(line) => match line.strip_prefix(word) {
+            Ok(line) => match line.trim_start().strip_prefix(word) {
                 Some(rest) => rest.trim().to_owned(),
                 None => panic!("{}: expected {word:?}, heard {line:?}", self.name),
             },

@@ -1,7 +1,7 @@
 //! What cannot be: names and addresses that nobody has, packets that the cable does not carry, peers that are not there, a port that somebody else
 //! holds. Each is a clear error, soon, and the program goes on.
 
-use crate::actor::{Outcome, USER, hear, say};
+use crate::actor::{self, Actor, NOBODY, Outcome, USER, hear, say};
 use crate::network::{DEVICE, Host, Network};
 use crate::traffic::{self, End, RIGHTS};
 use std::error::Error as StdError;
@@ -10,9 +10,6 @@ use std::time::{Duration, Instant};
 use ubiverbs::{
     AddressVector, Endpoint, Error, Gid, Kind, Modify, ModifyError, Mtu, Psn, Qkey, Qpn, Reliable, State, Status,
 };
-
-/// The user that is nobody.
-const NOBODY: &str = "65534";
 
 /// `Ok` if the condition holds.
 fn check(holds: bool, what: &str, seen: impl std::fmt::Debug) -> Outcome {
@@ -204,7 +201,7 @@ pub fn hog(arguments: &[String]) -> Outcome {
     let address: IpAddr = address.parse()?;
     let _socket = UdpSocket::bind((address, 4791))?;
     say("holds", "");
-    crate::actor::wait_for_end();
+    actor::wait_for_end();
     Ok(())
 }
 
@@ -247,11 +244,11 @@ pub fn a_port_that_is_not_shared_leaves_the_host_alone_and_says_so() {
     assert_eq!(traffic::everything([(left, left.v4), (right, right.v4)], 1, "").again, 0);
 }
 
-fn target_as_nobody(host: &Host) -> crate::actor::Actor {
+fn target_as_nobody(host: &Host) -> Actor {
     host.start_with("target", &[host.v4.to_string(), "2".into()], &[(USER, NOBODY)])
 }
 
-fn mover(host: &Host) -> crate::actor::Actor {
+fn mover(host: &Host) -> Actor {
     host.start("mover", &[host.v4.to_string(), "2".into()])
 }
 

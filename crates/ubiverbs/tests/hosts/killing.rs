@@ -198,8 +198,9 @@ pub fn a_process_that_stops_for_long_is_given_up_and_finds_out_when_it_goes_on()
 
 pub fn a_cable_that_is_pulled_and_put_back_loses_nothing() {
     let Network { left, right } = &Network::new(1500);
-    let mut mover = left.start("mover", &[left.v4.to_string(), "4".into()]);
-    let mut target = right.start("target", &[right.v4.to_string(), "4".into()]);
+    // The kernel may take a second to see that the cable is back, so they wait for half a second before they ask again.
+    let [mut mover, mut target] = [("mover", left), ("target", right)]
+        .map(|(role, host)| host.start(role, &[host.v4.to_string(), "4".into(), "500".into()]));
     traffic::introduce(&mut mover, &mut target);
     std::thread::sleep(Duration::from_millis(10));
     right.run("ip link set veth0 down");

@@ -5,8 +5,11 @@
 //! `hosts role NAME ARGUMENT…`. That is why it has a runner of its own: a role must be alone in its process.
 
 mod actor;
+mod addresses;
 mod asleep;
 mod bad_input;
+mod capture;
+mod frames;
 mod killing;
 mod network;
 mod traffic;
@@ -29,9 +32,14 @@ const TESTS: &[Test] = list![
     traffic::every_byte_is_right_between_hosts_over_ipv4,
     traffic::every_byte_is_right_between_hosts_over_ipv6,
     traffic::every_byte_is_right_between_link_local_addresses,
+    traffic::a_host_without_network_and_a_user_without_rights_are_enough,
     traffic::nothing_is_lost_where_one_packet_in_a_hundred_is,
     traffic::nothing_is_lost_where_one_packet_in_twenty_is,
     traffic::nothing_is_lost_where_packets_are_doubled_damaged_and_out_of_order,
+    capture::packets_on_the_cable_are_roce_over_ipv4,
+    capture::packets_on_the_cable_are_roce_over_ipv6,
+    capture::packets_sent_again_are_as_good,
+    addresses::a_device_follows_its_addresses_and_its_cable,
     bad_input::what_cannot_be_is_told_clearly,
     bad_input::a_peer_that_is_not_there_is_given_up_in_bounded_time,
     bad_input::a_process_without_descriptors_gets_errors_and_recovers,
@@ -51,6 +59,7 @@ const ROLES: &[Role] = list![
     asleep::sleeper,
     asleep::waker,
     killing::partner,
+    addresses::watcher,
     bad_input::dreamer,
     bad_input::caller,
     bad_input::pauper,
@@ -59,7 +68,14 @@ const ROLES: &[Role] = list![
 ];
 
 /// What the tests start, and the package that has it.
-const PROGRAMS: &[(&str, &str)] = &[("ip", "iproute2"), ("nsenter", "util-linux"), ("unshare", "util-linux")];
+const PROGRAMS: &[(&str, &str)] = &[
+    ("ip", "iproute2"),
+    ("nsenter", "util-linux"),
+    ("unshare", "util-linux"),
+    ("ethtool", "ethtool"),
+    ("tshark", "tshark"),
+    ("dumpcap", "wireshark-common"),
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

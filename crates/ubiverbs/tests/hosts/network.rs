@@ -2,6 +2,7 @@
 //! test does, however that ends; then the kernel takes the namespace and the cable away. Nothing is left to clean up.
 
 use crate::actor::{self, Actor, Outcome};
+use crate::wait_until;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::net::IpAddr;
@@ -35,6 +36,13 @@ pub fn hold(_: &[String]) -> Outcome {
 }
 
 impl Host {
+    /// A host without any cable.
+    pub fn alone() -> Host {
+        let host = Host::new(1);
+        host.run("ip link set lo up");
+        host
+    }
+
     fn new(number: u8) -> Host {
         let mut command = Command::new("unshare");
         command.arg("--net").arg(actor::program()).args(["role", "hold"]);
@@ -107,6 +115,10 @@ impl Network {
             for address in host.addresses() {
                 host.add_address(address);
             }
+        }
+        // The kernel takes its time to see that a cable has two ends.
+        for host in [left, right] {
+            wait_until("the link is up", || host.run(&format!("ip -o link show {DEVICE}")).contains("state UP"));
         }
         network
     }

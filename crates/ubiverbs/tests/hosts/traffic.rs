@@ -26,7 +26,8 @@ const COMMON: usize = 4096;
 
 const COUNTS: u64 = 20;
 
-const DATAGRAMS: u64 = 20;
+/// How many datagrams are asked and answered, after everything else.
+pub const DATAGRAMS: u64 = 20;
 
 pub const RIGHTS: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
 
@@ -56,8 +57,15 @@ impl End {
         self.pd.queue_pair(&self.cq).source(self.source).timeout(Duration::from_millis(16)).prepare()
     }
 
-    fn pairs(&self, count: usize) -> Result<Vec<PreparedQueuePair<Reliable>>, ubiverbs::Error> {
-        (0..count).map(|_| self.pd.queue_pair(&self.cq).source(self.source).prepare()).collect()
+    /// As many connections as the first argument says; the second, if there is one, is how many milliseconds an answer may take.
+    fn pairs(&self, arguments: &[String]) -> Result<Vec<PreparedQueuePair<Reliable>>, Box<dyn Error>> {
+        let mut builder = self.pd.queue_pair(&self.cq).source(self.source);
+        let [count, rest @ ..] = arguments else { return Err("how many queue pairs?".into()) };
+        if let [timeout] = rest {
+            builder = builder.timeout(Duration::from_millis(timeout.parse()?));
+        }
+        let prepared: Result<_, _> = (0..count.parse::<usize>()?).map(|_| builder.prepare()).collect();
+        Ok(prepared?)
     }
 
     fn datagrams(&self) -> Result<QueuePair<Datagram>, ubiverbs::Error> {
@@ -91,9 +99,9 @@ fn pattern(seed: u64, length: usize) -> Vec<u8> {
 
 /// Says where its queue pairs and its memory are, connects, and answers: messages with themselves, and questions about its memory.
 pub fn target(arguments: &[String]) -> Outcome {
-    let [source, count] = arguments else { return Err("an address and a number of queue pairs".into()) };
+    let [source, pairs @ ..] = arguments else { return Err("an address and a number of queue pairs".into()) };
     let end = End::new(source.parse()?)?;
-    let prepared = end.pairs(count.parse()?)?;
+    let prepared = end.pairs(pairs)?;
     let region = end.pd.share(COMMON + AREA * prepared.len(), RIGHTS)?;
     let datagrams = end.datagrams()?;
     say("endpoints", &list(prepared.iter().map(PreparedQueuePair::endpoint)));
@@ -161,9 +169,9 @@ fn echo_datagrams(pd: &ProtectionDomain, qp: &QueuePair<Datagram>) -> Result<(),
 
 /// Connects, does every kind of work over every queue pair at once, looks at every byte, and says how long it took.
 pub fn mover(arguments: &[String]) -> Outcome {
-    let [source, count] = arguments else { return Err("an address and a number of queue pairs".into()) };
+    let [source, pairs @ ..] = arguments else { return Err("an address and a number of queue pairs".into()) };
     let end = End::new(source.parse()?)?;
-    let prepared = end.pairs(count.parse()?)?;
+    let prepared = end.pairs(pairs)?;
     say("endpoints", &list(prepared.iter().map(PreparedQueuePair::endpoint)));
     let peers: Vec<Endpoint> = parse(&hear("endpoints")?)?;
     let datagrams: Endpoint = hear("datagrams")?.parse()?;
@@ -342,6 +350,18 @@ pub fn every_byte_is_right_between_hosts_over_ipv4() {
 pub fn every_byte_is_right_between_hosts_over_ipv6() {
     let Network { left, right } = &Network::new(1500);
     assert_eq!(everything([(left, left.v6), (right, right.v6)], 4, "").again, 0);
+}
+
+pub fn a_host_without_network_and_a_user_without_rights_are_enough() {
+    let host = Host::alone();
+    for address in ["127.0.0.1", "::1"] {
+        let [mut mover, mut target] = ["mover", "target"]
+            .map(|role| host.start_with(role, &[address.into(), "2".into()], &[(actor::USER, actor::NOBODY)]));
+        introduce(&mut mover, &mut target);
+        finish(mover);
+        target.end();
+    }
+    assert_eq!(host.names(), [""; 0], "names that nobody has");
 }
 
 pub fn every_byte_is_right_between_link_local_addresses() {
