@@ -120,6 +120,7 @@ pub fn target(arguments: &[String]) -> Outcome {
             }
         });
     }
+    say("connected", "");
     let pd = end.pd.clone();
     thread::spawn(move || echo_datagrams(&pd, &datagrams).map_err(|error| say("failed", &error.to_string())));
     actor::wait_for_end();
@@ -302,6 +303,7 @@ pub fn introduce(mover: &mut Actor, target: &mut Actor) {
     for word in ["endpoints", "datagrams", "memory"] {
         mover.say(word, &target.hear(word));
     }
+    target.hear("connected");
 }
 
 /// Everything between two addresses, over `pairs` queue pairs at once; `faults` strike both hosts.
