@@ -28,7 +28,7 @@ pub struct Options {
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size, default_value = "8,64,512,4K,32K,256K,1M,8M")]
     sizes: Vec<usize>,
     /// Seconds to measure each size and carrier, latency and bandwidth each
-    #[arg(long, value_name = "SECONDS", default_value = "0.25", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
     time: Duration,
     /// Measure only these, with commas; TCP is always measured, to compare with
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
@@ -194,8 +194,12 @@ fn points(kind: Kind, size: usize, sizes: &[usize], options: &Options, waiting: 
         };
         possible && (named.is_empty() || named.contains(carrier) || *carrier == Carrier::Tcp)
     };
-    let mut points: Vec<Point> =
-        Carrier::ALL.into_iter().filter(wanted).map(|carrier| Point::new(kind, carrier, waiting, size)).collect();
+    let point = |carrier: Carrier| {
+        // A stream does best on sockets that block, so that is what the others are compared with.
+        let blocks = kind == Kind::Stream && !carrier.is_verb();
+        Point::new(kind, carrier, if blocks { Waiting::Sleep } else { waiting }, size)
+    };
+    let mut points: Vec<Point> = Carrier::ALL.into_iter().filter(wanted).map(point).collect();
     // Most programs use TCP blocking, so show that too where the others spin.
     if kind == Kind::RoundTrip && waiting == Waiting::Spin && !points.is_empty() {
         points.push(Point::new(kind, Carrier::Tcp, Waiting::Sleep, size));

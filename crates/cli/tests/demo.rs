@@ -195,7 +195,7 @@ fn help_teaches_and_succeeds() {
             &["demo", "--help"],
             &["--connect <ADDRESS[:PORT]>", "--simulated", "--loss <PERCENT>", "Examples:", "[default: 1024]"],
         ),
-        (&["bench", "--help"], &["--sizes <SIZES>", "--events", "Examples:", "[default: 0.25]"]),
+        (&["bench", "--help"], &["--sizes <SIZES>", "--events", "Examples:", "[default: 0.2]"]),
         (&["completions", "--help"], &["bash", "zsh", "fish"]),
     ] {
         let output = ubiverbs(arguments);

@@ -59,7 +59,7 @@ fn streams(outcome: &Outcome, text: &mut String, title: &str, value: fn(&Measure
     if carriers.is_empty() {
         return Ok(());
     }
-    writeln!(text, "{title} (in brackets: beside TCP, more is better)")?;
+    writeln!(text, "{title} (sockets block; in brackets: beside TCP, more is better)")?;
     write!(text, "{:>8}", "size")?;
     for carrier in &carriers {
         write!(text, "{:>18}", carrier.name())?;

@@ -1,5 +1,6 @@
 //! The second side of a measurement: an echo, a sink, or memory that is read and written.
 
+use super::machine::{self, Side};
 use super::sockets::{self, Sockets, Stream};
 use super::verbs::{Inbox, Line, Prepared};
 use super::{Answer, Carrier, Order, Run, Waiting};
@@ -22,6 +23,9 @@ impl Partner {
                 let prepared = Prepared::new(&meeting.station, largest)?;
                 let ours = prepared.end();
                 self.line = Some(prepared.connect(&meeting.station, &end)?);
+                if meeting.local {
+                    machine::settle(Side::Second);
+                }
                 tell(meeting, Answer::Connected(ours))
             }
             Order::Listen { unix } => {

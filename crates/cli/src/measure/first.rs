@@ -1,5 +1,6 @@
 //! The first side of a measurement: decides how much is measured of what, and in which order.
 
+use super::machine::{self, Side};
 use super::sockets::{self, Sockets};
 use super::statistics::{Summary, median};
 use super::verbs::{Line, Prepared};
@@ -72,6 +73,9 @@ impl Turns<'_> {
             other => return Err(Failure::Nonsense(format!("{other:?}"))),
         };
         let line = prepared.connect(&meeting.station, &theirs)?;
+        if meeting.local {
+            machine::settle(Side::First);
+        }
         let sockets = match ask(meeting, Order::Listen { unix })? {
             Answer::Listening { tcp, unix } => sockets::connect(tcp, unix.as_deref())?,
             other => return Err(Failure::Nonsense(format!("{other:?}"))),

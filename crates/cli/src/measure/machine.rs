@@ -1,7 +1,32 @@
-//! What one must know of the machine to judge figures that were measured on it.
+//! The machine that figures are measured on: what one must know of it to judge them, and a processor for each side.
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value, json};
 use std::fs;
+use std::sync::OnceLock;
+
+/// Which of the two sides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    First,
+    Second,
+}
+
+/// Gives this thread a processor that the other side, on the same machine, does not use: the first it may use, or the last. Two who spin on one
+/// processor would measure its scheduler. Where it cannot be done, the figures are what they are.
+pub fn settle(side: Side) {
+    let (true, Ok(allowed)) = (processors() > 1, sched_getaffinity(None)) else { return };
+    let mut possible = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+    let chosen = match side {
+        Side::First => possible.next(),
+        Side::Second => possible.last(),
+    };
+    if let Some(cpu) = chosen {
+        let mut own = CpuSet::new();
+        own.set(cpu);
+        let _ = sched_setaffinity(None, &own);
+    }
+}
 
 /// Processors, load and kernel.
 pub fn document() -> Value {
@@ -20,8 +45,10 @@ pub fn crowded() -> Option<String> {
     })
 }
 
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+/// How many this program may use, before its threads settled on some of them.
+pub fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 fn load() -> Option<f64> {

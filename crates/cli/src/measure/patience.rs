@@ -2,6 +2,7 @@
 
 use crate::control::{Control, PATIENCE};
 use crate::exit::Failure;
+use crate::measure::machine;
 use std::time::Instant;
 
 /// How often it looks in vain before it looks at the clock and at the peer.
@@ -11,12 +12,15 @@ const LOOKS: u32 = 4096;
 pub struct Patience<'a> {
     control: &'a Control,
     vain: u32,
+    /// How often it looks in vain before it lets others run: hardly ever where each side has a processor, and soon where the peer waits for ours.
+    yields: u32,
     since: Option<Instant>,
 }
 
 impl Patience<'_> {
     pub fn new(control: &Control) -> Patience<'_> {
-        Patience { control, vain: 0, since: None }
+        let yields = if machine::processors() > 1 { 2048 } else { 8 };
+        Patience { control, vain: 0, yields, since: None }
     }
 
     /// Something happened.
@@ -29,7 +33,9 @@ impl Patience<'_> {
     pub fn wear(&mut self) -> Result<(), Failure> {
         self.vain += 1;
         if self.vain < LOOKS {
-            std::hint::spin_loop();
+            if self.vain.is_multiple_of(self.yields) {
+                std::thread::yield_now();
+            }
             return Ok(());
         }
         self.vain = 0;
