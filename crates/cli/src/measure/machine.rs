@@ -19,7 +19,7 @@ pub fn settle(side: Side) {
     let mut possible = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
     let chosen = match side {
         Side::First => possible.next(),
-        Side::Second => possible.last(),
+        Side::Second => possible.next_back(),
     };
     if let Some(cpu) = chosen {
         let mut own = CpuSet::new();
