@@ -173,7 +173,7 @@ impl Nic {
             here: Arc::new(SharedWindow::new(WindowConfig { limit, ..WindowConfig::default() })),
             engine: Arc::new(Engine::new().map_err(system("cannot make the engine's descriptors"))?),
         });
-        nic.note_interfaces().map_err(system("cannot list the network interfaces"))?;
+        nic.follow_interfaces().map_err(system("cannot list the network interfaces"))?;
         nic.engine.start(&nic).map_err(system("cannot start the engine thread"))?;
         Ok(nic)
     }
@@ -518,13 +518,9 @@ impl Nic {
         any
     }
 
-    /// Follows the interfaces as they change. What cannot be seen now is seen with the next change.
-    pub(crate) fn follow_interfaces(&self) {
-        let _ = self.note_interfaces();
-    }
-
-    /// Takes note of what the interfaces are now: devices come, ports and addresses change.
-    fn note_interfaces(&self) -> io::Result<()> {
+    /// Takes note of what the interfaces are now: devices come, ports and addresses change. What cannot be seen now is seen with the next
+    /// change.
+    pub(crate) fn follow_interfaces(&self) -> io::Result<()> {
         let interfaces = interfaces::interfaces()?;
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
         let mut changed = Vec::new();
