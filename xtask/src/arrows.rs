@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ubiverbs", &["wire", "trace", "transport", "cm", "hca"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.
     ("capi", &["wire", "trace", "transport", "cm", "memory", "hca", "abi"]),
-    // The demo runs on the simulator for as long as there is no NIC.
+    // `demo --simulated` runs on the simulator.
     ("cli", &["wire", "trace", "transport", "cm", "hca", "ubiverbs", "capi", "sim"]),
     // Tests across crates, and the harness they share.
     ("scenarios", &["wire", "trace", "transport", "cm", "sim"]),

@@ -82,11 +82,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The TCP row that a row is compared with: of its size, and waiting as it does.
+    /// The TCP row that a row is compared with: of its size, waiting as this run does.
     pub fn tcp(&self, row: &Measured) -> Option<&Measured> {
-        let tcp = Point { carrier: Carrier::Tcp, ..row.point };
-        let same = self.rows.iter().find(|other| other.point == tcp);
-        same.or_else(|| self.rows.iter().find(|other| Point { waiting: tcp.waiting, ..other.point } == tcp))
+        let Point { kind, size, .. } = row.point;
+        let waiting = if kind == Kind::Stream { Waiting::Sleep } else { self.waiting };
+        self.rows.iter().find(|other| other.point == Point::new(kind, Carrier::Tcp, waiting, size))
     }
 
     /// How it compares with TCP.

@@ -45,7 +45,10 @@ fn round_trips(outcome: &Outcome, text: &mut String) -> std::fmt::Result {
         write!(text, "{:>10.1}", summary.max as f64 / 1e3)?;
         writeln!(text, "{:>8}", ratio(outcome, row))?;
     }
-    writeln!(text)
+    writeln!(
+        text,
+        "SEND, WRITE and sockets carry the bytes there and back; READ and ATOMIC bring them once, for one request.\n"
+    )
 }
 
 fn ratio(outcome: &Outcome, row: &Measured) -> String {
