@@ -110,6 +110,21 @@ impl Failure {
         matches!(self, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
+    /// It and what is behind it, in one line.
+    pub fn told(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            let why = error.to_string();
+            // Many messages end with their cause already.
+            if !text.contains(&why) {
+                text = format!("{text}: {why}");
+            }
+            cause = error.source();
+        }
+        text
+    }
+
     /// The exit code: work that began and went wrong is a job that failed.
     pub fn exit(&self) -> Exit {
         match self {

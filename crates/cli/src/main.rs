@@ -76,7 +76,7 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(failure) => {
             if !failure.is_closed_pipe() {
-                eprintln!("ubiverbs: {failure}");
+                eprintln!("ubiverbs: {}", failure.told());
             }
             failure.exit().into()
         }

@@ -61,8 +61,11 @@ pub struct Introduction {
 /// Runs as the second process.
 pub fn run(options: &Options) -> Result<Exit, Failure> {
     let mut meeting = Meeting::as_child(options.device.as_deref(), options.link)?;
-    serve(&mut meeting, &mut |_| Ok(()))?;
-    Ok(Exit::Ok)
+    match serve(&mut meeting, &mut |_| Ok(())) {
+        // Whoever started us has given up, and has said why.
+        Ok(()) | Err(Failure::PeerGone) => Ok(Exit::Ok),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Does what is asked for, until the first side says farewell. `say` is told of each thing done.
@@ -86,7 +89,7 @@ pub fn serve(meeting: &mut Meeting, say: &mut dyn FnMut(&str) -> Result<(), Fail
             Ok(said) if said.is_empty() => {}
             Ok(said) => say(&said)?,
             Err(failure) => {
-                meeting.control.tell(&Answer::Failed(failure.to_string()))?;
+                meeting.control.tell(&Answer::Failed(failure.told()))?;
                 return Err(failure);
             }
         }

@@ -3,7 +3,7 @@
 
 mod program;
 
-use program::{Running, await_death, code, document, is_alive, kill, stderr, stdout, ubiverbs};
+use program::{Running, await_death, code, document, is_alive, kill, stderr, stdout, ubiverbs, ubiverbs_with};
 use serde_json::Value;
 use std::io::Write;
 use std::net::TcpListener;
@@ -81,6 +81,26 @@ fn a_peer_that_is_killed_ends_the_demo_with_the_reason() {
         assert!(errors.contains("the peer is gone"), "killed at {when:?}: {errors}");
         assert!(!is_alive(bob));
     }
+}
+
+#[test]
+fn packets_that_go_wrong_are_sent_again_and_a_dead_network_is_an_error() {
+    let faulty = |plan: &str| ubiverbs_with(&[("UBIVERBS_FAULTS", plan)], &["demo", "--quick", "--json"]);
+    let output = faulty("drop=5%,dup=5%,reorder=5%,corrupt=2%");
+    assert_eq!(code(&output), 0, "{}{}", stdout(&output), stderr(&output));
+    all_right(&document(&output));
+    let output = faulty("partition");
+    assert_eq!(code(&output), 1);
+    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("IBV_WC_RETRY_EXC_ERR") && stderr(&output).contains("hint"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(document(&output)["ok"], false);
+    let output = faulty("drop=often");
+    assert_eq!(code(&output), 2);
+    assert!(stderr(&output).contains("often"), "{}", stderr(&output));
 }
 
 #[test]

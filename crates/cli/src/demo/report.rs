@@ -41,7 +41,7 @@ impl Report {
     }
 
     pub fn failed(&mut self, failure: &Failure) {
-        self.failure = Some(failure.to_string());
+        self.failure = Some(failure.told());
     }
 
     pub fn open(&mut self, meeting: &Meeting, alice: &Alice, out: &mut impl Write) -> io::Result<()> {

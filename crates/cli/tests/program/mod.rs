@@ -10,6 +10,11 @@ pub fn ubiverbs(arguments: &[&str]) -> Output {
     command(arguments).output().expect("the program runs")
 }
 
+/// With variables in its environment.
+pub fn ubiverbs_with(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
+    command(arguments).envs(variables.iter().copied()).output().expect("the program runs")
+}
+
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ubiverbs"));
     command.args(arguments);
