@@ -115,6 +115,12 @@ impl Report {
         Ok(())
     }
 
+    /// There is nothing to compare with.
+    pub fn unmeasured(&mut self, why: &Failure, out: &mut impl Write) -> io::Result<()> {
+        self.wanted = false;
+        if self.json { Ok(()) } else { writeln!(out, "   not measured: {}", why.told()) }
+    }
+
     /// The last words.
     pub fn close(&self, out: &mut impl Write) -> io::Result<()> {
         if self.json {

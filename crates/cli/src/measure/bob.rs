@@ -81,10 +81,14 @@ fn stand_by(line: &mut Line, run: Run, meeting: &Meeting) -> Result<(), Failure>
     if run.point.waiting == Waiting::Sleep {
         return done(meeting);
     }
+    // Hearing costs more than looking; and where there is one processor, the first side needs it.
+    let (looks, alone) = if machine::processors() > 1 { (64, true) } else { (4, false) };
     loop {
-        // Hearing costs more than looking.
-        for _ in 0..64 {
+        for _ in 0..looks {
             line.look()?;
+        }
+        if !alone {
+            std::thread::yield_now();
         }
         if let Some(order) = meeting.control.heard()? {
             return expect_done(order);

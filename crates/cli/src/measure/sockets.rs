@@ -10,6 +10,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
+/// How long a call may take.
+const RINGING: Duration = Duration::from_secs(5);
+
 /// How many bytes the sink of a stream takes at once.
 const GULP: usize = 1 << 18;
 
@@ -52,20 +55,35 @@ pub fn accept(
     let named = |name: &String| UnixListener::bind_addr(&UnixAddress::from_abstract_name(name)?);
     let unix_listener = name.as_ref().map(named).transpose().map_err(system("cannot listen on a Unix socket"))?;
     tell(place, name)?;
-    let (tcp, _) = listener.accept().map_err(system("cannot accept a TCP connection"))?;
+    listener.set_nonblocking(true).map_err(system("cannot change a socket"))?;
+    let tcp = within_reason(|| listener.accept()).map_err(system("no TCP connection came"))?.0;
     tcp.set_nodelay(true).map_err(system("cannot set TCP_NODELAY"))?;
+    // Whoever has connected over TCP has the other before them.
     let accepted = unix_listener.map(|listener| listener.accept()).transpose();
     let unix = accepted.map_err(system("cannot accept on a Unix socket"))?.map(|(stream, _)| stream);
     Ok(Sockets { tcp, unix })
 }
 
+/// Waits for a caller, but not for one who cannot reach us.
+fn within_reason<T>(mut accept: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let deadline = Instant::now() + 2 * RINGING;
+    loop {
+        match accept() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            other => return other,
+        }
+    }
+}
+
 /// Connects to the second side.
 pub fn connect(tcp: SocketAddr, unix: Option<&str>) -> Result<Sockets, Failure> {
     let failed = |source| Failure::Connect { address: format!("{tcp} (TCP, to compare with)"), source };
-    let stream = TcpStream::connect_timeout(&tcp, Duration::from_secs(5)).map_err(failed)?;
-    stream.set_nodelay(true).map_err(system("cannot set TCP_NODELAY"))?;
     let named = |name: &str| UnixStream::connect_addr(&UnixAddress::from_abstract_name(name)?);
     let unix = unix.map(named).transpose().map_err(system("cannot connect to a Unix socket"))?;
+    let stream = TcpStream::connect_timeout(&tcp, RINGING).map_err(failed)?;
+    stream.set_nodelay(true).map_err(system("cannot set TCP_NODELAY"))?;
     Ok(Sockets { tcp: stream, unix })
 }
 
