@@ -16,7 +16,7 @@ use ubiverbs::{
 const LENGTHS: [usize; 9] = [1, 8, 1023, 1024, 1025, 4097, 65_536, 300_001, AREA];
 
 /// How much of the target's memory each queue pair has to itself.
-const AREA: usize = 2 << 20;
+const AREA: usize = 4 << 20;
 
 /// The longest message; longer ones go by WRITE.
 const LONGEST_SEND: usize = 300_001;
