@@ -37,7 +37,10 @@ struct End {
 
 impl End {
     fn new() -> End {
-        let nic = Nic::open().unwrap();
+        End::on(Nic::open().unwrap())
+    }
+
+    fn on(nic: Arc<Nic>) -> End {
         let device = nic.devices().into_iter().find(|device| device.name() == "ubi_lo").expect("a device for lo");
         let context = nic.open_device(&device).unwrap();
         let pd = context.new_domain();
@@ -167,8 +170,45 @@ impl End {
 fn main() {
     match std::env::var(PEER) {
         Ok(address) => peer(&address),
+        Err(_) if std::env::args().any(|word| word == "alone") => alone(),
         Err(_) => measure(),
     }
+}
+
+/// Both ends in one thread, for a profile without waiting: what a message costs in all.
+fn alone() {
+    let mut options = ubiverbs_hca::Options::default();
+    options.only_udp = true;
+    let nic = Nic::open_with(options).unwrap();
+    let (one, other) = (End::on(Arc::clone(&nic)), End::on(nic));
+    one.connect(other.qp.qpn());
+    other.connect(one.qp.qpn());
+    let plain = Operation::Send { immediate: None };
+    let big = std::env::args().any(|word| word == "big");
+    let began = Instant::now();
+    if big {
+        let write = Operation::Write {
+            remote: Remote { address: other.memory.as_ptr() as u64, key: other.key },
+            immediate: None,
+        };
+        for _ in 0..3000 {
+            one.send(write, WRITE);
+            one.until(1, 0);
+        }
+        println!("1 MiB WRITE: {:?}", began.elapsed() / 3000);
+        return;
+    }
+    const COUNT: u32 = 200_000;
+    for _ in 0..COUNT {
+        one.send(plain, MESSAGE as u32);
+        other.until(0, 1);
+        other.receive();
+        other.send(plain, MESSAGE as u32);
+        one.until(1, 1);
+        one.receive();
+        other.missing.set((other.missing.get().0 + 1, other.missing.get().1));
+    }
+    println!("64 B SEND: {:?}", began.elapsed() / (2 * COUNT));
 }
 
 fn pin(cpu: usize) {

@@ -79,6 +79,12 @@ pub enum Error {
     },
 }
 
+/// The most that is under way to one peer, in what it costs its buffer: more would only leave the cache.
+const MOST_UNDER_WAY: u64 = 1 << 20;
+
+/// Packets of one queue pair after which it is driven, though more are at hand: about as many as a datagram brings.
+const OFTEN: u32 = 16;
+
 /// How a NIC attaches to its host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
@@ -122,6 +128,8 @@ pub struct Nic {
     /// Queue pairs that owe an acknowledgement, which goes out with the program's next call.
     owing: Waiting,
     windows: Mutex<HashMap<(Gid, u16), Arc<SharedWindow>>>,
+    /// How windows towards peers behave.
+    peer_window: WindowConfig,
     here: Arc<SharedWindow>,
     engine: Arc<Engine>,
 }
@@ -151,6 +159,8 @@ impl Nic {
         let numbers = Numbers::new(&slots)?;
         let udp = Udp::open(&slots)?;
         let limit = udp.buffer_size().unwrap_or(transport::congestion::STOCK_BUFFER);
+        // Peers ask for as large a buffer as we do, and mostly get as much. Who has less tells by losing packets.
+        let peer_window = WindowConfig { limit: limit.min(MOST_UNDER_WAY), ..WindowConfig::default() };
         let nic = Arc::new(Nic {
             memory: memory::Memory::new(),
             trace: Tracing::default(),
@@ -171,6 +181,7 @@ impl Nic {
             owing: Waiting::default(),
             windows: Mutex::new(HashMap::new()),
             here: Arc::new(SharedWindow::new(WindowConfig { limit, ..WindowConfig::default() })),
+            peer_window,
             engine: Arc::new(Engine::new().map_err(system("cannot make the engine's descriptors"))?),
         });
         nic.follow_interfaces().map_err(system("cannot list the network interfaces"))?;
@@ -304,7 +315,7 @@ impl Nic {
             // Before it grows: processes come and go, and nobody sends to those that went.
             windows.retain(|_, window| Arc::strong_count(window) > 1);
         }
-        let window = windows.entry(process).or_insert_with(|| Arc::new(SharedWindow::new(WindowConfig::default())));
+        let window = windows.entry(process).or_insert_with(|| Arc::new(SharedWindow::new(self.peer_window)));
         let window = Arc::clone(window);
         Windows { peer: WindowOf::Shared(window), here: WindowOf::Shared(Arc::clone(&self.here)) }
     }
@@ -438,21 +449,28 @@ impl Nic {
 
     /// Does what follows from a call of the program's: trains inside the process, queue pairs that got room to send, acknowledgements that
     /// were kept back.
-    pub fn after_call(&self) {
-        self.settle(&self.owing, self.now());
-        self.after_quiet_call();
+    pub(crate) fn after_call(&self, now: Time) {
+        self.settle(&self.owing, now);
+        self.after_quiet_call(now);
     }
 
     /// The same after a call that sends nothing: what was kept back may wait for one that does.
-    pub(crate) fn after_quiet_call(&self) {
-        while self.settle_local() || self.settle(&self.ready, self.now()) {}
+    pub(crate) fn after_quiet_call(&self, now: Time) {
+        while self.settle_local() || self.settle(&self.ready, now) {}
     }
 
     /// Takes what has arrived over UDP.
     fn receive(&self, polling: bool, now: Time) -> bool {
         let mut touched: Vec<Arc<Qp>> = Vec::new();
+        let answer = if polling && self.engine.is_leased() { Answer::NextCall } else { Answer::Now };
+        // Packets come in runs: mostly this one is for the same as the last.
+        let mut last: Option<Arc<Qp>> = None;
         let any = self.udp.receive(polling, |arrival| {
-            let Some(qp) = self.qps.get(arrival.headers.bth.dest_qpn) else { return };
+            let qpn = arrival.headers.bth.dest_qpn;
+            if last.as_ref().is_none_or(|last| last.qpn() != qpn) {
+                last = self.qps.get(qpn);
+            }
+            let Some(qp) = &last else { return };
             let grh = grh_bytes(arrival.ip);
             let inbound = Inbound {
                 headers: arrival.headers,
@@ -462,11 +480,13 @@ impl Nic {
                 grh: &grh,
                 congestion_marked: arrival.congestion_marked,
             };
-            if qp.take(self, now, &inbound) {
-                touched.push(qp);
+            match qp.take(self, now, &inbound) {
+                1 => touched.push(Arc::clone(qp)),
+                // The peer's window is open for as much as it may be short of: it should hear while we still have something to do.
+                OFTEN => qp.settle(self, now, false, answer),
+                _ => {}
             }
         });
-        let answer = if polling && self.engine.is_leased() { Answer::NextCall } else { Answer::Now };
         for qp in touched {
             qp.settle(self, now, false, answer);
         }

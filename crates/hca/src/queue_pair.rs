@@ -34,8 +34,8 @@ struct Inner {
     path: Path,
     /// The deadline that stands in the NIC's timers.
     scheduled: Option<Time>,
-    /// Packets were handled and what follows from them has not been sent.
-    touched: bool,
+    /// Packets that were handled while what follows from them has not been sent.
+    touched: u32,
     /// An acknowledgement is kept back, and the NIC knows.
     owing: bool,
 }
@@ -79,7 +79,7 @@ impl Qp {
                 windows: Windows::unlimited(),
                 path: Path::default(),
                 scheduled: None,
-                touched: false,
+                touched: 0,
                 owing: false,
             }),
         }
@@ -141,7 +141,7 @@ impl Qp {
         }
         self.drive(nic, &mut inner, now, Answer::Now);
         self.leave(nic, inner);
-        nic.after_call();
+        nic.after_call(now);
         Ok(())
     }
 
@@ -159,7 +159,7 @@ impl Qp {
         }
         self.drive(nic, &mut inner, now, Answer::WithRequest);
         self.leave(nic, inner);
-        nic.after_call();
+        nic.after_call(now);
         refused
     }
 
@@ -180,16 +180,17 @@ impl Qp {
             self.drive(nic, &mut inner, now, Answer::Now);
         }
         self.leave(nic, inner);
-        nic.after_quiet_call();
+        nic.after_quiet_call(now);
         refused
     }
 
-    /// Takes a packet or train. Answers whether this is the first since it was driven: then somebody must drive it.
-    pub(crate) fn take(&self, nic: &Nic, now: Time, inbound: &Inbound<'_>) -> bool {
+    /// Takes a packet or train. Answers how many it has taken since it was driven: at the first somebody must see to it that it is.
+    pub(crate) fn take(&self, nic: &Nic, now: Time, inbound: &Inbound<'_>) -> u32 {
         let mut inner = lock(&self.inner);
         let (pair, mut host) = self.split(nic, &mut inner);
         pair.handle(now, inbound, &mut host);
-        !std::mem::replace(&mut inner.touched, true)
+        inner.touched += 1;
+        inner.touched
     }
 
     /// Sends and completes what follows from packets that were taken, or from the passing of time.
@@ -238,7 +239,7 @@ impl Qp {
 
     /// The loop of the transport's documentation: send, then complete, then sleep.
     fn drive(&self, nic: &Nic, inner: &mut Inner, now: Time, answer: Answer) {
-        inner.touched = false;
+        inner.touched = 0;
         let Inner { pair, windows, path, scheduled, owing, .. } = inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
         let mut rider = match answer {
@@ -246,7 +247,7 @@ impl Qp {
             _ => None,
         };
         loop {
-            let kept_back = answer == Answer::NextCall && pair.owes_only_acknowledgement();
+            let kept_back = answer == Answer::NextCall && pair.has_received() && pair.owes_only_acknowledgement();
             let train = match kept_back || rider.is_some() {
                 true => pair.poll_request(now, &mut host),
                 false => pair.poll_transmit(now, &mut host),

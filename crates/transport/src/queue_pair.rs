@@ -265,11 +265,18 @@ impl QueuePair {
         Ok(())
     }
 
+    /// Whether a received message waits to be completed.
+    #[inline]
+    pub fn has_received(&self) -> bool {
+        self.responder.has_completion()
+    }
+
     /// The next completion, if any. Sends complete in the order they were posted, and so do receives.
     pub fn poll_completion<P: Port>(&mut self, now: Time, port: &mut P) -> Option<Completion> {
         let qpn = self.qpn();
+        // Sends first: a peer acknowledges a request before it answers it, and programs that wait for both expect that order.
         let completion =
-            self.responder.completion().or_else(|| self.queue.completion(qpn)).or_else(|| {
+            self.queue.completion(qpn).or_else(|| self.responder.completion()).or_else(|| {
                 if self.state() == State::Error { self.responder.flushed(&self.connection) } else { None }
             })?;
         self.trace(now, port, || trace::Kind::Completed {
