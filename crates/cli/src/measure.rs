@@ -15,7 +15,6 @@ pub use first::{Measured, Turns};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::net::SocketAddr;
 
 /// What carries the messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, clap::ValueEnum)]
@@ -137,8 +136,8 @@ pub enum Order {
 pub enum Answer {
     /// My queue pair.
     Connected(End),
-    /// Where I listen; the second is a name of an abstract Unix socket.
-    Listening { tcp: SocketAddr, unix: Option<String> },
+    /// Where I listen, at my end of our TCP connections; and the name of an abstract Unix socket.
+    Listening { port: u16, unix: Option<String> },
     /// My part is done too.
     Ran,
 }

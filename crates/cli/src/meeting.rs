@@ -7,7 +7,7 @@ use crate::station::Station;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -79,6 +79,8 @@ pub struct Meeting {
     pub peer: Hello,
     /// They are on one machine, for certain.
     pub local: bool,
+    /// Where TCP connections between them begin and end; the ports have no meaning.
+    pub tcp: [SocketAddr; 2],
     child: Option<OwnChild>,
 }
 
@@ -140,7 +142,7 @@ impl Ends {
         let child = OwnChild(command.spawn().map_err(system("cannot start this program again"))?);
         drop(command);
         let control = channel(ours, WhenGone::Tell)?;
-        Meeting::begin(control, station, true, Some(child))
+        Meeting::begin(control, station, Some(child))
     }
 }
 
@@ -152,28 +154,35 @@ impl Meeting {
         stream.peer_addr().map_err(system)?;
         let control = channel(stream, WhenGone::Leave(Exit::Ok as i32))?;
         link.attach()?;
-        Meeting::begin(control, Station::open(device, None)?, true, None)
+        Meeting::begin(control, Station::open(device, None)?, None)
     }
 
     fn over_tcp(stream: TcpStream, device: Option<&str>, when_gone: WhenGone) -> Result<Meeting, Failure> {
         let system = |source| Failure::System { what: "cannot use the connection", source };
         stream.set_nodelay(true).map_err(system)?;
         stream.set_write_timeout(Some(STUCK)).map_err(system)?;
-        let address = stream.local_addr().map_err(system)?.ip().to_canonical();
-        let remote = stream.peer_addr().map_err(system)?.ip().to_canonical();
-        let station = Station::open(device, Some(address))?;
+        let (here, there) = (stream.local_addr().map_err(system)?, stream.peer_addr().map_err(system)?);
+        let station = Station::open(device, Some(here.ip().to_canonical()))?;
         let writer = stream.try_clone().map_err(system)?;
-        Meeting::begin(Control::new(stream, writer, when_gone)?, station, address == remote, None)
+        let mut meeting = Meeting::begin(Control::new(stream, writer, when_gone)?, station, None)?;
+        (meeting.tcp, meeting.local) = ([here, there], here.ip() == there.ip());
+        Ok(meeting)
     }
 
-    fn begin(mut control: Control, station: Station, local: bool, child: Option<OwnChild>) -> Result<Meeting, Failure> {
+    /// Two processes of one machine.
+    fn begin(mut control: Control, station: Station, child: Option<OwnChild>) -> Result<Meeting, Failure> {
         let (process, device, address) = (std::process::id(), station.context.name().to_owned(), station.address);
         control.tell(&Hello { ubiverbs: VERSION, process, device, address })?;
         let peer: Hello = control.hear()?;
         if peer.ubiverbs != VERSION {
             return Err(Failure::Nonsense(format!("that it has version {} of it; this is {VERSION}", peer.ubiverbs)));
         }
-        Ok(Meeting { control, station, peer, local, child })
+        // A link-local address means nothing to TCP without its interface.
+        let tcp = match station.address {
+            IpAddr::V6(address) if address.is_unicast_link_local() => SocketAddr::from((Ipv6Addr::LOCALHOST, 0)),
+            address => SocketAddr::from((address, 0)),
+        };
+        Ok(Meeting { control, station, peer, local: true, tcp: [tcp; 2], child })
     }
 
     /// Says farewell and waits for a peer that is our child.

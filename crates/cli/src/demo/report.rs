@@ -89,7 +89,7 @@ impl Report {
                 (true, _) => "ok",
                 (false, _) => "FAILED",
             };
-            writeln!(out, "   alice: {}", step.alice)?;
+            writeln!(out, "   alice: {}", step.alice.replace(" (hint: ", "\n          (hint: "))?;
             writeln!(out, "   bob:   {}", step.bob)?;
             writeln!(out, "   {verdict}: {}, {:.1} us", step.status, step.took.as_secs_f64() * 1e6)?;
             out.flush()?;

@@ -29,8 +29,8 @@ impl Partner {
                 tell(meeting, Answer::Connected(ours))
             }
             Order::Listen { unix } => {
-                let accepted = sockets::accept(meeting.station.address, unix, |tcp, unix| {
-                    meeting.control.tell(&peer::Answer::Measure(Answer::Listening { tcp, unix }))
+                let accepted = sockets::accept(meeting.tcp[0], unix, |port, unix| {
+                    meeting.control.tell(&peer::Answer::Measure(Answer::Listening { port, unix }))
                 })?;
                 self.sockets = Some(accepted);
                 Ok(())

@@ -77,7 +77,11 @@ impl Turns<'_> {
             machine::settle(Side::First);
         }
         let sockets = match ask(meeting, Order::Listen { unix })? {
-            Answer::Listening { tcp, unix } => sockets::connect(tcp, unix.as_deref())?,
+            Answer::Listening { port, unix } => {
+                let mut there = meeting.tcp[1];
+                there.set_port(port);
+                sockets::connect(there, unix.as_deref())?
+            }
             other => return Err(Failure::Nonsense(format!("{other:?}"))),
         };
         Ok(Turns { meeting, line, sockets })

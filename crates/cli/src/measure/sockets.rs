@@ -5,7 +5,7 @@ use super::{Kind, Run, Waiting};
 use crate::control::Control;
 use crate::exit::Failure;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
@@ -45,16 +45,17 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> Failure {
 
 /// Waits for the first side to connect. `tell` is told where.
 pub fn accept(
-    address: IpAddr,
+    mut here: SocketAddr,
     unix: bool,
-    tell: impl FnOnce(SocketAddr, Option<String>) -> Result<(), Failure>,
+    tell: impl FnOnce(u16, Option<String>) -> Result<(), Failure>,
 ) -> Result<Sockets, Failure> {
-    let listener = TcpListener::bind((address, 0)).map_err(system("cannot listen for TCP"))?;
+    here.set_port(0);
+    let listener = TcpListener::bind(here).map_err(system("cannot listen for TCP"))?;
     let place = listener.local_addr().map_err(system("cannot listen for TCP"))?;
     let name = unix.then(|| format!("ubiverbs-bench/{}", std::process::id()));
     let named = |name: &String| UnixListener::bind_addr(&UnixAddress::from_abstract_name(name)?);
     let unix_listener = name.as_ref().map(named).transpose().map_err(system("cannot listen on a Unix socket"))?;
-    tell(place, name)?;
+    tell(place.port(), name)?;
     listener.set_nonblocking(true).map_err(system("cannot change a socket"))?;
     let tcp = within_reason(|| listener.accept()).map_err(system("no TCP connection came"))?.0;
     tcp.set_nodelay(true).map_err(system("cannot set TCP_NODELAY"))?;
