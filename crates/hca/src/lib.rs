@@ -23,6 +23,7 @@ mod table;
 mod timers;
 mod tracing;
 mod udp;
+mod watch;
 
 pub use completion_queue::{Added, CompletionChannel, CompletionQueue, CqError, Entry, MAX_ENTRIES, Notify};
 pub use context::{AsyncEvent, Context};

@@ -17,6 +17,7 @@ use crate::table::Table;
 use crate::timers::Timers;
 use crate::tracing::Tracing;
 use crate::udp::Udp;
+use crate::watch::Watch;
 use link::slots::{Slot, Slots};
 use link::udp::Family;
 use std::collections::{HashMap, VecDeque};
@@ -85,6 +86,9 @@ const MOST_UNDER_WAY: u64 = 1 << 20;
 /// Packets of one queue pair after which it is driven, though more are at hand: about as many as a datagram brings.
 const OFTEN: u32 = 16;
 
+/// How long, in nanoseconds, a timer waits for a socket to be empty.
+const PATIENCE: u64 = 2_000_000;
+
 /// How a NIC attaches to its host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
@@ -132,6 +136,7 @@ pub struct Nic {
     peer_window: WindowConfig,
     here: Arc<SharedWindow>,
     engine: Arc<Engine>,
+    watch: Watch,
 }
 
 /// Where a train inside the process comes from.
@@ -183,6 +188,7 @@ impl Nic {
             here: Arc::new(SharedWindow::new(WindowConfig { limit, ..WindowConfig::default() })),
             peer_window,
             engine: Arc::new(Engine::new().map_err(system("cannot make the engine's descriptors"))?),
+            watch: Watch::new().map_err(system("cannot make a descriptor for waiting threads"))?,
         });
         nic.follow_interfaces().map_err(system("cannot list the network interfaces"))?;
         nic.engine.start(&nic).map_err(system("cannot start the engine thread"))?;
@@ -383,10 +389,13 @@ impl Nic {
     fn advance(&self, polling: bool) -> bool {
         let now = self.now();
         let mut any = self.settle(&self.owing, now);
-        any |= self.receive(polling, now);
+        let received = self.receive(polling, now);
+        any |= received;
         any |= self.settle_local();
         any |= self.settle(&self.ready, now);
-        any |= self.fire_timers(now);
+        // What a timer waits for may be among what has not been taken yet: first everything is. But not for ever.
+        let latest = now.as_nanos().saturating_sub(if received { PATIENCE } else { 0 });
+        any |= self.fire_timers(Time::from_nanos(latest), now);
         any
     }
 
@@ -425,6 +434,8 @@ impl Nic {
     }
 
     fn drive_until(&self, channel: &CompletionChannel, deadline: Option<Time>) -> io::Result<Option<u32>> {
+        let mut on_watch = None;
+        // One waiting thread drives for all.
         loop {
             if let Some(event) = channel.try_take() {
                 return Ok(Some(event));
@@ -432,12 +443,16 @@ impl Nic {
             if deadline.is_some_and(|deadline| deadline <= self.now()) {
                 return Ok(None);
             }
-            if self.progress() {
+            on_watch = on_watch.or_else(|| self.watch.take());
+            if on_watch.is_some() && self.progress() {
                 continue;
             }
             // The engine sees to deadlines: it can be told of new ones.
             let left = deadline.map(|deadline| deadline.since(self.now()));
-            sleep::until_ready([self.udp.fd(), channel.raw_fd()], left)?;
+            match on_watch {
+                Some(_) => sleep::until_ready([self.udp.fd(), channel.raw_fd()], left)?,
+                None => self.watch.relieve(|free| sleep::until_ready([free, channel.raw_fd()], left))?,
+            }
         }
     }
 
@@ -527,9 +542,10 @@ impl Nic {
         any
     }
 
-    fn fire_timers(&self, now: Time) -> bool {
+    /// Wakes the queue pairs whose deadline was `latest` or before.
+    fn fire_timers(&self, latest: Time, now: Time) -> bool {
         let mut any = false;
-        while let Some(qpn) = self.timers.due(now) {
+        while let Some(qpn) = self.timers.due(latest) {
             any = true;
             if let Some(qp) = self.qps.get(qpn) {
                 qp.settle(self, now, true, Answer::Now);
