@@ -3,6 +3,7 @@
 
 use crate::context;
 use crate::errno::Errno;
+use crate::log;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
@@ -50,10 +51,20 @@ pub(crate) fn report(error: Errno) -> c_int {
 
 fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     // What a panic leaves behind stands behind locks that are valid at every step.
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| {
-        // The panic itself has been printed.
-        eprintln!("ubiverbs: an error inside the library; {call} fails with EIO");
-        let _ = catch_unwind(context::tell_all_of_a_panic);
-        Err(Errno(libc::EIO))
-    })
+    catch_unwind(AssertUnwindSafe(f))
+        .unwrap_or_else(|_| {
+            // The panic itself has been printed.
+            eprintln!("ubiverbs: an error inside the library; {call} fails with EIO");
+            let _ = catch_unwind(context::tell_all_of_a_panic);
+            Err(Errno(libc::EIO))
+        })
+        .inspect_err(|error| said(call, *error))
+}
+
+/// Notes a failure, for those who want to read of it. That a queue or a table entry is empty, or would block, is none.
+#[cold]
+fn said(call: &'static str, Errno(code): Errno) {
+    if log::is_on() && !matches!(code, libc::ENOENT | libc::EAGAIN | libc::ENODATA) {
+        log::line(format_args!("{call} fails: {}", std::io::Error::from_raw_os_error(code)));
+    }
 }

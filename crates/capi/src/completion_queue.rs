@@ -37,6 +37,15 @@ impl fmt::Debug for CompletionQueue {
     }
 }
 
+/// Hardware rounds up, and programs that ask for one entry live off what it rounds up to.
+fn roomy(entries: u32) -> u32 {
+    match entries {
+        1..hca::MAX_ENTRIES => (entries + 1).next_power_of_two().min(hca::MAX_ENTRIES),
+        // Nonsense stays what it is, and is refused.
+        _ => entries,
+    }
+}
+
 /// What a program asks for.
 pub(crate) struct Wanted {
     pub entries: u32,
@@ -61,7 +70,7 @@ impl CompletionQueue {
             false => Some(Arc::clone(&Channel::of(wanted.channel)?.channel)),
         };
         let shared = Arc::clone(&context.shared);
-        let cq = shared.nic.create_cq(wanted.entries, channel)?;
+        let cq = shared.nic.create_cq(roomy(wanted.entries), channel)?;
         // SAFETY: all zeros are null pointers and no functions.
         let mut base: ibv_cq_ex = zeroed();
         base.context = context.as_c();
@@ -117,7 +126,10 @@ pub unsafe extern "C" fn ibv_create_cq(
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, entries: c_int) -> c_int {
     status("ibv_resize_cq", || {
         let queue = CompletionQueue::of(cq)?;
-        queue.cq.resize(u32::try_from(entries).map_err(|_| Errno::INVALID)?)?;
+        let entries = u32::try_from(entries).map_err(|_| Errno::INVALID)?;
+        // What waits must fit what was asked for; then there is more.
+        queue.cq.resize(entries)?;
+        queue.cq.resize(roomy(entries))?;
         (*cq).cqe = queue.cq.capacity() as c_int;
         Ok(())
     })

@@ -2,7 +2,7 @@
 
 use crate::boundary::{object, quietly, value};
 use crate::context::lock;
-use crate::errno::Errno;
+use crate::errno::{Errno, with_sources};
 use abi::ibv_device;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::zeroed;
@@ -125,16 +125,6 @@ pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv
         array.copy_from_nonoverlapping(list.as_ptr(), list.len());
         Ok(array)
     })
-}
-
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text = format!("{text}: {source}");
-        next = source.source();
-    }
-    text
 }
 
 /// Frees the array, not the devices.

@@ -1,5 +1,7 @@
 //! Which errno says what: the one place where errors of the NIC become the numbers of the manual pages.
 
+use crate::log;
+use std::error::Error;
 use std::ffi::c_int;
 use std::io;
 use transport::{ModifyError, PostError};
@@ -17,6 +19,25 @@ impl Errno {
     pub const BUSY: Errno = Errno(libc::EBUSY);
     /// No room.
     pub const NO_MEMORY: Errno = Errno(libc::ENOMEM);
+
+    /// This errno, for a reason that a person may want to read.
+    fn because(self, error: &dyn Error) -> Errno {
+        if log::is_on() {
+            log::line(with_sources(error));
+        }
+        self
+    }
+}
+
+/// What an error says, and what those behind it say.
+pub(crate) fn with_sources(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text = format!("{text}: {source}");
+        next = source.source();
+    }
+    text
 }
 
 impl From<io::Error> for Errno {
@@ -31,45 +52,47 @@ impl From<io::Error> for Errno {
 
 impl From<hca::Error> for Errno {
     fn from(error: hca::Error) -> Errno {
-        match error {
-            hca::Error::System { source, .. } => source.into(),
+        let errno = match &error {
+            hca::Error::System { source, .. } => source.raw_os_error().map_or(Errno(libc::EIO), Errno),
             hca::Error::Memory(error) => Errno(error.errno()),
             hca::Error::Exhausted { .. } => Errno::NO_MEMORY,
             hca::Error::Slot(_) | hca::Error::Attach(_) => Errno(libc::EADDRINUSE),
             _ => Errno::INVALID,
-        }
+        };
+        errno.because(&error)
     }
 }
 
 impl From<memory::Error> for Errno {
     fn from(error: memory::Error) -> Errno {
-        Errno(error.errno())
+        Errno(error.errno()).because(&error)
     }
 }
 
 impl From<hca::CqError> for Errno {
-    fn from(_: hca::CqError) -> Errno {
-        Errno::INVALID
+    fn from(error: hca::CqError) -> Errno {
+        Errno::INVALID.because(&error)
     }
 }
 
 impl From<ModifyError> for Errno {
-    fn from(_: ModifyError) -> Errno {
-        Errno::INVALID
+    fn from(error: ModifyError) -> Errno {
+        Errno::INVALID.because(&error)
     }
 }
 
 impl From<transport::SrqError> for Errno {
-    fn from(_: transport::SrqError) -> Errno {
-        Errno::INVALID
+    fn from(error: transport::SrqError) -> Errno {
+        Errno::INVALID.because(&error)
     }
 }
 
 impl From<PostError> for Errno {
     fn from(error: PostError) -> Errno {
-        match error {
+        let errno = match error {
             PostError::QueueFull { .. } => Errno::NO_MEMORY,
             _ => Errno::INVALID,
-        }
+        };
+        errno.because(&error)
     }
 }

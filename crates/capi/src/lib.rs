@@ -20,6 +20,7 @@ pub mod ece;
 pub mod errno;
 pub mod events;
 pub mod fork;
+mod log;
 pub mod memory_region;
 pub mod memory_window;
 pub mod multicast;

@@ -8,7 +8,7 @@ use crate::queue_pair::{QueuePair, capabilities_to_c};
 use abi::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_rate_limit_attr};
 use std::ffi::{c_int, c_uint};
 use std::mem::zeroed;
-use transport::{Access, AlternatePath, Capabilities, MigrationState, Modify, State};
+use transport::{Access, AlternatePath, Capabilities, Kind, MigrationState, Modify, State};
 use wire::{Mtu, Psn, Qkey, Qpn};
 
 /// Every bit of `ibv_qp_attr_mask`.
@@ -35,6 +35,12 @@ fn modification(pair: &QueuePair, attributes: &ibv_qp_attr, mask: u32) -> Result
     fn take<T>(mask: u32, bit: u32, value: impl FnOnce() -> Result<T, Errno>) -> Result<Option<T>, Errno> {
         if mask & bit == 0 { Ok(None) } else { value().map(Some) }
     }
+    // The halves of an XRC connection are set up by programs as if they were whole; what the other half has is passed over, as kernels do.
+    let mask = match pair.qp.kind() {
+        Kind::XrcInitiator => mask & !(abi::IBV_QP_MAX_DEST_RD_ATOMIC | abi::IBV_QP_MIN_RNR_TIMER),
+        Kind::XrcTarget => mask & !(abi::IBV_QP_MAX_QP_RD_ATOMIC | abi::IBV_QP_RETRY_CNT | abi::IBV_QP_RNR_RETRY),
+        _ => mask,
+    };
     let device = pair.shared.device();
     let a = attributes;
     Ok(Modify {
