@@ -1,0 +1,19 @@
+//! Why a call failed, for a person: an errno says little. With `UBIVERBS_LOG` set, every call that fails says so on standard error, with the
+//! reason where the NIC gave one.
+
+use std::fmt::Display;
+use std::sync::OnceLock;
+
+/// Whether anybody wants to read it.
+pub(crate) fn is_on() -> bool {
+    static ON: OnceLock<bool> = OnceLock::new();
+    *ON.get_or_init(|| std::env::var_os("UBIVERBS_LOG").is_some_and(|value| !value.is_empty() && value != "0"))
+}
+
+/// Says something.
+pub(crate) fn line(text: impl Display) {
+    if is_on() {
+        // Not `eprintln`: a closed standard error is no reason to panic.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("ubiverbs: {text}\n").as_bytes());
+    }
+}
