@@ -101,6 +101,8 @@ pub use transport::{
     Access, AddressVector, AttributeMask, Attributes, Cause, CompletionKind, Kind, Modify, ModifyError, PostError,
     State, Status,
 };
+/// What [`AsyncEvent::QueuePair`] tells of a queue pair.
+pub use transport::AsyncEvent as QueuePairEvent;
 pub use wire::{Gid, Key, Mtu, Psn, Qkey, Qpn, Srqn};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
