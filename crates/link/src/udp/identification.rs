@@ -3,7 +3,7 @@
 //! Peers of our kind send 0, or 0, 1, 2… inside one GSO datagram, always with "don't fragment": those are tried first, and cost one CRC. A peer
 //! whose packets need another identification is foreign (kernel Soft-RoCE and hardware count up, per destination or per flow). CRCs are
 //! linear, so the one identification that fits can be solved for; but one in 2^15 damaged packets would find one too, so from a foreign peer only
-//! identifications near its last one are believed.
+//! identifications near its last one are believed, and from a peer that is of our kind none, unless several in a row agree.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -16,8 +16,9 @@ const NEAR: u16 = 4096;
 const JUMPS: u8 = 3;
 
 #[derive(Debug, Default)]
-struct Foreign {
-    last: u16,
+struct Peer {
+    /// None: it has been of our kind so far.
+    last: Option<u16>,
     dont_fragment: bool,
     /// Packets in a row that fitted an identification far from the last, and that identification.
     far: u8,
@@ -27,7 +28,9 @@ struct Foreign {
 /// What is known of peers' identifications.
 #[derive(Debug, Default)]
 pub(super) struct Identifications {
-    foreign: HashMap<Ipv4Addr, Foreign>,
+    peers: HashMap<Ipv4Addr, Peer>,
+    /// The last that was found to be of our kind, so that a stream of packets from it costs no look into the table.
+    ours: Option<Ipv4Addr>,
 }
 
 /// More peers than this are not remembered one by one: the table starts afresh.
@@ -40,6 +43,7 @@ impl Identifications {
         for guess in [index, 0] {
             ip.identification = guess;
             if matches(ip, udp, bytes) {
+                self.is_ours(ip.source);
                 return true;
             }
             if index == 0 {
@@ -50,25 +54,36 @@ impl Identifications {
             return false;
         };
         (ip.identification, ip.dont_fragment) = (identification, dont_fragment);
-        if self.foreign.len() >= PEERS {
-            self.foreign.clear();
-        }
-        let peer = self.foreign.entry(ip.source).or_insert_with(|| Foreign {
-            last: identification,
-            dont_fragment,
-            ..Foreign::default()
-        });
-        if near(peer.last, identification) && peer.dont_fragment == dont_fragment {
-            (peer.last, peer.far) = (identification, 0);
+        self.make_room();
+        let first = Peer { last: Some(identification), dont_fragment, ..Peer::default() };
+        let peer = self.peers.entry(ip.source).or_insert(first);
+        if peer.last.is_some_and(|last| near(last, identification)) && peer.dont_fragment == dont_fragment {
+            (peer.last, peer.far) = (Some(identification), 0);
             return true;
         }
         peer.far = if near(peer.candidate, identification) { peer.far + 1 } else { 1 };
         peer.candidate = identification;
         if peer.far >= JUMPS {
-            *peer = Foreign { last: identification, dont_fragment, ..Foreign::default() };
+            *peer = Peer { last: Some(identification), dont_fragment, ..Peer::default() };
             return true;
         }
         false
+    }
+
+    /// A packet of this peer had what peers of our kind send. One that is known to be foreign stays so: its counter passes zero at times.
+    fn is_ours(&mut self, peer: Ipv4Addr) {
+        if self.ours != Some(peer) {
+            self.ours = Some(peer);
+            self.make_room();
+            self.peers.entry(peer).or_default();
+        }
+    }
+
+    fn make_room(&mut self) {
+        if self.peers.len() >= PEERS {
+            self.peers.clear();
+            self.ours = None;
+        }
     }
 }
 
@@ -79,4 +94,62 @@ fn near(a: u16, b: u16) -> bool {
 fn matches(ip: &Ipv4Header, udp: &UdpHeader, bytes: &[u8]) -> bool {
     let Some((covered, icrc)) = bytes.split_last_chunk::<{ Icrc::LEN }>() else { return false };
     wire::icrc(&IpHeader::V4(*ip), udp, covered) == *icrc
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From the BTH to the end of the payload.
+    const LENGTH: usize = 4124;
+
+    fn header(source: [u8; 4]) -> (Ipv4Header, UdpHeader) {
+        let length = LENGTH + Icrc::LEN;
+        let ip = Ipv4Header::udp(source.into(), [192, 0, 2, 9].into(), length).expect("it fits");
+        (Ipv4Header { dont_fragment: true, ..ip }, UdpHeader::roce(49_152, length).expect("it fits"))
+    }
+
+    /// A packet as a peer sends it with that identification.
+    fn packet(ip: &Ipv4Header, udp: &UdpHeader, identification: u16) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..LENGTH).map(|at| (at * 7) as u8).collect();
+        let ip = Ipv4Header { identification, ..*ip };
+        let icrc = wire::icrc(&IpHeader::V4(ip), udp, &bytes);
+        bytes.extend_from_slice(&icrc);
+        bytes
+    }
+
+    /// A bit of the payload that, when it flips, looks like another identification.
+    fn treacherous(ip: &Ipv4Header, udp: &UdpHeader) -> usize {
+        let mut bytes = packet(ip, udp, 0);
+        let fits = |bit: &usize| {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let fits = solve_identification(ip, udp, &bytes).is_some();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            fits
+        };
+        // There is one about so far from the end, whatever the packet holds: the CRC is linear.
+        ((LENGTH - 2300) * 8..(LENGTH - 2250) * 8).find(fits).expect("a bit that can be mistaken")
+    }
+
+    #[test]
+    fn a_damaged_packet_of_a_peer_of_our_kind_is_not_taken_for_a_foreign_one() {
+        let (ip, udp) = header([192, 0, 2, 1]);
+        let bit = treacherous(&ip, &udp);
+        let mut known = Identifications::default();
+        let good = packet(&ip, &udp, 0);
+        let mut damaged = good.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(known.intact(&mut ip.clone(), &udp, &good, 0));
+        assert!(!known.intact(&mut ip.clone(), &udp, &damaged, 0), "bit {bit}");
+        assert!(known.intact(&mut ip.clone(), &udp, &good, 0));
+    }
+
+    #[test]
+    fn a_foreign_peer_is_believed_near_its_last_and_after_several_that_agree() {
+        let (ip, udp) = header([192, 0, 2, 2]);
+        let mut known = Identifications::default();
+        let mut arrives = |identification| known.intact(&mut ip.clone(), &udp, &packet(&ip, &udp, identification), 0);
+        assert_eq!([7, 8, 300].map(&mut arrives), [true; 3]);
+        assert_eq!([30_000, 30_001, 30_002, 30_003].map(&mut arrives), [false, false, true, true]);
+    }
 }
