@@ -258,6 +258,14 @@ impl Qp {
                 }
                 break;
             };
+            // What cannot take it along in its own datagram must not overtake it: programs expect to hear that a message arrived before they
+            // hear the answer to it.
+            if let Some(headers) = rider
+                && (train.count > 1 || train.headers.len() + (train.payload.len() as usize) < headers.len())
+            {
+                let _ = nic.send(self, path, &alone(&headers, train.to), None, &mut host);
+                rider = None;
+            }
             let refused = match self.kind.is_connected() {
                 true => nic.send(self, path, &train, rider.take(), &mut host),
                 false => {
@@ -270,18 +278,8 @@ impl Qp {
             }
         }
         if let Some(headers) = rider {
-            let to = &pair.attributes().av;
-            let train = Train {
-                headers: &headers,
-                count: 1,
-                mtu: 0,
-                payload: Payload::NONE,
-                to,
-                wr_id: None,
-                retransmission: false,
-            };
             // It has no payload that could be gone.
-            let _ = nic.send(self, path, &train, None, &mut host);
+            let _ = nic.send(self, path, &alone(&headers, &pair.attributes().av), None, &mut host);
         }
         if answer != Answer::NextCall {
             *owing = false;
@@ -332,6 +330,11 @@ impl Qp {
             cq.announce();
         }
     }
+}
+
+/// A packet without payload, as a train.
+fn alone<'a>(headers: &'a Headers, to: &'a transport::AddressVector) -> Train<'a> {
+    Train { headers, count: 1, mtu: 0, payload: Payload::NONE, to, wr_id: None, retransmission: false }
 }
 
 /// A train as the UDP link wants it, and an acknowledgement that comes along at its end.
