@@ -75,6 +75,8 @@ pub struct CompletionQueue {
     inner: Mutex<Inner>,
     /// How many wait, for a poll that finds nothing without taking the lock.
     waiting: AtomicU32,
+    /// A completion was lost. Written under the lock.
+    overflowed: AtomicBool,
     channel: Option<Arc<CompletionChannel>>,
     /// Who must know that it is armed.
     engine: Option<Arc<Engine>>,
@@ -97,7 +99,6 @@ struct Inner {
     entries: VecDeque<Entry>,
     capacity: u32,
     armed: Option<Notify>,
-    overflowed: bool,
 }
 
 impl CompletionQueue {
@@ -106,11 +107,12 @@ impl CompletionQueue {
         if capacity == 0 || capacity > MAX_ENTRIES {
             return Err(CqError::Size { asked: capacity, max: MAX_ENTRIES });
         }
-        let inner = Inner { entries: VecDeque::new(), capacity, armed: None, overflowed: false };
+        let inner = Inner { entries: VecDeque::new(), capacity, armed: None };
         Ok(CompletionQueue {
             id,
             inner: Mutex::new(inner),
             waiting: AtomicU32::new(0),
+            overflowed: AtomicBool::new(false),
             channel,
             engine: None,
             observer: OnceLock::new(),
@@ -127,11 +129,11 @@ impl CompletionQueue {
     /// Adds a completion, and wakes whoever asked to be woken.
     pub fn push(&self, completion: Completion, at: u64) -> Added {
         let mut inner = lock(&self.inner);
-        if inner.overflowed {
+        if self.has_overflowed() {
             return Added::Dead;
         }
         if inner.entries.len() >= inner.capacity as usize {
-            inner.overflowed = true;
+            self.overflowed.store(true, Ordering::Release);
             self.fresh.store(true, Ordering::Release);
             return Added::Overflowed;
         }
@@ -233,7 +235,7 @@ impl CompletionQueue {
 
     /// Whether a completion was lost: the queue is dead.
     pub fn has_overflowed(&self) -> bool {
-        lock(&self.inner).overflowed
+        self.overflowed.load(Ordering::Acquire)
     }
 
     /// How many entries it holds.

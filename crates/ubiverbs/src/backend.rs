@@ -158,6 +158,9 @@ pub trait CompletionQueue: Any + Debug + Send + Sync {
     /// Does what there is to do, in the caller's thread: what a poll of an empty queue is for.
     fn drive(&self);
 
+    /// Whether there are completions to take, or some were lost. Asked at every poll: without a lock, if that can be.
+    fn has_something(&self) -> bool;
+
     /// Moves up to `room` completions out, oldest first, and drives nothing.
     fn take(&self, room: usize, take: &mut dyn FnMut(&Completion)) -> usize;
 

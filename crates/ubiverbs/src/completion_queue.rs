@@ -247,7 +247,7 @@ const BATCH: usize = 16;
 impl Core {
     /// Sorts what has completed: to handles, to the ready queue, or away. Wakes whoever waits. No lock is held while it wakes or frees.
     pub fn dispatch(&self) {
-        loop {
+        while self.queue.has_something() {
             let mut after: [After; BATCH] = [const { After::Nothing }; BATCH];
             let mut used = 0;
             let mut waiters = Vec::new();

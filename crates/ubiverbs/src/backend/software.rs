@@ -250,6 +250,10 @@ impl CompletionQueue for OurQueue {
         self.nic.poll(&self.queue, 0, |_| {});
     }
 
+    fn has_something(&self) -> bool {
+        !self.queue.is_empty() || self.queue.has_overflowed()
+    }
+
     fn take(&self, room: usize, take: &mut dyn FnMut(&Completion)) -> usize {
         self.queue.poll(room, |entry| take(&entry.completion))
     }
