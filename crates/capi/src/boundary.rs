@@ -7,6 +7,7 @@ use crate::log;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 
 /// 0, or an errno: the convention of most calls.
 pub(crate) fn status(call: &'static str, f: impl FnOnce() -> Result<(), Errno>) -> c_int {
@@ -49,12 +50,26 @@ pub(crate) fn report(error: Errno) -> c_int {
     error.0
 }
 
+/// Names a call that is to panic: how a program copes with an error of ours can be tried.
+const PANIC_IN: &str = "UBIVERBS_PANIC_IN";
+
+fn panics_in() -> Option<&'static str> {
+    static NAME: OnceLock<Option<String>> = OnceLock::new();
+    NAME.get_or_init(|| std::env::var(PANIC_IN).ok()).as_deref()
+}
+
 fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     // What a panic leaves behind stands behind locks that are valid at every step.
+    let f = || {
+        if panics_in().is_some_and(|name| name == call) {
+            panic!("{PANIC_IN} asks for it");
+        }
+        f()
+    };
     catch_unwind(AssertUnwindSafe(f))
         .unwrap_or_else(|_| {
             // The panic itself has been printed.
-            eprintln!("ubiverbs: an error inside the library; {call} fails with EIO");
+            log::say(format_args!("an error inside the library; {call} fails with EIO"));
             let _ = catch_unwind(context::tell_all_of_a_panic);
             Err(Errno(libc::EIO))
         })

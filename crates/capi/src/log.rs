@@ -2,6 +2,7 @@
 //! reason where the NIC gave one.
 
 use std::fmt::Display;
+use std::io::Write;
 use std::sync::OnceLock;
 
 /// Whether anybody wants to read it.
@@ -10,10 +11,15 @@ pub(crate) fn is_on() -> bool {
     *ON.get_or_init(|| std::env::var_os("UBIVERBS_LOG").is_some_and(|value| !value.is_empty() && value != "0"))
 }
 
-/// Says something.
+/// Says something to those who want to read it.
 pub(crate) fn line(text: impl Display) {
     if is_on() {
-        // Not `eprintln`: a closed standard error is no reason to panic.
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("ubiverbs: {text}\n").as_bytes());
+        say(text);
     }
+}
+
+/// Says something in any case.
+pub(crate) fn say(text: impl Display) {
+    // Not `eprintln`: a closed standard error is no reason to panic.
+    let _ = std::io::stderr().write_all(format!("ubiverbs: {text}\n").as_bytes());
 }

@@ -1,0 +1,184 @@
+/* Events: descriptors that poll, channels that do not block, acknowledgements that destruction waits for, and what happens beside completions. */
+#include "bench.h"
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static char memory[4096];
+
+static void nonblocking(int fd)
+{
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+static int readable(int fd, int milliseconds)
+{
+	struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+
+	return poll(&poll_fd, 1, milliseconds) == 1;
+}
+
+static void pair_of(struct ibv_qp **a, struct ibv_qp **b, struct ibv_cq *cq, struct ibv_srq *srq)
+{
+	struct ibv_qp_init_attr init = plain_init(cq, IBV_QPT_RC);
+
+	*a = ibv_create_qp(pd, &init);
+	init.srq = srq;
+	*b = ibv_create_qp(pd, &init);
+	NEED(*a && *b);
+	CHECK(!to_init(*a) && !to_init(*b) && !connect_to(*a, (*b)->qp_num) && !connect_to(*b, (*a)->qp_num));
+}
+
+static volatile int acknowledged;
+
+static void *acknowledge_later(void *cq)
+{
+	usleep(200000);
+	acknowledged = 1;
+	ibv_ack_cq_events(cq, 1);
+	return NULL;
+}
+
+static void completion_events(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 16, &failures, channel, 0), *found = NULL;
+	void *found_context = NULL;
+	struct ibv_qp *a, *b;
+	pthread_t thread;
+
+	NEED(channel && cq);
+	pair_of(&a, &b, cq, NULL);
+	nonblocking(channel->fd);
+	errno = 0;
+	CHECK(ibv_get_cq_event(channel, &found, &found_context) == -1 && errno == EAGAIN);
+	/* Nothing is told of what was not asked for. */
+	CHECK(!receive(b, 1, NULL) && !post(a, 2, IBV_WR_SEND, NULL, 0, 0));
+	completion(cq), completion(cq);
+	CHECK(!readable(channel->fd, 50));
+	CHECK(!ibv_req_notify_cq(cq, 0));
+	CHECK(!receive(b, 3, NULL) && !post(a, 4, IBV_WR_SEND, NULL, 0, 0));
+	CHECK(readable(channel->fd, 5000));
+	CHECK(!ibv_get_cq_event(channel, &found, &found_context) && found == cq && found_context == &failures);
+	completion(cq), completion(cq);
+	/* One event for one question. */
+	CHECK(ibv_get_cq_event(channel, &found, &found_context) == -1 && errno == EAGAIN);
+
+	/* A solicited event is for those who ask for it, and for errors. */
+	CHECK(!ibv_req_notify_cq(cq, 1));
+	CHECK(!receive(b, 5, NULL) && !post(a, 6, IBV_WR_SEND, NULL, 0, 0));
+	completion(cq), completion(cq);
+	CHECK(!readable(channel->fd, 50));
+	struct ibv_send_wr wr = {.wr_id = 7, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED}, *bad;
+
+	CHECK(!receive(b, 8, NULL) && !ibv_post_send(a, &wr, &bad));
+	CHECK(readable(channel->fd, 5000));
+	completion(cq), completion(cq);
+	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b));
+	/* The event that was not read goes with the queue; the one that was read is waited for. */
+	pthread_create(&thread, NULL, acknowledge_later, cq);
+	CHECK(!ibv_destroy_cq(cq));
+	CHECK(acknowledged);
+	pthread_join(thread, NULL);
+	CHECK(!readable(channel->fd, 0));
+	CHECK(!ibv_destroy_comp_channel(channel));
+}
+
+static struct ibv_async_event expect_event(enum ibv_event_type type)
+{
+	struct ibv_async_event event = {.event_type = -1};
+
+	/* Connections tell that they were established; that is not what is looked for here. */
+	do {
+		CHECK(readable(context->async_fd, 5000));
+		if (ibv_get_async_event(context, &event))
+			break;
+		ibv_ack_async_event(&event);
+	} while (event.event_type == IBV_EVENT_COMM_EST && type != IBV_EVENT_COMM_EST);
+	CHECK(event.event_type == type);
+	return event;
+}
+
+static void asynchronous_events(void)
+{
+	struct ibv_async_event event;
+	struct ibv_cq *cq = ibv_create_cq(context, 64, NULL, NULL, 0);
+	struct ibv_srq_init_attr srq_init = {.attr = {.max_wr = 8, .max_sge = 1}};
+	struct ibv_srq *srq = ibv_create_srq(pd, &srq_init);
+	struct ibv_srq_attr attr = {.srq_limit = 2};
+	struct ibv_recv_wr receive_wr = {.wr_id = 1}, *bad;
+	struct ibv_qp *a, *b;
+
+	NEED(cq && srq);
+	nonblocking(context->async_fd);
+	while (!ibv_get_async_event(context, &event))
+		ibv_ack_async_event(&event);
+	CHECK(errno == EAGAIN);
+	pair_of(&a, &b, cq, srq);
+	/* Two receives, a limit of two: the first to be taken tells. */
+	CHECK(!ibv_post_srq_recv(srq, &receive_wr, &bad) && !ibv_post_srq_recv(srq, &receive_wr, &bad));
+	CHECK(!ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT));
+	CHECK(!ibv_query_srq(srq, &attr) && attr.srq_limit == 2 && attr.max_wr >= 8);
+	CHECK(!post(a, 2, IBV_WR_SEND, NULL, 0, 0));
+	completion(cq), completion(cq);
+	event = expect_event(IBV_EVENT_SRQ_LIMIT_REACHED);
+	CHECK(event.element.srq == srq);
+	CHECK(!ibv_query_srq(srq, &attr) && attr.srq_limit == 0);
+	/* A queue pair in error will take no more receives from it. */
+	struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+
+	CHECK(!ibv_modify_qp(b, &error, IBV_QP_STATE));
+	event = expect_event(IBV_EVENT_QP_LAST_WQE_REACHED);
+	CHECK(event.element.qp == b);
+	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_srq(srq));
+	CHECK(!ibv_destroy_cq(cq));
+
+	/* A completion queue that overflows is lost, and says so. */
+	cq = ibv_create_cq(context, 1, NULL, NULL, 0);
+	NEED(cq);
+	pair_of(&a, &b, cq, NULL);
+	for (int i = 0; i < cq->cqe + 2 && i < 16; i++)
+		CHECK(!receive(b, i, NULL) && !post(a, i, IBV_WR_SEND, NULL, 0, 0));
+	event = expect_event(IBV_EVENT_CQ_ERR);
+	CHECK(event.element.cq == cq);
+	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(cq));
+}
+
+/* A child makes a NIC of its own, and its parent's goes on. */
+static void forks(void)
+{
+	pid_t child = fork();
+
+	if (child == 0) {
+		failures = 0;
+		context = open_lo();
+		NEED(context);
+		pd = ibv_alloc_pd(context);
+		NEED(pd);
+		completion_events();
+		_exit(failures != 0);
+	}
+	int status = -1;
+
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	completion_events();
+}
+
+int main(void)
+{
+	CHECK(!ibv_fork_init());
+	CHECK(ibv_is_fork_initialized() != IBV_FORK_DISABLED);
+	context = open_lo();
+	NEED(context);
+	pd = ibv_alloc_pd(context);
+	NEED(pd && ibv_reg_mr(pd, memory, sizeof memory, 0));
+	completion_events();
+	asynchronous_events();
+	forks();
+	printf("%d failures\n", failures);
+	return failures != 0;
+}

@@ -1,0 +1,117 @@
+//! The library as people get it, for programs to run on: built once per test binary by `cargo xtask dist`. Programs that talk to each other
+//! run one pair at a time, since they poll and there may be only two processors.
+#![allow(dead_code, reason = "every test binary uses some of it")]
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Seconds until a program is stuck.
+const PATIENCE: u64 = 120;
+
+/// The directory with `libibverbs.so.1`.
+pub fn directory() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let mut build = Command::new(env!("CARGO"));
+        build.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        build.args(["run", "--quiet", "--package", "xtask", "--", "dist", "--library"]);
+        let output = build.stderr(Stdio::inherit()).output().expect("cargo runs");
+        assert!(output.status.success(), "cargo xtask dist failed");
+        let said = String::from_utf8(output.stdout).expect("a path");
+        let library = PathBuf::from(said.lines().last().expect("the path of the library").trim());
+        library.parent().expect("a directory").to_path_buf()
+    })
+}
+
+/// A program that runs on the library, and is stopped when it takes too long.
+pub fn on_library(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg("--kill-after=5").arg(PATIENCE.to_string()).arg(program);
+    command.env("LD_LIBRARY_PATH", directory()).env_remove("UBIVERBS_LOG");
+    command
+}
+
+/// Only one test at a time drives programs that poll.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a program wrote, with its name, for messages.
+pub fn show(what: &str, output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{what}: {}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr))
+}
+
+/// Runs a program to its end; it must succeed.
+pub fn succeed(command: &mut Command) -> String {
+    let what = format!("{command:?}");
+    let output = command.output().unwrap_or_else(|e| panic!("{what} did not start: {e}"));
+    assert!(output.status.success(), "{}", show(&what, &output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs a program as server and as client, on a port of their own; both must succeed. Answers what the client wrote.
+pub fn pair(program: &str, arguments: &[&str]) -> String {
+    assert!(
+        Path::new("/usr/bin").join(program).exists(),
+        "{program} is missing: apt-get install ibverbs-utils perftest"
+    );
+    let port = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("its number").port();
+    let text = port.to_string();
+    let mut server = on_library(program);
+    server.args(["-p", &text]).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let what = format!("{program} {}", arguments.join(" "));
+    let mut server = server.spawn().unwrap_or_else(|e| panic!("{what} did not start: {e}"));
+    await_listener(&mut server, port, &what);
+    let client = on_library(program).args(["-p", &text]).args(arguments).arg("127.0.0.1").output().expect("it starts");
+    let server = server.wait_with_output().expect("it ends");
+    assert!(
+        client.status.success() && server.status.success(),
+        "{}\n{}",
+        show(&format!("client of {what}"), &client),
+        show("server", &server)
+    );
+    String::from_utf8_lossy(&client.stdout).into_owned()
+}
+
+/// Waits until a server listens, without connecting: it accepts once.
+fn await_listener(server: &mut Child, port: u16, what: &str) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let listens = |table: &str| {
+        let wanted = format!(":{port:04X}");
+        fs::read_to_string(table).is_ok_and(|text| {
+            text.lines().any(|line| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                words.get(1).is_some_and(|local| local.ends_with(&wanted)) && words.get(3) == Some(&"0A")
+            })
+        })
+    };
+    while !listens("/proc/net/tcp") && !listens("/proc/net/tcp6") {
+        if let Some(status) = server.try_wait().expect("it can be asked") {
+            panic!("the server of {what} ended before it listened: {status}");
+        }
+        assert!(Instant::now() < deadline, "the server of {what} does not listen");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Compiles a program of `tests/c` against the installed headers.
+pub fn compile(compiler: &str, source: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.file_stem().expect("a name"));
+    let mut command = Command::new(compiler);
+    command
+        .args(["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-g", "-O1", "-o"])
+        .arg(&binary)
+        .arg(&source);
+    command.arg("-L").arg(directory()).args(["-libverbs", "-lpthread"]);
+    let output = command.output().unwrap_or_else(|e| panic!("{compiler} is missing ({e}): apt-get install gcc g++"));
+    assert!(output.status.success(), "{}", show("is libibverbs-dev installed?", &output));
+    binary
+}

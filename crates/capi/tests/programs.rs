@@ -1,0 +1,45 @@
+//! C and C++ programs written for the headers, compiled here, run on the library.
+
+mod library;
+
+use library::{alone, compile, on_library, succeed};
+
+#[test]
+fn it_answers_as_the_manual_pages_say() {
+    let program = compile("cc", "semantics.c");
+    let _turn = alone();
+    succeed(&mut on_library(program));
+}
+
+#[test]
+fn events_wake_wait_and_are_waited_for() {
+    let program = compile("cc", "events.c");
+    let _turn = alone();
+    succeed(&mut on_library(program));
+}
+
+#[test]
+fn device_memory_timestamps_and_built_work_requests() {
+    let program = compile("c++", "extended.cpp");
+    let _turn = alone();
+    succeed(&mut on_library(program));
+}
+
+#[test]
+fn a_panic_is_an_errno_and_an_event_and_the_program_goes_on() {
+    let program = compile("cc", "panic.c");
+    let output = on_library(program).env("UBIVERBS_PANIC_IN", "ibv_alloc_pd").output().unwrap();
+    assert!(output.status.success(), "{}", library::show("panic", &output));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("ibv_alloc_pd fails with EIO"), "{said}");
+}
+
+#[test]
+fn a_failing_call_says_why_if_one_wants_to_know() {
+    let program = compile("cc", "semantics.c");
+    let _turn = alone();
+    let output = on_library(program).env("UBIVERBS_LOG", "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("ibv_reg_mr fails: Bad address"), "{said}");
+    assert!(said.contains("ibv_modify_qp fails: Invalid argument"), "{said}");
+}

@@ -1,0 +1,86 @@
+//! rdma-core's own test suite, as Debian ships it with its Python bindings. It knows nothing of us.
+
+mod library;
+
+use library::{alone, on_library, show};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where Debian has the suite, compressed.
+const SHIPPED: &str = "/usr/share/doc/rdma-core/tests";
+
+/// The modules that are about more than one vendor's hardware, but for the connection manager.
+const MODULES: [&str; 18] = [
+    "addr",
+    "atomic",
+    "cq",
+    "cq_events",
+    "cqex",
+    "device",
+    "flow",
+    "fork",
+    "mr",
+    "odp",
+    "parent_domain",
+    "pd",
+    "qp",
+    "qpex",
+    "relaxed_ordering",
+    "rss_traffic",
+    "shared_pd",
+    "tag_matching",
+];
+
+/// Why a test may be skipped: raw Ethernet and what builds on it, tag matching, memory of a graphics card, and huge pages, which only an
+/// administrator can provide.
+const REASONS: [&str; 6] = [
+    "Create QP type 8 is not supported",
+    "Create Raw Packet QP",
+    "Extended CQ is not supported",
+    "Allocating dmabuf is not supported",
+    "There are no huge pages",
+    "memlock",
+];
+
+/// The suite, unpacked.
+fn unpacked() -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pyverbs");
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(place.join("tests")).unwrap();
+    let shipped = fs::read_dir(SHIPPED).expect("the suite is missing: apt-get install rdma-core python3-pyverbs");
+    for entry in shipped.flatten() {
+        let name = entry.file_name().into_string().expect("a name");
+        let to = place.join("tests").join(name.trim_end_matches(".gz"));
+        if name.ends_with(".gz") {
+            let text = Command::new("gzip").arg("-dc").arg(entry.path()).output().expect("gzip runs");
+            fs::write(to, text.stdout).unwrap();
+        } else if name.ends_with(".py") {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+    place
+}
+
+#[test]
+fn the_suite_passes() {
+    let place = unpacked();
+    let _turn = alone();
+    let mut suite = on_library("/usr/bin/python3");
+    suite.current_dir(&place).arg("tests/run_tests.py").args(["--dev", "ubi_lo", "-v"]);
+    suite.args(MODULES.map(|module| format!("tests.test_{module}")));
+    let output = suite.output().expect("python runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{}", show("the suite", &output));
+    let skipped: Vec<&str> = said.lines().filter(|line| line.contains("... skipped")).collect();
+    let unexplained: Vec<_> =
+        skipped.iter().filter(|line| !REASONS.iter().any(|reason| line.contains(reason))).collect();
+    assert!(unexplained.is_empty(), "{unexplained:#?}");
+    let ran: usize = said
+        .lines()
+        .find_map(|line| line.strip_prefix("Ran ")?.split_whitespace().next()?.parse().ok())
+        .expect("the number of tests");
+    let passed = ran - skipped.len();
+    println!("{passed} of {ran} passed, {} skipped", skipped.len());
+    assert!(passed >= 132, "only {passed} of {ran} passed:\n{}", skipped.join("\n"));
+}
