@@ -3,6 +3,7 @@
 use crate::boundary::{object, quietly, value};
 use crate::context::lock;
 use crate::errno::{Errno, with_sources};
+use crate::log;
 use abi::ibv_device;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::zeroed;
@@ -107,7 +108,7 @@ pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv
         if !count.is_null() {
             count.write(0);
         }
-        let nic = hca::Nic::of_process().inspect_err(|error| eprintln!("ubiverbs: {}", with_sources(error)))?;
+        let nic = hca::Nic::of_process().inspect_err(|error| log::say(with_sources(error)))?;
         let mut devices = nic.devices();
         // Programs take the first device if not told otherwise, and the loopback reaches nobody else.
         devices.sort_by_key(|device| device.name() == "ubi_lo");
