@@ -498,7 +498,7 @@ impl Nic {
             match qp.take(self, now, &inbound) {
                 1 => touched.push(Arc::clone(qp)),
                 // The peer's window is open for as much as it may be short of: it should hear while we still have something to do.
-                OFTEN => qp.settle(self, now, false, answer),
+                OFTEN => qp.settle(self, now, false, Answer::Now),
                 _ => {}
             }
         });

@@ -247,7 +247,7 @@ impl Qp {
             _ => None,
         };
         loop {
-            let kept_back = answer == Answer::NextCall && pair.has_received() && pair.owes_only_acknowledgement();
+            let kept_back = answer == Answer::NextCall && pair.owes_only_acknowledgement();
             let train = match kept_back || rider.is_some() {
                 true => pair.poll_request(now, &mut host),
                 false => pair.poll_transmit(now, &mut host),

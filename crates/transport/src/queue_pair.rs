@@ -265,12 +265,6 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Whether a received message waits to be completed.
-    #[inline]
-    pub fn has_received(&self) -> bool {
-        self.responder.has_completion()
-    }
-
     /// The next completion, if any. Sends complete in the order they were posted, and so do receives.
     pub fn poll_completion<P: Port>(&mut self, now: Time, port: &mut P) -> Option<Completion> {
         let qpn = self.qpn();

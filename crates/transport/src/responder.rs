@@ -194,11 +194,6 @@ impl Responder {
         fault
     }
 
-    #[inline]
-    pub fn has_completion(&self) -> bool {
-        !self.completions.is_empty()
-    }
-
     /// The next completion of a receive.
     pub fn completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
