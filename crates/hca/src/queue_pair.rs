@@ -163,6 +163,21 @@ impl Qp {
         refused
     }
 
+    /// Posts sends like [`post_send`](Qp::post_send), but none of them if the queue has no room for all. The index is then that of the first
+    /// for which there is none.
+    pub fn post_send_all(&self, nic: &Nic, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+        // One alone is taken or not.
+        if requests.len() > 1 {
+            let inner = lock(&self.inner);
+            let room = inner.pair.send_room() as usize;
+            if requests.len() > room && inner.pair.state() >= State::ReadyToSend {
+                let capacity = inner.pair.attributes().capabilities.max_send_wr;
+                return Err((room, PostError::QueueFull { queue: "send", capacity }));
+            }
+        }
+        self.post_send(nic, requests)
+    }
+
     /// Posts receives, in order, until one is refused: then its index and why.
     pub fn post_receive(&self, nic: &Nic, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
         let mut inner = lock(&self.inner);

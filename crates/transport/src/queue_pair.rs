@@ -183,6 +183,11 @@ impl QueuePair {
         Ok(())
     }
 
+    /// How many more work requests the send queue takes: for a driver that posts several or none.
+    pub fn send_room(&self) -> u32 {
+        self.queue.room()
+    }
+
     /// Queues a work request, or says why not.
     fn take_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.admit(request)?;

@@ -131,6 +131,11 @@ impl SendQueue {
         pushed.map(|_| ()).map_err(|_| PostError::QueueFull { queue: "send", capacity })
     }
 
+    /// How many more it takes.
+    pub fn room(&self) -> u32 {
+        self.ring.capacity().saturating_sub(self.ring.len())
+    }
+
     pub fn get(&self, seq: u64) -> Option<&SendWork> {
         self.ring.get(seq)
     }
