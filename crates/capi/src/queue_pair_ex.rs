@@ -200,11 +200,11 @@ unsafe extern "C" fn wr_send_tso(qp: *mut ibv_qp_ex, _header: *mut c_void, _size
 
 unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, address: u64, word: *const c_void) {
     begin(qp, abi::IBV_QP_EX_WITH_ATOMIC_WRITE, || Ok(Operation::AtomicWrite { remote: remote(rkey, address) }));
-    with(qp, |_, builder| {
+    with(qp, |pair, builder| {
         if word.is_null() {
             return Err(Errno::INVALID);
         }
-        inline(builder, [ibv_data_buf { addr: word.cast_mut(), length: 8 }].as_slice())
+        inline(pair, builder, [ibv_data_buf { addr: word.cast_mut(), length: 8 }].as_slice())
     });
 }
 
@@ -235,10 +235,10 @@ unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, srqn: u32) {
 }
 
 /// Copies inline data for the request being built.
-unsafe fn inline(builder: &mut Builder, buffers: &[ibv_data_buf]) -> Result<(), Errno> {
+unsafe fn inline(pair: &QueuePair, builder: &mut Builder, buffers: &[ibv_data_buf]) -> Result<(), Errno> {
     let begin = builder.inline.len();
     let total = buffers.iter().try_fold(0usize, |sum, buffer| sum.checked_add(buffer.length));
-    if total.is_none_or(|total| total > hca::limits::MAX_INLINE as usize) {
+    if total.is_none_or(|total| total > pair.init.cap.max_inline_data as usize) {
         return Err(Errno::INVALID);
     }
     for buffer in buffers.iter().filter(|buffer| buffer.length > 0) {
@@ -253,14 +253,14 @@ unsafe fn inline(builder: &mut Builder, buffers: &[ibv_data_buf]) -> Result<(), 
 }
 
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
-    with(qp, |_, builder| inline(builder, &[ibv_data_buf { addr, length }]));
+    with(qp, |pair, builder| inline(pair, builder, &[ibv_data_buf { addr, length }]));
 }
 
 unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
-    with(qp, |_, builder| match count {
-        0 => inline(builder, &[]),
+    with(qp, |pair, builder| match count {
+        0 => inline(pair, builder, &[]),
         _ if list.is_null() => Err(Errno::INVALID),
-        _ => inline(builder, slice::from_raw_parts(list, count)),
+        _ => inline(pair, builder, slice::from_raw_parts(list, count)),
     });
 }
 
@@ -278,9 +278,9 @@ unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
-    with(qp, |_, builder| match count {
+    with(qp, |pair, builder| match count {
         0 => gather(builder, &[]),
-        _ if list.is_null() || count > hca::limits::MAX_SGE as usize => Err(Errno::INVALID),
+        _ if list.is_null() || count > pair.init.cap.max_send_sge as usize => Err(Errno::INVALID),
         _ => gather(builder, slice::from_raw_parts(list, count)),
     });
 }
@@ -311,7 +311,7 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     });
 }
 
-/// Posts what was built, all of it or nothing.
+/// Posts what was built, all of it or nothing: what a request may be was checked while it was built, and all must find room.
 fn post(pair: &QueuePair, builder: &Builder) -> Result<(), Errno> {
     if let Some(wrong) = builder.wrong {
         return Err(wrong);
@@ -333,10 +333,10 @@ fn post(pair: &QueuePair, builder: &Builder) -> Result<(), Errno> {
     let refused = |(_, error): (usize, transport::PostError)| Errno::from(error);
     match builder.requests.as_slice() {
         [] => Ok(()),
-        [one] => pair.qp.post_send(&pair.shared.nic, &[request(one)]).map_err(refused),
+        [one] => pair.qp.post_send_all(&pair.shared.nic, &[request(one)]).map_err(refused),
         several => {
             let requests: Vec<SendRequest<'_>> = several.iter().map(request).collect();
-            pair.qp.post_send(&pair.shared.nic, &requests).map_err(refused)
+            pair.qp.post_send_all(&pair.shared.nic, &requests).map_err(refused)
         }
     }
 }

@@ -105,6 +105,16 @@ int main()
 	CHECK(ibv_wr_complete(work) == 0);
 	CHECK(ibv_start_poll(cq, &poll_attr) == ENOENT);
 
+	// A list that does not fit posts nothing of it.
+	ibv_wr_start(work);
+	work->wr_flags = IBV_SEND_SIGNALED;
+	for (int i = 0; i < 9; i++) {
+		work->wr_id = 100 + i;
+		ibv_wr_rdma_write(work, device->rkey, 0);
+	}
+	CHECK(ibv_wr_complete(work) == ENOMEM);
+	CHECK(ibv_start_poll(cq, &poll_attr) == ENOENT);
+
 	CHECK(ibv_destroy_qp(a) == 0 && ibv_destroy_qp(b) == 0 && ibv_dereg_mr(mr) == 0 && ibv_dereg_mr(device) == 0);
 	CHECK(ibv_free_dm(dm) == 0 && ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0 && ibv_dealloc_pd(pd) == 0);
 	CHECK(ibv_close_device(context) == 0);
