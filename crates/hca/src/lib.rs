@@ -1,14 +1,17 @@
 //! The software NIC: devices, objects, progress, and their attachment to the host.
 
 mod bell;
+mod capture;
 pub mod channel;
 mod completion_queue;
 mod context;
 pub mod device;
 mod engine;
+pub mod environment;
 mod host;
 pub mod interfaces;
 mod lease;
+mod log;
 mod nic;
 mod numbers;
 mod path;

@@ -1,10 +1,12 @@
 //! The NIC of this process: the phone book of its objects, its links, and the rules by which work gets done. There is one per process; after a
 //! fork the child has none and makes its own.
 
+use crate::capture::Capture;
 use crate::completion_queue::{CompletionChannel, CompletionQueue, CqError, Entry};
 use crate::context::{AsyncEvent, Context};
 use crate::device::Device;
 use crate::engine::Engine;
+use crate::environment;
 use crate::host::{Host, SharedWindow, WindowOf, Windows};
 use crate::interfaces::{self, Changes};
 use crate::numbers::Numbers;
@@ -114,6 +116,7 @@ pub mod limits {
 pub struct Nic {
     pub(crate) memory: memory::Memory,
     pub(crate) trace: Tracing,
+    capture: Option<Mutex<Capture>>,
     pub(crate) timers: Timers,
     pub(crate) udp: Udp,
     pub(crate) changes: Option<Changes>,
@@ -169,6 +172,7 @@ impl Nic {
         let nic = Arc::new(Nic {
             memory: memory::Memory::new(),
             trace: Tracing::default(),
+            capture: environment::capture().map(Mutex::new),
             timers: Timers::new(),
             udp,
             changes: changes()?,
@@ -190,6 +194,7 @@ impl Nic {
             engine: Arc::new(Engine::new().map_err(system("cannot make the engine's descriptors"))?),
             watch: Watch::new().map_err(system("cannot make a descriptor for waiting threads"))?,
         });
+        nic.trace.to(environment::sink());
         nic.follow_interfaces().map_err(system("cannot list the network interfaces"))?;
         nic.engine.start(&nic).map_err(system("cannot start the engine thread"))?;
         Ok(nic)
@@ -198,6 +203,11 @@ impl Nic {
     /// The devices of this host, as they are now.
     pub fn devices(&self) -> Vec<Arc<Device>> {
         self.devices.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Those of them that a program may see, if the environment names some.
+    pub fn shown_devices(&self) -> Vec<Arc<Device>> {
+        environment::shown(self.devices())
     }
 
     /// Opens a device.
@@ -341,6 +351,9 @@ impl Nic {
         rider: Option<Headers>,
         host: &mut Host<'_>,
     ) -> Result<(), Refusal> {
+        if let Some(capture) = &self.capture {
+            self.capture_sent(&mut lock(capture), qp, path, &mut TrainCargo { train, rider, host });
+        }
         match path.link {
             Link::None => Ok(()),
             Link::Process => {
@@ -363,6 +376,29 @@ impl Nic {
                 }
             }
         }
+    }
+
+    fn capture_sent(&self, capture: &mut Capture, qp: &Qp, path: &Path, cargo: &mut TrainCargo<'_, '_, '_>) {
+        use link::udp::Cargo;
+        let Some(route) = &path.route else { return };
+        let port = self.udp.port(route, qp.qpn());
+        let device = qp.context().device().name();
+        let mut payload = Vec::new();
+        for index in 0..cargo.count() {
+            let (headers, length) = cargo.packet(index);
+            payload.resize(length, 0);
+            // A payload that is gone: the packet is not sent either.
+            if cargo.payload(index, &mut payload).is_ok() {
+                capture.sent(device, route, port, &headers, &payload);
+            }
+        }
+    }
+
+    /// The name of the device that has an address. What is for none of them goes by another name.
+    fn device_of(&self, gid: Gid) -> String {
+        let devices = self.devices();
+        let device = devices.iter().find(|device| device.port().gids.contains(&Some(gid)));
+        device.map_or("other", |device| device.name()).to_owned()
     }
 
     pub(crate) fn wake_at(&self, deadline: Time, qpn: Qpn) {
@@ -484,6 +520,10 @@ impl Nic {
             let qpn = arrival.headers.bth.dest_qpn;
             if last.as_ref().is_none_or(|last| last.qpn() != qpn) {
                 last = self.qps.get(qpn);
+            }
+            if let Some(capture) = &self.capture {
+                let device = self.device_of(arrival.destination());
+                lock(capture).received(&device, arrival.ip, arrival.port, arrival.bytes);
             }
             let Some(qp) = &last else { return };
             let grh = grh_bytes(arrival.ip);

@@ -100,10 +100,7 @@ impl Udp {
         cargo: &mut C,
         one_by_one: bool,
     ) -> Result<Sent, SendError<C::Error>> {
-        let family = if route.destination.is_ipv4() { Family::V4 } else { Family::V6 };
-        let wanted = from.value() as usize % SENDERS;
-        let mut senders = self.senders.iter().filter(|(of, _)| *of == family);
-        let Some((_, sender)) = senders.clone().nth(wanted).or_else(|| senders.next()) else {
+        let Some(sender) = self.sender(route, from) else {
             self.unsent.fetch_add(1, Ordering::Relaxed);
             return Ok(Sent::default());
         };
@@ -112,5 +109,18 @@ impl Udp {
             self.unsent.fetch_add(1, Ordering::Relaxed);
         }
         sent
+    }
+
+    /// The port that packets of a queue pair come from; 0 if there is no socket to send them.
+    pub fn port(&self, route: &Route, from: Qpn) -> u16 {
+        self.sender(route, from).map_or(0, |sender| lock(sender).port())
+    }
+
+    /// The socket that packets of a queue pair are sent from.
+    fn sender(&self, route: &Route, from: Qpn) -> Option<&Mutex<Sender>> {
+        let family = if route.destination.is_ipv4() { Family::V4 } else { Family::V6 };
+        let wanted = from.value() as usize % SENDERS;
+        let mut senders = self.senders.iter().filter(|(of, _)| *of == family);
+        senders.clone().nth(wanted).or_else(|| senders.next()).map(|(_, sender)| sender)
     }
 }

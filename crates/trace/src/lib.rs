@@ -56,7 +56,7 @@ pub use event::{Event, Kind};
 #[cfg(feature = "std")]
 pub use json_lines::JsonLines;
 #[cfg(feature = "std")]
-pub use pcapng::{Interface, PcapNg};
+pub use pcapng::{Direction, Interface, PcapNg};
 pub use reason::{AccessFlags, DropReason, Queue, RefusalCause, RetryCause, StateCause, Timer, WindowCause};
 pub use ring::Ring;
 pub use sink::{Sink, Tee, Tracer};

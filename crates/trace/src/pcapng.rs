@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::string::ToString;
 use std::time::Duration;
 use std::vec;
+use std::vec::Vec;
 
 use pcap_file::DataLink;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
@@ -25,6 +26,15 @@ const LONGEST_COMMENT: usize = 4096;
 /// A host's interface in one capture; see [`PcapNg::interface`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Interface(u32);
+
+/// Which way a frame went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// It came from elsewhere.
+    Inbound,
+    /// It was sent by whoever captures.
+    Outbound,
+}
 
 /// Writes a pcapng file.
 ///
@@ -78,19 +88,41 @@ impl<W: Write> PcapNg<W> {
     /// Adds one frame, from its destination MAC address to its ICRC, that was seen `at` nanoseconds after the epoch of
     /// the capture.
     pub fn frame(&mut self, interface: Interface, at: u64, frame: &[u8], comment: Option<&str>) -> Result<(), Error> {
+        let comment = comment.map(|text| EnhancedPacketOption::Common(CommonOption::Comment(Cow::Borrowed(cut(text)))));
+        self.write(interface, at, frame, comment.into_iter().collect())
+    }
+
+    /// The same, with the way it went instead of a comment, for one who sees what is sent and what arrives.
+    pub fn directed(&mut self, interface: Interface, at: u64, frame: &[u8], direction: Direction) -> Result<(), Error> {
+        let flags = match direction {
+            Direction::Inbound => 1,
+            Direction::Outbound => 2,
+        };
+        self.write(interface, at, frame, vec![EnhancedPacketOption::Flags(flags)])
+    }
+
+    fn write(
+        &mut self,
+        interface: Interface,
+        at: u64,
+        frame: &[u8],
+        options: Vec<EnhancedPacketOption<'_>>,
+    ) -> Result<(), Error> {
         let failed = |source| Error::Frame { at, source };
         let packet = EnhancedPacketBlock {
             interface_id: interface.0,
             timestamp: Duration::from_nanos(at),
             original_len: u32::try_from(frame.len()).map_err(|e| failed(io::Error::other(e)))?,
             data: Cow::Borrowed(frame),
-            options: comment
-                .map(|text| EnhancedPacketOption::Common(CommonOption::Comment(Cow::Borrowed(cut(text)))))
-                .into_iter()
-                .collect(),
+            options,
         };
         self.writer.write_pcapng_block(packet).map_err(|e| failed(plain(e)))?;
         Ok(())
+    }
+
+    /// Hands over what was written so far, which is a whole capture.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.writer.get_mut().flush().map_err(Error::Flush)
     }
 
     /// Ends the capture and gives the writer back, flushed.

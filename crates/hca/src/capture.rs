@@ -1,0 +1,120 @@
+//! A capture of this process's packets, as the NIC hands them over and takes them: what it sends (also to queue pairs of its own) and what arrives
+//! for it. IP and UDP headers are those of the wire as far as a socket knows them; Ethernet addresses it does not know, and they are zero, and a
+//! checksum of UDP, which IPv6 wants and nobody shows us, is made. Every frame is in the file before the next is, so that a process that is killed leaves a capture that can be read.
+
+use link::udp::Route;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::time::{SystemTime, UNIX_EPOCH};
+use trace::{Direction, Interface, PcapNg};
+use wire::{EncodeError, Ethernet, Frame, Gid, Headers, IpHeader, Ipv6Header, Packet, UdpHeader};
+
+/// Enough for a frame of the largest MTU, so that each is one system call.
+const BUFFER: usize = 16 << 10;
+
+/// A capture under way.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    writer: PcapNg<BufWriter<File>>,
+    /// By the names of devices.
+    interfaces: HashMap<String, Interface>,
+    packet: Vec<u8>,
+    frame: Vec<u8>,
+    /// The disk is full, or something like it: nothing is written any more.
+    failed: bool,
+}
+
+impl Capture {
+    pub fn new(file: File) -> Result<Capture, trace::Error> {
+        let mut writer = PcapNg::new(BufWriter::with_capacity(BUFFER, file))?;
+        writer.flush()?;
+        let interfaces = HashMap::new();
+        Ok(Capture { writer, interfaces, packet: Vec::new(), frame: Vec::new(), failed: false })
+    }
+
+    /// A packet that is sent along `route`.
+    pub fn sent(&mut self, device: &str, route: &Route, port: u16, headers: &Headers, payload: &[u8]) {
+        let packet = Packet { headers: *headers, payload };
+        let mut bytes = std::mem::take(&mut self.packet);
+        bytes.clear();
+        bytes.resize(packet.encoded_length(), 0);
+        let written = ip_header(route, bytes.len()).and_then(|ip| {
+            packet.encode(&ip, &UdpHeader::roce(port, bytes.len())?, &mut bytes)?;
+            self.encode(ip, port, &bytes)
+        });
+        self.packet = bytes;
+        if written.is_ok() {
+            self.write(device, Direction::Outbound);
+        }
+    }
+
+    /// A packet that arrived, from its BTH to its ICRC.
+    pub fn received(&mut self, device: &str, ip: &IpHeader, port: u16, bytes: &[u8]) {
+        let written = ip.with_udp_payload(bytes.len()).and_then(|ip| self.encode(ip, port, bytes));
+        if written.is_ok() {
+            self.write(device, Direction::Inbound);
+        }
+    }
+
+    fn encode(&mut self, ip: IpHeader, port: u16, bytes: &[u8]) -> Result<(), EncodeError> {
+        let ethernet = Ethernet { destination: [0; 6], source: [0; 6], ethertype: ip.ethertype() };
+        let mut udp = UdpHeader::roce(port, bytes.len())?;
+        if let IpHeader::V6(ip) = &ip {
+            udp.checksum = checksum(ip, &udp, bytes);
+        }
+        let frame = Frame { ethernet, ip, udp, payload: bytes };
+        self.frame.clear();
+        self.frame.resize(frame.encoded_length(), 0);
+        frame.encode(&mut self.frame).map(drop)
+    }
+
+    fn write(&mut self, device: &str, direction: Direction) {
+        if !self.failed {
+            self.failed = self.try_write(device, direction).is_err();
+        }
+    }
+
+    fn try_write(&mut self, device: &str, direction: Direction) -> Result<(), trace::Error> {
+        let interface = match self.interfaces.get(device) {
+            Some(interface) => *interface,
+            None => {
+                let interface = self.writer.interface(device)?;
+                self.interfaces.insert(device.to_owned(), interface);
+                interface
+            }
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        self.writer.directed(interface, now, &self.frame, direction)?;
+        self.writer.flush()
+    }
+}
+
+/// The IP header of a packet that goes that way.
+fn ip_header(route: &Route, length: usize) -> Result<IpHeader, EncodeError> {
+    let mut ip = IpHeader::udp(Gid::from_ip(route.source), Gid::from_ip(route.destination), length)?;
+    match &mut ip {
+        IpHeader::V4(ip) => (ip.tos, ip.ttl) = (route.traffic_class, route.hop_limit),
+        IpHeader::V6(ip) => (ip.traffic_class, ip.hop_limit) = (route.traffic_class, route.hop_limit),
+    }
+    Ok(ip)
+}
+
+/// The checksum of a UDP datagram over IPv6, where there must be one.
+fn checksum(ip: &Ipv6Header, udp: &UdpHeader, payload: &[u8]) -> u16 {
+    let [source, destination] = [ip.source, ip.destination].map(|address| address.segments());
+    let header = [udp.length, u16::from(ip.next_header), udp.source_port, udp.destination_port, udp.length];
+    let (pairs, rest) = payload.as_chunks::<2>();
+    let words =
+        source.into_iter().chain(destination).chain(header).chain(pairs.iter().map(|pair| u16::from_be_bytes(*pair)));
+    let last = rest.first().map_or(0, |byte| u16::from_be_bytes([*byte, 0]));
+    let mut sum: u64 = words.chain([last]).map(u64::from).sum();
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    // Zero would mean that there is none.
+    match !(sum as u16) {
+        0 => 0xffff,
+        checksum => checksum,
+    }
+}
