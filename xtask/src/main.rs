@@ -6,9 +6,12 @@ mod arrows;
 mod bench;
 mod demo;
 mod dist;
+mod interop;
 mod no_std;
+mod packages;
 mod prerequisites;
 mod process;
+mod programs;
 mod purity;
 mod test;
 
@@ -57,12 +60,24 @@ enum Task {
     NoStd,
     /// Run the release build's demo and let tshark judge the capture it writes.
     Demo,
+    /// Run programs written for other NICs on ours: those of rdma-core and perftest, and some compiled here.
+    Programs {
+        /// Run only the tests whose names contain one of these words.
+        words: Vec<String>,
+    },
     /// Build what is handed to people into target/dist: bin/ubiverbs and lib/libibverbs.so.1. It can be copied anywhere.
+    ///
+    /// The same as a tarball and as a Debian package is in target/packages.
     Dist {
         /// Only the C library.
         #[arg(long)]
         library: bool,
     },
+    /// Run verbs programs between our NIC and the kernel's Soft-RoCE, which boots in a virtual machine. Needs root.
+    ///
+    /// Packages for the machine are downloaded once, into target/interop; remove it to get newer ones. Prints a table, and
+    /// writes target/interop/result.json and what each program said. Takes minutes: it is no part of `test`.
+    Interop(interop::Options),
 }
 
 fn main() -> ExitCode {
@@ -73,7 +88,11 @@ fn main() -> ExitCode {
         Task::Arrows => arrows::check(&root).map(|note| println!("{note}")),
         Task::Purity => purity::check(&root).map(|note| println!("{note}")),
         Task::NoStd => no_std::check(&root).map(|note| println!("{note}")),
+        Task::Programs { words } => prerequisites::programs()
+            .and_then(|()| programs::prepare(&root, &words))
+            .and_then(|mut command| process::run(&mut command)),
         Task::Dist { library } => dist::build(&root, library).map(|note| println!("{note}")),
+        Task::Interop(options) => interop::run(&root, &options),
         Task::Demo => prerequisites::tshark().and_then(|_| demo::check(&root)).map(|note| println!("{note}")),
     };
     match result {

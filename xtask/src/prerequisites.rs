@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::process;
 
-/// A program that tests start, and the package that has it.
+/// A program that tests start, or a file they need, and the package that has it.
 struct Tool {
     program: &'static str,
     package: &'static str,
@@ -24,6 +24,28 @@ const HOSTS: [Tool; 4] = [
     Tool { program: "ethtool", package: "ethtool" },
 ];
 
+/// What `cargo xtask interop` starts besides: a virtual machine, and the programs that talk to it.
+const INTEROP: [Tool; 5] = [
+    Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" },
+    Tool { program: "setpriv", package: "util-linux" },
+    Tool { program: "dpkg-deb", package: "dpkg" },
+    Tool { program: "ibv_rc_pingpong", package: "ibverbs-utils" },
+    Tool { program: "ib_write_bw", package: "perftest" },
+];
+
+/// Programs that are run on our library, what they are compiled with, and what takes our packages apart.
+const PROGRAMS: [Tool; 9] = [
+    Tool { program: "ibv_devices", package: "ibverbs-utils" },
+    Tool { program: "ib_send_bw", package: "perftest" },
+    Tool { program: "setpriv", package: "util-linux" },
+    Tool { program: "ldconfig", package: "libc-bin" },
+    Tool { program: "readelf", package: "binutils" },
+    Tool { program: "dpkg-deb", package: "dpkg" },
+    Tool { program: "cc", package: "gcc" },
+    Tool { program: "c++", package: "g++" },
+    Tool { program: "/usr/include/infiniband/verbs.h", package: "libibverbs-dev" },
+];
+
 /// Everything `cargo xtask test` needs.
 pub fn check(root: &Path) -> Result<String, String> {
     for component in ["fmt", "clippy"] {
@@ -35,7 +57,13 @@ pub fn check(root: &Path) -> Result<String, String> {
         }
     }
     HOSTS.iter().try_for_each(Tool::provide)?;
+    programs()?;
     tshark()
+}
+
+/// What the programs step needs.
+pub fn programs() -> Result<(), String> {
+    PROGRAMS.iter().try_for_each(Tool::provide)
 }
 
 /// Wireshark's terminal program, and its version.
@@ -43,6 +71,11 @@ pub fn tshark() -> Result<String, String> {
     TSHARK.provide()?;
     let text = process::output(Command::new(TSHARK.program).arg("--version"))?;
     Ok(text.lines().next().unwrap_or(TSHARK.program).to_string())
+}
+
+/// Everything `cargo xtask interop` needs.
+pub fn interop() -> Result<(), String> {
+    HOSTS.iter().chain(&INTEROP).chain([&TSHARK]).try_for_each(Tool::provide)
 }
 
 impl Tool {
@@ -68,6 +101,9 @@ impl Tool {
 
     /// Whether the system can start it, whatever it then thinks of the argument.
     fn is_present(&self) -> bool {
+        if self.program.starts_with('/') {
+            return Path::new(self.program).exists();
+        }
         Command::new(self.program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
     }
 }

@@ -1,0 +1,75 @@
+//! Our NIC and the kernel's Soft-RoCE as peers: a virtual machine with a kernel from Debian packages on one end of a cable, this machine's programs
+//! with our library on the other, each program of a list in both roles and both address families. Needs root and some minutes.
+//!
+//! Everything happens in namespaces that nobody names: a first process prepares and then starts itself again inside of them. When either of the
+//! two ends, however it ends, the kernel kills what is left in there, and the cable goes with it.
+
+mod guest;
+mod image;
+mod matrix;
+mod packages;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{dist, prerequisites, process};
+
+/// What can be chosen.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Run only the pairs that contain all of these words, such as `ib_read_bw`, `v6` or `kernel-serves`.
+    #[arg(long, value_name = "WORD", num_args = 1..)]
+    only: Vec<String>,
+    /// The largest IP packet on the cable; 4200 allows a path MTU of 4096.
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=9000))]
+    mtu: u32,
+    /// Keep what was on the cable, one file for each pair, in target/interop/captures.
+    #[arg(long)]
+    capture: bool,
+    /// Take our library from this directory, and build none.
+    #[arg(long, value_name = "DIRECTORY")]
+    lib: Option<PathBuf>,
+    /// Said by the first process to the second.
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
+/// Runs the pairs. Fails if one of them did.
+pub fn run(root: &Path, options: &Options) -> Result<(), String> {
+    let target = process::target_directory(root)?;
+    let place = target.join("interop");
+    if options.inside {
+        let lib = options.lib.clone().unwrap_or_else(|| target.join("dist/lib"));
+        return matrix::run(&place, &lib, options);
+    }
+    if !prerequisites::is_root() {
+        return Err(
+            "cargo xtask interop needs root, for a network namespace, a tap device and a virtual machine".into()
+        );
+    }
+    if std::env::consts::ARCH != "x86_64" {
+        return Err("cargo xtask interop boots an x86_64 kernel, and runs on such machines only".into());
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        return Err("there is no /dev/net/tun, so a virtual machine cannot have a cable".into());
+    }
+    prerequisites::interop()?;
+    fs::create_dir_all(&place).map_err(|e| format!("cannot make {}: {e}", place.display()))?;
+    let unpacked = packages::fetch(&place)?;
+    image::build(&unpacked, &place)?;
+    if options.lib.is_none() {
+        dist::build(root, true)?;
+    }
+    inside()
+}
+
+/// Starts this program again, with the same arguments, in namespaces of its own that end with either of the two.
+fn inside() -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|e| format!("cannot tell which program this is: {e}"))?;
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "unshare", "--net", "--pid", "--mount-proc", "--fork", "--kill-child"]);
+    command.arg(program).args(std::env::args_os().skip(1)).arg("--inside");
+    let status = command.status().map_err(|e| format!("setpriv did not start: {e}"))?;
+    if status.success() { Ok(()) } else { Err("kernel Soft-RoCE and our NIC do not agree".into()) }
+}
