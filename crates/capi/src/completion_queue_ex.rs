@@ -97,15 +97,13 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attributes: *mut ibv_poll_cq
         if attributes.as_ref().is_some_and(|attributes| attributes.comp_mask != 0) {
             return Err(Errno::INVALID);
         }
-        if !queue.single_threaded {
-            queue.cursor.take();
-        }
-        let found = advance(cq);
+        let turn = (!queue.single_threaded).then(|| queue.cursor.take());
         // A poll that finds nothing is over at once; the program does not end it.
-        if found.is_err() && !queue.single_threaded {
-            queue.cursor.give();
+        advance(cq)?;
+        if let Some(turn) = turn {
+            turn.keep();
         }
-        found
+        Ok(())
     })
 }
 
@@ -116,10 +114,8 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     value("ibv_end_poll", (), || {
         if let Ok(queue) = CompletionQueue::of(cq.cast()) {
+            let _turn = (!queue.single_threaded).then(|| queue.cursor.resume());
             queue.cursor.mine().current = None;
-            if !queue.single_threaded {
-                queue.cursor.give();
-            }
         }
     });
 }

@@ -288,8 +288,9 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *co
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     value("ibv_wr_start", (), || {
         if let Ok(pair) = QueuePair::of(qp.cast()) {
-            pair.builder.take();
+            let turn = pair.builder.take();
             pair.builder.mine().clear();
+            turn.keep();
         }
     });
 }
@@ -297,16 +298,15 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     status("ibv_wr_complete", || {
         let pair = QueuePair::of(qp.cast())?;
-        let posted = post(pair, pair.builder.mine());
-        pair.builder.give();
-        posted
+        let _turn = pair.builder.resume();
+        post(pair, pair.builder.mine())
     })
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     value("ibv_wr_abort", (), || {
         if let Ok(pair) = QueuePair::of(qp.cast()) {
-            pair.builder.give();
+            drop(pair.builder.resume());
         }
     });
 }
