@@ -26,6 +26,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cli", &["wire", "trace", "transport", "cm", "hca", "ubiverbs", "capi", "sim"]),
     // Tests across crates, and the harness they share.
     ("scenarios", &["wire", "trace", "transport", "cm", "sim"]),
+    // Starts programs; uses nothing of ours.
+    ("programs", &[]),
     ("xtask", &[]),
 ];
 

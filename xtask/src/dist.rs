@@ -8,6 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::packages;
 use crate::process::{self, cargo, run};
 
 /// The private nodes of rdma-core's releases; drivers ask for the one of the release they were built with.
@@ -34,7 +35,9 @@ pub fn build(root: &Path, library_only: bool) -> Result<String, String> {
     run(cargo(root).args(["build", "--release", "--package", "ubiverbs-cli"]))?;
     let program = directory("bin")?.join("ubiverbs");
     replace(&program, |to| fs::copy(target.join("release/ubiverbs"), to).map(|_| ()))?;
-    Ok(format!("{}\n{}", program.display(), library.display()))
+    let mut made = vec![program, library];
+    made.extend(packages::build(root, &place)?);
+    Ok(made.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join("\n"))
 }
 
 /// Links the archive into `libibverbs.so.1`.

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::process::{cargo, run as run_command, watch};
-use crate::{arrows, demo, no_std, prerequisites, purity};
+use crate::{arrows, demo, no_std, prerequisites, programs, purity};
 
 /// How many programs the simulator's model test runs; it reads this variable.
 const MODEL_PROGRAMS: &str = "UBIVERBS_MODEL_PROGRAMS";
@@ -30,6 +30,7 @@ const STEPS: &[Step] = &[
         action: |root, _| counted(cargo(root).args(["test", "--workspace", "--doc", "--no-fail-fast"])),
     },
     Step { name: "docs", action: |root, _| docs(root) },
+    Step { name: "programs", action: |root, _| counted(&mut programs::prepare(root, &[])?) },
     Step { name: "demo", action: |root, _| demo::check(root).map(note) },
 ];
 

@@ -1,5 +1,6 @@
 //! How a command ends: the exit codes that scripts rely on, and the failures that are not the job's.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,6 +17,10 @@ pub enum Exit {
     System = 2,
     /// The command line was wrong; `EX_USAGE` of sysexits.h.
     Usage = 64,
+    /// The program that was to be run cannot be started, as shells say it.
+    NotStarted = 126,
+    /// The program that was to be run does not exist, as shells say it.
+    NotFound = 127,
 }
 
 impl From<Exit> for ExitCode {
@@ -99,6 +104,42 @@ pub enum Failure {
     /// The peer failed, in its own words.
     #[error("the peer failed: {0}")]
     Peer(String),
+    /// An argument has no meaning here.
+    #[error("{option} {text}: {reason}")]
+    Argument {
+        /// Which.
+        option: &'static str,
+        /// As it was given.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The library that programs are to be run on is not beside this program.
+    #[error("there is no libibverbs.so.1 in {}, where it belongs; `cargo xtask dist` builds both into target/dist", directory.display())]
+    NoLibrary {
+        /// Where it should be.
+        directory: PathBuf,
+    },
+    /// The library is where the dynamic linker cannot be sent.
+    #[error("cannot use the library in {}: the dynamic linker does not understand ':', ';' and '$' in names of directories", directory.display())]
+    Unloadable {
+        /// Where it is.
+        directory: PathBuf,
+    },
+    /// The program to run does not exist.
+    #[error("{}: not found", program.display())]
+    NotFound {
+        /// As it was given.
+        program: OsString,
+    },
+    /// The program to run cannot be started.
+    #[error("cannot run {}: {source}", program.display())]
+    NotStarted {
+        /// As it was given.
+        program: OsString,
+        /// Why.
+        source: io::Error,
+    },
     /// The peer said something that has no meaning.
     #[error("the other side does not speak our protocol; it said {0:?}")]
     Nonsense(String),
@@ -130,6 +171,9 @@ impl Failure {
         match self {
             Failure::PeerGone | Failure::PeerSilent(_) | Failure::Peer(_) => Exit::Job,
             Failure::Verbs(ubiverbs::Error::Completion(_)) => Exit::Job,
+            Failure::Argument { .. } => Exit::Usage,
+            Failure::NotFound { .. } => Exit::NotFound,
+            Failure::NotStarted { .. } => Exit::NotStarted,
             _ => Exit::System,
         }
     }

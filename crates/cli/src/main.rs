@@ -12,6 +12,7 @@ mod explain;
 mod measure;
 mod meeting;
 mod peer;
+mod run;
 mod station;
 
 use clap::error::ErrorKind;
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 
 use exit::{Exit, Failure};
 
-/// RDMA verbs in user space: see it work, measure it, look at the devices of this host, and learn what went wrong.
+/// RDMA verbs in user space: see it work, measure it, run verbs programs on it, look at the devices of this host, and learn what went wrong.
 #[derive(Parser)]
 #[command(name = "ubiverbs", version, after_help = EXIT_CODES)]
 struct Arguments {
@@ -39,6 +40,7 @@ Results go to standard output, errors to standard error.";
 enum Command {
     Demo(demo::Options),
     Bench(bench::Options),
+    Run(run::Options),
     Devices(devices::Options),
     Explain(explain::Options),
     Completions(completions::Options),
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
     let ended = match arguments.command {
         Command::Demo(options) => demo::run(&options, out),
         Command::Bench(options) => bench::run(&options, out),
+        Command::Run(options) => run::run(&options),
         Command::Devices(options) => devices::run(&options, out),
         Command::Explain(options) => explain::run(&options, out),
         Command::Completions(options) => completions::run(&options, out),

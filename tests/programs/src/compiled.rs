@@ -1,0 +1,39 @@
+//! Programs compiled here against the system's headers and its library, as a user compiles his own, and run on ours.
+
+use crate::Test;
+use crate::expect;
+use crate::stage::Stage;
+use std::path::Path;
+use std::process::Command;
+
+pub fn tests() -> Vec<Test> {
+    vec![
+        Test::new("C: device memory and completions with timestamps", |stage| {
+            let text = compiled(stage, "cc", "device_memory.c", &["-std=c11"])?;
+            expect(&text, &["device memory holds what was written", "timestamps rise"])
+        }),
+        Test::new("C++: work requests built call by call, atomics, a memory window", |stage| {
+            let text = compiled(stage, "c++", "work_requests.cpp", &["-std=c++17"])?;
+            expect(&text, &["read back what was written", "counted to 100", "the window is shut"])
+        }),
+    ]
+}
+
+/// Compiles a program with every warning an error, and runs it.
+fn compiled(stage: &Stage, compiler: &str, source: &str, options: &[&str]) -> Result<String, String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(source);
+    let name = source.file_stem().unwrap_or_default().display().to_string();
+    let program = stage.place.join(&name);
+    let mut command = Command::new(compiler);
+    command
+        .args(options)
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .arg("-libverbs");
+    let ended = stage.end(&mut command)?;
+    if !ended.status.success() {
+        return Err(format!("{compiler} {}: is libibverbs-dev installed?\n{}", source.display(), ended.last()));
+    }
+    stage.run(None, &[], &format!("{} ubi_lo", program.display()))
+}

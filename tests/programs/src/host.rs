@@ -1,0 +1,148 @@
+//! Hosts for programs to run on: network namespaces without names, each held by a process that ends when we do. One has only its loopback; two
+//! are joined by cables, one that carries what Ethernet usually does and one that carries large frames. Who is not root has the machine's
+//! own loopback and nothing else.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A host.
+#[derive(Debug)]
+pub struct Host {
+    /// Holds the namespace: it waits for the end of its input. None for the machine's own.
+    holder: Option<Child>,
+    /// The address that programs on the other host connect to.
+    pub address: &'static str,
+}
+
+/// A cable between two hosts: the interface's name at both ends, what it carries, and the network's first three bytes of addresses.
+struct Cable {
+    interface: &'static str,
+    mtu: u32,
+    v4: &'static str,
+    v6: &'static str,
+}
+
+const CABLES: [Cable; 2] = [
+    Cable { interface: "veth0", mtu: 1500, v4: "10.77.0", v6: "fd77:" },
+    Cable { interface: "veth1", mtu: 9000, v4: "10.78.0", v6: "fd78:" },
+];
+
+impl Host {
+    /// A host with a loopback.
+    pub fn alone() -> Result<Host, String> {
+        if !crate::is_root() {
+            return Ok(Host { holder: None, address: "127.0.0.1" });
+        }
+        let mut command = Command::new("unshare");
+        command.args(["--net", "cat"]).stdin(Stdio::piped()).stdout(Stdio::null());
+        let holder = command.spawn().map_err(|e| format!("unshare did not start: {e}"))?;
+        let host = Host { holder: Some(holder), address: "127.0.0.1" };
+        let own = fs::read_link("/proc/self/ns/net").map_err(|e| format!("cannot see our own namespace: {e}"))?;
+        wait("a network namespace", || {
+            host.namespace().is_some_and(|path| fs::read_link(path).is_ok_and(|it| it != own))
+        })?;
+        host.ip("link set lo up")?;
+        Ok(host)
+    }
+
+    /// Two hosts, joined.
+    pub fn joined() -> Result<[Host; 2], String> {
+        let mut hosts = [Host::alone()?, Host::alone()?];
+        let [left, right] = &mut hosts;
+        (left.address, right.address) = ("10.77.0.1", "10.77.0.2");
+        let other = right.holder.as_ref().map_or(0, Child::id);
+        for Cable { interface, mtu, v4, v6 } in &CABLES {
+            left.ip(&format!(
+                "link add {interface} mtu {mtu} type veth peer name {interface} mtu {mtu} netns {other}"
+            ))?;
+            for (host, number) in [(&*left, 1), (&*right, 2)] {
+                // No address but those we give: the kernel's own come late, and would have numbers in the table.
+                host.ip(&format!("link set {interface} addrgenmode none"))?;
+                host.ip(&format!("addr add {v4}.{number}/24 dev {interface}"))?;
+                host.ip(&format!("addr add {v6}:{number}/64 dev {interface} nodad"))?;
+                host.ip(&format!("link set {interface} up"))?;
+            }
+        }
+        for host in &hosts {
+            for Cable { interface, .. } in &CABLES {
+                wait("a cable", || {
+                    host.ip(&format!("-o link show {interface}")).is_ok_and(|it| it.contains("state UP"))
+                })?;
+            }
+        }
+        Ok(hosts)
+    }
+
+    fn namespace(&self) -> Option<String> {
+        self.holder.as_ref().map(|holder| format!("/proc/{}/ns/net", holder.id()))
+    }
+
+    /// A program on this host, as that user if one is named.
+    pub fn command(&self, user: Option<u32>, program: &Path) -> Command {
+        let mut words = Vec::new();
+        if let Some(namespace) = self.namespace() {
+            words.extend(["nsenter".into(), format!("--net={namespace}")]);
+        }
+        if let Some(user) = user {
+            words.extend([
+                "setpriv".into(),
+                format!("--reuid={user}"),
+                format!("--regid={user}"),
+                "--clear-groups".into(),
+            ]);
+        }
+        let mut words = words.into_iter();
+        let Some(first) = words.next() else { return Command::new(program) };
+        let mut command = Command::new(first);
+        command.args(words).arg(program);
+        command
+    }
+
+    /// Runs `ip`, which must succeed.
+    pub fn ip(&self, line: &str) -> Result<String, String> {
+        let output = self.command(None, Path::new("ip")).args(line.split_whitespace()).output();
+        let output = output.map_err(|e| format!("ip did not start: {e}"))?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(format!("ip {line}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Some(holder) = &mut self.holder {
+            let _ = holder.kill().and_then(|()| holder.wait());
+        }
+    }
+}
+
+/// Whether the process listens on that TCP port, on the host it is on.
+pub fn listens(process: u32, port: u16) -> io::Result<bool> {
+    let mut listens = false;
+    for table in ["tcp", "tcp6"] {
+        let table = fs::read_to_string(format!("/proc/{process}/net/{table}"))?;
+        // Number, local address, remote address, state: `0A` listens.
+        listens |= table.lines().any(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let local = words.next().and_then(|address| address.rsplit(':').next());
+            local.and_then(|port| u16::from_str_radix(port, 16).ok()) == Some(port) && words.nth(1) == Some("0A")
+        });
+    }
+    Ok(listens)
+}
+
+/// Looks until it is so, for at most ten seconds.
+pub fn wait(what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        if Instant::now() > deadline {
+            return Err(format!("{what}: not within ten seconds"));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Programs that only look: the list of devices, everything about a device, and its asynchronous events.
+
+use crate::stage::{NOBODY, Stage};
+use crate::{Test, expect, host};
+use std::time::{Duration, Instant};
+
+pub fn tests() -> Vec<Test> {
+    vec![
+        Test::new("ibv_devices", |stage| expect(&stage.run(None, &[], "ibv_devices")?, &["node GUID", "ubi_lo"])),
+        Test::new("ibv_devices, as nobody", |stage| {
+            expect(&stage.run(Some(NOBODY), &[], "ibv_devices")?, &["node GUID", "ubi_lo"])
+        })
+        .for_root(),
+        Test::new("ibv_devinfo", |stage| {
+            let text = stage.run(None, &[], "ibv_devinfo -d ubi_lo")?;
+            expect(&text, &["hca_id:\tubi_lo", "PORT_ACTIVE (4)", "4096 (5)", "link_layer:\t\tEthernet"])
+        }),
+        Test::new("ibv_devinfo -l", |stage| expect(&stage.run(None, &[], "ibv_devinfo -l")?, &["HCA", "ubi_lo"])),
+        Test::new("ibv_devinfo -v", verbose),
+        Test::new("ibv_devices, two cables", cables).for_root(),
+        Test::new("ibv_asyncwatch, a cable is pulled and put back", asynchronous).for_root(),
+    ]
+}
+
+fn verbose(stage: &Stage) -> Result<(), String> {
+    let text = stage.run(None, &[], "ibv_devinfo -v -d ubi_lo")?;
+    let wanted = [
+        "max_qp:",
+        "max_srq:",
+        "ATOMIC_GLOB",
+        "XRC",
+        "MEM_WINDOW",
+        "general_odp_caps:",
+        "completion timestamp_mask:",
+        "GID[  0]:",
+        "RoCE v2",
+        "active_speed:",
+        "phys_state:\t\tLINK_UP (5)",
+    ];
+    expect(&text, &wanted)
+}
+
+fn cables(stage: &Stage) -> Result<(), String> {
+    let Some([left, _]) = &stage.joined else { return Err("no cables".into()) };
+    let ended = stage.end(&mut stage.run_on(left, None, &[], "ibv_devices"))?;
+    expect(&ended.text, &["ubi_veth0", "ubi_veth1", "ubi_lo"])
+}
+
+/// It runs until it is ended, and its output would wait in a buffer.
+fn asynchronous(stage: &Stage) -> Result<(), String> {
+    let Some([left, right]) = &stage.joined else { return Err("no cables".into()) };
+    let mut command = stage.run_on(left, None, &[], "stdbuf -oL ibv_asyncwatch -d ubi_veth1");
+    let running = stage.start("asyncwatch", &mut command)?;
+    let see = |what: &str| {
+        host::wait(what, || running.text().contains(what)).map_err(|e| format!("{e}:\n{}", running.text()))
+    };
+    see("async event FD")?;
+    right.ip("link set veth1 down")?;
+    let seen = see("IBV_EVENT_PORT_ERR");
+    right.ip("link set veth1 up")?;
+    // The kernel takes IPv6 addresses from an interface that goes down.
+    right.ip("addr replace fd78::2/64 dev veth1 nodad")?;
+    seen?;
+    see("IBV_EVENT_PORT_ACTIVE")?;
+    let address = "10.78.0.77/24 dev veth1";
+    left.ip(&format!("addr add {address}"))?;
+    let seen = see("IBV_EVENT_GID_CHANGE");
+    left.ip(&format!("addr del {address}"))?;
+    seen?;
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(running.id() as i32).ok_or("no process")?,
+        rustix::process::Signal::TERM,
+    )
+    .map_err(|e| e.to_string())?;
+    let ended = running.end(Instant::now() + Duration::from_secs(10))?;
+    use std::os::unix::process::ExitStatusExt;
+    match ended.status.signal() {
+        Some(15) => Ok(()),
+        _ => Err(format!("ended with {}", ended.status)),
+    }
+}

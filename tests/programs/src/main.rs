@@ -1,0 +1,145 @@
+//! Programs written for other NICs, run on ours: those of rdma-core and perftest, and some compiled here, started with `ubiverbs run` on a copy of
+//! what is handed to people. `programs DIST [WORD…]` runs the tests whose names contain one of the words; `--list` names them.
+//!
+//! Tests between hosts and as another user need root; without it they are left out, and counted as ignored.
+#![forbid(unsafe_code)]
+
+mod compiled;
+mod host;
+mod looking;
+mod packages;
+mod perftest;
+mod pingpong;
+mod running;
+mod stage;
+
+use stage::Stage;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+/// One test.
+pub struct Test {
+    name: String,
+    /// It needs namespaces, or another user.
+    needs_root: bool,
+    play: Box<dyn Fn(&Stage) -> Result<(), String>>,
+}
+
+impl Test {
+    fn new(name: impl Into<String>, play: impl Fn(&Stage) -> Result<(), String> + 'static) -> Test {
+        Test { name: name.into(), needs_root: false, play: Box::new(play) }
+    }
+
+    fn for_root(self) -> Test {
+        Test { needs_root: true, ..self }
+    }
+}
+
+/// What the tests start, and the package that has it.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("ibv_devices", "ibverbs-utils"),
+    ("ibv_rc_pingpong", "ibverbs-utils"),
+    ("ib_send_bw", "perftest"),
+    ("ip", "iproute2"),
+    ("nsenter", "util-linux"),
+    ("setpriv", "util-linux"),
+    ("unshare", "util-linux"),
+    ("stdbuf", "coreutils"),
+    ("tshark", "tshark"),
+    ("cc", "gcc"),
+    ("c++", "g++"),
+    ("dpkg-deb", "dpkg"),
+    ("readelf", "binutils"),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let tests: Vec<Test> = [
+        looking::tests(),
+        running::tests(),
+        compiled::tests(),
+        packages::tests(),
+        pingpong::tests(),
+        perftest::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    match arguments.split_first() {
+        Some((first, _)) if first == "--list" => {
+            tests.iter().for_each(|test| println!("{}: test", test.name));
+            ExitCode::SUCCESS
+        }
+        Some((dist, words)) => {
+            for (program, package) in PROGRAMS {
+                let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+                if found.is_err() {
+                    println!("{program} is missing; install it with: apt-get install {package}");
+                    return ExitCode::FAILURE;
+                }
+            }
+            match Stage::new(Path::new(dist)) {
+                Ok(stage) => run(&stage, &tests, words),
+                Err(error) => {
+                    println!("{error}");
+                    ExitCode::FAILURE
+                }
+            }
+        }
+        None => {
+            println!("usage: programs DIST [WORD…] | --list");
+            ExitCode::from(64)
+        }
+    }
+}
+
+/// Runs the tests one after the other: two programs at a time are enough for two cores.
+fn run(stage: &Stage, tests: &[Test], words: &[String]) -> ExitCode {
+    let (mut passed, mut failed, mut ignored) = (0, Vec::new(), 0);
+    let begin = Instant::now();
+    for test in tests {
+        let Test { name, needs_root, play } = test;
+        if !words.is_empty() && !words.iter().any(|word| name.contains(word.as_str())) {
+            continue;
+        }
+        if *needs_root && !is_root() {
+            println!("test {name} ... ignored, not root");
+            ignored += 1;
+            continue;
+        }
+        let start = Instant::now();
+        let outcome = play(stage);
+        let time = start.elapsed().as_millis();
+        match outcome {
+            Ok(()) => {
+                println!("test {name} ... ok ({time} ms)");
+                passed += 1;
+            }
+            Err(error) => {
+                println!("test {name} ... FAILED ({time} ms)\n{error}\n");
+                failed.push(name);
+            }
+        }
+    }
+    for name in &failed {
+        println!("failed: {name}");
+    }
+    let verdict = if failed.is_empty() { "ok" } else { "FAILED" };
+    let (failures, time) = (failed.len(), begin.elapsed());
+    println!("test result: {verdict}. {passed} passed; {failures} failed; {ignored} ignored; in {time:?}");
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Whether there are namespaces and other users for us.
+pub fn is_root() -> bool {
+    rustix::process::getuid().is_root()
+}
+
+/// Fails with what was read unless it contains all of these.
+pub fn expect(text: &str, wanted: &[&str]) -> Result<(), String> {
+    match wanted.iter().find(|wanted| !text.contains(**wanted)) {
+        Some(missing) => Err(format!("no {missing:?} in:\n{text}")),
+        None => Ok(()),
+    }
+}

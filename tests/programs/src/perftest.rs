@@ -1,0 +1,102 @@
+//! perftest's eight programs for SEND, WRITE, READ and atomics: over every kind of service they know, in all sizes, with several queue pairs, both ways, with
+//! events, inline data and shared receive queues, on one host and between two, and where packets get lost.
+
+use crate::Test;
+use crate::stage::{Pair, Where};
+
+/// A program: the arguments it knows in place of others.
+struct Tool {
+    program: &'static str,
+    /// Kinds of service besides RC.
+    services: &'static [&'static str],
+    /// Sizes other than the one of an atomic.
+    sizes: bool,
+    /// Both ways, and several queue pairs: what measures bandwidth.
+    bandwidth: bool,
+    events: bool,
+    inline: bool,
+    shared: bool,
+}
+
+const fn tool(program: &'static str, services: &'static [&'static str]) -> Tool {
+    Tool { program, services, sizes: true, bandwidth: false, events: true, inline: false, shared: false }
+}
+
+const TOOLS: [Tool; 8] = [
+    Tool { inline: true, shared: true, ..tool("ib_send_lat", &["UC", "UD", "XRC"]) },
+    Tool { inline: true, shared: true, bandwidth: true, ..tool("ib_send_bw", &["UC", "UD", "XRC"]) },
+    // The programs refuse events for WRITE: its target has none.
+    Tool { inline: true, events: false, ..tool("ib_write_lat", &["UC", "XRC"]) },
+    Tool { inline: true, events: false, bandwidth: true, ..tool("ib_write_bw", &["UC", "XRC"]) },
+    tool("ib_read_lat", &["XRC"]),
+    Tool { bandwidth: true, ..tool("ib_read_bw", &["XRC"]) },
+    Tool { sizes: false, ..tool("ib_atomic_lat", &["XRC"]) },
+    Tool { sizes: false, bandwidth: true, ..tool("ib_atomic_bw", &["XRC"]) },
+];
+
+/// The largest size of `-a`, and the number of its sizes.
+const SIZES: std::ops::RangeInclusive<u32> = 1..=23;
+
+pub fn tests() -> Vec<Test> {
+    let mut tests = Vec::new();
+    for tool in &TOOLS {
+        let Tool { program, services, sizes, bandwidth, events, inline, shared } = tool;
+        let mut lines = vec!["-n 100".to_owned()];
+        lines.extend(services.iter().map(|service| format!("-n 100 -c {service}")));
+        let mut add = |condition: bool, more: &[&str]| {
+            lines.extend(more.iter().filter(|_| condition).map(|line| (*line).to_owned()));
+        };
+        add(*sizes, &["-n 5 -a"]);
+        add(*bandwidth, &["-n 100 -q 4", "-n 100 -b", "-n 100 -b -q 4"]);
+        add(*events, &["-n 100 -e"]);
+        add(*inline, &["-n 100 -I 64 -s 64"]);
+        add(*shared, &["-n 100 -r 64 --use-srq"]);
+        let fetch = program.contains("atomic");
+        add(fetch, &["-n 100 -A FETCH_AND_ADD"]);
+        for line in &lines {
+            tests.push(test(Where::OneHost, program, line, None));
+        }
+        // Between hosts what differs is the way; not everything again.
+        for line in lines.iter().filter(|line| !line.contains("-I") && !line.contains("-q 4") || line.contains("-b -q"))
+        {
+            tests.push(test(Where::TwoHosts, program, line, None));
+        }
+        // What is lost stays lost in UC and UD: these programs would wait for it for ever.
+        for line in ["-n 100 -s 8192", "-n 100 -b -q 4"].into_iter().filter(|line| *bandwidth || !line.contains("-b")) {
+            let line = if *sizes { line.to_owned() } else { line.replace(" -s 8192", "") };
+            tests.push(test(Where::TwoHosts, program, &line, Some("drop=1%")));
+        }
+        tests.push(test(Where::OneHost, program, "-n 50 -c XRC", Some("drop=1%,seed=5")));
+    }
+    tests
+}
+
+fn test(at: Where, program: &'static str, arguments: &str, faults: Option<&'static str>) -> Test {
+    let (hosts, device) = if at == Where::OneHost { ("one host", "ubi_lo") } else { ("two hosts", "ubi_veth0") };
+    let lossy = faults.map(|plan| format!(", {plan}")).unwrap_or_default();
+    let name = format!("{program} {arguments}, {hosts}{lossy}");
+    let all = arguments.contains("-a");
+    let line = format!("{program} -d {device} -x 0 -F {arguments}");
+    let play = move |stage: &crate::stage::Stage| {
+        let options = faults.map(|plan| vec!["--faults".to_owned(), plan.to_owned()]).unwrap_or_default();
+        let text = stage.pair(&Pair { at, user: None, options, line: line.clone(), server: "", clients: 1 })?;
+        let results = results(&text);
+        match all {
+            true if results == SIZES.map(|power| 1 << power).collect::<Vec<_>>() => Ok(()),
+            false if results.len() == 1 => Ok(()),
+            _ => Err(format!("results for {results:?}:\n{text}")),
+        }
+    };
+    let test = Test::new(name, play);
+    if at == Where::TwoHosts { test.for_root() } else { test }
+}
+
+/// The sizes there are results for: lines under the heading, of nothing but numbers.
+fn results(text: &str) -> Vec<u64> {
+    let rest = text.lines().skip_while(|line| !line.trim_start().starts_with("#bytes")).skip(1);
+    let numbers = |line: &str| {
+        let words: Option<Vec<f64>> = line.split_whitespace().map(|word| word.parse().ok()).collect();
+        words.filter(|words| words.len() >= 4 && words.iter().all(|number| number.is_finite()))
+    };
+    rest.filter_map(numbers).filter_map(|words| words.first().map(|size| *size as u64)).collect()
+}

@@ -1,0 +1,238 @@
+//! `ubiverbs run` itself: what it passes on, what it refuses, and what its options do.
+
+use crate::stage::{NOBODY, Pair, Stage, Where};
+use crate::{Test, expect, host};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+pub fn tests() -> Vec<Test> {
+    vec![
+        Test::new("run: exit codes and signals are the program's", codes),
+        Test::new("run: a signal goes to the program itself", signals),
+        Test::new("run: the environment of the program, and nothing else", environment),
+        Test::new("run: --device shows only those", devices),
+        Test::new("run: what cannot be is refused before the program starts", refusals),
+        Test::new("run: without its library it says where that belongs", without_library),
+        Test::new("run: --pcap writes what tshark reads, for each process", capture),
+        Test::new("run: --pcap of a killed process can be read", capture_of_the_killed),
+        Test::new("run: --log tells what happens", log),
+        Test::new("run: --log and --pcap as nobody where nobody may not write", nowhere_to_write).for_root(),
+    ]
+}
+
+fn options(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// Runs a shell, whose script is one word.
+fn shell(stage: &Stage, script: &str) -> Command {
+    let mut command = stage.run_on(&stage.alone, None, &[], "sh -c");
+    command.arg(script);
+    command
+}
+
+fn codes(stage: &Stage) -> Result<(), String> {
+    for code in [0, 1, 7, 255] {
+        let ended = stage.end(&mut shell(stage, &format!("exit {code}")))?;
+        if ended.status.code() != Some(code) {
+            return Err(format!("exit {code} became {}", ended.status));
+        }
+    }
+    for (line, code, text) in [
+        ("no-such-program", 127, "no-such-program: not found"),
+        ("/no/such/program", 127, "/no/such/program: not found"),
+        ("/etc/passwd", 126, "cannot run /etc/passwd: Permission denied"),
+        ("/", 126, "cannot run /"),
+    ] {
+        let ended = stage.end(&mut stage.run_on(&stage.alone, None, &[], line))?;
+        if ended.status.code() != Some(code) {
+            return Err(format!("{line}: {}", ended.status));
+        }
+        expect(&ended.text, &[text])?;
+    }
+    Ok(())
+}
+
+fn signals(stage: &Stage) -> Result<(), String> {
+    let mut command = shell(stage, "trap 'echo told; exit 9' TERM; echo $$; while :; do sleep 0.05; done");
+    let running = stage.start("shell", &mut command)?;
+    // The shell's number is that of the process we started.
+    let number = format!("{}\n", running.id());
+    host::wait("the shell", || running.text() == number)?;
+    send(running.id(), rustix::process::Signal::TERM)?;
+    let ended = running.end(Instant::now() + Duration::from_secs(10))?;
+    match ended.status.code() {
+        Some(9) => expect(&ended.text, &["told"]),
+        _ => Err(ended.status.to_string()),
+    }
+}
+
+fn send(process: u32, signal: rustix::process::Signal) -> Result<(), String> {
+    let process = rustix::process::Pid::from_raw(process as i32).ok_or("no process")?;
+    rustix::process::kill_process(process, signal).map_err(|e| e.to_string())
+}
+
+fn environment(stage: &Stage) -> Result<(), String> {
+    let library = stage.dist.join("lib");
+    let script = "echo $LD_LIBRARY_PATH; env | grep -c ^UBIVERBS_";
+    let ended = stage.end(&mut shell(stage, script))?;
+    expect(&ended.text, &[&format!("{}\n0\n", library.display())])?;
+    let ended = stage.end(shell(stage, script).env("LD_LIBRARY_PATH", "/opt/lib"))?;
+    expect(&ended.text, &[&format!("{}:/opt/lib\n", library.display())])
+}
+
+fn devices(stage: &Stage) -> Result<(), String> {
+    let text = stage.run(None, &options(&["--device", "ubi_lo"]), "ibv_devices")?;
+    expect(&text, &["ubi_lo"])?;
+    let Some([left, _]) = &stage.joined else { return Ok(()) };
+    let all = ["ubi_lo", "ubi_veth0", "ubi_veth1"];
+    for shown in [vec!["ubi_veth1"], vec!["ubi_veth0", "ubi_lo"]] {
+        let option = options(&["--device", &shown.join(",")]);
+        let text = stage.end(&mut stage.run_on(left, None, &option, "ibv_devices"))?.text;
+        if let Some(wrong) = all.iter().find(|name| text.contains(**name) != shown.contains(name)) {
+            return Err(format!("{wrong} with --device {shown:?}:\n{text}"));
+        }
+    }
+    Ok(())
+}
+
+fn refusals(stage: &Stage) -> Result<(), String> {
+    for (words, text) in [
+        (&["--device", "ubi_nothing"][..], "there is no such device; there are: "),
+        (&["--faults", "drop=often"], "--faults drop=often: "),
+        (&["--pcap", "/no/such/directory/file"], "there is no directory /no/such/directory"),
+        (&["--log", "/"], "--log /: it is a directory"),
+    ] {
+        let ended = stage.end(&mut stage.run_on(&stage.alone, None, &options(words), "echo started"))?;
+        if ended.status.code() != Some(64) || ended.text.contains("started") {
+            return Err(format!("{words:?}: {} {}", ended.status, ended.text));
+        }
+        expect(&ended.text, &[text])?;
+    }
+    Ok(())
+}
+
+fn without_library(stage: &Stage) -> Result<(), String> {
+    let place = stage.place.join("lonely/bin");
+    let copied =
+        fs::create_dir_all(&place).and_then(|()| fs::copy(stage.dist.join("bin/ubiverbs"), place.join("ubiverbs")));
+    copied.map_err(|e| e.to_string())?;
+    let ended = stage.end(Command::new(place.join("ubiverbs")).args(["run", "--", "true"]))?;
+    match ended.status.code() {
+        Some(2) => expect(&ended.text, &["there is no libibverbs.so.1 in", "lonely/lib"]),
+        _ => Err(format!("{}: {}", ended.status, ended.text)),
+    }
+}
+
+/// Fields of every frame, one line each.
+fn tshark(file: &Path, fields: &[&str]) -> Result<Vec<String>, String> {
+    let mut command = Command::new("tshark");
+    command.arg("-r").arg(file).args(["-T", "fields"]);
+    for field in fields {
+        command.args(["-e", field]);
+    }
+    let output = command.output().map_err(|e| format!("tshark did not start: {e}"))?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() || complaint.contains("cut short") || complaint.contains("damaged") {
+        return Err(format!("tshark on {}: {complaint}", file.display()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
+/// The files of a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.sort();
+    files
+}
+
+fn capture(stage: &Stage) -> Result<(), String> {
+    let place = stage.place.join("captures");
+    fs::create_dir_all(&place).map_err(|e| e.to_string())?;
+    let file = place.join("rc.pcapng");
+    let options = vec!["--pcap".to_owned(), file.display().to_string()];
+    let line = "ibv_rc_pingpong -d ubi_lo -g 0 -n 10 -s 3000 -c".to_owned();
+    stage.pair(&Pair { at: Where::OneHost, user: None, options, line, server: "", clients: 1 })?;
+    let files = files(&place);
+    if files.len() != 2 || !files.contains(&file) {
+        return Err(format!("two processes wrote {files:?}"));
+    }
+    for file in &files {
+        let frames = tshark(file, &["infiniband.bth.opcode", "frame.packet_flags_direction", "_ws.expert.message"])?;
+        // Ten messages of three packets each way, perhaps some again, and acknowledgements.
+        for direction in [1, 2] {
+            let sends = frames.iter().filter(|line| {
+                let mut words = line.split('\t');
+                let opcode = words.next().and_then(|opcode| opcode.parse::<u8>().ok());
+                let way = words.next().and_then(|way| way.trim_start_matches("0x").parse::<u32>().ok());
+                opcode.is_some_and(|opcode| opcode <= 2) && way == Some(direction)
+            });
+            let sends = sends.count();
+            if sends < 30 {
+                return Err(format!("{sends} packets of SENDs in direction {direction}: {frames:#?}"));
+            }
+        }
+        if let Some(bad) = frames.iter().find(|line| !line.ends_with('\t')) {
+            return Err(format!("{}: {bad}", file.display()));
+        }
+    }
+    Ok(())
+}
+
+fn capture_of_the_killed(stage: &Stage) -> Result<(), String> {
+    let file = stage.place.join("killed.pcapng");
+    let option = ["--pcap".to_owned(), file.display().to_string()];
+    let line = "ib_write_bw -d ubi_lo -x 0 -F -p 18599";
+    let server = stage.start("server", &mut stage.run_on(&stage.alone, None, &[], line))?;
+    host::wait("the server", || host::listens(server.id(), 18599).unwrap_or(false))?;
+    let line = format!("{line} -D 60 127.0.0.1");
+    let client = stage.start("client", &mut stage.run_on(&stage.alone, None, &option, &line))?;
+    let large = || fs::metadata(&file).is_ok_and(|metadata| metadata.len() > 1 << 20);
+    host::wait("a megabyte of packets", large).map_err(|e| format!("{e}\n{}", client.text()))?;
+    send(client.id(), rustix::process::Signal::KILL)?;
+    let ended = client.end(Instant::now() + Duration::from_secs(10))?;
+    if ended.status.signal() != Some(9) {
+        return Err(ended.status.to_string());
+    }
+    match tshark(&file, &["infiniband.bth.opcode"])?.len() {
+        0..100 => Err("hardly a packet".into()),
+        _ => Ok(()),
+    }
+}
+
+fn log(stage: &Stage) -> Result<(), String> {
+    let file = stage.place.join("events.json");
+    let pair = |words: &[&str]| Pair {
+        at: Where::OneHost,
+        user: None,
+        options: options(words),
+        line: "ibv_rc_pingpong -d ubi_lo -g 0 -n 5".into(),
+        server: "",
+        clients: 1,
+    };
+    stage.pair(&pair(&["--log", &file.display().to_string()]))?;
+    let lines = fs::read_to_string(&file).map_err(|e| e.to_string())?;
+    if let Some(line) = lines.lines().find(|line| !line.starts_with('{') || !line.ends_with('}')) {
+        return Err(format!("not JSON: {line}"));
+    }
+    expect(&lines, &["\"event\":\"packet_sent\"", "\"event\":\"completed\"", "\"event\":\"state_changed\""])?;
+    let text = stage.pair(&pair(&["--log", "events"]))?;
+    expect(&text, &["ubiverbs: ", "sent: ", "completed: IBV_WC_SUCCESS"])?;
+    // Everything goes well, except that packets are lost.
+    let text = stage.pair(&pair(&["--log", "errors", "--faults", "drop=30%,seed=3"]))?;
+    expect(&text, &["ubiverbs: ", "retry from PSN"])?;
+    if text.contains("IBV_WC_SUCCESS") { Err(format!("not an error:\n{text}")) } else { Ok(()) }
+}
+
+fn nowhere_to_write(stage: &Stage) -> Result<(), String> {
+    let option = options(&["--pcap", "/etc/ubiverbs.pcapng", "--log", "/etc/ubiverbs.json"]);
+    let text = stage.run(Some(NOBODY), &option, "ibv_devices")?;
+    expect(
+        &text,
+        &["cannot write /etc/ubiverbs.pcapng: Permission denied", "cannot write /etc/ubiverbs.json", "ubi_lo"],
+    )
+}

@@ -1,0 +1,209 @@
+//! Where programs are run: a copy of what is handed to people, the hosts, and a place for what programs print. One program is run to its end; of two,
+//! the first is the server and waits until the others come. Whoever takes too long is ended, and what it printed last is told.
+
+use crate::host::{self, Host};
+use std::cell::Cell;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// A user who may do nothing that not everybody may.
+pub const NOBODY: u32 = 65534;
+
+/// How long a run may take. Mostly they take a second; machines that run tests are busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The hosts and the programs.
+#[derive(Debug)]
+pub struct Stage {
+    /// The copy.
+    pub dist: PathBuf,
+    /// Where the tarball and the Debian package are.
+    pub packages: PathBuf,
+    /// A place for files of tests.
+    pub place: PathBuf,
+    /// The host with only a loopback.
+    pub alone: Host,
+    /// The two with cables, if we are root.
+    pub joined: Option<[Host; 2]>,
+    port: Cell<u16>,
+}
+
+/// Where two programs run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Where {
+    /// Both on one host, over its loopback.
+    OneHost,
+    /// On two hosts, over a cable.
+    TwoHosts,
+}
+
+/// A program that talks to itself, as server and client.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    pub at: Where,
+    pub user: Option<u32>,
+    /// Options of `ubiverbs run`.
+    pub options: Vec<String>,
+    /// The program and the arguments of both sides; the port is added.
+    pub line: String,
+    /// Further arguments of the server.
+    pub server: &'static str,
+    pub clients: usize,
+}
+
+/// What a program printed, and how it ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    pub text: String,
+}
+
+impl Stage {
+    /// Copies `dist` to where every user may read it, and sets the hosts up.
+    pub fn new(dist: &Path) -> Result<Stage, String> {
+        let place = std::env::temp_dir().join(format!("ubiverbs-programs-{}", std::process::id()));
+        let copy = place.join("a copy of dist");
+        let made = fs::create_dir_all(&place).map_err(|e| e.to_string());
+        made.and_then(|()| copy_directory(dist, &copy)).map_err(|e| format!("cannot copy {}: {e}", dist.display()))?;
+        let joined = if crate::is_root() { Some(Host::joined()?) } else { None };
+        let packages = dist.with_file_name("packages");
+        Ok(Stage { dist: copy, packages, place, alone: Host::alone()?, joined, port: Cell::new(18600) })
+    }
+
+    /// `ubiverbs run OPTIONS -- LINE` on a host.
+    pub fn run_on(&self, host: &Host, user: Option<u32>, options: &[String], line: &str) -> Command {
+        let mut command = host.command(user, &self.dist.join("bin/ubiverbs"));
+        command.arg("run").args(options).arg("--").args(line.split_whitespace());
+        command.env_remove("LD_LIBRARY_PATH").current_dir("/");
+        command
+    }
+
+    /// Runs a program on the lonely host to its end, which must be good; answers what it printed.
+    pub fn run(&self, user: Option<u32>, options: &[String], line: &str) -> Result<String, String> {
+        let ended = self.end(&mut self.run_on(&self.alone, user, options, line))?;
+        if ended.status.success() { Ok(ended.text) } else { Err(format!("{line}: {}\n{}", ended.status, ended.last())) }
+    }
+
+    /// Runs a command to its end.
+    pub fn end(&self, command: &mut Command) -> Result<Ended, String> {
+        self.start("program", command)?.end(Instant::now() + PATIENCE)
+    }
+
+    /// Starts a command; what it prints goes to a file.
+    pub fn start(&self, name: &str, command: &mut Command) -> Result<Running, String> {
+        let path = self.place.join(format!("{name}.out"));
+        let file = File::create(&path).and_then(|file| Ok((file.try_clone()?, file)));
+        let (out, err) = file.map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
+        let child = child.map_err(|e| format!("{} did not start: {e}", command.get_program().display()))?;
+        Ok(Running { name: name.to_owned(), child, path })
+    }
+
+    /// Runs server and clients, who must all end well; answers what the first client printed.
+    pub fn pair(&self, pair: &Pair) -> Result<String, String> {
+        let hosts = match (pair.at, &self.joined) {
+            (Where::OneHost, _) => [&self.alone; 2],
+            (Where::TwoHosts, Some([left, right])) => [left, right],
+            (Where::TwoHosts, None) => return Err("there is one host only".into()),
+        };
+        let port = self.port.get();
+        self.port.set(port + 1);
+        let line = format!("{} -p {port}", pair.line);
+        let mut command = self.run_on(hosts[0], pair.user, &pair.options, &format!("{line} {}", pair.server));
+        let mut server = self.start("server", &mut command)?;
+        host::wait("the server to listen", || server.has_ended() || host::listens(server.id(), port).unwrap_or(false))
+            .map_err(|e| format!("{e}\n{}", server.told()))?;
+        let deadline = Instant::now() + PATIENCE;
+        let mut clients = Vec::new();
+        for number in 0..pair.clients {
+            let line = format!("{line} {}", hosts[0].address);
+            let mut command = self.run_on(hosts[1], pair.user, &pair.options, &line);
+            clients.push(self.start(&format!("client {number}"), &mut command)?);
+        }
+        let mut ended = Vec::new();
+        for running in clients.into_iter().chain([server]) {
+            let name = running.name.clone();
+            ended.push((name, running.end(deadline)));
+        }
+        let good = |ended: &Result<Ended, String>| ended.as_ref().is_ok_and(|ended| ended.status.success());
+        if ended.iter().all(|(_, ended)| good(ended)) {
+            return Ok(ended.swap_remove(0).1?.text);
+        }
+        let told = ended.iter().map(|(name, ended)| match ended {
+            Ok(ended) => format!("--- {name}: {}\n{}", ended.status, ended.last()),
+            Err(error) => format!("--- {error}"),
+        });
+        Err(format!("{line}\n{}", told.collect::<Vec<_>>().join("\n")))
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.place);
+    }
+}
+
+impl Ended {
+    /// The last lines of what it printed.
+    pub fn last(&self) -> String {
+        last_lines(&self.text)
+    }
+}
+
+/// A program that runs. It ends with this.
+#[derive(Debug)]
+pub struct Running {
+    name: String,
+    child: Child,
+    path: PathBuf,
+}
+
+impl Running {
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it printed so far.
+    pub fn text(&self) -> String {
+        fs::read(&self.path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    fn told(&self) -> String {
+        format!("--- {}\n{}", self.name, last_lines(&self.text()))
+    }
+
+    fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
+    }
+
+    /// Waits for its end.
+    pub fn end(mut self, deadline: Instant) -> Result<Ended, String> {
+        loop {
+            if let Some(status) = self.child.try_wait().map_err(|e| format!("{}: {e}", self.name))? {
+                return Ok(Ended { status, text: self.text() });
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{}: does not end\n{}", self.name, last_lines(&self.text())));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill().and_then(|()| self.child.wait());
+    }
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
+}
+
+fn copy_directory(from: &Path, to: &Path) -> Result<(), String> {
+    let status = Command::new("cp").arg("-a").arg(from).arg(to).status().map_err(|e| e.to_string())?;
+    if status.success() { Ok(()) } else { Err(status.to_string()) }
+}
