@@ -197,6 +197,7 @@ impl Nic {
         nic.trace.to(environment::sink());
         nic.follow_interfaces().map_err(system("cannot list the network interfaces"))?;
         nic.engine.start(&nic).map_err(system("cannot start the engine thread"))?;
+        process::settle_at_exit(&nic);
         Ok(nic)
     }
 
@@ -503,6 +504,11 @@ impl Nic {
     pub(crate) fn after_call(&self, now: Time) {
         self.settle(&self.owing, now);
         self.after_quiet_call(now);
+    }
+
+    /// Sends the acknowledgements that were kept back: the process ends.
+    pub(crate) fn settle_debts(&self) {
+        self.settle(&self.owing, self.now());
     }
 
     /// The same after a call that sends nothing: what was kept back may wait for one that does.

@@ -1,10 +1,12 @@
 //! One NIC per process, and none that outlives a fork: the child closes what its parent's NIC had open, without taking a lock that a thread
-//! of the parent may have held, and makes a NIC of its own when it needs one. What it sees of the parent's objects in its memory is dead.
+//! of the parent may have held, and makes a NIC of its own when it needs one. What it sees of the parent's objects in its memory is dead. A
+//! process that ends in good order says first what its NIC still owes.
 
 use crate::nic::{Error, Nic, lock};
+use std::panic::catch_unwind;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex, Once, Weak};
 
 type Place = Mutex<Option<Arc<Nic>>>;
 
@@ -55,4 +57,32 @@ pub(crate) fn guard_forks() {
 extern "C" fn in_child() {
     PLACE.store(null_mut(), Ordering::Release);
     link::descriptor::close_in_child();
+}
+
+/// NICs that may owe something when the process ends, and the process they belong to.
+static OWING: Mutex<Vec<(u32, Weak<Nic>)>> = Mutex::new(Vec::new());
+
+/// Sees to it that what this NIC owes its peers is sent when the process ends, though its objects are never destroyed.
+pub(crate) fn settle_at_exit(nic: &Arc<Nic>) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler is a plain function that takes nothing and does not unwind.
+        unsafe { libc::atexit(at_exit) };
+    });
+    // A thread of the parent may hold it for ever in a forked child: then this NIC ends without a word.
+    if let Ok(mut owing) = OWING.try_lock() {
+        owing.retain(|(_, nic)| nic.strong_count() > 0);
+        owing.push((std::process::id(), Arc::downgrade(nic)));
+    }
+}
+
+extern "C" fn at_exit() {
+    let Ok(owing) = OWING.try_lock() else { return };
+    for (process, nic) in owing.iter() {
+        if *process == std::process::id()
+            && let Some(nic) = nic.upgrade()
+        {
+            let _ = catch_unwind(std::panic::AssertUnwindSafe(|| nic.settle_debts()));
+        }
+    }
 }

@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use transport::{
-    AddressVector, Capabilities, Completion, Data, Kind, Limits, Modify, Operation, QueuePairConfig, Remote, SendFlags,
-    SendRequest, Sge, State, Status,
+    AddressVector, Capabilities, Completion, Data, Kind, Limits, Modify, Operation, QueuePairConfig, ReceiveRequest,
+    Remote, SendFlags, SendRequest, Sge, State, Status,
 };
 use ubiverbs_hca::{CompletionQueue, Joins, Nic, Qp};
 use wire::{Key, Mtu, Pkey, Psn, Qpn};
@@ -147,7 +147,17 @@ fn the_other_process() {
     let mut lines = stdin.lock().lines();
     let peer: u32 = lines.next().unwrap().unwrap().parse().unwrap();
     end.connect(Qpn::new(peer));
+    let sges = [Sge { address: end.address(), length: 8, key: end.key }];
+    end.qp.post_receive(&end.nic, &[ReceiveRequest { wr_id: 7, sges: &sges }]).unwrap();
     println!("here {} {} {}", end.qp.qpn().value(), end.address(), end.key.value());
+    if occupation == "leave" {
+        // Polls, and ends without a word when it has what it waits for: no call after the one that told it.
+        let mut came = false;
+        while !came {
+            end.nic.poll(&end.cq, 1, |_| came = true);
+        }
+        std::process::exit(0);
+    }
     let last = end.memory.len() - 1;
     let mut sum = 0u64;
     let until = Instant::now() + Duration::from_secs(30);
@@ -255,4 +265,22 @@ fn a_killed_peer_is_an_error_in_bounded_time() {
     assert_eq!(completion.status, Status::RetryExceeded, "{completion:?}");
     assert_eq!(end.qp.state(), State::Error);
     end.nic.destroy_qp(&end.qp);
+}
+
+#[test]
+fn a_message_that_was_received_is_acknowledged_though_its_receiver_ends_at_once() {
+    // Several times: the engine may look in at the right moment.
+    for _ in 0..5 {
+        let end = End::new();
+        let mut other = Other::start("leave");
+        writeln!(other.stdin, "{}", end.qp.qpn().value()).unwrap();
+        let [qpn, ..] = other.hear("here ")[..] else { panic!("three numbers") };
+        end.connect(Qpn::new(qpn as u32));
+        // Long enough for it to drive by polling, when acknowledgements are kept back for a moment.
+        std::thread::sleep(Duration::from_millis(50));
+        let completion = end.run(Operation::Send { immediate: None }, 8);
+        assert_eq!(completion.status, Status::Success, "{completion:?}");
+        assert!(other.child.wait().unwrap().success());
+        end.nic.destroy_qp(&end.qp);
+    }
 }
