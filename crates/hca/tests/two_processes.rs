@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use transport::{
     AddressVector, Capabilities, Completion, Data, Kind, Limits, Modify, Operation, QueuePairConfig, ReceiveRequest,
@@ -13,6 +13,13 @@ use ubiverbs_hca::{CompletionQueue, Joins, Nic, Qp};
 use wire::{Key, Mtu, Pkey, Psn, Qpn};
 
 const LENGTH: usize = 1 << 20;
+
+/// One test at a time: a process that is killed takes along what the kernel had given it for others, and one that has ended cannot say it again.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 struct End {
     nic: Arc<Nic>,
@@ -223,6 +230,7 @@ impl Drop for Other {
 
 #[test]
 fn one_sided_work_completes_whatever_the_target_does() {
+    let _turn = turn();
     for occupation in OCCUPATIONS {
         let mut end = End::new();
         let mut other = Other::start(occupation);
@@ -252,6 +260,7 @@ fn one_sided_work_completes_whatever_the_target_does() {
 
 #[test]
 fn a_killed_peer_is_an_error_in_bounded_time() {
+    let _turn = turn();
     let end = End::new();
     let mut other = Other::start("sleep");
     writeln!(other.stdin, "{}", end.qp.qpn().value()).unwrap();
@@ -269,6 +278,7 @@ fn a_killed_peer_is_an_error_in_bounded_time() {
 
 #[test]
 fn a_message_that_was_received_is_acknowledged_though_its_receiver_ends_at_once() {
+    let _turn = turn();
     // Several times: the engine may look in at the right moment.
     for _ in 0..5 {
         let end = End::new();
