@@ -77,7 +77,11 @@ impl From<hca::CqError> for Errno {
 
 impl From<ModifyError> for Errno {
     fn from(error: ModifyError) -> Errno {
-        Errno::INVALID.because(&error)
+        let errno = match error {
+            ModifyError::NoWay { .. } => Errno(libc::ENETUNREACH),
+            _ => Errno::INVALID,
+        };
+        errno.because(&error)
     }
 }
 
