@@ -141,6 +141,26 @@ fn no_more_reads_and_atomics_are_under_way_than_allowed() {
     }
 }
 
+/// Kernel Soft-RoCE answers 128 at once, and perftest then wants as many under way. How many really are is up to the window.
+#[test]
+fn as_many_atomics_as_soft_roce_allows_may_be_under_way() {
+    for kind in [LinkKind::Datagram, LinkKind::Whole] {
+        let mut setting = Setting::on(kind);
+        setting.options.max_rd_atomic = 128;
+        setting.options.max_dest_rd_atomic = 128;
+        let mut pair = Pair::rc(&setting);
+        let log = Log::of(&mut pair.sim);
+        for _ in 0..256 {
+            pair.sim.post(pair.a, &questions(&pair)[2]).unwrap();
+        }
+        pair.sim.run_until_idle();
+        assert!(pair.sim.completions(pair.a).iter().all(|end| end.status == Status::Success));
+        let most = most_at_once(&log.packets(), setting.link.delay);
+        assert!((17..=128).contains(&most), "{kind:?}: {most}");
+        assert_eq!(pair.far_bytes(0, 8), 256u64.to_ne_bytes());
+    }
+}
+
 #[test]
 fn the_parts_of_a_long_read_count_one_by_one() {
     for allowed in [1u8, 2] {

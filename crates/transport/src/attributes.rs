@@ -371,10 +371,11 @@ pub struct Limits {
     pub gids: u16,
 }
 
-/// One port, the default partition, and every address an index can name.
+/// One port, the default partition, and every address an index can name. As many READs and atomics as kernel Soft-RoCE allows: programs
+/// ask for as many outstanding as their peer says it can answer, whatever their own device says.
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { max_rd_atomic: 16, max_dest_rd_atomic: 16, pkeys: 1, ports: 1, max_mtu: Mtu::B4096, gids: 256 }
+        Limits { max_rd_atomic: 128, max_dest_rd_atomic: 128, pkeys: 1, ports: 1, max_mtu: Mtu::B4096, gids: 256 }
     }
 }
 

@@ -206,8 +206,8 @@ fn values_are_bounded_on_both_sides() {
     bounds("RETRY_CNT", sqd, sqd, 0, 7, |modify, value| modify.retry_cnt = Some(value));
     bounds("RNR_RETRY", sqd, sqd, 0, 7, |modify, value| modify.rnr_retry = Some(value));
     bounds("MIN_RNR_TIMER", sqd, sqd, 0, 31, |modify, value| modify.min_rnr_timer = Some(value));
-    bounds("MAX_QP_RD_ATOMIC", sqd, sqd, 0, 16, |modify, value| modify.max_rd_atomic = Some(value));
-    bounds("MAX_DEST_RD_ATOMIC", sqd, sqd, 0, 16, |modify, value| modify.max_dest_rd_atomic = Some(value));
+    bounds("MAX_QP_RD_ATOMIC", sqd, sqd, 0, 128, |modify, value| modify.max_rd_atomic = Some(value));
+    bounds("MAX_DEST_RD_ATOMIC", sqd, sqd, 0, 128, |modify, value| modify.max_dest_rd_atomic = Some(value));
     bounds("AV.sgid_index", init, rtr, 0, 3, |modify, value| modify.av.as_mut().unwrap().sgid_index = value);
     bounds("AV.port", init, rtr, 1, 3, |modify, value| modify.av.as_mut().unwrap().port = value);
     bounds("ALT_PATH.sgid_index", init, rtr, 0, 3, |modify, value| {
