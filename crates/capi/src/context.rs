@@ -6,6 +6,7 @@ use crate::completion_queue::CompletionQueue;
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::queue_pair::QueuePair;
+use crate::registry::PerProcess;
 use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::{
     completion_queue, completion_queue_ex, device_memory, memory_region, memory_window, posting, protection_domain,
@@ -86,7 +87,7 @@ impl fmt::Debug for Context {
 }
 
 /// Every context that is open, for imports and for the bad news of a panic.
-static OPEN: Mutex<Vec<(Weak<Shared>, Pointer<ibv_device>)>> = Mutex::new(Vec::new());
+static OPEN: PerProcess<Vec<(Weak<Shared>, Pointer<ibv_device>)>> = PerProcess::new();
 
 impl Context {
     /// The context behind a pointer from C.
@@ -113,7 +114,7 @@ impl Context {
         let opened = nic.open_device(&own)?;
         let shared = Arc::new(Shared { nic, hca: opened, live: Mutex::default(), file: identity(&command)? });
         {
-            let mut open = lock(&OPEN);
+            let mut open = OPEN.lock();
             open.retain(|(shared, _)| shared.strong_count() > 0);
             open.push((Arc::downgrade(&shared), Pointer(device)));
         }
@@ -176,7 +177,7 @@ fn identity(descriptor: &OwnedFd) -> Result<(u64, u64), Errno> {
 
 /// Tells every open context that the library had an error inside: whatever the program relied on may be wrong.
 pub(crate) fn tell_all_of_a_panic() {
-    for (shared, _) in lock(&OPEN).iter() {
+    for (shared, _) in OPEN.lock().iter() {
         if let Some(shared) = shared.upgrade() {
             shared.hca.events().push(AsyncEvent::DeviceFatal);
         }
@@ -226,7 +227,7 @@ pub unsafe extern "C" fn ibv_import_device(command: c_int) -> *mut ibv_context {
             return Err(std::io::Error::last_os_error().into());
         }
         let file = identity(&OwnedFd::from_raw_fd(copy))?;
-        let found = lock(&OPEN).iter().find_map(|(shared, device)| {
+        let found = OPEN.lock().iter().find_map(|(shared, device)| {
             let shared = shared.upgrade().filter(|shared| shared.file == file)?;
             Some((Arc::clone(shared.device()), device.0))
         });

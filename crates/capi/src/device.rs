@@ -1,14 +1,14 @@
 //! Devices: the list, and what is known of a device without opening it.
 
 use crate::boundary::{object, quietly, value};
-use crate::context::lock;
 use crate::errno::{Errno, with_sources};
 use crate::log;
+use crate::registry::PerProcess;
 use abi::ibv_device;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::zeroed;
 use std::ptr::null;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// A device as C sees it, laid out so that providers of other hardware, who look behind the public part to see whether it is theirs, find
 /// that it is not.
@@ -42,7 +42,7 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 /// Every device that was ever listed. They stay: programs keep pointers to devices after they have freed the list.
-static KNOWN: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
+static KNOWN: PerProcess<Vec<&'static Device>> = PerProcess::new();
 
 impl Device {
     /// The device behind a pointer from C.
@@ -57,7 +57,7 @@ impl Device {
 
     /// The one entry for a device of the NIC, made when it is first seen.
     fn known(device: &Arc<hca::Device>) -> &'static Device {
-        let mut known = lock(&KNOWN);
+        let mut known = KNOWN.lock();
         let same = |entry: &&&'static Device| {
             Arc::ptr_eq(&entry.device, device)
                 // After a fork the child's NIC has devices of its own, and the same names.

@@ -32,6 +32,7 @@ pub mod queue_pair;
 pub mod queue_pair_ex;
 pub mod queue_pair_state;
 pub mod rates;
+mod registry;
 pub mod shared_receive_queue;
 pub mod strings;
 pub mod sysfs;

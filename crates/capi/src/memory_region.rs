@@ -1,16 +1,17 @@
 //! Memory regions: registering, changing, deregistering and importing them.
 
 use crate::boundary::{number, object, quietly, status};
-use crate::context::{Context, Shared, lock};
+use crate::context::{Context, Shared};
 use crate::errno::Errno;
 use crate::protection_domain::Pd;
+use crate::registry::PerProcess;
 use abi::{ibv_mr, ibv_pd, ibv_sge};
 use memory::{Access, Change, Domain, Key, Range, RegionSpec, Subject, Translation};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// A memory region.
 #[repr(C)]
@@ -28,13 +29,13 @@ impl fmt::Debug for MemoryRegion {
 }
 
 /// Regions that can be imported: their domain and length, by their handle, which is their key.
-static REGIONS: Mutex<Option<HashMap<u32, (u32, usize)>>> = Mutex::new(None);
+static REGIONS: PerProcess<HashMap<u32, (u32, usize)>> = PerProcess::new();
 
 impl MemoryRegion {
     /// Hands a registered key to C.
     pub(crate) fn make(pd: &Pd, pd_in_c: *mut ibv_pd, key: Key, addr: *mut c_void, length: usize) -> *mut ibv_mr {
         pd.join();
-        lock(&REGIONS).get_or_insert_default().insert(key.0, (pd.domain.0, length));
+        REGIONS.lock().insert(key.0, (pd.domain.0, length));
         MemoryRegion::boxed(pd, pd_in_c, key, addr, length, false)
     }
 
@@ -162,7 +163,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
             region.base.context = (*pd).context;
         }
         let entry = (Pd::of(region.base.pd)?.domain.0, region.base.length);
-        lock(&REGIONS).get_or_insert_default().insert(region.key.0, entry);
+        REGIONS.lock().insert(region.key.0, entry);
         Ok(0)
     });
     if done == 0 { 0 } else { refused }
@@ -177,7 +178,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
             return Err(Errno::INVALID);
         }
         region.shared.nic.memory().deregister(region.key)?;
-        lock(&REGIONS).get_or_insert_default().remove(&region.key.0);
+        REGIONS.lock().remove(&region.key.0);
         Pd::leave(region.base.pd);
         drop(Box::from_raw(mr.cast::<MemoryRegion>()));
         Ok(())
@@ -189,7 +190,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
     object("ibv_import_mr", || {
         let domain = Pd::of(pd)?;
-        let found = lock(&REGIONS).get_or_insert_default().get(&handle).copied();
+        let found = REGIONS.lock().get(&handle).copied();
         let (owner, length) = found.ok_or(Errno(libc::ENOENT))?;
         if owner != domain.domain.0 {
             return Err(Errno::INVALID);

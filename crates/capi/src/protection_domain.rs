@@ -2,15 +2,16 @@
 //! of this NIC are its own business, so it never asks a parent domain's allocator for memory, and takes locks where threads meet anyway.
 
 use crate::boundary::{object, quietly, status};
-use crate::context::{Context, Shared, lock};
+use crate::context::{Context, Shared};
 use crate::errno::Errno;
+use crate::registry::PerProcess;
 use abi::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
 use std::collections::HashSet;
 use std::ffi::c_int;
 use std::fmt;
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use transport::ProtectionDomain;
 
 /// A protection domain.
@@ -47,7 +48,7 @@ impl Users {
 }
 
 /// Domains that can be imported, by their numbers.
-static DOMAINS: Mutex<Option<HashSet<u32>>> = Mutex::new(None);
+static DOMAINS: PerProcess<HashSet<u32>> = PerProcess::new();
 
 impl fmt::Debug for Pd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,7 +88,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
     object("ibv_alloc_pd", || {
         let context = Context::of(context)?;
         let domain = context.shared.hca.new_domain();
-        lock(&DOMAINS).get_or_insert_default().insert(domain.0);
+        DOMAINS.lock().insert(domain.0);
         Ok(Pd::make(context, domain, null_mut(), null_mut(), false))
     })
 }
@@ -101,7 +102,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         if let Some(behind) = domain.behind.as_ref() {
             behind.users.leave();
         } else if !domain.imported {
-            lock(&DOMAINS).get_or_insert_default().remove(&domain.domain.0);
+            DOMAINS.lock().remove(&domain.domain.0);
         }
         if let Some(td) = domain.thread_domain.as_ref() {
             td.users.leave();
@@ -116,7 +117,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
     object("ibv_import_pd", || {
         let context = Context::of(context)?;
-        if !lock(&DOMAINS).get_or_insert_default().contains(&handle) {
+        if !DOMAINS.lock().contains(&handle) {
             return Err(Errno(libc::ENOENT));
         }
         Ok(Pd::make(context, ProtectionDomain(handle), null_mut(), null_mut(), true))

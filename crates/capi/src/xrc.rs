@@ -5,6 +5,7 @@ use crate::context::{Context, lock};
 use crate::errno::Errno;
 use crate::protection_domain::Users;
 use crate::queue_pair::QueuePair;
+use crate::registry::PerProcess;
 use abi::{ibv_context, ibv_qp, ibv_qp_open_attr, ibv_xrcd, ibv_xrcd_init_attr};
 use hca::Qp;
 use std::collections::HashMap;
@@ -48,7 +49,7 @@ impl Domain {
 type File = (u64, u64);
 
 /// Domains that were opened with a file.
-static BY_FILE: Mutex<Option<HashMap<File, Weak<Domain>>>> = Mutex::new(None);
+static BY_FILE: PerProcess<HashMap<File, Weak<Domain>>> = PerProcess::new();
 
 impl XrcDomain {
     /// The domain behind a pointer from C.
@@ -105,8 +106,7 @@ fn of_file(fd: c_int, flags: c_int) -> Result<Arc<Domain>, Errno> {
     }
     // SAFETY: filled by the call.
     let stat = unsafe { stat.assume_init() };
-    let mut held = lock(&BY_FILE);
-    let domains = held.get_or_insert_default();
+    let mut domains = BY_FILE.lock();
     let file = (stat.st_dev, stat.st_ino);
     match domains.get(&file).and_then(Weak::upgrade) {
         Some(_) if flags & libc::O_EXCL != 0 => Err(Errno::INVALID),
