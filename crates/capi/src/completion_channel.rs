@@ -4,10 +4,12 @@ use crate::boundary::{number, object, quietly, status};
 use crate::completion_queue::CompletionQueue;
 use crate::context::{Context, Shared};
 use crate::errno::Errno;
+use crate::signals;
 use abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use hca::CompletionChannel;
 use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -74,7 +76,10 @@ pub unsafe extern "C" fn ibv_get_cq_event(
             return Err(Errno::INVALID);
         }
         loop {
-            let id = channel.shared.nic.wait(&channel.channel)?;
+            let id = match channel.shared.nic.wait(&channel.channel) {
+                Err(error) if error.kind() == ErrorKind::Interrupted && signals::restart_calls() => continue,
+                answer => answer?,
+            };
             // Counted under the lock under which a queue that is destroyed leaves the list: it waits for what was counted.
             let live = channel.shared.live();
             let Some(queue) = live.cqs.get(&id) else { continue };

@@ -34,6 +34,7 @@ pub mod queue_pair_state;
 pub mod rates;
 mod registry;
 pub mod shared_receive_queue;
+mod signals;
 pub mod strings;
 pub mod sysfs;
 pub mod turns;

@@ -448,14 +448,17 @@ impl Nic {
     }
 
     /// Waits for the next event of a channel: the number of a completion queue. The waiting thread drives, so that one wake-up is enough. A
-    /// channel whose descriptor does not block answers `WouldBlock` instead.
+    /// channel whose descriptor does not block answers `WouldBlock` instead, and a signal that arrives meanwhile is `Interrupted`.
     pub fn wait(&self, channel: &CompletionChannel) -> io::Result<u32> {
         if channel.is_nonblocking()? {
             self.progress();
             return channel.try_take().ok_or_else(|| io::ErrorKind::WouldBlock.into());
         }
         loop {
-            if let Some(event) = self.wait_for(channel, None)? {
+            self.engine.enter_wait();
+            let answer = self.drive_until(channel, None);
+            self.engine.leave_wait();
+            if let Some(event) = answer? {
                 return Ok(event);
             }
         }
@@ -465,7 +468,12 @@ impl Nic {
     pub fn wait_for(&self, channel: &CompletionChannel, limit: Option<Duration>) -> io::Result<Option<u32>> {
         let deadline = limit.map(|limit| self.now() + limit);
         self.engine.enter_wait();
-        let answer = self.drive_until(channel, deadline);
+        let answer = loop {
+            match self.drive_until(channel, deadline) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                answer => break answer,
+            }
+        };
         self.engine.leave_wait();
         answer
     }

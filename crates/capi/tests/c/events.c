@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -148,6 +149,60 @@ static void asynchronous_events(void)
 	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(cq));
 }
 
+static volatile int signals_seen;
+
+static void on_signal(int signal)
+{
+	(void)signal;
+	signals_seen++;
+}
+
+static void *interrupt_twice(void *thread)
+{
+	for (int i = 0; i < 2; i++) {
+		usleep(200000);
+		pthread_kill(*(pthread_t *)thread, SIGUSR1);
+	}
+	return NULL;
+}
+
+static void *post_later(void *qp)
+{
+	usleep(600000);
+	CHECK(!post(qp, 2, IBV_WR_SEND, NULL, 0, 0));
+	return NULL;
+}
+
+/* A signal ends a call that waits, unless its handler asks for the call to go on. */
+static void interruptions(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, channel, 0), *found;
+	struct sigaction action = {.sa_handler = on_signal};
+	pthread_t self = pthread_self(), thread;
+	void *found_context;
+
+	NEED(channel && cq);
+	sigaction(SIGUSR1, &action, NULL);
+	pthread_create(&thread, NULL, interrupt_twice, &self);
+	errno = 0;
+	CHECK(ibv_get_cq_event(channel, &found, &found_context) == -1 && errno == EINTR && signals_seen == 1);
+	action.sa_flags = SA_RESTART;
+	sigaction(SIGUSR1, &action, NULL);
+	/* The second signal does not end this one; a completion does. */
+	struct ibv_qp *a, *b;
+	pthread_t poster;
+
+	pair_of(&a, &b, cq, NULL);
+	CHECK(!ibv_req_notify_cq(cq, 0) && !receive(b, 1, NULL));
+	pthread_create(&poster, NULL, post_later, a);
+	CHECK(!ibv_get_cq_event(channel, &found, &found_context) && found == cq && signals_seen == 2);
+	ibv_ack_cq_events(cq, 1);
+	pthread_join(thread, NULL);
+	pthread_join(poster, NULL);
+	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(cq) && !ibv_destroy_comp_channel(channel));
+}
+
 /* A child makes a NIC of its own, and its parent's goes on. */
 static void forks(void)
 {
@@ -178,6 +233,7 @@ int main(void)
 	NEED(pd && ibv_reg_mr(pd, memory, sizeof memory, 0));
 	completion_events();
 	asynchronous_events();
+	interruptions();
 	forks();
 	printf("%d failures\n", failures);
 	return failures != 0;
