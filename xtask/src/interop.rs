@@ -15,6 +15,9 @@ use std::process::Command;
 
 use crate::{dist, prerequisites, process};
 
+/// Our own program among those that are run: it looks at every byte.
+const DATA_CHECK: &str = "data_check";
+
 /// What can be chosen.
 #[derive(clap::Args)]
 pub struct Options {
@@ -57,7 +60,10 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     prerequisites::interop()?;
     fs::create_dir_all(&place).map_err(|e| format!("cannot make {}: {e}", place.display()))?;
     let unpacked = packages::fetch(&place)?;
-    image::build(&unpacked, &place)?;
+    let program = place.join(DATA_CHECK);
+    let source = root.join("xtask/interop").join(DATA_CHECK).with_extension("c");
+    process::run(Command::new("cc").args(["-O2", "-Wall", "-o"]).arg(&program).arg(source).arg("-libverbs"))?;
+    image::build(&unpacked, &program, &place)?;
     if options.lib.is_none() {
         dist::build(root, true)?;
     }

@@ -24,14 +24,8 @@ const HOSTS: [Tool; 4] = [
     Tool { program: "ethtool", package: "ethtool" },
 ];
 
-/// What `cargo xtask interop` starts besides: a virtual machine, and the programs that talk to it.
-const INTEROP: [Tool; 5] = [
-    Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" },
-    Tool { program: "setpriv", package: "util-linux" },
-    Tool { program: "dpkg-deb", package: "dpkg" },
-    Tool { program: "ibv_rc_pingpong", package: "ibverbs-utils" },
-    Tool { program: "ib_write_bw", package: "perftest" },
-];
+/// The virtual machine of `cargo xtask interop`.
+const QEMU: Tool = Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" };
 
 /// Programs that are run on our library, what they are compiled with, and what takes our packages apart.
 const PROGRAMS: [Tool; 9] = [
@@ -75,7 +69,7 @@ pub fn tshark() -> Result<String, String> {
 
 /// Everything `cargo xtask interop` needs.
 pub fn interop() -> Result<(), String> {
-    HOSTS.iter().chain(&INTEROP).chain([&TSHARK]).try_for_each(Tool::provide)
+    HOSTS.iter().chain(&PROGRAMS).chain([&QEMU, &TSHARK]).try_for_each(Tool::provide)
 }
 
 impl Tool {

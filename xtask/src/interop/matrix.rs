@@ -1,5 +1,6 @@
 //! The pairs: each program with either side as its server, over IPv4 and over IPv6. Runs them one after the other and says what became of each.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::net::Ipv6Addr;
@@ -33,7 +34,8 @@ struct Program {
     arguments: &'static str,
 }
 
-const PROGRAMS: [Program; 13] = [
+const PROGRAMS: [Program; 14] = [
+    Program { name: super::DATA_CHECK, arguments: "" },
     Program { name: "ibv_rc_pingpong", arguments: "-c -s 65536 -n 200" },
     Program { name: "ibv_rc_pingpong", arguments: "-c -s 100 -n 500 -e" },
     Program { name: "ibv_uc_pingpong", arguments: "-c -s 4096 -n 200" },
@@ -50,15 +52,19 @@ const PROGRAMS: [Program; 13] = [
 ];
 
 impl Program {
+    fn title(&self) -> String {
+        format!("{} {}", self.name, self.arguments).trim_end().to_string()
+    }
+
     /// A command line without the server's address. The programs exchange their numbers over TCP, on `port`.
     fn line(&self, device: &str, gid: usize, port: u16) -> String {
         let Program { name, arguments } = self;
-        let gid = if self.is_pingpong() { format!("-g {gid}") } else { format!("-F -x {gid}") };
+        let gid = if self.is_perftest() { format!("-F -x {gid}") } else { format!("-g {gid}") };
         format!("{name} -d {device} {gid} -p {port} {arguments}")
     }
 
-    fn is_pingpong(&self) -> bool {
-        self.name.starts_with("ibv_")
+    fn is_perftest(&self) -> bool {
+        self.name.starts_with("ib_")
     }
 
     /// What is wrong with what a side said, although it ended well: the pingpongs only mention data that they do not like, and a
@@ -71,7 +77,11 @@ impl Program {
             let figures: Vec<f64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
             figures.len() >= 4
         };
-        let ended = if self.is_pingpong() { said.contains("usec/iter") } else { said.lines().any(measured) };
+        let ended = match self.name {
+            super::DATA_CHECK => said.contains("every step"),
+            _ if self.is_perftest() => said.lines().any(measured),
+            _ => said.contains("usec/iter"),
+        };
         (!ended).then(|| "it printed no result".to_string())
     }
 }
@@ -122,7 +132,7 @@ struct Report {
 /// Runs every pair that the options select, in a network namespace that is ours alone. `lib` has our library.
 pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
     let selected = |program: &Program, column: &str| {
-        let name = format!("{} {} {column}", program.name, program.arguments);
+        let name = format!("{} {column}", program.title());
         options.only.iter().all(|word| name.contains(word.as_str()))
     };
     let pairs = |program: &Program| COLUMNS.iter().filter(|column| selected(program, column.2)).count();
@@ -147,7 +157,11 @@ pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
         failed: 0,
         pairs: Vec::new(),
     };
-    let mut bench = Bench { guest, lib: lib.to_path_buf(), logs, captures, capture: options.capture, port: 18_600 };
+    let mut path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".into());
+    path.push(":");
+    path.push(place);
+    let lib = lib.to_path_buf();
+    let mut bench = Bench { guest, lib, path, logs, captures, capture: options.capture, port: 18_600 };
     let gids = bench.gids()?;
     for program in PROGRAMS {
         for (family, server, column) in COLUMNS.into_iter().filter(|column| selected(&program, column.2)) {
@@ -156,7 +170,7 @@ pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
             let seconds = begin.elapsed().as_secs_f64();
             let Program { name, arguments } = program;
             let verdict = failure.as_deref().map_or("ok".to_string(), |why| format!("FAILED: {why}"));
-            println!("{name} {arguments}, {column}: {verdict} ({seconds:.1} s)");
+            println!("{}, {column}: {verdict} ({seconds:.1} s)", program.title());
             report.pairs.push(Outcome { program: name, arguments, family, server, seconds, failure });
         }
     }
@@ -198,6 +212,8 @@ struct Indices {
 struct Bench {
     guest: Guest,
     lib: PathBuf,
+    /// Where programs are looked for: what was compiled for this is not where others are.
+    path: OsString,
     logs: PathBuf,
     captures: PathBuf,
     capture: bool,
@@ -281,7 +297,7 @@ impl Bench {
     fn ours(&self, line: &str) -> Command {
         let mut command = Command::new("timeout");
         command.args(["-k", "2"]).arg(LIMIT.as_secs().to_string()).args(line.split_whitespace());
-        command.env("LD_LIBRARY_PATH", &self.lib).stdin(Stdio::null());
+        command.env("LD_LIBRARY_PATH", &self.lib).env("PATH", &self.path).stdin(Stdio::null());
         command
     }
 
@@ -376,12 +392,12 @@ fn table(pairs: &[Outcome]) -> String {
         let _ = write!(text, "{column:>18}");
     }
     text.push('\n');
-    for Program { name, arguments } in PROGRAMS {
-        let of_program = |pair: &&Outcome| (pair.program, pair.arguments) == (name, arguments);
+    for program in PROGRAMS {
+        let of_program = |pair: &&Outcome| (pair.program, pair.arguments) == (program.name, program.arguments);
         if !pairs.iter().any(|pair| of_program(&pair)) {
             continue;
         }
-        let _ = write!(text, "{:<44}", format!("{name} {arguments}"));
+        let _ = write!(text, "{:<44}", program.title());
         for (family, server, _) in COLUMNS {
             let pair = pairs.iter().filter(of_program).find(|pair| (pair.family, pair.server) == (family, server));
             let cell = pair.map_or("-", |pair| if pair.failure.is_none() { "ok" } else { "FAILED" });
@@ -407,7 +423,13 @@ mod tests {
 
     #[test]
     fn an_end_without_a_result_is_a_failure() {
-        let [pingpong, bandwidth] = [PROGRAMS[0], PROGRAMS[4]];
+        let named = |name: &str| *PROGRAMS.iter().find(|program| program.name == name).unwrap();
+        let [data, pingpong, bandwidth] = ["data_check", "ibv_rc_pingpong", "ib_write_bw"].map(named);
+        assert_eq!(data.complaint("every step as it should be\n"), None);
+        assert!(
+            data.complaint("failed in READ: invalid data, byte 1 of 9 is 00\n")
+                .is_some_and(|why| why.contains("byte 1"))
+        );
         assert_eq!(pingpong.complaint("8192 bytes in 0.1 seconds\n200 iters in 0.1 seconds = 5.0 usec/iter\n"), None);
         assert!(pingpong.complaint("local address\n").is_some());
         assert_eq!(
