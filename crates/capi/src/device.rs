@@ -109,9 +109,7 @@ pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv
             count.write(0);
         }
         let nic = hca::Nic::of_process().inspect_err(|error| log::say(with_sources(error)))?;
-        let mut devices = nic.shown_devices();
-        // Programs take the first device if not told otherwise, and the loopback reaches nobody else.
-        devices.sort_by_key(|device| device.name() == "ubi_lo");
+        let devices = nic.shown_devices();
         let mut list: Vec<*mut ibv_device> = devices.iter().map(|device| Device::known(device).as_c()).collect();
         if !count.is_null() {
             count.write(list.len() as c_int);

@@ -1,6 +1,7 @@
 //! Why a call failed, for a person: an errno says little. With `UBIVERBS_LOG` set, every call that fails says so on standard error, with the
 //! reason where the NIC gave one.
 
+use hca::environment::{self, Log};
 use std::fmt::Display;
 use std::io::Write;
 use std::sync::OnceLock;
@@ -8,7 +9,11 @@ use std::sync::OnceLock;
 /// Whether anybody wants to read it.
 pub(crate) fn is_on() -> bool {
     static ON: OnceLock<bool> = OnceLock::new();
-    *ON.get_or_init(|| std::env::var_os("UBIVERBS_LOG").is_some_and(|value| !value.is_empty() && value != "0"))
+    *ON.get_or_init(|| {
+        // Where events are asked for as JSON, a line of text would be in the way.
+        let asked = std::env::var_os(environment::LOG).map(|text| Log::of(&text));
+        matches!(asked, Some(Log::Errors | Log::Events))
+    })
 }
 
 /// Says something to those who want to read it.

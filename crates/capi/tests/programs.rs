@@ -19,6 +19,13 @@ fn events_wake_wait_and_are_waited_for() {
 }
 
 #[test]
+fn threads_make_use_and_destroy_everything_at_once() {
+    let program = compile("cc", "threads.c");
+    let _turn = alone();
+    succeed(&mut on_library(program));
+}
+
+#[test]
 fn device_memory_timestamps_and_built_work_requests() {
     let program = compile("c++", "extended.cpp");
     let _turn = alone();
