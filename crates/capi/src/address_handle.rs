@@ -30,16 +30,21 @@ impl fmt::Debug for AddressHandle {
 impl AddressHandle {
     /// The handle behind a pointer from C.
     pub(crate) unsafe fn of<'a>(ah: *mut ibv_ah) -> Result<&'a AddressHandle, Errno> {
-        ah.cast::<AddressHandle>().as_ref().ok_or(Errno::INVALID)
+        ah.cast::<AddressHandle>().as_ref().ok_or_else(Errno::null)
     }
 }
 
 /// An address of C's, which must lead somewhere: over this device's port, from an address it has, to a GID.
 pub(crate) fn vector_from_c(device: &hca::Device, attributes: &ibv_ah_attr) -> Result<AddressVector, Errno> {
     let route = &attributes.grh;
-    let usable = attributes.is_global != 0 && device.port().gid(route.sgid_index).is_some();
-    if !usable || attributes.port_num > 1 {
-        return Err(Errno::INVALID);
+    if attributes.is_global == 0 {
+        return Err(Errno::invalid("is_global is 0: on RoCE a peer is found by its GID alone"));
+    }
+    if device.port().gid(route.sgid_index).is_none() {
+        return Err(Errno::invalid("grh.sgid_index is an empty entry of the GID table"));
+    }
+    if attributes.port_num > 1 {
+        return Err(Errno::invalid("the device has one port, number 1"));
     }
     Ok(AddressVector {
         dgid: gid_from_c(&route.dgid),
@@ -80,9 +85,9 @@ pub(crate) fn vector_to_c(vector: &AddressVector) -> ibv_ah_attr {
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attributes: *mut ibv_ah_attr) -> *mut ibv_ah {
     object("ibv_create_ah", || {
         let (context, domain) = (context_of(pd)?, Pd::of(pd)?);
-        let attributes = attributes.as_ref().ok_or(Errno::INVALID)?;
+        let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         if attributes.port_num != 1 {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid("the device has one port, number 1"));
         }
         let vector = vector_from_c(context.shared.device(), attributes)?;
         domain.join();
@@ -149,9 +154,10 @@ fn address_of_sender(
     grh: Option<&[u8; 40]>,
 ) -> Result<ibv_ah_attr, Errno> {
     if port != 1 || completion.wc_flags & abi::IBV_WC_GRH == 0 {
-        return Err(Errno::INVALID);
+        return Err(Errno::invalid("the completion has no GRH, so it does not say who sent the message"));
     }
-    let envelope = grh.and_then(envelope).ok_or(Errno::INVALID)?;
+    let unreadable = || Errno::invalid("the first 40 bytes of the buffer are neither an IPv6 nor an IPv4 header");
+    let envelope = grh.and_then(envelope).ok_or_else(unreadable)?;
     let gids = context.shared.device().port().gids.clone();
     let same_family = |gid: &Gid| gid.to_ip().is_ipv4() == envelope.destination.to_ip().is_ipv4();
     let exact = gids.iter().position(|gid| *gid == Some(envelope.destination));
@@ -181,9 +187,9 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
 ) -> c_int {
     number("ibv_init_ah_from_wc", || {
         let context = Context::of(context)?;
-        let completion = completion.as_ref().ok_or(Errno::INVALID)?;
+        let completion = completion.as_ref().ok_or_else(Errno::null)?;
         let grh = grh.cast::<[u8; 40]>().as_ref();
-        *out.as_mut().ok_or(Errno::INVALID)? = address_of_sender(context, port, completion, grh)?;
+        *out.as_mut().ok_or_else(Errno::null)? = address_of_sender(context, port, completion, grh)?;
         Ok(0)
     })
 }
@@ -199,7 +205,7 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     let mut attributes = None;
     let found = object("ibv_create_ah_from_wc", || {
         let context = context_of(pd)?;
-        let completion = completion.as_ref().ok_or(Errno::INVALID)?;
+        let completion = completion.as_ref().ok_or_else(Errno::null)?;
         let address = address_of_sender(context, port, completion, grh.cast::<[u8; 40]>().as_ref())?;
         Ok(&raw mut *attributes.insert(address))
     });

@@ -60,6 +60,9 @@ fn panics_in() -> Option<&'static str> {
 
 fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     // What a panic leaves behind stands behind locks that are valid at every step.
+    if log::is_on() {
+        log::forget();
+    }
     let f = || {
         if panics_in().is_some_and(|name| name == call) {
             panic!("{PANIC_IN} asks for it");
@@ -80,6 +83,6 @@ fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result
 #[cold]
 fn said(call: &'static str, Errno(code): Errno) {
     if log::is_on() && !matches!(code, libc::ENOENT | libc::EAGAIN | libc::ENODATA) {
-        log::line(format_args!("{call} fails: {}", std::io::Error::from_raw_os_error(code)));
+        log::failure(call, code);
     }
 }

@@ -4,6 +4,7 @@ use crate::boundary::{number, object, quietly, status};
 use crate::completion_queue::CompletionQueue;
 use crate::context::{Context, Shared};
 use crate::errno::Errno;
+use crate::log;
 use crate::signals;
 use abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use hca::CompletionChannel;
@@ -30,7 +31,7 @@ impl fmt::Debug for Channel {
 impl Channel {
     /// The channel behind a pointer from C.
     pub(crate) unsafe fn of<'a>(channel: *mut ibv_comp_channel) -> Result<&'a Channel, Errno> {
-        channel.cast::<Channel>().as_ref().ok_or(Errno::INVALID)
+        channel.cast::<Channel>().as_ref().ok_or_else(Errno::null)
     }
 
     /// How many completion queues report to it, in the field where C has it.
@@ -56,6 +57,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
     status("ibv_destroy_comp_channel", || {
         Channel::of(channel)?;
         if Channel::users(channel).load(Ordering::Acquire) > 0 {
+            log::because("completion queues still report to it");
             return Err(Errno::BUSY);
         }
         drop(Box::from_raw(channel.cast::<Channel>()));

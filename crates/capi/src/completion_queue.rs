@@ -6,6 +6,7 @@ use crate::completion_queue_ex::Cursor;
 use crate::context::{COMPLETION_VECTORS, Context, Pointer, Shared};
 use crate::errno::Errno;
 use crate::events::Acknowledgements;
+use crate::log;
 use crate::protection_domain::Users;
 use crate::turns::Turns;
 use abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc};
@@ -57,13 +58,13 @@ pub(crate) struct Wanted {
 impl CompletionQueue {
     /// The queue behind a pointer from C.
     pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> Result<&'a CompletionQueue, Errno> {
-        cq.cast::<CompletionQueue>().as_ref().ok_or(Errno::INVALID)
+        cq.cast::<CompletionQueue>().as_ref().ok_or_else(Errno::null)
     }
 
     /// A new queue, not yet shown to anybody.
     pub(crate) unsafe fn make(context: &Context, wanted: &Wanted) -> Result<Box<CompletionQueue>, Errno> {
         if wanted.vector >= COMPLETION_VECTORS as u32 {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid("comp_vector is not below num_comp_vectors"));
         }
         let channel = match wanted.channel.is_null() {
             true => None,
@@ -171,6 +172,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, out: *mut 
             next = next.add(1);
         });
         if taken == 0 && queue.cq.has_overflowed() {
+            log::because("the completion queue has overflowed: completions are lost");
             return Err(Errno(libc::EOVERFLOW));
         }
         Ok(taken as c_int)
@@ -189,7 +191,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
 pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attributes: *mut ibv_modify_cq_attr) -> c_int {
     status("ibv_modify_cq", || {
         CompletionQueue::of(cq)?;
-        attributes.as_ref().ok_or(Errno::INVALID)?;
+        attributes.as_ref().ok_or_else(Errno::null)?;
         Err(Errno::UNSUPPORTED)
     })
 }

@@ -29,7 +29,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
 ) -> *mut ibv_cq_ex {
     object("ibv_create_cq_ex", || {
         let context = Context::of(context)?;
-        let attributes = attributes.as_ref().ok_or(Errno::INVALID)?;
+        let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         if attributes.comp_mask & !(abi::IBV_CQ_INIT_ATTR_MASK_FLAGS | abi::IBV_CQ_INIT_ATTR_MASK_PD) != 0 {
             return Err(Errno::INVALID);
         }
@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
             return Err(Errno::INVALID);
         }
         if attributes.wc_flags & !u64::from(FIELDS) != 0 {
-            return Err(Errno::UNSUPPORTED);
+            return Err(Errno::unsupported("wc_flags asks for what only raw Ethernet or tag matching has"));
         }
         let wanted = Wanted {
             entries: attributes.cqe,

@@ -93,7 +93,7 @@ impl Context {
     /// The context behind a pointer from C.
     pub(crate) unsafe fn of<'a>(context: *mut ibv_context) -> Result<&'a Context, Errno> {
         if context.is_null() {
-            return Err(Errno::INVALID);
+            return Err(Errno::null());
         }
         Ok(&*Context::surrounding(context))
     }
@@ -231,7 +231,8 @@ pub unsafe extern "C" fn ibv_import_device(command: c_int) -> *mut ibv_context {
             let shared = shared.upgrade().filter(|shared| shared.file == file)?;
             Some((Arc::clone(shared.device()), device.0))
         });
-        let (hca, device) = found.ok_or(Errno::INVALID)?;
+        let foreign = || Errno::invalid("the descriptor is not the cmd_fd of an open context");
+        let (hca, device) = found.ok_or_else(foreign)?;
         Ok((*Context::open(device, hca, OwnedFd::from_raw_fd(command))?).as_c())
     })
 }

@@ -47,7 +47,7 @@ static KNOWN: PerProcess<Vec<&'static Device>> = PerProcess::new();
 impl Device {
     /// The device behind a pointer from C.
     pub(crate) unsafe fn of<'a>(device: *mut ibv_device) -> Result<&'a Device, Errno> {
-        device.cast::<Device>().as_ref().ok_or(Errno::INVALID)
+        device.cast::<Device>().as_ref().ok_or_else(Errno::null)
     }
 
     /// The pointer C gets.

@@ -30,7 +30,7 @@ impl fmt::Debug for DeviceMemory {
 
 impl DeviceMemory {
     unsafe fn of<'a>(dm: *mut ibv_dm) -> Result<&'a DeviceMemory, Errno> {
-        dm.cast::<DeviceMemory>().as_ref().ok_or(Errno::INVALID)
+        dm.cast::<DeviceMemory>().as_ref().ok_or_else(Errno::null)
     }
 
     fn make(context: &Context, piece: memory::DeviceMemory, imported: bool) -> *mut ibv_dm {
@@ -49,7 +49,7 @@ impl DeviceMemory {
 pub(crate) unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attributes: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
     object("ibv_alloc_dm", || {
         let context = Context::of(context)?;
-        let attributes = attributes.as_ref().ok_or(Errno::INVALID)?;
+        let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         if attributes.comp_mask != 0 {
             return Err(Errno::INVALID);
         }

@@ -11,7 +11,7 @@ use std::ffi::c_int;
 pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     status("ibv_set_ece", || {
         QueuePair::of(qp)?;
-        let ece = ece.as_ref().ok_or(Errno::INVALID)?;
+        let ece = ece.as_ref().ok_or_else(Errno::null)?;
         if ece.comp_mask != 0 { Err(Errno::INVALID) } else { Err(Errno::UNSUPPORTED) }
     })
 }
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
 pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     status("ibv_query_ece", || {
         QueuePair::of(qp)?;
-        *ece.as_mut().ok_or(Errno::INVALID)? = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
+        *ece.as_mut().ok_or_else(Errno::null)? = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
         Err(Errno::UNSUPPORTED)
     })
 }

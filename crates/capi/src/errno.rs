@@ -20,10 +20,27 @@ impl Errno {
     /// No room.
     pub const NO_MEMORY: Errno = Errno(libc::ENOMEM);
 
+    /// An argument that cannot be, and why not.
+    pub(crate) fn invalid(why: &'static str) -> Errno {
+        log::because(why);
+        Errno::INVALID
+    }
+
+    /// Something this device does not do.
+    pub(crate) fn unsupported(what: &'static str) -> Errno {
+        log::because(what);
+        Errno::UNSUPPORTED
+    }
+
+    /// A null pointer where there must be something.
+    pub(crate) fn null() -> Errno {
+        Errno::invalid("an argument is a null pointer")
+    }
+
     /// This errno, for a reason that a person may want to read.
     fn because(self, error: &dyn Error) -> Errno {
         if log::is_on() {
-            log::line(with_sources(error));
+            log::because(with_sources(error));
         }
         self
     }

@@ -111,7 +111,7 @@ pub unsafe extern "C" fn ibv_get_async_event(context: *mut ibv_context, event: *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     quietly("ibv_ack_async_event", || {
-        let event = event.as_ref().ok_or(Errno::INVALID)?;
+        let event = event.as_ref().ok_or_else(Errno::null)?;
         match event.event_type {
             abi::IBV_EVENT_CQ_ERR => {
                 let cq = event.element.cq;

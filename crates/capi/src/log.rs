@@ -2,6 +2,7 @@
 //! reason where the NIC gave one.
 
 use hca::environment::{self, Log};
+use std::cell::Cell;
 use std::fmt::Display;
 use std::io::Write;
 use std::sync::OnceLock;
@@ -16,10 +17,29 @@ pub(crate) fn is_on() -> bool {
     })
 }
 
-/// Says something to those who want to read it.
-pub(crate) fn line(text: impl Display) {
+thread_local! {
+    /// Why the call of this thread is about to fail.
+    static REASON: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// Notes why the call is about to fail. The last reason counts.
+pub(crate) fn because(reason: impl Display) {
     if is_on() {
-        say(text);
+        REASON.set(Some(reason.to_string()));
+    }
+}
+
+/// Forgets what was noted for an earlier call.
+pub(crate) fn forget() {
+    REASON.set(None);
+}
+
+/// Says that a call fails, and why.
+pub(crate) fn failure(call: &str, errno: i32) {
+    let error = std::io::Error::from_raw_os_error(errno);
+    match REASON.take() {
+        Some(reason) => say(format_args!("{call} fails: {error}: {reason}")),
+        None => say(format_args!("{call} fails: {error}")),
     }
 }
 

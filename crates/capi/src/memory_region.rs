@@ -49,7 +49,7 @@ impl MemoryRegion {
 
 /// The rights in C's bits.
 pub(crate) fn access(bits: c_uint) -> Result<Access, Errno> {
-    Access::from_verbs(bits).ok_or(Errno::INVALID)
+    Access::from_verbs(bits).ok_or_else(|| Errno::invalid("an access flag that is not known and not optional"))
 }
 
 unsafe fn register(
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
 ) -> *mut ibv_mr {
     object("ibv_reg_dmabuf_mr", || {
         Pd::of(pd)?;
-        Err(Errno::UNSUPPORTED)
+        Err(Errno::unsupported("memory of other devices cannot be reached"))
     })
 }
 
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     let mut refused = REREG_BAD_INPUT;
     let done = number("ibv_rereg_mr", || {
         let flags = flags as c_uint;
-        let region = &mut *mr.cast::<MemoryRegion>().as_mut().ok_or(Errno::INVALID)?;
+        let region = &mut *mr.cast::<MemoryRegion>().as_mut().ok_or_else(Errno::null)?;
         let known =
             abi::IBV_REREG_MR_CHANGE_TRANSLATION | abi::IBV_REREG_MR_CHANGE_PD | abi::IBV_REREG_MR_CHANGE_ACCESS;
         if flags == 0 || flags & !known != 0 {
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     status("ibv_dereg_mr", || {
-        let region = mr.cast::<MemoryRegion>().as_ref().ok_or(Errno::INVALID)?;
+        let region = mr.cast::<MemoryRegion>().as_ref().ok_or_else(Errno::null)?;
         if region.imported {
             return Err(Errno::INVALID);
         }

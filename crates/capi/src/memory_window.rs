@@ -35,7 +35,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut 
         let window_type = match kind {
             abi::IBV_MW_TYPE_1 => WindowType::Type1,
             abi::IBV_MW_TYPE_2 => WindowType::Type2,
-            _ => return Err(Errno::INVALID),
+            _ => return Err(Errno::invalid("a memory window is of type 1 or 2")),
         };
         let context = context_of(pd)?.as_c();
         let key = domain.shared.nic.memory().allocate_window(Domain(domain.domain.0), window_type)?;
@@ -48,7 +48,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut 
 
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     status("ibv_dealloc_mw", || {
-        let window = mw.cast::<MemoryWindow>().as_ref().ok_or(Errno::INVALID)?;
+        let window = mw.cast::<MemoryWindow>().as_ref().ok_or_else(Errno::null)?;
         let memory = window.shared.nic.memory();
         let key = memory.window_key(window.first_key).ok_or(Errno::INVALID)?;
         memory.free_window(key)?;
@@ -60,7 +60,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
 
 /// What binds `mw` as `info` says, under `new_key`.
 pub(crate) unsafe fn bind(mw: *mut ibv_mw, new_key: u32, info: &ibv_mw_bind_info) -> Result<Operation, Errno> {
-    let mw = mw.as_ref().ok_or(Errno::INVALID)?;
+    let mw = mw.as_ref().ok_or_else(Errno::null)?;
     let region = match info.mr.as_ref() {
         Some(mr) => mr.lkey,
         // Unbinding needs no region.
@@ -81,8 +81,8 @@ pub(crate) unsafe fn bind(mw: *mut ibv_mw, new_key: u32, info: &ibv_mw_bind_info
 pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, how: *mut ibv_mw_bind) -> c_int {
     status("ibv_bind_mw", || {
         let pair = QueuePair::of(qp)?;
-        let how = how.as_ref().ok_or(Errno::INVALID)?;
-        let window = mw.as_mut().ok_or(Errno::INVALID)?;
+        let how = how.as_ref().ok_or_else(Errno::null)?;
+        let window = mw.as_mut().ok_or_else(Errno::null)?;
         let new_key = Key(window.rkey).next();
         let request = SendRequest {
             wr_id: how.wr_id,

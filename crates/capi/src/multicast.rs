@@ -11,7 +11,7 @@ use wire::Gid;
 
 unsafe fn group<'a>(qp: *mut ibv_qp, gid: *const ibv_gid) -> Result<(&'a QueuePair, Gid), Errno> {
     let pair = QueuePair::of(qp)?;
-    let gid = gid_from_c(gid.as_ref().ok_or(Errno::INVALID)?);
+    let gid = gid_from_c(gid.as_ref().ok_or_else(Errno::null)?);
     let is_group = gid.to_ip().is_multicast();
     if is_group && pair.qp.kind() == Kind::UnreliableDatagram { Ok((pair, gid)) } else { Err(Errno::INVALID) }
 }

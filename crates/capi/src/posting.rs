@@ -56,7 +56,7 @@ unsafe fn pieces<'a>(list: *mut ibv_sge, count: c_int) -> Result<&'a [ibv_sge], 
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
         Ok(count) if count <= MAX_SGE as usize && !list.is_null() => Ok(slice::from_raw_parts(list, count)),
-        _ => Err(Errno::INVALID),
+        _ => Err(Errno::invalid("num_sge is negative, or more than the device takes, or sg_list is null")),
     }
 }
 
@@ -87,7 +87,7 @@ unsafe fn operation(wr: &ibv_send_wr) -> Result<Operation, Errno> {
             let bind = wr.bind_mw.bind_mw;
             memory_window::bind(bind.mw, bind.rkey, &bind.bind_info)?
         }
-        _ => return Err(Errno::INVALID),
+        _ => return Err(Errno::invalid("no such opcode")),
     })
 }
 
@@ -158,7 +158,7 @@ impl<const R: usize, const S: usize> Preparation<R, S> {
     unsafe fn copy(&mut self, list: &[ibv_sge]) -> Result<Bytes, Errno> {
         let total: u64 = list.iter().map(|sge| u64::from(sge.length)).sum();
         if total > u64::from(hca::limits::MAX_INLINE) {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid("more inline data than the device takes"));
         }
         if let [sge] = list {
             return Ok(Bytes::One(sge.addr as *const u8, sge.length as usize));

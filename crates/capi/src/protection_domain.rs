@@ -4,6 +4,7 @@
 use crate::boundary::{object, quietly, status};
 use crate::context::{Context, Shared};
 use crate::errno::Errno;
+use crate::log;
 use crate::registry::PerProcess;
 use abi::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
 use std::collections::HashSet;
@@ -43,7 +44,13 @@ impl Users {
     }
 
     pub fn none(&self) -> Result<(), Errno> {
-        if self.0.load(Ordering::Acquire) == 0 { Ok(()) } else { Err(Errno::BUSY) }
+        match self.0.load(Ordering::Acquire) {
+            0 => Ok(()),
+            users => {
+                log::because(format_args!("{users} other objects still need it"));
+                Err(Errno::BUSY)
+            }
+        }
     }
 }
 
@@ -59,7 +66,7 @@ impl fmt::Debug for Pd {
 impl Pd {
     /// The domain behind a pointer from C.
     pub(crate) unsafe fn of<'a>(pd: *mut ibv_pd) -> Result<&'a Pd, Errno> {
-        pd.cast::<Pd>().as_ref().ok_or(Errno::INVALID)
+        pd.cast::<Pd>().as_ref().ok_or_else(Errno::null)
     }
 
     /// An object was made in it.
@@ -161,7 +168,7 @@ pub(crate) unsafe extern "C" fn alloc_td(context: *mut ibv_context, attributes: 
 
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     status("ibv_dealloc_td", || {
-        td.cast::<Td>().as_ref().ok_or(Errno::INVALID)?.users.none()?;
+        td.cast::<Td>().as_ref().ok_or_else(Errno::null)?.users.none()?;
         drop(Box::from_raw(td.cast::<Td>()));
         Ok(())
     })
@@ -173,7 +180,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
 ) -> *mut ibv_pd {
     object("ibv_alloc_parent_domain", || {
         let context = Context::of(context)?;
-        let attributes = attributes.as_ref().ok_or(Errno::INVALID)?;
+        let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let known = abi::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | abi::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
         if attributes.comp_mask & !known != 0 {
             return Err(Errno::INVALID);

@@ -104,7 +104,7 @@ fn extended_attributes(context: &Context) -> ibv_device_attr_ex {
 pub unsafe extern "C" fn ibv_query_device(context: *mut ibv_context, attributes_out: *mut ibv_device_attr) -> c_int {
     status("ibv_query_device", || {
         let context = Context::of(context)?;
-        *attributes_out.as_mut().ok_or(Errno::INVALID)? = attributes(context);
+        *attributes_out.as_mut().ok_or_else(Errno::null)? = attributes(context);
         Ok(())
     })
 }
@@ -169,7 +169,7 @@ pub(crate) unsafe extern "C" fn query_port_sized(
     status("ibv_query_port", || {
         let context = Context::of(context)?;
         if out.is_null() || port != PORT {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid("the device has one port, number 1"));
         }
         copy_out(&port_attributes(context), out, size);
         Ok(())
@@ -185,10 +185,11 @@ pub unsafe extern "C" fn ibv_query_port(context: *mut ibv_context, port: u8, out
 /// Entry `index` of the GID table; `None` if it is empty.
 fn gid(context: &Context, port: u32, index: u32) -> Result<Option<Gid>, Errno> {
     if port != u32::from(PORT) {
-        return Err(Errno::INVALID);
+        return Err(Errno::invalid("the device has one port, number 1"));
     }
     let port = context.shared.device().port();
-    port.gids.get(index as usize).copied().ok_or(Errno::INVALID)
+    let beyond = || Errno::invalid("the index is beyond the GID table");
+    port.gids.get(index as usize).copied().ok_or_else(beyond)
 }
 
 /// A GID as C has it.
@@ -209,7 +210,7 @@ pub unsafe extern "C" fn ibv_query_gid(context: *mut ibv_context, port: u8, inde
         let context = Context::of(context)?;
         let index = u32::try_from(index).map_err(|_| Errno::INVALID)?;
         let found = gid(context, port.into(), index)?;
-        *out.as_mut().ok_or(Errno::INVALID)? = gid_to_c(found.unwrap_or(Gid::ZERO));
+        *out.as_mut().ok_or_else(Errno::null)? = gid_to_c(found.unwrap_or(Gid::ZERO));
         Ok(0)
     })
 }
@@ -225,7 +226,7 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     number("ibv_query_gid_type", || {
         let context = Context::of(context)?;
         let found = gid(context, port.into(), index)?;
-        *kind.as_mut().ok_or(Errno::INVALID)? = found.is_some().into();
+        *kind.as_mut().ok_or_else(Errno::null)? = found.is_some().into();
         Ok(0)
     })
 }
@@ -297,9 +298,9 @@ pub unsafe extern "C" fn ibv_query_pkey(context: *mut ibv_context, port: u8, ind
     number("ibv_query_pkey", || {
         Context::of(context)?;
         if port != PORT || index != 0 {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid("there is one partition key, index 0 of port 1"));
         }
-        *out.as_mut().ok_or(Errno::INVALID)? = Pkey::DEFAULT.value().to_be();
+        *out.as_mut().ok_or_else(Errno::null)? = Pkey::DEFAULT.value().to_be();
         Ok(0)
     })
 }
@@ -318,7 +319,7 @@ pub unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, port: u8,
 pub(crate) unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
     status("ibv_query_rt_values_ex", || {
         let context = Context::of(context)?;
-        let values = values.as_mut().ok_or(Errno::INVALID)?;
+        let values = values.as_mut().ok_or_else(Errno::null)?;
         let asked = values.comp_mask;
         values.comp_mask = 0;
         if asked & abi::IBV_VALUES_MASK_RAW_CLOCK != 0 {

@@ -56,7 +56,7 @@ struct Wanted {
 impl QueuePair {
     /// The queue pair behind a pointer from C.
     pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> Result<&'a QueuePair, Errno> {
-        qp.cast::<QueuePair>().as_ref().ok_or(Errno::INVALID)
+        qp.cast::<QueuePair>().as_ref().ok_or_else(Errno::null)
     }
 
     /// Where a program finds the public part of its queue pair.
@@ -79,7 +79,7 @@ impl QueuePair {
             false => None,
         };
         if srq.is_some_and(|srq| srq.queue.xrc().is_some()) {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid("an XRC shared receive queue takes messages of XRC targets only"));
         }
         let port_mtu = context.shared.device().port().mtu();
         let mut capabilities = capabilities(&init.cap, sends, receives && srq.is_none());
@@ -191,8 +191,9 @@ fn kind(qp_type: c_uint) -> Result<Kind, Errno> {
         abi::IBV_QPT_UD => Kind::UnreliableDatagram,
         abi::IBV_QPT_XRC_SEND => Kind::XrcInitiator,
         abi::IBV_QPT_XRC_RECV => Kind::XrcTarget,
-        abi::IBV_QPT_RAW_PACKET | abi::IBV_QPT_DRIVER => return Err(Errno::UNSUPPORTED),
-        _ => return Err(Errno::INVALID),
+        abi::IBV_QPT_RAW_PACKET => return Err(Errno::unsupported("raw Ethernet is not offered")),
+        abi::IBV_QPT_DRIVER => return Err(Errno::unsupported("there are no queue pairs of the driver's own kind")),
+        _ => return Err(Errno::invalid("no such type of queue pair")),
     })
 }
 
@@ -223,7 +224,7 @@ pub(crate) fn capabilities_to_c(capabilities: &Capabilities) -> ibv_qp_cap {
 pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attributes: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     object("ibv_create_qp", || {
         let context = context_of(pd)?;
-        let attributes = attributes.as_mut().ok_or(Errno::INVALID)?;
+        let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         let wanted = Wanted { init: *attributes, pd, xrcd: null_mut(), operations: None };
         let qp = QueuePair::create(context, &wanted)?;
         attributes.cap = QueuePair::of(qp)?.init.cap;
@@ -237,7 +238,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
 ) -> *mut ibv_qp {
     object("ibv_create_qp_ex", || {
         let context = Context::of(context)?;
-        let attributes = attributes.as_mut().ok_or(Errno::INVALID)?;
+        let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         let has = |bit: u32| attributes.comp_mask & bit != 0;
         let known = (abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS << 1) - 1;
         if attributes.comp_mask & !known != 0 {

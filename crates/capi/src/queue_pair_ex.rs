@@ -81,7 +81,11 @@ pub(crate) fn check(kind: Kind, operations: u64) -> Result<(), Errno> {
         Kind::UnreliableDatagram => DATAGRAMS,
         _ => 0,
     };
-    if operations & !u64::from(able) == 0 { Ok(()) } else { Err(Errno::UNSUPPORTED) }
+    if operations & !u64::from(able) == 0 {
+        Ok(())
+    } else {
+        Err(Errno::unsupported("send_ops_flags asks for what this kind of queue pair cannot do"))
+    }
 }
 
 /// Gives the queue pair its functions.
@@ -135,7 +139,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, needed: u32, operation: impl FnOnce() -> Res
     let (wr_id, wr_flags) = ((*qp).wr_id, (*qp).wr_flags);
     with(qp, |pair, builder| {
         if pair.operations.is_none_or(|operations| operations & u64::from(needed) == 0) {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid("the queue pair was not created for this operation (send_ops_flags)"));
         }
         let operation = operation()?;
         let flags = posting::flags(wr_flags);
@@ -160,7 +164,7 @@ unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, address:
 }
 
 unsafe extern "C" fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) {
-    begin(qp, abi::IBV_QP_EX_WITH_BIND_MW, || memory_window::bind(mw, rkey, info.as_ref().ok_or(Errno::INVALID)?));
+    begin(qp, abi::IBV_QP_EX_WITH_BIND_MW, || memory_window::bind(mw, rkey, info.as_ref().ok_or_else(Errno::null)?));
 }
 
 unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
@@ -239,7 +243,7 @@ unsafe fn inline(pair: &QueuePair, builder: &mut Builder, buffers: &[ibv_data_bu
     let begin = builder.inline.len();
     let total = buffers.iter().try_fold(0usize, |sum, buffer| sum.checked_add(buffer.length));
     if total.is_none_or(|total| total > pair.init.cap.max_inline_data as usize) {
-        return Err(Errno::INVALID);
+        return Err(Errno::invalid("more inline data than the queue pair takes"));
     }
     for buffer in buffers.iter().filter(|buffer| buffer.length > 0) {
         if buffer.addr.is_null() {

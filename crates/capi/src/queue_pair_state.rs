@@ -15,7 +15,7 @@ use wire::{Mtu, Psn, Qkey, Qpn};
 const ATTRIBUTES: u32 = ((abi::IBV_QP_DEST_QPN << 1) - 1) | abi::IBV_QP_RATE_LIMIT;
 
 fn state(value: c_uint) -> Result<State, Errno> {
-    State::ALL.into_iter().find(|state| *state as c_uint == value).ok_or(Errno::INVALID)
+    State::ALL.into_iter().find(|state| *state as c_uint == value).ok_or_else(|| Errno::invalid("no such state"))
 }
 
 fn migration(value: c_uint) -> Result<MigrationState, Errno> {
@@ -30,7 +30,7 @@ fn migration(value: c_uint) -> Result<MigrationState, Errno> {
 /// What C asks for, in the transport's words.
 fn modification(pair: &QueuePair, attributes: &ibv_qp_attr, mask: u32) -> Result<Modify, Errno> {
     if mask & !ATTRIBUTES != 0 {
-        return Err(Errno::INVALID);
+        return Err(Errno::invalid("attr_mask has a bit that is no attribute"));
     }
     fn take<T>(mask: u32, bit: u32, value: impl FnOnce() -> Result<T, Errno>) -> Result<Option<T>, Errno> {
         if mask & bit == 0 { Ok(None) } else { value().map(Some) }
@@ -82,7 +82,7 @@ fn modification(pair: &QueuePair, attributes: &ibv_qp_attr, mask: u32) -> Result
 }
 
 fn mtu(code: c_uint) -> Result<Mtu, Errno> {
-    u8::try_from(code).ok().and_then(Mtu::from_code).ok_or(Errno::INVALID)
+    u8::try_from(code).ok().and_then(Mtu::from_code).ok_or_else(|| Errno::invalid("no such path MTU"))
 }
 
 /// Changes state and attributes, or neither.
@@ -90,7 +90,7 @@ fn mtu(code: c_uint) -> Result<Mtu, Errno> {
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_attr, mask: c_int) -> c_int {
     status("ibv_modify_qp", || {
         let pair = QueuePair::of(qp)?;
-        let modify = modification(pair, attributes.as_ref().ok_or(Errno::INVALID)?, mask as u32)?;
+        let modify = modification(pair, attributes.as_ref().ok_or_else(Errno::null)?, mask as u32)?;
         pair.qp.modify(&pair.shared.nic, &modify)?;
         if let Some(state) = modify.state {
             (*qp).state = state as c_uint;
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn ibv_query_qp(
 ) -> c_int {
     status("ibv_query_qp", || {
         let pair = QueuePair::of(qp)?;
-        let out = attributes.as_mut().ok_or(Errno::INVALID)?;
+        let out = attributes.as_mut().ok_or_else(Errno::null)?;
         let now = pair.qp.attributes();
         // SAFETY: all zeros are numbers.
         *out = zeroed();
@@ -158,7 +158,7 @@ pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
 ) -> c_int {
     status("ibv_modify_qp_rate_limit", || {
         QueuePair::of(qp)?;
-        attributes.as_ref().ok_or(Errno::INVALID)?;
+        attributes.as_ref().ok_or_else(Errno::null)?;
         Err(Errno::UNSUPPORTED)
     })
 }

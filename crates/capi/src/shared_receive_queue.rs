@@ -44,7 +44,7 @@ struct XrcPart {
 impl SharedReceiveQueue {
     /// The queue behind a pointer from C.
     pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> Result<&'a SharedReceiveQueue, Errno> {
-        srq.cast::<SharedReceiveQueue>().as_ref().ok_or(Errno::INVALID)
+        srq.cast::<SharedReceiveQueue>().as_ref().ok_or_else(Errno::null)
     }
 
     unsafe fn make(
@@ -57,7 +57,7 @@ impl SharedReceiveQueue {
         let domain = Pd::of(pd)?;
         let shared = Arc::clone(&context.shared);
         if attributes.max_wr == 0 {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid("max_wr is 0"));
         }
         let mut xrc = None;
         if let Some(part) = part {
@@ -100,7 +100,7 @@ impl SharedReceiveQueue {
 pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, attributes: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     object("ibv_create_srq", || {
         let context = context_of(pd)?;
-        let attributes = attributes.as_mut().ok_or(Errno::INVALID)?;
+        let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         SharedReceiveQueue::make(context, pd, attributes.srq_context, &mut attributes.attr, None)
     })
 }
@@ -111,7 +111,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 ) -> *mut ibv_srq {
     object("ibv_create_srq_ex", || {
         let context = Context::of(context)?;
-        let attributes = attributes.as_mut().ok_or(Errno::INVALID)?;
+        let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         let known = (abi::IBV_SRQ_INIT_ATTR_TM << 1) - 1;
         if attributes.comp_mask & !known != 0 || attributes.comp_mask & abi::IBV_SRQ_INIT_ATTR_PD == 0 {
             return Err(Errno::INVALID);
@@ -129,8 +129,8 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
                 }
                 Some(XrcPart { xrcd: attributes.xrcd, cq: attributes.cq })
             }
-            abi::IBV_SRQT_TM => return Err(Errno::UNSUPPORTED),
-            _ => return Err(Errno::INVALID),
+            abi::IBV_SRQT_TM => return Err(Errno::unsupported("tag matching is not offered")),
+            _ => return Err(Errno::invalid("no such type of shared receive queue")),
         };
         SharedReceiveQueue::make(context, attributes.pd, attributes.srq_context, &mut attributes.attr, part.as_ref())
     })
@@ -142,7 +142,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32)
         if queue.queue.xrc().is_none() {
             return Err(Errno::INVALID);
         }
-        *number.as_mut().ok_or(Errno::INVALID)? = queue.queue.number().value();
+        *number.as_mut().ok_or_else(Errno::null)? = queue.queue.number().value();
         Ok(())
     })
 }
@@ -152,7 +152,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32)
 pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attributes: *mut ibv_srq_attr, mask: c_int) -> c_int {
     status("ibv_modify_srq", || {
         let queue = SharedReceiveQueue::of(srq)?;
-        let attributes = attributes.as_ref().ok_or(Errno::INVALID)?;
+        let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let mask = mask as u32;
         if mask & !(abi::IBV_SRQ_MAX_WR | abi::IBV_SRQ_LIMIT) != 0 {
             return Err(Errno::INVALID);
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attributes: *mut ibv_
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, out: *mut ibv_srq_attr) -> c_int {
     status("ibv_query_srq", || {
         let now = SharedReceiveQueue::of(srq)?.queue.query();
-        *out.as_mut().ok_or(Errno::INVALID)? =
+        *out.as_mut().ok_or_else(Errno::null)? =
             ibv_srq_attr { max_wr: now.max_wr, max_sge: now.max_sge, srq_limit: now.limit };
         Ok(())
     })

@@ -54,7 +54,7 @@ static BY_FILE: PerProcess<HashMap<File, Weak<Domain>>> = PerProcess::new();
 impl XrcDomain {
     /// The domain behind a pointer from C.
     pub(crate) unsafe fn of<'a>(xrcd: *mut ibv_xrcd) -> Result<&'a XrcDomain, Errno> {
-        xrcd.cast::<XrcDomain>().as_ref().ok_or(Errno::INVALID)
+        xrcd.cast::<XrcDomain>().as_ref().ok_or_else(Errno::null)
     }
 
     /// Makes a target known to others who open the domain.
@@ -78,7 +78,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
 ) -> *mut ibv_xrcd {
     object("ibv_open_xrcd", || {
         let context = Context::of(context)?;
-        let attributes = attributes.as_ref().ok_or(Errno::INVALID)?;
+        let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let needed = abi::IBV_XRCD_INIT_ATTR_FD | abi::IBV_XRCD_INIT_ATTR_OFLAGS;
         if attributes.comp_mask & needed != needed
             || attributes.comp_mask & !needed != 0
@@ -131,7 +131,7 @@ pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
 pub(crate) unsafe extern "C" fn open_qp(context: *mut ibv_context, attributes: *mut ibv_qp_open_attr) -> *mut ibv_qp {
     object("ibv_open_qp", || {
         let context = Context::of(context)?;
-        let attributes = attributes.as_ref().ok_or(Errno::INVALID)?;
+        let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let needed = abi::IBV_QP_OPEN_ATTR_NUM | abi::IBV_QP_OPEN_ATTR_XRCD | abi::IBV_QP_OPEN_ATTR_TYPE;
         if attributes.comp_mask & needed != needed || attributes.qp_type != abi::IBV_QPT_XRC_RECV {
             return Err(Errno::INVALID);
