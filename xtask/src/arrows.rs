@@ -14,6 +14,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("trace", &["wire"]),
     ("memory", &[]),
     ("abi", &[]),
+    // Preloaded into programs that are not ours: it uses the C library and nothing else.
+    ("paths", &[]),
     ("transport", &["wire", "trace"]),
     ("cm", &["wire", "trace"]),
     ("link", &["wire", "trace"]),

@@ -28,14 +28,17 @@ pub fn build(root: &Path, library_only: bool) -> Result<String, String> {
     run(cargo(root).args(["build", "--release", "--package", "ubiverbs-capi"]))?;
     let work = directory("build")?;
     let library = link(root, &target.join("release/libcapi.a"), &work, &directory("lib")?)?;
-    let _ = fs::remove_dir_all(&work);
     if library_only {
+        let _ = fs::remove_dir_all(&work);
         return Ok(format!("{}", library.display()));
     }
+    run(cargo(root).args(["build", "--release", "--package", "ubiverbs-paths"]))?;
+    let paths = link_paths(&target.join("release/libpaths.a"), &work, &directory("lib")?)?;
+    let _ = fs::remove_dir_all(&work);
     run(cargo(root).args(["build", "--release", "--package", "ubiverbs-cli"]))?;
     let program = directory("bin")?.join("ubiverbs");
     replace(&program, |to| fs::copy(target.join("release/ubiverbs"), to).map(|_| ()))?;
-    let mut made = vec![program, library];
+    let mut made = vec![program, library, paths];
     made.extend(packages::build(root, &place)?);
     Ok(made.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join("\n"))
 }
@@ -52,23 +55,53 @@ fn link(root: &Path, archive: &Path, work: &Path, lib: &Path) -> Result<PathBuf,
     let script = write("versions.map", version_script(&symbols))?;
     let stand_ins = write("stand_ins.s", assembly(&symbols)?)?;
     let library = lib.join("libibverbs.so.1");
-    replace(&library, |to| {
+    link_shared(&library, &script, &[&stand_ins], archive)?;
+    // What programs find when they are linked, and what NCCL opens first.
+    replace(&lib.join("libibverbs.so"), |to| symlink("libibverbs.so.1", to))?;
+    Ok(library)
+}
+
+/// Links the archive into the library that `ubiverbs run --files` preloads; it exports what it stands in for, and nothing else.
+fn link_paths(archive: &Path, work: &Path, lib: &Path) -> Result<PathBuf, String> {
+    // Not nm: where it has LLVM's plugin it reads Rust's objects with that, and badly.
+    let text = process::output(Command::new("readelf").args(["--symbols", "--wide"]).arg(archive))?;
+    let own =
+        text.split("\nFile: ").filter(|member| member.lines().next().is_some_and(|name| name.contains("(paths-")));
+    let function = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [_, _, _, "FUNC", "GLOBAL", "DEFAULT", section, name] if section != "UND" && !name.starts_with("_R") => {
+                Some(name.to_owned())
+            }
+            _ => None,
+        }
+    };
+    let names: Vec<String> = own.flat_map(str::lines).filter_map(function).collect();
+    let script = work.join("paths.map");
+    let text = format!("{{ global: {}; local: *; }};\n", names.join("; "));
+    fs::write(&script, text).map_err(|e| format!("cannot write {}: {e}", script.display()))?;
+    let library = lib.join("libubiverbs-paths.so");
+    link_shared(&library, &script, &[], archive)?;
+    Ok(library)
+}
+
+/// Links an archive of Rust into a shared library that needs only the C library.
+fn link_shared(library: &Path, script: &Path, more: &[&Path], archive: &Path) -> Result<(), String> {
+    let name = library.file_name().unwrap_or_default().display();
+    replace(library, |to| {
         let mut linker = Command::new("cc");
         linker
             .args(["-shared", "-static-libgcc", "-o"])
             .arg(to)
-            .arg("-Wl,-soname,libibverbs.so.1")
+            .arg(format!("-Wl,-soname,{name}"))
             .arg(format!("-Wl,--version-script={}", script.display()))
             .args(["-Wl,--gc-sections", "-Wl,-z,nodelete", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,--no-undefined"])
-            .arg(stand_ins.as_os_str())
+            .args(more)
             .arg("-Wl,--whole-archive")
             .arg(archive)
             .args(["-Wl,--no-whole-archive", "-lpthread", "-ldl", "-lm", "-lc"]);
         run(&mut linker).map_err(std::io::Error::other)
-    })?;
-    // What programs find when they are linked, and what NCCL opens first.
-    replace(&lib.join("libibverbs.so"), |to| symlink("libibverbs.so.1", to))?;
-    Ok(library)
+    })
 }
 
 /// Puts a file in place at once, so that a program which has the old one open keeps it.

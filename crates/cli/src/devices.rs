@@ -52,7 +52,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
 }
 
 /// As `ibv_devices` writes it.
-fn guid(device: &Device) -> String {
+pub fn guid(device: &Device) -> String {
     let guid = device.guid();
     format!("{:04x}:{:04x}:{:04x}:{:04x}", guid >> 48, guid >> 32 & 0xffff, guid >> 16 & 0xffff, guid & 0xffff)
 }

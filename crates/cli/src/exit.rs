@@ -121,10 +121,10 @@ pub enum Failure {
         directory: PathBuf,
     },
     /// The library is where the dynamic linker cannot be sent.
-    #[error("cannot use the library in {}: the dynamic linker does not understand ':', ';' and '$' in names of directories", directory.display())]
+    #[error("cannot use {}: the dynamic linker does not understand ':', ';', '$' (and, with --files, spaces) in names", path.display())]
     Unloadable {
         /// Where it is.
-        directory: PathBuf,
+        path: PathBuf,
     },
     /// The program to run does not exist.
     #[error("{}: not found", program.display())]

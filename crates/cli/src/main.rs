@@ -46,6 +46,8 @@ enum Command {
     Completions(completions::Options),
     #[command(hide = true)]
     Peer(peer::Options),
+    #[command(hide = true)]
+    Tidy(run::files::Options),
 }
 
 fn main() -> ExitCode {
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Explain(options) => explain::run(&options, out),
         Command::Completions(options) => completions::run(&options, out),
         Command::Peer(options) => peer::run(&options),
+        Command::Tidy(options) => run::files::tidy(&options),
     };
     let ended = ended.and_then(|exit| {
         out.flush().map_err(Failure::Output)?;

@@ -1,8 +1,11 @@
 //! `ubiverbs run`: starts a program on our library instead of the system's. The program takes our place, so its exit code, its signals and its
 //! process number are its own.
 
+pub mod files;
+
 use crate::exit::{Exit, Failure};
 use clap::Args;
+use hca::Device;
 use hca::environment::{self, Log};
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -11,9 +14,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 /// The library that programs look for.
 const LIBRARY: &str = "libibverbs.so.1";
+
+/// What answers for the files of devices.
+const PATHS: &str = "libubiverbs-paths.so";
+
+/// What the dynamic linker loads before anything else.
+const PRELOAD: &str = "LD_PRELOAD";
 
 /// Where the dynamic linker looks first.
 const SEARCH_PATH: &str = "LD_LIBRARY_PATH";
@@ -27,6 +37,11 @@ pub struct Options {
     /// Show the program only these devices; names with commas between them (`ubiverbs devices` lists them)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     device: Vec<String>,
+    /// Show the program files under /sys/class/infiniband and /dev/infiniband, where UCX, MPI and NCCL look
+    ///
+    /// They are written when it starts, to a directory of its own, and say what the devices are then.
+    #[arg(long)]
+    files: bool,
     /// Lose, double, delay or damage packets that arrive, e.g. drop=1%,seed=7
     #[arg(long, value_name = "PLAN")]
     faults: Option<String>,
@@ -56,7 +71,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let Some((program, arguments)) = options.program.split_first() else { return Ok(Exit::Usage) };
     let library = library()?;
     let mut command = Command::new(program);
-    command.args(arguments).env(SEARCH_PATH, search_path(&library)?);
+    command.args(arguments).env(SEARCH_PATH, before(&library, SEARCH_PATH)?);
     if !options.device.is_empty() {
         check_devices(&options.device)?;
         command.env(environment::DEVICE, options.device.join(","));
@@ -78,6 +93,10 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
             _ => command.env(environment::LOG, log),
         };
     }
+    if options.files {
+        command.env(PRELOAD, before(&library.join(PATHS), PRELOAD)?);
+        command.env(environment::FILES, files::provide(&shown(&options.device)?)?);
+    }
     // Nothing of ours may be written after the program has begun.
     let error = command.exec();
     Err(not_started(program, error))
@@ -90,17 +109,28 @@ fn library() -> Result<PathBuf, Failure> {
     if directory.join(LIBRARY).is_file() { Ok(directory) } else { Err(Failure::NoLibrary { directory }) }
 }
 
-/// Ours first, then what the user has.
-fn search_path(library: &Path) -> Result<OsString, Failure> {
-    if library.as_os_str().as_bytes().iter().any(|byte| b":;$".contains(byte)) {
-        return Err(Failure::Unloadable { directory: library.to_owned() });
+/// Ours first, then what the user has in that variable.
+fn before(ours: &Path, variable: &str) -> Result<OsString, Failure> {
+    // A name with a space can be searched, but not preloaded.
+    let separators: &[u8] = if variable == PRELOAD { b":;$ " } else { b":;$" };
+    if ours.as_os_str().as_bytes().iter().any(|byte| separators.contains(byte)) {
+        return Err(Failure::Unloadable { path: ours.to_owned() });
     }
-    let mut path = library.as_os_str().to_owned();
-    if let Some(more) = env::var_os(SEARCH_PATH).filter(|more| !more.is_empty()) {
+    let mut path = ours.as_os_str().to_owned();
+    if let Some(more) = env::var_os(variable).filter(|more| !more.is_empty()) {
         path.push(":");
         path.push(more);
     }
     Ok(path)
+}
+
+/// The devices that the program will see, in the order in which it will.
+fn shown(names: &[String]) -> Result<Vec<Arc<Device>>, Failure> {
+    let devices = hca::Nic::of_process().map_err(Failure::Nic)?.shown_devices();
+    Ok(devices
+        .into_iter()
+        .filter(|device| names.is_empty() || names.iter().any(|name| name == device.name()))
+        .collect())
 }
 
 fn check_devices(names: &[String]) -> Result<(), Failure> {

@@ -22,6 +22,9 @@ pub const LOG: &str = "UBIVERBS_LOG";
 /// The faults that packets meet; see `link::faults`.
 pub const FAULTS: &str = "UBIVERBS_FAULTS";
 
+/// The directory with files that programs look for under `/sys` and `/dev`; a library that is preloaded leads them there.
+pub const FILES: &str = "UBIVERBS_FILES";
+
 /// Whether a plan of faults can be read; if not, why.
 pub fn check_faults(plan: &str) -> Result<(), String> {
     plan.parse::<link::faults::Plan>().map(drop).map_err(|error| error.to_string())
@@ -74,12 +77,14 @@ pub(crate) fn capture() -> Option<Capture> {
     Capture::new(file).inspect_err(|error| say(format_args!("cannot write {}: {error}", path.display()))).ok()
 }
 
-/// Those of `devices` that [`DEVICE`] names.
+/// Those of `devices` that [`DEVICE`] names, in the order in which programs see them.
 pub(crate) fn shown(mut devices: Vec<Arc<Device>>) -> Vec<Arc<Device>> {
     if let Some(names) = env::var_os(DEVICE).filter(|names| !names.is_empty()) {
         let names = names.to_string_lossy();
         devices.retain(|device| names.split(',').any(|name| name.trim() == device.name()));
     }
+    // Programs take the first device if not told otherwise, and the loopback reaches nobody else.
+    devices.sort_by_key(|device| device.name() == "ubi_lo");
     devices
 }
 

@@ -12,6 +12,7 @@ mod perftest;
 mod pingpong;
 mod running;
 mod stage;
+mod ucx;
 
 use stage::Stage;
 use std::path::Path;
@@ -41,6 +42,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("ibv_devices", "ibverbs-utils"),
     ("ibv_rc_pingpong", "ibverbs-utils"),
     ("ib_send_bw", "perftest"),
+    ("ucx_info", "ucx-utils"),
     ("ip", "iproute2"),
     ("nsenter", "util-linux"),
     ("setpriv", "util-linux"),
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         packages::tests(),
         pingpong::tests(),
         perftest::tests(),
+        ucx::tests(),
     ]
     .into_iter()
     .flatten()

@@ -30,7 +30,7 @@ fn succeed(stage: &Stage, command: &mut Command) -> Result<String, String> {
 }
 
 fn needs(stage: &Stage) -> Result<(), String> {
-    for file in ["bin/ubiverbs", "lib/libibverbs.so.1"] {
+    for file in ["bin/ubiverbs", "lib/libibverbs.so.1", "lib/libubiverbs-paths.so"] {
         let text = succeed(stage, Command::new("readelf").args(["--dynamic", "--wide"]).arg(stage.dist.join(file)))?;
         let names = text.lines().filter(|line| line.contains("(NEEDED)"));
         for name in names.filter_map(|line| line.split(['[', ']']).nth(1)) {

@@ -19,6 +19,9 @@ pub fn tests() -> Vec<Test> {
         Test::new("run: --pcap writes what tshark reads, for each process", capture),
         Test::new("run: --pcap of a killed process can be read", capture_of_the_killed),
         Test::new("run: --log tells what happens", log),
+        Test::new("run: --files shows files of devices, and takes them away", files_of_devices),
+        Test::new("run: --files as nobody", files_for_nobody).for_root(),
+        Test::new("run: a directory with spaces is as good as another", spaces),
         Test::new("run: --log and --pcap as nobody where nobody may not write", nowhere_to_write).for_root(),
     ]
 }
@@ -235,4 +238,58 @@ fn nowhere_to_write(stage: &Stage) -> Result<(), String> {
         &text,
         &["cannot write /etc/ubiverbs.pcapng: Permission denied", "cannot write /etc/ubiverbs.json", "ubi_lo"],
     )
+}
+
+const FILES: &[&str] = &["--files"];
+
+fn files_of_devices(stage: &Stage) -> Result<(), String> {
+    for (line, wanted) in [
+        ("cat /sys/class/infiniband/ubi_lo/ports/1/state", "4: ACTIVE\n"),
+        ("cat /sys/class/infiniband/ubi_lo/ports/1/gid_attrs/types/0", "RoCE v2\n"),
+        ("cat /sys/class/infiniband/ubi_lo/ports/1/gid_attrs/ndevs/0", "lo\n"),
+        ("ls /sys/class/infiniband", "ubi_lo\n"),
+        ("ls /sys/class/infiniband/ubi_lo/device/net", "lo\n"),
+        ("stat -L -c %F%t:%T /dev/infiniband/uverbs0", "character special file1:3\n"),
+        ("test -w /dev/infiniband/uverbs0", ""),
+    ] {
+        let text = stage.run(None, &options(FILES), line)?;
+        if text != wanted {
+            return Err(format!("{line}: {text}"));
+        }
+    }
+    // The program's number is ours until it ends, and so are its files. It has no children that it did not start.
+    let mut command = stage.run_on(&stage.alone, None, &options(FILES), "sh -c");
+    command.arg("echo $UBIVERBS_FILES; wait; exit 3");
+    let ended = stage.end(&mut command)?;
+    let place = PathBuf::from(ended.text.trim());
+    if ended.status.code() != Some(3) || !place.is_absolute() {
+        return Err(format!("{}: {}", ended.status, ended.text));
+    }
+    host::wait("the files to be taken away", || !place.exists())?;
+    let Some([left, _]) = &stage.joined else { return Ok(()) };
+    let option = options(&["--files", "--device", "ubi_veth1"]);
+    let ended = stage.end(&mut stage.run_on(left, None, &option, "ls /sys/class/infiniband /dev/infiniband"))?;
+    match ended.text.as_str() {
+        "/dev/infiniband:\nuverbs0\n\n/sys/class/infiniband:\nubi_veth1\n" => Ok(()),
+        other => Err(other.to_owned()),
+    }
+}
+
+fn files_for_nobody(stage: &Stage) -> Result<(), String> {
+    let text = stage.run(Some(NOBODY), &options(FILES), "cat /sys/class/infiniband/ubi_lo/node_type")?;
+    expect(&text, &["1: CA"])
+}
+
+fn spaces(stage: &Stage) -> Result<(), String> {
+    let place = stage.place.join("a place with spaces");
+    let copied = Command::new("cp").arg("-a").arg(&stage.dist).arg(&place).status().map_err(|e| e.to_string())?;
+    let run = |words: &[&str]| {
+        let mut command = stage.alone.command(None, &place.join("bin/ubiverbs"));
+        stage.end(command.arg("run").args(words).args(["--", "ibv_devices"]))
+    };
+    expect(&run(&[])?.text, &["ubi_lo"])?;
+    // The dynamic linker preloads nothing from there, and would only warn.
+    let ended = run(FILES)?;
+    expect(&ended.text, &["cannot use", "spaces"])?;
+    if copied.success() && ended.status.code() == Some(2) { Ok(()) } else { Err(ended.status.to_string()) }
 }

@@ -64,7 +64,7 @@ impl Stage {
     /// Copies `dist` to where every user may read it, and sets the hosts up.
     pub fn new(dist: &Path) -> Result<Stage, String> {
         let place = std::env::temp_dir().join(format!("ubiverbs-programs-{}", std::process::id()));
-        let copy = place.join("a copy of dist");
+        let copy = place.join("copy-of-dist");
         let made = fs::create_dir_all(&place).map_err(|e| e.to_string());
         made.and_then(|()| copy_directory(dist, &copy)).map_err(|e| format!("cannot copy {}: {e}", dist.display()))?;
         let joined = if crate::is_root() { Some(Host::joined()?) } else { None };

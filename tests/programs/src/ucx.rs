@@ -1,0 +1,28 @@
+//! UCX, which looks for devices among files before it asks the library, and then uses all of it: RC with a shared receive queue, UD, RDMA, atomics, and every
+//! asynchronous event.
+
+use crate::stage::{Pair, Stage, Where};
+use crate::{Test, expect};
+
+pub fn tests() -> Vec<Test> {
+    let mut tests = vec![Test::new("ucx_info -d", |stage| {
+        let text = stage.run(None, &["--files".to_owned()], "env UCX_NET_DEVICES=ubi_lo:1 ucx_info -d")?;
+        expect(&text, &["Transport: rc_verbs", "Transport: ud_verbs", "Device: ubi_lo:1"])
+    })];
+    for transports in ["rc_verbs,ud_verbs", "ud_verbs"] {
+        for test in ["tag_lat -s 64", "tag_bw -s 100000", "ucp_put_lat -s 8", "ucp_get -s 4096", "ucp_fadd -s 8"] {
+            let name = format!("ucx_perftest -t {test}, {transports}, two hosts");
+            tests.push(Test::new(name, move |stage| perftest(stage, transports, test)).for_root());
+        }
+    }
+    tests
+}
+
+/// The first entry of the table is an address of IPv6: in UD over IPv4 UCX looks for the address where only some hardware puts it.
+fn perftest(stage: &Stage, transports: &str, test: &str) -> Result<(), String> {
+    let settings = format!("UCX_TLS={transports},self UCX_NET_DEVICES=ubi_veth0:1 UCX_IB_GID_INDEX=0");
+    let line = format!("env {settings} ucx_perftest -t {test} -n 100 -w 5");
+    let options = vec!["--files".to_owned()];
+    let text = stage.pair(&Pair { at: Where::TwoHosts, user: None, options, line, server: "", clients: 1 })?;
+    expect(&text, &["Final:"])
+}
