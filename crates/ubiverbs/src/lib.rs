@@ -96,13 +96,13 @@ pub use remote::RemoteSlice;
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use transports::{Connected, Datagram, Reliable, Transport, Unreliable};
 
+/// What [`AsyncEvent::QueuePair`] tells of a queue pair.
+pub use transport::AsyncEvent as QueuePairEvent;
 /// The vocabulary of verbs, shared with the layers below: numbers, states, attributes, statuses.
 pub use transport::{
     Access, AddressVector, AttributeMask, Attributes, Cause, CompletionKind, Kind, Modify, ModifyError, PostError,
     State, Status,
 };
-/// What [`AsyncEvent::QueuePair`] tells of a queue pair.
-pub use transport::AsyncEvent as QueuePairEvent;
 pub use wire::{Gid, Key, Mtu, Psn, Qkey, Qpn, Srqn};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
