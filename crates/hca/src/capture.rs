@@ -118,3 +118,52 @@ fn checksum(ip: &Ipv6Header, udp: &UdpHeader, payload: &[u8]) -> u16 {
         checksum => checksum,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+    use wire::{Opcode, Psn, Qpn};
+
+    fn route(source: &str, destination: &str) -> Route {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        Route { source: address(source), destination: address(destination), scope: 0, traffic_class: 4, hop_limit: 9 }
+    }
+
+    #[test]
+    fn what_is_sent_can_be_read_and_has_its_checksums() {
+        let path = std::env::temp_dir().join(format!("ubiverbs-capture-{}.pcapng", std::process::id()));
+        let mut capture = Capture::new(File::create(&path).unwrap()).unwrap();
+        let headers = Headers::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(1));
+        let mut length = std::fs::metadata(&path).unwrap().len();
+        for (source, destination) in [("fd00::1", "fd00::2"), ("10.0.0.1", "10.0.0.2")] {
+            capture.sent("ubi_x", &route(source, destination), 50_000, &headers, b"seven b");
+            // It is in the file already.
+            let now = std::fs::metadata(&path).unwrap().len();
+            assert!(now > length);
+            length = now;
+            let frame = Frame::parse(&capture.frame).unwrap();
+            assert_eq!(frame.ip.source(), Gid::from_ip(source.parse().unwrap()));
+            let packet = Packet::parse_checked(&frame.ip, &frame.udp, frame.payload).unwrap();
+            assert_eq!((packet.payload, frame.udp.source_port), (&b"seven b"[..], 50_000));
+            if let IpHeader::V6(ip) = frame.ip {
+                assert_eq!((ip.traffic_class, ip.hop_limit), (4, 9));
+                let without = UdpHeader { checksum: 0, ..frame.udp };
+                assert_ne!(frame.udp.checksum, 0);
+                assert_eq!(frame.udp.checksum, checksum(&ip, &without, frame.payload));
+            }
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn the_checksum_is_that_of_udp() {
+        // A datagram whose sum was made by hand: 8 bytes of header, 2 of payload, ::1 to ::1.
+        let [source, destination] = ["::1"; 2].map(|text| text.parse().unwrap());
+        let ip = Ipv6Header::udp(source, destination, 2).unwrap();
+        let udp = UdpHeader { source_port: 1, destination_port: 2, length: 10, checksum: 0 };
+        // 1 + 1 + 10 + 17 + 1 + 2 + 10 + 0x1234 = 0x125e
+        assert_eq!(checksum(&ip, &udp, &[0x12, 0x34]), !0x125e);
+        assert_eq!(checksum(&ip, &udp, &[0x12, 0x34, 0x01]), !(0x125e + 0x100));
+    }
+}
