@@ -26,6 +26,13 @@ fn threads_make_use_and_destroy_everything_at_once() {
 }
 
 #[test]
+fn a_sender_hears_of_what_arrived_although_the_receiver_ends_at_once() {
+    let program = compile("cc", "last_words.c");
+    let _turn = alone();
+    succeed(&mut on_library(program));
+}
+
+#[test]
 fn device_memory_timestamps_and_built_work_requests() {
     let program = compile("c++", "extended.cpp");
     let _turn = alone();
