@@ -183,15 +183,22 @@ fn last_words() {
     extern "C" fn at_exit() {
         let _ = catch_unwind(|| {
             for (shared, _) in OPEN.lock().iter() {
-                if let Some(shared) = shared.upgrade() {
-                    shared.nic.progress();
+                let Some(shared) = shared.upgrade() else { continue };
+                let qps: Vec<Arc<hca::Qp>> = {
+                    let live = shared.live();
+                    // SAFETY: a queue pair leaves the list before it goes.
+                    live.qps.values().map(|qp| Arc::clone(unsafe { &(*qp.0).qp })).collect()
+                };
+                for qp in qps {
+                    // Posting nothing sends what is due, after whoever is at it: the engine may have placed a message and not answered yet.
+                    let _ = qp.post_send(&shared.nic, &[]);
                 }
             }
         });
     }
     static ONCE: Once = Once::new();
-    // SAFETY: the library is never unloaded, so the handler stays.
     ONCE.call_once(|| {
+        // SAFETY: the library is never unloaded, so the handler stays.
         unsafe { libc::atexit(at_exit) };
     });
 }
