@@ -424,6 +424,44 @@ fn a_long_read_over_a_small_window_survives_the_loss_of_any_response() {
     }
 }
 
+/// A responder that keeps its answers as kernel Soft-RoCE does: one entry for each request, and in it where it was last asked to begin. It is silent
+/// when it is asked for something before that, or for more than the entry has left.
+#[test]
+fn reads_are_asked_again_so_that_soft_roce_answers() {
+    struct Kept {
+        begin: Psn,
+        end: Psn,
+    }
+    let mut repeated = 0;
+    for seed in 0..30 {
+        let mut setting = Setting::default().mtu(Mtu::B1024).seed(seed);
+        setting.link.loss = 0.02;
+        let mut pair = Pair::new(&setting, sim::QpSpec::rc(), sim::QpSpec::rc(), 300_000);
+        let log = Log::of(&mut pair.sim);
+        pair.succeed(&Work::read(pair.far.remote(0)).sge(pair.near.whole()));
+        let packets = log.packets();
+        let asked = packets.iter().filter(|seen| seen.opcode() == Opcode::RcReadRequest);
+        let mut expected = asked.clone().next().unwrap().headers.bth.psn;
+        let mut kept: Vec<Kept> = Vec::new();
+        for seen in asked.filter(|seen| !seen.lost) {
+            let begin = seen.headers.bth.psn;
+            let end = begin.add(seen.headers.reth.unwrap().len.div_ceil(1024));
+            if begin == expected {
+                kept.push(Kept { begin, end });
+                expected = end;
+            } else if begin.is_before(expected) {
+                let entry = kept.iter_mut().rev().find(|entry| !begin.is_before(entry.begin));
+                let entry = entry.unwrap_or_else(|| panic!("seed {seed}: {begin:?} lies before what is kept"));
+                assert!(begin.is_before(entry.end), "seed {seed}: {begin:?} lies before where it began last");
+                assert!(!end.is_after(entry.end), "seed {seed}: {begin:?} to {end:?} reaches beyond a request");
+                entry.begin = begin;
+                repeated += 1;
+            }
+        }
+    }
+    assert!(repeated > 30, "{repeated} requests were repeated");
+}
+
 #[test]
 fn an_atomic_whose_answer_is_lost_again_and_again_runs_once() {
     for kind in [LinkKind::Datagram, LinkKind::Whole] {

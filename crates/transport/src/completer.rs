@@ -53,6 +53,14 @@ struct Question {
     psns: u32,
 }
 
+/// Where a request ends: the number after its last.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    psn: Psn,
+    /// As it was first asked. Asked again, the window may have let only a part of it through.
+    first_time: bool,
+}
+
 /// A round trip being measured: until `psn` is acknowledged, or for a READ, begins to be answered.
 #[derive(Clone, Copy, Debug)]
 struct Stopwatch {
@@ -69,7 +77,7 @@ pub(crate) struct Completer {
     questions: VecDeque<Question>,
     /// Where the requests that were ever asked and are not yet answered end. A READ that is asked again must not reach across such an end:
     /// the responder keeps its answers request by request.
-    ends: VecDeque<Psn>,
+    ends: VecDeque<End>,
     retries_used: u32,
     not_ready_used: u32,
     /// We went back to this number and nothing was acknowledged since: further calls to go back there are echoes.
@@ -127,7 +135,14 @@ impl Completer {
 
     /// How many sequence numbers from `psn` on belong to the request that was asked with it before, if it was.
     pub fn asked_before(&self, psn: Psn) -> Option<u32> {
-        self.ends.iter().find(|end| end.is_after(psn)).map(|end| end.distance_from(psn))
+        self.ends.iter().find(|end| end.psn.is_after(psn)).map(|end| end.psn.distance_from(psn))
+    }
+
+    /// Whether `psn` goes on with a request of which another part is under way again. It has to wait for that part's answer: kernel Soft-RoCE
+    /// remembers where in a request it was last asked to begin again, and is silent when it is asked for something before that.
+    pub fn is_partly_under_way(&self, psn: Psn) -> bool {
+        self.questions.back().is_some_and(|question| question.first.add(question.psns) == psn)
+            && !self.ends.iter().rev().any(|end| end.psn == psn && end.first_time)
     }
 
     pub fn ack_deadline(&self) -> Option<Time> {
@@ -151,9 +166,9 @@ impl Completer {
         if question {
             self.questions.push_back(Question { first, psns });
             let end = first.add(psns);
-            let place = self.ends.iter().rposition(|known| !known.is_after(end)).map_or(0, |before| before + 1);
-            if place == 0 || self.ends[place - 1] != end {
-                self.ends.insert(place, end);
+            let place = self.ends.iter().rposition(|known| !known.psn.is_after(end)).map_or(0, |before| before + 1);
+            if place == 0 || self.ends[place - 1].psn != end {
+                self.ends.insert(place, End { psn: end, first_time: !again });
             }
         }
         if self.stopwatch.is_none() && !again {
@@ -390,7 +405,7 @@ impl Completer {
             // Answers come from another queue than acknowledgements: they say nothing about the peer's window.
             progress.round_trip = (!stopwatch.question).then_some(sample);
         }
-        while self.ends.front().is_some_and(|end| !end.is_after(self.una)) {
+        while self.ends.front().is_some_and(|end| !end.psn.is_after(self.una)) {
             self.ends.pop_front();
         }
         while let Some(question) = self.questions.front() {

@@ -52,6 +52,8 @@ pub(crate) struct Limits {
     pub answers: usize,
     /// The longest the next READ request may be, where it is asked again.
     pub longest_read: Option<u32>,
+    /// The next READ request would be the rest of one whose first part is asked for again, and not answered yet.
+    pub partly_under_way: bool,
     /// The send queue is being drained: begin nothing new.
     pub draining: bool,
 }
@@ -290,7 +292,7 @@ impl Requester {
         }
         let qpn = connection.qpn;
         if work.operation.is_answered() {
-            if limits.answers >= usize::from(connection.attributes.max_rd_atomic) {
+            if limits.answers >= usize::from(connection.attributes.max_rd_atomic) || limits.partly_under_way {
                 return Ok(false);
             }
             let Some(psns) =

@@ -96,6 +96,7 @@ impl QueuePair {
                 una: self.completer.una(),
                 answers: self.completer.questions(),
                 longest_read: self.completer.asked_before(self.requester.psn()),
+                partly_under_way: self.completer.is_partly_under_way(self.requester.psn()),
                 draining: self.state() == State::SendQueueDrained,
             };
             match self.requester.step(&self.connection, &mut self.queue, &limits, port) {
