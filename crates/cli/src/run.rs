@@ -160,16 +160,15 @@ fn path_of_file(option: &'static str, path: &Path) -> Result<PathBuf, Failure> {
 
 /// Not found, or found and of no use.
 fn not_started(program: &OsStr, source: io::Error) -> Failure {
-    let program = program.to_owned();
-    let found = match program.as_bytes().contains(&b'/') {
-        true => Path::new(&program).exists(),
+    let absent = match program.as_bytes().contains(&b'/') {
+        // It may be there and want an interpreter that is not.
+        true => source.kind() == io::ErrorKind::NotFound && !Path::new(program).exists(),
+        // A directory on the way that is closed to us makes the system say so instead of that it found nothing.
         false => {
             let path = env::var_os("PATH").unwrap_or_default();
-            env::split_paths(&path).any(|directory| directory.join(&program).exists())
+            env::split_paths(&path).all(|directory| !directory.join(program).exists())
         }
     };
-    match source.kind() {
-        io::ErrorKind::NotFound if !found => Failure::NotFound { program },
-        _ => Failure::NotStarted { program, source },
-    }
+    let program = program.to_owned();
+    if absent { Failure::NotFound { program } } else { Failure::NotStarted { program, source } }
 }

@@ -47,6 +47,7 @@ fn codes(stage: &Stage) -> Result<(), String> {
     for (line, code, text) in [
         ("no-such-program", 127, "no-such-program: not found"),
         ("/no/such/program", 127, "/no/such/program: not found"),
+        ("/dev/null/program", 126, "cannot run /dev/null/program"),
         ("/etc/passwd", 126, "cannot run /etc/passwd: Permission denied"),
         ("/", 126, "cannot run /"),
     ] {
@@ -56,7 +57,10 @@ fn codes(stage: &Stage) -> Result<(), String> {
         }
         expect(&ended.text, &[text])?;
     }
-    Ok(())
+    // A directory in PATH that is closed, or none, does not hide that the program is missing.
+    let mut command = stage.run_on(&stage.alone, None, &[], "no-such-program");
+    let ended = stage.end(command.env("PATH", "/dev/null:/usr/bin:/bin"))?;
+    if ended.status.code() == Some(127) { Ok(()) } else { Err(ended.status.to_string()) }
 }
 
 fn signals(stage: &Stage) -> Result<(), String> {
@@ -252,7 +256,7 @@ fn files_of_devices(stage: &Stage) -> Result<(), String> {
         ("stat -L -c %F%t:%T /dev/infiniband/uverbs0", "character special file1:3\n"),
         ("test -w /dev/infiniband/uverbs0", ""),
     ] {
-        let text = stage.run(None, &options(FILES), line)?;
+        let text = stage.run(None, &options(&["--files", "--device", "ubi_lo"]), line)?;
         if text != wanted {
             return Err(format!("{line}: {text}"));
         }
