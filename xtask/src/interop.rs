@@ -30,6 +30,9 @@ pub struct Options {
     /// Keep what was on the cable, one file for each pair, in target/interop/captures.
     #[arg(long)]
     capture: bool,
+    /// Let these faults happen to what arrives at us, such as `drop=1%`. Pairs that are not reliable are left out: their programs wait for ever.
+    #[arg(long, value_name = "PLAN")]
+    faults: Option<String>,
     /// Take our library from this directory, and build none.
     #[arg(long, value_name = "DIRECTORY")]
     lib: Option<PathBuf>,

@@ -63,6 +63,10 @@ impl Program {
         format!("{name} -d {device} {gid} -p {port} {arguments}")
     }
 
+    fn is_reliable(&self) -> bool {
+        !["uc_", "ud_", "-c UC", "-c UD"].iter().any(|word| self.title().contains(word))
+    }
+
     fn is_perftest(&self) -> bool {
         self.name.starts_with("ib_")
     }
@@ -124,6 +128,7 @@ struct Report {
     kernel: String,
     accelerator: &'static str,
     mtu: u32,
+    faults: Option<String>,
     passed: usize,
     failed: usize,
     pairs: Vec<Outcome>,
@@ -134,6 +139,7 @@ pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
     let selected = |program: &Program, column: &str| {
         let name = format!("{} {column}", program.title());
         options.only.iter().all(|word| name.contains(word.as_str()))
+            && (options.faults.is_none() || program.is_reliable())
     };
     let pairs = |program: &Program| COLUMNS.iter().filter(|column| selected(program, column.2)).count();
     if PROGRAMS.iter().map(pairs).sum::<usize>() == 0 {
@@ -153,6 +159,7 @@ pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
         kernel: guest.kernel.clone(),
         accelerator: accelerator(),
         mtu: options.mtu,
+        faults: options.faults.clone(),
         passed: 0,
         failed: 0,
         pairs: Vec::new(),
@@ -160,8 +167,8 @@ pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
     let mut path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".into());
     path.push(":");
     path.push(place);
-    let lib = lib.to_path_buf();
-    let mut bench = Bench { guest, lib, path, logs, captures, capture: options.capture, port: 18_600 };
+    let (lib, faults) = (lib.to_path_buf(), options.faults.clone());
+    let mut bench = Bench { guest, lib, path, faults, logs, captures, capture: options.capture, port: 18_600 };
     let gids = bench.gids()?;
     for program in PROGRAMS {
         for (family, server, column) in COLUMNS.into_iter().filter(|column| selected(&program, column.2)) {
@@ -214,6 +221,7 @@ struct Bench {
     lib: PathBuf,
     /// Where programs are looked for: what was compiled for this is not where others are.
     path: OsString,
+    faults: Option<String>,
     logs: PathBuf,
     captures: PathBuf,
     capture: bool,
@@ -298,6 +306,7 @@ impl Bench {
         let mut command = Command::new("timeout");
         command.args(["-k", "2"]).arg(LIMIT.as_secs().to_string()).args(line.split_whitespace());
         command.env("LD_LIBRARY_PATH", &self.lib).env("PATH", &self.path).stdin(Stdio::null());
+        command.env_remove("UBIVERBS_FAULTS").envs(self.faults.iter().map(|plan| ("UBIVERBS_FAULTS", plan)));
         command
     }
 
