@@ -21,8 +21,7 @@ use std::fs::File;
 use std::mem::{offset_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::panic::catch_unwind;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// How many completion vectors a device pretends to have.
 pub(crate) const COMPLETION_VECTORS: c_int = 1;
@@ -113,7 +112,6 @@ impl Context {
         // After a fork the device may be one of the parent's NIC; the child's has one of the same name.
         let own = nic.devices().into_iter().find(|own| own.name() == hca.name()).ok_or(Errno(libc::ENODEV))?;
         let opened = nic.open_device(&own)?;
-        last_words();
         let shared = Arc::new(Shared { nic, hca: opened, live: Mutex::default(), file: identity(&command)? });
         {
             let mut open = OPEN.lock();
@@ -175,32 +173,6 @@ impl Context {
 fn identity(descriptor: &OwnedFd) -> Result<(u64, u64), Errno> {
     let metadata = File::from(descriptor.try_clone()?).metadata()?;
     Ok((metadata.dev(), metadata.ino()))
-}
-
-/// Sends what is kept back when the program ends: an acknowledgement that waits for the program's next call would wait for ever, and a peer must
-/// hear of what arrived although the receiver ended the moment it knew.
-fn last_words() {
-    extern "C" fn at_exit() {
-        let _ = catch_unwind(|| {
-            for (shared, _) in OPEN.lock().iter() {
-                let Some(shared) = shared.upgrade() else { continue };
-                let qps: Vec<Arc<hca::Qp>> = {
-                    let live = shared.live();
-                    // SAFETY: a queue pair leaves the list before it goes.
-                    live.qps.values().map(|qp| Arc::clone(unsafe { &(*qp.0).qp })).collect()
-                };
-                for qp in qps {
-                    // Posting nothing sends what is due, after whoever is at it: the engine may have placed a message and not answered yet.
-                    let _ = qp.post_send(&shared.nic, &[]);
-                }
-            }
-        });
-    }
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the library is never unloaded, so the handler stays.
-        unsafe { libc::atexit(at_exit) };
-    });
 }
 
 /// Tells every open context that the library had an error inside: whatever the program relied on may be wrong.

@@ -109,12 +109,6 @@ impl Engine {
         }
     }
 
-    /// Whether the program polls all the time: what is not urgent may wait for its next poll.
-    #[inline]
-    pub fn is_leased(&self) -> bool {
-        self.lease.is_held()
-    }
-
     /// A completion queue was armed: the program may go to sleep without a word.
     pub fn armed(&self) {
         self.lease.forbid();

@@ -12,7 +12,7 @@ use crate::interfaces::{self, Changes};
 use crate::numbers::Numbers;
 use crate::path::{Link, Path};
 use crate::process;
-use crate::queue_pair::{Answer, Joins, Qp, TrainCargo};
+use crate::queue_pair::{Joins, Qp, TrainCargo};
 use crate::shared_queue::{SharedQueue, Xrc};
 use crate::sleep;
 use crate::table::Table;
@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 use transport::congestion::WindowConfig;
 use transport::{AddressVector, Inbound, ProtectionDomain, QueuePairConfig, Refusal, Time, Train};
-use wire::{Gid, Headers, IpHeader, Ipv4Header, Ipv6Header, Qpn, Srqn, grh_bytes};
+use wire::{Gid, IpHeader, Ipv4Header, Ipv6Header, Qpn, Srqn, grh_bytes};
 
 /// Takes a lock whose holder may have panicked: what it guards is valid at every step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -132,8 +132,6 @@ pub struct Nic {
     local: link::local::Queue<LocalAddress>,
     /// Queue pairs that may go on: a shared window has room for them.
     ready: Waiting,
-    /// Queue pairs that owe an acknowledgement, which goes out with the program's next call.
-    owing: Waiting,
     windows: Mutex<HashMap<(Gid, u16), Arc<SharedWindow>>>,
     /// How windows towards peers behave.
     peer_window: WindowConfig,
@@ -187,7 +185,6 @@ impl Nic {
             next_cq: AtomicU32::new(1),
             local: link::local::Queue::default(),
             ready: Waiting::default(),
-            owing: Waiting::default(),
             windows: Mutex::new(HashMap::new()),
             here: Arc::new(SharedWindow::new(WindowConfig { limit, ..WindowConfig::default() })),
             peer_window,
@@ -343,17 +340,9 @@ impl Nic {
     }
 
     /// Puts a train on its way. A packet without a way is lost, as in any network; a payload that is gone is an error.
-    /// `rider`, an acknowledgement, comes along.
-    pub(crate) fn send(
-        &self,
-        qp: &Qp,
-        path: &Path,
-        train: &Train<'_>,
-        rider: Option<Headers>,
-        host: &mut Host<'_>,
-    ) -> Result<(), Refusal> {
+    pub(crate) fn send(&self, qp: &Qp, path: &Path, train: &Train<'_>, host: &mut Host<'_>) -> Result<(), Refusal> {
         if let Some(capture) = &self.capture {
-            self.capture_sent(&mut lock(capture), qp, path, &mut TrainCargo { train, rider, host });
+            self.capture_sent(&mut lock(capture), qp, path, &mut TrainCargo { train, host });
         }
         match path.link {
             Link::None => Ok(()),
@@ -361,15 +350,11 @@ impl Nic {
                 let address = LocalAddress { source: path.source, destination: path.destination };
                 let length = train.payload.len() as usize;
                 let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
-                let pushed = self.local.push(address, *train.headers, train.count, length, fill);
-                if let Some(rider) = rider {
-                    let _ = self.local.push(address, rider, 1, 0, |_| Ok::<(), Refusal>(()));
-                }
-                pushed
+                self.local.push(address, *train.headers, train.count, length, fill)
             }
             Link::Udp => {
                 let Some(route) = &path.route else { return Ok(()) };
-                let mut cargo = TrainCargo { train, rider, host };
+                let mut cargo = TrainCargo { train, host };
                 match self.udp.send(route, qp.qpn(), &mut cargo, train.retransmission) {
                     Err(link::udp::SendError::Payload(refusal)) => Err(refusal),
                     // Counted there; the packet is lost, and its sender will find out.
@@ -412,11 +397,6 @@ impl Nic {
         self.ready.add(qpn);
     }
 
-    /// A queue pair keeps an acknowledgement back until the program's next call, or the engine's next look.
-    pub(crate) fn make_owing(&self, qpn: Qpn) {
-        self.owing.add(qpn);
-    }
-
     /// Does what there is to do, without waiting. Answers whether there was anything.
     pub fn progress(&self) -> bool {
         self.advance(false)
@@ -425,9 +405,8 @@ impl Nic {
     /// The same; `polling` for one who will call again at once if there was nothing.
     fn advance(&self, polling: bool) -> bool {
         let now = self.now();
-        let mut any = self.settle(&self.owing, now);
         let received = self.receive(polling, now);
-        any |= received;
+        let mut any = received;
         any |= self.settle_local();
         any |= self.settle(&self.ready, now);
         // What a timer waits for may be among what has not been taken yet: first everything is. But not for ever.
@@ -507,27 +486,20 @@ impl Nic {
         timers.into_iter().chain(self.udp.patience()).min()
     }
 
-    /// Does what follows from a call of the program's: trains inside the process, queue pairs that got room to send, acknowledgements that
-    /// were kept back.
+    /// Does what follows from a call of the program's: trains inside the process, and queue pairs that got room to send.
     pub(crate) fn after_call(&self, now: Time) {
-        self.settle(&self.owing, now);
-        self.after_quiet_call(now);
-    }
-
-    /// Sends the acknowledgements that were kept back: the process ends.
-    pub(crate) fn settle_debts(&self) {
-        self.settle(&self.owing, self.now());
-    }
-
-    /// The same after a call that sends nothing: what was kept back may wait for one that does.
-    pub(crate) fn after_quiet_call(&self, now: Time) {
         while self.settle_local() || self.settle(&self.ready, now) {}
+    }
+
+    /// Sends what is owed, because the process ends: the engine may have placed a message that it has not acknowledged yet, and the program has seen
+    /// it and wants no more.
+    pub(crate) fn settle_debts(&self) {
+        self.qps.for_each(|qp| qp.settle_debts(self));
     }
 
     /// Takes what has arrived over UDP.
     fn receive(&self, polling: bool, now: Time) -> bool {
         let mut touched: Vec<Arc<Qp>> = Vec::new();
-        let answer = if polling && self.engine.is_leased() { Answer::NextCall } else { Answer::Now };
         // Packets come in runs: mostly this one is for the same as the last.
         let mut last: Option<Arc<Qp>> = None;
         let any = self.udp.receive(polling, |arrival| {
@@ -552,12 +524,12 @@ impl Nic {
             match qp.take(self, now, &inbound) {
                 1 => touched.push(Arc::clone(qp)),
                 // The peer's window is open for as much as it may be short of: it should hear while we still have something to do.
-                OFTEN => qp.settle(self, now, false, Answer::Now),
+                OFTEN => qp.settle(self, now, false),
                 _ => {}
             }
         });
         for qp in touched {
-            qp.settle(self, now, false, answer);
+            qp.settle(self, now, false);
         }
         any
     }
@@ -580,7 +552,7 @@ impl Nic {
                 congestion_marked: false,
             };
             qp.take(self, now, &inbound);
-            qp.settle(self, now, false, Answer::Now);
+            qp.settle(self, now, false);
         })
     }
 
@@ -590,7 +562,7 @@ impl Nic {
         while let Some(qpn) = waiting.next() {
             any = true;
             if let Some(qp) = self.qps.get(qpn) {
-                qp.settle(self, now, false, Answer::Now);
+                qp.settle(self, now, false);
             }
         }
         any
@@ -602,7 +574,7 @@ impl Nic {
         while let Some(qpn) = self.timers.due(latest) {
             any = true;
             if let Some(qp) = self.qps.get(qpn) {
-                qp.settle(self, now, true, Answer::Now);
+                qp.settle(self, now, true);
             }
         }
         any

@@ -59,7 +59,7 @@ extern "C" fn in_child() {
     link::descriptor::close_in_child();
 }
 
-/// NICs that may owe something when the process ends, and the process they belong to.
+/// The NICs of this process, and the process they belong to: they may owe something when it ends.
 static OWING: Mutex<Vec<(u32, Weak<Nic>)>> = Mutex::new(Vec::new());
 
 /// Sees to it that what this NIC owes its peers is sent when the process ends, though its objects are never destroyed.

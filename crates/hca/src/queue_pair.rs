@@ -6,12 +6,15 @@ use crate::context::{AsyncEvent, Context};
 use crate::host::{Host, Windows};
 use crate::nic::{Nic, lock};
 use crate::path::{Link, Path};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
 use transport::{
-    Attributes, Inbound, Kind, Modify, ModifyError, Payload, PostError, Queue, ReceiveRequest, SendRequest, State,
-    Time, Train,
+    Attributes, Inbound, Kind, Modify, ModifyError, PostError, Queue, ReceiveRequest, SendRequest, State, Time, Train,
 };
 use wire::{Headers, Qpn};
+
+/// How often a process that ends looks whether a queue pair is free, every 100 us.
+const LAST_TRIES: u32 = 200;
 
 /// A queue pair of this process.
 #[derive(Debug)]
@@ -36,19 +39,6 @@ struct Inner {
     scheduled: Option<Time>,
     /// Packets that were handled while what follows from them has not been sent.
     touched: u32,
-    /// An acknowledgement is kept back, and the NIC knows.
-    owing: bool,
-}
-
-/// When an acknowledgement is sent if it is all the peer is owed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Answer {
-    /// Before the program hears of what was received.
-    Now,
-    /// In one datagram with the request that is about to be sent, if there is one.
-    WithRequest,
-    /// With the program's next call, which is about to come: the program hears first, and its reply may take the acknowledgement along.
-    NextCall,
 }
 
 /// What joins a queue pair to the rest of the NIC.
@@ -80,7 +70,6 @@ impl Qp {
                 path: Path::default(),
                 scheduled: None,
                 touched: 0,
-                owing: false,
             }),
         }
     }
@@ -122,9 +111,6 @@ impl Qp {
         }
         let mut inner = lock(&self.inner);
         let now = nic.now();
-        if inner.owing {
-            self.drive(nic, &mut inner, now, Answer::Now);
-        }
         let (pair, mut host) = self.split(nic, &mut inner);
         pair.modify(now, modify, &mut host)?;
         if modify.state == Some(State::ReadyToReceive) || modify.av.is_some() {
@@ -139,7 +125,7 @@ impl Qp {
                 inner.path = Path::default();
             }
         }
-        self.drive(nic, &mut inner, now, Answer::Now);
+        self.drive(nic, &mut inner, now);
         self.leave(nic, inner);
         nic.after_call(now);
         Ok(())
@@ -157,7 +143,7 @@ impl Qp {
                 break;
             }
         }
-        self.drive(nic, &mut inner, now, Answer::WithRequest);
+        self.drive(nic, &mut inner, now);
         self.leave(nic, inner);
         nic.after_call(now);
         refused
@@ -192,10 +178,10 @@ impl Qp {
         }
         // In error a receive is flushed at once; otherwise posting one sends nothing.
         if pair.state() == State::Error {
-            self.drive(nic, &mut inner, now, Answer::Now);
+            self.drive(nic, &mut inner, now);
         }
         self.leave(nic, inner);
-        nic.after_quiet_call(now);
+        nic.after_call(now);
         refused
     }
 
@@ -209,7 +195,7 @@ impl Qp {
     }
 
     /// Sends and completes what follows from packets that were taken, or from the passing of time.
-    pub(crate) fn settle(&self, nic: &Nic, now: Time, timer: bool, answer: Answer) {
+    pub(crate) fn settle(&self, nic: &Nic, now: Time, timer: bool) {
         let mut inner = lock(&self.inner);
         if timer {
             inner.scheduled = None;
@@ -218,8 +204,22 @@ impl Qp {
                 pair.handle_timeout(now, &mut host);
             }
         }
-        self.drive(nic, &mut inner, now, answer);
+        self.drive(nic, &mut inner, now);
         self.leave(nic, inner);
+    }
+
+    /// Sends and completes what is due, because the process ends. Whoever holds the queue pair may be the one who ends it: then nothing is.
+    pub(crate) fn settle_debts(&self, nic: &Nic) {
+        for _ in 0..LAST_TRIES {
+            match self.inner.try_lock() {
+                Ok(mut inner) => {
+                    self.drive(nic, &mut inner, nic.now());
+                    return;
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
+                Err(TryLockError::Poisoned(_)) => return,
+            }
+        }
     }
 
     /// Forgets everything: the queue pair is being destroyed. Answers the work request of a shared receive queue that it had taken and not
@@ -227,9 +227,6 @@ impl Qp {
     pub(crate) fn shut(&self, nic: &Nic) -> Option<u64> {
         let mut inner = lock(&self.inner);
         let now = nic.now();
-        if inner.owing {
-            self.drive(nic, &mut inner, now, Answer::Now);
-        }
         let (pair, mut host) = self.split(nic, &mut inner);
         let mut taken = None;
         if self.uses_shared {
@@ -253,51 +250,21 @@ impl Qp {
     }
 
     /// The loop of the transport's documentation: send, then complete, then sleep.
-    fn drive(&self, nic: &Nic, inner: &mut Inner, now: Time, answer: Answer) {
+    fn drive(&self, nic: &Nic, inner: &mut Inner, now: Time) {
         inner.touched = 0;
-        let Inner { pair, windows, path, scheduled, owing, .. } = inner;
+        let Inner { pair, windows, path, scheduled, .. } = inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        let mut rider = match answer {
-            Answer::WithRequest => pair.take_acknowledgement(now, &mut host),
-            _ => None,
-        };
-        loop {
-            let kept_back = answer == Answer::NextCall && pair.owes_only_acknowledgement();
-            let train = match kept_back || rider.is_some() {
-                true => pair.poll_request(now, &mut host),
-                false => pair.poll_transmit(now, &mut host),
-            };
-            let Some(train) = train else {
-                if kept_back && !std::mem::replace(owing, true) {
-                    nic.make_owing(self.qpn);
-                }
-                break;
-            };
-            // What cannot take it along in its own datagram must not overtake it: programs expect to hear that a message arrived before they
-            // hear the answer to it.
-            if let Some(headers) = rider
-                && (train.count > 1 || train.headers.len() + (train.payload.len() as usize) < headers.len())
-            {
-                let _ = nic.send(self, path, &alone(&headers, train.to), None, &mut host);
-                rider = None;
-            }
+        while let Some(train) = pair.poll_transmit(now, &mut host) {
             let refused = match self.kind.is_connected() {
-                true => nic.send(self, path, &train, rider.take(), &mut host),
+                true => nic.send(self, path, &train, &mut host),
                 false => {
                     let path = nic.path(self.context.device(), train.to, train.headers.bth.dest_qpn);
-                    nic.send(self, &path, &train, None, &mut host)
+                    nic.send(self, &path, &train, &mut host)
                 }
             };
             if let Err(refusal) = refused {
                 pair.transmit_refused(now, refusal, &mut host);
             }
-        }
-        if let Some(headers) = rider {
-            // It has no payload that could be gone.
-            let _ = nic.send(self, path, &alone(&headers, &pair.attributes().av), None, &mut host);
-        }
-        if answer != Answer::NextCall {
-            *owing = false;
         }
         while let Some(completion) = pair.poll_completion(now, &mut host) {
             let xrc;
@@ -347,15 +314,9 @@ impl Qp {
     }
 }
 
-/// A packet without payload, as a train.
-fn alone<'a>(headers: &'a Headers, to: &'a transport::AddressVector) -> Train<'a> {
-    Train { headers, count: 1, mtu: 0, payload: Payload::NONE, to, wr_id: None, retransmission: false }
-}
-
-/// A train as the UDP link wants it, and an acknowledgement that comes along at its end.
+/// A train as the UDP link wants it.
 pub(crate) struct TrainCargo<'a, 'b, 'c> {
     pub train: &'a Train<'a>,
-    pub rider: Option<Headers>,
     pub host: &'b mut Host<'c>,
 }
 
@@ -363,21 +324,15 @@ impl link::udp::Cargo for TrainCargo<'_, '_, '_> {
     type Error = transport::Refusal;
 
     fn count(&self) -> u32 {
-        self.train.count + u32::from(self.rider.is_some())
+        self.train.count
     }
 
     fn packet(&self, index: u32) -> (Headers, usize) {
-        match self.rider {
-            Some(rider) if index == self.train.count => (rider, 0),
-            _ => (self.train.packet(index), self.train.slice(index).1 as usize),
-        }
+        (self.train.packet(index), self.train.slice(index).1 as usize)
     }
 
     fn payload(&mut self, index: u32, out: &mut [u8]) -> Result<(), transport::Refusal> {
-        match out.is_empty() {
-            true => Ok(()),
-            false => self.train.payload.copy(self.train.slice(index).0, out, self.host),
-        }
+        self.train.payload.copy(self.train.slice(index).0, out, self.host)
     }
 }
 

@@ -42,6 +42,15 @@ impl<T> Table<T> {
         page.write().unwrap_or_else(PoisonError::into_inner)[index] = Some(object);
     }
 
+    /// Shows everything there is, without a lock held.
+    pub fn for_each(&self, mut f: impl FnMut(&T)) {
+        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for page in pages.into_iter().flatten() {
+            let objects = page.read().unwrap_or_else(PoisonError::into_inner).clone();
+            objects.into_iter().flatten().for_each(|object| f(&object));
+        }
+    }
+
     /// Takes the number away.
     pub fn remove(&self, qpn: Qpn) -> Option<Arc<T>> {
         let (page, index) = place(qpn);

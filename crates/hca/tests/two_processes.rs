@@ -286,7 +286,7 @@ fn a_message_that_was_received_is_acknowledged_though_its_receiver_ends_at_once(
         writeln!(other.stdin, "{}", end.qp.qpn().value()).unwrap();
         let [qpn, ..] = other.hear("here ")[..] else { panic!("three numbers") };
         end.connect(Qpn::new(qpn as u32));
-        // Long enough for it to drive by polling, when acknowledgements are kept back for a moment.
+        // Long enough for it to drive by polling.
         std::thread::sleep(Duration::from_millis(50));
         let completion = end.run(Operation::Send { immediate: None }, 8);
         assert_eq!(completion.status, Status::Success, "{completion:?}");

@@ -176,11 +176,6 @@ impl Responder {
         self.answers.train()
     }
 
-    #[inline]
-    pub fn owes_only_acknowledgement(&self) -> bool {
-        self.answers.owes_only_acknowledgement()
-    }
-
     pub fn next_response<P: Port>(&mut self, connection: &Connection, port: &mut P) -> Result<bool, Fault> {
         self.answers.next(connection, port).map_err(|(psn, refusal)| self.unanswerable(psn, refusal))
     }

@@ -46,28 +46,6 @@ impl QueuePair {
         None
     }
 
-    /// The next train of our own requests, passing over what the peer is owed. For a driver in a hurry: it sends these first, and then
-    /// everything else with [`poll_transmit`](QueuePair::poll_transmit).
-    pub fn poll_request<P: Port>(&mut self, now: Time, port: &mut P) -> Option<Train<'_>> {
-        self.handed = Handed::Nothing;
-        self.next_request(now, port).then(|| self.hand_request(now, port))
-    }
-
-    /// Whether the peer is owed an acknowledgement and nothing else. It may be kept back for a moment, while a later one may make it
-    /// superfluous; the completion that came with it may be shown meanwhile.
-    #[inline]
-    pub fn owes_only_acknowledgement(&self) -> bool {
-        !self.cnp_owed && self.responder.owes_only_acknowledgement()
-    }
-
-    /// The headers of the acknowledgement, if it is all the peer is owed: for a driver that sends it in one datagram with a request.
-    pub fn take_acknowledgement<P: Port>(&mut self, now: Time, port: &mut P) -> Option<Headers> {
-        if !self.owes_only_acknowledgement() || !self.next_response(now, port) {
-            return None;
-        }
-        Some(*self.hand_response(now, port).headers)
-    }
-
     /// The link could not gather the payload of the train it was just given: the memory has gone since it was checked.
     pub fn transmit_refused<P: Port>(&mut self, now: Time, refusal: Refusal, port: &mut P) {
         self.trace_refusal(now, &refusal, port);

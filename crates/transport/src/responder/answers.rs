@@ -97,13 +97,6 @@ impl Answers {
         }
     }
 
-    /// Whether all that is owed is that something arrived well.
-    #[inline]
-    pub fn owes_only_acknowledgement(&self) -> bool {
-        self.owed.len() == 1
-            && matches!(self.owed.front(), Some(Owed::Acknowledgement { syndrome: Syndrome::Ack { .. }, .. }))
-    }
-
     /// Owes nothing any more.
     pub fn give_up(&mut self) {
         self.owed.clear();
