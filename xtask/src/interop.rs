@@ -43,16 +43,16 @@ pub struct Options {
 
 /// Runs the pairs. Fails if one of them did.
 pub fn run(root: &Path, options: &Options) -> Result<(), String> {
+    if !prerequisites::is_root() {
+        return Err(
+            "cargo xtask interop needs root, for a network namespace, a tap device and a virtual machine".into()
+        );
+    }
     let target = process::target_directory(root)?;
     let place = target.join("interop");
     if options.inside {
         let lib = options.lib.clone().unwrap_or_else(|| target.join("dist/lib"));
         return matrix::run(&place, &lib, options);
-    }
-    if !prerequisites::is_root() {
-        return Err(
-            "cargo xtask interop needs root, for a network namespace, a tap device and a virtual machine".into()
-        );
     }
     if std::env::consts::ARCH != "x86_64" {
         return Err("cargo xtask interop boots an x86_64 kernel, and runs on such machines only".into());
