@@ -120,6 +120,16 @@ impl Actor {
         }
     }
 
+    /// Waits for it to say one of two things: whether it is the first.
+    #[track_caller]
+    pub fn hears(&mut self, first: &str, second: &str) -> bool {
+        match self.lines.recv_timeout(self.patience) {
+            Ok(line) if line.trim_start().starts_with(first) => true,
+            Ok(line) if line.trim_start().starts_with(second) => false,
+            other => panic!("{}: expected {first:?} or {second:?}: {other:?}", self.name),
+        }
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: rustix::process::Signal) {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).expect("it is our own");

@@ -100,17 +100,28 @@ fn start(host: &Host) -> Actor {
     actor
 }
 
-/// Brings two together, and waits until data moves both ways.
+/// Brings two together, and waits until data moves both ways. They are impatient: on a machine that is very busy one may take the other for
+/// dead before it has begun. Then they meet again.
 fn meet(one: &mut Actor, other: &mut Actor) {
-    one.say("round", "");
-    other.say("round", "");
-    for word in ["endpoint", "memory"] {
-        let (of_one, of_other) = (one.hear(word), other.hear(word));
-        other.say(word, &of_one);
-        one.say(word, &of_other);
+    for _ in 0..5 {
+        one.say("round", "");
+        other.say("round", "");
+        for word in ["endpoint", "memory"] {
+            let (of_one, of_other) = (one.hear(word), other.hear(word));
+            other.say(word, &of_one);
+            one.say(word, &of_other);
+        }
+        let moving = [one.hears("moving", "lost"), other.hears("moving", "lost")];
+        if moving == [true, true] {
+            return;
+        }
+        for (actor, moving) in [&mut *one, &mut *other].into_iter().zip(moving) {
+            if moving {
+                actor.hear("lost");
+            }
+        }
     }
-    one.hear("moving");
-    other.hear("moving");
+    panic!("five times they lost each other before anything moved");
 }
 
 /// How many descriptors a process has.

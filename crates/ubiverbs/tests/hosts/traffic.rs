@@ -263,7 +263,7 @@ fn ask(end: &End, target: &Endpoint) -> Result<u64, Box<dyn Error>> {
         let mut receiving = qp.recv(end.pd.allocate(GRH_LENGTH + 1024)?)?;
         while answer.is_none() {
             qp.send_to(end.pd.register(question.clone())?, &to)?.wait()?;
-            match receiving.wait_for(Duration::from_millis(50)) {
+            match receiving.wait_for(Duration::from_millis(500)) {
                 // A late answer to an earlier question is no answer to this one.
                 Some(received) if received.as_ref().is_ok_and(|received| received.payload() != question) => {
                     receiving = qp.recv(received?.into_buffer())?;
