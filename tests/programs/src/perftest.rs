@@ -48,7 +48,8 @@ pub fn tests() -> Vec<Test> {
         let mut add = |condition: bool, more: &[&str]| {
             lines.extend(more.iter().filter(|_| condition).map(|line| (*line).to_owned()));
         };
-        add(*sizes, &["-n 5 -a"]);
+        // Both sides of a latency spin, and on two busy cores all sizes take a minute; asleep they take half of that.
+        add(*sizes, &[if *events && !bandwidth { "-n 5 -a -e" } else { "-n 5 -a" }]);
         add(*bandwidth, &["-n 50 -q 4", "-n 50 -b", "-n 50 -b -q 4"]);
         add(*events, &["-n 50 -e"]);
         add(*inline, &["-n 50 -I 64 -s 64"]);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub const NOBODY: u32 = 65534;
 
 /// How long a run may take. Mostly they take a second; machines that run tests are busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The hosts and the programs.
 #[derive(Debug)]
