@@ -2,13 +2,9 @@
 //! run one pair at a time, since they poll and there may be only two processors.
 #![allow(dead_code, reason = "every test binary uses some of it")]
 
-use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
 
 /// Seconds until a program is stuck.
 const PATIENCE: u64 = 120;
@@ -54,51 +50,6 @@ pub fn succeed(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|e| panic!("{what} did not start: {e}"));
     assert!(output.status.success(), "{}", show(&what, &output));
     String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Runs a program as server and as client, on a port of their own; both must succeed. Answers what the client wrote.
-pub fn pair(program: &str, arguments: &[&str]) -> String {
-    assert!(
-        Path::new("/usr/bin").join(program).exists(),
-        "{program} is missing: apt-get install ibverbs-utils perftest"
-    );
-    let port = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("its number").port();
-    let text = port.to_string();
-    let mut server = on_library(program);
-    server.args(["-p", &text]).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let what = format!("{program} {}", arguments.join(" "));
-    let mut server = server.spawn().unwrap_or_else(|e| panic!("{what} did not start: {e}"));
-    await_listener(&mut server, port, &what);
-    let client = on_library(program).args(["-p", &text]).args(arguments).arg("127.0.0.1").output().expect("it starts");
-    let server = server.wait_with_output().expect("it ends");
-    assert!(
-        client.status.success() && server.status.success(),
-        "{}\n{}",
-        show(&format!("client of {what}"), &client),
-        show("server", &server)
-    );
-    String::from_utf8_lossy(&client.stdout).into_owned()
-}
-
-/// Waits until a server listens, without connecting: it accepts once.
-fn await_listener(server: &mut Child, port: u16, what: &str) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    let listens = |table: &str| {
-        let wanted = format!(":{port:04X}");
-        fs::read_to_string(table).is_ok_and(|text| {
-            text.lines().any(|line| {
-                let words: Vec<&str> = line.split_whitespace().collect();
-                words.get(1).is_some_and(|local| local.ends_with(&wanted)) && words.get(3) == Some(&"0A")
-            })
-        })
-    };
-    while !listens("/proc/net/tcp") && !listens("/proc/net/tcp6") {
-        if let Some(status) = server.try_wait().expect("it can be asked") {
-            panic!("the server of {what} ended before it listened: {status}");
-        }
-        assert!(Instant::now() < deadline, "the server of {what} does not listen");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// Compiles a program of `tests/c` against the installed headers.
