@@ -48,7 +48,7 @@ pub fn tests() -> Vec<Test> {
         let mut add = |condition: bool, more: &[&str]| {
             lines.extend(more.iter().filter(|_| condition).map(|line| (*line).to_owned()));
         };
-        // Both sides of a latency spin, and on two busy cores all sizes take a minute; asleep they take half of that.
+        // Where both sides spin on two busy cores, all sizes take a minute; asleep they take half of that.
         add(*sizes, &[if *events && !bandwidth { "-n 5 -a -e" } else { "-n 5 -a" }]);
         add(*bandwidth, &["-n 50 -q 4", "-n 50 -b", "-n 50 -b -q 4"]);
         add(*events, &["-n 50 -e"]);
@@ -56,7 +56,8 @@ pub fn tests() -> Vec<Test> {
         add(*shared, &["-n 50 -r 64 --use-srq"]);
         let fetch = program.contains("atomic");
         add(fetch, &["-n 50 -A FETCH_AND_ADD"]);
-        // All sizes take long: bandwidth is measured with them on one host, latency between two.
+        // All sizes take long, because the programs calibrate a clock anew for each: bandwidth is measured with them on one host, latency
+        // between two.
         let sized = |line: &&String, at| !line.contains("-a") || *bandwidth == (at == Where::OneHost);
         for line in lines.iter().filter(|line| sized(line, Where::OneHost)) {
             tests.push(test(Where::OneHost, program, line, None));
