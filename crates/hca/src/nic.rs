@@ -88,6 +88,9 @@ const MOST_UNDER_WAY: u64 = 1 << 20;
 /// Packets of one queue pair after which it is driven, though more are at hand: about as many as a datagram brings.
 const OFTEN: u32 = 16;
 
+/// How often a process that ends looks for packets.
+const LAST_LOOKS: u32 = 64;
+
 /// How long, in nanoseconds, a timer waits for a socket to be empty.
 const PATIENCE: u64 = 2_000_000;
 
@@ -491,10 +494,16 @@ impl Nic {
         while self.settle_local() || self.settle(&self.ready, now) {}
     }
 
-    /// Sends what is owed, because the process ends: the engine may have placed a message that it has not acknowledged yet, and the program has seen
-    /// it and wants no more.
+    /// Does what others still need of this process, because it ends: acknowledges messages that the engine has placed and not acknowledged yet, for the
+    /// program has seen them and wants no more; and passes on what the kernel gave us for other processes, or it would end with us.
     pub(crate) fn settle_debts(&self) {
         self.qps.for_each(|qp| qp.settle_debts(self));
+        // Bounded: packets may come as fast as they are taken.
+        for _ in 0..LAST_LOOKS {
+            if !self.progress() && !self.udp.is_tended() {
+                return;
+            }
+        }
     }
 
     /// Takes what has arrived over UDP.

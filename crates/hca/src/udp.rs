@@ -76,6 +76,15 @@ impl Udp {
         })
     }
 
+    /// Whether a thread is at it. Gives it a moment to finish.
+    pub fn is_tended(&self) -> bool {
+        let tended = matches!(self.attachment.try_lock(), Err(TryLockError::WouldBlock));
+        if tended {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+        tended
+    }
+
     /// Takes what has arrived, mostly with a single system call if `often`. If another thread is at it, leaves it to that one.
     pub fn receive(&self, often: bool, take: impl FnMut(&Arrival<'_>)) -> bool {
         let mut attachment = match self.attachment.try_lock() {
