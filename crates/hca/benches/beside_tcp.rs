@@ -281,6 +281,64 @@ fn peer(address: &str) {
     }
 }
 
+/// The first process: it and the peer do the same by TCP and by our NIC, by turns.
+struct First {
+    stream: TcpStream,
+    end: End,
+    /// The peer's memory.
+    remote: Remote,
+    buffer: Vec<u8>,
+}
+
+impl First {
+    /// Messages to and fro: half a round trip by TCP and by SEND.
+    fn latency(&mut self) -> (Duration, Duration) {
+        let First { stream, end, buffer, .. } = self;
+        tell(stream, &[1]);
+        stream.set_nonblocking(true).unwrap();
+        let began = Instant::now();
+        for _ in 0..TRIPS {
+            stream.write_all(&buffer[..MESSAGE]).unwrap();
+            spin_read(stream, &mut buffer[..MESSAGE]);
+        }
+        let tcp = began.elapsed();
+        stream.set_nonblocking(false).unwrap();
+        tell(stream, &[2]);
+        // Until the peer is there.
+        std::thread::sleep(Duration::from_millis(5));
+        let began = Instant::now();
+        end.trips(true);
+        (tcp / (2 * TRIPS), began.elapsed() / (2 * TRIPS))
+    }
+
+    /// Megabytes in one direction: all of them by TCP and by WRITE.
+    fn bandwidth(&mut self) -> (Duration, Duration) {
+        let First { stream, end, buffer, remote } = self;
+        tell(stream, &[3]);
+        let began = Instant::now();
+        for _ in 0..WRITES {
+            stream.write_all(buffer).unwrap();
+        }
+        hear::<1>(stream);
+        let tcp = began.elapsed();
+        tell(stream, &[4]);
+        std::thread::sleep(Duration::from_millis(5));
+        let began = Instant::now();
+        for index in 0..WRITES {
+            if index >= DEPTH {
+                end.until(1, 0);
+            }
+            end.send(Operation::Write { remote: *remote, immediate: None }, WRITE);
+        }
+        end.until(DEPTH.into(), 0);
+        let ours = began.elapsed();
+        // The peer waits for this one.
+        end.send(Operation::Send { immediate: None }, 8);
+        end.until(1, 0);
+        (tcp, ours)
+    }
+}
+
 fn measure() {
     pin(0);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -295,82 +353,28 @@ fn measure() {
     tell(&mut stream, &[end.qp.qpn().value().into()]);
     let [qpn, address, key] = hear::<3>(&mut stream);
     end.connect(Qpn::new(qpn as u32));
-    let mut buffer = vec![0; WRITE as usize];
-    let (mut latency, mut bandwidth) = (Vec::new(), Vec::new());
-    let only = std::env::args().nth(1).unwrap_or_default();
-    for _ in 0..ROUNDS {
-        if only == "bandwidth" {
-            latency.push((Duration::ZERO, Duration::ZERO));
-        } else {
-            tell(&mut stream, &[1]);
-            stream.set_nonblocking(true).unwrap();
-            let began = Instant::now();
-            for _ in 0..TRIPS {
-                stream.write_all(&buffer[..MESSAGE]).unwrap();
-                spin_read(&mut stream, &mut buffer[..MESSAGE]);
-            }
-            let tcp = began.elapsed();
-            stream.set_nonblocking(false).unwrap();
-            tell(&mut stream, &[2]);
-            // The peer posts its first receive.
-            std::thread::sleep(Duration::from_millis(5));
-            let began = Instant::now();
-            end.trips(true);
-            latency.push((tcp / (2 * TRIPS), began.elapsed() / (2 * TRIPS)));
-        }
-        if only == "latency" {
-            bandwidth.push((Duration::ZERO, Duration::ZERO));
-            continue;
-        }
-
-        tell(&mut stream, &[3]);
-        let began = Instant::now();
-        for _ in 0..WRITES {
-            stream.write_all(&buffer).unwrap();
-        }
-        hear::<1>(&mut stream);
-        let tcp = began.elapsed();
-        tell(&mut stream, &[4]);
-        std::thread::sleep(Duration::from_millis(5));
-        let began = Instant::now();
-        let write = Operation::Write { remote: Remote { address, key: Key::new(key as u32) }, immediate: None };
-        for index in 0..WRITES {
-            if index >= DEPTH {
-                end.until(1, 0);
-            }
-            end.send(write, WRITE);
-        }
-        end.until(DEPTH.into(), 0);
-        bandwidth.push((tcp, began.elapsed()));
-        end.send(Operation::Send { immediate: None }, 8);
-        end.until(1, 0);
-    }
-    tell(&mut stream, &[0]);
+    let remote = Remote { address, key: Key::new(key as u32) };
+    let mut first = First { stream, end, remote, buffer: vec![0; WRITE as usize] };
+    let (latency, bandwidth): (Vec<_>, Vec<_>) = (0..ROUNDS).map(|_| (first.latency(), first.bandwidth())).unzip();
+    tell(&mut first.stream, &[0]);
     child.wait().unwrap();
+
+    let microseconds = |time: f64| time * 1e6;
+    print("64 B half round trip, us, beside TCP (less is better)", &latency, microseconds);
     let gigabytes = |time: f64| f64::from(WRITES) * f64::from(WRITE) / time / 1e9;
-    for (what, pairs) in [("64 B half round trip, us", &latency), ("1 MiB, GB/s", &bandwidth)] {
-        // The quickest round is the one the rest of the machine disturbed least.
-        let sorted = |pick: fn(&(Duration, Duration)) -> Duration| {
-            let mut times: Vec<f64> = pairs.iter().map(|pair| pick(pair).as_secs_f64()).collect();
-            times.sort_by(f64::total_cmp);
-            times
-        };
-        let (tcp, ours) = (sorted(|pair| pair.0), sorted(|pair| pair.1));
-        let at = |part: usize| (tcp[part], ours[part]);
-        for (which, (tcp, ours)) in [("quickest", at(0)), ("quarter", at(ROUNDS / 4)), ("median", at(ROUNDS / 2))] {
-            match what.starts_with("64") {
-                true => {
-                    println!("{what}, {which}: TCP {:.2}, ours {:.2}, ratio {:.2}", tcp * 1e6, ours * 1e6, ours / tcp)
-                }
-                false => {
-                    println!(
-                        "{what}, {which}: TCP {:.2}, ours {:.2}, ratio {:.2}",
-                        gigabytes(tcp),
-                        gigabytes(ours),
-                        tcp / ours
-                    )
-                }
-            }
-        }
+    print("1 MiB, GB/s, beside TCP (more is better)", &bandwidth, gigabytes);
+}
+
+/// The quickest round (the one the rest of the machine disturbed least), the quarter and the median.
+fn print(what: &str, pairs: &[(Duration, Duration)], unit: impl Fn(f64) -> f64) {
+    let sorted = |pick: fn(&(Duration, Duration)) -> Duration| {
+        let mut times: Vec<f64> = pairs.iter().map(|pair| pick(pair).as_secs_f64()).collect();
+        times.sort_by(f64::total_cmp);
+        times
+    };
+    let (tcp, ours) = (sorted(|pair| pair.0), sorted(|pair| pair.1));
+    for (which, at) in [("quickest", 0), ("quarter", ROUNDS / 4), ("median", ROUNDS / 2)] {
+        let (tcp, ours) = (unit(tcp[at]), unit(ours[at]));
+        println!("{what}, {which}: TCP {tcp:.2}, ours {ours:.2}, ratio {:.2}", ours / tcp);
     }
 }
