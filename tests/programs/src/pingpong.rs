@@ -71,7 +71,8 @@ pub fn tests() -> Vec<Test> {
     tests.push(Test::new("ibv_xsrq_pingpong, three clients, one host", play));
     // By number, and early: if the last acknowledgement is lost these programs fail on any network, because the other side has ended. One queue pair:
     // of several, the others would be done with all messages before the one that lost something has recovered.
-    for line in ["ibv_rc_pingpong -c -s 20000 -n 200", "ibv_srq_pingpong -c -n 500 -q 1", "ibv_xsrq_pingpong -n 50 -s 30000"]
+    for line in
+        ["ibv_rc_pingpong -c -s 20000 -n 200", "ibv_srq_pingpong -c -n 500 -q 1", "ibv_xsrq_pingpong -n 50 -s 30000"]
     {
         let name = format!("{line}, packets lost, two hosts");
         let options = vec!["--faults".to_owned(), "drop@7,drop@33..35,drop@60,corrupt@100".to_owned()];
