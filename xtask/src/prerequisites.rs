@@ -28,8 +28,9 @@ const HOSTS: [Tool; 4] = [
 const QEMU: Tool = Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" };
 
 /// Programs that are run on our library, what they are compiled with, and what takes our packages apart.
-const PROGRAMS: [Tool; 10] = [
+const PROGRAMS: [Tool; 12] = [
     Tool { program: "ibv_devices", package: "ibverbs-utils" },
+    Tool { program: "rping", package: "rdmacm-utils" },
     Tool { program: "ib_send_bw", package: "perftest" },
     Tool { program: "ucx_info", package: "ucx-utils" },
     Tool { program: "setpriv", package: "util-linux" },
@@ -39,6 +40,7 @@ const PROGRAMS: [Tool; 10] = [
     Tool { program: "cc", package: "gcc" },
     Tool { program: "c++", package: "g++" },
     Tool { program: "/usr/include/infiniband/verbs.h", package: "libibverbs-dev" },
+    Tool { program: "/usr/include/rdma/rdma_cma.h", package: "librdmacm-dev" },
 ];
 
 /// Everything `cargo xtask test` needs.

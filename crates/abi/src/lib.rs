@@ -1,15 +1,17 @@
-//! Mirrors of `verbs.h`: layouts and numbers, no behaviour. A C program and this library must agree on every offset, so the tests compile a C
+//! Mirrors of `verbs.h` and `rdma_cma.h`: layouts and numbers, no behaviour. A C program and this library must agree on every offset, so the tests compile a C
 //! program against the installed headers and compare. Names are the header's own, so that one finds here what one knows from there; what a
 //! field means is in the man pages. Fields of enumerated type are plain integers: C may store anything in them.
 #![allow(non_camel_case_types, non_snake_case)]
-#![allow(missing_docs, reason = "the names are those of verbs.h, and its manual pages document them")]
+#![allow(missing_docs, reason = "the names are those of the headers, and their manual pages document them")]
 
 #[macro_use]
 mod mirror;
+#[macro_use]
+pub mod constants;
 
 pub mod address;
 pub mod completion;
-pub mod constants;
+pub mod connection;
 pub mod context;
 pub mod device;
 pub mod flow;
@@ -20,6 +22,7 @@ pub mod work;
 
 pub use address::*;
 pub use completion::*;
+pub use connection::*;
 pub use constants::*;
 pub use context::*;
 pub use device::*;
@@ -34,6 +37,7 @@ pub use work::*;
 pub const LAYOUTS: &[&[Layout]] = &[
     address::LAYOUTS,
     completion::LAYOUTS,
+    connection::LAYOUTS,
     context::LAYOUTS,
     device::LAYOUTS,
     flow::LAYOUTS,

@@ -1,4 +1,4 @@
-//! Every mirror against the installed `verbs.h`: a C program prints sizes, offsets and numbers as the compiler sees them, and each must be ours.
+//! Every mirror against the installed headers: a C program prints sizes, offsets and numbers as the compiler sees them, and each must be ours.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -30,9 +30,13 @@ fn in_c(field: &str) -> &str {
     field.strip_suffix('_').unwrap_or(field)
 }
 
+fn numbers() -> impl Iterator<Item = &'static (&'static str, u32)> {
+    abi::NUMBERS.iter().chain(abi::CONNECTION_NUMBERS)
+}
+
 fn program() -> String {
     let mut program = String::from(
-        "#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdio.h>\n\
+        "#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n#include <stddef.h>\n#include <stdio.h>\n\
          #define SAY(name, value) printf(\"%s %lld\\n\", name, (long long)(value))\nint main(void) {\n",
     );
     for layout in abi::LAYOUTS.iter().copied().flatten() {
@@ -43,7 +47,7 @@ fn program() -> String {
             writeln!(program, "SAY(\"{name}.{member}\", offsetof({kind} {name}, {member}));").unwrap();
         }
     }
-    for (name, _) in abi::NUMBERS {
+    for (name, _) in numbers() {
         writeln!(program, "SAY(\"{name}\", {name});").unwrap();
     }
     program.push_str("return 0;\n}\n");
@@ -59,7 +63,7 @@ fn facts() -> HashMap<String, i64> {
     let compiled = compiled.expect("a C compiler is needed: apt-get install gcc");
     assert!(
         compiled.status.success(),
-        "the header did not compile; is it there? apt-get install libibverbs-dev\n{}",
+        "the header did not compile; is it there? apt-get install libibverbs-dev librdmacm-dev\n{}",
         String::from_utf8_lossy(&compiled.stderr)
     );
     let said = Command::new(&binary).output().expect("the compiled program runs");
@@ -97,7 +101,7 @@ fn layouts_and_numbers_are_those_of_the_header() {
             compare(format!("{name}.{}", in_c(field.name)), field.offset as i64 - ours + theirs);
         }
     }
-    for (name, value) in abi::NUMBERS {
+    for (name, value) in numbers() {
         compare((*name).to_string(), i64::from(*value));
     }
     assert!(wrong.is_empty(), "{} of {compared} differ:\n{}", wrong.len(), wrong.join("\n"));
