@@ -18,10 +18,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod groups;
 mod target;
 
 pub use target::Target;
 
+use self::groups::Groups;
 use crate::faults::{Faults, Plan, PlanError};
 use crate::forward::{Collected, Forwarded, Forwarder, Inbox, Loss};
 use crate::names::Name;
@@ -88,6 +90,7 @@ pub struct Attachment {
     forwarder: Forwarder,
     port: u16,
     faults: Option<Plan>,
+    groups: Groups,
     /// The family that brought something last.
     hot: Option<usize>,
     /// Polls since everything was looked at.
@@ -131,6 +134,7 @@ impl Attachment {
             forwarder: Forwarder::new(),
             port,
             faults,
+            groups: Groups::default(),
             hot: None,
             polls: 0,
             changes: slots.registry().changes(),
@@ -261,6 +265,7 @@ impl Attachment {
         let received = receiver.receive(|arrival| {
             let name = match Target::of(arrival) {
                 Target::Here => return take(arrival),
+                Target::Nobody => return,
                 Target::Queue(slot) if slots.owns(slot) => return take(arrival),
                 Target::Queue(slot) => Name::Slot(slot),
                 // If nobody has it, somebody has to say so to the peer: we.

@@ -16,6 +16,8 @@ pub enum Target {
     Service(PortSpace, u16),
     /// Whoever got it: multicast, which everybody gets, and what nobody can be named for.
     Here,
+    /// Nobody: sent to all, but for a queue pair of one. Were it passed on, its owner would get as many as there are processes in the group.
+    Nobody,
 }
 
 impl Target {
@@ -23,6 +25,9 @@ impl Target {
     #[inline]
     pub fn of(arrival: &Arrival<'_>) -> Target {
         let destination = arrival.headers.bth.dest_qpn;
+        if destination != Qpn::MULTICAST && arrival.is_multicast() {
+            return Target::Nobody;
+        }
         match Slot::of(destination) {
             Some(slot) => Target::Queue(slot),
             None if destination == Qpn::GSI => Target::of_management(arrival.payload),

@@ -115,6 +115,7 @@ pub(crate) fn read(message: &[u8], mut take: impl FnMut(&Arrival<'_>)) -> u32 {
                 ip: &ip,
                 bytes,
                 port: u16::from_be_bytes([*p0, *p1]),
+                interface: 0,
                 congestion_marked: class & 3 == 3,
             }),
             _ => malformed += 1,

@@ -1,5 +1,6 @@
 //! Receiving: as many datagrams as one system call brings, each cut into the packets GRO had merged, each packet held to its ICRC.
 
+use super::group::Group;
 use super::identification::Identifications;
 use super::send::align;
 use super::socket::{self, BindError, Family};
@@ -35,6 +36,8 @@ pub struct Arrival<'a> {
     pub bytes: &'a [u8],
     /// The sender's UDP port.
     pub port: u16,
+    /// The interface it came in by; 0 if another process passed it on.
+    pub interface: u32,
     /// A router marked it "congestion experienced".
     pub congestion_marked: bool,
 }
@@ -45,6 +48,14 @@ impl Arrival<'_> {
         match self.ip {
             IpHeader::V4(ip) => Gid::from_ipv4(ip.source),
             IpHeader::V6(ip) => Gid::from_ipv6(ip.source),
+        }
+    }
+
+    /// Sent to all in a multicast group.
+    pub fn is_multicast(&self) -> bool {
+        match self.ip {
+            IpHeader::V4(ip) => ip.destination.is_multicast(),
+            IpHeader::V6(ip) => ip.destination.is_multicast(),
         }
     }
 
@@ -118,6 +129,16 @@ impl Receiver {
     /// The socket, to wait for; -1 in a forked child.
     pub fn raw_fd(&self) -> RawFd {
         self.socket.raw()
+    }
+
+    /// Receives what is sent to a multicast group, too.
+    pub fn join(&self, group: &Group) -> io::Result<()> {
+        group.join(self.socket.raw())
+    }
+
+    /// Receives it no longer.
+    pub fn leave(&self, group: &Group) -> io::Result<()> {
+        group.leave(self.socket.raw())
     }
 
     /// The slots that other processes of this host should [steer](crate::steering) to this socket.
@@ -277,7 +298,8 @@ impl Segment {
         };
         received.packets += 1;
         let congestion_marked = self.notes.traffic_class & 3 == 3;
-        take(&Arrival { headers, payload, ip: &ip, bytes, port: self.port, congestion_marked });
+        let (port, interface) = (self.port, self.notes.interface);
+        take(&Arrival { headers, payload, ip: &ip, bytes, port, interface, congestion_marked });
     }
 }
 
@@ -285,6 +307,7 @@ impl Segment {
 #[derive(Clone, Copy, Debug, Default)]
 struct Notes {
     destination: Option<IpAddr>,
+    interface: u32,
     segment: Option<usize>,
     traffic_class: u8,
     hop_limit: u8,
@@ -301,11 +324,14 @@ impl Notes {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                     // `in_pktinfo`: interface, address for a reply, destination in the header.
                     if let Some(octets) = data.get(8..12).and_then(|octets| <[u8; 4]>::try_from(octets).ok()) {
+                        notes.interface = integer(data) as u32;
                         notes.destination = Some(Ipv4Addr::from(octets).into());
                     }
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                    if let Some(octets) = data.first_chunk::<16>() {
+                    // `in6_pktinfo`: destination in the header, interface.
+                    if let Some((octets, interface)) = data.split_first_chunk::<16>() {
+                        notes.interface = integer(interface) as u32;
                         notes.destination = Some(Ipv6Addr::from(*octets).into());
                     }
                 }

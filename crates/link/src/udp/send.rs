@@ -21,12 +21,20 @@ pub struct Route {
     pub source: IpAddr,
     /// The peer's.
     pub destination: IpAddr,
-    /// The interface, for link-local IPv6 addresses.
+    /// The interface, for multicast and for link-local IPv6 addresses; 0 leaves it to the routes.
     pub scope: u32,
     /// Type of service or traffic class.
     pub traffic_class: u8,
     /// Time to live or hop limit.
     pub hop_limit: u8,
+}
+
+impl Route {
+    /// What to say of the hop limit, if it is not what a socket does anyway: 64 to one host, and 1 to many. 0 is nobody's wish.
+    fn hops(&self) -> Option<libc::c_int> {
+        let usual = if self.destination.is_multicast() { 1 } else { 64 };
+        (self.hop_limit != 0 && self.hop_limit != usual).then(|| self.hop_limit.into())
+    }
 }
 
 /// Packets to send: consecutive ones of one message.
@@ -207,7 +215,7 @@ impl Sender {
         match route.source {
             IpAddr::V4(source) => {
                 let info = libc::in_pktinfo {
-                    ipi_ifindex: 0,
+                    ipi_ifindex: route.scope as libc::c_int,
                     ipi_spec_dst: in_addr(source),
                     ipi_addr: in_addr(Ipv4Addr::UNSPECIFIED),
                 };
@@ -215,8 +223,8 @@ impl Sender {
                 if route.traffic_class != 0 {
                     control.push(libc::IPPROTO_IP, libc::IP_TOS, &libc::c_int::from(route.traffic_class));
                 }
-                if route.hop_limit != 64 && route.hop_limit != 0 {
-                    control.push(libc::IPPROTO_IP, libc::IP_TTL, &libc::c_int::from(route.hop_limit));
+                if let Some(hops) = route.hops() {
+                    control.push(libc::IPPROTO_IP, libc::IP_TTL, &hops);
                 }
             }
             IpAddr::V6(source) => {
@@ -228,8 +236,8 @@ impl Sender {
                 if route.traffic_class != 0 {
                     control.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &libc::c_int::from(route.traffic_class));
                 }
-                if route.hop_limit != 64 && route.hop_limit != 0 {
-                    control.push(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &libc::c_int::from(route.hop_limit));
+                if let Some(hops) = route.hops() {
+                    control.push(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &hops);
                 }
             }
         }
