@@ -32,13 +32,19 @@ impl Errno {
         Errno::UNSUPPORTED
     }
 
+    /// An object that others still use, or that still uses others.
+    pub(crate) fn busy(why: &'static str) -> Errno {
+        log::because(why);
+        Errno::BUSY
+    }
+
     /// A null pointer where there must be something.
     pub(crate) fn null() -> Errno {
         Errno::invalid("an argument is a null pointer")
     }
 
     /// This errno, for a reason that a person may want to read.
-    fn because(self, error: &dyn Error) -> Errno {
+    pub(crate) fn because(self, error: &dyn Error) -> Errno {
         if log::is_on() {
             log::because(with_sources(error));
         }

@@ -65,9 +65,10 @@ fn attributes(context: &Context) -> ibv_device_attr {
     // Atomic operations are the processor's: atomic towards everything in the host.
     attributes.atomic_cap = abi::IBV_ATOMIC_GLOB as c_int;
     attributes.max_mw = int(memory.windows.into());
-    attributes.max_mcast_grp = 1 << 13;
-    attributes.max_mcast_qp_attach = 1 << 10;
-    attributes.max_total_mcast_qp_attach = 1 << 16;
+    let (groups, members) = (hca::multicast::max_groups(), hca::multicast::MAX_MEMBERS);
+    attributes.max_mcast_grp = int(groups.into());
+    attributes.max_mcast_qp_attach = int(members.into());
+    attributes.max_total_mcast_qp_attach = int(u64::from(groups) * u64::from(members));
     attributes.max_ah = 1 << 24;
     attributes.max_srq = 1 << 20;
     attributes.max_srq_wr = int(limits::MAX_WR.into());

@@ -6,7 +6,7 @@ use crate::context::{Context, Pointer, Shared};
 use crate::errno::Errno;
 use crate::events::Acknowledgements;
 use crate::memory_region::context_of;
-use crate::protection_domain::{Pd, Users};
+use crate::protection_domain::Pd;
 use crate::queue_pair_ex::{self, Builder};
 use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::turns::Turns;
@@ -32,8 +32,6 @@ pub struct QueuePair {
     /// The operations its program may build by calls, if it asked for that.
     pub(crate) operations: Option<u64>,
     pub(crate) builder: Turns<Builder>,
-    /// Multicast groups it is attached to.
-    pub(crate) groups: Users,
     pub(crate) xrcd: *mut ibv_xrcd,
     /// An XRC target lives as long as anybody holds it.
     handles: Arc<()>,
@@ -160,7 +158,6 @@ impl QueuePair {
             init,
             operations: wanted.operations,
             builder: Turns::new(Builder::default()),
-            groups: Users::default(),
             xrcd: wanted.xrcd,
             handles,
         }));
@@ -266,7 +263,11 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
             operations,
         };
         let qp = QueuePair::create(context, &wanted)?;
-        attributes.cap = QueuePair::of(qp)?.init.cap;
+        let pair = QueuePair::of(qp)?;
+        if has(abi::IBV_QP_INIT_ATTR_CREATE_FLAGS) && attributes.create_flags != 0 {
+            pair.qp.ignore_own_multicast();
+        }
+        attributes.cap = pair.init.cap;
         Ok(qp)
     })
 }
@@ -276,7 +277,9 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     status("ibv_destroy_qp", || {
         let pair = QueuePair::of(qp)?;
-        pair.groups.none()?;
+        if pair.qp.is_attached(&pair.shared.nic) {
+            return Err(Errno::busy("the queue pair is attached to a multicast group"));
+        }
         let qpn = pair.qp.qpn();
         {
             let mut live = pair.shared.live();

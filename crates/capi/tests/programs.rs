@@ -33,6 +33,13 @@ fn a_sender_hears_of_what_arrived_although_the_receiver_ends_at_once() {
 }
 
 #[test]
+fn a_group_gets_what_is_sent_to_it_once_each() {
+    let program = compile("cc", "multicast.c");
+    let _turn = alone();
+    succeed(&mut on_library(program));
+}
+
+#[test]
 fn device_memory_timestamps_and_built_work_requests() {
     let program = compile("c++", "extended.cpp");
     let _turn = alone();

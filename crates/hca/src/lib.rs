@@ -12,6 +12,7 @@ mod host;
 pub mod interfaces;
 mod lease;
 mod log;
+pub mod multicast;
 mod nic;
 mod numbers;
 mod path;

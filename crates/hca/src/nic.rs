@@ -9,6 +9,7 @@ use crate::engine::Engine;
 use crate::environment;
 use crate::host::{Host, SharedWindow, WindowOf, Windows};
 use crate::interfaces::{self, Changes};
+use crate::multicast::{self, Groups};
 use crate::numbers::Numbers;
 use crate::path::{Link, Path};
 use crate::process;
@@ -70,6 +71,18 @@ pub enum Error {
     /// Memory cannot be registered so, or not be deregistered.
     #[error(transparent)]
     Memory(#[from] memory::Error),
+    /// Not a multicast group, or not a queue pair that can be in one.
+    #[error("only datagram queue pairs can be in a group, and {address} must be one")]
+    NoGroup {
+        /// The address.
+        address: IpAddr,
+    },
+    /// A queue pair that leaves a group it is not in.
+    #[error("the queue pair is not attached to {group}")]
+    NotAttached {
+        /// The group.
+        group: IpAddr,
+    },
     /// A limit of the device.
     #[error("{what} {asked} is more than the device's {max}")]
     TooMany {
@@ -122,6 +135,7 @@ pub struct Nic {
     capture: Option<Mutex<Capture>>,
     pub(crate) timers: Timers,
     pub(crate) udp: Udp,
+    pub(crate) groups: Groups,
     pub(crate) changes: Option<Changes>,
     options: Options,
     started: Instant,
@@ -176,6 +190,7 @@ impl Nic {
             capture: environment::capture().map(Mutex::new),
             timers: Timers::new(),
             udp,
+            groups: Groups::default(),
             changes: changes()?,
             options,
             started: Instant::now(),
@@ -265,6 +280,7 @@ impl Nic {
     /// a shared receive queue and that will not complete.
     pub fn destroy_qp(&self, qp: &Qp) -> Option<u64> {
         self.qps.remove(qp.qpn())?;
+        self.detach_all(qp);
         let taken = qp.shut(self);
         self.memory.release_queue_pair(memory::Qpn(qp.qpn().value()));
         self.numbers.give_back(qp.qpn());
@@ -294,6 +310,10 @@ impl Nic {
         self.srqs.write().unwrap_or_else(PoisonError::into_inner).remove(&queue.number());
     }
 
+    pub(crate) fn qp(&self, qpn: Qpn) -> Option<Arc<Qp>> {
+        self.qps.get(qpn)
+    }
+
     /// The shared receive queue of that number, if a queue pair of this XRC domain (or none) may use it.
     pub(crate) fn shared_queue(&self, number: Srqn, xrc_domain: Option<u32>) -> Option<Arc<SharedQueue>> {
         let queues = self.srqs.read().unwrap_or_else(PoisonError::into_inner);
@@ -307,10 +327,7 @@ impl Nic {
         let here = self.is_own_address(destination);
         let inside = here && self.numbers.owns(peer) && !self.options.only_udp;
         let link = if inside { Link::Process } else { Link::Udp };
-        let scope = match destination.to_ip() {
-            IpAddr::V6(address) if address.segments()[0] & 0xffc0 == 0xfe80 => device.interface_index(),
-            _ => 0,
-        };
+        let scope = multicast::scope(destination.to_ip(), device.interface_index());
         let route = link::udp::Route {
             source: source.to_ip(),
             destination: destination.to_ip(),
@@ -383,10 +400,14 @@ impl Nic {
         }
     }
 
-    /// The name of the device that has an address. What is for none of them goes by another name.
-    fn device_of(&self, gid: Gid) -> String {
-        let devices = self.devices();
-        let device = devices.iter().find(|device| device.port().gids.contains(&Some(gid)));
+    /// The name of the device that has the address a packet was sent to, or that a packet to all came in by. What is for none of them goes by another
+    /// name.
+    fn device_of(&self, arrival: &link::udp::Arrival<'_>) -> String {
+        let (devices, gid) = (self.devices(), arrival.destination());
+        let device = devices.iter().find(|device| match arrival.is_multicast() {
+            true => device.interface_index() == arrival.interface,
+            false => device.port().gids.contains(&Some(gid)),
+        });
         device.map_or("other", |device| device.name()).to_owned()
     }
 
@@ -517,10 +538,9 @@ impl Nic {
                 last = self.qps.get(qpn);
             }
             if let Some(capture) = &self.capture {
-                let device = self.device_of(arrival.destination());
+                let device = self.device_of(arrival);
                 lock(capture).received(&device, arrival.ip, arrival.port, arrival.bytes);
             }
-            let Some(qp) = &last else { return };
             let grh = grh_bytes(arrival.ip);
             let inbound = Inbound {
                 headers: arrival.headers,
@@ -530,11 +550,16 @@ impl Nic {
                 grh: &grh,
                 congestion_marked: arrival.congestion_marked,
             };
-            match qp.take(self, now, &inbound) {
+            let mut give = |qp: &Arc<Qp>| match qp.take(self, now, &inbound) {
                 1 => touched.push(Arc::clone(qp)),
                 // The peer's window is open for as much as it may be short of: it should hear while we still have something to do.
                 OFTEN => qp.settle(self, now, false),
                 _ => {}
+            };
+            match &last {
+                Some(qp) => give(qp),
+                None if qpn == Qpn::MULTICAST => self.members(arrival, give),
+                None => {}
             }
         });
         for qp in touched {

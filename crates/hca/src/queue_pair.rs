@@ -6,6 +6,7 @@ use crate::context::{AsyncEvent, Context};
 use crate::host::{Host, Windows};
 use crate::nic::{Nic, lock};
 use crate::path::{Link, Path};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 use transport::{
@@ -27,6 +28,8 @@ pub struct Qp {
     xrc_domain: Option<u32>,
     /// Its receives come from a shared receive queue.
     uses_shared: bool,
+    /// What it sends to a multicast group that it is in does not come back to it.
+    ignores_own: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -64,6 +67,7 @@ impl Qp {
             receive_cq: joins.receive_cq,
             xrc_domain: joins.xrc_domain,
             uses_shared: config.srq.is_some() || config.kind == Kind::XrcTarget,
+            ignores_own: AtomicBool::new(false),
             inner: Mutex::new(Inner {
                 pair: transport::QueuePair::new(config),
                 windows: Windows::unlimited(),
@@ -87,6 +91,15 @@ impl Qp {
     /// The opened device it belongs to.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// From now on it does not get what it sends itself to a multicast group.
+    pub fn ignore_own_multicast(&self) {
+        self.ignores_own.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ignores_own(&self) -> bool {
+        self.ignores_own.load(Ordering::Relaxed)
     }
 
     /// Where it is in its life.

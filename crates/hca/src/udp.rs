@@ -5,7 +5,7 @@ use crate::nic::lock;
 use link::attachment::{AttachError, Attachment};
 use link::ports::Ports;
 use link::slots::Slots;
-use link::udp::{Arrival, BindError, Cargo, Family, Route, SendError, Sender, Sent};
+use link::udp::{Arrival, BindError, Cargo, Family, Group, Route, SendError, Sender, Sent};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
@@ -74,6 +74,16 @@ impl Udp {
             BindError::NoFamily(Family::V6) => "the system has no IPv6",
             _ => "the system gave no socket for UDP port 4791, so no answer would arrive",
         })
+    }
+
+    /// Joins a multicast group, as often as it is left again.
+    pub fn join(&self, group: Group) -> std::io::Result<()> {
+        lock(&self.attachment).join(group)
+    }
+
+    /// Leaves it once.
+    pub fn leave(&self, group: Group) {
+        lock(&self.attachment).leave(group);
     }
 
     /// Whether a thread is at it. Gives it a moment to finish.
