@@ -24,7 +24,8 @@ pub extern "C" fn ubiverbs_no_std_proof(first: u8) -> usize {
     let parsed = Headers::parse(&[first; 64]).map_or(0, |(headers, _)| headers.len());
     // What a queue pair does needs a port, which the simulator has; linking it is what counts here.
     let timeout = transport::ack_timeout_nanos(first).map_or(0, |nanos| nanos as usize);
-    parsed + ring.len() + timeout
+    let manager = cm::Manager::new(cm::Config { seed: first.into(), ..cm::Config::default() });
+    parsed + ring.len() + timeout + manager.live()
 }
 
 struct Nothing;

@@ -1,0 +1,198 @@
+//! What the program does with connections: connect, accept, reject, delay, confirm, disconnect, abandon.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use wire::cm::{CommId, Data, RejectReason};
+use wire::{Qpn, Timeout, Transport};
+
+use crate::connection::{Connection, Patience, State};
+use crate::messages::{data, drep, rep, req, with_options};
+use crate::time::span;
+use crate::{Accept, CmError, Connect, Event, Manager, Time};
+
+impl Manager {
+    /// Asks a peer for a connection. It ends in [`Event::Reply`], [`Event::Rejected`] or [`Event::TimedOut`].
+    pub fn connect(&mut self, now: Time, connect: Connect) -> Result<CommId, CmError> {
+        let id = self.new_id()?;
+        let message = req(id, &connect)?;
+        let transaction = self.transaction(id);
+        // The answer may take the peer's time and that of two packets on the way.
+        let timeout = span(connect.remote_cm_response_timeout) + span(connect.local_ack_timeout);
+        let connection = Connection {
+            state: State::ReqSent,
+            route: connect.route,
+            peer: CommId::new(0),
+            local_qpn: connect.qpn,
+            remote_qpn: Qpn::new(0),
+            ca_guid: connect.ca_guid,
+            transaction,
+            request: None,
+            xrc: connect.transport == Transport::Xrc,
+            patience: Patience::new(timeout, connect.max_cm_retries, connect.local_ack_timeout),
+            pending: None,
+            answer: None,
+            timer: None,
+            owned: true,
+            lasting: false,
+            listener: None,
+            announced: true,
+        };
+        self.insert(now, id, connection, None);
+        self.send_until_answered(now, id, with_options(transaction, message, connect.ece));
+        Ok(id)
+    }
+
+    /// Says that the program has taken the request from its listener, so that it no longer counts for the backlog. Accepting and rejecting
+    /// say so too.
+    pub fn taken(&mut self, id: CommId) {
+        self.release(id);
+    }
+
+    /// Accepts a request. It ends in [`Event::Established`], [`Event::Rejected`] or [`Event::TimedOut`].
+    pub fn accept(&mut self, now: Time, id: CommId, accept: Accept) -> Result<(), CmError> {
+        let connection = self.allowed(id, "accept", &[State::ReqReceived, State::MraReqSent])?;
+        let message = rep(id, connection, &accept)?;
+        connection.local_qpn = accept.qpn;
+        connection.answer = None;
+        let transaction = connection.transaction;
+        self.enter(now, id, State::RepSent, None);
+        self.send_until_answered(now, id, with_options(transaction, message, accept.ece));
+        Ok(())
+    }
+
+    /// Ends an attempt, from either side. There are no more events of it.
+    pub fn reject(
+        &mut self,
+        now: Time,
+        id: CommId,
+        reason: RejectReason,
+        ari: &[u8],
+        private_data: &[u8],
+    ) -> Result<(), CmError> {
+        let private_data = data("private data", private_data)?;
+        let connection = self.connection(id)?;
+        if connection.state >= State::Established {
+            return Err(CmError::WrongState { id, call: "reject", state: connection.state });
+        }
+        self.reject_and_end(now, id, reason, ari, private_data)
+    }
+
+    /// Tells the peer that the answer to its REQ or REP will take up to `service_timeout`.
+    pub fn delay(
+        &mut self,
+        now: Time,
+        id: CommId,
+        service_timeout: Timeout,
+        private_data: &[u8],
+    ) -> Result<(), CmError> {
+        let private_data = data("private data", private_data)?;
+        let states = [State::ReqReceived, State::MraReqSent, State::RepReceived, State::MraRepSent];
+        let connection = self.allowed(id, "delay", &states)?;
+        let mra = connection.mra(id, service_timeout, private_data);
+        connection.answer = Some(Box::new(mra));
+        let (route, half_open) = (connection.route, connection.state.is_half_open());
+        self.out.send(route, mra);
+        // The request stays where it is in the backlog, which entering a state would not change.
+        self.enter(now, id, if half_open { State::MraReqSent } else { State::MraRepSent }, None);
+        Ok(())
+    }
+
+    /// Confirms the peer's reply: the connection is established.
+    pub fn confirm(&mut self, now: Time, id: CommId, private_data: &[u8]) -> Result<(), CmError> {
+        let private_data = data("private data", private_data)?;
+        let connection = self.allowed(id, "confirm", &[State::RepReceived, State::MraRepSent])?;
+        let rtu = connection.rtu(id, private_data);
+        // Should it be lost, the peer repeats its reply and gets another.
+        connection.answer = Some(Box::new(rtu));
+        connection.lasting = true;
+        let route = connection.route;
+        self.out.send(route, rtu);
+        self.enter(now, id, State::Established, None);
+        Ok(())
+    }
+
+    /// Says that data came before the peer's confirmation did: the connection is established all the same.
+    pub fn established(&mut self, now: Time, id: CommId) -> Result<(), CmError> {
+        match self.connection(id)?.state {
+            State::RepSent | State::MraRepReceived => {
+                self.establish(now, id, None);
+                Ok(())
+            }
+            State::Established | State::DreqReceived => Ok(()),
+            state => Err(CmError::WrongState { id, call: "establish", state }),
+        }
+    }
+
+    /// Ends a connection: with a DREQ, or with the answer to the peer's. A DREQ ends in [`Event::Disconnected`] or [`Event::TimedOut`].
+    pub fn disconnect(&mut self, now: Time, id: CommId, private_data: &[u8]) -> Result<(), CmError> {
+        match self.connection(id)?.state {
+            State::Established => {
+                let private_data = data("private data", private_data)?;
+                self.send_dreq(now, id, private_data);
+                Ok(())
+            }
+            State::DreqReceived => self.answer_disconnect(now, id, private_data),
+            state => Err(CmError::WrongState { id, call: "disconnect", state }),
+        }
+    }
+
+    /// Agrees to the peer's DREQ.
+    pub fn answer_disconnect(&mut self, now: Time, id: CommId, private_data: &[u8]) -> Result<(), CmError> {
+        let private_data = data("private data", private_data)?;
+        let connection = self.allowed(id, "answer the disconnection of", &[State::DreqReceived])?;
+        let answer = drep(connection.transaction, id, connection.peer, private_data);
+        let route = connection.route;
+        self.out.send(route, answer);
+        self.end(now, id, Some(answer), None);
+        Ok(())
+    }
+
+    /// The owner forgets a connection or a request, whatever its state. The peer is told what it must be told; there are no more events.
+    pub fn abandon(&mut self, now: Time, id: CommId) -> Result<(), CmError> {
+        self.out.forget(id);
+        if self.inquiries.contains_key(&id) {
+            return self.abandon_inquiry(now, id);
+        }
+        let connection = self.connection(id)?;
+        let (state, ca_guid) = (connection.state, connection.ca_guid);
+        connection.owned = false;
+        match state {
+            State::ReqSent | State::MraReqReceived => {
+                // The peer does not know our name for sure: it finds the request by our channel adapter.
+                let ari = ca_guid.to_be_bytes();
+                self.reject_and_end(now, id, RejectReason::Timeout, &ari, Data::default())?;
+            }
+            State::Established => self.send_dreq(now, id, Data::default()),
+            State::DreqSent => {}
+            State::DreqReceived => {
+                if let Some(connection) = self.connections.get(&id) {
+                    let answer = drep(connection.transaction, id, connection.peer, Data::default());
+                    self.out.send(connection.route, answer);
+                    self.end(now, id, Some(answer), None);
+                }
+            }
+            State::Timewait => {}
+            _ => self.reject_and_end(now, id, RejectReason::Consumer, &[], Data::default())?,
+        }
+        Ok(())
+    }
+
+    /// The program ends: everything it has is abandoned.
+    pub fn abandon_all(&mut self, now: Time) {
+        self.out.events.clear();
+        let ids: Vec<CommId> = self.connections.keys().chain(self.inquiries.keys()).copied().collect();
+        for id in ids {
+            let _ = self.abandon(now, id);
+        }
+    }
+
+    /// The passive side is sure of the connection.
+    pub(crate) fn establish(&mut self, now: Time, id: CommId, message: Option<wire::cm::MessageKind>) {
+        self.enter(now, id, State::Established, message);
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.lasting = true;
+        }
+        self.tell(Event::Established { id });
+    }
+}

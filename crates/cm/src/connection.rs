@@ -1,0 +1,216 @@
+//! One connection: its state, who the peer is, the message that waits for an answer, and the answer that a repeated message gets.
+
+use alloc::boxed::Box;
+use core::fmt;
+use core::time::Duration;
+
+use wire::cm::{CmDatagram, CommId, Req};
+use wire::mad::MadHeader;
+use wire::{Psn, Qpn};
+
+use crate::time::span;
+use crate::{ListenerId, Route, Time};
+
+/// The states of a connection (specification 12.9.7). The active side walks down the left, the passive side down the right:
+///
+/// ```text
+///        ReqSent            ReqReceived
+///    MraReqReceived          MraReqSent
+///      RepReceived             RepSent
+///       MraRepSent         MraRepReceived
+///                Established
+///        DreqSent           DreqReceived
+///                 Timewait
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum State {
+    /// We sent a REQ.
+    ReqSent,
+    /// The peer says that its answer takes a while.
+    MraReqReceived,
+    /// We got a REQ.
+    ReqReceived,
+    /// We said that our answer takes a while.
+    MraReqSent,
+    /// We sent a REP.
+    RepSent,
+    /// The peer says that its answer takes a while.
+    MraRepReceived,
+    /// We got a REP.
+    RepReceived,
+    /// We said that our answer takes a while.
+    MraRepSent,
+    /// Both sides agree.
+    Established,
+    /// We sent a DREQ.
+    DreqSent,
+    /// We got a DREQ.
+    DreqReceived,
+    /// It is over, and late messages are still answered.
+    Timewait,
+}
+
+impl State {
+    /// Every one.
+    pub const ALL: [State; 12] = [
+        State::ReqSent,
+        State::MraReqReceived,
+        State::ReqReceived,
+        State::MraReqSent,
+        State::RepSent,
+        State::MraRepReceived,
+        State::RepReceived,
+        State::MraRepSent,
+        State::Established,
+        State::DreqSent,
+        State::DreqReceived,
+        State::Timewait,
+    ];
+
+    /// Its name, as the trace spells it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::ReqSent => "REQ sent",
+            State::MraReqReceived => "MRA(REQ) received",
+            State::ReqReceived => "REQ received",
+            State::MraReqSent => "MRA(REQ) sent",
+            State::RepSent => "REP sent",
+            State::MraRepReceived => "MRA(REP) received",
+            State::RepReceived => "REP received",
+            State::MraRepSent => "MRA(REP) sent",
+            State::Established => "established",
+            State::DreqSent => "DREQ sent",
+            State::DreqReceived => "DREQ received",
+            State::Timewait => "timewait",
+        }
+    }
+
+    /// Whether the program has yet to answer the peer's request.
+    pub(crate) const fn is_half_open(self) -> bool {
+        matches!(self, State::ReqReceived | State::MraReqSent)
+    }
+
+    /// Whether neither side has ended it.
+    pub(crate) const fn is_open(self) -> bool {
+        !matches!(self, State::DreqSent | State::DreqReceived | State::Timewait)
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What tells a repeated REQ from a new one that has the same communication id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fingerprint {
+    transaction: u64,
+    ca_guid: u64,
+    qpn: Qpn,
+    psn: Psn,
+}
+
+impl Fingerprint {
+    pub const fn of(header: &MadHeader, req: &Req) -> Fingerprint {
+        Fingerprint {
+            transaction: header.transaction_id,
+            ca_guid: req.local_ca_guid,
+            qpn: req.local_qpn,
+            psn: req.starting_psn,
+        }
+    }
+}
+
+/// How patient a side is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// How long the peer has for an answer.
+    pub timeout: Duration,
+    /// How often it is asked again.
+    pub retries: u8,
+    /// How long the connection stays in timewait.
+    pub timewait: Duration,
+}
+
+impl Patience {
+    /// Peers and programs choose what they like, but no message is repeated faster than this,
+    const SHORTEST: Duration = Duration::from_millis(4);
+    /// nor slower than this.
+    const LONGEST: Duration = Duration::from_secs(30);
+    /// Late packets have this long at least,
+    const TIMEWAIT_SHORTEST: Duration = Duration::from_millis(50);
+    /// and at most this long.
+    const TIMEWAIT_LONGEST: Duration = Duration::from_secs(4);
+
+    pub fn new(timeout: Duration, retries: u8, ack_timeout: wire::Timeout) -> Patience {
+        Patience {
+            timeout: timeout.clamp(Patience::SHORTEST, Patience::LONGEST),
+            retries,
+            timewait: span(ack_timeout).clamp(Patience::TIMEWAIT_SHORTEST, Patience::TIMEWAIT_LONGEST),
+        }
+    }
+
+    /// After which time without an answer the attempt is over.
+    pub fn total(&self) -> Duration {
+        self.timeout * (u32::from(self.retries) + 1)
+    }
+}
+
+/// A message that waits for its answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub datagram: Box<CmDatagram>,
+    /// How long until it is repeated.
+    pub interval: Duration,
+    /// When it is given up.
+    pub give_up: Time,
+    /// How often the peer asked for more time.
+    pub delays: u8,
+}
+
+impl Pending {
+    /// One that is being sent now.
+    pub fn new(now: Time, datagram: CmDatagram, patience: &Patience, eager: Option<Duration>) -> Pending {
+        let interval = eager.map_or(patience.timeout, |eager| eager.clamp(Patience::SHORTEST, patience.timeout));
+        Pending { datagram: Box::new(datagram), interval, give_up: now + patience.total(), delays: 0 }
+    }
+
+    /// When to look again.
+    pub fn deadline(&self, now: Time) -> Time {
+        (now + self.interval).min(self.give_up)
+    }
+}
+
+/// A connection, or what is left of one.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub state: State,
+    pub route: Route,
+    /// The peer's name for it; 0 while it is not known.
+    pub peer: CommId,
+    pub local_qpn: Qpn,
+    /// The peer's queue pair; 0 while it is not known.
+    pub remote_qpn: Qpn,
+    /// Our channel adapter, on the active side: a REJ that gives up names it.
+    pub ca_guid: u64,
+    /// The transaction that established it: the active side's.
+    pub transaction: u64,
+    /// The REQ, on the passive side.
+    pub request: Option<Fingerprint>,
+    /// Whether it is of an XRC target, whose REP has the queue pair elsewhere.
+    pub xrc: bool,
+    pub patience: Patience,
+    pub pending: Option<Pending>,
+    /// What a repetition of the peer's last message is answered with.
+    pub answer: Option<Box<CmDatagram>>,
+    pub timer: Option<Time>,
+    /// Whether anybody wants to hear of it.
+    pub owned: bool,
+    /// Whether the program has yet to hear that timewait has ended.
+    pub lasting: bool,
+    /// Whose backlog it counts for, until the program has taken it.
+    pub listener: Option<ListenerId>,
+    /// Whether the program may know of it.
+    pub announced: bool,
+}

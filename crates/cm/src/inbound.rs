@@ -1,0 +1,347 @@
+//! What arrives. Every message may come at any time, twice, late, or from somebody who makes it up: it moves a connection only if it fits the
+//! connection's state and comes from its peer. A repeated message gets the answer that the first one got.
+
+use alloc::boxed::Box;
+
+use wire::cm::{
+    CmDatagram, CommId, Data, Drep, Dreq, Lap, Message, MessageKind, Mra, ReceivedMessage, Rej, RejectReason,
+    RejectedMessage, Rep, Req, Rtu,
+};
+use wire::mad::MadHeader;
+use wire::{Qpn, Transport};
+
+use crate::connection::{Connection, Fingerprint, Patience, State};
+use crate::manager::LONGEST_DELAY;
+use crate::messages::{apr, drep, stateless_rej};
+use crate::time::span;
+use crate::timeouts::THINKING;
+use crate::{Ece, Event, Manager, Route, Time};
+
+impl Manager {
+    /// Takes a message that arrived. `from` is the way it came: its source is the peer, its destination one of our addresses.
+    pub fn handle(&mut self, now: Time, from: Route, datagram: &CmDatagram) {
+        let back = from.reversed();
+        let header = &datagram.header;
+        match &datagram.message {
+            Message::Req(req) => self.req_arrived(now, back, header, req),
+            Message::Mra(mra) => self.mra_arrived(now, back, mra),
+            Message::Rej(rej) => self.rej_arrived(now, back, rej),
+            Message::Rep(rep) => self.rep_arrived(now, back, header, rep),
+            Message::Rtu(rtu) => self.rtu_arrived(now, back, rtu),
+            Message::Dreq(dreq) => self.dreq_arrived(now, back, header, dreq),
+            Message::Drep(drep) => self.drep_arrived(now, back, drep),
+            Message::SidrReq(req) => self.sidr_req_arrived(now, back, header, req),
+            Message::SidrRep(rep) => self.sidr_rep_arrived(back, rep),
+            Message::Lap(lap) => self.lap_arrived(now, back, header, lap),
+            Message::Apr(_) => {} // we never offer a path
+        }
+    }
+
+    /// The connection of this name, if it is with the sender.
+    fn with(&mut self, id: CommId, back: Route) -> Option<&mut Connection> {
+        self.connections.get_mut(&id).filter(|connection| connection.route.destination == back.destination)
+    }
+
+    /// The connection of these two names.
+    fn between(&mut self, ours: CommId, theirs: CommId, back: Route) -> Option<&mut Connection> {
+        self.with(ours, back).filter(|connection| connection.peer == theirs && theirs != CommId::new(0))
+    }
+
+    fn req_arrived(&mut self, now: Time, back: Route, header: &MadHeader, req: &Req) {
+        let fingerprint = Fingerprint::of(header, req);
+        let theirs = req.local_comm_id;
+        let reject = |manager: &mut Manager, reason| {
+            let rej = stateless_rej(header.transaction_id, CommId::new(0), theirs, RejectedMessage::Req, reason);
+            manager.out.answer_stranger(now, back, rej);
+        };
+        if let Some(&id) = self.by_peer.get(&(back.destination, theirs)) {
+            match self.connections.get(&id) {
+                Some(connection) if connection.request == Some(fingerprint) => return self.req_again(now, id),
+                // The peer uses the name for something new, as it may.
+                Some(connection) if connection.state == State::Timewait => {}
+                Some(connection) if connection.remote_qpn != req.local_qpn => {
+                    return reject(self, RejectReason::DuplicateLocalCommId);
+                }
+                Some(_) => {
+                    reject(self, RejectReason::StaleConnection);
+                    return self.end_stale(now, id);
+                }
+                None => {}
+            }
+        }
+        if let Some(&id) = self.by_qpn.get(&(back.destination, req.local_qpn)) {
+            reject(self, RejectReason::StaleConnection);
+            return self.end_stale(now, id);
+        }
+        let Some(listener) = self.listeners.find(req.service_id, back.source.to_ip()) else {
+            return reject(self, RejectReason::InvalidServiceId);
+        };
+        let Some(transport) = req.transport() else { return reject(self, RejectReason::InvalidTransport) };
+        // A request for which there is no room is not answered: the peer repeats it, and perhaps there is then.
+        let crowded = self.half_open >= self.config.half_open || !self.out.has_room();
+        if crowded || !self.listeners.get_mut(listener).is_some_and(|listener| listener.has_room()) {
+            return;
+        }
+        let Ok(id) = self.new_id() else { return reject(self, RejectReason::NoResources) };
+        if let Some(listener) = self.listeners.get_mut(listener) {
+            listener.waiting.insert(id);
+        }
+        let (timeout, ack_timeout) = (span(req.local_cm_response_timeout), req.primary.local_ack_timeout);
+        let connection = Connection {
+            state: State::ReqReceived,
+            route: back,
+            peer: theirs,
+            local_qpn: Qpn::new(0),
+            remote_qpn: req.local_qpn,
+            ca_guid: 0,
+            transaction: header.transaction_id,
+            request: Some(fingerprint),
+            xrc: transport == Transport::Xrc,
+            patience: Patience::new(timeout, req.max_cm_retries, ack_timeout),
+            pending: None,
+            answer: None,
+            timer: None,
+            owned: true,
+            lasting: false,
+            listener: Some(listener),
+            announced: false,
+        };
+        self.insert(now, id, connection, Some(MessageKind::Req));
+        self.enlist(id, back, theirs, req.local_qpn);
+        let ece = Ece { vendor_id: req.vendor_id, options: header.attribute_modifier };
+        self.out.tell(Event::Request { listener, id, route: back, request: *req, ece });
+    }
+
+    /// Makes a connection known by what the peer calls it.
+    fn enlist(&mut self, id: CommId, back: Route, theirs: CommId, qpn: Qpn) {
+        self.by_peer.insert((back.destination, theirs), id);
+        if qpn != Qpn::new(0) {
+            self.by_qpn.insert((back.destination, qpn), id);
+        }
+    }
+
+    fn req_again(&mut self, now: Time, id: CommId) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        match connection.state {
+            // The program is thinking. The peer is told, so that it neither repeats nor gives up.
+            State::ReqReceived => self.say_thinking(now, id, State::MraReqSent),
+            State::RepSent | State::MraRepReceived => {
+                if let Some(pending) = &connection.pending {
+                    self.out.send_again(connection.route, &pending.datagram);
+                }
+            }
+            State::MraReqSent | State::Timewait => self.answer_again(id),
+            _ => {}
+        }
+    }
+
+    fn answer_again(&mut self, id: CommId) {
+        if let Some(connection) = self.connections.get(&id)
+            && let Some(answer) = &connection.answer
+        {
+            self.out.send_again(connection.route, answer);
+        }
+    }
+
+    fn say_thinking(&mut self, now: Time, id: CommId, state: State) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.answer = Some(Box::new(connection.mra(id, THINKING, Data::default())));
+        self.answer_again(id);
+        self.enter(now, id, state, None);
+    }
+
+    /// The peer's queue pair asks for a new connection, so it does not have the old one any more.
+    fn end_stale(&mut self, now: Time, id: CommId) {
+        if self.state(id) == Some(State::Established) {
+            self.send_dreq(now, id, Data::default());
+        }
+    }
+
+    fn rep_arrived(&mut self, now: Time, back: Route, header: &MadHeader, rep: &Rep) {
+        let (id, theirs) = (rep.remote_comm_id, rep.local_comm_id);
+        let reject = |manager: &mut Manager, reason| {
+            let rej = stateless_rej(header.transaction_id, id, theirs, RejectedMessage::Rep, reason);
+            manager.out.answer_stranger(now, back, rej);
+        };
+        let Some(connection) = self.with(id, back) else { return reject(self, RejectReason::InvalidCommId) };
+        if !matches!(connection.state, State::ReqSent | State::MraReqReceived) {
+            return match connection.state {
+                // We gave up before the reply came, so our last word could not name its sender.
+                State::Timewait if connection.peer == CommId::new(0) => reject(self, RejectReason::Timeout),
+                _ if connection.request.is_some() => {}
+                _ if connection.peer != theirs => reject(self, RejectReason::InvalidCommId),
+                State::RepReceived => self.say_thinking(now, id, State::MraRepSent),
+                State::MraRepSent | State::Established | State::Timewait => self.answer_rep_again(id),
+                _ => {}
+            };
+        }
+        let qpn = if connection.xrc { Qpn::new(rep.local_eecn) } else { rep.local_qpn };
+        let other = self.by_peer.get(&(back.destination, theirs)).copied();
+        if other.is_some_and(|other| self.state(other) != Some(State::Timewait)) {
+            reject(self, RejectReason::DuplicateLocalCommId);
+            return self.reject_here(now, id, RejectReason::DuplicateLocalCommId);
+        }
+        if let Some(&other) = self.by_qpn.get(&(back.destination, qpn)) {
+            reject(self, RejectReason::StaleConnection);
+            self.reject_here(now, id, RejectReason::StaleConnection);
+            return self.end_stale(now, other);
+        }
+        self.enter(now, id, State::RepReceived, Some(MessageKind::Rep));
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.peer = theirs;
+            connection.remote_qpn = qpn;
+        }
+        self.enlist(id, back, theirs, qpn);
+        let ece = Ece { vendor_id: rep.vendor_id, options: header.attribute_modifier };
+        self.tell(Event::Reply { id, reply: *rep, ece });
+    }
+
+    /// The peer did not hear what we answered to its REP. After a disconnection there is nothing to say to it.
+    fn answer_rep_again(&mut self, id: CommId) {
+        let fits = self.connections.get(&id).and_then(|connection| connection.answer.as_ref()).is_some_and(|answer| {
+            matches!(answer.message.kind(), MessageKind::Mra | MessageKind::Rtu | MessageKind::Rej)
+        });
+        if fits {
+            self.answer_again(id);
+        }
+    }
+
+    /// We cannot take the peer's reply, and the program learns it as if the peer had said so.
+    fn reject_here(&mut self, now: Time, id: CommId, reason: RejectReason) {
+        let (ari, private_data, rejected) = (Default::default(), Data::default(), RejectedMessage::Rep);
+        self.tell(Event::Rejected { id, reason, ari, private_data, rejected });
+        self.remove(now, id);
+    }
+
+    fn rtu_arrived(&mut self, now: Time, back: Route, rtu: &Rtu) {
+        let id = rtu.remote_comm_id;
+        let Some(connection) = self.between(id, rtu.local_comm_id, back) else { return };
+        if matches!(connection.state, State::RepSent | State::MraRepReceived) {
+            self.establish(now, id, Some(MessageKind::Rtu));
+        }
+    }
+
+    fn mra_arrived(&mut self, now: Time, back: Route, mra: &Mra) {
+        let id = mra.remote_comm_id;
+        let Some(connection) = self.with(id, back) else { return };
+        let state = match (connection.state, mra.received) {
+            (State::ReqSent | State::MraReqReceived, ReceivedMessage::Req) => State::MraReqReceived,
+            (State::RepSent | State::MraRepReceived, ReceivedMessage::Rep) if connection.peer == mra.local_comm_id => {
+                State::MraRepReceived
+            }
+            _ => return,
+        };
+        // A peer that always asks for more time is not believed for ever.
+        let Some(mut pending) = connection.pending.take().filter(|pending| pending.delays < 16) else { return };
+        let patience = connection.patience;
+        pending.delays += 1;
+        pending.interval = patience.timeout;
+        let until = now + span(mra.service_timeout).min(LONGEST_DELAY) + patience.timeout;
+        pending.give_up = pending.give_up.max(until);
+        self.enter(now, id, state, Some(MessageKind::Mra));
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.pending = Some(pending);
+        }
+        self.set_timer(id, until);
+    }
+
+    fn rej_arrived(&mut self, now: Time, back: Route, rej: &Rej) {
+        let (mut id, theirs) = (rej.remote_comm_id, rej.local_comm_id);
+        if id == CommId::new(0) {
+            // A peer that gives up a request may not have learnt our name.
+            match self.by_peer.get(&(back.destination, theirs)) {
+                Some(&ours) if rej.reason == RejectReason::Timeout => id = ours,
+                _ => return,
+            }
+        }
+        let Some(connection) = self.with(id, back) else { return };
+        let known = connection.peer == theirs && theirs != CommId::new(0);
+        let kind = Some(MessageKind::Rej);
+        match connection.state {
+            State::ReqSent | State::MraReqReceived => {
+                self.tell_rejected(id, rej);
+                self.remove(now, id);
+            }
+            _ if !known => {}
+            // The peer does not have the connection: it never heard that it was established, or has forgotten.
+            State::Established | State::DreqSent => {
+                self.tell(Event::Disconnected { id, private_data: Data::default() });
+                self.end(now, id, None, kind);
+            }
+            State::DreqReceived | State::Timewait => {}
+            _ => {
+                self.tell_rejected(id, rej);
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.owned = false;
+                }
+                // Should its request arrive once more, it is not a new one.
+                self.end(now, id, None, kind);
+            }
+        }
+    }
+
+    fn tell_rejected(&mut self, id: CommId, rej: &Rej) {
+        let length = usize::from(rej.info_length).min(Data::<72>::LEN);
+        let ari = rej.info.bytes().get(..length).unwrap_or_default().to_vec();
+        self.tell(Event::Rejected {
+            id,
+            reason: rej.reason,
+            ari,
+            private_data: rej.private_data,
+            rejected: rej.rejected,
+        });
+    }
+
+    fn dreq_arrived(&mut self, now: Time, back: Route, header: &MadHeader, dreq: &Dreq) {
+        let (id, theirs) = (dreq.remote_comm_id, dreq.local_comm_id);
+        let answer = drep(header.transaction_id, id, theirs, Data::default());
+        let Some(connection) = self.between(id, theirs, back) else {
+            return self.out.answer_stranger(now, back, answer);
+        };
+        let kind = Some(MessageKind::Dreq);
+        let state = connection.state;
+        match state {
+            State::Timewait => {
+                let same = connection.answer.as_ref().is_some_and(|said| said.message.kind() == MessageKind::Drep);
+                if same {
+                    self.answer_again(id);
+                } else {
+                    self.out.send_again(back, &answer);
+                }
+            }
+            // Not the queue pair that we have.
+            _ if connection.local_qpn != dreq.remote_qpn => {}
+            State::DreqSent => {
+                // Both sides want to end it, and neither needs to be asked.
+                self.out.send(back, answer);
+                self.tell(Event::Disconnected { id, private_data: Data::default() });
+                self.end(now, id, Some(answer), kind);
+            }
+            State::RepSent | State::MraRepReceived | State::Established => {
+                connection.transaction = header.transaction_id;
+                if state != State::Established {
+                    // The confirmation was lost, but it was sent: who disconnects was connected.
+                    self.establish(now, id, kind);
+                }
+                self.enter(now, id, State::DreqReceived, kind);
+                self.tell(Event::DisconnectRequested { id, private_data: dreq.private_data });
+            }
+            _ => {}
+        }
+    }
+
+    fn drep_arrived(&mut self, now: Time, back: Route, drep: &Drep) {
+        let id = drep.remote_comm_id;
+        let Some(connection) = self.between(id, drep.local_comm_id, back) else { return };
+        if connection.state == State::DreqSent {
+            self.tell(Event::Disconnected { id, private_data: drep.private_data });
+            self.end(now, id, None, Some(MessageKind::Drep));
+        }
+    }
+
+    fn lap_arrived(&mut self, now: Time, back: Route, header: &MadHeader, lap: &Lap) {
+        if self.between(lap.remote_comm_id, lap.local_comm_id, back).is_some() {
+            self.out.answer_stranger(now, back, apr(header.transaction_id, lap));
+        }
+    }
+}

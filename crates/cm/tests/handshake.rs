@@ -1,0 +1,91 @@
+//! The plain course of things, without faults.
+#![allow(missing_docs)]
+
+use ubiverbs_cm::{Accept, Config, Connect, Event, Listen, Manager, Resolve, Route, SidrAnswer, Time};
+use wire::cm::{Data, PortSpace, ServiceId};
+use wire::{Gid, Psn, Qkey, Qpn};
+
+fn gid(last: u8) -> Gid {
+    Gid::from_ipv4([10, 0, 0, last].into())
+}
+
+fn service() -> ServiceId {
+    ServiceId::ip(PortSpace::Tcp, 7174)
+}
+
+fn route() -> Route {
+    Route { source: gid(1), destination: gid(2) }
+}
+
+fn exchange(now: Time, a: &mut Manager, b: &mut Manager) {
+    loop {
+        let (from_a, from_b) = (a.poll_transmit(), b.poll_transmit());
+        if from_a.is_none() && from_b.is_none() {
+            return;
+        }
+        for (transmit, to) in [(from_a, &mut *b), (from_b, &mut *a)] {
+            if let Some(transmit) = transmit {
+                to.handle(now, transmit.route, &transmit.datagram);
+            }
+        }
+    }
+}
+
+fn pair() -> (Manager, Manager) {
+    (Manager::new(Config { seed: 1, ..Config::default() }), Manager::new(Config { seed: 2, ..Config::default() }))
+}
+
+#[test]
+fn a_connection_is_made_and_ended() {
+    let (mut a, mut b) = pair();
+    let now = Time::from_nanos(5);
+    let listener = b.listen(Listen::new(service())).unwrap();
+    let private_data = Data::from_slice(b"hello").unwrap();
+    let connect = Connect { private_data, ..Connect::new(route(), service(), Qpn::new(0x11), Psn::new(7)) };
+    let active = a.connect(now, connect).unwrap();
+    exchange(now, &mut a, &mut b);
+    let Some(Event::Request { listener: heard, id: passive, route: back, request, .. }) = b.poll_event() else {
+        panic!("no request")
+    };
+    assert_eq!((heard, back, request.local_qpn), (listener, route().reversed(), Qpn::new(0x11)));
+    assert_eq!(request.private_data, private_data);
+    b.accept(now, passive, Accept::new(Qpn::new(0x22), Psn::new(8))).unwrap();
+    exchange(now, &mut a, &mut b);
+    let Some(Event::Reply { id, reply, .. }) = a.poll_event() else { panic!("no reply") };
+    assert_eq!((id, reply.local_qpn, reply.starting_psn), (active, Qpn::new(0x22), Psn::new(8)));
+    a.confirm(now, active, b"").unwrap();
+    exchange(now, &mut a, &mut b);
+    assert_eq!(b.poll_event(), Some(Event::Established { id: passive }));
+    a.disconnect(now, active, b"bye").unwrap();
+    exchange(now, &mut a, &mut b);
+    let Some(Event::DisconnectRequested { id, private_data }) = b.poll_event() else { panic!("no DREQ") };
+    assert_eq!((id, &private_data.bytes()[..4]), (passive, &b"bye\0"[..]));
+    b.answer_disconnect(now, passive, b"too").unwrap();
+    exchange(now, &mut a, &mut b);
+    assert!(matches!(a.poll_event(), Some(Event::Disconnected { id, .. }) if id == active));
+    assert_eq!((a.poll_event(), b.poll_event()), (None, None));
+    for (manager, id) in [(&mut a, active), (&mut b, passive)] {
+        let until = manager.poll_timeout().unwrap();
+        manager.handle_timeout(until);
+        assert_eq!(manager.poll_event(), Some(Event::TimewaitEnded { id }));
+        assert_eq!((manager.remembered(), manager.poll_timeout(), manager.poll_transmit()), (0, None, None));
+    }
+}
+
+#[test]
+fn a_datagram_service_is_found() {
+    let (mut a, mut b) = pair();
+    let now = Time::ZERO;
+    b.listen(Listen::new(service())).unwrap();
+    let asked = a.resolve(now, Resolve::new(route(), service())).unwrap();
+    exchange(now, &mut a, &mut b);
+    let Some(Event::ServiceRequest { id, request, .. }) = b.poll_event() else { panic!("no request") };
+    assert_eq!(request.service_id, service());
+    b.answer(now, id, SidrAnswer::valid(Qpn::new(0x33), Qkey::new(0x0123_4567))).unwrap();
+    exchange(now, &mut a, &mut b);
+    let Some(Event::ServiceAnswer { id, answer }) = a.poll_event() else { panic!("no answer") };
+    assert_eq!((id, answer.qpn, answer.qkey), (asked, Qpn::new(0x33), Qkey::new(0x0123_4567)));
+    assert_eq!(a.remembered(), 0);
+    b.handle_timeout(b.poll_timeout().unwrap());
+    assert_eq!(b.remembered(), 0);
+}
