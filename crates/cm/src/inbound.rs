@@ -232,7 +232,7 @@ impl Manager {
             _ => return,
         };
         // A peer that always asks for more time is not believed for ever.
-        let Some(mut pending) = connection.pending.take().filter(|pending| pending.delays < 16) else { return };
+        let Some(mut pending) = connection.pending.take_if(|pending| pending.delays < 16) else { return };
         let patience = connection.patience;
         pending.delays += 1;
         pending.interval = patience.timeout;

@@ -59,6 +59,7 @@
 
 extern crate alloc;
 
+mod audit;
 mod calls;
 mod connection;
 mod error;

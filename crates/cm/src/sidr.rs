@@ -36,6 +36,15 @@ enum Side {
 }
 
 impl Inquiry {
+    pub const fn has_timer(&self) -> bool {
+        self.timer.is_some()
+    }
+
+    /// Whether the program has yet to answer it.
+    pub const fn is_half_open(&self) -> bool {
+        matches!(self.side, Side::Asks { .. })
+    }
+
     const fn peer(&self) -> Option<CommId> {
         match self.side {
             Side::Asked { .. } => None,
