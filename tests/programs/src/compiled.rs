@@ -3,7 +3,7 @@
 use crate::Test;
 use crate::expect;
 use crate::stage::Stage;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub fn tests() -> Vec<Test> {
@@ -19,8 +19,13 @@ pub fn tests() -> Vec<Test> {
     ]
 }
 
-/// Compiles a program with every warning an error, and runs it.
 fn compiled(stage: &Stage, compiler: &str, source: &str, options: &[&str]) -> Result<String, String> {
+    let program = compile(stage, compiler, source, options)?;
+    stage.run(None, &[], &format!("{} ubi_lo", program.display()))
+}
+
+/// Compiles a program with every warning an error.
+pub fn compile(stage: &Stage, compiler: &str, source: &str, options: &[&str]) -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(source);
     let name = source.file_stem().unwrap_or_default().display().to_string();
     let program = stage.place.join(&name);
@@ -35,5 +40,5 @@ fn compiled(stage: &Stage, compiler: &str, source: &str, options: &[&str]) -> Re
     if !ended.status.success() {
         return Err(format!("{compiler} {}: is libibverbs-dev installed?\n{}", source.display(), ended.last()));
     }
-    stage.run(None, &[], &format!("{} ubi_lo", program.display()))
+    Ok(program)
 }

@@ -7,6 +7,7 @@
 mod compiled;
 mod host;
 mod looking;
+mod multicast;
 mod packages;
 mod perftest;
 mod pingpong;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         looking::tests(),
         running::tests(),
         compiled::tests(),
+        multicast::tests(),
         packages::tests(),
         pingpong::tests(),
         perftest::tests(),
