@@ -63,6 +63,15 @@ impl<T> Channel<T> {
         self.discount(before - events.len());
     }
 
+    /// Takes out the events that `wanted` picks, oldest first.
+    pub fn extract(&self, mut wanted: impl FnMut(&T) -> bool) -> Vec<T> {
+        let mut events = self.lock();
+        let (taken, left): (VecDeque<T>, VecDeque<T>) = events.drain(..).partition(|event| wanted(event));
+        *events = left;
+        self.discount(taken.len());
+        taken.into()
+    }
+
     /// Whether the program has made the descriptor non-blocking.
     pub fn is_nonblocking(&self) -> io::Result<bool> {
         // SAFETY: plain call on an open descriptor.

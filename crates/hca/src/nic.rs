@@ -2,6 +2,7 @@
 //! fork the child has none and makes its own.
 
 use crate::capture::Capture;
+use crate::cm::Cm;
 use crate::completion_queue::{CompletionChannel, CompletionQueue, CqError, Entry};
 use crate::context::{AsyncEvent, Context};
 use crate::device::Device;
@@ -21,8 +22,9 @@ use crate::timers::Timers;
 use crate::tracing::Tracing;
 use crate::udp::Udp;
 use crate::watch::Watch;
+use link::ports::Ports;
 use link::slots::{Slot, Slots};
-use link::udp::Family;
+use link::udp::{Cargo, Family, Route};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
@@ -31,7 +33,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 use transport::congestion::WindowConfig;
 use transport::{AddressVector, Inbound, ProtectionDomain, QueuePairConfig, Refusal, Time, Train};
-use wire::{Gid, IpHeader, Ipv4Header, Ipv6Header, Qpn, Srqn, grh_bytes};
+use wire::cm::CmDatagram;
+use wire::{Gid, Headers, IpHeader, Ipv4Header, Ipv6Header, Qpn, Srqn, grh_bytes};
 
 /// Takes a lock whose holder may have panicked: what it guards is valid at every step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -135,6 +138,9 @@ pub struct Nic {
     capture: Option<Mutex<Capture>>,
     pub(crate) timers: Timers,
     pub(crate) udp: Udp,
+    pub(crate) cm: Cm,
+    /// Ports of the connection manager.
+    pub(crate) ports: Ports,
     pub(crate) groups: Groups,
     pub(crate) changes: Option<Changes>,
     options: Options,
@@ -180,7 +186,8 @@ impl Nic {
         process::guard_forks();
         let slots = Slots::open().map_err(system("cannot reach the registry of this host"))?;
         let numbers = Numbers::new(&slots)?;
-        let udp = Udp::open(&slots)?;
+        let ports = Ports::new(&slots);
+        let udp = Udp::open(&slots, &ports)?;
         let limit = udp.buffer_size().unwrap_or(transport::congestion::STOCK_BUFFER);
         // Peers ask for as large a buffer as we do, and mostly get as much. Who has less tells by losing packets.
         let peer_window = WindowConfig { limit: limit.min(MOST_UNDER_WAY), ..WindowConfig::default() };
@@ -190,6 +197,8 @@ impl Nic {
             capture: environment::capture().map(Mutex::new),
             timers: Timers::new(),
             udp,
+            cm: Cm::new(numbers.slot()),
+            ports,
             groups: Groups::default(),
             changes: changes()?,
             options,
@@ -400,6 +409,30 @@ impl Nic {
         }
     }
 
+    /// Sends a management datagram.
+    pub(crate) fn send_mad<C: Cargo>(&self, route: &Route, cargo: &mut C, headers: &Headers) {
+        if let Some(capture) = &self.capture {
+            let source = Gid::from_ip(route.source);
+            let device = self.device_with(source).map_or_else(|| "other".into(), |device| device.name().to_owned());
+            let mut payload = vec![0; cargo.packet(0).1];
+            if cargo.payload(0, &mut payload).is_ok() {
+                let port = self.udp.port(route, Qpn::GSI);
+                lock(capture).sent(&device, route, port, headers, &payload);
+            }
+        }
+        // Counted there; the message is lost, and its sender will find out.
+        let _ = self.udp.send(route, Qpn::GSI, cargo, false);
+    }
+
+    /// The interface of the device that has an address, 0 if none has it.
+    pub(crate) fn interface_of(&self, gid: Gid) -> u32 {
+        self.device_with(gid).map_or(0, |device| device.interface_index())
+    }
+
+    fn device_with(&self, gid: Gid) -> Option<Arc<Device>> {
+        self.devices().into_iter().find(|device| device.port().gids.contains(&Some(gid)))
+    }
+
     /// The name of the device that has the address a packet was sent to, or that a packet to all came in by. What is for none of them goes by another
     /// name.
     fn device_of(&self, arrival: &link::udp::Arrival<'_>) -> String {
@@ -518,6 +551,7 @@ impl Nic {
     /// Does what others still need of this process, because it ends: acknowledges messages that the engine has placed and not acknowledged yet, for the
     /// program has seen them and wants no more; and passes on what the kernel gave us for other processes, or it would end with us.
     pub(crate) fn settle_debts(&self) {
+        self.cm.leave(self);
         self.qps.for_each(|qp| qp.settle_debts(self));
         // Bounded: packets may come as fast as they are taken.
         for _ in 0..LAST_LOOKS {
@@ -530,6 +564,7 @@ impl Nic {
     /// Takes what has arrived over UDP.
     fn receive(&self, polling: bool, now: Time) -> bool {
         let mut touched: Vec<Arc<Qp>> = Vec::new();
+        let mut messages: Vec<(::cm::Route, CmDatagram)> = Vec::new();
         // Packets come in runs: mostly this one is for the same as the last.
         let mut last: Option<Arc<Qp>> = None;
         let any = self.udp.receive(polling, |arrival| {
@@ -540,6 +575,12 @@ impl Nic {
             if let Some(capture) = &self.capture {
                 let device = self.device_of(arrival);
                 lock(capture).received(&device, arrival.ip, arrival.port, arrival.bytes);
+            }
+            if qpn == Qpn::GSI
+                && let Ok(message) = CmDatagram::parse(arrival.payload)
+            {
+                messages.push((crate::cm::route_of(arrival.destination(), arrival.source()), message));
+                return;
             }
             let grh = grh_bytes(arrival.ip);
             let inbound = Inbound {
@@ -565,6 +606,7 @@ impl Nic {
         for qp in touched {
             qp.settle(self, now, false);
         }
+        self.cm.receive(self, &messages);
         any
     }
 
@@ -607,6 +649,9 @@ impl Nic {
         let mut any = false;
         while let Some(qpn) = self.timers.due(latest) {
             any = true;
+            if qpn == Qpn::GSI {
+                self.cm.wake(self);
+            }
             if let Some(qp) = self.qps.get(qpn) {
                 qp.settle(self, now, true);
             }

@@ -54,6 +54,11 @@ impl Numbers {
         lock(&self.inner).resting.push_back(qpn);
     }
 
+    /// A slot of this process, which it keeps.
+    pub fn slot(&self) -> Slot {
+        lock(&self.inner).slot
+    }
+
     /// Whether a number is of this process.
     pub fn owns(&self, qpn: Qpn) -> bool {
         Slot::of(qpn).is_some_and(|slot| self.slots.owns(slot))

@@ -25,8 +25,8 @@ pub(crate) struct Udp {
 
 impl Udp {
     /// Joins the other processes of the host. Without the port the NIC still works inside the host.
-    pub fn open(slots: &Slots) -> Result<Udp, AttachError> {
-        let attachment = Attachment::open(slots, &Ports::new(slots))?;
+    pub fn open(slots: &Slots, ports: &Ports) -> Result<Udp, AttachError> {
+        let attachment = Attachment::open(slots, ports)?;
         let fd = attachment.fd();
         let mut senders = Vec::new();
         for family in [Family::V4, Family::V6] {

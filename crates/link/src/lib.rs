@@ -29,3 +29,5 @@ pub mod slots;
 pub mod steering;
 mod sync;
 pub mod udp;
+
+pub use slots::random;

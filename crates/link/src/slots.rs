@@ -151,7 +151,7 @@ impl Slots {
 }
 
 /// A few random bits, from the randomness that the system gave to the process.
-pub(crate) fn random() -> u64 {
+pub fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

@@ -1,0 +1,210 @@
+//! The connection manager of this process: ids with addresses and ports, the messages of [`::cm`] between the general service interfaces (queue
+//! pair 1) of hosts, and events on channels that programs wait for. Queue pairs are not touched here: whoever takes an event sees to its own.
+
+mod bindings;
+mod dispatch;
+mod error;
+mod event;
+mod id;
+mod mad;
+mod record;
+mod route;
+
+pub use error::CmError;
+pub use event::{Body, ConnectionBody, DatagramBody, Event, EventChannel, EventKind};
+pub use id::{ConnectParameters, Id, IdOption, MAX_READS};
+pub use record::UDP_QKEY;
+pub use route::PathFacts;
+
+use crate::nic::{Nic, lock};
+use bindings::Bindings;
+use link::slots::Slot;
+use record::Record;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use transport::Time;
+use wire::cm::{CmDatagram, CommId};
+use wire::{Gid, Qpn};
+
+/// The connection manager of a NIC. One lock for all of it: connections are made seldom, compared with what goes over them.
+#[derive(Debug)]
+pub(crate) struct Cm {
+    inner: Mutex<Inner>,
+    next_key: AtomicU64,
+}
+
+pub(crate) struct Inner {
+    manager: ::cm::Manager,
+    records: HashMap<u64, Record>,
+    communications: HashMap<CommId, u64>,
+    listeners: HashMap<::cm::ListenerId, u64>,
+    bindings: Bindings,
+    /// The deadline that stands in the NIC's timers.
+    scheduled: Option<Time>,
+    /// Counts the packets that carry messages.
+    psn: u32,
+    /// Ids that were looked at: their last reference must not go while the lock is held.
+    leaving: Vec<Arc<Id>>,
+}
+
+impl Cm {
+    /// The communication ids of this process are those of a slot of its own.
+    pub fn new(slot: Slot) -> Cm {
+        let (first, last) = (slot.communication(1), slot.communication(Slot::COMMUNICATIONS - 1));
+        let config = ::cm::Config::new(first, last, link::random());
+        Cm {
+            inner: Mutex::new(Inner {
+                manager: ::cm::Manager::new(config),
+                records: HashMap::new(),
+                communications: HashMap::new(),
+                listeners: HashMap::new(),
+                bindings: Bindings::default(),
+                scheduled: None,
+                psn: link::random() as u32,
+                leaving: Vec::new(),
+            }),
+            next_key: AtomicU64::new(1),
+        }
+    }
+
+    fn new_key(&self) -> u64 {
+        self.next_key.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Does something with everything locked, then sends and tells what follows from it.
+    fn with<R>(&self, nic: &Nic, work: impl FnOnce(&mut Inner, ::cm::Time) -> R) -> R {
+        let now = nic.now();
+        let mut inner = lock(&self.inner);
+        let answer = work(&mut inner, moment(now));
+        inner.pump(nic, now);
+        let leaving = std::mem::take(&mut inner.leaving);
+        drop(inner);
+        drop(leaving);
+        answer
+    }
+
+    fn read<R>(&self, key: u64, look: impl FnOnce(&Record) -> R) -> Option<R> {
+        lock(&self.inner).records.get(&key).map(look)
+    }
+
+    /// Takes messages that arrived.
+    pub fn receive(&self, nic: &Nic, messages: &[(::cm::Route, CmDatagram)]) {
+        if messages.is_empty() {
+            return;
+        }
+        self.with(nic, |inner, now| {
+            for (route, datagram) in messages {
+                inner.manager.handle(now, *route, datagram);
+                // Told in the order in which they came.
+                inner.tell_all(nic);
+            }
+        });
+    }
+
+    /// A deadline has come, perhaps.
+    pub fn wake(&self, nic: &Nic) {
+        self.with(nic, |inner, now| {
+            inner.scheduled = None;
+            if inner.manager.poll_timeout().is_some_and(|deadline| deadline <= now) {
+                inner.manager.handle_timeout(now);
+            }
+        });
+    }
+
+    /// Ends an id.
+    fn destroy(&self, nic: &Arc<Nic>, key: u64) {
+        let record = self.with(nic, |inner, now| {
+            let record = inner.records.remove(&key)?;
+            if let Some(listener) = record.listener {
+                inner.listeners.remove(&listener);
+                inner.manager.stop_listening(now, listener);
+            }
+            if let Some(communication) = record.communication {
+                inner.communications.remove(&communication);
+                // Unknown if it has ended already.
+                let _ = inner.manager.abandon(now, communication);
+            }
+            if let (true, Some(source)) = (record.bound, record.source) {
+                inner.bindings.release(record.space, source.port(), key);
+            }
+            Some(record)
+        });
+        let Some(record) = record else { return };
+        // Outside the lock: requests that nobody took end with their ids.
+        drop(record.channel.extract(|event| id::belongs(event, key)));
+    }
+
+    /// Says goodbye to all peers: the process ends. Whoever holds the lock may be the one who ends it.
+    pub fn leave(&self, nic: &Nic) {
+        for _ in 0..LAST_TRIES {
+            match self.inner.try_lock() {
+                Ok(mut inner) => {
+                    let now = nic.now();
+                    inner.manager.abandon_all(moment(now));
+                    inner.records.clear();
+                    inner.pump(nic, now);
+                    return;
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(std::time::Duration::from_micros(100)),
+                Err(TryLockError::Poisoned(_)) => return,
+            }
+        }
+    }
+}
+
+/// How often a process that ends looks whether the connection manager is free, every 100 us.
+const LAST_TRIES: u32 = 200;
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner").field("records", &self.records).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn record(&mut self, key: u64) -> Result<&mut Record, CmError> {
+        self.records.get_mut(&key).ok_or(CmError::Invalid("the id is destroyed"))
+    }
+
+    /// Sends what is to be sent and tells what is to be told, until there is nothing.
+    fn pump(&mut self, nic: &Nic, now: Time) {
+        loop {
+            while let Some(transmit) = self.manager.poll_transmit() {
+                self.psn = self.psn.wrapping_add(1);
+                mad::send(nic, &transmit.route, &transmit.datagram, self.psn);
+            }
+            if !self.tell_all(nic) {
+                break;
+            }
+        }
+        if let Some(deadline) = self.manager.poll_timeout() {
+            let deadline = Time::from_nanos(deadline.as_nanos());
+            if self.scheduled.is_none_or(|scheduled| deadline < scheduled) {
+                self.scheduled = Some(deadline);
+                nic.wake_at(deadline.max(now), Qpn::GSI);
+            }
+        }
+    }
+}
+
+/// The NIC's clock is the connection manager's.
+fn moment(now: Time) -> ::cm::Time {
+    ::cm::Time::from_nanos(now.as_nanos())
+}
+
+/// Which requests a listener wants, by the address they were sent to.
+fn filter(address: SocketAddr, only_its_family: bool) -> (Option<IpAddr>, ::cm::Families) {
+    let families = match address {
+        SocketAddr::V4(_) => ::cm::Families::V4,
+        SocketAddr::V6(_) if only_its_family => ::cm::Families::V6,
+        SocketAddr::V6(_) => ::cm::Families::Both,
+    };
+    (Some(address.ip()).filter(|ip| !ip.is_unspecified()), families)
+}
+
+/// Between whom a message went, from our point of view.
+pub(crate) fn route_of(ours: Gid, peer: Gid) -> ::cm::Route {
+    ::cm::Route { source: ours, destination: peer }
+}

@@ -1,0 +1,69 @@
+//! What the connection manager refuses, and what a C program sees of it.
+
+use link::ports::PortError;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+/// Why the connection manager could not do something.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CmError {
+    /// Not now.
+    #[error("{what} is not possible for an id that is {state}")]
+    State {
+        /// What was asked for.
+        what: &'static str,
+        /// What the id is.
+        state: &'static str,
+    },
+    /// Somebody has the address and port.
+    #[error("{0} is in use")]
+    InUse(SocketAddr),
+    /// No port.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// The address is none of this host's.
+    #[error("{0} is not an address of this host")]
+    NotLocal(IpAddr),
+    /// The address is this host's, but not a device's.
+    #[error("{0} belongs to no device of this host")]
+    NoDevice(IpAddr),
+    /// The system knows no way.
+    #[error("no route to {to}")]
+    NoRoute {
+        /// Where to.
+        to: IpAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// More private data than the message has room for.
+    #[error("{length} bytes of private data; the message has room for {room}")]
+    PrivateData {
+        /// How much was given.
+        length: usize,
+        /// How much there is room for.
+        room: usize,
+    },
+    /// An argument that makes no sense.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// No more communication ids.
+    #[error("too many connections")]
+    Exhausted,
+}
+
+impl CmError {
+    /// What a C program sees.
+    pub fn errno(&self) -> i32 {
+        match self {
+            CmError::State { .. } | CmError::PrivateData { .. } | CmError::Invalid(_) => libc::EINVAL,
+            CmError::InUse(_) => libc::EADDRINUSE,
+            CmError::Port(error) => error.errno(),
+            CmError::NotLocal(_) => libc::EADDRNOTAVAIL,
+            CmError::NoDevice(_) => libc::ENODEV,
+            CmError::NoRoute { source, .. } => source.raw_os_error().unwrap_or(libc::ENETUNREACH),
+            CmError::Exhausted => libc::ENOMEM,
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! What is known of an id: where it is in its life, between which addresses, and what the two sides agreed on.
+
+use super::error::CmError;
+use super::event::EventChannel;
+use super::id::Id;
+use super::route::{PathFacts, Place};
+use ::cm::ListenerId;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use transport::{Access, AddressVector, Kind, Modify, State};
+use wire::cm::{CommId, PortSpace, Rep, Req};
+use wire::{Gid, Mtu, Psn, Qkey, Qpn};
+
+/// The key of datagrams between queue pairs that the connection manager introduced.
+pub const UDP_QKEY: Qkey = Qkey::new(0x0123_4567);
+
+/// How long a packet lives on Ethernet, as the kernel's connection manager says it: `4.096 us * 2^18`.
+pub(crate) const PACKET_LIFETIME: u8 = 18;
+
+/// The ACK timeout of queue pairs that did not ask for another: twice that.
+pub(crate) const ACK_TIMEOUT: u8 = PACKET_LIFETIME + 1;
+
+/// Where an id is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    Idle,
+    Bound,
+    AddressResolved,
+    RouteResolved,
+    Listening,
+    /// We asked for a connection.
+    Connecting,
+    /// The peer accepted, and waits for us.
+    Answered,
+    /// The peer asked, and waits for us.
+    Requested,
+    /// We accepted, and wait for the peer.
+    Accepted,
+    Connected,
+    /// We asked for the end.
+    Disconnecting,
+    /// The peer asked for the end, and perhaps waits for us.
+    PeerLeft,
+    /// It has ended, or never came to be.
+    Ended,
+}
+
+impl Stage {
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Idle => "idle",
+            Stage::Bound => "bound to an address",
+            Stage::AddressResolved => "resolved to an address",
+            Stage::RouteResolved => "resolved to a route",
+            Stage::Listening => "listening",
+            Stage::Connecting => "connecting",
+            Stage::Answered => "accepted by its peer",
+            Stage::Requested => "asked for by a peer",
+            Stage::Accepted => "accepted",
+            Stage::Connected => "connected",
+            Stage::Disconnecting | Stage::PeerLeft => "being disconnected",
+            Stage::Ended => "at its end",
+        }
+    }
+}
+
+/// What a program may set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Settings {
+    pub type_of_service: u8,
+    pub reuse_address: bool,
+    pub only_its_family: bool,
+    pub ack_timeout: Option<u8>,
+    pub ece: ::cm::Ece,
+}
+
+/// What the two sides agreed on, from our point of view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Agreement {
+    pub peer_qpn: Qpn,
+    pub receive_psn: Psn,
+    pub mtu: Mtu,
+    pub responder_resources: u8,
+    pub initiator_depth: u8,
+    pub retry_count: u8,
+    pub rnr_retry_count: u8,
+    pub ack_timeout: u8,
+}
+
+/// A group that an id is a member of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Member {
+    pub group: Gid,
+}
+
+/// Everything about an id.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub id: Weak<Id>,
+    pub channel: Arc<EventChannel>,
+    pub space: PortSpace,
+    pub kind: Kind,
+    pub stage: Stage,
+    pub settings: Settings,
+    pub source: Option<SocketAddr>,
+    pub destination: Option<SocketAddr>,
+    /// It holds a port.
+    pub bound: bool,
+    pub place: Option<Place>,
+    pub listener: Option<ListenerId>,
+    pub communication: Option<CommId>,
+    /// The first sequence number of what we send.
+    pub send_psn: Psn,
+    /// What we asked for, or were asked for.
+    pub asked: Option<Asked>,
+    pub agreement: Option<Agreement>,
+    pub path: Option<PathFacts>,
+    pub groups: Vec<Member>,
+    /// The end has been told.
+    pub told_of_end: bool,
+}
+
+/// The numbers of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Asked {
+    pub responder_resources: u8,
+    pub initiator_depth: u8,
+    pub retry_count: u8,
+    pub rnr_retry_count: u8,
+}
+
+impl Record {
+    pub fn new(id: Weak<Id>, channel: Arc<EventChannel>, space: PortSpace, kind: Kind, send_psn: Psn) -> Record {
+        Record {
+            id,
+            channel,
+            space,
+            kind,
+            stage: Stage::Idle,
+            settings: Settings::default(),
+            source: None,
+            destination: None,
+            bound: false,
+            place: None,
+            listener: None,
+            communication: None,
+            send_psn,
+            asked: None,
+            agreement: None,
+            path: None,
+            groups: Vec::new(),
+            told_of_end: false,
+        }
+    }
+
+    pub fn refuse<T>(&self, what: &'static str) -> Result<T, CmError> {
+        Err(CmError::State { what, state: self.stage.name() })
+    }
+
+    pub fn expect(&self, what: &'static str, stages: &[Stage]) -> Result<(), CmError> {
+        if stages.contains(&self.stage) { Ok(()) } else { self.refuse(what) }
+    }
+
+    pub fn is_datagram(&self) -> bool {
+        matches!(self.space, PortSpace::Udp | PortSpace::Ipoib) || self.kind == Kind::UnreliableDatagram
+    }
+
+    pub fn ack_timeout(&self) -> u8 {
+        self.settings.ack_timeout.unwrap_or(ACK_TIMEOUT)
+    }
+
+    /// The way to the peer as queue pairs want it.
+    pub fn address_vector(&self) -> Option<AddressVector> {
+        let path = self.path?;
+        Some(AddressVector {
+            dgid: path.dgid,
+            sgid_index: path.sgid_index,
+            flow_label: path.flow_label,
+            hop_limit: path.hop_limit,
+            traffic_class: path.traffic_class,
+            service_level: path.service_level,
+            ..AddressVector::default()
+        })
+    }
+
+    /// Takes note of what a peer that asks for a connection wants.
+    pub fn take_request(&mut self, request: &Req, mtu: Mtu) {
+        // The peer's depth is what we are to answer, and the other way round.
+        self.asked = Some(Asked {
+            responder_resources: request.initiator_depth,
+            initiator_depth: request.responder_resources,
+            retry_count: request.retry_count,
+            rnr_retry_count: request.rnr_retry_count,
+        });
+        self.agreement = Some(Agreement {
+            peer_qpn: request.local_qpn,
+            receive_psn: request.starting_psn,
+            mtu: request.mtu().unwrap_or(mtu).min(mtu),
+            responder_resources: request.initiator_depth,
+            initiator_depth: request.responder_resources,
+            retry_count: request.retry_count,
+            rnr_retry_count: request.rnr_retry_count,
+            ack_timeout: request.primary.local_ack_timeout.value(),
+        });
+    }
+
+    /// Takes note of what a peer that accepted said.
+    pub fn take_reply(&mut self, reply: &Rep) {
+        let Some(asked) = self.asked else { return };
+        self.agreement = Some(Agreement {
+            peer_qpn: reply.local_qpn,
+            receive_psn: reply.starting_psn,
+            mtu: self.path.map_or(Mtu::B1024, |path| path.mtu),
+            responder_resources: reply.initiator_depth,
+            initiator_depth: reply.responder_resources,
+            retry_count: asked.retry_count,
+            rnr_retry_count: reply.rnr_retry_count,
+            ack_timeout: self.ack_timeout(),
+        });
+    }
+
+    /// What a queue pair of this id must be told on its way to `state`.
+    pub fn modify_for(&self, state: State) -> Result<Modify, CmError> {
+        let mut modify = Modify { state: Some(state), ..Modify::default() };
+        if self.is_datagram() {
+            match state {
+                State::Init => {
+                    (modify.pkey_index, modify.port, modify.qkey) = (Some(0), Some(1), Some(UDP_QKEY));
+                }
+                State::ReadyToReceive => {}
+                State::ReadyToSend => modify.sq_psn = Some(Psn::new(0)),
+                _ => return Err(CmError::Invalid("attributes are known for INIT, RTR and RTS")),
+            }
+            return Ok(modify);
+        }
+        let reliable = self.kind != Kind::UnreliableConnected;
+        let agreement = self.agreement.ok_or(CmError::State { what: "rdma_init_qp_attr", state: self.stage.name() });
+        match state {
+            State::Init => {
+                (modify.pkey_index, modify.port) = (Some(0), Some(1));
+                let agreed = agreement.ok().map(|agreement| agreement.responder_resources);
+                modify.access = Some(match agreed.or(self.asked.map(|asked| asked.responder_resources)) {
+                    None => Access::empty(),
+                    Some(0) => Access::REMOTE_WRITE,
+                    Some(_) => Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+                });
+            }
+            State::ReadyToReceive => {
+                let agreement = agreement?;
+                modify.av = self.address_vector();
+                modify.path_mtu = Some(agreement.mtu);
+                modify.dest_qpn = Some(agreement.peer_qpn);
+                modify.rq_psn = Some(agreement.receive_psn);
+                if reliable && self.kind != Kind::XrcInitiator {
+                    modify.max_dest_rd_atomic = Some(agreement.responder_resources);
+                    modify.min_rnr_timer = Some(0);
+                }
+            }
+            State::ReadyToSend => {
+                let agreement = agreement?;
+                modify.sq_psn = Some(self.send_psn);
+                if reliable {
+                    modify.timeout = Some(self.settings.ack_timeout.unwrap_or(agreement.ack_timeout));
+                    if self.kind != Kind::XrcTarget {
+                        modify.retry_cnt = Some(agreement.retry_count);
+                        modify.rnr_retry = Some(agreement.rnr_retry_count);
+                        modify.max_rd_atomic = Some(agreement.initiator_depth);
+                    }
+                }
+            }
+            _ => return Err(CmError::Invalid("attributes are known for INIT, RTR and RTS")),
+        }
+        Ok(modify)
+    }
+}

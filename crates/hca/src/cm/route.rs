@@ -1,0 +1,122 @@
+//! Addresses: which device an address of this host is on, and from which of them a peer is reached. The kernel's routing decides; nothing is
+//! sent.
+
+use super::error::CmError;
+use crate::device::Device;
+use crate::nic::Nic;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::sync::Arc;
+use wire::{Gid, Mtu, ROCE_PORT};
+
+/// A device and one of its addresses.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub device: Arc<Device>,
+    pub gid: Gid,
+    pub index: u8,
+}
+
+/// The way between two addresses, as a path record tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathFacts {
+    /// Our address.
+    pub sgid: Gid,
+    /// The peer's.
+    pub dgid: Gid,
+    /// Our address in the device's table.
+    pub sgid_index: u8,
+    /// The most payload of a packet.
+    pub mtu: Mtu,
+    /// IP type of service.
+    pub traffic_class: u8,
+    /// IPv6 flow label, and what a RoCE peer may make its source port of.
+    pub flow_label: u32,
+    /// IP time to live.
+    pub hop_limit: u8,
+    /// Service level.
+    pub service_level: u8,
+    /// How long a packet lives, as `4.096 us * 2^n`.
+    pub packet_lifetime: u8,
+}
+
+impl Nic {
+    /// The device that has an address of this host, among those that programs may see.
+    pub(crate) fn place(&self, address: IpAddr, scope: u32) -> Result<Place, CmError> {
+        let gid = Gid::from_ip(address);
+        let find = |devices: Vec<Arc<Device>>, gid: Gid| {
+            devices.into_iter().find_map(|device| {
+                if scope != 0 && device.interface_index() != scope {
+                    return None;
+                }
+                let index = device.port().gids.iter().position(|entry| *entry == Some(gid))?;
+                Some(Place { device, gid, index: u8::try_from(index).ok()? })
+            })
+        };
+        if let Some(place) = find(self.shown_devices(), gid) {
+            return Ok(place);
+        }
+        if address.is_loopback()
+            && let Some(place) = find(self.shown_devices(), Gid::from_ipv4(Ipv4Addr::LOCALHOST))
+            && address.is_ipv4()
+        {
+            // All of 127/8 is this host's, though the interface has one of them.
+            return Ok(place);
+        }
+        // An address that was given a moment ago.
+        if self.follow_interfaces().is_ok()
+            && let Some(place) = find(self.shown_devices(), gid)
+        {
+            return Ok(place);
+        }
+        match UdpSocket::bind(with_scope(address, 0, scope)) {
+            Ok(_) => Err(CmError::NoDevice(address)),
+            Err(_) => Err(CmError::NotLocal(address)),
+        }
+    }
+}
+
+/// The address from which the system reaches `destination`. `source` may have chosen already.
+pub(crate) fn source_for(source: Option<IpAddr>, destination: SocketAddr) -> Result<IpAddr, CmError> {
+    let no_route = |source| CmError::NoRoute { to: destination.ip(), source };
+    let any = match destination {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let from = source.unwrap_or(any);
+    let scope = scope_of(destination);
+    let socket = UdpSocket::bind(with_scope(from, 0, scope)).map_err(no_route)?;
+    socket.connect(with_scope(destination.ip(), ROCE_PORT, scope)).map_err(no_route)?;
+    Ok(socket.local_addr().map_err(no_route)?.ip())
+}
+
+/// Where a request to nowhere in particular goes: this host.
+pub(crate) fn concrete(destination: SocketAddr, source: Option<IpAddr>) -> SocketAddr {
+    if !destination.ip().is_unspecified() {
+        return destination;
+    }
+    let here = source.unwrap_or(match destination {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    });
+    with_scope(here, destination.port(), scope_of(destination))
+}
+
+/// The interface that a link-local address means.
+pub(crate) fn scope_of(address: SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V6(address) => address.scope_id(),
+        SocketAddr::V4(_) => 0,
+    }
+}
+
+pub(crate) fn with_scope(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
+    match address {
+        IpAddr::V6(address) => SocketAddr::V6(SocketAddrV6::new(address, port, 0, scope)),
+        IpAddr::V4(_) => SocketAddr::new(address, port),
+    }
+}
+
+/// Whether an address means something only on its own link.
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.segments()[0] & 0xffc0 == 0xfe80)
+}
