@@ -2,6 +2,7 @@
 //! under. Anything a single subject needs stays with that subject.
 #![forbid(unsafe_code)]
 
+pub mod connections;
 mod log;
 mod storm;
 

@@ -236,8 +236,10 @@ impl Manager {
         let patience = connection.patience;
         pending.delays += 1;
         pending.interval = patience.timeout;
-        let until = now + span(mra.service_timeout).min(LONGEST_DELAY) + patience.timeout;
-        pending.give_up = pending.give_up.max(until);
+        // The wait does not count as attempts: those that are left are left afterwards.
+        let delay = span(mra.service_timeout).min(LONGEST_DELAY);
+        let until = now + delay + patience.timeout;
+        pending.give_up = (pending.give_up + delay).max(until);
         self.enter(now, id, state, Some(MessageKind::Mra));
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.pending = Some(pending);

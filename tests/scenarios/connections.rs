@@ -1,0 +1,758 @@
+//! How connections come and go: who repeats what and when, what repeated, late and forged messages do, and how much of them there can be.
+#![allow(missing_docs)]
+
+use std::time::Duration;
+
+use cm::{
+    Accept, CmError, Config, Connect, Ece, Event, Listen, Manager, Resolve, Route, SidrAnswer, State, Time, Transmit,
+};
+use scenery::connections::{A, Answer, B, Manners, Weather, World, forged};
+use wire::cm::{
+    ApStatus, CmDatagram, CommId, Data, Drep, Dreq, Lap, Message, MessageKind, Path, RejectReason, Rtu, SidrStatus,
+};
+use wire::{Gid, Psn, Qkey, Qpn, Timeout, Transport};
+
+const TIMEOUT: Duration = Duration::from_nanos((4096 << 20) + (4096 << 19));
+
+fn fine() -> World {
+    World::new(1, Weather::FINE)
+}
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+/// Hands a message to a host as if it came from the other, and returns what it sends.
+fn arrives(world: &mut World, host: usize, datagram: CmDatagram) -> Vec<Transmit> {
+    let (now, route) = (world.now, world.route(1 - host));
+    world.hosts[host].manager.handle(now, route, &datagram);
+    std::iter::from_fn(|| world.hosts[host].manager.poll_transmit()).collect()
+}
+
+/// The next message that a host wants to send.
+fn next(manager: &mut Manager) -> CmDatagram {
+    manager.poll_transmit().expect("there is something to send").datagram
+}
+
+#[test]
+fn without_haste_a_request_is_repeated_as_the_kernel_does() {
+    let mut world = World::with(1, Weather::FINE, |config| Config { eager: None, ..config });
+    world.hosts[B].up = false;
+    let id = world.connect(A);
+    world.run_for(TIMEOUT - Duration::from_nanos(1));
+    assert_eq!(world.hosts[A].count(MessageKind::Req), 1);
+    world.run_for(Duration::from_nanos(1));
+    assert_eq!(world.hosts[A].count(MessageKind::Req), 2);
+    world.run_for(TIMEOUT * 15 - Duration::from_nanos(1));
+    assert_eq!(world.hosts[A].heard_all(), [""; 0]);
+    assert_eq!(world.hosts[A].count(MessageKind::Req), 16);
+    world.run_for(Duration::from_nanos(1));
+    assert_eq!(world.hosts[A].heard(id), ["timed out Req"]);
+    assert_eq!(world.hosts[A].sent[16..], [MessageKind::Rej]);
+    world.run_until_quiet();
+    world.assert_forgotten();
+}
+
+#[test]
+fn an_eager_manager_repeats_sooner_and_gives_up_at_the_same_time() {
+    let mut world = fine();
+    world.hosts[B].up = false;
+    let id = world.connect(A);
+    world.run_for(Duration::from_millis(250));
+    assert_eq!(world.hosts[A].count(MessageKind::Req), 2);
+    world.run_for(Duration::from_millis(500));
+    assert_eq!(world.hosts[A].count(MessageKind::Req), 3);
+    world.run_for(TIMEOUT * 16 - Duration::from_millis(751));
+    assert_eq!(world.hosts[A].heard(id), [""; 0]);
+    world.run_for(Duration::from_millis(1));
+    assert_eq!(world.hosts[A].heard(id), ["timed out Req"]);
+    assert!((16..=22).contains(&world.hosts[A].count(MessageKind::Req)));
+}
+
+#[test]
+fn the_program_chooses_how_long_to_wait() {
+    let mut world = fine();
+    world.hosts[B].up = false;
+    let connect = Connect {
+        remote_cm_response_timeout: Timeout::new(14),
+        local_ack_timeout: Timeout::new(14),
+        max_cm_retries: 1,
+        ..world.request(A)
+    };
+    let id = world.connect_with(A, connect);
+    world.run_for(Duration::from_nanos(4 * (4096 << 14)));
+    assert_eq!(world.hosts[A].heard(id), ["timed out Req"]);
+    assert_eq!(world.hosts[A].count(MessageKind::Req), 2);
+}
+
+#[test]
+fn a_lost_message_of_any_kind_is_made_up_for() {
+    for (host, kind) in [
+        (A, MessageKind::Req),
+        (B, MessageKind::Rep),
+        (A, MessageKind::Rtu),
+        (A, MessageKind::Dreq),
+        (B, MessageKind::Drep),
+    ] {
+        let mut world = fine();
+        world.censored = vec![(host, kind)];
+        let active = world.connect(A);
+        world.run_for(Duration::from_millis(10));
+        world.censored.clear();
+        world.run_for(seconds(2));
+        let passive = world.hosts[B].requested();
+        assert_eq!(world.hosts[B].heard(passive), ["request", "established"], "without the first {kind}");
+        world.censored = vec![(host, kind)];
+        world.call(A, |manager, now| manager.disconnect(now, active, b""));
+        world.run_for(Duration::from_millis(10));
+        world.censored.clear();
+        world.run_until_quiet();
+        assert_eq!(world.hosts[A].heard(active), ["reply", "disconnected", "timewait ended"], "{kind}");
+        let passive = world.hosts[B].heard(passive);
+        assert_eq!(passive, ["request", "established", "disconnect requested", "timewait ended"], "{kind}");
+        world.assert_forgotten();
+    }
+}
+
+#[test]
+fn a_repeated_request_gets_the_same_reply() {
+    let mut world = fine();
+    world.censored = vec![(A, MessageKind::Rtu)];
+    let connect = world.request(A);
+    let mut twin = Manager::new(Config { seed: 2, ..Config::default() });
+    twin.connect(world.now, connect).unwrap();
+    let req = next(&mut twin);
+    let first = arrives(&mut world, B, req);
+    assert_eq!(first.len(), 0);
+    world.drain();
+    assert_eq!(world.hosts[B].heard_all(), ["request"]);
+    let again = arrives(&mut world, B, req);
+    assert!(matches!(again[..], [Transmit { datagram: CmDatagram { message: Message::Rep(_), .. }, .. }]));
+    assert_eq!(again, arrives(&mut world, B, req));
+    assert_eq!(world.hosts[B].heard_all(), ["request"]);
+}
+
+#[test]
+fn a_repeated_rep_gets_the_same_rtu_and_a_repeated_dreq_the_same_drep() {
+    let mut world = fine();
+    let [active, passive] = world.established();
+    let answer = |transmits: &[Transmit]| transmits.iter().map(|t| t.datagram.message.kind()).collect::<Vec<_>>();
+    // Another REP of the same connection, as the peer would repeat it.
+    let mut rep = None;
+    let mut twin = fine();
+    twin.hosts[A].manners.reply = Answer::Nothing;
+    twin.connect(A);
+    twin.run_for(Duration::from_millis(1));
+    if let Some(Event::Reply { reply, .. }) = twin.hosts[A].events.first() {
+        rep = Some(*reply);
+    }
+    let rep = CmDatagram::new(1, rep.expect("the twin heard a reply").into());
+    assert_eq!(answer(&arrives(&mut world, A, rep)), [MessageKind::Rtu]);
+    world.call(A, |manager, now| manager.disconnect(now, active, b""));
+    world.run_for(Duration::from_millis(10));
+    assert_eq!(world.hosts[B].manager.state(passive), Some(State::Timewait));
+    let qpn = match world.hosts[A].events[0] {
+        Event::Reply { reply, .. } => reply.local_qpn,
+        _ => unreachable!("the first event is the reply"),
+    };
+    let dreq = Dreq { local_comm_id: active, remote_comm_id: passive, remote_qpn: qpn, private_data: Data::default() };
+    assert_eq!(answer(&arrives(&mut world, B, CmDatagram::new(1, dreq.into()))), [MessageKind::Drep]);
+    // And after timewait, when nobody remembers.
+    world.run_until_quiet();
+    assert_eq!(answer(&arrives(&mut world, B, CmDatagram::new(1, dreq.into()))), [MessageKind::Drep]);
+    assert_eq!(world.hosts[A].heard(active), ["reply", "disconnected", "timewait ended"]);
+}
+
+#[test]
+fn a_request_that_nobody_listens_for_is_rejected_with_reason_8() {
+    let mut world = fine();
+    let connect = Connect { service: wire::cm::ServiceId::new(99), ..world.request(A) };
+    let id = world.connect_with(A, connect);
+    world.run_for(Duration::from_millis(1));
+    assert_eq!(world.hosts[A].heard(id), ["rejected 8"]);
+    assert_eq!(world.hosts[A].manager.remembered() + world.hosts[B].manager.remembered(), 0);
+}
+
+#[test]
+fn messages_about_nothing_are_answered_or_ignored_as_the_specification_says() {
+    let mut world = fine();
+    let (ours, theirs) = (CommId::new(5), CommId::new(6));
+    let rtu = Rtu { local_comm_id: theirs, remote_comm_id: ours, private_data: Data::default() };
+    let drep = Drep { local_comm_id: theirs, remote_comm_id: ours, private_data: Data::default() };
+    for message in [rtu.into(), drep.into()] {
+        assert_eq!(arrives(&mut world, B, CmDatagram::new(9, message)), []);
+    }
+    let (remote_qpn, private_data) = (Qpn::new(1), Data::default());
+    let dreq = Dreq { local_comm_id: theirs, remote_comm_id: ours, remote_qpn, private_data };
+    let answers = arrives(&mut world, B, CmDatagram::new(9, dreq.into()));
+    let expected = Drep { local_comm_id: ours, remote_comm_id: theirs, private_data: Data::default() };
+    assert_eq!(answers.len(), 1);
+    assert_eq!(answers[0].datagram, CmDatagram::new(9, expected.into()));
+    assert_eq!(answers[0].route, world.route(B));
+    for kind in [MessageKind::Rej, MessageKind::Mra, MessageKind::Lap, MessageKind::Apr, MessageKind::SidrRep] {
+        let message = Message::parse(kind, &[0x5a; wire::cm::BODY_LEN]).unwrap();
+        assert_eq!(arrives(&mut world, B, CmDatagram::new(9, message)), [], "{kind}");
+    }
+    let rep = Message::parse(MessageKind::Rep, &[0x5a; wire::cm::BODY_LEN]).unwrap();
+    let answers = arrives(&mut world, B, CmDatagram::new(9, rep));
+    assert!(matches!(answers[0].datagram.message, Message::Rej(rej) if rej.reason == RejectReason::InvalidCommId));
+    assert_eq!(world.hosts[B].manager.remembered(), 0);
+}
+
+#[test]
+fn two_that_disconnect_at_once_both_learn_it_once() {
+    let mut world = fine();
+    let [active, passive] = world.established();
+    world.hosts[A].manager.disconnect(world.now, active, b"").unwrap();
+    world.hosts[B].manager.disconnect(world.now, passive, b"").unwrap();
+    world.run_until_quiet();
+    assert_eq!(world.hosts[A].heard(active), ["reply", "disconnected", "timewait ended"]);
+    assert_eq!(world.hosts[B].heard(passive), ["request", "established", "disconnected", "timewait ended"]);
+    world.assert_forgotten();
+}
+
+#[test]
+fn two_that_connect_to_each_other_at_once_get_two_connections() {
+    let mut world = fine();
+    world.listen(A);
+    let ids = [world.connect(A), world.connect(B)];
+    world.run_for(Duration::from_millis(1));
+    for host in [A, B] {
+        assert_eq!(world.hosts[host].heard(ids[host]), ["reply"]);
+        let passive = world.hosts[host].requested();
+        assert_eq!(world.hosts[host].heard(passive), ["request", "established"]);
+    }
+}
+
+#[test]
+fn a_process_connects_to_itself() {
+    let mut manager = Manager::new(Config::default());
+    let own = Gid::from_ipv4([127, 0, 0, 1].into());
+    let route = Route { source: own, destination: own };
+    manager.listen(Listen::new(World::service())).unwrap();
+    let now = Time::ZERO;
+    let active = manager.connect(now, Connect::new(route, World::service(), Qpn::new(1), Psn::new(2))).unwrap();
+    let mut heard = Vec::new();
+    loop {
+        while let Some(transmit) = manager.poll_transmit() {
+            manager.handle(now, transmit.route, &transmit.datagram);
+        }
+        let Some(event) = manager.poll_event() else { break };
+        heard.push(scenery::connections::words(&event));
+        match event {
+            Event::Request { id, .. } => manager.accept(now, id, Accept::new(Qpn::new(3), Psn::new(4))).unwrap(),
+            Event::Reply { id, .. } => manager.confirm(now, id, b"").unwrap(),
+            Event::Established { .. } => manager.disconnect(now, active, b"").unwrap(),
+            Event::DisconnectRequested { id, .. } => manager.answer_disconnect(now, id, b"").unwrap(),
+            _ => {}
+        }
+        manager.audit().unwrap();
+    }
+    assert_eq!(heard, ["request", "reply", "established", "disconnect requested", "disconnected"]);
+}
+
+#[test]
+fn data_before_the_confirmation_establishes_the_connection_once() {
+    let mut world = fine();
+    world.censored = vec![(A, MessageKind::Rtu)];
+    let active = world.connect(A);
+    world.run_for(Duration::from_millis(1));
+    let passive = world.hosts[B].requested();
+    assert_eq!(world.hosts[B].heard(passive), ["request"]);
+    world.call(B, |manager, now| manager.established(now, passive));
+    world.call(B, |manager, now| manager.established(now, passive));
+    world.censored.clear();
+    world.run_for(seconds(9));
+    assert_eq!(world.hosts[B].heard(passive), ["request", "established"]);
+    assert_eq!(world.hosts[B].count(MessageKind::Rep), 1, "nothing is left to repeat");
+    assert_eq!(world.hosts[A].manager.state(active), Some(State::Established));
+}
+
+#[test]
+fn a_program_that_thinks_is_not_given_up() {
+    let mut world = fine();
+    world.hosts[B].manners.request = Answer::Nothing;
+    let active = world.connect(A);
+    world.run_for(seconds(1));
+    let passive = world.hosts[B].requested();
+    // The repeated REQ was answered by an MRA, and so the next one takes its time.
+    assert_eq!(world.hosts[B].sent, [MessageKind::Mra]);
+    assert_eq!(world.hosts[A].manager.state(active), Some(State::MraReqReceived));
+    let repeated = world.hosts[A].count(MessageKind::Req);
+    world.run_for(seconds(60));
+    assert_eq!(world.hosts[A].count(MessageKind::Req), repeated);
+    world.call(B, |manager, now| manager.accept(now, passive, Accept::new(Qpn::new(9), Psn::new(9))));
+    world.run_for(seconds(1));
+    assert_eq!(world.hosts[B].heard(passive), ["request", "established"]);
+    assert_eq!(world.hosts[A].heard(active), ["reply"]);
+}
+
+#[test]
+fn a_delay_that_was_asked_for_is_waited_and_no_longer() {
+    let mut world = fine();
+    world.hosts[B].manners.request = Answer::Nothing;
+    let connect = Connect { max_cm_retries: 0, ..world.request(A) };
+    let active = world.connect_with(A, connect);
+    world.run_for(Duration::from_millis(1));
+    let passive = world.hosts[B].requested();
+    world.call(B, |manager, now| manager.delay(now, passive, Timeout::new(22), b"wait"));
+    world.run_for(Duration::from_millis(1));
+    world.hosts[B].up = false;
+    let delay = Duration::from_nanos(4096 << 22);
+    world.run_for(delay + TIMEOUT - Duration::from_millis(5));
+    assert_eq!(world.hosts[A].heard(active), [""; 0]);
+    world.run_for(seconds(20));
+    assert_eq!(world.hosts[A].heard(active), ["timed out Req"]);
+}
+
+#[test]
+fn a_peer_that_always_asks_for_more_time_is_not_believed_for_ever() {
+    let mut world = fine();
+    world.hosts[B].manners.request = Answer::Nothing;
+    let active = world.connect(A);
+    world.run_for(Duration::from_millis(1));
+    let passive = world.hosts[B].requested();
+    world.censored.clear();
+    let mut waited = 0;
+    while world.hosts[A].heard(active).is_empty() {
+        let _ = world.hosts[B].manager.delay(world.now, passive, Timeout::new(31), b"");
+        world.run_for(seconds(60));
+        waited += 1;
+        assert!(waited < 100, "it still waits");
+    }
+    assert_eq!(world.hosts[A].heard(active), ["timed out Req"]);
+}
+
+#[test]
+fn the_side_that_replied_waits_too_while_the_other_thinks() {
+    let mut world = fine();
+    world.hosts[A].manners.reply = Answer::Nothing;
+    let active = world.connect(A);
+    world.run_for(seconds(1));
+    let passive = world.hosts[B].requested();
+    assert_eq!(world.hosts[A].manager.state(active), Some(State::MraRepSent));
+    assert_eq!(world.hosts[B].manager.state(passive), Some(State::MraRepReceived));
+    world.run_for(seconds(30));
+    world.call(A, |manager, now| manager.confirm(now, active, b""));
+    world.run_for(seconds(1));
+    assert_eq!(world.hosts[B].heard(passive), ["request", "established"]);
+}
+
+#[test]
+fn a_queue_pair_that_connects_again_ends_its_old_connection() {
+    let mut world = fine();
+    let connect = world.request(A);
+    let old = world.connect_with(A, connect);
+    world.run_for(Duration::from_millis(1));
+    let passive = world.hosts[B].requested();
+    // The first host loses its memory but not its queue pair numbers.
+    world.restart(A, 77);
+    let new = world.connect_with(A, connect);
+    assert_ne!(old, new);
+    world.run_for(Duration::from_millis(1));
+    assert_eq!(world.hosts[A].heard(new), ["rejected 10"]);
+    assert_eq!(world.hosts[B].heard(passive), ["request", "established", "disconnected"]);
+    let third = world.connect_with(A, connect);
+    world.run_for(Duration::from_millis(1));
+    assert_eq!(world.hosts[A].heard(third), ["reply"], "the way is free");
+}
+
+#[test]
+fn a_communication_id_that_is_in_use_is_refused_with_reason_30() {
+    let mut world = fine();
+    let [active, passive] = world.established();
+    let connect = world.request(A);
+    let mut twin = Manager::new(Config { seed: 9, ..Config::default() });
+    twin.connect(world.now, connect).unwrap();
+    let req = forged(&next(&mut twin), |message| {
+        if let Message::Req(req) = message {
+            req.local_comm_id = active;
+        }
+    });
+    let answers = arrives(&mut world, B, req);
+    let Message::Rej(rej) = answers[0].datagram.message else { panic!("{answers:?}") };
+    assert_eq!(rej.reason, RejectReason::DuplicateLocalCommId);
+    assert_eq!(world.hosts[B].manager.state(passive), Some(State::Established), "the old one stays");
+}
+
+#[test]
+fn only_the_peer_moves_a_connection() {
+    let mut world = fine();
+    let [active, passive] = world.established();
+    let Some(Event::Reply { reply, .. }) = world.hosts[A].events.first().cloned() else { panic!("no reply") };
+    let stranger = Route { source: Gid::from_ipv4([10, 9, 9, 9].into()), destination: world.hosts[B].gid };
+    let private_data = Data::default();
+    let dreq = Dreq { local_comm_id: active, remote_comm_id: passive, remote_qpn: reply.local_qpn, private_data };
+    world.hosts[B].manager.handle(world.now, stranger, &CmDatagram::new(1, dreq.into()));
+    // Nor does the peer with another queue pair, or another name.
+    arrives(&mut world, B, CmDatagram::new(1, Dreq { remote_qpn: Qpn::new(0x999), ..dreq }.into()));
+    arrives(&mut world, B, CmDatagram::new(1, Dreq { local_comm_id: CommId::new(3), ..dreq }.into()));
+    assert_eq!(world.hosts[B].manager.state(passive), Some(State::Established));
+    arrives(&mut world, B, CmDatagram::new(1, dreq.into()));
+    assert_eq!(world.hosts[B].manager.state(passive), Some(State::DreqReceived));
+}
+
+#[test]
+fn an_alternate_path_is_declined() {
+    let mut world = fine();
+    let [active, passive] = world.established();
+    let lap = Lap {
+        local_comm_id: active,
+        remote_comm_id: passive,
+        remote_qpn: Qpn::new(1),
+        remote_cm_response_timeout: Timeout::new(20),
+        alternate: Path::default(),
+        private_data: Data::default(),
+    };
+    let answers = arrives(&mut world, B, CmDatagram::new(1, lap.into()));
+    assert!(matches!(answers[0].datagram.message, Message::Apr(apr) if apr.status == ApStatus::NotSupported));
+}
+
+#[test]
+fn a_full_backlog_makes_requests_wait_until_one_is_taken() {
+    let mut world = fine();
+    let listener = world.hosts[B].manager.listen(Listen { backlog: 2, ..Listen::new(wire::cm::ServiceId::new(5)) });
+    listener.unwrap();
+    world.hosts[B].manners.request = Answer::Nothing;
+    let ids: Vec<CommId> = (0..3)
+        .map(|_| {
+            let connect = Connect { service: wire::cm::ServiceId::new(5), ..world.request(A) };
+            world.connect_with(A, connect)
+        })
+        .collect();
+    world.run_for(seconds(3));
+    assert_eq!(world.hosts[B].heard_all(), ["request", "request"]);
+    let first = world.hosts[B].requested();
+    world.hosts[B].manager.taken(first);
+    world.run_for(seconds(5));
+    assert_eq!(world.hosts[B].heard_all(), ["request", "request", "request"]);
+    assert!(ids.iter().all(|id| world.hosts[A].manager.state(*id) == Some(State::MraReqReceived)));
+}
+
+#[test]
+fn a_listener_that_stops_rejects_what_nobody_was_told_of() {
+    let mut world = fine();
+    world.hosts[B].manager = Manager::new(Config { seed: 5, ..Config::default() });
+    let listener = world.listen(B);
+    let mut reqs = Vec::new();
+    for _ in 0..2 {
+        let connect = world.request(A);
+        world.hosts[A].manager.connect(world.now, connect).unwrap();
+        reqs.push(next(&mut world.hosts[A].manager));
+    }
+    for req in reqs {
+        assert_eq!(arrives(&mut world, B, req), []);
+    }
+    let told = world.hosts[B].manager.poll_event().unwrap().id();
+    world.hosts[B].manager.stop_listening(world.now, listener);
+    assert_eq!(world.hosts[B].manager.poll_event(), None, "the other is not told of any more");
+    world.run_for(Duration::from_millis(1));
+    assert_eq!(world.hosts[A].heard_all(), ["rejected 28"]);
+    world.call(B, |manager, now| manager.accept(now, told, Accept::new(Qpn::new(9), Psn::new(9))));
+    world.run_for(Duration::from_millis(1));
+    assert_eq!(world.hosts[B].heard(told), ["established"]);
+    let late = world.connect(A);
+    world.run_for(Duration::from_millis(1));
+    assert_eq!(world.hosts[A].heard(late), ["rejected 8"]);
+}
+
+#[test]
+fn timewait_is_late_but_not_too_late() {
+    for (code, expected) in [(0, Duration::from_millis(50)), (19, Duration::from_nanos(4096 << 19)), (31, seconds(4))] {
+        let mut world = fine();
+        let connect = Connect { local_ack_timeout: Timeout::new(code), ..world.request(A) };
+        let active = world.connect_with(A, connect);
+        world.run_for(Duration::from_millis(1));
+        world.call(A, |manager, now| manager.disconnect(now, active, b""));
+        world.run_for(Duration::from_millis(1));
+        world.run_for(expected - Duration::from_millis(2));
+        assert_eq!(world.hosts[A].heard(active), ["reply", "disconnected"]);
+        world.run_for(Duration::from_millis(2));
+        assert_eq!(world.hosts[A].heard(active), ["reply", "disconnected", "timewait ended"]);
+        assert_eq!(world.hosts[B].heard_all().last().map(String::as_str), Some("timewait ended"));
+    }
+}
+
+#[test]
+fn calls_that_the_state_does_not_allow_are_refused() {
+    let mut world = fine();
+    world.hosts[B].manners.request = Answer::Nothing;
+    let active = world.connect(A);
+    let (now, manager) = (world.now, &mut world.hosts[A].manager);
+    let state = State::ReqSent;
+    let wrong = |call| Err(CmError::WrongState { id: active, call, state });
+    assert_eq!(manager.accept(now, active, Accept::new(Qpn::new(1), Psn::new(1))), wrong("accept"));
+    assert_eq!(manager.confirm(now, active, b""), wrong("confirm"));
+    assert_eq!(manager.established(now, active), wrong("establish"));
+    assert_eq!(manager.disconnect(now, active, b""), wrong("disconnect"));
+    assert_eq!(manager.delay(now, active, Timeout::new(1), b""), wrong("delay"));
+    let error = manager.disconnect(now, active, b"").unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot disconnect connection {active}: it is in state REQ sent"));
+    let nobody = CommId::new(12345);
+    assert_eq!(manager.abandon(now, nobody), Err(CmError::UnknownId(nobody)));
+    assert_eq!(manager.answer(now, nobody, SidrAnswer::refused(SidrStatus::NoQp)), Err(CmError::UnknownId(nobody)));
+    let too_long = CmError::DataTooLong { what: "private data", have: 149, room: 148 };
+    assert_eq!(manager.reject(now, active, RejectReason::Consumer, &[], &[0; 149]), Err(too_long));
+    assert!(manager.reject(now, active, RejectReason::Consumer, &[0; 73], &[]).is_err());
+    assert_eq!(manager.state(active), Some(State::ReqSent), "nothing changed");
+    let bad = Connect { retry_count: 8, ..Connect::new(world.route(A), World::service(), Qpn::new(1), Psn::new(1)) };
+    let refused = world.hosts[A].manager.connect(now, bad);
+    assert_eq!(refused, Err(CmError::OutOfRange("retry count")));
+    let bad = Connect { transport: Transport::Ud, retry_count: 7, ..bad };
+    assert_eq!(world.hosts[A].manager.connect(now, bad), Err(CmError::OutOfRange("transport")));
+}
+
+#[test]
+fn ids_run_out_and_come_back() {
+    let narrow = |config| Config { first: CommId::new(100), last: CommId::new(103), ..config };
+    let mut world = World::with(3, Weather::FINE, narrow);
+    let ids: Vec<CommId> = (0..4).map(|_| world.connect(A)).collect();
+    assert!(ids.iter().all(|id| (100..=103).contains(&id.value())));
+    let more = world.request(A);
+    assert_eq!(world.hosts[A].manager.connect(world.now, more), Err(CmError::NoId));
+    world.run_for(Duration::from_millis(1));
+    world.hosts[A].manager.abandon_all(world.now);
+    world.run_until_quiet();
+    world.assert_forgotten();
+    let connected = world.connect(A);
+    world.run_for(Duration::from_millis(1));
+    assert_eq!(world.hosts[A].heard(connected).last().map(String::as_str), Some("reply"));
+}
+
+#[test]
+fn a_host_without_ids_says_that_it_has_no_resources() {
+    let mut world = fine();
+    let one = Config { first: CommId::new(7), last: CommId::new(7), ..Config::default() };
+    world.hosts[B].manager = Manager::new(one);
+    world.listen(B);
+    let ids = [world.connect(A), world.connect(A)];
+    world.run_for(Duration::from_millis(1));
+    assert_eq!(world.hosts[A].heard(ids[0]), ["reply"]);
+    assert_eq!(world.hosts[A].heard(ids[1]), ["rejected 3"]);
+}
+
+/// Requests of a peer that never does anything else.
+fn flood(world: &mut World, count: u32, service: wire::cm::ServiceId) -> usize {
+    let mut twin = Manager::new(Config { seed: 4711, ..Config::default() });
+    let mut answers = 0;
+    for _ in 0..count {
+        let connect = Connect { service, ..world.request(A) };
+        let id = twin.connect(world.now, connect).unwrap();
+        let req = next(&mut twin);
+        let _ = twin.reject(world.now, id, RejectReason::Consumer, &[], &[]);
+        let _ = twin.poll_transmit();
+        answers += arrives(world, B, req).len();
+    }
+    answers
+}
+
+#[test]
+fn a_flood_of_requests_costs_a_bounded_amount_of_memory() {
+    let mut world = fine();
+    world.audited = false;
+    world.hosts[B].manager = Manager::new(Config { half_open: 500, ..Config::default() });
+    world.hosts[B].manager.listen(Listen { backlog: u32::MAX, ..Listen::new(World::service()) }).unwrap();
+    flood(&mut world, 3000, World::service());
+    assert_eq!(world.hosts[B].manager.live(), 500);
+    let events = std::iter::from_fn(|| world.hosts[B].manager.poll_event()).count();
+    assert_eq!(events, 500);
+    world.hosts[B].manager.audit().unwrap();
+}
+
+#[test]
+fn strangers_get_a_bounded_number_of_answers() {
+    let mut world = fine();
+    let answers = flood(&mut world, 6000, wire::cm::ServiceId::new(1));
+    assert_eq!(answers, 4096);
+    world.run_for(seconds(1));
+    assert_eq!(flood(&mut world, 100, wire::cm::ServiceId::new(1)), 100);
+    assert_eq!(world.hosts[B].manager.remembered(), 0);
+}
+
+#[test]
+fn too_many_ended_connections_are_forgotten_early_and_say_so() {
+    let mut world = World::with(1, Weather::FINE, |config| Config { timewait: 3, ..config });
+    let ids: Vec<CommId> = (0..5).map(|_| world.connect(A)).collect();
+    world.run_for(Duration::from_millis(1));
+    for id in &ids {
+        world.call(A, |manager, now| manager.disconnect(now, *id, b""));
+        world.run_for(Duration::from_millis(1));
+    }
+    let ended = |world: &World| world.hosts[A].heard_all().iter().filter(|word| *word == "timewait ended").count();
+    assert_eq!((ended(&world), world.hosts[A].manager.remembered()), (2, 3));
+    world.run_until_quiet();
+    assert_eq!(ended(&world), 5);
+}
+
+#[test]
+fn ten_thousand_connections_come_and_go() {
+    let mut world = fine();
+    world.audited = false;
+    world.hosts[B].manager = Manager::new(Config { seed: 8, ..Config::default() });
+    world.hosts[B].manager.listen(Listen { backlog: 100_000, ..Listen::new(World::service()) }).unwrap();
+    for _ in 0..10_000 {
+        world.connect(A);
+    }
+    world.run_for(seconds(2));
+    for host in &world.hosts {
+        assert_eq!(host.manager.live(), 10_000);
+        host.manager.audit().unwrap();
+    }
+    assert_eq!(world.hosts[B].events.len(), 20_000);
+    world.hosts[A].manager.abandon_all(world.now);
+    world.run_until_quiet();
+    world.assert_forgotten();
+    assert_eq!(world.hosts[B].events.len(), 40_000);
+    assert_eq!(world.hosts[A].count(MessageKind::Dreq), 10_000, "nothing was repeated");
+}
+
+#[test]
+fn an_xrc_target_is_named_where_an_end_to_end_context_would_be() {
+    let mut world = fine();
+    let connect = Connect { transport: Transport::Xrc, ..world.request(A) };
+    let active = world.connect_with(A, connect);
+    world.run_for(Duration::from_millis(1));
+    let Some(Event::Reply { reply, .. }) = world.hosts[A].events.first() else { panic!("no reply") };
+    assert_eq!((reply.local_qpn, reply.srq), (Qpn::new(0), true));
+    assert_ne!(reply.local_eecn, 0);
+    world.call(A, |manager, now| manager.disconnect(now, active, b""));
+    world.run_until_quiet();
+    assert_eq!(world.hosts[A].heard(active), ["reply", "disconnected", "timewait ended"]);
+}
+
+#[test]
+fn vendor_options_travel_both_ways() {
+    let mut world = fine();
+    world.hosts[B].manners.request = Answer::Nothing;
+    let asked = Ece { vendor_id: 0x15b3, options: 0xdead_beef };
+    let connect = Connect { ece: asked, ..world.request(A) };
+    world.connect_with(A, connect);
+    world.run_for(Duration::from_millis(1));
+    assert!(matches!(world.hosts[B].events[0], Event::Request { ece, .. } if ece == asked));
+    let (given, passive) = (Ece { vendor_id: 0x15b3, options: 7 }, world.hosts[B].requested());
+    let accept = Accept { ece: given, ..Accept::new(Qpn::new(9), Psn::new(9)) };
+    world.call(B, |manager, now| manager.accept(now, passive, accept));
+    world.run_for(Duration::from_millis(1));
+    assert!(matches!(world.hosts[A].events[0], Event::Reply { ece, .. } if ece == given));
+}
+
+#[test]
+fn state_changes_can_be_traced() {
+    let mut world = fine();
+    world.hosts[A].manager.set_tracing(true);
+    let active = world.connect(A);
+    world.run_for(Duration::from_millis(1));
+    world.call(A, |manager, now| manager.disconnect(now, active, b""));
+    world.run_until_quiet();
+    let traced: Vec<String> = std::iter::from_fn(|| world.hosts[A].manager.poll_trace())
+        .map(|event| match event.kind {
+            trace::Kind::CmTransition { from, to, message, .. } => {
+                format!("{from} -> {to} ({})", message.unwrap_or("-"))
+            }
+            _ => unreachable!("the manager traces transitions"),
+        })
+        .collect();
+    assert_eq!(
+        traced,
+        [
+            "idle -> REQ sent (-)",
+            "REQ sent -> REP received (REP)",
+            "REP received -> established (-)",
+            "established -> DREQ sent (-)",
+            "DREQ sent -> timewait (DREP)",
+            "timewait -> idle (-)"
+        ]
+    );
+}
+
+#[test]
+fn a_datagram_service_is_asked_for_until_it_answers() {
+    let mut world = fine();
+    world.censored = vec![(B, MessageKind::SidrRep)];
+    let resolve = Resolve::new(world.route(A), World::service());
+    let id = world.hosts[A].manager.resolve(world.now, resolve).unwrap();
+    world.run_for(seconds(1));
+    world.censored.clear();
+    world.run_until_quiet();
+    assert_eq!(world.hosts[A].heard(id), ["service answer 0"]);
+    assert_eq!(world.hosts[B].heard_all(), ["service request"], "repetitions are no new requests");
+    world.assert_forgotten();
+}
+
+#[test]
+fn a_datagram_service_that_nobody_offers_or_grants_says_why() {
+    let mut world = fine();
+    let nobody = Resolve::new(world.route(A), wire::cm::ServiceId::new(5));
+    let id = world.hosts[A].manager.resolve(world.now, nobody).unwrap();
+    world.run_for(Duration::from_millis(1));
+    assert_eq!(world.hosts[A].heard(id), ["service answer 1"]);
+    world.hosts[B].manners.request = Answer::Nothing;
+    let resolve = Resolve::new(world.route(A), World::service());
+    let id = world.hosts[A].manager.resolve(world.now, resolve).unwrap();
+    world.run_for(Duration::from_millis(1));
+    let asked = world.hosts[B].requested();
+    world.call(B, |manager, now| manager.abandon(now, asked));
+    world.run_for(Duration::from_millis(1));
+    assert_eq!(world.hosts[A].heard(id), ["service answer 2"]);
+    world.hosts[B].up = false;
+    let resolve = Resolve { retries: 2, ..resolve };
+    let id = world.hosts[A].manager.resolve(world.now, resolve).unwrap();
+    world.run_until_quiet();
+    assert_eq!(world.hosts[A].heard(id), ["service timed out"]);
+    let id = world.hosts[A].manager.resolve(world.now, resolve).unwrap();
+    world.call(A, |manager, now| manager.abandon(now, id));
+    world.run_until_quiet();
+    assert_eq!(world.hosts[A].heard(id), [""; 0]);
+    world.assert_forgotten();
+}
+
+#[test]
+fn a_datagram_answer_from_elsewhere_is_not_believed() {
+    let mut world = fine();
+    world.hosts[B].up = false;
+    let resolve = Resolve::new(world.route(A), World::service());
+    let id = world.hosts[A].manager.resolve(world.now, resolve).unwrap();
+    world.drain();
+    let answer = wire::cm::SidrRep {
+        request_id: id,
+        status: SidrStatus::Valid,
+        info_length: 0,
+        qpn: Qpn::new(1),
+        service_id: World::service(),
+        qkey: Qkey::new(1),
+        info: Data::default(),
+        private_data: Data::default(),
+    };
+    let stranger = Route { source: Gid::from_ipv4([10, 9, 9, 9].into()), destination: world.hosts[A].gid };
+    world.hosts[A].manager.handle(world.now, stranger, &CmDatagram::new(1, answer.into()));
+    let other = wire::cm::SidrRep { service_id: wire::cm::ServiceId::new(4), ..answer };
+    arrives(&mut world, A, CmDatagram::new(1, other.into()));
+    assert_eq!(world.hosts[A].manager.poll_event(), None);
+    arrives(&mut world, A, CmDatagram::new(1, answer.into()));
+    assert!(matches!(world.hosts[A].manager.poll_event(), Some(Event::ServiceAnswer { .. })));
+}
+
+#[test]
+fn manners_of_every_kind_come_to_an_end_in_bad_weather() {
+    for seed in 0..200 {
+        let weather = Weather { loss: 0.2, duplicate: 0.2, jitter: Duration::from_millis(400) };
+        let mut world = World::new(seed, weather);
+        let answers = [Answer::Accept, Answer::Reject, Answer::Nothing];
+        let at = |place: u64| answers[(seed / place % 3) as usize];
+        for (host, place) in [(A, 1), (B, 9)] {
+            let (request, reply) = (at(place), at(place * 3));
+            world.hosts[host].manners = Manners { request, reply, agree: seed % 2 == 0 };
+        }
+        let ids: Vec<CommId> = (0..3).map(|_| world.connect(A)).collect();
+        world.run_for(seconds(30));
+        for host in [A, B] {
+            world.hosts[host].manager.abandon_all(world.now);
+        }
+        world.run_until_quiet();
+        world.assert_forgotten();
+        for id in ids {
+            let ends = world.hosts[A].heard(id).iter().filter(|word| word.starts_with("rej")).count();
+            assert!(ends <= 1, "seed {seed}");
+        }
+    }
+}
