@@ -1,10 +1,10 @@
-//! The Ethernet frames of the captures beside these tests.
+//! The Ethernet frames of the captures beside these tests. The tests of other crates read them too.
 
 use std::path::PathBuf;
 
 use pcap_file::pcapng::{Block, PcapNgReader};
 
-/// Every frame of `tests/captures/<name>.pcapng`, in order.
+/// Every frame of `captures/<name>.pcapng`, in order.
 pub fn of(name: &str) -> Vec<Vec<u8>> {
     let path = folder().join(format!("{name}.pcapng"));
     let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -31,5 +31,5 @@ pub fn names() -> Vec<String> {
 }
 
 fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/captures")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/captures")
 }
