@@ -20,7 +20,7 @@ pub(crate) struct Capture {
     /// By the names of devices.
     interfaces: HashMap<String, Interface>,
     packet: Vec<u8>,
-    frame: Vec<u8>,
+    built: Vec<u8>,
     /// The disk is full, or something like it: nothing is written any more.
     failed: bool,
 }
@@ -30,11 +30,19 @@ impl Capture {
         let mut writer = PcapNg::new(BufWriter::with_capacity(BUFFER, file))?;
         writer.flush()?;
         let interfaces = HashMap::new();
-        Ok(Capture { writer, interfaces, packet: Vec::new(), frame: Vec::new(), failed: false })
+        Ok(Capture { writer, interfaces, packet: Vec::new(), built: Vec::new(), failed: false })
     }
 
-    /// A packet that is sent along `route`.
-    pub fn sent(&mut self, device: &str, route: &Route, port: u16, headers: &Headers, payload: &[u8]) {
+    /// A packet that goes along `route`, or came, without having been one on the wire.
+    pub fn frame(
+        &mut self,
+        device: &str,
+        route: &Route,
+        port: u16,
+        headers: &Headers,
+        payload: &[u8],
+        direction: Direction,
+    ) {
         let packet = Packet { headers: *headers, payload };
         let mut bytes = std::mem::take(&mut self.packet);
         bytes.clear();
@@ -45,7 +53,7 @@ impl Capture {
         });
         self.packet = bytes;
         if written.is_ok() {
-            self.write(device, Direction::Outbound);
+            self.write(device, direction);
         }
     }
 
@@ -64,9 +72,9 @@ impl Capture {
             udp.checksum = checksum(ip, &udp, bytes);
         }
         let frame = Frame { ethernet, ip, udp, payload: bytes };
-        self.frame.clear();
-        self.frame.resize(frame.encoded_length(), 0);
-        frame.encode(&mut self.frame).map(drop)
+        self.built.clear();
+        self.built.resize(frame.encoded_length(), 0);
+        frame.encode(&mut self.built).map(drop)
     }
 
     fn write(&mut self, device: &str, direction: Direction) {
@@ -85,7 +93,7 @@ impl Capture {
             }
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-        self.writer.directed(interface, now, &self.frame, direction)?;
+        self.writer.directed(interface, now, &self.built, direction)?;
         self.writer.flush()
     }
 }
@@ -137,12 +145,13 @@ mod tests {
         let headers = Headers::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(1));
         let mut length = std::fs::metadata(&path).unwrap().len();
         for (source, destination) in [("fd00::1", "fd00::2"), ("10.0.0.1", "10.0.0.2")] {
-            capture.sent("ubi_x", &route(source, destination), 50_000, &headers, b"seven b");
+            let route = route(source, destination);
+            capture.frame("ubi_x", &route, 50_000, &headers, b"seven b", Direction::Outbound);
             // It is in the file already.
             let now = std::fs::metadata(&path).unwrap().len();
             assert!(now > length);
             length = now;
-            let frame = Frame::parse(&capture.frame).unwrap();
+            let frame = Frame::parse(&capture.built).unwrap();
             assert_eq!(frame.ip.source(), Gid::from_ip(source.parse().unwrap()));
             let packet = Packet::parse_checked(&frame.ip, &frame.udp, frame.payload).unwrap();
             assert_eq!((packet.payload, frame.udp.source_port), (&b"seven b"[..], 50_000));

@@ -82,6 +82,7 @@ impl Engine {
     /// Starts the thread. It holds the NIC only while it works, and ends when the NIC is gone.
     pub fn start(self: &Arc<Engine>, nic: &Arc<Nic>) -> io::Result<()> {
         self.watch(nic.udp.fd())?;
+        self.watch(nic.exchange.face().fd())?;
         if let Some(changes) = &nic.changes {
             self.watch(changes.raw_fd())?;
         }
@@ -107,6 +108,18 @@ impl Engine {
             // The engine sleeps on the sockets: from now on it is to look at the program instead.
             self.bell.ring();
         }
+    }
+
+    /// How often the program has polled.
+    #[inline]
+    pub fn polls(&self) -> u64 {
+        self.lease.polls()
+    }
+
+    /// Whether the program polls, and so drives.
+    #[inline]
+    pub fn is_leased(&self) -> bool {
+        self.lease.is_held()
     }
 
     /// A completion queue was armed: the program may go to sleep without a word.
@@ -166,6 +179,9 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
         engine.bell.wake();
         engine.bell.clapper().quiet();
         let Some(nic) = nic.upgrade() else { return };
+        if let Sleep::All(_) = sleep {
+            nic.exchange.face().wake();
+        }
         if let Sleep::Leased { polls } = sleep {
             if engine.lease.polls() == polls {
                 let missed = nic.progress();
@@ -195,6 +211,7 @@ impl Engine {
     fn prepare(&self, nic: &Nic) -> Sleep {
         if self.lease.is_held() {
             self.bell.settle_down_leased();
+            nic.exchange.face().lease();
             // Whoever ends the lease after this look rings.
             if self.lease.is_held() {
                 return Sleep::Leased { polls: self.lease.polls() };
@@ -203,6 +220,8 @@ impl Engine {
         // Say until when we sleep, then look once more: what was published meanwhile is either seen here or rings the bell.
         self.asleep_until.store(NEVER, Ordering::Relaxed);
         self.bell.settle_down();
+        // Also while a thread of the program waits: we may have taken back its word when we woke.
+        nic.exchange.face().settle_down();
         if self.waiters.load(Ordering::SeqCst) > 0 {
             nic.progress();
             return Sleep::Bell(self.sleep_until_deadline(nic));

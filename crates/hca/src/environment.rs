@@ -19,6 +19,10 @@ pub const PCAP: &str = "UBIVERBS_PCAP";
 /// What is logged, and where to: see [`Log`].
 pub const LOG: &str = "UBIVERBS_LOG";
 
+/// How processes of one host reach one another: `udp` for UDP as between hosts (and also inside a process); otherwise through shared memory
+/// where they can.
+pub const LINK: &str = "UBIVERBS_LINK";
+
 /// The faults that packets meet; see `link::faults`.
 pub const FAULTS: &str = "UBIVERBS_FAULTS";
 
@@ -28,6 +32,23 @@ pub const FILES: &str = "UBIVERBS_FILES";
 /// Whether a plan of faults can be read; if not, why.
 pub fn check_faults(plan: &str) -> Result<(), String> {
     plan.parse::<link::faults::Plan>().map(drop).map_err(|error| error.to_string())
+}
+
+/// Whether [`LINK`] asks for UDP.
+pub(crate) fn only_udp() -> bool {
+    match env::var_os(LINK) {
+        Some(link) if link == "udp" => true,
+        Some(link) if !link.is_empty() && link != "shared" => {
+            say(format_args!("{LINK}: no link {}; there are udp and shared", link.display()));
+            false
+        }
+        _ => false,
+    }
+}
+
+/// Whether [`FAULTS`] asks for any.
+pub(crate) fn has_faults() -> bool {
+    env::var_os(FAULTS).is_some_and(|plan| !plan.is_empty())
 }
 
 /// What [`LOG`] asks for.

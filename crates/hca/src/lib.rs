@@ -21,6 +21,7 @@ mod process;
 mod queue_pair;
 mod reach;
 mod registration;
+mod shared;
 mod shared_queue;
 mod sleep;
 mod sync;

@@ -15,6 +15,7 @@ use crate::numbers::Numbers;
 use crate::path::{Link, Path};
 use crate::process;
 use crate::queue_pair::{Joins, Qp, TrainCargo};
+use crate::shared;
 use crate::shared_queue::{SharedQueue, Xrc};
 use crate::sleep;
 use crate::table::Table;
@@ -23,18 +24,20 @@ use crate::tracing::Tracing;
 use crate::udp::Udp;
 use crate::watch::Watch;
 use link::ports::Ports;
+use link::shared::{Exchange, Front, State};
 use link::slots::{Slot, Slots};
 use link::udp::{Cargo, Family, Route};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
+use trace::Direction;
 use transport::congestion::WindowConfig;
 use transport::{AddressVector, Inbound, ProtectionDomain, QueuePairConfig, Refusal, Time, Train};
 use wire::cm::CmDatagram;
-use wire::{Gid, Headers, IpHeader, Ipv4Header, Ipv6Header, Qpn, Srqn, grh_bytes};
+use wire::{Gid, Headers, IpHeader, Ipv4Header, Ipv6Header, Qpn, ROCE_PORT, Srqn, grh_bytes};
 
 /// Takes a lock whose holder may have panicked: what it guards is valid at every step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -107,6 +110,15 @@ const OFTEN: u32 = 16;
 /// How often a process that ends looks for packets.
 const LAST_LOOKS: u32 = 64;
 
+/// Of so many polls one looks at the clock, where trains come through shared memory.
+const SELDOM: u64 = 32;
+
+/// How long, in nanoseconds, sockets are left alone by one who polls, where trains come through shared memory: with and without queue pairs that
+/// other hosts may send to. And how long they are looked at every time after something has come.
+const LOOK_OFTEN: u64 = 20_000;
+const LOOK_SELDOM: u64 = 1_000_000;
+const HOT: u64 = 1_000_000;
+
 /// How long, in nanoseconds, a timer waits for a socket to be empty.
 const PATIENCE: u64 = 2_000_000;
 
@@ -138,6 +150,7 @@ pub struct Nic {
     capture: Option<Mutex<Capture>>,
     pub(crate) timers: Timers,
     pub(crate) udp: Udp,
+    pub(crate) exchange: Exchange,
     pub(crate) cm: Cm,
     /// Ports of the connection manager.
     pub(crate) ports: Ports,
@@ -161,6 +174,13 @@ pub struct Nic {
     here: Arc<SharedWindow>,
     engine: Arc<Engine>,
     watch: Watch,
+    /// Counts what may have changed the ways of datagrams.
+    epoch: AtomicU32,
+    /// When the sockets were last looked at, and until when they are looked at whenever the program polls.
+    looked: AtomicU64,
+    hot_until: AtomicU64,
+    /// Queue pairs that may hear from other hosts at any time.
+    udp_users: AtomicU32,
 }
 
 /// Where a train inside the process comes from.
@@ -186,8 +206,13 @@ impl Nic {
         process::guard_forks();
         let slots = Slots::open().map_err(system("cannot reach the registry of this host"))?;
         let numbers = Numbers::new(&slots)?;
+        let options = Options { only_udp: options.only_udp || environment::only_udp(), ..options };
         let ports = Ports::new(&slots);
         let udp = Udp::open(&slots, &ports)?;
+        // Faults live where packets arrive over UDP.
+        let willing = !options.only_udp && !environment::has_faults();
+        let exchange =
+            Exchange::new(&slots, willing).map_err(system("cannot make shared memory for other processes"))?;
         let limit = udp.buffer_size().unwrap_or(transport::congestion::STOCK_BUFFER);
         // Peers ask for as large a buffer as we do, and mostly get as much. Who has less tells by losing packets.
         let peer_window = WindowConfig { limit: limit.min(MOST_UNDER_WAY), ..WindowConfig::default() };
@@ -197,6 +222,7 @@ impl Nic {
             capture: environment::capture().map(Mutex::new),
             timers: Timers::new(),
             udp,
+            exchange,
             cm: Cm::new(numbers.slot()),
             ports,
             groups: Groups::default(),
@@ -217,6 +243,10 @@ impl Nic {
             peer_window,
             engine: Arc::new(Engine::new().map_err(system("cannot make the engine's descriptors"))?),
             watch: Watch::new().map_err(system("cannot make a descriptor for waiting threads"))?,
+            epoch: AtomicU32::new(0),
+            looked: AtomicU64::new(0),
+            hot_until: AtomicU64::new(0),
+            udp_users: AtomicU32::new(0),
         });
         nic.trace.to(environment::sink());
         nic.follow_interfaces().map_err(system("cannot list the network interfaces"))?;
@@ -334,8 +364,12 @@ impl Nic {
         let Some(source) = device.port().gid(av.sgid_index) else { return Path::default() };
         let destination = av.dgid;
         let here = self.is_own_address(destination);
-        let inside = here && self.numbers.owns(peer) && !self.options.only_udp;
-        let link = if inside { Link::Process } else { Link::Udp };
+        let link = match Slot::of(peer) {
+            _ if !here || self.options.only_udp => Link::Udp,
+            Some(_) if self.numbers.owns(peer) => Link::Process,
+            Some(slot) => self.exchange.reach(slot).map_or(Link::Udp, Link::Shared),
+            None => Link::Udp,
+        };
         let scope = multicast::scope(destination.to_ip(), device.interface_index());
         let route = link::udp::Route {
             source: source.to_ip(),
@@ -363,6 +397,25 @@ impl Nic {
         Windows { peer: WindowOf::Shared(window), here: WindowOf::Shared(Arc::clone(&self.here)) }
     }
 
+    /// A number that is another when the ways of datagrams may have changed.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn ways_changed(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    #[inline]
+    pub(crate) fn capture(&self) -> Option<&Mutex<Capture>> {
+        self.capture.as_ref()
+    }
+
+    pub(crate) fn each_qp(&self, f: impl FnMut(&Qp)) {
+        self.qps.for_each(f);
+    }
+
     fn is_own_address(&self, gid: Gid) -> bool {
         self.devices().iter().any(|device| device.port().gids.contains(&Some(gid)))
             || matches!(gid.to_ip(), IpAddr::V4(address) if address.is_loopback())
@@ -373,7 +426,7 @@ impl Nic {
         if let Some(capture) = &self.capture {
             self.capture_sent(&mut lock(capture), qp, path, &mut TrainCargo { train, host });
         }
-        match path.link {
+        match &path.link {
             Link::None => Ok(()),
             Link::Process => {
                 let address = LocalAddress { source: path.source, destination: path.destination };
@@ -381,7 +434,8 @@ impl Nic {
                 let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
                 self.local.push(address, *train.headers, train.count, length, fill)
             }
-            Link::Udp => {
+            Link::Shared(link) if link.state() == State::Up => shared::send_datagram(link, path, train, host),
+            Link::Shared(_) | Link::Udp => {
                 let Some(route) = &path.route else { return Ok(()) };
                 let mut cargo = TrainCargo { train, host };
                 match self.udp.send(route, qp.qpn(), &mut cargo, train.retransmission) {
@@ -393,7 +447,7 @@ impl Nic {
         }
     }
 
-    fn capture_sent(&self, capture: &mut Capture, qp: &Qp, path: &Path, cargo: &mut TrainCargo<'_, '_, '_>) {
+    pub(crate) fn capture_sent(&self, capture: &mut Capture, qp: &Qp, path: &Path, cargo: &mut TrainCargo<'_, '_, '_>) {
         use link::udp::Cargo;
         let Some(route) = &path.route else { return };
         let port = self.udp.port(route, qp.qpn());
@@ -404,8 +458,33 @@ impl Nic {
             payload.resize(length, 0);
             // A payload that is gone: the packet is not sent either.
             if cargo.payload(index, &mut payload).is_ok() {
-                capture.sent(device, route, port, &headers, &payload);
+                capture.frame(device, route, port, &headers, &payload, Direction::Outbound);
             }
+        }
+    }
+
+    /// A train that came through shared memory, as the packets it stands for.
+    pub(crate) fn capture_train(&self, capture: &mut Capture, front: &Front, payload: &[u8]) {
+        let (source, destination) = front.addresses;
+        let devices = self.devices();
+        let device = devices.iter().find(|device| device.port().gids.contains(&Some(destination)));
+        let (source, destination) = (source.to_ip(), destination.to_ip());
+        let route = link::udp::Route { source, destination, scope: 0, traffic_class: 0, hop_limit: 64 };
+        let to = AddressVector::default();
+        let train = Train {
+            headers: &front.headers,
+            count: if front.mtu == 0 { 1 } else { front.count },
+            mtu: front.mtu,
+            payload: transport::Payload::Bytes(payload),
+            to: &to,
+            wr_id: None,
+            retransmission: false,
+        };
+        let name = device.map_or("other", |device| device.name());
+        for index in 0..train.count {
+            let (from, length) = train.slice(index);
+            let bytes = payload.get(from as usize..from as usize + length as usize).unwrap_or(&[]);
+            capture.frame(name, &route, ROCE_PORT, &train.packet(index), bytes, Direction::Inbound);
         }
     }
 
@@ -417,7 +496,7 @@ impl Nic {
             let mut payload = vec![0; cargo.packet(0).1];
             if cargo.payload(0, &mut payload).is_ok() {
                 let port = self.udp.port(route, Qpn::GSI);
-                lock(capture).sent(&device, route, port, headers, &payload);
+                lock(capture).frame(&device, route, port, headers, &payload, Direction::Outbound);
             }
         }
         // Counted there; the message is lost, and its sender will find out.
@@ -461,15 +540,57 @@ impl Nic {
 
     /// The same; `polling` for one who will call again at once if there was nothing.
     fn advance(&self, polling: bool) -> bool {
+        let mut any = self.receive_shared();
+        if self.exchange.has_stalled() {
+            any |= self.resume_stalled(!polling);
+        }
+        // Where trains come through shared memory, sockets and clocks are looked at now and then only: a system call costs more than a message.
+        if polling && self.exchange.has_inbound() && !self.engine.polls().is_multiple_of(SELDOM) && !self.is_hot() {
+            any |= self.settle_local();
+            any |= !self.ready.is_empty() && self.settle(&self.ready, self.now());
+            return any;
+        }
         let now = self.now();
-        let received = self.receive(polling, now);
-        let mut any = received;
+        let received = (!polling || self.should_look(now)) && self.receive(polling, now);
+        if self.exchange.is_called() {
+            self.serve_exchange();
+            any = true;
+        }
+        any |= received;
         any |= self.settle_local();
         any |= self.settle(&self.ready, now);
         // What a timer waits for may be among what has not been taken yet: first everything is. But not for ever.
         let latest = now.as_nanos().saturating_sub(if received { PATIENCE } else { 0 });
         any |= self.fire_timers(Time::from_nanos(latest), now);
         any
+    }
+
+    /// Whether packets came over the sockets lately.
+    #[inline]
+    fn is_hot(&self) -> bool {
+        self.hot_until.load(Ordering::Relaxed) > self.looked.load(Ordering::Relaxed)
+    }
+
+    /// Whether one who polls should look at the sockets.
+    fn should_look(&self, now: Time) -> bool {
+        let since = now.as_nanos().saturating_sub(self.looked.load(Ordering::Relaxed));
+        let pause = match self.udp_users.load(Ordering::Relaxed) {
+            0 => LOOK_SELDOM,
+            _ => LOOK_OFTEN,
+        };
+        if self.exchange.has_inbound() && !self.is_hot() && since < pause {
+            return false;
+        }
+        self.looked.store(now.as_nanos(), Ordering::Relaxed);
+        true
+    }
+
+    /// A queue pair begins, or ceases, to be one that other hosts may send to.
+    pub(crate) fn uses_udp(&self, uses: bool) {
+        match uses {
+            true => self.udp_users.fetch_add(1, Ordering::Relaxed),
+            false => self.udp_users.fetch_sub(1, Ordering::Relaxed),
+        };
     }
 
     /// Takes up to `room` completions. An empty queue drives: what has arrived is looked at before the answer is "nothing".
@@ -525,13 +646,24 @@ impl Nic {
                 return Ok(None);
             }
             on_watch = on_watch.or_else(|| self.watch.take());
-            if on_watch.is_some() && self.progress() {
-                continue;
+            if on_watch.is_some() {
+                if self.receive_shared() {
+                    continue;
+                }
+                // Say that we sleep, then look once more: what was written meanwhile is either seen here or rings.
+                self.exchange.face().settle_down();
+                if self.progress() {
+                    continue;
+                }
             }
             // The engine sees to deadlines: it can be told of new ones.
             let left = deadline.map(|deadline| deadline.since(self.now()));
             match on_watch {
-                Some(_) => sleep::until_ready([self.udp.fd(), channel.raw_fd()], left)?,
+                Some(_) => {
+                    let slept = sleep::until_ready([self.exchange.face().fd(), self.udp.fd(), channel.raw_fd()], left);
+                    self.exchange.face().wake();
+                    slept?;
+                }
                 None => self.watch.relieve(|free| sleep::until_ready([free, channel.raw_fd()], left))?,
             }
         }
@@ -603,6 +735,9 @@ impl Nic {
                 None => {}
             }
         });
+        if !touched.is_empty() {
+            self.hot_until.store(now.as_nanos() + HOT, Ordering::Relaxed);
+        }
         for qp in touched {
             qp.settle(self, now, false);
         }
@@ -617,7 +752,7 @@ impl Nic {
             let now = self.now();
             let grh = match qp.kind().is_connected() {
                 true => [0; 40],
-                false => local_grh(address, headers.len() + payload.len()),
+                false => local_grh((address.source, address.destination), headers.len() + payload.len()),
             };
             let inbound = Inbound {
                 headers: *headers,
@@ -676,6 +811,7 @@ impl Nic {
             }
         }
         drop(devices);
+        self.ways_changed();
         let contexts: Vec<Arc<Context>> = lock(&self.contexts).iter().filter_map(Weak::upgrade).collect();
         for (device, change) in changed {
             for context in contexts.iter().filter(|context| Arc::ptr_eq(context.device(), &device)) {
@@ -720,8 +856,13 @@ impl Waiting {
         self.count.store(queue.len() as u32, Ordering::Release);
     }
 
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
     fn next(&self) -> Option<Qpn> {
-        if self.count.load(Ordering::Acquire) == 0 {
+        if self.is_empty() {
             return None;
         }
         let mut queue = lock(&self.queue);
@@ -731,8 +872,9 @@ impl Waiting {
     }
 }
 
-fn local_grh(address: LocalAddress, length: usize) -> [u8; 40] {
-    let ip = match (address.source.to_ip(), address.destination.to_ip()) {
+/// What a receiver of datagrams sees before the data, where no packet was.
+pub(crate) fn local_grh((source, destination): (Gid, Gid), length: usize) -> [u8; 40] {
+    let ip = match (source.to_ip(), destination.to_ip()) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => Ipv4Header::udp(source, destination, length).map(IpHeader::V4),
         (IpAddr::V6(source), IpAddr::V6(destination)) => Ipv6Header::udp(source, destination, length).map(IpHeader::V6),
         _ => return [0; 40],

@@ -4,18 +4,25 @@
 use crate::completion_queue::{Added, CompletionQueue};
 use crate::context::{AsyncEvent, Context};
 use crate::host::{Host, Windows};
-use crate::nic::{Nic, lock};
+use crate::nic::{Nic, local_grh, lock};
 use crate::path::{Link, Path};
+use crate::shared::{Shared, Way};
+use link::shared::{Broken, Outbound, Reading};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 use transport::{
-    Attributes, Inbound, Kind, Modify, ModifyError, PostError, Queue, ReceiveRequest, SendRequest, State, Time, Train,
+    AddressVector, Attributes, Inbound, Kind, Modify, ModifyError, PostError, Queue, ReceiveRequest, SendRequest,
+    State, Time, Train,
 };
 use wire::{Headers, Qpn};
 
 /// How often a process that ends looks whether a queue pair is free, every 100 us.
 const LAST_TRIES: u32 = 200;
+
+/// Trains that are taken before what follows from them is sent, and bytes.
+const LONGEST_RUN: u32 = 16;
+const MOST_BYTES: usize = 256 * 1024;
 
 /// A queue pair of this process.
 #[derive(Debug)]
@@ -42,6 +49,22 @@ struct Inner {
     scheduled: Option<Time>,
     /// Packets that were handled while what follows from them has not been sent.
     touched: u32,
+    /// The link through shared memory, as far as it concerns this queue pair.
+    shared: Shared,
+    /// Other hosts may send to it.
+    uses_udp: bool,
+    /// The way of the last datagram, as most go the same way.
+    last: Option<LastWay>,
+}
+
+/// The way to where a datagram went.
+#[derive(Debug)]
+struct LastWay {
+    to: AddressVector,
+    qpn: Qpn,
+    /// When ways were last found to have changed.
+    epoch: u32,
+    path: Path,
 }
 
 /// What joins a queue pair to the rest of the NIC.
@@ -74,6 +97,9 @@ impl Qp {
                 path: Path::default(),
                 scheduled: None,
                 touched: 0,
+                shared: Shared::default(),
+                uses_udp: false,
+                last: None,
             }),
         }
     }
@@ -107,6 +133,11 @@ impl Qp {
         lock(&self.inner).pair.state()
     }
 
+    /// How it reaches its peer, in words: through shared memory, say. Datagrams have no one peer.
+    pub fn link(&self) -> &'static str {
+        lock(&self.inner).path.link.name()
+    }
+
     /// Its attributes as they are now.
     pub fn attributes(&self) -> Attributes {
         lock(&self.inner).pair.attributes()
@@ -134,9 +165,11 @@ impl Qp {
                 // It may have been named in the windows it leaves.
                 let left = std::mem::replace(&mut inner.windows, windows);
                 self.pass_on(nic, &left);
+                inner.shared = Shared::default();
             } else {
                 inner.path = Path::default();
             }
+            self.note_udp(nic, &mut inner);
         }
         self.drive(nic, &mut inner, now);
         self.leave(nic, inner);
@@ -213,6 +246,10 @@ impl Qp {
         if timer {
             inner.scheduled = None;
             if inner.pair.poll_timeout().is_some_and(|deadline| deadline <= now) {
+                let Inner { pair, path, shared, .. } = &mut *inner;
+                if shared.is_unread(path) {
+                    pair.hold_timers(now);
+                }
                 let (pair, mut host) = self.split(nic, &mut inner);
                 pair.handle_timeout(now, &mut host);
             }
@@ -253,6 +290,7 @@ impl Qp {
         }
         // RESET is legal from every state.
         let _ = pair.modify(now, &Modify { state: Some(State::Reset), ..Modify::default() }, &mut host);
+        self.note_udp(nic, &mut inner);
         self.leave(nic, inner);
         taken
     }
@@ -265,20 +303,9 @@ impl Qp {
     /// The loop of the transport's documentation: send, then complete, then sleep.
     fn drive(&self, nic: &Nic, inner: &mut Inner, now: Time) {
         inner.touched = 0;
-        let Inner { pair, windows, path, scheduled, .. } = inner;
+        self.transmit(nic, inner, now);
+        let Inner { pair, windows, scheduled, .. } = inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        while let Some(train) = pair.poll_transmit(now, &mut host) {
-            let refused = match self.kind.is_connected() {
-                true => nic.send(self, path, &train, &mut host),
-                false => {
-                    let path = nic.path(self.context.device(), train.to, train.headers.bth.dest_qpn);
-                    nic.send(self, &path, &train, &mut host)
-                }
-            };
-            if let Err(refusal) = refused {
-                pair.transmit_refused(now, refusal, &mut host);
-            }
-        }
         while let Some(completion) = pair.poll_completion(now, &mut host) {
             let xrc;
             let cq = match completion.queue {
@@ -307,6 +334,116 @@ impl Qp {
             *scheduled = Some(deadline);
             nic.wake_at(deadline, self.qpn);
         }
+    }
+
+    /// Sends what there is to send, as far as the link takes it.
+    fn transmit(&self, nic: &Nic, inner: &mut Inner, now: Time) {
+        if !self.kind.is_connected() {
+            return self.transmit_datagrams(nic, inner, now);
+        }
+        let Inner { pair, windows, path, shared, .. } = &mut *inner;
+        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        match shared.transmit(nic, self, path, pair, &mut host, now) {
+            Way::Done => return,
+            Way::Other => {}
+            Way::Refused => {
+                // Nothing has gone this way yet: the queue pair takes the other as if it had never known better.
+                let attributes = inner.pair.attributes();
+                inner.path.link = Link::Udp;
+                self.note_udp(nic, inner);
+                inner.windows = nic.windows(&inner.path, &attributes.av, attributes.dest_qpn);
+            }
+        }
+        let Inner { pair, windows, path, .. } = &mut *inner;
+        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        while let Some(train) = pair.poll_transmit(now, &mut host) {
+            if let Err(refusal) = nic.send(self, path, &train, &mut host) {
+                pair.transmit_refused(now, refusal, &mut host);
+            }
+        }
+    }
+
+    fn transmit_datagrams(&self, nic: &Nic, inner: &mut Inner, now: Time) {
+        let Inner { pair, windows, last, .. } = &mut *inner;
+        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        while let Some(train) = pair.poll_transmit(now, &mut host) {
+            let (qpn, epoch) = (train.headers.bth.dest_qpn, nic.epoch());
+            if last.as_ref().is_none_or(|last| last.qpn != qpn || last.epoch != epoch || last.to != *train.to) {
+                let path = nic.path(self.context.device(), train.to, qpn);
+                *last = Some(LastWay { to: *train.to, qpn, epoch, path });
+            }
+            let Some(LastWay { path, .. }) = last else { return };
+            if let Err(refusal) = nic.send(self, path, &train, &mut host) {
+                pair.transmit_refused(now, refusal, &mut host);
+            }
+        }
+    }
+
+    /// Tells the NIC whether other hosts may send to it.
+    fn note_udp(&self, nic: &Nic, inner: &mut Inner) {
+        let uses = inner.pair.state().receives() && (!self.kind.is_connected() || matches!(inner.path.link, Link::Udp));
+        if std::mem::replace(&mut inner.uses_udp, uses) != uses {
+            nic.uses_udp(uses);
+        }
+    }
+
+    /// Goes on, because there is room on the link, or because it has become another.
+    pub(crate) fn resume(&self, nic: &Nic, now: Time) {
+        let mut inner = lock(&self.inner);
+        inner.shared.resumed();
+        self.drive(nic, &mut inner, now);
+        self.leave(nic, inner);
+    }
+
+    /// Takes trains from a ring as long as they are for this queue pair, then does what follows from them. Answers how many.
+    pub(crate) fn take_run(&self, nic: &Nic, now: Time, reading: &mut Reading<'_>) -> Result<u32, Broken> {
+        let mut inner = lock(&self.inner);
+        let (pair, mut host) = self.split(nic, &mut inner);
+        let (mut taken, mut bytes) = (0, 0);
+        let mut answer = Ok(());
+        while let Some((train, payload)) = reading.train_and_payload() {
+            let grh = match self.kind.is_connected() {
+                true => [0; 40],
+                false => local_grh(train.addresses, train.headers.len() + payload.len()),
+            };
+            let inbound = Inbound {
+                headers: train.headers,
+                count: train.count,
+                payload,
+                from: train.addresses.0,
+                grh: &grh,
+                congestion_marked: false,
+            };
+            if let Some(capture) = nic.capture() {
+                nic.capture_train(&mut lock(capture), train, payload);
+            }
+            pair.handle(now, &inbound, &mut host);
+            taken += 1;
+            bytes += payload.len();
+            reading.consume();
+            if reading.should_tell() {
+                reading.tell(false);
+            }
+            if taken >= LONGEST_RUN || bytes >= MOST_BYTES {
+                break;
+            }
+            match reading.front() {
+                Ok(Some(next)) if next.headers.bth.dest_qpn == self.qpn => {}
+                Ok(_) => break,
+                Err(broken) => {
+                    answer = Err(broken);
+                    break;
+                }
+            }
+        }
+        self.drive(nic, &mut inner, now);
+        self.leave(nic, inner);
+        answer.map(|()| taken)
+    }
+
+    /// Whether it sends through this link.
+    pub(crate) fn sends_through(&self, link: &Arc<Outbound>) -> bool {
+        matches!(&lock(&self.inner).path.link, Link::Shared(other) if Arc::ptr_eq(other, link))
     }
 
     fn pass_on(&self, nic: &Nic, windows: &Windows) {
@@ -346,12 +483,5 @@ impl link::udp::Cargo for TrainCargo<'_, '_, '_> {
 
     fn payload(&mut self, index: u32, out: &mut [u8]) -> Result<(), transport::Refusal> {
         self.train.payload.copy(self.train.slice(index).0, out, self.host)
-    }
-}
-
-impl Path {
-    /// Whether nothing is lost on the way.
-    pub(crate) fn is_lossless(&self) -> bool {
-        matches!(self.link, Link::Process)
     }
 }

@@ -234,6 +234,8 @@ impl Attachment {
                 if self.receive_side(at, take, lost) {
                     self.hot = Some(at);
                 }
+            } else if *key == Registry::EXCHANGE {
+                registry.call();
             } else if !PROBERS.contains(key) && self.inbox.serve(*key, take) {
                 // Another user's process has gone, and perhaps left the port.
                 for side in &mut self.sides {

@@ -91,6 +91,11 @@ impl Trust {
     }
 }
 
+/// Whether this is our own user for certain: then it could change our memory anyway.
+pub(crate) fn is_our_user(uid: u32) -> bool {
+    uid == own_uid() && !is_nobody_in_particular(uid)
+}
+
 pub(crate) fn own_uid() -> u32 {
     // SAFETY: asks a number, cannot fail.
     unsafe { libc::geteuid() }

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`udp`] | between hosts: trains as GSO and GRO datagrams with exact ICRCs |
 //! | [`local`] | inside the process: a queue of whole trains |
+//! | [`shared`] | between processes of a host: trains in shared memory |
 //! | [`faults`] | packets lost, doubled, late or damaged on purpose, around any link |
 //! | [`slots`], [`ports`] | who has which queue pair numbers and which ports of the connection manager: abstract socket names |
 //! | [`forward`] | packets that came to the wrong process of the host go on to the right one |
@@ -25,6 +26,7 @@ pub mod local;
 mod local_tests;
 pub mod names;
 pub mod ports;
+pub mod shared;
 pub mod slots;
 pub mod steering;
 mod sync;

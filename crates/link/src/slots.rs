@@ -5,11 +5,12 @@
 
 use crate::descriptor::{Descriptor, check};
 use crate::names::{self, Name};
+use crate::shared::Offer;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::Qpn;
 use wire::cm::CommId;
@@ -165,6 +166,10 @@ pub(crate) struct Registry {
     owned: [AtomicU64; 64],
     /// Counts changes of the slots.
     changes: AtomicU64,
+    /// Connections that offer shared memory, until somebody looks at them.
+    offers: Mutex<Vec<Offer>>,
+    /// There are some, or those that were accepted have something.
+    called: AtomicBool,
 }
 
 #[derive(Clone, Debug)]
@@ -178,6 +183,35 @@ impl Registry {
     /// Keys below this are for those who add a descriptor of their own.
     const FIRST_KEY: u64 = 16;
 
+    /// The key of the exchange of shared memory.
+    pub const EXCHANGE: u64 = 5;
+
+    /// Somebody offers shared memory.
+    pub fn offer(&self, offer: Offer) {
+        self.offers.lock().unwrap_or_else(PoisonError::into_inner).push(offer);
+        self.call();
+    }
+
+    /// What was offered.
+    pub fn take_offers(&self) -> Vec<Offer> {
+        std::mem::take(&mut *self.offers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The exchange of shared memory has something to do.
+    pub fn call(&self) {
+        self.called.store(true, Ordering::Release);
+    }
+
+    /// It is about to do it.
+    pub fn answered(&self) {
+        self.called.store(false, Ordering::Release);
+    }
+
+    #[inline]
+    pub fn is_called(&self) -> bool {
+        self.called.load(Ordering::Acquire)
+    }
+
     fn new() -> io::Result<Registry> {
         // SAFETY: a number.
         let epoll = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
@@ -189,6 +223,8 @@ impl Registry {
             next: AtomicU64::new(Registry::FIRST_KEY),
             owned: [const { AtomicU64::new(0) }; 64],
             changes: AtomicU64::new(0),
+            offers: Mutex::default(),
+            called: AtomicBool::new(false),
         })
     }
 

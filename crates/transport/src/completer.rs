@@ -182,6 +182,13 @@ impl Completer {
         }
     }
 
+    /// The peer's time to answer begins now.
+    pub fn hold(&mut self, now: Time, timeout: u8) {
+        if self.ack_deadline.is_some() {
+            self.restart_timer(now, timeout);
+        }
+    }
+
     fn restart_timer(&mut self, now: Time, timeout: u8) {
         self.ack_deadline = ack_timeout_nanos(timeout).map(|nanos| now.plus_nanos(nanos));
         self.suspicions = 0;

@@ -1,9 +1,10 @@
 //! The owner's side: connections that come in on its names, and the packets on them.
 
 use super::message;
-use crate::descriptor::{Descriptor, check, check_length};
+use crate::descriptor::{Descriptor, check};
 use crate::holders::Trust;
 use crate::names::{self, Name};
+use crate::shared::{self, Offer, passing};
 use crate::slots::{Listener, Registry, Slots};
 use crate::udp::Arrival;
 use std::collections::BTreeMap;
@@ -162,11 +163,8 @@ impl Inbox {
         for _ in 0..TURN {
             let connection = self.connections.get(&key)?;
             let uid = connection.uid;
-            let (buffer, flags) = (&mut self.buffer, libc::MSG_DONTWAIT | libc::MSG_TRUNC);
-            // SAFETY: the kernel writes at most as much as there is room for.
-            let answer = check_length(unsafe {
-                libc::recv(connection.socket.raw(), buffer.as_mut_ptr().cast(), buffer.len(), flags)
-            });
+            let mut descriptors = Vec::new();
+            let answer = passing::receive(&connection.socket, &mut self.buffer, &mut descriptors);
             let length = match answer {
                 Ok(0) => {
                     self.close(key);
@@ -188,6 +186,13 @@ impl Inbox {
                 self.collected.refused += 1;
                 self.close(key);
                 return Some(uid);
+            }
+            if self.buffer.get(..length).and_then(shared::kind) == Some(shared::OFFER) {
+                // From now on the connection is the exchange's.
+                self.registry.unwatch(connection.socket.raw());
+                let Connection { socket, uid, .. } = self.connections.remove(&key)?;
+                self.registry.offer(Offer { socket, uid, descriptors });
+                return None;
             }
             // Longer than any message of ours: its end is missing.
             let Some(bytes) = self.buffer.get(..length) else {

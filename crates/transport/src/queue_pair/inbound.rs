@@ -79,6 +79,22 @@ impl QueuePair {
         }
     }
 
+    /// The peer has not even had what was sent (it is stopped, say), as a link that loses nothing can tell: its time to answer begins now, and no
+    /// retry is used up.
+    pub fn hold_timers(&mut self, now: Time) {
+        self.completer.hold(now, self.connection.attributes.timeout);
+    }
+
+    /// The peer has gone for good, as a link may know: what it has not acknowledged fails now, as it would when all retries were used up.
+    pub fn peer_gone<P: Port>(&mut self, now: Time, port: &mut P) {
+        let waits = matches!(self.state(), State::ReadyToSend | State::SendQueueDrained);
+        let una = self.completer.una();
+        if self.kind().is_reliable() && waits && una != self.requester.high() {
+            let cause = Cause::NoAnswer { psn: una, tries: 1 };
+            self.fail_oldest(now, Status::RetryExceeded, cause, port);
+        }
+    }
+
     /// What every packet must have right before anything else is looked at (IBA 9.6).
     fn screen(&self, inbound: &Inbound<'_>) -> Result<(), DropReason> {
         let headers = &inbound.headers;

@@ -1,0 +1,259 @@
+//! Queue pairs on links through shared memory: how their trains get into rings and out of them, who waits for room, and what happens when a peer
+//! is stopped (its time to answer does not run) or has gone (what it owes fails at once).
+
+use crate::host::Host;
+use crate::nic::{Nic, lock};
+use crate::path::{Link, Path};
+use crate::queue_pair::{Qp, TrainCargo};
+use link::shared::{Broken, Change, Inbound, Outbound, Reading, State};
+use std::sync::Arc;
+use transport::{QueuePair, Refusal, Time, Train};
+
+/// Trains taken from rings before whoever drives looks at something else.
+const TURN: u32 = 64;
+
+/// How often rings are looked at before a peer that has gone is believed to have said nothing more.
+const LAST_LOOKS: u32 = 1024;
+
+/// What a queue pair remembers of its link.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// It is among those who wait for room.
+    waits: bool,
+    /// Where its last train ends in the ring.
+    position: u64,
+    /// The last time its timer came up the peer had not read everything.
+    unread: bool,
+}
+
+/// What came of sending through shared memory.
+pub(crate) enum Way {
+    /// What can be sent is.
+    Done,
+    /// The queue pair has another link.
+    Other,
+    /// The peer wants no shared memory.
+    Refused,
+}
+
+impl Shared {
+    /// Sends what there is to send, if the way is through shared memory.
+    #[inline]
+    pub fn transmit(
+        &mut self,
+        nic: &Nic,
+        qp: &Qp,
+        path: &Path,
+        pair: &mut QueuePair,
+        host: &mut Host<'_>,
+        now: Time,
+    ) -> Way {
+        let Link::Shared(link) = &path.link else { return Way::Other };
+        loop {
+            let state = link.state();
+            let done = match state {
+                State::Up => self.write(nic, qp, path, link, pair, host, now),
+                State::Connecting => false,
+                State::Refused => return Way::Refused,
+                State::Dead => {
+                    Shared::give_up(link, pair, host, now);
+                    return Way::Done;
+                }
+            };
+            if done || self.waits {
+                return Way::Done;
+            }
+            self.waits = true;
+            nic.exchange.stall(link, qp.qpn());
+            if link.state() == state {
+                return Way::Done;
+            }
+            // It has become another meanwhile, and perhaps nobody saw us waiting.
+        }
+    }
+
+    /// Writes to the ring what fits. Answers whether that is everything.
+    #[expect(clippy::too_many_arguments, reason = "one call site; every argument is a different thing")]
+    fn write(
+        &mut self,
+        nic: &Nic,
+        qp: &Qp,
+        path: &Path,
+        link: &Arc<Outbound>,
+        pair: &mut QueuePair,
+        host: &mut Host<'_>,
+        now: Time,
+    ) -> bool {
+        let Some(mut writer) = link.writer() else { return false };
+        let before = writer.position();
+        let done = loop {
+            if !writer.has_room() {
+                if writer.is_broken() {
+                    link.condemn();
+                    break false;
+                }
+                if nic.engine().is_leased() {
+                    // The program polls, and looks for room when it does.
+                    break false;
+                }
+                writer.want_room();
+                if !writer.has_room() {
+                    break false;
+                }
+            }
+            let Some(train) = pair.poll_transmit(now, host) else { break true };
+            if let Some(capture) = nic.capture() {
+                nic.capture_sent(&mut lock(capture), qp, path, &mut TrainCargo { train: &train, host });
+            }
+            let length = train.payload.len() as usize;
+            let addresses = (path.source, path.destination);
+            let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
+            if let Err(refusal) = writer.push(addresses, train.headers, (train.count, train.mtu), length, fill) {
+                pair.transmit_refused(now, refusal, host);
+            }
+        };
+        let after = writer.position();
+        drop(writer);
+        if after != before {
+            self.position = after;
+            link.ring();
+        }
+        done
+    }
+
+    /// The peer has gone: nothing more is sent, and what it has not acknowledged fails, once everything it had said is known.
+    fn give_up(link: &Outbound, pair: &mut QueuePair, host: &mut Host<'_>, now: Time) {
+        if !link.is_mourned() {
+            return;
+        }
+        while pair.poll_transmit(now, host).is_some() {}
+        pair.peer_gone(now, host);
+    }
+
+    /// It no longer waits.
+    pub fn resumed(&mut self) {
+        self.waits = false;
+    }
+
+    /// Whether the peer's time to answer has yet to begin: it has not read all we sent, or we have only just seen that it did.
+    pub fn is_unread(&mut self, path: &Path) -> bool {
+        let Link::Shared(link) = &path.link else { return false };
+        let unread = !link.was_read(self.position);
+        std::mem::replace(&mut self.unread, unread) || unread
+    }
+}
+
+/// Sends a datagram, which is lost if the ring is full.
+pub(crate) fn send_datagram(
+    link: &Outbound,
+    path: &Path,
+    train: &Train<'_>,
+    host: &mut Host<'_>,
+) -> Result<(), Refusal> {
+    let Some(mut writer) = link.writer() else { return Ok(()) };
+    if !writer.has_room() {
+        return Ok(());
+    }
+    let length = train.payload.len() as usize;
+    let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
+    let addresses = (path.source, path.destination);
+    let pushed = writer.push(addresses, train.headers, (train.count, train.mtu), length, fill);
+    drop(writer);
+    link.ring();
+    pushed
+}
+
+impl Nic {
+    /// Takes what has come through shared memory.
+    #[inline]
+    pub(crate) fn receive_shared(&self) -> bool {
+        let mut any = false;
+        let mut broken: Option<Arc<Inbound>> = None;
+        self.exchange.each_with_something(|inbound| {
+            let Some(mut reading) = inbound.reader() else { return };
+            match self.take_turn(&mut reading) {
+                Ok(taken) => any |= taken > 0,
+                Err(Broken) => broken = Some(Arc::clone(inbound)),
+            }
+        });
+        if let Some(inbound) = broken {
+            self.exchange.drop_inbound(&inbound);
+        }
+        any
+    }
+
+    fn take_turn(&self, reading: &mut Reading<'_>) -> Result<u32, Broken> {
+        let mut taken = 0;
+        let now = self.now();
+        // Trains come in runs: mostly this one is for the same as the last.
+        let mut last: Option<Arc<Qp>> = None;
+        loop {
+            let Some(front) = reading.front()? else { break };
+            let qpn = front.headers.bth.dest_qpn;
+            if last.as_ref().is_none_or(|last| last.qpn() != qpn) {
+                last = self.qp(qpn);
+            }
+            match &last {
+                Some(qp) => taken += qp.take_run(self, now, reading)?,
+                None => {
+                    reading.consume();
+                    taken += 1;
+                }
+            }
+            if taken >= TURN {
+                reading.tell(false);
+                return Ok(taken);
+            }
+        }
+        if taken > 0 {
+            reading.tell(true);
+        }
+        Ok(taken)
+    }
+
+    /// Sees to the connections behind the links, and to queue pairs that wait for one.
+    pub(crate) fn serve_exchange(&self) {
+        let mut died = Vec::new();
+        let mut settled = false;
+        self.exchange.serve(|link, change| {
+            settled = true;
+            if change == Change::Died {
+                died.push(Arc::clone(link));
+            }
+        });
+        if settled {
+            self.ways_changed();
+        }
+        for link in died {
+            self.mourn(&link);
+        }
+    }
+
+    /// A peer has gone. What it said before counts; then everybody who waits for it learns.
+    fn mourn(&self, link: &Arc<Outbound>) {
+        for _ in 0..LAST_LOOKS {
+            if !self.receive_shared() {
+                break;
+            }
+        }
+        link.mourn();
+        let now = self.now();
+        self.each_qp(|qp| {
+            if qp.sends_through(link) {
+                qp.resume(self, now);
+            }
+        });
+    }
+
+    /// Lets queue pairs go on that waited for room.
+    pub(crate) fn resume_stalled(&self, asleep: bool) -> bool {
+        let mut any = false;
+        self.exchange.resume(asleep, |qpn| {
+            any = true;
+            if let Some(qp) = self.qp(qpn) {
+                qp.resume(self, self.now());
+            }
+        });
+        any
+    }
+}

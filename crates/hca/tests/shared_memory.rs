@@ -1,0 +1,335 @@
+//! The link through shared memory between processes: peers that are killed, stopped, flooded or many; and the same over UDP where somebody
+//! asks for it. The other process is this program started again.
+
+mod stage;
+
+use stage::{End, LENGTH, Other, turn};
+use std::io::{BufRead, Write};
+use std::time::{Duration, Instant};
+use transport::{Completion, Data, Operation, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, State, Status};
+use wire::{Key, Qpn};
+
+/// The other process. Without its environment variable it has nothing to do.
+#[test]
+fn the_other_process() {
+    match std::env::var("UBIVERBS_TEST_OCCUPATION").as_deref() {
+        Ok("mesh") => mesh_member(),
+        Ok(occupation) => partner(occupation),
+        Err(_) => {}
+    }
+}
+
+/// Connects to the one who started it, then waits to be killed, or floods.
+fn partner(occupation: &str) {
+    let mut end = End::new();
+    let mut lines = std::io::stdin().lock().lines();
+    let mut line = || lines.next().and_then(Result::ok).unwrap_or_default();
+    end.connect(Qpn::new(line().parse().unwrap()));
+    println!("here {} {} {}", end.qp.qpn().value(), end.address(), end.key.value());
+    match occupation {
+        "flood" => {
+            let [address, key]: [u64; 2] = numbers(&line()).try_into().unwrap();
+            let seen = flood(&mut end, Remote { address, key: Key::new(key as u32) });
+            println!("flooded {seen}");
+            line();
+        }
+        "poll" => loop {
+            end.nic.poll(&end.cq, 1, |_| {});
+        },
+        _ => {
+            line();
+        }
+    }
+}
+
+fn numbers(line: &str) -> Vec<u64> {
+    line.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+/// Another process that is connected to ours.
+fn connected(end: &End, occupation: &str, environment: &[(&str, &str)]) -> (Other, Remote) {
+    let mut other = Other::start_with(occupation, environment);
+    writeln!(other.stdin, "{}", end.qp.qpn().value()).unwrap();
+    let [qpn, address, key] = other.hear("here ")[..] else { panic!("three numbers") };
+    end.connect(Qpn::new(qpn as u32));
+    (other, Remote { address, key: Key::new(key as u32) })
+}
+
+fn post(end: &End, operation: Operation, length: u32) -> bool {
+    let sges = [Sge { address: end.address(), length, key: end.key }];
+    let request = SendRequest {
+        wr_id: 1,
+        operation,
+        flags: SendFlags::SIGNALED,
+        data: Data::Gather(&sges),
+        target: None,
+        xrc_srq: None,
+    };
+    end.qp.post_send(&end.nic, &[request]).is_ok()
+}
+
+fn poll(end: &End) -> Option<Completion> {
+    let mut found = None;
+    end.nic.poll(&end.cq, 1, |entry| found = Some(entry.completion));
+    found
+}
+
+fn wait(end: &End, limit: Duration) -> Option<Completion> {
+    let deadline = Instant::now() + limit;
+    while Instant::now() < deadline {
+        if let Some(completion) = poll(end) {
+            return Some(completion);
+        }
+    }
+    None
+}
+
+/// Writes and reads a lot, eight requests at a time; answers how many came to a good end.
+fn flood(end: &mut End, remote: Remote) -> u32 {
+    const REQUESTS: u32 = 200;
+    let (mut posted, mut good) = (0, 0);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while good < REQUESTS && Instant::now() < deadline {
+        while posted < REQUESTS && posted - good < 8 {
+            let operation = match posted % 3 {
+                0 => Operation::Read { remote },
+                _ => Operation::Write { remote, immediate: None },
+            };
+            assert!(post(end, operation, LENGTH as u32));
+            posted += 1;
+        }
+        if let Some(completion) = poll(end) {
+            assert_eq!(completion.status, Status::Success, "{completion:?}");
+            good += 1;
+        }
+    }
+    good
+}
+
+#[test]
+fn processes_of_a_user_share_memory_unless_one_of_them_asks_for_udp() {
+    let _turn = turn();
+    for (environment, link) in [
+        (&[][..], "shared memory"),
+        (&[("UBIVERBS_LINK", "shared")][..], "shared memory"),
+        (&[("UBIVERBS_LINK", "udp")][..], "UDP"),
+        (&[("UBIVERBS_FAULTS", "drop=0%")][..], "UDP"),
+    ] {
+        let mut end = End::new();
+        let (_other, remote) = connected(&end, "wait", environment);
+        for length in [8, 4096, 100_000, LENGTH as u32] {
+            end.memory.iter_mut().enumerate().for_each(|(n, word)| *word = n as u64 ^ u64::from(length));
+            let write = end.run(Operation::Write { remote, immediate: None }, length);
+            assert_eq!(write.status, Status::Success, "{environment:?}: {write:?}");
+            end.memory.fill(0);
+            assert_eq!(end.run(Operation::Read { remote }, length).status, Status::Success);
+            let words = length as usize / 8;
+            assert!(end.memory[..words].iter().enumerate().all(|(n, word)| *word == n as u64 ^ u64::from(length)));
+        }
+        assert_eq!(end.qp.link(), link, "{environment:?}");
+        end.nic.destroy_qp(&end.qp);
+    }
+}
+
+/// Descriptors and mappings that this process has.
+fn belongings() -> (usize, usize) {
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    (descriptors, maps.lines().filter(|line| line.contains("memfd:ubiverbs")).count())
+}
+
+/// More with `UBIVERBS_TEST_KILLS`.
+#[test]
+fn a_peer_that_is_killed_at_any_point_leaves_an_error_and_nothing_else() {
+    let _turn = turn();
+    let kills = std::env::var("UBIVERBS_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(15u32);
+    let mut before = None;
+    for round in 0..kills {
+        let end = End::new();
+        let (mut other, remote) = connected(&end, if round % 2 == 0 { "wait" } else { "poll" }, &[]);
+        // What runs when it dies: work of every kind, in the air.
+        let delay = Duration::from_micros(u64::from(round) * 997 % 3000);
+        let start = Instant::now();
+        let mut killed = None;
+        let mut failed = None;
+        for n in 0u32.. {
+            let operation = match n % 3 {
+                0 => Operation::Write { remote, immediate: None },
+                1 => Operation::Read { remote },
+                _ => Operation::FetchAdd { remote, add: 1 },
+            };
+            if end.qp.state() == State::ReadyToSend {
+                post(&end, operation, if n % 3 == 2 { 8 } else { LENGTH as u32 >> (n % 7) });
+            }
+            if killed.is_none() && start.elapsed() >= delay {
+                other.child.kill().unwrap();
+                other.child.wait().unwrap();
+                killed = Some(Instant::now());
+            }
+            while let Some(completion) = poll(&end) {
+                if completion.status != Status::Success && failed.is_none() {
+                    failed = Some((completion.status, killed.expect("nothing fails before").elapsed()));
+                }
+            }
+            if failed.is_some() || killed.is_some_and(|killed| killed.elapsed() > Duration::from_secs(20)) {
+                break;
+            }
+        }
+        let (status, after) = failed.expect("the survivor learns");
+        assert_eq!(status, Status::RetryExceeded);
+        assert!(after < Duration::from_secs(5), "round {round}: after {after:?}");
+        assert_eq!(end.qp.state(), State::Error);
+        end.nic.destroy_qp(&end.qp);
+        drop((end, other));
+        // The engine of a NIC ends when it wakes.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let first = *before.get_or_insert_with(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            belongings()
+        });
+        while belongings() > first && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(belongings() <= first, "round {round}: {:?} after {first:?}", belongings());
+    }
+}
+
+fn signal(other: &Other, signal: i32) {
+    // SAFETY: a signal to our own child.
+    assert_eq!(unsafe { libc::kill(other.child.id() as i32, signal) }, 0);
+    // Its threads stop when they next enter the kernel, each in its own time.
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+#[test]
+fn a_peer_that_is_stopped_is_not_a_dead_one() {
+    let _turn = turn();
+    let end = End::new();
+    let (other, remote) = connected(&end, "wait", &[]);
+    let write = Operation::Write { remote, immediate: None };
+    assert_eq!(end.run(write, 8).status, Status::Success);
+    signal(&other, libc::SIGSTOP);
+    // Much more than a ring holds, and for much longer than seven times 67 ms.
+    for _ in 0..8 {
+        assert!(post(&end, write, LENGTH as u32));
+    }
+    assert_eq!(wait(&end, Duration::from_millis(1500)), None);
+    signal(&other, libc::SIGCONT);
+    for _ in 0..8 {
+        let completion = wait(&end, Duration::from_secs(10)).expect("it goes on");
+        assert_eq!(completion.status, Status::Success, "{completion:?}");
+    }
+    end.nic.destroy_qp(&end.qp);
+}
+
+#[test]
+fn a_peer_that_is_stopped_before_it_answers_keeps_nobody_waiting_in_a_call() {
+    let _turn = turn();
+    let end = End::new();
+    let mut other = Other::start("wait");
+    writeln!(other.stdin, "{}", end.qp.qpn().value()).unwrap();
+    let [qpn, address, key] = other.hear("here ")[..] else { panic!("three numbers") };
+    signal(&other, libc::SIGSTOP);
+    let start = Instant::now();
+    end.connect(Qpn::new(qpn as u32));
+    let remote = Remote { address, key: Key::new(key as u32) };
+    assert!(post(&end, Operation::Write { remote, immediate: None }, 4096));
+    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    assert_eq!(wait(&end, Duration::from_millis(700)), None);
+    signal(&other, libc::SIGCONT);
+    assert_eq!(wait(&end, Duration::from_secs(10)).unwrap().status, Status::Success);
+    // Killed while it is stopped, it is dead.
+    signal(&other, libc::SIGSTOP);
+    assert!(post(&end, Operation::Write { remote, immediate: None }, 4096));
+    assert_eq!(wait(&end, Duration::from_millis(300)), None);
+    other.child.kill().unwrap();
+    assert_eq!(wait(&end, Duration::from_secs(5)).unwrap().status, Status::RetryExceeded);
+    end.nic.destroy_qp(&end.qp);
+}
+
+#[test]
+fn both_fill_their_rings_at_once_and_nobody_gets_stuck() {
+    let _turn = turn();
+    let mut end = End::new();
+    let (mut other, remote) = connected(&end, "flood", &[]);
+    writeln!(other.stdin, "{} {}", end.address(), end.key.value()).unwrap();
+    assert_eq!(flood(&mut end, remote), 200);
+    assert_eq!(other.hear("flooded "), [200]);
+    writeln!(other.stdin).unwrap();
+    end.nic.destroy_qp(&end.qp);
+}
+
+/// A member of the mesh: a queue pair to everybody, a message to each, and one from each.
+fn mesh_member() {
+    let first = End::new();
+    let mut lines = std::io::stdin().lock().lines();
+    let mut line = || lines.next().and_then(Result::ok).unwrap_or_default();
+    let [me, all] = numbers(&line())[..] else { return };
+    let ends: Vec<End> = (0..all - 1).map(|_| first.another()).collect();
+    let qpns: Vec<String> = ends.iter().map(|end| end.qp.qpn().value().to_string()).collect();
+    println!("numbers {}", qpns.join(" "));
+    for (end, peer) in ends.iter().zip(numbers(&line())) {
+        end.connect(Qpn::new(peer as u32));
+        let sges = [Sge { address: end.address() + 4096, length: 8, key: end.key }];
+        end.qp.post_receive(&end.nic, &[ReceiveRequest { wr_id: 7, sges: &sges }]).unwrap();
+    }
+    println!("connected {me}");
+    line();
+    for end in &ends {
+        assert!(post(end, Operation::Send { immediate: None }, 8));
+    }
+    let mut good = 0;
+    let deadline = Instant::now() + Duration::from_secs(100);
+    while good < 2 * ends.len() && Instant::now() < deadline {
+        let before = good;
+        for end in &ends {
+            while let Some(completion) = poll(end) {
+                assert_eq!(completion.status, Status::Success, "{completion:?}");
+                good += 1;
+            }
+        }
+        if good == before {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let shared = ends.iter().filter(|end| end.qp.link() == "shared memory").count();
+    println!("done {good} {shared}");
+    line();
+}
+
+/// Shared memory of this host, in bytes.
+fn shared_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find(|line| line.starts_with("Shmem:")).unwrap();
+    numbers(line)[0] * 1024
+}
+
+#[test]
+fn sixty_four_processes_all_talk_to_one_another_within_a_gigabyte() {
+    const ALL: usize = 64;
+    let _turn = turn();
+    let before = shared_memory();
+    let mut others: Vec<Other> = (0..ALL).map(|_| Other::start("mesh")).collect();
+    for (n, other) in others.iter_mut().enumerate() {
+        writeln!(other.stdin, "{n} {ALL}").unwrap();
+    }
+    let qpns: Vec<Vec<u64>> = others.iter_mut().map(|other| other.hear("numbers ")).collect();
+    for (n, other) in others.iter_mut().enumerate() {
+        // The queue pair for the peer with number p is the one with index p, or p - 1 behind oneself.
+        let peers = (0..ALL).filter(|peer| *peer != n).map(|peer| qpns[peer][if n < peer { n } else { n - 1 }]);
+        writeln!(other.stdin, "{}", peers.map(|qpn| qpn.to_string()).collect::<Vec<_>>().join(" ")).unwrap();
+    }
+    for (n, other) in others.iter_mut().enumerate() {
+        assert_eq!(other.hear("connected "), [n as u64]);
+    }
+    for other in &mut others {
+        writeln!(other.stdin).unwrap();
+    }
+    for other in &mut others {
+        let all = ALL as u64 - 1;
+        assert_eq!(other.hear("done "), [2 * all, all]);
+    }
+    let used = shared_memory().saturating_sub(before);
+    assert!(used < 1 << 30, "{used} bytes");
+    println!("{} MiB of shared memory", used >> 20);
+}

@@ -1,0 +1,200 @@
+//! Two processes of one host: this one's end, and the other, which is this program started again as a test that does nothing without its
+//! environment variable.
+#![allow(dead_code, reason = "each test uses its own part of it")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use transport::{
+    AddressVector, Capabilities, Completion, Data, Kind, Limits, Modify, Operation, QueuePairConfig, SendFlags,
+    SendRequest, Sge, State,
+};
+use ubiverbs_hca::{CompletionQueue, Joins, Nic, Qp};
+use wire::{Key, Mtu, Pkey, Psn, Qpn};
+
+pub const LENGTH: usize = 1 << 20;
+
+/// One test at a time: a process that is killed takes along what the kernel had given it for others, and one that has ended cannot say it again.
+static TURN: Mutex<()> = Mutex::new(());
+
+pub fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub struct End {
+    pub nic: Arc<Nic>,
+    pub qp: Arc<Qp>,
+    pub cq: Arc<CompletionQueue>,
+    pub memory: Vec<u64>,
+    pub key: Key,
+    pub av: AddressVector,
+}
+
+impl End {
+    pub fn new() -> End {
+        End::on(&Nic::open().unwrap())
+    }
+
+    /// Another queue pair of the same process.
+    pub fn another(&self) -> End {
+        End::on(&self.nic)
+    }
+
+    fn on(nic: &Arc<Nic>) -> End {
+        let nic = Arc::clone(nic);
+        let device = nic.devices().into_iter().find(|device| device.name() == "ubi_lo").expect("a device for lo");
+        let context = nic.open_device(&device).unwrap();
+        let domain = context.new_domain();
+        let cq = nic.create_cq(64, None).unwrap();
+        let capabilities =
+            Capabilities { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+        let config = QueuePairConfig {
+            qpn: Qpn::new(0),
+            kind: Kind::ReliableConnected,
+            pd: domain,
+            capabilities,
+            srq: None,
+            signal_all: true,
+            limits: Limits::default(),
+            pkey: Pkey::DEFAULT,
+            port_mtu: Mtu::B4096,
+        };
+        let joins = Joins {
+            context: Arc::clone(&context),
+            send_cq: Some(Arc::clone(&cq)),
+            receive_cq: Some(Arc::clone(&cq)),
+            xrc_domain: None,
+        };
+        let qp = nic.create_qp(config, joins).unwrap();
+        let mut memory = vec![0u64; LENGTH / 8];
+        let spec = memory::RegionSpec {
+            translation: memory::Translation { address: memory.as_mut_ptr().cast(), length: LENGTH, iova: None },
+            domain: memory::Domain(domain.0),
+            access: memory::Access::LOCAL_WRITE
+                | memory::Access::REMOTE_WRITE
+                | memory::Access::REMOTE_READ
+                | memory::Access::REMOTE_ATOMIC,
+        };
+        // SAFETY: the memory lives as long as the process, and is read only when nothing is under way or through volatile reads.
+        let key = Key::new(unsafe { nic.memory().register(&spec) }.unwrap().0);
+        let port = device.port().clone();
+        let index = port.gids.iter().position(|gid| gid.is_some_and(|gid| gid.to_ip().is_ipv4())).unwrap();
+        let av = AddressVector {
+            dgid: port.gids[index].unwrap(),
+            sgid_index: index as u8,
+            port: 1,
+            ..AddressVector::default()
+        };
+        End { nic, qp, cq, memory, key, av }
+    }
+
+    pub fn connect(&self, peer: Qpn) {
+        let access =
+            transport::Access::REMOTE_WRITE | transport::Access::REMOTE_READ | transport::Access::REMOTE_ATOMIC;
+        let steps = [
+            Modify {
+                state: Some(State::Init),
+                pkey_index: Some(0),
+                port: Some(1),
+                access: Some(access),
+                ..Modify::default()
+            },
+            Modify {
+                state: Some(State::ReadyToReceive),
+                av: Some(self.av),
+                path_mtu: Some(Mtu::B4096),
+                dest_qpn: Some(peer),
+                rq_psn: Some(Psn::new(5)),
+                max_dest_rd_atomic: Some(16),
+                min_rnr_timer: Some(1),
+                ..Modify::default()
+            },
+            Modify {
+                state: Some(State::ReadyToSend),
+                sq_psn: Some(Psn::new(5)),
+                timeout: Some(14),
+                retry_cnt: Some(7),
+                rnr_retry: Some(7),
+                max_rd_atomic: Some(16),
+                ..Modify::default()
+            },
+        ];
+        for step in steps {
+            self.qp.modify(&self.nic, &step).unwrap();
+        }
+    }
+
+    pub fn address(&self) -> u64 {
+        self.memory.as_ptr() as u64
+    }
+
+    pub fn run(&self, operation: Operation, length: u32) -> Completion {
+        let sges = [Sge { address: self.address(), length, key: self.key }];
+        let request = SendRequest {
+            wr_id: 1,
+            operation,
+            flags: SendFlags::SIGNALED,
+            data: Data::Gather(&sges),
+            target: None,
+            xrc_srq: None,
+        };
+        self.qp.post_send(&self.nic, &[request]).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let mut found = None;
+            self.nic.poll(&self.cq, 1, |entry| found = Some(entry.completion));
+            if let Some(completion) = found {
+                return completion;
+            }
+            assert!(Instant::now() < deadline, "no completion in twenty seconds");
+        }
+    }
+}
+
+pub struct Other {
+    pub child: Child,
+    pub stdin: ChildStdin,
+    pub stdout: BufReader<ChildStdout>,
+}
+
+impl Other {
+    pub fn start(occupation: &str) -> Other {
+        Other::start_with(occupation, &[])
+    }
+
+    /// The same with more in its environment.
+    pub fn start_with(occupation: &str, environment: &[(&str, &str)]) -> Other {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["the_other_process", "--exact", "--nocapture"])
+            .env("UBIVERBS_TEST_OCCUPATION", occupation)
+            .envs(environment.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Other { child, stdin, stdout }
+    }
+
+    /// The numbers of the line that begins with `word`.
+    pub fn hear(&mut self, word: &str) -> Vec<u64> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.stdout.read_line(&mut line).unwrap() > 0, "the other process ended without saying {word:?}");
+            // The test harness prints on the same lines.
+            if let Some(at) = line.find(word) {
+                return line[at + word.len()..].split_whitespace().map_while(|number| number.parse().ok()).collect();
+            }
+        }
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,381 @@
+//! How two processes come by a link: who wants to write makes the ring and offers it on a connection to the other's slot; the other answers with its
+//! bell, when it gets to it. Nothing here ever waits: a process that is stopped accepts connections and answers none. The connection stays, and its
+//! end is the end of the link; so is the end of the process, whoever else holds the connection open.
+
+use super::face::{Face, PeerFace};
+use super::link::{Inbound, Outbound, State};
+use super::message;
+use super::passing;
+use super::ring::{LARGE, Reader, SMALL, Writer};
+use crate::descriptor::{Descriptor, check};
+use crate::holders;
+use crate::names::{self, Name};
+use crate::slots::{Registry, Slot, Slots};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use wire::Qpn;
+
+/// Rings we write that may be large: with these and the small ones 64 processes that all talk to one another stay below a gigabyte.
+const LARGE_RINGS: usize = 4;
+
+/// The most rings of others that we read.
+const MOST_INBOUND: usize = 4096;
+
+/// A connection that offers a ring, as the inbox found it.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    pub socket: Descriptor,
+    pub uid: u32,
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// What has become of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// It is up, or will never be: whoever waits can go on.
+    Settled,
+    /// The other process has gone.
+    Died,
+}
+
+/// The links of this process.
+#[derive(Debug)]
+pub struct Exchange {
+    registry: Arc<Registry>,
+    face: Face,
+    /// Our connections; in the registry's set in turn.
+    epoll: Descriptor,
+    /// Whether links are wanted at all.
+    willing: bool,
+    links: Mutex<Links>,
+    inbound: RwLock<Vec<Arc<Inbound>>>,
+    /// How many there are.
+    inbound_count: AtomicU32,
+    /// Links that queue pairs wait for.
+    stalled: Mutex<Vec<Arc<Outbound>>>,
+    stalled_count: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Links {
+    next_key: u64,
+    outbound: HashMap<Slot, Arc<Outbound>>,
+    watched: HashMap<u64, Watched>,
+}
+
+#[derive(Clone, Debug)]
+enum Watched {
+    /// The connection of a link.
+    Outbound(Arc<Outbound>),
+    /// The process at its end.
+    Process(Arc<Outbound>),
+    Inbound(Arc<Inbound>),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Exchange {
+    /// The links of the process that has these slots; there should be one. If it is not `willing` it offers none and refuses all.
+    pub fn new(slots: &Slots, willing: bool) -> io::Result<Exchange> {
+        // SAFETY: a number; the descriptor that comes back is ours.
+        let epoll = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
+        let epoll = Descriptor::keep(epoll);
+        let registry = slots.registry().clone();
+        registry.watch(epoll.raw(), Registry::EXCHANGE)?;
+        Ok(Exchange {
+            registry,
+            face: Face::new()?,
+            epoll,
+            willing,
+            links: Mutex::default(),
+            inbound: RwLock::default(),
+            inbound_count: AtomicU32::new(0),
+            stalled: Mutex::default(),
+            stalled_count: AtomicU32::new(0),
+        })
+    }
+
+    /// What others see of us.
+    pub fn face(&self) -> &Face {
+        &self.face
+    }
+
+    /// The link to the process that has `slot`, begun if there is none; nothing if that process is not of our user, or not there, or if the
+    /// system has no memory for it.
+    pub fn reach(&self, slot: Slot) -> Option<Arc<Outbound>> {
+        if !self.willing {
+            return None;
+        }
+        let mut links = lock(&self.links);
+        if let Some(outbound) = links.outbound.get(&slot) {
+            return Some(Arc::clone(outbound));
+        }
+        self.connect(&mut links, slot).ok()
+    }
+
+    fn connect(&self, links: &mut Links, slot: Slot) -> io::Result<Arc<Outbound>> {
+        let socket = names::socket()?;
+        names::connect(&socket, Name::Slot(slot))?;
+        let peer = names::peer(&socket)?;
+        if !holders::is_our_user(peer.uid) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let size = if links.outbound.len() < LARGE_RINGS { LARGE } else { SMALL };
+        let (writer, memory) = Writer::create(size)?;
+        passing::send(&socket, &message::of(message::OFFER), &[std::os::fd::AsRawFd::as_raw_fd(&memory)])?;
+        let process = (peer.pid as u32 != std::process::id()).then(|| watch_process(peer.pid)).flatten();
+        let outbound = Arc::new(Outbound::new(slot, socket, process, writer));
+        self.watch(links, outbound.socket.raw(), Watched::Outbound(Arc::clone(&outbound)))?;
+        if let Some(process) = &outbound.process {
+            self.watch(links, process.raw(), Watched::Process(Arc::clone(&outbound)))?;
+        }
+        links.outbound.insert(slot, Arc::clone(&outbound));
+        Ok(outbound)
+    }
+
+    fn watch(&self, links: &mut Links, fd: RawFd, what: Watched) -> io::Result<()> {
+        links.next_key += 1;
+        let key = links.next_key;
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: key };
+        // SAFETY: numbers, and a live event that the kernel reads.
+        check(unsafe { libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_ADD, fd, &raw mut event) })?;
+        links.watched.insert(key, what);
+        Ok(())
+    }
+
+    fn unwatch(&self, links: &mut Links, key: u64, fd: RawFd) {
+        // SAFETY: numbers; the event may be null for this operation.
+        unsafe { libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+        links.watched.remove(&key);
+    }
+
+    /// Whether somebody has called: then [`serve`](Exchange::serve).
+    #[inline]
+    pub fn is_called(&self) -> bool {
+        self.registry.is_called()
+    }
+
+    /// Whether trains come from other processes this way.
+    #[inline]
+    pub fn has_inbound(&self) -> bool {
+        self.inbound_count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Does what there is to do on the connections, without waiting, and tells what has become of links.
+    pub fn serve(&self, mut tell: impl FnMut(&Arc<Outbound>, Change)) {
+        self.registry.answered();
+        for offer in self.registry.take_offers() {
+            // Whoever made the offer learns from the end of the connection that nothing came of it.
+            let _ = self.accept(offer);
+        }
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
+        // SAFETY: the kernel writes at most as many events as there is room for.
+        let count = unsafe { libc::epoll_wait(self.epoll.raw(), events.as_mut_ptr(), 16, 0) };
+        for event in events.iter().take(count.max(0) as usize) {
+            let key = event.u64;
+            let watched = lock(&self.links).watched.get(&key).cloned();
+            match watched {
+                Some(Watched::Outbound(outbound)) => {
+                    if let Some(change) = self.hear(key, &outbound) {
+                        tell(&outbound, change);
+                    }
+                }
+                Some(Watched::Process(outbound)) => {
+                    self.bury(&outbound, State::Dead);
+                    tell(&outbound, Change::Died);
+                }
+                Some(Watched::Inbound(inbound)) => self.hear_writer(key, &inbound),
+                None => {}
+            }
+        }
+    }
+
+    fn accept(&self, offer: Offer) -> io::Result<()> {
+        let Offer { socket, uid, descriptors } = offer;
+        let ring = descriptors.first().filter(|_| self.willing && holders::is_our_user(uid));
+        let full = self.inbound_count.load(Ordering::Relaxed) as usize >= MOST_INBOUND;
+        let Some(Ok(reader)) = ring.filter(|_| !full).map(|ring| Reader::accept(ring.as_fd())) else {
+            return passing::send(&socket, &message::of(message::REFUSAL), &[]);
+        };
+        let inbound = Arc::new(Inbound::new(socket, reader));
+        let mut links = lock(&self.links);
+        self.watch(&mut links, inbound.socket.raw(), Watched::Inbound(Arc::clone(&inbound)))?;
+        let key = links.next_key;
+        // Before the answer: the first train may come right after it.
+        self.change_inbound(|list| list.push(Arc::clone(&inbound)));
+        let descriptors = [self.face.memory.raw(), self.face.bell.raw()];
+        let answer = passing::send(&inbound.socket, &message::of(message::WELCOME), &descriptors);
+        if answer.is_err() {
+            self.unwatch(&mut links, key, inbound.socket.raw());
+            self.change_inbound(|list| list.retain(|other| !Arc::ptr_eq(other, &inbound)));
+        }
+        answer
+    }
+
+    fn change_inbound(&self, change: impl FnOnce(&mut Vec<Arc<Inbound>>)) {
+        let mut list = self.inbound.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut list);
+        self.inbound_count.store(list.len() as u32, Ordering::Relaxed);
+    }
+
+    /// Something came on the connection of a link that we write.
+    fn hear(&self, key: u64, outbound: &Arc<Outbound>) -> Option<Change> {
+        let (mut bytes, mut descriptors) = ([0; 8], Vec::new());
+        let answer = passing::receive(&outbound.socket, &mut bytes, &mut descriptors);
+        let state = outbound.state();
+        let kind = match answer {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => return None,
+            Ok(8) => message::kind(&bytes),
+            _ => None,
+        };
+        match (state, kind) {
+            (State::Connecting, Some(message::WELCOME)) => {
+                let mut descriptors = descriptors.into_iter();
+                let face = match (descriptors.next(), descriptors.next()) {
+                    (Some(memory), Some(bell)) => PeerFace::accept(memory.as_fd(), bell).ok(),
+                    _ => None,
+                };
+                match face {
+                    Some(face) => {
+                        let _ = outbound.face.set(face);
+                        outbound.enter(State::Up);
+                    }
+                    None => self.bury(outbound, State::Refused),
+                }
+                Some(Change::Settled)
+            }
+            (State::Up, Some(message::ROOM)) => None,
+            (State::Connecting, _) => {
+                self.bury(outbound, State::Refused);
+                Some(Change::Settled)
+            }
+            (State::Up, _) => {
+                self.bury(outbound, State::Dead);
+                Some(Change::Died)
+            }
+            (State::Refused | State::Dead, _) => {
+                self.unwatch(&mut lock(&self.links), key, outbound.socket.raw());
+                None
+            }
+        }
+    }
+
+    /// Something came on the connection of a link that we read: its writer says nothing, so it is the end.
+    fn hear_writer(&self, key: u64, inbound: &Arc<Inbound>) {
+        let (mut bytes, mut descriptors) = ([0; 8], Vec::new());
+        match passing::receive(&inbound.socket, &mut bytes, &mut descriptors) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {}
+            Ok(length) if length > 0 => {}
+            _ => {
+                self.unwatch(&mut lock(&self.links), key, inbound.socket.raw());
+                inbound.end();
+            }
+        }
+    }
+
+    /// The link is no more.
+    pub fn bury(&self, outbound: &Arc<Outbound>, state: State) {
+        outbound.enter(state);
+        let mut links = lock(&self.links);
+        if links.outbound.get(&outbound.slot()).is_some_and(|other| Arc::ptr_eq(other, outbound)) {
+            links.outbound.remove(&outbound.slot());
+        }
+        let ours = |watched: &Watched| match watched {
+            Watched::Outbound(other) | Watched::Process(other) => Arc::ptr_eq(other, outbound),
+            Watched::Inbound(_) => false,
+        };
+        let keys: Vec<u64> = links.watched.iter().filter(|(_, watched)| ours(watched)).map(|(key, _)| *key).collect();
+        for key in keys {
+            let fd = match links.watched.get(&key) {
+                Some(Watched::Process(_)) => outbound.process.as_ref().map_or(-1, Descriptor::raw),
+                _ => outbound.socket.raw(),
+            };
+            self.unwatch(&mut links, key, fd);
+        }
+    }
+
+    /// Shows every ring that has something, and those whose writer has gone.
+    #[inline]
+    pub fn each_with_something(&self, mut show: impl FnMut(&Arc<Inbound>)) {
+        if !self.has_inbound() {
+            return;
+        }
+        let list = self.inbound.read().unwrap_or_else(PoisonError::into_inner);
+        let mut ended = false;
+        for inbound in list.iter() {
+            if inbound.has_something() {
+                show(inbound);
+            }
+            ended |= inbound.has_ended();
+        }
+        drop(list);
+        if ended {
+            // What a process wrote before it ended counts.
+            self.change_inbound(|list| list.retain(|inbound| !inbound.has_ended() || inbound.has_something()));
+        }
+    }
+
+    /// The writer of a ring does not keep to the rules: we read it no more, and it learns of that by the end of the connection.
+    pub fn drop_inbound(&self, inbound: &Arc<Inbound>) {
+        let mut links = lock(&self.links);
+        let key = links.watched.iter().find_map(|(key, watched)| match watched {
+            Watched::Inbound(other) if Arc::ptr_eq(other, inbound) => Some(*key),
+            _ => None,
+        });
+        if let Some(key) = key {
+            self.unwatch(&mut links, key, inbound.socket.raw());
+        }
+        drop(links);
+        self.change_inbound(|list| list.retain(|other| !Arc::ptr_eq(other, inbound)));
+    }
+
+    /// `qpn` wants to go on when the link has room, or is up. Answers whether it has to wait: look at the link once more if not.
+    pub fn stall(&self, outbound: &Arc<Outbound>, qpn: Qpn) {
+        outbound.add_waiting(qpn);
+        let mut stalled = lock(&self.stalled);
+        if !stalled.iter().any(|other| Arc::ptr_eq(other, outbound)) {
+            stalled.push(Arc::clone(outbound));
+        }
+        self.stalled_count.store(stalled.len() as u32, Ordering::SeqCst);
+    }
+
+    /// Whether anybody waits.
+    #[inline]
+    pub fn has_stalled(&self) -> bool {
+        self.stalled_count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Lets those go on who can; `asleep` if nobody will look again before being told.
+    pub fn resume(&self, asleep: bool, mut go: impl FnMut(Qpn)) {
+        let stalled = lock(&self.stalled).clone();
+        for outbound in &stalled {
+            // Bounded: whoever goes on may have to wait again.
+            for _ in 0..64 {
+                match outbound.next_waiting(asleep) {
+                    Some(qpn) => go(qpn),
+                    None => break,
+                }
+            }
+        }
+        let mut stalled = lock(&self.stalled);
+        stalled.retain(|outbound| outbound.has_waiting());
+        self.stalled_count.store(stalled.len() as u32, Ordering::SeqCst);
+    }
+}
+
+/// A descriptor that becomes readable when a process ends. None where the system has none, or where the process cannot be seen from here.
+fn watch_process(pid: i32) -> Option<Descriptor> {
+    if pid <= 0 {
+        return None;
+    }
+    // SAFETY: numbers; the descriptor that comes back, if any, is ours.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        (fd >= 0).then(|| Descriptor::keep(OwnedFd::from_raw_fd(fd as RawFd)))
+    }
+}

@@ -1,0 +1,261 @@
+//! A link in one direction, as each of its ends sees it: where trains are written, and where they are read. Both are handed out behind an `Arc`:
+//! queue pairs keep using them while the [`Exchange`](super::Exchange) sees to the connection.
+
+use super::face::PeerFace;
+use super::message;
+use super::passing;
+use super::ring::{Reader, Writer};
+use crate::descriptor::Descriptor;
+use crate::slots::Slot;
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use wire::Qpn;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a link is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// The other process has not answered yet. It may be stopped.
+    Connecting,
+    /// Trains can be written.
+    Up,
+    /// The other process wants none: it is to be reached otherwise.
+    Refused,
+    /// The other process has gone, or does not keep to the rules.
+    Dead,
+}
+
+/// To another process.
+#[derive(Debug)]
+pub struct Outbound {
+    slot: Slot,
+    state: AtomicU32,
+    pub(super) socket: Descriptor,
+    /// Readable when the other process has ended, whoever holds its connections.
+    pub(super) process: Option<Descriptor>,
+    writer: Mutex<Writer>,
+    pub(super) face: OnceLock<PeerFace>,
+    /// Who wants to go on when there is room, or when the link is up.
+    waiting: Mutex<VecDeque<Qpn>>,
+    /// The other process is dead, and all it had written was read.
+    mourned: AtomicBool,
+}
+
+impl Outbound {
+    pub(super) fn new(slot: Slot, socket: Descriptor, process: Option<Descriptor>, writer: Writer) -> Outbound {
+        Outbound {
+            slot,
+            state: AtomicU32::new(State::Connecting as u32),
+            socket,
+            process,
+            writer: Mutex::new(writer),
+            face: OnceLock::new(),
+            waiting: Mutex::default(),
+            mourned: AtomicBool::new(false),
+        }
+    }
+
+    /// Whose slot it leads to.
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// Where it is in its life.
+    #[inline]
+    pub fn state(&self) -> State {
+        // A forked child has no part in it: its parent's ring is not even mapped there.
+        if self.socket.raw() < 0 {
+            return State::Dead;
+        }
+        const STATES: [State; 4] = [State::Connecting, State::Up, State::Refused, State::Dead];
+        STATES[self.state.load(Ordering::SeqCst) as usize % 4]
+    }
+
+    pub(super) fn enter(&self, state: State) {
+        self.state.store(state as u32, Ordering::SeqCst);
+    }
+
+    /// The ring, if the link is up.
+    #[inline]
+    pub fn writer(&self) -> Option<MutexGuard<'_, Writer>> {
+        (self.state() == State::Up).then(|| lock(&self.writer))
+    }
+
+    /// Something was written: rings, if the other process sleeps.
+    #[inline]
+    pub fn ring(&self) {
+        if let Some(face) = self.face.get() {
+            face.ring();
+        }
+    }
+
+    /// Whether the other process has read everything up to `position`. One that is gone reads nothing more, and one that was never reached never
+    /// will: then there is nothing to wait for.
+    pub fn was_read(&self, position: u64) -> bool {
+        match self.state() {
+            State::Connecting => false,
+            State::Up => lock(&self.writer).was_read(position),
+            State::Refused | State::Dead => true,
+        }
+    }
+
+    /// The other process does not keep to the rules: the link ends as if that process had.
+    pub fn condemn(&self) {
+        // SAFETY: numbers.
+        unsafe { libc::shutdown(self.socket.raw(), libc::SHUT_RDWR) };
+    }
+
+    /// The other process is dead, and all it had written was read: from now on nothing more is expected of it.
+    pub fn mourn(&self) {
+        self.mourned.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether that was said.
+    pub fn is_mourned(&self) -> bool {
+        self.mourned.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn add_waiting(&self, qpn: Qpn) {
+        lock(&self.waiting).push_back(qpn);
+    }
+
+    /// The one who has waited longest, if it can go on: there is room, or the link is no longer what it waited for. `asleep` asks to be woken
+    /// when there is.
+    pub(super) fn next_waiting(&self, asleep: bool) -> Option<Qpn> {
+        match self.state() {
+            State::Connecting => return None,
+            State::Up => {
+                let mut writer = match self.writer.try_lock() {
+                    Ok(writer) => writer,
+                    Err(TryLockError::Poisoned(writer)) => writer.into_inner(),
+                    // Somebody writes: whoever waits is not forgotten.
+                    Err(TryLockError::WouldBlock) if !asleep => return None,
+                    Err(TryLockError::WouldBlock) => lock(&self.writer),
+                };
+                if !writer.has_room() {
+                    if !asleep {
+                        return None;
+                    }
+                    writer.want_room();
+                    if !writer.has_room() {
+                        return None;
+                    }
+                }
+            }
+            State::Refused | State::Dead => {}
+        }
+        lock(&self.waiting).pop_front()
+    }
+
+    pub(super) fn has_waiting(&self) -> bool {
+        !lock(&self.waiting).is_empty()
+    }
+}
+
+/// From another process.
+#[derive(Debug)]
+pub struct Inbound {
+    pub(super) socket: Descriptor,
+    reader: Mutex<Reader>,
+    /// Where the reader is, to see without its lock whether there is something.
+    at: AtomicUsize,
+    /// The other process has gone: what it wrote is still to be read.
+    ended: AtomicBool,
+    flags: Flags,
+}
+
+/// The mapping's words, for those who do not hold the reader. It lives as long as the reader, which is never replaced.
+#[derive(Debug)]
+struct Flags {
+    first: *const AtomicU32,
+    length: usize,
+}
+
+// SAFETY: a pointer to atomics of a mapping that belongs to the process.
+unsafe impl Send for Flags {}
+// SAFETY: as above.
+unsafe impl Sync for Flags {}
+
+impl Inbound {
+    pub(super) fn new(socket: Descriptor, reader: Reader) -> Inbound {
+        let flags = Flags { first: reader.flags(), length: reader.lap() / 4 };
+        Inbound { socket, reader: Mutex::new(reader), at: AtomicUsize::new(0), ended: AtomicBool::new(false), flags }
+    }
+
+    /// Whether there is something to read; one load of a line that is ours until the writer writes.
+    #[inline]
+    pub fn has_something(&self) -> bool {
+        let index = self.at.load(Ordering::Relaxed) / 4;
+        if index >= self.flags.length || self.socket.raw() < 0 {
+            return false;
+        }
+        // SAFETY: within the mapping, which the reader holds as long as `self` lives.
+        unsafe { (*self.flags.first.add(index)).load(Ordering::Relaxed) != 0 }
+    }
+
+    /// The ring, unless another thread reads it.
+    #[inline]
+    pub fn reader(&self) -> Option<Reading<'_>> {
+        if self.socket.raw() < 0 {
+            return None;
+        }
+        let reader = match self.reader.try_lock() {
+            Ok(reader) => reader,
+            Err(TryLockError::Poisoned(reader)) => reader.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Reading { inbound: self, reader })
+    }
+
+    /// Whether the other process has gone.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+}
+
+/// The right to read a ring.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    inbound: &'a Inbound,
+    reader: MutexGuard<'a, Reader>,
+}
+
+impl Reading<'_> {
+    /// Tells the writer how far we are, and wakes it if it waits for room; `done` if there is nothing more to read for now.
+    #[inline]
+    pub fn tell(&mut self, done: bool) {
+        if self.reader.tell(done) {
+            // If its socket is full of these already it will see one.
+            let _ = passing::send(&self.inbound.socket, &message::of(message::ROOM), &[]);
+        }
+    }
+}
+
+impl Deref for Reading<'_> {
+    type Target = Reader;
+
+    fn deref(&self) -> &Reader {
+        &self.reader
+    }
+}
+
+impl DerefMut for Reading<'_> {
+    fn deref_mut(&mut self) -> &mut Reader {
+        &mut self.reader
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.inbound.at.store(self.reader.offset(), Ordering::Relaxed);
+    }
+}

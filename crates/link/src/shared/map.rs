@@ -1,0 +1,139 @@
+//! Memory that two processes see: a memfd whose size nobody can change any more, mapped. Only sealed ones are believed, because a file that
+//! shrinks under a mapping turns every access into SIGBUS. A forked child does not have the mapping.
+
+use crate::descriptor::check;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// What the receiver insists on.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+
+/// A mapping of a sealed memfd. Its bytes may change at any time: they are reached through atomics and raw copies only.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    length: usize,
+    /// The process that has it. A forked child does not, and may have something of its own there.
+    process: u32,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and hands out nothing but atomics and raw pointers.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// New memory, all of it present: what is not there when it is touched would be SIGBUS. The descriptor is for the other process.
+    pub fn create(length: usize) -> io::Result<(Mapping, OwnedFd)> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: a string constant and a number; the descriptor that comes back is ours.
+        let fd = unsafe { OwnedFd::from_raw_fd(check(libc::memfd_create(c"ubiverbs".as_ptr(), flags))?) };
+        // SAFETY: numbers.
+        unsafe {
+            check(libc::ftruncate(fd.as_raw_fd(), length as libc::off_t))?;
+            check(libc::fallocate(fd.as_raw_fd(), 0, 0, length as libc::off_t))?;
+            check(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS | libc::F_SEAL_SEAL))?;
+        }
+        Ok((Mapping::of(&fd, length)?, fd))
+    }
+
+    /// Memory that another process made: `lengths` says which sizes are believed.
+    pub fn accept(fd: BorrowedFd<'_>, lengths: impl FnOnce(u64) -> bool) -> io::Result<Mapping> {
+        // SAFETY: numbers. Only files that can be sealed answer.
+        let seals = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })?;
+        // SAFETY: the kernel fills in a live structure, for which zeros are a value.
+        let length = unsafe {
+            let mut status: libc::stat = std::mem::zeroed();
+            check(libc::fstat(fd.as_raw_fd(), &raw mut status))?;
+            status.st_size as u64
+        };
+        if seals & SEALS != SEALS || !lengths(length) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Mapping::of(&fd, length as usize)
+    }
+
+    fn of(fd: &impl AsRawFd, length: usize) -> io::Result<Mapping> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mapping = Mapping { base, length, process: std::process::id() };
+        // SAFETY: our own mapping, entire.
+        check(unsafe { libc::madvise(base.as_ptr().cast(), length, libc::MADV_DONTFORK) })?;
+        Ok(mapping)
+    }
+
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// A pointer to the byte at `offset`, from which `length` bytes can be reached.
+    #[inline]
+    pub fn at(&self, offset: usize, length: usize) -> *mut u8 {
+        assert!(offset <= self.length && length <= self.length - offset, "beyond shared memory");
+        // SAFETY: within the mapping, as was just checked.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// The word at `offset`, which is a multiple of four.
+    #[inline]
+    pub fn word(&self, offset: usize) -> &AtomicU32 {
+        debug_assert!(offset.is_multiple_of(4));
+        // SAFETY: within the mapping, aligned because mappings begin at a page, and alive as long as `self`.
+        unsafe { AtomicU32::from_ptr(self.at(offset & !3, 4).cast()) }
+    }
+
+    /// The double word at `offset`, which is a multiple of eight.
+    #[inline]
+    pub fn double_word(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset.is_multiple_of(8));
+        // SAFETY: as for `word`.
+        unsafe { AtomicU64::from_ptr(self.at(offset & !7, 8).cast()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            // SAFETY: our own mapping, entire, to which no pointer is left.
+            unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn both_see_the_same() {
+        let (ours, fd) = Mapping::create(8192).unwrap();
+        let theirs = Mapping::accept(fd.as_fd(), |length| length == 8192).unwrap();
+        ours.word(4096).store(7, Ordering::Relaxed);
+        assert_eq!(theirs.word(4096).load(Ordering::Relaxed), 7);
+        assert_eq!((ours.length(), theirs.length()), (8192, 8192));
+    }
+
+    #[test]
+    fn only_sealed_memory_of_a_known_size_is_believed() {
+        let (_ours, fd) = Mapping::create(4096).unwrap();
+        assert!(Mapping::accept(fd.as_fd(), |length| length == 8192).is_err());
+        // SAFETY: a string constant and a number; the descriptor that comes back is ours.
+        let open = unsafe {
+            OwnedFd::from_raw_fd(libc::memfd_create(c"open".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING))
+        };
+        // SAFETY: numbers.
+        unsafe { libc::ftruncate(open.as_raw_fd(), 4096) };
+        assert!(Mapping::accept(open.as_fd(), |_| true).is_err(), "not sealed");
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(Mapping::accept(file.as_fd(), |_| true).is_err(), "not even memory");
+    }
+}

@@ -1,0 +1,414 @@
+//! One direction between two processes: a ring of bytes that one writes and the other reads. Records begin on cache lines, and the first word of a
+//! record says that it is there: so a short train is handed over with the lines it is on, and no index has to travel. The writer clears the word of
+//! the next record before it publishes one, because old bytes lie there; the reader tells how far it is when it has read a run.
+//!
+//! | bytes | of a train's record |
+//! |---|---|
+//! | 4 | the kind of record in the highest byte, the length of the payload in the others; written last |
+//! | 2 | packets |
+//! | 1 | length of the headers |
+//! | 1 | path MTU in units of 256 bytes, if there are several packets |
+//! | | headers as on the wire: BTH and what its opcode demands |
+//! | | payload; a long one begins on the next cache line |
+//!
+//! # Neither side believes the other
+//!
+//! The other process can write to all of it at any time. What decides anything is copied out once and checked: headers, lengths, positions. Payload
+//! is copied straight between the ring and registered memory; nobody looks at it on the way, so the worst a peer can do by changing it meanwhile is
+//! to have sent something else. A ring that makes no sense is [`Broken`], and so is its link. (References to payload are formed for these copies
+//! though the bytes may change: they go to `memmove` and nowhere else.)
+
+use super::map::Mapping;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use wire::{Gid, Headers};
+
+/// The longest payload of a train.
+pub const LONGEST: usize = 64 * 1024;
+
+/// A cache line: records begin at multiples of it.
+const LINE: usize = 64;
+
+/// What lies before the records: a page with the words of both sides.
+const CONTROL: usize = 4096;
+/// Written by the writer: it waits for room and wants to be told.
+const WAITS: usize = 0;
+/// Written by the reader: how much it has read, ever.
+const READ: usize = 256;
+
+/// What lies before the headers in a record.
+const PREFIX: usize = 8;
+/// The longest headers: what is left of a cache line. No opcode has as much.
+const HEADERS: usize = LINE - PREFIX;
+/// From this length on payload is aligned.
+const ALIGNED: usize = 1024;
+/// Payload up to this length is copied out before anybody sees it.
+const COPIED: usize = 256;
+/// The longest record.
+const RECORD: usize = LINE + LONGEST;
+
+/// Kinds of records.
+const TRAIN: u32 = 1;
+const WRAP: u32 = 2;
+const ADDRESS: u32 = 3;
+
+/// How much room a ring has for records: enough for three or for eight of the longest, and the word after them.
+pub const SMALL: usize = (3 * RECORD + LINE).next_multiple_of(4096);
+/// See [`SMALL`].
+pub const LARGE: usize = (8 * RECORD + LINE).next_multiple_of(4096);
+
+/// What the other side wrote makes no sense, or it wrote where it must not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a ring of shared memory makes no sense")]
+pub struct Broken;
+
+/// How long the record of a train is, before it is rounded up.
+fn record(headers: usize, payload: usize) -> usize {
+    if payload >= ALIGNED { LINE + payload } else { PREFIX + headers + payload }
+}
+
+/// The side that writes.
+#[derive(Debug)]
+pub struct Writer {
+    map: Mapping,
+    lap: usize,
+    /// Where the next record goes.
+    offset: usize,
+    /// How much was written, ever, with what was skipped at the end of each lap.
+    written: u64,
+    /// How much of it the reader has read, when we last looked.
+    read: u64,
+    /// The addresses the reader believes trains to be from and for.
+    address: Option<(Gid, Gid)>,
+    broken: bool,
+}
+
+impl Writer {
+    /// A new ring, and the descriptor that the reader needs.
+    pub(crate) fn create(lap: usize) -> std::io::Result<(Writer, std::os::fd::OwnedFd)> {
+        let (map, fd) = Mapping::create(CONTROL + lap)?;
+        Ok((Writer { map, lap, offset: 0, written: 0, read: 0, address: None, broken: false }, fd))
+    }
+
+    /// Whether the longest train fits. Looks at what the reader has read only if it must.
+    #[inline]
+    pub fn has_room(&mut self) -> bool {
+        let need = self.need(LINE + RECORD) as u64;
+        if self.lap as u64 - (self.written - self.read) >= need {
+            return true;
+        }
+        self.look();
+        !self.broken && self.lap as u64 - (self.written - self.read) >= need
+    }
+
+    /// What a record of `length` bytes takes, with the word after it and with what is skipped if it does not fit before the end.
+    #[inline]
+    fn need(&self, length: usize) -> usize {
+        let whole = length + LINE;
+        if self.offset + whole > self.lap { self.lap - self.offset + whole } else { whole }
+    }
+
+    #[cold]
+    fn look(&mut self) {
+        let read = self.map.double_word(READ).load(Ordering::Acquire);
+        // It cannot have read what was not written, nor unread what it had.
+        if read < self.read || read > self.written {
+            self.broken = true;
+        } else {
+            self.read = read;
+        }
+    }
+
+    /// Whether the reader wrote what it must not.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// How much was written, ever: to ask later whether it was read.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.written
+    }
+
+    /// Whether the reader has read everything up to `position`.
+    pub fn was_read(&mut self, position: u64) -> bool {
+        if self.read < position {
+            self.look();
+        }
+        self.read >= position
+    }
+
+    /// Asks to be told when there is room. Look once more after this.
+    pub fn want_room(&self) {
+        self.map.word(WAITS).store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Writes a train whose payload of `length` bytes `fill` writes. Nothing is written if it cannot, or if headers have no encoding. There must
+    /// be room.
+    pub fn push<E>(
+        &mut self,
+        address: (Gid, Gid),
+        headers: &Headers,
+        (count, mtu): (u32, u32),
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.address != Some(address) {
+            self.tell_address(address);
+        }
+        let headers_length = headers.len();
+        let size = record(headers_length, length).next_multiple_of(LINE);
+        if length > LONGEST || headers_length > HEADERS || count > u32::from(u16::MAX) {
+            // Nothing that a queue pair makes.
+            return Ok(());
+        }
+        self.wrap_for(size);
+        let [c0, c1] = (count as u16).to_ne_bytes();
+        let about = u32::from_ne_bytes([c0, c1, headers_length as u8, (mtu / 256) as u8]);
+        self.map.word(CONTROL + self.offset + 4).store(about, Ordering::Relaxed);
+        let (at, room) = (CONTROL + self.offset + PREFIX, size - PREFIX);
+        // SAFETY: within the mapping and free: the reader reads nothing here before the first word is published. (Whatever it may write there
+        // meanwhile is sent instead.)
+        let rest = unsafe { std::slice::from_raw_parts_mut(self.map.at(at, room), room) };
+        let payload_at = if length >= ALIGNED { HEADERS } else { headers_length };
+        if headers.encode(rest).is_err() {
+            return Ok(());
+        }
+        if let Some(payload) = rest.get_mut(payload_at..payload_at + length) {
+            fill(payload)?;
+        }
+        self.publish(TRAIN, length, size);
+        Ok(())
+    }
+
+    fn tell_address(&mut self, (source, destination): (Gid, Gid)) {
+        self.wrap_for(LINE);
+        let at = self.map.at(CONTROL + self.offset + PREFIX, 32);
+        let octets = [source.octets(), destination.octets()];
+        // SAFETY: 32 bytes within the mapping, in room that is ours.
+        unsafe { std::ptr::copy_nonoverlapping(octets.as_ptr().cast::<u8>(), at, 32) };
+        self.publish(ADDRESS, 0, LINE);
+        self.address = Some((source, destination));
+    }
+
+    /// Goes back to the beginning if `size` bytes, and the word after them, do not fit before the end.
+    #[inline]
+    fn wrap_for(&mut self, size: usize) {
+        if self.offset + size + LINE > self.lap {
+            let skipped = self.lap - self.offset;
+            self.map.word(CONTROL).store(0, Ordering::Relaxed);
+            self.map.word(CONTROL + self.offset).store(WRAP << 24, Ordering::Release);
+            self.written += skipped as u64;
+            self.offset = 0;
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self, kind: u32, length: usize, size: usize) {
+        let next = self.offset + size;
+        self.map.word(CONTROL + next).store(0, Ordering::Relaxed);
+        self.map.word(CONTROL + self.offset).store(kind << 24 | length as u32, Ordering::Release);
+        self.offset = next;
+        self.written += size as u64;
+    }
+}
+
+/// The side that reads.
+#[derive(Debug)]
+pub struct Reader {
+    map: Mapping,
+    lap: usize,
+    offset: usize,
+    /// How much was read, ever; and how much of it was told.
+    read: u64,
+    told: u64,
+    /// Read when the writer was last told that there is room.
+    offered: u64,
+    /// The train at the front, once it was looked at.
+    front: Option<Front>,
+    addresses: (Gid, Gid),
+    copied: [u8; COPIED],
+}
+
+/// A train, without its payload.
+#[derive(Clone, Debug)]
+pub struct Front {
+    /// Its headers.
+    pub headers: Headers,
+    /// How many packets it stands for: not checked against its length.
+    pub count: u32,
+    /// The path MTU, where that matters: not checked either.
+    pub mtu: u32,
+    /// From whom, and for whom.
+    pub addresses: (Gid, Gid),
+    payload: (usize, usize),
+    size: usize,
+}
+
+impl Reader {
+    /// The ring that another process writes, if it is one.
+    pub(crate) fn accept(fd: std::os::fd::BorrowedFd<'_>) -> std::io::Result<Reader> {
+        let known = |length| [SMALL, LARGE].iter().any(|lap| (CONTROL + lap) as u64 == length);
+        let map = Mapping::accept(fd, known)?;
+        let lap = map.length() - CONTROL;
+        Ok(Reader {
+            map,
+            lap,
+            offset: 0,
+            read: 0,
+            told: 0,
+            offered: 0,
+            front: None,
+            addresses: (Gid::default(), Gid::default()),
+            copied: [0; COPIED],
+        })
+    }
+
+    /// Where it reads next.
+    #[inline]
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// How long the ring is.
+    pub(crate) fn lap(&self) -> usize {
+        self.lap
+    }
+
+    /// The first of the words of which one, at [`offset`](Reader::offset), tells whether there is something.
+    pub(crate) fn flags(&self) -> *const AtomicU32 {
+        self.map.at(CONTROL, self.lap).cast()
+    }
+
+    /// The train at the front, if there is one.
+    #[inline]
+    pub fn front(&mut self) -> Result<Option<&Front>, Broken> {
+        // A writer that keeps to the rules puts no more than this before a train.
+        for _ in 0..4 {
+            if self.front.is_some() {
+                break;
+            }
+            let word = self.map.word(CONTROL + self.offset).load(Ordering::Acquire);
+            if word == 0 {
+                return Ok(None);
+            }
+            self.look(word)?;
+        }
+        Ok(self.front.as_ref())
+    }
+
+    fn look(&mut self, word: u32) -> Result<(), Broken> {
+        let (kind, length) = (word >> 24, (word & 0xff_ffff) as usize);
+        match kind {
+            TRAIN => self.front = Some(self.train(length)?),
+            WRAP if self.offset > 0 => {
+                self.read += (self.lap - self.offset) as u64;
+                self.offset = 0;
+            }
+            ADDRESS => {
+                self.within(LINE)?;
+                let mut octets = [[0; 16]; 2];
+                let at = self.map.at(CONTROL + self.offset + PREFIX, 32);
+                // SAFETY: 32 bytes within the mapping, copied once; they may be anything.
+                unsafe { std::ptr::copy_nonoverlapping(at, octets.as_mut_ptr().cast::<u8>(), 32) };
+                self.addresses = (Gid::new(octets[0]), Gid::new(octets[1]));
+                self.advance(LINE);
+            }
+            _ => return Err(Broken),
+        }
+        Ok(())
+    }
+
+    /// Whether a record of this size, and the word after it, is where it may be.
+    fn within(&self, size: usize) -> Result<(), Broken> {
+        if self.offset + size + LINE <= self.lap { Ok(()) } else { Err(Broken) }
+    }
+
+    fn train(&mut self, length: usize) -> Result<Front, Broken> {
+        let [c0, c1, headers_length, mtu] =
+            self.map.word(CONTROL + self.offset + 4).load(Ordering::Relaxed).to_ne_bytes();
+        let count = u32::from(u16::from_ne_bytes([c0, c1]));
+        let headers_length = usize::from(headers_length);
+        if length > LONGEST || headers_length > HEADERS || count == 0 {
+            return Err(Broken);
+        }
+        let size = record(headers_length, length).next_multiple_of(LINE);
+        self.within(size)?;
+        let mut bytes = [0; HEADERS];
+        let at = self.map.at(CONTROL + self.offset + PREFIX, headers_length);
+        // SAFETY: as many bytes are within the mapping, and fit; they are copied once and may be anything.
+        unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), headers_length) };
+        let (headers, rest) = Headers::parse(bytes.get(..headers_length).unwrap_or(&[])).map_err(|_| Broken)?;
+        if !rest.is_empty() {
+            return Err(Broken);
+        }
+        let payload_at = self.offset + if length >= ALIGNED { LINE } else { PREFIX + headers_length };
+        if length <= COPIED {
+            let at = self.map.at(CONTROL + payload_at, length);
+            // SAFETY: as many bytes are within the mapping, and fit.
+            unsafe { std::ptr::copy_nonoverlapping(at, self.copied.as_mut_ptr(), length) };
+        }
+        Ok(Front {
+            headers,
+            count,
+            mtu: u32::from(mtu) * 256,
+            addresses: self.addresses,
+            payload: (payload_at, length),
+            size,
+        })
+    }
+
+    /// The train at the front and its payload. It may still change, if the peer does not keep to the rules: copy it, do not judge by it.
+    #[inline]
+    pub fn train_and_payload(&self) -> Option<(&Front, &[u8])> {
+        let front = self.front.as_ref()?;
+        let (at, length) = front.payload;
+        if length <= COPIED {
+            return Some((front, self.copied.get(..length)?));
+        }
+        // SAFETY: within the mapping (`at` checks), initialised, and alive as long as `self`. A peer that keeps to the rules leaves it alone until
+        // it has been read; one that does not changes bytes that are only ever copied. See the module.
+        Some((front, unsafe { std::slice::from_raw_parts(self.map.at(CONTROL + at, length), length) }))
+    }
+
+    /// Goes on behind the train at the front.
+    #[inline]
+    pub fn consume(&mut self) {
+        if let Some(front) = self.front.take() {
+            self.advance(front.size);
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self, size: usize) {
+        self.offset += size;
+        self.read += size as u64;
+    }
+
+    /// Whether enough was read since the writer was last told that it should be told now, in the middle of a run.
+    #[inline]
+    pub fn should_tell(&self) -> bool {
+        self.read - self.told >= (LONGEST / 2) as u64
+    }
+
+    /// Tells the writer how far we are. Answers whether it waits for room and should be woken; `done` if there is nothing more to read.
+    #[inline]
+    pub fn tell(&mut self, done: bool) -> bool {
+        if self.told != self.read {
+            self.told = self.read;
+            self.map.double_word(READ).store(self.read, Ordering::Release);
+        }
+        // A writer that waits is woken when half of the ring is free, or all of it.
+        if !done && self.read - self.offered < self.lap as u64 / 2 {
+            return false;
+        }
+        // Between what we told and what it asked: pairs with `want_room`.
+        fence(Ordering::SeqCst);
+        let waits = self.map.word(WAITS);
+        if waits.load(Ordering::Relaxed) == 0 || waits.swap(0, Ordering::AcqRel) == 0 {
+            return false;
+        }
+        self.offered = self.read;
+        true
+    }
+}
