@@ -1,5 +1,5 @@
-//! What is handed to people: the program and the C library, in a directory that works wherever it is copied to. The library is an archive
-//! of Rust linked by hand, because only a linker script gives symbols the versions that programs ask for.
+//! What is handed to people: the program and the C libraries, in a directory that works wherever it is copied to. `libibverbs.so.1` is an archive
+//! of Rust linked by hand, because only a linker script gives symbols the versions that programs ask for; `librdmacm.so.1` jumps into it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,6 +14,9 @@ use crate::process::{self, cargo, run};
 /// The private nodes of rdma-core's releases; drivers ask for the one of the release they were built with.
 const PRIVATE: &[u32] = &[25, 33, 34, 57, 59, 64, 65];
 
+/// The node of libibverbs.so.1 that is for librdmacm.so.1 only.
+const OWN: &str = "UBIVERBS_PRIVATE";
+
 /// The one whose symbols count when no version is named.
 const DEFAULT_PRIVATE: u32 = 34;
 
@@ -27,7 +30,10 @@ pub fn build(root: &Path, library_only: bool) -> Result<String, String> {
     };
     run(cargo(root).args(["build", "--release", "--package", "ubiverbs-capi"]))?;
     let work = directory("build")?;
-    let library = link(root, &target.join("release/libcapi.a"), &work, &directory("lib")?)?;
+    let jumps = table(root, "rdmacm.txt")?;
+    let jumps = jumps_of(&jumps)?;
+    let library = link(root, &jumps, &target.join("release/libcapi.a"), &work, &directory("lib")?)?;
+    let manager = link_rdmacm(&jumps, &library, &work)?;
     if library_only {
         let _ = fs::remove_dir_all(&work);
         return Ok(format!("{}", library.display()));
@@ -38,26 +44,56 @@ pub fn build(root: &Path, library_only: bool) -> Result<String, String> {
     run(cargo(root).args(["build", "--release", "--package", "ubiverbs-cli"]))?;
     let program = directory("bin")?.join("ubiverbs");
     replace(&program, |to| fs::copy(target.join("release/ubiverbs"), to).map(|_| ()))?;
-    let mut made = vec![program, library, paths];
+    let mut made = vec![program, library, manager, paths];
     made.extend(packages::build(root, &place)?);
     Ok(made.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join("\n"))
 }
 
+/// A table of symbols.
+fn table(root: &Path, name: &str) -> Result<String, String> {
+    let table = root.join("crates/capi/link").join(name);
+    fs::read_to_string(&table).map_err(|e| format!("cannot read {}: {e}", table.display()))
+}
+
+/// Writes what the linker is to read.
+fn write(work: &Path, name: &str, content: &str) -> Result<PathBuf, String> {
+    let path = work.join(name);
+    fs::write(&path, content).map_err(|e| format!("cannot write {}: {e}", path.display())).map(|()| path)
+}
+
 /// Links the archive into `libibverbs.so.1`.
-fn link(root: &Path, archive: &Path, work: &Path, lib: &Path) -> Result<PathBuf, String> {
-    let table = root.join("crates/capi/link/symbols.txt");
-    let text = fs::read_to_string(&table).map_err(|e| format!("cannot read {}: {e}", table.display()))?;
+fn link(root: &Path, jumps: &[Jump<'_>], archive: &Path, work: &Path, lib: &Path) -> Result<PathBuf, String> {
+    let text = table(root, "symbols.txt")?;
     let symbols = symbols(&text)?;
-    let write = |name: &str, content: String| {
-        let path = work.join(name);
-        fs::write(&path, content).map_err(|e| format!("cannot write {}: {e}", path.display())).map(|()| path)
-    };
-    let script = write("versions.map", version_script(&symbols))?;
-    let stand_ins = write("stand_ins.s", assembly(&symbols)?)?;
+    let script = write(work, "versions.map", &(version_script(&symbols) + &private_node(jumps)))?;
+    let stand_ins = write(work, "stand_ins.s", &assembly(&symbols)?)?;
     let library = lib.join("libibverbs.so.1");
     link_shared(&library, &script, &[&stand_ins], archive)?;
     // What programs find when they are linked, and what NCCL opens first.
     replace(&lib.join("libibverbs.so"), |to| symlink("libibverbs.so.1", to))?;
+    Ok(library)
+}
+
+/// Links `librdmacm.so.1`, beside the library that it jumps into, and looks for it beside itself.
+fn link_rdmacm(jumps: &[Jump<'_>], verbs: &Path, work: &Path) -> Result<PathBuf, String> {
+    let script = write(work, "rdmacm.map", &rdmacm_script(jumps))?;
+    let code = write(work, "rdmacm.s", &rdmacm_code(jumps)?)?;
+    let library = verbs.with_file_name("librdmacm.so.1");
+    replace(&library, |to| {
+        let mut linker = Command::new("cc");
+        linker
+            .args(["-shared", "-nostdlib", "-o"])
+            .arg(to)
+            .args(["-Wl,-soname,librdmacm.so.1", "-Wl,--enable-new-dtags,-rpath,$ORIGIN"])
+            .arg(format!("-Wl,--version-script={}", script.display()))
+            .args(["-Wl,-z,nodelete", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,--no-undefined"])
+            .arg(&code)
+            .arg(verbs)
+            // It uses nothing of the C library; what it jumps into does, and brings its own.
+            .arg("-Wl,--unresolved-symbols=ignore-in-shared-libs");
+        run(&mut linker).map_err(std::io::Error::other)
+    })?;
+    replace(&library.with_extension(""), |to| symlink("librdmacm.so.1", to))?;
     Ok(library)
 }
 
@@ -119,6 +155,25 @@ struct Symbol<'a> {
     name: &'a str,
     /// Found only by those who ask for this version.
     old: bool,
+}
+
+/// A symbol of `librdmacm.so.1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Jump<'a> {
+    node: &'a str,
+    name: &'a str,
+}
+
+fn jumps_of(text: &str) -> Result<Vec<Jump<'_>>, String> {
+    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let jump = |line| {
+        let words: Vec<&str> = str::split_whitespace(line).collect();
+        match words[..] {
+            [node, name] => Ok(Jump { node, name }),
+            _ => Err(format!("not a node and a name: {line}")),
+        }
+    };
+    lines.map(jump).collect()
 }
 
 /// Who answers a call.
@@ -198,14 +253,54 @@ fn version_script(symbols: &[Symbol<'_>]) -> String {
     script
 }
 
+/// The node of libibverbs.so.1 with what librdmacm.so.1 jumps to.
+fn private_node(jumps: &[Jump<'_>]) -> String {
+    let names: Vec<String> = jumps.iter().map(|jump| format!("    ubiverbs_{};\n", jump.name)).collect();
+    format!("{OWN} {{\n  global:\n{}}};\n", names.concat())
+}
+
+/// Which names of librdmacm.so.1 are of which version.
+fn rdmacm_script(jumps: &[Jump<'_>]) -> String {
+    let mut nodes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for jump in jumps {
+        nodes.entry(jump.node).or_default().push(jump.name);
+    }
+    let (mut script, mut parent, mut hide) = (String::new(), String::new(), "  local:\n    *;\n");
+    for (node, names) in nodes {
+        let names = names.join(";\n    ");
+        let _ = writeln!(script, "{node} {{\n  global:\n    {names};\n{hide}}}{parent};\n");
+        (parent, hide) = (format!(" {node}"), "");
+    }
+    script
+}
+
+/// The jumps.
+fn rdmacm_code(jumps: &[Jump<'_>]) -> Result<String, String> {
+    let (instruction, mut code) = (jump()?, String::from(NO_STACK));
+    code.push_str("\t.text\n");
+    for Jump { name, .. } in jumps {
+        let _ = write!(code, "\t.globl {name}\n\t.type {name}, %function\n{name}:\n");
+        let _ = write!(code, "\t{instruction} ubiverbs_{name}\n\t.size {name}, .-{name}\n");
+    }
+    Ok(code)
+}
+
+/// The stack need not be executable.
+const NO_STACK: &str = "\t.section .note.GNU-stack,\"\",%progbits\n";
+
+/// The instruction that passes a call on, with everything in its registers.
+fn jump() -> Result<&'static str, String> {
+    match std::env::consts::ARCH {
+        "x86_64" => Ok("jmp"),
+        "aarch64" => Ok("b"),
+        other => Err(format!("no stand-ins are written for {other}")),
+    }
+}
+
 /// Stand-ins, each with the name and version it plays.
 fn assembly(symbols: &[Symbol<'_>]) -> Result<String, String> {
-    let jump = match std::env::consts::ARCH {
-        "x86_64" => "jmp",
-        "aarch64" => "b",
-        other => return Err(format!("no stand-ins are written for {other}")),
-    };
-    let mut code = String::from("\t.section .note.GNU-stack,\"\",%progbits\n");
+    let jump = jump()?;
+    let mut code = String::from(NO_STACK);
     let mut count = 0;
     let mut stand_in = |name: &str, node: &str, default: bool, answer: Answer| {
         count += 1;
@@ -261,6 +356,17 @@ mod tests {
         assert!(code.contains(", f@IBVERBS_1.0\n"), "{code}");
         assert!(code.contains(", d@@IBVERBS_PRIVATE_34\n") && code.contains(", d@IBVERBS_PRIVATE_57\n"), "{code}");
         assert!(code.contains(", verbs_register_driver_57@@IBVERBS_PRIVATE_57\n"), "{code}");
+    }
+
+    #[test]
+    fn the_connection_manager_is_jumps_with_versions() {
+        let jumps = jumps_of("# a comment\nRDMACM_1.0 f\nRDMACM_1.1 g\nRDMACM_1.0 h\n").unwrap();
+        let script = rdmacm_script(&jumps);
+        assert!(script.starts_with("RDMACM_1.0 {\n  global:\n    f;\n    h;\n  local:\n    *;\n};\n"), "{script}");
+        assert!(script.contains("RDMACM_1.1 {\n  global:\n    g;\n} RDMACM_1.0;\n"), "{script}");
+        assert!(private_node(&jumps).contains("    ubiverbs_g;\n"));
+        assert!(rdmacm_code(&jumps).unwrap().contains("f:\n"));
+        assert!(jumps_of("RDMACM_1.0 own f").is_err());
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Device {
     }
 
     /// The one entry for a device of the NIC, made when it is first seen.
-    fn known(device: &Arc<hca::Device>) -> &'static Device {
+    pub(crate) fn known(device: &Arc<hca::Device>) -> &'static Device {
         let mut known = KNOWN.lock();
         let same = |entry: &&&'static Device| {
             Arc::ptr_eq(&entry.device, device)

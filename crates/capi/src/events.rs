@@ -36,10 +36,11 @@ impl Acknowledgements {
         counts.acknowledged
     }
 
-    /// Waits until every event that was handed out is acknowledged.
+    /// Waits until every event that was handed out so far is acknowledged.
     pub fn wait(&self) {
         let mut counts = lock(&self.counts);
-        while counts.handed_out != counts.acknowledged {
+        let until = counts.handed_out;
+        while (until.wrapping_sub(counts.acknowledged) as i32) > 0 {
             counts = self.changed.wait(counts).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }

@@ -181,7 +181,7 @@ impl QueuePair {
     }
 }
 
-fn kind(qp_type: c_uint) -> Result<Kind, Errno> {
+pub(crate) fn kind(qp_type: c_uint) -> Result<Kind, Errno> {
     Ok(match qp_type {
         abi::IBV_QPT_RC => Kind::ReliableConnected,
         abi::IBV_QPT_UC => Kind::UnreliableConnected,
@@ -294,7 +294,9 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         }
         pair.events.wait();
         let public = pair.public();
-        Pd::leave(public.pd);
+        if pair.qp.kind() != Kind::XrcTarget {
+            Pd::leave(public.pd);
+        }
         for cq in [public.send_cq, public.recv_cq] {
             if let Ok(cq) = CompletionQueue::of(cq) {
                 cq.users.leave();

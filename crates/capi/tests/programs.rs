@@ -47,6 +47,30 @@ fn device_memory_timestamps_and_built_work_requests() {
 }
 
 #[test]
+fn both_ends_of_a_connection_hear_what_they_should() {
+    let program = compile("cc", "cm_events.c");
+    let _turn = alone();
+    succeed(&mut on_library(program));
+}
+
+#[test]
+fn endpoints_wait_for_their_own_events() {
+    let program = compile("cc", "cm_endpoints.c");
+    let _turn = alone();
+    succeed(&mut on_library(program));
+}
+
+#[test]
+fn the_connection_manager_refuses_what_makes_no_sense() {
+    let program = compile("cc", "cm_arguments.c");
+    let _turn = alone();
+    let output = on_library(program).output().unwrap();
+    assert!(output.status.success(), "{}", library::show("arguments", &output));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.trim(), "ubiverbs: rsocket: sockets over RDMA are not offered; the call fails with ENOSYS");
+}
+
+#[test]
 fn a_panic_is_an_errno_and_an_event_and_the_program_goes_on() {
     let program = compile("cc", "panic.c");
     let output = on_library(program).env("UBIVERBS_PANIC_IN", "ibv_alloc_pd").output().unwrap();

@@ -1,4 +1,4 @@
-//! What the library exports, beside what the distribution's own exports; and that it is a library one can copy, load and link against.
+//! What the libraries export, beside what the distribution's own export; and that they are libraries one can copy, load and link against.
 
 mod library;
 
@@ -26,45 +26,63 @@ fn exports(file: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// The distribution's own library.
-fn original() -> PathBuf {
-    let found = fs::read_dir("/usr/lib")
-        .expect("/usr/lib")
-        .flatten()
-        .map(|entry| entry.path().join("libibverbs.so.1"))
-        .find(|path| path.exists());
-    found.expect("the original is missing: apt-get install libibverbs1")
+/// The libraries, and how many symbols the distribution's have at least.
+const LIBRARIES: [(&str, usize); 2] = [("libibverbs.so.1", 150), ("librdmacm.so.1", 70)];
+
+/// The distribution's own library of that name.
+fn original(name: &str) -> PathBuf {
+    let entries = fs::read_dir("/usr/lib").expect("/usr/lib").flatten();
+    let found = entries.map(|entry| entry.path().join(name)).find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("{name} is missing: apt-get install libibverbs1 librdmacm1"))
 }
 
 #[test]
 fn every_symbol_of_the_original_is_there_with_its_version() {
-    let (theirs, ours) = (exports(&original()), exports(&directory().join("libibverbs.so.1")));
-    assert!(theirs.len() > 150, "only {} symbols were read", theirs.len());
-    let missing: Vec<_> = theirs.difference(&ours).collect();
-    assert!(missing.is_empty(), "{missing:#?}");
+    for (name, least) in LIBRARIES {
+        let (theirs, ours) = (exports(&original(name)), exports(&directory().join(name)));
+        assert!(theirs.len() > least, "only {} symbols of {name} were read", theirs.len());
+        let missing: Vec<_> = theirs.difference(&ours).collect();
+        assert!(missing.is_empty(), "{name}: {missing:#?}");
+    }
 }
 
 #[test]
 fn nothing_else_is_exported() {
     let stray: Vec<_> = exports(&directory().join("libibverbs.so.1"))
         .into_iter()
-        .filter(|symbol| !symbol.contains("IBVERBS_"))
+        .filter(|symbol| !symbol.contains("IBVERBS_") && !symbol.contains("UBIVERBS_PRIVATE"))
         .collect();
+    assert!(stray.is_empty(), "{stray:#?}");
+    let (theirs, ours) = (exports(&original("librdmacm.so.1")), exports(&directory().join("librdmacm.so.1")));
+    let stray: Vec<_> = ours.difference(&theirs).collect();
     assert!(stray.is_empty(), "{stray:#?}");
 }
 
 #[test]
-fn it_needs_nothing_but_the_c_library() {
-    let text = succeed(Command::new("readelf").arg("-d").arg(directory().join("libibverbs.so.1")));
-    let needed: Vec<&str> = text
-        .lines()
-        .filter(|line| line.contains("(NEEDED)"))
-        .filter_map(|line| line.split(['[', ']']).nth(1))
-        .collect();
-    let allowed = |name: &&&str| name.starts_with("libc.so") || name.starts_with("ld-linux");
-    assert_eq!(needed.iter().filter(|name| !allowed(name)).count(), 0, "{needed:?}");
-    assert!(text.contains("Library soname: [libibverbs.so.1]"), "{text}");
-    assert!(text.contains("NODELETE"), "{text}");
+fn they_need_nothing_but_the_c_library_and_each_other() {
+    for (library, allowed) in
+        [("libibverbs.so.1", &["libc.so", "ld-linux"][..]), ("librdmacm.so.1", &["libibverbs.so.1"])]
+    {
+        let text = succeed(Command::new("readelf").arg("-d").arg(directory().join(library)));
+        let lines = text.lines().filter(|line| line.contains("(NEEDED)"));
+        let needed: Vec<&str> = lines.filter_map(|line| line.split(['[', ']']).nth(1)).collect();
+        let is_allowed = |name: &&str| allowed.iter().any(|allowed| name.starts_with(allowed));
+        assert!(needed.iter().all(is_allowed), "{needed:?}");
+        assert!(text.contains(&format!("Library soname: [{library}]")), "{text}");
+        assert!(text.contains("NODELETE"), "{text}");
+    }
+}
+
+#[test]
+fn the_connection_manager_without_its_other_half_says_so() {
+    // Beside the distribution's libibverbs it must not half work.
+    let lonely = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lonely");
+    let _ = fs::remove_dir_all(&lonely);
+    fs::create_dir_all(&lonely).unwrap();
+    fs::copy(directory().join("librdmacm.so.1"), lonely.join("librdmacm.so.1")).unwrap();
+    let output = on_library("rping").arg("-c").env("LD_LIBRARY_PATH", &lonely).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("version `UBIVERBS_PRIVATE' not found"), "{said}");
 }
 
 #[test]
@@ -81,7 +99,7 @@ fn a_copy_of_it_works_and_so_does_opening_it_by_hand() {
 #[test]
 fn drivers_of_other_hardware_load_beside_it() {
     for driver in ["libmlx5.so.1", "libefa.so.1"] {
-        let path = original().with_file_name(driver);
+        let path = original("libibverbs.so.1").with_file_name(driver);
         assert!(path.exists(), "{driver} is missing: apt-get install ibverbs-providers");
         let said = succeed(on_library("ldd").arg("-r").arg(&path).env("LD_BIND_NOW", "1"));
         assert!(!said.contains("undefined") && !said.contains("not found"), "{said}");

@@ -28,7 +28,7 @@ static int failures;
 		}                                         \
 	} while (0)
 
-static struct ibv_context *open_lo(void)
+static inline struct ibv_context *open_lo(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context = NULL;

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// Seconds until a program is stuck.
 const PATIENCE: u64 = 120;
 
-/// The directory with `libibverbs.so.1`.
+/// The directory with `libibverbs.so.1` and `librdmacm.so.1`.
 pub fn directory() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -61,8 +61,8 @@ pub fn compile(compiler: &str, source: &str) -> PathBuf {
         .args(["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-g", "-O1", "-o"])
         .arg(&binary)
         .arg(&source);
-    command.arg("-L").arg(directory()).args(["-libverbs", "-lpthread"]);
+    command.arg("-L").arg(directory()).args(["-lrdmacm", "-libverbs", "-lpthread"]);
     let output = command.output().unwrap_or_else(|e| panic!("{compiler} is missing ({e}): apt-get install gcc g++"));
-    assert!(output.status.success(), "{}", show("is libibverbs-dev installed?", &output));
+    assert!(output.status.success(), "{}", show("are libibverbs-dev and librdmacm-dev installed?", &output));
     binary
 }

@@ -47,7 +47,11 @@ impl Inner {
                 record.stage = Stage::Answered;
                 record.take_reply(&reply);
                 let retry_count = record.asked.map_or(0, |asked| asked.retry_count);
-                (EventKind::ConnectResponse, 0, Body::Connection(answered(&reply, retry_count, ece)))
+                (
+                    EventKind::ConnectResponse,
+                    0,
+                    Body::Connection(answered(&reply, record.answering_qpn(&reply), retry_count, ece)),
+                )
             }),
             Cm::Established { id } => self.about(id, |record| {
                 record.stage = Stage::Connected;
@@ -216,7 +220,7 @@ impl Inner {
     }
 }
 
-fn answered(reply: &Rep, retry_count: u8, ece: ::cm::Ece) -> ConnectionBody {
+fn answered(reply: &Rep, qpn: Qpn, retry_count: u8, ece: ::cm::Ece) -> ConnectionBody {
     ConnectionBody {
         private_data: reply.private_data.bytes().to_vec(),
         responder_resources: reply.initiator_depth,
@@ -225,7 +229,7 @@ fn answered(reply: &Rep, retry_count: u8, ece: ::cm::Ece) -> ConnectionBody {
         retry_count,
         rnr_retry_count: reply.rnr_retry_count,
         srq: reply.srq,
-        qpn: reply.local_qpn.value(),
+        qpn: qpn.value(),
         ece,
     }
 }

@@ -204,11 +204,16 @@ impl Record {
         });
     }
 
+    /// The queue pair of a peer that accepted: an XRC target's stands where an end-to-end context would.
+    pub fn answering_qpn(&self, reply: &Rep) -> Qpn {
+        if self.kind == Kind::XrcInitiator { Qpn::new(reply.local_eecn) } else { reply.local_qpn }
+    }
+
     /// Takes note of what a peer that accepted said.
     pub fn take_reply(&mut self, reply: &Rep) {
         let Some(asked) = self.asked else { return };
         self.agreement = Some(Agreement {
-            peer_qpn: reply.local_qpn,
+            peer_qpn: self.answering_qpn(reply),
             receive_psn: reply.starting_psn,
             mtu: self.path.map_or(Mtu::B1024, |path| path.mtu),
             responder_resources: reply.initiator_depth,

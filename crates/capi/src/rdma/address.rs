@@ -1,0 +1,95 @@
+//! Socket addresses, as C has them and as Rust does.
+
+use crate::errno::Errno;
+use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
+use std::mem::zeroed;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+unsafe fn c_family(address: *const sockaddr) -> Option<i32> {
+    // Not a reference: what follows the family may be longer than `sockaddr`, and need not be aligned as that.
+    (!address.is_null()).then(|| i32::from((&raw const (*address).sa_family).read_unaligned()))
+}
+
+/// An address of C's, which may be null.
+pub(crate) unsafe fn from_c(address: *const sockaddr) -> Result<SocketAddr, Errno> {
+    match c_family(address) {
+        Some(libc::AF_INET) => {
+            let address = address.cast::<sockaddr_in>().read_unaligned();
+            let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
+            Ok(SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(address.sin_port))))
+        }
+        Some(libc::AF_INET6) => {
+            let address = address.cast::<sockaddr_in6>().read_unaligned();
+            let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
+            let port = u16::from_be(address.sin6_port);
+            Ok(SocketAddr::V6(SocketAddrV6::new(ip, port, u32::from_be(address.sin6_flowinfo), address.sin6_scope_id)))
+        }
+        Some(_) => Err(Errno::invalid("the address is neither IPv4 nor IPv6")),
+        None => Err(Errno::null()),
+    }
+}
+
+/// An address as C has it.
+pub(crate) fn to_c(address: SocketAddr) -> sockaddr_storage {
+    // SAFETY: all zeros are an address of no family.
+    let mut storage: sockaddr_storage = unsafe { zeroed() };
+    let place = &raw mut storage;
+    match address {
+        SocketAddr::V4(address) => {
+            // SAFETY: the storage has room for every kind of address, and is aligned for all.
+            let c = unsafe { &mut *place.cast::<sockaddr_in>() };
+            c.sin_family = libc::AF_INET as sa_family_t;
+            c.sin_port = address.port().to_be();
+            c.sin_addr.s_addr = u32::from(*address.ip()).to_be();
+        }
+        SocketAddr::V6(address) => {
+            // SAFETY: as above.
+            let c = unsafe { &mut *place.cast::<sockaddr_in6>() };
+            c.sin6_family = libc::AF_INET6 as sa_family_t;
+            c.sin6_port = address.port().to_be();
+            c.sin6_flowinfo = address.flowinfo().to_be();
+            c.sin6_addr.s6_addr = address.ip().octets();
+            c.sin6_scope_id = address.scope_id();
+        }
+    }
+    storage
+}
+
+/// The port of an address, most significant byte first; 0 where it has none.
+pub(crate) unsafe fn port(address: *const sockaddr_storage) -> u16 {
+    from_c(address.cast()).map_or(0, |address| address.port().to_be())
+}
+
+/// Whether two addresses are the same group: a group has no port.
+pub(crate) fn same_group(one: SocketAddr, other: SocketAddr) -> bool {
+    one.ip() == other.ip()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_go_to_c_and_come_back() {
+        for text in ["10.1.2.3:7174", "[fe80::1%7]:65535", "[::]:0", "0.0.0.0:1"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let c = to_c(address);
+            // SAFETY: a whole address.
+            let back = unsafe { from_c((&raw const c).cast()) };
+            assert_eq!(back, Ok(address));
+            // SAFETY: as above.
+            assert_eq!(unsafe { port(&raw const c) }, address.port().to_be());
+        }
+    }
+
+    #[test]
+    fn other_families_and_nothing_are_refused() {
+        let mut c = to_c("1.2.3.4:5".parse().unwrap());
+        c.ss_family = 27;
+        // SAFETY: a whole address of a family we do not know, and none.
+        unsafe {
+            assert!(from_c((&raw const c).cast()).is_err());
+            assert!(from_c(std::ptr::null()).is_err());
+        }
+    }
+}

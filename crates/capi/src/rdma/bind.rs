@@ -1,0 +1,65 @@
+//! Addresses of ids: binding, resolving, listening.
+
+use super::address;
+use super::id::ConnectionId;
+use crate::boundary::number;
+use crate::errno::Errno;
+use abi::rdma_cm_id;
+use libc::sockaddr;
+use std::ffi::c_int;
+
+/// Takes a local address. If it is a particular one, the id belongs to that device from then on.
+#[unsafe(export_name = "ubiverbs_rdma_bind_addr")]
+pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, local: *mut sockaddr) -> c_int {
+    number("rdma_bind_addr", || {
+        let it = ConnectionId::of(id)?;
+        it.id.bind(address::from_c(local)?)?;
+        it.refresh()?;
+        Ok(0)
+    })
+}
+
+/// Finds a device and a source address for a destination. The system's routing answers at once, so nothing needs the time it is given.
+#[unsafe(export_name = "ubiverbs_rdma_resolve_addr")]
+pub unsafe extern "C" fn rdma_resolve_addr(
+    id: *mut rdma_cm_id,
+    source: *mut sockaddr,
+    destination: *mut sockaddr,
+    _milliseconds: c_int,
+) -> c_int {
+    number("rdma_resolve_addr", || {
+        let it = ConnectionId::of(id)?;
+        let source = if source.is_null() { None } else { Some(address::from_c(source)?) };
+        let destination = address::from_c(destination)?;
+        it.id.resolve_address(source, destination)?;
+        (*it.as_c()).route.addr.dst_addr = address::to_c(destination);
+        it.complete()
+    })
+}
+
+/// Finds the way to it.
+#[unsafe(export_name = "ubiverbs_rdma_resolve_route")]
+pub unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, _milliseconds: c_int) -> c_int {
+    number("rdma_resolve_route", || {
+        let it = ConnectionId::of(id)?;
+        it.id.resolve_route()?;
+        it.complete()
+    })
+}
+
+/// Listens for those who want to connect. An id that has no port gets one.
+#[unsafe(export_name = "ubiverbs_rdma_listen")]
+pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    number("rdma_listen", || {
+        let it = ConnectionId::of(id)?;
+        it.id.listen(u32::try_from(backlog).unwrap_or(0))?;
+        it.refresh()?;
+        Ok(0)
+    })
+}
+
+impl From<hca::cm::CmError> for Errno {
+    fn from(error: hca::cm::CmError) -> Errno {
+        Errno(error.errno()).because(&error)
+    }
+}

@@ -1,0 +1,451 @@
+/* The sequences of events on both sides of a connection, what comes with them, and what becomes of the queue pairs. */
+#include "connection.h"
+#include <pthread.h>
+
+static struct rdma_event_channel *here, *there;
+
+static int all(const void *data, size_t length, int byte)
+{
+	const uint8_t *bytes = data;
+
+	for (size_t i = 0; i < length; i++)
+		if (bytes[i] != byte)
+			return 0;
+	return 1;
+}
+
+/* What the peer said: our bytes, then zeros up to the field's end. */
+static void private_data(const void *data, uint8_t length, uint8_t field, uint8_t sent, int byte)
+{
+	CHECK(length == field && data);
+	if (length == field && data) {
+		CHECK(all(data, sent, byte));
+		CHECK(all((const uint8_t *)data + sent, field - sent, 0));
+	}
+}
+
+struct ends {
+	struct rdma_cm_id *listener, *client, *server;
+};
+
+/* A connection, up to the event that asks for it. */
+static struct ends asked(uint8_t bytes_of_data)
+{
+	uint8_t data[56];
+	struct rdma_conn_param parameters = {.private_data = data, .private_data_len = bytes_of_data, .responder_resources = 3,
+					     .initiator_depth = 5, .flow_control = 1, .retry_count = 6, .rnr_retry_count = 4};
+	struct rdma_cm_event *event;
+	struct ends ends;
+	uint16_t port;
+
+	memset(data, 0x5a, sizeof data);
+	ends.listener = listener(there, RDMA_PS_TCP, &port);
+	ends.client = caller(here, RDMA_PS_TCP, port);
+	give_queue_pair(ends.client);
+	CHECK(state_of(ends.client) == IBV_QPS_INIT);
+	CHECK(!rdma_connect(ends.client, &parameters));
+	event = next(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	NEED(event);
+	ends.server = event->id;
+	CHECK(event->listen_id == ends.listener && event->status == 0 && ends.server != ends.listener);
+	CHECK(ends.server->context == &failures && ends.server->channel == there && ends.server->ps == RDMA_PS_TCP);
+	CHECK(ends.server->verbs == ends.client->verbs && ends.server->port_num == 1 && ends.server->pd);
+	CHECK(rdma_get_src_port(ends.server) == port && rdma_get_dst_port(ends.server) == rdma_get_src_port(ends.client));
+	CHECK(rdma_get_dst_port(ends.client) == port);
+	private_data(event->param.conn.private_data, event->param.conn.private_data_len, 56, bytes_of_data, 0x5a);
+	/* Seen from here: what the peer answers is what we may ask. */
+	CHECK(event->param.conn.responder_resources == 5 && event->param.conn.initiator_depth == 3);
+	CHECK(event->param.conn.retry_count == 6 && event->param.conn.rnr_retry_count == 4 && event->param.conn.flow_control == 1);
+	CHECK(event->param.conn.qp_num == ends.client->qp->qp_num);
+	CHECK(!rdma_ack_cm_event(event));
+	return ends;
+}
+
+static void accepted(struct ends *ends)
+{
+	uint8_t data[196];
+	struct rdma_conn_param parameters = {.private_data = data, .private_data_len = sizeof data, .responder_resources = 5,
+					     .initiator_depth = 3, .rnr_retry_count = 7};
+	struct ibv_qp_init_attr init;
+	struct rdma_cm_event *event;
+	struct ibv_qp_attr attr;
+
+	memset(data, 0xa5, sizeof data);
+	give_queue_pair(ends->server);
+	CHECK(!rdma_accept(ends->server, &parameters));
+	CHECK(state_of(ends->server) == IBV_QPS_RTS);
+	event = next(here, RDMA_CM_EVENT_ESTABLISHED);
+	NEED(event);
+	CHECK(event->id == ends->client && event->status == 0);
+	private_data(event->param.conn.private_data, event->param.conn.private_data_len, 196, sizeof data, 0xa5);
+	CHECK(!rdma_ack_cm_event(event));
+	expect(there, RDMA_CM_EVENT_ESTABLISHED, 0);
+	CHECK(!ibv_query_qp(ends->client->qp, &attr, IBV_QP_STATE, &init));
+	CHECK(attr.qp_state == IBV_QPS_RTS && attr.dest_qp_num == ends->server->qp->qp_num);
+	CHECK(attr.max_rd_atomic == 5 && attr.max_dest_rd_atomic == 3 && attr.retry_cnt == 6 && attr.rnr_retry == 7);
+	CHECK(attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE && attr.qp_access_flags & IBV_ACCESS_REMOTE_READ);
+	CHECK(!ibv_query_qp(ends->server->qp, &attr, IBV_QP_STATE, &init));
+	CHECK(attr.dest_qp_num == ends->client->qp->qp_num && attr.max_rd_atomic == 3 && attr.max_dest_rd_atomic == 5);
+}
+
+static void gone(struct ends *ends)
+{
+	destroy(ends->client);
+	destroy(ends->server);
+	destroy(ends->listener);
+	CHECK(!readable(here->fd, 0) && !readable(there->fd, 0));
+}
+
+static void connected(void)
+{
+	struct ends ends = asked(56);
+	char text[16] = "over the wire", received[16] = "";
+	struct ibv_mr *from, *to;
+	struct ibv_wc wc;
+
+	accepted(&ends);
+	from = rdma_reg_msgs(ends.client, text, sizeof text);
+	to = rdma_reg_msgs(ends.server, received, sizeof received);
+	NEED(from && to);
+	CHECK(!rdma_post_recv(ends.server, NULL, received, sizeof received, to));
+	CHECK(!rdma_post_send(ends.client, NULL, text, sizeof text, from, IBV_SEND_SIGNALED));
+	CHECK(rdma_get_send_comp(ends.client, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+	CHECK(rdma_get_recv_comp(ends.server, &wc) == 1 && wc.status == IBV_WC_SUCCESS && !strcmp(text, received));
+	/* The end: the one who asked for it is told when the other agrees. */
+	CHECK(!rdma_post_recv(ends.client, NULL, text, sizeof text, from));
+	CHECK(!rdma_disconnect(ends.client));
+	CHECK(state_of(ends.client) == IBV_QPS_ERR);
+	CHECK(rdma_get_recv_comp(ends.client, &wc) == 1 && wc.status == IBV_WC_WR_FLUSH_ERR);
+	expect(there, RDMA_CM_EVENT_DISCONNECTED, 0);
+	CHECK(state_of(ends.server) == IBV_QPS_RTS);
+	CHECK(!readable(here->fd, 50));
+	CHECK(!rdma_disconnect(ends.server));
+	CHECK(state_of(ends.server) == IBV_QPS_ERR);
+	expect(here, RDMA_CM_EVENT_DISCONNECTED, 0);
+	rdma_dereg_mr(from);
+	rdma_dereg_mr(to);
+	gone(&ends);
+}
+
+/* Both end it at once: each is told once. */
+static void crossing(void)
+{
+	struct ends ends = asked(0);
+
+	accepted(&ends);
+	CHECK(!rdma_disconnect(ends.client) && !rdma_disconnect(ends.server));
+	expect(here, RDMA_CM_EVENT_DISCONNECTED, 0);
+	expect(there, RDMA_CM_EVENT_DISCONNECTED, 0);
+	gone(&ends);
+}
+
+static void rejected(void)
+{
+	struct ends ends = asked(1);
+	struct rdma_cm_event *event;
+	uint8_t data[148];
+
+	memset(data, 0x77, sizeof data);
+	CHECK(rdma_reject(ends.server, data, 149) == -1 && errno == EINVAL);
+	CHECK(!rdma_reject(ends.server, data, sizeof data));
+	event = next(here, RDMA_CM_EVENT_REJECTED);
+	NEED(event);
+	CHECK(event->status == 28);
+	private_data(event->param.conn.private_data, event->param.conn.private_data_len, 148, sizeof data, 0x77);
+	CHECK(!rdma_ack_cm_event(event));
+	CHECK(state_of(ends.client) == IBV_QPS_ERR);
+	CHECK(rdma_accept(ends.server, NULL) == -1);
+	gone(&ends);
+	ends = asked(0);
+	CHECK(!rdma_reject_ece(ends.server, NULL, 0));
+	expect(here, RDMA_CM_EVENT_REJECTED, 35);
+	gone(&ends);
+}
+
+static void nobody_listens(void)
+{
+	uint16_t port;
+	struct rdma_cm_id *id = listener(there, RDMA_PS_TCP, &port), *client;
+	struct rdma_conn_param parameters = {.retry_count = 7};
+
+	/* A port that was free a moment ago. */
+	destroy(id);
+	client = caller(here, RDMA_PS_TCP, port);
+	give_queue_pair(client);
+	CHECK(!rdma_connect(client, &parameters));
+	expect(here, RDMA_CM_EVENT_REJECTED, 8);
+	destroy(client);
+}
+
+static void limits(void)
+{
+	struct ends ends = asked(0);
+	uint8_t data[255] = {0};
+	struct rdma_conn_param parameters = {.private_data = data, .private_data_len = 197};
+	struct rdma_cm_id *client;
+	struct ibv_device_attr device;
+
+	CHECK(!ibv_query_device(ends.client->verbs, &device));
+	give_queue_pair(ends.server);
+	CHECK(rdma_accept(ends.server, &parameters) == -1 && errno == EINVAL);
+	parameters.private_data_len = 0;
+	if (device.max_qp_rd_atom < 254) {
+		parameters.responder_resources = (uint8_t)(device.max_qp_rd_atom + 1);
+		CHECK(rdma_accept(ends.server, &parameters) == -1 && errno == EINVAL);
+	}
+	gone(&ends);
+	/* The client is told that nobody took it. */
+	client = caller(here, RDMA_PS_TCP, htons(1));
+	CHECK(rdma_connect(client, NULL) == -1 && errno == EINVAL);
+	parameters = (struct rdma_conn_param){.private_data = data, .private_data_len = 57};
+	CHECK(rdma_connect(client, &parameters) == -1 && errno == EINVAL);
+	if (device.max_qp_init_rd_atom < 254) {
+		parameters = (struct rdma_conn_param){.initiator_depth = (uint8_t)(device.max_qp_init_rd_atom + 1)};
+		CHECK(rdma_connect(client, &parameters) == -1 && errno == EINVAL);
+	}
+	CHECK(rdma_accept(client, &parameters) == -1 && errno == EINVAL);
+	CHECK(rdma_establish(client) == -1 && errno == EINVAL);
+	CHECK(rdma_disconnect(client) == -1 && errno == EINVAL);
+	destroy(client);
+}
+
+/* The most a device offers is what 0xff stands for. */
+static void as_many_as_there_are(void)
+{
+	struct rdma_conn_param parameters = {.responder_resources = RDMA_MAX_RESP_RES, .initiator_depth = RDMA_MAX_INIT_DEPTH};
+	struct ibv_device_attr device;
+	struct rdma_cm_event *event;
+	struct ends ends;
+	uint16_t port;
+
+	ends.listener = listener(there, RDMA_PS_TCP, &port);
+	ends.client = caller(here, RDMA_PS_TCP, port);
+	CHECK(!ibv_query_device(ends.client->verbs, &device));
+	give_queue_pair(ends.client);
+	CHECK(!rdma_connect(ends.client, &parameters));
+	event = next(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	NEED(event);
+	ends.server = event->id;
+	CHECK(event->param.conn.responder_resources == device.max_qp_init_rd_atom);
+	CHECK(event->param.conn.initiator_depth == device.max_qp_rd_atom);
+	rdma_ack_cm_event(event);
+	give_queue_pair(ends.server);
+	CHECK(!rdma_accept(ends.server, NULL));
+	expect(here, RDMA_CM_EVENT_ESTABLISHED, 0);
+	expect(there, RDMA_CM_EVENT_ESTABLISHED, 0);
+	gone(&ends);
+}
+
+/* Destroyed in every state; the other side is told, or there is none. */
+static void destroyed(void)
+{
+	struct sockaddr_in address = loopback(0), peer = loopback(htons(9));
+	struct rdma_cm_id *id;
+	struct ends ends;
+	uint16_t port;
+
+	CHECK(!rdma_create_id(here, &id, NULL, RDMA_PS_TCP));
+	destroy(id);
+	CHECK(!rdma_create_id(here, &id, NULL, RDMA_PS_TCP) && !rdma_bind_addr(id, (struct sockaddr *)&address));
+	destroy(id);
+	CHECK(!rdma_create_id(here, &id, NULL, RDMA_PS_TCP));
+	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&peer, 2000));
+	/* With an event that nobody has taken. */
+	destroy(id);
+	CHECK(!readable(here->fd, 0));
+	destroy(caller(here, RDMA_PS_TCP, htons(9)));
+	destroy(listener(there, RDMA_PS_TCP, &port));
+	/* While it asks. */
+	ends = asked(0);
+	destroy(ends.client);
+	destroy(ends.server);
+	destroy(ends.listener);
+	/* Asked, and destroyed instead of an answer. */
+	ends = asked(0);
+	destroy(ends.server);
+	expect(here, RDMA_CM_EVENT_REJECTED, 28);
+	destroy(ends.client);
+	destroy(ends.listener);
+	/* A listener goes with what it was asked and nobody has looked at. */
+	id = listener(there, RDMA_PS_TCP, &port);
+	ends.client = caller(here, RDMA_PS_TCP, port);
+	give_queue_pair(ends.client);
+	CHECK(!rdma_connect(ends.client, &(struct rdma_conn_param){.retry_count = 1}));
+	CHECK(readable(there->fd, SOON));
+	destroy(id);
+	CHECK(!readable(there->fd, 0));
+	expect(here, RDMA_CM_EVENT_REJECTED, 28);
+	destroy(ends.client);
+	/* Connected, either side. */
+	ends = asked(0);
+	accepted(&ends);
+	destroy(ends.client);
+	expect(there, RDMA_CM_EVENT_DISCONNECTED, 0);
+	destroy(ends.server);
+	destroy(ends.listener);
+	ends = asked(0);
+	accepted(&ends);
+	destroy(ends.server);
+	expect(here, RDMA_CM_EVENT_DISCONNECTED, 0);
+	gone(&(struct ends){ends.listener, ends.client, caller(here, RDMA_PS_TCP, htons(9))});
+	/* Disconnecting, and disconnected. */
+	ends = asked(0);
+	accepted(&ends);
+	CHECK(!rdma_disconnect(ends.client));
+	gone(&ends);
+}
+
+static volatile int acknowledged;
+
+static void *acknowledge_later(void *event)
+{
+	usleep(200000);
+	acknowledged = 1;
+	CHECK(!rdma_ack_cm_event(event));
+	return NULL;
+}
+
+/* What was handed out must come back first. */
+static void unacknowledged(void)
+{
+	struct sockaddr_in peer = loopback(htons(9));
+	struct rdma_event_channel *elsewhere = rdma_create_event_channel();
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+	pthread_t thread;
+
+	for (int migrate = 0; migrate < 2; migrate++) {
+		NEED(!rdma_create_id(here, &id, NULL, RDMA_PS_TCP));
+		CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&peer, 2000));
+		event = next(here, RDMA_CM_EVENT_ADDR_RESOLVED);
+		NEED(event);
+		acknowledged = 0;
+		pthread_create(&thread, NULL, acknowledge_later, event);
+		if (migrate) {
+			CHECK(!rdma_resolve_route(id, 2000) && readable(here->fd, SOON));
+			CHECK(!rdma_migrate_id(id, elsewhere) && acknowledged && id->channel == elsewhere);
+			/* What waited came along. */
+			CHECK(!readable(here->fd, 0));
+			expect(elsewhere, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
+		}
+		CHECK(!rdma_destroy_id(id) && acknowledged);
+		pthread_join(thread, NULL);
+	}
+	rdma_destroy_event_channel(elsewhere);
+}
+
+/* A queue pair of the program's own: it does what the library does for others. */
+static void external(void)
+{
+	struct rdma_cm_event *event;
+	struct ends ends;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_pd *pd;
+	uint16_t port;
+	int mask;
+
+	ends.listener = listener(there, RDMA_PS_TCP, &port);
+	ends.client = caller(here, RDMA_PS_TCP, port);
+	pd = ibv_alloc_pd(ends.client->verbs);
+	cq = ibv_create_cq(ends.client->verbs, 16, NULL, NULL, 0);
+	NEED(pd && cq);
+	struct ibv_qp_init_attr init = plain_init(cq, IBV_QPT_RC);
+	struct ibv_ece ece = {.vendor_id = 0x77, .options = 5};
+	qp = ibv_create_qp(pd, &init);
+	NEED(qp);
+	CHECK(!rdma_set_local_ece(ends.client, &ece));
+	CHECK(!rdma_connect(ends.client, &(struct rdma_conn_param){.qp_num = qp->qp_num, .responder_resources = 1, .initiator_depth = 1}));
+	event = next(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	NEED(event);
+	ends.server = event->id;
+	CHECK(event->param.conn.qp_num == qp->qp_num);
+	rdma_ack_cm_event(event);
+	memset(&ece, 0xff, sizeof ece);
+	CHECK(!rdma_get_remote_ece(ends.server, &ece) && ece.vendor_id == 0x77 && ece.options == 5 && !ece.comp_mask);
+	give_queue_pair(ends.server);
+	CHECK(rdma_get_remote_ece(ends.server, &ece) == -1 && errno == EINVAL);
+	CHECK(!rdma_accept(ends.server, &(struct rdma_conn_param){.responder_resources = 1, .initiator_depth = 1}));
+	expect(here, RDMA_CM_EVENT_CONNECT_RESPONSE, 0);
+	for (enum ibv_qp_state state = IBV_QPS_INIT; state <= IBV_QPS_RTS; state++) {
+		struct ibv_qp_attr attr = {.qp_state = state};
+
+		CHECK(!rdma_init_qp_attr(ends.client, &attr, &mask) && mask & IBV_QP_STATE);
+		CHECK(!ibv_modify_qp(qp, &attr, mask));
+	}
+	CHECK(!rdma_establish(ends.client));
+	expect(there, RDMA_CM_EVENT_ESTABLISHED, 0);
+	CHECK(!readable(here->fd, 50));
+	CHECK(rdma_establish(ends.server) == -1 && errno == EINVAL);
+	CHECK(!rdma_disconnect(ends.server));
+	expect(here, RDMA_CM_EVENT_DISCONNECTED, 0);
+	ibv_destroy_qp(qp);
+	ibv_destroy_cq(cq);
+	ibv_dealloc_pd(pd);
+	gone(&ends);
+}
+
+/* Datagrams: asked for a queue pair, and told of it. */
+static void datagrams(void)
+{
+	uint8_t data[180];
+	struct rdma_conn_param parameters = {.private_data = data, .private_data_len = sizeof data};
+	struct rdma_cm_event *event;
+	struct ends ends;
+	uint16_t port;
+
+	memset(data, 0x33, sizeof data);
+	ends.listener = listener(there, RDMA_PS_UDP, &port);
+	for (int refuse = 0; refuse < 2; refuse++) {
+		ends.client = caller(here, RDMA_PS_UDP, port);
+		give_queue_pair(ends.client);
+		CHECK(state_of(ends.client) == IBV_QPS_RTS);
+		parameters.private_data_len = 181;
+		CHECK(rdma_connect(ends.client, &parameters) == -1 && errno == EINVAL);
+		parameters.private_data_len = 180;
+		CHECK(!rdma_connect(ends.client, &parameters));
+		event = next(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+		NEED(event);
+		ends.server = event->id;
+		private_data(event->param.ud.private_data, event->param.ud.private_data_len, 180, 180, 0x33);
+		rdma_ack_cm_event(event);
+		give_queue_pair(ends.server);
+		parameters.private_data_len = 136;
+		if (refuse) {
+			CHECK(!rdma_reject(ends.server, data, 136));
+			expect(here, RDMA_CM_EVENT_UNREACHABLE, 2);
+		} else {
+			CHECK(!rdma_accept(ends.server, &parameters));
+			event = next(here, RDMA_CM_EVENT_ESTABLISHED);
+			NEED(event);
+			private_data(event->param.ud.private_data, event->param.ud.private_data_len, 136, 136, 0x33);
+			CHECK(event->param.ud.qp_num == ends.server->qp->qp_num && event->param.ud.qkey == RDMA_UDP_QKEY);
+			CHECK(event->param.ud.ah_attr.is_global && event->param.ud.ah_attr.port_num == 1);
+			rdma_ack_cm_event(event);
+		}
+		CHECK(!readable(there->fd, 0));
+		destroy(ends.client);
+		destroy(ends.server);
+	}
+	destroy(ends.listener);
+}
+
+int main(void)
+{
+	here = rdma_create_event_channel();
+	there = rdma_create_event_channel();
+	NEED(here && there);
+	connected();
+	crossing();
+	rejected();
+	nobody_listens();
+	limits();
+	as_many_as_there_are();
+	destroyed();
+	unacknowledged();
+	external();
+	datagrams();
+	rdma_destroy_event_channel(here);
+	rdma_destroy_event_channel(there);
+	return failures != 0;
+}
