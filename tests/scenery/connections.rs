@@ -112,6 +112,8 @@ pub struct World {
     posted: u64,
     rng: Rng,
     qpns: u32,
+    /// Which host heard something, in order over both.
+    pub order: Vec<usize>,
     /// Kinds of messages that do not pass, by who sends them.
     pub censored: Vec<(usize, MessageKind)>,
     /// How many messages may still be sent before somebody talks too much.
@@ -149,6 +151,7 @@ impl World {
             posted: 0,
             rng: Rng::new(seed),
             qpns: 0x10,
+            order: Vec::new(),
             censored: Vec::new(),
             budget: 2_000_000,
             audited: true,
@@ -297,6 +300,7 @@ impl World {
                     acted = true;
                     self.act(index, &event);
                     self.hosts[index].events.push(event);
+                    self.order.push(index);
                 }
                 if self.audited {
                     self.hosts[index].manager.audit().unwrap_or_else(|wrong| panic!("host {index}: {wrong}"));
