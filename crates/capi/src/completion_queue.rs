@@ -236,6 +236,16 @@ pub(crate) fn immediate(entry: &Entry) -> u32 {
     completion.immediate.map_or(key, u32::to_be)
 }
 
+/// RoCE has no service levels. For datagrams hardware says here what kind of packet it was, and UCX looks for the sender's address by it: bit 3 stands
+/// for UDP, below it 1 is IPv6 and 2 is IPv4.
+pub(crate) fn service_level(entry: &Entry) -> u8 {
+    match (entry.completion.grh, entry.completion.over_ipv4) {
+        (false, _) => 0,
+        (true, false) => 8 | 1,
+        (true, true) => 8 | 2,
+    }
+}
+
 /// Why, as a number of ours: which of the transport's causes it was. Zero is none.
 pub(crate) fn vendor_error(entry: &Entry) -> u32 {
     use transport::Cause as C;
@@ -268,7 +278,7 @@ fn work_completion(entry: &Entry) -> ibv_wc {
         wc_flags: flags(entry),
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: service_level(entry),
         dlid_path_bits: 0,
     }
 }

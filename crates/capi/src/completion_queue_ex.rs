@@ -1,7 +1,7 @@
 //! Extended completion queues: completions are read field by field through functions of the queue.
 
 use crate::boundary::{object, status, value};
-use crate::completion_queue::{CompletionQueue, Wanted, flags, immediate, opcode, vendor_error};
+use crate::completion_queue::{CompletionQueue, Wanted, flags, immediate, opcode, service_level, vendor_error};
 use crate::context::Context;
 use crate::errno::Errno;
 use abi::{ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
@@ -156,13 +156,13 @@ unsafe extern "C" fn read_wc_flags(cq: *mut ibv_cq_ex) -> c_uint {
     read(cq, flags)
 }
 
-/// RoCE has no local addresses, service levels or path bits in its completions.
+/// RoCE has no local addresses or path bits in its completions.
 unsafe extern "C" fn read_slid(_cq: *mut ibv_cq_ex) -> u32 {
     0
 }
 
-unsafe extern "C" fn read_sl(_cq: *mut ibv_cq_ex) -> u8 {
-    0
+unsafe extern "C" fn read_sl(cq: *mut ibv_cq_ex) -> u8 {
+    read(cq, service_level)
 }
 
 unsafe extern "C" fn read_dlid_path_bits(_cq: *mut ibv_cq_ex) -> u8 {

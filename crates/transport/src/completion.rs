@@ -229,6 +229,8 @@ pub struct Completion {
     pub src_qpn: Option<Qpn>,
     /// UD: the first 40 bytes of the buffer hold the GRH.
     pub grh: bool,
+    /// UD: it came over IPv4, so the GRH is twenty bytes of nothing and an IPv4 header.
+    pub over_ipv4: bool,
     /// Wakes a waiter that asked for solicited events only (errors always do).
     pub solicited: bool,
     /// For errors: why.

@@ -464,6 +464,7 @@ impl Responder {
             invalidated,
             src_qpn: Some(connection.attributes.dest_qpn),
             grh: false,
+            over_ipv4: false,
             solicited: headers.bth.solicited,
             cause: None,
         });
@@ -516,6 +517,7 @@ impl Responder {
             invalidated: None,
             src_qpn: None,
             grh: false,
+            over_ipv4: false,
             solicited: true,
             cause: Some(cause),
         }

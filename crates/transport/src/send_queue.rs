@@ -222,6 +222,7 @@ impl SendQueue {
             invalidated: None,
             src_qpn: None,
             grh: false,
+            over_ipv4: false,
             solicited: status != Status::Success,
             cause,
         };

@@ -122,6 +122,7 @@ impl Responder {
             invalidated: None,
             src_qpn: Some(deth.src_qpn),
             grh: true,
+            over_ipv4: inbound.from.to_ip().is_ipv4(),
             solicited: headers.bth.solicited,
             cause: None,
         });
