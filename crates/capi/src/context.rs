@@ -131,6 +131,7 @@ impl Context {
         verbs.sz = size_of::<verbs_context>();
         verbs.query_port = Some(query::query_port_sized);
         verbs.advise_mr = Some(memory_region::advise_mr);
+        verbs.alloc_null_mr = Some(memory_region::alloc_null_mr);
         verbs.reg_dm_mr = Some(device_memory::reg_dm_mr);
         verbs.alloc_dm = Some(device_memory::alloc_dm);
         verbs.free_dm = Some(device_memory::free_dm);

@@ -115,6 +115,18 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
     })
 }
 
+/// A region without memory, for parts of messages that are not wanted: it reads as zeros and forgets what is written. Peers cannot reach it.
+pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    object("ibv_alloc_null_mr", || {
+        let domain = Pd::of(pd)?;
+        let key = domain.shared.nic.memory().register_null(Domain(domain.domain.0))?;
+        domain.join();
+        let mr = MemoryRegion::boxed(domain, pd, key, null_mut(), usize::MAX, false);
+        (*mr).rkey = 0;
+        Ok(mr)
+    })
+}
+
 /// What `ibv_rereg_mr` answers to a request that cannot be, and when the device refuses.
 const REREG_BAD_INPUT: c_int = -1;
 const REREG_REFUSED: c_int = -4;

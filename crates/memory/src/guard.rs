@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::access::{Access, Atomic, Cause, Range, Subject};
 use crate::gate::Bell;
-use crate::slot::Slot;
+use crate::slot::{Kind, Slot};
 use crate::{copy, mapped, on_demand};
 
 /// The right to touch a range, until it is dropped.
@@ -16,6 +16,8 @@ pub(crate) struct Entry<'m> {
     first: *mut u8,
     length: usize,
     on_demand: bool,
+    /// There is no memory: zeros to read, and nowhere to write to.
+    null: bool,
 }
 
 impl<'m> Entry<'m> {
@@ -30,7 +32,8 @@ impl<'m> Entry<'m> {
     ) -> Result<Entry<'m>, Cause> {
         let terms = slot.enter(range.key, bell)?;
         // From here on, dropping it counts it out.
-        let mut entry = Entry { slot, bell, first: terms.base, length: 0, on_demand: terms.on_demand };
+        let (on_demand, null) = (terms.on_demand, terms.kind == Kind::Null);
+        let mut entry = Entry { slot, bell, first: terms.base, length: 0, on_demand, null };
         entry.first = terms.admit(subject, range, access)?;
         entry.length = usize::try_from(range.length)
             .map_err(|_| Cause::OutOfBounds { start: terms.start, length: terms.length })?;
@@ -41,6 +44,10 @@ impl<'m> Entry<'m> {
     #[inline]
     pub(crate) fn load(&self, out: &mut [u8]) -> Result<(), Cause> {
         debug_assert_eq!(out.len(), self.length);
+        if self.null {
+            out.fill(0);
+            return Ok(());
+        }
         if self.on_demand {
             return on_demand::load(out, self.first).map_err(|_| Cause::Faulted);
         }
@@ -54,6 +61,9 @@ impl<'m> Entry<'m> {
     #[inline]
     pub(crate) fn store(&self, bytes: &[u8]) -> Result<(), Cause> {
         debug_assert_eq!(bytes.len(), self.length);
+        if self.null {
+            return Ok(());
+        }
         if self.on_demand {
             // SAFETY: whoever registered the region vouched that peers may write there.
             return unsafe { on_demand::store(self.first, bytes) }.map_err(|_| Cause::Faulted);
@@ -65,6 +75,9 @@ impl<'m> Entry<'m> {
 
     /// Runs an atomic operation on the range, which is eight bytes long.
     pub(crate) fn atomic(&self, operation: Atomic) -> Result<u64, Cause> {
+        if self.null {
+            return Err(Cause::WrongKind);
+        }
         // The address the peer named is aligned, but a region may sit at an odd place under an even address, and a split atomic
         // stops every core of the machine.
         if !self.first.addr().is_multiple_of(8) {
@@ -86,10 +99,15 @@ impl<'m> Entry<'m> {
         })
     }
 
+    /// Whether there are bytes at all.
+    pub(crate) fn has_memory(&self) -> bool {
+        !self.null
+    }
+
     /// Makes stores visible to all, and persistent if the range is a file's.
     pub(crate) fn flush(&self, persistent: bool) -> Result<(), Cause> {
         fence(Ordering::SeqCst);
-        if !persistent || cfg!(miri) {
+        if !persistent || self.null || cfg!(miri) {
             return Ok(());
         }
         let start = self.first.addr() & !(mapped::page_size() - 1);

@@ -148,9 +148,13 @@ impl Memory {
 
     /// Lends the bytes themselves, for a system call that gathers or scatters. The memory stays registered until the guard is dropped:
     /// deregistration waits for it. Do not hold a guard while deregistering what it lends, or while waiting for a lock that somebody
-    /// holds who does.
+    /// holds who does. A null region has no bytes to lend.
     pub fn lend(&self, subject: Subject, range: Range, access: Access) -> Result<Guard<'_>, Refusal> {
-        Ok(Guard::new(self.enter(subject, range, access)?))
+        let entry = self.enter(subject, range, access)?;
+        if entry.as_ref().is_some_and(|entry| !entry.has_memory()) {
+            return Err(Refusal { range, access, cause: Cause::WrongKind });
+        }
+        Ok(Guard::new(entry))
     }
 
     /// Enters the slot of a key for as long as the entry lives; `None` for an empty range.

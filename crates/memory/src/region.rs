@@ -64,6 +64,7 @@ pub(crate) struct Holding {
 pub(crate) enum Place {
     Program(Translation),
     Device { block: Arc<Block>, offset: usize, length: usize },
+    Nowhere,
 }
 
 // SAFETY: the pointer is an address of the process, as good in one thread as in another; nothing is reached through it here.
@@ -87,6 +88,15 @@ impl Memory {
         let holding = Holding { place: Place::Program(translation), domain, access };
         self.validate(&holding)?;
         self.enroll(holding)
+    }
+
+    /// Registers nothing: a region over all addresses that reads as zeros and forgets what is written. Its key is an L_Key only, for parts of messages that
+    /// nobody wants.
+    ///
+    /// # Errors
+    /// [`Error::TooManyRegions`].
+    pub fn register_null(&self, domain: Domain) -> Result<Key, Error> {
+        self.enroll(Holding { place: Place::Nowhere, domain, access: Access::LOCAL_WRITE })
     }
 
     /// Changes a region; its key stays. Waits for the accesses under way on the old terms; accesses that come meanwhile are refused.
@@ -214,11 +224,14 @@ impl Translation {
 
 impl Holding {
     fn apply(&mut self, key: Key, change: &Change) -> Result<(), Error> {
+        if let Place::Nowhere = self.place {
+            return Err(Error::WrongKind { key });
+        }
         if let Some(translation) = change.translation {
             match &mut self.place {
                 Place::Program(before) => *before = translation,
                 // Device memory stays where it is.
-                Place::Device { .. } => return Err(Error::WrongKind { key }),
+                Place::Device { .. } | Place::Nowhere => return Err(Error::WrongKind { key }),
             }
         }
         self.domain = change.domain.unwrap_or(self.domain);
@@ -233,10 +246,11 @@ impl Holding {
                 (*address, *length, iova.unwrap_or(address.addr() as u64))
             }
             Place::Device { block, offset, length } => (block.at(*offset), *length, 0),
+            Place::Nowhere => (std::ptr::null_mut(), usize::MAX, 0),
         };
         let everything = matches!(&self.place, Place::Program(translation) if translation.is_everything());
         Terms {
-            kind: Kind::Region,
+            kind: if let Place::Nowhere = self.place { Kind::Null } else { Kind::Region },
             domain: self.domain,
             qpn: Qpn(0),
             access: self.access,
@@ -250,7 +264,7 @@ impl Holding {
     /// Tells device memory that a region covers it.
     fn taken(&self) -> Result<(), Error> {
         match &self.place {
-            Place::Program(_) => Ok(()),
+            Place::Program(_) | Place::Nowhere => Ok(()),
             Place::Device { block, .. } => block.take(),
         }
     }

@@ -30,6 +30,8 @@ pub(crate) struct Terms {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Region,
+    /// A region without memory: zeros to read, and nowhere to write to. For its owner only.
+    Null,
     /// A window that is bound; type 2 if it belongs to one queue pair.
     Window {
         type2: bool,
@@ -45,15 +47,16 @@ impl Terms {
     /// specification lets a responder find them (IBA 10.6.3), so the answer is the same whoever implements it.
     #[inline]
     pub(crate) fn admit(&self, subject: Subject, range: Range, access: Access) -> Result<*mut u8, Cause> {
-        if self.kind != Kind::Region && !subject.remote {
-            // A window's key is an R_Key only.
+        let is_own = matches!(self.kind, Kind::Region | Kind::Null);
+        if !is_own && !subject.remote || self.kind == Kind::Null && subject.remote {
+            // A window's key is an R_Key only, and that of nothing an L_Key only.
             return Err(Cause::WrongKind);
         }
         if self.domain != subject.domain {
             return Err(Cause::WrongProtectionDomain);
         }
         match self.kind {
-            Kind::Region | Kind::Window { type2: false } => {}
+            Kind::Region | Kind::Null | Kind::Window { type2: false } => {}
             Kind::Window { type2: true } if self.qpn == subject.qpn => {}
             Kind::Window { type2: true } => return Err(Cause::WrongQueuePair),
             Kind::Unbound => return Err(Cause::WindowUnbound),
@@ -193,6 +196,7 @@ impl Slot {
             Kind::Window { type2: true } => 2,
             Kind::Unbound => 3,
             Kind::Invalidated => 4,
+            Kind::Null => 5,
         };
         self.kind.store(kind | if terms.on_demand { ON_DEMAND } else { 0 }, Ordering::Relaxed);
         self.domain.store(terms.domain.0, Ordering::Relaxed);
@@ -213,6 +217,7 @@ impl Slot {
                 1 => Kind::Window { type2: false },
                 2 => Kind::Window { type2: true },
                 3 => Kind::Unbound,
+                5 => Kind::Null,
                 _ => Kind::Invalidated,
             },
             domain: Domain(self.domain.load(Ordering::Relaxed)),

@@ -18,6 +18,30 @@ fn bytes_written_are_bytes_read() {
 }
 
 #[test]
+fn nothing_reads_as_zeros_forgets_what_is_written_and_is_for_its_owner() {
+    let memory = Memory::new();
+    let key = memory.register_null(LOCAL.domain).unwrap();
+    for address in [0, 1, 0x7fff_0000_0000, u64::MAX - 8] {
+        memory.write(LOCAL, key, address, b"unheard").unwrap();
+        let mut out = *b"unasked";
+        memory.read(LOCAL, key, address, &mut out).unwrap();
+        assert_eq!(out, [0; 7]);
+        assert_eq!(cause(memory.read(REMOTE, key, address, &mut out)), Cause::WrongKind);
+        assert_eq!(cause(memory.write(REMOTE, key, address, b"x")), Cause::WrongKind);
+        let range = Range { key, address, length: 7 };
+        assert_eq!(cause(memory.lend(LOCAL, range, Access::empty()).map(drop)), Cause::WrongKind);
+    }
+    let stranger = memory::Subject { remote: false, ..STRANGER };
+    assert_eq!(cause(memory.read(stranger, key, 0, &mut [0; 7])), Cause::WrongProtectionDomain);
+    assert_eq!(cause(memory.atomic(REMOTE, key, 0, Atomic::FetchAdd { add: 1 })), Cause::WrongKind);
+    let change = memory::Change { access: Some(ALL), ..memory::Change::default() };
+    // SAFETY: it is refused.
+    assert!(unsafe { memory.reregister(key, &change) }.is_err());
+    memory.deregister(key).unwrap();
+    assert_eq!(cause(memory.read(LOCAL, key, 0, &mut [0; 7])), Cause::UnknownKey);
+}
+
+#[test]
 fn copies_of_every_length_and_alignment_are_exact() {
     let length = if cfg!(miri) { 24 } else { 300 };
     let memory = Memory::new();

@@ -344,6 +344,8 @@ static void datagrams(void)
 
 	CHECK(got->wr_id == 1 && got->status == IBV_WC_SUCCESS && got->byte_len == 140 && got->src_qp == a->qp_num);
 	CHECK(got->wc_flags & IBV_WC_GRH && memory[40] == 'd' && memory[139] == 'd');
+	/* The kind of packet where hardware tells it: UDP over IPv4. */
+	CHECK(got->sl == 10);
 	struct ibv_ah *back = ibv_create_ah_from_wc(pd, got, (struct ibv_grh *)memory, 1);
 	struct ibv_ah_attr way;
 
@@ -363,6 +365,70 @@ static void datagrams(void)
 	CHECK(ibv_post_send(a, &wr, &bad) == EINVAL);
 	CHECK(!ibv_destroy_ah(back) && !ibv_destroy_ah(ah) && !ibv_destroy_qp(a) && !ibv_destroy_qp(b));
 	CHECK(!ibv_dereg_mr(mr) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
+}
+
+/* What is not wanted goes nowhere, and what is not there is zero. */
+static void nothing(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 64, NULL, NULL, 0);
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	struct ibv_mr *null = ibv_alloc_null_mr(pd);
+	struct ibv_qp_init_attr init = plain_init(cq, IBV_QPT_RC);
+	struct ibv_qp *a = ibv_create_qp(pd, &init), *b = ibv_create_qp(pd, &init);
+
+	NEED(pd && cq && mr && null && a && b);
+	CHECK(null->length == SIZE_MAX && !null->addr && !null->rkey && null->pd == pd);
+	CHECK(!to_init(a) && !to_init(b) && !connect_to(a, b->qp_num) && !connect_to(b, a->qp_num));
+	struct ibv_sge from[2] = {{(uintptr_t)memory + 4096, 10, mr->lkey}, {12345, 20, null->lkey}};
+	struct ibv_sge to[2] = {{0, 5, null->lkey}, {(uintptr_t)memory, 100, mr->lkey}};
+	struct ibv_send_wr wr = {.wr_id = 1, .sg_list = from, .num_sge = 2, .opcode = IBV_WR_SEND,
+				 .send_flags = IBV_SEND_SIGNALED}, *bad;
+	struct ibv_recv_wr receive = {.wr_id = 2, .sg_list = to, .num_sge = 2}, *bad_receive;
+
+	memset(memory, 'x', 4096);
+	memcpy(memory + 4096, "0123456789", 10);
+	CHECK(!ibv_post_recv(b, &receive, &bad_receive) && !ibv_post_send(a, &wr, &bad));
+	for (int i = 0; i < 2; i++) {
+		struct ibv_wc wc = completion(cq);
+
+		CHECK(wc.status == IBV_WC_SUCCESS && (wc.wr_id == 1 || wc.byte_len == 30));
+	}
+	/* Five bytes were not wanted; five of ten came, then twenty zeros, and no more. */
+	CHECK(!memcmp(memory, "56789", 5) && !memory[5] && !memory[24] && memory[25] == 'x');
+	CHECK(ibv_rereg_mr(null, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE) < 0);
+	/* Peers do not reach it. */
+	struct ibv_sge sge = {(uintptr_t)memory, 8, mr->lkey};
+
+	CHECK(!post(a, 3, IBV_WR_RDMA_WRITE, &sge, 0, null->lkey) && completion(cq).status == IBV_WC_REM_ACCESS_ERR);
+	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_dereg_mr(null) && !ibv_dereg_mr(mr));
+	CHECK(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
+}
+
+/* No options to agree on, and none is agreed on. */
+static void establishment(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = plain_init(cq, IBV_QPT_RC);
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+	struct ibv_ece ece = {1, 2, 3};
+
+	NEED(qp);
+	CHECK(!ibv_query_ece(qp, &ece) && !ece.vendor_id && !ece.options && !ece.comp_mask);
+	ece.vendor_id = 0x15b3, ece.options = 0x1000000f;
+	CHECK(!ibv_set_ece(qp, &ece) && !ece.vendor_id && !ece.options);
+	ece.comp_mask = 1;
+	CHECK(ibv_set_ece(qp, &ece) == EINVAL && ibv_query_ece(qp, NULL) == EINVAL);
+	/* What there is none of says so. */
+	struct ibv_modify_cq_attr moderate = {.attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = {4, 10}};
+	struct ibv_qp_rate_limit_attr pace = {.rate_limit = 1000};
+	struct ibv_counters_init_attr counters = {};
+
+	CHECK(ibv_modify_cq(cq, &moderate) == EOPNOTSUPP && ibv_modify_qp_rate_limit(qp, &pace) == EOPNOTSUPP);
+	errno = 0;
+	CHECK(!ibv_create_counters(context, &counters) && errno == EOPNOTSUPP);
+	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
 }
 
 static void imports(void)
@@ -405,6 +471,8 @@ int main(void)
 	address_handles();
 	work();
 	datagrams();
+	nothing();
+	establishment();
 	imports();
 	CHECK(!ibv_close_device(context));
 	printf("%d failures\n", failures);
