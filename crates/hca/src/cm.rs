@@ -2,6 +2,7 @@
 //! pair 1) of hosts, and events on channels that programs wait for. Queue pairs are not touched here: whoever takes an event sees to its own.
 
 mod bindings;
+mod death;
 mod dispatch;
 mod error;
 mod event;
@@ -116,7 +117,8 @@ impl Cm {
     /// Ends an id.
     fn destroy(&self, nic: &Arc<Nic>, key: u64) {
         let record = self.with(nic, |inner, now| {
-            let record = inner.records.remove(&key)?;
+            let mut record = inner.records.remove(&key)?;
+            record.let_go_of_peer(nic);
             if let Some(listener) = record.listener {
                 inner.listeners.remove(&listener);
                 inner.manager.stop_listening(now, listener);
@@ -136,26 +138,31 @@ impl Cm {
         drop(record.channel.extract(|event| id::belongs(event, key)));
     }
 
-    /// Says goodbye to all peers: the process ends. Whoever holds the lock may be the one who ends it.
+    /// Says goodbye to all peers, because the process ends, and gives them a moment to say that they heard. Whoever holds the lock may be the one who
+    /// ends the process: then nothing is said.
     pub fn leave(&self, nic: &Nic) {
-        for _ in 0..LAST_TRIES {
+        let last = nic.now() + GOODBYE;
+        while nic.now() < last {
             match self.inner.try_lock() {
                 Ok(mut inner) => {
                     let now = nic.now();
                     inner.manager.abandon_all(moment(now));
-                    inner.records.clear();
                     inner.pump(nic, now);
-                    return;
+                    if inner.manager.live() == 0 || now >= last {
+                        return;
+                    }
                 }
-                Err(TryLockError::WouldBlock) => std::thread::sleep(std::time::Duration::from_micros(100)),
+                Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Poisoned(_)) => return,
             }
+            std::thread::sleep(std::time::Duration::from_micros(100));
+            nic.progress();
         }
     }
 }
 
-/// How often a process that ends looks whether the connection manager is free, every 100 us.
-const LAST_TRIES: u32 = 200;
+/// How long a process that ends waits for its peers: long enough to say it twice.
+const GOODBYE: std::time::Duration = std::time::Duration::from_millis(300);
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

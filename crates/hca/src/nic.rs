@@ -23,6 +23,7 @@ use crate::timers::Timers;
 use crate::tracing::Tracing;
 use crate::udp::Udp;
 use crate::watch::Watch;
+use link::lives::Lives;
 use link::ports::Ports;
 use link::shared::{Exchange, Front, State};
 use link::slots::{Slot, Slots};
@@ -152,6 +153,7 @@ pub struct Nic {
     pub(crate) udp: Udp,
     pub(crate) exchange: Exchange,
     pub(crate) cm: Cm,
+    pub(crate) lives: Lives,
     /// Ports of the connection manager.
     pub(crate) ports: Ports,
     pub(crate) groups: Groups,
@@ -224,6 +226,7 @@ impl Nic {
             udp,
             exchange,
             cm: Cm::new(numbers.slot()),
+            lives: Lives::new(&slots).map_err(system("cannot watch other processes"))?,
             ports,
             groups: Groups::default(),
             changes: changes()?,
@@ -416,7 +419,12 @@ impl Nic {
         self.qps.for_each(f);
     }
 
-    fn is_own_address(&self, gid: Gid) -> bool {
+    /// Whether a slot is of this process.
+    pub(crate) fn has_slot(&self, slot: Slot) -> bool {
+        self.numbers.owns(slot.qpn(0))
+    }
+
+    pub(crate) fn is_own_address(&self, gid: Gid) -> bool {
         self.devices().iter().any(|device| device.port().gids.contains(&Some(gid)))
             || matches!(gid.to_ip(), IpAddr::V4(address) if address.is_loopback())
     }
@@ -554,6 +562,10 @@ impl Nic {
         let received = (!polling || self.should_look(now)) && self.receive(polling, now);
         if self.exchange.is_called() {
             self.serve_exchange();
+            any = true;
+        }
+        if self.lives.has_news() {
+            self.cm.bury(self);
             any = true;
         }
         any |= received;

@@ -1,8 +1,10 @@
 //! Ids of one process that find each other by address and port, over the real sockets of `lo`: what programs are told, and in which order. Queue
 //! pairs are not needed for that; the peer's number and the attributes are compared instead.
 
+use std::io::Read;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -386,5 +388,52 @@ fn a_thousand_connect_and_nothing_is_left() {
     }
     for _ in 0..actives.len() {
         expect(&server, EventKind::Disconnected).id.disconnect().unwrap();
+    }
+}
+
+/// The same program as another process, which connects to this one and then waits to be killed, or ends if its input does.
+fn another_process(port: u16) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "the_other_process", "--nocapture"]).env(OTHER, port.to_string());
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+const OTHER: &str = "UBIVERBS_TEST_CONNECTS_TO";
+
+#[test]
+fn the_other_process() {
+    let Ok(port) = std::env::var(OTHER) else { return };
+    let client = channel();
+    let active = id(&client);
+    resolve(&client, &active, "127.0.0.1:1", port.parse().unwrap());
+    active.connect(&parameters(std::process::id(), &[])).unwrap();
+    expect(&client, EventKind::ConnectResponse);
+    active.establish().unwrap();
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    // Not destroyed: the process ends with it.
+    std::mem::forget(active);
+    std::process::exit(0);
+}
+
+#[test]
+fn a_process_that_is_killed_has_disconnected_and_so_has_one_that_ends() {
+    let server = channel();
+    let (_listener, port) = listen(&server, "127.0.0.1:0");
+    for kill in [true, false] {
+        let mut other = another_process(port);
+        let passive = expect(&server, EventKind::ConnectRequest).id;
+        passive.accept(&anybody()).unwrap();
+        expect(&server, EventKind::Established);
+        let began = Instant::now();
+        if kill {
+            other.kill().unwrap();
+        } else {
+            drop(other.stdin.take());
+        }
+        expect(&server, EventKind::Disconnected);
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        passive.disconnect().unwrap();
+        other.wait().unwrap();
+        expect(&server, EventKind::TimewaitExit);
     }
 }

@@ -236,6 +236,8 @@ impl Attachment {
                 }
             } else if *key == Registry::EXCHANGE {
                 registry.call();
+            } else if *key == Registry::LIVES {
+                registry.died();
             } else if !PROBERS.contains(key) && self.inbox.serve(*key, take) {
                 // Another user's process has gone, and perhaps left the port.
                 for side in &mut self.sides {

@@ -12,6 +12,7 @@
 //! | [`forward`] | packets that came to the wrong process of the host go on to the right one |
 //! | [`steering`] | and seldom come to the wrong one |
 //! | [`attachment`] | all of that together: one process's share of the host's UDP port |
+//! | [`lives`] | whose process has ended |
 //! | [`descriptor`] | what a forked child must not keep |
 
 pub mod attachment;
@@ -19,6 +20,7 @@ pub mod descriptor;
 pub mod faults;
 pub mod forward;
 pub mod holders;
+pub mod lives;
 pub mod local;
 // Beside it, not in it: a model checker compiles the module for itself.
 #[cfg(test)]

@@ -170,6 +170,8 @@ pub(crate) struct Registry {
     offers: Mutex<Vec<Offer>>,
     /// There are some, or those that were accepted have something.
     called: AtomicBool,
+    /// A process whose end matters has ended, until somebody looks which.
+    died: AtomicBool,
 }
 
 #[derive(Clone, Debug)]
@@ -182,6 +184,24 @@ pub(crate) struct Listener {
 impl Registry {
     /// Keys below this are for those who add a descriptor of their own.
     const FIRST_KEY: u64 = 16;
+
+    /// The key of the processes whose end matters.
+    pub const LIVES: u64 = 6;
+
+    /// One of them has ended.
+    pub fn died(&self) {
+        self.died.store(true, Ordering::Release);
+    }
+
+    /// Somebody is about to look which.
+    pub fn mourned(&self) {
+        self.died.store(false, Ordering::Release);
+    }
+
+    #[inline]
+    pub fn has_died(&self) -> bool {
+        self.died.load(Ordering::Acquire)
+    }
 
     /// The key of the exchange of shared memory.
     pub const EXCHANGE: u64 = 5;
@@ -225,6 +245,7 @@ impl Registry {
             changes: AtomicU64::new(0),
             offers: Mutex::default(),
             called: AtomicBool::new(false),
+            died: AtomicBool::new(false),
         })
     }
 

@@ -46,6 +46,7 @@ impl Inner {
             Cm::Reply { id, reply, ece } => self.about(id, |record| {
                 record.stage = Stage::Answered;
                 record.take_reply(&reply);
+                record.watch_peer(nic);
                 let retry_count = record.asked.map_or(0, |asked| asked.retry_count);
                 (
                     EventKind::ConnectResponse,

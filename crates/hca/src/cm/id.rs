@@ -377,6 +377,7 @@ impl Id {
             let id = id.map_err(refused)?;
             communications.insert(id, self.key);
             record.communication = Some(id);
+            record.qpn = parameters.qpn;
             record.stage = Stage::Connecting;
             Ok(())
         })
@@ -416,6 +417,8 @@ impl Id {
                 ..::cm::Accept::new(parameters.qpn, record.send_psn)
             };
             manager.accept(now, communication, accept).map_err(refused)?;
+            record.qpn = parameters.qpn;
+            record.watch_peer(&self.nic);
             record.stage = Stage::Accepted;
             Ok(())
         })

@@ -5,6 +5,7 @@ use super::event::EventChannel;
 use super::id::Id;
 use super::route::{PathFacts, Place};
 use ::cm::ListenerId;
+use link::slots::Slot;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use transport::{Access, AddressVector, Kind, Modify, State};
@@ -109,6 +110,12 @@ pub(crate) struct Record {
     pub place: Option<Place>,
     pub listener: Option<ListenerId>,
     pub communication: Option<CommId>,
+    /// How the peer names it.
+    pub peer_communication: Option<CommId>,
+    /// The process of the peer, if it is on this host and we watch it.
+    pub watched: Option<Slot>,
+    /// Our queue pair.
+    pub qpn: Qpn,
     /// The first sequence number of what we send.
     pub send_psn: Psn,
     /// What we asked for, or were asked for.
@@ -144,6 +151,9 @@ impl Record {
             place: None,
             listener: None,
             communication: None,
+            peer_communication: None,
+            watched: None,
+            qpn: Qpn::new(0),
             send_psn,
             asked: None,
             agreement: None,
@@ -185,6 +195,7 @@ impl Record {
 
     /// Takes note of what a peer that asks for a connection wants.
     pub fn take_request(&mut self, request: &Req, mtu: Mtu) {
+        self.peer_communication = Some(request.local_comm_id);
         // The peer's depth is what we are to answer, and the other way round.
         self.asked = Some(Asked {
             responder_resources: request.initiator_depth,
@@ -212,6 +223,7 @@ impl Record {
     /// Takes note of what a peer that accepted said.
     pub fn take_reply(&mut self, reply: &Rep) {
         let Some(asked) = self.asked else { return };
+        self.peer_communication = Some(reply.local_comm_id);
         self.agreement = Some(Agreement {
             peer_qpn: self.answering_qpn(reply),
             receive_psn: reply.starting_psn,
