@@ -13,6 +13,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
+use std::time::{Duration, Instant};
 use transport::Time;
 
 /// How often the engine looks in on a program that polls.
@@ -20,6 +21,9 @@ const TICK: u64 = 1_000_000;
 
 /// A deadline that has not been told to a sleeper.
 const NEVER: u64 = u64::MAX;
+
+/// How long, in nanoseconds, until interfaces that could not be looked at are looked at again.
+const LOOK_AGAIN: u64 = 200_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -165,15 +169,22 @@ impl Engine {
 
 /// The thread: work, look, sleep.
 fn run(engine: &Engine, nic: &Weak<Nic>) {
+    // When to look at the interfaces again: there was no descriptor left for it.
+    let mut look_again: Option<Instant> = None;
     loop {
-        let sleep = {
+        let (sleep, changes) = {
             let Some(nic) = nic.upgrade() else { return };
-            nic.engine().prepare(&nic)
+            // No descriptor is not waited for.
+            (nic.engine().prepare(&nic), nic.changes.as_ref().map_or(-1, Changes::raw_fd))
+        };
+        let soon = |limit: Option<u64>| match look_again {
+            Some(_) => Some(limit.map_or(LOOK_AGAIN, |limit| limit.min(LOOK_AGAIN))),
+            None => limit,
         };
         let _ = match sleep {
             Sleep::Leased { .. } => sleep::until_ready([engine.bell_fd()], Some(TICK)),
-            Sleep::Bell(limit) => sleep::until_ready([engine.bell_fd()], limit),
-            Sleep::All(limit) => sleep::until_ready([engine.epoll.raw()], limit),
+            Sleep::Bell(limit) => sleep::until_ready([engine.bell_fd(), changes], soon(limit)),
+            Sleep::All(limit) => sleep::until_ready([engine.epoll.raw()], soon(limit)),
         };
         engine.asleep_until.store(0, Ordering::Relaxed);
         engine.bell.wake();
@@ -190,8 +201,10 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
                 engine.lease.kept();
             }
         }
-        if nic.changes.as_ref().is_some_and(Changes::any) {
-            let _ = nic.follow_interfaces();
+        let changed = nic.changes.as_ref().is_some_and(Changes::any);
+        if changed || look_again.is_some_and(|moment| moment <= Instant::now()) {
+            let failed = nic.follow_interfaces().is_err();
+            look_again = failed.then(|| Instant::now() + Duration::from_nanos(LOOK_AGAIN));
         }
     }
 }
