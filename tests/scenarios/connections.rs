@@ -4,35 +4,15 @@
 use std::time::Duration;
 
 use cm::{
-    Accept, CmError, Config, Connect, Ece, Event, Listen, Manager, Resolve, Route, SidrAnswer, State, Time, Transmit,
+    Accept, CmError, Config, Connect, Ece, Event, Listen, Manager, Orphan, Route, SidrAnswer, State, Time, Transmit,
 };
-use scenery::connections::{A, Answer, B, Manners, Weather, World, forged};
+use scenery::connections::{A, Answer, B, Manners, Weather, World, arrives, fine, forged, next, seconds};
 use wire::cm::{
     ApStatus, CmDatagram, CommId, Data, Drep, Dreq, Lap, Message, MessageKind, Path, RejectReason, Rtu, SidrStatus,
 };
-use wire::{Gid, Psn, Qkey, Qpn, Timeout, Transport};
+use wire::{Gid, Psn, Qpn, Timeout, Transport};
 
 const TIMEOUT: Duration = Duration::from_nanos((4096 << 20) + (4096 << 19));
-
-fn fine() -> World {
-    World::new(1, Weather::FINE)
-}
-
-fn seconds(count: u64) -> Duration {
-    Duration::from_secs(count)
-}
-
-/// Hands a message to a host as if it came from the other, and returns what it sends.
-fn arrives(world: &mut World, host: usize, datagram: CmDatagram) -> Vec<Transmit> {
-    let (now, route) = (world.now, world.route(1 - host));
-    world.hosts[host].manager.handle(now, route, &datagram);
-    std::iter::from_fn(|| world.hosts[host].manager.poll_transmit()).collect()
-}
-
-/// The next message that a host wants to send.
-fn next(manager: &mut Manager) -> CmDatagram {
-    manager.poll_transmit().expect("there is something to send").datagram
-}
 
 #[test]
 fn without_haste_a_request_is_repeated_as_the_kernel_does() {
@@ -409,27 +389,6 @@ fn an_alternate_path_is_declined() {
 }
 
 #[test]
-fn a_full_backlog_makes_requests_wait_until_one_is_taken() {
-    let mut world = fine();
-    let listener = world.hosts[B].manager.listen(Listen { backlog: 2, ..Listen::new(wire::cm::ServiceId::new(5)) });
-    listener.unwrap();
-    world.hosts[B].manners.request = Answer::Nothing;
-    let ids: Vec<CommId> = (0..3)
-        .map(|_| {
-            let connect = Connect { service: wire::cm::ServiceId::new(5), ..world.request(A) };
-            world.connect_with(A, connect)
-        })
-        .collect();
-    world.run_for(seconds(3));
-    assert_eq!(world.hosts[B].heard_all(), ["request", "request"]);
-    let first = world.hosts[B].requested();
-    world.hosts[B].manager.taken(first);
-    world.run_for(seconds(5));
-    assert_eq!(world.hosts[B].heard_all(), ["request", "request", "request"]);
-    assert!(ids.iter().all(|id| world.hosts[A].manager.state(*id) == Some(State::MraReqReceived)));
-}
-
-#[test]
 fn a_listener_that_stops_rejects_what_nobody_was_told_of() {
     let mut world = fine();
     world.hosts[B].manager = Manager::new(Config { seed: 5, ..Config::default() });
@@ -503,110 +462,6 @@ fn calls_that_the_state_does_not_allow_are_refused() {
 }
 
 #[test]
-fn ids_run_out_and_come_back() {
-    let narrow = |config| Config { first: CommId::new(100), last: CommId::new(103), ..config };
-    let mut world = World::with(3, Weather::FINE, narrow);
-    let ids: Vec<CommId> = (0..4).map(|_| world.connect(A)).collect();
-    assert!(ids.iter().all(|id| (100..=103).contains(&id.value())));
-    let more = world.request(A);
-    assert_eq!(world.hosts[A].manager.connect(world.now, more), Err(CmError::NoId));
-    world.run_for(Duration::from_millis(1));
-    world.hosts[A].manager.abandon_all(world.now);
-    world.run_until_quiet();
-    world.assert_forgotten();
-    let connected = world.connect(A);
-    world.run_for(Duration::from_millis(1));
-    assert_eq!(world.hosts[A].heard(connected).last().map(String::as_str), Some("reply"));
-}
-
-#[test]
-fn a_host_without_ids_says_that_it_has_no_resources() {
-    let mut world = fine();
-    let one = Config { first: CommId::new(7), last: CommId::new(7), ..Config::default() };
-    world.hosts[B].manager = Manager::new(one);
-    world.listen(B);
-    let ids = [world.connect(A), world.connect(A)];
-    world.run_for(Duration::from_millis(1));
-    assert_eq!(world.hosts[A].heard(ids[0]), ["reply"]);
-    assert_eq!(world.hosts[A].heard(ids[1]), ["rejected 3"]);
-}
-
-/// Requests of a peer that never does anything else.
-fn flood(world: &mut World, count: u32, service: wire::cm::ServiceId) -> usize {
-    let mut twin = Manager::new(Config { seed: 4711, ..Config::default() });
-    let mut answers = 0;
-    for _ in 0..count {
-        let connect = Connect { service, ..world.request(A) };
-        let id = twin.connect(world.now, connect).unwrap();
-        let req = next(&mut twin);
-        let _ = twin.reject(world.now, id, RejectReason::Consumer, &[], &[]);
-        let _ = twin.poll_transmit();
-        answers += arrives(world, B, req).len();
-    }
-    answers
-}
-
-#[test]
-fn a_flood_of_requests_costs_a_bounded_amount_of_memory() {
-    let mut world = fine();
-    world.audited = false;
-    world.hosts[B].manager = Manager::new(Config { half_open: 500, ..Config::default() });
-    world.hosts[B].manager.listen(Listen { backlog: u32::MAX, ..Listen::new(World::service()) }).unwrap();
-    flood(&mut world, 3000, World::service());
-    assert_eq!(world.hosts[B].manager.live(), 500);
-    let events = std::iter::from_fn(|| world.hosts[B].manager.poll_event()).count();
-    assert_eq!(events, 500);
-    world.hosts[B].manager.audit().unwrap();
-}
-
-#[test]
-fn strangers_get_a_bounded_number_of_answers() {
-    let mut world = fine();
-    let answers = flood(&mut world, 6000, wire::cm::ServiceId::new(1));
-    assert_eq!(answers, 4096);
-    world.run_for(seconds(1));
-    assert_eq!(flood(&mut world, 100, wire::cm::ServiceId::new(1)), 100);
-    assert_eq!(world.hosts[B].manager.remembered(), 0);
-}
-
-#[test]
-fn too_many_ended_connections_are_forgotten_early_and_say_so() {
-    let mut world = World::with(1, Weather::FINE, |config| Config { timewait: 3, ..config });
-    let ids: Vec<CommId> = (0..5).map(|_| world.connect(A)).collect();
-    world.run_for(Duration::from_millis(1));
-    for id in &ids {
-        world.call(A, |manager, now| manager.disconnect(now, *id, b""));
-        world.run_for(Duration::from_millis(1));
-    }
-    let ended = |world: &World| world.hosts[A].heard_all().iter().filter(|word| *word == "timewait ended").count();
-    assert_eq!((ended(&world), world.hosts[A].manager.remembered()), (2, 3));
-    world.run_until_quiet();
-    assert_eq!(ended(&world), 5);
-}
-
-#[test]
-fn ten_thousand_connections_come_and_go() {
-    let mut world = fine();
-    world.audited = false;
-    world.hosts[B].manager = Manager::new(Config { seed: 8, ..Config::default() });
-    world.hosts[B].manager.listen(Listen { backlog: 100_000, ..Listen::new(World::service()) }).unwrap();
-    for _ in 0..10_000 {
-        world.connect(A);
-    }
-    world.run_for(seconds(2));
-    for host in &world.hosts {
-        assert_eq!(host.manager.live(), 10_000);
-        host.manager.audit().unwrap();
-    }
-    assert_eq!(world.hosts[B].events.len(), 20_000);
-    world.hosts[A].manager.abandon_all(world.now);
-    world.run_until_quiet();
-    world.assert_forgotten();
-    assert_eq!(world.hosts[B].events.len(), 40_000);
-    assert_eq!(world.hosts[A].count(MessageKind::Dreq), 10_000, "nothing was repeated");
-}
-
-#[test]
 fn an_xrc_target_is_named_where_an_end_to_end_context_would_be() {
     let mut world = fine();
     let connect = Connect { transport: Transport::Xrc, ..world.request(A) };
@@ -666,73 +521,6 @@ fn state_changes_can_be_traced() {
 }
 
 #[test]
-fn a_datagram_service_is_asked_for_until_it_answers() {
-    let mut world = fine();
-    world.censored = vec![(B, MessageKind::SidrRep)];
-    let resolve = Resolve::new(world.route(A), World::service());
-    let id = world.hosts[A].manager.resolve(world.now, resolve).unwrap();
-    world.run_for(seconds(1));
-    world.censored.clear();
-    world.run_until_quiet();
-    assert_eq!(world.hosts[A].heard(id), ["service answer 0"]);
-    assert_eq!(world.hosts[B].heard_all(), ["service request"], "repetitions are no new requests");
-    world.assert_forgotten();
-}
-
-#[test]
-fn a_datagram_service_that_nobody_offers_or_grants_says_why() {
-    let mut world = fine();
-    let nobody = Resolve::new(world.route(A), wire::cm::ServiceId::new(5));
-    let id = world.hosts[A].manager.resolve(world.now, nobody).unwrap();
-    world.run_for(Duration::from_millis(1));
-    assert_eq!(world.hosts[A].heard(id), ["service answer 1"]);
-    world.hosts[B].manners.request = Answer::Nothing;
-    let resolve = Resolve::new(world.route(A), World::service());
-    let id = world.hosts[A].manager.resolve(world.now, resolve).unwrap();
-    world.run_for(Duration::from_millis(1));
-    let asked = world.hosts[B].requested();
-    world.call(B, |manager, now| manager.abandon(now, asked));
-    world.run_for(Duration::from_millis(1));
-    assert_eq!(world.hosts[A].heard(id), ["service answer 2"]);
-    world.hosts[B].up = false;
-    let resolve = Resolve { retries: 2, ..resolve };
-    let id = world.hosts[A].manager.resolve(world.now, resolve).unwrap();
-    world.run_until_quiet();
-    assert_eq!(world.hosts[A].heard(id), ["service timed out"]);
-    let id = world.hosts[A].manager.resolve(world.now, resolve).unwrap();
-    world.call(A, |manager, now| manager.abandon(now, id));
-    world.run_until_quiet();
-    assert_eq!(world.hosts[A].heard(id), [""; 0]);
-    world.assert_forgotten();
-}
-
-#[test]
-fn a_datagram_answer_from_elsewhere_is_not_believed() {
-    let mut world = fine();
-    world.hosts[B].up = false;
-    let resolve = Resolve::new(world.route(A), World::service());
-    let id = world.hosts[A].manager.resolve(world.now, resolve).unwrap();
-    world.drain();
-    let answer = wire::cm::SidrRep {
-        request_id: id,
-        status: SidrStatus::Valid,
-        info_length: 0,
-        qpn: Qpn::new(1),
-        service_id: World::service(),
-        qkey: Qkey::new(1),
-        info: Data::default(),
-        private_data: Data::default(),
-    };
-    let stranger = Route { source: Gid::from_ipv4([10, 9, 9, 9].into()), destination: world.hosts[A].gid };
-    world.hosts[A].manager.handle(world.now, stranger, &CmDatagram::new(1, answer.into()));
-    let other = wire::cm::SidrRep { service_id: wire::cm::ServiceId::new(4), ..answer };
-    arrives(&mut world, A, CmDatagram::new(1, other.into()));
-    assert_eq!(world.hosts[A].manager.poll_event(), None);
-    arrives(&mut world, A, CmDatagram::new(1, answer.into()));
-    assert!(matches!(world.hosts[A].manager.poll_event(), Some(Event::ServiceAnswer { .. })));
-}
-
-#[test]
 fn manners_of_every_kind_come_to_an_end_in_bad_weather() {
     for seed in 0..200 {
         let weather = Weather { loss: 0.2, duplicate: 0.2, jitter: Duration::from_millis(400) };
@@ -755,4 +543,31 @@ fn manners_of_every_kind_come_to_an_end_in_bad_weather() {
             assert!(ends <= 1, "seed {seed}");
         }
     }
+}
+
+#[test]
+fn a_connection_whose_process_died_is_buried_by_another() {
+    let mut world = fine();
+    let [active, passive] = world.established();
+    let Event::Reply { reply, .. } = world.hosts[A].events[0] else { panic!("no reply") };
+    let Event::Request { request, .. } = world.hosts[B].events[0] else { panic!("no request") };
+    // The process dies with its manager, and a survivor on its host knows the names.
+    world.restart(A, 99);
+    world.censored = vec![(A, MessageKind::Dreq)];
+    let orphan = Orphan {
+        id: active,
+        peer: passive,
+        route: world.route(A),
+        local_qpn: request.local_qpn,
+        remote_qpn: reply.local_qpn,
+    };
+    world.call(A, |manager, now| manager.bury(now, orphan));
+    assert!(world.hosts[A].manager.bury(world.now, orphan).is_err(), "once is enough");
+    world.run_for(Duration::from_millis(10));
+    world.censored.clear();
+    world.run_until_quiet();
+    let heard = world.hosts[B].heard(passive);
+    assert_eq!(heard, ["request", "established", "disconnect requested", "timewait ended"]);
+    assert_eq!(world.hosts[A].heard(active), ["reply"], "the survivor has no part in it");
+    world.assert_forgotten();
 }

@@ -398,3 +398,28 @@ pub fn forged(datagram: &CmDatagram, change: impl FnOnce(&mut Message)) -> CmDat
     change(&mut message);
     CmDatagram { message, ..*datagram }
 }
+
+/// Two hosts with good manners in fine weather.
+pub fn fine() -> World {
+    World::new(1, Weather::FINE)
+}
+
+/// A span.
+pub fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+/// Hands a message to a host as if it came from the other, and returns what it sends.
+pub fn arrives(world: &mut World, host: usize, datagram: CmDatagram) -> Vec<Transmit> {
+    let (now, route) = (world.now, world.route(1 - host));
+    world.hosts[host].manager.handle(now, route, &datagram);
+    std::iter::from_fn(|| world.hosts[host].manager.poll_transmit()).collect()
+}
+
+/// The next message that a manager wants to send.
+///
+/// # Panics
+/// If there is none.
+pub fn next(manager: &mut Manager) -> CmDatagram {
+    manager.poll_transmit().expect("there is something to send").datagram
+}

@@ -2,10 +2,12 @@
 //! under. Anything a single subject needs stays with that subject.
 #![forbid(unsafe_code)]
 
+mod connection_storm;
 pub mod connections;
 mod log;
 mod storm;
 
+pub use connection_storm::{Reached, connection_storm};
 pub use log::{Log, Seen};
 pub use storm::{Tally, storm};
 

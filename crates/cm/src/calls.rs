@@ -3,13 +3,12 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use wire::cm::{CommId, Data, RejectReason};
-use wire::{Qpn, Timeout, Transport};
+use wire::cm::{CommId, Data, RejectReason, ServiceId};
+use wire::{Psn, Timeout};
 
-use crate::connection::{Connection, Patience, State};
+use crate::connection::{Connection, State};
 use crate::messages::{data, drep, rep, req, with_options};
-use crate::time::span;
-use crate::{Accept, CmError, Connect, Event, Manager, Time};
+use crate::{Accept, CmError, Connect, Event, Manager, Orphan, Time};
 
 impl Manager {
     /// Asks a peer for a connection. It ends in [`Event::Reply`], [`Event::Rejected`] or [`Event::TimedOut`].
@@ -17,28 +16,7 @@ impl Manager {
         let id = self.new_id()?;
         let message = req(id, &connect)?;
         let transaction = self.transaction(id);
-        // The answer may take the peer's time and that of two packets on the way.
-        let timeout = span(connect.remote_cm_response_timeout) + span(connect.local_ack_timeout);
-        let connection = Connection {
-            state: State::ReqSent,
-            route: connect.route,
-            peer: CommId::new(0),
-            local_qpn: connect.qpn,
-            remote_qpn: Qpn::new(0),
-            ca_guid: connect.ca_guid,
-            transaction,
-            request: None,
-            xrc: connect.transport == Transport::Xrc,
-            patience: Patience::new(timeout, connect.max_cm_retries, connect.local_ack_timeout),
-            pending: None,
-            answer: None,
-            timer: None,
-            owned: true,
-            lasting: false,
-            listener: None,
-            announced: true,
-        };
-        self.insert(now, id, connection, None);
+        self.insert(now, id, Connection::active(&connect, transaction), None);
         self.send_until_answered(now, id, with_options(transaction, message, connect.ece));
         Ok(id)
     }
@@ -175,6 +153,25 @@ impl Manager {
             State::Timewait => {}
             _ => self.reject_and_end(now, id, RejectReason::Consumer, &[], Data::default())?,
         }
+        Ok(())
+    }
+
+    /// Disconnects a connection of another manager, whose process died: its peer would wait for it in vain. There are no events of it. Its id
+    /// may be outside of our range; messages for it belong here from now on.
+    pub fn bury(&mut self, now: Time, orphan: Orphan) -> Result<(), CmError> {
+        if self.connections.contains_key(&orphan.id) || self.inquiries.contains_key(&orphan.id) {
+            return Err(CmError::OutOfRange("the communication id of the orphan"));
+        }
+        let connect = Connect::new(orphan.route, ServiceId::new(0), orphan.local_qpn, Psn::new(0));
+        let connection = Connection {
+            peer: orphan.peer,
+            remote_qpn: orphan.remote_qpn,
+            owned: false,
+            state: State::Established,
+            ..Connection::active(&connect, self.transaction(orphan.id))
+        };
+        self.insert(now, orphan.id, connection, None);
+        self.send_dreq(now, orphan.id, Data::default());
         Ok(())
     }
 

@@ -6,10 +6,10 @@ use core::time::Duration;
 
 use wire::cm::{CmDatagram, CommId, Req};
 use wire::mad::MadHeader;
-use wire::{Psn, Qpn};
+use wire::{Psn, Qpn, Transport};
 
 use crate::time::span;
-use crate::{ListenerId, Route, Time};
+use crate::{Connect, ListenerId, Route, Time};
 
 /// The states of a connection (specification 12.9.7). The active side walks down the left, the passive side down the right:
 ///
@@ -213,4 +213,58 @@ pub(crate) struct Connection {
     pub listener: Option<ListenerId>,
     /// Whether the program may know of it.
     pub announced: bool,
+}
+
+impl Connection {
+    /// One that we ask for.
+    pub fn active(connect: &Connect, transaction: u64) -> Connection {
+        // The answer may take the peer's time and that of two packets on the way.
+        let timeout = span(connect.remote_cm_response_timeout) + span(connect.local_ack_timeout);
+        Connection {
+            state: State::ReqSent,
+            route: connect.route,
+            peer: CommId::new(0),
+            local_qpn: connect.qpn,
+            remote_qpn: Qpn::new(0),
+            ca_guid: connect.ca_guid,
+            transaction,
+            request: None,
+            xrc: connect.transport == Transport::Xrc,
+            patience: Patience::new(timeout, connect.max_cm_retries, connect.local_ack_timeout),
+            pending: None,
+            answer: None,
+            timer: None,
+            owned: true,
+            lasting: false,
+            listener: None,
+            announced: true,
+        }
+    }
+
+    /// One that a peer asks for, with this REQ.
+    pub fn passive(route: Route, header: &MadHeader, req: &Req, listener: ListenerId) -> Connection {
+        Connection {
+            state: State::ReqReceived,
+            route,
+            peer: req.local_comm_id,
+            local_qpn: Qpn::new(0),
+            remote_qpn: req.local_qpn,
+            ca_guid: 0,
+            transaction: header.transaction_id,
+            request: Some(Fingerprint::of(header, req)),
+            xrc: req.transport() == Some(Transport::Xrc),
+            patience: Patience::new(
+                span(req.local_cm_response_timeout),
+                req.max_cm_retries,
+                req.primary.local_ack_timeout,
+            ),
+            pending: None,
+            answer: None,
+            timer: None,
+            owned: true,
+            lasting: false,
+            listener: Some(listener),
+            announced: false,
+        }
+    }
 }

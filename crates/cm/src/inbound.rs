@@ -3,14 +3,14 @@
 
 use alloc::boxed::Box;
 
+use wire::Qpn;
 use wire::cm::{
     CmDatagram, CommId, Data, Drep, Dreq, Lap, Message, MessageKind, Mra, ReceivedMessage, Rej, RejectReason,
     RejectedMessage, Rep, Req, Rtu,
 };
 use wire::mad::MadHeader;
-use wire::{Qpn, Transport};
 
-use crate::connection::{Connection, Fingerprint, Patience, State};
+use crate::connection::{Connection, Fingerprint, State};
 use crate::manager::LONGEST_DELAY;
 use crate::messages::{apr, drep, stateless_rej};
 use crate::time::span;
@@ -23,6 +23,9 @@ impl Manager {
         let back = from.reversed();
         let header = &datagram.header;
         match &datagram.message {
+            // Zero stands for a name that is not known, so nobody can have it.
+            Message::Req(Req { local_comm_id, .. }) | Message::Rep(Rep { local_comm_id, .. })
+                if *local_comm_id == CommId::new(0) => {}
             Message::Req(req) => self.req_arrived(now, back, header, req),
             Message::Mra(mra) => self.mra_arrived(now, back, mra),
             Message::Rej(rej) => self.rej_arrived(now, back, rej),
@@ -76,7 +79,9 @@ impl Manager {
         let Some(listener) = self.listeners.find(req.service_id, back.source.to_ip()) else {
             return reject(self, RejectReason::InvalidServiceId);
         };
-        let Some(transport) = req.transport() else { return reject(self, RejectReason::InvalidTransport) };
+        if req.transport().is_none() {
+            return reject(self, RejectReason::InvalidTransport);
+        }
         // A request for which there is no room is not answered: the peer repeats it, and perhaps there is then.
         let crowded = self.half_open >= self.config.half_open || !self.out.has_room();
         if crowded || !self.listeners.get_mut(listener).is_some_and(|listener| listener.has_room()) {
@@ -86,26 +91,7 @@ impl Manager {
         if let Some(listener) = self.listeners.get_mut(listener) {
             listener.waiting.insert(id);
         }
-        let (timeout, ack_timeout) = (span(req.local_cm_response_timeout), req.primary.local_ack_timeout);
-        let connection = Connection {
-            state: State::ReqReceived,
-            route: back,
-            peer: theirs,
-            local_qpn: Qpn::new(0),
-            remote_qpn: req.local_qpn,
-            ca_guid: 0,
-            transaction: header.transaction_id,
-            request: Some(fingerprint),
-            xrc: transport == Transport::Xrc,
-            patience: Patience::new(timeout, req.max_cm_retries, ack_timeout),
-            pending: None,
-            answer: None,
-            timer: None,
-            owned: true,
-            lasting: false,
-            listener: Some(listener),
-            announced: false,
-        };
+        let connection = Connection::passive(back, header, req, listener);
         self.insert(now, id, connection, Some(MessageKind::Req));
         self.enlist(id, back, theirs, req.local_qpn);
         let ece = Ece { vendor_id: req.vendor_id, options: header.attribute_modifier };

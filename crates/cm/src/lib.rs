@@ -79,5 +79,5 @@ pub use connection::State;
 pub use error::{CmError, ListenError};
 pub use event::{Event, Transmit, Unanswered};
 pub use manager::Manager;
-pub use parameters::{Accept, Config, Connect, Ece, Families, Listen, ListenerId, Resolve, Route, SidrAnswer};
+pub use parameters::{Accept, Config, Connect, Ece, Families, Listen, ListenerId, Orphan, Resolve, Route, SidrAnswer};
 pub use time::Time;

@@ -249,6 +249,21 @@ impl Accept {
     }
 }
 
+/// A connection whose owner died without a word: what its peer must be told is in here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Orphan {
+    /// Its name here.
+    pub id: CommId,
+    /// The peer's name for it.
+    pub peer: CommId,
+    /// The way to the peer.
+    pub route: Route,
+    /// Its queue pair here.
+    pub local_qpn: Qpn,
+    /// The peer's queue pair.
+    pub remote_qpn: Qpn,
+}
+
 /// A datagram service to ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resolve {
