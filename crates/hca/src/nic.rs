@@ -723,7 +723,8 @@ impl Nic {
             if qpn == Qpn::GSI
                 && let Ok(message) = CmDatagram::parse(arrival.payload)
             {
-                messages.push((crate::cm::route_of(arrival.destination(), arrival.source()), message));
+                let came = ::cm::Route { source: arrival.source(), destination: arrival.destination() };
+                messages.push((came, message));
                 return;
             }
             let grh = grh_bytes(arrival.ip);
