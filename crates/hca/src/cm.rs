@@ -20,6 +20,7 @@ pub use route::PathFacts;
 use crate::nic::{Nic, lock};
 use bindings::Bindings;
 use link::slots::Slot;
+use link::wills::Will;
 use record::Record;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -46,8 +47,14 @@ pub(crate) struct Inner {
     scheduled: Option<Time>,
     /// Counts the packets that carry messages.
     psn: u32,
+    will: Will,
+    /// When to look for somebody to leave it to.
+    search: Option<Time>,
+    last_words: Vec<death::LastWords>,
     /// Ids that were looked at: their last reference must not go while the lock is held.
     leaving: Vec<Arc<Id>>,
+    /// Channels whose observers are to be told, once the lock is let go.
+    told: Vec<Arc<EventChannel>>,
 }
 
 impl Cm {
@@ -64,7 +71,11 @@ impl Cm {
                 bindings: Bindings::default(),
                 scheduled: None,
                 psn: link::random() as u32,
+                will: Will::default(),
+                search: None,
+                last_words: Vec::new(),
                 leaving: Vec::new(),
+                told: Vec::new(),
             }),
             next_key: AtomicU64::new(1),
         }
@@ -81,8 +92,10 @@ impl Cm {
         let answer = work(&mut inner, moment(now));
         inner.pump(nic, now);
         let leaving = std::mem::take(&mut inner.leaving);
+        let told = std::mem::take(&mut inner.told);
         drop(inner);
         drop(leaving);
+        told.iter().for_each(|channel| channel.announce());
         answer
     }
 
@@ -119,6 +132,9 @@ impl Cm {
         let record = self.with(nic, |inner, now| {
             let mut record = inner.records.remove(&key)?;
             record.let_go_of_peer(nic);
+            if let Some(at) = record.bequeathed {
+                inner.will.strike(at);
+            }
             if let Some(listener) = record.listener {
                 inner.listeners.remove(&listener);
                 inner.manager.stop_listening(now, listener);
@@ -147,6 +163,7 @@ impl Cm {
                 Ok(mut inner) => {
                     let now = nic.now();
                     inner.manager.abandon_all(moment(now));
+                    inner.will.revoke();
                     inner.pump(nic, now);
                     if inner.manager.live() == 0 || now >= last {
                         return;
@@ -175,6 +192,15 @@ impl Inner {
         self.records.get_mut(&key).ok_or(CmError::Invalid("the id is destroyed"))
     }
 
+    /// Remembers to tell the observer of an id's channel, if it has one.
+    fn note(&mut self, key: u64) {
+        if let Some(record) = self.records.get(&key)
+            && record.channel.has_news()
+        {
+            self.told.push(Arc::clone(&record.channel));
+        }
+    }
+
     /// Sends what is to be sent and tells what is to be told, until there is nothing.
     fn pump(&mut self, nic: &Nic, now: Time) {
         loop {
@@ -186,8 +212,9 @@ impl Inner {
                 break;
             }
         }
-        if let Some(deadline) = self.manager.poll_timeout() {
-            let deadline = Time::from_nanos(deadline.as_nanos());
+        let answers = self.manager.poll_timeout().map(|deadline| Time::from_nanos(deadline.as_nanos()));
+        let deadlines = [answers, self.entrust_will(nic, now), self.speak_for_the_dead(nic, now)];
+        if let Some(deadline) = deadlines.into_iter().flatten().min() {
             if self.scheduled.is_none_or(|scheduled| deadline < scheduled) {
                 self.scheduled = Some(deadline);
                 nic.wake_at(deadline.max(now), Qpn::GSI);

@@ -86,7 +86,7 @@ pub struct CompletionQueue {
 }
 
 /// Who is told that something was added.
-struct Observer(Box<dyn Fn() + Send + Sync>);
+pub(crate) struct Observer(pub Box<dyn Fn() + Send + Sync>);
 
 impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

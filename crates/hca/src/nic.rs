@@ -154,6 +154,7 @@ pub struct Nic {
     pub(crate) exchange: Exchange,
     pub(crate) cm: Cm,
     pub(crate) lives: Lives,
+    pub(crate) slots: Slots,
     /// Ports of the connection manager.
     pub(crate) ports: Ports,
     pub(crate) groups: Groups,
@@ -227,6 +228,7 @@ impl Nic {
             exchange,
             cm: Cm::new(numbers.slot()),
             lives: Lives::new(&slots).map_err(system("cannot watch other processes"))?,
+            slots: slots.clone(),
             ports,
             groups: Groups::default(),
             changes: changes()?,

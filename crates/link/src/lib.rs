@@ -12,7 +12,7 @@
 //! | [`forward`] | packets that came to the wrong process of the host go on to the right one |
 //! | [`steering`] | and seldom come to the wrong one |
 //! | [`attachment`] | all of that together: one process's share of the host's UDP port |
-//! | [`lives`] | whose process has ended |
+//! | [`lives`], [`wills`] | whose process has ended, and what it would have said |
 //! | [`descriptor`] | what a forked child must not keep |
 
 pub mod attachment;
@@ -33,5 +33,6 @@ pub mod slots;
 pub mod steering;
 mod sync;
 pub mod udp;
+pub mod wills;
 
 pub use slots::random;

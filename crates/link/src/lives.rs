@@ -4,10 +4,10 @@
 use crate::descriptor::{Descriptor, check};
 use crate::names::{self, Name};
 use crate::slots::{Registry, Slot, Slots};
+use crate::wills::{self, Bequest};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The processes that are watched.
@@ -16,7 +16,6 @@ pub struct Lives {
     registry: Arc<Registry>,
     epoll: Descriptor,
     watched: Mutex<HashMap<Slot, Watched>>,
-    any: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -36,7 +35,7 @@ impl Lives {
         };
         let registry = slots.registry().clone();
         registry.watch(epoll.raw(), Registry::LIVES)?;
-        Ok(Lives { registry, epoll, watched: Mutex::default(), any: AtomicBool::new(false) })
+        Ok(Lives { registry, epoll, watched: Mutex::default() })
     }
 
     /// Watches the process that has `slot`; false if none has it, or none that can be watched. Asking twice needs letting go twice.
@@ -61,7 +60,6 @@ impl Lives {
         // SAFETY: numbers, and a live event that the kernel reads.
         check(unsafe { libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_ADD, process.raw(), &raw mut event) })?;
         watched.insert(slot, Watched { count: 1, process });
-        self.any.store(true, Ordering::Release);
         Ok(true)
     }
 
@@ -78,7 +76,13 @@ impl Lives {
     /// Whether somebody may have died: look at [`ended`](Lives::ended).
     #[inline]
     pub fn has_news(&self) -> bool {
-        self.any.load(Ordering::Acquire) && self.registry.has_died()
+        self.registry.has_died()
+    }
+
+    /// What those left who died and had made this process their heir.
+    pub fn bequests(&self) -> Vec<Bequest> {
+        let wills = self.registry.take_wills();
+        wills.iter().filter_map(|will| wills::open(will).ok()).flat_map(wills::read).collect()
     }
 
     /// The slots whose process has ended since the last call. They are watched no more.
@@ -110,7 +114,6 @@ impl Lives {
                 libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_DEL, gone.process.raw(), std::ptr::null_mut());
             }
         }
-        self.any.store(!watched.is_empty(), Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Slot, Watched>> {

@@ -14,7 +14,7 @@ mod exchange;
 mod face;
 mod link;
 mod map;
-mod message;
+pub(crate) mod message;
 pub(crate) mod passing;
 mod ring;
 #[cfg(test)]
@@ -24,5 +24,5 @@ pub(crate) use exchange::Offer;
 pub use exchange::{Change, Exchange};
 pub use face::Face;
 pub use link::{Inbound, Outbound, Reading, State};
-pub(crate) use message::{OFFER, kind};
+pub(crate) use message::{OFFER, WILL, kind};
 pub use ring::{Broken, Front, LARGE, LONGEST, Reader, SMALL, Writer};

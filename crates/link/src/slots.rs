@@ -172,6 +172,7 @@ pub(crate) struct Registry {
     called: AtomicBool,
     /// A process whose end matters has ended, until somebody looks which.
     died: AtomicBool,
+    wills: Mutex<Vec<Descriptor>>,
 }
 
 #[derive(Clone, Debug)]
@@ -201,6 +202,17 @@ impl Registry {
     #[inline]
     pub fn has_died(&self) -> bool {
         self.died.load(Ordering::Acquire)
+    }
+
+    /// Somebody died and left a will.
+    pub fn inherit(&self, will: Descriptor) {
+        self.wills.lock().unwrap_or_else(PoisonError::into_inner).push(will);
+        self.died();
+    }
+
+    /// What the dead left.
+    pub fn take_wills(&self) -> Vec<Descriptor> {
+        std::mem::take(&mut *self.wills.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The key of the exchange of shared memory.
@@ -246,6 +258,7 @@ impl Registry {
             offers: Mutex::default(),
             called: AtomicBool::new(false),
             died: AtomicBool::new(false),
+            wills: Mutex::default(),
         })
     }
 

@@ -54,25 +54,25 @@ impl Inner {
                     Body::Connection(answered(&reply, record.answering_qpn(&reply), retry_count, ece)),
                 )
             }),
-            Cm::Established { id } => self.about(id, |record| {
-                record.stage = Stage::Connected;
-                (EventKind::Established, 0, Body::Connection(ConnectionBody::default()))
-            }),
+            Cm::Established { id } => {
+                self.about(id, |record| {
+                    record.stage = Stage::Connected;
+                    (EventKind::Established, 0, Body::Connection(ConnectionBody::default()))
+                });
+                self.update_will(nic, id);
+            }
             Cm::Rejected { id, reason, private_data, .. } => self.about(id, |record| {
                 record.stage = Stage::Ended;
                 let private_data = private_data.bytes().to_vec();
                 let body = ConnectionBody { private_data, ..ConnectionBody::default() };
                 (EventKind::Rejected, i32::from(reason.code()), Body::Connection(body))
             }),
-            Cm::TimedOut { id, what: ::cm::Unanswered::Dreq } => self.ended(id, out_of_time),
+            Cm::TimedOut { id, what: ::cm::Unanswered::Dreq } => self.ended(nic, id, out_of_time),
             Cm::TimedOut { id, .. } | Cm::ServiceTimedOut { id } => self.about(id, |record| {
                 record.stage = Stage::Ended;
                 (EventKind::Unreachable, out_of_time, Body::None)
             }),
-            Cm::DisconnectRequested { id, .. } => {
-                self.ended(id, 0);
-            }
-            Cm::Disconnected { id, .. } => self.ended(id, 0),
+            Cm::DisconnectRequested { id, .. } | Cm::Disconnected { id, .. } => self.ended(nic, id, 0),
             Cm::TimewaitEnded { id } => {
                 self.about(id, |_| (EventKind::TimewaitExit, 0, Body::None));
             }
@@ -84,14 +84,17 @@ impl Inner {
 
     /// Changes the record of a communication and tells its program.
     fn about(&mut self, id: CommId, change: impl FnOnce(&mut Record) -> (EventKind, i32, Body)) {
-        let Some(record) = self.communications.get(&id).and_then(|key| self.records.get_mut(key)) else { return };
+        let Some(&key) = self.communications.get(&id) else { return };
+        let Some(record) = self.records.get_mut(&key) else { return };
         let (kind, status, body) = change(record);
         let _ = record.tell(kind, status, body);
+        self.note(key);
     }
 
     /// The end of a connection, told once.
-    fn ended(&mut self, id: CommId, status: i32) {
-        let Some(record) = self.communications.get(&id).and_then(|key| self.records.get_mut(key)) else { return };
+    fn ended(&mut self, nic: &Nic, id: CommId, status: i32) {
+        let Some(&key) = self.communications.get(&id) else { return };
+        let Some(record) = self.records.get_mut(&key) else { return };
         record.stage = match record.stage {
             Stage::Connected | Stage::Accepted | Stage::Answered => Stage::PeerLeft,
             _ => Stage::Ended,
@@ -99,6 +102,15 @@ impl Inner {
         if !std::mem::replace(&mut record.told_of_end, true) {
             let body = Body::Connection(ConnectionBody::default());
             let _ = record.tell(EventKind::Disconnected, status, body);
+        }
+        self.note(key);
+        self.update_will(nic, id);
+    }
+
+    fn update_will(&mut self, nic: &Nic, id: CommId) {
+        let Inner { records, communications, will, .. } = self;
+        if let Some(record) = communications.get(&id).and_then(|key| records.get_mut(key)) {
+            record.bequeath(will, nic);
         }
     }
 
@@ -217,7 +229,9 @@ impl Inner {
         let channel = Arc::clone(&record.channel);
         self.communications.insert(communication, id.key);
         self.records.insert(id.key, record);
+        let key = id.key;
         channel.push(Event { id, listener: Some(listener), kind: EventKind::ConnectRequest, status: 0, body });
+        self.note(key);
     }
 }
 

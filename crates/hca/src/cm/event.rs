@@ -2,9 +2,11 @@
 
 use super::id::Id;
 use crate::channel::Channel;
+use crate::completion_queue::Observer;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use transport::AddressVector;
 use wire::{Qkey, Qpn};
 
@@ -13,12 +15,15 @@ use wire::{Qkey, Qpn};
 #[doc(alias = "rdma_event_channel")]
 pub struct EventChannel {
     events: Channel<Event>,
+    observer: OnceLock<Observer>,
+    /// Something was added that the observer has not been told of.
+    fresh: AtomicBool,
 }
 
 impl EventChannel {
     /// An empty one.
     pub fn new() -> io::Result<EventChannel> {
-        Ok(EventChannel { events: Channel::new()? })
+        Ok(EventChannel { events: Channel::new()?, observer: OnceLock::new(), fresh: AtomicBool::new(false) })
     }
 
     /// The oldest event. Waits for one unless the descriptor is non-blocking; the error is `WouldBlock` then.
@@ -47,8 +52,28 @@ impl EventChannel {
         self.events.raw_fd()
     }
 
+    /// Calls `observer` after something was added, in whichever thread did so, with no lock held. Set once; false if there was one.
+    pub fn observe(&self, observer: impl Fn() + Send + Sync + 'static) -> bool {
+        self.observer.set(Observer(Box::new(observer))).is_ok()
+    }
+
     pub(crate) fn push(&self, event: Event) {
         self.events.push(event);
+        self.fresh.store(true, Ordering::Release);
+    }
+
+    /// Whether there is something to tell an observer.
+    pub(crate) fn has_news(&self) -> bool {
+        self.observer.get().is_some() && self.fresh.load(Ordering::Acquire)
+    }
+
+    /// Tells the observer, who may call the connection manager: nothing of it must be locked.
+    pub(crate) fn announce(&self) {
+        if let Some(Observer(observer)) = self.observer.get()
+            && self.fresh.swap(false, Ordering::AcqRel)
+        {
+            observer();
+        }
     }
 
     pub(crate) fn extract(&self, wanted: impl FnMut(&Event) -> bool) -> Vec<Event> {

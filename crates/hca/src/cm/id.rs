@@ -116,7 +116,11 @@ impl Id {
         &self,
         change: impl FnOnce(&mut super::Inner, ::cm::Time) -> Result<R, CmError>,
     ) -> Result<R, CmError> {
-        self.nic.cm.with(&self.nic, change)
+        self.nic.cm.with(&self.nic, |inner, now| {
+            let answer = change(inner, now);
+            inner.note(self.key);
+            answer
+        })
     }
 
     /// The device it is bound to.
@@ -448,12 +452,13 @@ impl Id {
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<(), CmError> {
         self.change(|cm, now| {
-            let super::Inner { records, manager, .. } = cm;
+            let super::Inner { records, manager, will, .. } = cm;
             let record = records.get_mut(&self.key).ok_or(CmError::Invalid("the id is destroyed"))?;
             record.expect("establishing", &[Stage::Answered])?;
             let Some(communication) = record.communication else { return record.refuse("establishing") };
             manager.confirm(now, communication, &[]).map_err(refused)?;
             record.stage = Stage::Connected;
+            record.bequeath(will, &self.nic);
             Ok(())
         })
     }

@@ -114,6 +114,8 @@ pub(crate) struct Record {
     pub peer_communication: Option<CommId>,
     /// The process of the peer, if it is on this host and we watch it.
     pub watched: Option<Slot>,
+    /// Where it stands in the will of this process.
+    pub bequeathed: Option<usize>,
     /// Our queue pair.
     pub qpn: Qpn,
     /// The first sequence number of what we send.
@@ -153,6 +155,7 @@ impl Record {
             communication: None,
             peer_communication: None,
             watched: None,
+            bequeathed: None,
             qpn: Qpn::new(0),
             send_psn,
             asked: None,

@@ -2,11 +2,12 @@
 
 use super::message;
 use crate::descriptor::{Descriptor, check};
-use crate::holders::Trust;
+use crate::holders::{self, Trust};
 use crate::names::{self, Name};
 use crate::shared::{self, Offer, passing};
 use crate::slots::{Listener, Registry, Slots};
 use crate::udp::Arrival;
+use crate::wills;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -51,6 +52,8 @@ struct Connection {
     socket: Descriptor,
     name: Name,
     uid: u32,
+    /// What its process wants to be said when it dies.
+    will: Option<Descriptor>,
 }
 
 impl Inbox {
@@ -138,7 +141,7 @@ impl Inbox {
             }
             let key = self.registry.new_key();
             if self.registry.watch(socket.raw(), key).is_ok() {
-                self.connections.insert(key, Connection { socket, name: listener.name, uid: peer.uid });
+                self.connections.insert(key, Connection { socket, name: listener.name, uid: peer.uid, will: None });
             }
         }
         if self.reserve.is_none() {
@@ -167,6 +170,9 @@ impl Inbox {
             let answer = passing::receive(&connection.socket, &mut self.buffer, &mut descriptors);
             let length = match answer {
                 Ok(0) => {
+                    if let Some(will) = self.connections.get_mut(&key).and_then(|connection| connection.will.take()) {
+                        self.registry.inherit(will);
+                    }
                     self.close(key);
                     return Some(uid);
                 }
@@ -187,7 +193,14 @@ impl Inbox {
                 self.close(key);
                 return Some(uid);
             }
-            if self.buffer.get(..length).and_then(shared::kind) == Some(shared::OFFER) {
+            let kind = self.buffer.get(..length).and_then(shared::kind);
+            if kind == Some(shared::WILL) {
+                if let Some(connection) = self.connections.get_mut(&key).filter(|_| holders::is_our_user(uid)) {
+                    connection.will = wills::keep(descriptors);
+                }
+                continue;
+            }
+            if kind == Some(shared::OFFER) {
                 // From now on the connection is the exchange's.
                 self.registry.unwatch(connection.socket.raw());
                 let Connection { socket, uid, .. } = self.connections.remove(&key)?;

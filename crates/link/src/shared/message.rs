@@ -12,6 +12,8 @@ pub(crate) const WELCOME: u8 = 3;
 pub(crate) const REFUSAL: u8 = 4;
 /// "There is room again."
 pub(crate) const ROOM: u8 = 5;
+/// "If I die, read this", with the memory of a will. The connection stays as long as its process lives.
+pub(crate) const WILL: u8 = 6;
 
 /// The message of that kind.
 pub(crate) fn of(kind: u8) -> [u8; 8] {
@@ -22,7 +24,7 @@ pub(crate) fn of(kind: u8) -> [u8; 8] {
 /// The kind of a message, if it is one of these.
 pub(crate) fn kind(bytes: &[u8]) -> Option<u8> {
     match bytes {
-        [magic @ .., VERSION, kind @ OFFER..=ROOM, 0, 0] if *magic == MAGIC => Some(*kind),
+        [magic @ .., VERSION, kind @ OFFER..=WILL, 0, 0] if *magic == MAGIC => Some(*kind),
         _ => None,
     }
 }
