@@ -11,10 +11,10 @@ use std::process::Command;
 const INIT: &str = include_str!("../../interop/init");
 
 /// Modules the guest loads, besides those they depend on. Soft-RoCE asks for a CRC only when it starts, so nothing depends on that one.
-const MODULES: [&str; 5] = ["virtio_pci", "virtio_net", "crc32_generic", "ib_uverbs", "rdma_rxe"];
+const MODULES: [&str; 6] = ["virtio_pci", "virtio_net", "crc32_generic", "ib_uverbs", "rdma_rxe", "rdma_ucm"];
 
 /// Programs the guest has.
-const PROGRAMS: [&str; 11] = [
+const PROGRAMS: [&str; 16] = [
     "busybox",
     "ip",
     "rdma",
@@ -26,6 +26,11 @@ const PROGRAMS: [&str; 11] = [
     "ib_read_bw",
     "ib_atomic_bw",
     "ib_send_bw",
+    "rping",
+    "ucmatose",
+    "udaddy",
+    "rdma_client",
+    "rdma_server",
 ];
 
 /// Where the kernel and the file system lie.

@@ -34,7 +34,7 @@ struct Program {
     arguments: &'static str,
 }
 
-const PROGRAMS: [Program; 14] = [
+const PROGRAMS: [Program; 20] = [
     Program { name: super::DATA_CHECK, arguments: "" },
     Program { name: "ibv_rc_pingpong", arguments: "-c -s 65536 -n 200" },
     Program { name: "ibv_rc_pingpong", arguments: "-c -s 100 -n 500 -e" },
@@ -49,6 +49,12 @@ const PROGRAMS: [Program; 14] = [
     Program { name: "ib_send_bw", arguments: "-s 65536 -n 300" },
     Program { name: "ib_send_bw", arguments: "-s 64 -n 1000 -b" },
     Program { name: "ib_send_bw", arguments: "-s 1000 -n 100 -c UD" },
+    Program { name: "ib_write_bw", arguments: "-R -s 65536 -n 300" },
+    Program { name: "rping", arguments: "-v -V -C 30" },
+    Program { name: "rping", arguments: "-v -V -q -C 30 -S 20000" },
+    Program { name: "ucmatose", arguments: "-c 4 -C 20 -S 5000" },
+    Program { name: "udaddy", arguments: "-c 4 -C 20 -S 500" },
+    Program { name: "rdma_server", arguments: "" },
 ];
 
 impl Program {
@@ -56,15 +62,42 @@ impl Program {
         format!("{} {}", self.name, self.arguments).trim_end().to_string()
     }
 
-    /// A command line without the server's address. The programs exchange their numbers over TCP, on `port`.
-    fn line(&self, device: &str, gid: usize, port: u16) -> String {
+    /// A command line. Most programs exchange their numbers over TCP, on `port` of `meeting`; those that connect by address use the server's own.
+    fn line(&self, device: &str, gid: usize, port: u16, role: Role, server: &str, meeting: &str) -> String {
         let Program { name, arguments } = self;
+        let serves = role == Role::Server;
+        match *name {
+            "rping" => {
+                let role = if serves { "-s" } else { "-c" };
+                return format!("{name} {role} -a {server} -p {port} {arguments}");
+            }
+            "ucmatose" | "udaddy" => {
+                let role = if serves { "-b" } else { "-s" };
+                return format!("{name} {role} {server} -p {port} {arguments}");
+            }
+            RDMA_SERVER => {
+                let name = if serves { RDMA_SERVER } else { "rdma_client" };
+                return format!("{name} -s {server} -p {port}");
+            }
+            _ => {}
+        }
         let gid = if self.is_perftest() { format!("-F -x {gid}") } else { format!("-g {gid}") };
-        format!("{name} -d {device} {gid} -p {port} {arguments}")
+        let server = if serves { "" } else { meeting };
+        format!("{name} -d {device} {gid} -p {port} {arguments} {server}").trim_end().to_string()
+    }
+
+    /// Whether it uses the connection manager.
+    fn connects(&self) -> bool {
+        ["rping", "ucmatose", "udaddy", RDMA_SERVER].contains(&self.name) || self.arguments.contains("-R ")
+    }
+
+    /// perftest connects by IPv4 addresses only.
+    fn knows(&self, family: Family) -> bool {
+        family == Family::V4 || !self.arguments.contains("-R ")
     }
 
     fn is_reliable(&self) -> bool {
-        !["uc_", "ud_", "-c UC", "-c UD"].iter().any(|word| self.title().contains(word))
+        !["uc_", "ud_", "udaddy", "-c UC", "-c UD"].iter().any(|word| self.title().contains(word))
     }
 
     fn is_perftest(&self) -> bool {
@@ -83,12 +116,26 @@ impl Program {
         };
         let ended = match self.name {
             super::DATA_CHECK => said.contains("every step"),
+            // Only the client prints what it got; both end in good order.
+            "rping" => said.contains("ping data: rdma-ping-29") || !said.contains("ping data"),
+            "ucmatose" | "udaddy" => said.contains("return status 0"),
+            RDMA_SERVER => said.contains("end 0"),
             _ if self.is_perftest() => said.lines().any(measured),
             _ => said.contains("usec/iter"),
         };
         (!ended).then(|| "it printed no result".to_string())
     }
 }
+
+/// Which end of a pair.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Server,
+    Client,
+}
+
+/// Its client has another name.
+const RDMA_SERVER: &str = "rdma_server";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -141,7 +188,10 @@ pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
         options.only.iter().all(|word| name.contains(word.as_str()))
             && (options.faults.is_none() || program.is_reliable())
     };
-    let pairs = |program: &Program| COLUMNS.iter().filter(|column| selected(program, column.2)).count();
+    let chosen = |program: Program| {
+        COLUMNS.into_iter().filter(move |column| selected(&program, column.2) && program.knows(column.0))
+    };
+    let pairs = |program: &Program| chosen(*program).count();
     if PROGRAMS.iter().map(pairs).sum::<usize>() == 0 {
         return Err("no pair has all of these words".into());
     }
@@ -171,9 +221,9 @@ pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
     let mut bench = Bench { guest, lib, path, faults, logs, captures, capture: options.capture, port: 18_600 };
     let gids = bench.gids()?;
     for program in PROGRAMS {
-        for (family, server, column) in COLUMNS.into_iter().filter(|column| selected(&program, column.2)) {
+        for (family, server, column) in chosen(program) {
             let begin = Instant::now();
-            let failure = bench.pair(program, server, &gids[family as usize], column).err();
+            let failure = bench.pair(program, server, family, &gids[family as usize], column).err();
             let seconds = begin.elapsed().as_secs_f64();
             let Program { name, arguments } = program;
             let verdict = failure.as_deref().map_or("ok".to_string(), |why| format!("FAILED: {why}"));
@@ -247,13 +297,30 @@ impl Bench {
     }
 
     /// One program between the two, with its limit.
-    fn pair(&mut self, program: Program, server: Server, gids: &Indices, column: &str) -> Result<(), String> {
+    fn pair(
+        &mut self,
+        program: Program,
+        server: Server,
+        family: Family,
+        gids: &Indices,
+        column: &str,
+    ) -> Result<(), String> {
         self.port += 1;
         let port = self.port;
         let log = format!("{port}-{}-{}", program.name, column.replace(' ', "-"));
         let _recorder = if self.capture { Some(self.record(&log)?) } else { None };
-        let theirs = program.line(KERNEL_DEVICE, gids.kernel, port);
-        let ours = program.line(OUR_DEVICE, gids.ours, port);
+        let (address, meeting) = match (server, family) {
+            (Server::Kernel, Family::V4) => (KERNEL_V4, KERNEL_V4),
+            (Server::Kernel, Family::V6) => (KERNEL_V6, KERNEL_V4),
+            (Server::Ours, Family::V4) => (OUR_V4, OUR_V4),
+            (Server::Ours, Family::V6) => (OUR_V6, OUR_V4),
+        };
+        let (their_role, our_role) = match server {
+            Server::Kernel => (Role::Server, Role::Client),
+            Server::Ours => (Role::Client, Role::Server),
+        };
+        let theirs = program.line(KERNEL_DEVICE, gids.kernel, port, their_role, address, meeting);
+        let ours = program.line(OUR_DEVICE, gids.ours, port, our_role, address, meeting);
         let limit = LIMIT.as_secs();
         let our_log = self.logs.join(format!("{log}-ours.txt"));
         let their_log = self.logs.join(format!("{log}-kernel.txt"));
@@ -263,7 +330,7 @@ impl Bench {
                 if started.status != 0 {
                     return Err(format!("the kernel's side did not start: {}", started.said));
                 }
-                let mut client = self.start(&format!("{ours} {KERNEL_V4}"), &our_log)?;
+                let mut client = self.start(&ours, &our_log)?;
                 let status = wait(&mut client)?;
                 // Its peer may be gone without a word; there is no use in waiting for the end of its time.
                 if status != 0 {
@@ -273,8 +340,8 @@ impl Bench {
             }
             Server::Ours => {
                 let mut server = self.start(&ours, &our_log)?;
-                listening(port, &mut server);
-                let answer = self.guest.run(&format!("timeout -k 2 {limit} {theirs} {OUR_V4}"), LIMIT)?;
+                listening(port, program.connects(), &mut server);
+                let answer = self.guest.run(&format!("timeout -k 2 {limit} {theirs}"), LIMIT)?;
                 if answer.status != 0 {
                     std::thread::sleep(Duration::from_secs(1));
                     terminate(&server);
@@ -362,8 +429,8 @@ fn wait(child: &mut Child) -> Result<i32, String> {
     Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
 }
 
-/// Waits until somebody listens on the port. If nobody ever does, the client will say so.
-fn listening(port: u16, server: &mut Child) {
+/// Waits until somebody listens on the port, over TCP or with the connection manager. If nobody ever does, the client will say so.
+fn listening(port: u16, connects: bool, server: &mut Child) {
     let end = Instant::now() + Duration::from_secs(20);
     let pattern = format!(":{port:04X} ");
     let listens = |line: &str| {
@@ -371,6 +438,13 @@ fn listening(port: u16, server: &mut Child) {
         line.contains(&pattern) && words.get(3) == Some(&"0A")
     };
     let found = || {
+        if connects {
+            // The name is bound a moment before somebody listens behind it.
+            let names = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+            let found = names.lines().any(|line| line.contains("ubiverbs/cm/") && line.ends_with(&format!("/{port}")));
+            std::thread::sleep(Duration::from_millis(200));
+            return found;
+        }
         let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
         tables.iter().any(|table| table.lines().any(listens))
     };
