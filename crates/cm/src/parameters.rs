@@ -128,7 +128,7 @@ pub struct Connect {
     pub ca_guid: u64,
     /// Our queue pair.
     pub qpn: Qpn,
-    /// The first PSN it will send.
+    /// The first PSN it expects: the peer's begins with it.
     pub psn: Psn,
     /// How many READs and atomics it can answer at a time.
     pub responder_resources: u8,
@@ -210,7 +210,7 @@ pub struct Accept {
     pub ca_guid: u64,
     /// Our queue pair.
     pub qpn: Qpn,
-    /// The first PSN it will send.
+    /// The first PSN it expects: the peer's begins with it.
     pub psn: Psn,
     /// How many READs and atomics it can answer at a time.
     pub responder_resources: u8,

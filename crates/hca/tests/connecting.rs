@@ -141,7 +141,8 @@ fn two_ids_connect_use_each_others_numbers_and_part() {
     assert_eq!(passive.device().unwrap().name(), "ubi_lo");
     passive.accept(&ConnectParameters { responder_resources: 2, ..parameters(0x222, b"welcome") }).unwrap();
     let ready = passive.modify_for(State::ReadyToReceive).unwrap();
-    assert_eq!((ready.dest_qpn, ready.rq_psn), (Some(Qpn::new(0x111)), Some(active.send_psn())));
+    assert_eq!((ready.dest_qpn, ready.rq_psn), (Some(Qpn::new(0x111)), Some(passive.receive_psn())));
+    assert_eq!(passive.modify_for(State::ReadyToSend).unwrap().sq_psn, Some(active.receive_psn()), "the peer chooses");
     assert_eq!(ready.max_dest_rd_atomic, Some(2));
 
     let response = expect(&client, EventKind::ConnectResponse);
@@ -149,8 +150,9 @@ fn two_ids_connect_use_each_others_numbers_and_part() {
     assert_eq!((body.private_data.len(), &body.private_data[..8]), (196, &b"welcome\0"[..]));
     assert_eq!((body.responder_resources, body.initiator_depth, body.qpn), (5, 2, 0x222));
     let ready = active.modify_for(State::ReadyToReceive).unwrap();
-    assert_eq!((ready.dest_qpn, ready.rq_psn), (Some(Qpn::new(0x222)), Some(passive.send_psn())));
-    assert_eq!(active.modify_for(State::ReadyToSend).unwrap().retry_cnt, Some(6));
+    assert_eq!((ready.dest_qpn, ready.rq_psn), (Some(Qpn::new(0x222)), Some(active.receive_psn())));
+    let sending = active.modify_for(State::ReadyToSend).unwrap();
+    assert_eq!((sending.retry_cnt, sending.sq_psn), (Some(6), Some(passive.receive_psn())));
     let everything = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
     assert_eq!(active.modify_for(State::Init).unwrap().access, Some(everything));
     quiet(&server);

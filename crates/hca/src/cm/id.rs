@@ -163,9 +163,9 @@ impl Id {
         self.read(|record| Arc::clone(&record.channel))
     }
 
-    /// The first sequence number of what its queue pair sends.
-    pub fn send_psn(&self) -> Psn {
-        self.read(|record| record.send_psn).unwrap_or(Psn::new(0))
+    /// The first sequence number of what its queue pair receives.
+    pub fn receive_psn(&self) -> Psn {
+        self.read(|record| record.receive_psn).unwrap_or(Psn::new(0))
     }
 
     /// What [`IdOption`] says.
@@ -374,7 +374,7 @@ impl Id {
                         local_ack_timeout: Timeout::new(record.ack_timeout()),
                         private_data,
                         ece: record.settings.ece,
-                        ..::cm::Connect::new(route, service, parameters.qpn, record.send_psn)
+                        ..::cm::Connect::new(route, service, parameters.qpn, record.receive_psn)
                     },
                 )
             };
@@ -418,7 +418,7 @@ impl Id {
                 srq: parameters.srq,
                 private_data,
                 ece: record.settings.ece,
-                ..::cm::Accept::new(parameters.qpn, record.send_psn)
+                ..::cm::Accept::new(parameters.qpn, record.receive_psn)
             };
             manager.accept(now, communication, accept).map_err(refused)?;
             record.qpn = parameters.qpn;

@@ -79,7 +79,8 @@ pub(crate) struct Settings {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Agreement {
     pub peer_qpn: Qpn,
-    pub receive_psn: Psn,
+    /// The first sequence number of what we send: the peer chose it.
+    pub send_psn: Psn,
     pub mtu: Mtu,
     pub responder_resources: u8,
     pub initiator_depth: u8,
@@ -118,8 +119,8 @@ pub(crate) struct Record {
     pub bequeathed: Option<usize>,
     /// Our queue pair.
     pub qpn: Qpn,
-    /// The first sequence number of what we send.
-    pub send_psn: Psn,
+    /// The first sequence number of what we receive: we choose it, and the peer begins with it.
+    pub receive_psn: Psn,
     /// What we asked for, or were asked for.
     pub asked: Option<Asked>,
     pub agreement: Option<Agreement>,
@@ -139,7 +140,7 @@ pub(crate) struct Asked {
 }
 
 impl Record {
-    pub fn new(id: Weak<Id>, channel: Arc<EventChannel>, space: PortSpace, kind: Kind, send_psn: Psn) -> Record {
+    pub fn new(id: Weak<Id>, channel: Arc<EventChannel>, space: PortSpace, kind: Kind, receive_psn: Psn) -> Record {
         Record {
             id,
             channel,
@@ -157,7 +158,7 @@ impl Record {
             watched: None,
             bequeathed: None,
             qpn: Qpn::new(0),
-            send_psn,
+            receive_psn,
             asked: None,
             agreement: None,
             path: None,
@@ -208,7 +209,7 @@ impl Record {
         });
         self.agreement = Some(Agreement {
             peer_qpn: request.local_qpn,
-            receive_psn: request.starting_psn,
+            send_psn: request.starting_psn,
             mtu: request.mtu().unwrap_or(mtu).min(mtu),
             responder_resources: request.initiator_depth,
             initiator_depth: request.responder_resources,
@@ -229,7 +230,7 @@ impl Record {
         self.peer_communication = Some(reply.local_comm_id);
         self.agreement = Some(Agreement {
             peer_qpn: self.answering_qpn(reply),
-            receive_psn: reply.starting_psn,
+            send_psn: reply.starting_psn,
             mtu: self.path.map_or(Mtu::B1024, |path| path.mtu),
             responder_resources: reply.initiator_depth,
             initiator_depth: reply.responder_resources,
@@ -270,7 +271,7 @@ impl Record {
                 modify.av = self.address_vector();
                 modify.path_mtu = Some(agreement.mtu);
                 modify.dest_qpn = Some(agreement.peer_qpn);
-                modify.rq_psn = Some(agreement.receive_psn);
+                modify.rq_psn = Some(self.receive_psn);
                 if reliable && self.kind != Kind::XrcInitiator {
                     modify.max_dest_rd_atomic = Some(agreement.responder_resources);
                     modify.min_rnr_timer = Some(0);
@@ -278,7 +279,7 @@ impl Record {
             }
             State::ReadyToSend => {
                 let agreement = agreement?;
-                modify.sq_psn = Some(self.send_psn);
+                modify.sq_psn = Some(agreement.send_psn);
                 if reliable {
                     modify.timeout = Some(self.settings.ack_timeout.unwrap_or(agreement.ack_timeout));
                     if self.kind != Kind::XrcTarget {

@@ -27,7 +27,7 @@ pub struct Rep {
     pub local_qpn: Qpn,
     /// The sender's end-to-end context, 24 bits; an XRC target's queue pair is here.
     pub local_eecn: u32,
-    /// The first PSN the sender will use.
+    /// The first PSN the sender expects: the receiver begins with it.
     pub starting_psn: Psn,
     /// Whose vendor options the attribute modifier of the datagram holds, 24 bits; 0 for none.
     pub vendor_id: u32,

@@ -44,7 +44,7 @@ pub struct Req {
     pub service: TransportService,
     /// Whether the sender does end-to-end flow control.
     pub flow_control: bool,
-    /// The first PSN the sender will use.
+    /// The first PSN the sender expects: the receiver begins with it.
     pub starting_psn: Psn,
     /// How long the sender will take to answer.
     pub local_cm_response_timeout: Timeout,
