@@ -8,7 +8,8 @@ use cm::{
 };
 use scenery::connections::{A, Answer, B, Manners, Weather, World, arrives, fine, forged, next, seconds};
 use wire::cm::{
-    ApStatus, CmDatagram, CommId, Data, Drep, Dreq, Lap, Message, MessageKind, Path, RejectReason, Rtu, SidrStatus,
+    ApStatus, CmDatagram, CommId, Data, Drep, Dreq, Lap, Message, MessageKind, Path, Rej, RejectReason,
+    RejectedMessage, Rtu, SidrStatus,
 };
 use wire::{Gid, Psn, Qpn, Timeout, Transport};
 
@@ -29,6 +30,8 @@ fn without_haste_a_request_is_repeated_as_the_kernel_does() {
     world.run_for(Duration::from_nanos(1));
     assert_eq!(world.hosts[A].heard(id), ["timed out Req"]);
     assert_eq!(world.hosts[A].sent[16..], [MessageKind::Rej]);
+    let again = world.hosts[A].manager.abandon(world.now, id);
+    assert_eq!(again, Err(CmError::UnknownId(id)), "it is gone");
     world.run_until_quiet();
     world.assert_forgotten();
 }
@@ -367,6 +370,17 @@ fn only_the_peer_moves_a_connection() {
     // Nor does the peer with another queue pair, or another name.
     arrives(&mut world, B, CmDatagram::new(1, Dreq { remote_qpn: Qpn::new(0x999), ..dreq }.into()));
     arrives(&mut world, B, CmDatagram::new(1, Dreq { local_comm_id: CommId::new(3), ..dreq }.into()));
+    let rej = Rej {
+        local_comm_id: CommId::new(3),
+        remote_comm_id: passive,
+        rejected: RejectedMessage::NoMessage,
+        info_length: 0,
+        reason: RejectReason::Timeout,
+        info: Data::default(),
+        private_data: Data::default(),
+    };
+    arrives(&mut world, B, CmDatagram::new(1, rej.into()));
+    arrives(&mut world, B, CmDatagram::new(1, Rej { local_comm_id: CommId::new(0), ..rej }.into()));
     assert_eq!(world.hosts[B].manager.state(passive), Some(State::Established));
     arrives(&mut world, B, CmDatagram::new(1, dreq.into()));
     assert_eq!(world.hosts[B].manager.state(passive), Some(State::DreqReceived));
@@ -570,4 +584,36 @@ fn a_connection_whose_process_died_is_buried_by_another() {
     assert_eq!(heard, ["request", "established", "disconnect requested", "timewait ended"]);
     assert_eq!(world.hosts[A].heard(active), ["reply"], "the survivor has no part in it");
     world.assert_forgotten();
+}
+
+#[test]
+fn a_second_reply_to_one_request_is_rejected() {
+    let mut world = fine();
+    let [active, _] = world.established();
+    let Event::Reply { reply, .. } = world.hosts[A].events[0] else { panic!("no reply") };
+    let other = wire::cm::Rep { local_comm_id: CommId::new(0x4242), ..reply };
+    let answers = arrives(&mut world, A, CmDatagram::new(1, other.into()));
+    let Message::Rej(rej) = answers[0].datagram.message else { panic!("{answers:?}") };
+    assert_eq!((rej.reason, rej.remote_comm_id), (RejectReason::InvalidCommId, other.local_comm_id));
+    assert_eq!(world.hosts[A].manager.state(active), Some(State::Established), "the first one stands");
+}
+
+#[test]
+fn a_name_that_the_peer_uses_anew_after_the_end_is_a_new_connection() {
+    let mut world = fine();
+    let [active, passive] = world.established();
+    world.call(A, |manager, now| manager.disconnect(now, active, b""));
+    world.run_for(Duration::from_millis(1));
+    assert_eq!(world.hosts[B].manager.state(passive), Some(State::Timewait));
+    let connect = world.request(A);
+    let mut twin = Manager::new(Config { seed: 9, ..Config::default() });
+    twin.connect(world.now, connect).unwrap();
+    let req = forged(&next(&mut twin), |message| {
+        if let Message::Req(req) = message {
+            req.local_comm_id = active;
+        }
+    });
+    assert_eq!(arrives(&mut world, B, req), [], "no rejection");
+    assert!(matches!(world.hosts[B].manager.poll_event(), Some(Event::Request { id, .. }) if id != passive));
+    world.hosts[B].manager.audit().unwrap();
 }
