@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod compiled;
+mod examples;
 mod host;
 mod looking;
 mod multicast;
@@ -51,6 +52,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("stdbuf", "coreutils"),
     ("tshark", "tshark"),
     ("cc", "gcc"),
+    ("make", "make"),
     ("c++", "g++"),
     ("dpkg-deb", "dpkg"),
     ("readelf", "binutils"),
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         looking::tests(),
         running::tests(),
         compiled::tests(),
+        examples::tests(),
         multicast::tests(),
         packages::tests(),
         pingpong::tests(),

@@ -1,0 +1,41 @@
+//! The examples that people learn from: each must compile with every warning an error, and do in one command what its page says.
+
+use crate::Test;
+use crate::expect;
+use crate::stage::Stage;
+use std::path::Path;
+use std::process::Command;
+
+/// Each example, and what it must print.
+const EXAMPLES: [(&str, &[&str]); 4] = [
+    ("events", &["client: received: hello from the server", "server: received: hello from the client"]),
+    ("buffers", &["client: wrote 4096 bytes and read them back: the same", "server: the client left this: abcdefg"]),
+    ("file", &["client: sent ", "the file arrived as it was"]),
+    ("device_memory", &["client: read: this text is in the device", "server: the client counted to 10"]),
+];
+
+pub fn tests() -> Vec<Test> {
+    let mut tests = Vec::new();
+    for (name, wanted) in EXAMPLES {
+        // Without an address, `rdma_getaddrinfo` finds one of IPv4 for a server.
+        let addresses: &[&str] = if name == "device_memory" { &["127.0.0.1"] } else { &["127.0.0.1", "::1"] };
+        for address in addresses {
+            tests.push(Test::new(format!("example {name} over {address}"), move |stage| {
+                expect(&example(stage, name, address)?, wanted)
+            }));
+        }
+    }
+    tests
+}
+
+/// `make run-NAME`, as the page says.
+fn example(stage: &Stage, name: &str, address: &str) -> Result<String, String> {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/c");
+    let mut command = Command::new("make");
+    command.arg("--no-print-directory").arg("-C").arg(examples).arg(format!("run-{name}"));
+    command.arg(format!("OUT={}", stage.place.display()));
+    command.arg(format!("UBIVERBS={}", stage.dist.join("bin/ubiverbs").display()));
+    command.env("ADDRESS", address).env_remove("LD_LIBRARY_PATH");
+    let ended = stage.end(&mut command)?;
+    if ended.status.success() { Ok(ended.text) } else { Err(format!("run-{name}: {}\n{}", ended.status, ended.last())) }
+}
