@@ -1,4 +1,5 @@
-//! Enhanced connection establishment: options that two devices of one vendor agree on. This one has none, and so agrees to none.
+//! Enhanced connection establishment: options that two devices of one vendor agree on. This one has none, and does not pretend: who says that it can
+//! must name a vendor, and the peer's device would have to know that vendor's options.
 
 use crate::boundary::status;
 use crate::errno::Errno;
@@ -6,20 +7,17 @@ use crate::queue_pair::QueuePair;
 use abi::{ibv_ece, ibv_qp};
 use std::ffi::c_int;
 
-/// No vendor, no options.
-const NONE: ibv_ece = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
+const NO_OPTIONS: &str = "the device has no options to agree on";
 
-/// Takes of the options that a peer offers those it knows, which are none, and says so.
+/// Would take of the options that a peer offers those it knows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     status("ibv_set_ece", || {
         QueuePair::of(qp)?;
-        let ece = ece.as_mut().ok_or_else(Errno::null)?;
-        if ece.comp_mask != 0 {
+        if ece.as_ref().ok_or_else(Errno::null)?.comp_mask != 0 {
             return Err(Errno::invalid("comp_mask has bits that are not known"));
         }
-        *ece = NONE;
-        Ok(())
+        Err(Errno::unsupported(NO_OPTIONS))
     })
 }
 
@@ -28,7 +26,7 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
 pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     status("ibv_query_ece", || {
         QueuePair::of(qp)?;
-        *ece.as_mut().ok_or_else(Errno::null)? = NONE;
-        Ok(())
+        *ece.as_mut().ok_or_else(Errno::null)? = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
+        Err(Errno::unsupported(NO_OPTIONS))
     })
 }
