@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use cm::{Config, Event, Manager, Route, State};
-use scenery::connections::{A, B, arrives, fine, forged, next};
+use cm::{Config, Event, Manager, Route, State, Transmit};
+use scenery::connections::{A, B, World, arrives, fine, forged, next};
 use wire::cm::{
-    ApStatus, CmDatagram, CommId, Data, Drep, Dreq, Lap, Message, MessageKind, Path, Rej, RejectReason,
-    RejectedMessage, Rtu,
+    ApStatus, CmDatagram, CommId, Data, Drep, Dreq, Failover, Lap, Message, MessageKind, Mra, Path, ReceivedMessage,
+    Rej, RejectReason, RejectedMessage, Rep, Rtu,
 };
-use wire::{Gid, Qpn, Timeout};
+use wire::{Gid, Psn, Qkey, Qpn, Timeout};
 
 #[test]
 fn messages_about_nothing_are_answered_or_ignored_as_the_specification_says() {
@@ -148,4 +148,120 @@ fn a_name_that_the_peer_uses_anew_after_the_end_is_a_new_connection() {
     assert_eq!(arrives(&mut world, B, req), [], "no rejection");
     assert!(matches!(world.hosts[B].manager.poll_event(), Some(Event::Request { id, .. }) if id != passive));
     world.hosts[B].manager.audit().unwrap();
+}
+
+/// A connection that waits for its reply, and the reply: to be changed and delivered by hand.
+fn asking(world: &mut World) -> (CommId, Rep) {
+    world.censored = vec![(B, MessageKind::Rep)];
+    let active = world.connect(A);
+    world.run_for(Duration::from_millis(1));
+    world.censored.clear();
+    let passive = world.hosts[B].requested();
+    let rep = Rep {
+        local_comm_id: passive,
+        remote_comm_id: active,
+        local_qkey: Qkey::new(0),
+        local_qpn: Qpn::new(0x1234),
+        local_eecn: 0,
+        starting_psn: Psn::new(0),
+        vendor_id: 0,
+        responder_resources: 1,
+        initiator_depth: 1,
+        target_ack_delay: Timeout::new(15),
+        failover: Failover::Accepted,
+        flow_control: false,
+        rnr_retry_count: 7,
+        srq: false,
+        local_ca_guid: 0,
+        private_data: Data::default(),
+    };
+    (active, rep)
+}
+
+fn reasons(transmits: &[Transmit]) -> Vec<RejectReason> {
+    let reason = |transmit: &Transmit| match transmit.datagram.message {
+        Message::Rej(rej) => Some(rej.reason),
+        _ => None,
+    };
+    transmits.iter().filter_map(reason).collect()
+}
+
+#[test]
+fn a_reply_with_a_name_that_another_connection_has_ends_the_attempt() {
+    let mut world = fine();
+    let [_, taken] = world.established();
+    let (active, rep) = asking(&mut world);
+    let answers = arrives(&mut world, A, CmDatagram::new(1, Rep { local_comm_id: taken, ..rep }.into()));
+    assert_eq!(reasons(&answers), [RejectReason::DuplicateLocalCommId]);
+    world.drain();
+    assert_eq!(world.hosts[A].heard(active), ["rejected 30"]);
+}
+
+#[test]
+fn a_reply_with_a_queue_pair_that_is_connected_ends_that_connection_too() {
+    let mut world = fine();
+    let [old, _] = world.established();
+    let Event::Reply { reply, .. } = world.hosts[A].events[0] else { panic!("no reply") };
+    let (active, rep) = asking(&mut world);
+    let answers = arrives(&mut world, A, CmDatagram::new(1, Rep { local_qpn: reply.local_qpn, ..rep }.into()));
+    assert_eq!(reasons(&answers), [RejectReason::StaleConnection]);
+    world.drain();
+    assert_eq!(world.hosts[A].heard(active), ["rejected 10"]);
+    assert_eq!(world.hosts[A].manager.state(old), Some(State::DreqSent));
+}
+
+#[test]
+fn a_reply_that_comes_too_late_hears_that_it_did() {
+    let mut world = fine();
+    let (active, rep) = asking(&mut world);
+    world.censored = vec![(A, MessageKind::Rej)];
+    world.call(A, |manager, now| manager.abandon(now, active));
+    let answers = arrives(&mut world, A, CmDatagram::new(1, rep.into()));
+    assert_eq!(reasons(&answers), [RejectReason::Timeout]);
+    assert_eq!(answers[0].datagram.header.transaction_id, 1);
+    assert_eq!(world.hosts[A].heard(active), [""; 0]);
+}
+
+#[test]
+fn only_the_peer_can_ask_for_more_time() {
+    let mut world = fine();
+    world.censored = vec![(A, MessageKind::Rtu)];
+    let active = world.connect(A);
+    world.run_for(Duration::from_millis(1));
+    let passive = world.hosts[B].requested();
+    let mra = Mra {
+        local_comm_id: CommId::new(3),
+        remote_comm_id: passive,
+        received: ReceivedMessage::Rep,
+        service_timeout: Timeout::new(20),
+        private_data: Data::default(),
+    };
+    arrives(&mut world, B, CmDatagram::new(1, mra.into()));
+    assert_eq!(world.hosts[B].manager.state(passive), Some(State::RepSent));
+    arrives(&mut world, B, CmDatagram::new(1, Mra { local_comm_id: active, ..mra }.into()));
+    assert_eq!(world.hosts[B].manager.state(passive), Some(State::MraRepReceived));
+}
+
+#[test]
+fn an_abandoned_connection_tells_nothing_that_was_not_heard_yet() {
+    let mut world = fine();
+    let (active, rep) = asking(&mut world);
+    arrives(&mut world, A, CmDatagram::new(1, rep.into()));
+    world.hosts[A].manager.abandon(world.now, active).unwrap();
+    assert_eq!(world.hosts[A].manager.poll_event(), None);
+    // Nor one that has ended by itself.
+    let (active, rep) = asking(&mut world);
+    let rej = Rej {
+        local_comm_id: CommId::new(0),
+        remote_comm_id: active,
+        rejected: RejectedMessage::Req,
+        info_length: 0,
+        reason: RejectReason::NoQp,
+        info: Data::default(),
+        private_data: Data::default(),
+    };
+    arrives(&mut world, A, CmDatagram::new(1, rej.into()));
+    assert_eq!(world.hosts[A].manager.state(rep.remote_comm_id), None);
+    let _ = world.hosts[A].manager.abandon(world.now, active);
+    assert_eq!(world.hosts[A].manager.poll_event(), None);
 }
