@@ -62,6 +62,12 @@ pub fn tests() -> Vec<Test> {
         for line in lines.iter().filter(|line| sized(line, Where::OneHost)) {
             tests.push(test(Where::OneHost, program, line, None));
         }
+        // Processes of one user share memory, and lose nothing: here UC need not go slowly.
+        if *bandwidth && services.contains(&"UC") {
+            for line in ["-n 2000 -c UC", "-n 1000 -c UC -b"] {
+                tests.push(test(Where::OneHost, program, line, None));
+            }
+        }
         // Between hosts what differs is the way; not everything again.
         let lines = lines.iter().filter(|line| sized(line, Where::TwoHosts));
         for line in lines.filter(|line| !line.contains("-I") && !line.contains("-q 4") || line.contains("-b -q")) {
