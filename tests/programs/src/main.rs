@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod compiled;
+mod dying;
 mod examples;
 mod host;
 mod looking;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         looking::tests(),
         running::tests(),
         compiled::tests(),
+        dying::tests(),
         examples::tests(),
         multicast::tests(),
         packages::tests(),

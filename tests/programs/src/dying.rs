@@ -1,0 +1,47 @@
+//! Programs that are killed while they are connected: who hears of it, and how soon.
+
+use crate::Test;
+use crate::host;
+use crate::stage::Stage;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// As soon as a person would call it at once, on a busy machine.
+const SOON: Duration = Duration::from_secs(5);
+
+pub fn tests() -> Vec<Test> {
+    vec![
+        Test::new("rping: a client that is killed has disconnected, on its host", |stage| killed(stage, false)),
+        Test::new("rping: a client that is killed has disconnected, for another host through a survivor", |stage| {
+            killed(stage, true)
+        })
+        .for_root(),
+    ]
+}
+
+fn killed(stage: &Stage, between_hosts: bool) -> Result<(), String> {
+    let [left, right] = match (&stage.joined, between_hosts) {
+        (Some([left, right]), true) => [left, right],
+        (None, true) => return Err("there is one host only".into()),
+        (_, false) => [&stage.alone; 2],
+    };
+    let address = left.address;
+    let started = |host, name: &str, line: String| stage.start(name, &mut stage.run_on(host, None, &[], &line));
+    let server = started(left, "server", format!("stdbuf -oL rping -s -d -a {address} -p 7471"))?;
+    // Does nothing but live.
+    let survivor = started(right, "survivor", format!("rping -s -a {} -p 7472", right.address))?;
+    host::wait("the server to listen", || server.text().contains("rdma_listen"))?;
+    let client = started(right, "client", format!("rping -c -C 1000000 -a {address} -p 7471"))?;
+    host::wait("the two to connect", || server.text().contains("ESTABLISHED"))?;
+    // Time to leave a will.
+    std::thread::sleep(Duration::from_millis(500));
+    let began = Instant::now();
+    // `nsenter` and `ubiverbs run` have become the program.
+    let _ = Command::new("kill").args(["-KILL", &client.id().to_string()]).status();
+    let heard = host::wait("the server to hear of it", || server.text().contains("EVENT_DISCONNECTED"));
+    let after = began.elapsed();
+    let told = server.text();
+    drop((server, survivor, client));
+    heard.map_err(|error| format!("{error}\n{told}"))?;
+    if after < SOON { Ok(()) } else { Err(format!("the server heard after {after:?}")) }
+}
