@@ -4,6 +4,7 @@ use crate::errno::Errno;
 use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 use std::mem::zeroed;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use wire::Gid;
 
 unsafe fn c_family(address: *const sockaddr) -> Option<i32> {
     // Not a reference: what follows the family may be longer than `sockaddr`, and need not be aligned as that.
@@ -26,6 +27,29 @@ pub(crate) unsafe fn from_c(address: *const sockaddr) -> Result<SocketAddr, Errn
         }
         Some(_) => Err(Errno::invalid("the address is neither IPv4 nor IPv6")),
         None => Err(Errno::null()),
+    }
+}
+
+/// The family of addresses that are GIDs.
+const AF_IB: i32 = 27;
+
+/// An address whose family is that: `sockaddr_ib`, up to the GID.
+#[repr(C)]
+struct GidAddress {
+    family: sa_family_t,
+    pkey: u16,
+    flow_information: u32,
+    gid: [u8; 16],
+}
+
+/// The address of a group, which may also be its GID.
+pub(crate) unsafe fn group_from_c(address: *const sockaddr) -> Result<SocketAddr, Errno> {
+    match c_family(address) {
+        Some(AF_IB) => {
+            let address = address.cast::<GidAddress>().read_unaligned();
+            Ok(SocketAddr::new(Gid::new(address.gid).to_ip(), 0))
+        }
+        _ => from_c(address),
     }
 }
 
@@ -79,6 +103,19 @@ mod tests {
             assert_eq!(back, Ok(address));
             // SAFETY: as above.
             assert_eq!(unsafe { port(&raw const c) }, address.port().to_be());
+        }
+    }
+
+    #[test]
+    fn a_group_may_be_a_gid() {
+        let text = "ff0e::77";
+        let mut gid = GidAddress { family: AF_IB as sa_family_t, pkey: 0, flow_information: 0, gid: [0; 16] };
+        gid.gid = text.parse::<Ipv6Addr>().unwrap().octets();
+        let place = (&raw const gid).cast::<sockaddr>();
+        // SAFETY: a whole address.
+        unsafe {
+            assert_eq!(group_from_c(place), Ok(format!("[{text}]:0").parse().unwrap()));
+            assert!(from_c(place).is_err());
         }
     }
 

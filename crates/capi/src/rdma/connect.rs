@@ -239,7 +239,9 @@ pub unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_e
     number("rdma_set_local_ece", || {
         let it = ConnectionId::of(id)?;
         let ece = ece.as_ref().ok_or_else(Errno::null)?;
-        if !(*id).qp.is_null() || ece.vendor_id == 0 || ece.comp_mask != 0 {
+        // Nothing of nobody is what a device without options has to say.
+        let of_nobody = ece.vendor_id == 0 && ece.options != 0;
+        if !(*id).qp.is_null() || of_nobody || ece.comp_mask != 0 {
             return Err(Errno::invalid("for queue pairs of the program's own, of a vendor, without comp_mask"));
         }
         it.state().local_ece = (ece.vendor_id, ece.options);

@@ -81,7 +81,7 @@ impl ConnectionId {
 /// Joins a group.
 #[unsafe(export_name = "ubiverbs_rdma_join_multicast")]
 pub unsafe extern "C" fn rdma_join_multicast(id: *mut rdma_cm_id, group: *mut sockaddr, context: *mut c_void) -> c_int {
-    number("rdma_join_multicast", || ConnectionId::of(id)?.join(address::from_c(group)?, false, context))
+    number("rdma_join_multicast", || ConnectionId::of(id)?.join(address::group_from_c(group)?, false, context))
 }
 
 /// Joins a group, perhaps only to send to it.
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn rdma_join_multicast_ex(
             return Err(Errno::invalid("no such join flag"));
         }
         let send_only = attributes.join_flags == abi::RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
-        it.join(address::from_c(attributes.addr)?, send_only, context)
+        it.join(address::group_from_c(attributes.addr)?, send_only, context)
     })
 }
 
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn rdma_join_multicast_ex(
 pub unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, group: *mut sockaddr) -> c_int {
     number("rdma_leave_multicast", || {
         let it = ConnectionId::of(id)?;
-        let address = address::from_c(group)?;
+        let address = address::group_from_c(group)?;
         let group = {
             let mut state = it.state();
             let found = state.groups.iter().position(|group| address::same_group(group.address, address));

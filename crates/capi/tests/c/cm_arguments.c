@@ -31,7 +31,7 @@ static void nothing(void)
 	struct rdma_cm_event *event = NULL;
 	struct ibv_qp_init_attr init = {0};
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT};
-	struct ibv_ece ece = {0};
+	struct ibv_ece ece = {.options = 1};
 	int mask;
 
 	FAILS(rdma_create_id(channel, NULL, NULL, RDMA_PS_TCP), EINVAL);

@@ -177,6 +177,33 @@ static void nobody_listens(void)
 	destroy(client);
 }
 
+/* Who listens a moment after it was asked is heard: programs that meet by other means rely on the one who asks being slower. */
+static void somebody_listens_late(enum rdma_port_space space)
+{
+	uint16_t port;
+	struct rdma_cm_id *free_port = listener(there, space, &port), *client, *late = NULL;
+	struct sockaddr_in address = loopback(port);
+	struct rdma_cm_event *event;
+
+	/* Not before the client has a port, or it might be this one. */
+	client = caller(here, space, port);
+	destroy(free_port);
+	give_queue_pair(client);
+	CHECK(!rdma_connect(client, &(struct rdma_conn_param){.retry_count = 7}));
+	usleep(20000);
+	NEED(!rdma_create_id(there, &late, NULL, space));
+	CHECK(!rdma_bind_addr(late, (struct sockaddr *)&address) && !rdma_listen(late, 1));
+	event = next(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	NEED(event);
+	free_port = event->id;
+	rdma_ack_cm_event(event);
+	CHECK(!rdma_reject(free_port, NULL, 0));
+	expect(here, space == RDMA_PS_TCP ? RDMA_CM_EVENT_REJECTED : RDMA_CM_EVENT_UNREACHABLE, space == RDMA_PS_TCP ? 28 : 2);
+	destroy(client);
+	destroy(free_port);
+	destroy(late);
+}
+
 static void limits(void)
 {
 	struct ends ends = asked(0);
@@ -439,6 +466,8 @@ int main(void)
 	crossing();
 	rejected();
 	nobody_listens();
+	somebody_listens_late(RDMA_PS_TCP);
+	somebody_listens_late(RDMA_PS_UDP);
 	limits();
 	as_many_as_there_are();
 	destroyed();

@@ -382,6 +382,7 @@ impl Id {
             communications.insert(id, self.key);
             record.communication = Some(id);
             record.qpn = parameters.qpn;
+            record.asked_at = Some(now);
             record.stage = Stage::Connecting;
             Ok(())
         })

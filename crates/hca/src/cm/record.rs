@@ -123,6 +123,8 @@ pub(crate) struct Record {
     pub receive_psn: Psn,
     /// What we asked for, or were asked for.
     pub asked: Option<Asked>,
+    /// When we asked.
+    pub asked_at: Option<::cm::Time>,
     pub agreement: Option<Agreement>,
     pub path: Option<PathFacts>,
     pub groups: Vec<Member>,
@@ -160,6 +162,7 @@ impl Record {
             qpn: Qpn::new(0),
             receive_psn,
             asked: None,
+            asked_at: None,
             agreement: None,
             path: None,
             groups: Vec::new(),
