@@ -9,6 +9,7 @@ mod event;
 mod id;
 mod mad;
 mod record;
+mod refusal;
 mod route;
 
 pub use error::CmError;
@@ -110,6 +111,9 @@ impl Cm {
         }
         self.with(nic, |inner, now| {
             for (route, datagram) in messages {
+                if inner.is_hasty(now, datagram) {
+                    continue;
+                }
                 inner.manager.handle(now, *route, datagram);
                 // Told in the order in which they came.
                 inner.tell_all(nic);
