@@ -28,7 +28,7 @@ const PRELOAD: &str = "LD_PRELOAD";
 /// Where the dynamic linker looks first.
 const SEARCH_PATH: &str = "LD_LIBRARY_PATH";
 
-/// Run a program on ubiverbs: its libibverbs is ours
+/// Run a program on ubiverbs: its libibverbs and librdmacm are ours
 ///
 /// The program needs no changes and no privileges, and neither do you. Only this program (and what it starts) is affected.
 #[derive(Args, Clone, Debug)]
