@@ -1,5 +1,5 @@
-//! What people download: a tarball that is unpacked anywhere, and a Debian package. The package keeps our library in a directory of its own, where
-//! only `ubiverbs run` finds it: the system's libibverbs stays what it is.
+//! What people download: a tarball that is unpacked anywhere, and a Debian package. The package keeps our libraries in a directory of its own, where
+//! only `ubiverbs run` finds them: the system's libraries stay what they are.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -49,7 +49,7 @@ fn package(root: &Path, dist: &Path, place: &Path, work: &Path, version: &str) -
         "Package: ubiverbs\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: ubiverbs <ubiverbs@localhost>\n\
          Section: net\nPriority: optional\nDepends: libc6 (>= {libc})\n\
          Description: RDMA verbs in user space\n A software RDMA NIC without kernel module, root or hardware. Programs written for\n \
-         libibverbs run on it unmodified, with `ubiverbs run`; it speaks RoCEv2.\n"
+         libibverbs and librdmacm run on it unmodified, with `ubiverbs run`; it speaks RoCEv2.\n"
     );
     write(&control.join("control"), &text)?;
     write(&work.join("debian-binary"), "2.0\n")?;

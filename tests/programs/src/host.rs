@@ -120,7 +120,7 @@ impl Drop for Host {
     }
 }
 
-/// Whether the process listens on that TCP port, on the host it is on.
+/// Whether somebody on the process's host listens on that port: by TCP, or with our connection manager.
 pub fn listens(process: u32, port: u16) -> io::Result<bool> {
     let mut listens = false;
     for table in ["tcp", "tcp6"] {
@@ -132,7 +132,14 @@ pub fn listens(process: u32, port: u16) -> io::Result<bool> {
             local.and_then(|port| u16::from_str_radix(port, 16).ok()) == Some(port) && words.nth(1) == Some("0A")
         });
     }
-    Ok(listens)
+    // A port of the connection manager is a name.
+    let names = fs::read(format!("/proc/{process}/net/unix"))?;
+    let named = |line: &str| {
+        let name = line.split_whitespace().last()?.strip_prefix("@ubiverbs/cm/")?;
+        let (_, number) = name.split_once('/')?;
+        number.parse::<u16>().ok()
+    };
+    Ok(listens || String::from_utf8_lossy(&names).lines().filter_map(named).any(|number| number == port))
 }
 
 /// Looks until it is so, for at most ten seconds.

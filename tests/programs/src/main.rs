@@ -5,14 +5,17 @@
 #![forbid(unsafe_code)]
 
 mod compiled;
+mod connecting;
 mod dying;
 mod examples;
+mod groups;
 mod host;
 mod looking;
 mod multicast;
 mod packages;
 mod perftest;
 mod pingpong;
+mod pyverbs;
 mod running;
 mod stage;
 mod ucx;
@@ -44,6 +47,7 @@ impl Test {
 const PROGRAMS: &[(&str, &str)] = &[
     ("ibv_devices", "ibverbs-utils"),
     ("ibv_rc_pingpong", "ibverbs-utils"),
+    ("rping", "rdmacm-utils"),
     ("ib_send_bw", "perftest"),
     ("ucx_info", "ucx-utils"),
     ("ip", "iproute2"),
@@ -72,6 +76,9 @@ fn main() -> ExitCode {
         pingpong::tests(),
         perftest::tests(),
         ucx::tests(),
+        connecting::tests(),
+        groups::tests(),
+        pyverbs::tests(),
     ]
     .into_iter()
     .flatten()

@@ -30,15 +30,18 @@ fn succeed(stage: &Stage, command: &mut Command) -> Result<String, String> {
 }
 
 fn needs(stage: &Stage) -> Result<(), String> {
-    for file in ["bin/ubiverbs", "lib/libibverbs.so.1", "lib/libubiverbs-paths.so"] {
+    for file in ["bin/ubiverbs", "lib/libibverbs.so.1", "lib/librdmacm.so.1", "lib/libubiverbs-paths.so"] {
+        // One library jumps into the other, which is beside it wherever both are copied to.
+        let (beside, path): (&[&str], _) =
+            if file.contains("rdmacm") { (&["libibverbs.so.1"], "[$ORIGIN]") } else { (&[], "no path") };
         let text = succeed(stage, Command::new("readelf").args(["--dynamic", "--wide"]).arg(stage.dist.join(file)))?;
         let names = text.lines().filter(|line| line.contains("(NEEDED)"));
         for name in names.filter_map(|line| line.split(['[', ']']).nth(1)) {
-            if !C_LIBRARY.iter().any(|part| name.starts_with(part)) {
+            if !C_LIBRARY.iter().chain(beside).any(|part| name.starts_with(part)) {
                 return Err(format!("{file} needs {name}"));
             }
         }
-        if text.contains("RUNPATH") || text.contains("RPATH") {
+        if text.lines().any(|line| line.contains("PATH") && !line.ends_with(path)) {
             return Err(format!("{file} has a path of the machine it was built on:\n{text}"));
         }
     }
@@ -76,7 +79,7 @@ fn tarball(stage: &Stage) -> Result<(), String> {
     let top = fs::read_dir(&place).map_err(|e| e.to_string())?.flatten().next().ok_or("it is empty")?.path();
     let mut command = stage.alone.command(None, &top.join("bin/ubiverbs"));
     expect(&succeed(stage, command.args(["run", "--", "ibv_devices"]))?, &["ubi_lo"])?;
-    let files = ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "lib/libibverbs.so"];
+    let files = ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "lib/libibverbs.so", "lib/librdmacm.so"];
     match files.iter().find(|file| !top.join(file).exists()) {
         None => Ok(()),
         Some(missing) => Err(format!("no {missing} in it")),
@@ -90,11 +93,17 @@ fn debian(stage: &Stage) -> Result<(), String> {
     let content = succeed(stage, Command::new("dpkg-deb").arg("--contents").arg(&package))?;
     expect(
         &content,
-        &["./usr/bin/ubiverbs -> ../lib/ubiverbs/bin/ubiverbs", "./usr/lib/ubiverbs/lib/libibverbs.so.1\n"],
+        &[
+            "./usr/bin/ubiverbs -> ../lib/ubiverbs/bin/ubiverbs",
+            "./usr/lib/ubiverbs/lib/libibverbs.so.1\n",
+            "./usr/lib/ubiverbs/lib/librdmacm.so.1\n",
+        ],
     )?;
     for line in content.lines() {
         let owned = line.contains(" root/root ") || line.contains(" 0/0 ");
-        let ours = |path: &str| path.starts_with("./usr/lib/ubiverbs/") || !path.contains("libibverbs");
+        let ours = |path: &str| {
+            path.starts_with("./usr/lib/ubiverbs/") || !path.contains("libibverbs") && !path.contains("librdmacm")
+        };
         if !owned || !line.split_whitespace().nth(5).is_some_and(ours) {
             return Err(format!("what is this? {line}"));
         }

@@ -135,7 +135,7 @@ fn without_library(stage: &Stage) -> Result<(), String> {
 }
 
 /// Fields of every frame, one line each.
-fn tshark(file: &Path, fields: &[&str]) -> Result<Vec<String>, String> {
+pub fn tshark(file: &Path, fields: &[&str]) -> Result<Vec<String>, String> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(file).args(["-T", "fields"]);
     for field in fields {

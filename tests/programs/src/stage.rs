@@ -53,6 +53,22 @@ pub struct Pair {
     pub clients: usize,
 }
 
+/// A server and its clients, each with a line of its own.
+#[derive(Clone, Debug)]
+pub struct Scene<'a> {
+    /// The server's, and that of all clients.
+    pub hosts: [&'a Host; 2],
+    pub user: Option<u32>,
+    /// Options of `ubiverbs run`.
+    pub options: &'a [String],
+    pub server: String,
+    /// Where the server listens, by TCP or by the connection manager.
+    pub port: u16,
+    pub clients: Vec<String>,
+    /// The server does not end by itself.
+    pub stays: bool,
+}
+
 /// What a program printed, and how it ended.
 #[derive(Debug)]
 pub struct Ended {
@@ -120,34 +136,62 @@ impl Stage {
             (Where::TwoHosts, Some([left, right])) => [left, right],
             (Where::TwoHosts, None) => return Err("there is one host only".into()),
         };
+        let port = self.next_port();
+        let line = format!("{} -p {port}", pair.line);
+        let client = format!("{line} {}", hosts[0].address);
+        let mut told = self.play(&Scene {
+            hosts,
+            user: pair.user,
+            options: &pair.options,
+            server: format!("{line} {}", pair.server),
+            port,
+            clients: vec![client; pair.clients],
+            stays: false,
+        })?;
+        Ok(told.swap_remove(0))
+    }
+
+    /// A port that no other test uses.
+    pub fn next_port(&self) -> u16 {
         let port = self.port.get();
         self.port.set(port + 1);
-        let line = format!("{} -p {port}", pair.line);
-        let mut command = self.run_on(hosts[0], pair.user, &pair.options, &format!("{line} {}", pair.server));
-        let mut server = self.start("server", &mut command)?;
-        host::wait("the server to listen", || server.has_ended() || host::listens(server.id(), port).unwrap_or(false))
-            .map_err(|e| format!("{e}\n{}", server.told()))?;
+        port
+    }
+
+    /// Runs server and clients, who must all end well, except for a server that stays; answers what each client printed, and what the server did.
+    pub fn play(&self, scene: &Scene<'_>) -> Result<Vec<String>, String> {
+        let [server_host, client_host] = scene.hosts;
+        let run = |host, line: &str| self.run_on(host, scene.user, scene.options, line);
+        let mut server = self.start("server", &mut run(server_host, &scene.server))?;
+        host::wait("the server to listen", || {
+            server.has_ended() || host::listens(server.id(), scene.port).unwrap_or(false)
+        })
+        .map_err(|e| format!("{e}\n{}", server.told()))?;
         let deadline = Instant::now() + PATIENCE;
-        let mut clients = Vec::new();
-        for number in 0..pair.clients {
-            let line = format!("{line} {}", hosts[0].address);
-            let mut command = self.run_on(hosts[1], pair.user, &pair.options, &line);
-            clients.push(self.start(&format!("client {number}"), &mut command)?);
+        let mut running = Vec::new();
+        for (number, line) in scene.clients.iter().enumerate() {
+            running.push(self.start(&format!("client {number}"), &mut run(client_host, line))?);
         }
         let mut ended = Vec::new();
-        for running in clients.into_iter().chain([server]) {
-            let name = running.name.clone();
-            ended.push((name, running.end(deadline)));
-        }
+        let mut end = |running: Running| ended.push((running.name.clone(), running.end(deadline)));
+        running.into_iter().for_each(&mut end);
+        let stayed = if scene.stays {
+            Some(server.text())
+        } else {
+            end(server);
+            None
+        };
         let good = |ended: &Result<Ended, String>| ended.as_ref().is_ok_and(|ended| ended.status.success());
         if ended.iter().all(|(_, ended)| good(ended)) {
-            return Ok(ended.swap_remove(0).1?.text);
+            let texts = ended.into_iter().filter_map(|(_, ended)| ended.ok()).map(|ended| ended.text);
+            return Ok(texts.chain(stayed).collect());
         }
         let told = ended.iter().map(|(name, ended)| match ended {
             Ok(ended) => format!("--- {name}: {}\n{}", ended.status, ended.last()),
             Err(error) => format!("--- {error}"),
         });
-        Err(format!("{line}\n{}", told.collect::<Vec<_>>().join("\n")))
+        let told = told.chain(stayed.map(|text| format!("--- server\n{}", last_lines(&text))));
+        Err(format!("{}\n{}", scene.server, told.collect::<Vec<_>>().join("\n")))
     }
 }
 

@@ -1,0 +1,228 @@
+//! Programs that connect by address and port: those of rdma-core, and perftest with `-R`. On the loopback, on an address of the host, between two hosts, over IPv4
+//! and IPv6, as nobody, and where packets get lost.
+
+use crate::host::Host;
+use crate::stage::{NOBODY, Scene, Stage};
+use crate::{Test, expect};
+
+/// Where the programs are, and how the server is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Loopback,
+    Loopback6,
+    HostAddress,
+    Between,
+    Between6,
+}
+
+impl Place {
+    fn name(self) -> &'static str {
+        match self {
+            Place::Loopback => "loopback",
+            Place::Loopback6 => "IPv6 loopback",
+            Place::HostAddress => "address of the host",
+            Place::Between => "two hosts",
+            Place::Between6 => "two hosts, IPv6",
+        }
+    }
+
+    fn needs_root(self) -> bool {
+        !matches!(self, Place::Loopback | Place::Loopback6)
+    }
+
+    fn hosts(self, stage: &Stage) -> Result<([&Host; 2], &'static str), String> {
+        let joined = || stage.joined.as_ref().ok_or("there is one host only");
+        Ok(match self {
+            Place::Loopback => ([&stage.alone; 2], "127.0.0.1"),
+            Place::Loopback6 => ([&stage.alone; 2], "::1"),
+            Place::HostAddress => {
+                let [left, _] = joined()?;
+                ([left; 2], left.address)
+            }
+            Place::Between => {
+                let [left, right] = joined()?;
+                ([left, right], left.address)
+            }
+            Place::Between6 => {
+                let [left, right] = joined()?;
+                ([left, right], "fd77::1")
+            }
+        })
+    }
+}
+
+/// A server and its client. `ADDRESS` and `PORT` stand for those of the server.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    server: &'static str,
+    client: &'static str,
+    /// What the client prints when all is well, beyond its exit code.
+    says: &'static str,
+    clients: usize,
+    stays: bool,
+}
+
+const fn line(server: &'static str, client: &'static str, says: &'static str) -> Line {
+    Line { server, client, says, clients: 1, stays: false }
+}
+
+const RPING: Line =
+    line("rping -s -a ADDRESS -p PORT -V -C 20", "rping -c -a ADDRESS -p PORT -V -C 20 -v", "rdma-ping-19");
+const UCMATOSE: Line = line("ucmatose -b ADDRESS -p PORT", "ucmatose -s ADDRESS -p PORT", "return status 0");
+const UDADDY: Line = line("udaddy -b ADDRESS", "udaddy -s ADDRESS", "return status 0");
+const SERVER: Line = line("rdma_server -s ADDRESS -p PORT", "rdma_client -s ADDRESS -p PORT", "rdma_client: end 0");
+const CMTIME: Line =
+    Line { stays: true, ..line("cmtime -b ADDRESS -p PORT", "cmtime -s ADDRESS -p PORT -c 100", "disconnect") };
+
+/// What is tried once, on the loopback.
+const ONCE: [Line; 18] = [
+    line("rping -s -p PORT -V -C 5", "rping -c -a ADDRESS -p PORT -V -C 5 -v", "rdma-ping-4"),
+    line("rping -s -a ::0 -p PORT -V -C 5", "rping -c -a ADDRESS -p PORT -V -C 5 -v", "rdma-ping-4"),
+    line("rping -s -p PORT -V -C 50 -S 60000", "rping -c -a ADDRESS -p PORT -V -C 50 -S 60000", ""),
+    line("rping -s -p PORT -q -V -C 5", "rping -c -a ADDRESS -p PORT -q -V -C 5 -v", "rdma-ping-4"),
+    line("rping -s -p PORT -V -C 5", "rping -c -I 127.0.0.1 -a ADDRESS -p PORT -V -C 5 -v", "rdma-ping-4"),
+    Line {
+        clients: 3,
+        stays: true,
+        ..line("rping -s -P -p PORT -V", "rping -c -a ADDRESS -p PORT -V -C 5 -v", "rdma-ping-4")
+    },
+    line("ucmatose -p PORT -c 100", "ucmatose -s ADDRESS -p PORT -c 100", "return status 0"),
+    line("ucmatose -p PORT -c 10 -C 50 -S 5000", "ucmatose -s ADDRESS -p PORT -c 10 -C 50 -S 5000", "return status 0"),
+    line("ucmatose -p PORT -c 10 -m", "ucmatose -s ADDRESS -p PORT -c 10 -m", "return status 0"),
+    line("ucmatose -p PORT -t 32 -a 14", "ucmatose -s ADDRESS -p PORT -t 32 -a 14", "return status 0"),
+    line("ucmatose -p PORT -P ib", "ucmatose -s ADDRESS -p PORT -P ib", "return status 0"),
+    line("udaddy -c 20 -C 5 -S 1000", "udaddy -s ADDRESS -c 20 -C 5 -S 1000", "return status 0"),
+    line("udaddy -p 0x2", "udaddy -s ADDRESS -p 0x2", "return status 0"),
+    line("udaddy -t 32", "udaddy -s ADDRESS -t 32", "return status 0"),
+    line("rdma_xserver -p PORT", "rdma_xclient -s ADDRESS -p PORT", "rdma_xclient: end 0"),
+    line("rdma_xserver -p PORT -c x", "rdma_xclient -s ADDRESS -p PORT -c x", "rdma_xclient: end 0"),
+    Line { stays: true, ..line("cmtime -p PORT", "cmtime -s ADDRESS -p PORT -c 1000", "disconnect") },
+    Line { clients: 4, stays: true, ..line("cmtime -p PORT", "cmtime -s ADDRESS -p PORT -c 100", "disconnect") },
+];
+
+/// perftest's, whose lines are the same on both sides.
+const PERFTEST: [&str; 12] = [
+    "ib_send_lat -n 100",
+    "ib_send_bw -n 100",
+    "ib_send_bw -n 100 -c UD -s 1024",
+    "ib_send_bw -n 100 -q 4 -b",
+    "ib_send_bw -n 100 -T 32",
+    "ib_write_lat -n 100",
+    "ib_write_bw -n 100 -q 4",
+    "ib_send_bw -n 100 -e",
+    "ib_read_lat -n 100",
+    "ib_read_bw -n 100 -s 65536",
+    "ib_atomic_lat -n 100",
+    "ib_atomic_bw -n 100",
+];
+
+pub fn tests() -> Vec<Test> {
+    let mut tests = Vec::new();
+    for line in [RPING, UCMATOSE, UDADDY, SERVER, CMTIME] {
+        for place in [Place::Loopback, Place::HostAddress, Place::Between] {
+            tests.push(test(line, place, None, None));
+        }
+        tests.push(test(line, Place::Loopback, Some(NOBODY), None));
+        tests.push(test(line, Place::Between, None, Some("drop=5%")));
+    }
+    for line in [RPING, UCMATOSE, SERVER] {
+        tests.push(test(line, Place::Loopback, None, Some("drop=5%,seed=3")));
+    }
+    for place in [Place::Loopback6, Place::Between6] {
+        tests.push(test(RPING, place, None, None));
+        tests.push(test(SERVER, place, None, None));
+    }
+    tests.extend(ONCE.map(|line| test(line, Place::Loopback, None, None)));
+    for line in PERFTEST {
+        tests.push(perftest(line, Place::Loopback));
+        tests.push(perftest(line, Place::Between));
+    }
+    tests.push(Test::new("rping: nobody listens", nobody_listens));
+    tests.push(Test::new("cm: tshark reads every message of a connection", messages));
+    tests
+}
+
+fn options(faults: Option<&str>) -> Vec<String> {
+    faults.map(|plan| vec!["--faults".to_owned(), plan.to_owned()]).unwrap_or_default()
+}
+
+fn for_place(test: Test, place: Place, user: Option<u32>) -> Test {
+    if place.needs_root() || user.is_some() { test.for_root() } else { test }
+}
+
+fn test(line: Line, place: Place, user: Option<u32>, faults: Option<&'static str>) -> Test {
+    let program = line.client.replace(" -a ADDRESS", "").replace(" -s ADDRESS", "").replace(" -p PORT", "");
+    let many = if line.clients > 1 { format!(", {} at once", line.clients) } else { String::new() };
+    let who = if user.is_some() { ", as nobody" } else { "" };
+    let lossy = faults.map(|plan| format!(", {plan}")).unwrap_or_default();
+    let name = format!("{program}{many}, {}{who}{lossy}", place.name());
+    let play = move |stage: &Stage| {
+        let (hosts, address) = place.hosts(stage)?;
+        // udaddy knows one port only.
+        let port = if line.server.contains("PORT") { stage.next_port() } else { 7174 };
+        let filled = |text: &str| text.replace("ADDRESS", address).replace("PORT", &port.to_string());
+        let scene = Scene {
+            hosts,
+            user,
+            options: &options(faults),
+            server: filled(line.server),
+            port,
+            clients: vec![filled(line.client); line.clients],
+            stays: line.stays,
+        };
+        let told = stage.play(&scene)?;
+        told.iter().take(line.clients).try_for_each(|text| expect(text, &[line.says]))
+    };
+    for_place(Test::new(name, play), place, user)
+}
+
+fn perftest(line: &'static str, place: Place) -> Test {
+    let play = move |stage: &Stage| {
+        let (hosts, address) = place.hosts(stage)?;
+        let port = stage.next_port();
+        let server = format!("{line} -R -F -p {port}");
+        let clients = vec![format!("{server} {address}")];
+        let told = stage.play(&Scene { hosts, user: None, options: &[], server, port, clients, stays: false })?;
+        expect(&told[0], &["#bytes"])
+    };
+    for_place(Test::new(format!("{line} -R, {}", place.name()), play), place, None)
+}
+
+fn nobody_listens(stage: &Stage) -> Result<(), String> {
+    let line = format!("rping -c -a 127.0.0.1 -p {} -C 1", stage.next_port());
+    let ended = stage.end(&mut stage.run_on(&stage.alone, None, &[], &line))?;
+    if ended.status.success() {
+        return Err(ended.text);
+    }
+    expect(&ended.text, &["RDMA_CM_EVENT_REJECTED", "error 8"])
+}
+
+/// What a capture of a connection has: the messages in their order, none of them malformed.
+fn messages(stage: &Stage) -> Result<(), String> {
+    let file = stage.place.join("connection.pcapng");
+    let port = stage.next_port();
+    let address = "127.0.0.1";
+    stage.play(&Scene {
+        hosts: [&stage.alone; 2],
+        user: None,
+        options: &[],
+        server: format!("rping -s -a {address} -p {port} -C 2"),
+        port,
+        clients: vec![format!("env UBIVERBS_PCAP={} rping -c -a {address} -p {port} -C 2", file.display())],
+        stays: false,
+    })?;
+    let fields = ["infiniband.mad.attributeid", "_ws.malformed", "_ws.expert.message"];
+    let frames = crate::running::tshark(&file, &fields)?;
+    let attributes: Vec<&str> = frames.iter().filter_map(|line| line.split('\t').next()).collect();
+    let mut rest = attributes.iter();
+    // REQ, REP, RTU, DREQ, DREP.
+    for attribute in ["0x0010", "0x0013", "0x0014", "0x0015", "0x0016"] {
+        if !rest.any(|found| *found == attribute) {
+            return Err(format!("no {attribute} after those before it in {attributes:?}"));
+        }
+    }
+    match frames.iter().find(|line| line.contains("alformed")) {
+        Some(bad) => Err(format!("malformed: {bad}")),
+        None => Ok(()),
+    }
+}

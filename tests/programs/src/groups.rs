@@ -1,0 +1,82 @@
+//! Groups: `mckey`, which joins one and sends to it or receives from it. On one host and between two, IPv4 and IPv6, only to send, and as nobody.
+
+use crate::host::{self, Host};
+use crate::stage::{NOBODY, Stage};
+use crate::{Test, expect};
+use std::time::{Duration, Instant};
+
+/// Where the receiver and the sender are, and the address each is bound to.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Loopback,
+    OneHost,
+    Between,
+    Between6,
+}
+
+/// Arguments of both, and of the sender.
+const LINES: [(Place, &str, &str); 7] = [
+    (Place::Loopback, "-m 239.77.0.1", ""),
+    (Place::OneHost, "-m 239.77.0.2 -c 3", ""),
+    (Place::Between, "-m 239.77.0.3", ""),
+    (Place::Between, "-m 239.77.0.4 -C 50 -S 1000", ""),
+    (Place::Between, "-m 239.77.0.5", "-o"),
+    (Place::Between, "-m 239.77.0.6 -p 0x2", ""),
+    (Place::Between6, "-M ff0e::77", ""),
+];
+
+pub fn tests() -> Vec<Test> {
+    let mut tests: Vec<Test> = LINES.map(|(place, both, sender)| test(place, both, sender, None)).into();
+    tests.push(test(Place::Loopback, "-m 239.77.0.7", "", Some(NOBODY)));
+    tests
+}
+
+fn hosts(place: Place, stage: &Stage) -> Result<[(&Host, &'static str); 2], String> {
+    let joined = || stage.joined.as_ref().ok_or("there is one host only");
+    Ok(match place {
+        Place::Loopback => [(&stage.alone, "127.0.0.1"); 2],
+        Place::OneHost => {
+            let [left, _] = joined()?;
+            [(left, left.address); 2]
+        }
+        Place::Between => {
+            let [left, right] = joined()?;
+            [(left, left.address), (right, right.address)]
+        }
+        Place::Between6 => {
+            let [left, right] = joined()?;
+            [(left, "fd77::1"), (right, "fd77::2")]
+        }
+    })
+}
+
+fn test(place: Place, both: &'static str, sender: &'static str, user: Option<u32>) -> Test {
+    let who = if user.is_some() { ", as nobody" } else { "" };
+    let name = format!("mckey {both} {sender}, {place:?}{who}");
+    let play = move |stage: &Stage| {
+        let [receiver, other] = hosts(place, stage)?;
+        let start = |name: &str, (host, address): (&Host, &str), more: &str| {
+            // Unbuffered: what it says while it waits must be seen.
+            let line = format!("stdbuf -oL mckey {both} -b {address} {more}");
+            stage.start(name, &mut stage.run_on(host, user, &[], &line))
+        };
+        let receiving = start("receiver", receiver, "")?;
+        let joined = || receiving.text().matches("joined dgid").count() > 0 || receiving.text().contains("fail");
+        host::wait("the receiver to join", joined).map_err(|e| format!("{e}\n{}", receiving.text()))?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let sending = start("sender", other, &format!("-s {sender}"))?;
+        for (name, running) in [("sender", sending), ("receiver", receiving)] {
+            let ended = running.end(deadline)?;
+            if !ended.status.success() {
+                return Err(format!("{name}: {}\n{}", ended.status, ended.last()));
+            }
+            expect(&ended.text, &["test complete", "return status 0"])?;
+        }
+        Ok(())
+    };
+    let test = Test::new(name, play);
+    match place {
+        Place::Loopback if user.is_none() => test,
+        _ => test.for_root(),
+    }
+}

@@ -1,0 +1,50 @@
+//! rdma-core's own tests of its connection manager, as Debian ships them with its Python bindings. They look for the device's interface under `/sys`, so they run
+//! with `--files`. The rest of the suite, which needs no files, runs with the tests of the C library.
+
+use crate::Test;
+use crate::stage::Stage;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Where Debian has the suite, compressed.
+const SHIPPED: &str = "/usr/share/doc/rdma-core/tests";
+
+pub fn tests() -> Vec<Test> {
+    vec![Test::new("pyverbs: the ten tests of the connection manager", connection_manager)]
+}
+
+fn unpack(place: &Path) -> Result<(), String> {
+    let to = place.join("tests");
+    fs::create_dir_all(&to).map_err(|e| e.to_string())?;
+    let shipped =
+        fs::read_dir(SHIPPED).map_err(|e| format!("{SHIPPED}: {e}: apt-get install rdma-core python3-pyverbs"))?;
+    for entry in shipped.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let bytes = if name.ends_with(".gz") {
+            Command::new("gzip").arg("-dc").arg(entry.path()).output().map_err(|e| format!("gzip: {e}"))?.stdout
+        } else {
+            fs::read(entry.path()).unwrap_or_default()
+        };
+        fs::write(to.join(name.trim_end_matches(".gz")), bytes).map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+fn connection_manager(stage: &Stage) -> Result<(), String> {
+    let place = stage.place.join("pyverbs");
+    unpack(&place)?;
+    // A device with an address that is none of the loopback's, where there is one: as the suite's authors have.
+    let (host, device) = match &stage.joined {
+        Some([left, _]) => (left, "ubi_veth0"),
+        None => (&stage.alone, "ubi_lo"),
+    };
+    let line = format!("/usr/bin/python3 tests/run_tests.py --dev {device} -v tests.test_rdmacm");
+    let mut command = stage.run_on(host, None, &["--files".to_owned()], &line);
+    let ended = stage.end(command.current_dir(&place))?;
+    let passed = ended.text.lines().filter(|line| line.ends_with("... ok")).count();
+    match (ended.status.success(), passed) {
+        (true, 10) => Ok(()),
+        _ => Err(format!("{}, {passed} passed\n{}", ended.status, ended.text)),
+    }
+}
