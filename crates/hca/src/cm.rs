@@ -18,6 +18,7 @@ pub use id::{ConnectParameters, Id, IdOption, MAX_READS};
 pub use record::UDP_QKEY;
 pub use route::PathFacts;
 
+use crate::device::Device;
 use crate::nic::{Nic, lock};
 use bindings::Bindings;
 use link::slots::Slot;
@@ -127,6 +128,17 @@ impl Cm {
             inner.scheduled = None;
             if inner.manager.poll_timeout().is_some_and(|deadline| deadline <= now) {
                 inner.manager.handle_timeout(now);
+            }
+        });
+    }
+
+    /// A device is gone: its ids hear of it.
+    pub fn device_gone(&self, nic: &Nic, device: &Arc<Device>) {
+        self.with(nic, |inner, _| {
+            let on_it =
+                |record: &&Record| record.place.as_ref().is_some_and(|place| Arc::ptr_eq(&place.device, device));
+            for record in inner.records.values().filter(on_it) {
+                let _ = record.tell(EventKind::DeviceRemoval, 0, Body::None);
             }
         });
     }

@@ -5,7 +5,7 @@ use crate::capture::Capture;
 use crate::cm::Cm;
 use crate::completion_queue::{CompletionChannel, CompletionQueue, CqError, Entry};
 use crate::context::{AsyncEvent, Context};
-use crate::device::Device;
+use crate::device::{Change, Device};
 use crate::engine::Engine;
 use crate::environment;
 use crate::host::{Host, SharedWindow, WindowOf, Windows};
@@ -817,7 +817,7 @@ impl Nic {
         let mut changed = Vec::new();
         for device in devices.iter() {
             let interface = interfaces.iter().find(|interface| interface.index == device.interface_index());
-            changed.push((Arc::clone(device), device.follow(interface)));
+            changed.push((Arc::clone(device), interface.is_none(), device.follow(interface)));
         }
         for interface in &interfaces {
             let known = devices.iter().any(|device| device.interface_index() == interface.index);
@@ -828,7 +828,10 @@ impl Nic {
         drop(devices);
         self.ways_changed();
         let contexts: Vec<Arc<Context>> = lock(&self.contexts).iter().filter_map(Weak::upgrade).collect();
-        for (device, change) in changed {
+        for (device, gone, change) in changed {
+            if gone && change != Change::default() {
+                self.cm.device_gone(self, &device);
+            }
             for context in contexts.iter().filter(|context| Arc::ptr_eq(context.device(), &device)) {
                 match change.state {
                     Some(true) => context.raise(AsyncEvent::PortActive),

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use transport::{Access, Kind, State};
 use ubiverbs_hca::Nic;
@@ -342,6 +342,35 @@ fn an_id_takes_its_events_along() {
 }
 
 #[test]
+fn an_observer_is_told_of_events_and_may_call_the_manager() {
+    let (server, client) = (channel(), channel());
+    let (listener, port) = listen(&server, "127.0.0.1:0");
+    let (watched, seen) = (Arc::downgrade(&server), Arc::new(Mutex::new(Vec::new())));
+    let told = Arc::clone(&seen);
+    assert!(server.observe(move || {
+        while let Some(event) = watched.upgrade().and_then(|server| server.try_take()) {
+            // Whatever thread this is: nothing is locked.
+            assert_eq!(event.id.source().map(|source| source.port()), Some(port));
+            told.lock().unwrap().push((event.kind, Arc::clone(&event.id)));
+            if event.kind == EventKind::ConnectRequest {
+                event.id.accept(&anybody()).unwrap();
+            }
+        }
+    }));
+    assert!(!server.observe(|| ()), "there is one");
+    let active = id(&client);
+    resolve(&client, &active, "127.0.0.1:1", port);
+    active.connect(&anybody()).unwrap();
+    expect(&client, EventKind::ConnectResponse);
+    active.establish().unwrap();
+    active.disconnect().unwrap();
+    expect(&client, EventKind::Disconnected);
+    let kinds: Vec<_> = seen.lock().unwrap().iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, [EventKind::ConnectRequest, EventKind::Established, EventKind::Disconnected]);
+    drop(listener);
+}
+
+#[test]
 fn groups_are_joined_from_a_device() {
     let channel = channel();
     let member = datagrams(&channel);
@@ -367,8 +396,11 @@ fn a_thousand_connect_and_nothing_is_left() {
     }
     let mut passives = Vec::new();
     let (mut answered, mut established) = (0, 0);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // Both sides in turn: a message that was lost on the way comes again, and then the other side has something to do.
     while established < actives.len() || answered < actives.len() {
-        if let Some(event) = server.try_take() {
+        assert!(Instant::now() < deadline, "{answered} were answered, {established} were established");
+        while let Some(event) = server.try_take() {
             match event.kind {
                 EventKind::ConnectRequest => {
                     event.id.accept(&anybody()).unwrap();
@@ -377,13 +409,13 @@ fn a_thousand_connect_and_nothing_is_left() {
                 EventKind::Established => established += 1,
                 _ => panic!("{event:?}"),
             }
-        } else if answered < actives.len() {
-            expect(&client, EventKind::ConnectResponse).id.establish().unwrap();
-            answered += 1;
-        } else {
-            expect(&server, EventKind::Established);
-            established += 1;
         }
+        while let Some(event) = client.try_take() {
+            assert_eq!(event.kind, EventKind::ConnectResponse, "{event:?}");
+            event.id.establish().unwrap();
+            answered += 1;
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
     for active in &actives {
         active.disconnect().unwrap();
@@ -438,4 +470,46 @@ fn a_process_that_is_killed_has_disconnected_and_so_has_one_that_ends() {
         other.wait().unwrap();
         expect(&server, EventKind::TimewaitExit);
     }
+}
+
+const ALONE: &str = "UBIVERBS_TEST_IS_ALONE";
+
+/// In a network of its own, where interfaces come and go as it likes.
+#[test]
+fn in_a_network_of_its_own() {
+    if std::env::var_os(ALONE).is_none() {
+        return;
+    }
+    let ip = |line: &str| assert!(Command::new("ip").args(line.split(' ')).status().unwrap().success(), "{line}");
+    ip("link set lo up");
+    ip("link add cable type veth peer name plug");
+    ip("link set plug up");
+    ip("address add 10.88.0.1/24 dev cable");
+    ip("link set cable up");
+    let channel = channel();
+    let bound = id(&channel);
+    // The interface may take a moment to run.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while bound.bind(at("10.88.0.1:0")).is_err() {
+        assert!(Instant::now() < deadline, "no device");
+    }
+    assert_eq!(bound.device().unwrap().name(), "ubi_cable");
+    let nowhere = id(&channel).resolve_address(None, at("192.0.2.1:1")).unwrap_err();
+    assert_eq!(nowhere.errno(), libc::ENETUNREACH);
+    ip("link delete cable");
+    let event = expect(&channel, EventKind::DeviceRemoval);
+    assert!(Arc::ptr_eq(&event.id, &bound));
+}
+
+#[test]
+fn an_id_hears_that_its_device_is_gone() {
+    // SAFETY: a call without arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("left out: only root makes networks");
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.arg("--net").arg(std::env::current_exe().unwrap()).env(ALONE, "1");
+    let status = command.args(["--exact", "in_a_network_of_its_own"]).stdout(Stdio::null()).status().unwrap();
+    assert!(status.success());
 }

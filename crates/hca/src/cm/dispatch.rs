@@ -194,7 +194,7 @@ impl Inner {
         }
         let (header, rest) = IpCm::parse(caller.private_data).ok()?;
         let ours = caller.route.source.to_ip();
-        let place = nic.place(ours, 0).ok()?;
+        let place = nic.known_place(ours, 0)?;
         let scope = |address| if route::is_link_local(address) { place.device.interface_index() } else { 0 };
         let at = |address, port| -> SocketAddr { route::with_scope(address, port, scope(address)) };
         let psn = Psn::new(link::random() as u32);

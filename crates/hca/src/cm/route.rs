@@ -42,6 +42,19 @@ pub struct PathFacts {
 impl Nic {
     /// The device that has an address of this host, among those that programs may see.
     pub(crate) fn place(&self, address: IpAddr, scope: u32) -> Result<Place, CmError> {
+        // Or an address that was given a moment ago.
+        let found = self.known_place(address, scope).or_else(|| {
+            self.follow_interfaces().ok()?;
+            self.known_place(address, scope)
+        });
+        found.ok_or_else(|| match UdpSocket::bind(with_scope(address, 0, scope)) {
+            Ok(_) => CmError::NoDevice(address),
+            Err(_) => CmError::NotLocal(address),
+        })
+    }
+
+    /// The same, as far as it is known already.
+    pub(crate) fn known_place(&self, address: IpAddr, scope: u32) -> Option<Place> {
         let gid = Gid::from_ip(address);
         let find = |devices: Vec<Arc<Device>>, gid: Gid| {
             devices.into_iter().find_map(|device| {
@@ -52,26 +65,11 @@ impl Nic {
                 Some(Place { device, gid, index: u8::try_from(index).ok()? })
             })
         };
-        if let Some(place) = find(self.shown_devices(), gid) {
-            return Ok(place);
-        }
-        if address.is_loopback()
-            && let Some(place) = find(self.shown_devices(), Gid::from_ipv4(Ipv4Addr::LOCALHOST))
-            && address.is_ipv4()
-        {
+        find(self.shown_devices(), gid).or_else(|| {
             // All of 127/8 is this host's, though the interface has one of them.
-            return Ok(place);
-        }
-        // An address that was given a moment ago.
-        if self.follow_interfaces().is_ok()
-            && let Some(place) = find(self.shown_devices(), gid)
-        {
-            return Ok(place);
-        }
-        match UdpSocket::bind(with_scope(address, 0, scope)) {
-            Ok(_) => Err(CmError::NoDevice(address)),
-            Err(_) => Err(CmError::NotLocal(address)),
-        }
+            let local = address.is_ipv4() && address.is_loopback();
+            find(self.shown_devices(), Gid::from_ipv4(Ipv4Addr::LOCALHOST)).filter(|_| local)
+        })
     }
 }
 
