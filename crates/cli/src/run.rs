@@ -42,6 +42,9 @@ pub struct Options {
     /// They are written when it starts, to a directory of its own, and say what the devices are then.
     #[arg(long)]
     files: bool,
+    /// How it reaches other processes of this host: shared memory where it can, or always udp
+    #[arg(long, value_name = "LINK", value_parser = ["shared", "udp"])]
+    link: Option<String>,
     /// Lose, double, delay or damage packets that arrive, e.g. drop=1%,seed=7
     #[arg(long, value_name = "PLAN")]
     faults: Option<String>,
@@ -75,6 +78,9 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     if !options.device.is_empty() {
         check_devices(&options.device)?;
         command.env(environment::DEVICE, options.device.join(","));
+    }
+    if let Some(link) = &options.link {
+        command.env(environment::LINK, link);
     }
     if let Some(plan) = &options.faults {
         environment::check_faults(plan).map_err(|reason| Failure::Argument {

@@ -50,6 +50,12 @@ impl<C: Clapper> Bell<C> {
         }
     }
 
+    /// The program that drove will do so no longer. Whoever sleeps for everything hears of that anyway.
+    pub fn ring_if_leased(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.word.load(Ordering::Relaxed) == LEASED && self.strike_if(LEASED)
+    }
+
     fn strike_if(&self, word: u32) -> bool {
         // Whoever takes the word back strikes; the others of the burst need not.
         let first = self.word.compare_exchange(word, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok();

@@ -8,9 +8,10 @@ use crate::lease::Lease;
 use crate::nic::Nic;
 use crate::sleep;
 use link::descriptor::Descriptor;
+use link::shared::Sleeper;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ pub(crate) struct Engine {
     asleep_until: AtomicU64,
     /// Threads of the program that wait inside a call, and so drive.
     waiters: AtomicU32,
+    /// They do, and the engine leaves the sockets to them.
+    relieved: AtomicBool,
 }
 
 /// What strikes the bell.
@@ -78,6 +81,7 @@ impl Engine {
             lease: Lease::new(),
             asleep_until: AtomicU64::new(0),
             waiters: AtomicU32::new(0),
+            relieved: AtomicBool::new(false),
         };
         engine.watch(engine.bell_fd())?;
         Ok(engine)
@@ -86,7 +90,7 @@ impl Engine {
     /// Starts the thread. It holds the NIC only while it works, and ends when the NIC is gone.
     pub fn start(self: &Arc<Engine>, nic: &Arc<Nic>) -> io::Result<()> {
         self.watch(nic.udp.fd())?;
-        self.watch(nic.exchange.face().fd())?;
+        self.watch(nic.exchange.face().fd(Sleeper::Engine))?;
         if let Some(changes) = &nic.changes {
             self.watch(changes.raw_fd())?;
         }
@@ -129,7 +133,7 @@ impl Engine {
     /// A completion queue was armed: the program may go to sleep without a word.
     pub fn armed(&self) {
         self.lease.forbid();
-        self.bell.ring_even_if_leased();
+        self.bell.ring_if_leased();
     }
 
     /// It is no longer armed.
@@ -161,7 +165,8 @@ impl Engine {
     /// It has what it waited for. The last to leave hands the driving back.
     pub fn leave_wait(&self) {
         self.lease.allow();
-        if self.waiters.fetch_sub(1, Ordering::SeqCst) == 1 {
+        // An engine that sleeps for everything has nothing to take over.
+        if self.waiters.fetch_sub(1, Ordering::SeqCst) == 1 && self.relieved.load(Ordering::SeqCst) {
             self.bell.ring_even_if_leased();
         }
     }
@@ -191,7 +196,7 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
         engine.bell.clapper().quiet();
         let Some(nic) = nic.upgrade() else { return };
         if let Sleep::All(_) = sleep {
-            nic.exchange.face().wake();
+            nic.exchange.face().wake(Sleeper::Engine);
         }
         if let Sleep::Leased { polls } = sleep {
             if engine.lease.polls() == polls {
@@ -233,12 +238,16 @@ impl Engine {
         // Say until when we sleep, then look once more: what was published meanwhile is either seen here or rings the bell.
         self.asleep_until.store(NEVER, Ordering::Relaxed);
         self.bell.settle_down();
-        // Also while a thread of the program waits: we may have taken back its word when we woke.
-        nic.exchange.face().settle_down();
-        if self.waiters.load(Ordering::SeqCst) > 0 {
+        self.relieved.store(self.waiters.load(Ordering::SeqCst) > 0, Ordering::SeqCst);
+        // Whoever is the last to leave after this look rings.
+        if self.waiters.load(Ordering::SeqCst) > 0 && self.relieved.load(Ordering::SeqCst) {
+            // We may have taken back its word when we woke.
+            nic.exchange.face().settle_down(Sleeper::Caller);
             nic.progress();
             return Sleep::Bell(self.sleep_until_deadline(nic));
         }
+        self.relieved.store(false, Ordering::SeqCst);
+        nic.exchange.face().settle_down(Sleeper::Engine);
         while nic.progress() {}
         Sleep::All(self.sleep_until_deadline(nic))
     }

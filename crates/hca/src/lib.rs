@@ -3,6 +3,7 @@
 mod bell;
 mod capture;
 pub mod channel;
+mod clock;
 pub mod cm;
 mod completion_queue;
 mod context;

@@ -2,6 +2,7 @@
 //! fork the child has none and makes its own.
 
 use crate::capture::Capture;
+use crate::clock::Clock;
 use crate::cm::Cm;
 use crate::completion_queue::{CompletionChannel, CompletionQueue, CqError, Entry};
 use crate::context::{AsyncEvent, Context};
@@ -22,10 +23,10 @@ use crate::table::Table;
 use crate::timers::Timers;
 use crate::tracing::Tracing;
 use crate::udp::Udp;
-use crate::watch::Watch;
+use crate::watch::{OnWatch, Watch};
 use link::lives::Lives;
 use link::ports::Ports;
-use link::shared::{Exchange, Front, State};
+use link::shared::{Exchange, Front, Sleeper, State};
 use link::slots::{Slot, Slots};
 use link::udp::{Cargo, Family, Route};
 use std::collections::{HashMap, VecDeque};
@@ -33,7 +34,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use trace::Direction;
 use transport::congestion::WindowConfig;
 use transport::{AddressVector, Inbound, ProtectionDomain, QueuePairConfig, Refusal, Time, Train};
@@ -160,7 +161,7 @@ pub struct Nic {
     pub(crate) groups: Groups,
     pub(crate) changes: Option<Changes>,
     options: Options,
-    started: Instant,
+    clock: Clock,
     devices: RwLock<Vec<Arc<Device>>>,
     contexts: Mutex<Vec<Weak<Context>>>,
     numbers: Numbers,
@@ -233,7 +234,7 @@ impl Nic {
             groups: Groups::default(),
             changes: changes()?,
             options,
-            started: Instant::now(),
+            clock: Clock::start(),
             devices: RwLock::new(Vec::new()),
             contexts: Mutex::new(Vec::new()),
             numbers,
@@ -292,7 +293,7 @@ impl Nic {
 
     /// The NIC's clock.
     pub fn now(&self) -> Time {
-        Time::from_nanos(self.started.elapsed().as_nanos() as u64)
+        Time::from_nanos(self.clock.nanos())
     }
 
     /// A completion queue.
@@ -324,6 +325,7 @@ impl Nic {
     /// a shared receive queue and that will not complete.
     pub fn destroy_qp(&self, qp: &Qp) -> Option<u64> {
         self.qps.remove(qp.qpn())?;
+        self.exchange.forget_notes();
         self.detach_all(qp);
         let taken = qp.shut(self);
         self.memory.release_queue_pair(memory::Qpn(qp.qpn().value()));
@@ -352,6 +354,12 @@ impl Nic {
     /// Destroys a shared receive queue.
     pub fn destroy_srq(&self, queue: &SharedQueue) {
         self.srqs.write().unwrap_or_else(PoisonError::into_inner).remove(&queue.number());
+    }
+
+    /// A number that is another after a queue pair was destroyed.
+    #[inline]
+    pub(crate) fn qp_version(&self) -> u32 {
+        self.qps.version()
     }
 
     pub(crate) fn qp(&self, qpn: Qpn) -> Option<Arc<Qp>> {
@@ -556,7 +564,7 @@ impl Nic {
         }
         // Where trains come through shared memory, sockets and clocks are looked at now and then only: a system call costs more than a message.
         if polling && self.exchange.has_inbound() && !self.engine.polls().is_multiple_of(SELDOM) && !self.is_hot() {
-            any |= self.settle_local();
+            any |= !self.local.seems_empty() && self.settle_local();
             any |= !self.ready.is_empty() && self.settle(&self.ready, self.now());
             return any;
         }
@@ -649,8 +657,33 @@ impl Nic {
         answer
     }
 
+    /// Waits, and hands back to the engine what was taken from it meanwhile.
     fn drive_until(&self, channel: &CompletionChannel, deadline: Option<Time>) -> io::Result<Option<u32>> {
         let mut on_watch = None;
+        let answer = self.drive_on_watch(channel, deadline, &mut on_watch);
+        if on_watch.is_some() {
+            self.exchange.face().settle_down(Sleeper::Engine);
+            self.receive_shared();
+        }
+        answer
+    }
+
+    /// What there is to do besides the sockets. Deadlines are the engine's.
+    fn look_again(&self) -> bool {
+        let mut any = self.receive_shared();
+        if self.exchange.has_stalled() {
+            any |= self.resume_stalled(true);
+        }
+        let now = self.now();
+        any | self.settle_local() | self.settle(&self.ready, now)
+    }
+
+    fn drive_on_watch<'a>(
+        &'a self,
+        channel: &CompletionChannel,
+        deadline: Option<Time>,
+        on_watch: &mut Option<OnWatch<'a>>,
+    ) -> io::Result<Option<u32>> {
         // One waiting thread drives for all.
         loop {
             if let Some(event) = channel.try_take() {
@@ -659,14 +692,15 @@ impl Nic {
             if deadline.is_some_and(|deadline| deadline <= self.now()) {
                 return Ok(None);
             }
-            on_watch = on_watch.or_else(|| self.watch.take());
+            *on_watch = on_watch.take().or_else(|| self.watch.take());
             if on_watch.is_some() {
                 if self.receive_shared() {
                     continue;
                 }
-                // Say that we sleep, then look once more: what was written meanwhile is either seen here or rings.
-                self.exchange.face().settle_down();
-                if self.progress() {
+                // Say that we sleep, then look once more: what was written meanwhile is either seen here or rings. What has come to the
+                // sockets ends the sleep before it begins.
+                self.exchange.face().settle_down(Sleeper::Caller);
+                if self.look_again() {
                     continue;
                 }
             }
@@ -674,11 +708,14 @@ impl Nic {
             let left = deadline.map(|deadline| deadline.since(self.now()));
             match on_watch {
                 Some(_) => {
-                    let slept = sleep::until_ready([self.exchange.face().fd(), self.udp.fd(), channel.raw_fd()], left);
-                    self.exchange.face().wake();
-                    slept?;
+                    let bell = self.exchange.face().fd(Sleeper::Caller);
+                    let slept = sleep::until_ready([bell, self.udp.fd(), channel.raw_fd()], left);
+                    self.exchange.face().wake(Sleeper::Caller);
+                    if slept? & 2 != 0 {
+                        self.progress();
+                    }
                 }
-                None => self.watch.relieve(|free| sleep::until_ready([free, channel.raw_fd()], left))?,
+                None => self.watch.relieve(|free| sleep::until_ready([free, channel.raw_fd()], left).map(drop))?,
             }
         }
     }
@@ -691,7 +728,18 @@ impl Nic {
 
     /// Does what follows from a call of the program's: trains inside the process, and queue pairs that got room to send.
     pub(crate) fn after_call(&self, now: Time) {
+        // What this thread has sent to the process itself it sees.
+        if self.local.seems_empty() && self.ready.is_empty() {
+            return;
+        }
         while self.settle_local() || self.settle(&self.ready, now) {}
+    }
+
+    /// The same after receives were posted, which mostly is nothing.
+    pub(crate) fn after_receive(&self) {
+        if !self.local.seems_empty() || !self.ready.is_empty() {
+            self.after_call(self.now());
+        }
     }
 
     /// Does what others still need of this process, because it ends: acknowledges messages that the engine has placed and not acknowledged yet, for the

@@ -5,9 +5,10 @@ use crate::host::Host;
 use crate::nic::{Nic, lock};
 use crate::path::{Link, Path};
 use crate::queue_pair::{Qp, TrainCargo};
-use link::shared::{Broken, Change, Inbound, Outbound, Reading, State};
+use link::shared::{Broken, Change, Inbound, Notes, Outbound, Reading, State};
 use std::sync::Arc;
 use transport::{QueuePair, Refusal, Time, Train};
+use wire::Qpn;
 
 /// Trains taken from rings before whoever drives looks at something else.
 const TURN: u32 = 64;
@@ -84,6 +85,9 @@ impl Shared {
         host: &mut Host<'_>,
         now: Time,
     ) -> bool {
+        if !pair.may_transmit() {
+            return true;
+        }
         let Some(mut writer) = link.writer() else { return false };
         let before = writer.position();
         let done = loop {
@@ -184,17 +188,17 @@ impl Nic {
 
     fn take_turn(&self, reading: &mut Reading<'_>) -> Result<u32, Broken> {
         let mut taken = 0;
-        let now = self.now();
-        // Trains come in runs: mostly this one is for the same as the last.
-        let mut last: Option<Arc<Qp>> = None;
+        let mut now = None;
         loop {
             let Some(front) = reading.front()? else { break };
             let qpn = front.headers.bth.dest_qpn;
-            if last.as_ref().is_none_or(|last| last.qpn() != qpn) {
-                last = self.qp(qpn);
-            }
-            match &last {
-                Some(qp) => taken += qp.take_run(self, now, reading)?,
+            let now = *now.get_or_insert_with(|| self.now());
+            let notes = self.note(reading, qpn);
+            match notes.as_ref().and_then(|notes| notes.object.downcast_ref::<Qp>()) {
+                Some(qp) => {
+                    taken += qp.take_run(self, now, reading)?;
+                    reading.notes = notes;
+                }
                 None => {
                     reading.consume();
                     taken += 1;
@@ -205,10 +209,21 @@ impl Nic {
                 return Ok(taken);
             }
         }
-        if taken > 0 {
+        // The writer need not know yet, unless much was read. A look that finds nothing tells it.
+        if taken == 0 || reading.has_much_to_tell() {
             reading.tell(true);
         }
         Ok(taken)
+    }
+
+    /// The queue pair of that number. Trains come in runs: mostly it is the same as the last one's.
+    #[inline]
+    fn note(&self, reading: &mut Reading<'_>, qpn: Qpn) -> Option<Notes> {
+        let (version, number) = (self.qp_version(), qpn.value());
+        match reading.notes.take() {
+            Some(notes) if notes.version == version && notes.number == number => Some(notes),
+            _ => self.qp(qpn).map(|object| Notes { version, number, object }),
+        }
     }
 
     /// Sees to the connections behind the links, and to queue pairs that wait for one.

@@ -1,5 +1,6 @@
 //! Objects by queue pair number, for every packet that arrives: one read lock of a page, never a lock over all.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use wire::Qpn;
 
@@ -10,13 +11,15 @@ const PAGE: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     pages: RwLock<Vec<Option<Arc<Page<T>>>>>,
+    /// Counts objects that were removed.
+    version: AtomicU32,
 }
 
 type Page<T> = RwLock<Vec<Option<Arc<T>>>>;
 
 impl<T> Default for Table<T> {
     fn default() -> Table<T> {
-        Table { pages: RwLock::new(Vec::new()) }
+        Table { pages: RwLock::new(Vec::new()), version: AtomicU32::new(0) }
     }
 }
 
@@ -51,8 +54,15 @@ impl<T> Table<T> {
         }
     }
 
+    /// A number that is another after something was removed: for those who remember what they found.
+    #[inline]
+    pub fn version(&self) -> u32 {
+        self.version.load(Ordering::Acquire)
+    }
+
     /// Takes the number away.
     pub fn remove(&self, qpn: Qpn) -> Option<Arc<T>> {
+        self.version.fetch_add(1, Ordering::AcqRel);
         let (page, index) = place(qpn);
         let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
         let mut page = pages.get(page)?.as_ref()?.write().unwrap_or_else(PoisonError::into_inner);

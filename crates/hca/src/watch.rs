@@ -89,7 +89,9 @@ mod tests {
                                 held.fetch_sub(1, Ordering::SeqCst);
                             }
                             // A wake-up that is lost would cost these ten seconds.
-                            None => watch.relieve(|free| sleep::until_ready([free], Some(10_000_000_000))).unwrap(),
+                            None => watch
+                                .relieve(|free| sleep::until_ready([free], Some(10_000_000_000)).map(drop))
+                                .unwrap(),
                         }
                     }
                 });

@@ -16,6 +16,8 @@ pub struct Queue<A> {
     inner: Mutex<Inner<A>>,
     /// Somebody delivers.
     tended: AtomicBool,
+    /// There may be something. Written under the lock.
+    any: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -35,7 +37,7 @@ struct Train<A> {
 impl<A> Default for Queue<A> {
     fn default() -> Queue<A> {
         let inner = Inner { trains: VecDeque::new(), spare: Vec::new() };
-        Queue { inner: Mutex::new(inner), tended: AtomicBool::new(false) }
+        Queue { inner: Mutex::new(inner), tended: AtomicBool::new(false), any: AtomicBool::new(false) }
     }
 }
 
@@ -63,7 +65,10 @@ impl<A> Queue<A> {
         let filled = fill(&mut payload);
         let mut inner = self.lock();
         match filled {
-            Ok(()) => inner.trains.push_back(Train { address, headers, count, payload }),
+            Ok(()) => {
+                inner.trains.push_back(Train { address, headers, count, payload });
+                self.any.store(true, Ordering::Relaxed);
+            }
             Err(_) => inner.spare.push(payload),
         }
         filled
@@ -94,13 +99,24 @@ impl<A> Queue<A> {
         }
     }
 
+    /// Whether there is nothing, at a glance: what other threads have just appended may be missed, for they see to it themselves.
+    #[inline]
+    pub fn seems_empty(&self) -> bool {
+        !self.any.load(Ordering::Relaxed)
+    }
+
     /// Whether trains wait.
     pub fn is_empty(&self) -> bool {
         self.lock().trains.is_empty()
     }
 
     fn take(&self) -> Option<Train<A>> {
-        self.lock().trains.pop_front()
+        let mut inner = self.lock();
+        let train = inner.trains.pop_front();
+        if inner.trains.is_empty() {
+            self.any.store(false, Ordering::Relaxed);
+        }
+        train
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<A>> {

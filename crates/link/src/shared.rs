@@ -22,7 +22,7 @@ mod tests;
 
 pub(crate) use exchange::Offer;
 pub use exchange::{Change, Exchange};
-pub use face::Face;
-pub use link::{Inbound, Outbound, Reading, State};
+pub use face::{Face, Sleeper};
+pub use link::{Inbound, Notes, Outbound, Reading, State};
 pub(crate) use message::{OFFER, WILL, kind};
 pub use ring::{Broken, Front, LARGE, LONGEST, Reader, SMALL, Writer};

@@ -132,6 +132,15 @@ impl Requester {
         queue.get(self.cursor).is_some_and(|work| work.started && work.outcome.is_none() && self.sent < work.packets)
     }
 
+    /// Whether there is work that is not entirely sent, or has not been looked at.
+    #[inline]
+    pub fn has_more(&self, queue: &SendQueue) -> bool {
+        let next = self.cursor.max(queue.head());
+        let behind =
+            queue.get(next).is_some_and(|work| work.started && self.sent >= work.packets && next == self.cursor);
+        next + u64::from(behind) < queue.tail()
+    }
+
     /// Resumes at `psn`, which lies in work `seq` (or is where the next work will begin).
     pub fn resume_at(&mut self, psn: Psn, seq: u64, queue: &SendQueue) {
         self.psn = psn;

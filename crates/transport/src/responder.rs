@@ -176,6 +176,12 @@ impl Responder {
         self.answers.train()
     }
 
+    /// Whether it has something to say.
+    #[inline]
+    pub fn owes(&self) -> bool {
+        self.answers.owes()
+    }
+
     pub fn next_response<P: Port>(&mut self, connection: &Connection, port: &mut P) -> Result<bool, Fault> {
         self.answers.next(connection, port).map_err(|(psn, refusal)| self.unanswerable(psn, refusal))
     }

@@ -208,7 +208,8 @@ impl Exchange {
         let key = links.next_key;
         // Before the answer: the first train may come right after it.
         self.change_inbound(|list| list.push(Arc::clone(&inbound)));
-        let descriptors = [self.face.memory.raw(), self.face.bell.raw()];
+        let Face { memory, bells: [engine, caller], .. } = &self.face;
+        let descriptors = [memory.raw(), engine.raw(), caller.raw()];
         let answer = passing::send(&inbound.socket, &message::of(message::WELCOME), &descriptors);
         if answer.is_err() {
             self.unwatch(&mut links, key, inbound.socket.raw());
@@ -236,8 +237,10 @@ impl Exchange {
         match (state, kind) {
             (State::Connecting, Some(message::WELCOME)) => {
                 let mut descriptors = descriptors.into_iter();
-                let face = match (descriptors.next(), descriptors.next()) {
-                    (Some(memory), Some(bell)) => PeerFace::accept(memory.as_fd(), bell).ok(),
+                let face = match (descriptors.next(), descriptors.next(), descriptors.next()) {
+                    (Some(memory), Some(engine), Some(caller)) => {
+                        PeerFace::accept(memory.as_fd(), [engine, caller]).ok()
+                    }
                     _ => None,
                 };
                 match face {
@@ -308,7 +311,7 @@ impl Exchange {
         let list = self.inbound.read().unwrap_or_else(PoisonError::into_inner);
         let mut ended = false;
         for inbound in list.iter() {
-            if inbound.has_something() {
+            if inbound.wants_reading() {
                 show(inbound);
             }
             ended |= inbound.has_ended();
@@ -318,6 +321,12 @@ impl Exchange {
             // What a process wrote before it ended counts.
             self.change_inbound(|list| list.retain(|inbound| !inbound.has_ended() || inbound.has_something()));
         }
+    }
+
+    /// What was remembered about trains may no longer be so, and must not be kept.
+    pub fn forget_notes(&self) {
+        let list = self.inbound.read().unwrap_or_else(PoisonError::into_inner);
+        list.iter().for_each(|inbound| inbound.forget_notes());
     }
 
     /// The writer of a ring does not keep to the rules: we read it no more, and it learns of that by the end of the connection.

@@ -13,17 +13,39 @@ const LENGTH: usize = 4096;
 
 /// Awake: it will look before it sleeps.
 const AWAKE: u32 = 0;
-/// Asleep: ring.
+/// Asleep: ring for its engine.
 const RING: u32 = 1;
 /// Its program polls: it will look soon.
 const LEASED: u32 = 2;
+/// A thread of its program sleeps in a call: ring for that one.
+const CALL: u32 = 3;
 
-/// Takes the word back if it says that it must be rung for: then ring. Something must have been published before.
+/// Who sleeps, and is rung for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sleeper {
+    /// The engine.
+    Engine,
+    /// A thread of the program, inside a call.
+    Caller,
+}
+
+/// Takes the word back if it says that somebody must be rung for, and says who. Something must have been published before.
 #[inline]
-pub(crate) fn must_ring(word: &AtomicU32) -> bool {
+fn to_ring_for(word: &AtomicU32) -> Option<Sleeper> {
     fence(Ordering::SeqCst);
-    word.load(Ordering::Relaxed) == RING
-        && word.compare_exchange(RING, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    let seen = word.load(Ordering::Relaxed);
+    let sleeper = match seen {
+        RING => Sleeper::Engine,
+        CALL => Sleeper::Caller,
+        _ => return None,
+    };
+    word.compare_exchange(seen, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok().then_some(sleeper)
+}
+
+fn bell() -> io::Result<Descriptor> {
+    // SAFETY: plain call; the descriptor it returns is owned from here on.
+    let bell = unsafe { OwnedFd::from_raw_fd(check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?) };
+    Ok(Descriptor::keep(bell))
 }
 
 /// Our own.
@@ -32,31 +54,30 @@ pub struct Face {
     map: Mapping,
     /// For those who want to see it.
     pub(super) memory: Descriptor,
-    pub(super) bell: Descriptor,
+    /// For the engine, and for a thread in a call.
+    pub(super) bells: [Descriptor; 2],
 }
 
 impl Face {
     pub(crate) fn new() -> io::Result<Face> {
         let (map, memory) = Mapping::create(LENGTH)?;
-        // SAFETY: plain call; the descriptor it returns is owned from here on.
-        let bell = unsafe { OwnedFd::from_raw_fd(check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?) };
-        Ok(Face { map, memory: Descriptor::keep(memory), bell: Descriptor::keep(bell) })
+        Ok(Face { map, memory: Descriptor::keep(memory), bells: [bell()?, bell()?] })
     }
 
     fn word(&self) -> Option<&AtomicU32> {
         // A forked child has neither.
-        (self.bell.raw() >= 0).then(|| self.map.word(0))
+        (self.memory.raw() >= 0).then(|| self.map.word(0))
     }
 
-    /// Readable when somebody rang.
-    pub fn fd(&self) -> RawFd {
-        self.bell.raw()
+    /// Readable when somebody rang for this sleeper.
+    pub fn fd(&self, sleeper: Sleeper) -> RawFd {
+        self.bells[usize::from(sleeper == Sleeper::Caller)].raw()
     }
 
-    /// From now on it is rung for. Look once more after this, then sleep on [`fd`](Face::fd).
-    pub fn settle_down(&self) {
+    /// From now on this sleeper is rung for. Look once more after this, then sleep on [`fd`](Face::fd).
+    pub fn settle_down(&self, sleeper: Sleeper) {
         if let Some(word) = self.word() {
-            word.store(RING, Ordering::Relaxed);
+            word.store(if sleeper == Sleeper::Caller { CALL } else { RING }, Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
     }
@@ -69,13 +90,13 @@ impl Face {
         fence(Ordering::SeqCst);
     }
 
-    /// Awake again.
-    pub fn wake(&self) {
+    /// This sleeper is awake again, and will look.
+    pub fn wake(&self, sleeper: Sleeper) {
         let Some(word) = self.word() else { return };
         if word.swap(AWAKE, Ordering::AcqRel) == AWAKE {
             let mut count = [0u8; 8];
             // SAFETY: eight live bytes, as an eventfd wants; the descriptor does not block.
-            unsafe { libc::read(self.bell.raw(), count.as_mut_ptr().cast(), count.len()) };
+            unsafe { libc::read(self.fd(sleeper), count.as_mut_ptr().cast(), count.len()) };
         }
     }
 }
@@ -84,32 +105,32 @@ impl Face {
 #[derive(Debug)]
 pub(super) struct PeerFace {
     map: Mapping,
-    bell: Descriptor,
+    bells: [Descriptor; 2],
 }
 
 impl PeerFace {
     /// What the other process gave us, if it can be believed.
-    pub fn accept(memory: BorrowedFd<'_>, bell: OwnedFd) -> io::Result<PeerFace> {
+    pub fn accept(memory: BorrowedFd<'_>, bells: [OwnedFd; 2]) -> io::Result<PeerFace> {
         let map = Mapping::accept(memory, |length| length == LENGTH as u64)?;
-        let bell = Descriptor::keep(bell);
-        // It may be anything: nothing that we write to may make us wait.
-        // SAFETY: numbers.
-        unsafe {
-            let flags = check(libc::fcntl(bell.raw(), libc::F_GETFL))?;
+        let bells = bells.map(Descriptor::keep);
+        for bell in &bells {
+            // It may be anything: nothing that we write to may make us wait.
+            // SAFETY: numbers.
+            let flags = check(unsafe { libc::fcntl(bell.raw(), libc::F_GETFL) })?;
             if flags & libc::O_NONBLOCK == 0 {
                 return Err(io::ErrorKind::InvalidData.into());
             }
         }
-        Ok(PeerFace { map, bell })
+        Ok(PeerFace { map, bells })
     }
 
     /// Something was written for it: rings, if it sleeps.
     #[inline]
     pub fn ring(&self) {
-        if must_ring(self.map.word(0)) {
-            let one = 1u64.to_ne_bytes();
+        if let Some(sleeper) = to_ring_for(self.map.word(0)) {
+            let (bell, one) = (&self.bells[usize::from(sleeper == Sleeper::Caller)], 1u64.to_ne_bytes());
             // SAFETY: eight live bytes, as an eventfd wants; the descriptor does not block.
-            unsafe { libc::write(self.bell.raw(), one.as_ptr().cast(), one.len()) };
+            unsafe { libc::write(bell.raw(), one.as_ptr().cast(), one.len()) };
         }
     }
 }

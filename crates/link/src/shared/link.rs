@@ -7,10 +7,11 @@ use super::passing;
 use super::ring::{Reader, Writer};
 use crate::descriptor::Descriptor;
 use crate::slots::Slot;
+use std::any::Any;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use wire::Qpn;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -161,12 +162,32 @@ impl Outbound {
 #[derive(Debug)]
 pub struct Inbound {
     pub(super) socket: Descriptor,
-    reader: Mutex<Reader>,
+    reader: Mutex<Place>,
     /// Where the reader is, to see without its lock whether there is something.
     at: AtomicUsize,
+    /// The writer has not been told of everything that was read.
+    untold: AtomicBool,
     /// The other process has gone: what it wrote is still to be read.
     ended: AtomicBool,
     flags: Flags,
+}
+
+/// The reader, and a place for whoever reads to remember something.
+#[derive(Debug)]
+struct Place {
+    reader: Reader,
+    notes: Option<Notes>,
+}
+
+/// For whom the last train was, as whoever reads has it.
+#[derive(Clone, Debug)]
+pub struct Notes {
+    /// When that was so.
+    pub version: u32,
+    /// The number that stood in the train.
+    pub number: u32,
+    /// What has that number.
+    pub object: Arc<dyn Any + Send + Sync>,
 }
 
 /// The mapping's words, for those who do not hold the reader. It lives as long as the reader, which is never replaced.
@@ -184,7 +205,14 @@ unsafe impl Sync for Flags {}
 impl Inbound {
     pub(super) fn new(socket: Descriptor, reader: Reader) -> Inbound {
         let flags = Flags { first: reader.flags(), length: reader.lap() / 4 };
-        Inbound { socket, reader: Mutex::new(reader), at: AtomicUsize::new(0), ended: AtomicBool::new(false), flags }
+        Inbound {
+            socket,
+            reader: Mutex::new(Place { reader, notes: None }),
+            at: AtomicUsize::new(0),
+            untold: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            flags,
+        }
     }
 
     /// Whether there is something to read; one load of a line that is ours until the writer writes.
@@ -198,18 +226,31 @@ impl Inbound {
         unsafe { (*self.flags.first.add(index)).load(Ordering::Relaxed) != 0 }
     }
 
+    /// Whether somebody should read it: there is something, or the writer is to be told that there is not.
+    #[inline]
+    pub fn wants_reading(&self) -> bool {
+        self.untold.load(Ordering::Relaxed) || self.has_something()
+    }
+
+    pub(super) fn forget_notes(&self) {
+        if self.socket.raw() >= 0 {
+            lock(&self.reader).notes = None;
+        }
+    }
+
     /// The ring, unless another thread reads it.
     #[inline]
     pub fn reader(&self) -> Option<Reading<'_>> {
         if self.socket.raw() < 0 {
             return None;
         }
-        let reader = match self.reader.try_lock() {
-            Ok(reader) => reader,
-            Err(TryLockError::Poisoned(reader)) => reader.into_inner(),
+        let mut place = match self.reader.try_lock() {
+            Ok(place) => place,
+            Err(TryLockError::Poisoned(place)) => place.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(Reading { inbound: self, reader })
+        let notes = place.notes.take();
+        Some(Reading { inbound: self, place, notes })
     }
 
     /// Whether the other process has gone.
@@ -226,14 +267,16 @@ impl Inbound {
 #[derive(Debug)]
 pub struct Reading<'a> {
     inbound: &'a Inbound,
-    reader: MutexGuard<'a, Reader>,
+    place: MutexGuard<'a, Place>,
+    /// What was remembered, and will be.
+    pub notes: Option<Notes>,
 }
 
 impl Reading<'_> {
     /// Tells the writer how far we are, and wakes it if it waits for room; `done` if there is nothing more to read for now.
     #[inline]
     pub fn tell(&mut self, done: bool) {
-        if self.reader.tell(done) {
+        if self.place.reader.tell(done) {
             // If its socket is full of these already it will see one.
             let _ = passing::send(&self.inbound.socket, &message::of(message::ROOM), &[]);
         }
@@ -244,18 +287,20 @@ impl Deref for Reading<'_> {
     type Target = Reader;
 
     fn deref(&self) -> &Reader {
-        &self.reader
+        &self.place.reader
     }
 }
 
 impl DerefMut for Reading<'_> {
     fn deref_mut(&mut self) -> &mut Reader {
-        &mut self.reader
+        &mut self.place.reader
     }
 }
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        self.inbound.at.store(self.reader.offset(), Ordering::Relaxed);
+        self.place.notes = self.notes.take();
+        self.inbound.at.store(self.place.reader.offset(), Ordering::Relaxed);
+        self.inbound.untold.store(self.place.reader.has_to_tell(), Ordering::Relaxed);
     }
 }

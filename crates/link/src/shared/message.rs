@@ -6,7 +6,7 @@ const VERSION: u8 = 1;
 
 /// "Read this ring", with its memory. The first message of a connection.
 pub(crate) const OFFER: u8 = 2;
-/// "I do; ring here", with the memory and the bell of its face.
+/// "I do; ring here", with the memory and the bells of its face.
 pub(crate) const WELCOME: u8 = 3;
 /// "I do not."
 pub(crate) const REFUSAL: u8 = 4;

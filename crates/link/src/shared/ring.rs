@@ -391,6 +391,18 @@ impl Reader {
         self.read - self.told >= (LONGEST / 2) as u64
     }
 
+    /// Whether anything was read that the writer was not told of.
+    #[inline]
+    pub(crate) fn has_to_tell(&self) -> bool {
+        self.read != self.told
+    }
+
+    /// Whether so much was read that it must know though nobody has time.
+    #[inline]
+    pub fn has_much_to_tell(&self) -> bool {
+        self.read - self.told >= self.lap as u64 / 8
+    }
+
     /// Tells the writer how far we are. Answers whether it waits for room and should be woken; `done` if there is nothing more to read.
     #[inline]
     pub fn tell(&mut self, done: bool) -> bool {

@@ -26,6 +26,12 @@ pub(crate) enum Handed {
 }
 
 impl QueuePair {
+    /// Whether there may be something to send: if not, [`poll_transmit`](QueuePair::poll_transmit) need not be asked.
+    #[inline]
+    pub fn may_transmit(&self) -> bool {
+        self.cnp_owed || self.drain_owed || self.responder.owes() || self.requester.has_more(&self.queue)
+    }
+
     /// The next train to send, if any. Its payload is described, not copied: the link gathers it before this queue pair is touched again.
     pub fn poll_transmit<P: Port>(&mut self, now: Time, port: &mut P) -> Option<Train<'_>> {
         self.handed = Handed::Nothing;

@@ -97,6 +97,12 @@ impl Answers {
         }
     }
 
+    /// Whether anything is owed.
+    #[inline]
+    pub fn owes(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
     /// Owes nothing any more.
     pub fn give_up(&mut self) {
         self.owed.clear();
