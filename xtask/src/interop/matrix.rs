@@ -71,6 +71,8 @@ impl Program {
                 let role = if serves { "-s" } else { "-c" };
                 return format!("{name} {role} -a {server} -p {port} {arguments}");
             }
+            // It cannot listen on an address of its choice, here or there.
+            "udaddy" if serves => return format!("{name} -p {port} {arguments}"),
             "ucmatose" | "udaddy" => {
                 let role = if serves { "-b" } else { "-s" };
                 return format!("{name} {role} {server} -p {port} {arguments}");
@@ -91,9 +93,9 @@ impl Program {
         ["rping", "ucmatose", "udaddy", RDMA_SERVER].contains(&self.name) || self.arguments.contains("-R ")
     }
 
-    /// perftest connects by IPv4 addresses only.
+    /// perftest connects by IPv4 addresses only, and udaddy listens on those.
     fn knows(&self, family: Family) -> bool {
-        family == Family::V4 || !self.arguments.contains("-R ")
+        family == Family::V4 || !(self.arguments.contains("-R ") || self.name == "udaddy")
     }
 
     fn is_reliable(&self) -> bool {
