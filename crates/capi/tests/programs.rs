@@ -61,6 +61,13 @@ fn endpoints_wait_for_their_own_events() {
 }
 
 #[test]
+fn connections_come_and_go_in_many_threads() {
+    let program = compile("cc", "cm_threads.c");
+    let _turn = alone();
+    succeed(&mut on_library(program));
+}
+
+#[test]
 fn the_connection_manager_refuses_what_makes_no_sense() {
     let program = compile("cc", "cm_arguments.c");
     let _turn = alone();
