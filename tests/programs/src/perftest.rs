@@ -79,6 +79,12 @@ pub fn tests() -> Vec<Test> {
         }
         tests.push(test(Where::OneHost, program, "-n 50 -c XRC", Some("drop=1%,seed=5")));
     }
+    // To a group: ff15::9, and 239.77.0.9 from the second address. The group they choose themselves, ff01::, is one that Linux keeps on the host.
+    for program in ["ib_send_lat", "ib_send_bw"] {
+        for group in ["255:21:0:0:0:0:0:0:0:0:0:0:0:0:0:9", "0:0:0:0:0:0:0:0:0:0:255:255:239:77:0:9 -x 1"] {
+            tests.push(test(Where::TwoHosts, program, &format!("-n 50 -c UD -s 1024 -g -M {group}"), None));
+        }
+    }
     tests
 }
 
