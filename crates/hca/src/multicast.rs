@@ -149,3 +149,75 @@ pub(crate) fn scope(address: IpAddr, interface: u32) -> u32 {
     };
     if bound { interface } else { 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(last: u8) -> Group {
+        Group { address: [239, 77, 1, last].into(), interface: 1 }
+    }
+
+    #[test]
+    fn once_in_is_in_and_once_out_is_out() {
+        let groups = Groups::default();
+        let [one, two] = [Qpn::new(0x1000), Qpn::new(0x1001)];
+        assert!(groups.enter(group(1), one).unwrap());
+        assert!(!groups.enter(group(1), one).unwrap(), "it was in already");
+        assert!(groups.enter(group(1), two).unwrap() && groups.enter(group(2), two).unwrap());
+        assert_eq!(groups.of(one), [group(1)]);
+        assert_eq!(groups.of(two).len(), 2);
+        assert!(groups.exit(group(1), one) && !groups.exit(group(1), one) && !groups.exit(group(3), one));
+        assert!(groups.of(one).is_empty());
+        let elsewhere = Group { interface: 2, ..group(2) };
+        assert!(!groups.exit(elsewhere, two), "another interface is another group");
+    }
+
+    #[test]
+    fn a_group_has_so_many_places() {
+        let groups = Groups::default();
+        for number in 0..MAX_MEMBERS {
+            assert!(groups.enter(group(1), Qpn::new(0x1000 + number)).unwrap());
+        }
+        assert!(matches!(groups.enter(group(1), Qpn::new(7)), Err(Error::Exhausted { .. })));
+        assert!(groups.enter(group(2), Qpn::new(7)).unwrap());
+    }
+
+    #[test]
+    fn groups_and_neighbours_mean_something_on_one_link() {
+        let scope = |text: &str| scope(text.parse().unwrap(), 9);
+        assert_eq!(["239.1.2.3", "ff15::1", "ff02::1", "fe80::1"].map(scope), [9; 4]);
+        assert_eq!(["10.1.2.3", "fd00::1", "::1"].map(scope), [0; 3]);
+        assert!(max_groups() > 0);
+    }
+
+    /// A queue pair that goes leaves its groups, though its program forgot to.
+    #[test]
+    fn who_is_destroyed_is_in_no_group() {
+        let nic = Nic::open().unwrap();
+        let Some(device) = nic.devices().into_iter().find(|device| device.name() == "ubi_lo") else {
+            panic!("the loopback device is down");
+        };
+        let context = nic.open_device(&device).unwrap();
+        let cq = nic.create_cq(4, None).unwrap();
+        let config = transport::QueuePairConfig {
+            qpn: Qpn::SMI,
+            kind: Kind::UnreliableDatagram,
+            pd: transport::ProtectionDomain(1),
+            capabilities: transport::Capabilities::default(),
+            srq: None,
+            signal_all: false,
+            limits: transport::Limits::default(),
+            pkey: wire::Pkey::DEFAULT,
+            port_mtu: wire::Mtu::B1024,
+        };
+        let joins = crate::Joins { context, send_cq: Some(cq.clone()), receive_cq: Some(cq), xrc_domain: None };
+        let qp = nic.create_qp(config, joins).unwrap();
+        let gid = Gid::from_ip([239, 77, 1, 9].into());
+        qp.attach(&nic, gid).unwrap();
+        assert!(qp.is_attached(&nic));
+        nic.destroy_qp(&qp);
+        assert!(!qp.is_attached(&nic));
+        assert!(matches!(qp.detach(&nic, gid), Err(Error::NotAttached { .. })));
+    }
+}
