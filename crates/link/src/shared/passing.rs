@@ -52,7 +52,7 @@ pub(crate) fn receive(socket: &Descriptor, buffer: &mut [u8], descriptors: &mut 
         let mut header = libc::CMSG_FIRSTHDR(&raw const message);
         while let Some(found) = header.as_ref() {
             if found.cmsg_level == libc::SOL_SOCKET && found.cmsg_type == libc::SCM_RIGHTS {
-                let bytes = (found.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+                let bytes = found.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
                 for index in 0..bytes / size_of::<RawFd>() {
                     let fd = libc::CMSG_DATA(header).cast::<RawFd>().add(index).read_unaligned();
                     descriptors.push(OwnedFd::from_raw_fd(fd));
