@@ -54,7 +54,7 @@ impl Clock {
 #[inline]
 fn at(first: u64, count: u64, scale: u64) -> u64 {
     // Processors may disagree by a little: never before the beginning.
-    (u128::from(count.saturating_sub(first)) * u128::from(scale) >> 32) as u64
+    ((u128::from(count.saturating_sub(first)) * u128::from(scale)) >> 32) as u64
 }
 
 /// What the system's clock and the counter say at the same moment, as nearly as can be: another process may have the processor in between, so the

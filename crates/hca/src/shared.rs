@@ -189,8 +189,7 @@ impl Nic {
     fn take_turn(&self, reading: &mut Reading<'_>) -> Result<u32, Broken> {
         let mut taken = 0;
         let mut now = None;
-        loop {
-            let Some(front) = reading.front()? else { break };
+        while let Some(front) = reading.front()? {
             let qpn = front.headers.bth.dest_qpn;
             let now = *now.get_or_insert_with(|| self.now());
             let notes = self.note(reading, qpn);
