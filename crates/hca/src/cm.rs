@@ -24,7 +24,7 @@ use bindings::Bindings;
 use link::slots::Slot;
 use link::wills::Will;
 use record::Record;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
@@ -53,6 +53,8 @@ pub(crate) struct Inner {
     /// When to look for somebody to leave it to.
     search: Option<Time>,
     last_words: Vec<death::LastWords>,
+    /// Connections whose end is to be told, and when.
+    farewells: VecDeque<(Time, u64)>,
     /// Ids that were looked at: their last reference must not go while the lock is held.
     leaving: Vec<Arc<Id>>,
     /// Channels whose observers are to be told, once the lock is let go.
@@ -76,6 +78,7 @@ impl Cm {
                 will: Will::default(),
                 search: None,
                 last_words: Vec::new(),
+                farewells: VecDeque::new(),
                 leaving: Vec::new(),
                 told: Vec::new(),
             }),
@@ -229,7 +232,8 @@ impl Inner {
             }
         }
         let answers = self.manager.poll_timeout().map(|deadline| Time::from_nanos(deadline.as_nanos()));
-        let deadlines = [answers, self.entrust_will(nic, now), self.speak_for_the_dead(nic, now)];
+        let deadlines =
+            [answers, self.tell_farewells(now), self.entrust_will(nic, now), self.speak_for_the_dead(nic, now)];
         if let Some(deadline) = deadlines.into_iter().flatten().min() {
             if self.scheduled.is_none_or(|scheduled| deadline < scheduled) {
                 self.scheduled = Some(deadline);
@@ -254,7 +258,7 @@ fn filter(address: SocketAddr, only_its_family: bool) -> (Option<IpAddr>, ::cm::
     (Some(address.ip()).filter(|ip| !ip.is_unspecified()), families)
 }
 
-/// Between whom a message went, from our point of view.
-pub(crate) fn route_of(ours: Gid, peer: Gid) -> ::cm::Route {
-    ::cm::Route { source: ours, destination: peer }
+/// From whom to whom a message goes.
+fn route_of(source: Gid, destination: Gid) -> ::cm::Route {
+    ::cm::Route { source, destination }
 }

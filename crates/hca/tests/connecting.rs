@@ -352,8 +352,10 @@ fn an_observer_is_told_of_events_and_may_call_the_manager() {
             // Whatever thread this is: nothing is locked.
             assert_eq!(event.id.source().map(|source| source.port()), Some(port));
             told.lock().unwrap().push((event.kind, Arc::clone(&event.id)));
-            if event.kind == EventKind::ConnectRequest {
-                event.id.accept(&anybody()).unwrap();
+            match event.kind {
+                EventKind::ConnectRequest => event.id.accept(&anybody()).unwrap(),
+                EventKind::Disconnected => event.id.disconnect().unwrap(),
+                _ => {}
             }
         }
     }));

@@ -149,7 +149,9 @@ impl Cm {
                         remote_qpn: record.qpn,
                         private_data: Data::default(),
                     };
-                    last_words.push((route_of(path.sgid, path.dgid), CmDatagram::new(0, Message::Dreq(dreq))));
+                    // As it would have come.
+                    let route = route_of(path.dgid, path.sgid);
+                    last_words.push((route, CmDatagram::new(0, Message::Dreq(dreq))));
                 }
             }
             for (route, message) in last_words {

@@ -8,9 +8,14 @@ use super::route::{self, PathFacts};
 use crate::nic::Nic;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use transport::Kind;
+use std::time::Duration;
+use transport::{Kind, Time};
 use wire::cm::{CommId, IpCm, RejectReason, Rep, Req, SidrRep, SidrReq, SidrStatus};
 use wire::{Psn, Qpn, Transport};
+
+/// How long after a peer's request to disconnect its program is told. What the peer sent before is in completion queues by then, but the threads
+/// that wait for it may not have looked; programs rely on their being faster, as they are where such requests go through a kernel's queues.
+const FAREWELL: Duration = Duration::from_millis(2);
 
 /// Who asked, and how.
 struct Caller<'a> {
@@ -67,12 +72,13 @@ impl Inner {
                 let body = ConnectionBody { private_data, ..ConnectionBody::default() };
                 (EventKind::Rejected, i32::from(reason.code()), Body::Connection(body))
             }),
-            Cm::TimedOut { id, what: ::cm::Unanswered::Dreq } => self.ended(nic, id, out_of_time),
+            Cm::TimedOut { id, what: ::cm::Unanswered::Dreq } => self.ended(nic, id, out_of_time, None),
             Cm::TimedOut { id, .. } | Cm::ServiceTimedOut { id } => self.about(id, |record| {
                 record.stage = Stage::Ended;
                 (EventKind::Unreachable, out_of_time, Body::None)
             }),
-            Cm::DisconnectRequested { id, .. } | Cm::Disconnected { id, .. } => self.ended(nic, id, 0),
+            Cm::DisconnectRequested { id, .. } => self.ended(nic, id, 0, Some(nic.now() + FAREWELL)),
+            Cm::Disconnected { id, .. } => self.ended(nic, id, 0, None),
             Cm::TimewaitEnded { id } => {
                 self.about(id, |_| (EventKind::TimewaitExit, 0, Body::None));
             }
@@ -91,8 +97,8 @@ impl Inner {
         self.note(key);
     }
 
-    /// The end of a connection, told once.
-    fn ended(&mut self, nic: &Nic, id: CommId, status: i32) {
+    /// The end of a connection, told once, and perhaps not yet.
+    fn ended(&mut self, nic: &Nic, id: CommId, status: i32, later: Option<Time>) {
         let Some(&key) = self.communications.get(&id) else { return };
         let Some(record) = self.records.get_mut(&key) else { return };
         record.stage = match record.stage {
@@ -100,11 +106,31 @@ impl Inner {
             _ => Stage::Ended,
         };
         if !std::mem::replace(&mut record.told_of_end, true) {
-            let body = Body::Connection(ConnectionBody::default());
-            let _ = record.tell(EventKind::Disconnected, status, body);
+            match later {
+                Some(when) => self.farewells.push_back((when, key)),
+                None => self.tell_of_end(key, status),
+            }
         }
-        self.note(key);
         self.update_will(nic, id);
+    }
+
+    fn tell_of_end(&mut self, key: u64, status: i32) {
+        let Some(record) = self.records.get(&key) else { return };
+        let body = Body::Connection(ConnectionBody::default());
+        let _ = record.tell(EventKind::Disconnected, status, body);
+        self.note(key);
+    }
+
+    /// Tells of connections that peers have ended a moment ago. Answers when the next is to be told.
+    pub(super) fn tell_farewells(&mut self, now: Time) -> Option<Time> {
+        while let Some((when, key)) = self.farewells.front().copied() {
+            if when > now {
+                return Some(when);
+            }
+            self.farewells.pop_front();
+            self.tell_of_end(key, 0);
+        }
+        None
     }
 
     fn update_will(&mut self, nic: &Nic, id: CommId) {
