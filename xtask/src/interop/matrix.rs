@@ -71,11 +71,14 @@ impl Program {
                 let role = if serves { "-s" } else { "-c" };
                 return format!("{name} {role} -a {server} -p {port} {arguments}");
             }
-            // It cannot listen on an address of its choice, here or there.
-            "udaddy" if serves => return format!("{name} -p {port} {arguments}"),
-            "ucmatose" | "udaddy" => {
+            "ucmatose" => {
                 let role = if serves { "-b" } else { "-s" };
                 return format!("{name} {role} {server} -p {port} {arguments}");
+            }
+            // It has a port of its own.
+            UDADDY => {
+                let role = if serves { "-b" } else { "-s" };
+                return format!("{name} {role} {server} {arguments}");
             }
             RDMA_SERVER => {
                 let name = if serves { RDMA_SERVER } else { "rdma_client" };
@@ -90,12 +93,12 @@ impl Program {
 
     /// Whether it uses the connection manager.
     fn connects(&self) -> bool {
-        ["rping", "ucmatose", "udaddy", RDMA_SERVER].contains(&self.name) || self.arguments.contains("-R ")
+        ["rping", "ucmatose", UDADDY, RDMA_SERVER].contains(&self.name) || self.arguments.contains("-R ")
     }
 
-    /// perftest connects by IPv4 addresses only, and udaddy listens on those.
+    /// perftest connects by IPv4 addresses only.
     fn knows(&self, family: Family) -> bool {
-        family == Family::V4 || !(self.arguments.contains("-R ") || self.name == "udaddy")
+        family == Family::V4 || !self.arguments.contains("-R ")
     }
 
     fn is_reliable(&self) -> bool {
@@ -120,7 +123,7 @@ impl Program {
             super::DATA_CHECK => said.contains("every step"),
             // Only the client prints what it got; both end in good order.
             "rping" => said.contains("ping data: rdma-ping-29") || !said.contains("ping data"),
-            "ucmatose" | "udaddy" => said.contains("return status 0"),
+            "ucmatose" | UDADDY => said.contains("return status 0"),
             RDMA_SERVER => said.contains("end 0"),
             _ if self.is_perftest() => said.lines().any(measured),
             _ => said.contains("usec/iter"),
@@ -135,6 +138,10 @@ enum Role {
     Server,
     Client,
 }
+
+/// It listens on a port that cannot be chosen.
+const UDADDY: &str = "udaddy";
+const UDADDY_PORT: u16 = 7174;
 
 /// Its client has another name.
 const RDMA_SERVER: &str = "rdma_server";
@@ -308,8 +315,8 @@ impl Bench {
         column: &str,
     ) -> Result<(), String> {
         self.port += 1;
-        let port = self.port;
-        let log = format!("{port}-{}-{}", program.name, column.replace(' ', "-"));
+        let port = if program.name == UDADDY { UDADDY_PORT } else { self.port };
+        let log = format!("{}-{}-{}", self.port, program.name, column.replace(' ', "-"));
         let _recorder = if self.capture { Some(self.record(&log)?) } else { None };
         let (address, meeting) = match (server, family) {
             (Server::Kernel, Family::V4) => (KERNEL_V4, KERNEL_V4),
