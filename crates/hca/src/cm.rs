@@ -94,6 +94,7 @@ impl Cm {
     fn with<R>(&self, nic: &Nic, work: impl FnOnce(&mut Inner, ::cm::Time) -> R) -> R {
         let now = nic.now();
         let mut inner = lock(&self.inner);
+        inner.manager.set_tracing(nic.trace.is_on());
         let answer = work(&mut inner, moment(now));
         inner.pump(nic, now);
         let leaving = std::mem::take(&mut inner.leaving);
@@ -230,6 +231,9 @@ impl Inner {
             if !self.tell_all(nic) {
                 break;
             }
+        }
+        while let Some(event) = self.manager.poll_trace() {
+            nic.trace.record(&event);
         }
         let answers = self.manager.poll_timeout().map(|deadline| Time::from_nanos(deadline.as_nanos()));
         let deadlines =
