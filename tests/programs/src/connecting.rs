@@ -75,7 +75,7 @@ const CMTIME: Line =
     Line { stays: true, ..line("cmtime -b ADDRESS -p PORT", "cmtime -s ADDRESS -p PORT -c 100", "disconnect") };
 
 /// What is tried once, on the loopback.
-const ONCE: [Line; 18] = [
+const ONCE: [Line; 19] = [
     line("rping -s -p PORT -V -C 5", "rping -c -a ADDRESS -p PORT -V -C 5 -v", "rdma-ping-4"),
     line("rping -s -a ::0 -p PORT -V -C 5", "rping -c -a ADDRESS -p PORT -V -C 5 -v", "rdma-ping-4"),
     line("rping -s -p PORT -V -C 50 -S 60000", "rping -c -a ADDRESS -p PORT -V -C 50 -S 60000", ""),
@@ -98,6 +98,8 @@ const ONCE: [Line; 18] = [
     line("rdma_xserver -p PORT -c x", "rdma_xclient -s ADDRESS -p PORT -c x", "rdma_xclient: end 0"),
     Line { stays: true, ..line("cmtime -p PORT", "cmtime -s ADDRESS -p PORT -c 1000", "disconnect") },
     Line { clients: 4, stays: true, ..line("cmtime -p PORT", "cmtime -s ADDRESS -p PORT -c 100", "disconnect") },
+    // A thousand connections by fifty processes.
+    Line { clients: 50, stays: true, ..line("cmtime -p PORT", "cmtime -s ADDRESS -p PORT -c 20", "disconnect") },
 ];
 
 /// perftest's, whose lines are the same on both sides.

@@ -115,14 +115,18 @@ pub unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, group: *mut s
     number("rdma_leave_multicast", || {
         let it = ConnectionId::of(id)?;
         let address = address::group_from_c(group)?;
-        let group = {
+        let (group, last) = {
             let mut state = it.state();
-            let found = state.groups.iter().position(|group| address::same_group(group.address, address));
-            state.groups.swap_remove(found.ok_or(Errno(libc::EADDRNOTAVAIL))?)
+            let same = |group: &Arc<Group>| address::same_group(group.address, address);
+            let found = state.groups.iter().position(same).ok_or(Errno(libc::EADDRNOTAVAIL))?;
+            let group = state.groups.swap_remove(found);
+            (group, !state.groups.iter().any(same))
         };
         group.detach(it);
-        // The NIC knows the group as long as anybody of this id is in it.
-        it.id.leave(address.ip())?;
+        // A program may join twice, and then leaves twice.
+        if last {
+            it.id.leave(address.ip())?;
+        }
         if it.is_synchronous() {
             it.drop_event();
         }

@@ -263,9 +263,12 @@ static void groups(void)
 	CHECK(event->param.ud.ah_attr.is_global && event->param.ud.ah_attr.grh.dgid.raw[12] == 0xef);
 	CHECK(!rdma_ack_cm_event(event));
 	CHECK(!rdma_leave_multicast(id, (struct sockaddr *)&group));
-	/* Joined and left before anybody looked. */
+	/* Joined twice, and left as often before anybody looked. */
+	CHECK(!rdma_join_multicast(id, (struct sockaddr *)&group, NULL));
 	CHECK(!rdma_join_multicast(id, (struct sockaddr *)&group, NULL));
 	CHECK(!rdma_leave_multicast(id, (struct sockaddr *)&group));
+	CHECK(!rdma_leave_multicast(id, (struct sockaddr *)&group));
+	FAILS(rdma_leave_multicast(id, (struct sockaddr *)&group), EADDRNOTAVAIL);
 	CHECK(!rdma_destroy_id(id) && !readable(channel->fd, 0));
 }
 
