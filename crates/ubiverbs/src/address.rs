@@ -24,6 +24,11 @@ impl AddressHandle {
         Ok(AddressHandle { target: DatagramTarget { av, qpn, qkey } })
     }
 
+    /// The way that somebody else found.
+    pub(crate) fn found(av: AddressVector, qpn: Qpn, qkey: Qkey) -> AddressHandle {
+        AddressHandle { target: DatagramTarget { av, qpn, qkey } }
+    }
+
     /// Its address.
     pub fn gid(&self) -> Gid {
         self.target.av.dgid

@@ -19,12 +19,13 @@ use transport::{
 };
 use wire::{Gid, Key, Mtu, Qpn, Srqn};
 
+pub mod connections;
 mod software;
 
 pub use software::{software, software_over_udp};
 
 /// A NIC.
-pub trait Backend: Debug + Send + Sync {
+pub trait Backend: connections::Connections + Debug + Send + Sync {
     /// The names and numbers of its devices, as they are now.
     fn devices(&self) -> Vec<DeviceInfo>;
 
@@ -199,6 +200,12 @@ pub trait QueuePair: Debug + Send + Sync {
 
     /// Posts receives until one is refused: then its index and why.
     fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)>;
+
+    /// Lets a queue pair of datagrams get what is sent to a multicast group.
+    fn attach(&self, group: Gid) -> Result<(), Error>;
+
+    /// Ends that.
+    fn detach(&self, group: Gid) -> Result<(), Error>;
 
     /// Ends it. Afterwards the NIC touches no buffer of its work, and no completion of it is added any more. Answers the work request it had
     /// taken from a shared receive queue and not finished.

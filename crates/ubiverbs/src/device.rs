@@ -68,9 +68,7 @@ impl Device {
     /// Opens it.
     #[doc(alias = "ibv_open_device")]
     pub fn open(&self) -> Result<Context, Error> {
-        let opened = self.backend.open(&self.info.name)?;
-        let core = ContextCore { backend: Arc::clone(&self.backend), opened, name: self.info.name.clone() };
-        Ok(Context { core: Arc::new(core) })
+        Context::open(&self.backend, &self.info.name)
     }
 }
 
@@ -94,6 +92,12 @@ pub(crate) struct ContextCore {
 }
 
 impl Context {
+    pub(crate) fn open(backend: &Arc<dyn Backend>, device: &str) -> Result<Context, Error> {
+        let opened = backend.open(device)?;
+        let core = ContextCore { backend: Arc::clone(backend), opened, name: device.to_owned() };
+        Ok(Context { core: Arc::new(core) })
+    }
+
     /// The device's name.
     pub fn name(&self) -> &str {
         &self.core.name
@@ -148,6 +152,11 @@ impl ContextCore {
         };
         let what = || address.map_or_else(|| "at all".to_owned(), |address| address.to_string());
         found.ok_or_else(|| Error::NoAddress { device: self.name.clone(), what: what() })
+    }
+
+    /// An entry of the address table.
+    pub fn gid(&self, index: u8) -> Option<Gid> {
+        self.opened.port().gids.get(usize::from(index)).copied().flatten()
     }
 
     /// The entry of the address table to reach `destination` from: the same address, or one of its family.

@@ -1,5 +1,6 @@
 //! What can go wrong, as one enum; and what went wrong with a piece of work, with a class a program can switch on and a hint a person can act on.
 
+use crate::cm::ConnectError;
 use std::fmt;
 use std::io;
 use transport::{Cause, CompletionKind, ModifyError, PostError, SrqError, State, Status};
@@ -145,6 +146,9 @@ pub enum Error {
         /// What is wrong.
         why: &'static str,
     },
+    /// The connection manager could not connect, listen or join.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     /// The work ended badly.
     #[error(transparent)]
     Completion(#[from] CompletionError),

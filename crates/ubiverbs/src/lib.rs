@@ -66,6 +66,7 @@ pub mod backend;
 mod block_on;
 mod buffer;
 mod channel;
+pub mod cm;
 mod completion;
 mod completion_queue;
 mod device;

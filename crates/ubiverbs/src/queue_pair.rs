@@ -14,7 +14,7 @@ use crate::backend;
 use crate::buffer::{Buffer, Destination, RegisteredMut, Source, sealed::Lend};
 use crate::completion::Received;
 use crate::completion_queue::CompletionQueue;
-use crate::device::ContextCore;
+use crate::device::{Context, ContextCore};
 use crate::domain::ProtectionDomain;
 use crate::error::{Error, Failed};
 use crate::operation::Operation;
@@ -24,7 +24,7 @@ use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::table::{After, Held, How, Table, Ticket};
 use crate::transports::{Connected, Datagram, Reliable, Transport};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use transport::{Attributes, Modify, ReceiveRequest, SendFlags, Sge, State};
 use wire::{Gid, Qkey, Qpn};
 
@@ -67,8 +67,13 @@ impl<T: Transport> QueuePair<T> {
         self.inner
     }
 
-    fn from_inner(inner: Arc<PreparedQueuePair<T>>) -> QueuePair<T> {
+    pub(crate) fn from_inner(inner: Arc<PreparedQueuePair<T>>) -> QueuePair<T> {
         QueuePair { inner }
+    }
+
+    /// A handle that does not keep it.
+    pub(crate) fn weak(&self) -> Weak<PreparedQueuePair<T>> {
+        Arc::downgrade(&self.inner)
     }
 
     pub(crate) fn core(&self) -> &Core {
@@ -210,6 +215,17 @@ impl QueuePair<Datagram> {
     pub(crate) fn address(&self, gid: Gid, qpn: Qpn) -> Result<AddressHandle, Error> {
         AddressHandle::new(&self.core().context, gid, qpn, self.core().qkey)
     }
+
+    /// Gets what is sent to a multicast group.
+    pub(crate) fn attach(&self, group: Gid) -> Result<(), Error> {
+        self.core().pair.attach(group)
+    }
+
+    /// Gets it no more.
+    pub(crate) fn detach(&self, group: Gid) {
+        // It may be destroyed, and out of all groups with that.
+        let _ = self.core().pair.detach(group);
+    }
 }
 
 /// Work without options, posted at once.
@@ -267,6 +283,22 @@ impl Core {
         post_receive(&self.receive, self.domain, buffer, |request| {
             self.pair.post_receive(&[request]).map_err(|(_, error)| error)
         })
+    }
+
+    pub(crate) fn context(&self) -> &Arc<ContextCore> {
+        &self.context
+    }
+
+    pub(crate) fn pd(&self) -> ProtectionDomain {
+        ProtectionDomain { context: Context { core: Arc::clone(&self.context) }, id: self.domain }
+    }
+
+    pub(crate) fn send_cq(&self) -> &CompletionQueue {
+        &self.send_cq
+    }
+
+    pub(crate) fn has_shared_receives(&self) -> bool {
+        self.shared.is_some()
     }
 
     /// The NIC has forgotten all work.

@@ -16,7 +16,9 @@ use transport::{
     Access, Attributes, Completion, Limits, Modify, ModifyError, PostError, ProtectionDomain, QueuePairConfig,
     ReceiveRequest, SendRequest, SrqAttributes, SrqError, SrqModify,
 };
-use wire::{Key, Pkey, Qpn, Srqn};
+use wire::{Gid, Key, Pkey, Qpn, Srqn};
+
+mod connections;
 
 /// The software NIC of this process.
 pub fn software() -> Result<Arc<dyn Backend>, Error> {
@@ -308,6 +310,14 @@ impl QueuePair for OurPair {
 
     fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
         self.qp.post_receive(&self.nic, requests)
+    }
+
+    fn attach(&self, group: Gid) -> Result<(), Error> {
+        self.qp.attach(&self.nic, group).map_err(create("a membership"))
+    }
+
+    fn detach(&self, group: Gid) -> Result<(), Error> {
+        self.qp.detach(&self.nic, group).map_err(create("a membership"))
     }
 
     fn destroy(&self) -> Option<u64> {

@@ -113,8 +113,32 @@ impl<T: Transport> PreparedQueuePair<T> {
         Ok(self.core.pair.modify(modify)?)
     }
 
-    pub(super) fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &Core {
         &self.core
+    }
+
+    /// How it wants to be connected.
+    pub(crate) fn connection(&self) -> Connection {
+        self.connection
+    }
+
+    /// Connects it as the connection manager agreed with the peer: first it can receive, then send.
+    pub(crate) fn follow(&mut self, receive: &Modify, send: &Modify) -> Result<(), Error> {
+        self.core.pair.modify(receive)?;
+        self.core.pair.modify(send)?;
+        self.psn = send.sq_psn.unwrap_or(self.psn);
+        self.mtu = receive.path_mtu.unwrap_or(self.mtu);
+        if let Some(av) = receive.av
+            && let Some(gid) = self.core.context.gid(av.sgid_index)
+        {
+            (self.sgid_index, self.gid) = (av.sgid_index, gid);
+        }
+        Ok(())
+    }
+
+    /// Takes one that has followed.
+    pub(crate) fn into_ready(self) -> QueuePair<T> {
+        QueuePair::new(self)
     }
 }
 
