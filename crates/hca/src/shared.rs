@@ -238,6 +238,10 @@ impl Nic {
         if settled {
             self.ways_changed();
         }
+        // Whoever waited for a link, or for room that was just told of, may go on. Nobody may look again for them before being told.
+        if self.exchange.has_stalled() {
+            self.resume_stalled(true);
+        }
         for link in died {
             self.mourn(&link);
         }
