@@ -141,8 +141,10 @@ impl Cm {
         self.with(nic, |inner, _| {
             let on_it =
                 |record: &&Record| record.place.as_ref().is_some_and(|place| Arc::ptr_eq(&place.device, device));
-            for record in inner.records.values().filter(on_it) {
+            let Inner { records, told, .. } = inner;
+            for record in records.values().filter(on_it) {
                 let _ = record.tell(EventKind::DeviceRemoval, 0, Body::None);
+                told.push(Arc::clone(&record.channel));
             }
         });
     }
@@ -238,11 +240,11 @@ impl Inner {
         let answers = self.manager.poll_timeout().map(|deadline| Time::from_nanos(deadline.as_nanos()));
         let deadlines =
             [answers, self.tell_farewells(now), self.entrust_will(nic, now), self.speak_for_the_dead(nic, now)];
-        if let Some(deadline) = deadlines.into_iter().flatten().min() {
-            if self.scheduled.is_none_or(|scheduled| deadline < scheduled) {
-                self.scheduled = Some(deadline);
-                nic.wake_at(deadline.max(now), Qpn::GSI);
-            }
+        if let Some(deadline) = deadlines.into_iter().flatten().min()
+            && self.scheduled.is_none_or(|scheduled| deadline < scheduled)
+        {
+            self.scheduled = Some(deadline);
+            nic.wake_at(deadline.max(now), Qpn::GSI);
         }
     }
 }
