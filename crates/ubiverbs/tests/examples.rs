@@ -8,8 +8,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 const LAST_WORDS: &[(&str, &str)] = &[
     ("async_echo_server", "echoed 160 messages to 8 clients in one thread"),
     ("atomic_counter", "under the lock: 40"),
+    ("buffers", "server: all 65536 bytes are there"),
     ("completion_channel_epoll", "15 messages in"),
+    ("connect", r#"had said "hello from the client""#),
+    ("file_transfer", "sent 3000000 bytes, and the copy is the same"),
     ("hello", r#"alice: received "hello, alice""#),
+    ("multicast_chat", "3 members heard 3 messages each"),
     ("shared_receive_queue_many_clients", "answered 1000 messages of 100 clients with 16 buffers"),
     ("ud_datagrams", "cleo: GOOD MORNING FROM CLEO"),
     ("write_and_read", "server: SharedRegion(1048576 bytes, revoked)"),
@@ -105,6 +109,17 @@ fn write_and_read_between_two_processes() {
     client.end();
     server.paste("");
     server.end();
+}
+
+#[test]
+fn descriptors_between_two_processes() {
+    let mut server = Terminal::start("buffers", &["server", "127.0.0.1:0"]);
+    let line = server.line_with("listening at ");
+    let address = line.strip_prefix("listening at ").expect("as it was found");
+    Terminal::start("buffers", &["client", address]).end();
+    server.line_with("all 65536 bytes are there");
+    server.child.kill().expect("it runs until it is stopped");
+    server.child.wait().expect("it ends");
 }
 
 #[test]
