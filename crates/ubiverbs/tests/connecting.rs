@@ -379,10 +379,20 @@ fn a_thousand_connections_of_one_process_are_opened_used_and_closed() -> Result<
 const OTHER: &str = "UBIVERBS_TEST_CONNECTS_TO";
 
 /// The same program as another process, which connects to this one and stays until it is killed, or its input ends.
-fn another_process(address: SocketAddr) -> Child {
+fn another_process(address: SocketAddr) -> OtherProcess {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "the_other_process", "--nocapture"]).env(OTHER, address.to_string());
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+    OtherProcess(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
+}
+
+struct OtherProcess(Child);
+
+impl Drop for OtherProcess {
+    fn drop(&mut self) {
+        // Perhaps it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
@@ -407,14 +417,14 @@ fn a_peer_that_is_killed_or_ends_has_disconnected() -> Result<(), Error> {
         let waiting = connection.recv(pd.allocate(8)?)?;
         let began = Instant::now();
         if kill {
-            other.kill().unwrap();
+            other.0.kill().unwrap();
         } else {
-            drop(other.stdin.take());
+            drop(other.0.stdin.take());
         }
         waiting.wait().expect_err("nobody sends any more");
         connection.closed().wait()?;
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-        other.wait().unwrap();
+        other.0.wait().unwrap();
     }
     Ok(())
 }
@@ -613,7 +623,8 @@ fn two_threads_accept_from_one_listener() -> Result<(), Error> {
         peers.extend(acceptor.join().unwrap()?.iter().map(Connection::peer_addr));
     }
     let mut ours: Vec<_> = clients.iter().map(Connection::local_addr).collect();
-    (peers.sort(), ours.sort());
+    peers.sort();
+    ours.sort();
     assert_eq!(peers, ours);
     Ok(())
 }
