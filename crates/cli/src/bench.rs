@@ -1,13 +1,14 @@
-//! `ubiverbs bench`: latency, bandwidth and message rate of every RDMA operation between two processes, beside TCP and Unix sockets in the same
-//! run. Absolute numbers of a shared machine are noise; the ratios of one run are what to read.
+//! `ubiverbs bench`: latency, bandwidth and message rate of every RDMA operation between two processes, beside TCP, Unix sockets, the limits of the
+//! machine and a second pair of processes over UDP, all in the same run; and how that compares with the goals. Absolute numbers of a shared machine are noise; the ratios of one run are what to read.
 
 mod document;
+mod goals;
 mod plot;
 mod table;
 
 use crate::exit::{Exit, Failure};
-use crate::measure::{Carrier, Kind, Measured, Point, Size, Turns, Waiting};
-use crate::meeting::{Ends, Meeting};
+use crate::measure::{Carrier, Extras, Kind, Measured, Point, Size, Turns, Waiting};
+use crate::meeting::{Ends, Link, Meeting};
 use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -16,21 +17,28 @@ use std::time::Duration;
 
 /// Measure latency, bandwidth and message rate beside TCP and Unix sockets
 ///
-/// Two processes exchange messages by SEND, WRITE, READ and atomics, by TCP and by a Unix socket. They take turns in short runs, so that whatever
-/// else the machine does falls on all of them. Latency is the time of a round trip (READ and atomics are round trips of their own); a stream
-/// keeps many messages under way and gives bandwidth and message rate.
+/// Two processes exchange messages by SEND, WRITE, READ and atomics, by TCP and by a Unix socket, and by as little as possible: a ring in shared
+/// memory, process_vm_writev, memcpy. On one machine two more do the same over UDP. They take turns in short runs, in several rounds, so that
+/// whatever else the machine does falls on all of them. Latency is the time of a round trip (READ and atomics are round trips of their own), of
+/// programs that spin and of programs that sleep; a stream keeps many messages under way and gives bandwidth and message rate.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
     #[command(flatten)]
     ends: Ends,
     /// Message sizes, with commas: bytes, or with K or M
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size, default_value = "8,64,512,4K,32K,256K,1M,8M")]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size, default_value = "8,64,512,4K,64K,1M,8M")]
     sizes: Vec<usize>,
     /// Seconds to measure each size and carrier, latency and bandwidth each
     #[arg(long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
     time: Duration,
-    /// Measure only these, with commas; TCP is always measured, to compare with
+    /// In how many rounds: in each, all have a turn
+    #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// A few seconds for everything: only the sizes that the goals name, 0.02 seconds and three rounds each
+    #[arg(long, conflicts_with_all = ["sizes", "time", "rounds"])]
+    quick: bool,
+    /// Measure only these, with commas; TCP is always measured, to compare with. `events`, `limits` and `udp` add to what is named
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     only: Vec<Part>,
     /// Both sides sleep until they are woken (completion channels, blocking sockets) instead of spinning
@@ -49,9 +57,11 @@ pub struct Options {
 
 const EXAMPLES: &str = "\
 Examples:
-  ubiverbs bench                                      everything, in about half a minute
+  ubiverbs bench                                      everything, in a minute or two
+  ubiverbs bench --quick                              everything that has a goal, in seconds
   ubiverbs bench --only latency --sizes 64 --time 2   one size, longer
   ubiverbs bench --only bandwidth,write --sizes 1M    one operation beside TCP
+  ubiverbs bench --only latency,udp --sizes 64        the same processes' way, and UDP
   ubiverbs bench --events                             programs that sleep instead of spinning
   ubiverbs bench --html bench.html                    plots to look at
   ubiverbs bench --json - | jq '.rows[] | {carrier, size, ratio_to_tcp}'
@@ -64,12 +74,20 @@ enum Part {
     Latency,
     /// Streams: bandwidth and message rate
     Bandwidth,
+    /// WRITEs posted in batches
+    Rate,
     Send,
     Write,
     Read,
     Atomic,
     Tcp,
     Unix,
+    /// Programs that sleep
+    Events,
+    /// A bare ring, process_vm_writev, memcpy
+    Limits,
+    /// The same over UDP, by two more processes
+    Udp,
 }
 
 /// Everything that was measured, and where.
@@ -82,11 +100,14 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The TCP row that a row is compared with: of its size, waiting as this run does.
+    /// The TCP row that a row is compared with: of its size, waiting as it does.
     pub fn tcp(&self, row: &Measured) -> Option<&Measured> {
-        let Point { kind, size, .. } = row.point;
-        let waiting = if kind == Kind::Stream { Waiting::Sleep } else { self.waiting };
-        self.rows.iter().find(|other| other.point == Point::new(kind, Carrier::Tcp, waiting, size))
+        self.find(row.point.beside())
+    }
+
+    /// What was measured of a point.
+    pub fn find(&self, point: Point) -> Option<&Measured> {
+        self.rows.iter().find(|row| row.point == point)
     }
 
     /// How it compares with TCP.
@@ -155,27 +176,58 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
 
 fn measure(options: &Options, meeting: &mut Meeting) -> Result<Outcome, Failure> {
     let waiting = if options.events { Waiting::Sleep } else { Waiting::Spin };
-    let mut sizes = options.sizes.clone();
+    let (mut sizes, time, rounds) = match options.quick {
+        true => (QUICK_SIZES.to_vec(), QUICK_TIME, 3),
+        false => (options.sizes.clone(), options.time, options.rounds),
+    };
     sizes.sort_unstable();
     sizes.dedup();
     let largest = sizes.last().copied().unwrap_or(8);
     let (device, local) = (meeting.station.context.name().to_owned(), meeting.local);
-    let sets: Vec<Vec<Point>> = [Kind::RoundTrip, Kind::Stream]
+    let link = link(options, local);
+    let own = meeting.is_own();
+    let wants = |part| own && (options.only.is_empty() || options.only.contains(&part));
+    // Where all is UDP already there is nothing to compare it with.
+    let extras = Extras { unix: local, bare: wants(Part::Limits), udp: wants(Part::Udp) && link != UDP };
+    let mut turns = Turns::new(meeting, largest, extras)?;
+    let sets: Vec<Vec<Point>> = [&[Kind::RoundTrip][..], &[Kind::Stream, Kind::Batch]]
         .into_iter()
-        .flat_map(|kind| sizes.iter().map(move |size| (kind, *size)))
-        .map(|(kind, size)| points(kind, size, &sizes, options, waiting, local))
+        .flat_map(|kinds| sizes.iter().map(move |size| (kinds, *size)))
+        .map(|(kinds, size)| {
+            let mut set: Vec<Point> = Vec::new();
+            for &kind in kinds {
+                let points = points(kind, size, &sizes, options, waiting, local);
+                let new: Vec<Point> =
+                    points.into_iter().filter(|point| turns.can(point) && !set.contains(point)).collect();
+                set.extend(new);
+            }
+            set
+        })
         .filter(|points| points.iter().any(|point| point.carrier != Carrier::Tcp) || options.only.contains(&Part::Tcp))
         .collect();
-    let mut turns = Turns::new(meeting, largest, local)?;
-    let mut rows = Vec::new();
+    let mut rows: Vec<Measured> = Vec::new();
     let mut progress = Progress::new(sets.len());
     for set in &sets {
-        rows.extend(turns.measure(set, options.time, &mut |point| progress.show(point))?);
+        rows.extend(turns.measure(set, time, rounds, &mut |point| progress.show(point))?);
         progress.done += 1;
     }
     progress.clear();
-    // Between processes there is one link today, whatever was asked for.
-    Ok(Outcome { rows, waiting, device, link: "udp", local })
+    turns.end();
+    Ok(Outcome { rows, waiting, device, link, local })
+}
+
+const QUICK_SIZES: [usize; 4] = [8, 64, 64 << 10, 1 << 20];
+const QUICK_TIME: Duration = Duration::from_millis(20);
+
+/// Up to this size WRITEs are measured in batches.
+const SMALL: usize = 64;
+
+const UDP: &str = "udp";
+
+/// How the packets of the first pair travel.
+fn link(options: &Options, local: bool) -> &'static str {
+    let told = std::env::var_os(hca::environment::LINK).is_some_and(|link| link == UDP);
+    if options.ends.link == Link::Udp || told || !local { UDP } else { "shared" }
 }
 
 /// What to measure of one size.
@@ -185,24 +237,54 @@ fn points(kind: Kind, size: usize, sizes: &[usize], options: &Options, waiting: 
     if !kinds.is_empty() && !kinds.contains(&kind) {
         return Vec::new();
     }
+    let also = |part| options.only.is_empty() || options.only.contains(&part);
     let wanted = |carrier: &Carrier| {
         let possible = match carrier {
             // Always eight bytes, and a round trip by nature: once, beside the smallest size.
             Carrier::Atomic => kind == Kind::RoundTrip && sizes.first() == Some(&size),
             Carrier::Unix => local,
+            // It spins.
+            Carrier::Ring => also(Part::Limits) && (kind == Kind::Stream || waiting == Waiting::Spin),
+            // One side does it alone: no round trip.
+            Carrier::ProcessVm | Carrier::Memcpy => also(Part::Limits) && kind == Kind::Stream,
             _ => true,
         };
-        possible && (named.is_empty() || named.contains(carrier) || *carrier == Carrier::Tcp)
+        possible && (named.is_empty() || named.contains(carrier) || *carrier == Carrier::Tcp || carrier.is_limit())
     };
-    let point = |carrier: Carrier| {
+    let waits = |carrier: Carrier| match kind {
+        Kind::RoundTrip => waiting,
+        _ if carrier.is_verb() => waiting,
         // A stream does best on sockets that block, so that is what the others are compared with.
-        let blocks = kind == Kind::Stream && !carrier.is_verb();
-        Point::new(kind, carrier, if blocks { Waiting::Sleep } else { waiting }, size)
+        _ => Waiting::Sleep,
     };
-    let mut points: Vec<Point> = Carrier::ALL.into_iter().filter(wanted).map(point).collect();
-    // Most programs use TCP blocking, so show that too where the others spin.
-    if kind == Kind::RoundTrip && waiting == Waiting::Spin && !points.is_empty() {
-        points.push(Point::new(kind, Carrier::Tcp, Waiting::Sleep, size));
+    let basic = Carrier::ALL.into_iter().filter(wanted).map(|carrier| Point::new(kind, carrier, waits(carrier), size));
+    let mut points: Vec<Point> = match kind {
+        Kind::RoundTrip | Kind::Stream => basic.collect(),
+        Kind::Batch if size <= SMALL && wanted(&Carrier::Write) => {
+            let write = Point::new(kind, Carrier::Write, Waiting::Spin, size);
+            vec![write, write.beside()]
+        }
+        Kind::Batch => Vec::new(),
+    };
+    if kind == Kind::RoundTrip && !points.is_empty() {
+        let trip = |carrier, waiting| Point::new(kind, carrier, waiting, size);
+        let mut more = Vec::new();
+        if waiting == Waiting::Spin {
+            more.push(trip(Carrier::Write, Waiting::Memory));
+            // Most programs use TCP blocking, so show that too where the others spin.
+            more.push(trip(Carrier::Tcp, Waiting::Sleep));
+        }
+        if also(Part::Events) || options.events {
+            more.extend([Carrier::Send, Carrier::Write, Carrier::Unix].map(|carrier| trip(carrier, Waiting::Sleep)));
+            more.extend([Carrier::Send, Carrier::Write].map(|carrier| trip(carrier, Waiting::Epoll)));
+        }
+        more.retain(|point| wanted(&point.carrier) && !points.contains(point));
+        points.extend(more);
+    }
+    if also(Part::Udp) {
+        let over_udp = |point: &Point| point.carrier.is_verb() && (point.waiting == waiting || kind == Kind::Batch);
+        let more: Vec<Point> = points.iter().filter(|point| over_udp(point)).map(|point| point.over_udp()).collect();
+        points.extend(more);
     }
     points
 }
@@ -210,7 +292,7 @@ fn points(kind: Kind, size: usize, sizes: &[usize], options: &Options, waiting: 
 impl Part {
     fn carrier(self) -> Option<Carrier> {
         match self {
-            Part::Latency | Part::Bandwidth => None,
+            Part::Latency | Part::Bandwidth | Part::Rate | Part::Events | Part::Limits | Part::Udp => None,
             Part::Send => Some(Carrier::Send),
             Part::Write => Some(Carrier::Write),
             Part::Read => Some(Carrier::Read),
@@ -224,6 +306,7 @@ impl Part {
         match self {
             Part::Latency => Some(Kind::RoundTrip),
             Part::Bandwidth => Some(Kind::Stream),
+            Part::Rate => Some(Kind::Batch),
             _ => None,
         }
     }
@@ -246,6 +329,7 @@ impl Progress {
             let what = match point.kind {
                 Kind::RoundTrip => "round trips",
                 Kind::Stream => "stream",
+                Kind::Batch => "batches",
             };
             let (done, of) = (self.done + 1, self.of);
             eprint!("\r\x1b[K[{done}/{of}] {what} of {}, {}", Size(point.size), point.label());

@@ -1,6 +1,6 @@
 //! The `ubiverbs` program: reads its arguments, runs one command, and turns how it ended into an exit code. What the commands do is in modules of
 //! their own.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bench;
 mod completions;

@@ -1,6 +1,8 @@
 //! What is measured, and how the two sides agree on it. The first side gives orders: a run of so many messages of one size by one carrier, as
-//! round trips or as a stream. Carriers take turns in short runs, so that a busy machine is busy for all of them alike.
+//! round trips, as a stream or in batches. Carriers take turns in short runs, so that a busy machine is busy for all of them alike.
 
+#[allow(unsafe_code, reason = "memory shared by processes")]
+mod bare;
 pub mod bob;
 mod figures;
 mod first;
@@ -11,9 +13,10 @@ mod statistics;
 mod verbs;
 
 pub use figures::{Figures, small_table};
-pub use first::{Measured, Turns};
+pub use first::{Extras, Measured, Turns};
 
 use serde::{Deserialize, Serialize};
+use statistics::Summary;
 use std::fmt;
 
 /// What carries the messages.
@@ -32,11 +35,26 @@ pub enum Carrier {
     Tcp,
     /// A Unix stream socket
     Unix,
+    /// A limit: a ring in memory that two processes share, with a copy in and a copy out
+    Ring,
+    /// A limit: one process copies into another's memory, by one system call
+    ProcessVm,
+    /// A limit: one thread copies
+    Memcpy,
 }
 
 impl Carrier {
-    pub const ALL: [Carrier; 6] =
-        [Carrier::Send, Carrier::Write, Carrier::Read, Carrier::Atomic, Carrier::Tcp, Carrier::Unix];
+    pub const ALL: [Carrier; 9] = [
+        Carrier::Send,
+        Carrier::Write,
+        Carrier::Read,
+        Carrier::Atomic,
+        Carrier::Tcp,
+        Carrier::Unix,
+        Carrier::Ring,
+        Carrier::ProcessVm,
+        Carrier::Memcpy,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -46,12 +64,20 @@ impl Carrier {
             Carrier::Atomic => "ATOMIC",
             Carrier::Tcp => "TCP",
             Carrier::Unix => "Unix",
+            Carrier::Ring => "bare ring",
+            Carrier::ProcessVm => "process_vm_writev",
+            Carrier::Memcpy => "memcpy",
         }
     }
 
     /// Whether it is RDMA.
     pub fn is_verb(self) -> bool {
-        !matches!(self, Carrier::Tcp | Carrier::Unix)
+        matches!(self, Carrier::Send | Carrier::Write | Carrier::Read | Carrier::Atomic)
+    }
+
+    /// Whether it does nothing but what anything faster would have to do, too.
+    pub fn is_limit(self) -> bool {
+        matches!(self, Carrier::Ring | Carrier::ProcessVm | Carrier::Memcpy)
     }
 }
 
@@ -61,8 +87,19 @@ impl Carrier {
 pub enum Waiting {
     /// They look until it is there.
     Spin,
-    /// They sleep until they are woken.
+    /// They sleep until they are woken: in the call for the next event of a completion channel, or for the next bytes of a socket.
     Sleep,
+    /// They sleep in epoll on the descriptor of the completion channel.
+    Epoll,
+    /// They look at the memory that the peer writes, and at a completion queue only for what they sent themselves.
+    Memory,
+}
+
+impl Waiting {
+    /// Whether the processor is free meanwhile.
+    pub fn sleeps(self) -> bool {
+        matches!(self, Waiting::Sleep | Waiting::Epoll)
+    }
 }
 
 /// How messages follow each other.
@@ -73,6 +110,8 @@ pub enum Kind {
     RoundTrip,
     /// One way, many at a time: bandwidth and message rate.
     Stream,
+    /// As a stream, with many posted by one call: the highest message rate.
+    Batch,
 }
 
 /// Something that can be measured.
@@ -82,11 +121,30 @@ pub struct Point {
     pub size: usize,
     pub carrier: Carrier,
     pub waiting: Waiting,
+    /// By the second pair of processes, which speaks UDP.
+    pub udp: bool,
 }
 
 impl Point {
     pub fn new(kind: Kind, carrier: Carrier, waiting: Waiting, size: usize) -> Point {
-        Point { kind, size, carrier, waiting }
+        Point { kind, size, carrier, waiting, udp: false }
+    }
+
+    /// The same, over UDP.
+    pub fn over_udp(self) -> Point {
+        Point { udp: true, ..self }
+    }
+
+    /// What this is compared with: TCP, waiting alike.
+    pub fn beside(self) -> Point {
+        let round_trip = self.kind == Kind::RoundTrip;
+        let (kind, waiting) = match self.waiting {
+            Waiting::Spin | Waiting::Memory if round_trip => (Kind::RoundTrip, Waiting::Spin),
+            _ if round_trip => (Kind::RoundTrip, Waiting::Sleep),
+            // A stream does best on sockets that block.
+            _ => (Kind::Stream, Waiting::Sleep),
+        };
+        Point::new(kind, Carrier::Tcp, waiting, self.size)
     }
 
     /// Messages under way at once, in a stream: a few megabytes of them.
@@ -97,15 +155,15 @@ impl Point {
 
     /// What to call it beside others.
     pub fn label(self) -> String {
-        match (self.carrier, self.waiting, self.kind) {
-            (Carrier::Tcp | Carrier::Unix, Waiting::Sleep, Kind::RoundTrip) => {
-                format!("{}, blocking", self.carrier.name())
-            }
-            (Carrier::Tcp | Carrier::Unix, Waiting::Spin, Kind::RoundTrip) => {
-                format!("{}, spinning", self.carrier.name())
-            }
-            _ => self.carrier.name().into(),
-        }
+        let how = match (self.waiting, self.kind) {
+            (_, Kind::Batch) => ", batches",
+            (Waiting::Spin, Kind::RoundTrip) if matches!(self.carrier, Carrier::Tcp | Carrier::Unix) => ", spinning",
+            (Waiting::Sleep, Kind::RoundTrip) => ", blocking",
+            (Waiting::Epoll, Kind::RoundTrip) => ", epoll",
+            (Waiting::Memory, Kind::RoundTrip) => ", memory only",
+            _ => "",
+        };
+        format!("{}{how}{}", self.carrier.name(), if self.udp { ", UDP" } else { "" })
     }
 }
 
@@ -124,6 +182,12 @@ pub enum Order {
     Connect { end: End, largest: usize },
     /// Make sockets to connect to.
     Listen { unix: bool },
+    /// Look at this file of mine, which is shared memory, and give me memory of this size to write to.
+    Bare { ring: String, largest: usize },
+    /// Start a partner of your own and lead it, over UDP.
+    Lead { largest: usize },
+    /// Do this with your partner.
+    Turn(Run),
     /// Take your part in this. Answered with ready; I say when it is done.
     Run(Run),
     /// It is done. Answered with ran.
@@ -138,8 +202,22 @@ pub enum Answer {
     Connected(End),
     /// Where I listen, at my end of our TCP connections; and the name of an abstract Unix socket.
     Listening { port: u16, unix: Option<String> },
+    /// My memory, in my process.
+    Bare { address: u64 },
+    /// My partner and I are connected.
+    Leading,
+    /// What my partner and I have measured.
+    Turned(Taken),
     /// My part is done too.
     Ran,
+}
+
+/// What one run has taken.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Taken {
+    pub nanos: u64,
+    /// Of its round trips.
+    pub summary: Summary,
 }
 
 /// A queue pair and the memory that its peer writes and reads.

@@ -47,7 +47,7 @@ pub struct Ends {
 /// What `--link` can say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Link {
-    /// The fastest there is; between two processes that is UDP today
+    /// Shared memory between processes of one host, UDP otherwise
     Auto,
     /// UDP, also where something faster exists
     Udp,
@@ -101,7 +101,7 @@ impl Ends {
     pub fn meet(&self) -> Result<Meeting, Failure> {
         self.link.attach()?;
         match &self.connect {
-            None => self.start_peer(),
+            None => Meeting::start(self.device.as_deref(), self.link),
             Some(address) => {
                 let stream = call(address)?;
                 Meeting::over_tcp(stream, self.device.as_deref(), WhenGone::Tell)
@@ -129,24 +129,29 @@ impl Ends {
         let (stream, _) = listener.accept().map_err(|source| Failure::System { what: "cannot accept", source })?;
         Meeting::over_tcp(stream, self.device.as_deref(), WhenGone::Leave(Exit::Job as i32))
     }
+}
 
-    /// Starts this program again, as the second side.
-    fn start_peer(&self) -> Result<Meeting, Failure> {
-        let station = Station::open(self.device.as_deref(), None)?;
+impl Meeting {
+    /// Starts this program again, as the second side, whose NIC is attached by this link.
+    pub fn start(device: Option<&str>, link: Link) -> Result<Meeting, Failure> {
+        let station = Station::open(device, None)?;
         let system = |what| move |source| Failure::System { what, source };
         let (ours, theirs) = UnixStream::pair().map_err(system("cannot make a pair of sockets"))?;
         // By this name it is found whatever happened to its file since it was started.
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("ubiverbs").arg("peer").args(["--link", self.link.name(), "--device", station.context.name()]);
+        command.arg0("ubiverbs").arg("peer").args(["--link", link.name(), "--device", station.context.name()]);
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
         let child = OwnChild(command.spawn().map_err(system("cannot start this program again"))?);
         drop(command);
         let control = channel(ours, WhenGone::Tell)?;
         Meeting::begin(control, station, Some(child))
     }
-}
 
-impl Meeting {
+    /// Whether the second side was started by us.
+    pub fn is_own(&self) -> bool {
+        self.child.is_some()
+    }
+
     /// The second side that [`Ends::meet`] started: its standard input is the channel.
     pub fn as_child(device: Option<&str>, link: Link) -> Result<Meeting, Failure> {
         let system = |source| Failure::System { what: "this command is for the program itself", source };

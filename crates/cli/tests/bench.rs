@@ -8,39 +8,72 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 
-/// What was measured: kind, carrier, waiting, size.
-fn rows(document: &Value) -> BTreeSet<(String, String, String, u64)> {
+/// What was measured: kind, carrier, waiting, link, size.
+type Row = (String, String, String, String, u64);
+
+fn rows(document: &Value) -> BTreeSet<Row> {
     let text = |value: &Value| value.as_str().expect("text").to_owned();
     let rows = document["rows"].as_array().expect("a list");
     let of = |row: &Value| {
-        let figures = if row["measured"] == "stream" { &row["bytes_per_second"] } else { &row["round_trip_ns"]["p50"] };
+        let trip = row["measured"] == "round_trip";
+        let figures = if trip { &row["round_trip_ns"]["p50"] } else { &row["bytes_per_second"] };
         assert!(figures.as_f64() > Some(0.0) && row["ratio_to_tcp"].as_f64() > Some(0.0), "{row:#}");
-        if row["measured"] == "round_trip" {
+        let spread = if trip { &row["p50_spread_ns"] } else { &row["messages_per_second_spread"] };
+        let middle = if trip { figures.as_f64() } else { row["messages_per_second"].as_f64() };
+        assert!(spread[0].as_f64() <= middle && middle <= spread[1].as_f64(), "{row:#}");
+        if trip {
             let percentile = |name: &str| row["round_trip_ns"][name].as_u64().expect("a number");
             let ascending = ["p50", "p90", "p99", "p99_9", "max"].map(percentile);
             assert!(ascending.is_sorted(), "{row:#}");
         }
-        (text(&row["measured"]), text(&row["carrier"]), text(&row["waiting"]), row["size"].as_u64().expect("a number"))
+        let link = row["link"].as_str().unwrap_or("-").to_owned();
+        let size = row["size"].as_u64().expect("a number");
+        (text(&row["measured"]), text(&row["carrier"]), text(&row["waiting"]), link, size)
     };
     let set: BTreeSet<_> = rows.iter().map(of).collect();
     assert_eq!(set.len(), rows.len(), "nothing twice");
     set
 }
 
-fn expected(sizes: &[u64], waiting: &str) -> BTreeSet<(String, String, String, u64)> {
+/// Everything, where `process_vm_writev` may be forbidden.
+fn expected(sizes: &[u64], waiting: &str, got: &BTreeSet<Row>) -> BTreeSet<Row> {
     let mut all = BTreeSet::new();
-    let mut add = |kind: &str, carrier: &str, waiting: &str, size| {
-        all.insert((kind.to_owned(), carrier.to_owned(), waiting.to_owned(), size));
+    let mut add = |kind: &str, carrier: &str, waiting: &str, link: &str, size| {
+        all.insert((kind.to_owned(), carrier.to_owned(), waiting.to_owned(), link.to_owned(), size));
     };
+    let may_write = got.iter().any(|row| row.1 == "process_vm");
     for &size in sizes {
-        for carrier in ["send", "write", "read", "tcp", "unix"] {
-            add("round_trip", carrier, waiting, size);
-            let socket = ["tcp", "unix"].contains(&carrier);
-            add("stream", carrier, if socket { "sleep" } else { waiting }, size);
+        for link in ["shared", "udp"] {
+            for carrier in ["send", "write", "read"] {
+                add("round_trip", carrier, waiting, link, size);
+                add("stream", carrier, waiting, link, size);
+            }
+            if size <= 64 {
+                add("batch", "write", "spin", link, size);
+            }
         }
-        add("round_trip", "tcp", "sleep", size);
+        for carrier in ["send", "write"] {
+            add("round_trip", carrier, "sleep", "shared", size);
+            add("round_trip", carrier, "epoll", "shared", size);
+        }
+        for carrier in ["tcp", "unix"] {
+            add("round_trip", carrier, waiting, "-", size);
+            add("round_trip", carrier, "sleep", "-", size);
+            add("stream", carrier, "sleep", "-", size);
+        }
+        for carrier in ["ring", "memcpy", "process_vm"] {
+            if carrier != "process_vm" || may_write {
+                add("stream", carrier, "sleep", "-", size);
+            }
+        }
+        if waiting == "spin" {
+            add("round_trip", "ring", waiting, "-", size);
+            add("round_trip", "write", "memory", "shared", size);
+        }
     }
-    add("round_trip", "atomic", waiting, 8);
+    for link in ["shared", "udp"] {
+        add("round_trip", "atomic", waiting, link, 8);
+    }
     all
 }
 
@@ -54,14 +87,30 @@ fn everything_is_measured_and_written_down() {
     let output = ubiverbs(&[&["bench"][..], &arguments].concat());
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     let text = stdout(&output);
-    for part in ["Round trip, microseconds", "Bandwidth", "Message rate", "4 KiB", "TCP, blocking", "p99.9", "ATOMIC"] {
+    for part in [
+        "Round trip, microseconds",
+        "Bandwidth",
+        "Message rate",
+        "4 KiB",
+        "TCP, blocking",
+        "p99.9",
+        "ATOMIC",
+        "SEND, epoll",
+        "WRITE, UDP",
+        "bare ring",
+        "Goals",
+    ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
     }
     let document = serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
-    assert_eq!(rows(&document), expected(&[13, 4096, 1 << 20], "spin"));
+    let got = rows(&document);
+    let lines: BTreeSet<_> = got.iter().map(|row| (&row.0, &row.1, &row.2, &row.3)).collect();
+    assert_eq!(got, expected(&[13, 4096, 1 << 20], "spin", &got));
     let picture = fs::read_to_string(&svg).expect("written");
     assert_eq!(well_formed(&picture), Ok(()), "{picture}");
-    assert_eq!(picture.matches("<polyline").count(), 7 + 5 + 5, "{picture}");
+    // A stream is in two plots: bandwidth and message rate.
+    let twice = lines.iter().filter(|line| line.0 == "stream").count();
+    assert_eq!(picture.matches("<polyline").count(), lines.len() + twice, "{picture}");
     let page = fs::read_to_string(&html).expect("written");
     assert_eq!(well_formed(page.trim_start_matches("<!DOCTYPE html>")), Ok(()), "{page}");
     assert!(page.contains("<svg") && !page.contains("NaN"), "{page}");
@@ -72,7 +121,8 @@ fn everything_is_measured_and_written_down() {
 fn programs_that_sleep_are_measured_too() {
     let output = ubiverbs(&["bench", "--events", "--json", "-", "--sizes", "64,64K", "--time", "0.003"]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
-    assert_eq!(rows(&document(&output)), expected(&[64, 65536], "sleep"));
+    let got = rows(&document(&output));
+    assert_eq!(got, expected(&[64, 65536], "sleep", &got));
 }
 
 #[test]
@@ -82,6 +132,35 @@ fn only_what_is_asked_for_and_tcp_is_measured() {
     let carriers: Vec<&str> = got.iter().map(|row| row.1.as_str()).collect();
     assert_eq!(carriers, ["tcp", "write"]);
     assert!(got.iter().all(|row| row.0 == "stream"));
+}
+
+#[test]
+fn a_quick_run_measures_every_goal() {
+    let output = ubiverbs(&["bench", "--quick", "--json", "-"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let document = document(&output);
+    let goals = document["goals"].as_array().expect("a list");
+    assert_eq!(goals.len(), 11);
+    for goal in goals {
+        let measured = goal["measured"].as_f64().expect("a number");
+        let met = match (goal["at_most"].as_f64(), goal["at_least"].as_f64()) {
+            (Some(bound), None) => measured <= bound,
+            (None, Some(bound)) => measured >= bound,
+            _ => panic!("one bound is needed: {goal:#}"),
+        };
+        assert_eq!(goal["met"].as_bool(), Some(met), "{goal:#}");
+    }
+}
+
+#[test]
+fn where_all_is_udp_only_goals_of_udp_are_judged() {
+    let output = ubiverbs(&["bench", "--quick", "--link", "udp", "--only", "latency,send", "--json", "-"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let document = document(&output);
+    assert!(rows(&document).iter().all(|row| row.1 == "tcp" || row.3 == "udp"));
+    let goals = document["goals"].as_array().expect("a list");
+    let measured: Vec<_> = goals.iter().filter(|goal| !goal["met"].is_null()).map(|goal| &goal["name"]).collect();
+    assert_eq!(measured, ["udp_latency"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The figures as one JSON document.
 
-use super::Outcome;
+use super::{Outcome, UDP, goals};
 use crate::measure::{Kind, Measured, machine};
 use serde_json::{Map, Value, json};
 
@@ -13,6 +13,7 @@ pub fn render(outcome: &Outcome) -> String {
         "one_machine": outcome.local,
         "waiting": outcome.waiting,
         "machine": machine::document(),
+        "goals": goals::document(outcome),
         "rows": rows,
     });
     format!("{document:#}\n")
@@ -25,15 +26,23 @@ fn document(outcome: &Outcome, row: &Measured) -> Value {
     put("measured", json!(point.kind));
     put("carrier", json!(point.carrier));
     put("waiting", json!(point.waiting));
+    if point.carrier.is_verb() {
+        put("link", json!(if point.udp { UDP } else { outcome.link }));
+    }
     put("size", json!(row.size()));
     put("messages", json!(row.messages));
     match point.kind {
-        Kind::RoundTrip => put("round_trip_ns", json!(row.summary)),
-        Kind::Stream => {
+        Kind::RoundTrip => {
+            put("round_trip_ns", json!(row.summary));
+            put("p50_spread_ns", json!(row.spread()))
+        }
+        Kind::Stream | Kind::Batch => {
             put("messages_per_second", json!(row.messages_per_second));
+            put("messages_per_second_spread", json!(row.spread()));
             put("bytes_per_second", json!(row.bytes_per_second()))
         }
     };
     put("ratio_to_tcp", json!(outcome.ratio(row)));
+    put("ratio_to_tcp_spread", json!(outcome.tcp(row).and_then(|tcp| row.ratios(tcp))));
     Value::Object(fields)
 }

@@ -8,7 +8,7 @@ use std::fmt::Write;
 const WIDTH: f64 = 700.0;
 const HEIGHT: f64 = 400.0;
 /// Around the area that is plotted in: left, right (the legend is there), top, bottom.
-const MARGINS: [f64; 4] = [70.0, 150.0, 40.0, 50.0];
+const MARGINS: [f64; 4] = [70.0, 180.0, 40.0, 50.0];
 
 /// A carrier has the same colour in every plot.
 fn colour(point: Point) -> &'static str {
@@ -20,6 +20,20 @@ fn colour(point: Point) -> &'static str {
         (Carrier::Unix, ..) => "#ff7f0e",
         (Carrier::Tcp, Kind::RoundTrip, Waiting::Sleep) => "#999999",
         (Carrier::Tcp, ..) => "#222222",
+        (Carrier::Ring, ..) => "#8c564b",
+        (Carrier::ProcessVm, ..) => "#e377c2",
+        (Carrier::Memcpy, ..) => "#17becf",
+    }
+}
+
+/// What is like another but for the link or the waiting has its colour, and is dashed.
+fn dashes(point: Point) -> &'static str {
+    match (point.udp, point.waiting) {
+        (true, _) => " stroke-dasharray=\"8 4\"",
+        (false, Waiting::Sleep) if point.carrier.is_verb() => " stroke-dasharray=\"2 3\"",
+        (false, Waiting::Epoll) => " stroke-dasharray=\"1 5\"",
+        (false, Waiting::Memory) => " stroke-dasharray=\"6 2 1 2\"",
+        _ => "",
     }
 }
 
@@ -47,6 +61,7 @@ pub fn picture(outcome: &Outcome) -> String {
         ),
         ("Bandwidth, megabytes per second", Kind::Stream, |row| row.bytes_per_second() / 1e6),
         ("Message rate, thousands per second", Kind::Stream, |row| row.messages_per_second / 1e3),
+        ("Message rate in batches, thousands per second", Kind::Batch, |row| row.messages_per_second / 1e3),
     ];
     let panels: Vec<Panel> = panels
         .into_iter()
@@ -70,6 +85,7 @@ pub fn picture(outcome: &Outcome) -> String {
 struct Line {
     label: String,
     colour: &'static str,
+    dashes: &'static str,
     points: Vec<(f64, f64)>,
 }
 
@@ -85,7 +101,9 @@ fn lines(outcome: &Outcome, kind: Kind, value: fn(&Measured) -> f64) -> Vec<Line
         let point = (row.size() as f64, value(row).max(1e-3));
         match lines.iter_mut().find(|line| line.label == label) {
             Some(line) => line.points.push(point),
-            None => lines.push(Line { label, colour: colour(row.point), points: vec![point] }),
+            None => {
+                lines.push(Line { label, colour: colour(row.point), dashes: dashes(row.point), points: vec![point] })
+            }
         }
     }
     lines
@@ -171,8 +189,9 @@ impl Line {
             self.points.iter().map(|(size, value)| format!("{:.1},{:.1}", x.at(*size), y.at(*value))).collect();
         writeln!(
             svg,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
-            places.join(" ")
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{}/>",
+            places.join(" "),
+            self.dashes
         )?;
         for (size, value) in &self.points {
             let label = format!("{}, {}: {value:.1}", escape(&self.label), Size(*size as usize));

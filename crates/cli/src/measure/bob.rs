@@ -1,11 +1,13 @@
 //! The second side of a measurement: an echo, a sink, or memory that is read and written.
 
+use super::bare::Bare;
+use super::first::Connections;
 use super::machine::{self, Side};
 use super::sockets::{self, Sockets, Stream};
 use super::verbs::{Inbox, Line, Prepared};
-use super::{Answer, Carrier, Order, Run, Waiting};
+use super::{Answer, Carrier, Extras, Order, Run, Waiting};
 use crate::exit::Failure;
-use crate::meeting::Meeting;
+use crate::meeting::{Link, Meeting};
 use crate::peer;
 
 /// What it holds between orders.
@@ -13,6 +15,9 @@ use crate::peer;
 pub struct Partner {
     line: Option<Line>,
     sockets: Option<Sockets>,
+    bare: Option<Bare>,
+    /// The partner that it leads itself.
+    led: Option<(Meeting, Connections)>,
 }
 
 impl Partner {
@@ -35,6 +40,22 @@ impl Partner {
                 self.sockets = Some(accepted);
                 Ok(())
             }
+            Order::Bare { ring, largest } => {
+                let bare = self.bare.insert(Bare::accept(&ring, largest)?);
+                let address = bare.address();
+                tell(meeting, Answer::Bare { address })
+            }
+            Order::Lead { largest } => {
+                let mut own = Meeting::start(Some(meeting.station.context.name()), Link::Udp)?;
+                let connections = Connections::new(&mut own, largest, Extras::default())?;
+                self.led = Some((own, connections));
+                tell(meeting, Answer::Leading)
+            }
+            Order::Turn(run) => {
+                let (own, connections) = self.led.as_mut().ok_or_else(unprepared)?;
+                let taken = connections.run(own, run)?;
+                tell(meeting, Answer::Turned(taken))
+            }
             Order::Run(run) => self.run(run, meeting),
             Order::Done => Ok(()),
         }
@@ -48,6 +69,10 @@ impl Partner {
             Carrier::Tcp | Carrier::Unix => {
                 let stream = stream(self.sockets.as_mut(), run.point.carrier)?;
                 sockets::second(stream, run, &meeting.control)?;
+                done(meeting)?;
+            }
+            carrier if carrier.is_limit() => {
+                self.bare.as_mut().ok_or_else(unprepared)?.second(run, &meeting.control)?;
                 done(meeting)?;
             }
             _ => {
@@ -76,9 +101,9 @@ fn tell(meeting: &mut Meeting, answer: Answer) -> Result<(), Failure> {
     meeting.control.tell(&peer::Answer::Measure(answer))
 }
 
-/// Waits until the first side says that it is done, as the run says: asleep, or driving the NIC.
+/// Waits until the first side says that it is done, as the run says: without looking at the NIC, or driving it.
 fn stand_by(line: &mut Line, run: Run, meeting: &Meeting) -> Result<(), Failure> {
-    if run.point.waiting == Waiting::Sleep {
+    if run.point.waiting != Waiting::Spin {
         return done(meeting);
     }
     // Hearing costs more than looking; and where there is one processor, the first side needs it.

@@ -1,31 +1,31 @@
 //! The first side of a measurement: decides how much is measured of what, and in which order.
 
+use super::bare::Bare;
 use super::machine::{self, Side};
 use super::sockets::{self, Sockets};
-use super::statistics::{Summary, median};
-use super::verbs::{Line, Prepared};
-use super::{Answer, Carrier, Kind, Order, Point, Run, bob};
+use super::statistics::{Summary, median, spread};
+use super::verbs::{BATCH, Line, Prepared};
+use super::{Answer, Carrier, Kind, Order, Point, Run, Taken, bob};
 use crate::exit::Failure;
-use crate::meeting::Meeting;
+use crate::meeting::{Link, Meeting};
 use crate::peer;
 use std::time::Duration;
-
-/// In how many runs each point is measured. Between them the others have their turns.
-const ROUNDS: u32 = 3;
 
 /// The most messages of a run: what is kept of each is eight bytes.
 const MOST: u64 = 1_000_000;
 
 /// What was measured of a point.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Measured {
     pub point: Point,
     /// How many messages were measured.
     pub messages: u64,
-    /// Of round trips.
+    /// Of round trips: the middle of all runs, and the worst of all.
     pub summary: Summary,
     /// Of the middle run. One direction is counted, also for round trips.
     pub messages_per_second: f64,
+    /// Of each run what counts: the median of its round trips in nanoseconds, or its messages per second.
+    pub rounds: Vec<f64>,
 }
 
 impl Measured {
@@ -42,16 +42,46 @@ impl Measured {
     pub fn ratio(&self, other: &Measured) -> f64 {
         match self.point.kind {
             Kind::RoundTrip => self.summary.p50 as f64 / other.summary.p50.max(1) as f64,
-            Kind::Stream => self.messages_per_second / other.messages_per_second.max(f64::MIN_POSITIVE),
+            Kind::Stream | Kind::Batch => self.messages_per_second / other.messages_per_second.max(f64::MIN_POSITIVE),
         }
+    }
+
+    /// What counts, of the rounds: the least and the greatest.
+    pub fn spread(&self) -> Option<[f64; 2]> {
+        spread(&self.rounds)
+    }
+
+    /// The ratios of the rounds: the least and the greatest.
+    pub fn ratios(&self, other: &Measured) -> Option<[f64; 2]> {
+        let ratios: Vec<f64> =
+            self.rounds.iter().zip(&other.rounds).map(|(ours, theirs)| ours / theirs.max(1.0)).collect();
+        spread(&ratios)
     }
 }
 
-/// The connections to measure on.
+/// What can be measured beside RDMA and TCP, where both sides are on one machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Extras {
+    pub unix: bool,
+    /// The limits of the machine.
+    pub bare: bool,
+    /// A second pair of processes that speaks UDP.
+    pub udp: bool,
+}
+
+/// The first side.
 pub struct Turns<'a> {
     meeting: &'a mut Meeting,
+    connections: Connections,
+    /// Another first side, which does as we say.
+    udp: Option<Meeting>,
+}
+
+/// The connections to measure on.
+pub struct Connections {
     line: Line,
     sockets: Sockets,
+    bare: Option<Bare>,
 }
 
 /// A point while it is being measured.
@@ -59,14 +89,89 @@ struct Progress {
     point: Point,
     /// Nanoseconds a message seems to take.
     estimate: f64,
-    samples: Vec<u64>,
+    summaries: Vec<Summary>,
     rates: Vec<f64>,
     messages: u64,
 }
 
 impl Turns<'_> {
     /// Makes the connections, for messages of up to `largest` bytes.
-    pub fn new(meeting: &mut Meeting, largest: usize, unix: bool) -> Result<Turns<'_>, Failure> {
+    pub fn new(meeting: &mut Meeting, largest: usize, extras: Extras) -> Result<Turns<'_>, Failure> {
+        let connections = Connections::new(meeting, largest, extras)?;
+        let lead = |meeting: &Meeting| {
+            let mut other = Meeting::start(Some(meeting.station.context.name()), Link::Udp)?;
+            match ask(&mut other, Order::Lead { largest })? {
+                Answer::Leading => Ok(other),
+                other => Err(Failure::Nonsense(format!("{other:?}"))),
+            }
+        };
+        let udp = extras.udp.then(|| lead(meeting)).transpose()?;
+        Ok(Turns { meeting, connections, udp })
+    }
+
+    /// Whether this can be measured here.
+    pub fn can(&self, point: &Point) -> bool {
+        let limit = |bare: &Bare| bare.can(point.carrier);
+        (!point.udp || self.udp.is_some())
+            && (!point.carrier.is_limit() || self.connections.bare.as_ref().is_some_and(limit))
+    }
+
+    /// Measures each of the points for about `time`, by turns, in so many rounds. `step` is called before each run.
+    pub fn measure(
+        &mut self,
+        points: &[Point],
+        time: Duration,
+        rounds: u32,
+        step: &mut dyn FnMut(Point),
+    ) -> Result<Vec<Measured>, Failure> {
+        let mut all = Vec::new();
+        for &point in points {
+            step(point);
+            // Warms up, and says how many messages make a run.
+            let count = if point.size >= 1 << 18 { 2 } else { 2 * BATCH };
+            let nanos = self.run(Run { point, count })?.nanos;
+            let estimate = nanos as f64 / count as f64;
+            all.push(Progress { point, estimate, summaries: Vec::new(), rates: Vec::new(), messages: 0 });
+        }
+        let slice = time.as_nanos() as f64 / f64::from(rounds.max(1));
+        for _ in 0..rounds.max(1) {
+            for progress in &mut all {
+                step(progress.point);
+                let count = ((slice / progress.estimate.max(1.0)) as u64).clamp(3, MOST);
+                let taken = self.run(Run { point: progress.point, count })?;
+                progress.estimate = taken.nanos as f64 / count as f64;
+                progress.summaries.push(taken.summary);
+                progress.rates.push(1e9 * count as f64 / taken.nanos.max(1) as f64);
+                progress.messages += count;
+            }
+        }
+        Ok(all.into_iter().filter_map(Progress::result).collect())
+    }
+
+    fn run(&mut self, run: Run) -> Result<Taken, Failure> {
+        match &mut self.udp {
+            Some(other) if run.point.udp => {
+                let point = Point { udp: false, ..run.point };
+                match ask(other, Order::Turn(Run { point, ..run }))? {
+                    Answer::Turned(taken) => Ok(taken),
+                    other => Err(Failure::Nonsense(format!("{other:?}"))),
+                }
+            }
+            _ => self.connections.run(self.meeting, run),
+        }
+    }
+
+    /// Lets the second pair of processes go.
+    pub fn end(self) {
+        if let Some(other) = self.udp {
+            other.end();
+        }
+    }
+}
+
+impl Connections {
+    /// Makes them, for messages of up to `largest` bytes.
+    pub fn new(meeting: &mut Meeting, largest: usize, extras: Extras) -> Result<Connections, Failure> {
         let prepared = Prepared::new(&meeting.station, largest)?;
         let theirs = match ask(meeting, Order::Connect { end: prepared.end(), largest })? {
             Answer::Connected(end) => end,
@@ -76,7 +181,7 @@ impl Turns<'_> {
         if meeting.local {
             machine::settle(Side::First);
         }
-        let sockets = match ask(meeting, Order::Listen { unix })? {
+        let sockets = match ask(meeting, Order::Listen { unix: extras.unix })? {
             Answer::Listening { port, unix } => {
                 let mut there = meeting.tcp[1];
                 there.set_port(port);
@@ -84,79 +189,62 @@ impl Turns<'_> {
             }
             other => return Err(Failure::Nonsense(format!("{other:?}"))),
         };
-        Ok(Turns { meeting, line, sockets })
+        let bare = extras.bare.then(|| bare(meeting, largest)).transpose()?;
+        Ok(Connections { line, sockets, bare })
     }
 
-    /// Measures each of the points for about `time`, by turns. `step` is called before each run.
-    pub fn measure(
-        &mut self,
-        points: &[Point],
-        time: Duration,
-        step: &mut dyn FnMut(Point),
-    ) -> Result<Vec<Measured>, Failure> {
-        let mut all = Vec::new();
-        for &point in points {
-            step(point);
-            // Warms up, and says how many messages make a run.
-            let count = if point.size >= 1 << 18 { 2 } else { 16 };
-            let nanos = self.run(Run { point, count }, &mut |_| {})?;
-            let estimate = nanos as f64 / count as f64;
-            all.push(Progress { point, estimate, samples: Vec::new(), rates: Vec::new(), messages: 0 });
-        }
-        let slice = time.as_nanos() as f64 / f64::from(ROUNDS);
-        for _ in 0..ROUNDS {
-            for progress in &mut all {
-                step(progress.point);
-                let least = if progress.point.kind == Kind::Stream { progress.point.depth() } else { 3 };
-                let count = ((slice / progress.estimate.max(1.0)) as u64).clamp(least.min(4), MOST);
-                let samples = &mut progress.samples;
-                let nanos = self.run(Run { point: progress.point, count }, &mut |sample| samples.push(sample))?;
-                progress.estimate = nanos as f64 / count as f64;
-                progress.rates.push(1e9 * count as f64 / nanos.max(1) as f64);
-                progress.messages += count;
-            }
-        }
-        Ok(all.into_iter().filter_map(Progress::result).collect())
-    }
-
-    /// One run. Answers how long it took, in nanoseconds.
-    fn run(&mut self, run: Run, sample: &mut dyn FnMut(u64)) -> Result<u64, Failure> {
+    /// One run.
+    pub fn run(&mut self, meeting: &mut Meeting, run: Run) -> Result<Taken, Failure> {
         let order = |order| peer::Order::Measure(order);
-        self.meeting.control.tell(&order(Order::Run(run)))?;
-        peer::ready(self.meeting)?;
-        let mut nanos = 0;
-        let mut count = |sampled: u64| {
-            nanos += sampled;
-            sample(sampled);
-        };
-        let control = &self.meeting.control;
+        meeting.control.tell(&order(Order::Run(run)))?;
+        peer::ready(meeting)?;
+        let mut samples = Vec::new();
+        let mut sample = |nanos: u64| samples.push(nanos);
+        let control = &meeting.control;
         let carrier = run.point.carrier;
-        let ended = if carrier.is_verb() {
-            self.line.first(run, control, &mut count)
-        } else {
-            sockets::first(bob::stream(Some(&mut self.sockets), carrier)?, run, control, &mut count)
+        let ended = match &mut self.bare {
+            _ if carrier.is_verb() => self.line.first(run, control, &mut sample),
+            Some(bare) if carrier.is_limit() => bare.first(run, control, &mut sample),
+            _ => sockets::first(bob::stream(Some(&mut self.sockets), carrier)?, run, control, &mut sample),
         };
         // Work fails for want of an answer; that the peer is dead, or why it gave up, says more.
         if let Err(failure) = ended {
-            return Err(match (self.meeting.control.is_gone(), self.meeting.control.heard()) {
+            return Err(match (meeting.control.is_gone(), meeting.control.heard()) {
                 (_, Ok(Some(peer::Answer::Failed(why)))) => Failure::Peer(why),
                 (true, _) => Failure::PeerGone,
                 _ => failure,
             });
         }
-        self.meeting.control.tell(&order(Order::Done))?;
-        match peer::answer(self.meeting)? {
-            peer::Answer::Measure(Answer::Ran) => Ok(nanos),
-            other => Err(peer::unexpected(&other)),
+        meeting.control.tell(&order(Order::Done))?;
+        match peer::answer(meeting)? {
+            peer::Answer::Measure(Answer::Ran) => {}
+            other => return Err(peer::unexpected(&other)),
         }
+        let nanos = samples.iter().sum();
+        Ok(Taken { nanos, summary: Summary::of(&mut samples).unwrap_or_default() })
     }
+}
+
+/// Shares memory with the second side.
+fn bare(meeting: &mut Meeting, largest: usize) -> Result<Bare, Failure> {
+    // The file is there until the other side has it, too.
+    let (mut bare, ring, _file) = Bare::offer()?;
+    match ask(meeting, Order::Bare { ring, largest })? {
+        Answer::Bare { address } => bare.aim(meeting.peer.process, address),
+        other => return Err(Failure::Nonsense(format!("{other:?}"))),
+    }
+    Ok(bare)
 }
 
 impl Progress {
     fn result(mut self) -> Option<Measured> {
-        let summary = Summary::of(&mut self.samples)?;
+        let summary = Summary::middle(&self.summaries)?;
+        let rounds = match self.point.kind {
+            Kind::RoundTrip => self.summaries.iter().map(|summary| summary.p50 as f64).collect(),
+            Kind::Stream | Kind::Batch => self.rates.clone(),
+        };
         let messages_per_second = median(&mut self.rates)?;
-        Some(Measured { point: self.point, messages: self.messages, summary, messages_per_second })
+        Some(Measured { point: self.point, messages: self.messages, summary, messages_per_second, rounds })
     }
 }
 

@@ -1,10 +1,14 @@
-//! The RDMA carriers: one reliable connection, used in polling style. Both sides spin on their completion queue, or sleep on its channel.
+//! The RDMA carriers: one reliable connection, used in polling style. Both sides spin on their completion queue, or
+//! sleep on its channel, or look only at memory.
 
 use super::patience::Patience;
 use super::{Carrier, End, Kind, Point, Run, Waiting};
 use crate::control::Control;
 use crate::exit::Failure;
 use crate::station::Station;
+use rustix::event::{Timespec, epoll};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use ubiverbs::{
     Access, Completion, CompletionChannel, CompletionKind, CompletionQueue, Endpoint, PreparedQueuePair,
@@ -15,14 +19,19 @@ use ubiverbs::{
 const INLINE: usize = 256;
 
 /// How many sends may be outstanding, and how many receives.
-const SENDS: u32 = 128;
+const SENDS: u32 = 256;
 const RECEIVES: u32 = 256;
+
+/// How many are posted by one call, in batches.
+pub const BATCH: u64 = 32;
 
 /// A connection to measure with.
 pub struct Line {
     pd: ProtectionDomain,
     cq: CompletionQueue,
     channel: CompletionChannel,
+    /// Watches the channel.
+    epoll: OwnedFd,
     qp: QueuePair<Reliable>,
     /// Where the peer writes.
     here: SharedRegion,
@@ -63,8 +72,11 @@ impl Prepared {
     pub fn connect(self, station: &Station, peer: &End) -> Result<Line, Failure> {
         let Prepared { qp, cq, channel, here, own } = self;
         let there = peer.region.parse()?;
+        let failed = |error: rustix::io::Errno| Failure::System { what: "cannot use epoll", source: error.into() };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        epoll::add(&epoll, &channel, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(failed)?;
         let qp = qp.connect(&peer.endpoint.parse::<Endpoint>()?)?;
-        Ok(Line { pd: station.pd.clone(), cq, channel, qp, here, own, there, under_way: 0 })
+        Ok(Line { pd: station.pd.clone(), cq, channel, epoll, qp, here, own, there, under_way: 0 })
     }
 }
 
@@ -80,6 +92,7 @@ impl Line {
                 for number in 0..count {
                     let begun = Instant::now();
                     self.post(point, number)?;
+                    self.drain_own(point, &mut idle)?;
                     if matches!(point.carrier, Carrier::Read | Carrier::Atomic) {
                         self.drain(0, point.waiting, &mut idle)?;
                     } else {
@@ -99,6 +112,18 @@ impl Line {
                 sample(begun.elapsed().as_nanos() as u64);
                 Ok(())
             }
+            Kind::Batch => {
+                let mut left = count;
+                while left > 0 {
+                    let together = left.min(BATCH);
+                    self.drain(u64::from(SENDS) - together, point.waiting, &mut idle)?;
+                    self.post_batch(point, together)?;
+                    left -= together;
+                }
+                self.drain(0, point.waiting, &mut idle)?;
+                sample(begun.elapsed().as_nanos() as u64);
+                Ok(())
+            }
         }
     }
 
@@ -106,7 +131,7 @@ impl Line {
     pub fn prepare(&self, run: Run) -> Result<Inbox, Failure> {
         match run.point.kind {
             Kind::RoundTrip => Inbox::for_round_trips(self, run),
-            Kind::Stream => Inbox::for_stream(self, run),
+            Kind::Stream | Kind::Batch => Inbox::for_stream(self, run),
         }
     }
 
@@ -119,6 +144,7 @@ impl Line {
                 for number in 0..count {
                     self.await_message(point, number, &mut inbox, &mut idle)?;
                     self.post(point, number)?;
+                    self.drain_own(point, &mut idle)?;
                 }
                 self.drain(0, point.waiting, &mut idle)
             }
@@ -165,10 +191,28 @@ impl Line {
                 }
                 self.qp.write(self.own.part(0..size)?, self.there.slice(whole)?)?.polled(0);
             }
-            Carrier::Tcp | Carrier::Unix => return Ok(()),
+            _ => return Ok(()),
         }
         self.under_way += 1;
         Ok(())
+    }
+
+    /// Posts so many WRITEs by one call.
+    fn post_batch(&mut self, point: Point, together: u64) -> Result<(), Failure> {
+        let bytes = [1; INLINE];
+        let size = point.size.min(INLINE);
+        let mut batch = self.qp.batch();
+        for _ in 0..together {
+            batch.write_inline(&bytes[..size], self.there.slice(0..size as u64)?)?.polled(0);
+        }
+        batch.post()?;
+        self.under_way += together;
+        Ok(())
+    }
+
+    /// Who waits for memory looks at the completion queue for what it has sent itself, each time.
+    fn drain_own(&mut self, point: Point, idle: &mut Patience<'_>) -> Result<(), Failure> {
+        if point.waiting == Waiting::Memory { self.drain(0, Waiting::Spin, idle) } else { Ok(()) }
     }
 
     /// Waits for the peer's message of that number.
@@ -180,7 +224,7 @@ impl Line {
         idle: &mut Patience<'_>,
     ) -> Result<(), Failure> {
         if point.carrier == Carrier::Write && !tells(point) {
-            // The program spins on the last byte of its memory, and on its completion queue.
+            // The program spins on the last byte of its memory; and on its completion queue, unless it is to look at nothing else.
             let mut last = [0];
             loop {
                 if self.under_way > u64::from(SENDS / 2) {
@@ -191,7 +235,7 @@ impl Line {
                     idle.renew();
                     return Ok(());
                 }
-                if !self.look_for(Waiting::Spin, &mut |_| Ok(()))? {
+                if point.waiting == Waiting::Memory || !self.look_for(Waiting::Spin, &mut |_| Ok(()))? {
                     idle.wear()?;
                 }
             }
@@ -230,15 +274,35 @@ impl Line {
         if self.take(received)? {
             return Ok(true);
         }
-        if waiting == Waiting::Spin {
+        if !waiting.sleeps() {
             return Ok(false);
         }
         self.cq.arm();
         if self.take(received)? {
             return Ok(true);
         }
-        self.channel.wait_for(Duration::from_millis(100))?;
+        let a_while = Duration::from_millis(100);
+        if waiting == Waiting::Sleep {
+            self.channel.wait_for(a_while)?;
+        } else {
+            self.await_descriptor(a_while)?;
+        }
         self.take(received)
+    }
+
+    fn await_descriptor(&self, limit: Duration) -> Result<(), Failure> {
+        let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
+        let mut events = [const { MaybeUninit::uninit() }; 1];
+        let (readable, _) = match epoll::wait(&self.epoll, &mut events, Some(&limit)) {
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            waited => {
+                waited.map_err(|error| Failure::System { what: "cannot wait with epoll", source: error.into() })?
+            }
+        };
+        if !readable.is_empty() {
+            self.channel.try_next();
+        }
+        Ok(())
     }
 
     fn take(&mut self, received: &mut dyn FnMut(RegisteredMut) -> Result<(), Failure>) -> Result<bool, Failure> {
@@ -261,12 +325,12 @@ fn buffer(completion: Completion) -> Result<RegisteredMut, Failure> {
 
 /// A side that sleeps has slept a tenth of a second; one that spins only looked.
 fn worn(waiting: Waiting, idle: &mut Patience<'_>) -> Result<(), Failure> {
-    if waiting == Waiting::Sleep { idle.check() } else { idle.wear() }
+    if waiting.sleeps() { idle.check() } else { idle.wear() }
 }
 
 /// A WRITE that tells its target: who sleeps cannot look at memory.
 fn tells(point: Point) -> bool {
-    point.carrier == Carrier::Write && point.waiting == Waiting::Sleep && point.kind == Kind::RoundTrip
+    point.carrier == Carrier::Write && point.waiting.sleeps() && point.kind == Kind::RoundTrip
 }
 
 /// What the last byte is when message `number` has come; never zero.
