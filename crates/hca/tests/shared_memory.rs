@@ -6,7 +6,7 @@ mod stage;
 use stage::{End, LENGTH, Other, turn};
 use std::io::{BufRead, Write};
 use std::time::{Duration, Instant};
-use transport::{Completion, Data, Operation, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, State, Status};
+use transport::{Completion, Operation, ReceiveRequest, Remote, Sge, State, Status};
 use wire::{Key, Qpn};
 
 /// The other process. Without its environment variable it has nothing to do.
@@ -55,19 +55,6 @@ fn connected(end: &End, occupation: &str, environment: &[(&str, &str)]) -> (Othe
     (other, Remote { address, key: Key::new(key as u32) })
 }
 
-fn post(end: &End, operation: Operation, length: u32) -> bool {
-    let sges = [Sge { address: end.address(), length, key: end.key }];
-    let request = SendRequest {
-        wr_id: 1,
-        operation,
-        flags: SendFlags::SIGNALED,
-        data: Data::Gather(&sges),
-        target: None,
-        xrc_srq: None,
-    };
-    end.qp.post_send(&end.nic, &[request]).is_ok()
-}
-
 fn poll(end: &End) -> Option<Completion> {
     let mut found = None;
     end.nic.poll(&end.cq, 1, |entry| found = Some(entry.completion));
@@ -95,7 +82,7 @@ fn flood(end: &mut End, remote: Remote) -> u32 {
                 0 => Operation::Read { remote },
                 _ => Operation::Write { remote, immediate: None },
             };
-            assert!(post(end, operation, LENGTH as u32));
+            assert!(end.post(operation, LENGTH as u32));
             posted += 1;
         }
         if let Some(completion) = poll(end) {
@@ -159,7 +146,7 @@ fn a_peer_that_is_killed_at_any_point_leaves_an_error_and_nothing_else() {
                 _ => Operation::FetchAdd { remote, add: 1 },
             };
             if end.qp.state() == State::ReadyToSend {
-                post(&end, operation, if n % 3 == 2 { 8 } else { LENGTH as u32 >> (n % 7) });
+                end.post(operation, if n % 3 == 2 { 8 } else { LENGTH as u32 >> (n % 7) });
             }
             if killed.is_none() && start.elapsed() >= delay {
                 other.child.kill().unwrap();
@@ -211,7 +198,7 @@ fn a_peer_that_is_stopped_is_not_a_dead_one() {
     signal(&other, libc::SIGSTOP);
     // Much more than a ring holds, and for much longer than seven times 67 ms.
     for _ in 0..8 {
-        assert!(post(&end, write, LENGTH as u32));
+        assert!(end.post(write, LENGTH as u32));
     }
     assert_eq!(wait(&end, Duration::from_millis(1500)), None);
     signal(&other, libc::SIGCONT);
@@ -233,14 +220,14 @@ fn a_peer_that_is_stopped_before_it_answers_keeps_nobody_waiting_in_a_call() {
     let start = Instant::now();
     end.connect(Qpn::new(qpn as u32));
     let remote = Remote { address, key: Key::new(key as u32) };
-    assert!(post(&end, Operation::Write { remote, immediate: None }, 4096));
+    assert!(end.post(Operation::Write { remote, immediate: None }, 4096));
     assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
     assert_eq!(wait(&end, Duration::from_millis(700)), None);
     signal(&other, libc::SIGCONT);
     assert_eq!(wait(&end, Duration::from_secs(10)).unwrap().status, Status::Success);
     // Killed while it is stopped, it is dead.
     signal(&other, libc::SIGSTOP);
-    assert!(post(&end, Operation::Write { remote, immediate: None }, 4096));
+    assert!(end.post(Operation::Write { remote, immediate: None }, 4096));
     assert_eq!(wait(&end, Duration::from_millis(300)), None);
     other.child.kill().unwrap();
     assert_eq!(wait(&end, Duration::from_secs(5)).unwrap().status, Status::RetryExceeded);
@@ -276,7 +263,7 @@ fn mesh_member() {
     println!("connected {me}");
     line();
     for end in &ends {
-        assert!(post(end, Operation::Send { immediate: None }, 8));
+        assert!(end.post(Operation::Send { immediate: None }, 8));
     }
     let mut good = 0;
     let deadline = Instant::now() + Duration::from_secs(100);

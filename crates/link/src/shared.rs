@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `map` | memory whose size is sealed |
 //! | `ring` | the ring: records on cache lines, nothing believed |
-//! | `face` | the word that says "ring for me", and the bell |
+//! | `face`, `word` | the word that says "ring for me", and the bells |
 //! | `link` | a ring with its connection, at either end |
 //! | `exchange` | how links come about and end |
 
@@ -19,10 +19,12 @@ pub(crate) mod passing;
 mod ring;
 #[cfg(test)]
 mod tests;
+mod word;
 
 pub(crate) use exchange::Offer;
 pub use exchange::{Change, Exchange};
-pub use face::{Face, Sleeper};
+pub use face::Face;
 pub use link::{Inbound, Notes, Outbound, Reading, State};
 pub(crate) use message::{OFFER, WILL, kind};
 pub use ring::{Broken, Front, LARGE, LONGEST, Reader, SMALL, Writer};
+pub use word::Sleeper;

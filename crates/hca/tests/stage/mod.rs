@@ -129,7 +129,8 @@ impl End {
         self.memory.as_ptr() as u64
     }
 
-    pub fn run(&self, operation: Operation, length: u32) -> Completion {
+    /// Posts work; false if the queue pair takes none.
+    pub fn post(&self, operation: Operation, length: u32) -> bool {
         let sges = [Sge { address: self.address(), length, key: self.key }];
         let request = SendRequest {
             wr_id: 1,
@@ -139,7 +140,11 @@ impl End {
             target: None,
             xrc_srq: None,
         };
-        self.qp.post_send(&self.nic, &[request]).unwrap();
+        self.qp.post_send(&self.nic, &[request]).is_ok()
+    }
+
+    pub fn run(&self, operation: Operation, length: u32) -> Completion {
+        assert!(self.post(operation, length));
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             let mut found = None;

@@ -3,44 +3,14 @@
 //! impossible that both miss. A burst rings once: the first to ring takes the word back.
 
 use super::map::Mapping;
+use super::word::{self, Sleeper};
 use crate::descriptor::{Descriptor, check};
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::AtomicU32;
 
 /// One page is the least there is.
 const LENGTH: usize = 4096;
-
-/// Awake: it will look before it sleeps.
-const AWAKE: u32 = 0;
-/// Asleep: ring for its engine.
-const RING: u32 = 1;
-/// Its program polls: it will look soon.
-const LEASED: u32 = 2;
-/// A thread of its program sleeps in a call: ring for that one.
-const CALL: u32 = 3;
-
-/// Who sleeps, and is rung for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sleeper {
-    /// The engine.
-    Engine,
-    /// A thread of the program, inside a call.
-    Caller,
-}
-
-/// Takes the word back if it says that somebody must be rung for, and says who. Something must have been published before.
-#[inline]
-fn to_ring_for(word: &AtomicU32) -> Option<Sleeper> {
-    fence(Ordering::SeqCst);
-    let seen = word.load(Ordering::Relaxed);
-    let sleeper = match seen {
-        RING => Sleeper::Engine,
-        CALL => Sleeper::Caller,
-        _ => return None,
-    };
-    word.compare_exchange(seen, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok().then_some(sleeper)
-}
 
 fn bell() -> io::Result<Descriptor> {
     // SAFETY: plain call; the descriptor it returns is owned from here on.
@@ -77,23 +47,21 @@ impl Face {
     /// From now on this sleeper is rung for. Look once more after this, then sleep on [`fd`](Face::fd).
     pub fn settle_down(&self, sleeper: Sleeper) {
         if let Some(word) = self.word() {
-            word.store(if sleeper == Sleeper::Caller { CALL } else { RING }, Ordering::Relaxed);
+            word::settle_down(word, sleeper);
         }
-        fence(Ordering::SeqCst);
     }
 
     /// The program polls: nobody need ring.
     pub fn lease(&self) {
         if let Some(word) = self.word() {
-            word.store(LEASED, Ordering::Relaxed);
+            word::lease(word);
         }
-        fence(Ordering::SeqCst);
     }
 
     /// This sleeper is awake again, and will look.
     pub fn wake(&self, sleeper: Sleeper) {
         let Some(word) = self.word() else { return };
-        if word.swap(AWAKE, Ordering::AcqRel) == AWAKE {
+        if word::wake(word) {
             let mut count = [0u8; 8];
             // SAFETY: eight live bytes, as an eventfd wants; the descriptor does not block.
             unsafe { libc::read(self.fd(sleeper), count.as_mut_ptr().cast(), count.len()) };
@@ -127,7 +95,7 @@ impl PeerFace {
     /// Something was written for it: rings, if it sleeps.
     #[inline]
     pub fn ring(&self) {
-        if let Some(sleeper) = to_ring_for(self.map.word(0)) {
+        if let Some(sleeper) = word::to_ring_for(self.map.word(0)) {
             let (bell, one) = (&self.bells[usize::from(sleeper == Sleeper::Caller)], 1u64.to_ne_bytes());
             // SAFETY: eight live bytes, as an eventfd wants; the descriptor does not block.
             unsafe { libc::write(bell.raw(), one.as_ptr().cast(), one.len()) };

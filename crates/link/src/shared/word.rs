@@ -1,0 +1,51 @@
+//! The word by which a process says whether it must be rung for. A model checker compiles this file for itself (`tests/word_model.rs`).
+
+use crate::sync::{AtomicU32, Ordering, fence};
+
+/// Awake: it will look before it sleeps.
+const AWAKE: u32 = 0;
+/// Asleep: ring for its engine.
+const RING: u32 = 1;
+/// Its program polls: it will look soon.
+const LEASED: u32 = 2;
+/// A thread of its program sleeps in a call: ring for that one.
+const CALL: u32 = 3;
+
+/// Who sleeps, and is rung for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sleeper {
+    /// The engine.
+    Engine,
+    /// A thread of the program, inside a call.
+    Caller,
+}
+
+/// Takes the word back if it says that somebody must be rung for, and says who. Something must have been published before.
+#[inline]
+pub(crate) fn to_ring_for(word: &AtomicU32) -> Option<Sleeper> {
+    fence(Ordering::SeqCst);
+    let seen = word.load(Ordering::Relaxed);
+    let sleeper = match seen {
+        RING => Sleeper::Engine,
+        CALL => Sleeper::Caller,
+        _ => return None,
+    };
+    word.compare_exchange(seen, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok().then_some(sleeper)
+}
+
+/// From now on this sleeper is rung for. It must look once more after this, and sleep only then.
+pub(crate) fn settle_down(word: &AtomicU32, sleeper: Sleeper) {
+    word.store(if sleeper == Sleeper::Caller { CALL } else { RING }, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+}
+
+/// The program polls: nobody need ring.
+pub(crate) fn lease(word: &AtomicU32) {
+    word.store(LEASED, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+}
+
+/// A sleeper is awake again, and will look. Answers whether somebody rang, or is about to.
+pub(crate) fn wake(word: &AtomicU32) -> bool {
+    word.swap(AWAKE, Ordering::AcqRel) == AWAKE
+}
