@@ -86,6 +86,8 @@ enum Part {
     Events,
     /// A bare ring, process_vm_writev, memcpy
     Limits,
+    /// Connections per second
+    Connections,
     /// The same over UDP, by two more processes
     Udp,
 }
@@ -188,8 +190,15 @@ fn measure(options: &Options, meeting: &mut Meeting) -> Result<Outcome, Failure>
     let own = meeting.is_own();
     let wants = |part| own && (options.only.is_empty() || options.only.contains(&part));
     // Where all is UDP already there is nothing to compare it with.
-    let extras = Extras { unix: local, bare: wants(Part::Limits), udp: wants(Part::Udp) && link != UDP };
+    let extras = Extras {
+        unix: local,
+        bare: wants(Part::Limits),
+        calls: wants(Part::Connections),
+        udp: wants(Part::Udp) && link != UDP,
+    };
     let mut turns = Turns::new(meeting, largest, extras)?;
+    let calls = [Carrier::Manager, Carrier::Tcp].map(|carrier| Point::new(Kind::Connect, carrier, Waiting::Sleep, 0));
+    let calls: Vec<Point> = calls.into_iter().filter(|point| turns.can(point)).collect();
     let sets: Vec<Vec<Point>> = [&[Kind::RoundTrip][..], &[Kind::Stream, Kind::Batch]]
         .into_iter()
         .flat_map(|kinds| sizes.iter().map(move |size| (kinds, *size)))
@@ -203,6 +212,7 @@ fn measure(options: &Options, meeting: &mut Meeting) -> Result<Outcome, Failure>
             }
             set
         })
+        .chain([calls])
         .filter(|points| points.iter().any(|point| point.carrier != Carrier::Tcp) || options.only.contains(&Part::Tcp))
         .collect();
     let mut rows: Vec<Measured> = Vec::new();
@@ -264,7 +274,7 @@ fn points(kind: Kind, size: usize, sizes: &[usize], options: &Options, waiting: 
             let write = Point::new(kind, Carrier::Write, Waiting::Spin, size);
             vec![write, write.beside()]
         }
-        Kind::Batch => Vec::new(),
+        Kind::Batch | Kind::Connect => Vec::new(),
     };
     if kind == Kind::RoundTrip && !points.is_empty() {
         let trip = |carrier, waiting| Point::new(kind, carrier, waiting, size);
@@ -292,7 +302,13 @@ fn points(kind: Kind, size: usize, sizes: &[usize], options: &Options, waiting: 
 impl Part {
     fn carrier(self) -> Option<Carrier> {
         match self {
-            Part::Latency | Part::Bandwidth | Part::Rate | Part::Events | Part::Limits | Part::Udp => None,
+            Part::Latency
+            | Part::Bandwidth
+            | Part::Rate
+            | Part::Events
+            | Part::Limits
+            | Part::Udp
+            | Part::Connections => None,
             Part::Send => Some(Carrier::Send),
             Part::Write => Some(Carrier::Write),
             Part::Read => Some(Carrier::Read),
@@ -307,6 +323,7 @@ impl Part {
             Part::Latency => Some(Kind::RoundTrip),
             Part::Bandwidth => Some(Kind::Stream),
             Part::Rate => Some(Kind::Batch),
+            Part::Connections => Some(Kind::Connect),
             _ => None,
         }
     }
@@ -330,6 +347,7 @@ impl Progress {
                 Kind::RoundTrip => "round trips",
                 Kind::Stream => "stream",
                 Kind::Batch => "batches",
+                Kind::Connect => "connections",
             };
             let (done, of) = (self.done + 1, self.of);
             eprint!("\r\x1b[K[{done}/{of}] {what} of {}, {}", Size(point.size), point.label());

@@ -4,6 +4,7 @@
 #[allow(unsafe_code, reason = "memory shared by processes")]
 mod bare;
 pub mod bob;
+mod calls;
 mod figures;
 mod first;
 pub mod machine;
@@ -41,9 +42,12 @@ pub enum Carrier {
     ProcessVm,
     /// A limit: one thread copies
     Memcpy,
+    /// The connection manager, which carries no messages
+    Manager,
 }
 
 impl Carrier {
+    /// Those that carry messages.
     pub const ALL: [Carrier; 9] = [
         Carrier::Send,
         Carrier::Write,
@@ -67,6 +71,7 @@ impl Carrier {
             Carrier::Ring => "bare ring",
             Carrier::ProcessVm => "process_vm_writev",
             Carrier::Memcpy => "memcpy",
+            Carrier::Manager => "RDMA CM",
         }
     }
 
@@ -112,6 +117,8 @@ pub enum Kind {
     Stream,
     /// As a stream, with many posted by one call: the highest message rate.
     Batch,
+    /// No messages: connections, one after the other.
+    Connect,
 }
 
 /// Something that can be measured.
@@ -141,6 +148,7 @@ impl Point {
         let (kind, waiting) = match self.waiting {
             Waiting::Spin | Waiting::Memory if round_trip => (Kind::RoundTrip, Waiting::Spin),
             _ if round_trip => (Kind::RoundTrip, Waiting::Sleep),
+            _ if self.kind == Kind::Connect => (Kind::Connect, Waiting::Sleep),
             // A stream does best on sockets that block.
             _ => (Kind::Stream, Waiting::Sleep),
         };
@@ -184,6 +192,8 @@ pub enum Order {
     Listen { unix: bool },
     /// Look at this file of mine, which is shared memory, and give me memory of this size to write to.
     Bare { ring: String, largest: usize },
+    /// Make something to be connected to, again and again.
+    Welcome,
     /// Start a partner of your own and lead it, over UDP.
     Lead { largest: usize },
     /// Do this with your partner.
@@ -204,6 +214,8 @@ pub enum Answer {
     Listening { port: u16, unix: Option<String> },
     /// My memory, in my process.
     Bare { address: u64 },
+    /// Where I can be called.
+    Welcoming(calls::Places),
     /// My partner and I are connected.
     Leading,
     /// What my partner and I have measured.

@@ -16,10 +16,23 @@ fn rows(document: &Value) -> BTreeSet<Row> {
     let rows = document["rows"].as_array().expect("a list");
     let of = |row: &Value| {
         let trip = row["measured"] == "round_trip";
-        let figures = if trip { &row["round_trip_ns"]["p50"] } else { &row["bytes_per_second"] };
+        let calls = row["measured"] == "connect";
+        let figures = if calls {
+            &row["connections_per_second"]
+        } else if trip {
+            &row["round_trip_ns"]["p50"]
+        } else {
+            &row["bytes_per_second"]
+        };
         assert!(figures.as_f64() > Some(0.0) && row["ratio_to_tcp"].as_f64() > Some(0.0), "{row:#}");
-        let spread = if trip { &row["p50_spread_ns"] } else { &row["messages_per_second_spread"] };
-        let middle = if trip { figures.as_f64() } else { row["messages_per_second"].as_f64() };
+        let spread = if trip {
+            &row["p50_spread_ns"]
+        } else if calls {
+            &row["connections_per_second_spread"]
+        } else {
+            &row["messages_per_second_spread"]
+        };
+        let middle = if trip || calls { figures.as_f64() } else { row["messages_per_second"].as_f64() };
         assert!(spread[0].as_f64() <= middle && middle <= spread[1].as_f64(), "{row:#}");
         if trip {
             let percentile = |name: &str| row["round_trip_ns"][name].as_u64().expect("a number");
@@ -74,6 +87,8 @@ fn expected(sizes: &[u64], waiting: &str, got: &BTreeSet<Row>) -> BTreeSet<Row> 
     for link in ["shared", "udp"] {
         add("round_trip", "atomic", waiting, link, 8);
     }
+    add("connect", "manager", "sleep", "-", 0);
+    add("connect", "tcp", "sleep", "-", 0);
     all
 }
 
@@ -104,7 +119,9 @@ fn everything_is_measured_and_written_down() {
     }
     let document = serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
     let got = rows(&document);
-    let lines: BTreeSet<_> = got.iter().map(|row| (&row.0, &row.1, &row.2, &row.3)).collect();
+    // Connections are in no plot.
+    let lines: BTreeSet<_> =
+        got.iter().filter(|row| row.0 != "connect").map(|row| (&row.0, &row.1, &row.2, &row.3)).collect();
     assert_eq!(got, expected(&[13, 4096, 1 << 20], "spin", &got));
     let picture = fs::read_to_string(&svg).expect("written");
     assert_eq!(well_formed(&picture), Ok(()), "{picture}");

@@ -36,6 +36,10 @@ fn document(outcome: &Outcome, row: &Measured) -> Value {
             put("round_trip_ns", json!(row.summary));
             put("p50_spread_ns", json!(row.spread()))
         }
+        Kind::Connect => {
+            put("connections_per_second", json!(row.messages_per_second));
+            put("connections_per_second_spread", json!(row.spread()))
+        }
         Kind::Stream | Kind::Batch => {
             put("messages_per_second", json!(row.messages_per_second));
             put("messages_per_second_spread", json!(row.spread()));

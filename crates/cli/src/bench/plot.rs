@@ -23,6 +23,7 @@ fn colour(point: Point) -> &'static str {
         (Carrier::Ring, ..) => "#8c564b",
         (Carrier::ProcessVm, ..) => "#e377c2",
         (Carrier::Memcpy, ..) => "#17becf",
+        (Carrier::Manager, ..) => "#bcbd22",
     }
 }
 

@@ -11,6 +11,7 @@ pub fn render(outcome: &Outcome) -> String {
     let _ = round_trips(outcome, &mut text);
     let _ = streams(outcome, &mut text, "Bandwidth, megabytes per second", |row| row.bytes_per_second() / 1e6);
     let _ = streams(outcome, &mut text, "Message rate, thousands per second", |row| row.messages_per_second / 1e3);
+    let _ = connections(outcome, &mut text);
     let _ = goals::table(outcome, &mut text);
     if let Some(why) = machine::crowded() {
         let _ = writeln!(text, "Note: {why}");
@@ -57,8 +58,23 @@ fn ratio(outcome: &Outcome, row: &Measured) -> String {
     outcome.ratio(row).map(|ratio| format!("{ratio:.2}")).unwrap_or_default()
 }
 
+fn connections(outcome: &Outcome, text: &mut String) -> std::fmt::Result {
+    if outcome.of(Kind::Connect).next().is_none() {
+        return Ok(());
+    }
+    writeln!(
+        text,
+        "Connections per second, made and ended one after the other (in brackets: beside TCP, more is better)"
+    )?;
+    for row in outcome.of(Kind::Connect) {
+        writeln!(text, "{:<20}{:>10.1} ({:>5})", row.point.label(), row.messages_per_second, ratio(outcome, row))?;
+    }
+    writeln!(text)
+}
+
 fn streams(outcome: &Outcome, text: &mut String, title: &str, value: fn(&Measured) -> f64) -> std::fmt::Result {
-    let rows: Vec<&Measured> = outcome.rows.iter().filter(|row| row.point.kind != Kind::RoundTrip).collect();
+    let rows: Vec<&Measured> =
+        outcome.rows.iter().filter(|row| matches!(row.point.kind, Kind::Stream | Kind::Batch)).collect();
     let mut sizes: Vec<usize> = rows.iter().map(|row| row.point.size).collect();
     sizes.sort_unstable();
     sizes.dedup();

@@ -1,11 +1,12 @@
 //! The second side of a measurement: an echo, a sink, or memory that is read and written.
 
 use super::bare::Bare;
+use super::calls::Called;
 use super::first::Connections;
 use super::machine::{self, Side};
 use super::sockets::{self, Sockets, Stream};
 use super::verbs::{Inbox, Line, Prepared};
-use super::{Answer, Carrier, Extras, Order, Run, Waiting};
+use super::{Answer, Carrier, Extras, Kind, Order, Run, Waiting};
 use crate::exit::Failure;
 use crate::meeting::{Link, Meeting};
 use crate::peer;
@@ -16,6 +17,7 @@ pub struct Partner {
     line: Option<Line>,
     sockets: Option<Sockets>,
     bare: Option<Bare>,
+    called: Option<Called>,
     /// The partner that it leads itself.
     led: Option<(Meeting, Connections)>,
 }
@@ -45,6 +47,11 @@ impl Partner {
                 let address = bare.address();
                 tell(meeting, Answer::Bare { address })
             }
+            Order::Welcome => {
+                let (called, places) = Called::new(meeting.station.address)?;
+                self.called = Some(called);
+                tell(meeting, Answer::Welcoming(places))
+            }
             Order::Lead { largest } => {
                 let mut own = Meeting::start(Some(meeting.station.context.name()), Link::Udp)?;
                 let connections = Connections::new(&mut own, largest, Extras::default())?;
@@ -66,6 +73,10 @@ impl Partner {
         let inbox = if run.point.carrier.is_verb() { Some(line.prepare(run)?) } else { None };
         meeting.control.tell(&peer::Answer::Ready)?;
         match run.point.carrier {
+            _ if run.point.kind == Kind::Connect => {
+                self.called.as_ref().ok_or_else(unprepared)?.second(run)?;
+                done(meeting)?;
+            }
             Carrier::Tcp | Carrier::Unix => {
                 let stream = stream(self.sockets.as_mut(), run.point.carrier)?;
                 sockets::second(stream, run, &meeting.control)?;

@@ -1,6 +1,7 @@
 //! The first side of a measurement: decides how much is measured of what, and in which order.
 
 use super::bare::Bare;
+use super::calls::Places;
 use super::machine::{self, Side};
 use super::sockets::{self, Sockets};
 use super::statistics::{Summary, median, spread};
@@ -13,6 +14,9 @@ use std::time::Duration;
 
 /// The most messages of a run: what is kept of each is eight bytes.
 const MOST: u64 = 1_000_000;
+
+/// The most connections of a run: each of TCP keeps its port for a minute.
+const MOST_CALLS: u64 = 500;
 
 /// What was measured of a point.
 #[derive(Clone, PartialEq, Debug)]
@@ -42,7 +46,7 @@ impl Measured {
     pub fn ratio(&self, other: &Measured) -> f64 {
         match self.point.kind {
             Kind::RoundTrip => self.summary.p50 as f64 / other.summary.p50.max(1) as f64,
-            Kind::Stream | Kind::Batch => self.messages_per_second / other.messages_per_second.max(f64::MIN_POSITIVE),
+            _ => self.messages_per_second / other.messages_per_second.max(f64::MIN_POSITIVE),
         }
     }
 
@@ -65,6 +69,8 @@ pub struct Extras {
     pub unix: bool,
     /// The limits of the machine.
     pub bare: bool,
+    /// Connections.
+    pub calls: bool,
     /// A second pair of processes that speaks UDP.
     pub udp: bool,
 }
@@ -82,6 +88,7 @@ pub struct Connections {
     line: Line,
     sockets: Sockets,
     bare: Option<Bare>,
+    calls: Option<Places>,
 }
 
 /// A point while it is being measured.
@@ -112,7 +119,9 @@ impl Turns<'_> {
     /// Whether this can be measured here.
     pub fn can(&self, point: &Point) -> bool {
         let limit = |bare: &Bare| bare.can(point.carrier);
-        (!point.udp || self.udp.is_some())
+        let calls = point.kind != Kind::Connect || self.connections.calls.is_some();
+        calls
+            && (!point.udp || self.udp.is_some())
             && (!point.carrier.is_limit() || self.connections.bare.as_ref().is_some_and(limit))
     }
 
@@ -128,7 +137,8 @@ impl Turns<'_> {
         for &point in points {
             step(point);
             // Warms up, and says how many messages make a run.
-            let count = if point.size >= 1 << 18 { 2 } else { 2 * BATCH };
+            let many = point.size < 1 << 18 && point.kind != Kind::Connect;
+            let count = if many { 2 * BATCH } else { 2 };
             let nanos = self.run(Run { point, count })?.nanos;
             let estimate = nanos as f64 / count as f64;
             all.push(Progress { point, estimate, summaries: Vec::new(), rates: Vec::new(), messages: 0 });
@@ -137,7 +147,8 @@ impl Turns<'_> {
         for _ in 0..rounds.max(1) {
             for progress in &mut all {
                 step(progress.point);
-                let count = ((slice / progress.estimate.max(1.0)) as u64).clamp(3, MOST);
+                let count = ((slice / progress.estimate.max(1.0)) as u64)
+                    .clamp(3, if progress.point.kind == Kind::Connect { MOST_CALLS } else { MOST });
                 let taken = self.run(Run { point: progress.point, count })?;
                 progress.estimate = taken.nanos as f64 / count as f64;
                 progress.summaries.push(taken.summary);
@@ -190,7 +201,8 @@ impl Connections {
             other => return Err(Failure::Nonsense(format!("{other:?}"))),
         };
         let bare = extras.bare.then(|| bare(meeting, largest)).transpose()?;
-        Ok(Connections { line, sockets, bare })
+        let calls = extras.calls.then(|| calls(meeting)).transpose()?;
+        Ok(Connections { line, sockets, bare, calls })
     }
 
     /// One run.
@@ -203,6 +215,7 @@ impl Connections {
         let control = &meeting.control;
         let carrier = run.point.carrier;
         let ended = match &mut self.bare {
+            _ if run.point.kind == Kind::Connect => self.calls.map_or(Ok(()), |places| places.first(run, &mut sample)),
             _ if carrier.is_verb() => self.line.first(run, control, &mut sample),
             Some(bare) if carrier.is_limit() => bare.first(run, control, &mut sample),
             _ => sockets::first(bob::stream(Some(&mut self.sockets), carrier)?, run, control, &mut sample),
@@ -225,6 +238,14 @@ impl Connections {
     }
 }
 
+/// Asks the second side where it can be called.
+fn calls(meeting: &mut Meeting) -> Result<Places, Failure> {
+    match ask(meeting, Order::Welcome)? {
+        Answer::Welcoming(places) => Ok(places),
+        other => Err(Failure::Nonsense(format!("{other:?}"))),
+    }
+}
+
 /// Shares memory with the second side.
 fn bare(meeting: &mut Meeting, largest: usize) -> Result<Bare, Failure> {
     // The file is there until the other side has it, too.
@@ -241,7 +262,7 @@ impl Progress {
         let summary = Summary::middle(&self.summaries)?;
         let rounds = match self.point.kind {
             Kind::RoundTrip => self.summaries.iter().map(|summary| summary.p50 as f64).collect(),
-            Kind::Stream | Kind::Batch => self.rates.clone(),
+            _ => self.rates.clone(),
         };
         let messages_per_second = median(&mut self.rates)?;
         Some(Measured { point: self.point, messages: self.messages, summary, messages_per_second, rounds })

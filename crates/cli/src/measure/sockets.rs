@@ -104,7 +104,7 @@ pub fn first(stream: &mut dyn Stream, run: Run, control: &Control, sample: &mut 
                 sample(begun.elapsed().as_nanos() as u64);
             }
         }
-        Kind::Stream | Kind::Batch => {
+        _ => {
             for _ in 0..run.count {
                 put(stream, &out, &mut patience)?;
             }
@@ -127,7 +127,7 @@ pub fn second(stream: &mut dyn Stream, run: Run, control: &Control) -> Result<()
                 put(stream, &buffer, &mut patience)?;
             }
         }
-        Kind::Stream | Kind::Batch => {
+        _ => {
             let mut buffer = vec![0; GULP];
             let mut left = run.count * run.point.size as u64;
             while left > 0 {

@@ -112,6 +112,7 @@ impl Line {
                 sample(begun.elapsed().as_nanos() as u64);
                 Ok(())
             }
+            Kind::Connect => Ok(()),
             Kind::Batch => {
                 let mut left = count;
                 while left > 0 {
@@ -131,7 +132,7 @@ impl Line {
     pub fn prepare(&self, run: Run) -> Result<Inbox, Failure> {
         match run.point.kind {
             Kind::RoundTrip => Inbox::for_round_trips(self, run),
-            Kind::Stream | Kind::Batch => Inbox::for_stream(self, run),
+            _ => Inbox::for_stream(self, run),
         }
     }
 
