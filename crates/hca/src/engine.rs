@@ -177,17 +177,18 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
     // When to look at the interfaces again: there was no descriptor left for it.
     let mut look_again: Option<Instant> = None;
     loop {
-        let (sleep, changes) = {
+        let (sleep, changes, insisting) = {
             let Some(nic) = nic.upgrade() else { return };
             // No descriptor is not waited for.
-            (nic.engine().prepare(&nic), nic.changes.as_ref().map_or(-1, Changes::raw_fd))
+            let changes = nic.changes.as_ref().map_or(-1, Changes::raw_fd);
+            (nic.engine().prepare(&nic), changes, nic.exchange.face().fd(Sleeper::Engine))
         };
         let soon = |limit: Option<u64>| match look_again {
             Some(_) => Some(limit.map_or(LOOK_AGAIN, |limit| limit.min(LOOK_AGAIN))),
             None => limit,
         };
         let _ = match sleep {
-            Sleep::Leased { .. } => sleep::until_ready([engine.bell_fd()], Some(TICK)),
+            Sleep::Leased { .. } => sleep::until_ready([engine.bell_fd(), insisting], Some(TICK)),
             Sleep::Bell(limit) => sleep::until_ready([engine.bell_fd(), changes], soon(limit)),
             Sleep::All(limit) => sleep::until_ready([engine.epoll.raw()], soon(limit)),
         };
@@ -199,7 +200,11 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
             nic.exchange.face().wake(Sleeper::Engine);
         }
         if let Sleep::Leased { polls } = sleep {
-            if engine.lease.polls() == polls {
+            if nic.exchange.face().was_insisted_on() {
+                // Its program polls, but not now: it spins on memory, perhaps on what we are about to put there.
+                while nic.progress() {}
+                engine.lease.lose(true);
+            } else if engine.lease.polls() == polls {
                 let missed = nic.progress();
                 engine.lease.lose(missed);
             } else {
@@ -230,6 +235,8 @@ impl Engine {
         if self.lease.is_held() {
             self.bell.settle_down_leased();
             nic.exchange.face().lease();
+            // What was written before that was not insisted on, and its writer will not insist later.
+            nic.progress();
             // Whoever ends the lease after this look rings.
             if self.lease.is_held() {
                 return Sleep::Leased { polls: self.lease.polls() };

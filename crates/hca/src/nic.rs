@@ -17,6 +17,7 @@ use crate::path::{Link, Path};
 use crate::process;
 use crate::queue_pair::{Joins, Qp, TrainCargo};
 use crate::shared;
+use crate::shared::Impatience;
 use crate::shared_queue::{SharedQueue, Xrc};
 use crate::sleep;
 use crate::table::Table;
@@ -153,6 +154,7 @@ pub struct Nic {
     pub(crate) timers: Timers,
     pub(crate) udp: Udp,
     pub(crate) exchange: Exchange,
+    pub(crate) impatience: Impatience,
     pub(crate) cm: Cm,
     pub(crate) lives: Lives,
     pub(crate) slots: Slots,
@@ -227,6 +229,7 @@ impl Nic {
             timers: Timers::new(),
             udp,
             exchange,
+            impatience: Impatience::default(),
             cm: Cm::new(numbers.slot()),
             lives: Lives::new(&slots).map_err(system("cannot watch other processes"))?,
             slots: slots.clone(),
@@ -559,6 +562,7 @@ impl Nic {
     /// The same; `polling` for one who will call again at once if there was nothing.
     fn advance(&self, polling: bool) -> bool {
         let mut any = self.receive_shared();
+        self.impatience.check(self);
         if self.exchange.has_stalled() {
             any |= self.resume_stalled(!polling);
         }

@@ -6,7 +6,8 @@ use crate::nic::{Nic, lock};
 use crate::path::{Link, Path};
 use crate::queue_pair::{Qp, TrainCargo};
 use link::shared::{Broken, Change, Inbound, Notes, Outbound, Reading, State};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use transport::{QueuePair, Refusal, Time, Train};
 use wire::Qpn;
 
@@ -25,6 +26,46 @@ pub(crate) struct Shared {
     position: u64,
     /// The last time its timer came up the peer had not read everything.
     unread: bool,
+}
+
+/// How long, in nanoseconds, a peer whose program polls has to take a WRITE, a READ or an atomic before its engine is rung for.
+const PATIENCE: u64 = 10_000;
+
+/// One-sided work for peers whose programs are said to poll. Whoever spins on memory instead makes no call at all.
+#[derive(Debug, Default)]
+pub(crate) struct Impatience {
+    any: AtomicBool,
+    waiting: Mutex<Vec<(Arc<Outbound>, u64, Time)>>,
+}
+
+impl Impatience {
+    fn wait_for(&self, link: &Arc<Outbound>, position: u64, now: Time) {
+        let mut waiting = lock(&self.waiting);
+        match waiting.iter_mut().find(|(known, ..)| Arc::ptr_eq(known, link)) {
+            Some((_, end, _)) => *end = position,
+            None => waiting.push((Arc::clone(link), position, now)),
+        }
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Rings for those who have not taken what was written for them.
+    #[inline]
+    pub fn check(&self, nic: &Nic) {
+        if self.any.load(Ordering::Relaxed) {
+            self.check_all(nic.now());
+        }
+    }
+
+    fn check_all(&self, now: Time) {
+        let mut waiting = lock(&self.waiting);
+        waiting.retain(|(link, position, since)| {
+            if now.since(*since) < PATIENCE {
+                return true;
+            }
+            !link.was_read(*position) && link.is_leased() && !link.insist()
+        });
+        self.any.store(!waiting.is_empty(), Ordering::Release);
+    }
 }
 
 /// What came of sending through shared memory.
@@ -90,6 +131,7 @@ impl Shared {
         }
         let Some(mut writer) = link.writer() else { return false };
         let before = writer.position();
+        let mut one_sided = false;
         let done = loop {
             if !writer.has_room() {
                 if writer.is_broken() {
@@ -109,6 +151,7 @@ impl Shared {
             if let Some(capture) = nic.capture() {
                 nic.capture_sent(&mut lock(capture), qp, path, &mut TrainCargo { train: &train, host });
             }
+            one_sided |= train.headers.reth.is_some() || train.headers.atomic.is_some();
             let length = train.payload.len() as usize;
             let addresses = (path.source, path.destination);
             let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
@@ -121,6 +164,9 @@ impl Shared {
         if after != before {
             self.position = after;
             link.ring();
+            if one_sided && link.is_leased() {
+                nic.impatience.wait_for(link, after, now);
+            }
         }
         done
     }

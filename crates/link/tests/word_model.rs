@@ -122,3 +122,36 @@ fn who_polls_is_not_rung_for() {
         assert!(!process.write());
     });
 }
+
+/// A process whose program is said to poll and does not: its engine sleeps, but looks once after it has said so.
+#[test]
+fn what_is_written_for_one_who_does_not_look_is_insisted_on() {
+    loom::model(|| {
+        let process = Process::new();
+        let writer = {
+            let process = Arc::clone(&process);
+            thread::spawn(move || {
+                if process.write() {
+                    return;
+                }
+                // Not rung for: either it is awake and looks, or it says that its program polls, and then its engine is rung for in the end.
+                if word::to_insist(&process.word) {
+                    let (count, rung) = process.bell(Sleeper::Engine);
+                    *count.lock().unwrap() += 1;
+                    rung.notify_one();
+                }
+            })
+        };
+        word::lease(&process.word);
+        if process.written.load(Ordering::Relaxed) == 0 {
+            let (count, rung) = process.bell(Sleeper::Engine);
+            let mut count = count.lock().unwrap();
+            while *count == 0 {
+                count = rung.wait(count).unwrap();
+            }
+            drop(count);
+            assert_eq!(process.written.load(Ordering::Relaxed), 1);
+        }
+        writer.join().unwrap();
+    });
+}

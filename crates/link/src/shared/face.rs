@@ -58,6 +58,13 @@ impl Face {
         }
     }
 
+    /// Whether somebody rang for the engine though the program polls.
+    pub fn was_insisted_on(&self) -> bool {
+        let mut count = [0u8; 8];
+        // SAFETY: eight live bytes, as an eventfd wants; the descriptor does not block.
+        unsafe { libc::read(self.fd(Sleeper::Engine), count.as_mut_ptr().cast(), count.len()) > 0 }
+    }
+
     /// This sleeper is awake again, and will look.
     pub fn wake(&self, sleeper: Sleeper) {
         let Some(word) = self.word() else { return };
@@ -96,9 +103,28 @@ impl PeerFace {
     #[inline]
     pub fn ring(&self) {
         if let Some(sleeper) = word::to_ring_for(self.map.word(0)) {
-            let (bell, one) = (&self.bells[usize::from(sleeper == Sleeper::Caller)], 1u64.to_ne_bytes());
-            // SAFETY: eight live bytes, as an eventfd wants; the descriptor does not block.
-            unsafe { libc::write(bell.raw(), one.as_ptr().cast(), one.len()) };
+            self.strike(sleeper);
         }
+    }
+
+    /// Whether its program is said to poll.
+    #[inline]
+    pub fn is_leased(&self) -> bool {
+        word::is_leased(self.map.word(0))
+    }
+
+    /// Rings for its engine though its program is said to poll. False if it does not say so now.
+    pub fn insist(&self) -> bool {
+        let insists = word::to_insist(self.map.word(0));
+        if insists {
+            self.strike(Sleeper::Engine);
+        }
+        insists
+    }
+
+    fn strike(&self, sleeper: Sleeper) {
+        let (bell, one) = (&self.bells[usize::from(sleeper == Sleeper::Caller)], 1u64.to_ne_bytes());
+        // SAFETY: eight live bytes, as an eventfd wants; the descriptor does not block.
+        unsafe { libc::write(bell.raw(), one.as_ptr().cast(), one.len()) };
     }
 }

@@ -95,6 +95,17 @@ impl Outbound {
         }
     }
 
+    /// Whether the other process says that its program polls, and so is not rung for.
+    #[inline]
+    pub fn is_leased(&self) -> bool {
+        self.face.get().is_some_and(PeerFace::is_leased)
+    }
+
+    /// Rings for its engine all the same, since nobody there looks. False if it does not say so any more.
+    pub fn insist(&self) -> bool {
+        self.face.get().is_some_and(PeerFace::insist)
+    }
+
     /// Whether the other process has read everything up to `position`. One that is gone reads nothing more, and one that was never reached never
     /// will: then there is nothing to wait for.
     pub fn was_read(&self, position: u64) -> bool {

@@ -33,6 +33,17 @@ pub(crate) fn to_ring_for(word: &AtomicU32) -> Option<Sleeper> {
     word.compare_exchange(seen, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok().then_some(sleeper)
 }
 
+/// Whether the program is said to poll.
+#[inline]
+pub(crate) fn is_leased(word: &AtomicU32) -> bool {
+    word.load(Ordering::Relaxed) == LEASED
+}
+
+/// Takes the word back though the program is said to poll, because it does not look: its engine is to be rung for. False if it says so no more.
+pub(crate) fn to_insist(word: &AtomicU32) -> bool {
+    word.compare_exchange(LEASED, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
 /// From now on this sleeper is rung for. It must look once more after this, and sleep only then.
 pub(crate) fn settle_down(word: &AtomicU32, sleeper: Sleeper) {
     word.store(if sleeper == Sleeper::Caller { CALL } else { RING }, Ordering::Relaxed);
