@@ -15,7 +15,7 @@ use wire::{Psn, Qpn, Transport};
 
 /// How long after a peer's request to disconnect its program is told. What the peer sent before is in completion queues by then, but the threads
 /// that wait for it may not have looked; programs rely on their being faster, as they are where such requests go through a kernel's queues.
-const FAREWELL: Duration = Duration::from_millis(2);
+const FAREWELL: Duration = Duration::from_micros(500);
 
 /// Who asked, and how.
 struct Caller<'a> {
