@@ -20,6 +20,10 @@ use transport::Time;
 /// How often the engine looks in on a program that polls.
 const TICK: u64 = 1_000_000;
 
+/// How often the engine makes its round, in nanoseconds, where trains come through memory that others write: time to answer does not run for one who
+/// has not looked, so nobody else would notice a bell that was not heard.
+const ROUND: u64 = 50_000_000;
+
 /// A deadline that has not been told to a sleeper.
 const NEVER: u64 = u64::MAX;
 
@@ -265,6 +269,10 @@ impl Engine {
             self.asleep_until.store(deadline.as_nanos(), Ordering::Relaxed);
             crate::sync::fence(Ordering::SeqCst);
         }
-        nic.patience()
+        let patience = nic.patience();
+        match nic.exchange.has_inbound() {
+            true => Some(patience.map_or(ROUND, |patience| patience.min(ROUND))),
+            false => patience,
+        }
     }
 }

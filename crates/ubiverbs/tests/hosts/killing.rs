@@ -164,8 +164,9 @@ pub fn a_survivor_of_a_hundred_kills_hears_of_each_and_keeps_nothing() {
         times[KILLS - 1]
     );
     for (side, survivor) in survivors.iter().enumerate() {
-        let (now, then) = (descriptors(survivor), before[side]);
-        assert!(now <= then + KEPT, "{then} descriptors after five kills, {now} after {KILLS}");
+        // It may hear of a death before it has closed what led there.
+        let then = before[side];
+        wait_until("the dead have left no descriptor", || descriptors(survivor) <= then + KEPT);
         wait_until("the dead have left no name", || hosts[side].names() == names[side]);
     }
     survivors.into_iter().for_each(Actor::end);
