@@ -33,7 +33,8 @@ fn example(stage: &Stage, name: &str, address: &str) -> Result<String, String> {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/c");
     let mut command = Command::new("make");
     command.arg("--no-print-directory").arg("-C").arg(examples).arg(format!("run-{name}"));
-    command.arg(format!("OUT={}", stage.place.display()));
+    // A place of their own: other programs have the same names.
+    command.arg(format!("OUT={}", stage.place.join("examples").display()));
     command.arg(format!("UBIVERBS={}", stage.dist.join("bin/ubiverbs").display()));
     command.env("ADDRESS", address).env_remove("LD_LIBRARY_PATH");
     let ended = stage.end(&mut command)?;
