@@ -28,7 +28,7 @@ use transport::{Modify, State};
 /// #     let there = RemoteSlice::from_bytes(&request.private_data()[..RemoteSlice::ENCODED])?;
 /// #     let connection = request.accept().private_data(b"welcome").wait()?;
 /// #     connection.write_inline(b"hi", there)?.wait()?;
-/// #     connection.closed().wait()
+/// #     connection.disconnect().wait()
 /// # });
 /// // A region to share, and a queue pair in the same domain; the peer learns of the region with the request.
 /// let route = cm::resolve(address).wait()?;
@@ -40,7 +40,7 @@ use transport::{Modify, State};
 /// let connection =
 ///     route.connect().queue_pair(qp).private_data(&region.remote_slice().to_bytes()).wait()?;
 /// assert!(connection.private_data().starts_with(b"welcome"));
-/// # drop(connection);
+/// # connection.closed().wait()?;
 /// # server.join().unwrap()?;
 /// # Ok::<(), ubiverbs::Error>(())
 /// ```
