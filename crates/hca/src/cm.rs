@@ -20,6 +20,7 @@ pub use route::PathFacts;
 
 use crate::device::Device;
 use crate::nic::{Nic, lock};
+use crate::timers::Alarm;
 use bindings::Bindings;
 use link::slots::Slot;
 use link::wills::Will;
@@ -46,7 +47,7 @@ pub(crate) struct Inner {
     listeners: HashMap<::cm::ListenerId, u64>,
     bindings: Bindings,
     /// The deadline that stands in the NIC's timers.
-    scheduled: Option<Time>,
+    alarm: Alarm,
     /// Counts the packets that carry messages.
     psn: u32,
     will: Will,
@@ -73,7 +74,7 @@ impl Cm {
                 communications: HashMap::new(),
                 listeners: HashMap::new(),
                 bindings: Bindings::default(),
-                scheduled: None,
+                alarm: Alarm::default(),
                 psn: link::random() as u32,
                 will: Will::default(),
                 search: None,
@@ -126,11 +127,10 @@ impl Cm {
         });
     }
 
-    /// A deadline has come, perhaps.
-    pub fn wake(&self, nic: &Nic) {
+    /// An entry of the NIC's timers came up: a deadline has come, perhaps.
+    pub fn wake(&self, nic: &Nic, entry: Time) {
         self.with(nic, |inner, now| {
-            inner.scheduled = None;
-            if inner.manager.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            if inner.alarm.comes_up(entry) && inner.manager.poll_timeout().is_some_and(|deadline| deadline <= now) {
                 inner.manager.handle_timeout(now);
             }
         });
@@ -240,11 +240,10 @@ impl Inner {
         let answers = self.manager.poll_timeout().map(|deadline| Time::from_nanos(deadline.as_nanos()));
         let deadlines =
             [answers, self.tell_farewells(now), self.entrust_will(nic, now), self.speak_for_the_dead(nic, now)];
-        if let Some(deadline) = deadlines.into_iter().flatten().min()
-            && self.scheduled.is_none_or(|scheduled| deadline < scheduled)
+        if let Some(deadline) = deadlines.into_iter().flatten().min().map(|deadline| deadline.max(now))
+            && self.alarm.advances_to(deadline)
         {
-            self.scheduled = Some(deadline);
-            nic.wake_at(deadline.max(now), Qpn::GSI);
+            nic.wake_at(deadline, Qpn::GSI);
         }
     }
 }

@@ -793,7 +793,7 @@ impl Nic {
             let mut give = |qp: &Arc<Qp>| match qp.take(self, now, &inbound) {
                 1 => touched.push(Arc::clone(qp)),
                 // The peer's window is open for as much as it may be short of: it should hear while we still have something to do.
-                OFTEN => qp.settle(self, now, false),
+                OFTEN => qp.settle(self, now),
                 _ => {}
             };
             match &last {
@@ -806,7 +806,7 @@ impl Nic {
             self.hot_until.store(now.as_nanos() + HOT, Ordering::Relaxed);
         }
         for qp in touched {
-            qp.settle(self, now, false);
+            qp.settle(self, now);
         }
         self.cm.receive(self, &messages);
         any
@@ -830,7 +830,7 @@ impl Nic {
                 congestion_marked: false,
             };
             qp.take(self, now, &inbound);
-            qp.settle(self, now, false);
+            qp.settle(self, now);
         })
     }
 
@@ -840,7 +840,7 @@ impl Nic {
         while let Some(qpn) = waiting.next() {
             any = true;
             if let Some(qp) = self.qps.get(qpn) {
-                qp.settle(self, now, false);
+                qp.settle(self, now);
             }
         }
         any
@@ -849,13 +849,13 @@ impl Nic {
     /// Wakes the queue pairs whose deadline was `latest` or before.
     fn fire_timers(&self, latest: Time, now: Time) -> bool {
         let mut any = false;
-        while let Some(qpn) = self.timers.due(latest) {
+        while let Some((entry, qpn)) = self.timers.due(latest) {
             any = true;
             if qpn == Qpn::GSI {
-                self.cm.wake(self);
+                self.cm.wake(self, entry);
             }
             if let Some(qp) = self.qps.get(qpn) {
-                qp.settle(self, now, true);
+                qp.time_has_come(self, now, entry);
             }
         }
         any

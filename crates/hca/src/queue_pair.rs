@@ -7,6 +7,7 @@ use crate::host::{Host, Windows};
 use crate::nic::{Nic, local_grh, lock};
 use crate::path::{Link, Path};
 use crate::shared::{Shared, Way};
+use crate::timers::Alarm;
 use link::shared::{Broken, Outbound, Reading};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -46,7 +47,7 @@ struct Inner {
     windows: Windows,
     path: Path,
     /// The deadline that stands in the NIC's timers.
-    scheduled: Option<Time>,
+    alarm: Alarm,
     /// Packets that were handled while what follows from them has not been sent.
     touched: u32,
     /// The link through shared memory, as far as it concerns this queue pair.
@@ -95,7 +96,7 @@ impl Qp {
                 pair: transport::QueuePair::new(config),
                 windows: Windows::unlimited(),
                 path: Path::default(),
-                scheduled: None,
+                alarm: Alarm::default(),
                 touched: 0,
                 shared: Shared::default(),
                 uses_udp: false,
@@ -241,19 +242,26 @@ impl Qp {
         inner.touched
     }
 
-    /// Sends and completes what follows from packets that were taken, or from the passing of time.
-    pub(crate) fn settle(&self, nic: &Nic, now: Time, timer: bool) {
+    /// Sends and completes what follows from packets that were taken.
+    pub(crate) fn settle(&self, nic: &Nic, now: Time) {
         let mut inner = lock(&self.inner);
-        if timer {
-            inner.scheduled = None;
-            if inner.pair.poll_timeout().is_some_and(|deadline| deadline <= now) {
-                let Inner { pair, path, shared, .. } = &mut *inner;
-                if shared.is_unread(path) {
-                    pair.hold_timers(now);
-                }
-                let (pair, mut host) = self.split(nic, &mut inner);
-                pair.handle_timeout(now, &mut host);
+        self.drive(nic, &mut inner, now);
+        self.leave(nic, inner);
+    }
+
+    /// Does what follows from the passing of time, if this entry of the NIC's timers is the one that counts.
+    pub(crate) fn time_has_come(&self, nic: &Nic, now: Time, entry: Time) {
+        let mut inner = lock(&self.inner);
+        if !inner.alarm.comes_up(entry) {
+            return;
+        }
+        if inner.pair.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            let Inner { pair, path, shared, .. } = &mut *inner;
+            if shared.is_unread(path) {
+                pair.hold_timers(now);
             }
+            let (pair, mut host) = self.split(nic, &mut inner);
+            pair.handle_timeout(now, &mut host);
         }
         self.drive(nic, &mut inner, now);
         self.leave(nic, inner);
@@ -305,7 +313,7 @@ impl Qp {
     fn drive(&self, nic: &Nic, inner: &mut Inner, now: Time) {
         inner.touched = 0;
         self.transmit(nic, inner, now);
-        let Inner { pair, windows, scheduled, .. } = inner;
+        let Inner { pair, windows, alarm, .. } = inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
         while let Some(completion) = pair.poll_completion(now, &mut host) {
             let xrc;
@@ -330,9 +338,8 @@ impl Qp {
             self.context.raise(AsyncEvent::Qp(self.qpn, event));
         }
         if let Some(deadline) = pair.poll_timeout()
-            && scheduled.is_none_or(|scheduled| deadline < scheduled)
+            && alarm.advances_to(deadline)
         {
-            *scheduled = Some(deadline);
             nic.wake_at(deadline, self.qpn);
         }
     }

@@ -12,6 +12,31 @@ use wire::Qpn;
 /// No deadline at all.
 const NEVER: u64 = u64::MAX;
 
+/// What an owner of deadlines knows of its entries: the one that counts. An earlier one may have been set over it, and then it comes up for nothing; if
+/// each of those were put back there would be more and more of them.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm(Option<Time>);
+
+impl Alarm {
+    /// Whether an entry for `deadline` must be set, because there is none or a later one. Then it is the one that counts.
+    pub fn advances_to(&mut self, deadline: Time) -> bool {
+        let earlier = self.0.is_none_or(|set| deadline < set);
+        if earlier {
+            self.0 = Some(deadline);
+        }
+        earlier
+    }
+
+    /// An entry came up. Answers whether it is the one that counts; from then on there is none.
+    pub fn comes_up(&mut self, entry: Time) -> bool {
+        let counts = self.0 == Some(entry);
+        if counts {
+            self.0 = None;
+        }
+        counts
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Timers {
     heap: Mutex<BinaryHeap<Reverse<(Time, Qpn)>>>,
@@ -43,18 +68,47 @@ impl Timers {
         }
     }
 
-    /// A queue pair whose deadline has come.
-    pub fn due(&self, now: Time) -> Option<Qpn> {
+    /// An entry whose time has come, and its queue pair.
+    pub fn due(&self, now: Time) -> Option<(Time, Qpn)> {
         if self.next.load(Ordering::Acquire) > now.as_nanos() {
             return None;
         }
         let mut heap = lock(&self.heap);
         let due = match heap.peek() {
-            Some(Reverse((deadline, _))) if *deadline <= now => heap.pop().map(|Reverse((_, qpn))| qpn),
+            Some(Reverse((deadline, _))) if *deadline <= now => heap.pop().map(|Reverse(entry)| entry),
             _ => None,
         };
         let next = heap.peek().map_or(NEVER, |Reverse((deadline, _))| deadline.as_nanos());
         self.next.store(next, Ordering::Release);
         due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_that_come_nearer_and_go_leave_one_entry() {
+        let (timers, mut alarm, qpn) = (Timers::new(), Alarm::default(), Qpn::new(7));
+        let set = |timers: &Timers, alarm: &mut Alarm, nanos| {
+            if alarm.advances_to(Time::from_nanos(nanos)) {
+                timers.set(Time::from_nanos(nanos), qpn);
+            }
+        };
+        let mut counted = 0;
+        for round in 0..1000 {
+            let start = round * 100;
+            set(&timers, &mut alarm, start + 90);
+            set(&timers, &mut alarm, start + 20);
+            while let Some((entry, _)) = timers.due(Time::from_nanos(start + 50)) {
+                if alarm.comes_up(entry) {
+                    counted += 1;
+                    set(&timers, &mut alarm, start + 90);
+                }
+            }
+        }
+        assert_eq!(counted, 2000 - 1);
+        assert!(lock(&timers.heap).len() <= 2, "{:?}", lock(&timers.heap));
     }
 }
