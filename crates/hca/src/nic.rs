@@ -783,7 +783,7 @@ impl Nic {
             }
             let grh = grh_bytes(arrival.ip);
             let inbound = Inbound {
-                headers: arrival.headers,
+                headers: &arrival.headers,
                 count: 1,
                 payload: arrival.payload,
                 from: arrival.source(),
@@ -822,7 +822,7 @@ impl Nic {
                 false => local_grh((address.source, address.destination), headers.len() + payload.len()),
             };
             let inbound = Inbound {
-                headers: *headers,
+                headers,
                 count,
                 payload,
                 from: address.source,

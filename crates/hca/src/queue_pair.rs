@@ -315,7 +315,9 @@ impl Qp {
         self.transmit(nic, inner, now);
         let Inner { pair, windows, alarm, .. } = inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        while let Some(completion) = pair.poll_completion(now, &mut host) {
+        while pair.may_complete()
+            && let Some(completion) = pair.poll_completion(now, &mut host)
+        {
             let xrc;
             let cq = match completion.queue {
                 Queue::Send => self.send_cq.as_ref(),
@@ -415,7 +417,7 @@ impl Qp {
                 false => local_grh(train.addresses, train.headers.len() + payload.len()),
             };
             let inbound = Inbound {
-                headers: train.headers,
+                headers: &train.headers,
                 count: train.count,
                 payload,
                 from: train.addresses.0,

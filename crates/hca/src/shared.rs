@@ -158,6 +158,9 @@ impl Shared {
             if let Err(refusal) = writer.push(addresses, train.headers, (train.count, train.mtu), length, fill) {
                 pair.transmit_refused(now, refusal, host);
             }
+            if !pair.may_transmit() {
+                break true;
+            }
         };
         let after = writer.position();
         drop(writer);

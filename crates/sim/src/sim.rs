@@ -351,6 +351,7 @@ impl Sim {
     /// A parcel is looked at.
     fn process(&mut self, id: HostId, parcel: &Parcel) {
         let mut grh = [0; 40];
+        let understood;
         let (inbound, destination) = match &parcel.train {
             Some(train) => {
                 // A receiver of datagrams sees the same 40 bytes whatever carried them.
@@ -359,7 +360,7 @@ impl Sim {
                     grh = wire::grh_bytes(&ip);
                 }
                 let inbound = Inbound {
-                    headers: train.headers,
+                    headers: &train.headers,
                     count: train.count,
                     payload: &parcel.bytes,
                     from: parcel.path.source,
@@ -370,10 +371,11 @@ impl Sim {
             }
             None => match frame::decode(&parcel.bytes) {
                 Err(reason) => return self.net.drop_packet(id, None, None, 1, reason),
-                Ok(understood) => {
+                Ok(frame) => {
+                    understood = frame;
                     grh = understood.grh;
                     let inbound = Inbound {
-                        headers: understood.packet.headers,
+                        headers: &understood.packet.headers,
                         count: 1,
                         payload: understood.packet.payload,
                         from: understood.source,
@@ -385,7 +387,7 @@ impl Sim {
             },
         };
         let host = &self.hosts[id.index()];
-        let headers = inbound.headers;
+        let headers = *inbound.headers;
         if destination.is_multicast() {
             let sender = headers.deth.map(|deth| (parcel.path.from, deth.src_qpn));
             let members: Vec<_> = host.members(destination).filter(|qpn| sender != Some((id, *qpn))).collect();
@@ -403,7 +405,7 @@ impl Sim {
     fn hand_over(&mut self, id: HostId, qpn: Qpn, inbound: &Inbound<'_>) {
         let host = &mut self.hosts[id.index()];
         let Some(index) = host.index_of(qpn) else {
-            let headers = Some(inbound.headers);
+            let headers = Some(*inbound.headers);
             return self.net.drop_packet(id, None, headers, inbound.count, DropReason::UnknownQp);
         };
         let Host { slots, world, .. } = host;

@@ -270,6 +270,12 @@ impl QueuePair {
         Ok(())
     }
 
+    /// Whether there may be a completion: if not, [`poll_completion`](QueuePair::poll_completion) need not be asked.
+    #[inline]
+    pub fn may_complete(&self) -> bool {
+        self.queue.has_outcome() || self.responder.has_completion() || self.state() == State::Error
+    }
+
     /// The next completion, if any. Sends complete in the order they were posted, and so do receives.
     pub fn poll_completion<P: Port>(&mut self, now: Time, port: &mut P) -> Option<Completion> {
         let qpn = self.qpn();

@@ -21,8 +21,6 @@ const MAX_OUTSTANDING: u32 = 1 << 20;
 pub(crate) enum Step {
     /// Nothing can be sent now.
     Idle,
-    /// Work was carried out without a packet, or finished by sending it: look again.
-    Again,
     /// Send [`Requester::train`].
     Train,
     /// Work `seq` cannot be carried out. The requester has stopped in front of it.
@@ -165,47 +163,52 @@ impl Requester {
         limits: &Limits,
         port: &mut P,
     ) -> Step {
-        if self.halted {
-            return Step::Idle;
-        }
-        let seq = self.cursor;
-        let Some(work) = queue.get(seq) else {
-            // The work we stood on was sent, answered and taken since we last looked; or there is none.
-            if seq >= queue.head() {
+        loop {
+            if self.halted {
                 return Step::Idle;
             }
-            (self.cursor, self.sent) = (queue.head(), 0);
-            return Step::Again;
-        };
-        if let Some(Outcome::Failed(..)) = work.outcome {
-            // Seen before, on the way to a retry: still nothing after it may be sent.
-            self.halted = true;
-            return Step::Idle;
-        }
-        if work.started && self.sent >= work.packets || work.outcome.is_some() {
-            self.cursor += 1;
-            self.sent = 0;
-            return Step::Again;
-        }
-        if !work.started {
-            if limits.draining || work.flags.contains(SendFlags::FENCE) && queue.awaits_answers() {
-                return Step::Idle;
-            }
-            if let Err((status, cause)) = self.begin(seq, connection, queue, port) {
-                self.halted = true;
-                return Step::Failed(seq, status, cause);
-            }
-            return Step::Again;
-        }
-        match self.send(seq, connection, queue, limits, port) {
-            Ok(true) => {
-                self.advance(self.train.psns);
-                Step::Train
-            }
-            Ok(false) => Step::Idle,
-            Err((status, cause)) => {
-                self.halted = true;
-                Step::Failed(seq, status, cause)
+            let seq = self.cursor;
+            let Some(work) = queue.get(seq) else {
+                // The work we stood on was sent, answered and taken since we last looked; or there is none.
+                if seq >= queue.head() {
+                    return Step::Idle;
+                }
+                (self.cursor, self.sent) = (queue.head(), 0);
+                continue;
+            };
+            match work.outcome {
+                Some(Outcome::Failed(..)) => {
+                    // Seen before, on the way to a retry: still nothing after it may be sent.
+                    self.halted = true;
+                    return Step::Idle;
+                }
+                None if !work.started => {
+                    if limits.draining || work.flags.contains(SendFlags::FENCE) && queue.awaits_answers() {
+                        return Step::Idle;
+                    }
+                    if let Err((status, cause)) = self.begin(seq, connection, queue, port) {
+                        self.halted = true;
+                        return Step::Failed(seq, status, cause);
+                    }
+                    // It may have been carried out without a packet.
+                }
+                None if self.sent < work.packets => {
+                    return match self.send(seq, connection, queue, limits, port) {
+                        Ok(true) => {
+                            self.advance(self.train.psns);
+                            Step::Train
+                        }
+                        Ok(false) => Step::Idle,
+                        Err((status, cause)) => {
+                            self.halted = true;
+                            Step::Failed(seq, status, cause)
+                        }
+                    };
+                }
+                _ => {
+                    self.cursor += 1;
+                    self.sent = 0;
+                }
             }
         }
     }
@@ -258,7 +261,9 @@ impl Requester {
             let cause = Cause::TooLong { length: u64::from(work.length), space: u64::from(mtu) };
             return Err((Status::LocalLength, cause));
         }
-        if !work.is_inline {
+        // What goes out in one packet is looked at when it does, and then nothing of it has gone before.
+        let at_once = (1..=mtu).contains(&work.length) && !work.operation.is_answered();
+        if !work.is_inline && !at_once {
             check_all(&work.sges, 0, u64::from(work.length), work.operation.local_access(), subject, port)
                 .map_err(|refusal| refused(Status::LocalProtection, refusal))?;
         }

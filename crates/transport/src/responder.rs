@@ -195,6 +195,12 @@ impl Responder {
         fault
     }
 
+    /// Whether a receive has completed.
+    #[inline]
+    pub fn has_completion(&self) -> bool {
+        !self.completions.is_empty()
+    }
+
     /// The next completion of a receive.
     pub fn completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
@@ -259,7 +265,7 @@ impl Responder {
     }
 
     fn judge<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> Verdict {
-        let headers = &inbound.headers;
+        let headers = inbound.headers;
         let (psn, opcode) = (headers.bth.psn, headers.bth.opcode);
         let operation = opcode.operation();
         let ahead = psn.diff(self.expected);
@@ -290,7 +296,7 @@ impl Responder {
 
     /// A request we have seen: what was kept of it answers it again, all others are acknowledged as far as we are.
     fn repeated(&mut self, inbound: &Inbound<'_>, connection: &Connection) -> Verdict {
-        let headers = &inbound.headers;
+        let headers = inbound.headers;
         let operation = headers.bth.opcode.operation();
         if answered(operation) {
             return match self.answers.repeat(headers.bth.psn, operation, headers.reth, connection.mtu()) {
@@ -310,7 +316,7 @@ impl Responder {
         connection: &Connection,
         port: &mut P,
     ) -> Verdict {
-        let headers = &inbound.headers;
+        let headers = inbound.headers;
         let opcode = headers.bth.opcode;
         let ends = opcode.ends();
         let invalid = |what| invalid_request(what, arrival.psn);
@@ -387,7 +393,7 @@ impl Responder {
         connection: &Connection,
         port: &mut P,
     ) -> (Message, Option<Fault>) {
-        let headers = &inbound.headers;
+        let headers = inbound.headers;
         if headers.bth.opcode.operation() == Operation::Send {
             return (Message::Send { placed: 0 }, None);
         }
@@ -447,7 +453,7 @@ impl Responder {
 
     /// A message is complete: so is the receive it used.
     fn finish(&mut self, inbound: &Inbound<'_>, invalidated: Option<Key>, connection: &Connection) {
-        let headers = &inbound.headers;
+        let headers = inbound.headers;
         let (kind, bytes) = match core::mem::take(&mut self.message) {
             Message::None => return,
             Message::Send { placed } => (CompletionKind::Receive, placed),

@@ -203,6 +203,12 @@ impl SendQueue {
         self.unanswered = 0;
     }
 
+    /// Whether it is known how the oldest work ended.
+    #[inline]
+    pub fn has_outcome(&self) -> bool {
+        self.ring.front().is_some_and(|work| work.outcome.is_some())
+    }
+
     /// The oldest completion not yet taken. Unsignaled successes leave no trace.
     pub fn completion(&mut self, qpn: Qpn) -> Option<Completion> {
         self.release_unsignaled();

@@ -248,7 +248,7 @@ fn trim(headers: &mut Headers) {
 #[derive(Clone, Copy, Debug)]
 pub struct Inbound<'a> {
     /// Its headers, as in [`Train::headers`].
-    pub headers: Headers,
+    pub headers: &'a Headers,
     /// How many packets it stands for: 1 from a datagram link.
     pub count: u32,
     /// Its payload without pad bytes.

@@ -21,7 +21,7 @@ fn half_of_all_sequence_numbers_fit_into_one_message() {
         let mut ack = Headers::new(Opcode::RcAcknowledge, Qpn::new(1), train.headers.bth.psn.add(train.count - 1));
         ack.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: Msn::new(0) });
         let from = Gid::from_ipv4([10, 0, 0, 2].into());
-        let inbound = Inbound { headers: ack, count: 1, payload: &[], from, grh: &[0; 40], congestion_marked: false };
+        let inbound = Inbound { headers: &ack, count: 1, payload: &[], from, grh: &[0; 40], congestion_marked: false };
         end.qp.handle(now, &inbound, &mut end.memory);
     }
     assert_eq!(packets, Psn::COUNT / 2 + 1);

@@ -78,6 +78,9 @@ impl Headers {
         }
     }
 
+    /// No header but a BTH to be filled in.
+    const NONE: Headers = Headers::new(Opcode::RcSendOnly, Qpn::new(0), Psn::new(0));
+
     /// The headers of a congestion notification: BECN set, and sixteen bytes of zeroes, [`Headers::CNP_PAYLOAD`], to follow (RoCEv2
     /// annex).
     pub const fn cnp(dest_qpn: Qpn) -> Headers {
@@ -90,27 +93,42 @@ impl Headers {
     pub const CNP_PAYLOAD: [u8; 16] = [0; 16];
 
     /// Reads the BTH and the headers its opcode demands; also returns what follows them: payload, pad, and the ICRC if it is there.
+    #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Headers, &[u8]), ParseError> {
-        let (bth, mut rest) = Bth::parse(bytes)?;
+        let mut headers = Headers::NONE;
+        let rest = headers.read(bytes)?;
+        Ok((headers, rest))
+    }
+
+    /// [Parses](Headers::parse) in place: headers are long, and a copy of them costs as much as reading them. After an error they mean nothing.
+    #[inline]
+    pub fn read<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], ParseError> {
+        let (bth, rest) = Bth::parse(bytes)?;
         if bth.tver != 0 {
             return Err(ParseError::BadVersion(bth.tver));
         }
-        let demanded = bth.opcode.headers();
-        let headers = Headers {
-            bth,
-            xrc: optional(demanded, HeaderSet::XRCETH, &mut rest, parse_xrceth)?,
-            deth: optional(demanded, HeaderSet::DETH, &mut rest, Deth::parse)?,
-            feth: optional(demanded, HeaderSet::FETH, &mut rest, Feth::parse)?,
-            reth: optional(demanded, HeaderSet::RETH, &mut rest, Reth::parse)?,
-            atomic: optional(demanded, HeaderSet::ATOMIC_ETH, &mut rest, AtomicEth::parse)?,
-            aeth: optional(demanded, HeaderSet::AETH, &mut rest, Aeth::parse)?,
-            atomic_ack: optional(demanded, HeaderSet::ATOMIC_ACK_ETH, &mut rest, AtomicAckEth::parse)?,
-            immediate: optional(demanded, HeaderSet::IMMEDIATE, &mut rest, |bytes| parse_u32(Header::ImmDt, bytes))?,
-            invalidate: optional(demanded, HeaderSet::IETH, &mut rest, |bytes| {
-                parse_u32(Header::Ieth, bytes).map(|(key, rest)| (Key::new(key), rest))
-            })?,
-        };
-        Ok((headers, rest))
+        *self = Headers { bth, ..Headers::NONE };
+        match bth.opcode.header_length() {
+            Bth::LEN => Ok(rest),
+            _ => self.read_extended(rest),
+        }
+    }
+
+    /// The headers after the BTH.
+    fn read_extended<'a>(&mut self, mut rest: &'a [u8]) -> Result<&'a [u8], ParseError> {
+        let demanded = self.bth.opcode.headers();
+        self.xrc = optional(demanded, HeaderSet::XRCETH, &mut rest, parse_xrceth)?;
+        self.deth = optional(demanded, HeaderSet::DETH, &mut rest, Deth::parse)?;
+        self.feth = optional(demanded, HeaderSet::FETH, &mut rest, Feth::parse)?;
+        self.reth = optional(demanded, HeaderSet::RETH, &mut rest, Reth::parse)?;
+        self.atomic = optional(demanded, HeaderSet::ATOMIC_ETH, &mut rest, AtomicEth::parse)?;
+        self.aeth = optional(demanded, HeaderSet::AETH, &mut rest, Aeth::parse)?;
+        self.atomic_ack = optional(demanded, HeaderSet::ATOMIC_ACK_ETH, &mut rest, AtomicAckEth::parse)?;
+        self.immediate = optional(demanded, HeaderSet::IMMEDIATE, &mut rest, |bytes| parse_u32(Header::ImmDt, bytes))?;
+        self.invalidate = optional(demanded, HeaderSet::IETH, &mut rest, |bytes| {
+            parse_u32(Header::Ieth, bytes).map(|(key, rest)| (Key::new(key), rest))
+        })?;
+        Ok(rest)
     }
 
     /// The encoded length, which the opcode alone decides.
@@ -120,12 +138,18 @@ impl Headers {
     }
 
     /// Writes the BTH and the headers its opcode demands to the front of `out`; returns their length.
+    #[inline]
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, EncodeError> {
         let (need, have) = (self.len(), out.len());
         let Some(out) = out.get_mut(..need) else {
             return Err(EncodeError::NoRoom { header: Header::Bth, need, have });
         };
         let at = self.bth.encode(out)?;
+        if at == need { Ok(at) } else { self.encode_extended(out, at) }
+    }
+
+    /// Writes the headers after the BTH.
+    fn encode_extended(&self, out: &mut [u8], at: usize) -> Result<usize, EncodeError> {
         let mut encoder = Encoder { opcode: self.bth.opcode, out, at };
         encoder.put(HeaderSet::XRCETH, Header::XrcEth, self.xrc, |srqn, out| {
             encode_u32(Header::XrcEth, srqn.value(), out)

@@ -145,6 +145,7 @@ impl Writer {
 
     /// Writes a train whose payload of `length` bytes `fill` writes. Nothing is written if it cannot, or if headers have no encoding. There must
     /// be room.
+    #[inline]
     pub fn push<E>(
         &mut self,
         address: (Gid, Gid),
@@ -224,9 +225,9 @@ pub struct Reader {
     told: u64,
     /// Read when the writer was last told that there is room.
     offered: u64,
-    /// The train at the front, once it was looked at.
-    front: Option<Front>,
-    addresses: (Gid, Gid),
+    /// The train at the front, if it was looked at.
+    front: Front,
+    has_front: bool,
     copied: [u8; COPIED],
 }
 
@@ -245,6 +246,13 @@ pub struct Front {
     size: usize,
 }
 
+impl Default for Front {
+    fn default() -> Front {
+        let headers = Headers::new(wire::Opcode::RcSendOnly, wire::Qpn::default(), wire::Psn::default());
+        Front { headers, count: 0, mtu: 0, addresses: Default::default(), payload: (0, 0), size: 0 }
+    }
+}
+
 impl Reader {
     /// The ring that another process writes, if it is one.
     pub(crate) fn accept(fd: std::os::fd::BorrowedFd<'_>) -> std::io::Result<Reader> {
@@ -258,8 +266,8 @@ impl Reader {
             read: 0,
             told: 0,
             offered: 0,
-            front: None,
-            addresses: (Gid::default(), Gid::default()),
+            front: Front::default(),
+            has_front: false,
             copied: [0; COPIED],
         })
     }
@@ -285,7 +293,7 @@ impl Reader {
     pub fn front(&mut self) -> Result<Option<&Front>, Broken> {
         // A writer that keeps to the rules puts no more than this before a train.
         for _ in 0..4 {
-            if self.front.is_some() {
+            if self.has_front {
                 break;
             }
             let word = self.map.word(CONTROL + self.offset).load(Ordering::Acquire);
@@ -294,13 +302,14 @@ impl Reader {
             }
             self.look(word)?;
         }
-        Ok(self.front.as_ref())
+        Ok(self.has_front.then_some(&self.front))
     }
 
+    #[inline]
     fn look(&mut self, word: u32) -> Result<(), Broken> {
         let (kind, length) = (word >> 24, (word & 0xff_ffff) as usize);
         match kind {
-            TRAIN => self.front = Some(self.train(length)?),
+            TRAIN => self.train(length)?,
             WRAP if self.offset > 0 => {
                 self.read += (self.lap - self.offset) as u64;
                 self.offset = 0;
@@ -311,7 +320,7 @@ impl Reader {
                 let at = self.map.at(CONTROL + self.offset + PREFIX, 32);
                 // SAFETY: 32 bytes within the mapping, copied once; they may be anything.
                 unsafe { std::ptr::copy_nonoverlapping(at, octets.as_mut_ptr().cast::<u8>(), 32) };
-                self.addresses = (Gid::new(octets[0]), Gid::new(octets[1]));
+                self.front.addresses = (Gid::new(octets[0]), Gid::new(octets[1]));
                 self.advance(LINE);
             }
             _ => return Err(Broken),
@@ -324,7 +333,7 @@ impl Reader {
         if self.offset + size + LINE <= self.lap { Ok(()) } else { Err(Broken) }
     }
 
-    fn train(&mut self, length: usize) -> Result<Front, Broken> {
+    fn train(&mut self, length: usize) -> Result<(), Broken> {
         let [c0, c1, headers_length, mtu] =
             self.map.word(CONTROL + self.offset + 4).load(Ordering::Relaxed).to_ne_bytes();
         let count = u32::from(u16::from_ne_bytes([c0, c1]));
@@ -335,11 +344,12 @@ impl Reader {
         let size = record(headers_length, length).next_multiple_of(LINE);
         self.within(size)?;
         let mut bytes = [0; HEADERS];
-        let at = self.map.at(CONTROL + self.offset + PREFIX, headers_length);
+        // All of the cache line, which is quicker than the part of it that counts.
+        let at = self.map.at(CONTROL + self.offset + PREFIX, HEADERS);
         // SAFETY: as many bytes are within the mapping, and fit; they are copied once and may be anything.
-        unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), headers_length) };
-        let (headers, rest) = Headers::parse(bytes.get(..headers_length).unwrap_or(&[])).map_err(|_| Broken)?;
-        if !rest.is_empty() {
+        unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), HEADERS) };
+        let headers = bytes.get(..headers_length).unwrap_or(&[]);
+        if !self.front.headers.read(headers).map_err(|_| Broken)?.is_empty() {
             return Err(Broken);
         }
         let payload_at = self.offset + if length >= ALIGNED { LINE } else { PREFIX + headers_length };
@@ -348,20 +358,18 @@ impl Reader {
             // SAFETY: as many bytes are within the mapping, and fit.
             unsafe { std::ptr::copy_nonoverlapping(at, self.copied.as_mut_ptr(), length) };
         }
-        Ok(Front {
-            headers,
-            count,
-            mtu: u32::from(mtu) * 256,
-            addresses: self.addresses,
-            payload: (payload_at, length),
-            size,
-        })
+        self.front.count = count;
+        self.front.mtu = u32::from(mtu) * 256;
+        self.front.payload = (payload_at, length);
+        self.front.size = size;
+        self.has_front = true;
+        Ok(())
     }
 
     /// The train at the front and its payload. It may still change, if the peer does not keep to the rules: copy it, do not judge by it.
     #[inline]
     pub fn train_and_payload(&self) -> Option<(&Front, &[u8])> {
-        let front = self.front.as_ref()?;
+        let front = self.has_front.then_some(&self.front)?;
         let (at, length) = front.payload;
         if length <= COPIED {
             return Some((front, self.copied.get(..length)?));
@@ -374,8 +382,8 @@ impl Reader {
     /// Goes on behind the train at the front.
     #[inline]
     pub fn consume(&mut self) {
-        if let Some(front) = self.front.take() {
-            self.advance(front.size);
+        if std::mem::take(&mut self.has_front) {
+            self.advance(self.front.size);
         }
     }
 

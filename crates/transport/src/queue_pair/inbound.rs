@@ -16,7 +16,7 @@ use wire::{NakCode, Operation, Psn, Syndrome};
 impl QueuePair {
     /// Takes a packet, or a whole train, that arrived for this queue pair.
     pub fn handle<P: Port>(&mut self, now: Time, inbound: &Inbound<'_>, port: &mut P) {
-        let headers = &inbound.headers;
+        let headers = inbound.headers;
         self.trace(now, port, || trace::Kind::PacketReceived {
             headers: *headers,
             payload_len: inbound.payload.len() as u32,
@@ -97,7 +97,7 @@ impl QueuePair {
 
     /// What every packet must have right before anything else is looked at (IBA 9.6).
     fn screen(&self, inbound: &Inbound<'_>) -> Result<(), DropReason> {
-        let headers = &inbound.headers;
+        let headers = inbound.headers;
         let (kind, state, opcode) = (self.kind(), self.state(), headers.bth.opcode);
         if opcode.operation() == Operation::Cnp {
             return match kind.is_connected() && state.receives() {
@@ -153,15 +153,15 @@ impl QueuePair {
         match reaction {
             Reaction::Fine => {}
             Reaction::Dropped(reason) => {
-                self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(inbound.headers), reason });
+                self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(*inbound.headers), reason });
             }
             Reaction::Forbidden(refusal) => {
                 self.trace_refusal(now, &refusal, port);
                 let reason = DropReason::AccessRefused;
-                self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(inbound.headers), reason });
+                self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(*inbound.headers), reason });
             }
             Reaction::Refused(reason, psn, syndrome) => {
-                self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(inbound.headers), reason });
+                self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(*inbound.headers), reason });
                 let code = refusal_name(syndrome).unwrap_or("");
                 self.trace(now, port, || trace::Kind::NakSent { psn, code });
             }
@@ -227,7 +227,7 @@ impl QueuePair {
             Verdict::Fine => {}
             Verdict::Drop(reason) => {
                 self.trace(now, port, || {
-                    let headers = inbound.map(|inbound| inbound.headers);
+                    let headers = inbound.map(|inbound| *inbound.headers);
                     trace::Kind::PacketDropped { headers, reason }
                 });
             }

@@ -76,15 +76,15 @@ impl QueuePair {
 
     fn next_request<P: Port>(&mut self, now: Time, port: &mut P) -> bool {
         while self.may_request() {
+            let psn = self.requester.psn();
             let limits = requester::Limits {
                 una: self.completer.una(),
                 answers: self.completer.questions(),
-                longest_read: self.completer.asked_before(self.requester.psn()),
-                partly_under_way: self.completer.is_partly_under_way(self.requester.psn()),
+                longest_read: self.completer.asked_before(psn),
+                partly_under_way: self.completer.is_partly_under_way(psn),
                 draining: self.state() == State::SendQueueDrained,
             };
             match self.requester.step(&self.connection, &mut self.queue, &limits, port) {
-                Step::Again => {}
                 Step::Idle => break,
                 Step::Train => return true,
                 Step::Failed(seq, status, cause) => self.fail_work(now, seq, status, cause, port),

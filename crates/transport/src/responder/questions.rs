@@ -17,7 +17,7 @@ impl Responder {
         connection: &Connection,
         port: &mut P,
     ) -> Verdict {
-        let headers = &inbound.headers;
+        let headers = inbound.headers;
         let (psn, operation) = (headers.bth.psn, headers.bth.opcode.operation());
         let invalid = |what| invalid_request(what, psn);
         if self.message != Message::None {

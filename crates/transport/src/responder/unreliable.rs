@@ -16,7 +16,7 @@ const GRH: u64 = 40;
 impl Responder {
     /// A packet or train on an unreliable connection.
     pub fn unreliable<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> Reaction {
-        let headers = &inbound.headers;
+        let headers = inbound.headers;
         let opcode = headers.bth.opcode;
         let psn = headers.bth.psn;
         let in_sequence = psn == self.expected;
@@ -85,7 +85,7 @@ impl Responder {
 
     /// A datagram. The queue pair has checked its Q_Key.
     pub fn datagram<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> Reaction {
-        let headers = &inbound.headers;
+        let headers = inbound.headers;
         let Some(deth) = headers.deth else {
             return Reaction::Dropped(DropReason::Malformed);
         };

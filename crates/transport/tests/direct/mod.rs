@@ -210,7 +210,7 @@ fn carry(from: &mut End, to: &mut End, now: Time, packets: bool, flying: &mut Ve
     }
     for carried in &flying[..used] {
         let inbound = Inbound {
-            headers: carried.headers.unwrap(),
+            headers: carried.headers.as_ref().unwrap(),
             count: carried.count,
             payload: &carried.payload,
             from: from.gid,
