@@ -8,6 +8,7 @@ use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// 0, or an errno: the convention of most calls.
 pub(crate) fn status(call: &'static str, f: impl FnOnce() -> Result<(), Errno>) -> c_int {
@@ -58,31 +59,59 @@ fn panics_in() -> Option<&'static str> {
     NAME.get_or_init(|| std::env::var(PANIC_IN).ok()).as_deref()
 }
 
-fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    // What a panic leaves behind stands behind locks that are valid at every step.
-    if log::is_on() {
-        log::forget();
+/// Whether nobody wants to read of failures, nor to try one: then calls, of which there may be millions in a second, look at nothing more.
+#[inline]
+fn is_plain() -> bool {
+    const UNKNOWN: u8 = 0;
+    const PLAIN: u8 = 1;
+    static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
+    match KNOWN.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let plain = !log::is_on() && panics_in().is_none();
+            KNOWN.store(if plain { PLAIN } else { PLAIN + 1 }, Ordering::Relaxed);
+            plain
+        }
+        known => known == PLAIN,
     }
+}
+
+#[inline]
+fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    let plain = is_plain();
     let f = || {
-        if panics_in().is_some_and(|name| name == call) {
-            panic!("{PANIC_IN} asks for it");
+        if !plain {
+            prepare(call);
         }
         f()
     };
-    catch_unwind(AssertUnwindSafe(f))
-        .unwrap_or_else(|_| {
-            // The panic itself has been printed.
-            log::say(format_args!("an error inside the library; {call} fails with EIO"));
-            let _ = catch_unwind(context::tell_all_of_a_panic);
-            Err(Errno(libc::EIO))
-        })
-        .inspect_err(|error| said(call, *error))
+    // What a panic leaves behind stands behind locks that are valid at every step.
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(said(call, error)),
+        Err(_) => Err(said(call, panicked(call))),
+    }
+}
+
+/// Forgets why an earlier call failed, and panics if that is asked for.
+#[cold]
+fn prepare(call: &'static str) {
+    log::forget();
+    assert!(panics_in() != Some(call), "{PANIC_IN} asks for it");
+}
+
+#[cold]
+fn panicked(call: &'static str) -> Errno {
+    // The panic itself has been printed.
+    log::say(format_args!("an error inside the library; {call} fails with EIO"));
+    let _ = catch_unwind(context::tell_all_of_a_panic);
+    Errno(libc::EIO)
 }
 
 /// Notes a failure, for those who want to read of it. That a queue or a table entry is empty, or would block, is none.
 #[cold]
-fn said(call: &'static str, Errno(code): Errno) {
+fn said(call: &'static str, Errno(code): Errno) -> Errno {
     if log::is_on() && !matches!(code, libc::ENOENT | libc::EAGAIN | libc::ENODATA) {
         log::failure(call, code);
     }
+    Errno(code)
 }

@@ -78,8 +78,8 @@ impl<C: Clapper> Bell<C> {
         fence(Ordering::SeqCst);
     }
 
-    /// The sleeper is awake and will look.
-    pub fn wake(&self) {
-        self.word.store(AWAKE, Ordering::Relaxed);
+    /// The sleeper is awake and will look. Answers whether somebody rang, or is about to.
+    pub fn wake(&self) -> bool {
+        self.word.swap(AWAKE, Ordering::AcqRel) == AWAKE
     }
 }

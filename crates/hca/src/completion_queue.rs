@@ -154,6 +154,7 @@ impl CompletionQueue {
     }
 
     /// Moves up to `room` entries to `take`, oldest first.
+    #[inline]
     pub fn poll(&self, room: usize, mut take: impl FnMut(Entry)) -> usize {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return 0;
@@ -210,6 +211,7 @@ impl CompletionQueue {
     }
 
     /// Tells the observer of what was added since it was last told. Called after the queue pair's lock has been let go.
+    #[inline]
     pub(crate) fn announce(&self) {
         if let Some(Observer(observer)) = self.observer.get()
             && self.fresh.swap(false, Ordering::AcqRel)
@@ -234,6 +236,7 @@ impl CompletionQueue {
     }
 
     /// Whether a completion was lost: the queue is dead.
+    #[inline]
     pub fn has_overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Acquire)
     }

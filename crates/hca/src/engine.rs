@@ -30,11 +30,25 @@ const NEVER: u64 = u64::MAX;
 /// How long, in nanoseconds, until interfaces that could not be looked at are looked at again.
 const LOOK_AGAIN: u64 = 200_000_000;
 
+/// How long, in nanoseconds, one who was rung for looks on, where there are cores to spare: the next train mostly follows soon, and a wake-up costs
+/// as much as many trains.
+const LINGER: u64 = 100_000;
+
+/// From this many cores on there are some to spare: the programs at both ends of a link may spin, and so may their engines.
+const SPARE: usize = 4;
+
+/// How often at least, in nanoseconds, one who is rung for again and again looks at everything else, too.
+const SOON: u64 = 1_000_000;
+
+/// What the engine sleeps on when nobody else looks, by the place in the list.
+const RUNG_FOR: u32 = 1 << 2;
+
 #[derive(Debug)]
 pub(crate) struct Engine {
     bell: Bell<EventFd>,
-    epoll: Descriptor,
     lease: Lease,
+    /// There are cores to spare.
+    may_linger: bool,
     /// Until when the engine sleeps, zero while it is awake.
     asleep_until: AtomicU64,
     /// Threads of the program that wait inside a call, and so drive.
@@ -66,47 +80,28 @@ impl EventFd {
 
 impl Engine {
     pub fn new() -> io::Result<Engine> {
-        // SAFETY: plain calls; the descriptors they return are owned from here on.
-        let (bell, epoll) = unsafe {
+        // SAFETY: a plain call; the descriptor it returns is owned from here on.
+        let bell = unsafe {
             let bell = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
             if bell < 0 {
                 return Err(io::Error::last_os_error());
             }
-            let bell = Descriptor::keep(OwnedFd::from_raw_fd(bell));
-            let epoll = libc::epoll_create1(libc::EPOLL_CLOEXEC);
-            if epoll < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            (bell, Descriptor::keep(OwnedFd::from_raw_fd(epoll)))
+            Descriptor::keep(OwnedFd::from_raw_fd(bell))
         };
-        let engine = Engine {
+        Ok(Engine {
             bell: Bell::new(EventFd(bell)),
-            epoll,
             lease: Lease::new(),
+            may_linger: thread::available_parallelism().is_ok_and(|cores| cores.get() >= SPARE),
             asleep_until: AtomicU64::new(0),
             waiters: AtomicU32::new(0),
             relieved: AtomicBool::new(false),
-        };
-        engine.watch(engine.bell_fd())?;
-        Ok(engine)
+        })
     }
 
     /// Starts the thread. It holds the NIC only while it works, and ends when the NIC is gone.
     pub fn start(self: &Arc<Engine>, nic: &Arc<Nic>) -> io::Result<()> {
-        self.watch(nic.udp.fd())?;
-        self.watch(nic.exchange.face().fd(Sleeper::Engine))?;
-        if let Some(changes) = &nic.changes {
-            self.watch(changes.raw_fd())?;
-        }
         let (engine, weak) = (Arc::clone(self), Arc::downgrade(nic));
         thread::Builder::new().name("ubiverbs".into()).spawn(move || run(&engine, &weak)).map(|_| ())
-    }
-
-    fn watch(&self, fd: RawFd) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: fd as u64 };
-        // SAFETY: both descriptors are open, and the event is live.
-        let answer = unsafe { libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
-        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     fn bell_fd(&self) -> RawFd {
@@ -180,28 +175,38 @@ impl Engine {
 fn run(engine: &Engine, nic: &Weak<Nic>) {
     // When to look at the interfaces again: there was no descriptor left for it.
     let mut look_again: Option<Instant> = None;
+    let mut rounds = Rounds::default();
     loop {
-        let (sleep, changes, insisting) = {
+        let (sleep, changes, rung, sockets) = {
             let Some(nic) = nic.upgrade() else { return };
             // No descriptor is not waited for.
             let changes = nic.changes.as_ref().map_or(-1, Changes::raw_fd);
-            (nic.engine().prepare(&nic), changes, nic.exchange.face().fd(Sleeper::Engine))
+            let sleep = nic.engine().prepare(&nic, &mut rounds);
+            (sleep, changes, nic.exchange.face().fd(Sleeper::Engine), nic.udp.fd())
         };
         let soon = |limit: Option<u64>| match look_again {
             Some(_) => Some(limit.map_or(LOOK_AGAIN, |limit| limit.min(LOOK_AGAIN))),
             None => limit,
         };
-        let _ = match sleep {
-            Sleep::Leased { .. } => sleep::until_ready([engine.bell_fd(), insisting], Some(TICK)),
+        let ready = match sleep {
+            Sleep::Leased { .. } => sleep::until_ready([engine.bell_fd(), rung], Some(TICK)),
             Sleep::Bell(limit) => sleep::until_ready([engine.bell_fd(), changes], soon(limit)),
-            Sleep::All(limit) => sleep::until_ready([engine.epoll.raw()], soon(limit)),
+            Sleep::All(limit) => sleep::until_ready([engine.bell_fd(), sockets, rung, changes], soon(limit)),
         };
         engine.asleep_until.store(0, Ordering::Relaxed);
-        engine.bell.wake();
-        engine.bell.clapper().quiet();
+        if engine.bell.wake() {
+            engine.bell.clapper().quiet();
+        }
         let Some(nic) = nic.upgrade() else { return };
+        rounds.only_rung_for = false;
         if let Sleep::All(_) = sleep {
             nic.exchange.face().wake(Sleeper::Engine);
+            if ready.is_ok_and(|ready| ready == RUNG_FOR) {
+                // A program may wait for the core that we have, for just what came. What else there is wakes us again.
+                rounds.only_rung_for = true;
+                engine.serve_ring(&nic, &mut rounds);
+                continue;
+            }
         }
         if let Sleep::Leased { polls } = sleep {
             if nic.exchange.face().was_insisted_on() {
@@ -223,6 +228,17 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
     }
 }
 
+/// What the engine remembers from round to round.
+#[derive(Default)]
+struct Rounds {
+    /// It woke because trains came through memory, and for nothing else.
+    only_rung_for: bool,
+    /// When it last looked at everything.
+    looked: Time,
+    /// When it last went to sleep.
+    slept: Time,
+}
+
 /// How the engine sleeps.
 enum Sleep {
     /// The program polls, so often until now: look in after a while.
@@ -235,7 +251,7 @@ enum Sleep {
 
 impl Engine {
     /// Does what there is to do if it is ours to do, and decides how to sleep.
-    fn prepare(&self, nic: &Nic) -> Sleep {
+    fn prepare(&self, nic: &Nic, rounds: &mut Rounds) -> Sleep {
         if self.lease.is_held() {
             self.bell.settle_down_leased();
             nic.exchange.face().lease();
@@ -259,8 +275,35 @@ impl Engine {
         }
         self.relieved.store(false, Ordering::SeqCst);
         nic.exchange.face().settle_down(Sleeper::Engine);
-        while nic.progress() {}
+        let now = nic.now();
+        if rounds.only_rung_for && now.since(rounds.looked) < SOON {
+            // The sockets end the sleep by themselves.
+            while nic.look_again() {}
+            nic.fire_due(now);
+        } else {
+            rounds.looked = now;
+            while nic.progress() {}
+        }
+        rounds.slept = now;
         Sleep::All(self.sleep_until_deadline(nic))
+    }
+
+    /// Takes what was rung for. Goes on for a while where that pays: whoever is rung for again within a moment need not have slept.
+    fn serve_ring(&self, nic: &Nic, rounds: &mut Rounds) {
+        nic.look_again();
+        let mut last = nic.now();
+        if !self.may_linger || last.since(rounds.slept) > LINGER {
+            return;
+        }
+        while !self.lease.is_held() && self.waiters.load(Ordering::Relaxed) == 0 {
+            let now = nic.now();
+            if nic.look_again() {
+                last = now;
+            } else if now.since(last) > LINGER || nic.timers.next().is_some_and(|deadline| deadline <= now) {
+                return;
+            }
+            std::hint::spin_loop();
+        }
     }
 
     /// How long until something is due. A deadline set from now on that is earlier rings the bell.

@@ -673,7 +673,7 @@ impl Nic {
     }
 
     /// What there is to do besides the sockets. Deadlines are the engine's.
-    fn look_again(&self) -> bool {
+    pub(crate) fn look_again(&self) -> bool {
         let mut any = self.receive_shared();
         if self.exchange.has_stalled() {
             any |= self.resume_stalled(true);
@@ -844,6 +844,11 @@ impl Nic {
             }
         }
         any
+    }
+
+    /// Wakes those whose deadline has come.
+    pub(crate) fn fire_due(&self, now: Time) -> bool {
+        self.fire_timers(now, now)
     }
 
     /// Wakes the queue pairs whose deadline was `latest` or before.

@@ -265,6 +265,7 @@ impl Inbound {
     }
 
     /// Whether the other process has gone.
+    #[inline]
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
