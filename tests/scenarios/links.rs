@@ -394,7 +394,8 @@ impl Link for Rings {
         let start = ring.head;
         let (length, count) = (ring.word(start) as usize, ring.word(start + 4));
         let (headers, payload) = Headers::parse(&ring.bytes[start + 8..start + length]).unwrap();
-        let inbound = Inbound { headers: &headers, count, payload, from: source, grh: &[0; 40], congestion_marked: false };
+        let inbound =
+            Inbound { headers: &headers, count, payload, from: source, grh: &[0; 40], congestion_marked: false };
         to.qp.handle(Time::ZERO, &inbound, &mut to.memory);
         ring.head += length;
     }

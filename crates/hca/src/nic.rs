@@ -821,14 +821,8 @@ impl Nic {
                 true => [0; 40],
                 false => local_grh((address.source, address.destination), headers.len() + payload.len()),
             };
-            let inbound = Inbound {
-                headers,
-                count,
-                payload,
-                from: address.source,
-                grh: &grh,
-                congestion_marked: false,
-            };
+            let inbound =
+                Inbound { headers, count, payload, from: address.source, grh: &grh, congestion_marked: false };
             qp.take(self, now, &inbound);
             qp.settle(self, now);
         })

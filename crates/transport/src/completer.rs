@@ -134,12 +134,14 @@ impl Completer {
     }
 
     /// How many sequence numbers from `psn` on belong to the request that was asked with it before, if it was.
+    #[inline]
     pub fn asked_before(&self, psn: Psn) -> Option<u32> {
         self.ends.iter().find(|end| end.psn.is_after(psn)).map(|end| end.psn.distance_from(psn))
     }
 
     /// Whether `psn` goes on with a request of which another part is under way again. It has to wait for that part's answer: kernel Soft-RoCE
     /// remembers where in a request it was last asked to begin again, and is silent when it is asked for something before that.
+    #[inline]
     pub fn is_partly_under_way(&self, psn: Psn) -> bool {
         self.questions.back().is_some_and(|question| question.first.add(question.psns) == psn)
             && !self.ends.iter().rev().any(|end| end.psn == psn && end.first_time)

@@ -269,7 +269,8 @@ impl Requester {
         }
         let packets = match work.operation {
             Operation::CompareSwap { .. } | Operation::FetchAdd { .. } | Operation::AtomicWrite { .. } => 1,
-            _ => work.length.div_ceil(mtu).max(1),
+            _ if work.length <= mtu => 1,
+            _ => work.length.div_ceil(mtu),
         };
         queue.start(seq, self.psn, packets);
         Ok(())
@@ -320,7 +321,10 @@ impl Requester {
             self.question(seq, work, psns, connection);
             return Ok(true);
         }
-        let mut want = left.min(train_packets(mtu)).min(MAX_OUTSTANDING - outstanding);
+        let mut want = left.min(MAX_OUTSTANDING - outstanding);
+        if want > 1 {
+            want = want.min(train_packets(mtu));
+        }
         if retransmission {
             // What was sent before and what was not are different trains: links treat them differently.
             want = want.min(self.high.distance_from(self.psn));

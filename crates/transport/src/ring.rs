@@ -59,17 +59,20 @@ impl<T: Default> Ring<T> {
     }
 
     /// Element `seq`, if it is still (or already) there.
+    #[inline]
     pub(crate) fn get(&self, seq: u64) -> Option<&T> {
         if self.contains(seq) { self.slots.get(self.index(seq)) } else { None }
     }
 
     /// Element `seq`, to change.
+    #[inline]
     pub(crate) fn get_mut(&mut self, seq: u64) -> Option<&mut T> {
         let index = self.index(seq);
         if self.contains(seq) { self.slots.get_mut(index) } else { None }
     }
 
     /// Whether element `seq` is there.
+    #[inline]
     pub(crate) fn contains(&self, seq: u64) -> bool {
         (self.head..self.tail).contains(&seq)
     }
@@ -110,6 +113,7 @@ impl<T: Default> Ring<T> {
         self.head = self.tail;
     }
 
+    #[inline]
     fn index(&self, seq: u64) -> usize {
         // The length is a power of two (or zero, where every lookup misses).
         (seq as usize) & self.slots.len().wrapping_sub(1)

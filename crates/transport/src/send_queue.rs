@@ -136,10 +136,12 @@ impl SendQueue {
         self.ring.capacity().saturating_sub(self.ring.len())
     }
 
+    #[inline]
     pub fn get(&self, seq: u64) -> Option<&SendWork> {
         self.ring.get(seq)
     }
 
+    #[inline]
     pub fn get_mut(&mut self, seq: u64) -> Option<&mut SendWork> {
         self.ring.get_mut(seq)
     }

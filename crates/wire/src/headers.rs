@@ -117,6 +117,20 @@ impl Headers {
     /// The headers after the BTH.
     fn read_extended<'a>(&mut self, mut rest: &'a [u8]) -> Result<&'a [u8], ParseError> {
         let demanded = self.bth.opcode.headers();
+        // One alone, mostly: of a WRITE or READ, or of an acknowledgement.
+        match demanded.difference(HeaderSet::PAYLOAD) {
+            HeaderSet::RETH => {
+                let (reth, rest) = Reth::parse(rest)?;
+                self.reth = Some(reth);
+                return Ok(rest);
+            }
+            HeaderSet::AETH => {
+                let (aeth, rest) = Aeth::parse(rest)?;
+                self.aeth = Some(aeth);
+                return Ok(rest);
+            }
+            _ => {}
+        }
         self.xrc = optional(demanded, HeaderSet::XRCETH, &mut rest, parse_xrceth)?;
         self.deth = optional(demanded, HeaderSet::DETH, &mut rest, Deth::parse)?;
         self.feth = optional(demanded, HeaderSet::FETH, &mut rest, Feth::parse)?;
@@ -150,6 +164,15 @@ impl Headers {
 
     /// Writes the headers after the BTH.
     fn encode_extended(&self, out: &mut [u8], at: usize) -> Result<usize, EncodeError> {
+        match (self.bth.opcode.headers().difference(HeaderSet::PAYLOAD), &self.reth, &self.aeth) {
+            (HeaderSet::RETH, Some(reth), _) => {
+                return Ok(at + reth.encode(out.get_mut(at..).unwrap_or_default())?);
+            }
+            (HeaderSet::AETH, _, Some(aeth)) => {
+                return Ok(at + aeth.encode(out.get_mut(at..).unwrap_or_default())?);
+            }
+            _ => {}
+        }
         let mut encoder = Encoder { opcode: self.bth.opcode, out, at };
         encoder.put(HeaderSet::XRCETH, Header::XrcEth, self.xrc, |srqn, out| {
             encode_u32(Header::XrcEth, srqn.value(), out)
