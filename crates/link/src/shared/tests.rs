@@ -9,6 +9,8 @@ use crate::ports::Ports;
 use crate::slots::{Slot, Slots};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use wire::{Gid, Headers, Opcode, Psn, Qpn, Reth};
 
 /// A source of numbers that are the same every time.
@@ -120,57 +122,86 @@ fn what_could_not_be_filled_in_was_never_sent() {
     assert!(reader.front().unwrap().is_none());
 }
 
-/// Whatever another process does to the ring while it is read: no panic (positions out of bounds would be one), no end of time.
+/// Whatever another process does to a ring while it is written and read: no panic (positions out of bounds would be one), no end of time. It goes
+/// on until the ring was broken often enough at both ends, because nobody knows when the thread that scribbles gets to run.
 #[test]
 fn a_ring_may_be_scribbled_over_while_it_is_read() {
-    let done = AtomicBool::new(false);
+    const ROUNDS: u32 = 300_000;
+    const OFTEN: u32 = 20;
+    let patience = Instant::now() + Duration::from_secs(300);
+    let scribbled_over = |fd: &OwnedFd| Arc::new(Mapping::accept(fd.as_fd(), |_| true).unwrap());
     let (mut writer, mut reader, fd) = ring(SMALL);
-    let scribbled = Mapping::accept(fd.as_fd(), |_| true).unwrap();
+    let (victim, done) = (Mutex::new(scribbled_over(&fd)), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut numbers = Numbers(1);
             while !done.load(Ordering::Relaxed) {
-                // Mostly what a record begins with, and near the beginning: there it is believed longest.
-                let place = match numbers.next(4) {
-                    0 => numbers.next(scribbled.length() / 4) * 4,
-                    1 => numbers.next(80) * 4,
-                    _ => 4096 + numbers.next(64) * 64 + numbers.next(4) * 4,
-                };
-                let value = match numbers.next(3) {
-                    0 => numbers.0 as u32,
-                    1 => ((1 + numbers.next(3) as u32) << 24) | numbers.next(70_000) as u32,
-                    _ => u32::from_ne_bytes([1, 0, 12 + numbers.next(40) as u8, 4]),
-                };
-                scribbled.word(place).store(value, Ordering::Relaxed);
+                let victim = Arc::clone(&victim.lock().unwrap());
+                for _ in 0..64 {
+                    scribble(&victim, &mut numbers);
+                }
             }
         });
-        let (mut broken, mut read, mut copied) = (0, 0, vec![0; 65_536]);
+        // Tells the other thread to end even if this one panics: otherwise nobody would hear of it.
+        let _end = OnDrop(|| done.store(true, Ordering::Relaxed));
+        let (mut rounds, mut read, mut copied) = (0, 0u32, vec![0; 65_536]);
+        let (mut reader_broke, mut writer_broke) = (0, 0);
         let mut numbers = Numbers(2);
-        for round in 0..300_000u32 {
-            match reader.front() {
-                Ok(None) => {}
-                Ok(Some(_)) => {
-                    let (_, payload) = reader.train_and_payload().unwrap();
-                    copied[..payload.len().min(512)].copy_from_slice(&payload[..payload.len().min(512)]);
-                    reader.consume();
-                    read += 1;
-                }
-                Err(_) => {
-                    // The link would end here. Another begins in the same mess.
-                    broken += 1;
-                    reader = Reader::accept(fd.as_fd()).unwrap();
-                }
+        while rounds < ROUNDS || reader_broke < OFTEN || writer_broke < OFTEN || read < ROUNDS / 100 {
+            let so_far = (rounds, read, reader_broke, writer_broke);
+            assert!(Instant::now() < patience, "rounds, trains read, broken readers and writers: {so_far:?}");
+            if writer.has_room() {
+                push(&mut writer, rounds, numbers.next(2000));
             }
-            reader.tell(round % 3 == 0);
-            if writer.has_room() && !writer.is_broken() {
-                push(&mut writer, round, numbers.next(2000));
-            } else if writer.is_broken() {
-                (writer, _) = Writer::create(SMALL).unwrap();
+            // Sometimes the reader falls behind, and the writer has to look how far it is.
+            let behind = numbers.next(64) == 0 && !writer.is_broken();
+            let front = if behind { Ok(None) } else { reader.front().map(|front| front.map(|_| ())) };
+            if let Ok(Some(())) = front {
+                let (_, payload) = reader.train_and_payload().unwrap();
+                copied[..payload.len()].copy_from_slice(payload);
+                reader.consume();
+                read += 1;
+            }
+            if front.is_err() || writer.is_broken() {
+                // The link ends here, and another begins that is scribbled over as well.
+                reader_broke += u32::from(front.is_err());
+                writer_broke += u32::from(writer.is_broken());
+                let (new_writer, new_reader, fd) = ring(SMALL);
+                (writer, reader) = (new_writer, new_reader);
+                *victim.lock().unwrap() = scribbled_over(&fd);
+            } else {
+                reader.tell(rounds % 3 == 0);
+            }
+            rounds += 1;
+            if rounds % 2048 == 0 {
+                std::thread::yield_now();
             }
         }
-        done.store(true, Ordering::Relaxed);
-        assert!(broken > 0, "{broken} {read}");
     });
+}
+
+/// Writes a number somewhere: mostly what a record begins with, and near the beginning, where it is believed longest.
+fn scribble(victim: &Mapping, numbers: &mut Numbers) {
+    let place = match numbers.next(4) {
+        0 => numbers.next(victim.length() / 4) * 4,
+        1 => numbers.next(80) * 4,
+        _ => 4096 + numbers.next(64) * 64 + numbers.next(4) * 4,
+    };
+    let value = match numbers.next(3) {
+        0 => numbers.0 as u32,
+        1 => ((1 + numbers.next(3) as u32) << 24) | numbers.next(70_000) as u32,
+        _ => u32::from_ne_bytes([1, 0, 12 + numbers.next(40) as u8, 4]),
+    };
+    victim.word(place).store(value, Ordering::Relaxed);
+}
+
+/// Does something when it goes.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 struct Process {
@@ -220,7 +251,7 @@ fn two_processes_come_by_a_link_and_one_ends() {
     a.exchange.resume(true, |qpn| resumed.push(qpn));
     assert_eq!(resumed, [Qpn::new(3)]);
     assert!(!a.exchange.has_stalled());
-    assert!(std::sync::Arc::ptr_eq(&link, &a.exchange.reach(b.slot).unwrap()), "one link is enough");
+    assert!(Arc::ptr_eq(&link, &a.exchange.reach(b.slot).unwrap()), "one link is enough");
     push(&mut link.writer().unwrap(), 5, 100);
     link.ring();
     let mut seen = 0;
