@@ -108,7 +108,8 @@ mod tests {
                 }
             }
         }
-        assert_eq!(counted, 2000 - 1);
+        // A deadline that is not reached before another has come up is not set at all.
+        assert_eq!(counted, 1000);
         assert!(lock(&timers.heap).len() <= 2, "{:?}", lock(&timers.heap));
     }
 }
