@@ -9,10 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a peer that lives may take to answer.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a peer that lives may take to answer: on a machine that is very busy a measurement may take as long.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long it may take until the stream says of a peer that it is dead, after the NIC has said so.
+const BELATED: Duration = Duration::from_secs(1);
 
 /// The longest line that is read; whoever sends more is no peer of ours.
 const LONGEST: u64 = 1 << 16;
@@ -57,13 +60,14 @@ impl Control {
                         break;
                     }
                 }
-                noticed.store(true, Ordering::Release);
+                // Before anybody else can notice, and tell it too.
                 if let (WhenGone::Leave(code), false) = (when_gone, bidden_farewell) {
                     if code != 0 {
                         eprintln!("ubiverbs: {}", Failure::PeerGone);
                     }
                     std::process::exit(code);
                 }
+                noticed.store(true, Ordering::Release);
             })
             .map_err(|source| Failure::System { what: "cannot start a thread", source })?;
         Ok(Control { writer: Box::new(writer), lines, gone })
@@ -102,6 +106,15 @@ impl Control {
     /// Whether the peer's end is closed.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
+    }
+
+    /// The same of a peer that answers no packet any more: if it is dead, the NIC may know that before the stream says so.
+    pub fn turns_out_gone(&self) -> bool {
+        let deadline = Instant::now() + BELATED;
+        while !self.is_gone() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(2));
+        }
+        self.is_gone()
     }
 
     /// Tells the peer that all is done.

@@ -5,7 +5,8 @@ use crate::exit::Failure;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use ubiverbs::{
-    CompletionQueue, Context, Gid, Operation, Outcome, PreparedQueuePair, ProtectionDomain, QueuePairBuilder, Transport,
+    CompletionQueue, Context, Error, Gid, Operation, Outcome, PreparedQueuePair, ProtectionDomain, QueuePairBuilder,
+    Status, Transport,
 };
 
 /// A device, and the address on it to talk from.
@@ -80,7 +81,12 @@ pub fn finish<R: Outcome>(mut work: Operation<R>, control: &Control) -> Result<R
     loop {
         if let Some(result) = work.wait_for(Duration::from_millis(100)) {
             // A dead peer answers no packet either; that it is dead says more.
-            let why = |error| if control.is_gone() { Failure::PeerGone } else { Failure::Verbs(error) };
+            let unanswered =
+                |error: &Error| matches!(error, Error::Completion(error) if error.status == Status::RetryExceeded);
+            let why = |error| match unanswered(&error) && control.turns_out_gone() || control.is_gone() {
+                true => Failure::PeerGone,
+                false => Failure::Verbs(error),
+            };
             return result.map_err(|failed| why(failed.error));
         }
         if control.is_gone() {

@@ -222,7 +222,7 @@ impl Connections {
         };
         // Work fails for want of an answer; that the peer is dead, or why it gave up, says more.
         if let Err(failure) = ended {
-            return Err(match (meeting.control.is_gone(), meeting.control.heard()) {
+            return Err(match (meeting.control.turns_out_gone(), meeting.control.heard()) {
                 (_, Ok(Some(peer::Answer::Failed(why)))) => Failure::Peer(why),
                 (true, _) => Failure::PeerGone,
                 _ => failure,
