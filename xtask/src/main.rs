@@ -65,6 +65,15 @@ enum Task {
         /// Run only the tests whose names contain one of these words.
         words: Vec<String>,
     },
+    /// Kill peers in the middle of transfers, a thousand times through shared memory, and look at what is left of them.
+    ///
+    /// The survivor must get an error and all of its work back, and keep no descriptor, ring or memory of the dead. `test` does the same with a few
+    /// kills. Then, for root, a tenth as many between hosts.
+    Kills {
+        /// How many.
+        #[arg(default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..))]
+        count: u32,
+    },
     /// Build what is handed to people into target/dist: bin/ubiverbs and lib/libibverbs.so.1. It can be copied anywhere.
     ///
     /// The same as a tarball and as a Debian package is in target/packages.
@@ -91,6 +100,7 @@ fn main() -> ExitCode {
         Task::Programs { words } => prerequisites::programs()
             .and_then(|()| programs::prepare(&root, &words))
             .and_then(|mut command| process::run(&mut command)),
+        Task::Kills { count } => test::kills(&root, count),
         Task::Dist { library } => dist::build(&root, library).map(|note| println!("{note}")),
         Task::Interop(options) => interop::run(&root, &options),
         Task::Demo => prerequisites::tshark().and_then(|_| demo::check(&root)).map(|note| println!("{note}")),

@@ -12,6 +12,9 @@ use crate::{arrows, demo, no_std, prerequisites, programs, purity};
 /// How many programs the simulator's model test runs; it reads this variable.
 const MODEL_PROGRAMS: &str = "UBIVERBS_MODEL_PROGRAMS";
 
+/// How many peers the tests of killed peers kill; they read this variable.
+const KILLS: &str = "UBIVERBS_TEST_KILLS";
+
 struct Step {
     name: &'static str,
     action: fn(&Path, Option<u64>) -> Result<Outcome, String>,
@@ -124,6 +127,16 @@ fn tests(root: &Path, long: Option<u64>) -> Result<Outcome, String> {
         command.env(MODEL_PROGRAMS, programs.to_string());
     }
     counted(&mut command)
+}
+
+/// Runs the tests of killed peers, with so many kills.
+pub fn kills(root: &Path, count: u32) -> Result<(), String> {
+    let mut shared = cargo(root);
+    shared.args(["test", "--package", "ubiverbs-hca", "--test", "killed", "--", "--nocapture"]);
+    run_command(shared.env(KILLS, count.to_string()))?;
+    let mut hosts = cargo(root);
+    hosts.args(["test", "--package", "ubiverbs", "--test", "hosts", "--", "kills"]);
+    run_command(hosts.env(KILLS, (count / 10).to_string()))
 }
 
 fn docs(root: &Path) -> Result<Outcome, String> {

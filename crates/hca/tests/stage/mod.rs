@@ -89,7 +89,13 @@ impl End {
         End { nic, qp, cq, memory, key, av }
     }
 
+    /// Patient: an answer may take a second, which on the busiest machine it does not.
     pub fn connect(&self, peer: Qpn) {
+        self.connect_with(peer, 18);
+    }
+
+    /// With the timeout of the specification's table that this number stands for: 14 is 67 ms.
+    pub fn connect_with(&self, peer: Qpn, timeout: u8) {
         let access =
             transport::Access::REMOTE_WRITE | transport::Access::REMOTE_READ | transport::Access::REMOTE_ATOMIC;
         let steps = [
@@ -113,7 +119,7 @@ impl End {
             Modify {
                 state: Some(State::ReadyToSend),
                 sq_psn: Some(Psn::new(5)),
-                timeout: Some(14),
+                timeout: Some(timeout),
                 retry_cnt: Some(7),
                 rnr_retry: Some(7),
                 max_rd_atomic: Some(16),
@@ -145,14 +151,14 @@ impl End {
 
     pub fn run(&self, operation: Operation, length: u32) -> Completion {
         assert!(self.post(operation, length));
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let mut found = None;
             self.nic.poll(&self.cq, 1, |entry| found = Some(entry.completion));
             if let Some(completion) = found {
                 return completion;
             }
-            assert!(Instant::now() < deadline, "no completion in twenty seconds");
+            assert!(Instant::now() < deadline, "no completion in a minute");
         }
     }
 }
