@@ -1,70 +1,42 @@
-//! C and C++ programs written for the headers, compiled here, run on the library.
+//! C and C++ programs written for the headers, compiled here, run on the library: over both links where what they do has to do with one.
 
 mod library;
 
-use library::{alone, compile, on_library, succeed};
+use library::{Link, alone, compile, on_library, on_link, succeed};
 
-#[test]
-fn it_answers_as_the_manual_pages_say() {
-    let program = compile("cc", "semantics.c");
-    let _turn = alone();
-    succeed(&mut on_library(program));
+macro_rules! on_both_links {
+    ($($name:ident: $compiler:literal $source:literal,)*) => {
+        mod shared_memory {
+            $(#[test]
+            fn $name() {
+                super::run_to_its_end(super::Link::SharedMemory, $compiler, $source);
+            })*
+        }
+        mod udp {
+            $(#[test]
+            fn $name() {
+                super::run_to_its_end(super::Link::Udp, $compiler, $source);
+            })*
+        }
+    };
 }
 
-#[test]
-fn events_wake_wait_and_are_waited_for() {
-    let program = compile("cc", "events.c");
-    let _turn = alone();
-    succeed(&mut on_library(program));
+on_both_links! {
+    it_answers_as_the_manual_pages_say: "cc" "semantics.c",
+    events_wake_wait_and_are_waited_for: "cc" "events.c",
+    threads_make_use_and_destroy_everything_at_once: "cc" "threads.c",
+    a_sender_hears_of_what_arrived_although_the_receiver_ends_at_once: "cc" "last_words.c",
+    a_group_gets_what_is_sent_to_it_once_each: "cc" "multicast.c",
+    device_memory_timestamps_and_built_work_requests: "c++" "extended.cpp",
+    both_ends_of_a_connection_hear_what_they_should: "cc" "cm_events.c",
+    endpoints_wait_for_their_own_events: "cc" "cm_endpoints.c",
+    connections_come_and_go_in_many_threads: "cc" "cm_threads.c",
 }
 
-#[test]
-fn threads_make_use_and_destroy_everything_at_once() {
-    let program = compile("cc", "threads.c");
+fn run_to_its_end(link: Link, compiler: &str, source: &str) {
+    let program = compile(compiler, source);
     let _turn = alone();
-    succeed(&mut on_library(program));
-}
-
-#[test]
-fn a_sender_hears_of_what_arrived_although_the_receiver_ends_at_once() {
-    let program = compile("cc", "last_words.c");
-    let _turn = alone();
-    succeed(&mut on_library(program));
-}
-
-#[test]
-fn a_group_gets_what_is_sent_to_it_once_each() {
-    let program = compile("cc", "multicast.c");
-    let _turn = alone();
-    succeed(&mut on_library(program));
-}
-
-#[test]
-fn device_memory_timestamps_and_built_work_requests() {
-    let program = compile("c++", "extended.cpp");
-    let _turn = alone();
-    succeed(&mut on_library(program));
-}
-
-#[test]
-fn both_ends_of_a_connection_hear_what_they_should() {
-    let program = compile("cc", "cm_events.c");
-    let _turn = alone();
-    succeed(&mut on_library(program));
-}
-
-#[test]
-fn endpoints_wait_for_their_own_events() {
-    let program = compile("cc", "cm_endpoints.c");
-    let _turn = alone();
-    succeed(&mut on_library(program));
-}
-
-#[test]
-fn connections_come_and_go_in_many_threads() {
-    let program = compile("cc", "cm_threads.c");
-    let _turn = alone();
-    succeed(&mut on_library(program));
+    succeed(&mut on_link(link, program));
 }
 
 #[test]

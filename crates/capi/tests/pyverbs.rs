@@ -2,7 +2,7 @@
 
 mod library;
 
-use library::{alone, on_library, show};
+use library::{Link, alone, on_link, show};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,8 +44,8 @@ const REASONS: [&str; 6] = [
 ];
 
 /// The suite, unpacked.
-fn unpacked() -> PathBuf {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pyverbs");
+fn unpacked(link: Link) -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("pyverbs-{link:?}"));
     let _ = fs::remove_dir_all(&place);
     fs::create_dir_all(place.join("tests")).unwrap();
     let shipped = fs::read_dir(SHIPPED).expect("the suite is missing: apt-get install rdma-core python3-pyverbs");
@@ -63,10 +63,19 @@ fn unpacked() -> PathBuf {
 }
 
 #[test]
-fn the_suite_passes() {
-    let place = unpacked();
+fn the_suite_passes_through_shared_memory() {
+    pass(Link::SharedMemory);
+}
+
+#[test]
+fn the_suite_passes_over_udp() {
+    pass(Link::Udp);
+}
+
+fn pass(link: Link) {
+    let place = unpacked(link);
     let _turn = alone();
-    let mut suite = on_library("/usr/bin/python3");
+    let mut suite = on_link(link, "/usr/bin/python3");
     suite.current_dir(&place).arg("tests/run_tests.py").args(["--dev", "ubi_lo", "-v"]);
     suite.args(MODULES.map(|module| format!("tests.test_{module}")));
     let output = suite.output().expect("python runs");
@@ -81,6 +90,6 @@ fn the_suite_passes() {
         .find_map(|line| line.strip_prefix("Ran ")?.split_whitespace().next()?.parse().ok())
         .expect("the number of tests");
     let passed = ran - skipped.len();
-    println!("{passed} of {ran} passed, {} skipped", skipped.len());
+    println!("{link:?}: {passed} of {ran} passed, {} skipped", skipped.len());
     assert!(passed >= 132, "only {passed} of {ran} passed:\n{}", skipped.join("\n"));
 }

@@ -2,12 +2,20 @@
 //! run one pair at a time, since they poll and there may be only two processors.
 #![allow(dead_code, reason = "every test binary uses some of it")]
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Seconds until a program is stuck.
-const PATIENCE: u64 = 120;
+const PATIENCE: u64 = 300;
+
+/// How processes reach one another, and a process itself: the values of `UBIVERBS_LINK`.
+#[derive(Clone, Copy, Debug)]
+pub enum Link {
+    SharedMemory,
+    Udp,
+}
 
 /// The directory with `libibverbs.so.1` and `librdmacm.so.1`.
 pub fn directory() -> &'static Path {
@@ -28,7 +36,18 @@ pub fn directory() -> &'static Path {
 pub fn on_library(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("timeout");
     command.arg("--kill-after=5").arg(PATIENCE.to_string()).arg(program);
-    command.env("LD_LIBRARY_PATH", directory()).env_remove("UBIVERBS_LOG");
+    command.env("LD_LIBRARY_PATH", directory()).env_remove("UBIVERBS_LOG").env_remove("UBIVERBS_LINK");
+    command
+}
+
+/// The same over a link.
+pub fn on_link(link: Link, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = on_library(program);
+    let name = match link {
+        Link::SharedMemory => "shared",
+        Link::Udp => "udp",
+    };
+    command.env("UBIVERBS_LINK", name);
     command
 }
 
@@ -52,10 +71,16 @@ pub fn succeed(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Compiles a program of `tests/c` against the installed headers.
+/// Compiles a program of `tests/c` against the installed headers: once, because another test may be about to run it.
 pub fn compile(compiler: &str, source: &str) -> PathBuf {
+    static COMPILED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    let first = compiled.get_or_insert_default().insert(source.to_owned());
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
     let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.file_stem().expect("a name"));
+    if !first {
+        return binary;
+    }
     let mut command = Command::new(compiler);
     command
         .args(["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-g", "-O1", "-o"])
