@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* How long an event may take that is on its way, in milliseconds. */
-#define SOON 20000
+#define SOON 60000
 
 static inline struct sockaddr_in loopback(uint16_t port)
 {

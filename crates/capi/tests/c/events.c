@@ -7,6 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Milliseconds after which something does not happen any more. */
+#define SOON 60000
+
 static struct ibv_context *context;
 static struct ibv_pd *pd;
 static char memory[4096];
@@ -53,6 +56,7 @@ static void completion_events(void)
 	pthread_t thread;
 
 	NEED(channel && cq);
+	acknowledged = 0;
 	pair_of(&a, &b, cq, NULL);
 	nonblocking(channel->fd);
 	errno = 0;
@@ -63,7 +67,7 @@ static void completion_events(void)
 	CHECK(!readable(channel->fd, 50));
 	CHECK(!ibv_req_notify_cq(cq, 0));
 	CHECK(!receive(b, 3, NULL) && !post(a, 4, IBV_WR_SEND, NULL, 0, 0));
-	CHECK(readable(channel->fd, 5000));
+	CHECK(readable(channel->fd, SOON));
 	CHECK(!ibv_get_cq_event(channel, &found, &found_context) && found == cq && found_context == &failures);
 	completion(cq), completion(cq);
 	/* One event for one question. */
@@ -77,7 +81,7 @@ static void completion_events(void)
 	struct ibv_send_wr wr = {.wr_id = 7, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED}, *bad;
 
 	CHECK(!receive(b, 8, NULL) && !ibv_post_send(a, &wr, &bad));
-	CHECK(readable(channel->fd, 5000));
+	CHECK(readable(channel->fd, SOON));
 	completion(cq), completion(cq);
 	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b));
 	/* The event that was not read goes with the queue; the one that was read is waited for. */
@@ -95,7 +99,7 @@ static struct ibv_async_event expect_event(enum ibv_event_type type)
 
 	/* Connections tell that they were established; that is not what is looked for here. */
 	do {
-		CHECK(readable(context->async_fd, 5000));
+		CHECK(readable(context->async_fd, SOON));
 		if (ibv_get_async_event(context, &event))
 			break;
 		ibv_ack_async_event(&event);
@@ -149,7 +153,7 @@ static void asynchronous_events(void)
 	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(cq));
 }
 
-static volatile int signals_seen;
+static volatile int signals_seen, interrupted;
 
 static void on_signal(int signal)
 {
@@ -157,18 +161,28 @@ static void on_signal(int signal)
 	signals_seen++;
 }
 
-static void *interrupt_twice(void *thread)
+static pthread_t waiting;
+
+/* Again and again: nobody can see when the other has begun to wait. */
+static void *interrupt(void *unused)
 {
-	for (int i = 0; i < 2; i++) {
-		usleep(200000);
-		pthread_kill(*(pthread_t *)thread, SIGUSR1);
+	while (!interrupted) {
+		usleep(20000);
+		pthread_kill(waiting, SIGUSR1);
 	}
-	return NULL;
+	return unused;
 }
 
-static void *post_later(void *qp)
+static void *interrupt_and_post(void *qp)
 {
-	usleep(600000);
+	for (int i = 0; i < 10; i++) {
+		int seen = signals_seen;
+
+		usleep(20000);
+		pthread_kill(waiting, SIGUSR1);
+		for (int waited = 0; signals_seen == seen && waited < SOON; waited++)
+			usleep(1000);
+	}
 	CHECK(!post(qp, 2, IBV_WR_SEND, NULL, 0, 0));
 	return NULL;
 }
@@ -179,27 +193,29 @@ static void interruptions(void)
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
 	struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, channel, 0), *found;
 	struct sigaction action = {.sa_handler = on_signal};
-	pthread_t self = pthread_self(), thread;
+	pthread_t thread;
 	void *found_context;
 
 	NEED(channel && cq);
+	waiting = pthread_self();
 	sigaction(SIGUSR1, &action, NULL);
-	pthread_create(&thread, NULL, interrupt_twice, &self);
+	pthread_create(&thread, NULL, interrupt, NULL);
 	errno = 0;
-	CHECK(ibv_get_cq_event(channel, &found, &found_context) == -1 && errno == EINTR && signals_seen == 1);
+	CHECK(ibv_get_cq_event(channel, &found, &found_context) == -1 && errno == EINTR && signals_seen > 0);
+	interrupted = 1;
+	pthread_join(thread, NULL);
 	action.sa_flags = SA_RESTART;
 	sigaction(SIGUSR1, &action, NULL);
-	/* The second signal does not end this one; a completion does. */
+	/* No signal ends this one; a completion does. */
 	struct ibv_qp *a, *b;
-	pthread_t poster;
+	int before = signals_seen;
 
 	pair_of(&a, &b, cq, NULL);
 	CHECK(!ibv_req_notify_cq(cq, 0) && !receive(b, 1, NULL));
-	pthread_create(&poster, NULL, post_later, a);
-	CHECK(!ibv_get_cq_event(channel, &found, &found_context) && found == cq && signals_seen == 2);
+	pthread_create(&thread, NULL, interrupt_and_post, a);
+	CHECK(!ibv_get_cq_event(channel, &found, &found_context) && found == cq && signals_seen == before + 10);
 	ibv_ack_cq_events(cq, 1);
 	pthread_join(thread, NULL);
-	pthread_join(poster, NULL);
 	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(cq) && !ibv_destroy_comp_channel(channel));
 }
 
