@@ -2,26 +2,31 @@
 
 use crate::Test;
 use crate::expect;
-use crate::stage::Stage;
+use crate::stage::{Link, Stage};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub fn tests() -> Vec<Test> {
-    vec![
-        Test::new("C: device memory and completions with timestamps", |stage| {
-            let text = compiled(stage, "cc", "device_memory.c", &["-std=c11"])?;
+    let mut tests = Vec::new();
+    for link in Link::BOTH {
+        // With itself a program needs no shared memory; over UDP it is as if it were two.
+        let over = if link == Link::Udp { ", UDP" } else { "" };
+        tests.push(Test::new(format!("C: device memory and completions with timestamps{over}"), move |stage| {
+            let text = compiled(stage, link, "cc", "device_memory.c", &["-std=c11"])?;
             expect(&text, &["device memory holds what was written", "timestamps rise"])
-        }),
-        Test::new("C++: work requests built call by call, atomics, a memory window", |stage| {
-            let text = compiled(stage, "c++", "work_requests.cpp", &["-std=c++17"])?;
+        }));
+        let name = format!("C++: work requests built call by call, atomics, a memory window{over}");
+        tests.push(Test::new(name, move |stage| {
+            let text = compiled(stage, link, "c++", "work_requests.cpp", &["-std=c++17"])?;
             expect(&text, &["read back what was written", "counted to 100", "the window is shut"])
-        }),
-    ]
+        }));
+    }
+    tests
 }
 
-fn compiled(stage: &Stage, compiler: &str, source: &str, options: &[&str]) -> Result<String, String> {
+fn compiled(stage: &Stage, link: Link, compiler: &str, source: &str, options: &[&str]) -> Result<String, String> {
     let program = compile(stage, compiler, source, options)?;
-    stage.run(None, &[], &format!("{} ubi_lo", program.display()))
+    stage.run(None, &link.options(), &format!("{} ubi_lo", program.display()))
 }
 
 /// Compiles a program with every warning an error.

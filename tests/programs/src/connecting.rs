@@ -2,7 +2,7 @@
 //! and IPv6, as nobody, and where packets get lost.
 
 use crate::host::Host;
-use crate::stage::{NOBODY, Scene, Stage};
+use crate::stage::{Link, NOBODY, Scene, Stage};
 use crate::{Test, expect};
 
 /// Where the programs are, and how the server is called.
@@ -126,6 +126,7 @@ pub fn tests() -> Vec<Test> {
         }
         tests.push(test(line, Place::Loopback, Some(NOBODY), None));
         tests.push(test(line, Place::Between, None, Some("drop=5%")));
+        tests.push(test_with(line, Place::Loopback, None, ", UDP", Link::Udp.options()));
     }
     for line in [RPING, UCMATOSE, SERVER] {
         tests.push(test(line, Place::Loopback, None, Some("drop=5%,seed=3")));
@@ -144,20 +145,22 @@ pub fn tests() -> Vec<Test> {
     tests
 }
 
-fn options(faults: Option<&str>) -> Vec<String> {
-    faults.map(|plan| vec!["--faults".to_owned(), plan.to_owned()]).unwrap_or_default()
-}
-
 fn for_place(test: Test, place: Place, user: Option<u32>) -> Test {
     if place.needs_root() || user.is_some() { test.for_root() } else { test }
 }
 
 fn test(line: Line, place: Place, user: Option<u32>, faults: Option<&'static str>) -> Test {
+    let lossy = faults.map(|plan| format!(", {plan}")).unwrap_or_default();
+    let options = faults.map(|plan| vec!["--faults".to_owned(), plan.to_owned()]).unwrap_or_default();
+    test_with(line, place, user, &lossy, options)
+}
+
+/// With options of `ubiverbs run`, and what the test's name says of them.
+fn test_with(line: Line, place: Place, user: Option<u32>, what: &str, options: Vec<String>) -> Test {
     let program = line.client.replace(" -a ADDRESS", "").replace(" -s ADDRESS", "").replace(" -p PORT", "");
     let many = if line.clients > 1 { format!(", {} at once", line.clients) } else { String::new() };
     let who = if user.is_some() { ", as nobody" } else { "" };
-    let lossy = faults.map(|plan| format!(", {plan}")).unwrap_or_default();
-    let name = format!("{program}{many}, {}{who}{lossy}", place.name());
+    let name = format!("{program}{many}, {}{who}{what}", place.name());
     let play = move |stage: &Stage| {
         let (hosts, address) = place.hosts(stage)?;
         // udaddy knows one port only.
@@ -166,7 +169,7 @@ fn test(line: Line, place: Place, user: Option<u32>, faults: Option<&'static str
         let scene = Scene {
             hosts,
             user,
-            options: &options(faults),
+            options: &options,
             server: filled(line.server),
             port,
             clients: vec![filled(line.client); line.clients],

@@ -63,7 +63,7 @@ fn test(place: Place, both: &'static str, sender: &'static str, user: Option<u32
         let receiving = start("receiver", receiver, "")?;
         let joined = || receiving.text().matches("joined dgid").count() > 0 || receiving.text().contains("fail");
         host::wait("the receiver to join", joined).map_err(|e| format!("{e}\n{}", receiving.text()))?;
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(120);
         let sending = start("sender", other, &format!("-s {sender}"))?;
         for (name, running) in [("sender", sending), ("receiver", receiving)] {
             let ended = running.end(deadline)?;

@@ -142,12 +142,12 @@ pub fn listens(process: u32, port: u16) -> io::Result<bool> {
     Ok(listens || String::from_utf8_lossy(&names).lines().filter_map(named).any(|number| number == port))
 }
 
-/// Looks until it is so, for at most ten seconds.
+/// Looks until it is so, for at most a minute.
 pub fn wait(what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         if Instant::now() > deadline {
-            return Err(format!("{what}: not within ten seconds"));
+            return Err(format!("{what}: not within a minute"));
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -72,7 +72,7 @@ fn asynchronous(stage: &Stage) -> Result<(), String> {
         rustix::process::Signal::TERM,
     )
     .map_err(|e| e.to_string())?;
-    let ended = running.end(Instant::now() + Duration::from_secs(10))?;
+    let ended = running.end(Instant::now() + Duration::from_secs(60))?;
     use std::os::unix::process::ExitStatusExt;
     match ended.status.signal() {
         Some(15) => Ok(()),

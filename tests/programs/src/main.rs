@@ -1,7 +1,8 @@
 //! Programs written for other NICs, run on ours: those of rdma-core and perftest, and some compiled here, started with `ubiverbs run` on a copy of
 //! what is handed to people. `programs DIST [WORD…]` runs the tests whose names contain one of the words; `--list` names them.
 //!
-//! Tests between hosts and as another user need root; without it they are left out, and counted as ignored.
+//! Tests between hosts and as another user need root; without it they are left out, and counted as ignored. What runs on one host runs through shared
+//! memory unless its name says UDP.
 #![forbid(unsafe_code)]
 
 mod compiled;
@@ -10,6 +11,7 @@ mod dying;
 mod examples;
 mod groups;
 mod host;
+mod links;
 mod looking;
 mod multicast;
 mod packages;
@@ -30,16 +32,22 @@ pub struct Test {
     name: String,
     /// It needs namespaces, or another user.
     needs_root: bool,
+    /// It looks at what another process does.
+    needs_ptrace: bool,
     play: Box<dyn Fn(&Stage) -> Result<(), String>>,
 }
 
 impl Test {
     fn new(name: impl Into<String>, play: impl Fn(&Stage) -> Result<(), String> + 'static) -> Test {
-        Test { name: name.into(), needs_root: false, play: Box::new(play) }
+        Test { name: name.into(), needs_root: false, needs_ptrace: false, play: Box::new(play) }
     }
 
     fn for_root(self) -> Test {
         Test { needs_root: true, ..self }
+    }
+
+    fn for_tracers(self) -> Test {
+        Test { needs_ptrace: true, ..self }
     }
 }
 
@@ -55,6 +63,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("setpriv", "util-linux"),
     ("unshare", "util-linux"),
     ("stdbuf", "coreutils"),
+    ("strace", "strace"),
     ("tshark", "tshark"),
     ("cc", "gcc"),
     ("make", "make"),
@@ -78,6 +87,7 @@ fn main() -> ExitCode {
         ucx::tests(),
         connecting::tests(),
         groups::tests(),
+        links::tests(),
         pyverbs::tests(),
     ]
     .into_iter()
@@ -116,12 +126,17 @@ fn run(stage: &Stage, tests: &[Test], words: &[String]) -> ExitCode {
     let (mut passed, mut failed, mut ignored) = (0, Vec::new(), 0);
     let begin = Instant::now();
     for test in tests {
-        let Test { name, needs_root, play } = test;
+        let Test { name, needs_root, needs_ptrace, play } = test;
         if !words.is_empty() && !words.iter().any(|word| name.contains(word.as_str())) {
             continue;
         }
         if *needs_root && !is_root() {
             println!("test {name} ... ignored, not root");
+            ignored += 1;
+            continue;
+        }
+        if *needs_ptrace && !links::may_trace() {
+            println!("test {name} ... ignored, this system does not let a process look at another (ptrace)");
             ignored += 1;
             continue;
         }

@@ -28,7 +28,7 @@ fn multicast(stage: &Stage, group: &str, mac: &str) -> Result<(), String> {
     let Some([left, right]) = &stage.joined else { return Err("no cables".into()) };
     let program = compile(stage, "cc", "multicast.c", &["-std=gnu11"])?;
     let line = |role: &str| format!("{} ubi_veth0 {group} {role} {COUNT}", program.display());
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(120);
     let mut listeners = Vec::new();
     for (number, host) in [left, right, right].into_iter().enumerate() {
         let mut command = stage.run_on(host, None, &[], &line("receive"));
@@ -62,7 +62,7 @@ fn watch(stage: &Stage, host: &Host, group: &str) -> Result<crate::stage::Runnin
     let (family, hops) = if group.contains(':') { ("ip6", "ipv6.hlim") } else { ("ip", "ip.ttl") };
     let filter = format!("{family} dst host {group} and udp port 4791");
     let mut command = host.command(None, Path::new("tshark"));
-    command.args(["-l", "-n", "-i", "veth0", "-f", &filter, "-c", &COUNT.to_string(), "-a", "duration:30"]);
+    command.args(["-l", "-n", "-i", "veth0", "-f", &filter, "-c", &COUNT.to_string(), "-a", "duration:100"]);
     command.args(["-T", "fields", "-e", "eth.dst", "-e", "infiniband.bth.destqp", "-e", hops]);
     let tshark = stage.start("tshark", &mut command)?;
     host::wait("tshark", || tshark.text().contains("File:")).map_err(|e| format!("{e}\n{}", tshark.text()))?;

@@ -2,7 +2,7 @@
 //! events, inline data and shared receive queues, on one host and between two, and where packets get lost.
 
 use crate::Test;
-use crate::stage::{Pair, Where};
+use crate::stage::{Link, Pair, Where};
 
 /// A program: the arguments it knows in place of others.
 struct Tool {
@@ -62,6 +62,12 @@ pub fn tests() -> Vec<Test> {
         for line in lines.iter().filter(|line| sized(line, Where::OneHost)) {
             tests.push(test(Where::OneHost, program, line, None));
         }
+        // The same host by its other link: one line for each kind of service, and many at once.
+        let lines_over_udp =
+            lines.iter().filter(|line| *line == "-n 50" || line.contains("-c ") || line.contains("-b -q"));
+        for line in lines_over_udp {
+            tests.push(test_over(Link::Udp, Where::OneHost, program, line, None));
+        }
         // Processes of one user share memory, and lose nothing: here UC need not go slowly.
         if *bandwidth && services.contains(&"UC") {
             for line in ["-n 2000 -c UC", "-n 1000 -c UC -b"] {
@@ -89,13 +95,22 @@ pub fn tests() -> Vec<Test> {
 }
 
 fn test(at: Where, program: &'static str, arguments: &str, faults: Option<&'static str>) -> Test {
+    test_over(Link::SharedMemory, at, program, arguments, faults)
+}
+
+/// Over a link, if there are two to choose from.
+fn test_over(link: Link, at: Where, program: &'static str, arguments: &str, faults: Option<&'static str>) -> Test {
     let (hosts, device) = if at == Where::OneHost { ("one host", "ubi_lo") } else { ("two hosts", "ubi_veth0") };
     let lossy = faults.map(|plan| format!(", {plan}")).unwrap_or_default();
-    let name = format!("{program} {arguments}, {hosts}{lossy}");
+    let over = if link == Link::Udp { ", UDP" } else { "" };
+    let name = format!("{program} {arguments}, {hosts}{over}{lossy}");
     let all = arguments.contains("-a");
     let line = format!("{program} -d {device} -x 0 -F {arguments}");
     let play = move |stage: &crate::stage::Stage| {
-        let options = faults.map(|plan| vec!["--faults".to_owned(), plan.to_owned()]).unwrap_or_default();
+        let mut options = faults.map(|plan| vec!["--faults".to_owned(), plan.to_owned()]).unwrap_or_default();
+        if link == Link::Udp {
+            options.extend(link.options());
+        }
         let text = stage.pair(&Pair { at, user: None, options, line: line.clone(), server: "", clients: 1 })?;
         let results = results(&text);
         match all {

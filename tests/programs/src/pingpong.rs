@@ -1,8 +1,8 @@
-//! rdma-core's five ping-pong programs: every kind of service, polling and with events, as root and as nobody, over a loopback and over cables, in
-//! sizes around the path MTU and up to a megabyte.
+//! rdma-core's five ping-pong programs: every kind of service, polling and with events, as root and as nobody, on one host over both of its links and
+//! over cables, in sizes around the path MTU and up to a megabyte.
 
 use crate::Test;
-use crate::stage::{NOBODY, Pair, Stage, Where};
+use crate::stage::{Link, NOBODY, Pair, Stage, Where};
 
 /// A program and what it is run with.
 struct Line {
@@ -60,6 +60,10 @@ pub fn tests() -> Vec<Test> {
             tests.push(test(Where::OneHost, Some(NOBODY), words(&[program, check, events])));
             tests.push(test(Where::TwoHosts, None, words(&[program, check, fits, events])));
             tests.push(test(Where::TwoHosts, Some(NOBODY), words(&[program, check, fits, events])));
+            let line = words(&[program, check, events]);
+            let name = format!("{line}, one host, UDP");
+            let play = move |stage: &Stage| play_on(stage, Where::OneHost, None, &line, &Link::Udp.options());
+            tests.push(Test::new(name, play));
         }
     }
     tests.extend(MORE.iter().map(|(at, line)| test(*at, None, (*line).to_owned())));

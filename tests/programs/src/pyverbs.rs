@@ -2,7 +2,7 @@
 //! with `--files`. The rest of the suite, which needs no files, runs with the tests of the C library.
 
 use crate::Test;
-use crate::stage::Stage;
+use crate::stage::{Link, Stage};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,11 @@ use std::process::Command;
 const SHIPPED: &str = "/usr/share/doc/rdma-core/tests";
 
 pub fn tests() -> Vec<Test> {
-    vec![Test::new("pyverbs: the ten tests of the connection manager", connection_manager)]
+    let test = |link: Link| {
+        let name = format!("pyverbs: the ten tests of the connection manager, {}", link.name());
+        Test::new(name, move |stage| connection_manager(stage, link))
+    };
+    Link::BOTH.map(test).into()
 }
 
 fn unpack(place: &Path) -> Result<(), String> {
@@ -31,7 +35,7 @@ fn unpack(place: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn connection_manager(stage: &Stage) -> Result<(), String> {
+fn connection_manager(stage: &Stage, link: Link) -> Result<(), String> {
     let place = stage.place.join("pyverbs");
     unpack(&place)?;
     // A device with an address that is none of the loopback's, where there is one: as the suite's authors have.
@@ -40,7 +44,8 @@ fn connection_manager(stage: &Stage) -> Result<(), String> {
         None => (&stage.alone, "ubi_lo"),
     };
     let line = format!("/usr/bin/python3 tests/run_tests.py --dev {device} -v tests.test_rdmacm");
-    let mut command = stage.run_on(host, None, &["--files".to_owned()], &line);
+    let options = [link.options(), vec!["--files".to_owned()]].concat();
+    let mut command = stage.run_on(host, None, &options, &line);
     let ended = stage.end(command.current_dir(&place))?;
     let passed = ended.text.lines().filter(|line| line.ends_with("... ok")).count();
     match (ended.status.success(), passed) {

@@ -70,7 +70,7 @@ fn signals(stage: &Stage) -> Result<(), String> {
     let number = format!("{}\n", running.id());
     host::wait("the shell", || running.text() == number)?;
     send(running.id(), rustix::process::Signal::TERM)?;
-    let ended = running.end(Instant::now() + Duration::from_secs(10))?;
+    let ended = running.end(Instant::now() + Duration::from_secs(60))?;
     match ended.status.code() {
         Some(9) => expect(&ended.text, &["told"]),
         _ => Err(ended.status.to_string()),
@@ -201,7 +201,7 @@ fn capture_of_the_killed(stage: &Stage) -> Result<(), String> {
     let large = || fs::metadata(&file).is_ok_and(|metadata| metadata.len() > 1 << 20);
     host::wait("a megabyte of packets", large).map_err(|e| format!("{e}\n{}", client.text()))?;
     send(client.id(), rustix::process::Signal::KILL)?;
-    let ended = client.end(Instant::now() + Duration::from_secs(10))?;
+    let ended = client.end(Instant::now() + Duration::from_secs(60))?;
     if ended.status.signal() != Some(9) {
         return Err(ended.status.to_string());
     }

@@ -1,0 +1,107 @@
+//! The two links of a host: that each carries what it is asked to, and that through shared memory a program that polls makes no system calls, as strace
+//! counts them.
+
+use crate::Test;
+use crate::stage::{Link, Scene, Stage};
+use std::fs;
+use std::process::{Command, Stdio};
+
+pub fn tests() -> Vec<Test> {
+    let carries = |link: Link| {
+        let name = format!("links: ib_send_lat -n 1000 goes through {}", link.name());
+        Test::new(name, move |stage| carries(stage, link))
+    };
+    let mut tests: Vec<Test> = Link::BOTH.map(carries).into();
+    tests.extend(["ib_send_lat", "ib_write_lat"].map(|program| {
+        let name = format!("links: {program} makes no system call per message, strace, shared memory");
+        Test::new(name, move |stage| no_system_calls(stage, program)).for_tracers()
+    }));
+    tests
+}
+
+/// Whether one process may look at another.
+pub fn may_trace() -> bool {
+    let mut command = Command::new("strace");
+    command.args(["-o", "/dev/null", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// A pair of a program of perftest on the lonely host; `before` comes before the client's name. Answers what the client printed.
+fn pair(stage: &Stage, link: Link, line: &str, before: &str) -> Result<String, String> {
+    let port = stage.next_port();
+    let line = format!("{line} -d ubi_lo -x 0 -F -p {port}");
+    let scene = Scene {
+        hosts: [&stage.alone; 2],
+        user: None,
+        options: &link.options(),
+        server: line.clone(),
+        port,
+        clients: vec![format!("{before} {line} {}", stage.alone.address)],
+        stays: false,
+    };
+    Ok(stage.play(&scene)?.swap_remove(0))
+}
+
+/// How many datagrams processes of the lonely host have sent by UDP.
+fn datagrams(stage: &Stage) -> Result<u64, String> {
+    let table = stage.end(stage.alone.command(None, "cat".as_ref()).arg("/proc/net/snmp"))?.text;
+    let mut rows = table.lines().filter(|line| line.starts_with("Udp:")).map(str::split_whitespace);
+    let (Some(names), Some(mut values)) = (rows.next(), rows.next()) else { return Err(table.clone()) };
+    let column = names.into_iter().position(|name| name == "OutDatagrams");
+    let value = column.and_then(|column| values.nth(column)?.parse().ok());
+    value.ok_or_else(|| format!("no datagrams are counted in\n{table}"))
+}
+
+fn carries(stage: &Stage, link: Link) -> Result<(), String> {
+    let before = datagrams(stage)?;
+    pair(stage, link, "ib_send_lat -n 1000", "")?;
+    let sent = datagrams(stage)? - before;
+    // A thousand messages and their answers; others of this machine may send a few where there is no host of our own.
+    match link {
+        Link::Udp if sent >= 2000 => Ok(()),
+        Link::SharedMemory if sent < 200 => Ok(()),
+        _ => Err(format!("{sent} datagrams were sent")),
+    }
+}
+
+/// What a client did: system calls, and microseconds in the part that is measured.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    calls: u64,
+    microseconds: f64,
+}
+
+/// One run of so many messages.
+fn count(stage: &Stage, program: &str, messages: u64) -> Result<Counted, String> {
+    let file = stage.place.join("calls");
+    let strace = format!("strace -f -c -o {}", file.display());
+    let text = pair(stage, Link::SharedMemory, &format!("{program} -n {messages}"), &strace)?;
+    let table = fs::read_to_string(&file).map_err(|e| format!("strace wrote nothing: {e}"))?;
+    // Percentage, seconds, microseconds per call, calls, perhaps errors, name.
+    let total = table.lines().find(|line| line.ends_with("total")).and_then(|line| line.split_whitespace().nth(3));
+    let calls =
+        total.and_then(|calls| calls.parse().ok()).ok_or_else(|| format!("strace counted nothing:\n{table}"))?;
+    // Size, messages, then times of half a round trip: least, most, typical, average.
+    let row = text.lines().skip_while(|line| !line.trim_start().starts_with("#bytes")).nth(1);
+    let average: Option<f64> = row.and_then(|row| row.split_whitespace().nth(5)?.parse().ok());
+    let average = average.ok_or_else(|| format!("no result in:\n{text}"))?;
+    Ok(Counted { calls, microseconds: 2.0 * average * messages as f64 })
+}
+
+fn no_system_calls(stage: &Stage, program: &str) -> Result<(), String> {
+    const FEW: u64 = 2_000;
+    const MANY: u64 = 20_000;
+    let mut told = String::new();
+    // A machine that gives both sides a processor most of the time is needed: who waits for one sleeps in the end.
+    for _ in 0..6 {
+        let (few, many) = (count(stage, program, FEW)?, count(stage, program, MANY)?);
+        let each = many.calls.saturating_sub(few.calls) as f64 / (MANY - FEW) as f64;
+        // The thread that helps out looks in once a millisecond: what it does then is the time's, not the messages'.
+        let looks = 20.0 * (many.microseconds - few.microseconds).max(0.0) / 1000.0 / (MANY - FEW) as f64;
+        if each < 0.05 + looks {
+            return Ok(());
+        }
+        told += &format!("{each:.3} system calls per message: {few:?} for {FEW}, {many:?} for {MANY}\n");
+    }
+    Err(told)
+}
