@@ -38,9 +38,9 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// The next event, which must come within ten seconds.
+/// The next event, which must come within a minute.
 fn next(channel: &EventChannel) -> Event {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(event) = channel.try_take() {
             return event;
@@ -48,7 +48,7 @@ fn next(channel: &EventChannel) -> Event {
         let mut polled = libc::pollfd { fd: channel.fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one live structure.
         unsafe { libc::poll(&raw mut polled, 1, 100) };
-        assert!(Instant::now() < deadline, "no event in ten seconds");
+        assert!(Instant::now() < deadline, "no event in a minute");
     }
 }
 
@@ -253,12 +253,16 @@ fn who_listens_no_more_refuses_what_it_has_not_seen() {
     active.connect(&anybody()).unwrap();
     let mut polled = libc::pollfd { fd: server.raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one live structure.
-    assert_eq!(unsafe { libc::poll(&raw mut polled, 1, 5000) }, 1);
+    assert_eq!(unsafe { libc::poll(&raw mut polled, 1, 60_000) }, 1);
     listener.destroy();
     expect(&client, EventKind::Rejected);
     assert!(server.try_take().is_none(), "what waited for it is gone");
-    let again = id(&server);
-    again.bind(SocketAddr::new([127, 0, 0, 1].into(), port)).expect("the port is free again");
+    // The port is free again, though another test may have it for a while.
+    let (again, deadline) = (id(&server), Instant::now() + Duration::from_secs(60));
+    while let Err(error) = again.bind(SocketAddr::new([127, 0, 0, 1].into(), port)) {
+        assert!(error.errno() == libc::EADDRINUSE && Instant::now() < deadline, "{error}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
@@ -398,7 +402,7 @@ fn a_thousand_connect_and_nothing_is_left() {
     }
     let mut passives = Vec::new();
     let (mut answered, mut established) = (0, 0);
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     // Both sides in turn: a message that was lost on the way comes again, and then the other side has something to do.
     while established < actives.len() || answered < actives.len() {
         assert!(Instant::now() < deadline, "{answered} were answered, {established} were established");
@@ -467,7 +471,8 @@ fn a_process_that_is_killed_has_disconnected_and_so_has_one_that_ends() {
             drop(other.stdin.take());
         }
         expect(&server, EventKind::Disconnected);
-        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        // Soon, even on a busy machine: a peer that says nothing is given up after a minute and more.
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         passive.disconnect().unwrap();
         other.wait().unwrap();
         expect(&server, EventKind::TimewaitExit);
@@ -491,7 +496,7 @@ fn in_a_network_of_its_own() {
     let channel = channel();
     let bound = id(&channel);
     // The interface may take a moment to run.
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while bound.bind(at("10.88.0.1:0")).is_err() {
         assert!(Instant::now() < deadline, "no device");
     }

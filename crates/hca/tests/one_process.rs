@@ -106,7 +106,7 @@ fn connect(nic: &Nic, end: &End, peer: Qpn, context: &Context) {
         Modify {
             state: Some(State::ReadyToSend),
             sq_psn: Some(Psn::new(77)),
-            timeout: reliable.then_some(14),
+            timeout: reliable.then_some(18),
             retry_cnt: reliable.then_some(7),
             rnr_retry: reliable.then_some(7),
             max_rd_atomic: reliable.then_some(16),
@@ -119,14 +119,14 @@ fn connect(nic: &Nic, end: &End, peer: Qpn, context: &Context) {
 }
 
 fn next(nic: &Nic, cq: &CompletionQueue) -> Completion {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let mut found = None;
         nic.poll(cq, 1, |entry| found = Some(entry.completion));
         if let Some(completion) = found {
             return completion;
         }
-        assert!(Instant::now() < deadline, "no completion in ten seconds");
+        assert!(Instant::now() < deadline, "no completion in a minute");
     }
 }
 
@@ -215,7 +215,7 @@ fn one_sided_work_completes_while_nobody_polls() {
         let write = Operation::Write { remote: b.remote(0), immediate: None };
         a.qp.post_send(&nic, &[send(1, write, &[a.sge(0, 100_000)])]).unwrap();
         // Only the engine can have moved it: nothing here polls.
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while a.cq.is_empty() {
             assert!(Instant::now() < deadline, "the engine sleeps");
             std::thread::sleep(Duration::from_millis(1));

@@ -34,7 +34,7 @@ fn the_other_process() {
     }
     let last = end.memory.len() - 1;
     let mut sum = 0u64;
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + Duration::from_secs(120);
     loop {
         match occupation.as_str() {
             "sleep" => std::thread::sleep(Duration::from_millis(50)),

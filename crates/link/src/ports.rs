@@ -281,14 +281,16 @@ mod tests {
     #[test]
     fn a_port_has_one_owner_until_it_is_given_back() {
         let (one, other) = (process(), process());
-        let port = one.bind(PortSpace::Tcp, 18_515).unwrap();
-        assert!(in_use(&one.bind(PortSpace::Tcp, 18_515)) && in_use(&other.bind(PortSpace::Tcp, 18_515)));
-        assert_eq!(other.bind(PortSpace::Tcp, 18_515).unwrap_err().errno(), libc::EADDRINUSE);
-        let elsewhere = other.bind(PortSpace::Udp, 18_515).unwrap();
-        assert!(one.holds(PortSpace::Tcp, 18_515) && !other.holds(PortSpace::Tcp, 18_515));
+        // A port that programs do not have by themselves, and that is hardly another's who runs this at the same time.
+        let number = 20_000 + (std::process::id() % 10_000) as u16;
+        let port = one.bind(PortSpace::Tcp, number).unwrap();
+        assert!(in_use(&one.bind(PortSpace::Tcp, number)) && in_use(&other.bind(PortSpace::Tcp, number)));
+        assert_eq!(other.bind(PortSpace::Tcp, number).unwrap_err().errno(), libc::EADDRINUSE);
+        let elsewhere = other.bind(PortSpace::Udp, number).unwrap();
+        assert!(one.holds(PortSpace::Tcp, number) && !other.holds(PortSpace::Tcp, number));
         drop(port);
-        assert!(!one.holds(PortSpace::Tcp, 18_515));
-        assert_eq!(other.bind(PortSpace::Tcp, 18_515).unwrap().number(), elsewhere.number());
+        assert!(!one.holds(PortSpace::Tcp, number));
+        assert_eq!(other.bind(PortSpace::Tcp, number).unwrap().number(), elsewhere.number());
     }
 
     #[test]

@@ -282,7 +282,7 @@ fn kill(child: i32) {
 
 /// Longer than the test, not for ever.
 fn sleep_long() -> i32 {
-    std::thread::sleep(Duration::from_secs(30));
+    std::thread::sleep(Duration::from_secs(300));
     0
 }
 

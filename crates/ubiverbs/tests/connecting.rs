@@ -20,7 +20,7 @@ use ubiverbs::{
 };
 
 /// Longer than anything takes that works.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 /// Tests run at the same time, and a port that one has let go of may be another's next: whoever says that nobody listens holds this meanwhile.
 static PORTS: Mutex<()> = Mutex::new(());
@@ -425,7 +425,8 @@ fn a_peer_that_is_killed_or_ends_has_disconnected() -> Result<(), Error> {
         }
         waiting.wait().expect_err("nobody sends any more");
         connection.closed().wait()?;
-        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        // Soon, even on a busy machine: a peer that says nothing is given up after a minute and more.
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         other.0.wait().unwrap();
     }
     Ok(())
@@ -542,7 +543,9 @@ fn a_service_of_datagrams_is_found_or_not() -> Result<(), Error> {
 
 #[test]
 fn members_of_a_group_hear_what_is_sent_to_it() -> Result<(), Error> {
-    let group: IpAddr = "239.7.1.2".parse().unwrap();
+    // A group that others who run this at the same time are not in.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let group: IpAddr = [239, 7, high, low].into();
     let context = ubiverbs::device("ubi_lo")?.open()?;
     let members = [datagrams(&context)?, datagrams(&context)?];
     let joined = members.iter().map(|(_, qp)| cm::join(group, qp).wait()).collect::<Result<Vec<_>, _>>()?;
@@ -578,7 +581,7 @@ fn the_full_level_tells_everything_in_order() -> Result<(), Error> {
     let readable = |channel: &EventChannel| {
         let fd = channel.as_fd();
         let mut polled = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
-        let limit = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
+        let limit = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
         rustix::event::poll(&mut polled, Some(&limit)).unwrap() == 1
     };
     assert!(readable(&channel));

@@ -7,7 +7,7 @@ use ubiverbs::{Access, AsyncEvent, Context, Error, Modify, Mtu, QueuePairEvent, 
 
 /// Waits on the descriptor, as a program's event loop would, until `wanted` came; answers what came before it.
 fn hear(context: &Context, wanted: AsyncEvent) -> Vec<AsyncEvent> {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let mut others = Vec::new();
     while Instant::now() < deadline {
         let event_fd = context.event_fd();

@@ -42,9 +42,9 @@ fn addresses(last: u8) -> [[Gid; 2]; 2] {
     [[Gid::from_ipv4([10, 0, 0, 1].into()), Gid::from_ipv4([10, 0, 0, last].into())], [v6(1), v6(last.into())]]
 }
 
-/// What the inbox gets within a second, at least `wanted` packets.
+/// What the inbox gets, at least `wanted` packets, but it does not wait for ever.
 fn collect(inbox: &mut Inbox, wanted: usize) -> Vec<u32> {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let mut numbers = Vec::new();
     while numbers.len() < wanted && Instant::now() < deadline {
         inbox.receive(|arrival| numbers.push(arrival.headers.bth.psn.value())).unwrap();
@@ -170,7 +170,7 @@ fn nobody_is_told_from_somebody_who_does_not_read() {
             break;
         }
         elsewhere += 1;
-        assert!(elsewhere < 5000, "somebody always has the slot");
+        assert!(elsewhere < 30_000, "somebody always has the slot");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let full = full.get();
@@ -197,7 +197,7 @@ fn a_slot_that_changes_hands_is_found_again() {
     // The old owner still has the connection. It takes no packet for a slot that it gave back, and hangs up.
     forwarder.push(Name::Slot(slot), &packet(2).arrival(), nothing_lost);
     forwarder.flush(nothing_lost);
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while inbox.collected().misdelivered == 0 && Instant::now() < deadline {
         inbox.receive(|_| panic!()).unwrap();
     }
@@ -219,7 +219,7 @@ fn a_stranger_who_speaks_nonsense_is_hung_up_on() {
         // SAFETY: the bytes are live and as long as they say.
         let sent = unsafe { libc::send(stranger.raw(), nonsense.as_ptr().cast(), nonsense.len(), libc::MSG_NOSIGNAL) };
         assert_eq!(sent, nonsense.len() as isize);
-        let (before, deadline) = (inbox.collected().malformed, Instant::now() + Duration::from_secs(5));
+        let (before, deadline) = (inbox.collected().malformed, Instant::now() + Duration::from_secs(60));
         while inbox.collected().malformed == before && Instant::now() < deadline {
             inbox.receive(|_| packets += 1).unwrap();
         }

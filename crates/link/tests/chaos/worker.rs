@@ -109,7 +109,7 @@ fn live(ledger: &'static Ledger, dice: &mut Dice, steady: bool, descriptors: usi
         let phase = ledger.phase.load(Relaxed);
         drive(ledger, number as u32, life, &slots, &mut attachment);
         reap(ledger);
-        if phase == END || now().saturating_sub(ledger.heartbeat.load(Relaxed)) > 10 * SECOND {
+        if phase == END || now().saturating_sub(ledger.heartbeat.load(Relaxed)) > 60 * SECOND {
             drop(attachment);
             life.end(false);
             return End::Over;

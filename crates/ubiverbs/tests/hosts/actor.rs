@@ -92,7 +92,7 @@ impl Actor {
                 }
             }
         });
-        Actor { name: name.to_owned(), child, stdin, lines, patience: Duration::from_secs(20) }
+        Actor { name: name.to_owned(), child, stdin, lines, patience: Duration::from_secs(60) }
     }
 
     /// The number of its process.
@@ -151,7 +151,7 @@ impl Actor {
     /// Waits for its end.
     fn leave(&mut self) -> Option<ExitStatus> {
         drop(self.stdin.take());
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + Duration::from_secs(30);
         while Instant::now() < deadline {
             match self.child.try_wait() {
                 Ok(None) => std::thread::sleep(Duration::from_millis(1)),

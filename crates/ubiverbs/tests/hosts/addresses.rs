@@ -16,7 +16,7 @@ fn readable(fd: BorrowedFd<'_>, limit: Duration) -> Result<bool, Box<dyn std::er
 
 /// Waits for an event; others that come meanwhile are forgotten.
 fn wait_for(context: &Context, event: AsyncEvent) -> Outcome {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while let left = deadline.saturating_duration_since(Instant::now())
         && readable(context.event_fd(), left)?
     {
@@ -24,7 +24,7 @@ fn wait_for(context: &Context, event: AsyncEvent) -> Outcome {
             return Ok(());
         }
     }
-    Err(format!("no {event:?} within five seconds").into())
+    Err(format!("no {event:?} within half a minute").into())
 }
 
 fn index_of(context: &Context, address: IpAddr) -> Option<usize> {
@@ -54,7 +54,7 @@ pub fn watcher(arguments: &[String]) -> Outcome {
                 say("seen", &(context.port().active && index_of(&context, own) == own_index).to_string());
             }
             "device" => {
-                let deadline = Instant::now() + Duration::from_secs(5);
+                let deadline = Instant::now() + Duration::from_secs(30);
                 while ubiverbs::device("ubi_veth1").is_err() && Instant::now() < deadline {
                     std::thread::sleep(Duration::from_millis(2));
                 }

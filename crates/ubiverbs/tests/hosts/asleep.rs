@@ -6,14 +6,14 @@ use crate::traffic::{End, RIGHTS};
 use std::time::{Duration, Instant};
 use ubiverbs::{Endpoint, RemoteSlice};
 
-/// Long enough for a busy machine, far too short for one that waits for the target to wake up.
-const BOUND: Duration = Duration::from_secs(2);
+/// Long enough for a busy machine. One that waits for the target to wake up waits for ever: it is told to only afterwards.
+const BOUND: Duration = Duration::from_secs(20);
 
 /// Shares its memory, and makes no call of ours until it is told to look at it.
 pub fn sleeper(arguments: &[String]) -> Outcome {
     let [source] = arguments else { return Err("an address".into()) };
     let end = End::new(source.parse()?)?;
-    let prepared = end.impatient()?;
+    let prepared = end.patient()?;
     let region = end.pd.share(1 << 20, RIGHTS)?;
     say("endpoint", &prepared.endpoint().to_string());
     say("memory", &region.remote_slice().to_string());
@@ -31,7 +31,7 @@ pub fn sleeper(arguments: &[String]) -> Outcome {
 pub fn waker(arguments: &[String]) -> Outcome {
     let [source] = arguments else { return Err("an address".into()) };
     let end = End::new(source.parse()?)?;
-    let prepared = end.impatient()?;
+    let prepared = end.patient()?;
     say("endpoint", &prepared.endpoint().to_string());
     let peer: Endpoint = hear("endpoint")?.parse()?;
     let memory: RemoteSlice = hear("memory")?.parse()?;

@@ -79,7 +79,7 @@ pub fn dreamer(arguments: &[String]) -> Outcome {
     let late = end.impatient()?;
     say("lower", "");
     hear("lowered")?;
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while end.context.port().mtu != Mtu::B512 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -127,7 +127,7 @@ pub fn a_peer_that_is_not_there_is_given_up_in_bounded_time() {
             let took = Duration::from_micros(micros.parse().unwrap());
             println!("  {peer} from {from}: {status} after {took:?}");
             assert_eq!(status, Status::RetryExceeded.to_string());
-            assert!(took < Duration::from_secs(2), "{took:?}");
+            assert!(took < Duration::from_secs(10), "{took:?}");
         }
         caller.end();
     }
@@ -217,9 +217,9 @@ pub fn crowded(arguments: &[String]) -> Outcome {
     check(told, "a peer that cannot answer", &refused)?;
     say("refused", &refused.err().map(|error| error.to_string()).unwrap_or_default());
     hear("free")?;
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while end.impatient()?.connect(&endpoint(peer)).is_err() {
-        check(Instant::now() < deadline, "the port is taken when it is free", "not within five seconds")?;
+        check(Instant::now() < deadline, "the port is taken when it is free", "not within half a minute")?;
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
@@ -244,12 +244,15 @@ pub fn a_port_that_is_not_shared_leaves_the_host_alone_and_says_so() {
     assert_eq!(traffic::everything([(left, left.v4), (right, right.v4)], 1, "").again, 0);
 }
 
+/// Milliseconds that an answer may take: on a busy machine it takes a while until somebody else has the port.
+const PATIENT: &str = "500";
+
 fn target_as_nobody(host: &Host) -> Actor {
-    host.start_with("target", &[host.v4.to_string(), "2".into()], &[(USER, NOBODY)])
+    host.start_with("target", &[host.v4.to_string(), "2".into(), PATIENT.into()], &[(USER, NOBODY)])
 }
 
 fn mover(host: &Host) -> Actor {
-    host.start("mover", &[host.v4.to_string(), "2".into()])
+    host.start("mover", &[host.v4.to_string(), "2".into(), PATIENT.into()])
 }
 
 pub fn users_share_the_port_with_each_other_and_with_other_hosts() {
@@ -261,7 +264,7 @@ pub fn users_share_the_port_with_each_other_and_with_other_hosts() {
     let report = traffic::finish(neighbour);
     println!("  two users of one host: {:.1} MB in {:?}", report.bytes as f64 / 1e6, report.took);
 
-    let mut remote = right.start("target", &[right.v4.to_string(), "2".into()]);
+    let mut remote = right.start("target", &[right.v4.to_string(), "2".into(), PATIENT.into()]);
     let mut forwarded = mover(left);
     traffic::introduce(&mut forwarded, &mut remote);
     let report = traffic::finish(forwarded);
@@ -269,7 +272,7 @@ pub fn users_share_the_port_with_each_other_and_with_other_hosts() {
     remote.end();
 
     // The one with the port is killed while it forwards: the other takes the port over, and loses nothing.
-    let mut remote = right.start("target", &[right.v4.to_string(), "2".into()]);
+    let mut remote = right.start("target", &[right.v4.to_string(), "2".into(), PATIENT.into()]);
     let mut heir = mover(left);
     traffic::introduce(&mut heir, &mut remote);
     std::thread::sleep(Duration::from_millis(20));
