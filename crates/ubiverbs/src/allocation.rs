@@ -16,15 +16,14 @@
 
 use crate::backend;
 use crate::error::Error;
+use crate::registration::{Registration, empty, within};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use transport::{Access, ProtectionDomain};
-use wire::Key;
 
 /// A cache line: no two buffers share one, and atomics on any multiple of eight are aligned.
 const ALIGNMENT: usize = 64;
@@ -33,11 +32,7 @@ const ALIGNMENT: usize = 64;
 pub(crate) struct Allocation {
     first: NonNull<u8>,
     layout: Layout,
-    context: Arc<dyn backend::Context>,
-    domain: ProtectionDomain,
-    key: Key,
-    /// The key has been taken away.
-    revoked: Mutex<bool>,
+    registration: Registration,
 }
 
 // SAFETY: the memory belongs to the allocation, not to a thread; it is reached through spans, which have one owner, or by atomics.
@@ -106,19 +101,15 @@ impl Allocation {
         match unsafe { context.register(first.as_ptr(), layout.size(), domain, access) } {
             Ok(key) => {
                 std::mem::forget(memory);
-                let context = Arc::clone(context);
-                Ok(Arc::new(Allocation { first, layout, context, domain, key, revoked: Mutex::new(false) }))
+                let registration = Registration::new(context, domain, key);
+                Ok(Arc::new(Allocation { first, layout, registration }))
             }
             Err(error) => Err(Unregistered(error, memory)),
         }
     }
 
-    pub fn key(&self) -> Key {
-        self.key
-    }
-
-    pub fn domain(&self) -> ProtectionDomain {
-        self.domain
+    pub fn registration(&self) -> &Registration {
+        &self.registration
     }
 
     pub fn address(&self) -> u64 {
@@ -127,20 +118,6 @@ impl Allocation {
 
     pub fn len(&self) -> usize {
         self.layout.size()
-    }
-
-    /// Takes the key away. When this returns, the NIC touches the memory no more, for anybody.
-    pub fn revoke(&self) -> Result<(), Error> {
-        let mut revoked = crate::lock(&self.revoked);
-        if !*revoked {
-            self.context.deregister(self.key)?;
-            *revoked = true;
-        }
-        Ok(())
-    }
-
-    pub fn is_revoked(&self) -> bool {
-        *crate::lock(&self.revoked)
     }
 
     /// Loads bytes that others may be storing: each aligned word whole, none of them ordered but that all happen before what follows.
@@ -216,18 +193,15 @@ impl Allocation {
         Ok(unsafe { AtomicU8::from_ptr(self.first.add(offset).as_ptr()) })
     }
 
-    pub fn check(&self, offset: usize, length: usize) -> Result<(), Error> {
-        match offset.checked_add(length) {
-            Some(end) if end <= self.len() => Ok(()),
-            _ => Err(Error::OutOfBounds { offset: offset as u64, length: length as u64, size: self.len() as u64 }),
-        }
+    fn check(&self, offset: usize, length: usize) -> Result<(), Error> {
+        within(self.len(), offset, length)
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
         // Memory that the NIC does not let go of is never freed. It has no reason to refuse: no windows are bound to what we register.
-        if self.revoke().is_ok() {
+        if self.registration.revoke().is_ok() {
             drop(Memory { first: self.first, layout: self.layout });
         }
     }
@@ -235,7 +209,7 @@ impl Drop for Allocation {
 
 impl fmt::Debug for Allocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes at {:p} with key {}", self.len(), self.first, self.key)
+        write!(f, "{} bytes at {:p} with key {}", self.len(), self.first, self.registration.key())
     }
 }
 
@@ -254,13 +228,6 @@ impl Drop for Memory {
 
 /// Memory that could not be registered, and why.
 struct Unregistered(Error, Memory);
-
-fn empty() -> Error {
-    Error::Register {
-        length: 0,
-        source: "an empty buffer cannot be registered; send nothing with `send_inline(&[])`".into(),
-    }
-}
 
 fn zeroed(length: usize) -> Result<(NonNull<u8>, Layout), Error> {
     if length == 0 {

@@ -90,6 +90,12 @@ pub trait Context: Debug + Send + Sync {
     /// Takes a key away: afterwards nothing touches the memory through it.
     fn deregister(&self, key: Key) -> Result<(), Error>;
 
+    /// How many bytes of memory the device has of its own; none if zero.
+    fn device_memory_size(&self) -> u64;
+
+    /// Allocates zeroed memory of the device, aligned to a power of two.
+    fn allocate_device_memory(&self, length: usize, alignment: usize) -> Result<Arc<dyn DeviceMemory>, Error>;
+
     /// Makes a completion queue.
     fn create_completion_queue(
         &self,
@@ -113,6 +119,18 @@ pub trait Context: Debug + Send + Sync {
 
     /// Readable while events wait.
     fn event_fd(&self) -> BorrowedFd<'_>;
+}
+
+/// Memory of a device. Freed when it is dropped; whoever registers a part of it keeps it until that is deregistered.
+pub trait DeviceMemory: Debug + Send + Sync {
+    /// Copies bytes in. The range is known to lie within.
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Copies bytes out. The range is known to lie within.
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error>;
+
+    /// Registers a part of it, as memory whose addresses count from zero. [`Context::deregister`] takes the key away.
+    fn register(&self, offset: u64, length: usize, domain: ProtectionDomain, access: Access) -> Result<Key, Error>;
 }
 
 /// What happens to objects beside completions.

@@ -1,16 +1,20 @@
 //! Buffers: memory the NIC may touch, as types that say who else may. A buffer is moved into the call that posts work for it and handed back
 //! when the work is done, so nobody reads what the NIC is writing or frees what it is reading. [`SharedRegion`] is the exception by
-//! design: peers reach it at any time, and so it never turns into a slice.
+//! design: peers reach it at any time, and so it never turns into a slice; memory of the device ([`DeviceRegion`]) has no address here at all.
 
+mod device;
 mod registered;
 mod registered_mut;
 mod shared;
 
+pub use device::{DeviceMemory, DeviceMemoryBuilder, DeviceRegion};
 pub use registered::Registered;
 pub use registered_mut::RegisteredMut;
 pub use shared::SharedRegion;
 
+use crate::allocation::Allocation;
 use crate::error::Error;
+use crate::registration::Registration;
 use transport::{ProtectionDomain, Sge};
 
 /// A buffer of any type, as a completion hands it back in polling style.
@@ -23,6 +27,8 @@ pub enum Buffer {
     Registered(Registered),
     /// A region that peers reach too.
     Shared(SharedRegion),
+    /// A region of device memory.
+    Device(DeviceRegion),
     /// Several, in the order they were given.
     Several(Vec<Buffer>),
 }
@@ -43,36 +49,47 @@ impl Buffer {
         if let Buffer::Shared(region) = self { Some(region) } else { None }
     }
 
+    /// The region of device memory, if it is one.
+    pub fn into_device(self) -> Option<DeviceRegion> {
+        if let Buffer::Device(region) = self { Some(region) } else { None }
+    }
+
     pub(crate) fn len(&self) -> u64 {
         match self {
             Buffer::Mut(buffer) => buffer.len() as u64,
             Buffer::Registered(buffer) => buffer.len() as u64,
             Buffer::Shared(region) => region.len() as u64,
+            Buffer::Device(region) => region.len() as u64,
             Buffer::Several(buffers) => buffers.iter().map(Buffer::len).sum(),
         }
     }
 
     /// Calls `take` with each piece, in order, once it is known to belong to `domain`.
     pub(crate) fn pieces(&self, domain: ProtectionDomain, take: &mut dyn FnMut(Sge)) -> Result<(), Error> {
-        let (allocation, start, length) = match self {
-            Buffer::Mut(buffer) => buffer.place(),
-            Buffer::Registered(buffer) => buffer.place(),
-            Buffer::Shared(region) => {
-                if region.is_revoked() {
-                    return Err(Error::Revoked);
-                }
-                region.place()
-            }
+        let (registration, address, length) = match self {
+            Buffer::Mut(buffer) => in_memory(buffer.place()),
+            Buffer::Registered(buffer) => in_memory(buffer.place()),
+            Buffer::Shared(region) => in_memory(region.place()),
+            Buffer::Device(region) => region.place(),
             Buffer::Several(buffers) => return buffers.iter().try_for_each(|buffer| buffer.pieces(domain, take)),
         };
-        if allocation.domain() != domain {
+        if registration.domain() != domain {
             return Err(Error::OtherProtectionDomain { what: "buffer" });
+        }
+        // Nobody can revoke the others.
+        if matches!(self, Buffer::Shared(_) | Buffer::Device(_)) && registration.is_revoked() {
+            return Err(Error::Revoked);
         }
         let too_long = transport::PostError::MessageTooLong { length: length as u64 };
         let length = u32::try_from(length).map_err(|_| too_long)?;
-        take(Sge { address: allocation.address() + start as u64, length, key: allocation.key() });
+        take(Sge { address, length, key: registration.key() });
         Ok(())
     }
+}
+
+/// A part of an allocation, as keys see it.
+fn in_memory((allocation, start, length): (&Allocation, usize, usize)) -> (&Registration, u64, usize) {
+    (allocation.registration(), allocation.address() + start as u64, length)
 }
 
 pub(crate) mod sealed {
@@ -86,10 +103,10 @@ pub(crate) mod sealed {
     }
 }
 
-/// What may be sent or written from: [`RegisteredMut`], [`Registered`], [`SharedRegion`], or several of one of them.
+/// What may be sent or written from: [`RegisteredMut`], [`Registered`], [`SharedRegion`], [`DeviceRegion`], or several of one of them.
 pub trait Source: sealed::Lend {}
 
-/// What may be read into: [`RegisteredMut`], [`SharedRegion`], or several of one of them.
+/// What may be read into: [`RegisteredMut`], [`SharedRegion`], [`DeviceRegion`], or several of one of them.
 pub trait Destination: sealed::Lend {}
 
 impl sealed::Lend for RegisteredMut {
@@ -122,6 +139,16 @@ impl sealed::Lend for SharedRegion {
     }
 }
 
+impl sealed::Lend for DeviceRegion {
+    fn into_buffer(self) -> Buffer {
+        Buffer::Device(self)
+    }
+
+    fn from_buffer(buffer: Buffer) -> Option<DeviceRegion> {
+        buffer.into_device()
+    }
+}
+
 impl<B: sealed::Lend> sealed::Lend for Vec<B> {
     fn into_buffer(self) -> Buffer {
         Buffer::Several(self.into_iter().map(B::into_buffer).collect())
@@ -136,7 +163,9 @@ impl<B: sealed::Lend> sealed::Lend for Vec<B> {
 impl Source for RegisteredMut {}
 impl Source for Registered {}
 impl Source for SharedRegion {}
+impl Source for DeviceRegion {}
 impl<B: Source> Source for Vec<B> {}
 impl Destination for RegisteredMut {}
 impl Destination for SharedRegion {}
+impl Destination for DeviceRegion {}
 impl<B: Destination> Destination for Vec<B> {}

@@ -1,6 +1,7 @@
 //! Devices, and opened devices.
 
 use crate::backend::{self, AsyncEvent, Backend, Port};
+use crate::buffer::DeviceMemoryBuilder;
 use crate::channel::CompletionChannel;
 use crate::completion_queue::CompletionQueueBuilder;
 use crate::domain::ProtectionDomain;
@@ -114,6 +115,18 @@ impl Context {
     #[doc(alias = "ibv_alloc_pd")]
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
         Ok(ProtectionDomain::new(self))
+    }
+
+    /// How many bytes of memory the device has of its own, in use or not; zero if it has none.
+    #[doc(alias = "ibv_query_device_ex")]
+    pub fn device_memory_size(&self) -> u64 {
+        self.core.opened.device_memory_size()
+    }
+
+    /// `length` bytes of the device's own memory, about to be allocated.
+    #[doc(alias = "ibv_alloc_dm")]
+    pub fn device_memory(&self, length: usize) -> DeviceMemoryBuilder<'_> {
+        DeviceMemoryBuilder::new(self, length)
     }
 
     /// A completion queue for `capacity` completions, or as many as the work of its queue pairs may need.

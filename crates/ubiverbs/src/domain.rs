@@ -2,7 +2,7 @@
 
 use crate::address::AddressHandle;
 use crate::allocation::{Allocation, Span};
-use crate::buffer::{RegisteredMut, SharedRegion};
+use crate::buffer::{DeviceMemory, DeviceRegion, RegisteredMut, SharedRegion};
 use crate::completion_queue::CompletionQueue;
 use crate::device::{Context, ContextCore};
 use crate::endpoint::Endpoint;
@@ -11,6 +11,7 @@ use crate::queue_pair::QueuePairBuilder;
 use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::transports::Transport;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use transport::Access;
 
@@ -34,6 +35,11 @@ const GRANTABLE: Access = Access::REMOTE_READ
 impl ProtectionDomain {
     pub(crate) fn new(context: &Context) -> ProtectionDomain {
         ProtectionDomain { context: context.clone(), id: context.core.opened.new_domain() }
+    }
+
+    /// The opened device it is of.
+    pub fn context(&self) -> &Context {
+        &self.context
     }
 
     /// Allocates and registers `length` zeroed bytes, aligned to a cache line.
@@ -66,11 +72,21 @@ impl ProtectionDomain {
     /// Allocates `length` zeroed bytes that peers may reach with these rights, while the program uses them too.
     #[doc(alias = "ibv_reg_mr")]
     pub fn share(&self, length: usize, rights: Access) -> Result<SharedRegion, Error> {
-        let beyond = rights.difference(GRANTABLE);
-        if !beyond.is_empty() {
-            return Err(Error::Rights { bits: beyond.bits() });
-        }
+        grantable(rights)?;
         Ok(SharedRegion::new(Allocation::shared(&self.core().opened, self.id, length, rights)?))
+    }
+
+    /// Registers a part of the device's memory, for peers with these rights and for work of this program. Several regions may cover the same
+    /// bytes.
+    #[doc(alias = "ibv_reg_dm_mr")]
+    pub fn share_device(
+        &self,
+        memory: &DeviceMemory,
+        range: Range<usize>,
+        rights: Access,
+    ) -> Result<DeviceRegion, Error> {
+        grantable(rights)?;
+        DeviceRegion::new(self, memory, range, rights | Access::LOCAL_WRITE)
     }
 
     /// A queue pair whose work completes in `cq`, about to be made. The transport is the type: [`Reliable`](crate::Reliable),
@@ -95,6 +111,11 @@ impl ProtectionDomain {
     pub(crate) fn core(&self) -> &Arc<ContextCore> {
         &self.context.core
     }
+}
+
+fn grantable(rights: Access) -> Result<(), Error> {
+    let beyond = rights.difference(GRANTABLE);
+    if beyond.is_empty() { Ok(()) } else { Err(Error::Rights { bits: beyond.bits() }) }
 }
 
 impl PartialEq for ProtectionDomain {

@@ -50,10 +50,14 @@ pub enum Error {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Bytes could not be copied into or out of device memory.
+    #[error("cannot copy to or from device memory: {source}")]
+    DeviceMemory {
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// These rights cannot be given to peers.
-    #[error(
-        "rights {bits:#x} cannot be given over a shared region; REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC and FLUSH_* can"
-    )]
+    #[error("rights {bits:#x} cannot be given over a region; REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC and FLUSH_* can")]
     Rights {
         /// The bits in question.
         bits: u32,
@@ -95,7 +99,7 @@ pub enum Error {
         offset: u64,
     },
     /// The peers' access was revoked, and with it the key.
-    #[error("the shared region has been revoked")]
+    #[error("the region has been revoked")]
     Revoked,
     /// The queue pair cannot change so.
     #[error(transparent)]

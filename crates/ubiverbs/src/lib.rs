@@ -38,6 +38,7 @@
 //! | [`RegisteredMut`] | exactly one owner, as `&mut [u8]` | filling; receives and READs |
 //! | [`Registered`] | anybody, read-only | SENDs and WRITEs |
 //! | [`SharedRegion`] | the program and its peers at once, never as a slice | what peers may reach |
+//! | [`DeviceMemory`], [`DeviceRegion`] | the program by copies, its peers through a key; it lies in the NIC | counters and locks that peers share |
 //! | [`RemoteSlice`] | the peer's NIC decides | naming a peer's bytes |
 //!
 //! A buffer in flight belongs to the NIC. Whatever a program does with the handle of an operation, dropping, forgetting or panicking, the
@@ -75,6 +76,7 @@ mod endpoint;
 mod error;
 mod operation;
 mod queue_pair;
+mod registration;
 mod remote;
 mod shared_receive_queue;
 mod table;
@@ -83,7 +85,10 @@ mod transports;
 pub use address::{AddressHandle, DEFAULT_QKEY};
 pub use backend::{AsyncEvent, Port};
 pub use block_on::block_on;
-pub use buffer::{Buffer, Destination, Registered, RegisteredMut, SharedRegion, Source};
+pub use buffer::{
+    Buffer, Destination, DeviceMemory, DeviceMemoryBuilder, DeviceRegion, Registered, RegisteredMut, SharedRegion,
+    Source,
+};
 pub use channel::CompletionChannel;
 pub use completion::{Completion, GRH_LENGTH, Received};
 pub use completion_queue::{CompletionQueue, CompletionQueueBuilder, Next, Polled};

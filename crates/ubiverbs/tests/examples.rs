@@ -11,6 +11,7 @@ const LAST_WORDS: &[(&str, &str)] = &[
     ("buffers", "server: all 65536 bytes are there"),
     ("completion_channel_epoll", "15 messages in"),
     ("connect", r#"had said "hello from the client""#),
+    ("device_memory", "server: the client counted to 10"),
     ("file_transfer", "sent 3000000 bytes, and the copy is the same"),
     ("hello", r#"alice: received "hello, alice""#),
     ("multicast_chat", "3 members heard 3 messages each"),

@@ -1,7 +1,7 @@
 //! The NIC of this process: ours, in software. One per process, made when it is first asked for; a forked child makes its own.
 
 use super::{
-    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, Port, QueuePair, QueuePairSpec,
+    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceMemory, Port, QueuePair, QueuePairSpec,
     SharedReceiveQueue,
 };
 use crate::error::Error;
@@ -19,6 +19,7 @@ use transport::{
 use wire::{Gid, Key, Pkey, Qpn, Srqn};
 
 mod connections;
+mod device_memory;
 
 /// The software NIC of this process.
 pub fn software() -> Result<Arc<dyn Backend>, Error> {
@@ -159,6 +160,14 @@ impl Context for Opened {
 
     fn deregister(&self, key: Key) -> Result<(), Error> {
         self.nic.deregister(key).map_err(|source| Error::Register { length: 0, source: Box::new(source) })
+    }
+
+    fn device_memory_size(&self) -> u64 {
+        hca::DeviceMemory::size(&self.nic)
+    }
+
+    fn allocate_device_memory(&self, length: usize, alignment: usize) -> Result<Arc<dyn DeviceMemory>, Error> {
+        device_memory::allocate(&self.nic, length, alignment)
     }
 
     fn create_completion_queue(

@@ -2,6 +2,7 @@
 
 use crate::allocation::Allocation;
 use crate::error::Error;
+use crate::registration::within;
 use crate::remote::RemoteSlice;
 use std::fmt;
 use std::ops::Range;
@@ -65,7 +66,11 @@ impl SharedRegion {
 
     /// What a peer uses to reach it.
     pub fn remote_slice(&self) -> RemoteSlice {
-        RemoteSlice::new(self.allocation.address() + self.start as u64, self.length as u64, self.allocation.key())
+        RemoteSlice::new(
+            self.allocation.address() + self.start as u64,
+            self.length as u64,
+            self.allocation.registration().key(),
+        )
     }
 
     /// Copies bytes out. Aligned groups of eight are never torn; whether different groups are of one age is for the peers to arrange.
@@ -112,12 +117,12 @@ impl SharedRegion {
     /// flight for it fails. Local access goes on.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn revoke(&self) -> Result<(), Error> {
-        self.allocation.revoke()
+        self.allocation.registration().revoke()
     }
 
     /// Whether peers' access was taken away.
     pub fn is_revoked(&self) -> bool {
-        self.allocation.is_revoked()
+        self.allocation.registration().is_revoked()
     }
 
     pub(crate) fn place(&self) -> (&Allocation, usize, usize) {
@@ -125,10 +130,7 @@ impl SharedRegion {
     }
 
     fn check(&self, offset: usize, length: usize) -> Result<(), Error> {
-        match offset.checked_add(length) {
-            Some(end) if end <= self.length => Ok(()),
-            _ => Err(Error::OutOfBounds { offset: offset as u64, length: length as u64, size: self.length as u64 }),
-        }
+        within(self.length, offset, length)
     }
 }
 

@@ -165,7 +165,7 @@ impl Core {
         });
         let capacity = self.pair.attributes().capabilities.max_send_wr;
         let (word, words) = word.ok_or(PostError::QueueFull { queue: "send", capacity })?;
-        let sge = Sge { address: words.address() + word as u64 * 8, length: 8, key: words.key() };
+        let sge = Sge { address: words.address() + word as u64 * 8, length: 8, key: words.registration().key() };
         let ticket = match self.send.insert(Held::Word(word)) {
             Ok(ticket) => ticket,
             Err(_) => {

@@ -1,0 +1,41 @@
+//! Memory of the device, which the NIC of this process keeps beside the program's.
+
+use super::create;
+use crate::backend::DeviceMemory;
+use crate::error::Error;
+use hca::Nic;
+use std::sync::Arc;
+use transport::{Access, ProtectionDomain};
+use wire::Key;
+
+pub(super) fn allocate(nic: &Arc<Nic>, length: usize, alignment: usize) -> Result<Arc<dyn DeviceMemory>, Error> {
+    const WHAT: &str = "device memory";
+    if !alignment.is_power_of_two() {
+        let source = format!("its alignment must be a power of two, and {alignment} is none").into();
+        return Err(Error::Create { what: WHAT, source });
+    }
+    let memory = hca::DeviceMemory::allocate(nic, length, alignment.ilog2()).map_err(create(WHAT))?;
+    Ok(Arc::new(Ours(memory)))
+}
+
+#[derive(Debug)]
+struct Ours(hca::DeviceMemory);
+
+fn copy(source: hca::Error) -> Error {
+    Error::DeviceMemory { source: Box::new(source) }
+}
+
+impl DeviceMemory for Ours {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.0.write(offset, bytes).map_err(copy)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        self.0.read(offset, out).map_err(copy)
+    }
+
+    fn register(&self, offset: u64, length: usize, domain: ProtectionDomain, access: Access) -> Result<Key, Error> {
+        let registered = self.0.register(offset, length, domain, access);
+        registered.map_err(|source| Error::Register { length, source: Box::new(source) })
+    }
+}

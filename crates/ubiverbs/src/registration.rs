@@ -1,0 +1,60 @@
+//! A key and what became of it: what all registered memory has in common, wherever it lies.
+
+use crate::backend;
+use crate::error::Error;
+use std::sync::{Arc, Mutex};
+use transport::ProtectionDomain;
+use wire::Key;
+
+/// A registration with the NIC. Whoever owns the memory revokes it before the memory goes.
+pub(crate) struct Registration {
+    context: Arc<dyn backend::Context>,
+    domain: ProtectionDomain,
+    key: Key,
+    /// The key has been taken away.
+    revoked: Mutex<bool>,
+}
+
+impl Registration {
+    pub fn new(context: &Arc<dyn backend::Context>, domain: ProtectionDomain, key: Key) -> Registration {
+        Registration { context: Arc::clone(context), domain, key, revoked: Mutex::new(false) }
+    }
+
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    pub fn domain(&self) -> ProtectionDomain {
+        self.domain
+    }
+
+    /// Takes the key away. When this returns, the NIC touches the memory no more, for anybody.
+    pub fn revoke(&self) -> Result<(), Error> {
+        let mut revoked = crate::lock(&self.revoked);
+        if !*revoked {
+            self.context.deregister(self.key)?;
+            *revoked = true;
+        }
+        Ok(())
+    }
+
+    pub fn is_revoked(&self) -> bool {
+        *crate::lock(&self.revoked)
+    }
+}
+
+/// Whether a range lies within so many bytes.
+pub(crate) fn within(size: usize, offset: usize, length: usize) -> Result<(), Error> {
+    match offset.checked_add(length) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(Error::OutOfBounds { offset: offset as u64, length: length as u64, size: size as u64 }),
+    }
+}
+
+/// Why nothing cannot be registered.
+pub(crate) fn empty() -> Error {
+    Error::Register {
+        length: 0,
+        source: "an empty buffer cannot be registered; send nothing with `send_inline(&[])`".into(),
+    }
+}
