@@ -8,7 +8,6 @@ use wire::cm::{CmDatagram, CommId, Req};
 use wire::mad::MadHeader;
 use wire::{Psn, Qpn, Transport};
 
-use crate::time::span;
 use crate::{Connect, ListenerId, Route, Time};
 
 /// The states of a connection (specification 12.9.7). The active side walks down the left, the passive side down the right:
@@ -147,7 +146,7 @@ impl Patience {
         Patience {
             timeout: timeout.clamp(Patience::SHORTEST, Patience::LONGEST),
             retries,
-            timewait: span(ack_timeout).clamp(Patience::TIMEWAIT_SHORTEST, Patience::TIMEWAIT_LONGEST),
+            timewait: ack_timeout.duration().clamp(Patience::TIMEWAIT_SHORTEST, Patience::TIMEWAIT_LONGEST),
         }
     }
 
@@ -219,7 +218,7 @@ impl Connection {
     /// One that we ask for.
     pub fn active(connect: &Connect, transaction: u64) -> Connection {
         // The answer may take the peer's time and that of two packets on the way.
-        let timeout = span(connect.remote_cm_response_timeout) + span(connect.local_ack_timeout);
+        let timeout = connect.remote_cm_response_timeout.duration() + connect.local_ack_timeout.duration();
         Connection {
             state: State::ReqSent,
             route: connect.route,
@@ -254,7 +253,7 @@ impl Connection {
             request: Some(Fingerprint::of(header, req)),
             xrc: req.transport() == Some(Transport::Xrc),
             patience: Patience::new(
-                span(req.local_cm_response_timeout),
+                req.local_cm_response_timeout.duration(),
                 req.max_cm_retries,
                 req.primary.local_ack_timeout,
             ),

@@ -13,7 +13,6 @@ use wire::mad::MadHeader;
 use crate::connection::{Connection, Fingerprint, State};
 use crate::manager::LONGEST_DELAY;
 use crate::messages::{apr, drep, stateless_rej};
-use crate::time::span;
 use crate::timeouts::THINKING;
 use crate::{Ece, Event, Manager, Route, Time};
 
@@ -223,7 +222,7 @@ impl Manager {
         pending.delays += 1;
         pending.interval = patience.timeout;
         // The wait does not count as attempts: those that are left are left afterwards.
-        let delay = span(mra.service_timeout).min(LONGEST_DELAY);
+        let delay = mra.service_timeout.duration().min(LONGEST_DELAY);
         let until = now + delay + patience.timeout;
         pending.give_up = (pending.give_up + delay).max(until);
         self.enter(now, id, state, Some(MessageKind::Mra));

@@ -72,7 +72,6 @@ mod messages;
 mod output;
 mod parameters;
 mod sidr;
-mod time;
 mod timeouts;
 
 pub use connection::State;
@@ -80,4 +79,4 @@ pub use error::{CmError, ListenError};
 pub use event::{Event, Transmit, Unanswered};
 pub use manager::Manager;
 pub use parameters::{Accept, Config, Connect, Ece, Families, Listen, ListenerId, Orphan, Resolve, Route, SidrAnswer};
-pub use time::Time;
+pub use trace::Time;

@@ -1,7 +1,6 @@
 //! What waits to be taken from the manager: messages, events, trace events. All of it is bounded, whatever the peers send.
 
 use alloc::collections::VecDeque;
-use core::time::Duration;
 
 use trace::Kind;
 use wire::Qpn;
@@ -58,8 +57,8 @@ impl Output {
 
     /// Answers somebody of whom nothing is known, as long as there are not too many of them.
     pub fn answer_stranger(&mut self, now: Time, route: Route, datagram: CmDatagram) {
-        const ONE: Duration = Duration::from_nanos(1_000_000_000 / Output::ANSWERS as u64);
-        let earned = (now.since(self.counted).as_nanos() / ONE.as_nanos()).min(Output::ANSWERS.into()) as u32;
+        const ONE: u64 = 1_000_000_000 / Output::ANSWERS as u64;
+        let earned = (now.since(self.counted) / ONE).min(Output::ANSWERS.into()) as u32;
         if earned > 0 {
             self.answers = (self.answers + earned).min(Output::ANSWERS);
             self.counted = now;

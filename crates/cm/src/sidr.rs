@@ -9,7 +9,6 @@ use wire::cm::{CmDatagram, CommId, Data, ServiceId, SidrRep, SidrReq, SidrStatus
 use wire::mad::MadHeader;
 
 use crate::connection::{Patience, Pending};
-use crate::time::span;
 use crate::{CmError, Event, ListenerId, Manager, Resolve, Route, SidrAnswer, Time};
 
 /// How long an answer is remembered: longer than the kernel waits before it asks again.
@@ -61,7 +60,7 @@ impl Manager {
         let (service, private_data) = (resolve.service, resolve.private_data);
         let message = SidrReq { request_id: id, pkey: resolve.pkey, service_id: service, private_data };
         let datagram = CmDatagram::new(transaction, message.into());
-        let patience = Patience::new(span(resolve.timeout), resolve.retries, Timeout::new(0));
+        let patience = Patience::new(resolve.timeout.duration(), resolve.retries, Timeout::new(0));
         let pending = Pending::new(now, datagram, &patience, self.config.eager);
         let deadline = pending.deadline(now);
         self.out.send(resolve.route, datagram);

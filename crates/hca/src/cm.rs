@@ -92,11 +92,11 @@ impl Cm {
     }
 
     /// Does something with everything locked, then sends and tells what follows from it.
-    fn with<R>(&self, nic: &Nic, work: impl FnOnce(&mut Inner, ::cm::Time) -> R) -> R {
+    fn with<R>(&self, nic: &Nic, work: impl FnOnce(&mut Inner, Time) -> R) -> R {
         let now = nic.now();
         let mut inner = lock(&self.inner);
         inner.manager.set_tracing(nic.trace.is_on());
-        let answer = work(&mut inner, moment(now));
+        let answer = work(&mut inner, now);
         inner.pump(nic, now);
         let leaving = std::mem::take(&mut inner.leaving);
         let told = std::mem::take(&mut inner.told);
@@ -184,7 +184,7 @@ impl Cm {
             match self.inner.try_lock() {
                 Ok(mut inner) => {
                     let now = nic.now();
-                    inner.manager.abandon_all(moment(now));
+                    inner.manager.abandon_all(now);
                     inner.will.revoke();
                     inner.pump(nic, now);
                     if inner.manager.live() == 0 || now >= last {
@@ -237,7 +237,7 @@ impl Inner {
         while let Some(event) = self.manager.poll_trace() {
             nic.trace.record(&event);
         }
-        let answers = self.manager.poll_timeout().map(|deadline| Time::from_nanos(deadline.as_nanos()));
+        let answers = self.manager.poll_timeout();
         let deadlines =
             [answers, self.tell_farewells(now), self.entrust_will(nic, now), self.speak_for_the_dead(nic, now)];
         if let Some(deadline) = deadlines.into_iter().flatten().min().map(|deadline| deadline.max(now))
@@ -246,11 +246,6 @@ impl Inner {
             nic.wake_at(deadline, Qpn::GSI);
         }
     }
-}
-
-/// The NIC's clock is the connection manager's.
-fn moment(now: Time) -> ::cm::Time {
-    ::cm::Time::from_nanos(now.as_nanos())
 }
 
 /// Which requests a listener wants, by the address they were sent to.

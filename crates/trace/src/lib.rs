@@ -2,7 +2,7 @@
 //!
 //! Everything the NIC does is one stream of [`Event`]s: logs, captures, metrics, the viewer and the oracles of the
 //! tests all read the same words. This crate holds the words and the first sinks; it decides nothing and knows no
-//! clock: whoever emits an event says what time it is, in nanoseconds.
+//! clock: whoever emits an event says what time it is, in nanoseconds since an origin of its choice. [`Time`] is such a moment.
 //!
 //! | sink | keeps | needs `std` |
 //! |---|---|---|
@@ -47,6 +47,7 @@ mod pcapng;
 mod reason;
 mod ring;
 mod sink;
+mod time;
 mod vocabulary;
 
 pub use counters::Counters;
@@ -60,3 +61,4 @@ pub use pcapng::{Direction, Interface, PcapNg};
 pub use reason::{AccessFlags, DropReason, Queue, RefusalCause, RetryCause, StateCause, Timer, WindowCause};
 pub use ring::Ring;
 pub use sink::{Sink, Tee, Tracer};
+pub use time::Time;

@@ -6,9 +6,10 @@ use crate::connection::Connection;
 use crate::port::Port;
 use crate::receive::scatter;
 use crate::send_queue::{Outcome, SendQueue};
-use crate::time::{Time, ack_timeout_nanos};
+use crate::time::ack_timeout_nanos;
 use crate::work::Operation;
 use alloc::collections::VecDeque;
+use trace::Time;
 use trace::{DropReason, RetryCause};
 use wire::{Aeth, Headers, NakCode, Psn, RnrTimer, Syndrome};
 

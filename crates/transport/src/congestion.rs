@@ -15,7 +15,7 @@ mod turns;
 #[cfg(test)]
 mod tests;
 
-use crate::time::Time;
+use trace::Time;
 use turns::Turns;
 use wire::Qpn;
 

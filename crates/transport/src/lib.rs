@@ -85,7 +85,8 @@ pub use queue_pair::{AsyncEvent, QueuePair, QueuePairConfig};
 pub use receive::ReceiveWork;
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent, SrqModify};
 pub use state::{Kind, ModifyError, State};
-pub use time::{Time, ack_timeout_nanos};
+pub use time::ack_timeout_nanos;
+pub use trace::Time;
 pub use train::{Inbound, MAX_TRAIN, Payload, Piece, Pieces, Train};
 pub use work::{
     Data, DatagramTarget, MAX_MESSAGE, Operation, PostError, ReceiveRequest, Remote, SendFlags, SendRequest, Sge,

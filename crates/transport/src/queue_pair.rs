@@ -15,9 +15,9 @@ use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::send_queue::{Outcome, SendQueue};
 use crate::state::{Kind, State};
-use crate::time::Time;
 use crate::work::{Data, MAX_MESSAGE, Operation, PostError, ReceiveRequest, SendRequest};
 use alloc::collections::VecDeque;
+use trace::Time;
 use wire::{Headers, Mtu, Opcode, Pkey, Psn, Qpn, Srqn};
 
 pub(crate) use outbound::Handed;

@@ -2,6 +2,7 @@
 //! what a number refers to does not.
 
 use core::fmt;
+use core::time::Duration;
 
 /// Defines a newtype over an unsigned integer, of which `$mask` are the bits that exist on the wire.
 macro_rules! number {
@@ -81,6 +82,11 @@ impl Timeout {
     /// The time it stands for: 4.096 microseconds for 0, doubling up to 2.4 hours for 31. As a queue pair's timeout, 0 means never.
     pub const fn duration_ns(self) -> u64 {
         4096 << self.0
+    }
+
+    /// The same as a span of time.
+    pub const fn duration(self) -> Duration {
+        Duration::from_nanos(self.duration_ns())
     }
 }
 

@@ -2,7 +2,7 @@
 //! as if it had asked for the end. Peers on other hosts hear it from a survivor, which has the will of the dead ([`link::wills`]).
 
 use super::record::{Record, Stage};
-use super::{Cm, Inner, mad, moment, route_of};
+use super::{Cm, Inner, mad, route_of};
 use crate::nic::Nic;
 use link::slots::Slot;
 use link::wills::{Bequest, Will};
@@ -115,7 +115,7 @@ impl Cm {
             return;
         }
         self.with(nic, |inner, _| {
-            let now = moment(nic.now());
+            let now = nic.now();
             if inner.will.survivor().is_some_and(|slot| ended.contains(&slot)) {
                 inner.will.lose_survivor();
             }

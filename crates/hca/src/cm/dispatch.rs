@@ -194,7 +194,7 @@ impl Inner {
         let caller = Caller { listener, id, route, port, private_data, kind: Kind::UnreliableDatagram };
         let Some((record, listener, private_data)) = self.admit(nic, &caller) else {
             let answer = ::cm::SidrAnswer::refused(SidrStatus::Rejected);
-            let _ = self.manager.answer(super::moment(nic.now()), id, answer);
+            let _ = self.manager.answer(nic.now(), id, answer);
             return;
         };
         let av = record.address_vector().unwrap_or_default();
@@ -203,7 +203,7 @@ impl Inner {
     }
 
     fn turn_away(&mut self, nic: &Nic, id: CommId, reason: RejectReason) {
-        let now = super::moment(nic.now());
+        let now = nic.now();
         let _ = self.manager.reject(now, id, reason, &[], &[]);
         let _ = self.manager.abandon(now, id);
     }

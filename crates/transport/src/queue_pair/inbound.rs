@@ -7,9 +7,9 @@ use crate::congestion::{FULL_PACKET, Window};
 use crate::port::{Port, Refusal, Toward};
 use crate::responder::{Fault, Reaction};
 use crate::state::Kind;
-use crate::time::Time;
 use crate::train::Inbound;
 use crate::work::Operation as Work;
+use trace::Time;
 use trace::{AccessFlags, DropReason, RetryCause, StateCause, Timer, WindowCause};
 use wire::{NakCode, Operation, Psn, Syndrome};
 

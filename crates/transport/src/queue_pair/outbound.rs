@@ -7,8 +7,8 @@ use crate::requester::{self, RequestTrain, Step};
 use crate::responder::ResponseTrain;
 use crate::send_queue::SendWork;
 use crate::state::Kind;
-use crate::time::Time;
 use crate::train::{Payload, Train};
+use trace::Time;
 use wire::{Headers, Opcode, Psn};
 
 /// A congestion notification goes out at most this often.

@@ -4,8 +4,8 @@ use super::{AsyncEvent, QueuePair, State};
 use crate::attributes::{Attributes, Modify};
 use crate::port::{Port, Toward};
 use crate::state::{self, ModifyError};
-use crate::time::Time;
 use trace::StateCause;
+use trace::Time;
 
 impl QueuePair {
     /// Changes state and attributes, or neither.
