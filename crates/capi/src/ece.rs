@@ -1,5 +1,6 @@
 //! Enhanced connection establishment: options that two devices of one vendor agree on. This one has none, and does not pretend: who says that it can
-//! must name a vendor, and the peer's device would have to know that vendor's options.
+//! must name a vendor, and the peer's device would have to know that vendor's options. `EOPNOTSUPP` is what the manual page has for that and what every
+//! driver but one answers; librdmacm and programs go on without options then, and would take no other error so.
 
 use crate::boundary::status;
 use crate::errno::Errno;

@@ -77,6 +77,16 @@ impl ConnectionId {
         Ok(self.id.set(IdOption::Ece(vendor, options))?)
     }
 
+    /// The answer to the peer's offer speaks of the peer's vendor, or its library takes it for a broken handshake; of another's options
+    /// nothing was taken.
+    unsafe fn answer_ece(&self) -> Result<(), Errno> {
+        self.offer_ece()?;
+        let state = self.state();
+        let ((asked, _), (vendor, options)) = (state.remote_ece, state.local_ece);
+        let taken = if vendor == asked { options } else { 0 };
+        Ok(self.id.set(IdOption::Ece(asked, taken))?)
+    }
+
     /// Tells the queue pair what the peer's device can do. Not being able to is no error: it is an offer.
     unsafe fn take_ece(&self) {
         let (vendor_id, options) = self.state().remote_ece;
@@ -157,7 +167,7 @@ pub unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, parameters: *mut rdma_
         }
         let data = given.map_or(&[][..], |given| bytes(given.private_data, given.private_data_len));
         let accepted = || -> Result<(), Errno> {
-            it.offer_ece()?;
+            it.answer_ece()?;
             Ok(it.id.accept(&it.parameters(given, data))?)
         };
         accepted().inspect_err(|_| {

@@ -413,6 +413,9 @@ static void external(void)
 	CHECK(rdma_get_remote_ece(ends.server, &ece) == -1 && errno == EINVAL);
 	CHECK(!rdma_accept(ends.server, &(struct rdma_conn_param){.responder_resources = 1, .initiator_depth = 1}));
 	expect(here, RDMA_CM_EVENT_CONNECT_RESPONSE, 0);
+	/* The answer is about the vendor that was asked for: of its options this device has none. */
+	memset(&ece, 0xff, sizeof ece);
+	CHECK(!rdma_get_remote_ece(ends.client, &ece) && ece.vendor_id == 0x77 && !ece.options && !ece.comp_mask);
 	for (enum ibv_qp_state state = IBV_QPS_INIT; state <= IBV_QPS_RTS; state++) {
 		struct ibv_qp_attr attr = {.qp_state = state};
 
