@@ -455,7 +455,9 @@ impl Nic {
                 let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
                 self.local.push(address, *train.headers, train.count, length, fill)
             }
-            Link::Shared(link) if link.state() == State::Up => shared::send_datagram(link, path, train, host),
+            Link::Shared(link) if link.state() == State::Up => {
+                shared::datagrams::send_datagram(link, path, train, host)
+            }
             Link::Shared(_) | Link::Udp => {
                 let Some(route) = &path.route else { return Ok(()) };
                 let mut cargo = TrainCargo { train, host };

@@ -6,6 +6,7 @@ use crate::context::{AsyncEvent, Context};
 use crate::host::{Host, Windows};
 use crate::nic::{Nic, local_grh, lock};
 use crate::path::{Link, Path};
+use crate::shared::datagrams::Held;
 use crate::shared::{Shared, Way};
 use crate::timers::Alarm;
 use link::shared::{Broken, Outbound, Reading};
@@ -56,6 +57,8 @@ struct Inner {
     uses_udp: bool,
     /// The way of the last datagram, as most go the same way.
     last: Option<LastWay>,
+    /// What keeps the next datagram back.
+    held: Held,
 }
 
 /// The way to where a datagram went.
@@ -101,6 +104,7 @@ impl Qp {
                 shared: Shared::default(),
                 uses_udp: false,
                 last: None,
+                held: Held::default(),
             }),
         }
     }
@@ -313,7 +317,7 @@ impl Qp {
     fn drive(&self, nic: &Nic, inner: &mut Inner, now: Time) {
         inner.touched = 0;
         self.transmit(nic, inner, now);
-        let Inner { pair, windows, alarm, .. } = inner;
+        let Inner { pair, windows, alarm, held, .. } = inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
         while pair.may_complete()
             && let Some(completion) = pair.poll_completion(now, &mut host)
@@ -339,7 +343,7 @@ impl Qp {
         while let Some(event) = pair.poll_event() {
             self.context.raise(AsyncEvent::Qp(self.qpn, event));
         }
-        if let Some(deadline) = pair.poll_timeout()
+        if let Some(deadline) = pair.poll_timeout().or_else(|| held.deadline())
             && alarm.advances_to(deadline)
         {
             nic.wake_at(deadline, self.qpn);
@@ -374,19 +378,33 @@ impl Qp {
     }
 
     fn transmit_datagrams(&self, nic: &Nic, inner: &mut Inner, now: Time) {
-        let Inner { pair, windows, last, .. } = &mut *inner;
+        let Inner { pair, windows, last, held, .. } = &mut *inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        while let Some(train) = pair.poll_transmit(now, &mut host) {
-            let (qpn, epoch) = (train.headers.bth.dest_qpn, nic.epoch());
-            if last.as_ref().is_none_or(|last| last.qpn != qpn || last.epoch != epoch || last.to != *train.to) {
-                let path = nic.path(self.context.device(), train.to, qpn);
-                *last = Some(LastWay { to: *train.to, qpn, epoch, path });
+        loop {
+            if let Some(target) = pair.next_datagram() {
+                let path = self.way(nic, last, &target.av, target.qpn);
+                if held.holds_back(nic, self.qpn, path, now) {
+                    return;
+                }
             }
-            let Some(LastWay { path, .. }) = last else { return };
+            // What comes may be another: work that cannot be done takes no way.
+            let Some(train) = pair.poll_transmit(now, &mut host) else { return };
+            let path = self.way(nic, last, train.to, train.headers.bth.dest_qpn);
             if let Err(refusal) = nic.send(self, path, &train, &mut host) {
                 pair.transmit_refused(now, refusal, &mut host);
             }
         }
+    }
+
+    /// The way of a datagram, which mostly is that of the one before.
+    #[inline]
+    fn way<'a>(&self, nic: &Nic, last: &'a mut Option<LastWay>, to: &AddressVector, qpn: Qpn) -> &'a Path {
+        let epoch = nic.epoch();
+        if last.as_ref().is_some_and(|last| last.qpn != qpn || last.epoch != epoch || last.to != *to) {
+            *last = None;
+        }
+        let found = || LastWay { to: *to, qpn, epoch, path: nic.path(self.context.device(), to, qpn) };
+        &last.get_or_insert_with(found).path
     }
 
     /// Tells the NIC whether other hosts may send to it.
@@ -401,6 +419,7 @@ impl Qp {
     pub(crate) fn resume(&self, nic: &Nic, now: Time) {
         let mut inner = lock(&self.inner);
         inner.shared.resumed();
+        inner.held.resumed();
         self.drive(nic, &mut inner, now);
         self.leave(nic, inner);
     }

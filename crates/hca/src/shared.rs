@@ -1,6 +1,8 @@
 //! Queue pairs on links through shared memory: how their trains get into rings and out of them, who waits for room, and what happens when a peer
 //! is stopped (its time to answer does not run) or has gone (what it owes fails at once).
 
+pub(crate) mod datagrams;
+
 use crate::host::Host;
 use crate::nic::{Nic, lock};
 use crate::path::{Link, Path};
@@ -8,7 +10,7 @@ use crate::queue_pair::{Qp, TrainCargo};
 use link::shared::{Broken, Change, Inbound, Notes, Outbound, Reading, State};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use transport::{QueuePair, Refusal, Time, Train};
+use transport::{QueuePair, Time};
 use wire::Qpn;
 
 /// Trains taken from rings before whoever drives looks at something else.
@@ -194,26 +196,6 @@ impl Shared {
         let unread = !link.was_read(self.position);
         std::mem::replace(&mut self.unread, unread) || unread
     }
-}
-
-/// Sends a datagram, which is lost if the ring is full.
-pub(crate) fn send_datagram(
-    link: &Outbound,
-    path: &Path,
-    train: &Train<'_>,
-    host: &mut Host<'_>,
-) -> Result<(), Refusal> {
-    let Some(mut writer) = link.writer() else { return Ok(()) };
-    if !writer.has_room() {
-        return Ok(());
-    }
-    let length = train.payload.len() as usize;
-    let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
-    let addresses = (path.source, path.destination);
-    let pushed = writer.push(addresses, train.headers, (train.count, train.mtu), length, fill);
-    drop(writer);
-    link.ring();
-    pushed
 }
 
 impl Nic {

@@ -133,10 +133,21 @@ impl Requester {
     /// Whether there is work that is not entirely sent, or has not been looked at.
     #[inline]
     pub fn has_more(&self, queue: &SendQueue) -> bool {
+        self.next_seq(queue) < queue.tail()
+    }
+
+    /// The first of it.
+    #[inline]
+    pub fn next_work<'a>(&self, queue: &'a SendQueue) -> Option<&'a SendWork> {
+        queue.get(self.next_seq(queue))
+    }
+
+    #[inline]
+    fn next_seq(&self, queue: &SendQueue) -> u64 {
         let next = self.cursor.max(queue.head());
         let behind =
             queue.get(next).is_some_and(|work| work.started && self.sent >= work.packets && next == self.cursor);
-        next + u64::from(behind) < queue.tail()
+        next + u64::from(behind)
     }
 
     /// Resumes at `psn`, which lies in work `seq` (or is where the next work will begin).

@@ -74,6 +74,10 @@ pub fn tests() -> Vec<Test> {
                 tests.push(test(Where::OneHost, program, line, None));
             }
         }
+        // Nor UD, one way: its receiver always has receives posted.
+        if *bandwidth && services.contains(&"UD") {
+            tests.push(test(Where::OneHost, program, "-n 5000 -c UD -s 2048", None));
+        }
         // Between hosts what differs is the way; not everything again.
         let lines = lines.iter().filter(|line| sized(line, Where::TwoHosts));
         for line in lines.filter(|line| !line.contains("-I") && !line.contains("-q 4") || line.contains("-b -q")) {

@@ -8,6 +8,7 @@ use crate::responder::ResponseTrain;
 use crate::send_queue::SendWork;
 use crate::state::Kind;
 use crate::train::{Payload, Train};
+use crate::work::DatagramTarget;
 use trace::Time;
 use wire::{Headers, Opcode, Psn};
 
@@ -30,6 +31,12 @@ impl QueuePair {
     #[inline]
     pub fn may_transmit(&self) -> bool {
         self.cnp_owed || self.drain_owed || self.responder.owes() || self.requester.has_more(&self.queue)
+    }
+
+    /// Where the next datagram goes, if there is one, for a link that may have no room for it yet. Work that cannot be done is not looked for.
+    #[inline]
+    pub fn next_datagram(&self) -> Option<&DatagramTarget> {
+        self.requester.next_work(&self.queue).and_then(|work| work.target.as_ref())
     }
 
     /// The next train to send, if any. Its payload is described, not copied: the link gathers it before this queue pair is touched again.
