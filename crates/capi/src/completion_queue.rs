@@ -9,8 +9,8 @@ use crate::events::Acknowledgements;
 use crate::log;
 use crate::protection_domain::Users;
 use crate::turns::Turns;
-use abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc};
-use hca::{AsyncEvent, Entry, Notify};
+use abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_moderate_cq, ibv_modify_cq_attr, ibv_wc};
+use hca::{AsyncEvent, Entry, Moderation, Notify};
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::mem::zeroed;
@@ -187,12 +187,19 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     })
 }
 
-/// Moderation of events, which this device does not do.
+/// Moderates events: one for so many completions, or for what has come so long after the first.
 pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attributes: *mut ibv_modify_cq_attr) -> c_int {
     status("ibv_modify_cq", || {
-        CompletionQueue::of(cq)?;
-        attributes.as_ref().ok_or_else(Errno::null)?;
-        Err(Errno::UNSUPPORTED)
+        let cq = &CompletionQueue::of(cq)?.cq;
+        let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
+        match attributes.attr_mask {
+            0 => return Err(Errno::invalid("nothing to change")),
+            abi::IBV_CQ_ATTR_MODERATE => {}
+            _ => return Err(Errno::unsupported("only IBV_CQ_ATTR_MODERATE can be changed")),
+        }
+        let ibv_moderate_cq { cq_count, cq_period } = attributes.moderate;
+        cq.moderate(Moderation { count: cq_count, period: cq_period });
+        Ok(())
     })
 }
 

@@ -5,8 +5,8 @@ use crate::context::Context;
 use crate::device::copy_string;
 use crate::errno::Errno;
 use abi::{
-    ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr, ibv_query_device_ex_input,
-    ibv_values_ex,
+    ibv_context, ibv_cq_moderation_caps, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr,
+    ibv_query_device_ex_input, ibv_values_ex,
 };
 use hca::limits;
 use std::ffi::{c_int, c_uint};
@@ -96,6 +96,7 @@ fn extended_attributes(context: &Context) -> ibv_device_attr_ex {
     attributes_ex.hca_core_clock = 1_000_000;
     attributes_ex.device_cap_flags_ex = attributes_ex.orig_attr.device_cap_flags.into();
     attributes_ex.max_dm_size = context.shared.nic.memory().limits().device_memory;
+    attributes_ex.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
     attributes_ex.phys_port_cnt_ex = 1;
     attributes_ex
 }

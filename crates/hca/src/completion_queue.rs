@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use transport::Completion;
+use transport::{Completion, Status};
 use wire::Qpn;
 
 /// A completion with the moment it was raised.
@@ -28,11 +28,23 @@ pub enum Notify {
     Solicited,
 }
 
+/// How much a program that asked to be woken wants to find then: so many completions, or what has come so long after the first of them. An error
+/// wakes it at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Moderation {
+    /// Completions; 0 for any number, within the time.
+    pub count: u16,
+    /// Microseconds; 0 for as long as it takes.
+    pub period: u16,
+}
+
 /// What became of a completion that was added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Added {
     /// It waits.
     Fine,
+    /// It waits, and will wake the program at this time of the NIC's clock, if nothing does earlier. Told once.
+    Later(u64),
     /// There was no room: it is lost, and so is the queue. Told once.
     Overflowed,
     /// The queue had overflowed before.
@@ -99,6 +111,30 @@ struct Inner {
     entries: VecDeque<Entry>,
     capacity: u32,
     armed: Option<Notify>,
+    moderation: Moderation,
+    /// Completions since it was armed, of those that wake, and when they will have waited long enough.
+    met: u32,
+    until: Option<u64>,
+}
+
+impl Inner {
+    /// Asks for an event anew, or no more.
+    fn set(&mut self, armed: Option<Notify>) {
+        (self.armed, self.met, self.until) = (armed, 0, None);
+    }
+
+    /// Counts a completion that wakes, at this time. Answers whether it does so now.
+    fn is_enough(&mut self, completion: &Completion, at: u64) -> bool {
+        let Moderation { count, period } = self.moderation;
+        self.met += 1;
+        if completion.status != Status::Success || (count, period) == (0, 0) || (1..=self.met).contains(&count.into()) {
+            return true;
+        }
+        if period > 0 {
+            self.until.get_or_insert(at + u64::from(period) * 1000);
+        }
+        false
+    }
 }
 
 impl CompletionQueue {
@@ -107,7 +143,14 @@ impl CompletionQueue {
         if capacity == 0 || capacity > MAX_ENTRIES {
             return Err(CqError::Size { asked: capacity, max: MAX_ENTRIES });
         }
-        let inner = Inner { entries: VecDeque::new(), capacity, armed: None };
+        let inner = Inner {
+            entries: VecDeque::new(),
+            capacity,
+            armed: None,
+            moderation: Moderation::default(),
+            met: 0,
+            until: None,
+        };
         Ok(CompletionQueue {
             id,
             inner: Mutex::new(inner),
@@ -146,11 +189,42 @@ impl CompletionQueue {
             Some(Notify::Solicited) => completion.solicited,
             None => false,
         };
-        if wake {
-            inner.armed = None;
+        if !wake {
+            return Added::Fine;
+        }
+        let before = inner.until;
+        if inner.is_enough(&completion, at) {
+            inner.set(None);
+            self.report();
+            return Added::Fine;
+        }
+        match inner.until {
+            Some(until) if before.is_none() => Added::Later(until),
+            _ => Added::Fine,
+        }
+    }
+
+    /// Changes how much a program finds when it is woken. What has come already is told of at once.
+    pub fn moderate(&self, moderation: Moderation) {
+        let mut inner = lock(&self.inner);
+        inner.moderation = moderation;
+        if inner.met > 0 {
+            inner.set(None);
             self.report();
         }
-        Added::Fine
+    }
+
+    /// Wakes the program if what came for it has waited long enough, or if the one who keeps the time for it goes: then there is no `now`.
+    /// Answers how long it has to wait otherwise.
+    pub(crate) fn time_has_come(&self, now: Option<u64>) -> Option<u64> {
+        let mut inner = lock(&self.inner);
+        let until = inner.until?;
+        if now.is_some_and(|now| now < until) {
+            return Some(until);
+        }
+        inner.set(None);
+        self.report();
+        None
     }
 
     /// Moves up to `room` entries to `take`, oldest first.
@@ -185,8 +259,10 @@ impl CompletionQueue {
         let mut inner = lock(&self.inner);
         // Asking for more than was asked before widens it; asking for less does not narrow it (IBA 11.4.2.2).
         let before = inner.armed;
-        if before != Some(Notify::Any) {
-            inner.armed = Some(notify);
+        match before {
+            Some(Notify::Any) => {}
+            Some(Notify::Solicited) => inner.armed = Some(notify),
+            None => inner.set(Some(notify)),
         }
         drop(inner);
         if let (None, Some(engine)) = (before, &self.engine) {
@@ -224,8 +300,10 @@ impl CompletionQueue {
 
     /// Wakes whoever asked to be woken, as a completion would.
     pub fn rouse(&self) {
-        let armed = lock(&self.inner).armed.take();
-        if armed.is_some() {
+        let mut inner = lock(&self.inner);
+        if inner.armed.is_some() {
+            inner.set(None);
+            drop(inner);
             self.report();
         }
     }

@@ -33,7 +33,9 @@ mod tracing;
 mod udp;
 mod watch;
 
-pub use completion_queue::{Added, CompletionChannel, CompletionQueue, CqError, Entry, MAX_ENTRIES, Notify};
+pub use completion_queue::{
+    Added, CompletionChannel, CompletionQueue, CqError, Entry, MAX_ENTRIES, Moderation, Notify,
+};
 pub use context::{AsyncEvent, Context};
 pub use device::Device;
 pub use device_memory::DeviceMemory;

@@ -268,6 +268,11 @@ impl Qp {
             pair.handle_timeout(now, &mut host);
         }
         self.drive(nic, &mut inner, now);
+        if let Some(deadline) = self.wake_moderated(Some(now))
+            && inner.alarm.advances_to(deadline)
+        {
+            nic.wake_at(deadline, self.qpn);
+        }
         self.leave(nic, inner);
     }
 
@@ -304,6 +309,7 @@ impl Qp {
         // RESET is legal from every state.
         let _ = pair.modify(now, &Modify { state: Some(State::Reset), ..Modify::default() }, &mut host);
         self.note_udp(nic, &mut inner);
+        self.wake_moderated(None);
         self.leave(nic, inner);
         taken
     }
@@ -319,6 +325,7 @@ impl Qp {
         self.transmit(nic, inner, now);
         let Inner { pair, windows, alarm, held, .. } = inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        let mut later = None;
         while pair.may_complete()
             && let Some(completion) = pair.poll_completion(now, &mut host)
         {
@@ -334,20 +341,34 @@ impl Qp {
                     _ => self.receive_cq.as_ref(),
                 },
             };
-            if let Some(cq) = cq
-                && cq.push(completion, now.as_nanos()) == Added::Overflowed
-            {
-                self.context.raise(AsyncEvent::CqError(cq.id));
+            let Some(cq) = cq else { continue };
+            match cq.push(completion, now.as_nanos()) {
+                Added::Fine | Added::Dead => {}
+                Added::Overflowed => self.context.raise(AsyncEvent::CqError(cq.id)),
+                // Time is kept by the queue pairs that a completion queue is made for, not by all that share a receive queue.
+                Added::Later(_) if !self.completes_in(cq) => cq.rouse(),
+                Added::Later(until) => later = Some(Time::from_nanos(until)),
             }
         }
         while let Some(event) = pair.poll_event() {
             self.context.raise(AsyncEvent::Qp(self.qpn, event));
         }
-        if let Some(deadline) = pair.poll_timeout().or_else(|| held.deadline())
+        let deadlines = [pair.poll_timeout(), held.deadline(), later];
+        if let Some(deadline) = deadlines.into_iter().flatten().min()
             && alarm.advances_to(deadline)
         {
             nic.wake_at(deadline, self.qpn);
         }
+    }
+
+    fn completes_in(&self, cq: &Arc<CompletionQueue>) -> bool {
+        [&self.send_cq, &self.receive_cq].into_iter().flatten().any(|own| Arc::ptr_eq(own, cq))
+    }
+
+    /// Wakes programs whose completions have waited long enough; without a time, all. Answers when the next will have.
+    fn wake_moderated(&self, now: Option<Time>) -> Option<Time> {
+        let queues = [&self.send_cq, &self.receive_cq].into_iter().flatten();
+        queues.filter_map(|cq| cq.time_has_come(now.map(Time::as_nanos))).min().map(Time::from_nanos)
     }
 
     /// Sends what there is to send, as far as the link takes it.

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Milliseconds after which something does not happen any more. */
@@ -106,6 +107,80 @@ static struct ibv_async_event expect_event(enum ibv_event_type type)
 	} while (event.event_type == IBV_EVENT_COMM_EST && type != IBV_EVENT_COMM_EST);
 	CHECK(event.event_type == type);
 	return event;
+}
+
+static int64_t microseconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000ll + now.tv_nsec / 1000;
+}
+
+static void take_event(struct ibv_comp_channel *channel, struct ibv_cq *cq)
+{
+	struct ibv_cq *found = NULL;
+	void *found_context;
+
+	CHECK(readable(channel->fd, 5000) && !ibv_get_cq_event(channel, &found, &found_context) && found == cq);
+	ibv_ack_cq_events(cq, 1);
+}
+
+/* One event for some completions, or for those that came within a time. */
+static void moderated_events(void)
+{
+	struct ibv_modify_cq_attr attr = {.attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = {.cq_count = 4}};
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, channel, 0);
+	struct ibv_device_attr_ex device;
+	struct ibv_qp *a, *b;
+
+	NEED(channel && cq);
+	pair_of(&a, &b, cq, NULL);
+	CHECK(!ibv_query_device_ex(context, NULL, &device));
+	CHECK(device.cq_mod_caps.max_cq_count >= 4 && device.cq_mod_caps.max_cq_period >= 60000);
+	CHECK(!ibv_modify_cq(cq, &attr) && !ibv_req_notify_cq(cq, 0));
+	/* A message is two completions. */
+	CHECK(!receive(b, 1, NULL) && !post(a, 2, IBV_WR_SEND, NULL, 0, 0));
+	completion(cq), completion(cq);
+	CHECK(!readable(channel->fd, 100));
+	CHECK(!receive(b, 3, NULL) && !post(a, 4, IBV_WR_SEND, NULL, 0, 0));
+	take_event(channel, cq);
+	completion(cq), completion(cq);
+
+	/* The next event counts from when it was asked for. */
+	CHECK(!ibv_req_notify_cq(cq, 0));
+	CHECK(!receive(b, 5, NULL) && !post(a, 6, IBV_WR_SEND, NULL, 0, 0));
+	completion(cq), completion(cq);
+	CHECK(!readable(channel->fd, 100));
+	/* Whoever changes his mind is told of what has come. */
+	attr.moderate.cq_count = 100, attr.moderate.cq_period = 60000;
+	CHECK(!ibv_modify_cq(cq, &attr));
+	take_event(channel, cq);
+
+	/* So many do not come; then it is a matter of time. */
+	int64_t start = microseconds();
+
+	CHECK(!ibv_req_notify_cq(cq, 0));
+	CHECK(!receive(b, 7, NULL) && !post(a, 8, IBV_WR_SEND, NULL, 0, 0));
+	take_event(channel, cq);
+	CHECK(microseconds() - start >= 60000);
+	completion(cq), completion(cq);
+	/* And not the queue pair's: its end is not the end of what is owed. */
+	CHECK(!ibv_req_notify_cq(cq, 0));
+	CHECK(!receive(b, 9, NULL) && !post(a, 10, IBV_WR_SEND, NULL, 0, 0));
+	completion(cq), completion(cq);
+	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b));
+	take_event(channel, cq);
+
+	/* An error is told of at once. */
+	attr.moderate.cq_period = 0;
+	pair_of(&a, &b, cq, NULL);
+	CHECK(!ibv_modify_cq(cq, &attr) && !ibv_req_notify_cq(cq, 0));
+	CHECK(!receive(b, 11, NULL) && !ibv_modify_qp(b, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE));
+	take_event(channel, cq);
+	CHECK(completion(cq).status == IBV_WC_WR_FLUSH_ERR);
+	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(cq) && !ibv_destroy_comp_channel(channel));
 }
 
 static void asynchronous_events(void)
@@ -231,6 +306,7 @@ static void forks(void)
 		pd = ibv_alloc_pd(context);
 		NEED(pd);
 		completion_events();
+	moderated_events();
 		_exit(failures != 0);
 	}
 	int status = -1;

@@ -420,11 +420,12 @@ static void not_offered(void)
 	CHECK(ibv_set_ece(qp, &ece) == EOPNOTSUPP);
 	ece.comp_mask = 1;
 	CHECK(ibv_set_ece(qp, &ece) == EINVAL && ibv_query_ece(qp, NULL) == EINVAL);
-	struct ibv_modify_cq_attr moderate = {.attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = {4, 10}};
+	struct ibv_modify_cq_attr nothing = {}, unknown = {.attr_mask = IBV_CQ_ATTR_RESERVED};
 	struct ibv_qp_rate_limit_attr pace = {.rate_limit = 1000};
 	struct ibv_counters_init_attr counters = {};
 
-	CHECK(ibv_modify_cq(cq, &moderate) == EOPNOTSUPP && ibv_modify_qp_rate_limit(qp, &pace) == EOPNOTSUPP);
+	CHECK(ibv_modify_cq(cq, &unknown) == EOPNOTSUPP && ibv_modify_cq(cq, &nothing) == EINVAL);
+	CHECK(ibv_modify_qp_rate_limit(qp, &pace) == EOPNOTSUPP);
 	errno = 0;
 	CHECK(!ibv_create_counters(context, &counters) && errno == EOPNOTSUPP);
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
