@@ -12,7 +12,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -76,7 +76,13 @@ impl<'a> CompletionQueueBuilder<'a> {
         let channel = self.channel.map(CompletionChannel::backend);
         let queue = context.opened.create_completion_queue(self.capacity, channel)?;
         let inner = Inner { ready: VecDeque::new(), members: HashMap::new(), waiters: Vec::new(), work: 0 };
-        let core = Arc::new(Core { queue, context, inner: Mutex::new(inner), asynchronous: AtomicBool::new(false) });
+        let core = Arc::new(Core {
+            queue,
+            context,
+            inner: Mutex::new(inner),
+            ready: AtomicUsize::new(0),
+            asynchronous: AtomicBool::new(false),
+        });
         let weak = Arc::downgrade(&core);
         core.queue.observe(Box::new(move || {
             if let Some(core) = weak.upgrade()
@@ -175,7 +181,7 @@ impl Iterator for Polled<'_> {
 
     fn next(&mut self) -> Option<Completion> {
         self.left = self.left.checked_sub(1)?;
-        lock(&self.queue.core.inner).ready.pop_front()
+        self.queue.core.pop()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -198,7 +204,7 @@ impl Future for Next<'_> {
         core.make_asynchronous();
         core.dispatch();
         let mut inner = lock(&core.inner);
-        if let Some(completion) = inner.ready.pop_front() {
+        if let Some(completion) = core.pop_from(&mut inner) {
             return Poll::Ready(Ok(completion));
         }
         if core.has_overflowed() {
@@ -210,8 +216,7 @@ impl Future for Next<'_> {
         drop(inner);
         // What came between the look and the waker was told to nobody.
         core.dispatch();
-        let ready = lock(&core.inner).ready.pop_front();
-        ready.map_or(Poll::Pending, |completion| Poll::Ready(Ok(completion)))
+        core.pop().map_or(Poll::Pending, |completion| Poll::Ready(Ok(completion)))
     }
 }
 
@@ -220,6 +225,8 @@ pub(crate) struct Core {
     pub queue: Arc<dyn backend::CompletionQueue>,
     pub context: Arc<ContextCore>,
     inner: Mutex<Inner>,
+    /// How many are ready, for a poll that finds nothing without taking the lock. Written under it.
+    ready: AtomicUsize,
     /// Somebody waits for single operations: completions are sorted as they come, not when the queue is polled.
     asynchronous: AtomicBool,
 }
@@ -271,6 +278,7 @@ impl Core {
                 }
             });
             let news = ready.len() > before;
+            self.ready.store(ready.len(), Ordering::Release);
             if news || (!inner.waiters.is_empty() && self.has_overflowed()) {
                 waiters.append(&mut inner.waiters);
             }
@@ -291,6 +299,7 @@ impl Core {
     pub fn add(&self, completion: Completion) {
         let mut inner = lock(&self.inner);
         inner.ready.push_back(completion);
+        self.ready.store(inner.ready.len(), Ordering::Release);
         let waiters = std::mem::take(&mut inner.waiters);
         drop(inner);
         self.queue.rouse();
@@ -330,7 +339,17 @@ impl Core {
     }
 
     fn ready(&self) -> usize {
-        lock(&self.inner).ready.len()
+        self.ready.load(Ordering::Acquire)
+    }
+
+    fn pop(&self) -> Option<Completion> {
+        self.pop_from(&mut lock(&self.inner))
+    }
+
+    fn pop_from(&self, inner: &mut Inner) -> Option<Completion> {
+        let completion = inner.ready.pop_front();
+        self.ready.store(inner.ready.len(), Ordering::Release);
+        completion
     }
 }
 
