@@ -268,10 +268,8 @@ impl Qp {
             pair.handle_timeout(now, &mut host);
         }
         self.drive(nic, &mut inner, now);
-        if let Some(deadline) = self.wake_moderated(Some(now))
-            && inner.alarm.advances_to(deadline)
-        {
-            nic.wake_at(deadline, self.qpn);
+        if let Some(deadline) = self.wake_moderated(Some(now)) {
+            self.wake_at(nic, &mut inner.alarm, deadline);
         }
         self.leave(nic, inner);
     }
@@ -325,7 +323,6 @@ impl Qp {
         self.transmit(nic, inner, now);
         let Inner { pair, windows, alarm, held, .. } = inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        let mut later = None;
         while pair.may_complete()
             && let Some(completion) = pair.poll_completion(now, &mut host)
         {
@@ -347,16 +344,21 @@ impl Qp {
                 Added::Overflowed => self.context.raise(AsyncEvent::CqError(cq.id)),
                 // Time is kept by the queue pairs that a completion queue is made for, not by all that share a receive queue.
                 Added::Later(_) if !self.completes_in(cq) => cq.rouse(),
-                Added::Later(until) => later = Some(Time::from_nanos(until)),
+                Added::Later(until) => self.wake_at(nic, alarm, Time::from_nanos(until)),
             }
         }
         while let Some(event) = pair.poll_event() {
             self.context.raise(AsyncEvent::Qp(self.qpn, event));
         }
-        let deadlines = [pair.poll_timeout(), held.deadline(), later];
-        if let Some(deadline) = deadlines.into_iter().flatten().min()
-            && alarm.advances_to(deadline)
-        {
+        // Datagrams have no other deadline.
+        if let Some(deadline) = pair.poll_timeout().or_else(|| held.deadline()) {
+            self.wake_at(nic, alarm, deadline);
+        }
+    }
+
+    #[inline]
+    fn wake_at(&self, nic: &Nic, alarm: &mut Alarm, deadline: Time) {
+        if alarm.advances_to(deadline) {
             nic.wake_at(deadline, self.qpn);
         }
     }
@@ -401,7 +403,7 @@ impl Qp {
     fn transmit_datagrams(&self, nic: &Nic, inner: &mut Inner, now: Time) {
         let Inner { pair, windows, last, held, .. } = &mut *inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        loop {
+        while pair.may_transmit() {
             if let Some(target) = pair.next_datagram() {
                 let path = self.way(nic, last, &target.av, target.qpn);
                 if held.holds_back(nic, self.qpn, path, now) {
