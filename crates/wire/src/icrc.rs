@@ -20,57 +20,12 @@ impl Icrc {
 
     /// Starts with the headers of an IPv4 datagram: TOS, TTL and both checksums as ones.
     pub fn v4(ip: &Ipv4Header, udp: &UdpHeader) -> Icrc {
-        let [l0, l1] = ip.total_length.to_be_bytes();
-        let [i0, i1] = ip.identification.to_be_bytes();
-        let [f0, f1] = ip.fragment_field().to_be_bytes();
-        let [a, b, c, d] = ip.source.octets();
-        let [e, f, g, h] = ip.destination.octets();
-        let [u0, u1, u2, u3, u4, u5] = covered_udp(udp);
-        Icrc::start(&[
-            0x45,
-            0xff,
-            l0,
-            l1,
-            i0,
-            i1,
-            f0,
-            f1,
-            0xff,
-            ip.protocol,
-            0xff,
-            0xff,
-            a,
-            b,
-            c,
-            d,
-            e,
-            f,
-            g,
-            h,
-            u0,
-            u1,
-            u2,
-            u3,
-            u4,
-            u5,
-            0xff,
-            0xff,
-        ])
+        Icrc::start(&covered_v4(ip, udp))
     }
 
     /// Starts with the headers of an IPv6 datagram: traffic class, flow label, hop limit and the UDP checksum as ones.
     pub fn v6(ip: &Ipv6Header, udp: &UdpHeader) -> Icrc {
-        let [l0, l1] = ip.payload_length.to_be_bytes();
-        let mut bytes = [0xff; Ipv6Header::LEN + UdpHeader::LEN];
-        let (start, rest) = bytes.split_at_mut(8);
-        let (source, rest) = rest.split_at_mut(16);
-        let (destination, rest) = rest.split_at_mut(16);
-        let (ports, _) = rest.split_at_mut(6);
-        start.copy_from_slice(&[0x6f, 0xff, 0xff, 0xff, l0, l1, ip.next_header, 0xff]);
-        source.copy_from_slice(&ip.source.octets());
-        destination.copy_from_slice(&ip.destination.octets());
-        ports.copy_from_slice(&covered_udp(udp));
-        Icrc::start(&bytes)
+        Icrc::start(&covered_v6(ip, udp))
     }
 
     /// Starts with the headers of a datagram of either family.
@@ -110,12 +65,51 @@ impl Icrc {
     }
 
     fn start(bytes: &[u8]) -> Icrc {
-        /// The CRC of the eight bytes of ones in front.
-        const ONES: u32 = 0x2144_df1c;
         let mut hasher = Hasher::new_with_initial(ONES);
         hasher.update(bytes);
         Icrc(hasher)
     }
+}
+
+/// The CRC of the eight bytes of ones in front.
+const ONES: u32 = 0x2144_df1c;
+
+const V4: usize = Ipv4Header::LEN + UdpHeader::LEN;
+const V6: usize = Ipv6Header::LEN + UdpHeader::LEN;
+
+/// The outer headers as they count.
+fn covered_v4(ip: &Ipv4Header, udp: &UdpHeader) -> [u8; V4] {
+    let [l0, l1] = ip.total_length.to_be_bytes();
+    let [i0, i1] = ip.identification.to_be_bytes();
+    let [f0, f1] = ip.fragment_field().to_be_bytes();
+    let [a, b, c, d] = ip.source.octets();
+    let [e, f, g, h] = ip.destination.octets();
+    let [u0, u1, u2, u3, u4, u5] = covered_udp(udp);
+    #[rustfmt::skip]
+    let covered = [
+        0x45, 0xff, l0, l1,
+        i0, i1, f0, f1,
+        0xff, ip.protocol, 0xff, 0xff,
+        a, b, c, d,
+        e, f, g, h,
+        u0, u1, u2, u3,
+        u4, u5, 0xff, 0xff,
+    ];
+    covered
+}
+
+fn covered_v6(ip: &Ipv6Header, udp: &UdpHeader) -> [u8; V6] {
+    let [l0, l1] = ip.payload_length.to_be_bytes();
+    let mut bytes = [0xff; V6];
+    let (start, rest) = bytes.split_at_mut(8);
+    let (source, rest) = rest.split_at_mut(16);
+    let (destination, rest) = rest.split_at_mut(16);
+    let (ports, _) = rest.split_at_mut(6);
+    start.copy_from_slice(&[0x6f, 0xff, 0xff, 0xff, l0, l1, ip.next_header, 0xff]);
+    source.copy_from_slice(&ip.source.octets());
+    destination.copy_from_slice(&ip.destination.octets());
+    ports.copy_from_slice(&covered_udp(udp));
+    bytes
 }
 
 /// What counts of the UDP header: all but the checksum.
@@ -128,7 +122,32 @@ fn covered_udp(udp: &UdpHeader) -> [u8; 6] {
 
 /// The ICRC of a UDP payload: `bytes` from the BTH to the last pad byte, without the ICRC itself.
 pub fn icrc(ip: &IpHeader, udp: &UdpHeader, bytes: &[u8]) -> [u8; Icrc::LEN] {
-    Icrc::new(ip, udp).headers(bytes).finish()
+    match ip {
+        IpHeader::V4(ip) => joined(&covered_v4(ip, udp), bytes),
+        IpHeader::V6(ip) => joined(&covered_v6(ip, udp), bytes),
+    }
+}
+
+/// The ICRC of outer headers and a packet. Short pieces cost the hasher as much as long ones: the outer headers and the front of the packet,
+/// where a byte is masked, are hashed as one.
+#[inline]
+fn joined(outer: &[u8], bytes: &[u8]) -> [u8; Icrc::LEN] {
+    let (inner, rest) = bytes.split_at(bytes.len().min(Headers::MAX_LEN));
+    let mut front = [0; V6 + Headers::MAX_LEN];
+    let mut hasher = Hasher::new_with_initial(ONES);
+    if let Some(front) = front.get_mut(..outer.len() + inner.len()) {
+        let (before, masked) = front.split_at_mut(outer.len());
+        before.copy_from_slice(outer);
+        masked.copy_from_slice(inner);
+        if let Some(reserved) = masked.get_mut(4) {
+            *reserved = 0xff;
+        }
+        hasher.update(front);
+    }
+    if !rest.is_empty() {
+        hasher.update(rest);
+    }
+    hasher.finalize().to_le_bytes()
 }
 
 /// Whether a UDP payload ends with the right ICRC: `bytes` from the BTH to the end of the ICRC.
