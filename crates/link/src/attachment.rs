@@ -41,7 +41,7 @@ use wire::ROCE_PORT;
 const RETRY: Duration = Duration::from_millis(250);
 
 /// Polls of only the socket where packets came last before everything is looked at.
-const FAITHFUL: u32 = 8;
+const FAITHFUL: u32 = 64;
 
 /// Keys of our own descriptors in the set: the receiving socket of each family, and the one that asks.
 const RECEIVERS: [u64; 2] = [1, 2];

@@ -15,8 +15,15 @@ use std::os::fd::RawFd;
 use std::time::Instant;
 use wire::{Gid, Headers, IpHeader, Ipv4Header, Ipv6Header, Packet, ROCE_PORT, UdpHeader};
 
-/// Datagrams per system call.
+/// Datagrams per system call, where short ones follow one another.
 const BATCH: usize = 8;
+
+/// After so many calls in a row that brought a short datagram, further calls ask for several: asking for a second one that is not there costs
+/// about as much as asking again.
+const STREAK: u32 = 3;
+
+/// Longer datagrams are taken one at a time, so that the next one comes to memory that is still in the cache.
+const SHORT: usize = 8192;
 
 /// A GRO buffer may hold as much as the largest datagram; a shorter one would be cut off in the middle of a packet.
 const BUFFER: usize = 65_536;
@@ -71,7 +78,7 @@ impl Arrival<'_> {
 /// What one call brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Received {
-    /// Datagrams; as many as a call can bring means there may be more.
+    /// Datagrams: if there were any, there may be more.
     pub datagrams: u32,
     /// Undamaged packets.
     pub packets: u32,
@@ -96,6 +103,8 @@ pub struct Receiver {
     buffers: Vec<u8>,
     controls: Vec<Aligned>,
     names: Vec<libc::sockaddr_storage>,
+    /// How many calls in a row brought only short datagrams.
+    streak: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -123,6 +132,7 @@ impl Receiver {
             buffers: vec![0; BATCH * BUFFER],
             controls: vec![Aligned([0; CONTROL]); BATCH],
             names: vec![name; BATCH],
+            streak: 0,
         })
     }
 
@@ -217,49 +227,88 @@ impl Receiver {
         Ok(received)
     }
 
+    /// Takes a datagram, or several if they seem to come one after another. Answers how many.
     fn receive_batch(&mut self, lengths: &mut [(usize, usize, u32); BATCH]) -> io::Result<usize> {
+        let count = match self.streak < STREAK {
+            true => self.receive_one(lengths)?,
+            false => self.receive_several(lengths)?,
+        };
+        let short = lengths.iter().take(count).all(|(length, ..)| *length <= SHORT);
+        self.streak = if count > 0 && short { self.streak.saturating_add(1) } else { 0 };
+        Ok(count)
+    }
+
+    fn receive_one(&mut self, lengths: &mut [(usize, usize, u32); BATCH]) -> io::Result<usize> {
+        let (Some(buffer), Some(control), Some(name), Some(length)) =
+            (self.buffers.get_mut(..BUFFER), self.controls.first_mut(), self.names.first_mut(), lengths.first_mut())
+        else {
+            return Ok(0);
+        };
+        let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let mut header = message(&mut vector, control, name);
+        let Some(received) = until_answered(|| {
+            // SAFETY: the header points to a buffer, a control area, a name and a vector that are live, disjoint and of the lengths given.
+            unsafe { libc::recvmsg(self.socket.raw(), &raw mut header, libc::MSG_DONTWAIT) }
+        })?
+        else {
+            return Ok(0);
+        };
+        *length = (received, header.msg_controllen as _, header.msg_flags as u32);
+        Ok(1)
+    }
+
+    fn receive_several(&mut self, lengths: &mut [(usize, usize, u32); BATCH]) -> io::Result<usize> {
         // SAFETY: `mmsghdr` and `iovec` are plain integers and pointers, for which zero is a value.
         let (mut messages, mut vectors): ([libc::mmsghdr; BATCH], [libc::iovec; BATCH]) =
             unsafe { (MaybeUninit::zeroed().assume_init(), MaybeUninit::zeroed().assume_init()) };
         let parts = self.buffers.chunks_mut(BUFFER).zip(&mut self.controls).zip(&mut self.names);
-        for (((buffer, control), name), (message, vector)) in parts.zip(messages.iter_mut().zip(&mut vectors)) {
-            vector.iov_base = buffer.as_mut_ptr().cast();
-            vector.iov_len = buffer.len();
-            let header = &mut message.msg_hdr;
-            header.msg_name = (&raw mut *name).cast();
-            header.msg_namelen = size_of::<libc::sockaddr_storage>() as _;
-            header.msg_iov = vector;
-            header.msg_iovlen = 1;
-            header.msg_control = control.0.as_mut_ptr().cast();
-            header.msg_controllen = CONTROL as _;
+        for (((buffer, control), name), (slot, vector)) in parts.zip(messages.iter_mut().zip(&mut vectors)) {
+            *vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+            slot.msg_hdr = message(vector, control, name);
         }
-        let count = loop {
+        let answer = until_answered(|| {
+            let nothing = std::ptr::null_mut();
             // SAFETY: each message points to a buffer, a control area, a name and a vector that are live, disjoint and of the lengths given.
             let answer = unsafe {
-                libc::recvmmsg(
-                    self.socket.raw(),
-                    messages.as_mut_ptr(),
-                    BATCH as _,
-                    libc::MSG_DONTWAIT as _,
-                    std::ptr::null_mut(),
-                )
+                libc::recvmmsg(self.socket.raw(), messages.as_mut_ptr(), BATCH as _, libc::MSG_DONTWAIT as _, nothing)
             };
-            if answer >= 0 {
-                break answer as usize;
-            }
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                Some(libc::EAGAIN) => break 0,
-                Some(libc::EINTR) => {}
-                _ => return Err(error),
-            }
-        };
+            answer as isize
+        })?;
+        let count = answer.unwrap_or(0);
         for (length, message) in lengths.iter_mut().zip(&messages).take(count) {
             let header = &message.msg_hdr;
             *length = (message.msg_len as usize, header.msg_controllen as _, header.msg_flags as u32);
         }
         Ok(count)
     }
+}
+
+/// Asks the kernel until it has an answer: how much it had, or nothing.
+fn until_answered(mut ask: impl FnMut() -> isize) -> io::Result<Option<usize>> {
+    loop {
+        if let Ok(answer) = usize::try_from(ask()) {
+            return Ok(Some(answer));
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) => return Ok(None),
+            Some(libc::EINTR) => {}
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Where a datagram goes. The pointers are as good as what they were made of.
+fn message(vector: &mut libc::iovec, control: &mut Aligned, name: &mut libc::sockaddr_storage) -> libc::msghdr {
+    // SAFETY: `msghdr` is plain integers and pointers, for which zero is a value.
+    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    header.msg_name = (&raw mut *name).cast();
+    header.msg_namelen = size_of::<libc::sockaddr_storage>() as _;
+    header.msg_iov = vector;
+    header.msg_iovlen = 1;
+    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_controllen = CONTROL as _;
+    header
 }
 
 /// What is known of a packet before it is checked.
