@@ -1,4 +1,5 @@
-//! Sending: a train becomes as few GSO datagrams as its packets' lengths allow.
+//! Sending: packets are put together until they fill a GSO datagram, whatever train or message they are of, as far as their lengths allow. What
+//! has been put together goes when the next packet does not fit, and when the caller has no more.
 
 use super::socket::{self, Family};
 use crate::descriptor::Descriptor;
@@ -6,7 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
-use wire::{EncodeError, Headers, Icrc, Ipv4Header, Ipv6Header, ROCE_PORT, UdpHeader};
+use wire::{EncodeError, Headers, Icrc, IpHeader, Ipv4Header, Ipv6Header, Qpn, ROCE_PORT, UdpHeader};
 
 /// The most bytes one system call sends: what fits an IPv4 datagram.
 const MAX_DATAGRAM: usize = 65_507;
@@ -105,8 +106,36 @@ pub struct Sender {
     family: Family,
     port: u16,
     buffer: Vec<u8>,
+    /// What the buffer holds.
+    staged: Option<Staged>,
     /// The kernel cuts datagrams for us.
     segmentation: bool,
+}
+
+/// Packets that wait for others to go with: all of one length but the last, which may be shorter.
+#[derive(Clone, Copy, Debug)]
+struct Staged {
+    route: Route,
+    /// The queue pair they are for. Those for another may be another process's: a datagram is given to one.
+    to: Qpn,
+    filled: usize,
+    /// The length of the first.
+    segment: usize,
+    segments: u32,
+    /// The last is shorter than the others: nothing can follow it.
+    closed: bool,
+}
+
+impl Staged {
+    /// Whether another packet of that length can go with these.
+    fn takes(&self, route: &Route, to: Qpn, length: usize) -> bool {
+        !self.closed
+            && self.to == to
+            && length <= self.segment
+            && (self.segments as usize) < MAX_SEGMENTS
+            && self.filled + length <= MAX_DATAGRAM
+            && self.route == *route
+    }
 }
 
 impl Sender {
@@ -114,7 +143,7 @@ impl Sender {
     pub fn open(family: Family) -> io::Result<Sender> {
         let socket = socket::sender(family)?;
         let port = socket::local_port(socket.raw())?;
-        Ok(Sender { socket, family, port, buffer: vec![0; MAX_DATAGRAM], segmentation: true })
+        Ok(Sender { socket, family, port, buffer: vec![0; MAX_DATAGRAM], staged: None, segmentation: true })
     }
 
     /// The source port of everything it sends.
@@ -134,83 +163,87 @@ impl Sender {
         cargo: &mut C,
         one_by_one: bool,
     ) -> Result<Sent, SendError<C::Error>> {
+        let staged = self.stage(route, cargo, one_by_one);
+        let calls = self.flush()?;
+        staged.map(|sent| Sent { calls: sent.calls + calls, ..sent })
+    }
+
+    /// Takes all packets of `cargo`, and sends those that fill a datagram. The rest goes with what is staged next, or with a
+    /// [`flush`](Sender::flush), which must follow. If the payload of a packet cannot be had, those before it are sent and those behind it are
+    /// not.
+    pub fn stage<C: Cargo>(
+        &mut self,
+        route: &Route,
+        cargo: &mut C,
+        one_by_one: bool,
+    ) -> Result<Sent, SendError<C::Error>> {
         let mut sent = Sent::default();
-        let count = cargo.count();
-        let mut next = 0;
-        while next < count {
-            let (filled, segment, segments) = self.fill(route, cargo, next, one_by_one)?;
-            match self.transmit(route, filled, segment, segments) {
-                Ok(()) => {}
-                Err(error)
-                    if segments > 1
-                        && matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::ENOPROTOOPT)) =>
-                {
-                    // This device or kernel does not segment: never try again, and send these one by one.
-                    self.segmentation = false;
-                    continue;
-                }
-                Err(error) => return Err(refusal(error, route, segment)),
+        for index in 0..cargo.count() {
+            let (headers, length) = cargo.packet(index);
+            let total = headers.len() + length + usize::from(headers.bth.pad) + Icrc::LEN;
+            let alone = one_by_one || !self.segmentation;
+            if self.staged.is_some_and(|staged| alone || !staged.takes(route, headers.bth.dest_qpn, total)) {
+                sent.calls += self.flush()?;
             }
-            next += segments;
-            sent.packets += segments;
-            sent.calls += 1;
+            let (start, place) = self.staged.map_or((0, 0), |staged| (staged.filled, staged.segments));
+            let Some(packet) = self.buffer.get_mut(start..start + total) else {
+                return Err(SendError::TooLong { length: total, destination: route.destination });
+            };
+            let begin = headers.encode(packet)?;
+            let covered = total - Icrc::LEN;
+            packet[begin + length..covered].fill(0);
+            cargo.payload(index, &mut packet[begin..begin + length]).map_err(SendError::Payload)?;
+            seal(packet, route, self.family, self.port, place)?;
+            let staged = self.staged.get_or_insert(Staged {
+                route: *route,
+                to: headers.bth.dest_qpn,
+                filled: 0,
+                segment: total,
+                segments: 0,
+                closed: false,
+            });
+            staged.filled += total;
+            staged.segments += 1;
+            staged.closed = total < staged.segment;
+            sent.packets += 1;
         }
         Ok(sent)
     }
 
-    /// Puts packets from `first` on into the buffer, as many as one datagram takes: all of one length but the last, which may be shorter.
-    /// Answers how many bytes, the length of a segment, and how many segments.
-    fn fill<C: Cargo>(
-        &mut self,
-        route: &Route,
-        cargo: &mut C,
-        first: u32,
-        one_by_one: bool,
-    ) -> Result<(usize, usize, u32), SendError<C::Error>> {
-        let (mut filled, mut segment, mut segments) = (0, 0, 0);
-        for index in first..cargo.count() {
-            let (headers, length) = cargo.packet(index);
-            let start = headers.len();
-            let total = start + length + usize::from(headers.bth.pad) + Icrc::LEN;
-            if segments > 0 {
-                let alone = one_by_one || !self.segmentation || segments as usize >= MAX_SEGMENTS;
-                if alone || total > segment || filled + total > MAX_DATAGRAM {
-                    break;
-                }
+    /// Sends what is staged. Answers how many calls it took; after an error nothing is staged any more.
+    pub fn flush<E>(&mut self) -> Result<u32, SendError<E>> {
+        let Some(staged) = self.staged.take() else { return Ok(0) };
+        let Staged { ref route, filled, segment, segments, .. } = staged;
+        match self.transmit(route, 0, filled, segment, segments) {
+            Ok(()) => Ok(1),
+            Err(error)
+                if segments > 1
+                    && matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::ENOPROTOOPT)) =>
+            {
+                // This device or kernel does not segment: never try again, and send these one by one.
+                self.segmentation = false;
+                self.send_singly(&staged)
             }
-            let Some(packet) = self.buffer.get_mut(filled..filled + total) else {
-                return Err(SendError::TooLong { length: total, destination: route.destination });
-            };
-            headers.encode(packet)?;
-            let covered = total - Icrc::LEN;
-            packet[start + length..covered].fill(0);
-            cargo.payload(index, &mut packet[start..start + length]).map_err(SendError::Payload)?;
-            let udp = UdpHeader::roce(self.port, total)?;
-            let mut icrc = match (route.source, route.destination) {
-                (IpAddr::V4(source), IpAddr::V4(destination)) if self.family == Family::V4 => {
-                    let mut ip = Ipv4Header::udp(source, destination, total)?;
-                    ip.identification = segments as u16;
-                    Icrc::v4(&ip, &udp)
-                }
-                (IpAddr::V6(source), IpAddr::V6(destination)) if self.family == Family::V6 => {
-                    Icrc::v6(&Ipv6Header::udp(source, destination, total)?, &udp)
-                }
-                (source, destination) => return Err(SendError::Families(source, destination)),
-            };
-            let icrc = icrc.headers(&packet[..covered]).finish();
-            packet[covered..].copy_from_slice(&icrc);
-            filled += total;
-            segments += 1;
-            if segments == 1 {
-                segment = total;
-            } else if total < segment {
-                break;
-            }
+            Err(error) => Err(refusal(error, route, segment)),
         }
-        Ok((filled, segment, segments))
     }
 
-    fn transmit(&self, route: &Route, filled: usize, segment: usize, segments: u32) -> io::Result<()> {
+    /// Sends what was put together as packets of their own, which therefore have another identification.
+    fn send_singly<E>(&mut self, staged: &Staged) -> Result<u32, SendError<E>> {
+        let mut calls = 0;
+        for start in (0..staged.filled).step_by(staged.segment) {
+            let end = (start + staged.segment).min(staged.filled);
+            if let Some(packet) = self.buffer.get_mut(start..end) {
+                seal(packet, &staged.route, self.family, self.port, 0)?;
+            }
+            let sent = self.transmit(&staged.route, start, end - start, end - start, 1);
+            sent.map_err(|error| refusal(error, &staged.route, end - start))?;
+            calls += 1;
+        }
+        Ok(calls)
+    }
+
+    fn transmit(&self, route: &Route, start: usize, length: usize, segment: usize, segments: u32) -> io::Result<()> {
         let mut control = Control::default();
         match route.source {
             IpAddr::V4(source) => {
@@ -249,7 +282,8 @@ impl Sender {
             to.set_scope_id(route.scope);
         }
         let to = socket2::SockAddr::from(to);
-        let mut bytes = libc::iovec { iov_base: self.buffer.as_ptr().cast_mut().cast(), iov_len: filled };
+        let bytes = self.buffer.get(start..start + length).unwrap_or(&[]);
+        let mut bytes = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         // SAFETY: `msghdr` is plain integers and pointers, for which zero is a value.
         let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
         message.msg_name = to.as_ptr().cast_mut().cast();
@@ -259,8 +293,7 @@ impl Sender {
         message.msg_control = control.bytes.as_mut_ptr().cast();
         message.msg_controllen = control.length as _;
         loop {
-            // SAFETY: every pointer in `message` is to a live local or to `self.buffer`, of which `filled` bytes are initialised; the kernel
-            // only reads them.
+            // SAFETY: every pointer in `message` is to a live local or into `self.buffer`, and of the length given; the kernel only reads them.
             let answer = unsafe { libc::sendmsg(self.socket.raw(), &raw const message, libc::MSG_NOSIGNAL) };
             if answer >= 0 {
                 return Ok(());
@@ -274,6 +307,26 @@ impl Sender {
             }
         }
     }
+}
+
+/// Writes the ICRC of a packet, which depends on its place in its datagram: there the kernel counts identifications up.
+fn seal<E>(packet: &mut [u8], route: &Route, family: Family, port: u16, place: u32) -> Result<(), SendError<E>> {
+    let total = packet.len();
+    let udp = UdpHeader::roce(port, total)?;
+    let ip = match (route.source, route.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) if family == Family::V4 => {
+            let ip = Ipv4Header::udp(source, destination, total)?;
+            IpHeader::V4(Ipv4Header { identification: place as u16, ..ip })
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) if family == Family::V6 => {
+            IpHeader::V6(Ipv6Header::udp(source, destination, total)?)
+        }
+        (source, destination) => return Err(SendError::Families(source, destination)),
+    };
+    if let Some((covered, icrc)) = packet.split_last_chunk_mut::<{ Icrc::LEN }>() {
+        *icrc = wire::icrc(&ip, &udp, covered);
+    }
+    Ok(())
 }
 
 fn refusal<E>(error: io::Error, route: &Route, segment: usize) -> SendError<E> {
@@ -323,4 +376,57 @@ impl Control {
 /// Control messages start at multiples of the word size.
 pub(super) const fn align(length: usize) -> usize {
     length.next_multiple_of(size_of::<usize>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::udp::Receiver;
+    use std::time::{Duration, Instant};
+    use wire::{Opcode, Psn};
+
+    /// Three packets without payload, of which the last is shorter.
+    struct Three;
+
+    impl Cargo for Three {
+        type Error = std::convert::Infallible;
+
+        fn count(&self) -> u32 {
+            3
+        }
+
+        fn packet(&self, index: u32) -> (Headers, usize) {
+            (Headers::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(index)), if index < 2 { 8 } else { 0 })
+        }
+
+        fn payload(&mut self, _: u32, out: &mut [u8]) -> Result<(), Self::Error> {
+            out.fill(9);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn packets_that_were_put_together_can_still_be_sent_one_by_one() {
+        let mut receiver = Receiver::open(Family::V4).unwrap();
+        let mut sender = Sender::open(Family::V4).unwrap();
+        let here = Ipv4Addr::LOCALHOST.into();
+        let route = Route { source: here, destination: here, scope: 0, traffic_class: 0, hop_limit: 64 };
+        sender.stage(&route, &mut Three, false).unwrap();
+        let staged = sender.staged.take().unwrap();
+        assert_eq!(staged.segments, 3);
+        // As if the kernel had refused to cut them.
+        assert_eq!(sender.send_singly::<std::convert::Infallible>(&staged).unwrap(), 3);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let (mut found, mut damaged) = (Vec::new(), 0);
+        while found.len() < 3 && Instant::now() < deadline {
+            let received = receiver.receive(|arrival| {
+                // Other processes of this machine may use the port too.
+                if arrival.port == sender.port() {
+                    found.push((arrival.headers.bth.psn.value(), arrival.payload.len()));
+                }
+            });
+            damaged += received.unwrap().damaged;
+        }
+        assert_eq!((found, damaged), (vec![(0, 8), (1, 8), (2, 0)], 0));
+    }
 }
