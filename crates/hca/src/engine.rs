@@ -199,6 +199,7 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
         }
         let Some(nic) = nic.upgrade() else { return };
         rounds.only_rung_for = false;
+        nic.see_to_debt();
         if let Sleep::All(_) = sleep {
             nic.exchange.face().wake(Sleeper::Engine);
             if ready.is_ok_and(|ready| ready == RUNG_FOR) {
@@ -262,6 +263,8 @@ impl Engine {
                 return Sleep::Leased { polls: self.lease.polls() };
             }
         }
+        // There is no lease, so there will be no debt that we do not see here.
+        nic.see_to_debt();
         // Say until when we sleep, then look once more: what was published meanwhile is either seen here or rings the bell.
         self.asleep_until.store(NEVER, Ordering::Relaxed);
         self.bell.settle_down();

@@ -7,6 +7,7 @@ mod clock;
 pub mod cm;
 mod completion_queue;
 mod context;
+mod debt;
 pub mod device;
 mod device_memory;
 mod engine;

@@ -6,6 +6,7 @@ use crate::clock::Clock;
 use crate::cm::Cm;
 use crate::completion_queue::{CompletionChannel, CompletionQueue, CqError, Entry};
 use crate::context::{AsyncEvent, Context};
+use crate::debt::{Alone, Debtor};
 use crate::device::{Change, Device};
 use crate::engine::Engine;
 use crate::environment;
@@ -23,13 +24,14 @@ use crate::sleep;
 use crate::table::Table;
 use crate::timers::Timers;
 use crate::tracing::Tracing;
-use crate::udp::Udp;
+use crate::udp::{Outgoing, Udp};
 use crate::watch::{OnWatch, Watch};
 use link::lives::Lives;
 use link::ports::Ports;
 use link::shared::{Exchange, Front, Sleeper, State};
 use link::slots::{Slot, Slots};
-use link::udp::{Cargo, Family, Route};
+use link::udp::{Arrival, Cargo, Family, Route};
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
@@ -107,8 +109,11 @@ pub enum Error {
 /// The most that is under way to one peer, in what it costs its buffer: more would only leave the cache.
 const MOST_UNDER_WAY: u64 = 1 << 20;
 
-/// Packets of one queue pair after which it is driven, though more are at hand: about as many as a datagram brings.
-const OFTEN: u32 = 16;
+/// Packets of one queue pair after which it is driven, though more are at hand: as many as two datagrams bring.
+const OFTEN: u32 = 32;
+
+/// A datagram of so many packets is one of many, mostly.
+const FULL: u32 = 8;
 
 /// How often a process that ends looks for packets.
 const LAST_LOOKS: u32 = 64;
@@ -185,8 +190,12 @@ pub struct Nic {
     /// When the sockets were last looked at, and until when they are looked at whenever the program polls.
     looked: AtomicU64,
     hot_until: AtomicU64,
+    /// When more than the socket that brings packets was looked at.
+    looked_at_all: AtomicU64,
     /// Queue pairs that may hear from other hosts at any time.
     udp_users: AtomicU32,
+    /// The queue pair whose acknowledgement waits for an answer.
+    debtor: Debtor,
 }
 
 /// Where a train inside the process comes from.
@@ -255,7 +264,9 @@ impl Nic {
             epoch: AtomicU32::new(0),
             looked: AtomicU64::new(0),
             hot_until: AtomicU64::new(0),
+            looked_at_all: AtomicU64::new(0),
             udp_users: AtomicU32::new(0),
+            debtor: Debtor::default(),
         });
         nic.trace.to(environment::sink());
         nic.follow_interfaces().map_err(system("cannot list the network interfaces"))?;
@@ -442,8 +453,16 @@ impl Nic {
             || matches!(gid.to_ip(), IpAddr::V4(address) if address.is_loopback())
     }
 
-    /// Puts a train on its way. A packet without a way is lost, as in any network; a payload that is gone is an error.
-    pub(crate) fn send(&self, qp: &Qp, path: &Path, train: &Train<'_>, host: &mut Host<'_>) -> Result<(), Refusal> {
+    /// Puts a train on its way, or into what goes out over UDP soon. A packet without a way is lost, as in any network; a payload that is gone is
+    /// an error.
+    pub(crate) fn send(
+        &self,
+        qp: &Qp,
+        path: &Path,
+        train: &Train<'_>,
+        outgoing: &mut Outgoing<'_>,
+        host: &mut Host<'_>,
+    ) -> Result<(), Refusal> {
         if let Some(capture) = &self.capture {
             self.capture_sent(&mut lock(capture), qp, path, &mut TrainCargo { train, host });
         }
@@ -460,13 +479,42 @@ impl Nic {
             }
             Link::Shared(_) | Link::Udp => {
                 let Some(route) = &path.route else { return Ok(()) };
-                let mut cargo = TrainCargo { train, host };
-                match self.udp.send(route, qp.qpn(), &mut cargo, train.retransmission) {
+                match outgoing.send(route, &mut TrainCargo { train, host }, train.retransmission) {
                     Err(link::udp::SendError::Payload(refusal)) => Err(refusal),
                     // Counted there; the packet is lost, and its sender will find out.
                     _ => Ok(()),
                 }
             }
+        }
+    }
+
+    /// Sends nothing but an acknowledgement. One that is lost is as if the message had been lost: it will be sent again.
+    pub(crate) fn acknowledge(&self, route: &Route, headers: &Headers, outgoing: &mut Outgoing<'_>) {
+        let _ = outgoing.send(route, &mut Alone(headers), false);
+    }
+
+    /// Begins to send what a queue pair has to send.
+    pub(crate) fn outgoing(&self, from: Qpn) -> Outgoing<'_> {
+        self.udp.outgoing(from)
+    }
+
+    #[inline]
+    pub(crate) fn debtor(&self) -> &Debtor {
+        &self.debtor
+    }
+
+    /// Sends the acknowledgement that waits for an answer, as the program does not answer.
+    #[inline]
+    fn pay_debt(&self) {
+        if let Some(qp) = self.debtor.get().and_then(|debtor| self.qps.get(debtor)) {
+            qp.pay_debt(self, true);
+        }
+    }
+
+    /// The same by the engine: it cannot know whether the program is about to answer.
+    pub(crate) fn see_to_debt(&self) {
+        if let Some(qp) = self.debtor.get_last().and_then(|debtor| self.qps.get(debtor)) {
+            qp.pay_debt(self, false);
         }
     }
 
@@ -523,7 +571,7 @@ impl Nic {
             }
         }
         // Counted there; the message is lost, and its sender will find out.
-        let _ = self.udp.send(route, Qpn::GSI, cargo, false);
+        let _ = self.udp.outgoing(Qpn::GSI).send(route, cargo, false);
     }
 
     /// The interface of the device that has an address, 0 if none has it.
@@ -558,6 +606,9 @@ impl Nic {
 
     /// Does what there is to do, without waiting. Answers whether there was anything.
     pub fn progress(&self) -> bool {
+        if self.debtor.get().is_some() {
+            self.see_to_debt();
+        }
         self.advance(false)
     }
 
@@ -585,7 +636,7 @@ impl Nic {
             any = true;
         }
         any |= received;
-        any |= self.settle_local();
+        any |= !(polling && self.local.seems_empty()) && self.settle_local();
         any |= self.settle(&self.ready, now);
         // What a timer waits for may be among what has not been taken yet: first everything is. But not for ever.
         let latest = now.as_nanos().saturating_sub(if received { PATIENCE } else { 0 });
@@ -627,6 +678,7 @@ impl Nic {
         if taken > 0 {
             return taken;
         }
+        self.pay_debt();
         self.advance(true);
         self.engine.polled();
         cq.poll(room, take)
@@ -635,6 +687,7 @@ impl Nic {
     /// Waits for the next event of a channel: the number of a completion queue. The waiting thread drives, so that one wake-up is enough. A
     /// channel whose descriptor does not block answers `WouldBlock` instead, and a signal that arrives meanwhile is `Interrupted`.
     pub fn wait(&self, channel: &CompletionChannel) -> io::Result<u32> {
+        self.pay_debt();
         if channel.is_nonblocking()? {
             self.progress();
             return channel.try_take().ok_or_else(|| io::ErrorKind::WouldBlock.into());
@@ -651,6 +704,7 @@ impl Nic {
 
     /// Waits like [`wait`](Nic::wait), but not longer than `limit`, and whatever the mode of the descriptor.
     pub fn wait_for(&self, channel: &CompletionChannel, limit: Option<Duration>) -> io::Result<Option<u32>> {
+        self.pay_debt();
         let deadline = limit.map(|limit| self.now() + limit);
         self.engine.enter_wait();
         let answer = loop {
@@ -763,11 +817,13 @@ impl Nic {
 
     /// Takes what has arrived over UDP.
     fn receive(&self, polling: bool, now: Time) -> bool {
-        let mut touched: Vec<Arc<Qp>> = Vec::new();
+        let mut touched = Touched::default();
         let mut messages: Vec<(::cm::Route, CmDatagram)> = Vec::new();
         // Packets come in runs: mostly this one is for the same as the last.
         let mut last: Option<Arc<Qp>> = None;
-        let any = self.udp.receive(polling, |arrival| {
+        let packets = Cell::new(0);
+        let mut take = |arrival: &Arrival<'_>| {
+            packets.set(packets.get() + 1);
             let qpn = arrival.headers.bth.dest_qpn;
             if last.as_ref().is_none_or(|last| last.qpn() != qpn) {
                 last = self.qps.get(qpn);
@@ -783,7 +839,11 @@ impl Nic {
                 messages.push((came, message));
                 return;
             }
-            let grh = grh_bytes(arrival.ip);
+            // Only a receiver of datagrams is shown it.
+            let grh = match &last {
+                Some(qp) if qp.kind().is_connected() => [0; 40],
+                _ => grh_bytes(arrival.ip),
+            };
             let inbound = Inbound {
                 headers: &arrival.headers,
                 count: 1,
@@ -793,7 +853,7 @@ impl Nic {
                 congestion_marked: arrival.congestion_marked,
             };
             let mut give = |qp: &Arc<Qp>| match qp.take(self, now, &inbound) {
-                1 => touched.push(Arc::clone(qp)),
+                1 => touched.add(qp),
                 // The peer's window is open for as much as it may be short of: it should hear while we still have something to do.
                 OFTEN => qp.settle(self, now),
                 _ => {}
@@ -803,11 +863,22 @@ impl Nic {
                 None if qpn == Qpn::MULTICAST => self.members(arrival, give),
                 None => {}
             }
-        });
-        if !touched.is_empty() {
-            self.hot_until.store(now.as_nanos() + HOT, Ordering::Relaxed);
+        };
+        let since = now.as_nanos().saturating_sub(self.looked_at_all.load(Ordering::Relaxed));
+        let hot_only = polling && since < LOOK_OFTEN;
+        if !hot_only {
+            self.looked_at_all.store(now.as_nanos(), Ordering::Relaxed);
         }
-        for qp in touched {
+        let mut any = self.udp.receive(hot_only, &mut take);
+        if packets.get() >= FULL {
+            // One acknowledgement is enough for two datagrams full of packets.
+            any |= self.udp.receive(true, &mut take);
+        }
+        if let Some(first) = touched.first {
+            self.hot_until.store(now.as_nanos() + HOT, Ordering::Relaxed);
+            first.settle(self, now);
+        }
+        for qp in touched.others {
             qp.settle(self, now);
         }
         self.cm.receive(self, &messages);
@@ -940,6 +1011,22 @@ impl Waiting {
         let next = queue.pop_front();
         self.count.store(queue.len() as u32, Ordering::Release);
         next
+    }
+}
+
+/// Queue pairs that packets came for: mostly one, which takes no memory to remember.
+#[derive(Debug, Default)]
+struct Touched {
+    first: Option<Arc<Qp>>,
+    others: Vec<Arc<Qp>>,
+}
+
+impl Touched {
+    fn add(&mut self, qp: &Arc<Qp>) {
+        match self.first {
+            None => self.first = Some(Arc::clone(qp)),
+            Some(_) => self.others.push(Arc::clone(qp)),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::completion_queue::{Added, CompletionQueue};
 use crate::context::{AsyncEvent, Context};
+use crate::debt::Debt;
 use crate::host::{Host, Windows};
 use crate::nic::{Nic, local_grh, lock};
 use crate::path::{Link, Path};
@@ -59,6 +60,8 @@ struct Inner {
     last: Option<LastWay>,
     /// What keeps the next datagram back.
     held: Held,
+    /// An acknowledgement that waits for an answer.
+    debt: Debt,
 }
 
 /// The way to where a datagram went.
@@ -105,6 +108,7 @@ impl Qp {
                 uses_udp: false,
                 last: None,
                 held: Held::default(),
+                debt: Debt::default(),
             }),
         }
     }
@@ -159,6 +163,7 @@ impl Qp {
             nic.obstacle(self.context.device(), av, peer, modify.path_mtu)?;
         }
         let mut inner = lock(&self.inner);
+        inner.pay_debt(self, nic);
         let now = nic.now();
         let (pair, mut host) = self.split(nic, &mut inner);
         pair.modify(now, modify, &mut host)?;
@@ -274,12 +279,22 @@ impl Qp {
         self.leave(nic, inner);
     }
 
+    /// Sends the acknowledgement that waited for an answer. `in_vain` if the program asked for more before it answered.
+    pub(crate) fn pay_debt(&self, nic: &Nic, in_vain: bool) {
+        let mut inner = lock(&self.inner);
+        if in_vain && inner.debt.held().is_some() {
+            inner.debt.was_in_vain();
+        }
+        inner.pay_debt(self, nic);
+    }
+
     /// Sends and completes what is due, because the process ends. Whoever holds the queue pair may be the one who ends it: then nothing is.
     pub(crate) fn settle_debts(&self, nic: &Nic) {
         for _ in 0..LAST_TRIES {
             match self.inner.try_lock() {
                 Ok(mut inner) => {
                     self.drive(nic, &mut inner, nic.now());
+                    inner.pay_debt(self, nic);
                     return;
                 }
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
@@ -292,6 +307,7 @@ impl Qp {
     /// finished, which nobody will hear of otherwise.
     pub(crate) fn shut(&self, nic: &Nic) -> Option<u64> {
         let mut inner = lock(&self.inner);
+        inner.pay_debt(self, nic);
         let now = nic.now();
         let (pair, mut host) = self.split(nic, &mut inner);
         let mut taken = None;
@@ -391,10 +407,20 @@ impl Qp {
                 inner.windows = nic.windows(&inner.path, &attributes.av, attributes.dest_qpn);
             }
         }
-        let Inner { pair, windows, path, .. } = &mut *inner;
+        let Inner { pair, windows, path, debt, .. } = &mut *inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        let may_wait = matches!(path.link, Link::Udp) && nic.capture().is_none();
+        let mut outgoing = nic.outgoing(self.qpn);
         while let Some(train) = pair.poll_transmit(now, &mut host) {
-            if let Err(refusal) = nic.send(self, path, &train, &mut host) {
+            if may_wait && debt.takes(train.headers, nic.debtor(), self.qpn, || nic.engine().is_leased()) {
+                continue;
+            }
+            let sent = nic.send(self, path, &train, &mut outgoing, &mut host);
+            if let (Some(acknowledgement), Some(route)) = (debt.goes_with(train.headers), &path.route) {
+                nic.acknowledge(route, acknowledgement, &mut outgoing);
+                debt.paid(nic.debtor());
+            }
+            if let Err(refusal) = sent {
                 pair.transmit_refused(now, refusal, &mut host);
             }
         }
@@ -403,6 +429,7 @@ impl Qp {
     fn transmit_datagrams(&self, nic: &Nic, inner: &mut Inner, now: Time) {
         let Inner { pair, windows, last, held, .. } = &mut *inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        let mut outgoing = nic.outgoing(self.qpn);
         while pair.may_transmit() {
             if let Some(target) = pair.next_datagram() {
                 let path = self.way(nic, last, &target.av, target.qpn);
@@ -413,7 +440,7 @@ impl Qp {
             // What comes may be another: work that cannot be done takes no way.
             let Some(train) = pair.poll_transmit(now, &mut host) else { return };
             let path = self.way(nic, last, train.to, train.headers.bth.dest_qpn);
-            if let Err(refusal) = nic.send(self, path, &train, &mut host) {
+            if let Err(refusal) = nic.send(self, path, &train, &mut outgoing, &mut host) {
                 pair.transmit_refused(now, refusal, &mut host);
             }
         }
@@ -513,6 +540,16 @@ impl Qp {
         for cq in [&self.send_cq, &self.receive_cq].into_iter().flatten() {
             cq.announce();
         }
+    }
+}
+
+impl Inner {
+    /// Sends the acknowledgement that waits, if one does.
+    fn pay_debt(&mut self, qp: &Qp, nic: &Nic) {
+        if let (Some(headers), Some(route)) = (self.debt.held(), &self.path.route) {
+            nic.acknowledge(route, headers, &mut nic.outgoing(qp.qpn));
+        }
+        self.debt.paid(nic.debtor());
     }
 }
 

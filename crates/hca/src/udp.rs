@@ -5,10 +5,11 @@ use crate::nic::lock;
 use link::attachment::{AttachError, Attachment};
 use link::ports::Ports;
 use link::slots::Slots;
-use link::udp::{Arrival, BindError, Cargo, Family, Group, Route, SendError, Sender, Sent};
+use link::udp::{Arrival, BindError, Cargo, Family, Group, Route, SendError, Sender};
+use std::convert::Infallible;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use wire::Qpn;
 
 /// Sockets to send from, per family.
@@ -18,9 +19,17 @@ const SENDERS: usize = 4;
 pub(crate) struct Udp {
     attachment: Mutex<Attachment>,
     fd: RawFd,
-    senders: Vec<(Family, Mutex<Sender>)>,
+    senders: Vec<Socket>,
     /// Trains the system did not take.
     unsent: AtomicU64,
+}
+
+/// A socket to send from.
+#[derive(Debug)]
+struct Socket {
+    family: Family,
+    port: u16,
+    sender: Mutex<Sender>,
 }
 
 impl Udp {
@@ -32,7 +41,10 @@ impl Udp {
         for family in [Family::V4, Family::V6] {
             for _ in 0..SENDERS {
                 match Sender::open(family) {
-                    Ok(sender) => senders.push((family, Mutex::new(sender))),
+                    Ok(sender) => {
+                        let port = sender.port();
+                        senders.push(Socket { family, port, sender: Mutex::new(sender) });
+                    }
                     // The family is switched off. Anything else would be a NIC that stays mute for ever.
                     Err(error) if matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => {}
                     Err(error) => return Err(error.into()),
@@ -95,14 +107,14 @@ impl Udp {
         tended
     }
 
-    /// Takes what has arrived, mostly with a single system call if `often`. If another thread is at it, leaves it to that one.
-    pub fn receive(&self, often: bool, take: impl FnMut(&Arrival<'_>)) -> bool {
+    /// Takes what has arrived; with a single system call, mostly, if only the socket that brought packets last is to be looked at. If another thread is at it, leaves it to that one.
+    pub fn receive(&self, hot_only: bool, take: impl FnMut(&Arrival<'_>)) -> bool {
         let mut attachment = match self.attachment.try_lock() {
             Ok(attachment) => attachment,
             Err(TryLockError::Poisoned(attachment)) => attachment.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        if often { attachment.poll(take, |_, _| ()) } else { attachment.receive(take, |_, _| ()) }
+        if hot_only { attachment.poll(take, |_, _| ()) } else { attachment.receive(take, |_, _| ()) }
     }
 
     /// How long until the attachment wants to be looked at, though nothing arrives.
@@ -111,35 +123,73 @@ impl Udp {
         Some(deadline.saturating_duration_since(std::time::Instant::now()).as_nanos() as u64)
     }
 
-    /// Sends a train.
-    pub fn send<C: Cargo>(
-        &self,
-        route: &Route,
-        from: Qpn,
-        cargo: &mut C,
-        one_by_one: bool,
-    ) -> Result<Sent, SendError<C::Error>> {
-        let Some(sender) = self.sender(route, from) else {
-            self.unsent.fetch_add(1, Ordering::Relaxed);
-            return Ok(Sent::default());
-        };
-        let sent = lock(sender).send(route, cargo, one_by_one);
-        if sent.is_err() {
-            self.unsent.fetch_add(1, Ordering::Relaxed);
-        }
-        sent
+    /// Begins to send what one queue pair has to send, which may be nothing.
+    pub fn outgoing(&self, from: Qpn) -> Outgoing<'_> {
+        Outgoing { udp: self, from, sender: None }
     }
 
     /// The port that packets of a queue pair come from; 0 if there is no socket to send them.
     pub fn port(&self, route: &Route, from: Qpn) -> u16 {
-        self.sender(route, from).map_or(0, |sender| lock(sender).port())
+        self.socket(route, from).map_or(0, |socket| socket.port)
+    }
+
+    fn was_unsent(&self) {
+        self.unsent.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The socket that packets of a queue pair are sent from.
-    fn sender(&self, route: &Route, from: Qpn) -> Option<&Mutex<Sender>> {
+    fn socket(&self, route: &Route, from: Qpn) -> Option<&Socket> {
         let family = if route.destination.is_ipv4() { Family::V4 } else { Family::V6 };
         let wanted = from.value() as usize % SENDERS;
-        let mut senders = self.senders.iter().filter(|(of, _)| *of == family);
-        senders.clone().nth(wanted).or_else(|| senders.next()).map(|(_, sender)| sender)
+        let mut sockets = self.senders.iter().filter(|socket| socket.family == family);
+        sockets.clone().nth(wanted).or_else(|| sockets.next())
+    }
+}
+
+/// What a queue pair sends at once: trains that are put together into as few datagrams as they fit. What was not sent yet is when this is
+/// dropped. It holds the socket from the first train on, so that no other packets come in between.
+pub(crate) struct Outgoing<'a> {
+    udp: &'a Udp,
+    from: Qpn,
+    sender: Option<(Family, MutexGuard<'a, Sender>)>,
+}
+
+impl Outgoing<'_> {
+    /// Sends a train, soon.
+    pub fn send<C: Cargo>(
+        &mut self,
+        route: &Route,
+        cargo: &mut C,
+        one_by_one: bool,
+    ) -> Result<(), SendError<C::Error>> {
+        if self.sender.as_ref().is_none_or(|(family, _)| (*family == Family::V4) != route.destination.is_ipv4()) {
+            self.flush();
+            let Some(socket) = self.udp.socket(route, self.from) else {
+                self.udp.was_unsent();
+                return Ok(());
+            };
+            self.sender = Some((socket.family, lock(&socket.sender)));
+        }
+        let Some((_, sender)) = &mut self.sender else { return Ok(()) };
+        let staged = sender.stage(route, cargo, one_by_one);
+        if staged.is_err() {
+            self.udp.was_unsent();
+        }
+        staged.map(drop)
+    }
+
+    /// Sends what is left, and lets others send.
+    pub fn flush(&mut self) {
+        if let Some((_, mut sender)) = self.sender.take()
+            && sender.flush::<Infallible>().is_err()
+        {
+            self.udp.was_unsent();
+        }
+    }
+}
+
+impl Drop for Outgoing<'_> {
+    fn drop(&mut self) {
+        self.flush();
     }
 }

@@ -10,7 +10,7 @@ use transport::{
     AddressVector, Capabilities, Completion, Data, Kind, Limits, Modify, Operation, QueuePairConfig, SendFlags,
     SendRequest, Sge, State,
 };
-use ubiverbs_hca::{CompletionQueue, Joins, Nic, Qp};
+use ubiverbs_hca::{CompletionQueue, Joins, Nic, Options, Qp};
 use wire::{Key, Mtu, Pkey, Psn, Qpn};
 
 pub const LENGTH: usize = 1 << 20;
@@ -34,6 +34,13 @@ pub struct End {
 impl End {
     pub fn new() -> End {
         End::on(&Nic::open().unwrap())
+    }
+
+    /// The same, where nothing goes through shared memory.
+    pub fn over_udp() -> End {
+        let mut options = Options::default();
+        options.only_udp = true;
+        End::on(&Nic::open_with(options).unwrap())
     }
 
     /// Another queue pair of the same process.
