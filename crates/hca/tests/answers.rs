@@ -10,7 +10,7 @@ use transport::{Operation, Queue, ReceiveRequest, Sge, Status};
 use wire::Qpn;
 
 /// Messages that are answered: many more than it takes for an acknowledgement to wait.
-const ANSWERED: u32 = 2000;
+const ANSWERED: u32 = 300;
 
 const SEND: Operation = Operation::Send { immediate: None };
 
