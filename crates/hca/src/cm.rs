@@ -127,6 +127,11 @@ impl Cm {
         });
     }
 
+    /// Whether the program uses it.
+    pub fn has_ids(&self) -> bool {
+        !lock(&self.inner).records.is_empty()
+    }
+
     /// An entry of the NIC's timers came up: a deadline has come, perhaps.
     pub fn wake(&self, nic: &Nic, entry: Time) {
         self.with(nic, |inner, now| {

@@ -28,7 +28,7 @@ use crate::udp::Udp;
 use crate::watch::Watch;
 use link::lives::Lives;
 use link::ports::Ports;
-use link::shared::Exchange;
+use link::shared::{Exchange, Outbound};
 use link::slots::{Slot, Slots};
 use link::udp::Family;
 use progress::Waiting;
@@ -172,6 +172,8 @@ pub struct Nic {
     udp_users: AtomicU32,
     /// The queue pair whose acknowledgement waits for an answer.
     debtor: Debtor,
+    /// Links to processes that have gone, and when what they owe fails.
+    pub(crate) dying: Mutex<Vec<(Time, Arc<Outbound>)>>,
 }
 
 /// Where a train inside the process comes from.
@@ -243,6 +245,7 @@ impl Nic {
             looked_at_all: AtomicU64::new(0),
             udp_users: AtomicU32::new(0),
             debtor: Debtor::default(),
+            dying: Mutex::default(),
         });
         nic.trace.to(environment::sink());
         nic.follow_interfaces().map_err(system("cannot list the network interfaces"))?;

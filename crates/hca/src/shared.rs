@@ -10,6 +10,7 @@ use crate::queue_pair::{Qp, TrainCargo};
 use link::shared::{Broken, Change, Inbound, Notes, Outbound, Reading, State};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use transport::{QueuePair, Time};
 use wire::Qpn;
 
@@ -18,6 +19,10 @@ const TURN: u32 = 64;
 
 /// How often rings are looked at before a peer that has gone is believed to have said nothing more.
 const LAST_LOOKS: u32 = 1024;
+
+/// How long, where the program has connections, it takes until work fails that a process owes which has gone: programs expect to hear first that they
+/// are disconnected, as they do from other NICs, whose work fails when all retries are used up.
+const MOURNING: Duration = Duration::from_millis(2);
 
 /// What a queue pair remembers of its link.
 #[derive(Debug, Default)]
@@ -274,6 +279,23 @@ impl Nic {
             self.resume_stalled(true);
         }
         for link in died {
+            match self.cm.has_ids() {
+                true => {
+                    let when = self.now() + MOURNING;
+                    lock(&self.dying).push((when, link));
+                    self.wake_at(when, Qpn::GSI);
+                }
+                false => self.mourn(&link),
+            }
+        }
+    }
+
+    /// Mourns those whose time has come.
+    pub(crate) fn mourn_due(&self, now: Time) {
+        let mut dying = lock(&self.dying);
+        let due: Vec<_> = dying.extract_if(.., |(when, _)| *when <= now).collect();
+        drop(dying);
+        for (_, link) in due {
             self.mourn(&link);
         }
     }

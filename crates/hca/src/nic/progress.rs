@@ -385,6 +385,7 @@ impl Nic {
             any = true;
             if qpn == Qpn::GSI {
                 self.cm.wake(self, entry);
+                self.mourn_due(now);
             }
             if let Some(qp) = self.qps.get(qpn) {
                 qp.time_has_come(self, now, entry);
