@@ -84,7 +84,7 @@ const ONCE: [Line; 19] = [
     Line {
         clients: 3,
         stays: true,
-        ..line("rping -s -P -p PORT -V", "rping -c -a ADDRESS -p PORT -V -C 5 -v", "rdma-ping-4")
+        ..line("rping -s -P -p PORT -V", "rping -c -a ADDRESS -p PORT -V -C 200 -v", "rdma-ping-4")
     },
     line("ucmatose -p PORT -c 100", "ucmatose -s ADDRESS -p PORT -c 100", "return status 0"),
     line("ucmatose -p PORT -c 10 -C 50 -S 5000", "ucmatose -s ADDRESS -p PORT -c 10 -C 50 -S 5000", "return status 0"),

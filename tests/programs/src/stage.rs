@@ -194,7 +194,12 @@ impl Stage {
         .map_err(|e| format!("{e}\n{}", server.told()))?;
         let deadline = Instant::now() + PATIENCE;
         let mut running = Vec::new();
+        // A persistent rping keeps one request in mind until another of its threads has taken it: a second one that comes before takes its place.
+        let apart = Duration::from_millis(if scene.server.contains("rping -s -P") { 50 } else { 0 });
         for (number, line) in scene.clients.iter().enumerate() {
+            if number > 0 {
+                std::thread::sleep(apart);
+            }
             running.push(self.start(&format!("client {number}"), &mut run(client_host, line))?);
         }
         let mut ended = Vec::new();
