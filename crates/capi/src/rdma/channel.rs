@@ -4,40 +4,46 @@ use crate::boundary::{object, quietly};
 use crate::errno::Errno;
 use abi::rdma_event_channel;
 use hca::cm::EventChannel;
-use std::fmt;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// An event channel.
-#[repr(C)]
-pub struct Channel {
-    base: rdma_event_channel,
-    pub(super) channel: Arc<EventChannel>,
+/// The event channels that exist, by where C has them. Programs end with a thread that asks for the next event while another destroys the channel:
+/// such a pointer must not be followed.
+static CHANNELS: LazyLock<Mutex<HashMap<usize, Arc<EventChannel>>>> = LazyLock::new(Mutex::default);
+
+fn channels() -> MutexGuard<'static, HashMap<usize, Arc<EventChannel>>> {
+    CHANNELS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl fmt::Debug for Channel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Channel").field("fd", &self.base.fd).finish_non_exhaustive()
-    }
-}
+/// An event channel, as C has it: `EventChannel` behind a structure with its descriptor.
+#[derive(Debug)]
+pub struct Channel;
 
 impl Channel {
     /// The channel behind a pointer from C.
-    pub(super) unsafe fn of<'a>(channel: *mut rdma_event_channel) -> Result<&'a Channel, Errno> {
-        channel.cast::<Channel>().as_ref().ok_or_else(Errno::null)
+    pub(super) fn of(channel: *mut rdma_event_channel) -> Result<Arc<EventChannel>, Errno> {
+        if channel.is_null() {
+            return Err(Errno::null());
+        }
+        channels().get(&channel.addr()).cloned().ok_or(Errno(libc::EBADF))
     }
 
     /// A new one, which C or an id owns.
     pub(super) fn make() -> Result<*mut rdma_event_channel, Errno> {
         let channel = Arc::new(EventChannel::new()?);
-        let base = rdma_event_channel { fd: channel.raw_fd() };
-        Ok(Box::into_raw(Box::new(Channel { base, channel })).cast())
+        let base = Box::into_raw(Box::new(rdma_event_channel { fd: channel.raw_fd() }));
+        channels().insert(base.addr(), channel);
+        Ok(base)
     }
 
     /// Frees it. Ids that report to it go on, unheard; who waits on it keeps it until then.
     pub(super) unsafe fn free(channel: *mut rdma_event_channel) {
-        if !channel.is_null() {
-            drop(Box::from_raw(channel.cast::<Channel>()));
+        let known = channels().remove(&channel.addr());
+        if known.is_some() {
+            drop(Box::from_raw(channel));
         }
+        // The channel itself ends here, without the lock.
+        drop(known);
     }
 }
 

@@ -13,6 +13,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::mem::zeroed;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An event that C has.
 #[repr(C)]
@@ -221,6 +222,9 @@ pub(super) unsafe fn acknowledge(event: *mut rdma_cm_event) {
     (*owner).events.acknowledge(1);
 }
 
+/// How long it takes until one who asks a channel that is gone hears of it.
+const LAST_MOMENTS: Duration = Duration::from_millis(100);
+
 /// The next event of a channel.
 #[unsafe(export_name = "ubiverbs_rdma_get_cm_event")]
 pub unsafe extern "C" fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> c_int {
@@ -229,7 +233,14 @@ pub unsafe extern "C" fn rdma_get_cm_event(channel: *mut rdma_event_channel, eve
             return Err(Errno::null());
         }
         // Ours while we wait, though the program may destroy its own.
-        let channel = Arc::clone(&Channel::of(channel)?.channel);
+        let channel = match Channel::of(channel) {
+            Err(Errno(libc::EBADF)) => {
+                // A program that ends may have forgotten a thread that asks, and should not end by what that thread then does.
+                std::thread::sleep(LAST_MOMENTS);
+                return Err(Errno(libc::EBADF));
+            }
+            channel => channel?,
+        };
         event.write(next(&channel)?);
         Ok(0)
     })

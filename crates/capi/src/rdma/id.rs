@@ -110,7 +110,7 @@ impl ConnectionId {
         base.ps = space;
         base.qp_type = qp_type;
         let state = State {
-            channel: Arc::clone(&Channel::of(channel)?.channel),
+            channel: Channel::of(channel)?,
             hidden: null_mut(),
             connect_error: false,
             initiator_depth: 0,
@@ -144,7 +144,7 @@ impl ConnectionId {
         }
         let hidden = if channel.is_null() { Channel::make()? } else { null_mut() };
         let channel = if channel.is_null() { hidden } else { channel };
-        let id = Id::new(&nic, &Channel::of(channel)?.channel, port_space, kind, 0);
+        let id = Id::new(&nic, &Channel::of(channel)?, port_space, kind, 0);
         let made = ConnectionId::make(id, channel, context, space, qp_type)?;
         ConnectionId::of(made)?.state().hidden = hidden;
         Ok(made)
@@ -339,7 +339,7 @@ impl ConnectionId {
         }
         let hidden = if channel.is_null() { Channel::make()? } else { null_mut() };
         let channel = if channel.is_null() { hidden } else { channel };
-        let to = Arc::clone(&Channel::of(channel)?.channel);
+        let to = Channel::of(channel)?;
         self.id.migrate(&to)?;
         // What it keeps for itself was reported by the old channel.
         self.drop_event();
