@@ -8,17 +8,30 @@ use crate::queue_pair::QueuePair;
 use crate::shared_receive_queue::SharedReceiveQueue;
 use abi::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq};
 use hca::limits::MAX_SGE;
-use std::array;
 use std::ffi::{c_int, c_uint};
-use std::ops::Range;
+use std::mem::offset_of;
 use std::slice;
 use transport::{Data, DatagramTarget, Kind, Operation, ReceiveRequest, Remote, SendFlags, SendRequest, Sge};
 use wire::{Key, Qkey, Qpn, Srqn};
 
-/// Requests handed over at once, and the pieces they may have together; the second is never less than one request may have.
+/// Requests handed over at once.
 const BATCH: usize = 16;
-const PIECES: usize = 64;
-const _: () = assert!(PIECES >= MAX_SGE as usize);
+
+// C's pieces are the transport's: they are not copied on the way.
+const _: () = assert!(size_of::<Sge>() == size_of::<ibv_sge>() && align_of::<Sge>() == align_of::<ibv_sge>());
+const _: () = assert!(offset_of!(Sge, address) == offset_of!(ibv_sge, addr));
+const _: () = assert!(offset_of!(Sge, length) == offset_of!(ibv_sge, length));
+const _: () = assert!(offset_of!(Sge, key) == offset_of!(ibv_sge, lkey));
+
+/// No request.
+const NOTHING: SendRequest<'static> = SendRequest {
+    wr_id: 0,
+    operation: Operation::Send { immediate: None },
+    flags: SendFlags::empty(),
+    data: Data::Gather(&[]),
+    target: None,
+    xrc_srq: None,
+};
 
 /// The flags of a send, as the transport has them.
 pub(crate) fn flags(bits: c_uint) -> SendFlags {
@@ -29,33 +42,13 @@ pub(crate) fn flags(bits: c_uint) -> SendFlags {
     flags
 }
 
-/// Where a prepared request has its bytes.
-#[derive(Clone)]
-enum Bytes {
-    /// In these pieces.
-    Pieces(Range<usize>),
-    /// In the program's memory, to be copied now.
-    One(*const u8, usize),
-    /// Gathered from several places of the program's memory.
-    Gathered(Range<usize>),
-}
-
-/// A request that is checked, but for what the queue pair knows.
-#[derive(Clone)]
-struct Prepared {
-    wr_id: u64,
-    operation: Operation,
-    flags: SendFlags,
-    bytes: Bytes,
-    target: Option<DatagramTarget>,
-    xrc_srq: Option<Srqn>,
-}
-
 /// The pieces of a request.
-unsafe fn pieces<'a>(list: *mut ibv_sge, count: c_int) -> Result<&'a [ibv_sge], Errno> {
+#[inline]
+unsafe fn pieces<'a>(list: *mut ibv_sge, count: c_int) -> Result<&'a [Sge], Errno> {
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
-        Ok(count) if count <= MAX_SGE as usize && !list.is_null() => Ok(slice::from_raw_parts(list, count)),
+        // They lie in memory as the transport has them: see above.
+        Ok(count) if count <= MAX_SGE as usize && !list.is_null() => Ok(slice::from_raw_parts(list.cast(), count)),
         _ => Err(Errno::invalid("num_sge is negative, or more than the device takes, or sg_list is null")),
     }
 }
@@ -96,132 +89,100 @@ pub(crate) unsafe fn target(ah: *mut abi::ibv_ah, qpn: u32, qkey: u32) -> Result
     Ok(DatagramTarget { av: AddressHandle::of(ah)?.vector, qpn: Qpn::new(qpn), qkey: Qkey::new(qkey) })
 }
 
-/// Requests being prepared.
-struct Preparation<const R: usize, const S: usize> {
-    requests: [Option<Prepared>; R],
-    count: usize,
-    sges: [Sge; S],
-    used: usize,
-    gathered: Vec<u8>,
+/// Whether a request's inline data has to be put together first.
+#[inline]
+fn is_scattered(wr: &ibv_send_wr) -> bool {
+    wr.send_flags & abi::IBV_SEND_INLINE != 0 && wr.num_sge > 1
 }
 
-impl<const R: usize, const S: usize> Preparation<R, S> {
-    fn new() -> Preparation<R, S> {
-        Preparation {
-            requests: [const { None }; R],
-            count: 0,
-            sges: [Sge::default(); S],
-            used: 0,
-            gathered: Vec::new(),
-        }
-    }
-
-    /// Adds a request; false if there is no more room.
-    unsafe fn add(&mut self, kind: Kind, wr: &ibv_send_wr) -> Result<bool, Errno> {
-        let list = pieces(wr.sg_list, wr.num_sge)?;
-        if self.count == R || self.used + list.len() > S {
-            return Ok(false);
-        }
-        let operation = operation(wr)?;
-        let stays = matches!(operation, Operation::LocalInvalidate { .. } | Operation::BindWindow(_));
-        let ud = wr.wr.ud;
-        let prepared = Prepared {
-            wr_id: wr.wr_id,
-            flags: flags(wr.send_flags),
-            bytes: match wr.send_flags & abi::IBV_SEND_INLINE {
-                0 => self.gather(list),
-                _ => self.copy(list)?,
-            },
-            operation,
-            target: match kind {
-                Kind::UnreliableDatagram => Some(target(ud.ah, ud.remote_qpn, ud.remote_qkey)?),
-                _ => None,
-            },
-            // What never leaves the NIC names no queue of the peer's.
-            xrc_srq: (kind == Kind::XrcInitiator && !stays).then(|| Srqn::new(wr.qp_type.remote_srqn)),
-        };
-        self.requests[self.count] = Some(prepared);
-        self.count += 1;
-        Ok(true)
-    }
-
-    fn gather(&mut self, list: &[ibv_sge]) -> Bytes {
-        let begin = self.used;
-        for sge in list {
-            self.sges[self.used] = piece(sge);
-            self.used += 1;
-        }
-        Bytes::Pieces(begin..self.used)
-    }
-
-    /// Inline data: the program's own memory, key or no key.
-    unsafe fn copy(&mut self, list: &[ibv_sge]) -> Result<Bytes, Errno> {
-        let total: u64 = list.iter().map(|sge| u64::from(sge.length)).sum();
-        if total > u64::from(hca::limits::MAX_INLINE) {
-            return Err(Errno::invalid("more inline data than the device takes"));
-        }
-        if let [sge] = list {
-            return Ok(Bytes::One(sge.addr as *const u8, sge.length as usize));
-        }
-        let begin = self.gathered.len();
-        for sge in list.iter().filter(|sge| sge.length > 0) {
-            self.gathered.extend_from_slice(slice::from_raw_parts(sge.addr as *const u8, sge.length as usize));
-        }
-        Ok(Bytes::Gathered(begin..self.gathered.len()))
-    }
-
-    /// Hands them over; the index of the one that was refused.
-    unsafe fn post(&self, pair: &QueuePair) -> Result<(), (usize, Errno)> {
-        let requests: [SendRequest<'_>; R] = array::from_fn(|index| match &self.requests[index] {
-            Some(prepared) => SendRequest {
-                wr_id: prepared.wr_id,
-                operation: prepared.operation,
-                flags: prepared.flags,
-                data: match &prepared.bytes {
-                    Bytes::Pieces(range) => Data::Gather(&self.sges[range.clone()]),
-                    Bytes::One(_, 0) => Data::Inline(&[]),
-                    Bytes::One(address, length) => Data::Inline(slice::from_raw_parts(*address, *length)),
-                    Bytes::Gathered(range) => Data::Inline(&self.gathered[range.clone()]),
-                },
-                target: prepared.target,
-                xrc_srq: prepared.xrc_srq,
-            },
-            None => SendRequest {
-                wr_id: 0,
-                operation: Operation::default(),
-                flags: SendFlags::empty(),
-                data: Data::Gather(&[]),
-                target: None,
-                xrc_srq: None,
-            },
-        });
-        let posted = pair.qp.post_send(&pair.shared.nic, &requests[..self.count]);
-        posted.map_err(|(index, error)| (index, error.into()))
+/// The bytes of a piece of inline data: the program's own memory, key or no key.
+unsafe fn bytes<'a>(sge: &Sge) -> &'a [u8] {
+    match sge.length {
+        0 => &[],
+        length => slice::from_raw_parts(sge.address as *const u8, length as usize),
     }
 }
 
-/// Posts the first requests of a list; where to go on.
-unsafe fn post_some<const R: usize, const S: usize>(
+/// A request as the transport has it, checked but for what the queue pair knows. Scattered inline data is put together in `gathered`.
+#[inline]
+unsafe fn request<'a>(
+    kind: Kind,
+    wr: &ibv_send_wr,
+    gathered: Option<&'a mut Vec<u8>>,
+) -> Result<SendRequest<'a>, Errno> {
+    let list = pieces(wr.sg_list, wr.num_sge)?;
+    let data = match wr.send_flags & abi::IBV_SEND_INLINE {
+        0 => Data::Gather(list),
+        _ => {
+            let total: u64 = list.iter().map(|sge| u64::from(sge.length)).sum();
+            if total > u64::from(hca::limits::MAX_INLINE) {
+                return Err(Errno::invalid("more inline data than the device takes"));
+            }
+            match (list, gathered) {
+                ([sge], _) => Data::Inline(bytes(sge)),
+                ([_, ..], Some(gathered)) => {
+                    list.iter().for_each(|sge| gathered.extend_from_slice(bytes(sge)));
+                    Data::Inline(gathered)
+                }
+                _ => Data::Inline(&[]),
+            }
+        }
+    };
+    let operation = operation(wr)?;
+    let stays = matches!(operation, Operation::LocalInvalidate { .. } | Operation::BindWindow(_));
+    let ud = wr.wr.ud;
+    Ok(SendRequest {
+        wr_id: wr.wr_id,
+        flags: flags(wr.send_flags),
+        data,
+        operation,
+        target: match kind {
+            Kind::UnreliableDatagram => Some(target(ud.ah, ud.remote_qpn, ud.remote_qkey)?),
+            _ => None,
+        },
+        // What never leaves the NIC names no queue of the peer's.
+        xrc_srq: (kind == Kind::XrcInitiator && !stays).then(|| Srqn::new(wr.qp_type.remote_srqn)),
+    })
+}
+
+/// Posts the request at the front of a list; where to go on.
+#[inline]
+unsafe fn post_one(
+    pair: &QueuePair,
+    wr: *mut ibv_send_wr,
+    bad: &mut *mut ibv_send_wr,
+) -> Result<*mut ibv_send_wr, Errno> {
+    *bad = wr;
+    let mut gathered = Vec::new();
+    let request = request(pair.qp.kind(), &*wr, Some(&mut gathered))?;
+    pair.qp.post_send(&pair.shared.nic, slice::from_ref(&request)).map_err(|(_, error)| error)?;
+    Ok((*wr).next)
+}
+
+/// Posts the first requests of a list together; where to go on.
+unsafe fn post_some(
     pair: &QueuePair,
     first: *mut ibv_send_wr,
     bad: &mut *mut ibv_send_wr,
 ) -> Result<*mut ibv_send_wr, Errno> {
-    let mut preparation = Preparation::<R, S>::new();
-    let mut next = first;
-    let mut wrong = None;
-    while let Some(wr) = next.as_ref() {
-        match preparation.add(pair.qp.kind(), wr) {
-            Ok(true) => next = wr.next,
-            Ok(false) => break,
+    let mut requests = [NOTHING; BATCH];
+    let (mut count, mut next, mut wrong) = (0, first, None);
+    while let (Some(wr), Some(place)) = (next.as_ref(), requests.get_mut(count))
+        && !is_scattered(wr)
+    {
+        match request(pair.qp.kind(), wr, None) {
+            Ok(request) => *place = request,
             Err(error) => {
                 wrong = Some(error);
                 break;
             }
         }
+        count += 1;
+        next = wr.next;
     }
-    if let Err((index, error)) = preparation.post(pair) {
+    if let Err((index, error)) = pair.qp.post_send(&pair.shared.nic, &requests[..count]) {
         *bad = (0..index).fold(first, |wr, _| (*wr).next);
-        return Err(error);
+        return Err(error.into());
     }
     match wrong {
         Some(error) => {
@@ -242,9 +203,9 @@ pub(crate) unsafe extern "C" fn post_send(
         let posted = QueuePair::of(qp).and_then(|pair| {
             let mut next = list;
             while let Some(wr) = next.as_ref() {
-                next = match wr.next.is_null() {
-                    true => post_some::<1, { MAX_SGE as usize }>(pair, next, &mut bad)?,
-                    false => post_some::<BATCH, PIECES>(pair, next, &mut bad)?,
+                next = match wr.next.is_null() || is_scattered(wr) {
+                    true => post_one(pair, next, &mut bad)?,
+                    false => post_some(pair, next, &mut bad)?,
                 };
             }
             Ok(())
@@ -264,13 +225,7 @@ unsafe fn post_receives(
 ) -> Result<(), Errno> {
     let mut next = list;
     while let Some(wr) = next.as_ref() {
-        let posted = pieces(wr.sg_list, wr.num_sge).and_then(|list| {
-            let mut sges = [Sge::default(); MAX_SGE as usize];
-            for (to, from) in sges.iter_mut().zip(list) {
-                *to = piece(from);
-            }
-            post(&ReceiveRequest { wr_id: wr.wr_id, sges: &sges[..list.len()] })
-        });
+        let posted = pieces(wr.sg_list, wr.num_sge).and_then(|sges| post(&ReceiveRequest { wr_id: wr.wr_id, sges }));
         if let Err(error) = posted {
             if !bad_list.is_null() {
                 bad_list.write(next);

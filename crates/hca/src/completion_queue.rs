@@ -19,6 +19,30 @@ pub struct Entry {
     pub at: u64,
 }
 
+/// One who polls a completion queue, and is shown at once what completes there meanwhile.
+pub(crate) struct Poller<'a> {
+    /// The queue.
+    pub cq: &'a CompletionQueue,
+    /// How many more it takes.
+    pub room: usize,
+    /// Who takes them.
+    pub show: &'a mut dyn FnMut(Entry),
+}
+
+impl Poller<'_> {
+    /// Shows a completion of `cq`, unless it is another queue, or something came first, or somebody else wants to be told. The caller holds the lock
+    /// of the queue pair it is of: what completed there before is either shown or waits.
+    #[inline]
+    pub fn shows(&mut self, cq: &CompletionQueue, completion: &Completion, at: u64) -> bool {
+        let direct = std::ptr::eq(self.cq, cq) && self.room > 0 && cq.is_idle();
+        if direct {
+            (self.show)(Entry { completion: *completion, at });
+            self.room -= 1;
+        }
+        direct
+    }
+}
+
 /// For which completions a program wants to be woken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notify {
@@ -87,6 +111,8 @@ pub struct CompletionQueue {
     inner: Mutex<Inner>,
     /// How many wait, for a poll that finds nothing without taking the lock.
     waiting: AtomicU32,
+    /// Somebody is to be woken. Written under the lock.
+    armed: AtomicBool,
     /// A completion was lost. Written under the lock.
     overflowed: AtomicBool,
     channel: Option<Arc<CompletionChannel>>,
@@ -155,6 +181,7 @@ impl CompletionQueue {
             id,
             inner: Mutex::new(inner),
             waiting: AtomicU32::new(0),
+            armed: AtomicBool::new(false),
             overflowed: AtomicBool::new(false),
             channel,
             engine: None,
@@ -194,7 +221,7 @@ impl CompletionQueue {
         }
         let before = inner.until;
         if inner.is_enough(&completion, at) {
-            inner.set(None);
+            self.set(&mut inner, None);
             self.report();
             return Added::Fine;
         }
@@ -204,12 +231,18 @@ impl CompletionQueue {
         }
     }
 
+    /// Asks for an event anew, or no more.
+    fn set(&self, inner: &mut Inner, armed: Option<Notify>) {
+        inner.set(armed);
+        self.armed.store(armed.is_some(), Ordering::Relaxed);
+    }
+
     /// Changes how much a program finds when it is woken. What has come already is told of at once.
     pub fn moderate(&self, moderation: Moderation) {
         let mut inner = lock(&self.inner);
         inner.moderation = moderation;
         if inner.met > 0 {
-            inner.set(None);
+            self.set(&mut inner, None);
             self.report();
         }
     }
@@ -222,7 +255,7 @@ impl CompletionQueue {
         if now.is_some_and(|now| now < until) {
             return Some(until);
         }
-        inner.set(None);
+        self.set(&mut inner, None);
         self.report();
         None
     }
@@ -235,8 +268,10 @@ impl CompletionQueue {
         }
         let mut inner = lock(&self.inner);
         let count = room.min(inner.entries.len());
-        for entry in inner.entries.drain(..count) {
-            take(entry);
+        for _ in 0..count {
+            if let Some(entry) = inner.entries.pop_front() {
+                take(entry);
+            }
         }
         self.waiting.store(inner.entries.len() as u32, Ordering::Release);
         count
@@ -247,6 +282,14 @@ impl CompletionQueue {
         let mut inner = lock(&self.inner);
         inner.entries.retain(|entry| entry.completion.qpn != qpn);
         self.waiting.store(inner.entries.len() as u32, Ordering::Release);
+    }
+
+    /// Whether nothing waits, nobody is to be woken, and nothing was lost.
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0
+            && !self.armed.load(Ordering::Relaxed)
+            && !self.overflowed.load(Ordering::Relaxed)
     }
 
     /// Whether anything waits.
@@ -262,7 +305,7 @@ impl CompletionQueue {
         match before {
             Some(Notify::Any) => {}
             Some(Notify::Solicited) => inner.armed = Some(notify),
-            None => inner.set(Some(notify)),
+            None => self.set(&mut inner, Some(notify)),
         }
         drop(inner);
         if let (None, Some(engine)) = (before, &self.engine) {
@@ -302,7 +345,7 @@ impl CompletionQueue {
     pub fn rouse(&self) {
         let mut inner = lock(&self.inner);
         if inner.armed.is_some() {
-            inner.set(None);
+            self.set(&mut inner, None);
             drop(inner);
             self.report();
         }

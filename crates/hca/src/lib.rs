@@ -1,5 +1,6 @@
 //! The software NIC: devices, objects, progress, and their attachment to the host.
 
+mod answering;
 mod bell;
 mod capture;
 pub mod channel;

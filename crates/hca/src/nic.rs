@@ -4,6 +4,7 @@
 mod progress;
 mod ways;
 
+use crate::answering::Owing;
 use crate::capture::Capture;
 use crate::clock::Clock;
 use crate::cm::Cm;
@@ -172,6 +173,7 @@ pub struct Nic {
     udp_users: AtomicU32,
     /// The queue pair whose acknowledgement waits for an answer.
     debtor: Debtor,
+    pub(crate) owing: Owing,
     /// Links to processes that have gone, and when what they owe fails.
     pub(crate) dying: Mutex<Vec<(Time, Arc<Outbound>)>>,
 }
@@ -245,6 +247,7 @@ impl Nic {
             looked_at_all: AtomicU64::new(0),
             udp_users: AtomicU32::new(0),
             debtor: Debtor::default(),
+            owing: Owing::default(),
             dying: Mutex::default(),
         });
         nic.trace.to(environment::sink());

@@ -1,7 +1,8 @@
 //! Queue pairs: the transport's machine behind a lock, joined to completion queues, a link and a timer. Driving one means sending what it wants
 //! sent, then telling its program what it completed, in this order.
 
-use crate::completion_queue::{Added, CompletionQueue};
+use crate::answering::Answering;
+use crate::completion_queue::{Added, CompletionQueue, Poller};
 use crate::context::{AsyncEvent, Context};
 use crate::debt::Debt;
 use crate::host::{Host, Windows};
@@ -62,6 +63,8 @@ struct Inner {
     held: Held,
     /// An acknowledgement that waits for an answer.
     debt: Debt,
+    /// Whether its program answers what it receives.
+    answering: Answering,
 }
 
 /// The way to where a datagram went.
@@ -109,6 +112,7 @@ impl Qp {
                 last: None,
                 held: Held::default(),
                 debt: Debt::default(),
+                answering: Answering::default(),
             }),
         }
     }
@@ -163,7 +167,7 @@ impl Qp {
             nic.obstacle(self.context.device(), av, peer, modify.path_mtu)?;
         }
         let mut inner = lock(&self.inner);
-        inner.pay_debt(self, nic);
+        self.pay(nic, &mut inner);
         let now = nic.now();
         let (pair, mut host) = self.split(nic, &mut inner);
         pair.modify(now, modify, &mut host)?;
@@ -191,15 +195,29 @@ impl Qp {
     pub fn post_send(&self, nic: &Nic, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
         let mut inner = lock(&self.inner);
         let now = nic.now();
-        let (pair, mut host) = self.split(nic, &mut inner);
+        inner.answering.answers();
+        let Inner { pair, windows, path, shared, .. } = &mut *inner;
+        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        let (sent, done) = shared.send_at_once(nic, path, pair, &mut host, requests, now);
         let mut refused = Ok(());
-        for (index, request) in requests.iter().enumerate() {
-            if let Err(error) = pair.post_send(now, request, &mut host) {
-                refused = Err((index, error));
-                break;
+        match done {
+            true => {
+                if !inner.pair.may_transmit() {
+                    // What waited has gone along.
+                    inner.answering.ends(&nic.owing);
+                }
+                self.sleep(nic, &mut inner);
+            }
+            false => {
+                for (index, request) in requests.iter().enumerate().skip(sent) {
+                    if let Err(error) = pair.post_send(now, request, &mut host) {
+                        refused = Err((index, error));
+                        break;
+                    }
+                }
+                self.drive(nic, &mut inner, now);
             }
         }
-        self.drive(nic, &mut inner, now);
         self.leave(nic, inner);
         nic.after_call(now);
         refused
@@ -282,10 +300,24 @@ impl Qp {
     /// Sends the acknowledgement that waited for an answer. `in_vain` if the program asked for more before it answered.
     pub(crate) fn pay_debt(&self, nic: &Nic, in_vain: bool) {
         let mut inner = lock(&self.inner);
-        if in_vain && inner.debt.held().is_some() {
-            inner.debt.was_in_vain();
+        if in_vain {
+            inner.answering.asks_for_more();
+            if inner.debt.held().is_some() {
+                inner.debt.was_in_vain();
+            }
         }
-        inner.pay_debt(self, nic);
+        self.pay(nic, &mut inner);
+    }
+
+    /// Sends the acknowledgement that waits, if one does.
+    fn pay(&self, nic: &Nic, inner: &mut Inner) {
+        if inner.answering.ends(&nic.owing) {
+            self.transmit(nic, inner, nic.now());
+        }
+        if let (Some(headers), Some(route)) = (inner.debt.held(), &inner.path.route) {
+            nic.acknowledge(route, headers, &mut nic.outgoing(self.qpn));
+        }
+        inner.debt.paid(nic.debtor());
     }
 
     /// Sends and completes what is due, because the process ends. Whoever holds the queue pair may be the one who ends it: then nothing is.
@@ -294,7 +326,7 @@ impl Qp {
             match self.inner.try_lock() {
                 Ok(mut inner) => {
                     self.drive(nic, &mut inner, nic.now());
-                    inner.pay_debt(self, nic);
+                    self.pay(nic, &mut inner);
                     return;
                 }
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
@@ -307,7 +339,7 @@ impl Qp {
     /// finished, which nobody will hear of otherwise.
     pub(crate) fn shut(&self, nic: &Nic) -> Option<u64> {
         let mut inner = lock(&self.inner);
-        inner.pay_debt(self, nic);
+        self.pay(nic, &mut inner);
         let now = nic.now();
         let (pair, mut host) = self.split(nic, &mut inner);
         let mut taken = None;
@@ -337,7 +369,14 @@ impl Qp {
     fn drive(&self, nic: &Nic, inner: &mut Inner, now: Time) {
         inner.touched = 0;
         self.transmit(nic, inner, now);
-        let Inner { pair, windows, alarm, held, .. } = inner;
+        self.complete(nic, inner, now, None);
+        self.sleep(nic, inner);
+    }
+
+    /// Tells the program what has completed, and what else happened.
+    #[inline]
+    fn complete(&self, nic: &Nic, inner: &mut Inner, now: Time, mut poller: Option<&mut Poller<'_>>) {
+        let Inner { pair, windows, alarm, .. } = inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
         while pair.may_complete()
             && let Some(completion) = pair.poll_completion(now, &mut host)
@@ -355,6 +394,11 @@ impl Qp {
                 },
             };
             let Some(cq) = cq else { continue };
+            if let Some(poller) = &mut poller
+                && poller.shows(cq, &completion, now.as_nanos())
+            {
+                continue;
+            }
             match cq.push(completion, now.as_nanos()) {
                 Added::Fine | Added::Dead => {}
                 Added::Overflowed => self.context.raise(AsyncEvent::CqError(cq.id)),
@@ -366,9 +410,14 @@ impl Qp {
         while let Some(event) = pair.poll_event() {
             self.context.raise(AsyncEvent::Qp(self.qpn, event));
         }
+    }
+
+    /// Sets the NIC's timer for what is to happen next.
+    #[inline]
+    fn sleep(&self, nic: &Nic, inner: &mut Inner) {
         // Datagrams have no other deadline.
-        if let Some(deadline) = pair.poll_timeout().or_else(|| held.deadline()) {
-            self.wake_at(nic, alarm, deadline);
+        if let Some(deadline) = inner.pair.poll_timeout().or_else(|| inner.held.deadline()) {
+            self.wake_at(nic, &mut inner.alarm, deadline);
         }
     }
 
@@ -474,11 +523,19 @@ impl Qp {
         self.leave(nic, inner);
     }
 
-    /// Takes trains from a ring as long as they are for this queue pair, then does what follows from them. Answers how many.
-    pub(crate) fn take_run(&self, nic: &Nic, now: Time, reading: &mut Reading<'_>) -> Result<u32, Broken> {
+    /// Takes trains from a ring as long as they are for this queue pair, then does what follows from them. Answers how many, and whether the program
+    /// should see them before more are taken.
+    pub(crate) fn take_run(
+        &self,
+        nic: &Nic,
+        now: Time,
+        poller: Option<&mut Poller<'_>>,
+        reading: &mut Reading<'_>,
+    ) -> Result<(u32, bool), Broken> {
         let mut inner = lock(&self.inner);
+        let answers = poller.is_some() && inner.answering.is_expected();
         let (pair, mut host) = self.split(nic, &mut inner);
-        let (mut taken, mut bytes) = (0, 0);
+        let (mut taken, mut bytes, mut requests) = (0, 0, 0);
         let mut answer = Ok(());
         while let Some((train, payload)) = reading.train_and_payload() {
             let grh = match self.kind.is_connected() {
@@ -494,16 +551,25 @@ impl Qp {
                 congestion_marked: false,
             };
             if let Some(capture) = nic.capture() {
-                nic.capture_train(&mut lock(capture), train, payload);
+                let mut capture = lock(capture);
+                if let Some(acknowledgement) = train.acknowledgement() {
+                    nic.capture_train(&mut capture, &acknowledgement, &[]);
+                }
+                nic.capture_train(&mut capture, train, payload);
+            }
+            if let Some((psn, msn)) = train.along {
+                pair.handle_acknowledgement(now, inbound.from, psn, msn, &mut host);
             }
             pair.handle(now, &inbound, &mut host);
             taken += 1;
             bytes += payload.len();
+            requests += u32::from(inbound.headers.bth.opcode.is_request());
             reading.consume();
             if reading.should_tell() {
                 reading.tell(false);
             }
-            if taken >= LONGEST_RUN || bytes >= MOST_BYTES {
+            // Who is about to answer is not made to wait for what else there is.
+            if taken >= LONGEST_RUN || bytes >= MOST_BYTES || answers && requests > 0 {
                 break;
             }
             match reading.front() {
@@ -515,9 +581,19 @@ impl Qp {
                 }
             }
         }
-        self.drive(nic, &mut inner, now);
+        let may_wait = inner.answering.came(requests)
+            && poller.is_some()
+            && nic.capture().is_none()
+            && inner.pair.owes_acknowledgement_only()
+            && inner.answering.wait(self.qpn, &nic.owing, || nic.engine().is_leased());
+        if !may_wait {
+            inner.touched = 0;
+            self.transmit(nic, &mut inner, now);
+        }
+        self.complete(nic, &mut inner, now, poller);
+        self.sleep(nic, &mut inner);
         self.leave(nic, inner);
-        answer.map(|()| taken)
+        answer.map(|()| (taken, may_wait && requests > 0))
     }
 
     /// Whether it sends through this link.
@@ -540,16 +616,6 @@ impl Qp {
         for cq in [&self.send_cq, &self.receive_cq].into_iter().flatten() {
             cq.announce();
         }
-    }
-}
-
-impl Inner {
-    /// Sends the acknowledgement that waits, if one does.
-    fn pay_debt(&mut self, qp: &Qp, nic: &Nic) {
-        if let (Some(headers), Some(route)) = (self.debt.held(), &self.path.route) {
-            nic.acknowledge(route, headers, &mut nic.outgoing(qp.qpn));
-        }
-        self.debt.paid(nic.debtor());
     }
 }
 

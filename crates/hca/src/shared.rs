@@ -3,6 +3,7 @@
 
 pub(crate) mod datagrams;
 
+use crate::completion_queue::Poller;
 use crate::host::Host;
 use crate::nic::{Nic, lock};
 use crate::path::{Link, Path};
@@ -11,7 +12,7 @@ use link::shared::{Broken, Change, Inbound, Notes, Outbound, Reading, State};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use transport::{QueuePair, Time};
+use transport::{QueuePair, SendRequest, Time};
 use wire::Qpn;
 
 /// Trains taken from rings before whoever drives looks at something else.
@@ -121,6 +122,64 @@ impl Shared {
         }
     }
 
+    /// Sends work the short way, as long as it may go that way: posted and written to the ring in one go. Answers how many requests were posted, and
+    /// whether nothing more is to be done about them.
+    #[inline]
+    pub fn send_at_once(
+        &mut self,
+        nic: &Nic,
+        path: &Path,
+        pair: &mut QueuePair,
+        host: &mut Host<'_>,
+        requests: &[SendRequest<'_>],
+        now: Time,
+    ) -> (usize, bool) {
+        let Link::Shared(link) = &path.link else { return (0, false) };
+        if self.waits || nic.capture().is_some() {
+            return (0, false);
+        }
+        let Some(mut writer) = link.writer() else { return (0, false) };
+        let before = writer.position();
+        let (mut sent, mut fine, mut one_sided) = (0, true, false);
+        for request in requests {
+            if !writer.has_room() {
+                break;
+            }
+            let along = pair.take_acknowledgement(host);
+            let Some(train) = pair.send_at_once(now, request, host) else {
+                pair.owe_acknowledgement(along);
+                break;
+            };
+            sent += 1;
+            one_sided |= train.headers.reth.is_some();
+            let length = train.payload.len() as usize;
+            let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
+            let addresses = (path.source, path.destination);
+            if let Err(refusal) = writer.push_with(along, addresses, train.headers, (1, train.mtu), length, fill) {
+                pair.owe_acknowledgement(along);
+                pair.transmit_refused(now, refusal, host);
+                fine = false;
+                break;
+            }
+        }
+        let after = writer.position();
+        drop(writer);
+        if after != before {
+            self.wrote(nic, link, after, one_sided, now);
+        }
+        (sent, fine && sent == requests.len())
+    }
+
+    /// Something was written up to there.
+    #[inline]
+    fn wrote(&mut self, nic: &Nic, link: &Arc<Outbound>, position: u64, one_sided: bool, now: Time) {
+        self.position = position;
+        link.ring();
+        if one_sided && link.is_leased() {
+            nic.impatience.wait_for(link, position, now);
+        }
+    }
+
     /// Writes to the ring what fits. Answers whether that is everything.
     #[expect(clippy::too_many_arguments, reason = "one call site; every argument is a different thing")]
     fn write(
@@ -172,11 +231,7 @@ impl Shared {
         let after = writer.position();
         drop(writer);
         if after != before {
-            self.position = after;
-            link.ring();
-            if one_sided && link.is_leased() {
-                nic.impatience.wait_for(link, after, now);
-            }
+            self.wrote(nic, link, after, one_sided, now);
         }
         done
     }
@@ -204,14 +259,14 @@ impl Shared {
 }
 
 impl Nic {
-    /// Takes what has come through shared memory.
+    /// Takes what has come through shared memory. A program that polls is shown at once what completes for it.
     #[inline]
-    pub(crate) fn receive_shared(&self) -> bool {
+    pub(crate) fn receive_shared(&self, mut poller: Option<&mut Poller<'_>>) -> bool {
         let mut any = false;
         let mut broken: Option<Arc<Inbound>> = None;
         self.exchange.each_with_something(|inbound| {
             let Some(mut reading) = inbound.reader() else { return };
-            match self.take_turn(&mut reading) {
+            match self.take_turn(poller.as_deref_mut(), &mut reading) {
                 Ok(taken) => any |= taken > 0,
                 Err(Broken) => broken = Some(Arc::clone(inbound)),
             }
@@ -222,7 +277,7 @@ impl Nic {
         any
     }
 
-    fn take_turn(&self, reading: &mut Reading<'_>) -> Result<u32, Broken> {
+    fn take_turn(&self, mut poller: Option<&mut Poller<'_>>, reading: &mut Reading<'_>) -> Result<u32, Broken> {
         let mut taken = 0;
         let mut now = None;
         while let Some(front) = reading.front()? {
@@ -231,8 +286,12 @@ impl Nic {
             let notes = self.note(reading, qpn);
             match notes.as_ref().and_then(|notes| notes.object.downcast_ref::<Qp>()) {
                 Some(qp) => {
-                    taken += qp.take_run(self, now, reading)?;
+                    let (run, enough) = qp.take_run(self, now, poller.as_deref_mut(), reading)?;
                     reading.notes = notes;
+                    taken += run;
+                    if enough {
+                        return Ok(taken);
+                    }
                 }
                 None => {
                     reading.consume();
@@ -303,7 +362,7 @@ impl Nic {
     /// A peer has gone. What it said before counts; then everybody who waits for it learns.
     fn mourn(&self, link: &Arc<Outbound>) {
         for _ in 0..LAST_LOOKS {
-            if !self.receive_shared() {
+            if !self.receive_shared(None) {
                 break;
             }
         }

@@ -30,10 +30,15 @@ impl<'m> Entry<'m> {
         range: Range,
         access: Access,
     ) -> Result<Entry<'m>, Cause> {
-        let terms = slot.enter(range.key, bell)?;
+        slot.enter_gate(range.key, bell)?;
         // From here on, dropping it counts it out.
-        let (on_demand, null) = (terms.on_demand, terms.kind == Kind::Null);
-        let mut entry = Entry { slot, bell, first: terms.base, length: 0, on_demand, null };
+        let mut entry = Entry { slot, bell, first: std::ptr::null_mut(), length: 0, on_demand: false, null: false };
+        if let (Some(first), Ok(length)) = (slot.admit_plain(subject, range, access), usize::try_from(range.length)) {
+            (entry.first, entry.length) = (first, length);
+            return Ok(entry);
+        }
+        let terms = slot.terms();
+        (entry.on_demand, entry.null) = (terms.on_demand, terms.kind == Kind::Null);
         entry.first = terms.admit(subject, range, access)?;
         entry.length = usize::try_from(range.length)
             .map_err(|_| Cause::OutOfBounds { start: terms.start, length: terms.length })?;

@@ -112,6 +112,7 @@ impl Memory {
     }
 
     /// Copies bytes out. Eight aligned bytes are read whole.
+    #[inline]
     pub fn read(&self, subject: Subject, key: Key, address: u64, out: &mut [u8]) -> Result<(), Refusal> {
         let access = if subject.remote { Access::REMOTE_READ } else { Access::empty() };
         let range = Range { key, address, length: out.len() as u64 };
@@ -120,6 +121,7 @@ impl Memory {
     }
 
     /// Copies bytes in, ascending; the last up to eight of them are stored last, with release: whoever sees them sees all.
+    #[inline]
     pub fn write(&self, subject: Subject, key: Key, address: u64, bytes: &[u8]) -> Result<(), Refusal> {
         let access = if subject.remote { Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
         let range = Range { key, address, length: bytes.len() as u64 };

@@ -114,6 +114,8 @@ pub(crate) struct Slot {
 }
 
 const ON_DEMAND: u32 = 1 << 8;
+/// A region whose memory stays where it is.
+const PLAIN: u32 = 0;
 
 impl Slot {
     pub(crate) fn new() -> Slot {
@@ -137,6 +139,32 @@ impl Slot {
     pub(crate) fn enter(&self, key: Key, bell: &Bell) -> Result<Terms, Cause> {
         self.gate.enter(key.0, bell).map_err(cause)?;
         Ok(self.load())
+    }
+
+    /// The first byte of `range` inside the gate, if it is of a plain region and all is well. Whoever gets `None` looks at the terms.
+    #[inline]
+    pub(crate) fn admit_plain(&self, subject: Subject, range: Range, access: Access) -> Option<*mut u8> {
+        let granted = Access::from_bits_retain(self.access.load(Ordering::Relaxed));
+        let plain =
+            self.kind.load(Ordering::Relaxed) == PLAIN && self.domain.load(Ordering::Relaxed) == subject.domain.0;
+        if !plain || !granted.contains(access) {
+            return None;
+        }
+        let (start, length) = (self.start.load(Ordering::Relaxed), self.length.load(Ordering::Relaxed));
+        let offset = within(start, length, range.address, range.length)?;
+        Some(self.base.load(Ordering::Relaxed).wrapping_add(offset as usize))
+    }
+
+    /// Enters without a look at the terms.
+    #[inline]
+    pub(crate) fn enter_gate(&self, key: Key, bell: &Bell) -> Result<(), Cause> {
+        self.gate.enter(key.0, bell).map_err(cause)
+    }
+
+    /// The terms, inside the gate.
+    #[inline]
+    pub(crate) fn terms(&self) -> Terms {
+        self.load()
     }
 
     /// Counts an access out.
@@ -191,7 +219,7 @@ impl Slot {
 
     fn store(&self, terms: &Terms) {
         let kind = match terms.kind {
-            Kind::Region => 0,
+            Kind::Region => PLAIN,
             Kind::Window { type2: false } => 1,
             Kind::Window { type2: true } => 2,
             Kind::Unbound => 3,
@@ -213,7 +241,7 @@ impl Slot {
         Terms {
             on_demand: kind & ON_DEMAND != 0,
             kind: match kind & !ON_DEMAND {
-                0 => Kind::Region,
+                PLAIN => Kind::Region,
                 1 => Kind::Window { type2: false },
                 2 => Kind::Window { type2: true },
                 3 => Kind::Unbound,

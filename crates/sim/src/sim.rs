@@ -126,9 +126,34 @@ impl Sim {
     /// Posts a work request to a send queue.
     pub fn post_send(&mut self, qp: QpId, request: &SendRequest<'_>) -> Result<(), PostError> {
         let now = self.net.now;
-        let result = self.with_qp(qp, |queue_pair, world| queue_pair.post_send(now, request, world));
+        let result = match self.send_at_once(qp, request) {
+            true => Ok(()),
+            false => self.with_qp(qp, |queue_pair, world| queue_pair.post_send(now, request, world)),
+        };
         self.drive_all(qp);
         result
+    }
+
+    /// The short way, for work that may take it.
+    fn send_at_once(&mut self, qp: QpId, request: &SendRequest<'_>) -> bool {
+        let (id, net) = (qp.host, &mut self.net);
+        let host = &mut self.hosts[id.index()];
+        let Some(index) = host.index_of(qp.qpn) else { return false };
+        let Host { slots, world, gids, .. } = host;
+        let Some(slot) = slots.get_mut(index as usize).and_then(Option::as_mut) else { return false };
+        if slot.peer.is_some_and(|peer| net.link(id, peer).is_full()) {
+            return false;
+        }
+        world.enter(slot);
+        let Some(train) = slot.qp.send_at_once(net.now, request, world) else { return false };
+        self.scratch.resize(train.payload.len() as usize, 0);
+        let gathered = train.payload.copy(0, &mut self.scratch, world);
+        flush(world, net, id);
+        match gathered {
+            Ok(()) => net.send(Sender { host: id, gids, qpn: slot.qpn }, &train, &self.scratch),
+            Err(refusal) => slot.qp.transmit_refused(net.now, refusal, world),
+        }
+        true
     }
 
     /// Posts a receive of these pieces.

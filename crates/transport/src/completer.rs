@@ -282,6 +282,28 @@ impl Completer {
         }
     }
 
+    /// The acknowledgement of the oldest packet, where that is all of its work. `None` if it is not, and then nothing has happened.
+    #[inline]
+    pub fn acknowledge_one(
+        &mut self,
+        now: Time,
+        psn: Psn,
+        connection: &Connection,
+        queue: &mut SendQueue,
+    ) -> Option<Progress> {
+        let work = queue.get(self.oldest)?;
+        let ordinary = work.started && work.packets == 1 && work.outcome.is_none() && !work.operation.is_answered();
+        if psn != self.una || psn != work.first || !ordinary {
+            return None;
+        }
+        let mut progress = Progress { charge: work.charge(0, 1, connection.mtu()), ..Progress::default() };
+        queue.settle(self.oldest, Outcome::Done);
+        self.oldest += 1;
+        self.una = psn.add(1);
+        self.moved(now, connection, &mut progress);
+        Some(progress)
+    }
+
     /// READ responses, atomic acknowledgements and the empty answers to FLUSH and ATOMIC WRITE.
     #[expect(clippy::too_many_arguments, reason = "one call site; every argument is a different thing")]
     pub fn answer<P: Port>(

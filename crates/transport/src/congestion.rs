@@ -149,6 +149,19 @@ impl Window {
         self.grant(qpn, packet_len, packets, last_len, least)
     }
 
+    /// The same for one packet that is granted or not: nobody waits for it, and it passes nobody who waits. Answers what it is charged.
+    #[inline]
+    pub fn reserve_one(&mut self, length: u32) -> Option<u64> {
+        let charge = packet_cost(length);
+        if !self.is_unlimited() {
+            if self.has_waiters() || self.size.saturating_sub(self.in_flight) < charge {
+                return None;
+            }
+            self.in_flight += charge;
+        }
+        Some(charge)
+    }
+
     fn grant(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32, least: u64) -> u32 {
         if self.is_unlimited() || packets == 0 {
             return packets;

@@ -1,6 +1,7 @@
 //! A queue pair: requester, completer and responder under one roof, with the state machine that says which of them works. The three never
 //! touch each other's fields; this file passes what one concludes on to the others.
 
+mod express;
 mod inbound;
 mod outbound;
 mod transitions;
@@ -174,13 +175,18 @@ impl QueuePair {
             });
             return Err(error);
         }
+        self.trace_posted(now, request, port);
+        Ok(())
+    }
+
+    #[inline]
+    fn trace_posted<P: Port>(&self, now: Time, request: &SendRequest<'_>, port: &mut P) {
         self.trace(now, port, || trace::Kind::WorkPosted {
             wr_id: request.wr_id,
             queue: trace::Queue::Send,
             opcode: request.operation.name(),
             bytes: request.data.length(),
         });
-        Ok(())
     }
 
     /// How many more work requests the send queue takes: for a driver that posts several or none.
@@ -280,10 +286,13 @@ impl QueuePair {
     pub fn poll_completion<P: Port>(&mut self, now: Time, port: &mut P) -> Option<Completion> {
         let qpn = self.qpn();
         // Sends first: a peer acknowledges a request before it answers it, and programs that wait for both expect that order.
-        let completion =
-            self.queue.completion(qpn).or_else(|| self.responder.completion()).or_else(|| {
-                if self.state() == State::Error { self.responder.flushed(&self.connection) } else { None }
-            })?;
+        let sent = if self.queue.has_outcome() { self.queue.completion(qpn) } else { None };
+        let completion = match sent {
+            Some(completion) => completion,
+            None if self.responder.has_completion() => self.responder.completion()?,
+            None if self.state() == State::Error => self.responder.flushed(&self.connection)?,
+            None => return None,
+        };
         self.trace(now, port, || trace::Kind::Completed {
             wr_id: completion.wr_id,
             queue: match completion.queue {

@@ -71,6 +71,18 @@ impl ReceiveQueue {
         }
     }
 
+    /// The oldest receive.
+    #[inline]
+    pub(crate) fn front(&self) -> Option<&ReceiveWork> {
+        self.ring.front()
+    }
+
+    /// Lets go of the oldest receive, which was filled where it is.
+    #[inline]
+    pub(crate) fn pop(&mut self) {
+        self.ring.pop();
+    }
+
     /// How many receives wait.
     pub(crate) fn len(&self) -> u32 {
         self.ring.len()

@@ -150,6 +150,33 @@ impl Requester {
         next + u64::from(behind)
     }
 
+    /// The next sequence number, if everything posted so far is sent, none of it is being sent again, and no more is outstanding than may be.
+    #[inline]
+    pub fn is_at_the_end(&self, una: Psn, queue: &SendQueue) -> Option<Psn> {
+        let free = self.is_going_on() && self.psn.distance_from(una) < MAX_OUTSTANDING;
+        (free && !self.has_more(queue)).then_some(self.psn)
+    }
+
+    /// Whether nothing is being sent again, and nothing has failed.
+    #[inline]
+    pub fn is_going_on(&self) -> bool {
+        self.psn == self.high && !self.halted
+    }
+
+    /// Work `seq` goes out at once, as one packet with what the caller writes into its headers.
+    #[inline]
+    pub fn send_at_once(&mut self, seq: u64, length: u32, charge: u64, opcode: Opcode, to: Qpn) -> &mut Headers {
+        let train = &mut self.train;
+        train.headers = Headers::new(opcode, to, self.psn);
+        (train.seq, train.count, train.psns, train.offset, train.length) = (seq, 1, 1, 0, length);
+        train.retransmission = false;
+        self.psn = self.psn.add(1);
+        self.high = self.psn;
+        (self.cursor, self.sent) = (seq, 1);
+        self.charged += charge;
+        &mut train.headers
+    }
+
     /// Resumes at `psn`, which lies in work `seq` (or is where the next work will begin).
     pub fn resume_at(&mut self, psn: Psn, seq: u64, queue: &SendQueue) {
         self.psn = psn;

@@ -17,7 +17,7 @@ use crate::work::{MAX_MESSAGE, PostError, ReceiveRequest};
 use alloc::collections::VecDeque;
 use answers::Answers;
 use trace::DropReason;
-use wire::{Key, Msn, NakCode, Operation, Position, Psn, Reth, RnrTimer, Srqn, Syndrome};
+use wire::{Key, Msn, NakCode, Opcode, Operation, Position, Psn, Reth, RnrTimer, Srqn, Syndrome};
 
 const NOT_GRANTED: &str = "the queue pair does not grant its peer this kind of access";
 
@@ -182,6 +182,23 @@ impl Responder {
         self.answers.owes()
     }
 
+    /// Whether that is an acknowledgement and nothing else.
+    #[inline]
+    pub fn owes_acknowledgement_only(&self) -> bool {
+        self.answers.owes_acknowledgement_only()
+    }
+
+    /// Takes the acknowledgement that is owed, if it is all that is.
+    #[inline]
+    pub fn take_acknowledgement(&mut self) -> Option<(Psn, Msn)> {
+        self.answers.take_acknowledgement()
+    }
+
+    /// Owes one again.
+    pub fn owe_acknowledgement(&mut self, psn: Psn, msn: Msn) {
+        self.answers.acknowledge(psn, msn);
+    }
+
     pub fn next_response<P: Port>(&mut self, connection: &Connection, port: &mut P) -> Result<bool, Fault> {
         self.answers.next(connection, port).map_err(|(psn, refusal)| self.unanswerable(psn, refusal))
     }
@@ -223,6 +240,56 @@ impl Responder {
     pub fn reliable<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> Reaction {
         let verdict = self.judge(inbound, connection, port);
         self.conclude(verdict, inbound, connection)
+    }
+
+    /// A SEND or WRITE of one packet that nothing is wrong with: it is the next, no message is half received, and there is memory for all of it in
+    /// one place. False if it is not of that kind, and then nothing has happened.
+    #[inline]
+    pub fn at_once<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> bool {
+        let (bth, payload) = (&inbound.headers.bth, inbound.payload);
+        let length = payload.len() as u64;
+        let next = bth.psn == self.expected && self.message == Message::None && self.waiting == Waiting::No;
+        if !next || self.hand.held || length > u64::from(connection.mtu()) {
+            return false;
+        }
+        match bth.opcode {
+            Opcode::RcSendOnly | Opcode::RcSendOnlyImmediate => {
+                let Some(own) = &mut self.own else { return false };
+                let Some(work) = own.front() else { return false };
+                let wr_id = work.wr_id;
+                if length > 0 {
+                    let Some(sge) = work.sges.first().filter(|sge| length <= u64::from(sge.length)) else {
+                        return false;
+                    };
+                    let range = Range { key: sge.key, address: sge.address, length };
+                    if port.write(connection.local(), range, payload).is_err() {
+                        return false;
+                    }
+                }
+                own.pop();
+                self.hand.queue = Queue::Receive;
+                self.received(wr_id, CompletionKind::Receive, length, inbound, None, connection);
+            }
+            Opcode::RcWriteOnly => {
+                let Some(reth) = inbound.headers.reth else { return false };
+                let granted = connection.attributes.access.contains(Access::REMOTE_WRITE);
+                if !granted || u64::from(reth.len) != length {
+                    return false;
+                }
+                let range = Range { key: reth.rkey, address: reth.va, length };
+                if length > 0 && port.write(connection.remote(), range, payload).is_err() {
+                    return false;
+                }
+            }
+            _ => return false,
+        }
+        let psn = self.expected;
+        self.expected = psn.add(1);
+        self.msn = self.msn.add(1);
+        if bth.ack_req {
+            self.answers.acknowledge(psn, self.msn);
+        }
+        true
     }
 
     /// The one place where a verdict becomes an answer.
@@ -465,8 +532,23 @@ impl Responder {
             return;
         }
         self.hand.held = false;
+        self.received(self.hand.work.wr_id, kind, bytes, inbound, invalidated, connection);
+    }
+
+    /// A receive of the queue in hand has completed.
+    #[inline]
+    fn received(
+        &mut self,
+        wr_id: u64,
+        kind: CompletionKind,
+        bytes: u64,
+        inbound: &Inbound<'_>,
+        invalidated: Option<Key>,
+        connection: &Connection,
+    ) {
+        let headers = inbound.headers;
         self.completions.push_back(Completion {
-            wr_id: self.hand.work.wr_id,
+            wr_id,
             status: Status::Success,
             kind,
             queue: self.hand.queue,

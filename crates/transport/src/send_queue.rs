@@ -92,6 +92,24 @@ impl SendQueue {
 
     /// Takes a work request. `outcome` is set when it is already clear how it ends (a queue pair in error flushes).
     pub fn post(&mut self, request: &SendRequest<'_>, outcome: Option<Outcome>) -> Result<(), PostError> {
+        let length = request.data.length() as u32;
+        self.take(request, length, None, outcome).map(|_| ())
+    }
+
+    /// Takes a work request of one packet that goes out at once, with this sequence number. Answers its number in the queue.
+    #[inline]
+    pub fn post_started(&mut self, request: &SendRequest<'_>, length: u32, psn: Psn) -> Result<u64, PostError> {
+        self.take(request, length, Some(psn), None)
+    }
+
+    #[inline]
+    fn take(
+        &mut self,
+        request: &SendRequest<'_>,
+        length: u32,
+        first: Option<Psn>,
+        outcome: Option<Outcome>,
+    ) -> Result<u64, PostError> {
         match request.data {
             Data::Gather(sges) if sges.len() > self.max_sge as usize => {
                 return Err(PostError::TooManySges { given: sges.len(), max: self.max_sge });
@@ -103,7 +121,6 @@ impl SendQueue {
         }
         self.release_unsignaled();
         let capacity = self.ring.capacity();
-        let length = request.data.length() as u32;
         let pushed = self.ring.push_with(|work| {
             work.wr_id = request.wr_id;
             work.operation = request.operation;
@@ -123,12 +140,12 @@ impl SendQueue {
             work.length = length;
             work.target = request.target;
             work.xrc_srq = request.xrc_srq;
-            work.started = false;
-            work.first = Psn::default();
-            work.packets = 0;
+            work.started = first.is_some();
+            work.first = first.unwrap_or_default();
+            work.packets = u32::from(first.is_some());
             work.outcome = outcome;
         });
-        pushed.map(|_| ()).map_err(|_| PostError::QueueFull { queue: "send", capacity })
+        pushed.map_err(|_| PostError::QueueFull { queue: "send", capacity })
     }
 
     /// How many more it takes.

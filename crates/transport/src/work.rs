@@ -8,8 +8,9 @@ use wire::{Feth, Key, Placement, Qkey, Qpn, Selectivity, Srqn};
 /// The longest message a queue pair carries (IBA 9.3.3.1: 2^31 bytes).
 pub const MAX_MESSAGE: u64 = 1 << 31;
 
-/// A piece of registered local memory.
+/// A piece of registered local memory. It lies in memory as C programs have it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
 pub struct Sge {
     /// First byte.
     pub address: u64,

@@ -9,6 +9,7 @@ macro_rules! number {
     ($(#[$doc:meta])* $name:ident($repr:ty), mask $mask:literal, show $show:literal $(, derive $more:ident)*) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Default $(, $more)*)]
+        #[repr(transparent)]
         pub struct $name($repr);
 
         impl $name {

@@ -1,7 +1,7 @@
 //! How work gets done: whoever polls, waits or lends its thread takes what has arrived, sends what is due and lets deadlines pass.
 
 use super::{Nic, local_grh, lock};
-use crate::completion_queue::{CompletionChannel, CompletionQueue, Entry};
+use crate::completion_queue::{CompletionChannel, CompletionQueue, Entry, Poller};
 use crate::queue_pair::Qp;
 use crate::sleep;
 use crate::watch::OnWatch;
@@ -42,15 +42,19 @@ impl Nic {
     /// Sends the acknowledgement that waits for an answer, as the program does not answer.
     #[inline]
     fn pay_debt(&self) {
-        if let Some(qp) = self.debtor.get().and_then(|debtor| self.qps.get(debtor)) {
+        if let Some(debtor) = self.owing.get().or_else(|| self.debtor.get())
+            && let Some(qp) = self.qps.get(debtor)
+        {
             qp.pay_debt(self, true);
         }
     }
 
     /// The same by the engine: it cannot know whether the program is about to answer.
     pub(crate) fn see_to_debt(&self) {
-        if let Some(qp) = self.debtor.get_last().and_then(|debtor| self.qps.get(debtor)) {
-            qp.pay_debt(self, false);
+        for debtor in [self.owing.strike(), self.debtor.get_last()].into_iter().flatten() {
+            if let Some(qp) = self.qps.get(debtor) {
+                qp.pay_debt(self, false);
+            }
         }
     }
 
@@ -66,15 +70,16 @@ impl Nic {
 
     /// Does what there is to do, without waiting. Answers whether there was anything.
     pub fn progress(&self) -> bool {
-        if self.debtor.get().is_some() {
+        if self.owing.get().or_else(|| self.debtor.get()).is_some() {
             self.see_to_debt();
         }
-        self.advance(false)
+        self.advance(None)
     }
 
-    /// The same; `polling` for one who will call again at once if there was nothing.
-    fn advance(&self, polling: bool) -> bool {
-        let mut any = self.receive_shared();
+    /// The same; with a poller for one who will call again at once if there was nothing.
+    fn advance(&self, poller: Option<&mut Poller<'_>>) -> bool {
+        let polling = poller.is_some();
+        let mut any = self.receive_shared(poller);
         self.impatience.check(self);
         if self.exchange.has_stalled() {
             any |= self.resume_stalled(!polling);
@@ -139,9 +144,11 @@ impl Nic {
             return taken;
         }
         self.pay_debt();
-        self.advance(true);
+        let mut poller = Poller { cq, room, show: &mut take };
+        self.advance(Some(&mut poller));
         self.engine.polled();
-        cq.poll(room, take)
+        let left = poller.room;
+        room - left + cq.poll(left, take)
     }
 
     /// Waits for the next event of a channel: the number of a completion queue. The waiting thread drives, so that one wake-up is enough. A
@@ -183,14 +190,14 @@ impl Nic {
         let answer = self.drive_on_watch(channel, deadline, &mut on_watch);
         if on_watch.is_some() {
             self.exchange.face().settle_down(Sleeper::Engine);
-            self.receive_shared();
+            self.receive_shared(None);
         }
         answer
     }
 
     /// What there is to do besides the sockets. Deadlines are the engine's.
     pub(crate) fn look_again(&self) -> bool {
-        let mut any = self.receive_shared();
+        let mut any = self.receive_shared(None);
         if self.exchange.has_stalled() {
             any |= self.resume_stalled(true);
         }
@@ -214,7 +221,7 @@ impl Nic {
             }
             *on_watch = on_watch.take().or_else(|| self.watch.take());
             if on_watch.is_some() {
-                if self.receive_shared() {
+                if self.receive_shared(None) {
                     continue;
                 }
                 // Say that we sleep, then look once more: what was written meanwhile is either seen here or rings. What has come to the

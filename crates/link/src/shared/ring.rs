@@ -8,6 +8,7 @@
 //! | 2 | packets |
 //! | 1 | length of the headers |
 //! | 1 | path MTU in units of 256 bytes, if there are several packets |
+//! | 8 | if the record is of the kind that has it: an acknowledgement that goes along, its sequence number and its count of messages |
 //! | | headers as on the wire: BTH and what its opcode demands |
 //! | | payload; a long one begins on the next cache line |
 //!
@@ -20,7 +21,7 @@
 
 use super::map::Mapping;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
-use wire::{Gid, Headers};
+use wire::{Aeth, Gid, Headers, Msn, Opcode, Psn, Syndrome};
 
 /// The longest payload of a train.
 pub const LONGEST: usize = 64 * 1024;
@@ -37,7 +38,7 @@ const READ: usize = 256;
 
 /// What lies before the headers in a record.
 const PREFIX: usize = 8;
-/// The longest headers: what is left of a cache line. No opcode has as much.
+/// The longest headers, with an acknowledgement before them: what is left of a cache line. No opcode has as much.
 const HEADERS: usize = LINE - PREFIX;
 /// From this length on payload is aligned.
 const ALIGNED: usize = 1024;
@@ -50,6 +51,11 @@ const RECORD: usize = LINE + LONGEST;
 const TRAIN: u32 = 1;
 const WRAP: u32 = 2;
 const ADDRESS: u32 = 3;
+/// A train and an acknowledgement.
+const ANSWER: u32 = 4;
+
+/// The bytes of an acknowledgement that goes along.
+const ALONG: usize = 8;
 
 /// How much room a ring has for records: enough for three or for eight of the longest, and the word after them.
 pub const SMALL: usize = (3 * RECORD + LINE).next_multiple_of(4096);
@@ -150,6 +156,20 @@ impl Writer {
         &mut self,
         address: (Gid, Gid),
         headers: &Headers,
+        packets: (u32, u32),
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.push_with(None, address, headers, packets, length, fill)
+    }
+
+    /// The same, with an acknowledgement that goes along.
+    #[inline]
+    pub fn push_with<E>(
+        &mut self,
+        along: Option<(Psn, Msn)>,
+        address: (Gid, Gid),
+        headers: &Headers,
         (count, mtu): (u32, u32),
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
@@ -157,7 +177,8 @@ impl Writer {
         if self.address != Some(address) {
             self.tell_address(address);
         }
-        let headers_length = headers.len();
+        let ahead = if along.is_some() { ALONG } else { 0 };
+        let headers_length = ahead + headers.len();
         let size = record(headers_length, length).next_multiple_of(LINE);
         if length > LONGEST || headers_length > HEADERS || count > u32::from(u16::MAX) {
             // Nothing that a queue pair makes.
@@ -172,13 +193,16 @@ impl Writer {
         // meanwhile is sent instead.)
         let rest = unsafe { std::slice::from_raw_parts_mut(self.map.at(at, room), room) };
         let payload_at = if length >= ALIGNED { HEADERS } else { headers_length };
-        if headers.encode(rest).is_err() {
+        if let (Some((psn, msn)), Some(place)) = (along, rest.first_chunk_mut::<ALONG>()) {
+            *place = (u64::from(psn.value()) | u64::from(msn.value()) << 32).to_ne_bytes();
+        }
+        if headers.encode(rest.get_mut(ahead..).unwrap_or_default()).is_err() {
             return Ok(());
         }
         if let Some(payload) = rest.get_mut(payload_at..payload_at + length) {
             fill(payload)?;
         }
-        self.publish(TRAIN, length, size);
+        self.publish(if along.is_some() { ANSWER } else { TRAIN }, length, size);
         Ok(())
     }
 
@@ -236,6 +260,8 @@ pub struct Reader {
 pub struct Front {
     /// Its headers.
     pub headers: Headers,
+    /// An acknowledgement that came along.
+    pub along: Option<(Psn, Msn)>,
     /// How many packets it stands for: not checked against its length.
     pub count: u32,
     /// The path MTU, where that matters: not checked either.
@@ -246,10 +272,21 @@ pub struct Front {
     size: usize,
 }
 
+impl Front {
+    /// The acknowledgement that came along, as the train it would have been: for those who look on.
+    pub fn acknowledgement(&self) -> Option<Front> {
+        let (psn, msn) = self.along?;
+        let mut headers = Headers::new(Opcode::RcAcknowledge, self.headers.bth.dest_qpn, psn);
+        headers.bth.pkey = self.headers.bth.pkey;
+        headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn });
+        Some(Front { headers, along: None, count: 1, mtu: 0, addresses: self.addresses, payload: (0, 0), size: 0 })
+    }
+}
+
 impl Default for Front {
     fn default() -> Front {
         let headers = Headers::new(wire::Opcode::RcSendOnly, wire::Qpn::default(), wire::Psn::default());
-        Front { headers, count: 0, mtu: 0, addresses: Default::default(), payload: (0, 0), size: 0 }
+        Front { headers, along: None, count: 0, mtu: 0, addresses: Default::default(), payload: (0, 0), size: 0 }
     }
 }
 
@@ -309,7 +346,8 @@ impl Reader {
     fn look(&mut self, word: u32) -> Result<(), Broken> {
         let (kind, length) = (word >> 24, (word & 0xff_ffff) as usize);
         match kind {
-            TRAIN => self.train(length)?,
+            TRAIN => self.train(length, 0)?,
+            ANSWER => self.train(length, ALONG)?,
             WRAP if self.offset > 0 => {
                 self.read += (self.lap - self.offset) as u64;
                 self.offset = 0;
@@ -333,7 +371,9 @@ impl Reader {
         if self.offset + size + LINE <= self.lap { Ok(()) } else { Err(Broken) }
     }
 
-    fn train(&mut self, length: usize) -> Result<(), Broken> {
+    /// The record of a train, with so many bytes of an acknowledgement before the headers.
+    #[inline]
+    fn train(&mut self, length: usize, ahead: usize) -> Result<(), Broken> {
         let [c0, c1, headers_length, mtu] =
             self.map.word(CONTROL + self.offset + 4).load(Ordering::Relaxed).to_ne_bytes();
         let count = u32::from(u16::from_ne_bytes([c0, c1]));
@@ -348,7 +388,12 @@ impl Reader {
         let at = self.map.at(CONTROL + self.offset + PREFIX, HEADERS);
         // SAFETY: as many bytes are within the mapping, and fit; they are copied once and may be anything.
         unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), HEADERS) };
-        let headers = bytes.get(..headers_length).unwrap_or(&[]);
+        let headers = bytes.get(ahead..headers_length).unwrap_or(&[]);
+        self.front.along = None;
+        if let (true, Some(along)) = (ahead > 0, bytes.first_chunk::<ALONG>()) {
+            let along = u64::from_ne_bytes(*along);
+            self.front.along = Some((Psn::new(along as u32), Msn::new((along >> 32) as u32)));
+        }
         if !self.front.headers.read(headers).map_err(|_| Broken)?.is_empty() {
             return Err(Broken);
         }

@@ -22,6 +22,9 @@ impl QueuePair {
             payload_len: inbound.payload.len() as u32,
             packets: inbound.count,
         });
+        if self.take_at_once(inbound, port) {
+            return;
+        }
         if let Err(reason) = self.screen(inbound) {
             self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(*headers), reason });
             return;

@@ -103,6 +103,26 @@ impl Answers {
         !self.owed.is_empty()
     }
 
+    /// Whether that is an acknowledgement and nothing else.
+    #[inline]
+    pub fn owes_acknowledgement_only(&self) -> bool {
+        let acknowledgement =
+            |owed: &Owed| matches!(owed, Owed::Acknowledgement { syndrome: Syndrome::Ack { .. }, .. });
+        self.owed.len() == 1 && self.owed.front().is_some_and(acknowledgement)
+    }
+
+    /// Takes the acknowledgement that is owed, if it is all that is.
+    #[inline]
+    pub fn take_acknowledgement(&mut self) -> Option<(Psn, Msn)> {
+        match (self.owed.len(), self.owed.front()) {
+            (1, Some(&Owed::Acknowledgement { psn, msn, syndrome: Syndrome::Ack { .. } })) => {
+                self.owed.clear();
+                Some((psn, msn))
+            }
+            _ => None,
+        }
+    }
+
     /// Owes nothing any more.
     pub fn give_up(&mut self) {
         self.owed.clear();

@@ -1,0 +1,181 @@
+//! Whether a program answers what it receives. An acknowledgement costs both sides as much as a message; one who answers message after message at once
+//! would have it stand in the way of each answer. So, through shared memory, it waits in the queue pair for the answer and goes along with it, in one
+//! record. Whatever else happens first sends it: the program's next poll that finds nothing, the engine, which looks in every millisecond on a program
+//! that polls, a change of state, the end of the queue pair, and the end of the process, if it is one that a process hears of.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use wire::Qpn;
+
+/// Messages in a row that were answered at once, before an acknowledgement waits for an answer.
+const ENOUGH: u32 = 16;
+
+/// Whose acknowledgements may wait: those of one queue pair of the NIC at most, so that everybody can see without a lock that none does.
+#[derive(Debug, Default)]
+pub(crate) struct Owing {
+    /// Its number. Once it has been asked whether the engine looks in, it need not ask again: the engine strikes it out before it stops, and then
+    /// takes the queue pair's lock.
+    qpn: AtomicU32,
+    /// One waits now.
+    owes: AtomicBool,
+}
+
+impl Owing {
+    /// Whose acknowledgement waits.
+    #[inline]
+    pub fn get(&self) -> Option<Qpn> {
+        if self.owes.load(Ordering::Relaxed) { Some(Qpn::new(self.qpn.load(Ordering::Relaxed))) } else { None }
+    }
+
+    /// Strikes out whoever may owe, and answers who that was: its acknowledgement is to be sent now, if one waits.
+    pub fn strike(&self) -> Option<Qpn> {
+        // Pairs with the one below: either a debt is seen here, or it is seen there that nobody looks in any more.
+        fence(Ordering::SeqCst);
+        match self.qpn.load(Ordering::Relaxed) {
+            0 => None,
+            qpn => {
+                self.qpn.store(0, Ordering::Relaxed);
+                Some(Qpn::new(qpn))
+            }
+        }
+    }
+
+    /// An acknowledgement of this queue pair's, whose lock the caller holds, waits from now on, if it may: nobody else's does, and somebody will look
+    /// in soon.
+    #[inline]
+    fn owe(&self, qpn: Qpn, looks_in: impl FnOnce() -> bool) -> bool {
+        let known = self.qpn.load(Ordering::Relaxed) == qpn.value();
+        if !known && !self.become_one(qpn, looks_in) {
+            return false;
+        }
+        self.owes.store(true, Ordering::Relaxed);
+        true
+    }
+
+    #[cold]
+    fn become_one(&self, qpn: Qpn, looks_in: impl FnOnce() -> bool) -> bool {
+        if self.qpn.compare_exchange(0, qpn.value(), Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        fence(Ordering::SeqCst);
+        let fine = looks_in();
+        if !fine {
+            self.qpn.store(0, Ordering::Relaxed);
+        }
+        fine
+    }
+}
+
+/// What is known of a queue pair's program.
+#[derive(Debug, Default)]
+pub(crate) struct Answering {
+    /// Messages in a row that it answered before the next one came, and before it asked for more.
+    answered: u32,
+    /// One has come and was not answered yet.
+    open: bool,
+    /// An acknowledgement waits.
+    waits: bool,
+}
+
+impl Answering {
+    /// Whether the program has answered enough messages to be expected to answer the next one.
+    #[inline]
+    pub fn is_expected(&self) -> bool {
+        self.answered >= ENOUGH
+    }
+
+    /// So many messages have come at once. Answers whether their acknowledgement may wait.
+    #[inline]
+    pub fn came(&mut self, messages: u32) -> bool {
+        if messages > 0 && (std::mem::replace(&mut self.open, true) || messages > 1) {
+            self.answered = 0;
+        }
+        self.is_expected()
+    }
+
+    /// The program has posted requests, which answer what came.
+    #[inline]
+    pub fn answers(&mut self) {
+        if std::mem::take(&mut self.open) {
+            self.answered = self.answered.saturating_add(1);
+        }
+    }
+
+    /// The program asks for more.
+    #[inline]
+    pub fn asks_for_more(&mut self) {
+        if self.open {
+            self.answered = 0;
+        }
+    }
+
+    /// Lets the acknowledgement of what came wait, if it may.
+    #[inline]
+    pub fn wait(&mut self, qpn: Qpn, owing: &Owing, looks_in: impl FnOnce() -> bool) -> bool {
+        self.waits = owing.owe(qpn, looks_in);
+        self.waits
+    }
+
+    /// It has gone, or is about to. Answers whether one waited.
+    #[inline]
+    pub fn ends(&mut self, owing: &Owing) -> bool {
+        let waited = std::mem::take(&mut self.waits);
+        if waited {
+            owing.owes.store(false, Ordering::Relaxed);
+        }
+        waited
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answering(messages: u32) -> Answering {
+        let mut answering = Answering::default();
+        for _ in 0..messages {
+            assert!(!answering.came(1), "too few answers");
+            answering.answers();
+            answering.asks_for_more();
+        }
+        answering
+    }
+
+    #[test]
+    fn an_acknowledgement_waits_once_enough_messages_were_answered_at_once() {
+        assert!(answering(ENOUGH).came(1));
+    }
+
+    #[test]
+    fn one_who_asks_for_more_before_it_answers_starts_anew() {
+        let mut answering = answering(ENOUGH);
+        answering.came(1);
+        answering.asks_for_more();
+        answering.answers();
+        assert!(!answering.came(1));
+    }
+
+    #[test]
+    fn messages_that_come_together_or_before_an_answer_are_not_answered_at_once() {
+        assert!(!answering(ENOUGH).came(2));
+        let mut answering = answering(ENOUGH);
+        assert!(answering.came(1));
+        assert!(!answering.came(1));
+    }
+
+    #[test]
+    fn one_queue_pair_may_owe_and_only_while_somebody_looks_in() {
+        let owing = Owing::default();
+        let (mut first, mut second) = (answering(ENOUGH), answering(ENOUGH));
+        assert!(!first.wait(Qpn::new(1), &owing, || false));
+        assert_eq!(owing.get(), None);
+        assert!(first.wait(Qpn::new(1), &owing, || true));
+        assert!(!second.wait(Qpn::new(2), &owing, || true));
+        assert_eq!(owing.get(), Some(Qpn::new(1)));
+        assert!(first.ends(&owing) && !first.ends(&owing));
+        assert_eq!(owing.get(), None);
+        assert!(first.wait(Qpn::new(1), &owing, || panic!("it was asked before")));
+        assert_eq!((owing.strike(), owing.strike()), (Some(Qpn::new(1)), None));
+        assert!(first.ends(&owing));
+        assert!(second.wait(Qpn::new(2), &owing, || true));
+    }
+}

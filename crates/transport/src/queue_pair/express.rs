@@ -1,0 +1,162 @@
+//! The common case, in one go. Most messages are a SEND or WRITE of one packet on a reliable connection, with nothing before it that waits and
+//! nothing wrong with it: such a message is posted and handed out, or taken and completed, without a step per pipeline. Whatever is out of the
+//! ordinary is left untouched, for the long way. Both ways leave the queue pair in the same state.
+
+use super::{Handed, QueuePair, State};
+use crate::port::{Port, Toward};
+use crate::state::Kind;
+use crate::train::{Inbound, Payload, Train, pad};
+use crate::work::{Data, Operation, SendFlags, SendRequest};
+use trace::Time;
+use wire::{Aeth, Gid, Headers, Msn, Opcode, Psn, Reth, Syndrome};
+
+impl QueuePair {
+    /// Posts work and hands out its train, if it can be sent now and whole. `None` if it cannot: then nothing has happened, and
+    /// [`post_send`](QueuePair::post_send) takes it or says what is wrong.
+    #[inline]
+    pub fn send_at_once<'a, P: Port>(
+        &'a mut self,
+        now: Time,
+        request: &SendRequest<'a>,
+        port: &mut P,
+    ) -> Option<Train<'a>> {
+        let (opcode, remote, immediate) = match request.operation {
+            Operation::Send { immediate: None } => (Opcode::RcSendOnly, None, None),
+            Operation::Send { immediate } => (Opcode::RcSendOnlyImmediate, None, immediate),
+            Operation::Write { remote, immediate: None } => (Opcode::RcWriteOnly, Some(remote), None),
+            Operation::Write { remote, immediate } => (Opcode::RcWriteOnlyImmediate, Some(remote), immediate),
+            _ => return None,
+        };
+        let mtu = self.connection.mtu();
+        let length = u32::try_from(request.data.length()).ok().filter(|length| *length <= mtu)?;
+        if !self.sends_freely() || request.flags.contains(SendFlags::FENCE) {
+            return None;
+        }
+        if request.target.is_some() || request.xrc_srq.is_some() {
+            return None;
+        }
+        let psn = self.requester.is_at_the_end(self.completer.una(), &self.queue)?;
+        let qpn = self.connection.qpn;
+        let charge = port.window(qpn, Toward::Peer, |window| window.reserve_one(length))?;
+        let Ok(seq) = self.queue.post_started(request, length, psn) else {
+            port.window(qpn, Toward::Peer, |window| window.release(charge));
+            return None;
+        };
+        self.trace_posted(now, request, port);
+        let to = self.connection.attributes.dest_qpn;
+        let headers = self.requester.send_at_once(seq, length, charge, opcode, to);
+        headers.bth.pkey = self.connection.pkey;
+        headers.bth.solicited = request.flags.contains(SendFlags::SOLICITED);
+        headers.bth.ack_req = true;
+        headers.bth.pad = pad(length);
+        headers.reth = remote.map(|remote| Reth { va: remote.address, rkey: remote.key, len: length });
+        headers.immediate = immediate;
+        self.handed = Handed::Request { seq };
+        let armed = self.completer.ack_deadline();
+        self.completer.sent(now, psn, 1, false, false, self.connection.attributes.timeout);
+        self.trace_timer(now, armed, port);
+        let headers = &self.requester.train().headers;
+        let wr_id = Some(request.wr_id);
+        self.trace(now, port, || trace::Kind::PacketSent {
+            headers: *headers,
+            payload_len: length,
+            packets: 1,
+            wr_id,
+            retransmit: false,
+        });
+        let payload = match request.data {
+            Data::Inline(bytes) => Payload::Bytes(bytes),
+            Data::Gather(_) if length == 0 => Payload::NONE,
+            Data::Gather(sges) => Payload::Gather { subject: self.connection.local(), sges, offset: 0, length },
+        };
+        let to = &self.connection.attributes.av;
+        Some(Train { headers, count: 1, mtu, payload, to, wr_id, retransmission: false })
+    }
+
+    /// Whether nothing but what was posted before stands in the way of the next request.
+    #[inline]
+    fn sends_freely(&self) -> bool {
+        self.connection.kind == Kind::ReliableConnected
+            && self.state() == State::ReadyToSend
+            && self.completer.not_ready_until().is_none()
+            && !self.cnp_owed
+            && !self.drain_owed
+            && (!self.responder.owes() || self.responder.owes_acknowledgement_only())
+    }
+
+    /// Whether all there is to send is an acknowledgement, which may wait a moment and then stands for those that would have followed it.
+    #[inline]
+    pub fn owes_acknowledgement_only(&self) -> bool {
+        !self.cnp_owed
+            && !self.drain_owed
+            && self.responder.owes_acknowledgement_only()
+            && !self.requester.has_more(&self.queue)
+    }
+
+    /// The acknowledgement that is owed, for a link that carries it along with a request: which packet, and how many messages. Taken, it must go.
+    /// Who looks on sees packets, so for them there is none.
+    #[inline]
+    pub fn take_acknowledgement<P: Port>(&mut self, port: &P) -> Option<(Psn, Msn)> {
+        if port.tracing() { None } else { self.responder.take_acknowledgement() }
+    }
+
+    /// It did not go after all.
+    #[inline]
+    pub fn owe_acknowledgement(&mut self, acknowledgement: Option<(Psn, Msn)>) {
+        if let Some((psn, msn)) = acknowledgement {
+            self.responder.owe_acknowledgement(psn, msn);
+        }
+    }
+
+    /// Takes an acknowledgement that came along with a request, as if it had come before it as a packet of its own.
+    #[inline]
+    pub fn handle_acknowledgement<P: Port>(&mut self, now: Time, from: Gid, psn: Psn, msn: Msn, port: &mut P) {
+        if !self.acknowledge_at_once(now, from, psn, port) {
+            let mut headers = Headers::new(Opcode::RcAcknowledge, self.connection.qpn, psn);
+            headers.bth.pkey = self.connection.pkey;
+            headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn });
+            let inbound =
+                Inbound { headers: &headers, count: 1, payload: &[], from, grh: &[0; 40], congestion_marked: false };
+            self.handle(now, &inbound, port);
+        }
+    }
+
+    /// The acknowledgement of one request, when nothing went wrong before. False if it is not that, and then nothing has happened.
+    #[inline]
+    fn acknowledge_at_once<P: Port>(&mut self, now: Time, from: Gid, psn: Psn, port: &mut P) -> bool {
+        let ordinary = self.connection.kind == Kind::ReliableConnected
+            && self.state() == State::ReadyToSend
+            && self.requester.is_going_on()
+            && psn.is_before(self.requester.high())
+            && from == self.connection.attributes.av.dgid
+            && !port.tracing()
+            && port.window(self.connection.qpn, Toward::Peer, |window| window.is_unlimited());
+        if !ordinary {
+            return false;
+        }
+        let Some(progress) = self.completer.acknowledge_one(now, psn, &self.connection, &mut self.queue) else {
+            return false;
+        };
+        let charges = self.requester.charges();
+        *charges = charges.saturating_sub(progress.charge);
+        self.completer.settle_timer(self.requester.psn());
+        true
+    }
+
+    /// Takes a request of one packet that nothing is wrong with. False if it is not one, and then nothing has happened.
+    #[inline]
+    pub(super) fn take_at_once<P: Port>(&mut self, inbound: &Inbound<'_>, port: &mut P) -> bool {
+        let receives = match self.state() {
+            State::ReadyToSend => true,
+            State::ReadyToReceive => self.established,
+            _ => false,
+        };
+        receives
+            && self.connection.kind == Kind::ReliableConnected
+            && inbound.count == 1
+            && !inbound.congestion_marked
+            && inbound.from == self.connection.attributes.av.dgid
+            && self.connection.pkey.matches(inbound.headers.bth.pkey)
+            && self.responder.at_once(inbound, &self.connection, port)
+    }
+}
