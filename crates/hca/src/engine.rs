@@ -8,11 +8,11 @@ use crate::lease::Lease;
 use crate::nic::Nic;
 use crate::sleep;
 use link::descriptor::Descriptor;
-use link::shared::Sleeper;
+use link::shared::{Face, Sleeper};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 use transport::Time;
@@ -33,6 +33,14 @@ const LOOK_AGAIN: u64 = 200_000_000;
 /// How long, in nanoseconds, one who was rung for looks on, where there are cores to spare: the next train mostly follows soon, and a wake-up costs
 /// as much as many trains.
 const LINGER: u64 = 100_000;
+
+/// Whoever has moved so many bytes since it was rung for is in the middle of a stream: then it looks on for so many nanoseconds wherever it runs, about as
+/// long as the other side needs for the next train.
+const STREAM: u64 = 192 * 1024;
+const BREATH: u64 = 15_000;
+
+/// Of so many looks that find nothing one goes beyond what was rung for.
+const LOOKS: u32 = 16;
 
 /// From this many cores on there are some to spare: the programs at both ends of a link may spin, and so may their engines.
 const SPARE: usize = 4;
@@ -55,6 +63,10 @@ pub(crate) struct Engine {
     waiters: AtomicU32,
     /// They do, and the engine leaves the sockets to them.
     relieved: AtomicBool,
+    /// It looks on, for trains and for room.
+    lingers: AtomicBool,
+    /// What other processes see of us.
+    face: OnceLock<Arc<Face>>,
 }
 
 /// What strikes the bell.
@@ -95,11 +107,14 @@ impl Engine {
             asleep_until: AtomicU64::new(0),
             waiters: AtomicU32::new(0),
             relieved: AtomicBool::new(false),
+            lingers: AtomicBool::new(false),
+            face: OnceLock::new(),
         })
     }
 
     /// Starts the thread. It holds the NIC only while it works, and ends when the NIC is gone.
     pub fn start(self: &Arc<Engine>, nic: &Arc<Nic>) -> io::Result<()> {
+        let _ = self.face.set(Arc::clone(nic.exchange.face()));
         let (engine, weak) = (Arc::clone(self), Arc::downgrade(nic));
         thread::Builder::new().name("ubiverbs".into()).spawn(move || run(&engine, &weak)).map(|_| ())
     }
@@ -123,6 +138,12 @@ impl Engine {
         self.lease.polls()
     }
 
+    /// Whether somebody looks for room again and again, so that nobody need be asked to tell.
+    #[inline]
+    pub fn looks_for_room(&self) -> bool {
+        self.is_leased() || self.lingers.load(Ordering::Relaxed)
+    }
+
     /// Whether the program polls, and so drives.
     #[inline]
     pub fn is_leased(&self) -> bool {
@@ -132,6 +153,9 @@ impl Engine {
     /// A completion queue was armed: the program may go to sleep without a word.
     pub fn armed(&self) {
         self.lease.forbid();
+        if let Some(face) = self.face.get() {
+            face.expect();
+        }
         self.bell.ring_if_leased();
     }
 
@@ -277,11 +301,11 @@ impl Engine {
             return Sleep::Bell(self.sleep_until_deadline(nic));
         }
         self.relieved.store(false, Ordering::SeqCst);
-        nic.exchange.face().settle_down(Sleeper::Engine);
+        nic.exchange.face().settle_down_lazily(|| self.lease.is_forbidden());
         let now = nic.now();
         if rounds.only_rung_for && now.since(rounds.looked) < SOON {
             // The sockets end the sleep by themselves.
-            while nic.look_again() {}
+            while nic.look_again(true) {}
             nic.fire_due(now);
         } else {
             rounds.looked = now;
@@ -293,20 +317,31 @@ impl Engine {
 
     /// Takes what was rung for. Goes on for a while where that pays: whoever is rung for again within a moment need not have slept.
     fn serve_ring(&self, nic: &Nic, rounds: &mut Rounds) {
-        nic.look_again();
+        let moved = nic.moved();
+        self.lingers.store(true, Ordering::Relaxed);
+        nic.look_again(false);
         let mut last = nic.now();
-        if !self.may_linger || last.since(rounds.slept) > LINGER {
-            return;
-        }
+        let soon = self.may_linger && last.since(rounds.slept) <= LINGER;
+        let mut looks = 0u32;
         while !self.lease.is_held() && self.waiters.load(Ordering::Relaxed) == 0 {
-            let now = nic.now();
-            if nic.look_again() {
-                last = now;
-            } else if now.since(last) > LINGER || nic.timers.next().is_some_and(|deadline| deadline <= now) {
-                return;
+            looks += 1;
+            if nic.receive_shared(None) || nic.exchange.has_stalled() && nic.resume_stalled(false) {
+                last = nic.now();
+            } else if looks % LOOKS == 1 {
+                let now = nic.now();
+                nic.look_again(false);
+                let patience = match nic.moved().wrapping_sub(moved) >= STREAM {
+                    _ if soon => LINGER,
+                    true => BREATH,
+                    false => break,
+                };
+                if now.since(last) > patience || nic.timers.next().is_some_and(|deadline| deadline <= now) {
+                    break;
+                }
             }
             std::hint::spin_loop();
         }
+        self.lingers.store(false, Ordering::Relaxed);
     }
 
     /// How long until something is due. A deadline set from now on that is earlier rings the bell.

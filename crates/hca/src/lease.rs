@@ -36,6 +36,11 @@ impl Lease {
         before + 1 == self.needed.load(Ordering::Relaxed) && self.against.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether anything is armed, or anybody blocks.
+    pub fn is_forbidden(&self) -> bool {
+        self.against.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether the program drives.
     #[inline]
     pub fn is_held(&self) -> bool {

@@ -174,6 +174,8 @@ pub struct Nic {
     /// The queue pair whose acknowledgement waits for an answer.
     debtor: Debtor,
     pub(crate) owing: Owing,
+    /// Bytes that went through shared memory in long trains.
+    pub(crate) moved: AtomicU64,
     /// Links to processes that have gone, and when what they owe fails.
     pub(crate) dying: Mutex<Vec<(Time, Arc<Outbound>)>>,
 }
@@ -248,6 +250,7 @@ impl Nic {
             udp_users: AtomicU32::new(0),
             debtor: Debtor::default(),
             owing: Owing::default(),
+            moved: AtomicU64::new(0),
             dying: Mutex::default(),
         });
         nic.trace.to(environment::sink());

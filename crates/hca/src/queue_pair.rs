@@ -581,6 +581,7 @@ impl Qp {
                 }
             }
         }
+        nic.note_moved(bytes);
         let may_wait = inner.answering.came(requests)
             && poller.is_some()
             && nic.capture().is_none()

@@ -9,14 +9,17 @@ use crate::nic::{Nic, lock};
 use crate::path::{Link, Path};
 use crate::queue_pair::{Qp, TrainCargo};
 use link::shared::{Broken, Change, Inbound, Notes, Outbound, Reading, State};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use transport::{QueuePair, SendRequest, Time};
-use wire::Qpn;
+use wire::{Headers, Opcode, Qpn, Syndrome};
 
 /// Trains taken from rings before whoever drives looks at something else.
 const TURN: u32 = 64;
+
+/// A long train, in bytes.
+const LONG: usize = 16 * 1024;
 
 /// How often rings are looked at before a peer that has gone is believed to have said nothing more.
 const LAST_LOOKS: u32 = 1024;
@@ -76,6 +79,21 @@ impl Impatience {
     }
 }
 
+/// What was written to a ring.
+#[derive(Clone, Copy, Default)]
+struct Written {
+    /// More than acknowledgements.
+    urgent: bool,
+    /// WRITEs, READs or atomics.
+    one_sided: bool,
+}
+
+/// Whether a train says only that something was done.
+fn is_acknowledgement(headers: &Headers) -> bool {
+    headers.bth.opcode == Opcode::RcAcknowledge
+        && headers.aeth.is_some_and(|aeth| matches!(aeth.syndrome, Syndrome::Ack { .. }))
+}
+
 /// What came of sending through shared memory.
 pub(crate) enum Way {
     /// What can be sent is.
@@ -101,8 +119,10 @@ impl Shared {
         let Link::Shared(link) = &path.link else { return Way::Other };
         loop {
             let state = link.state();
+            // Then nobody need be asked to tell when there is room.
+            let looked_for = nic.engine().looks_for_room();
             let done = match state {
-                State::Up => self.write(nic, qp, path, link, pair, host, now),
+                State::Up => self.write(nic, qp, path, link, pair, host, looked_for, now),
                 State::Connecting => false,
                 State::Refused => return Way::Refused,
                 State::Dead => {
@@ -115,10 +135,11 @@ impl Shared {
             }
             self.waits = true;
             nic.exchange.stall(link, qp.qpn());
-            if link.state() == state {
+            fence(Ordering::SeqCst);
+            if link.state() == state && looked_for <= nic.engine().looks_for_room() {
                 return Way::Done;
             }
-            // It has become another meanwhile, and perhaps nobody saw us waiting.
+            // It has become another meanwhile, or nobody looks any more, and perhaps nobody saw us waiting.
         }
     }
 
@@ -165,17 +186,17 @@ impl Shared {
         let after = writer.position();
         drop(writer);
         if after != before {
-            self.wrote(nic, link, after, one_sided, now);
+            self.wrote(nic, link, after, Written { urgent: true, one_sided }, now);
         }
         (sent, fine && sent == requests.len())
     }
 
     /// Something was written up to there.
     #[inline]
-    fn wrote(&mut self, nic: &Nic, link: &Arc<Outbound>, position: u64, one_sided: bool, now: Time) {
+    fn wrote(&mut self, nic: &Nic, link: &Arc<Outbound>, position: u64, what: Written, now: Time) {
         self.position = position;
-        link.ring();
-        if one_sided && link.is_leased() {
+        link.ring(what.urgent);
+        if what.one_sided && link.is_leased() {
             nic.impatience.wait_for(link, position, now);
         }
     }
@@ -190,6 +211,7 @@ impl Shared {
         link: &Arc<Outbound>,
         pair: &mut QueuePair,
         host: &mut Host<'_>,
+        looked_for: bool,
         now: Time,
     ) -> bool {
         if !pair.may_transmit() {
@@ -197,15 +219,14 @@ impl Shared {
         }
         let Some(mut writer) = link.writer() else { return false };
         let before = writer.position();
-        let mut one_sided = false;
+        let mut what = Written::default();
         let done = loop {
             if !writer.has_room() {
                 if writer.is_broken() {
                     link.condemn();
                     break false;
                 }
-                if nic.engine().is_leased() {
-                    // The program polls, and looks for room when it does.
+                if looked_for {
                     break false;
                 }
                 writer.want_room();
@@ -217,8 +238,10 @@ impl Shared {
             if let Some(capture) = nic.capture() {
                 nic.capture_sent(&mut lock(capture), qp, path, &mut TrainCargo { train: &train, host });
             }
-            one_sided |= train.headers.reth.is_some() || train.headers.atomic.is_some();
+            what.one_sided |= train.headers.reth.is_some() || train.headers.atomic.is_some();
+            what.urgent |= !is_acknowledgement(train.headers);
             let length = train.payload.len() as usize;
+            nic.note_moved(length);
             let addresses = (path.source, path.destination);
             let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
             if let Err(refusal) = writer.push(addresses, train.headers, (train.count, train.mtu), length, fill) {
@@ -231,7 +254,9 @@ impl Shared {
         let after = writer.position();
         drop(writer);
         if after != before {
-            self.wrote(nic, link, after, one_sided, now);
+            // If there was no room, the reader is to make some, whatever it is full of.
+            what.urgent |= !done;
+            self.wrote(nic, link, after, what, now);
         }
         done
     }
@@ -308,6 +333,19 @@ impl Nic {
             reading.tell(true);
         }
         Ok(taken)
+    }
+
+    /// How many bytes went through shared memory in long trains, in either direction.
+    pub(crate) fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    /// Counts them, roughly: threads may count at the same time.
+    #[inline]
+    pub(crate) fn note_moved(&self, bytes: usize) {
+        if bytes >= LONG {
+            self.moved.store(self.moved() + bytes as u64, Ordering::Relaxed);
+        }
     }
 
     /// The queue pair of that number. Trains come in runs: mostly it is the same as the last one's.

@@ -33,8 +33,12 @@ impl Process {
 
     /// What another process does. Answers whether it rang.
     fn write(&self) -> bool {
+        self.write_what(true)
+    }
+
+    fn write_what(&self, urgent: bool) -> bool {
         self.written.fetch_add(1, Ordering::Relaxed);
-        let Some(sleeper) = word::to_ring_for(&self.word) else { return false };
+        let Some(sleeper) = word::to_ring_for(&self.word, urgent) else { return false };
         let (count, rung) = self.bell(sleeper);
         *count.lock().unwrap() += 1;
         rung.notify_one();
@@ -111,6 +115,45 @@ fn what_is_written_while_a_call_ends_is_seen() {
         let seen = process.written.load(Ordering::Relaxed) == 1;
         let rang = writer.join().unwrap();
         assert!(seen || rang, "neither saw the other");
+    });
+}
+
+/// The engine goes to sleep when nobody waits for acknowledgements, and just then the program begins to. It looks for itself once it has said so.
+#[test]
+fn an_acknowledgement_is_seen_by_one_who_begins_to_wait() {
+    let mut few = loom::model::Builder::new();
+    few.preemption_bound = Some(3);
+    few.check(|| {
+        let process = Process::new();
+        let waits = Arc::new(AtomicUsize::new(0));
+        let writer = {
+            let process = Arc::clone(&process);
+            thread::spawn(move || process.write_what(false))
+        };
+        let engine = {
+            let (process, waits) = (Arc::clone(&process), Arc::clone(&waits));
+            thread::spawn(move || {
+                word::settle_down_lazily(&process.word, || waits.load(Ordering::Relaxed) > 0);
+                process.written.load(Ordering::Relaxed) == 1
+            })
+        };
+        waits.fetch_add(1, Ordering::SeqCst);
+        word::expect(&process.word);
+        let seen = process.written.load(Ordering::Relaxed) == 1;
+        let (rang, found) = (writer.join().unwrap(), engine.join().unwrap());
+        assert!(seen || rang || found, "nobody knows of it");
+    });
+}
+
+#[test]
+fn a_lazy_sleeper_is_rung_for_unless_it_is_told_that_something_was_done() {
+    loom::model(|| {
+        let process = Process::new();
+        word::settle_down_lazily(&process.word, || false);
+        assert!(!process.write_what(false));
+        assert!(process.write_what(true));
+        word::settle_down_lazily(&process.word, || true);
+        assert!(process.write_what(false));
     });
 }
 

@@ -195,11 +195,11 @@ impl Nic {
         answer
     }
 
-    /// What there is to do besides the sockets. Deadlines are the engine's.
-    pub(crate) fn look_again(&self) -> bool {
+    /// What there is to do besides the sockets; `asleep` for one who goes to sleep afterwards. Deadlines are the engine's.
+    pub(crate) fn look_again(&self, asleep: bool) -> bool {
         let mut any = self.receive_shared(None);
         if self.exchange.has_stalled() {
-            any |= self.resume_stalled(true);
+            any |= self.resume_stalled(asleep);
         }
         let now = self.now();
         any | self.settle_local() | self.settle(&self.ready, now)
@@ -227,7 +227,7 @@ impl Nic {
                 // Say that we sleep, then look once more: what was written meanwhile is either seen here or rings. What has come to the
                 // sockets ends the sleep before it begins.
                 self.exchange.face().settle_down(Sleeper::Caller);
-                if self.look_again() {
+                if self.look_again(true) {
                     continue;
                 }
             }

@@ -107,6 +107,6 @@ pub(crate) fn send_datagram(
     let addresses = (path.source, path.destination);
     let pushed = writer.push(addresses, train.headers, (train.count, train.mtu), length, fill);
     drop(writer);
-    link.ring();
+    link.ring(true);
     pushed
 }

@@ -45,7 +45,7 @@ pub enum Change {
 #[derive(Debug)]
 pub struct Exchange {
     registry: Arc<Registry>,
-    face: Face,
+    face: Arc<Face>,
     /// Our connections; in the registry's set in turn.
     epoll: Descriptor,
     /// Whether links are wanted at all.
@@ -89,7 +89,7 @@ impl Exchange {
         registry.watch(epoll.raw(), Registry::EXCHANGE)?;
         Ok(Exchange {
             registry,
-            face: Face::new()?,
+            face: Arc::new(Face::new()?),
             epoll,
             willing,
             links: Mutex::default(),
@@ -101,7 +101,7 @@ impl Exchange {
     }
 
     /// What others see of us.
-    pub fn face(&self) -> &Face {
+    pub fn face(&self) -> &Arc<Face> {
         &self.face
     }
 
@@ -208,7 +208,7 @@ impl Exchange {
         let key = links.next_key;
         // Before the answer: the first train may come right after it.
         self.change_inbound(|list| list.push(Arc::clone(&inbound)));
-        let Face { memory, bells: [engine, caller], .. } = &self.face;
+        let Face { memory, bells: [engine, caller], .. } = &*self.face;
         let descriptors = [memory.raw(), engine.raw(), caller.raw()];
         let answer = passing::send(&inbound.socket, &message::of(message::WELCOME), &descriptors);
         if answer.is_err() {

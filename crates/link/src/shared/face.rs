@@ -51,6 +51,20 @@ impl Face {
         }
     }
 
+    /// The same for the engine, which is not rung for because of acknowledgements unless somebody waits for them.
+    pub fn settle_down_lazily(&self, waited_for: impl FnOnce() -> bool) {
+        if let Some(word) = self.word() {
+            word::settle_down_lazily(word, waited_for);
+        }
+    }
+
+    /// Somebody begins to wait for acknowledgements.
+    pub fn expect(&self) {
+        if let Some(word) = self.word() {
+            word::expect(word);
+        }
+    }
+
     /// The program polls: nobody need ring.
     pub fn lease(&self) {
         if let Some(word) = self.word() {
@@ -99,10 +113,10 @@ impl PeerFace {
         Ok(PeerFace { map, bells })
     }
 
-    /// Something was written for it: rings, if it sleeps.
+    /// Something was written for it, `urgent` if it is more than an acknowledgement: rings, if it sleeps.
     #[inline]
-    pub fn ring(&self) {
-        if let Some(sleeper) = word::to_ring_for(self.map.word(0)) {
+    pub fn ring(&self, urgent: bool) {
+        if let Some(sleeper) = word::to_ring_for(self.map.word(0), urgent) {
             self.strike(sleeper);
         }
     }

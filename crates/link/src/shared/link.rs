@@ -87,11 +87,11 @@ impl Outbound {
         (self.state() == State::Up).then(|| lock(&self.writer))
     }
 
-    /// Something was written: rings, if the other process sleeps.
+    /// Something was written, `urgent` if it is more than an acknowledgement: rings, if the other process sleeps.
     #[inline]
-    pub fn ring(&self) {
+    pub fn ring(&self, urgent: bool) {
         if let Some(face) = self.face.get() {
-            face.ring();
+            face.ring(urgent);
         }
     }
 

@@ -260,7 +260,7 @@ fn two_processes_come_by_a_link_and_one_ends() {
     assert!(!a.exchange.has_stalled());
     assert!(Arc::ptr_eq(&link, &a.exchange.reach(b.slot).unwrap()), "one link is enough");
     push(&mut link.writer().unwrap(), 5, 100);
-    link.ring();
+    link.ring(true);
     let mut seen = 0;
     b.exchange.each_with_something(|inbound| {
         let mut reading = inbound.reader().unwrap();

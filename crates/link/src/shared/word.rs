@@ -10,6 +10,8 @@ const RING: u32 = 1;
 const LEASED: u32 = 2;
 /// A thread of its program sleeps in a call: ring for that one.
 const CALL: u32 = 3;
+/// Asleep, and nobody there waits for what the process itself has asked for: ring for its engine, but not to tell it that something was done.
+const LAZY: u32 = 4;
 
 /// Who sleeps, and is rung for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,13 +22,15 @@ pub enum Sleeper {
     Caller,
 }
 
-/// Takes the word back if it says that somebody must be rung for, and says who. Something must have been published before.
+/// Takes the word back if it says that somebody must be rung for, and says who. Something must have been published before; `urgent` if it is more than
+/// an acknowledgement.
 #[inline]
-pub(crate) fn to_ring_for(word: &AtomicU32) -> Option<Sleeper> {
+pub(crate) fn to_ring_for(word: &AtomicU32, urgent: bool) -> Option<Sleeper> {
     fence(Ordering::SeqCst);
     let seen = word.load(Ordering::Relaxed);
     let sleeper = match seen {
         RING => Sleeper::Engine,
+        LAZY if urgent => Sleeper::Engine,
         CALL => Sleeper::Caller,
         _ => return None,
     };
@@ -47,6 +51,24 @@ pub(crate) fn to_insist(word: &AtomicU32) -> bool {
 /// From now on this sleeper is rung for. It must look once more after this, and sleep only then.
 pub(crate) fn settle_down(word: &AtomicU32, sleeper: Sleeper) {
     word.store(if sleeper == Sleeper::Caller { CALL } else { RING }, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+}
+
+/// The same for an engine, if nobody waits for what the process has asked for: `waited_for` is asked afterwards, and whoever begins to wait calls
+/// [`expect`] afterwards, so that one of the two sees the other.
+pub(crate) fn settle_down_lazily(word: &AtomicU32, waited_for: impl FnOnce() -> bool) {
+    word.store(LAZY, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    if waited_for() {
+        settle_down(word, Sleeper::Engine);
+    }
+}
+
+/// Somebody begins to wait for what the process has asked for: a lazy sleeper is to be rung for all the same. What came before that is there to be
+/// seen afterwards.
+pub(crate) fn expect(word: &AtomicU32) {
+    fence(Ordering::SeqCst);
+    let _ = word.compare_exchange(LAZY, RING, Ordering::AcqRel, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
