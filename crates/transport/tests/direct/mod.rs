@@ -63,7 +63,7 @@ impl Port for Flat {
 pub struct End {
     pub qp: QueuePair,
     pub memory: Flat,
-    gid: Gid,
+    pub gid: Gid,
 }
 
 /// A carried train, with buffers that are used again.
@@ -122,14 +122,23 @@ impl Pair {
 
     /// Runs until nothing more is to be said; completions of `a` go to `take`.
     pub fn run(&mut self, mut take: impl FnMut(Completion)) {
+        self.settle(&mut |index, end, now| {
+            while let Some(completion) = end.qp.poll_completion(now, &mut end.memory) {
+                if index == 0 {
+                    take(completion);
+                }
+            }
+        });
+    }
+
+    /// Runs until nothing more is to be said; each end, by number, goes to `take` whenever it may have completed something.
+    pub fn settle(&mut self, take: &mut impl FnMut(usize, &mut End, Time)) {
         loop {
             let moved = carry(&mut self.a, &mut self.b, self.now, self.packets, &mut self.flying)
                 + carry(&mut self.b, &mut self.a, self.now, self.packets, &mut self.flying);
             self.carried += moved;
-            while let Some(completion) = self.a.qp.poll_completion(self.now, &mut self.a.memory) {
-                take(completion);
-            }
-            while self.b.qp.poll_completion(self.now, &mut self.b.memory).is_some() {}
+            take(0, &mut self.a, self.now);
+            take(1, &mut self.b, self.now);
             if moved == 0 {
                 return;
             }
