@@ -292,6 +292,12 @@ impl CompletionQueue {
             && !self.overflowed.load(Ordering::Relaxed)
     }
 
+    /// How many wait.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.waiting.load(Ordering::Acquire) as usize
+    }
+
     /// Whether anything waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Acquire) == 0
@@ -326,7 +332,11 @@ impl CompletionQueue {
     /// Tells `observer` whenever something was added, or was lost. It is called with no lock held, by whichever thread made the progress,
     /// so it may poll this queue; it must not block. There can be one; answers whether it is this.
     pub fn observe(&self, observer: impl Fn() + Send + Sync + 'static) -> bool {
-        self.observer.set(Observer(Box::new(observer))).is_ok()
+        let is_this = self.observer.set(Observer(Box::new(observer))).is_ok();
+        // Whoever adds something does so under this lock. It was added before, and whoever looks after this sees it; or it is added later, and
+        // the observer is told.
+        drop(lock(&self.inner));
+        is_this
     }
 
     /// Tells the observer of what was added since it was last told. Called after the queue pair's lock has been let go.

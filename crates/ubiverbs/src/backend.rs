@@ -174,16 +174,16 @@ pub trait CompletionQueue: Any + Debug + Send + Sync {
     /// What its channel reports it as.
     fn id(&self) -> u32;
 
+    /// How many completions there are to take. Asked at every poll: without a lock, if that can be.
+    fn waiting(&self) -> usize;
+
     /// Does what there is to do, in the caller's thread: what a poll of an empty queue is for.
     fn drive(&self);
 
-    /// Whether there are completions to take, or some were lost. Asked at every poll: without a lock, if that can be.
-    fn has_something(&self) -> bool;
-
-    /// Moves up to `room` completions out, oldest first, and drives nothing.
+    /// Moves up to `room` completions out, oldest first, and drives nothing. `take` calls nothing of this queue, which may be locked.
     fn take(&self, room: usize, take: &mut dyn FnMut(&Completion)) -> usize;
 
-    /// Calls `observer` whenever something was added, or lost. Set once, before the queue is used.
+    /// From now on calls `observer` whenever something was added, or lost. Who looks at the queue after that misses nothing. Set once.
     fn observe(&self, observer: Box<dyn Fn() + Send + Sync>);
 
     /// Asks for one event on the channel.

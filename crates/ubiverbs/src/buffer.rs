@@ -65,7 +65,8 @@ impl Buffer {
     }
 
     /// Calls `take` with each piece, in order, once it is known to belong to `domain`.
-    pub(crate) fn pieces(&self, domain: ProtectionDomain, take: &mut dyn FnMut(Sge)) -> Result<(), Error> {
+    #[inline]
+    pub(crate) fn pieces(&self, domain: ProtectionDomain, take: &mut impl FnMut(Sge)) -> Result<(), Error> {
         let (registration, address, length) = match self {
             Buffer::Mut(buffer) => in_memory(buffer.place()),
             Buffer::Registered(buffer) => in_memory(buffer.place()),

@@ -4,7 +4,7 @@ use crate::address::AddressHandle;
 use crate::buffer::{Buffer, RegisteredMut};
 use crate::error::{CompletionError, Error, Failed};
 use crate::queue_pair::QueuePair;
-use crate::table::{Finish, Held};
+use crate::table::Held;
 use crate::transports::Datagram;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,9 +30,10 @@ pub struct Completion {
 }
 
 impl Completion {
-    pub(crate) fn new(wr_id: u64, inner: &transport::Completion, finish: Finish) -> Completion {
-        let buffer = if let Held::Buffer(buffer) = finish.held { Some(buffer) } else { None };
-        Completion { wr_id, inner: *inner, buffer, value: finish.value }
+    #[inline]
+    pub(crate) fn new(wr_id: u64, inner: &transport::Completion, held: Held, value: u64) -> Completion {
+        let buffer = if let Held::Buffer(buffer) = held { Some(buffer) } else { None };
+        Completion { wr_id, inner: *inner, buffer, value }
     }
 
     /// The number the program gave to [`polled`](crate::Operation::polled).

@@ -5,15 +5,16 @@ use crate::channel::CompletionChannel;
 use crate::completion::Completion;
 use crate::device::{Context, ContextCore};
 use crate::error::Error;
-use crate::table::{After, How, Table, Ticket};
+use crate::table::{After, Table};
 use crate::{backend, lock};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Once};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 use transport::Queue;
@@ -75,22 +76,13 @@ impl<'a> CompletionQueueBuilder<'a> {
         let context = Arc::clone(&self.context.core);
         let channel = self.channel.map(CompletionChannel::backend);
         let queue = context.opened.create_completion_queue(self.capacity, channel)?;
-        let inner = Inner { ready: VecDeque::new(), members: HashMap::new(), waiters: Vec::new(), work: 0 };
         let core = Arc::new(Core {
             queue,
             context,
-            inner: Mutex::new(inner),
+            inner: Mutex::new(Inner::default()),
             ready: AtomicUsize::new(0),
-            asynchronous: AtomicBool::new(false),
+            asynchronous: Once::new(),
         });
-        let weak = Arc::downgrade(&core);
-        core.queue.observe(Box::new(move || {
-            if let Some(core) = weak.upgrade()
-                && core.asynchronous.load(Ordering::SeqCst)
-            {
-                core.dispatch();
-            }
-        }));
         if let Some(channel) = self.channel {
             channel.report(&core);
         }
@@ -101,17 +93,16 @@ impl<'a> CompletionQueueBuilder<'a> {
 impl CompletionQueue {
     /// Takes what has completed, oldest first, and drives the NIC if there is nothing. Does not wait. What the iterator is not asked for
     /// stays in the queue.
+    #[inline]
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self) -> Result<Polled<'_>, Error> {
-        self.core.dispatch();
-        let mut left = self.core.ready();
+        let mut left = self.core.waiting();
         if left == 0 {
             self.core.queue.drive();
-            self.core.dispatch();
-            left = self.core.ready();
-        }
-        if left == 0 && self.core.has_overflowed() {
-            return Err(Error::Overflowed);
+            left = self.core.waiting();
+            if left == 0 && self.core.has_overflowed() {
+                return Err(Error::Overflowed);
+            }
         }
         Ok(Polled { queue: self, left })
     }
@@ -165,7 +156,7 @@ impl Eq for CompletionQueue {}
 
 impl fmt::Debug for CompletionQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CompletionQueue({} of {})", self.core.ready(), self.capacity())
+        write!(f, "CompletionQueue({} of {})", self.core.waiting(), self.capacity())
     }
 }
 
@@ -179,13 +170,30 @@ pub struct Polled<'a> {
 impl Iterator for Polled<'_> {
     type Item = Completion;
 
+    #[inline]
     fn next(&mut self) -> Option<Completion> {
-        self.left = self.left.checked_sub(1)?;
-        self.queue.core.pop()
+        while self.left > 0 {
+            self.left -= 1;
+            let next = self.queue.core.next();
+            if next.is_some() {
+                return next;
+            }
+        }
+        None
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         (0, Some(self.left))
+    }
+}
+
+impl Drop for Polled<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Handles hear of what they wait for whether or not the iterator is asked for everything.
+        if self.left > 0 {
+            self.queue.core.dispatch();
+        }
     }
 }
 
@@ -227,16 +235,40 @@ pub(crate) struct Core {
     inner: Mutex<Inner>,
     /// How many are ready, for a poll that finds nothing without taking the lock. Written under it.
     ready: AtomicUsize,
-    /// Somebody waits for single operations: completions are sorted as they come, not when the queue is polled.
-    asynchronous: AtomicBool,
+    /// Done when somebody first waits for single operations or for the next completion: from then on completions are sorted as they come, not
+    /// when the queue is polled.
+    asynchronous: Once,
 }
 
+/// Locked while the queue of the NIC is, or alone; never the other way round.
+#[derive(Default)]
 struct Inner {
     ready: VecDeque<Completion>,
-    members: HashMap<Qpn, Member>,
+    members: HashMap<Qpn, Member, BuildHasherDefault<Scatter>>,
     waiters: Vec<Waker>,
     /// How much work its queue pairs may have outstanding together.
     work: u32,
+}
+
+/// Scatters the numbers of this program's own queue pairs over a table. Nobody else chooses them, so it need not be hard to foresee.
+#[derive(Default)]
+struct Scatter(u64);
+
+impl Hasher for Scatter {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        // The golden ratio: consecutive numbers end up far from each other, in the upper bits too.
+        self.0 = (self.0.rotate_left(5) ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// A queue pair that reports here.
@@ -248,50 +280,66 @@ pub(crate) struct Member {
     pub work: u32,
 }
 
-/// How many completions are sorted before the lock is let go, so that what follows from them can be done without it.
-const BATCH: usize = 16;
-
 impl Core {
     /// Sorts what has completed: to handles, to the ready queue, or away. Wakes whoever waits. No lock is held while it wakes or frees.
     pub fn dispatch(&self) {
-        while self.queue.has_something() {
-            let mut after: [After; BATCH] = [const { After::Nothing }; BATCH];
-            let mut used = 0;
-            let mut waiters = Vec::new();
+        while self.take(&mut |inner, completion| inner.ready.push_back(completion)) {}
+        self.wake_waiters();
+    }
+
+    /// The oldest completion that is left to the queue. None also if the one that is looked at was for somebody else.
+    #[inline]
+    fn next(&self) -> Option<Completion> {
+        if self.ready() > 0 {
+            return self.pop();
+        }
+        let mut next = None;
+        self.take(&mut |inner, completion| {
+            if inner.ready.is_empty() {
+                next = Some(completion);
+            } else {
+                // Others have sorted meanwhile: what they found is older.
+                inner.ready.push_back(completion);
+                next = inner.ready.pop_front();
+            }
+        });
+        next
+    }
+
+    /// Takes one completion from the NIC and sees to it that whoever wants it gets it: `give`, if it is left to the queue. Says whether there was
+    /// one.
+    #[inline]
+    fn take(&self, give: &mut impl FnMut(&mut Inner, Completion)) -> bool {
+        let mut after = After::Nothing;
+        let taken = self.queue.take(1, &mut |completion| {
             let mut inner = lock(&self.inner);
-            let Inner { ready, members, .. } = &mut *inner;
-            let before = ready.len();
-            let taken = self.queue.take(BATCH, &mut |completion| {
-                let Some(member) = members.get(&completion.qpn) else { return };
-                let table = match completion.queue {
-                    Queue::Send => &member.send,
-                    Queue::Receive | Queue::Shared(_) => &member.receive,
-                };
-                match table.resolve(Ticket::of(completion.wr_id), How::Completed(*completion)) {
-                    After::Queue(wr_id, finish) => ready.push_back(Completion::new(wr_id, completion, finish)),
-                    other => {
-                        if let Some(place) = after.get_mut(used) {
-                            *place = other;
-                            used += 1;
-                        }
-                    }
+            let Some(member) = inner.members.get(&completion.qpn) else { return };
+            let table = match completion.queue {
+                Queue::Send => &member.send,
+                Queue::Receive | Queue::Shared(_) => &member.receive,
+            };
+            match table.complete(completion) {
+                After::Queue(wr_id, held, value) => {
+                    give(&mut inner, Completion::new(wr_id, completion, held, value));
+                    self.ready.store(inner.ready.len(), Ordering::Release);
                 }
-            });
-            let news = ready.len() > before;
-            self.ready.store(ready.len(), Ordering::Release);
-            if news || (!inner.waiters.is_empty() && self.has_overflowed()) {
-                waiters.append(&mut inner.waiters);
+                other => after = other,
             }
-            drop(inner);
-            for after in after {
-                if let After::Wake(waker) = after {
-                    wake(waker);
-                }
-            }
-            waiters.into_iter().for_each(wake);
-            if taken < BATCH {
-                return;
-            }
+        });
+        after.carry_out();
+        taken > 0
+    }
+
+    /// Wakes those who wait for the next completion, if there is one or never will be.
+    fn wake_waiters(&self) {
+        if self.ready() == 0 && !self.has_overflowed() {
+            return;
+        }
+        // Who waits again at once is not woken again.
+        let waiting = lock(&self.inner).waiters.len();
+        for _ in 0..waiting {
+            let waiter = lock(&self.inner).waiters.pop();
+            waiter.into_iter().for_each(wake);
         }
     }
 
@@ -300,25 +348,34 @@ impl Core {
         let mut inner = lock(&self.inner);
         inner.ready.push_back(completion);
         self.ready.store(inner.ready.len(), Ordering::Release);
-        let waiters = std::mem::take(&mut inner.waiters);
         drop(inner);
         self.queue.rouse();
-        waiters.into_iter().for_each(wake);
+        self.wake_waiters();
     }
 
-    /// From now on completions are sorted as they come.
-    pub fn make_asynchronous(&self) {
-        self.asynchronous.store(true, Ordering::SeqCst);
+    /// From now on completions are sorted as they come. For what came before, [`dispatch`](Core::dispatch) afterwards. A program that only polls
+    /// does not pay for it.
+    pub fn make_asynchronous(self: &Arc<Core>) {
+        self.asynchronous.call_once(|| {
+            let weak = Arc::downgrade(self);
+            self.queue.observe(Box::new(move || {
+                if let Some(core) = weak.upgrade() {
+                    core.dispatch();
+                }
+            }));
+        });
     }
 
     /// A queue pair reports here from now on. The queue grows where it could not hold all the work its queue pairs may have outstanding.
     pub fn join(&self, qpn: Qpn, member: Member) {
         let mut inner = lock(&self.inner);
         inner.work = inner.work.saturating_add(member.work);
+        let work = inner.work;
         inner.members.insert(qpn, member);
-        if inner.work > self.queue.capacity() {
+        drop(inner);
+        if work > self.queue.capacity() {
             // A NIC that cannot resize leaves it at what the program asked for.
-            let _ = self.queue.resize(inner.work.checked_next_power_of_two().unwrap_or(inner.work));
+            let _ = self.queue.resize(work.checked_next_power_of_two().unwrap_or(work));
         }
     }
 
@@ -338,6 +395,13 @@ impl Core {
         self.queue.has_overflowed()
     }
 
+    /// How many there may be to hand out: ready ones, and what has not been sorted.
+    #[inline]
+    fn waiting(&self) -> usize {
+        self.ready() + self.queue.waiting()
+    }
+
+    #[inline]
     fn ready(&self) -> usize {
         self.ready.load(Ordering::Acquire)
     }

@@ -96,10 +96,10 @@ impl<R: Outcome> Operation<R> {
         self.over = true;
         let Some(finish) = self.table.hand_to_queue(self.ticket, wr_id) else { return };
         // Done already. Without a completion (the queue pair is gone) there is nothing to report.
-        if let How::Completed(completion) = finish.how
+        if let Finish { how: How::Completed(completion), held, value } = finish
             && let Some(queue) = self.table.queue_of(&completion)
         {
-            queue.add(Completion::new(wr_id, &completion, finish));
+            queue.add(Completion::new(wr_id, &completion, held, value));
         }
     }
 

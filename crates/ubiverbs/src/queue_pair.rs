@@ -21,10 +21,10 @@ use crate::operation::Operation;
 use crate::queue_pair::work::Work;
 use crate::remote::RemoteSlice;
 use crate::shared_receive_queue::SharedReceiveQueue;
-use crate::table::{After, Held, How, Table, Ticket};
+use crate::table::{Held, How, Table, Ticket};
 use crate::transports::{Connected, Datagram, Reliable, Transport};
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use transport::{Attributes, Modify, ReceiveRequest, SendFlags, Sge, State};
 use wire::{Gid, Qkey, Qpn};
 
@@ -276,6 +276,8 @@ pub(crate) struct Core {
     send_cq: CompletionQueue,
     receive_cq: CompletionQueue,
     qkey: Qkey,
+    /// For the next batch.
+    spare: Mutex<batch::Kept>,
 }
 
 impl Core {
@@ -324,16 +326,14 @@ impl Drop for Core {
         match (&self.shared, taken) {
             (None, _) => self.receive.cancel(true),
             // A receive of the shared queue that a message had begun to fill: it ends with the queue pair.
-            (Some(_), Some(wr_id)) => match self.receive.resolve(Ticket::of(wr_id), How::Destroyed) {
-                After::Wake(waker) => crate::completion_queue::wake(waker),
-                After::Nothing | After::Queue(..) | After::Drop(_) => {}
-            },
+            (Some(_), Some(wr_id)) => self.receive.end(Ticket::of(wr_id), How::Destroyed).carry_out(),
             (Some(_), None) => {}
         }
     }
 }
 
 /// Posts a receive to a queue of its own or to a shared one.
+#[inline]
 pub(crate) fn post_receive(
     table: &Arc<Table>,
     domain: transport::ProtectionDomain,
@@ -346,7 +346,7 @@ pub(crate) fn post_receive(
         Held::Buffer(Buffer::Mut(buffer)) => Failed { error, buffer },
         _ => unreachable!("a receive holds the one buffer it was given"),
     };
-    if let Err(error) = buffer.pieces(domain, &mut |piece| sge = piece) {
+    if let Err(error) = buffer.pieces(domain, &mut |piece: Sge| sge = piece) {
         return Err(back(error, Held::Buffer(buffer)));
     }
     let ticket = table.insert(Held::Buffer(buffer)).map_err(|held| back(Error::Destroyed, held))?;

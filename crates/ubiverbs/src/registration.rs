@@ -2,6 +2,7 @@
 
 use crate::backend;
 use crate::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use transport::ProtectionDomain;
 use wire::Key;
@@ -11,13 +12,20 @@ pub(crate) struct Registration {
     context: Arc<dyn backend::Context>,
     domain: ProtectionDomain,
     key: Key,
-    /// The key has been taken away.
-    revoked: Mutex<bool>,
+    /// The key has been taken away. Written under the lock, under which it is taken away once.
+    revoked: AtomicBool,
+    revoking: Mutex<()>,
 }
 
 impl Registration {
     pub fn new(context: &Arc<dyn backend::Context>, domain: ProtectionDomain, key: Key) -> Registration {
-        Registration { context: Arc::clone(context), domain, key, revoked: Mutex::new(false) }
+        Registration {
+            context: Arc::clone(context),
+            domain,
+            key,
+            revoked: AtomicBool::new(false),
+            revoking: Mutex::new(()),
+        }
     }
 
     pub fn key(&self) -> Key {
@@ -30,16 +38,16 @@ impl Registration {
 
     /// Takes the key away. When this returns, the NIC touches the memory no more, for anybody.
     pub fn revoke(&self) -> Result<(), Error> {
-        let mut revoked = crate::lock(&self.revoked);
-        if !*revoked {
+        let _revoking = crate::lock(&self.revoking);
+        if !self.is_revoked() {
             self.context.deregister(self.key)?;
-            *revoked = true;
+            self.revoked.store(true, Ordering::Release);
         }
         Ok(())
     }
 
     pub fn is_revoked(&self) -> bool {
-        *crate::lock(&self.revoked)
+        self.revoked.load(Ordering::Acquire)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::buffer::Buffer;
 use crate::completion_queue::{Core, wake};
 use crate::error::Error;
 use crate::lock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use transport::{Completion, PostError};
@@ -23,7 +23,7 @@ pub enum Held {
     Word(usize),
 }
 
-/// How a work request ended.
+/// How a work request ended, as its handle hears of it.
 #[derive(Debug)]
 pub(crate) struct Finish {
     pub how: How,
@@ -66,10 +66,21 @@ pub(crate) enum After {
     Nothing,
     /// Its handle waits.
     Wake(Waker),
-    /// It goes to the completion queue, under the program's number.
-    Queue(u64, Finish),
+    /// It goes to the completion queue, under the program's number, with what it held and what an atomic operation found.
+    Queue(u64, Held, u64),
     /// Nobody wants it: the buffer goes when this is dropped.
-    Drop(#[allow(dead_code)] Finish),
+    Drop(#[allow(dead_code)] Held),
+}
+
+impl After {
+    /// Does it, where no completion queue has a part in it.
+    #[inline]
+    pub fn carry_out(self) {
+        match self {
+            After::Wake(waker) => wake(waker),
+            After::Nothing | After::Queue(..) | After::Drop(_) => {}
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -93,9 +104,11 @@ struct Inner {
     closed: bool,
 }
 
+/// What a slot holds stands beside its state: it stays where it is while the state changes.
 #[derive(Debug)]
 struct Slot {
     generation: u32,
+    held: Held,
     state: State,
 }
 
@@ -103,9 +116,9 @@ struct Slot {
 enum State {
     Free,
     /// The NIC has it.
-    Pending(Held, Observer),
-    /// It is done, and its handle has not asked yet.
-    Done(Finish),
+    Pending(Observer),
+    /// It is done, with what an atomic operation found, and its handle has not asked yet.
+    Done(How, u64),
 }
 
 #[derive(Debug)]
@@ -142,21 +155,18 @@ impl Table {
     }
 
     /// Takes what a work request is about to hold. The NIC does not have it yet; if it never gets it, [`withdraw`](Table::withdraw) it.
+    #[inline]
     pub fn insert(&self, held: Held) -> Result<Ticket, Held> {
         let mut inner = lock(&self.inner);
         if inner.closed {
             return Err(held);
         }
-        let slot = match inner.free.pop() {
-            Some(slot) => slot,
-            None => {
-                inner.slots.push(Slot { generation: generation(), state: State::Free });
-                inner.slots.len() as u32 - 1
-            }
+        let Some(slot) = inner.free.pop() else {
+            return Ok(inner.grow(held));
         };
         inner.pending += 1;
         let entry = &mut inner.slots[slot as usize];
-        entry.state = State::Pending(held, Observer::Handle(None));
+        (entry.held, entry.state) = (held, State::Pending(Observer::Handle(None)));
         Ok(Ticket { slot, generation: entry.generation })
     }
 
@@ -175,43 +185,51 @@ impl Table {
     /// The NIC did not take it.
     pub fn withdraw(&self, ticket: Ticket) -> Held {
         let mut inner = lock(&self.inner);
-        match inner.vacate(ticket) {
-            Some(State::Pending(held, _) | State::Done(Finish { held, .. })) => {
-                if let Held::Word(word) = held {
-                    inner.free_words.push(word);
-                }
-                held
-            }
-            _ => Held::Nothing,
+        let Some((_, held)) = inner.vacate(ticket) else { return Held::Nothing };
+        if let Held::Word(word) = held {
+            inner.free_words.push(word);
         }
+        held
     }
 
-    /// A work request ended. A number that is not in flight (any more) is nothing to anybody.
-    pub fn resolve(&self, ticket: Ticket, how: How) -> After {
+    /// A work request completed.
+    #[inline]
+    pub fn complete(&self, completion: &Completion) -> After {
+        self.close(Ticket::of(completion.wr_id), || How::Completed(*completion))
+    }
+
+    /// A work request ended without a completion.
+    pub fn end(&self, ticket: Ticket, how: How) -> After {
+        self.close(ticket, || how)
+    }
+
+    /// A work request ended, and the NIC has let go of what it held. A number that is not in flight (any more) is nothing to anybody.
+    #[inline]
+    fn close(&self, ticket: Ticket, how: impl FnOnce() -> How) -> After {
         let mut inner = lock(&self.inner);
-        let Some(slot) = inner.slot(ticket).filter(|slot| matches!(slot.state, State::Pending(..))) else {
+        let Inner { slots, free, free_words, pending, .. } = &mut *inner;
+        let Some(slot) = slots.get_mut(ticket.slot as usize).filter(|slot| slot.generation == ticket.generation) else {
             return After::Nothing;
         };
-        let State::Pending(held, observer) = std::mem::replace(&mut slot.state, State::Free) else {
-            return After::Nothing;
-        };
-        inner.pending -= 1;
-        let finish = self.finish(&mut inner, how, held);
+        let State::Pending(observer) = &mut slot.state else { return After::Nothing };
+        let observer = std::mem::replace(observer, Observer::Nobody);
+        *pending -= 1;
+        let mut value = 0;
+        if let Held::Word(word) = slot.held {
+            value = self.answer(word);
+            free_words.push(word);
+        }
+        if let Observer::Handle(waker) = observer {
+            slot.state = State::Done(how(), value);
+            return waker.map_or(After::Nothing, After::Wake);
+        }
+        slot.state = State::Free;
+        slot.generation = slot.generation.wrapping_add(1);
+        free.push(ticket.slot);
+        let held = std::mem::replace(&mut slot.held, Held::Nothing);
         match observer {
-            Observer::Handle(waker) => {
-                if let Some(slot) = inner.slot(ticket) {
-                    slot.state = State::Done(finish);
-                }
-                waker.map_or(After::Nothing, After::Wake)
-            }
-            Observer::Queue(wr_id) => {
-                inner.release(ticket);
-                After::Queue(wr_id, finish)
-            }
-            Observer::Nobody => {
-                inner.release(ticket);
-                After::Drop(finish)
-            }
+            Observer::Queue(wr_id) => After::Queue(wr_id, held, value),
+            _ => After::Drop(held),
         }
     }
 
@@ -220,14 +238,13 @@ impl Table {
         if let Poll::Ready(finish) = self.check(ticket, context) {
             return Poll::Ready(finish);
         }
-        if self.asynchronous.swap(true, Ordering::SeqCst) {
+        if self.asynchronous.load(Ordering::SeqCst) || self.asynchronous.swap(true, Ordering::SeqCst) {
             return Poll::Pending;
         }
         // The first to wait: from now on completions are told at once. What completed before is looked for here.
         let queues: Vec<Arc<Core>> = lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
         for queue in queues {
             queue.make_asynchronous();
-            fence(Ordering::SeqCst);
             queue.dispatch();
         }
         self.check(ticket, context)
@@ -236,15 +253,15 @@ impl Table {
     fn check(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Finish> {
         let mut inner = lock(&self.inner);
         match inner.slot(ticket).map(|slot| &mut slot.state) {
-            Some(State::Pending(_, Observer::Handle(waker))) => {
+            Some(State::Pending(Observer::Handle(waker))) => {
                 match waker {
                     Some(waker) => waker.clone_from(context.waker()),
                     None => *waker = Some(context.waker().clone()),
                 }
                 Poll::Pending
             }
-            Some(State::Done(_)) => match inner.vacate(ticket) {
-                Some(State::Done(finish)) => Poll::Ready(finish),
+            Some(State::Done(..)) => match inner.vacate(ticket) {
+                Some((State::Done(how, value), held)) => Poll::Ready(Finish { how, held, value }),
                 _ => Poll::Pending,
             },
             // Taken already: whoever polls a handle that is done gets no second answer.
@@ -254,19 +271,23 @@ impl Table {
 
     /// Whether it is done, for a handle that only asks.
     pub fn is_done(&self, ticket: Ticket) -> bool {
-        matches!(lock(&self.inner).slot(ticket), Some(Slot { state: State::Done(_), .. }))
+        matches!(lock(&self.inner).slot(ticket), Some(Slot { state: State::Done(..), .. }))
     }
 
     /// The handle lets the completion queue report it, under the program's number. If it is done already, that is up to the caller.
+    #[inline]
     pub fn hand_to_queue(&self, ticket: Ticket, wr_id: u64) -> Option<Finish> {
         let mut inner = lock(&self.inner);
         let slot = inner.slot(ticket)?;
-        if let State::Pending(_, observer) = &mut slot.state {
-            *observer = Observer::Queue(wr_id);
+        if let State::Pending(observer) = &mut slot.state {
+            let before = std::mem::replace(observer, Observer::Queue(wr_id));
+            // A waker may do anything when it is dropped: not under the lock.
+            drop(inner);
+            drop(before);
             return None;
         }
         match inner.vacate(ticket) {
-            Some(State::Done(finish)) => Some(finish),
+            Some((State::Done(how, value), held)) => Some(Finish { how, held, value }),
             _ => None,
         }
     }
@@ -275,7 +296,7 @@ impl Table {
     pub fn abandon(&self, ticket: Ticket) {
         let mut inner = lock(&self.inner);
         let Some(slot) = inner.slot(ticket) else { return };
-        if let State::Pending(_, observer) = &mut slot.state {
+        if let State::Pending(observer) = &mut slot.state {
             let before = std::mem::replace(observer, Observer::Nobody);
             drop(inner);
             drop(before);
@@ -299,10 +320,7 @@ impl Table {
         let tickets: Vec<Ticket> = inner.tickets_in_flight().collect();
         drop(inner);
         for ticket in tickets {
-            match self.resolve(ticket, How::Destroyed) {
-                After::Wake(waker) => wake(waker),
-                After::Nothing | After::Queue(..) | After::Drop(_) => {}
-            }
+            self.end(ticket, How::Destroyed).carry_out();
         }
     }
 
@@ -314,16 +332,10 @@ impl Table {
         known().find(|queue| queue.has_member(completion.qpn)).or_else(|| known().next())
     }
 
-    /// The proof that the NIC has let go is in hand: `how`.
-    fn finish(&self, inner: &mut Inner, how: How, held: Held) -> Finish {
-        let mut value = 0;
-        if let Held::Word(word) = held {
-            if let Some(Ok(cell)) = self.words.as_ref().map(|words| words.word(word * 8)) {
-                value = cell.load(Ordering::Acquire);
-            }
-            inner.free_words.push(word);
-        }
-        Finish { how, held, value }
+    /// What an atomic operation found.
+    fn answer(&self, word: usize) -> u64 {
+        let cell = self.words.as_ref().map(|words| words.word(word * 8));
+        if let Some(Ok(cell)) = cell { cell.load(Ordering::Acquire) } else { 0 }
     }
 }
 
@@ -332,24 +344,33 @@ impl Inner {
         self.slots.get_mut(ticket.slot as usize).filter(|slot| slot.generation == ticket.generation)
     }
 
+    /// A slot that there was not yet, for work that is about to be posted.
+    #[cold]
+    fn grow(&mut self, held: Held) -> Ticket {
+        let (slot, generation) = (self.slots.len() as u32, generation());
+        self.slots.push(Slot { generation, held, state: State::Pending(Observer::Handle(None)) });
+        // Every slot may be free at once. Room for that is made now, and not when work completes.
+        let room = self.slots.capacity().saturating_sub(self.free.len());
+        self.free.reserve(room);
+        self.pending += 1;
+        Ticket { slot, generation }
+    }
+
     /// Empties a slot for the next work request.
-    fn vacate(&mut self, ticket: Ticket) -> Option<State> {
+    fn vacate(&mut self, ticket: Ticket) -> Option<(State, Held)> {
         let slot = self.slot(ticket)?;
         let state = std::mem::replace(&mut slot.state, State::Free);
+        let held = std::mem::replace(&mut slot.held, Held::Nothing);
         match state {
             State::Free => return None,
             State::Pending(..) => self.pending -= 1,
-            State::Done(_) => {}
+            State::Done(..) => {}
         }
-        self.release(ticket);
-        Some(state)
-    }
-
-    fn release(&mut self, ticket: Ticket) {
         if let Some(slot) = self.slot(ticket) {
             slot.generation = slot.generation.wrapping_add(1);
             self.free.push(ticket.slot);
         }
+        Some((state, held))
     }
 
     fn tickets_in_flight(&self) -> impl Iterator<Item = Ticket> + '_ {

@@ -1,7 +1,8 @@
-//! Steady state allocates nothing: buffers go around, and so do slots, in both styles.
+//! Steady state allocates nothing: buffers go around, and so do slots, in both styles and in batches.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::{Mutex, PoisonError};
 use ubiverbs::{Access, Error, Reliable, connected_pair};
 
 struct Counting;
@@ -28,8 +29,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// One test at a time: they share a NIC, and a thread that drives it does the other's work, too.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn ping_pong_allocates_nothing() -> Result<(), Error> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let context = ubiverbs::device("ubi_lo")?.open()?;
     let pd = context.alloc_pd()?;
     let cq = context.completion_queue(64).create()?;
@@ -66,4 +71,50 @@ fn ping_pong_allocates_nothing() -> Result<(), Error> {
     }
     assert_eq!(ALLOCATIONS.get() - before, 0, "allocations in 100 rounds");
     Ok(())
+}
+
+#[test]
+fn batches_on_several_queue_pairs_allocate_nothing() -> Result<(), Error> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    const PAIRS: usize = 8;
+    const TOGETHER: usize = 20;
+    let context = ubiverbs::device("ubi_lo")?.open()?;
+    let pd = context.alloc_pd()?;
+    let cq = context.completion_queue(64).create()?;
+    let pairs: Vec<_> = (0..PAIRS).map(|_| connected_pair::<Reliable>(&pd, &cq)).collect::<Result<_, Error>>()?;
+    let region = pd.share(4096, Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)?;
+    let there = region.remote_slice();
+    let own = pd.share(64, Access::LOCAL_WRITE)?;
+    let mut before = ALLOCATIONS.get();
+    // How much is under way at a time depends on the NIC's own thread, so its queues reach their sizes sooner or later. Then nothing may grow.
+    for round in 1..=2000 {
+        for [a, _] in &pairs {
+            let mut batch = a.batch();
+            for number in 0..TOGETHER as u64 {
+                match number % 3 {
+                    0 => batch.write_inline(&number.to_ne_bytes(), there)?.polled(number),
+                    1 => batch.write(own.part(0..64)?, there)?.polled(number),
+                    _ => batch.fetch_add(there, 1)?.polled(number),
+                }
+            }
+            batch.post()?;
+            // One that is never posted, and one that nobody waits for.
+            drop(a.batch().write_inline(b"never", there)?);
+            drop(a.write_inline(b"dropped", there)?);
+        }
+        let mut left = PAIRS * TOGETHER;
+        while left > 0 {
+            for completion in cq.poll()? {
+                completion.result()?;
+                left -= 1;
+            }
+        }
+        if round % 50 == 0 {
+            if ALLOCATIONS.get() == before {
+                return Ok(());
+            }
+            before = ALLOCATIONS.get();
+        }
+    }
+    panic!("not even in 2000 rounds are there 50 without an allocation");
 }

@@ -3,14 +3,16 @@
 use crate::address::AddressHandle;
 use crate::buffer::{Destination, Source};
 use crate::error::{Error, Failed};
+use crate::lock;
 use crate::operation::Operation;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::work::{Pieces, Work};
+use crate::queue_pair::work::Work;
 use crate::remote::RemoteSlice;
-use crate::table::{After, How, Ticket};
+use crate::table::{How, Ticket};
 use crate::transports::{Connected, Datagram, Reliable, Transport};
 use std::fmt;
-use transport::{Data, DatagramTarget, Operation as Verb, PostError, SendFlags, SendRequest};
+use std::ops::Range;
+use transport::{Data, DatagramTarget, Operation as Verb, PostError, SendFlags, SendRequest, Sge};
 
 /// Sends that are handed to the NIC together. Made by [`QueuePair::batch`].
 ///
@@ -38,8 +40,17 @@ use transport::{Data, DatagramTarget, Operation as Verb, PostError, SendFlags, S
 #[doc(alias = "ibv_wr_start")]
 pub struct Batch<'a, T: Transport> {
     qp: &'a QueuePair<T>,
-    entries: Vec<Entry>,
+    kept: Kept,
     options: SendFlags,
+}
+
+/// Work requests that wait for their doorbell, with room for their bytes and pieces. It goes from batch to batch of its queue pair, so that many small
+/// batches need no memory each.
+#[derive(Default)]
+pub(super) struct Kept {
+    entries: Vec<Entry>,
+    inline: Vec<u8>,
+    pieces: Vec<Sge>,
 }
 
 /// A work request that waits for its doorbell.
@@ -51,34 +62,52 @@ struct Entry {
     data: EntryData,
 }
 
+/// Where its bytes or pieces are.
 enum EntryData {
-    Pieces(Pieces),
-    Inline(Vec<u8>),
+    Pieces(Range<usize>),
+    Inline(Range<usize>),
 }
 
-impl Entry {
-    fn of(request: &SendRequest<'_>) -> Entry {
+impl Kept {
+    #[inline]
+    fn keep(&mut self, request: &SendRequest<'_>) {
         let data = match request.data {
-            Data::Gather(sges) => EntryData::Pieces(Pieces::of(sges)),
-            Data::Inline(bytes) => EntryData::Inline(bytes.to_vec()),
+            Data::Gather(sges) => EntryData::Pieces(append(&mut self.pieces, sges)),
+            Data::Inline(bytes) => EntryData::Inline(append(&mut self.inline, bytes)),
         };
         let SendRequest { wr_id, operation: verb, flags, target, .. } = *request;
-        Entry { wr_id, verb, flags, target, data }
+        self.entries.push(Entry { wr_id, verb, flags, target, data });
     }
 
-    fn request(&self) -> SendRequest<'_> {
-        let data = match &self.data {
-            EntryData::Pieces(pieces) => Data::Gather(pieces.as_slice()),
-            EntryData::Inline(bytes) => Data::Inline(bytes),
+    #[inline]
+    fn request(&self, entry: &Entry) -> SendRequest<'_> {
+        let data = match &entry.data {
+            EntryData::Pieces(range) => Data::Gather(&self.pieces[range.clone()]),
+            EntryData::Inline(range) => Data::Inline(&self.inline[range.clone()]),
         };
-        let Entry { wr_id, verb: operation, flags, target, .. } = *self;
+        let Entry { wr_id, verb: operation, flags, target, .. } = *entry;
         SendRequest { wr_id, operation, flags, data, target, xrc_srq: None }
     }
+
+    fn clear(&mut self) {
+        self.entries.clear();
+        self.inline.clear();
+        self.pieces.clear();
+    }
+}
+
+/// Adds to the end, and says where that is.
+#[inline]
+fn append<T: Copy>(to: &mut Vec<T>, more: &[T]) -> Range<usize> {
+    let start = to.len();
+    to.extend_from_slice(more);
+    start..to.len()
 }
 
 impl<'a, T: Transport> Batch<'a, T> {
     pub(super) fn new(qp: &'a QueuePair<T>) -> Batch<'a, T> {
-        Batch { qp, entries: Vec::new(), options: SendFlags::empty() }
+        let kept = std::mem::take(&mut *lock(&qp.core().spare));
+        Batch { qp, kept, options: SendFlags::empty() }
     }
 
     /// The next operation waits for earlier READs and atomic operations.
@@ -97,12 +126,12 @@ impl<'a, T: Transport> Batch<'a, T> {
 
     /// How many operations wait.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.kept.entries.len()
     }
 
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.kept.entries.is_empty()
     }
 
     /// Hands everything to the NIC, in order.
@@ -111,30 +140,39 @@ impl<'a, T: Transport> Batch<'a, T> {
     /// Why the NIC did not take all of it. What came before goes on; the operation it refused ends with the same error, those after it with
     /// [`Error::NotPosted`].
     pub fn post(mut self) -> Result<(), Error> {
+        // What the NIC has been shown must not end with this value, should something panic.
+        let mut kept = std::mem::take(&mut self.kept);
+        let posted = self.hand_over(&kept);
+        match posted {
+            Ok(()) => kept.clear(),
+            Err((refused, error)) => {
+                if let Some(entry) = kept.entries.get(refused) {
+                    self.end(entry, How::Refused(error));
+                }
+                kept.entries.drain(..kept.entries.len().min(refused + 1));
+            }
+        }
+        // What is left was never posted, as dropping says.
+        self.kept = kept;
+        posted.map_err(|(_, error)| error.into())
+    }
+
+    /// Shows the NIC everything, until it refuses one: then its index and why.
+    fn hand_over(&self, kept: &Kept) -> Result<(), (usize, PostError)> {
         /// How many are handed over with one call.
         const TOGETHER: usize = 16;
-        let entries = std::mem::take(&mut self.entries);
-        for (index, entries_now) in entries.chunks(TOGETHER).enumerate() {
+        for (index, entries) in kept.entries.chunks(TOGETHER).enumerate() {
             // Unused places of the last chunk repeat its last request and are cut off.
             let requests: [SendRequest<'_>; TOGETHER] =
-                std::array::from_fn(|place| entries_now[place.min(entries_now.len() - 1)].request());
-            if let Err((refused, error)) = self.qp.core().pair.post_send(&requests[..entries_now.len()]) {
-                let mut rest = entries.into_iter().skip(index * TOGETHER + refused);
-                if let Some(entry) = rest.next() {
-                    self.end(&entry, How::Refused(error));
-                }
-                rest.for_each(|entry| self.end(&entry, How::NotPosted));
-                return Err(error.into());
-            }
+                std::array::from_fn(|place| kept.request(&entries[place.min(entries.len() - 1)]));
+            let posted = self.qp.core().pair.post_send(&requests[..entries.len()]);
+            posted.map_err(|(refused, error)| (index * TOGETHER + refused, error))?;
         }
         Ok(())
     }
 
     fn end(&self, entry: &Entry, how: How) {
-        match self.qp.core().send.resolve(Ticket::of(entry.wr_id), how) {
-            After::Wake(waker) => waker.wake(),
-            After::Nothing | After::Queue(..) | After::Drop(_) => {}
-        }
+        self.qp.core().send.end(Ticket::of(entry.wr_id), how).carry_out();
     }
 
     fn options(&mut self) -> SendFlags {
@@ -143,24 +181,28 @@ impl<'a, T: Transport> Batch<'a, T> {
 }
 
 /// Keeps a work request for the doorbell.
-fn keep(entries: &mut Vec<Entry>) -> impl FnOnce(&SendRequest<'_>) -> Result<(), PostError> + '_ {
+fn keep(kept: &mut Kept) -> impl FnOnce(&SendRequest<'_>) -> Result<(), PostError> + '_ {
     |request| {
-        entries.push(Entry::of(request));
+        kept.keep(request);
         Ok(())
     }
 }
 
 impl<T: Transport> Drop for Batch<'_, T> {
     fn drop(&mut self) {
-        for entry in std::mem::take(&mut self.entries) {
-            self.end(&entry, How::NotPosted);
+        self.kept.entries.iter().for_each(|entry| self.end(entry, How::NotPosted));
+        self.kept.clear();
+        let mut spare = lock(&self.qp.core().spare);
+        // Of several batches at a time, the largest is kept.
+        if spare.entries.capacity() < self.kept.entries.capacity() {
+            std::mem::swap(&mut *spare, &mut self.kept);
         }
     }
 }
 
 impl<T: Transport> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Batch({} of queue pair {})", self.entries.len(), self.qp.qpn())
+        write!(f, "Batch({} of queue pair {})", self.kept.entries.len(), self.qp.qpn())
     }
 }
 
@@ -168,25 +210,25 @@ impl<T: Connected> Batch<'_, T> {
     /// As [`QueuePair::send`].
     pub fn send<B: Source>(&mut self, buffer: B) -> Result<Operation<B>, Failed<B>> {
         let options = self.options();
-        self.qp.core().with_buffer(Work::send(None), options, buffer, keep(&mut self.entries))
+        self.qp.core().with_buffer(Work::send(None), options, buffer, keep(&mut self.kept))
     }
 
     /// As [`QueuePair::send_imm`].
     pub fn send_imm<B: Source>(&mut self, buffer: B, immediate: u32) -> Result<Operation<B>, Failed<B>> {
         let options = self.options();
-        self.qp.core().with_buffer(Work::send(Some(immediate)), options, buffer, keep(&mut self.entries))
+        self.qp.core().with_buffer(Work::send(Some(immediate)), options, buffer, keep(&mut self.kept))
     }
 
     /// As [`QueuePair::send_inline`].
     pub fn send_inline(&mut self, bytes: &[u8]) -> Result<Operation<()>, Error> {
         let options = self.options();
-        self.qp.core().with_inline(Work::send(None), options, bytes, keep(&mut self.entries))
+        self.qp.core().with_inline(Work::send(None), options, bytes, keep(&mut self.kept))
     }
 
     /// As [`QueuePair::write`].
     pub fn write<B: Source>(&mut self, buffer: B, remote: RemoteSlice) -> Result<Operation<B>, Failed<B>> {
         let options = self.options();
-        self.qp.core().with_buffer(Work::write(remote, None), options, buffer, keep(&mut self.entries))
+        self.qp.core().with_buffer(Work::write(remote, None), options, buffer, keep(&mut self.kept))
     }
 
     /// As [`QueuePair::write_imm`].
@@ -197,13 +239,13 @@ impl<T: Connected> Batch<'_, T> {
         immediate: u32,
     ) -> Result<Operation<B>, Failed<B>> {
         let options = self.options();
-        self.qp.core().with_buffer(Work::write(remote, Some(immediate)), options, buffer, keep(&mut self.entries))
+        self.qp.core().with_buffer(Work::write(remote, Some(immediate)), options, buffer, keep(&mut self.kept))
     }
 
     /// As [`QueuePair::write_inline`].
     pub fn write_inline(&mut self, bytes: &[u8], remote: RemoteSlice) -> Result<Operation<()>, Error> {
         let options = self.options();
-        self.qp.core().with_inline(Work::write(remote, None), options, bytes, keep(&mut self.entries))
+        self.qp.core().with_inline(Work::write(remote, None), options, bytes, keep(&mut self.kept))
     }
 }
 
@@ -211,19 +253,19 @@ impl Batch<'_, Reliable> {
     /// As [`QueuePair::read`].
     pub fn read<B: Destination>(&mut self, buffer: B, remote: RemoteSlice) -> Result<Operation<B>, Failed<B>> {
         let options = self.options();
-        self.qp.core().with_buffer(Work::read(remote), options, buffer, keep(&mut self.entries))
+        self.qp.core().with_buffer(Work::read(remote), options, buffer, keep(&mut self.kept))
     }
 
     /// As [`QueuePair::compare_swap`].
     pub fn compare_swap(&mut self, remote: RemoteSlice, compare: u64, swap: u64) -> Result<Operation<u64>, Error> {
         let options = self.options();
-        self.qp.core().with_word(Work::compare_swap(remote, compare, swap), options, keep(&mut self.entries))
+        self.qp.core().with_word(Work::compare_swap(remote, compare, swap), options, keep(&mut self.kept))
     }
 
     /// As [`QueuePair::fetch_add`].
     pub fn fetch_add(&mut self, remote: RemoteSlice, add: u64) -> Result<Operation<u64>, Error> {
         let options = self.options();
-        self.qp.core().with_word(Work::fetch_add(remote, add), options, keep(&mut self.entries))
+        self.qp.core().with_word(Work::fetch_add(remote, add), options, keep(&mut self.kept))
     }
 }
 
@@ -231,12 +273,12 @@ impl Batch<'_, Datagram> {
     /// As [`QueuePair::send_to`].
     pub fn send_to<B: Source>(&mut self, buffer: B, to: &AddressHandle) -> Result<Operation<B>, Failed<B>> {
         let options = self.options();
-        self.qp.core().with_buffer(Work::send_to(to, None), options, buffer, keep(&mut self.entries))
+        self.qp.core().with_buffer(Work::send_to(to, None), options, buffer, keep(&mut self.kept))
     }
 
     /// As [`QueuePair::send_inline_to`].
     pub fn send_inline_to(&mut self, bytes: &[u8], to: &AddressHandle) -> Result<Operation<()>, Error> {
         let options = self.options();
-        self.qp.core().with_inline(Work::send_to(to, None), options, bytes, keep(&mut self.entries))
+        self.qp.core().with_inline(Work::send_to(to, None), options, bytes, keep(&mut self.kept))
     }
 }

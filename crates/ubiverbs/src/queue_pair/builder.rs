@@ -13,7 +13,7 @@ use crate::transports::Transport;
 use std::hash::{BuildHasher, RandomState};
 use std::marker::PhantomData;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use transport::{Access, Capabilities, Modify, State};
 use wire::{Mtu, Psn, Qkey};
@@ -220,6 +220,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             send_cq: self.send_cq.clone(),
             receive_cq: self.receive_cq.clone(),
             qkey: self.qkey,
+            spare: Mutex::default(),
         };
         // From here on, dropping the core undoes it all.
         let prepared = PreparedQueuePair::new(core, self.connection, sgid_index, gid, mtu, random_psn());

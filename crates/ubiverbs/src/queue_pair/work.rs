@@ -29,19 +29,23 @@ enum Room {
 }
 
 impl Work {
+    #[inline]
     pub fn send(immediate: Option<u32>) -> Work {
         Work { verb: Verb::Send { immediate }, target: None, room: Room::Any }
     }
 
+    #[inline]
     pub fn send_to(to: &AddressHandle, immediate: Option<u32>) -> Work {
         Work { target: Some(to.target()), ..Work::send(immediate) }
     }
 
+    #[inline]
     pub fn write(remote: RemoteSlice, immediate: Option<u32>) -> Work {
         let verb = Verb::Write { remote: remote.remote(), immediate };
         Work { verb, target: None, room: Room::AtMost(remote.len()) }
     }
 
+    #[inline]
     pub fn read(remote: RemoteSlice) -> Work {
         Work { verb: Verb::Read { remote: remote.remote() }, target: None, room: Room::Exactly(remote.len()) }
     }
@@ -57,6 +61,7 @@ impl Work {
     }
 
     /// How many of `length` bytes it concerns.
+    #[inline]
     fn fit(&self, length: u64) -> Result<u64, Error> {
         match self.room {
             Room::AtMost(available) if length > available => Err(Error::TooSmall { needed: length, available }),
@@ -66,6 +71,7 @@ impl Work {
         }
     }
 
+    #[inline]
     fn request<'a>(&self, wr_id: u64, flags: SendFlags, data: Data<'a>) -> SendRequest<'a> {
         let flags = flags | SendFlags::SIGNALED;
         SendRequest { wr_id, operation: self.verb, flags, data, target: self.target, xrc_srq: None }
@@ -81,24 +87,26 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    pub fn of(sges: &[Sge]) -> Pieces {
-        let mut pieces = Pieces::default();
-        sges.iter().for_each(|sge| pieces.push(*sge));
-        pieces
-    }
-
+    #[inline]
     fn push(&mut self, sge: Sge) {
-        if !self.many.is_empty() {
-            self.many.push(sge);
-        } else if let Some(place) = self.few.get_mut(self.count) {
-            *place = sge;
-            self.count += 1;
-        } else {
-            self.many.extend_from_slice(&self.few);
-            self.many.push(sge);
+        match self.few.get_mut(self.count) {
+            Some(place) if self.many.is_empty() => {
+                *place = sge;
+                self.count += 1;
+            }
+            _ => self.push_more(sge),
         }
     }
 
+    #[cold]
+    fn push_more(&mut self, sge: Sge) {
+        if self.many.is_empty() {
+            self.many.extend_from_slice(&self.few);
+        }
+        self.many.push(sge);
+    }
+
+    #[inline]
     pub fn as_slice(&self) -> &[Sge] {
         if self.many.is_empty() { self.few.get(..self.count).unwrap_or_default() } else { &self.many }
     }
@@ -106,6 +114,7 @@ impl Pieces {
 
 impl Core {
     /// Takes work on a buffer; `post` hands it on.
+    #[inline]
     pub(super) fn with_buffer<B: Lend>(
         &self,
         work: Work,
@@ -126,6 +135,7 @@ impl Core {
     }
 
     /// Takes work on bytes that are copied.
+    #[inline]
     pub(super) fn with_inline(
         &self,
         work: Work,
@@ -183,15 +193,17 @@ impl Core {
     }
 
     /// Hands one work request to the NIC.
+    #[inline]
     pub(super) fn post_now(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.pair.post_send(std::slice::from_ref(request)).map_err(|(_, error)| error)
     }
 
     /// The pieces of a buffer, cut to what the work concerns.
+    #[inline]
     fn gather(&self, work: &Work, buffer: &Buffer) -> Result<Pieces, Error> {
         let mut left = work.fit(buffer.len())?;
         let mut pieces = Pieces::default();
-        buffer.pieces(self.domain, &mut |mut sge| {
+        buffer.pieces(self.domain, &mut |mut sge: Sge| {
             sge.length = u64::from(sge.length).min(left) as u32;
             left -= u64::from(sge.length);
             pieces.push(sge);
