@@ -155,9 +155,10 @@ impl Point {
         Point::new(kind, Carrier::Tcp, waiting, self.size)
     }
 
-    /// Messages under way at once, in a stream: a few megabytes of them.
+    /// Messages under way at once, in a stream: a megabyte of them, which is more than a link holds. More would only need more receives, whose
+    /// buffers would push each other out of the cache.
     fn depth(self) -> u64 {
-        let fits = (8 << 20) / self.size.max(1) as u64;
+        let fits = (1 << 20) / self.size.max(1) as u64;
         fits.clamp(2, if self.carrier == Carrier::Read { 16 } else { 64 })
     }
 

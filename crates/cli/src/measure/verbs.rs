@@ -11,8 +11,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use ubiverbs::{
-    Access, Completion, CompletionChannel, CompletionKind, CompletionQueue, Endpoint, PreparedQueuePair,
-    ProtectionDomain, QueuePair, RegisteredMut, Reliable, RemoteSlice, SharedRegion,
+    Access, CompletionChannel, CompletionKind, CompletionQueue, Endpoint, PreparedQueuePair, ProtectionDomain,
+    QueuePair, RegisteredMut, Reliable, RemoteSlice, SharedRegion,
 };
 
 /// Up to this size a message travels inside its work request.
@@ -92,6 +92,7 @@ impl Line {
                 for number in 0..count {
                     let begun = Instant::now();
                     self.post(point, number)?;
+                    inbox.refill(&self.qp)?;
                     self.drain_own(point, &mut idle)?;
                     if matches!(point.carrier, Carrier::Read | Carrier::Atomic) {
                         self.drain(0, point.waiting, &mut idle)?;
@@ -145,6 +146,7 @@ impl Line {
                 for number in 0..count {
                     self.await_message(point, number, &mut inbox, &mut idle)?;
                     self.post(point, number)?;
+                    inbox.refill(&self.qp)?;
                     self.drain_own(point, &mut idle)?;
                 }
                 self.drain(0, point.waiting, &mut idle)
@@ -152,6 +154,7 @@ impl Line {
             (Kind::Stream, Carrier::Send) => {
                 for number in 0..count {
                     self.await_message(point, number, &mut inbox, &mut idle)?;
+                    inbox.refill(&self.qp)?;
                 }
                 Ok(())
             }
@@ -162,7 +165,7 @@ impl Line {
 
     /// Looks at the NIC once, for a side that has nothing to do but to spin.
     pub fn look(&mut self) -> Result<(), Failure> {
-        self.look_for(Waiting::Spin, &mut |_| Ok(())).map(drop)
+        self.look_for(Waiting::Spin, None).map(drop)
     }
 
     /// Makes ready for a run that is noticed by its bytes.
@@ -229,28 +232,20 @@ impl Line {
             let mut last = [0];
             loop {
                 if self.under_way > u64::from(SENDS / 2) {
-                    self.take(&mut |_| Ok(()))?;
+                    self.take(None)?;
                 }
                 self.here.read_at(point.size - 1, &mut last)?;
                 if last == [mark(number)] {
                     idle.renew();
                     return Ok(());
                 }
-                if point.waiting == Waiting::Memory || !self.look_for(Waiting::Spin, &mut |_| Ok(()))? {
+                if point.waiting == Waiting::Memory || !self.look_for(Waiting::Spin, None)? {
                     idle.wear()?;
                 }
             }
         }
         while inbox.arrived == 0 {
-            let mut arrivals = Vec::new();
-            let some = self.look_for(point.waiting, &mut |buffer| {
-                arrivals.push(buffer);
-                Ok(())
-            })?;
-            inbox.arrived += arrivals.len() as u64;
-            for buffer in arrivals {
-                inbox.post(&self.qp, buffer)?;
-            }
+            let some = self.look_for(point.waiting, Some(inbox))?;
             if some { idle.renew() } else { worn(point.waiting, idle)? }
         }
         inbox.arrived -= 1;
@@ -260,26 +255,23 @@ impl Line {
     /// Waits until no more than `most` sends are under way.
     fn drain(&mut self, most: u64, waiting: Waiting, idle: &mut Patience<'_>) -> Result<(), Failure> {
         while self.under_way > most {
-            let some = self.look_for(waiting, &mut |_| Err(Failure::Nonsense("a message too many".into())))?;
+            let some = self.look_for(waiting, None)?;
             if some { idle.renew() } else { worn(waiting, idle)? }
         }
         Ok(())
     }
 
-    /// Takes what has completed; if nothing has, and `waiting` says so, sleeps for a while. Says whether there was something.
-    fn look_for(
-        &mut self,
-        waiting: Waiting,
-        received: &mut dyn FnMut(RegisteredMut) -> Result<(), Failure>,
-    ) -> Result<bool, Failure> {
-        if self.take(received)? {
+    /// Takes what has completed; if nothing has, and `waiting` says so, sleeps for a while. Says whether there was something. Messages go to `inbox`;
+    /// where there is none, none may come.
+    fn look_for(&mut self, waiting: Waiting, mut inbox: Option<&mut Inbox>) -> Result<bool, Failure> {
+        if self.take(inbox.as_deref_mut())? {
             return Ok(true);
         }
         if !waiting.sleeps() {
             return Ok(false);
         }
         self.cq.arm();
-        if self.take(received)? {
+        if self.take(inbox.as_deref_mut())? {
             return Ok(true);
         }
         let a_while = Duration::from_millis(100);
@@ -288,7 +280,7 @@ impl Line {
         } else {
             self.await_descriptor(a_while)?;
         }
-        self.take(received)
+        self.take(inbox)
     }
 
     fn await_descriptor(&self, limit: Duration) -> Result<(), Failure> {
@@ -306,22 +298,23 @@ impl Line {
         Ok(())
     }
 
-    fn take(&mut self, received: &mut dyn FnMut(RegisteredMut) -> Result<(), Failure>) -> Result<bool, Failure> {
+    fn take(&mut self, mut inbox: Option<&mut Inbox>) -> Result<bool, Failure> {
         let mut any = false;
         for completion in self.cq.poll()? {
             any = true;
             completion.result().map_err(ubiverbs::Error::from)?;
-            match completion.kind() {
-                CompletionKind::Receive | CompletionKind::ReceiveWriteImmediate => received(buffer(completion)?)?,
+            match (completion.kind(), &mut inbox) {
+                (CompletionKind::Receive | CompletionKind::ReceiveWriteImmediate, Some(inbox)) => {
+                    inbox.add(completion.into_received()?.into_buffer());
+                }
+                (CompletionKind::Receive | CompletionKind::ReceiveWriteImmediate, None) => {
+                    return Err(Failure::Nonsense("a message too many".into()));
+                }
                 _ => self.under_way -= 1,
             }
         }
         Ok(any)
     }
-}
-
-fn buffer(completion: Completion) -> Result<RegisteredMut, Failure> {
-    Ok(completion.into_received()?.into_buffer())
 }
 
 /// A side that sleeps has slept a tenth of a second; one that spins only looked.
@@ -345,12 +338,14 @@ pub struct Inbox {
     left: u64,
     /// Messages that came and were not asked for yet.
     arrived: u64,
+    /// Their buffers, until they are posted again: after the answer, which somebody waits for.
+    spare: Vec<RegisteredMut>,
 }
 
 impl Inbox {
     /// For runs without messages.
     pub fn empty() -> Inbox {
-        Inbox { left: 0, arrived: 0 }
+        Inbox { left: 0, arrived: 0, spare: Vec::new() }
     }
 
     fn for_round_trips(line: &Line, run: Run) -> Result<Inbox, Failure> {
@@ -368,24 +363,37 @@ impl Inbox {
 
     fn for_stream(line: &Line, run: Run) -> Result<Inbox, Failure> {
         match run.point.carrier {
-            Carrier::Send => Inbox::fill(line, run.count, 2 * run.point.depth(), run.point.size),
+            Carrier::Send => {
+                // A peer that finds none waits. So as many as there is room for in a cache, and more than are under way: what has been acknowledged may not
+                // have been taken yet.
+                let fits = (3 << 19) / run.point.size.max(1) as u64;
+                Inbox::fill(line, run.count, fits.max(run.point.depth() + 1), run.point.size)
+            }
             _ => Ok(Inbox::empty()),
         }
     }
 
     fn fill(line: &Line, count: u64, ahead: u64, size: usize) -> Result<Inbox, Failure> {
-        let mut inbox = Inbox { left: count, arrived: 0 };
         let ahead = ahead.min(count).min(RECEIVES.into());
-        for buffer in line.pd.allocate(size * ahead as usize)?.chunks(size) {
-            inbox.post(&line.qp, buffer)?;
-        }
+        let spare = line.pd.allocate(size * ahead as usize)?.chunks(size);
+        let mut inbox = Inbox { left: count, arrived: 0, spare };
+        inbox.refill(&line.qp)?;
         Ok(inbox)
     }
 
-    fn post(&mut self, qp: &QueuePair<Reliable>, buffer: RegisteredMut) -> Result<(), Failure> {
-        if self.left > 0 {
-            self.left -= 1;
-            qp.recv(buffer)?.polled(1);
+    /// A message came.
+    fn add(&mut self, buffer: RegisteredMut) {
+        self.arrived += 1;
+        self.spare.push(buffer);
+    }
+
+    /// Posts the buffers of messages that came.
+    fn refill(&mut self, qp: &QueuePair<Reliable>) -> Result<(), Failure> {
+        for buffer in self.spare.drain(..) {
+            if self.left > 0 {
+                self.left -= 1;
+                qp.recv(buffer)?.polled(1);
+            }
         }
         Ok(())
     }
