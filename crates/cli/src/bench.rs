@@ -7,7 +7,7 @@ mod plot;
 mod table;
 
 use crate::exit::{Exit, Failure};
-use crate::measure::{Carrier, Extras, Kind, Measured, Point, Size, Turns, Waiting};
+use crate::measure::{CROWD_SIZE, CROWDS, Carrier, Extras, Kind, Measured, Point, Size, Turns, Waiting};
 use crate::meeting::{Ends, Link, Meeting};
 use clap::{Args, ValueEnum};
 use std::fs::File;
@@ -88,6 +88,8 @@ enum Part {
     Limits,
     /// Connections per second
     Connections,
+    /// What a WRITE costs when there are 10 to 10,000 queue pairs
+    QueuePairs,
     /// The same over UDP, by two more processes
     Udp,
 }
@@ -115,6 +117,13 @@ impl Outcome {
     /// How it compares with TCP.
     pub fn ratio(&self, row: &Measured) -> Option<f64> {
         self.tcp(row).map(|tcp| row.ratio(tcp))
+    }
+
+    /// What was measured with many queue pairs, the fewest first.
+    pub fn crowds(&self) -> impl Iterator<Item = (u32, &Measured)> {
+        self.rows
+            .iter()
+            .filter_map(|row| if let Kind::Crowd(count) = row.point.kind { Some((count, row)) } else { None })
     }
 
     pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Measured> {
@@ -194,11 +203,14 @@ fn measure(options: &Options, meeting: &mut Meeting) -> Result<Outcome, Failure>
         unix: local,
         bare: wants(Part::Limits),
         calls: wants(Part::Connections),
+        crowd: wants(Part::QueuePairs),
         udp: wants(Part::Udp) && link != UDP,
     };
     let mut turns = Turns::new(meeting, largest, extras)?;
     let calls = [Carrier::Manager, Carrier::Tcp].map(|carrier| Point::new(Kind::Connect, carrier, Waiting::Sleep, 0));
     let calls: Vec<Point> = calls.into_iter().filter(|point| turns.can(point)).collect();
+    let crowds = CROWDS.map(|count| Point::new(Kind::Crowd(count), Carrier::Write, Waiting::Spin, CROWD_SIZE));
+    let crowds: Vec<Point> = crowds.into_iter().filter(|point| turns.can(point)).collect();
     let sets: Vec<Vec<Point>> = [&[Kind::RoundTrip][..], &[Kind::Stream, Kind::Batch]]
         .into_iter()
         .flat_map(|kinds| sizes.iter().map(move |size| (kinds, *size)))
@@ -212,7 +224,7 @@ fn measure(options: &Options, meeting: &mut Meeting) -> Result<Outcome, Failure>
             }
             set
         })
-        .chain([calls])
+        .chain([calls, crowds])
         .filter(|points| points.iter().any(|point| point.carrier != Carrier::Tcp) || options.only.contains(&Part::Tcp))
         .collect();
     let mut rows: Vec<Measured> = Vec::new();
@@ -274,7 +286,7 @@ fn points(kind: Kind, size: usize, sizes: &[usize], options: &Options, waiting: 
             let write = Point::new(kind, Carrier::Write, Waiting::Spin, size);
             vec![write, write.beside()]
         }
-        Kind::Batch | Kind::Connect => Vec::new(),
+        Kind::Batch | Kind::Connect | Kind::Crowd(_) => Vec::new(),
     };
     if kind == Kind::RoundTrip && !points.is_empty() {
         let trip = |carrier, waiting| Point::new(kind, carrier, waiting, size);
@@ -308,7 +320,8 @@ impl Part {
             | Part::Events
             | Part::Limits
             | Part::Udp
-            | Part::Connections => None,
+            | Part::Connections
+            | Part::QueuePairs => None,
             Part::Send => Some(Carrier::Send),
             Part::Write => Some(Carrier::Write),
             Part::Read => Some(Carrier::Read),
@@ -324,6 +337,7 @@ impl Part {
             Part::Bandwidth => Some(Kind::Stream),
             Part::Rate => Some(Kind::Batch),
             Part::Connections => Some(Kind::Connect),
+            Part::QueuePairs => Some(Kind::Crowd(0)),
             _ => None,
         }
     }
@@ -348,6 +362,7 @@ impl Progress {
                 Kind::Stream => "stream",
                 Kind::Batch => "batches",
                 Kind::Connect => "connections",
+                Kind::Crowd(_) => "WRITEs",
             };
             let (done, of) = (self.done + 1, self.of);
             eprint!("\r\x1b[K[{done}/{of}] {what} of {}, {}", Size(point.size), point.label());

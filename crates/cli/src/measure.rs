@@ -5,6 +5,7 @@
 mod bare;
 pub mod bob;
 mod calls;
+mod crowd;
 mod figures;
 mod first;
 pub mod machine;
@@ -13,6 +14,7 @@ mod sockets;
 mod statistics;
 mod verbs;
 
+pub use crowd::{CROWDS, SIZE as CROWD_SIZE};
 pub use figures::{Figures, small_table};
 pub use first::{Extras, Measured, Turns};
 
@@ -119,6 +121,8 @@ pub enum Kind {
     Batch,
     /// No messages: connections, one after the other.
     Connect,
+    /// One way, many at a time, over so many queue pairs in turn.
+    Crowd(u32),
 }
 
 /// Something that can be measured.
@@ -166,6 +170,7 @@ impl Point {
     pub fn label(self) -> String {
         let how = match (self.waiting, self.kind) {
             (_, Kind::Batch) => ", batches",
+            (_, Kind::Crowd(count)) => return format!("{}, {count} queue pairs", self.carrier.name()),
             (Waiting::Spin, Kind::RoundTrip) if matches!(self.carrier, Carrier::Tcp | Carrier::Unix) => ", spinning",
             (Waiting::Sleep, Kind::RoundTrip) => ", blocking",
             (Waiting::Epoll, Kind::RoundTrip) => ", epoll",
@@ -195,6 +200,8 @@ pub enum Order {
     Bare { ring: String, largest: usize },
     /// Make something to be connected to, again and again.
     Welcome,
+    /// Make as many more queue pairs as these of mine, and connect them.
+    Crowd { endpoints: Vec<String> },
     /// Start a partner of your own and lead it, over UDP.
     Lead { largest: usize },
     /// Do this with your partner.
@@ -217,6 +224,8 @@ pub enum Answer {
     Bare { address: u64 },
     /// Where I can be called.
     Welcoming(calls::Places),
+    /// My queue pairs, in the order of yours.
+    Crowded { endpoints: Vec<String> },
     /// My partner and I are connected.
     Leading,
     /// What my partner and I have measured.

@@ -113,12 +113,17 @@ fn everything_is_measured_and_written_down() {
         "SEND, epoll",
         "WRITE, UDP",
         "bare ring",
+        "by how many queue pairs",
         "Goals",
     ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
     }
     let document = serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
     let got = rows(&document);
+    let crowds = document["queue_pairs"].as_array().expect("a list");
+    let counts: Vec<_> = crowds.iter().filter_map(|crowd| crowd["queue_pairs"].as_u64()).collect();
+    assert_eq!(counts, [10, 100, 1_000, 10_000]);
+    assert!(crowds.iter().all(|crowd| crowd["nanoseconds_per_write"].as_f64() > Some(0.0)), "{crowds:#?}");
     // Connections are in no plot.
     let lines: BTreeSet<_> =
         got.iter().filter(|row| row.0 != "connect").map(|row| (&row.0, &row.1, &row.2, &row.3)).collect();
@@ -157,7 +162,7 @@ fn a_quick_run_measures_every_goal() {
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     let document = document(&output);
     let goals = document["goals"].as_array().expect("a list");
-    assert_eq!(goals.len(), 11);
+    assert_eq!(goals.len(), 12);
     for goal in goals {
         let measured = goal["measured"].as_f64().expect("a number");
         let met = match (goal["at_most"].as_f64(), goal["at_least"].as_f64()) {

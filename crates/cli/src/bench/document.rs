@@ -6,7 +6,9 @@ use serde_json::{Map, Value, json};
 
 /// Renders it.
 pub fn render(outcome: &Outcome) -> String {
-    let rows: Vec<Value> = outcome.rows.iter().map(|row| document(outcome, row)).collect();
+    let alone = |row: &&Measured| !matches!(row.point.kind, Kind::Crowd(_));
+    let rows: Vec<Value> = outcome.rows.iter().filter(alone).map(|row| document(outcome, row)).collect();
+    let crowds: Vec<Value> = outcome.crowds().map(|(count, row)| crowd(outcome, count, row)).collect();
     let document = json!({
         "device": outcome.device,
         "link": outcome.link,
@@ -15,8 +17,21 @@ pub fn render(outcome: &Outcome) -> String {
         "machine": machine::document(),
         "goals": goals::document(outcome),
         "rows": rows,
+        "queue_pairs": crowds,
     });
     format!("{document:#}\n")
+}
+
+fn crowd(outcome: &Outcome, count: u32, row: &Measured) -> Value {
+    json!({
+        "queue_pairs": count,
+        "size": row.size(),
+        "messages": row.messages,
+        "nanoseconds_per_write": 1e9 / row.messages_per_second,
+        "messages_per_second": row.messages_per_second,
+        "messages_per_second_spread": row.spread(),
+        "cost_beside_the_fewest": outcome.crowds().next().map(|(_, fewest)| fewest.ratio(row)),
+    })
 }
 
 fn document(outcome: &Outcome, row: &Measured) -> Value {
@@ -40,7 +55,7 @@ fn document(outcome: &Outcome, row: &Measured) -> Value {
             put("connections_per_second", json!(row.messages_per_second));
             put("connections_per_second_spread", json!(row.spread()))
         }
-        Kind::Stream | Kind::Batch => {
+        Kind::Stream | Kind::Batch | Kind::Crowd(_) => {
             put("messages_per_second", json!(row.messages_per_second));
             put("messages_per_second_spread", json!(row.spread()));
             put("bytes_per_second", json!(row.bytes_per_second()))

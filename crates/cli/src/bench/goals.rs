@@ -89,6 +89,15 @@ pub fn of(outcome: &Outcome) -> Vec<Goal> {
         measured: batches.map(|row| row.messages_per_second / 1e6),
         spread: batches.and_then(|row| row.spread()).map(|spread| spread.map(|rate| rate / 1e6)),
     });
+    let crowds = || outcome.crowds().map(|(_, row)| row).filter(|row| shared_only(&row.point));
+    let (fewest, most) = (crowds().next(), crowds().last());
+    goals.push(Goal {
+        name: "queue_pairs",
+        what: "64 B WRITE with 10,000 queue pairs in turn / with 10",
+        bound: AtMost(1.2),
+        measured: fewest.zip(most).map(|(fewest, most)| fewest.ratio(most)),
+        spread: fewest.zip(most).and_then(|(fewest, most)| fewest.ratios(most)),
+    });
     let worst = outcome.find(memory).filter(|row| shared_only(&row.point));
     goals.push(Goal {
         name: "write_stall",

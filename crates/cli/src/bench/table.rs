@@ -12,6 +12,7 @@ pub fn render(outcome: &Outcome) -> String {
     let _ = streams(outcome, &mut text, "Bandwidth, megabytes per second", |row| row.bytes_per_second() / 1e6);
     let _ = streams(outcome, &mut text, "Message rate, thousands per second", |row| row.messages_per_second / 1e3);
     let _ = connections(outcome, &mut text);
+    let _ = crowds(outcome, &mut text);
     let _ = goals::table(outcome, &mut text);
     if let Some(why) = machine::crowded() {
         let _ = writeln!(text, "Note: {why}");
@@ -68,6 +69,19 @@ fn connections(outcome: &Outcome, text: &mut String) -> std::fmt::Result {
     )?;
     for row in outcome.of(Kind::Connect) {
         writeln!(text, "{:<20}{:>10.1} ({:>5})", row.point.label(), row.messages_per_second, ratio(outcome, row))?;
+    }
+    writeln!(text)
+}
+
+fn crowds(outcome: &Outcome, text: &mut String) -> std::fmt::Result {
+    let Some((_, fewest)) = outcome.crowds().next() else { return Ok(()) };
+    let size = Size(fewest.size());
+    writeln!(
+        text,
+        "Nanoseconds of a {size} WRITE, by how many queue pairs have their turns (in brackets: beside the fewest)"
+    )?;
+    for (count, row) in outcome.crowds() {
+        writeln!(text, "{count:>12}{:>18.0} ({:>5.2})", 1e9 / row.messages_per_second, fewest.ratio(row))?;
     }
     writeln!(text)
 }

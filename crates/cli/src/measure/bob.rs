@@ -2,6 +2,7 @@
 
 use super::bare::Bare;
 use super::calls::Called;
+use super::crowd::{self, Crowd};
 use super::first::Connections;
 use super::machine::{self, Side};
 use super::sockets::{self, Sockets, Stream};
@@ -18,6 +19,7 @@ pub struct Partner {
     sockets: Option<Sockets>,
     bare: Option<Bare>,
     called: Option<Called>,
+    crowd: Option<Crowd>,
     /// The partner that it leads itself.
     led: Option<(Meeting, Connections)>,
 }
@@ -51,6 +53,16 @@ impl Partner {
                 let (called, places) = Called::new(meeting.station.address)?;
                 self.called = Some(called);
                 tell(meeting, Answer::Welcoming(places))
+            }
+            Order::Crowd { endpoints } => {
+                let crowd = match &mut self.crowd {
+                    Some(crowd) => crowd,
+                    none => none.insert(Crowd::new(&meeting.station)?),
+                };
+                let prepared = crowd.prepare(&meeting.station, endpoints.len().min(crowd::TOGETHER))?;
+                let ours = crowd::endpoints(&prepared);
+                crowd.connect(prepared, &endpoints)?;
+                tell(meeting, Answer::Crowded { endpoints: ours })
             }
             Order::Lead { largest } => {
                 let mut own = Meeting::start(Some(meeting.station.context.name()), Link::Udp)?;

@@ -2,11 +2,12 @@
 
 use super::bare::Bare;
 use super::calls::Places;
+use super::crowd::{self, CROWDS, Crowd};
 use super::machine::{self, Side};
 use super::sockets::{self, Sockets};
 use super::statistics::{Summary, median, spread};
 use super::verbs::{BATCH, Line, Prepared};
-use super::{Answer, Carrier, Kind, Order, Point, Run, Taken, bob};
+use super::{Answer, Carrier, Kind, Order, Point, Run, Taken, Waiting, bob};
 use crate::exit::Failure;
 use crate::meeting::{Link, Meeting};
 use crate::peer;
@@ -71,6 +72,8 @@ pub struct Extras {
     pub bare: bool,
     /// Connections.
     pub calls: bool,
+    /// Many queue pairs.
+    pub crowd: bool,
     /// A second pair of processes that speaks UDP.
     pub udp: bool,
 }
@@ -89,6 +92,7 @@ pub struct Connections {
     sockets: Sockets,
     bare: Option<Bare>,
     calls: Option<Places>,
+    crowd: Option<Crowd>,
 }
 
 /// A point while it is being measured.
@@ -120,7 +124,9 @@ impl Turns<'_> {
     pub fn can(&self, point: &Point) -> bool {
         let limit = |bare: &Bare| bare.can(point.carrier);
         let calls = point.kind != Kind::Connect || self.connections.calls.is_some();
+        let crowd = !matches!(point.kind, Kind::Crowd(_)) || self.connections.crowd.is_some();
         calls
+            && crowd
             && (!point.udp || self.udp.is_some())
             && (!point.carrier.is_limit() || self.connections.bare.as_ref().is_some_and(limit))
     }
@@ -202,7 +208,14 @@ impl Connections {
         };
         let bare = extras.bare.then(|| bare(meeting, largest)).transpose()?;
         let calls = extras.calls.then(|| calls(meeting)).transpose()?;
-        Ok(Connections { line, sockets, bare, calls })
+        let crowd = extras.crowd.then(|| crowd(meeting)).transpose()?;
+        let mut made = Connections { line, sockets, bare, calls, crowd };
+        if let (Some(_), [.., most]) = (&made.crowd, CROWDS) {
+            // Each once, so that no run is the first to use one.
+            let point = Point::new(Kind::Crowd(most), Carrier::Write, Waiting::Spin, crowd::SIZE);
+            made.run(meeting, Run { point, count: u64::from(most) })?;
+        }
+        Ok(made)
     }
 
     /// One run.
@@ -215,6 +228,9 @@ impl Connections {
         let control = &meeting.control;
         let carrier = run.point.carrier;
         let ended = match &mut self.bare {
+            _ if let (Kind::Crowd(among), Some(crowd)) = (run.point.kind, &mut self.crowd) => {
+                crowd.first(run, among, self.line.there(), control, &mut sample)
+            }
             _ if run.point.kind == Kind::Connect => self.calls.map_or(Ok(()), |places| places.first(run, &mut sample)),
             _ if carrier.is_verb() => self.line.first(run, control, &mut sample),
             Some(bare) if carrier.is_limit() => bare.first(run, control, &mut sample),
@@ -244,6 +260,20 @@ fn calls(meeting: &mut Meeting) -> Result<Places, Failure> {
         Answer::Welcoming(places) => Ok(places),
         other => Err(Failure::Nonsense(format!("{other:?}"))),
     }
+}
+
+/// Makes many queue pairs and connects them.
+fn crowd(meeting: &mut Meeting) -> Result<Crowd, Failure> {
+    let mut crowd = Crowd::new(&meeting.station)?;
+    let [.., most] = CROWDS;
+    for _ in 0..(most as usize).div_ceil(crowd::TOGETHER) {
+        let prepared = crowd.prepare(&meeting.station, crowd::TOGETHER)?;
+        match ask(meeting, Order::Crowd { endpoints: crowd::endpoints(&prepared) })? {
+            Answer::Crowded { endpoints } => crowd.connect(prepared, &endpoints)?,
+            other => return Err(Failure::Nonsense(format!("{other:?}"))),
+        }
+    }
+    Ok(crowd)
 }
 
 /// Shares memory with the second side.

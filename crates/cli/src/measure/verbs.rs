@@ -113,7 +113,7 @@ impl Line {
                 sample(begun.elapsed().as_nanos() as u64);
                 Ok(())
             }
-            Kind::Connect => Ok(()),
+            Kind::Connect | Kind::Crowd(_) => Ok(()),
             Kind::Batch => {
                 let mut left = count;
                 while left > 0 {
@@ -161,6 +161,11 @@ impl Line {
             // One-sided: nothing to do.
             _ => Ok(()),
         }
+    }
+
+    /// The peer's memory.
+    pub fn there(&self) -> RemoteSlice {
+        self.there
     }
 
     /// Looks at the NIC once, for a side that has nothing to do but to spin.
