@@ -97,7 +97,8 @@ pub(crate) struct Table {
 #[derive(Debug)]
 struct Inner {
     slots: Vec<Slot>,
-    free: Vec<u32>,
+    /// The slot that became free last; those that did before it follow in a chain.
+    free: Option<u32>,
     free_words: Vec<usize>,
     /// Slots that the NIC has.
     pending: usize,
@@ -114,7 +115,8 @@ struct Slot {
 
 #[derive(Debug)]
 enum State {
-    Free,
+    /// Nobody's; and the next that is.
+    Free(Option<u32>),
     /// The NIC has it.
     Pending(Observer),
     /// It is done, with what an atomic operation found, and its handle has not asked yet.
@@ -132,7 +134,7 @@ impl Table {
     /// An empty table; `words` is where answers to atomic operations land, if there can be any.
     pub fn new(words: Option<Arc<Allocation>>) -> Arc<Table> {
         let free_words = words.as_ref().map_or(Vec::new(), |words| (0..words.len() / 8).rev().collect());
-        let inner = Inner { slots: Vec::new(), free: Vec::new(), free_words, pending: 0, closed: false };
+        let inner = Inner { slots: Vec::new(), free: None, free_words, pending: 0, closed: false };
         Arc::new(Table {
             inner: Mutex::new(inner),
             queues: Mutex::new(Vec::new()),
@@ -161,11 +163,14 @@ impl Table {
         if inner.closed {
             return Err(held);
         }
-        let Some(slot) = inner.free.pop() else {
+        let Inner { slots, free, pending, .. } = &mut *inner;
+        let Some((slot, entry)) = free.and_then(|slot| Some((slot, slots.get_mut(slot as usize)?))) else {
             return Ok(inner.grow(held));
         };
-        inner.pending += 1;
-        let entry = &mut inner.slots[slot as usize];
+        if let State::Free(next) = entry.state {
+            *free = next;
+        }
+        *pending += 1;
         (entry.held, entry.state) = (held, State::Pending(Observer::Handle(None)));
         Ok(Ticket { slot, generation: entry.generation })
     }
@@ -223,10 +228,8 @@ impl Table {
             slot.state = State::Done(how(), value);
             return waker.map_or(After::Nothing, After::Wake);
         }
-        slot.state = State::Free;
-        slot.generation = slot.generation.wrapping_add(1);
-        free.push(ticket.slot);
         let held = std::mem::replace(&mut slot.held, Held::Nothing);
+        slot.release(ticket.slot, free);
         match observer {
             Observer::Queue(wr_id) => After::Queue(wr_id, held, value),
             _ => After::Drop(held),
@@ -349,33 +352,35 @@ impl Inner {
     fn grow(&mut self, held: Held) -> Ticket {
         let (slot, generation) = (self.slots.len() as u32, generation());
         self.slots.push(Slot { generation, held, state: State::Pending(Observer::Handle(None)) });
-        // Every slot may be free at once. Room for that is made now, and not when work completes.
-        let room = self.slots.capacity().saturating_sub(self.free.len());
-        self.free.reserve(room);
         self.pending += 1;
         Ticket { slot, generation }
     }
 
     /// Empties a slot for the next work request.
     fn vacate(&mut self, ticket: Ticket) -> Option<(State, Held)> {
-        let slot = self.slot(ticket)?;
-        let state = std::mem::replace(&mut slot.state, State::Free);
-        let held = std::mem::replace(&mut slot.held, Held::Nothing);
-        match state {
-            State::Free => return None,
-            State::Pending(..) => self.pending -= 1,
+        let Inner { slots, free, pending, .. } = self;
+        let slot = slots.get_mut(ticket.slot as usize).filter(|slot| slot.generation == ticket.generation)?;
+        match slot.state {
+            State::Free(_) => return None,
+            State::Pending(_) => *pending -= 1,
             State::Done(..) => {}
         }
-        if let Some(slot) = self.slot(ticket) {
-            slot.generation = slot.generation.wrapping_add(1);
-            self.free.push(ticket.slot);
-        }
-        Some((state, held))
+        let held = std::mem::replace(&mut slot.held, Held::Nothing);
+        Some((slot.release(ticket.slot, free), held))
     }
 
     fn tickets_in_flight(&self) -> impl Iterator<Item = Ticket> + '_ {
         let pending = self.slots.iter().enumerate().filter(|(_, slot)| matches!(slot.state, State::Pending(..)));
         pending.map(|(index, slot)| Ticket { slot: index as u32, generation: slot.generation })
+    }
+}
+
+impl Slot {
+    /// Makes it the first of those that are free, under another generation.
+    #[inline]
+    fn release(&mut self, slot: u32, free: &mut Option<u32>) -> State {
+        self.generation = self.generation.wrapping_add(1);
+        std::mem::replace(&mut self.state, State::Free(free.replace(slot)))
     }
 }
 
