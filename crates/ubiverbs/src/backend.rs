@@ -38,6 +38,9 @@ pub trait Backend: connections::Connections + Debug + Send + Sync {
     /// Does what there is to do, without waiting.
     fn progress(&self);
 
+    /// The same for one who looks again at once if there was nothing: not everything that costs a system call need be looked at each time.
+    fn look(&self);
+
     /// Waits for the next event of a channel, driving meanwhile, but not longer than `limit`.
     fn wait(&self, channel: &dyn Channel, limit: Option<Duration>) -> io::Result<Option<u32>>;
 }

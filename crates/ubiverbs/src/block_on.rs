@@ -63,8 +63,8 @@ thread_local! {
     static PARKER: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
 }
 
-/// How often it looks before it sleeps.
-const LOOKS: u32 = 20;
+/// How often it looks before it sleeps: for some ten microseconds.
+const LOOKS: u32 = 200;
 
 /// How long it sleeps where nothing can wake it, because there is no NIC or no descriptor left.
 const BLIND: Duration = Duration::from_millis(1);
@@ -93,7 +93,7 @@ impl Parker {
                 return;
             }
             if let Some((nic, _)) = &self.nic {
-                nic.progress();
+                nic.look();
             }
         }
         if self.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok() {
