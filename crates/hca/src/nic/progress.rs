@@ -138,6 +138,7 @@ impl Nic {
     }
 
     /// Takes up to `room` completions. An empty queue drives: what has arrived is looked at before the answer is "nothing".
+    /// `take` may be called while queue pairs are locked: it takes, and calls nothing of the NIC.
     pub fn poll(&self, cq: &CompletionQueue, room: usize, mut take: impl FnMut(Entry)) -> usize {
         let taken = cq.poll(room, &mut take);
         if taken > 0 {
