@@ -169,6 +169,8 @@ pub struct Nic {
     hot_until: AtomicU64,
     /// When more than the socket that brings packets was looked at.
     looked_at_all: AtomicU64,
+    /// How long to look at that one only.
+    look_pause: AtomicU64,
     /// Queue pairs that may hear from other hosts at any time.
     udp_users: AtomicU32,
     /// The queue pair whose acknowledgement waits for an answer.
@@ -247,6 +249,7 @@ impl Nic {
             looked: AtomicU64::new(0),
             hot_until: AtomicU64::new(0),
             looked_at_all: AtomicU64::new(0),
+            look_pause: AtomicU64::new(0),
             udp_users: AtomicU32::new(0),
             debtor: Debtor::default(),
             owing: Owing::default(),

@@ -24,6 +24,15 @@ pub(crate) struct Udp {
     unsent: AtomicU64,
 }
 
+/// What a look at the sockets found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Found {
+    /// Anything: then there may be more.
+    pub any: bool,
+    /// Something beside the socket that brought packets last.
+    pub elsewhere: bool,
+}
+
 /// A socket to send from.
 #[derive(Debug)]
 struct Socket {
@@ -107,14 +116,19 @@ impl Udp {
         tended
     }
 
-    /// Takes what has arrived; with a single system call, mostly, if only the socket that brought packets last is to be looked at. If another thread is at it, leaves it to that one.
-    pub fn receive(&self, hot_only: bool, take: impl FnMut(&Arrival<'_>)) -> bool {
+    /// Takes what has arrived; with a single system call, mostly, if only the socket that brought packets last is to be looked at. If another
+    /// thread is at it, leaves it to that one.
+    pub fn receive(&self, hot_only: bool, take: impl FnMut(&Arrival<'_>)) -> Found {
         let mut attachment = match self.attachment.try_lock() {
             Ok(attachment) => attachment,
             Err(TryLockError::Poisoned(attachment)) => attachment.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
+            Err(TryLockError::WouldBlock) => return Found::default(),
         };
-        if hot_only { attachment.poll(take, |_, _| ()) } else { attachment.receive(take, |_, _| ()) }
+        if hot_only {
+            return Found { any: attachment.poll(take, |_, _| ()), elsewhere: false };
+        }
+        let any = attachment.receive(take, |_, _| ());
+        Found { any, elsewhere: attachment.found_elsewhere() }
     }
 
     /// How long until the attachment wants to be looked at, though nothing arrives.

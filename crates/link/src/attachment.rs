@@ -41,7 +41,7 @@ use wire::ROCE_PORT;
 const RETRY: Duration = Duration::from_millis(250);
 
 /// Polls of only the socket where packets came last before everything is looked at.
-const FAITHFUL: u32 = 64;
+const FAITHFUL: u32 = 1024;
 
 /// Keys of our own descriptors in the set: the receiving socket of each family, and the one that asks.
 const RECEIVERS: [u64; 2] = [1, 2];
@@ -95,6 +95,8 @@ pub struct Attachment {
     hot: Option<usize>,
     /// Polls since everything was looked at.
     polls: u32,
+    /// When everything was last looked at, something was ready beside the socket that had brought something before.
+    elsewhere: bool,
     /// The slots that were announced.
     changes: u64,
     traffic: Traffic,
@@ -137,6 +139,7 @@ impl Attachment {
             groups: Groups::default(),
             hot: None,
             polls: 0,
+            elsewhere: false,
             changes: slots.registry().changes(),
             traffic: Traffic::default(),
         };
@@ -220,6 +223,11 @@ impl Attachment {
         }
     }
 
+    /// Whether the last look at everything found something that one would not have found who only [polls](Attachment::poll).
+    pub fn found_elsewhere(&self) -> bool {
+        self.elsewhere
+    }
+
     /// Does what there is to do on whatever is ready.
     fn receive_ready(
         &mut self,
@@ -229,6 +237,8 @@ impl Attachment {
         let mut keys = [0; 32];
         let registry = self.registry();
         let Ok(ready) = registry.ready(&mut keys) else { return false };
+        let hot = self.hot.and_then(|hot| RECEIVERS.get(hot));
+        self.elsewhere = ready.iter().any(|key| Some(key) != hot);
         for key in ready {
             if let Some(at) = RECEIVERS.iter().position(|own| own == key) {
                 if self.receive_side(at, take, lost) {

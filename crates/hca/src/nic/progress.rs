@@ -4,6 +4,7 @@ use super::{Nic, local_grh, lock};
 use crate::completion_queue::{CompletionChannel, CompletionQueue, Entry, Poller};
 use crate::queue_pair::Qp;
 use crate::sleep;
+use crate::udp::Found;
 use crate::watch::OnWatch;
 use link::shared::Sleeper;
 use link::udp::Arrival;
@@ -34,6 +35,10 @@ const SELDOM: u64 = 32;
 const LOOK_OFTEN: u64 = 20_000;
 const LOOK_SELDOM: u64 = 1_000_000;
 const HOT: u64 = 1_000_000;
+
+/// How long, in nanoseconds, one who polls looks only at the socket that brought packets last, if looking at everything finds nothing else again
+/// and again.
+const LOOK_RARELY: u64 = 320_000;
 
 /// How long, in nanoseconds, a timer waits for a socket to be empty.
 const PATIENCE: u64 = 2_000_000;
@@ -333,14 +338,17 @@ impl Nic {
             }
         };
         let since = now.as_nanos().saturating_sub(self.looked_at_all.load(Ordering::Relaxed));
-        let hot_only = polling && since < LOOK_OFTEN;
+        let pause = self.look_pause.load(Ordering::Relaxed);
+        let hot_only = polling && since < pause;
+        let Found { mut any, elsewhere } = self.udp.receive(hot_only, &mut take);
         if !hot_only {
             self.looked_at_all.store(now.as_nanos(), Ordering::Relaxed);
+            let next = if elsewhere { LOOK_OFTEN } else { (2 * pause).clamp(LOOK_OFTEN, LOOK_RARELY) };
+            self.look_pause.store(next, Ordering::Relaxed);
         }
-        let mut any = self.udp.receive(hot_only, &mut take);
         if packets.get() >= FULL {
             // One acknowledgement is enough for two datagrams full of packets.
-            any |= self.udp.receive(true, &mut take);
+            any |= self.udp.receive(true, &mut take).any;
         }
         if let Some(first) = touched.first {
             self.hot_until.store(now.as_nanos() + HOT, Ordering::Relaxed);
