@@ -1,25 +1,47 @@
-//! Acknowledgements that wait a moment to travel with an answer. Over UDP an acknowledgement costs its receiver and its sender as much as the message
-//! itself. A program that answers message after message at once would pay that twice for each, so its queue pair owes the acknowledgement until
-//! the answer is posted, and both go as one datagram. Whatever else happens first pays the debt: the program's next poll that finds nothing,
-//! the engine, which looks in every millisecond on a program that polls, a change of state, the end of the queue pair, and the end of the process,
-//! if it is one that a process hears of. Only who is killed (or leaves by `_exit`) in that moment takes the acknowledgement along.
+//! Acknowledgements that wait. Over UDP an acknowledgement costs its receiver and its sender as much as the message itself. A program that answers
+//! message after message at once would pay that twice for each. So its queue pair owes the acknowledgement until the answer has gone, and then
+//! for another moment: the next message is mostly under way already, and one acknowledgement is enough for all that came meanwhile. It is sent
+//! while the program waits, so nobody waits for it.
+//!
+//! A peer that does wait for it (it wants to know that its message has arrived before it sends the next) finds out that nothing comes for a while; so
+//! does the one who owes, and from then on the acknowledgement travels with the answer, as one datagram.
+//!
+//! Whatever else happens first pays the debt: a poll that finds nothing before the program has answered, the engine, which looks in every
+//! millisecond on a program that polls, a call that waits, a change of state, the end of the queue pair, and the end of the process, if it is one
+//! that a process hears of. Only who is killed (or leaves by `_exit`) in that moment takes the acknowledgement along.
 
-use crate::sync::{AtomicU32, Ordering, fence};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use link::udp::Cargo;
+use transport::Time;
 use wire::{Headers, Operation, Qpn, Syndrome};
 
 /// Messages in a row that were answered at once, before an acknowledgement waits for an answer.
 const ENOUGH: u32 = 16;
 
+/// How long, in nanoseconds, an acknowledgement waits for the next message once the answer has gone; and after which time it is sent though messages
+/// still come.
+const NEXT: u64 = 60_000;
+const ALL: u64 = 100_000;
+
+/// Answers that take the acknowledgement along after it has waited for a message that did not come: at first, and at most. It doubles each time.
+const LEAST_TOGETHER: u32 = 16;
+const MOST_TOGETHER: u32 = 1 << 16;
+
 /// Who owes: one queue pair of the NIC at most, so that everybody can see without a lock that nobody does.
 #[derive(Debug, Default)]
-pub(crate) struct Debtor(AtomicU32);
+pub(crate) struct Debtor {
+    qpn: AtomicU32,
+    /// Until when a program that polls need not pay, in nanoseconds.
+    due: AtomicU64,
+    /// How often another queue pair would have owed something.
+    wanted: AtomicU32,
+}
 
 impl Debtor {
     /// Who owes something.
     #[inline]
     pub fn get(&self) -> Option<Qpn> {
-        match self.0.load(Ordering::Relaxed) {
+        match self.qpn.load(Ordering::Relaxed) {
             0 => None,
             qpn => Some(Qpn::new(qpn)),
         }
@@ -31,10 +53,19 @@ impl Debtor {
         self.get()
     }
 
+    /// Whether a poll that found nothing should pay.
+    #[inline]
+    pub fn is_due(&self, now: Time) -> bool {
+        self.due.load(Ordering::Relaxed) <= now.as_nanos()
+    }
+
     /// Becomes the one who owes, if nobody else does and somebody will look in soon.
     fn become_one(&self, qpn: Qpn, looks_in: impl FnOnce() -> bool) -> bool {
-        match self.0.compare_exchange(0, qpn.value(), Ordering::Relaxed, Ordering::Relaxed) {
-            Err(other) if other != qpn.value() => return false,
+        match self.qpn.compare_exchange(0, qpn.value(), Ordering::Relaxed, Ordering::Relaxed) {
+            Err(other) if other != qpn.value() => {
+                self.wanted.fetch_add(1, Ordering::Relaxed);
+                return false;
+            }
             _ => {}
         }
         // Pairs with `get_last`: either the engine sees the debt before it sleeps, or we see that it no longer looks in.
@@ -47,7 +78,7 @@ impl Debtor {
     }
 
     fn clear(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.qpn.store(0, Ordering::Relaxed);
     }
 }
 
@@ -55,16 +86,32 @@ impl Debtor {
 #[derive(Debug, Default)]
 pub(crate) struct Debt {
     held: Option<Headers>,
+    /// Since when.
+    since: Time,
     /// Messages in a row that the program answered before the next one came.
     answered: u32,
     /// One has come and was not answered yet.
     open: bool,
+    /// It has done for all messages that it should do for.
+    complete: bool,
+    /// So many answers take the acknowledgement along, and so many will the next time.
+    together: u32,
+    next_together: u32,
+    /// How often others wanted to owe when this one was last asked.
+    wanted: u32,
 }
 
 impl Debt {
-    /// Takes the acknowledgement, if it is one and may wait for an answer. What was held before is then part of it. `looks_in` says whether the engine
-    /// will see to it soon.
-    pub fn takes(&mut self, headers: &Headers, debtor: &Debtor, qpn: Qpn, looks_in: impl FnOnce() -> bool) -> bool {
+    /// Takes the acknowledgement, if it is one and may wait. What was held before is then part of it. `looks_in` says whether the engine will see to
+    /// it soon.
+    pub fn takes(
+        &mut self,
+        headers: &Headers,
+        now: Time,
+        debtor: &Debtor,
+        qpn: Qpn,
+        looks_in: impl FnOnce() -> bool,
+    ) -> bool {
         let acknowledges = headers.bth.opcode.operation() == Operation::Acknowledge;
         if !acknowledges || !matches!(headers.aeth.map(|aeth| aeth.syndrome), Some(Syndrome::Ack { .. })) {
             return false;
@@ -77,19 +124,37 @@ impl Debt {
             self.paid(debtor);
             return false;
         }
-        self.held = Some(*headers);
+        if self.held.replace(*headers).is_none() {
+            self.since = now;
+        }
+        // Before the program has answered, whatever else it does pays.
+        debtor.due.store(0, Ordering::Relaxed);
         true
     }
 
     /// A train is sent. If it is a request of the program's, answers what should go with it: others do not answer anything.
-    pub fn goes_with(&mut self, headers: &Headers) -> Option<&Headers> {
+    pub fn goes_with(&mut self, headers: &Headers, now: Time, debtor: &Debtor) -> Option<&Headers> {
         if !headers.bth.opcode.is_request() {
             return None;
         }
         if std::mem::replace(&mut self.open, false) {
             self.answered = self.answered.saturating_add(1);
         }
-        self.held.as_ref()
+        let held = self.held.as_ref()?;
+        let wanted = debtor.wanted.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.wanted, wanted) != wanted {
+            // Others would answer at once, too, if only nobody else owed anything.
+            self.together = LEAST_TOGETHER;
+        }
+        let owed_for = now.since(self.since);
+        if self.together > 0 || owed_for >= ALL + NEXT {
+            self.together = self.together.saturating_sub(1);
+            return Some(held);
+        }
+        self.complete = owed_for >= ALL;
+        let due = if self.complete { now } else { now.plus_nanos(NEXT) };
+        debtor.due.store(due.as_nanos(), Ordering::Relaxed);
+        None
     }
 
     /// What is owed and waits.
@@ -104,9 +169,19 @@ impl Debt {
         }
     }
 
-    /// The program looked for more before it answered.
-    pub fn was_in_vain(&mut self) {
-        self.answered = 0;
+    /// The program looked for more, and there was nothing. What is owed and not complete has waited in vain: for the answer, or for a next message.
+    pub fn is_idle(&mut self) {
+        if self.held.is_none() {
+            return;
+        }
+        if self.open {
+            self.answered = 0;
+        } else if self.complete {
+            self.next_together = LEAST_TOGETHER;
+        } else {
+            self.together = self.next_together.clamp(LEAST_TOGETHER, MOST_TOGETHER);
+            self.next_together = 2 * self.together;
+        }
     }
 }
 
@@ -150,59 +225,176 @@ mod tests {
         Headers::new(Opcode::RcSendOnly, QPN, Psn::new(1))
     }
 
-    /// One that has answered so many messages at once.
-    fn debt(answers: u32, debtor: &Debtor) -> Debt {
-        let mut debt = Debt::default();
-        for psn in 0..answers {
-            assert!(!debt.takes(&acknowledgement(psn), debtor, QPN, || true), "too few answers: {psn}");
-            assert!(debt.goes_with(&request()).is_none());
+    /// So many nanoseconds after the beginning.
+    fn at(nanos: u64) -> Time {
+        Time::from_nanos(nanos)
+    }
+
+    /// A queue pair and what it shares with others.
+    #[derive(Default)]
+    struct Pair {
+        debt: Debt,
+        debtor: Debtor,
+    }
+
+    impl Pair {
+        /// One that has answered so many messages at once.
+        fn after(answers: u32) -> Pair {
+            let mut pair = Pair::default();
+            for psn in 0..answers {
+                assert!(!pair.takes(psn, 0), "too few answers: {psn}");
+                assert_eq!(pair.answers(0), None);
+            }
+            pair
         }
-        debt
+
+        fn takes(&mut self, psn: u32, nanos: u64) -> bool {
+            self.debt.takes(&acknowledgement(psn), at(nanos), &self.debtor, QPN, || true)
+        }
+
+        /// The program answers. Which acknowledgement goes with it?
+        fn answers(&mut self, nanos: u64) -> Option<u32> {
+            let psn = self.debt.goes_with(&request(), at(nanos), &self.debtor).map(|headers| headers.bth.psn.value());
+            if psn.is_some() {
+                self.debt.paid(&self.debtor);
+            }
+            psn
+        }
+
+        /// The program looks for more and there is nothing. Which acknowledgement is sent?
+        fn polls(&mut self, nanos: u64) -> Option<u32> {
+            if self.debtor.get().is_none() || !self.debtor.is_due(at(nanos)) {
+                return None;
+            }
+            self.debt.is_idle();
+            let psn = self.debt.held().map(|headers| headers.bth.psn.value());
+            self.debt.paid(&self.debtor);
+            psn
+        }
+
+        /// A message comes, is answered, and nothing follows. How does its acknowledgement go?
+        fn exchange(&mut self, psn: u32, nanos: u64) -> &'static str {
+            if !self.takes(psn, nanos) {
+                assert_eq!(self.answers(nanos), None);
+                return "at once";
+            }
+            match self.answers(nanos) {
+                Some(_) => "with the answer",
+                None => {
+                    assert_eq!(self.polls(nanos + NEXT), Some(psn));
+                    "later"
+                }
+            }
+        }
     }
 
     #[test]
-    fn an_acknowledgement_waits_once_enough_messages_were_answered_at_once() {
-        let debtor = Debtor::default();
-        let mut debt = debt(ENOUGH, &debtor);
-        assert!(debt.takes(&acknowledgement(100), &debtor, QPN, || true));
-        assert_eq!(debtor.get(), Some(QPN));
-        let held = debt.goes_with(&request()).map(|headers| headers.bth.psn.value());
-        assert_eq!(held, Some(100));
-        debt.paid(&debtor);
-        assert_eq!((debtor.get(), debt.goes_with(&request())), (None, None));
+    fn one_acknowledgement_is_sent_for_messages_that_were_answered_at_once() {
+        let mut pair = Pair::after(ENOUGH);
+        for step in 0..10 {
+            let now = u64::from(step) * (ALL / 10);
+            assert!(pair.takes(100 + step, now));
+            assert_eq!(pair.debtor.get(), Some(QPN));
+            assert_eq!(pair.answers(now + 100), None);
+            assert_eq!(pair.polls(now + 200), None, "the next message may be under way");
+        }
+        assert!(pair.takes(110, ALL));
+        assert_eq!(pair.answers(ALL), None);
+        assert_eq!(pair.polls(ALL), Some(110), "it has waited long enough");
+        assert_eq!((pair.debtor.get(), pair.answers(ALL)), (None, None));
+        assert!(pair.takes(111, ALL));
+        assert_eq!(pair.answers(ALL), None, "it was not in vain");
+    }
+
+    #[test]
+    fn who_never_finds_nothing_sends_it_with_an_answer_in_the_end() {
+        let mut pair = Pair::after(ENOUGH);
+        assert!(pair.takes(100, 0));
+        assert_eq!(pair.answers(100), None);
+        assert!(pair.takes(101, ALL + NEXT));
+        assert_eq!(pair.answers(ALL + NEXT), Some(101));
+    }
+
+    #[test]
+    fn a_peer_that_stops_after_a_few_messages_has_waited_for_the_acknowledgement() {
+        let mut pair = Pair::after(ENOUGH);
+        for (psn, now) in [(100, 0), (101, ALL / 2), (102, ALL - 1)] {
+            assert!(pair.takes(psn, now));
+            assert_eq!(pair.answers(now), None);
+        }
+        assert_eq!(pair.polls(ALL - 1 + NEXT), Some(102));
+        assert_eq!(pair.exchange(103, 2 * ALL), "with the answer");
+    }
+
+    #[test]
+    fn a_message_that_does_not_come_lets_acknowledgements_travel_with_answers() {
+        let mut pair = Pair::after(ENOUGH);
+        let mut psn = 100;
+        let mut run = |pair: &mut Pair, now| {
+            let mut count = 0;
+            loop {
+                psn += 1;
+                match pair.exchange(psn, now) {
+                    "with the answer" => count += 1,
+                    other => return (count, other),
+                }
+            }
+        };
+        assert_eq!(run(&mut pair, 0), (0, "later"));
+        assert_eq!(run(&mut pair, 0), (LEAST_TOGETHER, "later"));
+        assert_eq!(run(&mut pair, 0), (2 * LEAST_TOGETHER, "later"));
+        for _ in 0..20 {
+            run(&mut pair, 0);
+        }
+        assert_eq!(run(&mut pair, 0), (MOST_TOGETHER, "later"));
+    }
+
+    #[test]
+    fn a_poll_that_finds_nothing_before_the_answer_ends_the_waiting() {
+        let mut pair = Pair::after(ENOUGH);
+        assert!(pair.takes(100, 5));
+        assert_eq!(pair.polls(5), Some(100));
+        assert_eq!(pair.answers(6), None);
+        assert!(!pair.takes(101, 7), "once was not enough");
     }
 
     #[test]
     fn a_message_that_comes_before_the_answer_to_the_last_one_ends_the_waiting() {
-        let debtor = Debtor::default();
-        let mut debt = debt(ENOUGH, &debtor);
-        assert!(debt.takes(&acknowledgement(100), &debtor, QPN, || true));
-        assert!(!debt.takes(&acknowledgement(101), &debtor, QPN, || true), "sent at once, and with it what waited");
-        assert_eq!((debtor.get(), debt.goes_with(&request())), (None, None));
+        let mut pair = Pair::after(ENOUGH);
+        assert!(pair.takes(100, 0));
+        assert!(!pair.takes(101, 0), "sent at once, and with it what waited");
+        assert_eq!((pair.debtor.get(), pair.answers(0)), (None, None));
     }
 
     #[test]
-    fn nothing_waits_if_nobody_looks_in_or_another_owes() {
-        let debtor = Debtor::default();
-        let mut first = debt(ENOUGH, &debtor);
-        assert!(!first.takes(&acknowledgement(1), &debtor, QPN, || false));
-        assert_eq!(debtor.get(), None);
-        let mut first = debt(ENOUGH, &debtor);
-        assert!(first.takes(&acknowledgement(1), &debtor, Qpn::new(99), || true));
-        let mut second = debt(ENOUGH, &debtor);
-        assert!(!second.takes(&acknowledgement(1), &debtor, QPN, || true));
-        assert_eq!(debtor.get(), Some(Qpn::new(99)));
+    fn nothing_waits_if_nobody_looks_in() {
+        let mut pair = Pair::after(ENOUGH);
+        assert!(!pair.debt.takes(&acknowledgement(1), at(0), &pair.debtor, QPN, || false));
+        assert_eq!(pair.debtor.get(), None);
+    }
+
+    #[test]
+    fn only_one_owes_and_it_hurries_if_others_would() {
+        let mut first = Pair::after(ENOUGH);
+        let mut second = Pair::after(ENOUGH).debt;
+        assert!(first.takes(1, 0));
+        assert_eq!(first.answers(0), None);
+        assert!(!second.takes(&acknowledgement(1), at(0), &first.debtor, Qpn::new(99), || true));
+        assert_eq!(first.debtor.get(), Some(QPN));
+        assert!(first.takes(2, 0));
+        assert_eq!(first.answers(0), Some(2), "another waits for it to have paid");
+        second.goes_with(&request(), at(0), &first.debtor);
+        assert!(second.takes(&acknowledgement(2), at(0), &first.debtor, Qpn::new(99), || true));
     }
 
     #[test]
     fn refusals_and_answers_never_wait() {
-        let debtor = Debtor::default();
-        let mut debt = debt(ENOUGH, &debtor);
+        let mut pair = Pair::after(ENOUGH);
         let refusal = answer(1, Syndrome::Nak(NakCode::SequenceError));
-        assert!(!debt.takes(&refusal, &debtor, QPN, || true));
+        assert!(!pair.debt.takes(&refusal, at(0), &pair.debtor, QPN, || true));
         let response = Headers::new(Opcode::RcReadResponseOnly, QPN, Psn::new(1));
-        assert!(!debt.takes(&response, &debtor, QPN, || true));
-        assert!(debt.takes(&acknowledgement(1), &debtor, QPN, || true));
-        assert!(debt.goes_with(&response).is_none());
+        assert!(!pair.debt.takes(&response, at(0), &pair.debtor, QPN, || true));
+        assert!(pair.takes(1, 0));
+        assert!(pair.debt.goes_with(&response, at(0), &pair.debtor).is_none());
     }
 }

@@ -297,14 +297,12 @@ impl Qp {
         self.leave(nic, inner);
     }
 
-    /// Sends the acknowledgement that waited for an answer. `in_vain` if the program asked for more before it answered.
-    pub(crate) fn pay_debt(&self, nic: &Nic, in_vain: bool) {
+    /// Sends the acknowledgement that waits. `idle` if the program looked for more and there was nothing.
+    pub(crate) fn pay_debt(&self, nic: &Nic, idle: bool) {
         let mut inner = lock(&self.inner);
-        if in_vain {
+        if idle {
             inner.answering.asks_for_more();
-            if inner.debt.held().is_some() {
-                inner.debt.was_in_vain();
-            }
+            inner.debt.is_idle();
         }
         self.pay(nic, &mut inner);
     }
@@ -461,11 +459,13 @@ impl Qp {
         let may_wait = matches!(path.link, Link::Udp) && nic.capture().is_none();
         let mut outgoing = nic.outgoing(self.qpn);
         while let Some(train) = pair.poll_transmit(now, &mut host) {
-            if may_wait && debt.takes(train.headers, nic.debtor(), self.qpn, || nic.engine().is_leased()) {
+            if may_wait && debt.takes(train.headers, now, nic.debtor(), self.qpn, || nic.engine().is_leased()) {
                 continue;
             }
             let sent = nic.send(self, path, &train, &mut outgoing, &mut host);
-            if let (Some(acknowledgement), Some(route)) = (debt.goes_with(train.headers), &path.route) {
+            if let (Some(acknowledgement), Some(route)) =
+                (debt.goes_with(train.headers, now, nic.debtor()), &path.route)
+            {
                 nic.acknowledge(route, acknowledgement, &mut outgoing);
                 debt.paid(nic.debtor());
             }

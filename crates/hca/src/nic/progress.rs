@@ -44,17 +44,18 @@ const LOOK_RARELY: u64 = 320_000;
 const PATIENCE: u64 = 2_000_000;
 
 impl Nic {
-    /// Sends the acknowledgement that waits for an answer, as the program does not answer.
+    /// Sends the acknowledgement that waits, if it is due, because the program finds nothing else.
     #[inline]
     fn pay_debt(&self) {
-        if let Some(debtor) = self.owing.get().or_else(|| self.debtor.get())
+        let due = || self.debtor.get().filter(|_| self.debtor.is_due(self.now()));
+        if let Some(debtor) = self.owing.get().or_else(due)
             && let Some(qp) = self.qps.get(debtor)
         {
             qp.pay_debt(self, true);
         }
     }
 
-    /// The same by the engine: it cannot know whether the program is about to answer.
+    /// Sends it in any case: the engine does, who cannot know whether the program is about to answer, and who goes to sleep.
     pub(crate) fn see_to_debt(&self) {
         for debtor in [self.owing.strike(), self.debtor.get_last()].into_iter().flatten() {
             if let Some(qp) = self.qps.get(debtor) {
@@ -160,7 +161,7 @@ impl Nic {
     /// Waits for the next event of a channel: the number of a completion queue. The waiting thread drives, so that one wake-up is enough. A
     /// channel whose descriptor does not block answers `WouldBlock` instead, and a signal that arrives meanwhile is `Interrupted`.
     pub fn wait(&self, channel: &CompletionChannel) -> io::Result<u32> {
-        self.pay_debt();
+        self.see_to_debt();
         if channel.is_nonblocking()? {
             self.progress();
             return channel.try_take().ok_or_else(|| io::ErrorKind::WouldBlock.into());
@@ -177,7 +178,7 @@ impl Nic {
 
     /// Waits like [`wait`](Nic::wait), but not longer than `limit`, and whatever the mode of the descriptor.
     pub fn wait_for(&self, channel: &CompletionChannel, limit: Option<Duration>) -> io::Result<Option<u32>> {
-        self.pay_debt();
+        self.see_to_debt();
         let deadline = limit.map(|limit| self.now() + limit);
         self.engine.enter_wait();
         let answer = loop {
