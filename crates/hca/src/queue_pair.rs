@@ -11,13 +11,14 @@ use crate::path::{Link, Path};
 use crate::shared::datagrams::Held;
 use crate::shared::{Shared, Way};
 use crate::timers::Alarm;
+use crate::udp::Outgoing;
 use link::shared::{Broken, Outbound, Reading};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 use transport::{
-    AddressVector, Attributes, Inbound, Kind, Modify, ModifyError, PostError, Queue, ReceiveRequest, SendRequest,
-    State, Time, Train,
+    AddressVector, Attributes, Inbound, Kind, Modify, ModifyError, PostError, Queue, ReceiveRequest, Refusal,
+    SendRequest, State, Time, Train,
 };
 use wire::{Headers, Qpn};
 
@@ -198,7 +199,10 @@ impl Qp {
         inner.answering.answers();
         let Inner { pair, windows, path, shared, .. } = &mut *inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        let (sent, done) = shared.send_at_once(nic, path, pair, &mut host, requests, now);
+        let (sent, done) = match &path.link {
+            Link::Udp => self.send_at_once(nic, &mut inner, requests, now),
+            _ => shared.send_at_once(nic, path, pair, &mut host, requests, now),
+        };
         let mut refused = Ok(());
         match done {
             true => {
@@ -209,6 +213,7 @@ impl Qp {
                 self.sleep(nic, &mut inner);
             }
             false => {
+                let (pair, mut host) = self.split(nic, &mut inner);
                 for (index, request) in requests.iter().enumerate().skip(sent) {
                     if let Err(error) = pair.post_send(now, request, &mut host) {
                         refused = Err((index, error));
@@ -458,21 +463,54 @@ impl Qp {
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
         let may_wait = matches!(path.link, Link::Udp) && nic.capture().is_none();
         let mut outgoing = nic.outgoing(self.qpn);
-        while let Some(train) = pair.poll_transmit(now, &mut host) {
+        while pair.may_transmit()
+            && let Some(train) = pair.poll_transmit(now, &mut host)
+        {
             if may_wait && debt.takes(train.headers, now, nic.debtor(), self.qpn, || nic.engine().is_leased()) {
                 continue;
             }
-            let sent = nic.send(self, path, &train, &mut outgoing, &mut host);
-            if let (Some(acknowledgement), Some(route)) =
-                (debt.goes_with(train.headers, now, nic.debtor()), &path.route)
-            {
-                nic.acknowledge(route, acknowledgement, &mut outgoing);
-                debt.paid(nic.debtor());
-            }
-            if let Err(refusal) = sent {
+            if let Err(refusal) = self.put(nic, path, debt, &train, now, &mut outgoing, &mut host) {
                 pair.transmit_refused(now, refusal, &mut host);
             }
         }
+    }
+
+    /// Sends work over UDP the short way, as long as it may go that way. Answers how many requests were posted, and whether nothing more is to be
+    /// done about them.
+    fn send_at_once(&self, nic: &Nic, inner: &mut Inner, requests: &[SendRequest<'_>], now: Time) -> (usize, bool) {
+        let Inner { pair, windows, path, debt, .. } = inner;
+        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        let mut outgoing = nic.outgoing(self.qpn);
+        let mut sent = 0;
+        for request in requests {
+            let Some(train) = pair.send_at_once(now, request, &mut host) else { break };
+            sent += 1;
+            if let Err(refusal) = self.put(nic, path, debt, &train, now, &mut outgoing, &mut host) {
+                pair.transmit_refused(now, refusal, &mut host);
+                return (sent, false);
+            }
+        }
+        (sent, sent == requests.len() && !pair.may_transmit())
+    }
+
+    /// Puts a train on its way, and with it the acknowledgement that goes along.
+    #[expect(clippy::too_many_arguments, reason = "two call sites; every argument is a different thing")]
+    fn put(
+        &self,
+        nic: &Nic,
+        path: &Path,
+        debt: &mut Debt,
+        train: &Train<'_>,
+        now: Time,
+        outgoing: &mut Outgoing<'_>,
+        host: &mut Host<'_>,
+    ) -> Result<(), Refusal> {
+        let sent = nic.send(self, path, train, outgoing, host);
+        if let (Some(acknowledgement), Some(route)) = (debt.goes_with(train.headers, now, nic.debtor()), &path.route) {
+            nic.acknowledge(route, acknowledgement, outgoing);
+            debt.paid(nic.debtor());
+        }
+        sent
     }
 
     fn transmit_datagrams(&self, nic: &Nic, inner: &mut Inner, now: Time) {
