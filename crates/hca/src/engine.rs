@@ -144,6 +144,12 @@ impl Engine {
         self.is_leased() || self.lingers.load(Ordering::Relaxed)
     }
 
+    /// Whether the engine looks on, and will soon see to those who are ready.
+    #[inline]
+    pub fn lingers(&self) -> bool {
+        self.lingers.load(Ordering::Relaxed)
+    }
+
     /// Whether the program polls, and so drives.
     #[inline]
     pub fn is_leased(&self) -> bool {

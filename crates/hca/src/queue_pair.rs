@@ -625,7 +625,7 @@ impl Qp {
             && nic.capture().is_none()
             && inner.pair.owes_acknowledgement_only()
             && inner.answering.wait(self.qpn, &nic.owing, || nic.engine().is_leased());
-        if !may_wait {
+        if !may_wait && !self.may_gather(nic, &mut inner, requests) {
             inner.touched = 0;
             self.transmit(nic, &mut inner, now);
         }
@@ -633,6 +633,24 @@ impl Qp {
         self.sleep(nic, &mut inner);
         self.leave(nic, inner);
         answer.map(|()| (taken, may_wait && requests > 0))
+    }
+
+    /// Whether the acknowledgement of so many WRITEs may wait until there are more of them, or none: the engine looks on, and nobody here waits for
+    /// anything.
+    fn may_gather(&self, nic: &Nic, inner: &mut Inner, requests: u32) -> bool {
+        let gathered = inner.touched + requests;
+        let may = requests > 0
+            && gathered < LONGEST_RUN
+            && nic.engine().lingers()
+            && inner.pair.owes_acknowledgement_only()
+            && !inner.pair.may_complete();
+        if may {
+            if inner.touched == 0 {
+                nic.make_ready(self.qpn);
+            }
+            inner.touched = gathered;
+        }
+        may
     }
 
     /// Whether it sends through this link.

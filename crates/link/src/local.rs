@@ -7,8 +7,10 @@ use std::collections::VecDeque;
 use std::sync::PoisonError;
 use wire::Headers;
 
-/// Buffers that wait to be used again: more than this are given back to the allocator.
+/// Buffers that wait to be used again: more than this are given back to the allocator. Short ones may be many more: so are the trains of work in batches.
 const SPARE: usize = 64;
+const SHORT_SPARE: usize = 4096;
+const SHORT: usize = 256;
 
 /// A queue of trains with an address of type `A` each.
 #[derive(Debug)]
@@ -90,7 +92,8 @@ impl<A> Queue<A> {
                 any = true;
                 deliver(train.address, &train.headers, train.count, &train.payload);
                 let mut inner = self.lock();
-                if inner.spare.len() < SPARE {
+                let most = if train.payload.capacity() <= SHORT { SHORT_SPARE } else { SPARE };
+                if inner.spare.len() < most {
                     inner.spare.push(train.payload);
                 }
             }
