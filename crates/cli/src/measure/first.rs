@@ -108,7 +108,6 @@ struct Progress {
 impl Turns<'_> {
     /// Makes the connections, for messages of up to `largest` bytes.
     pub fn new(meeting: &mut Meeting, largest: usize, extras: Extras) -> Result<Turns<'_>, Failure> {
-        let connections = Connections::new(meeting, largest, extras)?;
         let lead = |meeting: &Meeting| {
             let mut other = Meeting::start(Some(meeting.station.context.name()), Link::Udp)?;
             match ask(&mut other, Order::Lead { largest })? {
@@ -116,7 +115,9 @@ impl Turns<'_> {
                 other => Err(Failure::Nonsense(format!("{other:?}"))),
             }
         };
+        // First: whoever is started by a thread that has settled on a processor may use no other.
         let udp = extras.udp.then(|| lead(meeting)).transpose()?;
+        let connections = Connections::new(meeting, largest, extras)?;
         Ok(Turns { meeting, connections, udp })
     }
 
