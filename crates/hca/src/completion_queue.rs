@@ -333,6 +333,9 @@ impl CompletionQueue {
     /// so it may poll this queue; it must not block. There can be one; answers whether it is this.
     pub fn observe(&self, observer: impl Fn() + Send + Sync + 'static) -> bool {
         let is_this = self.observer.set(Observer(Box::new(observer))).is_ok();
+        if let (true, Some(engine)) = (is_this, &self.engine) {
+            engine.observed();
+        }
         // Whoever adds something does so under this lock. It was added before, and whoever looks after this sees it; or it is added later, and
         // the observer is told.
         drop(lock(&self.inner));
@@ -403,6 +406,9 @@ impl Drop for CompletionQueue {
         let armed = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner).armed.take();
         if let (Some(_), Some(engine)) = (armed, &self.engine) {
             engine.disarmed();
+        }
+        if let (Some(_), Some(engine)) = (self.observer.get(), &self.engine) {
+            engine.unobserved();
         }
     }
 }

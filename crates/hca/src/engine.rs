@@ -63,6 +63,8 @@ pub(crate) struct Engine {
     waiters: AtomicU32,
     /// They do, and the engine leaves the sockets to them.
     relieved: AtomicBool,
+    /// Completion queues that are observed: somebody wants to hear of what comes there, and does not call.
+    observed: AtomicU32,
     /// It looks on, for trains and for room.
     lingers: AtomicBool,
     /// What other processes see of us.
@@ -107,6 +109,7 @@ impl Engine {
             asleep_until: AtomicU64::new(0),
             waiters: AtomicU32::new(0),
             relieved: AtomicBool::new(false),
+            observed: AtomicU32::new(0),
             lingers: AtomicBool::new(false),
             face: OnceLock::new(),
         })
@@ -159,10 +162,33 @@ impl Engine {
     /// A completion queue was armed: the program may go to sleep without a word.
     pub fn armed(&self) {
         self.lease.forbid();
+        self.expect();
+        self.bell.ring_if_leased();
+    }
+
+    /// Somebody begins to wait for what this process has asked for.
+    fn expect(&self) {
         if let Some(face) = self.face.get() {
             face.expect();
         }
-        self.bell.ring_if_leased();
+    }
+
+    /// Whether anybody does who does not look for it.
+    fn is_waited_for(&self) -> bool {
+        self.lease.is_forbidden() || self.observed.load(Ordering::SeqCst) > 0
+    }
+
+    /// A completion queue is observed from now on, until [`unobserved`](Engine::unobserved).
+    pub fn observed(&self) {
+        self.observed.fetch_add(1, Ordering::SeqCst);
+        self.expect();
+        // What came before that, and was not rung for, is looked for now.
+        self.bell.ring_even_if_leased();
+    }
+
+    /// It is no longer.
+    pub fn unobserved(&self) {
+        self.observed.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// It is no longer armed.
@@ -307,7 +333,7 @@ impl Engine {
             return Sleep::Bell(self.sleep_until_deadline(nic));
         }
         self.relieved.store(false, Ordering::SeqCst);
-        nic.exchange.face().settle_down_lazily(|| self.lease.is_forbidden());
+        nic.exchange.face().settle_down_lazily(|| self.is_waited_for());
         let now = nic.now();
         if rounds.only_rung_for && now.since(rounds.looked) < SOON {
             // The sockets end the sleep by themselves.
@@ -361,5 +387,26 @@ impl Engine {
             true => Some(patience.map_or(ROUND, |patience| patience.min(ROUND))),
             false => patience,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::completion_queue::{CompletionQueue, Notify};
+
+    #[test]
+    fn armed_and_observed_queues_are_waited_for_as_long_as_they_are_there() {
+        let engine = Arc::new(Engine::new().unwrap());
+        let queue = |id| CompletionQueue::new(id, 8, None).unwrap().served_by(&engine);
+        let (armed, observed) = (queue(1), queue(2));
+        assert!(!engine.is_waited_for());
+        armed.arm(Notify::Any);
+        assert!(engine.is_waited_for());
+        assert!(observed.observe(|| ()) && !observed.observe(|| ()), "there can be one");
+        drop(armed);
+        assert!(engine.is_waited_for());
+        drop(observed);
+        assert!(!engine.is_waited_for());
     }
 }
