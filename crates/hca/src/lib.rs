@@ -17,6 +17,7 @@ mod host;
 pub mod interfaces;
 mod lease;
 mod log;
+mod manners;
 pub mod multicast;
 mod nic;
 mod numbers;

@@ -16,6 +16,7 @@ use crate::engine::Engine;
 use crate::environment;
 use crate::host::SharedWindow;
 use crate::interfaces::{self, Changes};
+use crate::manners::Manners;
 use crate::multicast::Groups;
 use crate::numbers::Numbers;
 use crate::process;
@@ -176,6 +177,7 @@ pub struct Nic {
     /// The queue pair whose acknowledgement waits for an answer.
     debtor: Debtor,
     pub(crate) owing: Owing,
+    manners: Manners,
     /// Bytes that went through shared memory in long trains.
     pub(crate) moved: AtomicU64,
     /// Links to processes that have gone, and when what they owe fails.
@@ -253,6 +255,7 @@ impl Nic {
             udp_users: AtomicU32::new(0),
             debtor: Debtor::default(),
             owing: Owing::default(),
+            manners: Manners::default(),
             moved: AtomicU64::new(0),
             dying: Mutex::default(),
         });

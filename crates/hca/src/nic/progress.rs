@@ -155,7 +155,12 @@ impl Nic {
         self.advance(Some(&mut poller));
         self.engine.polled();
         let left = poller.room;
-        room - left + cq.poll(left, take)
+        let taken = room - left + cq.poll(left, take);
+        match taken == 0 && cq.is_empty() {
+            true => self.manners.found_nothing(|| self.now()),
+            false => self.manners.found_something(),
+        }
+        taken
     }
 
     /// Waits for the next event of a channel: the number of a completion queue. The waiting thread drives, so that one wake-up is enough. A
