@@ -115,6 +115,8 @@ fn is_nobody_in_particular(uid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread;
+    use std::time::Duration;
 
     #[test]
     fn users_are_read_from_the_table() {
@@ -133,6 +135,11 @@ mod tests {
         let receiver = crate::udp::Receiver::open_port(Family::V4, 14_791).unwrap();
         assert_eq!(holders(Family::V4, 14_791).unwrap(), [own_uid()]);
         drop(receiver);
-        assert!(holders(Family::V4, 14_791).unwrap().is_empty());
+        // What another test starts in this moment holds it, too, until it has become its program.
+        let freed = (0..1000).any(|_| {
+            thread::sleep(Duration::from_millis(5));
+            holders(Family::V4, 14_791).unwrap().is_empty()
+        });
+        assert!(freed, "nobody holds it any more");
     }
 }

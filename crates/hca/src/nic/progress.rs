@@ -152,15 +152,14 @@ impl Nic {
         }
         self.pay_debt();
         let mut poller = Poller { cq, room, show: &mut take };
-        self.advance(Some(&mut poller));
+        let any = self.advance(Some(&mut poller));
         self.engine.polled();
         let left = poller.room;
-        let taken = room - left + cq.poll(left, take);
-        match taken == 0 && cq.is_empty() {
-            true => self.manners.found_nothing(|| self.now()),
-            false => self.manners.found_something(),
+        match any {
+            true => self.manners.found_something(),
+            false => self.manners.found_nothing(|| self.now()),
         }
-        taken
+        room - left + cq.poll(left, take)
     }
 
     /// Waits for the next event of a channel: the number of a completion queue. The waiting thread drives, so that one wake-up is enough. A
