@@ -78,7 +78,11 @@ fn exchange(
         let mut sending = qp.send_inline(b"and a message")?;
         // The partner may wait for a receive of ours, as we do for one of its.
         while sending.wait_for(Duration::from_millis(1)).transpose()?.is_none() {
-            renew(qp, receiving)?;
+            if let Err(flushed) = renew(qp, receiving) {
+                // A receive comes back because something else has failed just now, and that is what counts.
+                sending.wait()?;
+                return Err(flushed);
+            }
         }
         renew(qp, receiving)?;
         if round == 0 {
