@@ -111,8 +111,13 @@ impl Answering {
     /// Lets the acknowledgement of what came wait, if it may.
     #[inline]
     pub fn wait(&mut self, qpn: Qpn, owing: &Owing, looks_in: impl FnOnce() -> bool) -> bool {
-        self.waits = owing.owe(qpn, looks_in);
-        self.waits
+        let may = owing.owe(qpn, looks_in);
+        if !may {
+            // One that waited goes now, too.
+            self.ends(owing);
+        }
+        self.waits = may;
+        may
     }
 
     /// It has gone, or is about to. Answers whether one waited.
@@ -175,7 +180,8 @@ mod tests {
         assert_eq!(owing.get(), None);
         assert!(first.wait(Qpn::new(1), &owing, || panic!("it was asked before")));
         assert_eq!((owing.strike(), owing.strike()), (Some(Qpn::new(1)), None));
-        assert!(first.ends(&owing));
+        assert!(!first.wait(Qpn::new(1), &owing, || false), "it must ask anew");
+        assert_eq!(owing.get(), None, "what waited before goes with what may not");
         assert!(second.wait(Qpn::new(2), &owing, || true));
     }
 }

@@ -2,7 +2,7 @@
 //! time slice of the scheduler, which is thousands of messages. So whoever has polled in vain for a while offers its processor to others. Where somebody takes
 //! it, it is offered often; where nobody does, it costs a system call every ten microseconds or so of waiting, and nothing while messages come.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use transport::Time;
 
@@ -19,7 +19,7 @@ pub(crate) struct Manners {
     /// Polls in a row that found nothing.
     in_vain: AtomicU32,
     /// The last offer was taken.
-    crowded: AtomicU32,
+    crowded: AtomicBool,
 }
 
 impl Manners {
@@ -36,7 +36,7 @@ impl Manners {
     pub fn found_nothing(&self, now: impl Fn() -> Time) {
         let polls = self.in_vain.load(Ordering::Relaxed).wrapping_add(1);
         self.in_vain.store(polls, Ordering::Relaxed);
-        if polls.is_multiple_of(OFTEN) && (polls.is_multiple_of(SELDOM) || self.crowded.load(Ordering::Relaxed) != 0) {
+        if polls.is_multiple_of(OFTEN) && (polls.is_multiple_of(SELDOM) || self.crowded.load(Ordering::Relaxed)) {
             self.offer(now);
         }
     }
@@ -46,7 +46,7 @@ impl Manners {
         let before = now();
         thread::yield_now();
         let taken = now().since(before) > TAKEN;
-        self.crowded.store(u32::from(taken), Ordering::Relaxed);
+        self.crowded.store(taken, Ordering::Relaxed);
     }
 }
 

@@ -37,7 +37,7 @@ impl<'m> Entry<'m> {
             (entry.first, entry.length) = (first, length);
             return Ok(entry);
         }
-        let terms = slot.terms();
+        let terms = slot.load();
         (entry.on_demand, entry.null) = (terms.on_demand, terms.kind == Kind::Null);
         entry.first = terms.admit(subject, range, access)?;
         entry.length = usize::try_from(range.length)

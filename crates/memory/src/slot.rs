@@ -137,7 +137,7 @@ impl Slot {
     /// Counts an access in and gives its terms, which hold until `leave`.
     #[inline]
     pub(crate) fn enter(&self, key: Key, bell: &Bell) -> Result<Terms, Cause> {
-        self.gate.enter(key.0, bell).map_err(cause)?;
+        self.enter_gate(key, bell)?;
         Ok(self.load())
     }
 
@@ -159,12 +159,6 @@ impl Slot {
     #[inline]
     pub(crate) fn enter_gate(&self, key: Key, bell: &Bell) -> Result<(), Cause> {
         self.gate.enter(key.0, bell).map_err(cause)
-    }
-
-    /// The terms, inside the gate.
-    #[inline]
-    pub(crate) fn terms(&self) -> Terms {
-        self.load()
     }
 
     /// Counts an access out.
@@ -235,8 +229,9 @@ impl Slot {
         self.base.store(terms.base, Ordering::Relaxed);
     }
 
+    /// The terms, as they are while one is inside the gate.
     #[inline]
-    fn load(&self) -> Terms {
+    pub(crate) fn load(&self) -> Terms {
         let kind = self.kind.load(Ordering::Relaxed);
         Terms {
             on_demand: kind & ON_DEMAND != 0,
