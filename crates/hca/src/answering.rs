@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use wire::Qpn;
 
 /// Messages in a row that were answered at once, before an acknowledgement waits for an answer.
-const ENOUGH: u32 = 16;
+pub(crate) const ENOUGH: u32 = 16;
 
 /// Whose acknowledgements may wait: those of one queue pair of the NIC at most, so that everybody can see without a lock that none does.
 #[derive(Debug, Default)]
@@ -65,22 +65,26 @@ impl Owing {
     }
 }
 
-/// What is known of a queue pair's program.
+/// Whether a program answers messages at once, by what it did so far.
 #[derive(Debug, Default)]
-pub(crate) struct Answering {
+pub(crate) struct Habit {
     /// Messages in a row that it answered before the next one came, and before it asked for more.
     answered: u32,
     /// One has come and was not answered yet.
     open: bool,
-    /// An acknowledgement waits.
-    waits: bool,
 }
 
-impl Answering {
+impl Habit {
     /// Whether the program has answered enough messages to be expected to answer the next one.
     #[inline]
     pub fn is_expected(&self) -> bool {
         self.answered >= ENOUGH
+    }
+
+    /// Whether a message waits for its answer.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.open
     }
 
     /// So many messages have come at once. Answers whether their acknowledgement may wait.
@@ -107,7 +111,17 @@ impl Answering {
             self.answered = 0;
         }
     }
+}
 
+/// The acknowledgement of a queue pair that waits for an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Answering {
+    pub habit: Habit,
+    /// One waits.
+    waits: bool,
+}
+
+impl Answering {
     /// Lets the acknowledgement of what came wait, if it may.
     #[inline]
     pub fn wait(&mut self, qpn: Qpn, owing: &Owing, looks_in: impl FnOnce() -> bool) -> bool {
@@ -138,33 +152,33 @@ mod tests {
     fn answering(messages: u32) -> Answering {
         let mut answering = Answering::default();
         for _ in 0..messages {
-            assert!(!answering.came(1), "too few answers");
-            answering.answers();
-            answering.asks_for_more();
+            assert!(!answering.habit.came(1), "too few answers");
+            answering.habit.answers();
+            answering.habit.asks_for_more();
         }
         answering
     }
 
     #[test]
     fn an_acknowledgement_waits_once_enough_messages_were_answered_at_once() {
-        assert!(answering(ENOUGH).came(1));
+        assert!(answering(ENOUGH).habit.came(1));
     }
 
     #[test]
     fn one_who_asks_for_more_before_it_answers_starts_anew() {
         let mut answering = answering(ENOUGH);
-        answering.came(1);
-        answering.asks_for_more();
-        answering.answers();
-        assert!(!answering.came(1));
+        answering.habit.came(1);
+        answering.habit.asks_for_more();
+        answering.habit.answers();
+        assert!(!answering.habit.came(1));
     }
 
     #[test]
     fn messages_that_come_together_or_before_an_answer_are_not_answered_at_once() {
-        assert!(!answering(ENOUGH).came(2));
+        assert!(!answering(ENOUGH).habit.came(2));
         let mut answering = answering(ENOUGH);
-        assert!(answering.came(1));
-        assert!(!answering.came(1));
+        assert!(answering.habit.came(1));
+        assert!(!answering.habit.came(1));
     }
 
     #[test]

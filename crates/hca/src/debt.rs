@@ -10,13 +10,11 @@
 //! millisecond on a program that polls, a call that waits, a change of state, the end of the queue pair, and the end of the process, if it is one
 //! that a process hears of. Only who is killed (or leaves by `_exit`) in that moment takes the acknowledgement along.
 
+use crate::answering::Habit;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use link::udp::Cargo;
 use transport::Time;
 use wire::{Headers, Operation, Qpn, Syndrome};
-
-/// Messages in a row that were answered at once, before an acknowledgement waits for an answer.
-const ENOUGH: u32 = 16;
 
 /// How long, in nanoseconds, an acknowledgement waits for the next message once the answer has gone; and after which time it is sent though messages
 /// still come.
@@ -88,10 +86,8 @@ pub(crate) struct Debt {
     held: Option<Headers>,
     /// Since when.
     since: Time,
-    /// Messages in a row that the program answered before the next one came.
-    answered: u32,
-    /// One has come and was not answered yet.
-    open: bool,
+    /// Whether the program answers at once.
+    habit: Habit,
     /// It has done for all messages that it should do for.
     complete: bool,
     /// So many answers take the acknowledgement along, and so many will the next time.
@@ -116,10 +112,7 @@ impl Debt {
         if !acknowledges || !matches!(headers.aeth.map(|aeth| aeth.syndrome), Some(Syndrome::Ack { .. })) {
             return false;
         }
-        if std::mem::replace(&mut self.open, true) {
-            self.answered = 0;
-        }
-        if self.answered < ENOUGH || !debtor.become_one(qpn, looks_in) {
+        if !self.habit.came(1) || !debtor.become_one(qpn, looks_in) {
             // What was held is part of what is sent now.
             self.paid(debtor);
             return false;
@@ -137,9 +130,7 @@ impl Debt {
         if !headers.bth.opcode.is_request() {
             return None;
         }
-        if std::mem::replace(&mut self.open, false) {
-            self.answered = self.answered.saturating_add(1);
-        }
+        self.habit.answers();
         let held = self.held.as_ref()?;
         let wanted = debtor.wanted.load(Ordering::Relaxed);
         if std::mem::replace(&mut self.wanted, wanted) != wanted {
@@ -174,8 +165,8 @@ impl Debt {
         if self.held.is_none() {
             return;
         }
-        if self.open {
-            self.answered = 0;
+        if self.habit.is_open() {
+            self.habit.asks_for_more();
         } else if self.complete {
             self.next_together = LEAST_TOGETHER;
         } else {
@@ -207,6 +198,7 @@ impl Cargo for Alone<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answering::ENOUGH;
     use wire::{Aeth, Msn, NakCode, Opcode, Psn};
 
     const QPN: Qpn = Qpn::new(17);

@@ -196,7 +196,7 @@ impl Qp {
     pub fn post_send(&self, nic: &Nic, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
         let mut inner = lock(&self.inner);
         let now = nic.now();
-        inner.answering.answers();
+        inner.answering.habit.answers();
         let Inner { pair, windows, path, shared, .. } = &mut *inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
         let (sent, done) = match &path.link {
@@ -306,7 +306,7 @@ impl Qp {
     pub(crate) fn pay_debt(&self, nic: &Nic, idle: bool) {
         let mut inner = lock(&self.inner);
         if idle {
-            inner.answering.asks_for_more();
+            inner.answering.habit.asks_for_more();
             inner.debt.is_idle();
         }
         self.pay(nic, &mut inner);
@@ -571,7 +571,7 @@ impl Qp {
         reading: &mut Reading<'_>,
     ) -> Result<(u32, bool), Broken> {
         let mut inner = lock(&self.inner);
-        let answers = poller.is_some() && inner.answering.is_expected();
+        let answers = poller.is_some() && inner.answering.habit.is_expected();
         let (pair, mut host) = self.split(nic, &mut inner);
         let (mut taken, mut bytes, mut requests) = (0, 0, 0);
         let mut answer = Ok(());
@@ -620,7 +620,7 @@ impl Qp {
             }
         }
         nic.note_moved(bytes);
-        let may_wait = inner.answering.came(requests)
+        let may_wait = inner.answering.habit.came(requests)
             && poller.is_some()
             && nic.capture().is_none()
             && inner.pair.owes_acknowledgement_only()
