@@ -7,19 +7,20 @@ use serde::Deserialize;
 
 use crate::process;
 
-/// A crate and what it may depend on. `wire <- trace <- {transport, cm} <- hca <- {ubiverbs, capi} <- cli`; `memory`
-/// and `abi` import nothing of ours; `link` imports wire and trace; `sim` drives transport and cm.
+/// A crate and what it may depend on. `wire <- trace <- {transport, cm} <- hca <- {ubiverbs, capi} <- cli`; `latch` and
+/// `abi` import nothing of ours, `memory` imports latch; `link` imports wire, trace and latch; `sim` drives transport and cm.
 const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("trace", &["wire"]),
-    ("memory", &[]),
+    ("latch", &[]),
+    ("memory", &["latch"]),
     ("abi", &[]),
     // Preloaded into programs that are not ours: it uses the C library and nothing else.
     ("paths", &[]),
     ("transport", &["wire", "trace"]),
     ("cm", &["wire", "trace"]),
-    ("link", &["wire", "trace"]),
-    ("hca", &["wire", "trace", "transport", "cm", "memory", "link"]),
+    ("link", &["wire", "trace", "latch"]),
+    ("hca", &["wire", "trace", "transport", "cm", "latch", "memory", "link"]),
     ("sim", &["wire", "trace", "transport", "cm"]),
     ("ubiverbs", &["wire", "trace", "transport", "cm", "hca"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.

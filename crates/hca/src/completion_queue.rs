@@ -2,11 +2,11 @@
 
 use crate::channel::Channel;
 use crate::engine::Engine;
-use crate::nic::lock;
+use latch::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use transport::{Completion, Status};
 use wire::Qpn;
 
@@ -198,7 +198,7 @@ impl CompletionQueue {
 
     /// Adds a completion, and wakes whoever asked to be woken.
     pub fn push(&self, completion: Completion, at: u64) -> Added {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if self.has_overflowed() {
             return Added::Dead;
         }
@@ -239,7 +239,7 @@ impl CompletionQueue {
 
     /// Changes how much a program finds when it is woken. What has come already is told of at once.
     pub fn moderate(&self, moderation: Moderation) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         inner.moderation = moderation;
         if inner.met > 0 {
             self.set(&mut inner, None);
@@ -250,7 +250,7 @@ impl CompletionQueue {
     /// Wakes the program if what came for it has waited long enough, or if the one who keeps the time for it goes: then there is no `now`.
     /// Answers how long it has to wait otherwise.
     pub(crate) fn time_has_come(&self, now: Option<u64>) -> Option<u64> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let until = inner.until?;
         if now.is_some_and(|now| now < until) {
             return Some(until);
@@ -266,7 +266,7 @@ impl CompletionQueue {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return 0;
         }
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let count = room.min(inner.entries.len());
         for _ in 0..count {
             if let Some(entry) = inner.entries.pop_front() {
@@ -279,7 +279,7 @@ impl CompletionQueue {
 
     /// Forgets what waits of a queue pair that is being reset: its program starts anew and must not meet the past.
     pub fn forget(&self, qpn: Qpn) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         inner.entries.retain(|entry| entry.completion.qpn != qpn);
         self.waiting.store(inner.entries.len() as u32, Ordering::Release);
     }
@@ -305,7 +305,7 @@ impl CompletionQueue {
 
     /// Asks to be woken once. What waits already does not wake: poll after arming.
     pub fn arm(&self, notify: Notify) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         // Asking for more than was asked before widens it; asking for less does not narrow it (IBA 11.4.2.2).
         let before = inner.armed;
         match before {
@@ -332,13 +332,15 @@ impl CompletionQueue {
     /// Tells `observer` whenever something was added, or was lost. It is called with no lock held, by whichever thread made the progress,
     /// so it may poll this queue; it must not block. There can be one; answers whether it is this.
     pub fn observe(&self, observer: impl Fn() + Send + Sync + 'static) -> bool {
+        // It is called by whoever makes progress, and may wait for other threads.
+        latch::shut();
         let is_this = self.observer.set(Observer(Box::new(observer))).is_ok();
         if let (true, Some(engine)) = (is_this, &self.engine) {
             engine.observed();
         }
         // Whoever adds something does so under this lock. It was added before, and whoever looks after this sees it; or it is added later, and
         // the observer is told.
-        drop(lock(&self.inner));
+        drop(self.inner.lock());
         is_this
     }
 
@@ -356,7 +358,7 @@ impl CompletionQueue {
 
     /// Wakes whoever asked to be woken, as a completion would.
     pub fn rouse(&self) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if inner.armed.is_some() {
             self.set(&mut inner, None);
             drop(inner);
@@ -366,7 +368,7 @@ impl CompletionQueue {
 
     /// Whether a program waits to be woken.
     pub fn is_armed(&self) -> bool {
-        lock(&self.inner).armed.is_some()
+        self.inner.lock().armed.is_some()
     }
 
     /// Whether a completion was lost: the queue is dead.
@@ -377,7 +379,7 @@ impl CompletionQueue {
 
     /// How many entries it holds.
     pub fn capacity(&self) -> u32 {
-        lock(&self.inner).capacity
+        self.inner.lock().capacity
     }
 
     /// Changes how many entries it holds.
@@ -385,7 +387,7 @@ impl CompletionQueue {
         if capacity == 0 || capacity > MAX_ENTRIES {
             return Err(CqError::Size { asked: capacity, max: MAX_ENTRIES });
         }
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let waiting = inner.entries.len() as u32;
         if waiting > capacity {
             return Err(CqError::Occupied { asked: capacity, waiting });
@@ -403,7 +405,7 @@ impl CompletionQueue {
 /// An armed queue keeps the engine watchful: not beyond its own end.
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        let armed = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner).armed.take();
+        let armed = self.inner.get_mut().armed.take();
         if let (Some(_), Some(engine)) = (armed, &self.engine) {
             engine.disarmed();
         }

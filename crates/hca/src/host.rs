@@ -1,7 +1,8 @@
 //! What the NIC offers a queue pair: the transport's port over registered memory, shared receive queues, windows and the trace.
 
-use crate::nic::{Nic, lock};
-use std::sync::{Arc, Mutex};
+use crate::nic::Nic;
+use latch::Mutex;
+use std::sync::Arc;
 use transport::congestion::{Window, WindowConfig};
 use transport::{Access, Atomic, Bind, Port, ProtectionDomain, Range, ReceiveWork, Refusal, Subject, Taken, Toward};
 use wire::{Feth, Key, Qpn, Srqn};
@@ -34,7 +35,7 @@ impl SharedWindow {
 
     /// `driven` has had its chance. Answers who may go on now.
     fn pass_on(&self, driven: Qpn) -> Option<Qpn> {
-        let mut turns = lock(&self.inner);
+        let mut turns = self.inner.lock();
         if turns.named == Some(driven) {
             turns.named = None;
         }
@@ -54,7 +55,7 @@ impl WindowOf {
     fn with<R>(&mut self, f: impl FnOnce(&mut Window) -> R) -> R {
         match self {
             WindowOf::Alone(window) => f(window),
-            WindowOf::Shared(window) => f(&mut lock(&window.inner).window),
+            WindowOf::Shared(window) => f(&mut window.inner.lock().window),
         }
     }
 
@@ -215,11 +216,11 @@ mod tests {
         let [a, b, c] = [1, 2, 3].map(Qpn::new);
         let config = WindowConfig::default();
         let shared = SharedWindow::new(config);
-        let reserve = |qpn, packets| lock(&shared.inner).window.reserve(qpn, 4096, packets, 4096);
+        let reserve = |qpn, packets| shared.inner.lock().window.reserve(qpn, 4096, packets, 4096);
         let sent = reserve(a, 1000);
         assert!(sent > 0 && reserve(b, 10) == 0 && reserve(c, 10) == 0, "the window is full");
-        lock(&shared.inner).window.release(Window::charge_of(4096, sent, 4096));
-        lock(&shared.inner).window.reserve(a, 64, 1, 64);
+        shared.inner.lock().window.release(Window::charge_of(4096, sent, 4096));
+        shared.inner.lock().window.reserve(a, 64, 1, 64);
         // Whoever looks at the window meanwhile, in whatever thread, names nobody else before the one named has been driven.
         let named = shared.pass_on(Qpn::new(9)).unwrap();
         assert_eq!(shared.pass_on(Qpn::new(9)), None);

@@ -56,6 +56,7 @@ pub(crate) fn guard_forks() {
 
 extern "C" fn in_child() {
     PLACE.store(null_mut(), Ordering::Release);
+    latch::forget_in_child();
     link::descriptor::close_in_child();
 }
 

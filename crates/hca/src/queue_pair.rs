@@ -12,9 +12,10 @@ use crate::shared::datagrams::Held;
 use crate::shared::{Shared, Way};
 use crate::timers::Alarm;
 use crate::udp::Outgoing;
+use latch::{Guard, Mutex};
 use link::shared::{Broken, Outbound, Reading};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 use transport::{
     AddressVector, Attributes, Inbound, Kind, Modify, ModifyError, PostError, Queue, ReceiveRequest, Refusal,
@@ -144,17 +145,17 @@ impl Qp {
 
     /// Where it is in its life.
     pub fn state(&self) -> State {
-        lock(&self.inner).pair.state()
+        self.inner.lock().pair.state()
     }
 
     /// How it reaches its peer, in words: through shared memory, say. Datagrams have no one peer.
     pub fn link(&self) -> &'static str {
-        lock(&self.inner).path.link.name()
+        self.inner.lock().path.link.name()
     }
 
     /// Its attributes as they are now.
     pub fn attributes(&self) -> Attributes {
-        lock(&self.inner).pair.attributes()
+        self.inner.lock().pair.attributes()
     }
 
     /// Changes state and attributes, or neither. The link to its peer is chosen on the way to RTR.
@@ -167,7 +168,7 @@ impl Qp {
             // Without our lock: it looks at the receiving socket, whose holder may be about to hand us a packet.
             nic.obstacle(self.context.device(), av, peer, modify.path_mtu)?;
         }
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         self.pay(nic, &mut inner);
         let now = nic.now();
         let (pair, mut host) = self.split(nic, &mut inner);
@@ -194,7 +195,8 @@ impl Qp {
 
     /// Posts sends, in order, until one is refused: then its index and why.
     pub fn post_send(&self, nic: &Nic, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
-        let mut inner = lock(&self.inner);
+        let alone = nic.alone();
+        let mut inner = self.inner.lock();
         let now = nic.now();
         inner.answering.habit.answers();
         let Inner { pair, windows, path, shared, .. } = &mut *inner;
@@ -224,6 +226,7 @@ impl Qp {
             }
         }
         self.leave(nic, inner);
+        drop(alone);
         nic.after_call(now);
         refused
     }
@@ -233,7 +236,7 @@ impl Qp {
     pub fn post_send_all(&self, nic: &Nic, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
         // One alone is taken or not.
         if requests.len() > 1 {
-            let inner = lock(&self.inner);
+            let inner = self.inner.lock();
             let room = inner.pair.send_room() as usize;
             if requests.len() > room && inner.pair.state() >= State::ReadyToSend {
                 let capacity = inner.pair.attributes().capabilities.max_send_wr;
@@ -245,7 +248,8 @@ impl Qp {
 
     /// Posts receives, in order, until one is refused: then its index and why.
     pub fn post_receive(&self, nic: &Nic, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
-        let mut inner = lock(&self.inner);
+        let alone = nic.alone();
+        let mut inner = self.inner.lock();
         // Nothing waits for a receive that is posted: only who looks on wants to know when.
         let now = if nic.trace.is_on() || inner.pair.state() == State::Error { nic.now() } else { Time::ZERO };
         let (pair, mut host) = self.split(nic, &mut inner);
@@ -261,13 +265,14 @@ impl Qp {
             self.drive(nic, &mut inner, now);
         }
         self.leave(nic, inner);
+        drop(alone);
         nic.after_receive();
         refused
     }
 
     /// Takes a packet or train. Answers how many it has taken since it was driven: at the first somebody must see to it that it is.
     pub(crate) fn take(&self, nic: &Nic, now: Time, inbound: &Inbound<'_>) -> u32 {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let (pair, mut host) = self.split(nic, &mut inner);
         pair.handle(now, inbound, &mut host);
         inner.touched += 1;
@@ -276,14 +281,14 @@ impl Qp {
 
     /// Sends and completes what follows from packets that were taken.
     pub(crate) fn settle(&self, nic: &Nic, now: Time) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         self.drive(nic, &mut inner, now);
         self.leave(nic, inner);
     }
 
     /// Does what follows from the passing of time, if this entry of the NIC's timers is the one that counts.
     pub(crate) fn time_has_come(&self, nic: &Nic, now: Time, entry: Time) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if !inner.alarm.comes_up(entry) {
             return;
         }
@@ -304,7 +309,7 @@ impl Qp {
 
     /// Sends the acknowledgement that waits. `idle` if the program looked for more and there was nothing.
     pub(crate) fn pay_debt(&self, nic: &Nic, idle: bool) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if idle {
             inner.answering.habit.asks_for_more();
             inner.debt.is_idle();
@@ -327,13 +332,12 @@ impl Qp {
     pub(crate) fn settle_debts(&self, nic: &Nic) {
         for _ in 0..LAST_TRIES {
             match self.inner.try_lock() {
-                Ok(mut inner) => {
+                Some(mut inner) => {
                     self.drive(nic, &mut inner, nic.now());
                     self.pay(nic, &mut inner);
                     return;
                 }
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
-                Err(TryLockError::Poisoned(_)) => return,
+                None => std::thread::sleep(Duration::from_micros(100)),
             }
         }
     }
@@ -341,7 +345,7 @@ impl Qp {
     /// Forgets everything: the queue pair is being destroyed. Answers the work request of a shared receive queue that it had taken and not
     /// finished, which nobody will hear of otherwise.
     pub(crate) fn shut(&self, nic: &Nic) -> Option<u64> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         self.pay(nic, &mut inner);
         let now = nic.now();
         let (pair, mut host) = self.split(nic, &mut inner);
@@ -554,7 +558,7 @@ impl Qp {
 
     /// Goes on, because there is room on the link, or because it has become another.
     pub(crate) fn resume(&self, nic: &Nic, now: Time) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         inner.shared.resumed();
         inner.held.resumed();
         self.drive(nic, &mut inner, now);
@@ -570,7 +574,7 @@ impl Qp {
         poller: Option<&mut Poller<'_>>,
         reading: &mut Reading<'_>,
     ) -> Result<(u32, bool), Broken> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let answers = poller.is_some() && inner.answering.habit.is_expected();
         let (pair, mut host) = self.split(nic, &mut inner);
         let (mut taken, mut bytes, mut requests) = (0, 0, 0);
@@ -655,7 +659,7 @@ impl Qp {
 
     /// Whether it sends through this link.
     pub(crate) fn sends_through(&self, link: &Arc<Outbound>) -> bool {
-        matches!(&lock(&self.inner).path.link, Link::Shared(other) if Arc::ptr_eq(other, link))
+        matches!(&self.inner.lock().path.link, Link::Shared(other) if Arc::ptr_eq(other, link))
     }
 
     fn pass_on(&self, nic: &Nic, windows: &Windows) {
@@ -667,7 +671,7 @@ impl Qp {
     }
 
     /// Passes room in shared windows on to those who wait for it, lets go of the lock, then tells who observes the completion queues.
-    fn leave(&self, nic: &Nic, inner: MutexGuard<'_, Inner>) {
+    fn leave(&self, nic: &Nic, inner: Guard<'_, Inner>) {
         self.pass_on(nic, &inner.windows);
         drop(inner);
         for cq in [&self.send_cq, &self.receive_cq].into_iter().flatten() {

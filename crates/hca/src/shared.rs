@@ -8,9 +8,10 @@ use crate::host::Host;
 use crate::nic::{Nic, lock};
 use crate::path::{Link, Path};
 use crate::queue_pair::{Qp, TrainCargo};
+use latch::Mutex;
 use link::shared::{Broken, Change, Inbound, Notes, Outbound, Reading, State};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use transport::{QueuePair, SendRequest, Time};
 use wire::{Headers, Opcode, Qpn, Syndrome};
@@ -51,7 +52,7 @@ pub(crate) struct Impatience {
 
 impl Impatience {
     fn wait_for(&self, link: &Arc<Outbound>, position: u64, now: Time) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         match waiting.iter_mut().find(|(known, ..)| Arc::ptr_eq(known, link)) {
             Some((_, end, _)) => *end = position,
             None => waiting.push((Arc::clone(link), position, now)),
@@ -68,7 +69,7 @@ impl Impatience {
     }
 
     fn check_all(&self, now: Time) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         waiting.retain(|(link, position, since)| {
             if now.since(*since) < PATIENCE {
                 return true;

@@ -65,7 +65,7 @@ impl Gate {
     /// Whether `enter` would succeed now.
     #[inline]
     pub(crate) fn test(&self, key: u32) -> Result<(), Shut> {
-        let seen = self.0.load(Ordering::Relaxed);
+        let seen = self.0.load(Ordering::Acquire);
         if seen / FULL == u64::from(key) << 2 { Ok(()) } else { Err(shut(seen, key)) }
     }
 

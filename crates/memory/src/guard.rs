@@ -13,6 +13,7 @@ use crate::{copy, mapped, on_demand};
 pub(crate) struct Entry<'m> {
     slot: &'m Slot,
     bell: &'m Bell,
+    counted: bool,
     first: *mut u8,
     length: usize,
     on_demand: bool,
@@ -29,10 +30,16 @@ impl<'m> Entry<'m> {
         subject: Subject,
         range: Range,
         access: Access,
+        counted: bool,
     ) -> Result<Entry<'m>, Cause> {
-        slot.enter_gate(range.key, bell)?;
+        match counted {
+            true => slot.enter_gate(range.key, bell)?,
+            // Whoever closes the slot waits for this thread first.
+            false => slot.pass_gate(range.key)?,
+        }
         // From here on, dropping it counts it out.
-        let mut entry = Entry { slot, bell, first: std::ptr::null_mut(), length: 0, on_demand: false, null: false };
+        let mut entry =
+            Entry { slot, bell, counted, first: std::ptr::null_mut(), length: 0, on_demand: false, null: false };
         if let (Some(first), Ok(length)) = (slot.admit_plain(subject, range, access), usize::try_from(range.length)) {
             (entry.first, entry.length) = (first, length);
             return Ok(entry);
@@ -126,7 +133,9 @@ impl<'m> Entry<'m> {
 impl Drop for Entry<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.slot.leave(self.bell);
+        if self.counted {
+            self.slot.leave(self.bell);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The registered memory of a process, and access to it. Finding a key's slot, entering it and checking its terms costs the same however
 //! many regions there are, and takes no lock. How regions, windows and device memory come and go is in the modules of those names.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use latch::Mutex;
 
 use crate::access::{Access, Atomic, Cause, Key, Range, Refusal, Subject};
 use crate::books::Books;
@@ -116,7 +116,7 @@ impl Memory {
     pub fn read(&self, subject: Subject, key: Key, address: u64, out: &mut [u8]) -> Result<(), Refusal> {
         let access = if subject.remote { Access::REMOTE_READ } else { Access::empty() };
         let range = Range { key, address, length: out.len() as u64 };
-        let Some(entry) = self.enter(subject, range, access)? else { return Ok(()) };
+        let Some(entry) = self.enter(subject, range, access, !latch::is_alone())? else { return Ok(()) };
         entry.load(out).map_err(|cause| Refusal { range, access, cause })
     }
 
@@ -125,7 +125,7 @@ impl Memory {
     pub fn write(&self, subject: Subject, key: Key, address: u64, bytes: &[u8]) -> Result<(), Refusal> {
         let access = if subject.remote { Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
         let range = Range { key, address, length: bytes.len() as u64 };
-        let Some(entry) = self.enter(subject, range, access)? else { return Ok(()) };
+        let Some(entry) = self.enter(subject, range, access, !latch::is_alone())? else { return Ok(()) };
         entry.store(bytes).map_err(|cause| Refusal { range, access, cause })
     }
 
@@ -134,7 +134,7 @@ impl Memory {
         let access = operation.access();
         let range = Range { key, address, length: 8 };
         let refuse = |cause| Refusal { range, access, cause };
-        let entry = self.enter(subject, range, access)?.ok_or(refuse(Cause::WrongKind))?;
+        let entry = self.enter(subject, range, access, !latch::is_alone())?.ok_or(refuse(Cause::WrongKind))?;
         if !address.is_multiple_of(8) {
             return Err(refuse(Cause::Misaligned));
         }
@@ -144,7 +144,7 @@ impl Memory {
     /// Makes earlier writes to the range visible (`FLUSH_GLOBAL`) or persistent (`FLUSH_PERSISTENT`), as `access` says. An empty range is
     /// nothing to flush; whoever means a whole region names its bounds.
     pub fn flush(&self, subject: Subject, range: Range, access: Access) -> Result<(), Refusal> {
-        let Some(entry) = self.enter(subject, range, access)? else { return Ok(()) };
+        let Some(entry) = self.enter(subject, range, access, !latch::is_alone())? else { return Ok(()) };
         entry.flush(access.contains(Access::FLUSH_PERSISTENT)).map_err(|cause| Refusal { range, access, cause })
     }
 
@@ -152,22 +152,29 @@ impl Memory {
     /// deregistration waits for it. Do not hold a guard while deregistering what it lends, or while waiting for a lock that somebody
     /// holds who does. A null region has no bytes to lend.
     pub fn lend(&self, subject: Subject, range: Range, access: Access) -> Result<Guard<'_>, Refusal> {
-        let entry = self.enter(subject, range, access)?;
+        let entry = self.enter(subject, range, access, true)?;
         if entry.as_ref().is_some_and(|entry| !entry.has_memory()) {
             return Err(Refusal { range, access, cause: Cause::WrongKind });
         }
         Ok(Guard::new(entry))
     }
 
-    /// Enters the slot of a key for as long as the entry lives; `None` for an empty range.
+    /// Enters the slot of a key for as long as the entry lives; `None` for an empty range. An access that is over before this thread lets others at
+    /// its locks need not be `counted`.
     #[inline]
-    fn enter(&self, subject: Subject, range: Range, access: Access) -> Result<Option<Entry<'_>>, Refusal> {
+    fn enter(
+        &self,
+        subject: Subject,
+        range: Range,
+        access: Access,
+        counted: bool,
+    ) -> Result<Option<Entry<'_>>, Refusal> {
         if range.length == 0 {
             return Ok(None);
         }
         let refuse = |cause| Refusal { range, access, cause };
         let slot = self.slot(range.key).ok_or(refuse(Cause::UnknownKey))?;
-        Entry::new(slot, &self.bell, subject, range, access).map(Some).map_err(refuse)
+        Entry::new(slot, &self.bell, subject, range, access, counted).map(Some).map_err(refuse)
     }
 
     #[inline]
@@ -182,8 +189,8 @@ impl Memory {
         (slot.key() == key && key.0 != 0).then_some((number, slot))
     }
 
-    pub(crate) fn books(&self) -> MutexGuard<'_, Books> {
+    pub(crate) fn books(&self) -> latch::Guard<'_, Books> {
         // Nothing panics while it holds the lock; if it did, the books would still be whole between two of its steps.
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        self.books.lock()
     }
 }

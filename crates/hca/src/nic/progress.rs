@@ -79,13 +79,20 @@ impl Nic {
         if self.owing.get().or_else(|| self.debtor.get()).is_some() {
             self.see_to_debt();
         }
-        self.advance(None)
+        self.receive_shared(None) | self.advance(false)
     }
 
-    /// The same; with a poller for one who will call again at once if there was nothing.
-    fn advance(&self, poller: Option<&mut Poller<'_>>) -> bool {
-        let polling = poller.is_some();
-        let mut any = self.receive_shared(poller);
+    /// Uses the calling thread's right to all locks, if it has one, until what this answers is dropped. Not while the engine works, too, and not where
+    /// others are called meanwhile, who may wait for other threads.
+    #[inline]
+    pub(crate) fn alone(&self) -> Option<latch::Alone> {
+        let may = self.engine.is_leased() && !self.trace.is_on() && self.capture.is_none();
+        may.then(latch::alone)
+    }
+
+    /// Does what there is to do besides what comes through shared memory; `polling` for one who will call again at once if there was nothing.
+    fn advance(&self, polling: bool) -> bool {
+        let mut any = false;
         self.impatience.check(self);
         if self.exchange.has_stalled() {
             any |= self.resume_stalled(!polling);
@@ -146,15 +153,18 @@ impl Nic {
     /// Takes up to `room` completions. An empty queue drives: what has arrived is looked at before the answer is "nothing".
     /// `take` may be called while queue pairs are locked: it takes, and calls nothing of the NIC.
     pub fn poll(&self, cq: &CompletionQueue, room: usize, mut take: impl FnMut(Entry)) -> usize {
+        let alone = self.alone();
         let taken = cq.poll(room, &mut take);
         if taken > 0 {
             return taken;
         }
         self.pay_debt();
         let mut poller = Poller { cq, room, show: &mut take };
-        let any = self.advance(Some(&mut poller));
-        self.engine.polled();
+        let received = self.receive_shared(Some(&mut poller));
+        drop(alone);
         let left = poller.room;
+        let any = received | self.advance(true);
+        self.engine.polled();
         match any {
             true => self.manners.found_something(),
             false => self.manners.found_nothing(|| self.now()),

@@ -11,11 +11,12 @@ use crate::descriptor::{Descriptor, check};
 use crate::holders;
 use crate::names::{self, Name};
 use crate::slots::{Registry, Slot, Slots};
+use latch::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use wire::Qpn;
 
 /// Rings we write that may be large: with these and the small ones 64 processes that all talk to one another stay below a gigabyte.
@@ -75,10 +76,6 @@ enum Watched {
     Inbound(Arc<Inbound>),
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Exchange {
     /// The links of the process that has these slots; there should be one. If it is not `willing` it offers none and refuses all.
     pub fn new(slots: &Slots, willing: bool) -> io::Result<Exchange> {
@@ -111,7 +108,7 @@ impl Exchange {
         if !self.willing {
             return None;
         }
-        let mut links = lock(&self.links);
+        let mut links = self.links.lock();
         if let Some(outbound) = links.outbound.get(&slot) {
             return Some(Arc::clone(outbound));
         }
@@ -178,7 +175,7 @@ impl Exchange {
         let count = unsafe { libc::epoll_wait(self.epoll.raw(), events.as_mut_ptr(), 16, 0) };
         for event in events.iter().take(count.max(0) as usize) {
             let key = event.u64;
-            let watched = lock(&self.links).watched.get(&key).cloned();
+            let watched = self.links.lock().watched.get(&key).cloned();
             match watched {
                 Some(Watched::Outbound(outbound)) => {
                     if let Some(change) = self.hear(key, &outbound) {
@@ -203,7 +200,7 @@ impl Exchange {
             return passing::send(&socket, &message::of(message::REFUSAL), &[]);
         };
         let inbound = Arc::new(Inbound::new(socket, reader));
-        let mut links = lock(&self.links);
+        let mut links = self.links.lock();
         self.watch(&mut links, inbound.socket.raw(), Watched::Inbound(Arc::clone(&inbound)))?;
         let key = links.next_key;
         // Before the answer: the first train may come right after it.
@@ -219,7 +216,7 @@ impl Exchange {
     }
 
     fn change_inbound(&self, change: impl FnOnce(&mut Vec<Arc<Inbound>>)) {
-        let mut list = self.inbound.write().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.inbound.write();
         change(&mut list);
         self.inbound_count.store(list.len() as u32, Ordering::Relaxed);
     }
@@ -262,7 +259,7 @@ impl Exchange {
                 Some(Change::Died)
             }
             (State::Refused | State::Dead, _) => {
-                self.unwatch(&mut lock(&self.links), key, outbound.socket.raw());
+                self.unwatch(&mut self.links.lock(), key, outbound.socket.raw());
                 None
             }
         }
@@ -275,7 +272,7 @@ impl Exchange {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {}
             Ok(length) if length > 0 => {}
             _ => {
-                self.unwatch(&mut lock(&self.links), key, inbound.socket.raw());
+                self.unwatch(&mut self.links.lock(), key, inbound.socket.raw());
                 inbound.end();
             }
         }
@@ -284,7 +281,7 @@ impl Exchange {
     /// The link is no more.
     pub fn bury(&self, outbound: &Arc<Outbound>, state: State) {
         outbound.enter(state);
-        let mut links = lock(&self.links);
+        let mut links = self.links.lock();
         if links.outbound.get(&outbound.slot()).is_some_and(|other| Arc::ptr_eq(other, outbound)) {
             links.outbound.remove(&outbound.slot());
         }
@@ -308,7 +305,7 @@ impl Exchange {
         if !self.has_inbound() {
             return;
         }
-        let list = self.inbound.read().unwrap_or_else(PoisonError::into_inner);
+        let list = self.inbound.read();
         let mut ended = false;
         for inbound in list.iter() {
             if inbound.wants_reading() {
@@ -325,13 +322,13 @@ impl Exchange {
 
     /// What was remembered about trains may no longer be so, and must not be kept.
     pub fn forget_notes(&self) {
-        let list = self.inbound.read().unwrap_or_else(PoisonError::into_inner);
+        let list = self.inbound.read();
         list.iter().for_each(|inbound| inbound.forget_notes());
     }
 
     /// The writer of a ring does not keep to the rules: we read it no more, and it learns of that by the end of the connection.
     pub fn drop_inbound(&self, inbound: &Arc<Inbound>) {
-        let mut links = lock(&self.links);
+        let mut links = self.links.lock();
         let key = links.watched.iter().find_map(|(key, watched)| match watched {
             Watched::Inbound(other) if Arc::ptr_eq(other, inbound) => Some(*key),
             _ => None,
@@ -346,7 +343,7 @@ impl Exchange {
     /// `qpn` wants to go on when the link has room, or is up. Answers whether it has to wait: look at the link once more if not.
     pub fn stall(&self, outbound: &Arc<Outbound>, qpn: Qpn) {
         outbound.add_waiting(qpn);
-        let mut stalled = lock(&self.stalled);
+        let mut stalled = self.stalled.lock();
         if !stalled.iter().any(|other| Arc::ptr_eq(other, outbound)) {
             stalled.push(Arc::clone(outbound));
         }
@@ -361,7 +358,7 @@ impl Exchange {
 
     /// Lets those go on who can; `asleep` if nobody will look again before being told.
     pub fn resume(&self, asleep: bool, mut go: impl FnMut(Qpn)) {
-        let stalled = lock(&self.stalled).clone();
+        let stalled = self.stalled.lock().clone();
         for outbound in &stalled {
             // Bounded: whoever goes on may have to wait again.
             for _ in 0..64 {
@@ -371,7 +368,7 @@ impl Exchange {
                 }
             }
         }
-        let mut stalled = lock(&self.stalled);
+        let mut stalled = self.stalled.lock();
         stalled.retain(|outbound| outbound.has_waiting());
         self.stalled_count.store(stalled.len() as u32, Ordering::SeqCst);
     }

@@ -7,16 +7,13 @@ use super::passing;
 use super::ring::{Reader, Writer};
 use crate::descriptor::Descriptor;
 use crate::slots::Slot;
+use latch::{Guard, Mutex};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, OnceLock};
 use wire::Qpn;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Where a link is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,8 +80,8 @@ impl Outbound {
 
     /// The ring, if the link is up.
     #[inline]
-    pub fn writer(&self) -> Option<MutexGuard<'_, Writer>> {
-        (self.state() == State::Up).then(|| lock(&self.writer))
+    pub fn writer(&self) -> Option<Guard<'_, Writer>> {
+        (self.state() == State::Up).then(|| self.writer.lock())
     }
 
     /// Something was written, `urgent` if it is more than an acknowledgement: rings, if the other process sleeps.
@@ -111,7 +108,7 @@ impl Outbound {
     pub fn was_read(&self, position: u64) -> bool {
         match self.state() {
             State::Connecting => false,
-            State::Up => lock(&self.writer).was_read(position),
+            State::Up => self.writer.lock().was_read(position),
             State::Refused | State::Dead => true,
         }
     }
@@ -133,7 +130,7 @@ impl Outbound {
     }
 
     pub(super) fn add_waiting(&self, qpn: Qpn) {
-        lock(&self.waiting).push_back(qpn);
+        self.waiting.lock().push_back(qpn);
     }
 
     /// The one who has waited longest, if it can go on: there is room, or the link is no longer what it waited for. `asleep` asks to be woken
@@ -143,11 +140,10 @@ impl Outbound {
             State::Connecting => return None,
             State::Up => {
                 let mut writer = match self.writer.try_lock() {
-                    Ok(writer) => writer,
-                    Err(TryLockError::Poisoned(writer)) => writer.into_inner(),
+                    Some(writer) => writer,
                     // Somebody writes: whoever waits is not forgotten.
-                    Err(TryLockError::WouldBlock) if !asleep => return None,
-                    Err(TryLockError::WouldBlock) => lock(&self.writer),
+                    None if !asleep => return None,
+                    None => self.writer.lock(),
                 };
                 if !writer.has_room() {
                     if !asleep {
@@ -161,11 +157,11 @@ impl Outbound {
             }
             State::Refused | State::Dead => {}
         }
-        lock(&self.waiting).pop_front()
+        self.waiting.lock().pop_front()
     }
 
     pub(super) fn has_waiting(&self) -> bool {
-        !lock(&self.waiting).is_empty()
+        !self.waiting.lock().is_empty()
     }
 }
 
@@ -234,7 +230,12 @@ impl Inbound {
             return false;
         }
         // SAFETY: within the mapping, which the reader holds as long as `self` lives.
-        unsafe { (*self.flags.first.add(index)).load(Ordering::Relaxed) != 0 }
+        let any = unsafe { (*self.flags.first.add(index)).load(Ordering::Relaxed) != 0 };
+        if any {
+            // Most records go on there.
+            fetch(self.flags.first.wrapping_add(index + 16));
+        }
+        any
     }
 
     /// Whether somebody should read it: there is something, or the writer is to be told that there is not.
@@ -245,7 +246,7 @@ impl Inbound {
 
     pub(super) fn forget_notes(&self) {
         if self.socket.raw() >= 0 {
-            lock(&self.reader).notes = None;
+            self.reader.lock().notes = None;
         }
     }
 
@@ -255,11 +256,7 @@ impl Inbound {
         if self.socket.raw() < 0 {
             return None;
         }
-        let mut place = match self.reader.try_lock() {
-            Ok(place) => place,
-            Err(TryLockError::Poisoned(place)) => place.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let mut place = self.reader.try_lock()?;
         let notes = place.notes.take();
         Some(Reading { inbound: self, place, notes })
     }
@@ -275,11 +272,23 @@ impl Inbound {
     }
 }
 
+/// Asks for a cache line that will be read soon.
+#[inline]
+fn fetch(line: *const AtomicU32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
 /// The right to read a ring.
 #[derive(Debug)]
 pub struct Reading<'a> {
     inbound: &'a Inbound,
-    place: MutexGuard<'a, Place>,
+    place: Guard<'a, Place>,
     /// What was remembered, and will be.
     pub notes: Option<Notes>,
 }

@@ -44,6 +44,8 @@ const HEADERS: usize = LINE - PREFIX;
 const ALIGNED: usize = 1024;
 /// Payload up to this length is copied out before anybody sees it.
 const COPIED: usize = 256;
+/// And up to this one it is put together with the headers before it is written.
+const GATHERED: usize = 128;
 /// The longest record.
 const RECORD: usize = LINE + LONGEST;
 
@@ -184,24 +186,44 @@ impl Writer {
             // Nothing that a queue pair makes.
             return Ok(());
         }
+        // The reader looks at the first line all the time. It is put together here and written last, in one go, or the reader would take it away
+        // from us in the middle.
+        let mut first = [0; HEADERS];
+        if let (Some((psn, msn)), Some(place)) = (along, first.first_chunk_mut::<ALONG>()) {
+            *place = (u64::from(psn.value()) | u64::from(msn.value()) << 32).to_ne_bytes();
+        }
+        if headers.encode(first.get_mut(ahead..).unwrap_or_default()).is_err() {
+            return Ok(());
+        }
         self.wrap_for(size);
+        let second = CONTROL + self.offset + LINE;
+        if length > GATHERED {
+            let at = if length >= ALIGNED { second } else { CONTROL + self.offset + PREFIX + headers_length };
+            // SAFETY: within the mapping and free: the reader reads nothing here before the first word is published. (Whatever it may write there
+            // meanwhile is sent instead.)
+            fill(unsafe { std::slice::from_raw_parts_mut(self.map.at(at, length), length) })?;
+        } else if length > 0 {
+            let mut copied = [0; GATHERED];
+            let payload = copied.get_mut(..length).unwrap_or_default();
+            fill(payload)?;
+            let (before, after) = payload.split_at(length.min(HEADERS - headers_length));
+            if let Some(place) = first.get_mut(headers_length..headers_length + before.len()) {
+                place.copy_from_slice(before);
+            }
+            let at = self.map.at(second, after.len());
+            // SAFETY: as above.
+            unsafe { std::ptr::copy_nonoverlapping(after.as_ptr(), at, after.len()) };
+        }
+        let next = self.offset + size;
+        self.map.word(CONTROL + next).store(0, Ordering::Relaxed);
         let [c0, c1] = (count as u16).to_ne_bytes();
         let about = u32::from_ne_bytes([c0, c1, headers_length as u8, (mtu / 256) as u8]);
         self.map.word(CONTROL + self.offset + 4).store(about, Ordering::Relaxed);
-        let (at, room) = (CONTROL + self.offset + PREFIX, size - PREFIX);
-        // SAFETY: within the mapping and free: the reader reads nothing here before the first word is published. (Whatever it may write there
-        // meanwhile is sent instead.)
-        let rest = unsafe { std::slice::from_raw_parts_mut(self.map.at(at, room), room) };
-        let payload_at = if length >= ALIGNED { HEADERS } else { headers_length };
-        if let (Some((psn, msn)), Some(place)) = (along, rest.first_chunk_mut::<ALONG>()) {
-            *place = (u64::from(psn.value()) | u64::from(msn.value()) << 32).to_ne_bytes();
-        }
-        if headers.encode(rest.get_mut(ahead..).unwrap_or_default()).is_err() {
-            return Ok(());
-        }
-        if let Some(payload) = rest.get_mut(payload_at..payload_at + length) {
-            fill(payload)?;
-        }
+        // Behind the headers of a longer train lies what `fill` wrote.
+        let written = if length > GATHERED && length < ALIGNED { headers_length } else { HEADERS };
+        let at = self.map.at(CONTROL + self.offset + PREFIX, HEADERS);
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(first.as_ptr(), at, written) };
         self.publish(if along.is_some() { ANSWER } else { TRAIN }, length, size);
         Ok(())
     }
@@ -212,6 +234,7 @@ impl Writer {
         let octets = [source.octets(), destination.octets()];
         // SAFETY: 32 bytes within the mapping, in room that is ours.
         unsafe { std::ptr::copy_nonoverlapping(octets.as_ptr().cast::<u8>(), at, 32) };
+        self.map.word(CONTROL + self.offset + LINE).store(0, Ordering::Relaxed);
         self.publish(ADDRESS, 0, LINE);
         self.address = Some((source, destination));
     }
@@ -228,12 +251,11 @@ impl Writer {
         }
     }
 
+    /// Publishes a record. The word after it must have been cleared.
     #[inline]
     fn publish(&mut self, kind: u32, length: usize, size: usize) {
-        let next = self.offset + size;
-        self.map.word(CONTROL + next).store(0, Ordering::Relaxed);
         self.map.word(CONTROL + self.offset).store(kind << 24 | length as u32, Ordering::Release);
-        self.offset = next;
+        self.offset += size;
         self.written += size as u64;
     }
 }

@@ -1,0 +1,124 @@
+//! The right of one thread to all locks. Its owner takes it by a store and a load, without a fence; everybody else asks the kernel to put one into the
+//! owner's way (`membarrier`), takes the right away, and waits until the owner is not using it. So the owner pays nothing, and others do, seldom.
+//!
+//! The same file is run under a model checker by `tests/protocol.rs`, which puts other types behind `crate::sync`.
+
+use crate::sync::{AtomicU32, AtomicUsize, Ordering, heavy_fence, light_fence, pause};
+
+/// Nobody has the right.
+const NOBODY: usize = 0;
+/// It is being taken from somebody. No thread is called that.
+const LEAVING: usize = 1;
+
+/// Who has the right, and whether it is in use. Threads are called by numbers above 1; 0, at first, is in all of them.
+#[derive(Debug)]
+pub(crate) struct Bias {
+    pub owner: AtomicUsize,
+    /// The owner, while it uses its right. Written by the owner only.
+    pub inside: AtomicUsize,
+    /// Locks it holds by its right. Written by the owner only.
+    pub held: AtomicU32,
+}
+
+impl Bias {
+    /// Begins to use the right, if this thread has it and is not using it already.
+    #[inline]
+    pub fn enter(&self, me: usize) -> bool {
+        if self.owner.load(Ordering::Relaxed) != me || self.inside.load(Ordering::Relaxed) == me {
+            return false;
+        }
+        self.inside.store(me, Ordering::Relaxed);
+        light_fence();
+        if self.owner.load(Ordering::Relaxed) == me {
+            return true;
+        }
+        self.inside.store(0, Ordering::Release);
+        false
+    }
+
+    /// Ceases to use it. No lock may be held by it any more.
+    #[inline]
+    pub fn leave(&self) {
+        if self.held.load(Ordering::Relaxed) != 0 {
+            // Others would be let in while something is held: there is no way on from here.
+            std::process::abort();
+        }
+        self.inside.store(0, Ordering::Release);
+    }
+
+    /// Whether this thread is using its right.
+    #[inline]
+    pub fn is_inside(&self, me: usize) -> bool {
+        self.inside.load(Ordering::Relaxed) == me
+    }
+
+    /// A lock was taken by right.
+    #[inline]
+    pub fn hold(&self) {
+        self.held.store(self.held.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// And let go.
+    #[inline]
+    pub fn let_go(&self) {
+        self.held.store(self.held.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    }
+
+    /// Waits until nobody else uses a right to all locks, and takes it away. This thread must have said before that it is about to hold one, where
+    /// `others_hold` of [`grant`](Bias::grant) sees it, and must not be inside.
+    #[inline]
+    pub fn admit(&self, me: usize) {
+        light_fence();
+        let owner = self.owner.load(Ordering::Acquire);
+        if owner != NOBODY && owner != me {
+            self.revoke(me);
+        }
+    }
+
+    #[cold]
+    fn revoke(&self, me: usize) {
+        for times in 0.. {
+            let owner = self.owner.load(Ordering::Acquire);
+            if owner == NOBODY || owner == me {
+                return;
+            }
+            if owner != LEAVING
+                && self.owner.compare_exchange(owner, LEAVING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+            {
+                // Either the owner sees now that it is no longer, or it is seen to be inside.
+                heavy_fence();
+                for times in 0.. {
+                    if self.inside.load(Ordering::Acquire) == 0 {
+                        break;
+                    }
+                    pause(times);
+                }
+                self.owner.store(NOBODY, Ordering::Release);
+                return;
+            }
+            pause(times);
+        }
+    }
+
+    /// Gives this thread the right, if nobody has it and no thread holds a lock.
+    pub fn grant(&self, me: usize, others_hold: impl FnOnce() -> bool) -> bool {
+        if self.owner.compare_exchange(NOBODY, me, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        // Whoever is about to hold a lock either is seen to, or sees that somebody has the right.
+        heavy_fence();
+        if !others_hold() {
+            return true;
+        }
+        // It may have been taken away already.
+        let _ = self.owner.compare_exchange(me, NOBODY, Ordering::SeqCst, Ordering::Relaxed);
+        false
+    }
+
+    /// Nobody has it, in a process that has just been forked: its threads are not there.
+    pub fn forget(&self) {
+        self.owner.store(NOBODY, Ordering::Relaxed);
+        self.inside.store(0, Ordering::Relaxed);
+        self.held.store(0, Ordering::Relaxed);
+    }
+}

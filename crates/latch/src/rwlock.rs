@@ -1,0 +1,156 @@
+//! A lock for many who look, or one who changes.
+
+use crate::{BIAS, threads, token};
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
+
+/// One who changes, among the marks of the thread that has the right to all locks.
+const CHANGES: u32 = 1 << 31;
+
+/// A lock around a value. A panic while it is held leaves it as any other end does.
+pub struct RwLock<T> {
+    lock: std::sync::RwLock<()>,
+    /// How it is held by right. Written by the thread that has it.
+    marks: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: a value is changed by one thread at a time, and not while others look: that is what this is for.
+unsafe impl<T: Send> Send for RwLock<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for RwLock<T> {}
+
+/// A value that others may look at, too, and nobody changes.
+#[derive(Debug)]
+pub struct ReadGuard<'a, T> {
+    of: &'a RwLock<T>,
+    /// None if it is held by right.
+    lock: Option<RwLockReadGuard<'a, ()>>,
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+/// A value that nobody else looks at.
+#[derive(Debug)]
+pub struct WriteGuard<'a, T> {
+    of: &'a RwLock<T>,
+    lock: Option<RwLockWriteGuard<'a, ()>>,
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+impl<T> RwLock<T> {
+    /// A lock around a value.
+    pub const fn new(value: T) -> RwLock<T> {
+        RwLock { lock: std::sync::RwLock::new(()), marks: AtomicU32::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// Takes it to look, when nobody changes it.
+    #[inline]
+    pub fn read(&self) -> ReadGuard<'_, T> {
+        let me = token();
+        let lock = match BIAS.is_inside(me) && me != 0 {
+            true => {
+                let marks = self.marks.load(Ordering::Relaxed);
+                assert!(marks < CHANGES, "a lock is taken twice");
+                self.marks.store(marks + 1, Ordering::Relaxed);
+                BIAS.hold();
+                None
+            }
+            false => {
+                threads::begin(&BIAS, me);
+                Some(self.lock.read().unwrap_or_else(PoisonError::into_inner))
+            }
+        };
+        ReadGuard { of: self, lock, _thread: std::marker::PhantomData }
+    }
+
+    /// Takes it to change it, when it is free.
+    pub fn write(&self) -> WriteGuard<'_, T> {
+        let me = token();
+        let lock = match BIAS.is_inside(me) && me != 0 {
+            true => {
+                let free = self.marks.load(Ordering::Relaxed) == 0 && self.lock.try_write().is_ok();
+                assert!(free, "a lock is taken twice");
+                self.marks.store(CHANGES, Ordering::Relaxed);
+                BIAS.hold();
+                None
+            }
+            false => {
+                threads::begin(&BIAS, me);
+                Some(self.lock.write().unwrap_or_else(PoisonError::into_inner))
+            }
+        };
+        WriteGuard { of: self, lock, _thread: std::marker::PhantomData }
+    }
+
+    #[inline]
+    fn unmark(&self, marks: u32) {
+        self.marks.store(marks, Ordering::Release);
+        BIAS.let_go();
+    }
+}
+
+impl<T> Drop for ReadGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        match self.lock.take() {
+            None => self.of.unmark(self.of.marks.load(Ordering::Relaxed) - 1),
+            Some(lock) => {
+                drop(lock);
+                threads::end();
+            }
+        }
+    }
+}
+
+impl<T> Drop for WriteGuard<'_, T> {
+    fn drop(&mut self) {
+        match self.lock.take() {
+            None => self.of.unmark(0),
+            Some(lock) => {
+                drop(lock);
+                threads::end();
+            }
+        }
+    }
+}
+
+impl<T> Deref for ReadGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: nobody changes it while this guard is there.
+        unsafe { &*self.of.value.get() }
+    }
+}
+
+impl<T> Deref for WriteGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: locked, by this guard.
+        unsafe { &*self.of.value.get() }
+    }
+}
+
+impl<T> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: locked, by this guard, which is borrowed as a whole.
+        unsafe { &mut *self.of.value.get() }
+    }
+}
+
+impl<T: Default> Default for RwLock<T> {
+    fn default() -> RwLock<T> {
+        RwLock::new(T::default())
+    }
+}
+
+impl<T> fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RwLock")
+    }
+}
