@@ -1,6 +1,7 @@
 //! One direction between two processes: a ring of bytes that one writes and the other reads. Records begin on cache lines, and the first word of a
-//! record says that it is there: so a short train is handed over with the lines it is on, and no index has to travel. The writer clears the word of
-//! the next record before it publishes one, because old bytes lie there; the reader tells how far it is when it has read a run.
+//! record says that it is there: so a short train is handed over with the lines it is on, and no index has to travel. Old bytes lie where the next record
+//! will be: the writer clears the first words of lines well before the reader gets there, when they are free; the reader tells how far it is when it has read
+//! a run.
 //!
 //! | bytes | of a train's record |
 //! |---|---|
@@ -46,6 +47,8 @@ const ALIGNED: usize = 1024;
 const COPIED: usize = 256;
 /// And up to this one it is put together with the headers before it is written.
 const GATHERED: usize = 128;
+/// How far the writer clears lines before it gets there: they are its own by then, and not the one that the reader looks at.
+const AHEAD: usize = 2048;
 /// The longest record.
 const RECORD: usize = LINE + LONGEST;
 
@@ -81,6 +84,8 @@ pub struct Writer {
     lap: usize,
     /// Where the next record goes.
     offset: usize,
+    /// The first words of lines are zero from there up to here.
+    cleared: usize,
     /// How much was written, ever, with what was skipped at the end of each lap.
     written: u64,
     /// How much of it the reader has read, when we last looked.
@@ -94,7 +99,7 @@ impl Writer {
     /// A new ring, and the descriptor that the reader needs.
     pub(crate) fn create(lap: usize) -> std::io::Result<(Writer, std::os::fd::OwnedFd)> {
         let (map, fd) = Mapping::create(CONTROL + lap)?;
-        Ok((Writer { map, lap, offset: 0, written: 0, read: 0, address: None, broken: false }, fd))
+        Ok((Writer { map, lap, offset: 0, cleared: LINE, written: 0, read: 0, address: None, broken: false }, fd))
     }
 
     /// Whether the longest train fits. Looks at what the reader has read only if it must.
@@ -214,8 +219,7 @@ impl Writer {
             // SAFETY: as above.
             unsafe { std::ptr::copy_nonoverlapping(after.as_ptr(), at, after.len()) };
         }
-        let next = self.offset + size;
-        self.map.word(CONTROL + next).store(0, Ordering::Relaxed);
+        self.end_at(self.offset + size);
         let [c0, c1] = (count as u16).to_ne_bytes();
         let about = u32::from_ne_bytes([c0, c1, headers_length as u8, (mtu / 256) as u8]);
         self.map.word(CONTROL + self.offset + 4).store(about, Ordering::Relaxed);
@@ -225,7 +229,29 @@ impl Writer {
         // SAFETY: as above.
         unsafe { std::ptr::copy_nonoverlapping(first.as_ptr(), at, written) };
         self.publish(if along.is_some() { ANSWER } else { TRAIN }, length, size);
+        if size <= AHEAD {
+            self.clear_ahead();
+        }
         Ok(())
+    }
+
+    /// Sees to it that nothing seems to be at `next`, behind the record that is being written.
+    #[inline]
+    fn end_at(&mut self, next: usize) {
+        if self.cleared <= next {
+            self.map.word(CONTROL + next).store(0, Ordering::Relaxed);
+            self.cleared = next + LINE;
+        }
+    }
+
+    /// Clears lines that come later. There was room for the longest record, so after a short one they are free.
+    #[inline]
+    fn clear_ahead(&mut self) {
+        let end = (self.offset + AHEAD).min(self.lap);
+        while self.cleared < end {
+            self.map.word(CONTROL + self.cleared).store(0, Ordering::Relaxed);
+            self.cleared += LINE;
+        }
     }
 
     fn tell_address(&mut self, (source, destination): (Gid, Gid)) {
@@ -234,7 +260,7 @@ impl Writer {
         let octets = [source.octets(), destination.octets()];
         // SAFETY: 32 bytes within the mapping, in room that is ours.
         unsafe { std::ptr::copy_nonoverlapping(octets.as_ptr().cast::<u8>(), at, 32) };
-        self.map.word(CONTROL + self.offset + LINE).store(0, Ordering::Relaxed);
+        self.end_at(self.offset + LINE);
         self.publish(ADDRESS, 0, LINE);
         self.address = Some((source, destination));
     }
@@ -245,6 +271,7 @@ impl Writer {
         if self.offset + size + LINE > self.lap {
             let skipped = self.lap - self.offset;
             self.map.word(CONTROL).store(0, Ordering::Relaxed);
+            self.cleared = LINE;
             self.map.word(CONTROL + self.offset).store(WRAP << 24, Ordering::Release);
             self.written += skipped as u64;
             self.offset = 0;
