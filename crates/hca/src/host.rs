@@ -7,10 +7,10 @@ use transport::congestion::{Window, WindowConfig};
 use transport::{Access, Atomic, Bind, Port, ProtectionDomain, Range, ReceiveWork, Refusal, Subject, Taken, Toward};
 use wire::{Feth, Key, Qpn, Srqn};
 
-/// A congestion window: of this queue pair alone where nothing can be lost, or shared with all that send to the same process.
+/// A congestion window: none where nothing can be lost, or one shared with all that send to the same process.
 #[derive(Debug)]
 pub(crate) enum WindowOf {
-    Alone(Box<Window>),
+    None,
     Shared(Arc<SharedWindow>),
 }
 
@@ -48,21 +48,20 @@ impl SharedWindow {
 }
 
 impl WindowOf {
-    pub fn unlimited() -> WindowOf {
-        WindowOf::Alone(Box::new(Window::unlimited()))
-    }
-
+    #[inline]
     fn with<R>(&mut self, f: impl FnOnce(&mut Window) -> R) -> R {
         match self {
-            WindowOf::Alone(window) => f(window),
+            // One that counts nothing has nothing to remember.
+            WindowOf::None => f(&mut Window::unlimited()),
             WindowOf::Shared(window) => f(&mut window.inner.lock().window),
         }
     }
 
     /// Who may go on, now that `driven` has been.
+    #[inline]
     pub fn pass_on(&self, driven: Qpn) -> Option<Qpn> {
         match self {
-            WindowOf::Alone(_) => None,
+            WindowOf::None => None,
             WindowOf::Shared(window) => window.pass_on(driven),
         }
     }
@@ -78,7 +77,7 @@ pub(crate) struct Windows {
 impl Windows {
     /// For links that lose nothing.
     pub fn unlimited() -> Windows {
-        Windows { peer: WindowOf::unlimited(), here: WindowOf::unlimited() }
+        Windows { peer: WindowOf::None, here: WindowOf::None }
     }
 }
 

@@ -92,6 +92,8 @@ pub(crate) struct Completer {
     /// When silence is suspicious, long before it is a timeout; and how often in a row it was.
     suspicion: Option<Time>,
     suspicions: u32,
+    /// The link loses nothing: silence is never suspicious.
+    trusting: bool,
 }
 
 impl Completer {
@@ -164,6 +166,12 @@ impl Completer {
         self.not_ready_until
     }
 
+    /// Whether the link on which the next request leaves loses nothing.
+    #[inline]
+    pub fn trust(&mut self, lossless: bool) {
+        self.trusting = lossless;
+    }
+
     /// A request has left: start what has to be started.
     pub fn sent(&mut self, now: Time, first: Psn, psns: u32, question: bool, again: bool, timeout: u8) {
         if question {
@@ -180,7 +188,7 @@ impl Completer {
         }
         if self.ack_deadline.is_none() {
             self.restart_timer(now, timeout);
-        } else if self.suspicion.is_none() {
+        } else if self.suspicion.is_none() && !self.trusting {
             self.suspect(now, timeout);
         }
     }
@@ -203,6 +211,7 @@ impl Completer {
     /// ACK timer and its count run on as the specification has them.
     fn suspect(&mut self, now: Time, timeout: u8) {
         self.suspicion = match (self.round_trip, ack_timeout_nanos(timeout)) {
+            _ if self.trusting => None,
             (Some(round_trip), Some(patience)) => {
                 let first = (4 * round_trip).max(SUSPICIOUS);
                 let wait = first.saturating_mul(1 << self.suspicions.min(16));

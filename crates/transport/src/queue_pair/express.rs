@@ -37,7 +37,9 @@ impl QueuePair {
         }
         let psn = self.requester.is_at_the_end(self.completer.una(), &self.queue)?;
         let qpn = self.connection.qpn;
-        let charge = port.window(qpn, Toward::Peer, |window| window.reserve_one(length))?;
+        let (charge, lossless) =
+            port.window(qpn, Toward::Peer, |window| (window.reserve_one(length), window.is_unlimited()));
+        let charge = charge?;
         let Ok(seq) = self.queue.post_started(request, length, psn) else {
             port.window(qpn, Toward::Peer, |window| window.release(charge));
             return None;
@@ -53,6 +55,7 @@ impl QueuePair {
         headers.immediate = immediate;
         self.handed = Handed::Request { seq };
         let armed = self.completer.ack_deadline();
+        self.completer.trust(lossless);
         self.completer.sent(now, psn, 1, false, false, self.connection.attributes.timeout);
         self.trace_timer(now, armed, port);
         let headers = &self.requester.train().headers;

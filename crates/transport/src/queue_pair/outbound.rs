@@ -2,7 +2,7 @@
 
 use super::{QueuePair, State};
 use crate::completion::{Cause, Status};
-use crate::port::{Port, Refusal};
+use crate::port::{Port, Refusal, Toward};
 use crate::requester::{self, RequestTrain, Step};
 use crate::responder::ResponseTrain;
 use crate::send_queue::SendWork;
@@ -121,6 +121,7 @@ impl QueuePair {
             let question = work.is_some_and(|work| work.operation.is_answered());
             let armed = self.completer.ack_deadline();
             let timeout = self.connection.attributes.timeout;
+            self.completer.trust(port.window(self.connection.qpn, Toward::Peer, |window| window.is_unlimited()));
             self.completer.sent(now, headers.bth.psn, psns, question, retransmission, timeout);
             self.trace_timer(now, armed, port);
         }
