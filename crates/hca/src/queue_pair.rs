@@ -470,7 +470,7 @@ impl Qp {
         while pair.may_transmit()
             && let Some(train) = pair.poll_transmit(now, &mut host)
         {
-            if may_wait && debt.takes(train.headers, now, nic.debtor(), self.qpn, || nic.engine().is_leased()) {
+            if may_wait && debt.takes(&train.headers, now, nic.debtor(), self.qpn, || nic.engine().is_leased()) {
                 continue;
             }
             if let Err(refusal) = self.put(nic, path, debt, &train, now, &mut outgoing, &mut host) {
@@ -510,7 +510,7 @@ impl Qp {
         host: &mut Host<'_>,
     ) -> Result<(), Refusal> {
         let sent = nic.send(self, path, train, outgoing, host);
-        if let (Some(acknowledgement), Some(route)) = (debt.goes_with(train.headers, now, nic.debtor()), &path.route) {
+        if let (Some(acknowledgement), Some(route)) = (debt.goes_with(&train.headers, now, nic.debtor()), &path.route) {
             nic.acknowledge(route, acknowledgement, outgoing);
             debt.paid(nic.debtor());
         }

@@ -177,7 +177,7 @@ impl Shared {
             let length = train.payload.len() as usize;
             let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
             let addresses = (path.source, path.destination);
-            if let Err(refusal) = writer.push_with(along, addresses, train.headers, (1, train.mtu), length, fill) {
+            if let Err(refusal) = writer.push_with(along, addresses, &train.headers, (1, train.mtu), length, fill) {
                 pair.owe_acknowledgement(along);
                 pair.transmit_refused(now, refusal, host);
                 fine = false;
@@ -240,12 +240,12 @@ impl Shared {
                 nic.capture_sent(&mut lock(capture), qp, path, &mut TrainCargo { train: &train, host });
             }
             what.one_sided |= train.headers.reth.is_some() || train.headers.atomic.is_some();
-            what.urgent |= !is_acknowledgement(train.headers);
+            what.urgent |= !is_acknowledgement(&train.headers);
             let length = train.payload.len() as usize;
             nic.note_moved(length);
             let addresses = (path.source, path.destination);
             let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
-            if let Err(refusal) = writer.push(addresses, train.headers, (train.count, train.mtu), length, fill) {
+            if let Err(refusal) = writer.push(addresses, &train.headers, (train.count, train.mtu), length, fill) {
                 pair.transmit_refused(now, refusal, host);
             }
             if !pair.may_transmit() {

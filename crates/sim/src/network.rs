@@ -190,7 +190,7 @@ impl Network {
                 self.send_to(to, source, sender, train, payload);
             }
         } else {
-            self.drop_packet(sender.host, Some(sender.qpn), Some(*train.headers), train.count, DropReason::NoRoute);
+            self.drop_packet(sender.host, Some(sender.qpn), Some(train.headers), train.count, DropReason::NoRoute);
         }
     }
 
@@ -199,7 +199,7 @@ impl Network {
         let path = Path::new(sender.host, to, source, train.to, sender.qpn, remote);
         let whole = Item {
             qpn: sender.qpn,
-            headers: *train.headers,
+            headers: train.headers,
             count: train.count,
             payload,
             wr_id: train.wr_id,

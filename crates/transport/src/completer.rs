@@ -126,7 +126,7 @@ impl Completer {
     /// Passes over settled work that took no packets; answers the oldest work without an outcome of success.
     pub fn catch_up(&mut self, queue: &SendQueue) -> u64 {
         self.oldest = self.oldest.max(queue.head());
-        while queue.get(self.oldest).is_some_and(|work| work.outcome == Some(Outcome::Done)) {
+        while queue.get(self.oldest).is_some_and(|work| work.is_done()) {
             self.oldest += 1;
         }
         self.oldest
@@ -301,7 +301,7 @@ impl Completer {
         queue: &mut SendQueue,
     ) -> Option<Progress> {
         let work = queue.get(self.oldest)?;
-        let ordinary = work.started && work.packets == 1 && work.outcome.is_none() && !work.operation.is_answered();
+        let ordinary = work.started && work.packets == 1 && work.is_open() && !work.operation.is_answered();
         if psn != self.una || psn != work.first || !ordinary {
             return None;
         }
@@ -340,7 +340,7 @@ impl Completer {
             // An answer before this one is missing.
             return (progress, self.implied(connection));
         }
-        let Some(work) = queue.get(self.oldest).filter(|work| work.started && work.outcome.is_none()) else {
+        let Some(work) = queue.get(self.oldest).filter(|work| work.started && work.is_open()) else {
             return (progress, Verdict::Drop(DropReason::UnexpectedResponse));
         };
         let bad = |what| Verdict::Fail(Status::BadResponse, Cause::BadAnswer { what, psn });
@@ -375,7 +375,7 @@ impl Completer {
             }
             _ => return (progress, bad("the kind of answer does not fit the request")),
         };
-        if let Err(refusal) = scatter(&work.sges, u64::from(offset), bytes, connection.local(), port) {
+        if let Err(refusal) = scatter(work.sges(), u64::from(offset), bytes, connection.local(), port) {
             return (progress, Verdict::Fail(Status::LocalProtection, Cause::Refused(refusal)));
         }
         progress.charge_here += work.charge(from, count, connection.mtu());
@@ -396,7 +396,7 @@ impl Completer {
         let before = self.una;
         self.catch_up(queue);
         while let Some(work) = queue.get(self.oldest) {
-            match work.outcome {
+            match work.outcome() {
                 Some(Outcome::Done) => {
                     self.oldest += 1;
                     continue;

@@ -19,7 +19,7 @@ use crate::state::{Kind, State};
 use crate::work::{Data, MAX_MESSAGE, Operation, PostError, ReceiveRequest, SendRequest};
 use alloc::collections::VecDeque;
 use trace::Time;
-use wire::{Headers, Mtu, Opcode, Pkey, Psn, Qpn, Srqn};
+use wire::{Mtu, Pkey, Qpn, Srqn};
 
 pub(crate) use outbound::Handed;
 
@@ -101,7 +101,6 @@ pub struct QueuePair {
     /// A congestion notification is owed to the peer, and when the last one was sent.
     cnp_owed: bool,
     last_cnp: Option<Time>,
-    cnp: Headers,
     /// A packet has arrived since the queue pair became ready to receive.
     established: bool,
 }
@@ -133,7 +132,6 @@ impl QueuePair {
             drain_owed: false,
             cnp_owed: false,
             last_cnp: None,
-            cnp: Headers::new(Opcode::Cnp, Qpn::default(), Psn::default()),
             established: false,
         }
     }

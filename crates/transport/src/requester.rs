@@ -127,7 +127,7 @@ impl Requester {
     /// Whether work has begun that is not entirely sent.
     pub fn is_mid_work(&self, queue: &SendQueue) -> bool {
         // Begun is begun, even if no window has let its first packet out yet.
-        queue.get(self.cursor).is_some_and(|work| work.started && work.outcome.is_none() && self.sent < work.packets)
+        queue.get(self.cursor).is_some_and(|work| work.started && work.is_open() && self.sent < work.packets)
     }
 
     /// Whether there is work that is not entirely sent, or has not been looked at.
@@ -163,18 +163,13 @@ impl Requester {
         self.psn == self.high && !self.halted
     }
 
-    /// Work `seq` goes out at once, as one packet with what the caller writes into its headers.
+    /// Work `seq` goes out at once, as one packet that the caller builds.
     #[inline]
-    pub fn send_at_once(&mut self, seq: u64, length: u32, charge: u64, opcode: Opcode, to: Qpn) -> &mut Headers {
-        let train = &mut self.train;
-        train.headers = Headers::new(opcode, to, self.psn);
-        (train.seq, train.count, train.psns, train.offset, train.length) = (seq, 1, 1, 0, length);
-        train.retransmission = false;
+    pub fn send_at_once(&mut self, seq: u64, charge: u64) {
         self.psn = self.psn.add(1);
         self.high = self.psn;
         (self.cursor, self.sent) = (seq, 1);
         self.charged += charge;
-        &mut train.headers
     }
 
     /// Resumes at `psn`, which lies in work `seq` (or is where the next work will begin).
@@ -214,7 +209,7 @@ impl Requester {
                 (self.cursor, self.sent) = (queue.head(), 0);
                 continue;
             };
-            match work.outcome {
+            match work.outcome() {
                 Some(Outcome::Failed(..)) => {
                     // Seen before, on the way to a retry: still nothing after it may be sent.
                     self.halted = true;
@@ -301,8 +296,8 @@ impl Requester {
         }
         // What goes out in one packet is looked at when it does, and then nothing of it has gone before.
         let at_once = (1..=mtu).contains(&work.length) && !work.operation.is_answered();
-        if !work.is_inline && !at_once {
-            check_all(&work.sges, 0, u64::from(work.length), work.operation.local_access(), subject, port)
+        if !work.is_inline() && !at_once {
+            check_all(work.sges(), 0, u64::from(work.length), work.operation.local_access(), subject, port)
                 .map_err(|refusal| refused(Status::LocalProtection, refusal))?;
         }
         let packets = match work.operation {
@@ -417,12 +412,12 @@ impl Requester {
         connection: &Connection,
         port: &mut P,
     ) -> Result<(), (Status, Cause)> {
-        if work.is_inline {
+        if work.is_inline() {
             return Ok(());
         }
         let (offset, length) = work.span(self.sent, count, connection.mtu());
         let access: Access = work.operation.local_access();
-        check_all(&work.sges, u64::from(offset), u64::from(length), access, connection.local(), port)
+        check_all(work.sges(), u64::from(offset), u64::from(length), access, connection.local(), port)
             .map_err(|refusal| refused(Status::LocalProtection, refusal))
     }
 

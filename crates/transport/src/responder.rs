@@ -171,11 +171,6 @@ impl Responder {
         self.own.as_mut().ok_or(PostError::NoReceiveQueue)?.post(request)
     }
 
-    /// The train that [`Responder::next_response`] announced.
-    pub fn train(&self) -> &ResponseTrain {
-        self.answers.train()
-    }
-
     /// Whether it has something to say.
     #[inline]
     pub fn owes(&self) -> bool {
@@ -199,7 +194,13 @@ impl Responder {
         self.answers.acknowledge(psn, msn);
     }
 
-    pub fn next_response<P: Port>(&mut self, connection: &Connection, port: &mut P) -> Result<bool, Fault> {
+    /// The next answer to send, if one is owed.
+    #[inline]
+    pub fn next_response<P: Port>(
+        &mut self,
+        connection: &Connection,
+        port: &mut P,
+    ) -> Result<Option<ResponseTrain>, Fault> {
         self.answers.next(connection, port).map_err(|(psn, refusal)| self.unanswerable(psn, refusal))
     }
 

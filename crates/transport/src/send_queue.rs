@@ -15,29 +15,173 @@ pub(crate) enum Outcome {
     Failed(Status, Cause),
 }
 
-/// One posted work request and how far it has come.
-#[derive(Default, Debug)]
+/// Inline data up to this length lies in the slot itself.
+const NEAR: usize = 64;
+
+/// Where the bytes of a work request are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Place {
+    /// Inline data in `near`.
+    Near,
+    /// Inline data in `far`.
+    Far,
+    /// In the one piece `sge`.
+    One,
+    /// In the pieces of `sges`.
+    #[default]
+    Many,
+}
+
+/// How far work has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Ended {
+    #[default]
+    No,
+    Done,
+    /// `failure` says how.
+    Failed,
+}
+
+/// One posted work request and how far it has come. With thousands of queue pairs every cache line of a slot comes from afar: what the common
+/// message needs is in the first, its inline data in the second.
+#[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct SendWork {
     pub wr_id: u64,
     pub operation: Operation,
-    pub flags: SendFlags,
-    pub sges: Vec<Sge>,
-    pub inline: Vec<u8>,
-    pub is_inline: bool,
     /// Bytes of the message. FLUSH has none of its own.
     pub length: u32,
-    pub target: Option<DatagramTarget>,
-    pub xrc_srq: Option<Srqn>,
-    /// Packets may have been sent; `first` and `packets` are set.
-    pub started: bool,
     /// Its first sequence number.
     pub first: Psn,
     /// How many sequence numbers it takes: packets sent, or packets of answer for a READ. Local work takes none.
     pub packets: u32,
-    pub outcome: Option<Outcome>,
+    pub flags: SendFlags,
+    place: Place,
+    /// Packets may have been sent; `first` and `packets` are set.
+    pub started: bool,
+    ended: Ended,
+    near: [u8; NEAR],
+    sge: Sge,
+    sges: Vec<Sge>,
+    far: Vec<u8>,
+    pub target: Option<DatagramTarget>,
+    pub xrc_srq: Option<Srqn>,
+    failure: Option<(Status, Cause)>,
+}
+
+const _: () = assert!(core::mem::offset_of!(SendWork, near) == 64);
+
+impl Default for SendWork {
+    fn default() -> SendWork {
+        SendWork {
+            wr_id: 0,
+            operation: Operation::default(),
+            length: 0,
+            first: Psn::default(),
+            packets: 0,
+            flags: SendFlags::empty(),
+            place: Place::default(),
+            started: false,
+            ended: Ended::No,
+            near: [0; NEAR],
+            sge: Sge::default(),
+            sges: Vec::new(),
+            far: Vec::new(),
+            target: None,
+            xrc_srq: None,
+            failure: None,
+        }
+    }
 }
 
 impl SendWork {
+    /// Remembers where the bytes are, or what they are. What a slot allocated for that it keeps.
+    #[inline]
+    fn hold(&mut self, data: Data<'_>) {
+        self.place = match data {
+            Data::Gather(&[sge]) => {
+                self.sge = sge;
+                Place::One
+            }
+            Data::Gather(sges) => {
+                self.sges.clear();
+                self.sges.extend_from_slice(sges);
+                Place::Many
+            }
+            Data::Inline(bytes) => match self.near.get_mut(..bytes.len()) {
+                Some(near) => {
+                    near.copy_from_slice(bytes);
+                    Place::Near
+                }
+                None => {
+                    self.far.clear();
+                    self.far.extend_from_slice(bytes);
+                    Place::Far
+                }
+            },
+        };
+    }
+
+    /// The pieces of memory that its bytes come from or go to.
+    #[inline]
+    pub fn sges(&self) -> &[Sge] {
+        match self.place {
+            Place::One => core::slice::from_ref(&self.sge),
+            Place::Many => &self.sges,
+            Place::Near | Place::Far => &[],
+        }
+    }
+
+    /// Its bytes, if it came with them.
+    #[inline]
+    pub fn inline(&self) -> Option<&[u8]> {
+        match self.place {
+            Place::Near => self.near.get(..self.length as usize),
+            Place::Far => Some(&self.far),
+            Place::One | Place::Many => None,
+        }
+    }
+
+    /// Whether it came with its bytes.
+    #[inline]
+    pub fn is_inline(&self) -> bool {
+        matches!(self.place, Place::Near | Place::Far)
+    }
+
+    /// Whether it is not known yet how it ends.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.ended == Ended::No
+    }
+
+    /// Whether it has succeeded.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        self.ended == Ended::Done
+    }
+
+    /// How it ended, if it has.
+    #[inline]
+    pub fn outcome(&self) -> Option<Outcome> {
+        match self.ended {
+            Ended::No => None,
+            Ended::Done => Some(Outcome::Done),
+            Ended::Failed => self.failure.map(|(status, cause)| Outcome::Failed(status, cause)),
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, outcome: Option<Outcome>) {
+        self.ended = match outcome {
+            None => Ended::No,
+            Some(Outcome::Done) => Ended::Done,
+            Some(Outcome::Failed(status, cause)) => {
+                self.failure = Some((status, cause));
+                Ended::Failed
+            }
+        };
+    }
+
     /// Bytes of the message that `count` packets from packet `from` on carry.
     pub fn span(&self, from: u32, count: u32, mtu: u32) -> (u32, u32) {
         let start = u64::from(from) * u64::from(mtu);
@@ -125,25 +269,17 @@ impl SendQueue {
             work.wr_id = request.wr_id;
             work.operation = request.operation;
             work.flags = request.flags;
-            work.sges.clear();
-            work.inline.clear();
-            match request.data {
-                Data::Gather(sges) => {
-                    work.is_inline = false;
-                    work.sges.extend_from_slice(sges);
-                }
-                Data::Inline(bytes) => {
-                    work.is_inline = true;
-                    work.inline.extend_from_slice(bytes);
-                }
-            }
+            work.hold(request.data);
             work.length = length;
-            work.target = request.target;
-            work.xrc_srq = request.xrc_srq;
+            if first.is_none() {
+                // Work that goes out at once has neither, and nor has anything else on its queue pair.
+                work.target = request.target;
+                work.xrc_srq = request.xrc_srq;
+            }
             work.started = first.is_some();
             work.first = first.unwrap_or_default();
             work.packets = u32::from(first.is_some());
-            work.outcome = outcome;
+            work.end(outcome);
         });
         pushed.map_err(|_| PostError::QueueFull { queue: "send", capacity })
     }
@@ -188,9 +324,9 @@ impl SendQueue {
     /// Decides how work ended. The first verdict stands.
     pub fn settle(&mut self, seq: u64, outcome: Outcome) {
         if let Some(work) = self.ring.get_mut(seq)
-            && work.outcome.is_none()
+            && work.is_open()
         {
-            work.outcome = Some(outcome);
+            work.end(Some(outcome));
             if work.started && work.operation.is_answered() {
                 self.unanswered = self.unanswered.saturating_sub(1);
             }
@@ -201,7 +337,7 @@ impl SendQueue {
     pub fn overrule(&mut self, seq: u64, status: Status, cause: Cause) {
         self.settle(seq, Outcome::Done);
         if let Some(work) = self.ring.get_mut(seq) {
-            work.outcome = Some(Outcome::Failed(status, cause));
+            work.end(Some(Outcome::Failed(status, cause)));
         }
     }
 
@@ -225,14 +361,14 @@ impl SendQueue {
     /// Whether it is known how the oldest work ended.
     #[inline]
     pub fn has_outcome(&self) -> bool {
-        self.ring.front().is_some_and(|work| work.outcome.is_some())
+        self.ring.front().is_some_and(|work| !work.is_open())
     }
 
     /// The oldest completion not yet taken. Unsignaled successes leave no trace.
     pub fn completion(&mut self, qpn: Qpn) -> Option<Completion> {
         self.release_unsignaled();
         let work = self.ring.front()?;
-        let (status, cause) = match work.outcome? {
+        let (status, cause) = match work.outcome()? {
             Outcome::Done => (Status::Success, None),
             Outcome::Failed(status, cause) => (status, Some(cause)),
         };
@@ -258,7 +394,7 @@ impl SendQueue {
     fn release_unsignaled(&mut self) {
         while let Some(work) = self.ring.front() {
             let signaled = self.signal_all || work.flags.contains(SendFlags::SIGNALED);
-            if work.outcome != Some(Outcome::Done) || signaled {
+            if !work.is_done() || signaled {
                 return;
             }
             self.ring.pop();

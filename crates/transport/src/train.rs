@@ -16,7 +16,7 @@ pub const MAX_TRAIN: u32 = 64 * 1024;
 pub struct Train<'a> {
     /// Headers of the whole train as one packet: `bth.psn` is the first packet's, the opcode says whether the train starts or ends its
     /// message, and the extended headers are those of its first and last packet together.
-    pub headers: &'a Headers,
+    pub headers: Headers,
     /// How many packets it is on the wire.
     pub count: u32,
     /// Payload bytes of every packet but the last.
@@ -204,7 +204,7 @@ impl<'a> Iterator for Pieces<'a> {
 impl Train<'_> {
     /// The headers of packet `index`, which is less than `count`.
     pub fn packet(&self, index: u32) -> Headers {
-        packet_of(self.headers, self.count, index, self.payload.len(), self.mtu)
+        packet_of(&self.headers, self.count, index, self.payload.len(), self.mtu)
     }
 
     /// Where packet `index` finds its payload inside the train's: offset and length.

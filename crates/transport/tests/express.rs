@@ -96,7 +96,7 @@ fn send_at_once(from: &mut End, to: &mut End, now: Time, request: &SendRequest<'
     }
     let (grh, congestion_marked) = (&[0; 40], false);
     let inbound =
-        Inbound { headers: train.headers, count: 1, payload: &payload, from: from.gid, grh, congestion_marked };
+        Inbound { headers: &train.headers, count: 1, payload: &payload, from: from.gid, grh, congestion_marked };
     to.qp.handle(now, &inbound, &mut to.memory);
     true
 }

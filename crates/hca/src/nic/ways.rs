@@ -76,7 +76,7 @@ impl Nic {
                 let address = LocalAddress { source: path.source, destination: path.destination };
                 let length = train.payload.len() as usize;
                 let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
-                self.local.push(address, *train.headers, train.count, length, fill)
+                self.local.push(address, train.headers, train.count, length, fill)
             }
             Link::Shared(link) if link.state() == State::Up => {
                 shared::datagrams::send_datagram(link, path, train, host)
@@ -132,7 +132,7 @@ impl Nic {
         let route = link::udp::Route { source, destination, scope: 0, traffic_class: 0, hop_limit: 64 };
         let to = AddressVector::default();
         let train = Train {
-            headers: &front.headers,
+            headers: front.headers,
             count: if front.mtu == 0 { 1 } else { front.count },
             mtu: front.mtu,
             payload: transport::Payload::Bytes(payload),

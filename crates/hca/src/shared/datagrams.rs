@@ -105,7 +105,7 @@ pub(crate) fn send_datagram(
     let length = train.payload.len() as usize;
     let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
     let addresses = (path.source, path.destination);
-    let pushed = writer.push(addresses, train.headers, (train.count, train.mtu), length, fill);
+    let pushed = writer.push(addresses, &train.headers, (train.count, train.mtu), length, fill);
     drop(writer);
     link.ring(true);
     pushed

@@ -46,7 +46,8 @@ impl QueuePair {
         };
         self.trace_posted(now, request, port);
         let to = self.connection.attributes.dest_qpn;
-        let headers = self.requester.send_at_once(seq, length, charge, opcode, to);
+        self.requester.send_at_once(seq, charge);
+        let mut headers = Headers::new(opcode, to, psn);
         headers.bth.pkey = self.connection.pkey;
         headers.bth.solicited = request.flags.contains(SendFlags::SOLICITED);
         headers.bth.ack_req = true;
@@ -58,10 +59,9 @@ impl QueuePair {
         self.completer.trust(lossless);
         self.completer.sent(now, psn, 1, false, false, self.connection.attributes.timeout);
         self.trace_timer(now, armed, port);
-        let headers = &self.requester.train().headers;
         let wr_id = Some(request.wr_id);
         self.trace(now, port, || trace::Kind::PacketSent {
-            headers: *headers,
+            headers,
             payload_len: length,
             packets: 1,
             wr_id,

@@ -341,7 +341,7 @@ impl QueuePair {
         let seq = self.completer.catch_up(&self.queue);
         if self.kind().is_reliable()
             && let Some(work) = self.queue.get(seq)
-            && let Some(crate::send_queue::Outcome::Failed(status, _)) = work.outcome
+            && let Some(crate::send_queue::Outcome::Failed(status, _)) = work.outcome()
         {
             let wr_id = work.wr_id;
             self.enter_error(now, StateCause::SendFailed { wr_id, status: status.name() }, port);

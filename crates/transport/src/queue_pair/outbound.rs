@@ -46,12 +46,13 @@ impl QueuePair {
             return Some(self.notify_congestion(now, port));
         }
         self.requests_next = !self.requests_next;
-        let requests_first = self.requests_next;
+        // Most often there is an acknowledgement to send and nothing else.
+        let requests_first = self.requests_next && !self.owes_acknowledgement_only();
         if requests_first && self.next_request(now, port) {
             return Some(self.hand_request(now, port));
         }
-        if self.next_response(now, port) {
-            return Some(self.hand_response(now, port));
+        if let Some(response) = self.next_response(now, port) {
+            return Some(self.hand_response(now, &response, port));
         }
         if !requests_first && self.next_request(now, port) {
             return Some(self.hand_request(now, port));
@@ -103,10 +104,11 @@ impl QueuePair {
         false
     }
 
-    fn next_response<P: Port>(&mut self, now: Time, port: &mut P) -> bool {
+    #[inline]
+    fn next_response<P: Port>(&mut self, now: Time, port: &mut P) -> Option<ResponseTrain> {
         loop {
             match self.responder.next_response(&self.connection, port) {
-                Ok(train) => return train,
+                Ok(response) => return response,
                 Err(fault) => self.fault(now, fault, port),
             }
         }
@@ -141,21 +143,25 @@ impl QueuePair {
             Some(target) => &target.av,
             None => &self.connection.attributes.av,
         };
-        Train { headers, count, mtu: self.connection.mtu(), payload, to, wr_id, retransmission }
+        Train { headers: *headers, count, mtu: self.connection.mtu(), payload, to, wr_id, retransmission }
     }
 
     fn payload_of<'a>(&'a self, work: &'a SendWork, offset: u32, length: u32) -> Payload<'a> {
-        if work.is_inline {
-            let (from, to) = (offset as usize, offset as usize + length as usize);
-            Payload::Bytes(work.inline.get(from..to).unwrap_or(&[]))
-        } else {
-            let subject = self.connection.local();
-            Payload::Gather { subject, sges: &work.sges, offset: u64::from(offset), length }
+        match work.inline() {
+            Some(bytes) => {
+                let (from, to) = (offset as usize, offset as usize + length as usize);
+                Payload::Bytes(bytes.get(from..to).unwrap_or(&[]))
+            }
+            None => {
+                let subject = self.connection.local();
+                Payload::Gather { subject, sges: work.sges(), offset: u64::from(offset), length }
+            }
         }
     }
 
-    fn hand_response<P: Port>(&mut self, now: Time, port: &mut P) -> Train<'_> {
-        let &ResponseTrain { ref headers, count, region } = self.responder.train();
+    #[inline]
+    fn hand_response<P: Port>(&mut self, now: Time, response: &ResponseTrain, port: &mut P) -> Train<'_> {
+        let &ResponseTrain { ref headers, count, region } = response;
         self.handed = Handed::Response { psn: headers.bth.psn };
         let payload = match region {
             Some((subject, range)) => Payload::Region { subject, range },
@@ -168,7 +174,7 @@ impl QueuePair {
     fn answer_train<'a, P: Port>(
         &'a self,
         now: Time,
-        headers: &'a Headers,
+        headers: &Headers,
         count: u32,
         payload: Payload<'a>,
         port: &mut P,
@@ -181,7 +187,7 @@ impl QueuePair {
             retransmit: false,
         });
         let to = &self.connection.attributes.av;
-        Train { headers, count, mtu: self.connection.mtu(), payload, to, wr_id: None, retransmission: false }
+        Train { headers: *headers, count, mtu: self.connection.mtu(), payload, to, wr_id: None, retransmission: false }
     }
 
     /// Owes the peer a congestion notification, unless it has just had one.
@@ -197,7 +203,6 @@ impl QueuePair {
         self.last_cnp = Some(now);
         let mut headers = self.connection.response(Opcode::Cnp, Psn::default());
         headers.bth.becn = true;
-        self.cnp = headers;
-        self.answer_train(now, &self.cnp, 1, Payload::Bytes(&CNP_PAYLOAD), port)
+        self.answer_train(now, &headers, 1, Payload::Bytes(&CNP_PAYLOAD), port)
     }
 }

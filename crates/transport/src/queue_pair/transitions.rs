@@ -86,7 +86,7 @@ impl QueuePair {
 
     /// A send failed on an unreliable queue pair: what follows it is flushed, receiving goes on.
     pub(super) fn enter_send_queue_error<P: Port>(&mut self, now: Time, seq: u64, port: &mut P) {
-        let failed = self.queue.get(seq).and_then(|work| match work.outcome {
+        let failed = self.queue.get(seq).and_then(|work| match work.outcome() {
             Some(crate::send_queue::Outcome::Failed(status, _)) => Some((work.wr_id, status)),
             _ => None,
         });

@@ -3,9 +3,10 @@
 
 use crate::connection::Connection;
 use crate::port::{Access, Port, Range, Refusal, Subject};
+use crate::state::Kind;
 use crate::train::{MAX_TRAIN, pad};
 use alloc::collections::VecDeque;
-use wire::{Aeth, AtomicAckEth, Headers, Msn, NakCode, Opcode, Operation, Position, Psn, Qpn, Reth, Syndrome, Tail};
+use wire::{Aeth, AtomicAckEth, Headers, Msn, NakCode, Opcode, Operation, Position, Psn, Reth, Syndrome, Tail};
 
 /// What a READ, atomic or flush left behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,78 +55,56 @@ pub(crate) struct ResponseTrain {
     pub region: Option<(Subject, Range)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Answers {
     kept: VecDeque<Answered>,
     /// The number of the first kept answer; they count up from there.
     base: u64,
     capacity: usize,
     owed: VecDeque<Owed>,
-    /// The train last built, lent out like the requester's.
-    train: ResponseTrain,
-}
-
-impl Default for Answers {
-    fn default() -> Answers {
-        let headers = Headers::new(Opcode::RcAcknowledge, Qpn::default(), Psn::default());
-        Answers {
-            kept: VecDeque::new(),
-            base: 0,
-            capacity: 0,
-            owed: VecDeque::new(),
-            train: ResponseTrain { headers, count: 0, region: None },
-        }
-    }
+    /// An acknowledgement that is owed after all these. Mostly it is all that is.
+    last: Option<(Psn, Msn)>,
 }
 
 impl Answers {
     pub fn reset(&mut self, capacity: u8) {
         self.kept.clear();
         self.owed.clear();
+        self.last = None;
         self.base = 0;
         self.capacity = usize::from(capacity);
     }
 
     /// Acknowledges everything up to `psn`, together with an acknowledgement that waits already.
+    #[inline]
     pub fn acknowledge(&mut self, psn: Psn, msn: Msn) {
-        if let Some(Owed::Acknowledgement { psn: last, msn: count, syndrome: Syndrome::Ack { .. } }) =
-            self.owed.back_mut()
-        {
-            (*last, *count) = (psn, msn);
-        } else {
-            self.owe(Owed::Acknowledgement { psn, msn, syndrome: Syndrome::ACK });
+        if self.last.is_some() || self.has_room_to_owe() {
+            self.last = Some((psn, msn));
         }
     }
 
     /// Whether anything is owed.
     #[inline]
     pub fn owes(&self) -> bool {
-        !self.owed.is_empty()
+        self.last.is_some() || !self.owed.is_empty()
     }
 
     /// Whether that is an acknowledgement and nothing else.
     #[inline]
     pub fn owes_acknowledgement_only(&self) -> bool {
-        let acknowledgement =
-            |owed: &Owed| matches!(owed, Owed::Acknowledgement { syndrome: Syndrome::Ack { .. }, .. });
-        self.owed.len() == 1 && self.owed.front().is_some_and(acknowledgement)
+        self.last.is_some() && self.owed.is_empty()
     }
 
     /// Takes the acknowledgement that is owed, if it is all that is.
     #[inline]
     pub fn take_acknowledgement(&mut self) -> Option<(Psn, Msn)> {
-        match (self.owed.len(), self.owed.front()) {
-            (1, Some(&Owed::Acknowledgement { psn, msn, syndrome: Syndrome::Ack { .. } })) => {
-                self.owed.clear();
-                Some((psn, msn))
-            }
-            _ => None,
-        }
+        if self.owed.is_empty() { self.last.take() } else { None }
     }
 
     /// Owes nothing any more.
     pub fn give_up(&mut self) {
         self.owed.clear();
+        self.last = None;
         for answered in &mut self.kept {
             answered.stream = None;
         }
@@ -139,11 +118,19 @@ impl Answers {
     /// False if too much is owed already. Acknowledgements merge and answers are limited by `capacity`, so only a driver that cannot send
     /// comes there; what is not answered will be asked again.
     fn owe(&mut self, owed: Owed) -> bool {
-        let room = self.owed.len() < 4 * (self.capacity + 4);
+        let room = self.has_room_to_owe();
         if room {
+            if let Some((psn, msn)) = self.last.take() {
+                self.owed.push_back(Owed::Acknowledgement { psn, msn, syndrome: Syndrome::ACK });
+            }
             self.owed.push_back(owed);
         }
         room
+    }
+
+    #[inline]
+    fn has_room_to_owe(&self) -> bool {
+        self.owed.len() + usize::from(self.last.is_some()) < 4 * (self.capacity + 4)
     }
 
     /// Owes the answer kept at `index`, or leaves it to the next repetition of its request.
@@ -214,23 +201,30 @@ impl Answers {
         true
     }
 
-    /// The train that [`Answers::next`] announced.
-    pub fn train(&self) -> &ResponseTrain {
-        &self.train
+    /// Builds the next train to send, if there is one. `Err` when memory a READ was granted is gone: with the packet that cannot be answered.
+    #[inline]
+    pub fn next<P: Port>(
+        &mut self,
+        connection: &Connection,
+        port: &mut P,
+    ) -> Result<Option<ResponseTrain>, (Psn, Refusal)> {
+        if let Some((psn, msn)) = self.take_acknowledgement() {
+            return Ok(Some(acknowledgement(connection, psn, msn, Syndrome::ACK)));
+        }
+        self.next_of_several(connection, port)
     }
 
-    /// Builds the next train to send, if there is one. `Err` when memory a READ was granted is gone: with the packet that cannot be answered.
-    pub fn next<P: Port>(&mut self, connection: &Connection, port: &mut P) -> Result<bool, (Psn, Refusal)> {
+    fn next_of_several<P: Port>(
+        &mut self,
+        connection: &Connection,
+        port: &mut P,
+    ) -> Result<Option<ResponseTrain>, (Psn, Refusal)> {
         let transport = connection.transport();
         while let Some(&owed) = self.owed.front() {
             let id = match owed {
                 Owed::Acknowledgement { psn, msn, syndrome } => {
                     self.owed.pop_front();
-                    let opcode = Opcode::of(transport, Operation::Acknowledge, Position::Only, Tail::Plain);
-                    self.train.headers = connection.response(opcode.unwrap_or(Opcode::RcAcknowledge), psn);
-                    self.train.headers.aeth = Some(Aeth { syndrome, msn });
-                    (self.train.count, self.train.region) = (1, None);
-                    return Ok(true);
+                    return Ok(Some(acknowledgement(connection, psn, msn, syndrome)));
                 }
                 Owed::Answer { id } => id,
             };
@@ -272,8 +266,7 @@ impl Answers {
                 _ => Operation::ReadResponse,
             };
             let opcode = Opcode::of(transport, operation, position, Tail::Plain);
-            let headers = &mut self.train.headers;
-            *headers = connection.response(opcode.unwrap_or(Opcode::RcAcknowledge), psn);
+            let mut headers = connection.response(opcode.unwrap_or(Opcode::RcAcknowledge), psn);
             headers.bth.pad = pad(region.map_or(0, |(_, range): (Subject, Range)| range.length as u32));
             if position != Position::Middle {
                 headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: answered.msn });
@@ -286,9 +279,23 @@ impl Answers {
             if answered.stream.is_none() {
                 self.owed.pop_front();
             }
-            (self.train.count, self.train.region) = (count, region);
-            return Ok(true);
+            return Ok(Some(ResponseTrain { headers, count, region }));
         }
-        Ok(false)
+        let acknowledged = self.last.take();
+        Ok(acknowledged.map(|(psn, msn)| acknowledgement(connection, psn, msn, Syndrome::ACK)))
     }
+}
+
+#[inline]
+fn acknowledgement(connection: &Connection, psn: Psn, msn: Msn, syndrome: Syndrome) -> ResponseTrain {
+    let opcode = match connection.kind {
+        Kind::ReliableConnected => Opcode::RcAcknowledge,
+        _ => {
+            let opcode = Opcode::of(connection.transport(), Operation::Acknowledge, Position::Only, Tail::Plain);
+            opcode.unwrap_or(Opcode::RcAcknowledge)
+        }
+    };
+    let mut headers = connection.response(opcode, psn);
+    headers.aeth = Some(Aeth { syndrome, msn });
+    ResponseTrain { headers, count: 1, region: None }
 }

@@ -206,7 +206,7 @@ fn carry(from: &mut End, to: &mut End, now: Time, packets: bool, flying: &mut Ve
             }
             let (headers, count, (offset, length)) = match packets {
                 true => (train.packet(index), 1, train.slice(index)),
-                false => (*train.headers, train.count, (0, train.payload.len())),
+                false => (train.headers, train.count, (0, train.payload.len())),
             };
             let carried = &mut flying[used];
             used += 1;
