@@ -75,6 +75,12 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
+    /// Whether others may wait for room in them.
+    #[inline]
+    pub fn are_shared(&self) -> bool {
+        !matches!((&self.peer, &self.here), (WindowOf::None, WindowOf::None))
+    }
+
     /// For links that lose nothing.
     pub fn unlimited() -> Windows {
         Windows { peer: WindowOf::None, here: WindowOf::None }

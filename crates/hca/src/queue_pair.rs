@@ -662,19 +662,26 @@ impl Qp {
         matches!(&self.inner.lock().path.link, Link::Shared(other) if Arc::ptr_eq(other, link))
     }
 
+    #[inline]
     fn pass_on(&self, nic: &Nic, windows: &Windows) {
-        for window in [&windows.peer, &windows.here] {
-            if let Some(qpn) = window.pass_on(self.qpn) {
-                nic.make_ready(qpn);
+        if windows.are_shared() {
+            for window in [&windows.peer, &windows.here] {
+                if let Some(qpn) = window.pass_on(self.qpn) {
+                    nic.make_ready(qpn);
+                }
             }
         }
     }
 
     /// Passes room in shared windows on to those who wait for it, lets go of the lock, then tells who observes the completion queues.
+    #[inline]
     fn leave(&self, nic: &Nic, inner: Guard<'_, Inner>) {
         self.pass_on(nic, &inner.windows);
         drop(inner);
-        for cq in [&self.send_cq, &self.receive_cq].into_iter().flatten() {
+        if let Some(cq) = &self.send_cq {
+            cq.announce();
+        }
+        if let Some(cq) = &self.receive_cq {
             cq.announce();
         }
     }

@@ -168,16 +168,20 @@ impl Shared {
                 break;
             }
             let along = pair.take_acknowledgement(host);
-            let Some(train) = pair.send_at_once(now, request, host) else {
+            let Some(at_once) = pair.may_send_at_once(request, host) else {
                 pair.owe_acknowledgement(along);
                 break;
             };
             sent += 1;
+            let train = pair.train_at_once(request, &at_once);
             one_sided |= train.headers.reth.is_some();
             let length = train.payload.len() as usize;
             let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
             let addresses = (path.source, path.destination);
-            if let Err(refusal) = writer.push_with(along, addresses, &train.headers, (1, train.mtu), length, fill) {
+            // The peer has it while the queue pair remembers it.
+            let written = writer.push_with(along, addresses, &train.headers, (1, train.mtu), length, fill);
+            pair.sent_at_once(now, request, &at_once, host);
+            if let Err(refusal) = written {
                 pair.owe_acknowledgement(along);
                 pair.transmit_refused(now, refusal, host);
                 fine = false;

@@ -81,7 +81,7 @@ pub use attributes::{
 };
 pub use completion::{Cause, Completion, CompletionKind, Queue, Status};
 pub use port::{Access, Atomic, Bind, Port, ProtectionDomain, Range, Refusal, Subject, Taken, Toward};
-pub use queue_pair::{AsyncEvent, QueuePair, QueuePairConfig};
+pub use queue_pair::{AsyncEvent, AtOnce, QueuePair, QueuePairConfig};
 pub use receive::ReceiveWork;
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent, SrqModify};
 pub use state::{Kind, ModifyError, State};

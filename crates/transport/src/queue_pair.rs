@@ -6,6 +6,8 @@ mod inbound;
 mod outbound;
 mod transitions;
 
+pub use express::AtOnce;
+
 use crate::attributes::{Attributes, Capabilities, Limits};
 use crate::completer::Completer;
 use crate::completion::{Cause, Completion, Queue, Status};

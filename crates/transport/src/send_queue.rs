@@ -246,6 +246,27 @@ impl SendQueue {
         self.take(request, length, Some(psn), None)
     }
 
+    /// Whether a work request would be taken now.
+    #[inline]
+    pub fn may_post(&mut self, request: &SendRequest<'_>) -> bool {
+        self.release_unsignaled();
+        self.room() > 0 && self.admit(request).is_ok()
+    }
+
+    /// Whether a work request is of a size that the queue is made for.
+    #[inline]
+    fn admit(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        match request.data {
+            Data::Gather(sges) if sges.len() > self.max_sge as usize => {
+                Err(PostError::TooManySges { given: sges.len(), max: self.max_sge })
+            }
+            Data::Inline(bytes) if bytes.len() > self.max_inline as usize => {
+                Err(PostError::InlineTooLong { given: bytes.len(), max: self.max_inline })
+            }
+            _ => Ok(()),
+        }
+    }
+
     #[inline]
     fn take(
         &mut self,
@@ -254,15 +275,7 @@ impl SendQueue {
         first: Option<Psn>,
         outcome: Option<Outcome>,
     ) -> Result<u64, PostError> {
-        match request.data {
-            Data::Gather(sges) if sges.len() > self.max_sge as usize => {
-                return Err(PostError::TooManySges { given: sges.len(), max: self.max_sge });
-            }
-            Data::Inline(bytes) if bytes.len() > self.max_inline as usize => {
-                return Err(PostError::InlineTooLong { given: bytes.len(), max: self.max_inline });
-            }
-            _ => {}
-        }
+        self.admit(request)?;
         self.release_unsignaled();
         let capacity = self.ring.capacity();
         let pushed = self.ring.push_with(|work| {

@@ -10,6 +10,15 @@ use crate::work::{Data, Operation, SendFlags, SendRequest};
 use trace::Time;
 use wire::{Aeth, Gid, Headers, Msn, Opcode, Psn, Reth, Syndrome};
 
+/// A request that can be sent now and whole: what its packet says, and what it costs.
+#[derive(Clone, Copy, Debug)]
+pub struct AtOnce {
+    headers: Headers,
+    length: u32,
+    charge: u64,
+    lossless: bool,
+}
+
 impl QueuePair {
     /// Posts work and hands out its train, if it can be sent now and whole. `None` if it cannot: then nothing has happened, and
     /// [`post_send`](QueuePair::post_send) takes it or says what is wrong.
@@ -20,6 +29,15 @@ impl QueuePair {
         request: &SendRequest<'a>,
         port: &mut P,
     ) -> Option<Train<'a>> {
+        let at_once = self.may_send_at_once(request, port)?;
+        self.sent_at_once(now, request, &at_once, port);
+        Some(self.train_at_once(request, &at_once))
+    }
+
+    /// The first of three steps of [`send_at_once`](QueuePair::send_at_once), for a link whose peer need not wait for the last. Once it has answered,
+    /// [`train_at_once`](QueuePair::train_at_once) is the train, and [`sent_at_once`](QueuePair::sent_at_once) must follow before anything else.
+    #[inline]
+    pub fn may_send_at_once<P: Port>(&mut self, request: &SendRequest<'_>, port: &mut P) -> Option<AtOnce> {
         let (opcode, remote, immediate) = match request.operation {
             Operation::Send { immediate: None } => (Opcode::RcSendOnly, None, None),
             Operation::Send { immediate } => (Opcode::RcSendOnlyImmediate, None, immediate),
@@ -32,7 +50,7 @@ impl QueuePair {
         if !self.sends_freely() || request.flags.contains(SendFlags::FENCE) {
             return None;
         }
-        if request.target.is_some() || request.xrc_srq.is_some() {
+        if request.target.is_some() || request.xrc_srq.is_some() || !self.queue.may_post(request) {
             return None;
         }
         let psn = self.requester.is_at_the_end(self.completer.una(), &self.queue)?;
@@ -40,40 +58,51 @@ impl QueuePair {
         let (charge, lossless) =
             port.window(qpn, Toward::Peer, |window| (window.reserve_one(length), window.is_unlimited()));
         let charge = charge?;
-        let Ok(seq) = self.queue.post_started(request, length, psn) else {
-            port.window(qpn, Toward::Peer, |window| window.release(charge));
-            return None;
-        };
-        self.trace_posted(now, request, port);
-        let to = self.connection.attributes.dest_qpn;
-        self.requester.send_at_once(seq, charge);
-        let mut headers = Headers::new(opcode, to, psn);
+        let mut headers = Headers::new(opcode, self.connection.attributes.dest_qpn, psn);
         headers.bth.pkey = self.connection.pkey;
         headers.bth.solicited = request.flags.contains(SendFlags::SOLICITED);
         headers.bth.ack_req = true;
         headers.bth.pad = pad(length);
         headers.reth = remote.map(|remote| Reth { va: remote.address, rkey: remote.key, len: length });
         headers.immediate = immediate;
-        self.handed = Handed::Request { seq };
-        let armed = self.completer.ack_deadline();
-        self.completer.trust(lossless);
-        self.completer.sent(now, psn, 1, false, false, self.connection.attributes.timeout);
-        self.trace_timer(now, armed, port);
-        let wr_id = Some(request.wr_id);
-        self.trace(now, port, || trace::Kind::PacketSent {
-            headers,
-            payload_len: length,
-            packets: 1,
-            wr_id,
-            retransmit: false,
-        });
+        Some(AtOnce { headers, length, charge, lossless })
+    }
+
+    /// The train of a request that can be sent at once.
+    #[inline]
+    pub fn train_at_once<'a>(&'a self, request: &SendRequest<'a>, at_once: &AtOnce) -> Train<'a> {
+        let AtOnce { headers, length, .. } = *at_once;
         let payload = match request.data {
             Data::Inline(bytes) => Payload::Bytes(bytes),
             Data::Gather(_) if length == 0 => Payload::NONE,
             Data::Gather(sges) => Payload::Gather { subject: self.connection.local(), sges, offset: 0, length },
         };
-        let to = &self.connection.attributes.av;
-        Some(Train { headers, count: 1, mtu, payload, to, wr_id, retransmission: false })
+        let (mtu, to) = (self.connection.mtu(), &self.connection.attributes.av);
+        Train { headers, count: 1, mtu, payload, to, wr_id: Some(request.wr_id), retransmission: false }
+    }
+
+    /// A request is being sent at once: it is posted, and waits for its acknowledgement.
+    #[inline]
+    pub fn sent_at_once<P: Port>(&mut self, now: Time, request: &SendRequest<'_>, at_once: &AtOnce, port: &mut P) {
+        let AtOnce { headers, length, charge, lossless } = *at_once;
+        let psn = headers.bth.psn;
+        let posted = self.queue.post_started(request, length, psn);
+        debug_assert!(posted.is_ok(), "there was room");
+        let Ok(seq) = posted else { return };
+        self.trace_posted(now, request, port);
+        self.requester.send_at_once(seq, charge);
+        self.handed = Handed::Request { seq };
+        let armed = self.completer.ack_deadline();
+        self.completer.trust(lossless);
+        self.completer.sent(now, psn, 1, false, false, self.connection.attributes.timeout);
+        self.trace_timer(now, armed, port);
+        self.trace(now, port, || trace::Kind::PacketSent {
+            headers,
+            payload_len: length,
+            packets: 1,
+            wr_id: Some(request.wr_id),
+            retransmit: false,
+        });
     }
 
     /// Whether nothing but what was posted before stands in the way of the next request.
