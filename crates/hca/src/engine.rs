@@ -2,6 +2,7 @@
 //! program polls it stays out of its way and only looks in once a millisecond (see [`lease`](crate::lease)); while a thread of the program
 //! waits for a completion inside a call, that thread drives and the engine sees only to deadlines.
 
+use crate::aside::{Aside, Seen};
 use crate::bell::{Bell, Clapper};
 use crate::interfaces::Changes;
 use crate::lease::Lease;
@@ -10,6 +11,7 @@ use crate::sleep;
 use link::descriptor::Descriptor;
 use link::shared::{Face, Sleeper};
 use std::io;
+use std::num::NonZero;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -48,8 +50,9 @@ const SPARE: usize = 4;
 /// How often at least, in nanoseconds, one who is rung for again and again looks at everything else, too.
 const SOON: u64 = 1_000_000;
 
-/// What the engine sleeps on when nobody else looks, by the place in the list.
-const RUNG_FOR: u32 = 1 << 2;
+/// The bell of other processes in the list of what the engine sleeps on when nobody else looks.
+const RUNG_PLACE: usize = 2;
+const RUNG_FOR: u32 = 1 << RUNG_PLACE;
 
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -57,6 +60,8 @@ pub(crate) struct Engine {
     lease: Lease,
     /// There are cores to spare.
     may_linger: bool,
+    /// Where the program is.
+    seen: Seen,
     /// Until when the engine sleeps, zero while it is awake.
     asleep_until: AtomicU64,
     /// Threads of the program that wait inside a call, and so drive.
@@ -102,10 +107,12 @@ impl Engine {
             }
             Descriptor::keep(OwnedFd::from_raw_fd(bell))
         };
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
         Ok(Engine {
             bell: Bell::new(EventFd(bell)),
             lease: Lease::new(),
-            may_linger: thread::available_parallelism().is_ok_and(|cores| cores.get() >= SPARE),
+            may_linger: cores >= SPARE,
+            seen: Seen::new(cores),
             asleep_until: AtomicU64::new(0),
             waiters: AtomicU32::new(0),
             relieved: AtomicBool::new(false),
@@ -124,6 +131,14 @@ impl Engine {
 
     fn bell_fd(&self) -> RawFd {
         self.bell.clapper().0.raw()
+    }
+
+    /// The program sends something, and does not poll, or not only.
+    #[inline]
+    pub fn sends(&self) {
+        if !self.lease.is_held() {
+            self.seen.here();
+        }
     }
 
     /// The program has polled, and there was nothing.
@@ -232,11 +247,14 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
     // When to look at the interfaces again: there was no descriptor left for it.
     let mut look_again: Option<Instant> = None;
     let mut rounds = Rounds::default();
+    let mut set = None;
     loop {
         let (sleep, changes, rung, sockets) = {
             let Some(nic) = nic.upgrade() else { return };
             // No descriptor is not waited for.
             let changes = nic.changes.as_ref().map_or(-1, Changes::raw_fd);
+            let all = [engine.bell_fd(), nic.udp.fd(), nic.exchange.face().fd(Sleeper::Engine), changes];
+            set = set.or_else(|| sleep::Set::new(&all, RUNG_PLACE).ok());
             let sleep = nic.engine().prepare(&nic, &mut rounds);
             (sleep, changes, nic.exchange.face().fd(Sleeper::Engine), nic.udp.fd())
         };
@@ -247,7 +265,10 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
         let ready = match sleep {
             Sleep::Leased { .. } => sleep::until_ready([engine.bell_fd(), rung], Some(TICK)),
             Sleep::Bell(limit) => sleep::until_ready([engine.bell_fd(), changes], soon(limit)),
-            Sleep::All(limit) => sleep::until_ready([engine.bell_fd(), sockets, rung, changes], soon(limit)),
+            Sleep::All(limit) => match &set {
+                Some(set) => set.until_ready(soon(limit)),
+                None => sleep::until_ready([engine.bell_fd(), sockets, rung, changes], soon(limit)),
+            },
         };
         engine.asleep_until.store(0, Ordering::Relaxed);
         if engine.bell.wake() {
@@ -257,10 +278,14 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
         rounds.only_rung_for = false;
         nic.see_to_debt();
         if let Sleep::All(_) = sleep {
-            nic.exchange.face().wake(Sleeper::Engine);
+            match set {
+                Some(_) => nic.exchange.face().wake_engine(),
+                None => nic.exchange.face().wake(Sleeper::Engine),
+            }
             if ready.is_ok_and(|ready| ready == RUNG_FOR) {
                 // A program may wait for the core that we have, for just what came. What else there is wakes us again.
                 rounds.only_rung_for = true;
+                rounds.aside.step(&engine.seen, nic.now());
                 engine.serve_ring(&nic, &mut rounds);
                 continue;
             }
@@ -294,6 +319,8 @@ struct Rounds {
     looked: Time,
     /// When it last went to sleep.
     slept: Time,
+    /// Where it does not run.
+    aside: Aside,
 }
 
 /// How the engine sleeps.

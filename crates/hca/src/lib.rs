@@ -1,6 +1,7 @@
 //! The software NIC: devices, objects, progress, and their attachment to the host.
 
 mod answering;
+mod aside;
 mod bell;
 mod capture;
 pub mod channel;

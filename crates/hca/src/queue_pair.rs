@@ -195,14 +195,18 @@ impl Qp {
 
     /// Posts sends, in order, until one is refused: then its index and why.
     pub fn post_send(&self, nic: &Nic, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+        nic.engine().sends();
         let alone = nic.alone();
         let mut inner = self.inner.lock();
         let now = nic.now();
         inner.answering.habit.answers();
         let Inner { pair, windows, path, shared, .. } = &mut *inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        let (sent, done) = match &path.link {
-            Link::Udp => self.send_at_once(nic, &mut inner, requests, now),
+        let (sent, done, call) = match &path.link {
+            Link::Udp => {
+                let (sent, done) = self.send_at_once(nic, &mut inner, requests, now);
+                (sent, done, None)
+            }
             _ => shared.send_at_once(nic, path, pair, &mut host, requests, now),
         };
         let mut refused = Ok(());
@@ -227,6 +231,9 @@ impl Qp {
         }
         self.leave(nic, inner);
         drop(alone);
+        if let Some(call) = call {
+            call.ring();
+        }
         nic.after_call(now);
         refused
     }

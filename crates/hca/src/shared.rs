@@ -9,7 +9,7 @@ use crate::nic::{Nic, lock};
 use crate::path::{Link, Path};
 use crate::queue_pair::{Qp, TrainCargo};
 use latch::Mutex;
-use link::shared::{Broken, Change, Inbound, Notes, Outbound, Reading, State};
+use link::shared::{Broken, Change, Inbound, Notes, Outbound, Reading, Sleeper, State};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
@@ -95,6 +95,15 @@ fn is_acknowledgement(headers: &Headers) -> bool {
         && headers.aeth.is_some_and(|aeth| matches!(aeth.syndrome, Syndrome::Ack { .. }))
 }
 
+/// Somebody in another process that sleeps and has to be rung for.
+pub(crate) struct Call(Arc<Outbound>, Sleeper);
+
+impl Call {
+    pub fn ring(&self) {
+        self.0.strike(self.1);
+    }
+}
+
 /// What came of sending through shared memory.
 pub(crate) enum Way {
     /// What can be sent is.
@@ -144,8 +153,8 @@ impl Shared {
         }
     }
 
-    /// Sends work the short way, as long as it may go that way: posted and written to the ring in one go. Answers how many requests were posted, and
-    /// whether nothing more is to be done about them.
+    /// Sends work the short way, as long as it may go that way: posted and written to the ring in one go. Answers how many requests were posted, whether
+    /// nothing more is to be done about them, and whom to ring for when the queue pair's lock has been let go: who is woken may take the processor away.
     #[inline]
     pub fn send_at_once(
         &mut self,
@@ -155,12 +164,12 @@ impl Shared {
         host: &mut Host<'_>,
         requests: &[SendRequest<'_>],
         now: Time,
-    ) -> (usize, bool) {
-        let Link::Shared(link) = &path.link else { return (0, false) };
+    ) -> (usize, bool, Option<Call>) {
+        let Link::Shared(link) = &path.link else { return (0, false, None) };
         if self.waits || nic.capture().is_some() {
-            return (0, false);
+            return (0, false, None);
         }
-        let Some(mut writer) = link.writer() else { return (0, false) };
+        let Some(mut writer) = link.writer() else { return (0, false, None) };
         let before = writer.position();
         let (mut sent, mut fine, mut one_sided) = (0, true, false);
         for request in requests {
@@ -190,20 +199,24 @@ impl Shared {
         }
         let after = writer.position();
         drop(writer);
+        let mut call = None;
         if after != before {
-            self.wrote(nic, link, after, Written { urgent: true, one_sided }, now);
+            let sleeper = self.wrote(nic, link, after, Written { urgent: true, one_sided }, now);
+            call = sleeper.map(|sleeper| Call(Arc::clone(link), sleeper));
         }
-        (sent, fine && sent == requests.len())
+        (sent, fine && sent == requests.len(), call)
     }
 
-    /// Something was written up to there.
+    /// Something was written up to there. Answers whom to ring for.
     #[inline]
-    fn wrote(&mut self, nic: &Nic, link: &Arc<Outbound>, position: u64, what: Written, now: Time) {
+    #[must_use]
+    fn wrote(&mut self, nic: &Nic, link: &Arc<Outbound>, position: u64, what: Written, now: Time) -> Option<Sleeper> {
         self.position = position;
-        link.ring(what.urgent);
+        let sleeper = link.to_ring_for(what.urgent);
         if what.one_sided && link.is_leased() {
             nic.impatience.wait_for(link, position, now);
         }
+        sleeper
     }
 
     /// Writes to the ring what fits. Answers whether that is everything.
@@ -261,7 +274,9 @@ impl Shared {
         if after != before {
             // If there was no room, the reader is to make some, whatever it is full of.
             what.urgent |= !done;
-            self.wrote(nic, link, after, what, now);
+            if let Some(sleeper) = self.wrote(nic, link, after, what, now) {
+                link.strike(sleeper);
+            }
         }
         done
     }

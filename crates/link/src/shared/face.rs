@@ -7,7 +7,7 @@ use super::word::{self, Sleeper};
 use crate::descriptor::{Descriptor, check};
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// One page is the least there is.
 const LENGTH: usize = 4096;
@@ -26,12 +26,14 @@ pub struct Face {
     pub(super) memory: Descriptor,
     /// For the engine, and for a thread in a call.
     pub(super) bells: [Descriptor; 2],
+    /// The engine's may have been struck and not read.
+    unread: AtomicBool,
 }
 
 impl Face {
     pub(crate) fn new() -> io::Result<Face> {
         let (map, memory) = Mapping::create(LENGTH)?;
-        Ok(Face { map, memory: Descriptor::keep(memory), bells: [bell()?, bell()?] })
+        Ok(Face { map, memory: Descriptor::keep(memory), bells: [bell()?, bell()?], unread: AtomicBool::new(false) })
     }
 
     fn word(&self) -> Option<&AtomicU32> {
@@ -67,6 +69,10 @@ impl Face {
 
     /// The program polls: nobody need ring.
     pub fn lease(&self) {
+        // Who insists is to be told from who rang before.
+        if self.unread.swap(false, Ordering::Relaxed) {
+            self.was_insisted_on();
+        }
         if let Some(word) = self.word() {
             word::lease(word);
         }
@@ -77,6 +83,15 @@ impl Face {
         let mut count = [0u8; 8];
         // SAFETY: eight live bytes, as an eventfd wants; the descriptor does not block.
         unsafe { libc::read(self.fd(Sleeper::Engine), count.as_mut_ptr().cast(), count.len()) > 0 }
+    }
+
+    /// The engine is awake again, and will look. It hears its bell whether or not that was read.
+    pub fn wake_engine(&self) {
+        if let Some(word) = self.word()
+            && word::wake(word)
+        {
+            self.unread.store(true, Ordering::Relaxed);
+        }
     }
 
     /// This sleeper is awake again, and will look.
@@ -113,12 +128,10 @@ impl PeerFace {
         Ok(PeerFace { map, bells })
     }
 
-    /// Something was written for it, `urgent` if it is more than an acknowledgement: rings, if it sleeps.
+    /// Something was written for it, `urgent` if it is more than an acknowledgement. Who must be rung for, if it sleeps: nobody else will.
     #[inline]
-    pub fn ring(&self, urgent: bool) {
-        if let Some(sleeper) = word::to_ring_for(self.map.word(0), urgent) {
-            self.strike(sleeper);
-        }
+    pub fn to_ring_for(&self, urgent: bool) -> Option<Sleeper> {
+        word::to_ring_for(self.map.word(0), urgent)
     }
 
     /// Whether its program is said to poll.
@@ -136,7 +149,7 @@ impl PeerFace {
         insists
     }
 
-    fn strike(&self, sleeper: Sleeper) {
+    pub fn strike(&self, sleeper: Sleeper) {
         let (bell, one) = (&self.bells[usize::from(sleeper == Sleeper::Caller)], 1u64.to_ne_bytes());
         // SAFETY: eight live bytes, as an eventfd wants; the descriptor does not block.
         unsafe { libc::write(bell.raw(), one.as_ptr().cast(), one.len()) };

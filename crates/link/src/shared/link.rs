@@ -5,6 +5,7 @@ use super::face::PeerFace;
 use super::message;
 use super::passing;
 use super::ring::{Reader, Writer};
+use super::word::Sleeper;
 use crate::descriptor::Descriptor;
 use crate::slots::Slot;
 use latch::{Guard, Mutex};
@@ -87,8 +88,22 @@ impl Outbound {
     /// Something was written, `urgent` if it is more than an acknowledgement: rings, if the other process sleeps.
     #[inline]
     pub fn ring(&self, urgent: bool) {
+        if let Some(sleeper) = self.to_ring_for(urgent) {
+            self.strike(sleeper);
+        }
+    }
+
+    /// The same in two steps, because a system call may take long: who must be rung for is, by whoever asked.
+    #[inline]
+    #[must_use]
+    pub fn to_ring_for(&self, urgent: bool) -> Option<Sleeper> {
+        self.face.get()?.to_ring_for(urgent)
+    }
+
+    /// Rings.
+    pub fn strike(&self, sleeper: Sleeper) {
         if let Some(face) = self.face.get() {
-            face.ring(urgent);
+            face.strike(sleeper);
         }
     }
 
