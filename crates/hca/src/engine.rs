@@ -22,6 +22,9 @@ use transport::Time;
 /// How often the engine looks in on a program that polls.
 const TICK: u64 = 1_000_000;
 
+/// Polls between two looks of the engine's, of a program that needs no help: it has looked at everything, and sent what it owed, meanwhile.
+const BUSY: u64 = 64;
+
 /// How often the engine makes its round, in nanoseconds, where trains come through memory that others write: time to answer does not run for one who
 /// has not looked, so nobody else would notice a bell that was not heard.
 const ROUND: u64 = 50_000_000;
@@ -276,6 +279,15 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
         }
         let Some(nic) = nic.upgrade() else { return };
         rounds.only_rung_for = false;
+        let insisted = matches!(sleep, Sleep::Leased { .. }) && nic.exchange.face().was_insisted_on();
+        rounds.busy = match sleep {
+            Sleep::Leased { polls } => !insisted && engine.lease.polls().saturating_sub(polls) >= BUSY,
+            _ => false,
+        };
+        if rounds.busy {
+            engine.lease.kept();
+            continue;
+        }
         nic.see_to_debt();
         if let Sleep::All(_) = sleep {
             match set {
@@ -291,7 +303,7 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
             }
         }
         if let Sleep::Leased { polls } = sleep {
-            if nic.exchange.face().was_insisted_on() {
+            if insisted {
                 // Its program polls, but not now: it spins on memory, perhaps on what we are about to put there.
                 while nic.progress() {}
                 engine.lease.lose(true);
@@ -313,6 +325,8 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
 /// What the engine remembers from round to round.
 #[derive(Default)]
 struct Rounds {
+    /// The program polls all the time, and sees to everything.
+    busy: bool,
     /// It woke because trains came through memory, and for nothing else.
     only_rung_for: bool,
     /// When it last looked at everything.
@@ -338,9 +352,11 @@ impl Engine {
     fn prepare(&self, nic: &Nic, rounds: &mut Rounds) -> Sleep {
         if self.lease.is_held() {
             self.bell.settle_down_leased();
-            nic.exchange.face().lease();
-            // What was written before that was not insisted on, and its writer will not insist later.
-            nic.progress();
+            if !rounds.busy {
+                nic.exchange.face().lease();
+                // What was written before that was not insisted on, and its writer will not insist later.
+                nic.progress();
+            }
             // Whoever ends the lease after this look rings.
             if self.lease.is_held() {
                 return Sleep::Leased { polls: self.lease.polls() };
