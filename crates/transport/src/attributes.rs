@@ -246,50 +246,51 @@ impl Modify {
     }
 }
 
-/// Every attribute, as the queue pair holds it: what a query answers.
+/// Every attribute, as the queue pair holds it: what a query answers. Those that every message needs come first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
 #[doc(alias = "ibv_query_qp")]
 pub struct Attributes {
     /// The state. [`Attributes::apply`] leaves it alone: the queue pair moves it when the move is done.
     pub state: State,
-    /// Whether an event tells that the send queue has drained.
-    pub sqd_async_notify: bool,
-    /// What peers may do.
-    pub access: Access,
-    /// Index of the partition key.
-    pub pkey_index: u16,
-    /// The local port, counted from 1.
-    pub port: u8,
-    /// The key datagrams must show.
-    pub qkey: Qkey,
-    /// The way to the peer.
-    pub av: AddressVector,
     /// The most payload of a packet.
     pub path_mtu: Mtu,
     /// The local ACK timeout: `4.096 us * 2^timeout`, 0 for never.
     pub timeout: u8,
+    /// Whether an event tells that the send queue has drained.
+    pub sqd_async_notify: bool,
+    /// What peers may do.
+    pub access: Access,
+    /// The peer's queue pair.
+    pub dest_qpn: Qpn,
+    /// The way to the peer.
+    pub av: AddressVector,
     /// How often a packet is sent again before the queue pair gives up.
     pub retry_cnt: u8,
     /// How often a receiver that is not ready is asked again, 7 for always.
     pub rnr_retry: u8,
-    /// The first sequence number expected.
-    pub rq_psn: Psn,
     /// READs and atomics outstanding as requester.
     pub max_rd_atomic: u8,
-    /// The second way to the peer.
-    pub alternate: AlternatePath,
-    /// How long a peer waits when we are not ready, as the RNR NAK encodes it.
-    pub min_rnr_timer: u8,
-    /// The first sequence number sent.
-    pub sq_psn: Psn,
     /// READs and atomics kept as responder.
     pub max_dest_rd_atomic: u8,
+    /// How long a peer waits when we are not ready, as the RNR NAK encodes it.
+    pub min_rnr_timer: u8,
+    /// The local port, counted from 1.
+    pub port: u8,
+    /// Index of the partition key.
+    pub pkey_index: u16,
     /// Path migration.
     pub migration: MigrationState,
+    /// The first sequence number expected.
+    pub rq_psn: Psn,
+    /// The first sequence number sent.
+    pub sq_psn: Psn,
+    /// The key datagrams must show.
+    pub qkey: Qkey,
+    /// The second way to the peer.
+    pub alternate: AlternatePath,
     /// The queues' sizes.
     pub capabilities: Capabilities,
-    /// The peer's queue pair.
-    pub dest_qpn: Qpn,
     /// Pacing of packets, in kbit/s; 0 for none.
     pub rate_limit: u32,
 }

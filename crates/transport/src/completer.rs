@@ -71,29 +71,30 @@ struct Stopwatch {
 }
 
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Completer {
     /// The oldest sequence number not acknowledged, and the work it belongs to (or will).
     una: Psn,
+    /// The link loses nothing: silence is never suspicious.
+    trusting: bool,
     oldest: u64,
-    questions: VecDeque<Question>,
-    /// Where the requests that were ever asked and are not yet answered end. A READ that is asked again must not reach across such an end:
-    /// the responder keeps its answers request by request.
-    ends: VecDeque<End>,
+    ack_deadline: Option<Time>,
+    not_ready_until: Option<Time>,
+    /// When silence is suspicious, long before it is a timeout; and how often in a row it was.
+    suspicion: Option<Time>,
+    suspicions: u32,
     retries_used: u32,
     not_ready_used: u32,
     /// We went back to this number and nothing was acknowledged since: further calls to go back there are echoes.
     went_back_to: Option<Psn>,
-    ack_deadline: Option<Time>,
-    not_ready_until: Option<Time>,
     /// The packet whose round trip is being measured, and when it left.
     stopwatch: Option<Stopwatch>,
     /// The smoothed round trip, once one was measured.
     round_trip: Option<u64>,
-    /// When silence is suspicious, long before it is a timeout; and how often in a row it was.
-    suspicion: Option<Time>,
-    suspicions: u32,
-    /// The link loses nothing: silence is never suspicious.
-    trusting: bool,
+    questions: VecDeque<Question>,
+    /// Where the requests that were ever asked and are not yet answered end. A READ that is asked again must not reach across such an end:
+    /// the responder keeps its answers request by request.
+    ends: VecDeque<End>,
 }
 
 impl Completer {

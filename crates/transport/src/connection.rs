@@ -6,6 +6,7 @@ use crate::state::Kind;
 use wire::{Headers, Mtu, Opcode, Pkey, Psn, Qpn, Transport};
 
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Connection {
     pub qpn: Qpn,
     pub kind: Kind,

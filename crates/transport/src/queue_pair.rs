@@ -20,6 +20,8 @@ use crate::send_queue::{Outcome, SendQueue};
 use crate::state::{Kind, State};
 use crate::work::{Data, MAX_MESSAGE, Operation, PostError, ReceiveRequest, SendRequest};
 use alloc::collections::VecDeque;
+use core::mem::offset_of;
+use core::ops::Range;
 use trace::Time;
 use wire::{Mtu, Pkey, Qpn, Srqn};
 
@@ -85,29 +87,41 @@ impl AsyncEvent {
 /// until it answers `None` and send each train, then take completions and events until there are none, then ask for the next deadline.
 /// **A completion must not be shown to the program before the trains that were ready with it have been sent.** The crate's documentation
 /// has the loop as code.
+///
+/// Fields lie in the order in which they are written down, here and in the parts: what every message needs lies together, so that a message of a queue
+/// pair that was not used for long brings few cache lines.
 #[derive(Debug)]
+#[repr(C)]
 pub struct QueuePair {
-    connection: Connection,
     limits: Limits,
-    queue: SendQueue,
+    /// When the last congestion notification was sent.
+    last_cnp: Option<Time>,
     requester: Requester,
-    completer: Completer,
-    responder: Responder,
-    events: VecDeque<AsyncEvent>,
+    queue: SendQueue,
     /// What the last train was, for the link's complaint that it could not gather it.
     handed: Handed,
+    completer: Completer,
+    events: VecDeque<AsyncEvent>,
     /// Requests and responses take turns.
     requests_next: bool,
     /// Entering SQD was asked for and the drained event is still owed.
     drain_owed: bool,
-    /// A congestion notification is owed to the peer, and when the last one was sent.
+    /// A congestion notification is owed to the peer.
     cnp_owed: bool,
-    last_cnp: Option<Time>,
     /// A packet has arrived since the queue pair became ready to receive.
     established: bool,
+    connection: Connection,
+    responder: Responder,
 }
 
 impl QueuePair {
+    /// Which bytes of it every message needs.
+    pub const HOT: Range<usize> = {
+        let first = offset_of!(QueuePair, requester) + Requester::HOT;
+        let last = offset_of!(QueuePair, responder) + Responder::HOT;
+        first..last
+    };
+
     /// A queue pair in RESET.
     pub fn new(config: QueuePairConfig) -> QueuePair {
         let caps = config.capabilities;

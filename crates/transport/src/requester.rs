@@ -57,7 +57,10 @@ pub(crate) struct Limits {
 }
 
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Requester {
+    /// The train last built. It stays here and is lent out: headers are too large to be handed from function to function.
+    train: RequestTrain,
     /// The next sequence number to send.
     psn: Psn,
     /// The first sequence number never sent.
@@ -70,8 +73,6 @@ pub(crate) struct Requester {
     /// What our unacknowledged packets hold in the peer's window, and our unanswered READs in our own.
     charged: u64,
     charged_here: u64,
-    /// The train last built. It stays here and is lent out: headers are too large to be handed from function to function.
-    train: RequestTrain,
 }
 
 impl Default for Requester {
@@ -91,6 +92,9 @@ impl Default for Requester {
 }
 
 impl Requester {
+    /// From this byte on every message needs it.
+    pub const HOT: usize = core::mem::offset_of!(Requester, psn);
+
     /// A requester whose first packet will be `psn`.
     pub fn start(&mut self, psn: Psn) {
         self.psn = psn;

@@ -88,6 +88,7 @@ enum Waiting {
 
 /// The receive that the present message fills.
 #[derive(Debug)]
+#[repr(C)]
 struct Hand {
     held: bool,
     work: ReceiveWork,
@@ -105,21 +106,25 @@ struct Arrival<'a> {
 }
 
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Responder {
     expected: Psn,
     msn: Msn,
+    waiting: Waiting,
+    /// UC: the rest of a damaged message is passed over.
+    abandoned: bool,
     message: Message,
+    completions: VecDeque<Completion>,
+    answers: Answers,
     hand: Hand,
     own: Option<ReceiveQueue>,
     srq: Option<Srqn>,
-    waiting: Waiting,
-    answers: Answers,
-    completions: VecDeque<Completion>,
-    /// UC: the rest of a damaged message is passed over.
-    abandoned: bool,
 }
 
 impl Responder {
+    /// Up to this byte every message needs it.
+    pub const HOT: usize = core::mem::offset_of!(Responder, hand) + core::mem::size_of::<bool>();
+
     pub fn new(own: Option<ReceiveQueue>, srq: Option<Srqn>) -> Responder {
         let hand = Hand { held: false, work: ReceiveWork::default(), queue: Queue::Receive, space: 0, subject: None };
         Responder {

@@ -56,14 +56,15 @@ pub(crate) struct ResponseTrain {
 }
 
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Answers {
-    kept: VecDeque<Answered>,
-    /// The number of the first kept answer; they count up from there.
-    base: u64,
-    capacity: usize,
     owed: VecDeque<Owed>,
     /// An acknowledgement that is owed after all these. Mostly it is all that is.
     last: Option<(Psn, Msn)>,
+    capacity: usize,
+    kept: VecDeque<Answered>,
+    /// The number of the first kept answer; they count up from there.
+    base: u64,
 }
 
 impl Answers {
