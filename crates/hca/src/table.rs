@@ -1,56 +1,74 @@
 //! Objects by queue pair number, for every packet that arrives: one read lock of a page, never a lock over all.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use wire::Qpn;
 
-/// Numbers per page.
+/// Numbers per page, pages per shelf, and shelves: together all numbers there are.
 const PAGE: usize = 256;
+const SHELF: usize = 256;
+const SHELVES: usize = 256;
 
-/// Pages are made when they are first needed; the outer lock is written only then.
+/// Pages and shelves are made when they are first needed, and stay.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
-    pages: RwLock<Vec<Option<Arc<Page<T>>>>>,
+    shelves: Box<[OnceLock<Shelf<T>>]>,
     /// Counts objects that were removed.
     version: AtomicU32,
 }
 
-type Page<T> = RwLock<Vec<Option<Arc<T>>>>;
+type Shelf<T> = Box<[OnceLock<Page<T>>]>;
+type Page<T> = RwLock<Box<[Option<Arc<T>>]>>;
+
+fn empty<T>(length: usize) -> Box<[OnceLock<T>]> {
+    (0..length).map(|_| OnceLock::new()).collect()
+}
 
 impl<T> Default for Table<T> {
     fn default() -> Table<T> {
-        Table { pages: RwLock::new(Vec::new()), version: AtomicU32::new(0) }
+        Table { shelves: empty(SHELVES), version: AtomicU32::new(0) }
     }
 }
 
 impl<T> Table<T> {
     /// What has this number.
+    #[inline]
     pub fn get(&self, qpn: Qpn) -> Option<Arc<T>> {
-        let (page, index) = place(qpn);
-        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
-        let page = pages.get(page)?.as_ref()?.read().unwrap_or_else(PoisonError::into_inner);
-        page.get(index)?.clone()
+        let (page, index) = self.page(qpn)?;
+        page.read().unwrap_or_else(PoisonError::into_inner).get(index)?.clone()
+    }
+
+    /// Shows what has this number, if anything does, under a lock.
+    #[inline]
+    pub fn look(&self, qpn: Qpn, f: impl FnOnce(&T)) {
+        if let Some((page, index)) = self.page(qpn)
+            && let Some(Some(object)) = page.read().unwrap_or_else(PoisonError::into_inner).get(index)
+        {
+            f(object);
+        }
+    }
+
+    #[inline]
+    fn page(&self, qpn: Qpn) -> Option<(&Page<T>, usize)> {
+        let (shelf, page, index) = place(qpn);
+        Some((self.shelves.get(shelf)?.get()?.get(page)?.get()?, index))
     }
 
     /// Gives something this number.
     pub fn insert(&self, qpn: Qpn, object: Arc<T>) {
-        let (number, index) = place(qpn);
-        let page = {
-            let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
-            if pages.len() <= number {
-                pages.resize(number + 1, None);
-            }
-            Arc::clone(pages[number].get_or_insert_with(|| Arc::new(RwLock::new(vec![None; PAGE]))))
-        };
+        let (shelf, page, index) = place(qpn);
+        let shelf = self.shelves[shelf].get_or_init(|| empty(SHELF));
+        let page = shelf[page].get_or_init(|| RwLock::new((0..PAGE).map(|_| None).collect()));
         page.write().unwrap_or_else(PoisonError::into_inner)[index] = Some(object);
     }
 
     /// Shows everything there is, without a lock held.
     pub fn for_each(&self, mut f: impl FnMut(&T)) {
-        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner).clone();
-        for page in pages.into_iter().flatten() {
-            let objects = page.read().unwrap_or_else(PoisonError::into_inner).clone();
-            objects.into_iter().flatten().for_each(|object| f(&object));
+        let shelves = self.shelves.iter().filter_map(OnceLock::get);
+        for page in shelves.flatten().filter_map(OnceLock::get) {
+            let objects: Vec<Arc<T>> =
+                page.read().unwrap_or_else(PoisonError::into_inner).iter().flatten().cloned().collect();
+            objects.iter().for_each(|object| f(object));
         }
     }
 
@@ -63,14 +81,14 @@ impl<T> Table<T> {
     /// Takes the number away.
     pub fn remove(&self, qpn: Qpn) -> Option<Arc<T>> {
         self.version.fetch_add(1, Ordering::AcqRel);
-        let (page, index) = place(qpn);
-        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
-        let mut page = pages.get(page)?.as_ref()?.write().unwrap_or_else(PoisonError::into_inner);
-        page.get_mut(index)?.take()
+        let (page, index) = self.page(qpn)?;
+        page.write().unwrap_or_else(PoisonError::into_inner).get_mut(index)?.take()
     }
 }
 
-fn place(qpn: Qpn) -> (usize, usize) {
+/// Its shelf, its page there, and its place on that.
+#[inline]
+fn place(qpn: Qpn) -> (usize, usize, usize) {
     let number = qpn.value() as usize;
-    (number / PAGE, number % PAGE)
+    (number / (PAGE * SHELF), number / PAGE % SHELF, number % PAGE)
 }
