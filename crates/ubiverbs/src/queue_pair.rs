@@ -266,12 +266,13 @@ pub fn connected_pair<T: Connected>(pd: &ProtectionDomain, cq: &CompletionQueue)
 }
 
 /// A queue pair and what is in flight on it. Dropping it destroys the queue pair first and lets go of the buffers afterwards.
+#[repr(C)]
 pub(crate) struct Core {
     pair: Box<dyn backend::QueuePair>,
-    context: Arc<ContextCore>,
-    domain: transport::ProtectionDomain,
     send: Arc<Table>,
     receive: Arc<Table>,
+    domain: transport::ProtectionDomain,
+    context: Arc<ContextCore>,
     shared: Option<SharedReceiveQueue>,
     send_cq: CompletionQueue,
     receive_cq: CompletionQueue,

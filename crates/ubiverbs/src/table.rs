@@ -83,7 +83,9 @@ impl After {
     }
 }
 
+/// What every work request needs of it comes first, here and in the parts.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Table {
     inner: Mutex<Inner>,
     /// The completion queues that may report its work: one, or for a shared receive queue those of its queue pairs.
@@ -95,23 +97,30 @@ pub(crate) struct Table {
 }
 
 #[derive(Debug)]
+#[repr(C)]
 struct Inner {
     slots: Vec<Slot>,
     /// The slot that became free last; those that did before it follow in a chain.
     free: Option<u32>,
-    free_words: Vec<usize>,
     /// Slots that the NIC has.
-    pending: usize,
+    pending: u32,
     closed: bool,
+    free_words: Vec<usize>,
 }
 
-/// What a slot holds stands beside its state: it stays where it is while the state changes.
+/// What a slot holds stands beside its state: it stays where it is while the state changes. All that work needs whose completion is polled is on one
+/// cache line.
 #[derive(Debug)]
+#[repr(C, align(64))]
 struct Slot {
     generation: u32,
-    held: Held,
     state: State,
+    held: Held,
+    /// How it ended, with what an atomic operation found, if it is done and its handle has not asked yet.
+    done: Option<(How, u64)>,
 }
+
+const _: () = assert!(std::mem::offset_of!(Slot, done) <= 64);
 
 #[derive(Debug)]
 enum State {
@@ -119,8 +128,8 @@ enum State {
     Free(Option<u32>),
     /// The NIC has it.
     Pending(Observer),
-    /// It is done, with what an atomic operation found, and its handle has not asked yet.
-    Done(How, u64),
+    /// It is done.
+    Done,
 }
 
 #[derive(Debug)]
@@ -190,7 +199,7 @@ impl Table {
     /// The NIC did not take it.
     pub fn withdraw(&self, ticket: Ticket) -> Held {
         let mut inner = lock(&self.inner);
-        let Some((_, held)) = inner.vacate(ticket) else { return Held::Nothing };
+        let Some(held) = inner.vacate(ticket) else { return Held::Nothing };
         if let Held::Word(word) = held {
             inner.free_words.push(word);
         }
@@ -225,7 +234,7 @@ impl Table {
             free_words.push(word);
         }
         if let Observer::Handle(waker) = observer {
-            slot.state = State::Done(how(), value);
+            (slot.state, slot.done) = (State::Done, Some((how(), value)));
             return waker.map_or(After::Nothing, After::Wake);
         }
         let held = std::mem::replace(&mut slot.held, Held::Nothing);
@@ -263,10 +272,7 @@ impl Table {
                 }
                 Poll::Pending
             }
-            Some(State::Done(..)) => match inner.vacate(ticket) {
-                Some((State::Done(how, value), held)) => Poll::Ready(Finish { how, held, value }),
-                _ => Poll::Pending,
-            },
+            Some(State::Done) => inner.finish(ticket).map_or(Poll::Pending, Poll::Ready),
             // Taken already: whoever polls a handle that is done gets no second answer.
             _ => Poll::Pending,
         }
@@ -274,7 +280,7 @@ impl Table {
 
     /// Whether it is done, for a handle that only asks.
     pub fn is_done(&self, ticket: Ticket) -> bool {
-        matches!(lock(&self.inner).slot(ticket), Some(Slot { state: State::Done(..), .. }))
+        matches!(lock(&self.inner).slot(ticket), Some(Slot { state: State::Done, .. }))
     }
 
     /// The handle lets the completion queue report it, under the program's number. If it is done already, that is up to the caller.
@@ -289,10 +295,7 @@ impl Table {
             drop(before);
             return None;
         }
-        match inner.vacate(ticket) {
-            Some((State::Done(how, value), held)) => Some(Finish { how, held, value }),
-            _ => None,
-        }
+        inner.finish(ticket)
     }
 
     /// The handle is gone.
@@ -305,7 +308,7 @@ impl Table {
             drop(before);
             return;
         }
-        let done = inner.vacate(ticket);
+        let done = inner.finish(ticket);
         // Freeing a buffer takes a while: not under the lock.
         drop(inner);
         drop(done);
@@ -313,7 +316,7 @@ impl Table {
 
     /// How much work the NIC has.
     pub fn pending(&self) -> usize {
-        lock(&self.inner).pending
+        lock(&self.inner).pending as usize
     }
 
     /// The NIC has ended the queue: everything in flight comes back without completion. `for_good` takes no work any more.
@@ -351,22 +354,29 @@ impl Inner {
     #[cold]
     fn grow(&mut self, held: Held) -> Ticket {
         let (slot, generation) = (self.slots.len() as u32, generation());
-        self.slots.push(Slot { generation, held, state: State::Pending(Observer::Handle(None)) });
+        self.slots.push(Slot { generation, held, state: State::Pending(Observer::Handle(None)), done: None });
         self.pending += 1;
         Ticket { slot, generation }
     }
 
+    /// Takes what the handle of work that is done asks for, and empties its slot.
+    fn finish(&mut self, ticket: Ticket) -> Option<Finish> {
+        let (how, value) = self.slot(ticket)?.done.take()?;
+        self.vacate(ticket).map(|held| Finish { how, held, value })
+    }
+
     /// Empties a slot for the next work request.
-    fn vacate(&mut self, ticket: Ticket) -> Option<(State, Held)> {
+    fn vacate(&mut self, ticket: Ticket) -> Option<Held> {
         let Inner { slots, free, pending, .. } = self;
         let slot = slots.get_mut(ticket.slot as usize).filter(|slot| slot.generation == ticket.generation)?;
         match slot.state {
             State::Free(_) => return None,
             State::Pending(_) => *pending -= 1,
-            State::Done(..) => {}
+            State::Done => slot.done = None,
         }
         let held = std::mem::replace(&mut slot.held, Held::Nothing);
-        Some((slot.release(ticket.slot, free), held))
+        slot.release(ticket.slot, free);
+        Some(held)
     }
 
     fn tickets_in_flight(&self) -> impl Iterator<Item = Ticket> + '_ {
@@ -378,9 +388,9 @@ impl Inner {
 impl Slot {
     /// Makes it the first of those that are free, under another generation.
     #[inline]
-    fn release(&mut self, slot: u32, free: &mut Option<u32>) -> State {
+    fn release(&mut self, slot: u32, free: &mut Option<u32>) {
         self.generation = self.generation.wrapping_add(1);
-        std::mem::replace(&mut self.state, State::Free(free.replace(slot)))
+        self.state = State::Free(free.replace(slot));
     }
 }
 
