@@ -371,6 +371,12 @@ impl Nic {
         self.qps.get(qpn)
     }
 
+    /// Begins to bring the queue pair of that number, if there is one.
+    #[inline]
+    pub(crate) fn prefetch_qp(&self, qpn: Qpn) {
+        self.qps.look(qpn, Qp::prefetch);
+    }
+
     /// The shared receive queue of that number, if a queue pair of this XRC domain (or none) may use it.
     pub(crate) fn shared_queue(&self, number: Srqn, xrc_domain: Option<u32>) -> Option<Arc<SharedQueue>> {
         let queues = self.srqs.read().unwrap_or_else(PoisonError::into_inner);

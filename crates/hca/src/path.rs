@@ -33,6 +33,7 @@ impl Link {
 
 /// The way to a peer.
 #[derive(Clone, Debug, Default)]
+#[repr(C)]
 pub(crate) struct Path {
     pub link: Link,
     /// Our address on it.

@@ -331,6 +331,11 @@ impl Nic {
             let notes = self.note(reading, qpn);
             match notes.as_ref().and_then(|notes| notes.object.downcast_ref::<Qp>()) {
                 Some(qp) => {
+                    if let Some(next) = reading.following()
+                        && next != qpn
+                    {
+                        self.prefetch_qp(next);
+                    }
                     let (run, enough) = qp.take_run(self, now, poller.as_deref_mut(), reading)?;
                     reading.notes = notes;
                     taken += run;

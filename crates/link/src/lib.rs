@@ -28,6 +28,7 @@ pub mod local;
 mod local_tests;
 pub mod names;
 pub mod ports;
+mod prefetch;
 pub mod shared;
 pub mod slots;
 pub mod steering;
@@ -35,4 +36,5 @@ mod sync;
 pub mod udp;
 pub mod wills;
 
+pub use prefetch::prefetch;
 pub use slots::random;

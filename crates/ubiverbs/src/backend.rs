@@ -216,6 +216,10 @@ pub trait QueuePair: Debug + Send + Sync {
     /// Changes state and attributes, or neither.
     fn modify(&self, modify: &Modify) -> Result<(), ModifyError>;
 
+    /// Something is about to be posted: what is needed for it may be brought near.
+    #[inline]
+    fn prefetch(&self) {}
+
     /// Posts sends until one is refused: then its index and why.
     fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)>;
 

@@ -22,7 +22,7 @@
 
 use super::map::Mapping;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
-use wire::{Aeth, Gid, Headers, Msn, Opcode, Psn, Syndrome};
+use wire::{Aeth, Gid, Headers, Msn, Opcode, Psn, Qpn, Syndrome};
 
 /// The longest payload of a train.
 pub const LONGEST: usize = 64 * 1024;
@@ -458,6 +458,24 @@ impl Reader {
         self.front.size = size;
         self.has_front = true;
         Ok(())
+    }
+
+    /// For whom the train after the one at the front is, if it is there already and a request: to get ready for it. Nothing of it is checked.
+    #[inline]
+    pub fn following(&self) -> Option<Qpn> {
+        let at = self.offset + self.front.size;
+        // The record, if there is one, has a line and the word after it.
+        if !self.has_front || at + 2 * LINE > self.lap {
+            return None;
+        }
+        let headers = match self.map.word(CONTROL + at).load(Ordering::Relaxed) >> 24 {
+            TRAIN => at + PREFIX,
+            ANSWER => at + PREFIX + ALONG,
+            _ => return None,
+        };
+        let [opcode, ..] = self.map.word(CONTROL + headers).load(Ordering::Relaxed).to_ne_bytes();
+        let destination = u32::from_be(self.map.word(CONTROL + headers + 4).load(Ordering::Relaxed));
+        (opcode != Opcode::RcAcknowledge.byte()).then(|| Qpn::new(destination & 0xff_ffff))
     }
 
     /// The train at the front and its payload. It may still change, if the peer does not keep to the rules: copy it, do not judge by it.

@@ -321,6 +321,10 @@ impl QueuePair for OurPair {
         self.qp.modify(&self.nic, modify)
     }
 
+    fn prefetch(&self) {
+        self.qp.prefetch();
+    }
+
     fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
         self.qp.post_send(&self.nic, requests)
     }

@@ -122,6 +122,7 @@ impl Core {
         buffer: B,
         post: impl FnOnce(&SendRequest<'_>) -> Result<(), PostError>,
     ) -> Result<Operation<B>, Failed<B>> {
+        self.pair.prefetch();
         let buffer = buffer.into_buffer();
         let pieces = match self.gather(&work, &buffer) {
             Ok(pieces) => pieces,
@@ -144,6 +145,7 @@ impl Core {
         post: impl FnOnce(&SendRequest<'_>) -> Result<(), PostError>,
     ) -> Result<Operation<()>, Error> {
         work.fit(bytes.len() as u64)?;
+        self.pair.prefetch();
         let ticket = self.send.insert(Held::Nothing).map_err(|_| Error::Destroyed)?;
         match post(&work.request(ticket.wr_id(), flags, Data::Inline(bytes))) {
             Ok(()) => Ok(Operation::new(&self.send, ticket)),
