@@ -292,6 +292,12 @@ impl CompletionQueue {
             && !self.overflowed.load(Ordering::Relaxed)
     }
 
+    /// Whether somebody is to be woken.
+    #[inline]
+    pub(crate) fn may_wake(&self) -> bool {
+        self.armed.load(Ordering::Relaxed)
+    }
+
     /// How many wait.
     #[inline]
     pub fn len(&self) -> usize {

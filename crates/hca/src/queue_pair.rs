@@ -327,6 +327,10 @@ impl Qp {
         if !inner.alarm.comes_up(entry) {
             return;
         }
+        // Mostly what it was set for has been answered long ago.
+        if inner.deadline().is_none_or(|deadline| deadline > now) && !self.moderates() {
+            return self.sleep(nic, &mut inner);
+        }
         if inner.pair.poll_timeout().is_some_and(|deadline| deadline <= now) {
             let Inner { pair, path, shared, .. } = &mut *inner;
             if shared.is_unread(path) {
@@ -471,6 +475,11 @@ impl Qp {
 
     fn completes_in(&self, cq: &Arc<CompletionQueue>) -> bool {
         [&self.send_cq, &self.receive_cq].into_iter().flatten().any(|own| Arc::ptr_eq(own, cq))
+    }
+
+    /// Whether somebody may wait for completions that wait for others.
+    fn moderates(&self) -> bool {
+        [&self.send_cq, &self.receive_cq].into_iter().flatten().any(|cq| cq.may_wake())
     }
 
     /// Wakes programs whose completions have waited long enough; without a time, all. Answers when the next will have.
