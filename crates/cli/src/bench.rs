@@ -7,7 +7,9 @@ mod plot;
 mod table;
 
 use crate::exit::{Exit, Failure};
-use crate::measure::{CROWD_SIZE, CROWDS, Carrier, Extras, Kind, Measured, Point, Size, Turns, Waiting};
+use crate::measure::{
+    CROWD_SIZE, CROWDS, Carrier, Extras, Kind, Measured, Point, Size, THREADS_SIZE, Turns, Waiting, thread_counts,
+};
 use crate::meeting::{Ends, Link, Meeting};
 use clap::{Args, ValueEnum};
 use std::fs::File;
@@ -90,6 +92,8 @@ enum Part {
     Connections,
     /// What a WRITE costs when there are 10 to 10,000 queue pairs
     QueuePairs,
+    /// Round trips by several threads, each with its own queue pair and completion queue
+    Threads,
     /// The same over UDP, by two more processes
     Udp,
 }
@@ -124,6 +128,13 @@ impl Outcome {
         self.rows
             .iter()
             .filter_map(|row| if let Kind::Crowd(count) = row.point.kind { Some((count, row)) } else { None })
+    }
+
+    /// What was measured with several threads, the fewest first.
+    pub fn threads(&self) -> impl Iterator<Item = (u32, &Measured)> {
+        self.rows
+            .iter()
+            .filter_map(|row| if let Kind::Threads(count) = row.point.kind { Some((count, row)) } else { None })
     }
 
     pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Measured> {
@@ -204,6 +215,7 @@ fn measure(options: &Options, meeting: &mut Meeting) -> Result<Outcome, Failure>
         bare: wants(Part::Limits),
         calls: wants(Part::Connections),
         crowd: wants(Part::QueuePairs),
+        threads: wants(Part::Threads),
         udp: wants(Part::Udp) && link != UDP,
     };
     let mut turns = Turns::new(meeting, largest, extras)?;
@@ -211,6 +223,11 @@ fn measure(options: &Options, meeting: &mut Meeting) -> Result<Outcome, Failure>
     let calls: Vec<Point> = calls.into_iter().filter(|point| turns.can(point)).collect();
     let crowds = CROWDS.map(|count| Point::new(Kind::Crowd(count), Carrier::Write, Waiting::Spin, CROWD_SIZE));
     let crowds: Vec<Point> = crowds.into_iter().filter(|point| turns.can(point)).collect();
+    let threads = thread_counts().into_iter().map(|count| {
+        let kind = Kind::Threads(count);
+        Point::new(kind, Carrier::Send, Waiting::Spin, THREADS_SIZE)
+    });
+    let threads: Vec<Point> = threads.filter(|point| turns.can(point)).collect();
     let sets: Vec<Vec<Point>> = [&[Kind::RoundTrip][..], &[Kind::Stream, Kind::Batch]]
         .into_iter()
         .flat_map(|kinds| sizes.iter().map(move |size| (kinds, *size)))
@@ -224,7 +241,7 @@ fn measure(options: &Options, meeting: &mut Meeting) -> Result<Outcome, Failure>
             }
             set
         })
-        .chain([calls, crowds])
+        .chain([calls, crowds, threads])
         .filter(|points| points.iter().any(|point| point.carrier != Carrier::Tcp) || options.only.contains(&Part::Tcp))
         .collect();
     let mut rows: Vec<Measured> = Vec::new();
@@ -286,7 +303,7 @@ fn points(kind: Kind, size: usize, sizes: &[usize], options: &Options, waiting: 
             let write = Point::new(kind, Carrier::Write, Waiting::Spin, size);
             vec![write, write.beside()]
         }
-        Kind::Batch | Kind::Connect | Kind::Crowd(_) => Vec::new(),
+        Kind::Batch | Kind::Connect | Kind::Crowd(_) | Kind::Threads(_) => Vec::new(),
     };
     if kind == Kind::RoundTrip && !points.is_empty() {
         let trip = |carrier, waiting| Point::new(kind, carrier, waiting, size);
@@ -321,7 +338,8 @@ impl Part {
             | Part::Limits
             | Part::Udp
             | Part::Connections
-            | Part::QueuePairs => None,
+            | Part::QueuePairs
+            | Part::Threads => None,
             Part::Send => Some(Carrier::Send),
             Part::Write => Some(Carrier::Write),
             Part::Read => Some(Carrier::Read),
@@ -338,6 +356,7 @@ impl Part {
             Part::Rate => Some(Kind::Batch),
             Part::Connections => Some(Kind::Connect),
             Part::QueuePairs => Some(Kind::Crowd(0)),
+            Part::Threads => Some(Kind::Threads(0)),
             _ => None,
         }
     }
@@ -363,6 +382,7 @@ impl Progress {
                 Kind::Batch => "batches",
                 Kind::Connect => "connections",
                 Kind::Crowd(_) => "WRITEs",
+                Kind::Threads(_) => "threads",
             };
             let (done, of) = (self.done + 1, self.of);
             eprint!("\r\x1b[K[{done}/{of}] {what} of {}, {}", Size(point.size), point.label());

@@ -36,7 +36,17 @@ pub enum WhenGone {
 pub struct Control {
     writer: Box<dyn Write + Send>,
     lines: Receiver<String>,
-    gone: Arc<AtomicBool>,
+    gone: Gone,
+}
+
+/// Whether the peer is gone.
+#[derive(Clone)]
+pub struct Gone(Arc<AtomicBool>);
+
+impl Gone {
+    pub fn is_so(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 impl Control {
@@ -70,7 +80,7 @@ impl Control {
                 noticed.store(true, Ordering::Release);
             })
             .map_err(|source| Failure::System { what: "cannot start a thread", source })?;
-        Ok(Control { writer: Box::new(writer), lines, gone })
+        Ok(Control { writer: Box::new(writer), lines, gone: Gone(gone) })
     }
 
     /// Sends a message.
@@ -103,9 +113,14 @@ impl Control {
         }
     }
 
+    /// Whether the peer is gone, for several threads to see.
+    pub fn gone(&self) -> &Gone {
+        &self.gone
+    }
+
     /// Whether the peer's end is closed.
     pub fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+        self.gone.is_so()
     }
 
     /// The same of a peer that answers no packet any more: if it is dead, the NIC may know that before the stream says so.

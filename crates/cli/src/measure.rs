@@ -12,11 +12,13 @@ pub mod machine;
 mod patience;
 mod sockets;
 mod statistics;
+mod threads;
 mod verbs;
 
 pub use crowd::{CROWDS, SIZE as CROWD_SIZE};
 pub use figures::{Figures, small_table};
 pub use first::{Extras, Measured, Turns};
+pub use threads::{SIZE as THREADS_SIZE, counts as thread_counts};
 
 use serde::{Deserialize, Serialize};
 use statistics::Summary;
@@ -123,6 +125,8 @@ pub enum Kind {
     Connect,
     /// One way, many at a time, over so many queue pairs in turn.
     Crowd(u32),
+    /// There and back, by so many threads of each side at the same time.
+    Threads(u32),
 }
 
 /// Something that can be measured.
@@ -170,6 +174,7 @@ impl Point {
     pub fn label(self) -> String {
         let how = match (self.waiting, self.kind) {
             (_, Kind::Batch) => ", batches",
+            (_, Kind::Threads(count)) => return format!("{}, {count} threads", self.carrier.name()),
             (_, Kind::Crowd(count)) => return format!("{}, {count} queue pairs", self.carrier.name()),
             (Waiting::Spin, Kind::RoundTrip) if matches!(self.carrier, Carrier::Tcp | Carrier::Unix) => ", spinning",
             (Waiting::Sleep, Kind::RoundTrip) => ", blocking",
@@ -202,6 +207,8 @@ pub enum Order {
     Welcome,
     /// Make as many more queue pairs as these of mine, and connect them.
     Crowd { endpoints: Vec<String> },
+    /// Make as many connections for threads as these of mine, and connect them.
+    Team { ends: Vec<End> },
     /// Start a partner of your own and lead it, over UDP.
     Lead { largest: usize },
     /// Do this with your partner.
@@ -226,6 +233,8 @@ pub enum Answer {
     Welcoming(calls::Places),
     /// My queue pairs, in the order of yours.
     Crowded { endpoints: Vec<String> },
+    /// My connections for threads, in the order of yours.
+    Teamed { ends: Vec<End> },
     /// My partner and I are connected.
     Leading,
     /// What my partner and I have measured.

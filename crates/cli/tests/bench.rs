@@ -114,6 +114,7 @@ fn everything_is_measured_and_written_down() {
         "WRITE, UDP",
         "bare ring",
         "by how many queue pairs",
+        "by how many threads",
         "Goals",
     ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
@@ -124,6 +125,10 @@ fn everything_is_measured_and_written_down() {
     let counts: Vec<_> = crowds.iter().filter_map(|crowd| crowd["queue_pairs"].as_u64()).collect();
     assert_eq!(counts, [10, 100, 1_000, 10_000]);
     assert!(crowds.iter().all(|crowd| crowd["nanoseconds_per_write"].as_f64() > Some(0.0)), "{crowds:#?}");
+    let threads = document["threads"].as_array().expect("a list");
+    let counts: Vec<_> = threads.iter().filter_map(|threads| threads["threads"].as_u64()).collect();
+    assert_eq!(counts[..2], [1, 2]);
+    assert!(threads.iter().all(|threads| threads["round_trips_per_second"].as_f64() > Some(0.0)), "{threads:#?}");
     // Connections are in no plot.
     let lines: BTreeSet<_> =
         got.iter().filter(|row| row.0 != "connect").map(|row| (&row.0, &row.1, &row.2, &row.3)).collect();

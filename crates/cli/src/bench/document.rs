@@ -6,9 +6,10 @@ use serde_json::{Map, Value, json};
 
 /// Renders it.
 pub fn render(outcome: &Outcome) -> String {
-    let alone = |row: &&Measured| !matches!(row.point.kind, Kind::Crowd(_));
+    let alone = |row: &&Measured| !matches!(row.point.kind, Kind::Crowd(_) | Kind::Threads(_));
     let rows: Vec<Value> = outcome.rows.iter().filter(alone).map(|row| document(outcome, row)).collect();
     let crowds: Vec<Value> = outcome.crowds().map(|(count, row)| crowd(outcome, count, row)).collect();
+    let threads: Vec<Value> = outcome.threads().map(|(count, row)| threads(outcome, count, row)).collect();
     let document = json!({
         "device": outcome.device,
         "link": outcome.link,
@@ -18,6 +19,7 @@ pub fn render(outcome: &Outcome) -> String {
         "goals": goals::document(outcome),
         "rows": rows,
         "queue_pairs": crowds,
+        "threads": threads,
     });
     format!("{document:#}\n")
 }
@@ -31,6 +33,19 @@ fn crowd(outcome: &Outcome, count: u32, row: &Measured) -> Value {
         "messages_per_second": row.messages_per_second,
         "messages_per_second_spread": row.spread(),
         "cost_beside_the_fewest": outcome.crowds().next().map(|(_, fewest)| fewest.ratio(row)),
+    })
+}
+
+fn threads(outcome: &Outcome, count: u32, row: &Measured) -> Value {
+    let each = |(count, row): (u32, &Measured)| row.messages_per_second / f64::from(count);
+    json!({
+        "threads": count,
+        "size": row.size(),
+        "round_trips": row.messages,
+        "round_trips_per_second": row.messages_per_second,
+        "round_trips_per_second_spread": row.spread(),
+        "round_trips_per_second_and_thread": each((count, row)),
+        "thread_beside_the_fewest": outcome.threads().next().map(|fewest| each((count, row)) / each(fewest)),
     })
 }
 
@@ -55,7 +70,7 @@ fn document(outcome: &Outcome, row: &Measured) -> Value {
             put("connections_per_second", json!(row.messages_per_second));
             put("connections_per_second_spread", json!(row.spread()))
         }
-        Kind::Stream | Kind::Batch | Kind::Crowd(_) => {
+        Kind::Stream | Kind::Batch | Kind::Crowd(_) | Kind::Threads(_) => {
             put("messages_per_second", json!(row.messages_per_second));
             put("messages_per_second_spread", json!(row.spread()));
             put("bytes_per_second", json!(row.bytes_per_second()))

@@ -13,6 +13,7 @@ pub fn render(outcome: &Outcome) -> String {
     let _ = streams(outcome, &mut text, "Message rate, thousands per second", |row| row.messages_per_second / 1e3);
     let _ = connections(outcome, &mut text);
     let _ = crowds(outcome, &mut text);
+    let _ = threads(outcome, &mut text);
     let _ = goals::table(outcome, &mut text);
     if let Some(why) = machine::crowded() {
         let _ = writeln!(text, "Note: {why}");
@@ -82,6 +83,21 @@ fn crowds(outcome: &Outcome, text: &mut String) -> std::fmt::Result {
     )?;
     for (count, row) in outcome.crowds() {
         writeln!(text, "{count:>12}{:>18.0} ({:>5.2})", 1e9 / row.messages_per_second, fewest.ratio(row))?;
+    }
+    writeln!(text)
+}
+
+fn threads(outcome: &Outcome, text: &mut String) -> std::fmt::Result {
+    let Some((few, fewest)) = outcome.threads().next() else { return Ok(()) };
+    let size = Size(fewest.size());
+    writeln!(
+        text,
+        "Thousands of {size} SEND round trips per second, by how many threads of each side (in brackets: a thread's beside one alone)"
+    )?;
+    let each = |count: u32, row: &Measured| row.messages_per_second / f64::from(count);
+    for (count, row) in outcome.threads() {
+        let beside = each(count, row) / each(few, fewest);
+        writeln!(text, "{count:>12}{:>18.0} ({beside:>5.2})", row.messages_per_second / 1e3)?;
     }
     writeln!(text)
 }

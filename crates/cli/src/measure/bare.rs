@@ -84,7 +84,7 @@ impl Bare {
     }
 
     pub fn first(&mut self, run: Run, control: &Control, sample: &mut dyn FnMut(u64)) -> Result<(), Failure> {
-        let mut patience = Patience::new(control);
+        let mut patience = Patience::new(control.gone());
         let bytes = vec![1; run.point.size];
         let mut room = vec![2; run.point.size];
         let begun = Instant::now();
@@ -121,7 +121,7 @@ impl Bare {
     }
 
     pub fn second(&mut self, run: Run, control: &Control) -> Result<(), Failure> {
-        let mut patience = Patience::new(control);
+        let mut patience = Patience::new(control.gone());
         let mut room = vec![2; run.point.size];
         match (run.point.carrier, run.point.kind) {
             (Carrier::Ring, Kind::RoundTrip) => {

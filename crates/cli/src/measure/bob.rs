@@ -6,6 +6,7 @@ use super::crowd::{self, Crowd};
 use super::first::Connections;
 use super::machine::{self, Side};
 use super::sockets::{self, Sockets, Stream};
+use super::threads::Team;
 use super::verbs::{Inbox, Line, Prepared};
 use super::{Answer, Carrier, Extras, Kind, Order, Run, Waiting};
 use crate::exit::Failure;
@@ -20,6 +21,7 @@ pub struct Partner {
     bare: Option<Bare>,
     called: Option<Called>,
     crowd: Option<Crowd>,
+    team: Option<Team>,
     /// The partner that it leads itself.
     led: Option<(Meeting, Connections)>,
 }
@@ -64,6 +66,12 @@ impl Partner {
                 crowd.connect(prepared, &endpoints)?;
                 tell(meeting, Answer::Crowded { endpoints: ours })
             }
+            Order::Team { ends } => {
+                let prepared = Team::prepare(&meeting.station, ends.len())?;
+                let ours = prepared.iter().map(Prepared::end).collect();
+                self.team = Some(Team::connect(&meeting.station, prepared, &ends)?);
+                tell(meeting, Answer::Teamed { ends: ours })
+            }
             Order::Lead { largest } => {
                 let mut own = Meeting::start(Some(meeting.station.context.name()), Link::Udp)?;
                 let connections = Connections::new(&mut own, largest, Extras::default())?;
@@ -81,6 +89,14 @@ impl Partner {
     }
 
     fn run(&mut self, run: Run, meeting: &mut Meeting) -> Result<(), Failure> {
+        if let Kind::Threads(among) = run.point.kind {
+            let team = self.team.as_mut().ok_or_else(unprepared)?;
+            let inboxes = team.ready(run, among)?;
+            meeting.control.tell(&peer::Answer::Ready)?;
+            team.second(run, among, inboxes, meeting.control.gone())?;
+            done(meeting)?;
+            return tell(meeting, Answer::Ran);
+        }
         let line = self.line.as_mut().ok_or_else(unprepared)?;
         let inbox = if run.point.carrier.is_verb() { Some(line.prepare(run)?) } else { None };
         meeting.control.tell(&peer::Answer::Ready)?;
@@ -99,7 +115,7 @@ impl Partner {
                 done(meeting)?;
             }
             _ => {
-                line.second(run, inbox.unwrap_or_else(Inbox::empty), &meeting.control)?;
+                line.second(run, inbox.unwrap_or_else(Inbox::empty), meeting.control.gone())?;
                 stand_by(line, run, meeting)?;
             }
         }

@@ -63,7 +63,7 @@ impl Crowd {
         control: &Control,
         sample: &mut dyn FnMut(u64),
     ) -> Result<(), Failure> {
-        let mut idle = Patience::new(control);
+        let mut idle = Patience::new(control.gone());
         let used = self.members.len().min(among as usize);
         let there = there.slice(0..SIZE as u64)?;
         let begun = Instant::now();

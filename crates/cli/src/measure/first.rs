@@ -6,6 +6,7 @@ use super::crowd::{self, CROWDS, Crowd};
 use super::machine::{self, Side};
 use super::sockets::{self, Sockets};
 use super::statistics::{Summary, median, spread};
+use super::threads::{self, Team};
 use super::verbs::{BATCH, Line, Prepared};
 use super::{Answer, Carrier, Kind, Order, Point, Run, Taken, Waiting, bob};
 use crate::exit::Failure;
@@ -74,6 +75,8 @@ pub struct Extras {
     pub calls: bool,
     /// Many queue pairs.
     pub crowd: bool,
+    /// Several threads.
+    pub threads: bool,
     /// A second pair of processes that speaks UDP.
     pub udp: bool,
 }
@@ -93,6 +96,7 @@ pub struct Connections {
     bare: Option<Bare>,
     calls: Option<Places>,
     crowd: Option<Crowd>,
+    team: Option<Team>,
 }
 
 /// A point while it is being measured.
@@ -126,8 +130,10 @@ impl Turns<'_> {
         let limit = |bare: &Bare| bare.can(point.carrier);
         let calls = point.kind != Kind::Connect || self.connections.calls.is_some();
         let crowd = !matches!(point.kind, Kind::Crowd(_)) || self.connections.crowd.is_some();
+        let threads = !matches!(point.kind, Kind::Threads(_)) || self.connections.team.is_some();
         calls
             && crowd
+            && threads
             && (!point.udp || self.udp.is_some())
             && (!point.carrier.is_limit() || self.connections.bare.as_ref().is_some_and(limit))
     }
@@ -210,7 +216,8 @@ impl Connections {
         let bare = extras.bare.then(|| bare(meeting, largest)).transpose()?;
         let calls = extras.calls.then(|| calls(meeting)).transpose()?;
         let crowd = extras.crowd.then(|| crowd(meeting)).transpose()?;
-        let mut made = Connections { line, sockets, bare, calls, crowd };
+        let team = extras.threads.then(|| team(meeting)).transpose()?;
+        let mut made = Connections { line, sockets, bare, calls, crowd, team };
         if let (Some(_), [.., most]) = (&made.crowd, CROWDS) {
             // Each once, so that no run is the first to use one.
             let point = Point::new(Kind::Crowd(most), Carrier::Write, Waiting::Spin, crowd::SIZE);
@@ -232,8 +239,11 @@ impl Connections {
             _ if let (Kind::Crowd(among), Some(crowd)) = (run.point.kind, &mut self.crowd) => {
                 crowd.first(run, among, self.line.there(), control, &mut sample)
             }
+            _ if let (Kind::Threads(among), Some(team)) = (run.point.kind, &mut self.team) => {
+                team.first(run, among, control.gone(), &mut sample)
+            }
             _ if run.point.kind == Kind::Connect => self.calls.map_or(Ok(()), |places| places.first(run, &mut sample)),
-            _ if carrier.is_verb() => self.line.first(run, control, &mut sample),
+            _ if carrier.is_verb() => self.line.first(run, control.gone(), &mut sample),
             Some(bare) if carrier.is_limit() => bare.first(run, control, &mut sample),
             _ => sockets::first(bob::stream(Some(&mut self.sockets), carrier)?, run, control, &mut sample),
         };
@@ -275,6 +285,16 @@ fn crowd(meeting: &mut Meeting) -> Result<Crowd, Failure> {
         }
     }
     Ok(crowd)
+}
+
+/// Makes a connection for each thread.
+fn team(meeting: &mut Meeting) -> Result<Team, Failure> {
+    let most = threads::counts().last().map_or(0, |most| *most as usize);
+    let prepared = Team::prepare(&meeting.station, most)?;
+    match ask(meeting, Order::Team { ends: prepared.iter().map(Prepared::end).collect() })? {
+        Answer::Teamed { ends } => Team::connect(&meeting.station, prepared, &ends),
+        other => Err(Failure::Nonsense(format!("{other:?}"))),
+    }
 }
 
 /// Shares memory with the second side.

@@ -15,17 +15,28 @@ pub enum Side {
 /// Gives this thread a processor that the other side, on the same machine, does not use: the first it may use, or the last. Two who spin on one
 /// processor would measure its scheduler. Where it cannot be done, the figures are what they are.
 pub fn settle(side: Side) {
-    let (true, Ok(allowed)) = (processors() > 1, sched_getaffinity(None)) else { return };
+    settle_nth(side, 0);
+}
+
+/// The same for one of several threads: counted from the first, or from the last.
+pub fn settle_nth(side: Side, number: usize) {
+    let (true, Some(allowed)) = (processors() > 1, allowed()) else { return };
     let mut possible = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
     let chosen = match side {
-        Side::First => possible.next(),
-        Side::Second => possible.next_back(),
+        Side::First => possible.nth(number),
+        Side::Second => possible.nth_back(number),
     };
     if let Some(cpu) = chosen {
         let mut own = CpuSet::new();
         own.set(cpu);
         let _ = sched_setaffinity(None, &own);
     }
+}
+
+/// The processors that this program may use, as it was when it was first asked: before its threads settled on some of them.
+fn allowed() -> Option<&'static CpuSet> {
+    static ALLOWED: OnceLock<Option<CpuSet>> = OnceLock::new();
+    ALLOWED.get_or_init(|| sched_getaffinity(None).ok()).as_ref()
 }
 
 /// Processors, load and kernel.

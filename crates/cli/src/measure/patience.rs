@@ -1,6 +1,6 @@
 //! How long a loop that spins goes on without anything happening.
 
-use crate::control::{Control, PATIENCE};
+use crate::control::{Gone, PATIENCE};
 use crate::exit::Failure;
 use crate::measure::machine;
 use std::time::Instant;
@@ -10,7 +10,7 @@ const LOOKS: u32 = 4096;
 
 /// Counts looks in vain.
 pub struct Patience<'a> {
-    control: &'a Control,
+    gone: &'a Gone,
     vain: u32,
     /// How often it looks in vain before it lets others run: hardly ever where each side has a processor, and soon where the peer waits for ours.
     yields: u32,
@@ -18,9 +18,9 @@ pub struct Patience<'a> {
 }
 
 impl Patience<'_> {
-    pub fn new(control: &Control) -> Patience<'_> {
+    pub fn new(gone: &Gone) -> Patience<'_> {
         let yields = if machine::processors() > 1 { 2048 } else { 8 };
-        Patience { control, vain: 0, yields, since: None }
+        Patience { gone, vain: 0, yields, since: None }
     }
 
     /// Something happened.
@@ -44,7 +44,7 @@ impl Patience<'_> {
 
     /// Nothing happened for a while.
     pub fn check(&mut self) -> Result<(), Failure> {
-        if self.control.is_gone() {
+        if self.gone.is_so() {
             return Err(Failure::PeerGone);
         }
         if self.since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {

@@ -90,7 +90,7 @@ pub fn connect(tcp: SocketAddr, unix: Option<&str>) -> Result<Sockets, Failure> 
 
 /// The first side: one sample per round trip, or the time of the whole stream.
 pub fn first(stream: &mut dyn Stream, run: Run, control: &Control, sample: &mut dyn FnMut(u64)) -> Result<(), Failure> {
-    let mut patience = Patience::new(control);
+    let mut patience = Patience::new(control.gone());
     stream.spin(run.point.waiting == Waiting::Spin).map_err(system("cannot change a socket"))?;
     let out = vec![0x5a; run.point.size];
     let mut back = vec![0; run.point.size];
@@ -117,7 +117,7 @@ pub fn first(stream: &mut dyn Stream, run: Run, control: &Control, sample: &mut 
 
 /// The second side.
 pub fn second(stream: &mut dyn Stream, run: Run, control: &Control) -> Result<(), Failure> {
-    let mut patience = Patience::new(control);
+    let mut patience = Patience::new(control.gone());
     stream.spin(run.point.waiting == Waiting::Spin).map_err(system("cannot change a socket"))?;
     match run.point.kind {
         Kind::RoundTrip => {

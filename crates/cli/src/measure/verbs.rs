@@ -3,7 +3,7 @@
 
 use super::patience::Patience;
 use super::{Carrier, End, Kind, Point, Run, Waiting};
-use crate::control::Control;
+use crate::control::Gone;
 use crate::exit::Failure;
 use crate::station::Station;
 use rustix::event::{Timespec, epoll};
@@ -82,8 +82,8 @@ impl Prepared {
 
 impl Line {
     /// The first side: one sample per round trip, or the time of the whole stream.
-    pub fn first(&mut self, run: Run, control: &Control, sample: &mut dyn FnMut(u64)) -> Result<(), Failure> {
-        let mut idle = Patience::new(control);
+    pub fn first(&mut self, run: Run, gone: &Gone, sample: &mut dyn FnMut(u64)) -> Result<(), Failure> {
+        let mut idle = Patience::new(gone);
         let Run { point, count } = run;
         let begun = Instant::now();
         match point.kind {
@@ -113,7 +113,7 @@ impl Line {
                 sample(begun.elapsed().as_nanos() as u64);
                 Ok(())
             }
-            Kind::Connect | Kind::Crowd(_) => Ok(()),
+            Kind::Connect | Kind::Crowd(_) | Kind::Threads(_) => Ok(()),
             Kind::Batch => {
                 let mut left = count;
                 while left > 0 {
@@ -138,8 +138,8 @@ impl Line {
     }
 
     /// The second side, until its part is done.
-    pub fn second(&mut self, run: Run, mut inbox: Inbox, control: &Control) -> Result<(), Failure> {
-        let mut idle = Patience::new(control);
+    pub fn second(&mut self, run: Run, mut inbox: Inbox, gone: &Gone) -> Result<(), Failure> {
+        let mut idle = Patience::new(gone);
         let Run { point, count } = run;
         match (point.kind, point.carrier) {
             (Kind::RoundTrip, Carrier::Send | Carrier::Write) => {
