@@ -47,15 +47,25 @@ const PATIENCE: u64 = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct Impatience {
     any: AtomicBool,
-    waiting: Mutex<Vec<(Arc<Outbound>, u64, Time)>>,
+    waiting: Mutex<Vec<Unread>>,
+}
+
+/// What a peer was given to read.
+#[derive(Debug)]
+struct Unread {
+    link: Arc<Outbound>,
+    /// Where it ends, since when that is so, and where what was written since ends.
+    position: u64,
+    since: Time,
+    latest: u64,
 }
 
 impl Impatience {
     fn wait_for(&self, link: &Arc<Outbound>, position: u64, now: Time) {
         let mut waiting = self.waiting.lock();
-        match waiting.iter_mut().find(|(known, ..)| Arc::ptr_eq(known, link)) {
-            Some((_, end, _)) => *end = position,
-            None => waiting.push((Arc::clone(link), position, now)),
+        match waiting.iter_mut().find(|unread| Arc::ptr_eq(&unread.link, link)) {
+            Some(unread) => unread.latest = position,
+            None => waiting.push(Unread { link: Arc::clone(link), position, since: now, latest: position }),
         }
         self.any.store(true, Ordering::Release);
     }
@@ -70,11 +80,18 @@ impl Impatience {
 
     fn check_all(&self, now: Time) {
         let mut waiting = self.waiting.lock();
-        waiting.retain(|(link, position, since)| {
-            if now.since(*since) < PATIENCE {
+        waiting.retain_mut(|unread| {
+            if now.since(unread.since) < PATIENCE {
                 return true;
             }
-            !link.was_read(*position) && link.is_leased() && !link.insist()
+            let Unread { link, position, since, latest } = unread;
+            if link.was_read(*position) {
+                // The peer is at it. What came later has as much time.
+                let more = position != latest;
+                (*position, *since) = (*latest, now);
+                return more;
+            }
+            link.is_leased() && !link.insist()
         });
         self.any.store(!waiting.is_empty(), Ordering::Release);
     }
