@@ -1,7 +1,8 @@
 //! Objects by queue pair number, for every packet that arrives: one read lock of a page, never a lock over all.
 
+use latch::RwLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use wire::Qpn;
 
 /// Numbers per page, pages per shelf, and shelves: together all numbers there are.
@@ -35,14 +36,14 @@ impl<T> Table<T> {
     #[inline]
     pub fn get(&self, qpn: Qpn) -> Option<Arc<T>> {
         let (page, index) = self.page(qpn)?;
-        page.read().unwrap_or_else(PoisonError::into_inner).get(index)?.clone()
+        page.read().get(index)?.clone()
     }
 
     /// Shows what has this number, if anything does, under a lock.
     #[inline]
     pub fn look(&self, qpn: Qpn, f: impl FnOnce(&T)) {
         if let Some((page, index)) = self.page(qpn)
-            && let Some(Some(object)) = page.read().unwrap_or_else(PoisonError::into_inner).get(index)
+            && let Some(Some(object)) = page.read().get(index)
         {
             f(object);
         }
@@ -59,15 +60,14 @@ impl<T> Table<T> {
         let (shelf, page, index) = place(qpn);
         let shelf = self.shelves[shelf].get_or_init(|| empty(SHELF));
         let page = shelf[page].get_or_init(|| RwLock::new((0..PAGE).map(|_| None).collect()));
-        page.write().unwrap_or_else(PoisonError::into_inner)[index] = Some(object);
+        page.write()[index] = Some(object);
     }
 
     /// Shows everything there is, without a lock held.
     pub fn for_each(&self, mut f: impl FnMut(&T)) {
         let shelves = self.shelves.iter().filter_map(OnceLock::get);
         for page in shelves.flatten().filter_map(OnceLock::get) {
-            let objects: Vec<Arc<T>> =
-                page.read().unwrap_or_else(PoisonError::into_inner).iter().flatten().cloned().collect();
+            let objects: Vec<Arc<T>> = page.read().iter().flatten().cloned().collect();
             objects.iter().for_each(|object| f(object));
         }
     }
@@ -82,7 +82,7 @@ impl<T> Table<T> {
     pub fn remove(&self, qpn: Qpn) -> Option<Arc<T>> {
         self.version.fetch_add(1, Ordering::AcqRel);
         let (page, index) = self.page(qpn)?;
-        page.write().unwrap_or_else(PoisonError::into_inner).get_mut(index)?.take()
+        page.write().get_mut(index)?.take()
     }
 }
 
