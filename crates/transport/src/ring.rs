@@ -19,8 +19,8 @@ pub(crate) struct Ring<T> {
 }
 
 impl<T: Default> Ring<T> {
-    /// The first slots are made together: a queue of one is rare.
-    const FIRST_SLOTS: usize = 4;
+    /// How many slots are made at first. Where there are thousands of queues most hold one element at a time, and the same slot for it is near.
+    const FIRST_SLOTS: usize = 1;
 
     /// An empty ring that may hold `capacity` elements. Allocates nothing yet.
     pub(crate) fn new(capacity: u32) -> Ring<T> {

@@ -353,6 +353,10 @@ impl Inner {
     /// A slot that there was not yet, for work that is about to be posted.
     #[cold]
     fn grow(&mut self, held: Held) -> Ticket {
+        if self.slots.is_empty() {
+            // Where there are thousands of tables most hold one at a time.
+            self.slots.reserve_exact(1);
+        }
         let (slot, generation) = (self.slots.len() as u32, generation());
         self.slots.push(Slot { generation, held, state: State::Pending(Observer::Handle(None)), done: None });
         self.pending += 1;
