@@ -55,9 +55,24 @@ pub fn check(root: &Path) -> Result<String, String> {
             );
         }
     }
+    let free = space(root)?;
     HOSTS.iter().try_for_each(Tool::provide)?;
     programs()?;
-    tshark()
+    Ok(format!("{}; {free} MB free on disk", tshark()?))
+}
+
+/// With fewer megabytes there is no point in beginning. A build from nothing takes about 3,500.
+const LEAST: u64 = 1_000;
+
+/// Megabytes free where we build. Too few are a failure that says so: linkers and captures that meet a full disk say something else.
+fn space(root: &Path) -> Result<u64, String> {
+    let text = process::output(Command::new("df").args(["-Pm", "."]).current_dir(root))?;
+    let free = text.lines().nth(1).and_then(|line| line.split_whitespace().nth(3)?.parse().ok());
+    let free: u64 = free.ok_or_else(|| format!("df says what is not understood:\n{text}"))?;
+    match free < LEAST {
+        true => Err(format!("{free} MB free on disk; building and testing from nothing takes about 3500")),
+        false => Ok(free),
+    }
 }
 
 /// What the programs step needs.
