@@ -9,7 +9,7 @@ use link::udp::{Arrival, BindError, Cargo, Family, Group, Route, SendError, Send
 use std::convert::Infallible;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, TryLockError};
 use wire::Qpn;
 
 /// Sockets to send from, per family.
@@ -38,7 +38,8 @@ pub(crate) struct Found {
 struct Socket {
     family: Family,
     port: u16,
-    sender: Mutex<Sender>,
+    /// Of the kind that queue pairs are locked with: a thread that uses its right to those must not wait for one that sends and wants one.
+    sender: latch::Mutex<Sender>,
 }
 
 impl Udp {
@@ -52,7 +53,7 @@ impl Udp {
                 match Sender::open(family) {
                     Ok(sender) => {
                         let port = sender.port();
-                        senders.push(Socket { family, port, sender: Mutex::new(sender) });
+                        senders.push(Socket { family, port, sender: latch::Mutex::new(sender) });
                     }
                     // The family is switched off. Anything else would be a NIC that stays mute for ever.
                     Err(error) if matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => {}
@@ -165,7 +166,7 @@ impl Udp {
 pub(crate) struct Outgoing<'a> {
     udp: &'a Udp,
     from: Qpn,
-    sender: Option<(Family, MutexGuard<'a, Sender>)>,
+    sender: Option<(Family, latch::Guard<'a, Sender>)>,
 }
 
 impl Outgoing<'_> {
@@ -182,7 +183,7 @@ impl Outgoing<'_> {
                 self.udp.was_unsent();
                 return Ok(());
             };
-            self.sender = Some((socket.family, lock(&socket.sender)));
+            self.sender = Some((socket.family, socket.sender.lock()));
         }
         let Some((_, sender)) = &mut self.sender else { return Ok(()) };
         let staged = sender.stage(route, cargo, one_by_one);
