@@ -5,6 +5,7 @@
 //! 0, 1, 2… in the segments of one GSO datagram. A sender that knows this computes the right ICRC. A receiver tries what such a sender would
 //! have used, and otherwise solves for the identification that fits: see `identification.rs`.
 
+mod call;
 mod group;
 mod identification;
 mod receive;

@@ -1,5 +1,6 @@
 //! Receiving: as many datagrams as one system call brings, each cut into the packets GRO had merged, each packet held to its ICRC.
 
+use super::call;
 use super::group::Group;
 use super::identification::Identifications;
 use super::send::align;
@@ -248,7 +249,7 @@ impl Receiver {
         let mut header = message(&mut vector, control, name);
         let Some(received) = until_answered(|| {
             // SAFETY: the header points to a buffer, a control area, a name and a vector that are live, disjoint and of the lengths given.
-            unsafe { libc::recvmsg(self.socket.raw(), &raw mut header, libc::MSG_DONTWAIT) }
+            unsafe { call::receive(self.socket.raw(), &raw mut header, libc::MSG_DONTWAIT) }
         })?
         else {
             return Ok(0);

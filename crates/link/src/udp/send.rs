@@ -1,6 +1,7 @@
 //! Sending: packets are put together until they fill a GSO datagram, whatever train or message they are of, as far as their lengths allow. What
 //! has been put together goes when the next packet does not fit, and when the caller has no more.
 
+use super::call;
 use super::socket::{self, Family};
 use crate::descriptor::Descriptor;
 use std::io;
@@ -294,7 +295,7 @@ impl Sender {
         message.msg_controllen = control.length as _;
         loop {
             // SAFETY: every pointer in `message` is to a live local or into `self.buffer`, and of the length given; the kernel only reads them.
-            let answer = unsafe { libc::sendmsg(self.socket.raw(), &raw const message, libc::MSG_NOSIGNAL) };
+            let answer = unsafe { call::send(self.socket.raw(), &raw const message, libc::MSG_NOSIGNAL) };
             if answer >= 0 {
                 return Ok(());
             }

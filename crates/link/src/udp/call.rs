@@ -1,0 +1,24 @@
+//! The two system calls of every message, without what the C library adds to them: there they are points at which a thread can be cancelled, which costs
+//! two locked instructions each and would leave our locks behind for ever.
+
+use std::os::fd::RawFd;
+
+/// `sendmsg`.
+///
+/// # Safety
+/// As for `sendmsg`: every pointer in `message` is to readable memory of the length given.
+#[inline]
+pub(super) unsafe fn send(socket: RawFd, message: *const libc::msghdr, flags: libc::c_int) -> isize {
+    // SAFETY: the caller's promise is the one asked for here.
+    unsafe { libc::syscall(libc::SYS_sendmsg, socket, message, flags) as isize }
+}
+
+/// `recvmsg`.
+///
+/// # Safety
+/// As for `recvmsg`: every pointer in `message` is to writable memory of the length given.
+#[inline]
+pub(super) unsafe fn receive(socket: RawFd, message: *mut libc::msghdr, flags: libc::c_int) -> isize {
+    // SAFETY: the caller's promise is the one asked for here.
+    unsafe { libc::syscall(libc::SYS_recvmsg, socket, message, flags) as isize }
+}
