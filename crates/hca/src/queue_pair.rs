@@ -14,6 +14,7 @@ use crate::timers::Alarm;
 use crate::udp::Outgoing;
 use latch::{Guard, Mutex};
 use link::shared::{Broken, Outbound, Reading};
+use link::udp::Arrival;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use transport::{
     AddressVector, Attributes, Inbound, Kind, Modify, ModifyError, PostError, Queue, ReceiveRequest, Refusal,
     SendRequest, State, Time, Train,
 };
-use wire::{Headers, Qpn};
+use wire::{Headers, Qpn, grh_bytes};
 
 /// How often a process that ends looks whether a queue pair is free, every 100 us.
 const LAST_TRIES: u32 = 200;
@@ -314,10 +315,45 @@ impl Qp {
         inner.touched
     }
 
+    /// Takes packets that came over UDP, and are for it. Answers how many it had taken since it was driven, before them and with them: at the first
+    /// somebody must see to it that it is.
+    pub(crate) fn take_arrivals(&self, nic: &Nic, now: Time, run: &[Arrival<'_>]) -> (u32, u32) {
+        let mut inner = self.inner.lock();
+        let Inner { pair, windows, touched, .. } = &mut *inner;
+        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        for arrival in run {
+            // Only a receiver of datagrams is shown it.
+            let grh = match self.kind.is_connected() {
+                true => [0; 40],
+                false => grh_bytes(&arrival.ip),
+            };
+            let inbound = Inbound {
+                headers: &arrival.headers,
+                count: 1,
+                payload: arrival.payload,
+                from: arrival.source(),
+                grh: &grh,
+                congestion_marked: arrival.congestion_marked,
+            };
+            pair.handle(now, &inbound, &mut host);
+        }
+        let before = *touched;
+        *touched += run.len() as u32;
+        (before, *touched)
+    }
+
     /// Sends and completes what follows from packets that were taken.
     pub(crate) fn settle(&self, nic: &Nic, now: Time) {
+        self.settle_for(nic, now, None);
+    }
+
+    /// The same, for one who polls and is shown at once what completes.
+    pub(crate) fn settle_for(&self, nic: &Nic, now: Time, poller: Option<&mut Poller<'_>>) {
         let mut inner = self.inner.lock();
-        self.drive(nic, &mut inner, now);
+        inner.touched = 0;
+        self.transmit(nic, &mut inner, now);
+        self.complete(nic, &mut inner, now, poller);
+        self.sleep(nic, &mut inner);
         self.leave(nic, inner);
     }
 

@@ -119,16 +119,16 @@ impl Udp {
 
     /// Takes what has arrived; with a single system call, mostly, if only the socket that brought packets last is to be looked at. If another
     /// thread is at it, leaves it to that one.
-    pub fn receive(&self, hot_only: bool, take: impl FnMut(&Arrival<'_>)) -> Found {
+    pub fn receive(&self, hot_only: bool, take: impl FnMut(&[Arrival<'_>])) -> Found {
         let mut attachment = match self.attachment.try_lock() {
             Ok(attachment) => attachment,
             Err(TryLockError::Poisoned(attachment)) => attachment.into_inner(),
             Err(TryLockError::WouldBlock) => return Found::default(),
         };
         if hot_only {
-            return Found { any: attachment.poll(take, |_, _| ()), elsewhere: false };
+            return Found { any: attachment.poll_runs(take, |_, _| ()), elsewhere: false };
         }
-        let any = attachment.receive(take, |_, _| ());
+        let any = attachment.receive_runs(take, |_, _| ());
         Found { any, elsewhere: attachment.found_elsewhere() }
     }
 

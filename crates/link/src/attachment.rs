@@ -203,7 +203,16 @@ impl Attachment {
 
     /// Does what there is to do, without waiting, and gives each packet that is for this process to `take`. Packets that could not be passed
     /// on are told to `lost`. True if there was something; then there may be more.
-    pub fn receive(&mut self, mut take: impl FnMut(&Arrival<'_>), mut lost: impl FnMut(&Arrival<'_>, Loss)) -> bool {
+    pub fn receive(&mut self, mut take: impl FnMut(&Arrival<'_>), lost: impl FnMut(&Arrival<'_>, Loss)) -> bool {
+        self.receive_runs(|run| run.iter().for_each(&mut take), lost)
+    }
+
+    /// The same, with packets that came together and are for one queue pair together.
+    pub fn receive_runs(
+        &mut self,
+        mut take: impl FnMut(&[Arrival<'_>]),
+        mut lost: impl FnMut(&Arrival<'_>, Loss),
+    ) -> bool {
         self.polls = 0;
         let any = self.receive_ready(&mut take, &mut lost);
         self.tend(Instant::now());
@@ -213,13 +222,22 @@ impl Attachment {
     /// The same for one who calls again and again: mostly it asks only the socket that brought the last packets, which is one system call
     /// instead of two or more. Before sleeping call [`receive`](Attachment::receive), or wait for [`fd`](Attachment::fd), which is readable
     /// if anything was left.
-    pub fn poll(&mut self, mut take: impl FnMut(&Arrival<'_>), mut lost: impl FnMut(&Arrival<'_>, Loss)) -> bool {
+    pub fn poll(&mut self, mut take: impl FnMut(&Arrival<'_>), lost: impl FnMut(&Arrival<'_>, Loss)) -> bool {
+        self.poll_runs(|run| run.iter().for_each(&mut take), lost)
+    }
+
+    /// The same, with packets that came together and are for one queue pair together.
+    pub fn poll_runs(
+        &mut self,
+        mut take: impl FnMut(&[Arrival<'_>]),
+        mut lost: impl FnMut(&Arrival<'_>, Loss),
+    ) -> bool {
         match self.hot {
             Some(hot) if self.polls < FAITHFUL => {
                 self.polls += 1;
                 self.receive_side(hot, &mut take, &mut lost)
             }
-            _ => self.receive(take, lost),
+            _ => self.receive_runs(take, lost),
         }
     }
 
@@ -231,7 +249,7 @@ impl Attachment {
     /// Does what there is to do on whatever is ready.
     fn receive_ready(
         &mut self,
-        take: &mut impl FnMut(&Arrival<'_>),
+        take: &mut impl FnMut(&[Arrival<'_>]),
         lost: &mut impl FnMut(&Arrival<'_>, Loss),
     ) -> bool {
         let mut keys = [0; 32];
@@ -248,7 +266,9 @@ impl Attachment {
                 registry.call();
             } else if *key == Registry::LIVES {
                 registry.died();
-            } else if !PROBERS.contains(key) && self.inbox.serve(*key, take) {
+            } else if !PROBERS.contains(key)
+                && self.inbox.serve(*key, &mut |arrival| take(std::slice::from_ref(arrival)))
+            {
                 // Another user's process has gone, and perhaps left the port.
                 for side in &mut self.sides {
                     side.retry = side.retry.map(|_| Instant::now());
@@ -269,38 +289,60 @@ impl Attachment {
     fn receive_side(
         &mut self,
         at: usize,
-        take: &mut impl FnMut(&Arrival<'_>),
+        take: &mut impl FnMut(&[Arrival<'_>]),
         lost: &mut impl FnMut(&Arrival<'_>, Loss),
     ) -> bool {
         let Some(side) = self.sides.get_mut(at) else { return false };
         let Ok(receiver) = &mut side.state else { return false };
         let (slots, ports, forwarder, steering) = (&self.slots, &self.ports, &mut self.forwarder, &mut side.steering);
         let mut misdirected = 0;
-        let received = receiver.receive(|arrival| {
-            let name = match Target::of(arrival) {
-                Target::Here => return take(arrival),
-                Target::Nobody => return,
-                Target::Queue(slot) if slots.owns(slot) => return take(arrival),
-                Target::Queue(slot) => Name::Slot(slot),
-                // If nobody has it, somebody has to say so to the peer: we.
-                Target::Communication(slot) if slots.owns(slot) || !forwarder.reaches(Name::Slot(slot)) => {
-                    return take(arrival);
+        let received = receiver.receive_runs(|run| {
+            for packets in run.chunk_by(|a, b| a.headers.bth.dest_qpn == b.headers.bth.dest_qpn) {
+                let [first, ..] = packets else { continue };
+                // All of them are for one queue pair, and mostly it is ours.
+                if let Target::Queue(slot) = Target::of(first)
+                    && slots.owns(slot)
+                {
+                    take(packets);
+                    continue;
                 }
-                Target::Communication(slot) => Name::Slot(slot),
-                Target::Service(space, port) if ports.holds(space, port) => return take(arrival),
-                Target::Service(space, port) => {
-                    let names = [Name::Port(space, port), Name::Block(space, port / crate::ports::BLOCK)];
-                    match names.into_iter().find(|name| forwarder.reaches(*name)) {
-                        Some(name) => name,
-                        None => return take(arrival),
+                for arrival in packets {
+                    let own = std::slice::from_ref(arrival);
+                    let name = match Target::of(arrival) {
+                        Target::Here => {
+                            take(own);
+                            continue;
+                        }
+                        Target::Nobody => continue,
+                        Target::Queue(slot) => Name::Slot(slot),
+                        // If nobody has it, somebody has to say so to the peer: we.
+                        Target::Communication(slot) if slots.owns(slot) || !forwarder.reaches(Name::Slot(slot)) => {
+                            take(own);
+                            continue;
+                        }
+                        Target::Communication(slot) => Name::Slot(slot),
+                        Target::Service(space, port) if ports.holds(space, port) => {
+                            take(own);
+                            continue;
+                        }
+                        Target::Service(space, port) => {
+                            let names = [Name::Port(space, port), Name::Block(space, port / crate::ports::BLOCK)];
+                            match names.into_iter().find(|name| forwarder.reaches(*name)) {
+                                Some(name) => name,
+                                None => {
+                                    take(own);
+                                    continue;
+                                }
+                            }
+                        }
+                    };
+                    misdirected += 1;
+                    if !matches!(name, Name::Port(..) | Name::Block(..)) {
+                        steering.misdirected();
                     }
+                    forwarder.push(name, arrival, &mut *lost);
                 }
-            };
-            misdirected += 1;
-            if !matches!(name, Name::Port(..) | Name::Block(..)) {
-                steering.misdirected();
             }
-            forwarder.push(name, arrival, &mut *lost);
         });
         forwarder.flush(lost);
         let Ok(Received { datagrams, packets, damaged, malformed, probes }) = received else { return false };

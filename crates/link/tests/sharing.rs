@@ -444,7 +444,7 @@ fn strangers_are_not_believed(rights: Rights) {
         let length = packet.encode(&ip, &UdpHeader::roce(1, packet.encoded_length()).unwrap(), &mut bytes).unwrap();
         let Packet { headers, payload } = packet;
         let bytes = &bytes[..length];
-        let arrival = Arrival { headers, payload, ip: &ip, bytes, port: 1, interface: 0, congestion_marked: false };
+        let arrival = Arrival { headers, payload, ip, bytes, port: 1, interface: 0, congestion_marked: false };
         let mut forwarder = Forwarder::new();
         forwarder.push(Name::Slot(slot), &arrival, |_, loss| panic!("{loss:?}"));
         forwarder.flush(|_, loss| panic!("{loss:?}"));

@@ -427,14 +427,18 @@ impl Responder {
                 Taken::Unknown => return invalid("the shared receive queue is gone"),
             }
         }
-        let (mut message, fault) = match self.message {
-            Message::None => self.open(inbound, subject, connection, port),
-            message => (message, None),
-        };
-        if let Some(fault) = fault {
-            return Verdict::Fault(fault);
+        let opens = self.message == Message::None;
+        if opens {
+            let (message, fault) = self.open(inbound, subject, connection, port);
+            if let Some(fault) = fault {
+                return Verdict::Fault(fault);
+            }
+            self.message = message;
         }
-        if let Err(fault) = self.store(&mut message, arrival, ends, subject, port) {
+        if let Err(fault) = self.store(arrival, ends, subject, port) {
+            if opens {
+                self.message = Message::None;
+            }
             return Verdict::Fault(fault);
         }
         let mut invalidated = None;
@@ -450,7 +454,6 @@ impl Responder {
             invalidated = Some(key);
         }
         self.expected = arrival.psn.add(arrival.count);
-        self.message = message;
         if ends {
             self.msn = self.msn.add(1);
             self.finish(inbound, invalidated, connection);
@@ -478,17 +481,17 @@ impl Responder {
         (message, grant(reth, Access::REMOTE_WRITE, subject, psn, connection, port).err())
     }
 
-    /// Puts payload where the message wants it.
+    /// Puts payload where the message wants it. The message is changed in place: a copy of it that is written in parts and read as a whole waits for
+    /// all the payload that was stored before.
     fn store<P: Port>(
         &mut self,
-        message: &mut Message,
         arrival: &Arrival<'_>,
         ends: bool,
         subject: Subject,
         port: &mut P,
     ) -> Result<(), Fault> {
         let length = arrival.payload.len() as u64;
-        match message {
+        match &mut self.message {
             Message::None => Ok(()),
             Message::Send { placed } => {
                 if *placed + length > self.hand.space {

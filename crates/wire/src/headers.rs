@@ -79,7 +79,7 @@ impl Headers {
     }
 
     /// No header but a BTH to be filled in.
-    const NONE: Headers = Headers::new(Opcode::RcSendOnly, Qpn::new(0), Psn::new(0));
+    pub const NONE: Headers = Headers::new(Opcode::RcSendOnly, Qpn::new(0), Psn::new(0));
 
     /// The headers of a congestion notification: BECN set, and sixteen bytes of zeroes, [`Headers::CNP_PAYLOAD`], to follow (RoCEv2
     /// annex).

@@ -16,7 +16,15 @@ pub struct Packet<'a> {
 impl<'a> Packet<'a> {
     /// Reads a UDP payload, from the BTH to the end of the ICRC. The ICRC is cut off and not looked at.
     pub fn parse(bytes: &'a [u8]) -> Result<Packet<'a>, ParseError> {
-        let (headers, rest) = Headers::parse(bytes)?;
+        let mut headers = Headers::NONE;
+        let payload = Packet::read(bytes, &mut headers)?;
+        Ok(Packet { headers, payload })
+    }
+
+    /// [Parses](Packet::parse) in place, and answers the payload. After an error the headers mean nothing.
+    #[inline]
+    pub fn read(bytes: &'a [u8], headers: &mut Headers) -> Result<&'a [u8], ParseError> {
+        let rest = headers.read(bytes)?;
         let Some((padded, _)) = rest.split_last_chunk::<{ Icrc::LEN }>() else {
             return Err(ParseError::Truncated { header: Header::Icrc, need: Icrc::LEN, have: rest.len() });
         };
@@ -26,7 +34,7 @@ impl<'a> Packet<'a> {
         }
         let pad = headers.bth.pad;
         match have.checked_sub(pad.into()).and_then(|length| padded.get(..length)) {
-            Some(payload) => Ok(Packet { headers, payload }),
+            Some(payload) => Ok(payload),
             None => Err(ParseError::BadPad { pad, have }),
         }
     }

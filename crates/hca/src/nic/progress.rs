@@ -15,14 +15,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use transport::{Inbound, Time};
+use wire::Qpn;
 use wire::cm::CmDatagram;
-use wire::{Qpn, grh_bytes};
 
-/// Packets of one queue pair after which it is driven, though more are at hand: as many as two datagrams bring.
-const OFTEN: u32 = 32;
+/// Packets of one queue pair after which it is driven, though more are at hand: more than the datagrams bring that are taken at once.
+const OFTEN: u32 = 64;
 
-/// A datagram of so many packets is one of many, mostly.
+/// A datagram of so many packets is one of many, mostly: then up to so many are taken at once.
 const FULL: u32 = 8;
+const TOGETHER: u32 = 4;
 
 /// How often a process that ends looks for packets.
 const LAST_LOOKS: u32 = 64;
@@ -79,7 +80,7 @@ impl Nic {
         if self.owing.get().or_else(|| self.debtor.get()).is_some() {
             self.see_to_debt();
         }
-        self.receive_shared(None) | self.advance(false)
+        self.receive_shared(None) | self.advance(None)
     }
 
     /// Uses the calling thread's right to all locks, if it has one, until what this answers is dropped. Not while the engine works, too, and not where
@@ -90,8 +91,9 @@ impl Nic {
         may.then(latch::alone)
     }
 
-    /// Does what there is to do besides what comes through shared memory; `polling` for one who will call again at once if there was nothing.
-    fn advance(&self, polling: bool) -> bool {
+    /// Does what there is to do besides what comes through shared memory; with a poller for one who will call again at once if there was nothing.
+    fn advance(&self, poller: Option<&mut Poller<'_>>) -> bool {
+        let polling = poller.is_some();
         let mut any = false;
         self.impatience.check(self);
         if self.exchange.has_stalled() {
@@ -104,7 +106,7 @@ impl Nic {
             return any;
         }
         let now = self.now();
-        let received = (!polling || self.should_look(now)) && self.receive(polling, now);
+        let received = (!polling || self.should_look(now)) && self.receive(poller, now);
         if self.exchange.is_called() {
             self.serve_exchange();
             any = true;
@@ -162,8 +164,8 @@ impl Nic {
         let mut poller = Poller { cq, room, show: &mut take };
         let received = self.receive_shared(Some(&mut poller));
         drop(alone);
+        let any = received | self.advance(Some(&mut poller));
         let left = poller.room;
-        let any = received | self.advance(true);
         self.engine.polled();
         match any {
             true => self.manners.found_something(),
@@ -304,52 +306,50 @@ impl Nic {
     }
 
     /// Takes what has arrived over UDP.
-    fn receive(&self, polling: bool, now: Time) -> bool {
+    fn receive(&self, poller: Option<&mut Poller<'_>>, now: Time) -> bool {
+        let polling = poller.is_some();
         let mut touched = Touched::default();
         let mut messages: Vec<(::cm::Route, CmDatagram)> = Vec::new();
         // Packets come in runs: mostly this one is for the same as the last.
         let mut last: Option<Arc<Qp>> = None;
         let packets = Cell::new(0);
-        let mut take = |arrival: &Arrival<'_>| {
-            packets.set(packets.get() + 1);
-            let qpn = arrival.headers.bth.dest_qpn;
+        let mut take = |run: &[Arrival<'_>]| {
+            packets.set(packets.get() + run.len() as u32);
+            if let Some(capture) = &self.capture {
+                for arrival in run {
+                    let device = self.device_of(arrival);
+                    lock(capture).received(&device, &arrival.ip, arrival.port, arrival.bytes);
+                }
+            }
+            let Some(first) = run.first() else { return };
+            let qpn = first.headers.bth.dest_qpn;
             if last.as_ref().is_none_or(|last| last.qpn() != qpn) {
                 last = self.qps.get(qpn);
             }
-            if let Some(capture) = &self.capture {
-                let device = self.device_of(arrival);
-                lock(capture).received(&device, arrival.ip, arrival.port, arrival.bytes);
-            }
-            if qpn == Qpn::GSI
-                && let Ok(message) = CmDatagram::parse(arrival.payload)
-            {
-                let came = ::cm::Route { source: arrival.source(), destination: arrival.destination() };
-                messages.push((came, message));
-                return;
-            }
-            // Only a receiver of datagrams is shown it.
-            let grh = match &last {
-                Some(qp) if qp.kind().is_connected() => [0; 40],
-                _ => grh_bytes(arrival.ip),
-            };
-            let inbound = Inbound {
-                headers: &arrival.headers,
-                count: 1,
-                payload: arrival.payload,
-                from: arrival.source(),
-                grh: &grh,
-                congestion_marked: arrival.congestion_marked,
-            };
-            let mut give = |qp: &Arc<Qp>| match qp.take(self, now, &inbound) {
-                1 => touched.add(qp),
-                // The peer's window is open for as much as it may be short of: it should hear while we still have something to do.
-                OFTEN => qp.settle(self, now),
-                _ => {}
+            let mut give = |qp: &Arc<Qp>, run: &[Arrival<'_>]| {
+                let (before, after) = qp.take_arrivals(self, now, run);
+                if before == 0 {
+                    touched.add(qp);
+                }
+                if after >= OFTEN {
+                    // The peer's window is open for as much as it may be short of: it should hear while we still have something to do.
+                    qp.settle(self, now);
+                }
             };
             match &last {
-                Some(qp) => give(qp),
-                None if qpn == Qpn::MULTICAST => self.members(arrival, give),
-                None => {}
+                Some(qp) => give(qp, run),
+                None => {
+                    for arrival in run {
+                        if qpn == Qpn::GSI
+                            && let Ok(message) = CmDatagram::parse(arrival.payload)
+                        {
+                            let came = ::cm::Route { source: arrival.source(), destination: arrival.destination() };
+                            messages.push((came, message));
+                        } else if qpn == Qpn::MULTICAST {
+                            self.members(arrival, |qp| give(qp, std::slice::from_ref(arrival)));
+                        }
+                    }
+                }
             }
         };
         let since = now.as_nanos().saturating_sub(self.looked_at_all.load(Ordering::Relaxed));
@@ -361,13 +361,15 @@ impl Nic {
             let next = if elsewhere { LOOK_OFTEN } else { (2 * pause).clamp(LOOK_OFTEN, LOOK_RARELY) };
             self.look_pause.store(next, Ordering::Relaxed);
         }
-        if packets.get() >= FULL {
-            // One acknowledgement is enough for two datagrams full of packets.
+        // One acknowledgement is enough for several datagrams full of packets.
+        let mut looks = 1;
+        while looks < TOGETHER && packets.replace(0) >= FULL {
             any |= self.udp.receive(true, &mut take).any;
+            looks += 1;
         }
         if let Some(first) = touched.first {
             self.hot_until.store(now.as_nanos() + HOT, Ordering::Relaxed);
-            first.settle(self, now);
+            first.settle_for(self, now, poller);
         }
         for qp in touched.others {
             qp.settle(self, now);
@@ -466,8 +468,9 @@ struct Touched {
 
 impl Touched {
     fn add(&mut self, qp: &Arc<Qp>) {
-        match self.first {
+        match &self.first {
             None => self.first = Some(Arc::clone(qp)),
+            Some(first) if Arc::ptr_eq(first, qp) => {}
             Some(_) => self.others.push(Arc::clone(qp)),
         }
     }

@@ -112,7 +112,7 @@ pub(crate) fn read(message: &[u8], mut take: impl FnMut(&Arrival<'_>)) -> u32 {
             (Some(ip), Ok(Packet { headers, payload })) => take(&Arrival {
                 headers,
                 payload,
-                ip: &ip,
+                ip,
                 bytes,
                 port: u16::from_be_bytes([*p0, *p1]),
                 interface: 0,

@@ -33,7 +33,7 @@ fn sample(gid: [Gid; 2], slot: Slot, number: u32, length: usize) -> Sample {
 impl Sample {
     fn arrival(&self) -> Arrival<'_> {
         let Packet { headers, payload } = Packet::parse(&self.bytes).unwrap();
-        Arrival { headers, payload, ip: &self.ip, bytes: &self.bytes, port: 777, interface: 0, congestion_marked: true }
+        Arrival { headers, payload, ip: self.ip, bytes: &self.bytes, port: 777, interface: 0, congestion_marked: true }
     }
 }
 

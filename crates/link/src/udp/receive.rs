@@ -31,6 +31,10 @@ const BUFFER: usize = 65_536;
 
 const CONTROL: usize = 256;
 
+/// So many packets are taken together, or so many bytes: they were read to be checked, and are read again when they are taken.
+const LONGEST_RUN: usize = 8;
+const MOST_BYTES: usize = 16 * 1024;
+
 /// A packet that arrived undamaged.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
@@ -39,7 +43,7 @@ pub struct Arrival<'a> {
     /// Its payload without pad.
     pub payload: &'a [u8],
     /// The IP header it came with, as far as a socket sees it.
-    pub ip: &'a IpHeader,
+    pub ip: IpHeader,
     /// The packet as it was on the wire, from the BTH to the ICRC: what is forwarded to another process.
     pub bytes: &'a [u8],
     /// The sender's UDP port.
@@ -51,6 +55,28 @@ pub struct Arrival<'a> {
 }
 
 impl Arrival<'_> {
+    /// None yet.
+    const NONE: Arrival<'static> = Arrival {
+        headers: Headers::NONE,
+        payload: &[],
+        ip: IpHeader::V4(Ipv4Header {
+            tos: 0,
+            total_length: 0,
+            identification: 0,
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            ttl: 0,
+            protocol: 0,
+            source: Ipv4Addr::UNSPECIFIED,
+            destination: Ipv4Addr::UNSPECIFIED,
+        }),
+        bytes: &[],
+        port: 0,
+        interface: 0,
+        congestion_marked: false,
+    };
+
     /// Who sent it.
     pub fn source(&self) -> Gid {
         match self.ip {
@@ -180,6 +206,11 @@ impl Receiver {
 
     /// Takes what has arrived, without waiting, and gives each undamaged packet to `take`, in order.
     pub fn receive(&mut self, mut take: impl FnMut(&Arrival<'_>)) -> io::Result<Received> {
+        self.receive_runs(|run| run.iter().for_each(&mut take))
+    }
+
+    /// The same, several packets at a time where they came together: as many as stay in the cache until they are taken.
+    pub fn receive_runs(&mut self, mut take: impl FnMut(&[Arrival<'_>])) -> io::Result<Received> {
         let mut received = Received::default();
         let mut lengths = [(0usize, 0usize, 0u32); BATCH];
         let count = self.receive_batch(&mut lengths)?;
@@ -195,6 +226,7 @@ impl Receiver {
                 continue;
             }
             let segment = notes.segment.filter(|segment| *segment > 0).unwrap_or(length.max(1));
+            let mut several = (segment < length).then(Run::new);
             for (index, bytes) in bytes.chunks(segment).enumerate() {
                 if let Some(probe) = Probe::parse(bytes)
                     && source.is_loopback()
@@ -206,23 +238,28 @@ impl Receiver {
                     let _ = probe::send(self.socket.raw(), &answer.bytes(), (source, port).into());
                     continue;
                 }
+                let (family, known) = (self.family, &mut self.identifications);
                 let segment = Segment { source, port, notes, index: index as u16 };
-                let mut check = |segment: &Segment, bytes: &[u8]| {
-                    segment.check(bytes, self.family, &mut self.identifications, &mut received, &mut take);
-                };
-                match (&mut self.faults, notes.destination, now) {
-                    (Some(faults), Some(destination), Some(now)) => {
+                match (&mut self.faults, notes.destination, now, &mut several) {
+                    (Some(faults), Some(destination), Some(now), _) => {
                         faults.arrive(now, (source, destination), segment, bytes, |passed| {
-                            check(passed.meta, passed.bytes);
+                            passed.meta.give(passed.bytes, family, known, &mut received, &mut take);
                         });
                     }
-                    _ => check(&segment, bytes),
+                    (.., Some(run)) => {
+                        run.add(|into| segment.check(bytes, family, known, &mut received, into), &mut take);
+                    }
+                    _ => segment.give(bytes, family, known, &mut received, &mut take),
                 }
+            }
+            if let Some(run) = &mut several {
+                run.end(&mut take);
             }
         }
         if let (Some(faults), Some(now)) = (&mut self.faults, now) {
             faults.release(now, |passed| {
-                passed.meta.check(passed.bytes, self.family, &mut self.identifications, &mut received, &mut take);
+                let (family, known) = (self.family, &mut self.identifications);
+                passed.meta.give(passed.bytes, family, known, &mut received, &mut take);
             });
         }
         Ok(received)
@@ -323,33 +360,84 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Gives the packet to `take` if it is undamaged, and counts it if not.
-    fn check(
+    /// Gives a packet to `take`, if it is undamaged.
+    fn give(
         &self,
         bytes: &[u8],
         family: Family,
+        known: &mut Identifications,
+        received: &mut Received,
+        take: &mut impl FnMut(&[Arrival<'_>]),
+    ) {
+        let mut arrival = Arrival::NONE;
+        if self.check(bytes, family, known, received, &mut arrival) {
+            take(std::slice::from_ref(&arrival));
+        }
+    }
+
+    /// Reads a packet into `arrival`. False if it is damaged or makes no sense, and then `arrival` means nothing. It is counted in any case.
+    fn check<'a>(
+        &self,
+        bytes: &'a [u8],
+        family: Family,
         identifications: &mut Identifications,
         received: &mut Received,
-        take: &mut impl FnMut(&Arrival<'_>),
-    ) {
-        let Some(ip) = header(family, self.source, &self.notes, bytes.len()) else { return };
-        let Ok(udp) = UdpHeader::roce(self.port, bytes.len()) else { return };
-        let (intact, ip) = match ip {
-            IpHeader::V4(mut ip) => (identifications.intact(&mut ip, &udp, bytes, self.index), IpHeader::V4(ip)),
-            ip => (wire::icrc_matches(&ip, &udp, bytes), ip),
+        arrival: &mut Arrival<'a>,
+    ) -> bool {
+        let Some(ip) = header(family, self.source, &self.notes, bytes.len()) else { return false };
+        let Ok(udp) = UdpHeader::roce(self.port, bytes.len()) else { return false };
+        arrival.ip = ip;
+        let intact = match &mut arrival.ip {
+            IpHeader::V4(ip) => identifications.intact(ip, &udp, bytes, self.index),
+            ip => wire::icrc_matches(ip, &udp, bytes),
         };
         if !intact {
             received.damaged += 1;
-            return;
+            return false;
         }
-        let Ok(Packet { headers, payload }) = Packet::parse(bytes) else {
+        let Ok(payload) = Packet::read(bytes, &mut arrival.headers) else {
             received.malformed += 1;
-            return;
+            return false;
         };
         received.packets += 1;
-        let congestion_marked = self.notes.traffic_class & 3 == 3;
-        let (port, interface) = (self.port, self.notes.interface);
-        take(&Arrival { headers, payload, ip: &ip, bytes, port, interface, congestion_marked });
+        (arrival.payload, arrival.bytes) = (payload, bytes);
+        (arrival.port, arrival.interface) = (self.port, self.notes.interface);
+        arrival.congestion_marked = self.notes.traffic_class & 3 == 3;
+        true
+    }
+}
+
+/// Packets that came together and are taken together. They are read where they stay: a copy of what was just written in small parts waits until
+/// everything stored before it is in the cache.
+struct Run<'a> {
+    arrivals: [Arrival<'a>; LONGEST_RUN],
+    count: usize,
+    bytes: usize,
+}
+
+impl<'a> Run<'a> {
+    fn new() -> Run<'a> {
+        Run { arrivals: [Arrival::NONE; LONGEST_RUN], count: 0, bytes: 0 }
+    }
+
+    /// Adds what `read` reads, if it answers that it has.
+    fn add(&mut self, read: impl FnOnce(&mut Arrival<'a>) -> bool, take: &mut impl FnMut(&[Arrival<'_>])) {
+        if let Some(arrival) = self.arrivals.get_mut(self.count)
+            && read(arrival)
+        {
+            self.count += 1;
+            self.bytes += arrival.bytes.len();
+            if self.bytes >= MOST_BYTES || self.count == LONGEST_RUN {
+                self.end(take);
+            }
+        }
+    }
+
+    fn end(&mut self, take: &mut impl FnMut(&[Arrival<'_>])) {
+        if let Some(arrivals @ [_, ..]) = self.arrivals.get(..self.count) {
+            take(arrivals);
+        }
+        (self.count, self.bytes) = (0, 0);
     }
 }
 

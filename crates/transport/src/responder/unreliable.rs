@@ -68,15 +68,13 @@ impl Responder {
                 _ => Message::Send { placed: 0 },
             };
         }
-        let mut message = self.message;
-        if let Err(fault) = self.store(&mut message, &arrival, opcode.ends(), subject, port) {
+        if let Err(fault) = self.store(&arrival, opcode.ends(), subject, port) {
             self.abandon();
             return match fault.receive {
                 Status::LocalProtection | Status::LocalLength => self.stop(fault, connection),
                 _ => passed_over(&fault, DropReason::BadLength),
             };
         }
-        self.message = message;
         if opcode.ends() {
             self.finish(inbound, None, connection);
         }
