@@ -119,7 +119,7 @@ impl Host<'_> {
     }
 }
 
-fn subject(subject: Subject) -> memory::Subject {
+pub(crate) fn subject(subject: Subject) -> memory::Subject {
     memory::Subject {
         domain: memory::Domain(subject.pd.0),
         qpn: memory::Qpn(subject.qpn.value()),
@@ -127,7 +127,7 @@ fn subject(subject: Subject) -> memory::Subject {
     }
 }
 
-fn range(range: Range) -> memory::Range {
+pub(crate) fn range(range: Range) -> memory::Range {
     memory::Range { key: memory::Key(range.key.value()), address: range.address, length: range.length }
 }
 

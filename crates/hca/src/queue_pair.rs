@@ -18,7 +18,7 @@ use link::udp::Arrival;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use transport::{
     AddressVector, Attributes, Inbound, Kind, Modify, ModifyError, PostError, Queue, ReceiveRequest, Refusal,
@@ -32,6 +32,9 @@ const LAST_TRIES: u32 = 200;
 /// Trains that are taken before what follows from them is sent, and bytes.
 const LONGEST_RUN: u32 = 16;
 const MOST_BYTES: usize = 256 * 1024;
+
+/// How many trains are sent from copies after one had to be sent again.
+const COPIES: u32 = 256;
 
 /// A queue pair of this process. Fields lie in the order in which they are written down: what every message needs lies together, as a message of a queue
 /// pair that was not used for long waits for each cache line of it.
@@ -49,6 +52,8 @@ pub struct Qp {
     receive_cq: Option<Arc<CompletionQueue>>,
     context: Arc<Context>,
     inner: Mutex<Inner>,
+    /// Trains that are sent from copies, because something had to be sent again.
+    copies: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -131,6 +136,7 @@ impl Qp {
             xrc_domain: joins.xrc_domain,
             uses_shared: config.srq.is_some() || config.kind == Kind::XrcTarget,
             ignores_own: AtomicBool::new(false),
+            copies: AtomicU32::new(0),
             inner: Mutex::new(Inner {
                 pair: transport::QueuePair::new(config),
                 windows: Windows::unlimited(),
@@ -169,6 +175,16 @@ impl Qp {
 
     pub(crate) fn ignores_own(&self) -> bool {
         self.ignores_own.load(Ordering::Relaxed)
+    }
+
+    /// Whether a train may be sent from the program's memory. Not one that is sent again: perhaps the program changes what it sends, and would change it
+    /// again. Then neither are those that follow, for a while.
+    pub(crate) fn may_lend(&self, retransmission: bool) -> bool {
+        let copies = if retransmission { COPIES } else { self.copies.load(Ordering::Relaxed) };
+        if copies > 0 {
+            self.copies.store(copies - 1, Ordering::Relaxed);
+        }
+        copies == 0
     }
 
     /// Where it is in its life.

@@ -6,6 +6,7 @@ use link::attachment::{AttachError, Attachment};
 use link::ports::Ports;
 use link::slots::Slots;
 use link::udp::{Arrival, BindError, Cargo, Family, Group, Route, SendError, Sender};
+use memory::Guard;
 use std::convert::Infallible;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -170,11 +171,12 @@ pub(crate) struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
-    /// Sends a train, soon.
-    pub fn send<C: Cargo>(
+    /// Sends a train, soon. Its payload may be lent: `lend` is asked when nobody need be waited for any more.
+    pub fn send<'m, C: Cargo>(
         &mut self,
         route: &Route,
         cargo: &mut C,
+        lend: impl FnOnce() -> Option<Guard<'m>>,
         one_by_one: bool,
     ) -> Result<(), SendError<C::Error>> {
         if self.sender.as_ref().is_none_or(|(family, _)| (*family == Family::V4) != route.destination.is_ipv4()) {
@@ -186,7 +188,8 @@ impl Outgoing<'_> {
             self.sender = Some((socket.family, socket.sender.lock()));
         }
         let Some((_, sender)) = &mut self.sender else { return Ok(()) };
-        let staged = sender.stage(route, cargo, one_by_one);
+        let lent = lend();
+        let staged = sender.stage(route, cargo, lent.as_ref().map_or(&[], Guard::cells), one_by_one);
         if staged.is_err() {
             self.udp.was_unsent();
         }

@@ -1,6 +1,7 @@
 //! Two queue pairs of one process on `lo`: over the link inside the process and, the same, over UDP.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use transport::{
     AddressVector, Capabilities, Completion, Data, Kind, Limits, Modify, Operation, ProtectionDomain, QueuePairConfig,
@@ -199,6 +200,51 @@ fn reliable_work_over_udp() {
     let mut options = Options::default();
     options.only_udp = true;
     reliable_work(options);
+}
+
+/// Against the rules, but it must not do more harm than to itself: packets whose payload changes while they are sent are sent again.
+#[test]
+fn a_program_that_writes_to_what_it_sends_gets_it_across() {
+    let mut options = Options::default();
+    options.only_udp = true;
+    let nic = Nic::open_with(options).unwrap();
+    let context = loopback(&nic);
+    let [a, b] = [(); 2].map(|()| End::new(&nic, &context, Kind::ReliableConnected));
+    connect(&nic, &a, b.qp.qpn(), &context);
+    connect(&nic, &b, a.qp.qpn(), &context);
+    let (length, first) = (a.memory.len(), a.memory.as_ptr() as usize);
+    let (begun, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut last = 0u8;
+            while !done.load(Ordering::Relaxed) {
+                last = last % 100 + 1;
+                for at in (first..first + length).step_by(64) {
+                    // SAFETY: bytes of the memory of `a`, which outlives this thread, and which nobody looks at but the NIC.
+                    unsafe { (at as *mut u8).write_volatile(last) };
+                }
+                begun.store(true, Ordering::Relaxed);
+            }
+        });
+        while !begun.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        for wr_id in 0..20 {
+            let write = Operation::Write { remote: b.remote(0), immediate: None };
+            a.qp.post_send(&nic, &[send(wr_id, write, &[a.sge(0, length as u32)])]).unwrap();
+            let completion = next(&nic, &a.cq);
+            assert_eq!((completion.wr_id, completion.status), (wr_id, Status::Success));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    for (at, byte) in b.memory.iter().enumerate() {
+        // SAFETY: bytes of a live vector, into which the NIC has written.
+        let byte = unsafe { std::ptr::from_ref(byte).read_volatile() };
+        let written = at % 64 == 0;
+        assert!(if written { (1..=100).contains(&byte) } else { byte == 0 }, "{byte} at {at}");
+    }
+    nic.destroy_qp(&a.qp);
+    nic.destroy_qp(&b.qp);
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn arrivals(expected: usize, stage: impl FnOnce(&mut Sender) -> u32, calls: u32)
 fn trains_go_together_as_their_lengths_allow() {
     let calls = |sender: &mut Sender, packets: Packets| {
         let mut packets = packets;
-        sender.stage(&HERE, &mut packets, false).unwrap().calls
+        sender.stage(&HERE, &mut packets, &[], false).unwrap().calls
     };
     // Of one length, and a shorter one behind them: one datagram.
     let found = arrivals(
@@ -119,7 +119,7 @@ fn trains_go_together_as_their_lengths_allow() {
         |sender| {
             let marked = Route { traffic_class: 8, ..HERE };
             calls(sender, Packets::new(1, 1, 64))
-                + sender.stage(&marked, &mut Packets::new(2, 1, 64), false).unwrap().calls
+                + sender.stage(&marked, &mut Packets::new(2, 1, 64), &[], false).unwrap().calls
         },
         2,
     );
@@ -134,7 +134,7 @@ fn trains_go_together_as_their_lengths_allow() {
         |sender| {
             let staged = calls(sender, Packets::new(1, 1, 64));
             let mut broken = Packets { gone: Some(1), ..Packets::new(2, 3, 64) };
-            let error = sender.stage(&HERE, &mut broken, false).unwrap_err();
+            let error = sender.stage(&HERE, &mut broken, &[], false).unwrap_err();
             assert!(matches!(error, SendError::Payload(Gone)), "{error:?}");
             staged + calls(sender, Packets::new(9, 1, 64))
         },

@@ -2,7 +2,7 @@
 //! themselves start here, because here it is proven that the bytes are there.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
 use crate::access::{Access, Atomic, Cause, Range, Subject};
 use crate::gate::Bell;
@@ -157,6 +157,19 @@ impl<'m> Guard<'m> {
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.entry.as_ref().map_or(std::ptr::dangling_mut(), |entry| entry.first)
+    }
+
+    /// The bytes, for whoever hands them to a system call; none where they may vanish.
+    #[must_use]
+    pub fn cells(&self) -> &[AtomicU8] {
+        match &self.entry {
+            // SAFETY: whoever registered the region vouched for its bytes until it is deregistered, which waits for this guard, and knows that others
+            // share them: atomics may. Where they may not be written, nobody here does.
+            Some(entry) if !entry.on_demand => unsafe {
+                std::slice::from_raw_parts(entry.first.cast::<AtomicU8>().cast_const(), entry.length)
+            },
+            _ => &[],
+        }
     }
 
     /// How many bytes.

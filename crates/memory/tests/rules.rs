@@ -222,6 +222,7 @@ fn a_guard_lends_the_bytes_themselves() {
     let key = buffer.register(&memory, ALL);
     let guard = memory.lend(REMOTE, buffer.range(key, 8, 16), Access::REMOTE_WRITE).unwrap();
     assert_eq!((guard.as_ptr(), guard.len(), guard.may_vanish()), (buffer.pointer().wrapping_add(8), 16, false));
+    assert_eq!((guard.cells().as_ptr().cast::<u8>(), guard.cells().len()), (guard.as_ptr().cast_const(), 16));
     assert_eq!(cause(memory.lend(REMOTE, buffer.range(key, 8, 16), Access::FLUSH_GLOBAL)), Cause::NotPermitted);
     // A second guard, on another thread, and dropped there.
     let other = memory.lend(LOCAL, buffer.range(key, 0, 32), Access::LOCAL_WRITE).unwrap();

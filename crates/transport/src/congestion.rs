@@ -35,6 +35,10 @@ pub const fn packet_cost(payload: u32) -> u64 {
     (payload as u64 + 58 + 320).next_power_of_two() + 256
 }
 
+/// The longest UDP datagram over IPv4, and what a packet in the middle of a message has beside its payload: BTH and ICRC.
+const DATAGRAM: u32 = 65_507;
+const HEADERS: u32 = 16;
+
 /// How a window behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowConfig {
@@ -195,10 +199,15 @@ impl Window {
     }
 
     /// How many packets of `packet_len` bytes to send before asking for an acknowledgement: a quarter of the window, so that acknowledgements come
-    /// while there is still something under way. One for the whole window would mean to stop and wait.
+    /// while there is still something under way. One for the whole window would mean to stop and wait. And no more than a datagram takes that is cut
+    /// into packets by whoever sends it.
     #[inline]
     pub fn burst(&self, packet_len: u32) -> u32 {
-        u32::try_from(self.size / 4 / packet_cost(packet_len)).unwrap_or(u32::MAX).max(1)
+        if self.is_unlimited() {
+            return u32::MAX;
+        }
+        let quarter = u32::try_from(self.size / 4 / packet_cost(packet_len)).unwrap_or(u32::MAX);
+        quarter.min(DATAGRAM / (packet_len + HEADERS)).max(1)
     }
 
     /// What [`reserve`](Window::reserve) charges for `packets` packets when it grants them all. For a part of a run, `last_len` is `packet_len`.

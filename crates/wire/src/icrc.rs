@@ -137,6 +137,7 @@ const MASKED: usize = 4;
 /// The longest front of a packet that is hashed with the outer headers, and one that most are not longer than.
 const LONG: usize = V6 + STRIDE + MASKED;
 const SHORT: usize = V6 + STRIDE / 2;
+const _: () = assert!(Headers::MAX_LEN <= SHORT - V6, "headers are hashed with the outer ones");
 
 /// The ICRC of outer headers and a packet. Short pieces cost the hasher as much as long ones: the outer headers and the front of the packet,
 /// where a byte is masked, are hashed as one, and the front is as long as leaves a good length for the rest.
@@ -170,6 +171,23 @@ fn begun<const MOST: usize>(outer: &[u8], inner: &[u8]) -> Hasher {
         hasher.update(front);
     }
     hasher
+}
+
+/// The same in two pieces, for a sender whose payload lies elsewhere: `front` from the BTH on, `rest` behind it.
+pub fn icrc_of(ip: &IpHeader, udp: &UdpHeader, front: &[u8], rest: &[u8]) -> [u8; Icrc::LEN] {
+    if front.len() > Headers::MAX_LEN {
+        return Icrc::new(ip, udp).headers(front).payload(rest).finish();
+    }
+    let mut hasher = match ip {
+        IpHeader::V4(ip) => begun::<SHORT>(&covered_v4(ip, udp), front),
+        IpHeader::V6(ip) => begun::<SHORT>(&covered_v6(ip, udp), front),
+    };
+    let (left_over, even) = rest.split_at(rest.len() % STRIDE);
+    if !left_over.is_empty() {
+        hasher.update(left_over);
+    }
+    hasher.update(even);
+    hasher.finalize().to_le_bytes()
 }
 
 /// Whether a UDP payload ends with the right ICRC: `bytes` from the BTH to the end of the ICRC.
@@ -312,6 +330,10 @@ mod tests {
                     pieces.payload(piece);
                 }
                 assert_eq!(icrc(&ip, &udp, covered), pieces.finish(), "{length} bytes");
+                for front in [12, 28, 60, 400].into_iter().filter(|front| *front <= length) {
+                    let (front, rest) = covered.split_at(front);
+                    assert_eq!(icrc_of(&ip, &udp, front, rest), pieces.finish(), "{length} bytes in two");
+                }
             }
         }
     }

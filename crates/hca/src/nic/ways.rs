@@ -4,7 +4,7 @@ use super::{LocalAddress, Nic, lock};
 use crate::capture::Capture;
 use crate::debt::{Alone, Debtor};
 use crate::device::Device;
-use crate::host::{Host, SharedWindow, WindowOf, Windows};
+use crate::host::{self, Host, SharedWindow, WindowOf, Windows};
 use crate::multicast;
 use crate::path::{Link, Path};
 use crate::queue_pair::{Qp, TrainCargo};
@@ -13,10 +13,14 @@ use crate::udp::Outgoing;
 use link::shared::{Front, State};
 use link::slots::Slot;
 use link::udp::{Cargo, Route};
+use memory::Guard;
 use std::sync::Arc;
 use trace::Direction;
-use transport::{AddressVector, Refusal, Train};
+use transport::{AddressVector, Piece, Refusal, Train};
 use wire::{Gid, Headers, Qpn, ROCE_PORT};
+
+/// A train of fewer packets is copied.
+const WORTH_LENDING: u32 = 3;
 
 impl Nic {
     /// The way from a device to a peer.
@@ -83,7 +87,8 @@ impl Nic {
             }
             Link::Shared(_) | Link::Udp => {
                 let Some(route) = &path.route else { return Ok(()) };
-                match outgoing.send(route, &mut TrainCargo { train, host }, train.retransmission) {
+                let lend = || self.lend(qp, train);
+                match outgoing.send(route, &mut TrainCargo { train, host }, lend, train.retransmission) {
                     Err(link::udp::SendError::Payload(refusal)) => Err(refusal),
                     // Counted there; the packet is lost, and its sender will find out.
                     _ => Ok(()),
@@ -92,9 +97,25 @@ impl Nic {
         }
     }
 
+    /// Lends the payload of a train to the system call that sends it, if it is long, in one place, and will be sent again from a copy should the
+    /// program change it meanwhile.
+    fn lend(&self, qp: &Qp, train: &Train<'_>) -> Option<Guard<'_>> {
+        let reliable = qp.kind().is_reliable() && train.wr_id.is_some();
+        if !reliable || train.count < WORTH_LENDING || !qp.may_lend(train.retransmission) || self.capture.is_some() {
+            return None;
+        }
+        let length = train.payload.len();
+        match train.payload.pieces(0, length).next()? {
+            Piece::Memory(subject, range) if range.length == u64::from(length) => {
+                self.memory.lend(host::subject(subject), host::range(range), memory::Access::empty()).ok()
+            }
+            _ => None,
+        }
+    }
+
     /// Sends nothing but an acknowledgement. One that is lost is as if the message had been lost: it will be sent again.
     pub(crate) fn acknowledge(&self, route: &Route, headers: &Headers, outgoing: &mut Outgoing<'_>) {
-        let _ = outgoing.send(route, &mut Alone(headers), false);
+        let _ = outgoing.send(route, &mut Alone(headers), || None, false);
     }
 
     /// Begins to send what a queue pair has to send.
@@ -160,7 +181,7 @@ impl Nic {
             }
         }
         // Counted there; the message is lost, and its sender will find out.
-        let _ = self.udp.outgoing(Qpn::GSI).send(route, cargo, false);
+        let _ = self.udp.outgoing(Qpn::GSI).send(route, cargo, || None, false);
     }
 
     /// The name of the device that has the address a packet was sent to, or that a packet to all came in by. What is for none of them goes by another

@@ -1,13 +1,18 @@
 //! Sending: packets are put together until they fill a GSO datagram, whatever train or message they are of, as far as their lengths allow. What
 //! has been put together goes when the next packet does not fit, and when the caller has no more.
+//!
+//! Payload may be lent: then it is hashed where it lies, and the kernel gathers it from there. Who changes it meanwhile makes a packet whose ICRC is
+//! wrong, which is as good as lost.
 
 use super::call;
 use super::socket::{self, Family};
 use crate::descriptor::Descriptor;
 use std::io;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU8, Ordering};
 use wire::{EncodeError, Headers, Icrc, IpHeader, Ipv4Header, Ipv6Header, Qpn, ROCE_PORT, UdpHeader};
 
 /// The most bytes one system call sends: what fits an IPv4 datagram.
@@ -15,6 +20,12 @@ const MAX_DATAGRAM: usize = 65_507;
 
 /// The most segments the kernel cuts one datagram into (`UDP_MAX_SEGMENTS`).
 const MAX_SEGMENTS: usize = 64;
+
+/// Shorter payload is copied, though it is lent: the kernel gathers a few long pieces faster than many short ones.
+const WORTH_GATHERING: usize = 1024;
+
+/// So is the payload of a longer packet: the buffer has room to put one of this length together again.
+const LONGEST_GATHERED: usize = 8192;
 
 /// Where packets go and come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +120,8 @@ pub struct Sender {
     buffer: Vec<u8>,
     /// What the buffer holds.
     staged: Option<Staged>,
+    /// What the buffer does not hold of it. There is none between calls.
+    loans: Vec<Loan>,
     /// The kernel cuts datagrams for us.
     segmentation: bool,
 }
@@ -119,13 +132,26 @@ struct Staged {
     route: Route,
     /// The queue pair they are for. Those for another may be another process's: a datagram is given to one.
     to: Qpn,
+    /// Their length together, and how much of it the buffer holds.
     filled: usize,
+    written: usize,
     /// The length of the first.
     segment: usize,
     segments: u32,
     /// The last is shorter than the others: nothing can follow it.
     closed: bool,
 }
+
+/// Payload that is sent from where it lies: what was lent from `from` on goes in front of what is at `at` in the buffer.
+#[derive(Clone, Copy, Debug)]
+struct Loan {
+    at: usize,
+    from: usize,
+    length: usize,
+}
+
+/// Payload that nobody lends.
+const NONE: &[AtomicU8] = &[];
 
 impl Staged {
     /// Whether another packet of that length can go with these.
@@ -144,7 +170,9 @@ impl Sender {
     pub fn open(family: Family) -> io::Result<Sender> {
         let socket = socket::sender(family)?;
         let port = socket::local_port(socket.raw())?;
-        Ok(Sender { socket, family, port, buffer: vec![0; MAX_DATAGRAM], staged: None, segmentation: true })
+        // Beside a datagram a packet of it has room, to be put together again.
+        let buffer = vec![0; MAX_DATAGRAM + LONGEST_GATHERED];
+        Ok(Sender { socket, family, port, buffer, staged: None, loans: Vec::new(), segmentation: true })
     }
 
     /// The source port of everything it sends.
@@ -164,7 +192,7 @@ impl Sender {
         cargo: &mut C,
         one_by_one: bool,
     ) -> Result<Sent, SendError<C::Error>> {
-        let staged = self.stage(route, cargo, one_by_one);
+        let staged = self.stage(route, cargo, NONE, one_by_one);
         let calls = self.flush()?;
         staged.map(|sent| Sent { calls: sent.calls + calls, ..sent })
     }
@@ -172,50 +200,101 @@ impl Sender {
     /// Takes all packets of `cargo`, and sends those that fill a datagram. The rest goes with what is staged next, or with a
     /// [`flush`](Sender::flush), which must follow. If the payload of a packet cannot be had, those before it are sent and those behind it are
     /// not.
+    ///
+    /// `lent` is the payload of all of them where it lies, or nothing. What is sent from there is sent before this returns. The last packet never is:
+    /// it arrives whatever happens to the memory, and tells the peer that others are missing.
     pub fn stage<C: Cargo>(
         &mut self,
         route: &Route,
         cargo: &mut C,
+        lent: &[AtomicU8],
         one_by_one: bool,
     ) -> Result<Sent, SendError<C::Error>> {
         let mut sent = Sent::default();
-        for index in 0..cargo.count() {
+        let staged = self.stage_all(route, cargo, lent, one_by_one, &mut sent);
+        if !self.loans.is_empty() {
+            sent.calls += self.dispatch(lent)?;
+        }
+        staged.map(|()| sent)
+    }
+
+    fn stage_all<C: Cargo>(
+        &mut self,
+        route: &Route,
+        cargo: &mut C,
+        lent: &[AtomicU8],
+        one_by_one: bool,
+        sent: &mut Sent,
+    ) -> Result<(), SendError<C::Error>> {
+        let (count, mut from) = (cargo.count(), 0);
+        for index in 0..count {
             let (headers, length) = cargo.packet(index);
-            let total = headers.len() + length + usize::from(headers.bth.pad) + Icrc::LEN;
+            let pad = usize::from(headers.bth.pad);
+            let total = headers.len() + length + pad + Icrc::LEN;
             let alone = one_by_one || !self.segmentation;
             if self.staged.is_some_and(|staged| alone || !staged.takes(route, headers.bth.dest_qpn, total)) {
-                sent.calls += self.flush()?;
+                sent.calls += self.dispatch(lent)?;
             }
-            let (start, place) = self.staged.map_or((0, 0), |staged| (staged.filled, staged.segments));
-            let Some(packet) = self.buffer.get_mut(start..start + total) else {
+            let (start, place) = self.staged.map_or((0, 0), |staged| (staged.written, staged.segments));
+            let Some(packet) = self.buffer.get_mut(start..start + total).filter(|_| total <= MAX_DATAGRAM) else {
                 return Err(SendError::TooLong { length: total, destination: route.destination });
             };
             let begin = headers.encode(packet)?;
             let covered = total - Icrc::LEN;
-            packet[begin + length..covered].fill(0);
-            cargo.payload(index, &mut packet[begin..begin + length]).map_err(SendError::Payload)?;
-            seal(packet, route, self.family, self.port, place)?;
+            let lends = from + length <= lent.len() && index + 1 < count && pad == 0 && !alone;
+            let gathers = lends && length >= WORTH_GATHERING && total <= LONGEST_GATHERED;
+            if gathers {
+                let (ip, udp) = outer(total, route, self.family, self.port, place)?;
+                let icrc = wire::icrc_of(&ip, &udp, &packet[..begin], glimpse(&lent[from..from + length]));
+                packet[begin..begin + Icrc::LEN].copy_from_slice(&icrc);
+                self.loans.push(Loan { at: start + begin, from, length });
+            } else {
+                packet[begin + length..covered].fill(0);
+                cargo.payload(index, &mut packet[begin..begin + length]).map_err(SendError::Payload)?;
+                seal(packet, route, self.family, self.port, place)?;
+            }
             let staged = self.staged.get_or_insert(Staged {
                 route: *route,
                 to: headers.bth.dest_qpn,
                 filled: 0,
+                written: 0,
                 segment: total,
                 segments: 0,
                 closed: false,
             });
             staged.filled += total;
+            staged.written += if gathers { total - length } else { total };
             staged.segments += 1;
             staged.closed = total < staged.segment;
             sent.packets += 1;
+            from += length;
         }
-        Ok(sent)
+        Ok(())
     }
 
     /// Sends what is staged. Answers how many calls it took; after an error nothing is staged any more.
     pub fn flush<E>(&mut self) -> Result<u32, SendError<E>> {
+        self.dispatch(NONE)
+    }
+
+    fn dispatch<E>(&mut self, lent: &[AtomicU8]) -> Result<u32, SendError<E>> {
         let Some(staged) = self.staged.take() else { return Ok(0) };
-        let Staged { ref route, filled, segment, segments, .. } = staged;
-        match self.transmit(route, 0, filled, segment, segments) {
+        let sent = self.send_together(&staged, lent);
+        self.loans.clear();
+        sent
+    }
+
+    fn send_together<E>(&mut self, staged: &Staged, lent: &[AtomicU8]) -> Result<u32, SendError<E>> {
+        let Staged { ref route, written, segment, segments, .. } = *staged;
+        let mut parts = Parts::new();
+        let mut start = 0;
+        for loan in &self.loans {
+            parts.push(self.buffer.get(start..loan.at).unwrap_or(&[]));
+            parts.push_lent(lent.get(loan.from..loan.from + loan.length).unwrap_or(&[]));
+            start = loan.at;
+        }
+        parts.push(self.buffer.get(start..written).unwrap_or(&[]));
+        match self.transmit(route, &mut parts, segment, segments) {
             Ok(()) => Ok(1),
             Err(error)
                 if segments > 1
@@ -223,28 +302,51 @@ impl Sender {
             {
                 // This device or kernel does not segment: never try again, and send these one by one.
                 self.segmentation = false;
-                self.send_singly(&staged)
+                self.send_singly(staged, lent)
             }
             Err(error) => Err(refusal(error, route, segment)),
         }
     }
 
     /// Sends what was put together as packets of their own, which therefore have another identification.
-    fn send_singly<E>(&mut self, staged: &Staged) -> Result<u32, SendError<E>> {
+    fn send_singly<E>(&mut self, staged: &Staged, lent: &[AtomicU8]) -> Result<u32, SendError<E>> {
         let mut calls = 0;
-        for start in (0..staged.filled).step_by(staged.segment) {
-            let end = (start + staged.segment).min(staged.filled);
-            if let Some(packet) = self.buffer.get_mut(start..end) {
+        let (mut start, mut loans) = (0, 0);
+        for place in (0..staged.filled).step_by(staged.segment) {
+            let length = staged.segment.min(staged.filled - place);
+            let loan = self.loans.get(loans).filter(|loan| loan.at < start + length).copied();
+            let at = match loan {
+                None => start,
+                Some(loan) => {
+                    loans += 1;
+                    self.put_together(start, &loan, lent, staged.written)
+                }
+            };
+            start += length - loan.map_or(0, |loan| loan.length);
+            if let Some(packet) = self.buffer.get_mut(at..at + length) {
                 seal(packet, &staged.route, self.family, self.port, 0)?;
             }
-            let sent = self.transmit(&staged.route, start, end - start, end - start, 1);
-            sent.map_err(|error| refusal(error, &staged.route, end - start))?;
+            let mut parts = Parts::new();
+            parts.push(self.buffer.get(at..at + length).unwrap_or(&[]));
+            let sent = self.transmit(&staged.route, &mut parts, length, 1);
+            sent.map_err(|error| refusal(error, &staged.route, length))?;
             calls += 1;
         }
         Ok(calls)
     }
 
-    fn transmit(&self, route: &Route, start: usize, length: usize, segment: usize, segments: u32) -> io::Result<()> {
+    /// Writes a packet down once more, whole, behind what is staged: from `start` on lie its headers and its ICRC. Answers where.
+    fn put_together(&mut self, start: usize, loan: &Loan, lent: &[AtomicU8], behind: usize) -> usize {
+        let headers = loan.at - start;
+        self.buffer.copy_within(start..loan.at, behind);
+        let payload = self.buffer.get_mut(behind + headers..behind + headers + loan.length).unwrap_or(&mut []);
+        for (byte, lent) in payload.iter_mut().zip(lent.get(loan.from..).unwrap_or(&[])) {
+            *byte = lent.load(Ordering::Relaxed);
+        }
+        behind
+    }
+
+    fn transmit(&self, route: &Route, parts: &mut Parts<'_>, segment: usize, segments: u32) -> io::Result<()> {
         let mut control = Control::default();
         match route.source {
             IpAddr::V4(source) => {
@@ -283,18 +385,17 @@ impl Sender {
             to.set_scope_id(route.scope);
         }
         let to = socket2::SockAddr::from(to);
-        let bytes = self.buffer.get(start..start + length).unwrap_or(&[]);
-        let mut bytes = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         // SAFETY: `msghdr` is plain integers and pointers, for which zero is a value.
         let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
         message.msg_name = to.as_ptr().cast_mut().cast();
         message.msg_namelen = to.len();
-        message.msg_iov = &raw mut bytes;
-        message.msg_iovlen = 1;
+        message.msg_iov = parts.vectors.as_mut_ptr().cast();
+        message.msg_iovlen = parts.count as _;
         message.msg_control = control.bytes.as_mut_ptr().cast();
         message.msg_controllen = control.length as _;
         loop {
-            // SAFETY: every pointer in `message` is to a live local or into `self.buffer`, and of the length given; the kernel only reads them.
+            // SAFETY: every pointer in `message` is to a live local or into what `parts` borrows, and of the length given; as many vectors as it
+            // says have been written. The kernel only reads them, and copes with bytes that change meanwhile.
             let answer = unsafe { call::send(self.socket.raw(), &raw const message, libc::MSG_NOSIGNAL) };
             if answer >= 0 {
                 return Ok(());
@@ -310,9 +411,62 @@ impl Sender {
     }
 }
 
+/// What the kernel gathers a datagram from.
+struct Parts<'a> {
+    vectors: [MaybeUninit<libc::iovec>; MOST_PARTS],
+    count: usize,
+    of: PhantomData<&'a [AtomicU8]>,
+}
+
+/// As many as a datagram whose payload is lent but for its last packet's.
+const MOST_PARTS: usize = 2 * MAX_SEGMENTS;
+
+impl<'a> Parts<'a> {
+    fn new() -> Parts<'a> {
+        Parts { vectors: [const { MaybeUninit::uninit() }; MOST_PARTS], count: 0, of: PhantomData }
+    }
+
+    fn push(&mut self, bytes: &'a [u8]) {
+        self.add(bytes.as_ptr(), bytes.len());
+    }
+
+    fn push_lent(&mut self, bytes: &'a [AtomicU8]) {
+        self.add(bytes.as_ptr().cast(), bytes.len());
+    }
+
+    fn add(&mut self, first: *const u8, length: usize) {
+        if let Some(vector) = self.vectors.get_mut(self.count) {
+            vector.write(libc::iovec { iov_base: first.cast_mut().cast(), iov_len: length });
+            self.count += 1;
+        }
+    }
+}
+
 /// Writes the ICRC of a packet, which depends on its place in its datagram: there the kernel counts identifications up.
 fn seal<E>(packet: &mut [u8], route: &Route, family: Family, port: u16, place: u32) -> Result<(), SendError<E>> {
-    let total = packet.len();
+    let (ip, udp) = outer(packet.len(), route, family, port, place)?;
+    if let Some((covered, icrc)) = packet.split_last_chunk_mut::<{ Icrc::LEN }>() {
+        *icrc = wire::icrc(&ip, &udp, covered);
+    }
+    Ok(())
+}
+
+/// What was lent, for one who hashes it and does nothing else with it.
+fn glimpse(lent: &[AtomicU8]) -> &[u8] {
+    // SAFETY: an atomic byte is laid out as a byte. The program may be changing what it has posted, against the rules of verbs, and the language would have
+    // nobody look then. The hasher derives nothing from the bytes but the hash, which is then wrong, and so is one that was right when they
+    // changed a moment later: the packet is dropped by who receives it.
+    unsafe { std::slice::from_raw_parts(lent.as_ptr().cast(), lent.len()) }
+}
+
+/// The headers in front of a packet of that length, as its receiver will see them.
+fn outer<E>(
+    total: usize,
+    route: &Route,
+    family: Family,
+    port: u16,
+    place: u32,
+) -> Result<(IpHeader, UdpHeader), SendError<E>> {
     let udp = UdpHeader::roce(port, total)?;
     let ip = match (route.source, route.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) if family == Family::V4 => {
@@ -324,10 +478,7 @@ fn seal<E>(packet: &mut [u8], route: &Route, family: Family, port: u16, place: u
         }
         (source, destination) => return Err(SendError::Families(source, destination)),
     };
-    if let Some((covered, icrc)) = packet.split_last_chunk_mut::<{ Icrc::LEN }>() {
-        *icrc = wire::icrc(&ip, &udp, covered);
-    }
-    Ok(())
+    Ok((ip, udp))
 }
 
 fn refusal<E>(error: io::Error, route: &Route, segment: usize) -> SendError<E> {
@@ -412,11 +563,11 @@ mod tests {
         let mut sender = Sender::open(Family::V4).unwrap();
         let here = Ipv4Addr::LOCALHOST.into();
         let route = Route { source: here, destination: here, scope: 0, traffic_class: 0, hop_limit: 64 };
-        sender.stage(&route, &mut Three, false).unwrap();
+        sender.stage(&route, &mut Three, NONE, false).unwrap();
         let staged = sender.staged.take().unwrap();
         assert_eq!(staged.segments, 3);
         // As if the kernel had refused to cut them.
-        assert_eq!(sender.send_singly::<std::convert::Infallible>(&staged).unwrap(), 3);
+        assert_eq!(sender.send_singly::<std::convert::Infallible>(&staged, NONE).unwrap(), 3);
         let deadline = Instant::now() + Duration::from_secs(5);
         let (mut found, mut damaged) = (Vec::new(), 0);
         while found.len() < 3 && Instant::now() < deadline {
@@ -429,5 +580,83 @@ mod tests {
             damaged += received.unwrap().damaged;
         }
         assert_eq!((found, damaged), (vec![(0, 8), (1, 8), (2, 0)], 0));
+    }
+
+    /// Packets of 2 KiB whose payload is lent.
+    struct Long(Vec<u8>);
+
+    const LONG: usize = 2048;
+
+    impl Cargo for Long {
+        type Error = std::convert::Infallible;
+
+        fn count(&self) -> u32 {
+            (self.0.len() / LONG) as u32
+        }
+
+        fn packet(&self, index: u32) -> (Headers, usize) {
+            (Headers::new(Opcode::RcSendMiddle, Qpn::new(7), Psn::new(index)), LONG)
+        }
+
+        fn payload(&mut self, index: u32, out: &mut [u8]) -> Result<(), Self::Error> {
+            out.copy_from_slice(&self.0[index as usize * LONG..][..LONG]);
+            Ok(())
+        }
+    }
+
+    fn cells(bytes: &[u8]) -> Vec<AtomicU8> {
+        bytes.iter().map(|byte| AtomicU8::new(*byte)).collect()
+    }
+
+    /// The sequence numbers and payloads of what arrives, until there are so many, and how many were damaged.
+    fn collect(receiver: &mut Receiver, port: u16, expected: usize) -> (Vec<(u32, Vec<u8>)>, u32) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let (mut found, mut damaged) = (Vec::new(), 0);
+        while found.len() + (damaged as usize) < expected && Instant::now() < deadline {
+            let received = receiver.receive(|arrival| {
+                // Other processes of this machine may use the port too.
+                if arrival.port == port {
+                    found.push((arrival.headers.bth.psn.value(), arrival.payload.to_vec()));
+                }
+            });
+            damaged += received.unwrap().damaged;
+        }
+        (found, damaged)
+    }
+
+    #[test]
+    fn lent_payload_arrives_like_any_other_and_what_was_changed_is_damaged() {
+        let mut receiver = Receiver::open(Family::V4).unwrap();
+        let mut sender = Sender::open(Family::V4).unwrap();
+        let here = Ipv4Addr::LOCALHOST.into();
+        let route = Route { source: here, destination: here, scope: 0, traffic_class: 0, hop_limit: 64 };
+        let bytes: Vec<u8> = (0..40 * LONG).map(|at| (at * 31 + at / 253) as u8).collect();
+        let whole: Vec<_> = (0u32..).zip(bytes.chunks(LONG).map(<[u8]>::to_vec)).collect();
+        let lent = cells(&bytes);
+        // Behind a packet that was copied, and more than one datagram holds.
+        sender.stage(&route, &mut Long(bytes[..LONG].to_vec()), NONE, false).unwrap();
+        let sent = sender.stage(&route, &mut Long(bytes.clone()), &lent, false).unwrap();
+        assert_eq!((sent.packets, sent.calls, sender.loans.len()), (40, 2, 0));
+        assert!(sender.staged.is_none(), "nothing is sent from there later");
+        let (found, damaged) = collect(&mut receiver, sender.port(), 41);
+        assert_eq!(damaged, 0);
+        assert!(found[0] == whole[0] && found[1..] == whole[..]);
+        // A hash of other bytes than are sent.
+        let mut other = bytes.clone();
+        other[5 * LONG + 7] ^= 1;
+        let (five, lent) = (Long(bytes[..8 * LONG].to_vec()), cells(&other[..8 * LONG]));
+        let mut cargo = five;
+        sender.stage_all(&route, &mut cargo, &cells(&bytes[..8 * LONG]), false, &mut Sent::default()).unwrap();
+        sender.dispatch::<std::convert::Infallible>(&lent).unwrap();
+        let (found, damaged) = collect(&mut receiver, sender.port(), 8);
+        assert_eq!((found.len(), damaged), (7, 1));
+        // As if the kernel had refused to cut them.
+        sender.stage_all(&route, &mut cargo, &lent, false, &mut Sent::default()).unwrap();
+        let staged = sender.staged.take().unwrap();
+        assert_eq!(sender.send_singly::<std::convert::Infallible>(&staged, &lent).unwrap(), 8);
+        sender.loans.clear();
+        let (found, damaged) = collect(&mut receiver, sender.port(), 8);
+        assert_eq!((found.len(), damaged), (8, 0));
+        assert_eq!(found[5].1[7], other[5 * LONG + 7], "what is there by then");
     }
 }
