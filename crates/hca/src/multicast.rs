@@ -3,11 +3,12 @@
 
 use crate::nic::{Error, Nic};
 use crate::queue_pair::Qp;
+use latch::RwLock;
 use link::udp::{Arrival, Group};
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use transport::Kind;
 use wire::{Gid, Qpn};
 
@@ -30,7 +31,7 @@ pub(crate) struct Groups(RwLock<HashMap<Group, Vec<Qpn>>>);
 impl Groups {
     /// True if it was not in it before.
     fn enter(&self, group: Group, qpn: Qpn) -> Result<bool, Error> {
-        let mut groups = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = self.0.write();
         let members = groups.entry(group).or_default();
         if members.contains(&qpn) {
             return Ok(false);
@@ -44,7 +45,7 @@ impl Groups {
 
     /// True if it was in it.
     fn exit(&self, group: Group, qpn: Qpn) -> bool {
-        let mut groups = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = self.0.write();
         let Some(members) = groups.get_mut(&group) else { return false };
         let before = members.len();
         members.retain(|member| *member != qpn);
@@ -57,7 +58,7 @@ impl Groups {
 
     /// The groups a queue pair is in.
     fn of(&self, qpn: Qpn) -> Vec<Group> {
-        let groups = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let groups = self.0.read();
         groups.iter().filter(|(_, members)| members.contains(&qpn)).map(|(group, _)| *group).collect()
     }
 }
@@ -125,7 +126,7 @@ impl Nic {
     /// The queue pairs that a packet to a group is for.
     pub(crate) fn members(&self, arrival: &Arrival<'_>, mut each: impl FnMut(&Arc<Qp>)) {
         let group = Group { address: arrival.destination().to_ip(), interface: arrival.interface };
-        let groups = self.groups.0.read().unwrap_or_else(PoisonError::into_inner);
+        let groups = self.groups.0.read();
         for qpn in groups.get(&group).into_iter().flatten() {
             let Some(qp) = self.qp(*qpn) else { continue };
             if !(qp.ignores_own() && self.is_from(&qp, arrival)) {

@@ -308,6 +308,7 @@ impl Nic {
     /// Takes what has arrived over UDP.
     fn receive(&self, poller: Option<&mut Poller<'_>>, now: Time) -> bool {
         let polling = poller.is_some();
+        let alone = if polling { self.alone() } else { None };
         let mut touched = Touched::default();
         let mut messages: Vec<(::cm::Route, CmDatagram)> = Vec::new();
         // Packets come in runs: mostly this one is for the same as the last.
@@ -374,6 +375,8 @@ impl Nic {
         for qp in touched.others {
             qp.settle(self, now);
         }
+        // The connection manager has a lock of another kind, under which it sends.
+        drop(alone);
         self.cm.receive(self, &messages);
         any
     }
