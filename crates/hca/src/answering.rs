@@ -3,7 +3,8 @@
 //! record. Whatever else happens first sends it: the program's next poll that finds nothing, the engine, which looks in every millisecond on a program
 //! that polls, a change of state, the end of the queue pair, and the end of the process, if it is one that a process hears of.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use latch::Apart;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use wire::Qpn;
 
 /// Messages in a row that were answered at once, before an acknowledgement waits for an answer.
@@ -15,15 +16,23 @@ pub(crate) struct Owing {
     /// Its number. Once it has been asked whether the engine looks in, it need not ask again: the engine strikes it out before it stops, and then
     /// takes the queue pair's lock.
     qpn: AtomicU32,
-    /// One waits now.
-    owes: AtomicBool,
+    /// The thread that takes what comes for it.
+    thread: AtomicUsize,
+    /// One waits now. Written with every message: other threads leave it alone.
+    owes: Apart<AtomicBool>,
 }
 
 impl Owing {
+    /// Whose acknowledgement waits, if this thread is to see to it.
+    #[inline]
+    pub fn get_here(&self) -> Option<Qpn> {
+        if self.thread.load(Ordering::Relaxed) == latch::this_thread() { self.get() } else { None }
+    }
+
     /// Whose acknowledgement waits.
     #[inline]
     pub fn get(&self) -> Option<Qpn> {
-        if self.owes.load(Ordering::Relaxed) { Some(Qpn::new(self.qpn.load(Ordering::Relaxed))) } else { None }
+        if self.owes.0.load(Ordering::Relaxed) { Some(Qpn::new(self.qpn.load(Ordering::Relaxed))) } else { None }
     }
 
     /// Strikes out whoever may owe, and answers who that was: its acknowledgement is to be sent now, if one waits.
@@ -47,7 +56,7 @@ impl Owing {
         if !known && !self.become_one(qpn, looks_in) {
             return false;
         }
-        self.owes.store(true, Ordering::Relaxed);
+        self.owes.0.store(true, Ordering::Relaxed);
         true
     }
 
@@ -56,6 +65,7 @@ impl Owing {
         if self.qpn.compare_exchange(0, qpn.value(), Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return false;
         }
+        self.thread.store(latch::this_thread(), Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let fine = looks_in();
         if !fine {
@@ -139,7 +149,7 @@ impl Answering {
     pub fn ends(&mut self, owing: &Owing) -> bool {
         let waited = std::mem::take(&mut self.waits);
         if waited {
-            owing.owes.store(false, Ordering::Relaxed);
+            owing.owes.0.store(false, Ordering::Relaxed);
         }
         waited
     }
@@ -189,7 +199,8 @@ mod tests {
         assert_eq!(owing.get(), None);
         assert!(first.wait(Qpn::new(1), &owing, || true));
         assert!(!second.wait(Qpn::new(2), &owing, || true));
-        assert_eq!(owing.get(), Some(Qpn::new(1)));
+        assert_eq!((owing.get(), owing.get_here()), (Some(Qpn::new(1)), Some(Qpn::new(1))));
+        std::thread::scope(|scope| scope.spawn(|| assert_eq!(owing.get_here(), None)).join().unwrap());
         assert!(first.ends(&owing) && !first.ends(&owing));
         assert_eq!(owing.get(), None);
         assert!(first.wait(Qpn::new(1), &owing, || panic!("it was asked before")));

@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use latch::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use transport::{Completion, Status};
 use wire::Qpn;
@@ -115,6 +115,8 @@ pub struct CompletionQueue {
     armed: AtomicBool,
     /// A completion was lost. Written under the lock.
     overflowed: AtomicBool,
+    /// The thread that polled it last.
+    poller: AtomicUsize,
     channel: Option<Arc<CompletionChannel>>,
     /// Who must know that it is armed.
     engine: Option<Arc<Engine>>,
@@ -183,6 +185,7 @@ impl CompletionQueue {
             waiting: AtomicU32::new(0),
             armed: AtomicBool::new(false),
             overflowed: AtomicBool::new(false),
+            poller: AtomicUsize::new(0),
             channel,
             engine: None,
             observer: OnceLock::new(),
@@ -275,6 +278,21 @@ impl CompletionQueue {
         }
         self.waiting.store(inner.entries.len() as u32, Ordering::Release);
         count
+    }
+
+    /// This thread polls it.
+    #[inline]
+    pub(crate) fn polls(&self) {
+        let thread = latch::this_thread();
+        if self.poller.load(Ordering::Relaxed) != thread {
+            self.poller.store(thread, Ordering::Relaxed);
+        }
+    }
+
+    /// The thread that polled it last; 0 for none.
+    #[inline]
+    pub(crate) fn polled_by(&self) -> usize {
+        self.poller.load(Ordering::Relaxed)
     }
 
     /// Forgets what waits of a queue pair that is being reset: its program starts anew and must not meet the past.

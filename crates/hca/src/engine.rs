@@ -153,10 +153,10 @@ impl Engine {
         }
     }
 
-    /// How often the program has polled.
+    /// How often this thread of the program has polled, about.
     #[inline]
-    pub fn polls(&self) -> u64 {
-        self.lease.polls()
+    pub fn polls_here(&self) -> u64 {
+        self.lease.polls_here()
     }
 
     /// Whether somebody looks for room again and again, so that nobody need be asked to tell.

@@ -3,7 +3,8 @@
 //! program that stops polling while something waits for it (one that spins on memory, say) loses it at the engine's next look, and has to
 //! poll twice as long for the next one.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use latch::{Apart, STRIPES};
 
 /// Empty polls that earn a lease, at first.
 const EARNED_BY: u64 = 64;
@@ -14,8 +15,10 @@ const MOST: u64 = 1 << 20;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    /// Polls that drove, since the last time the lease was lost.
-    polls: AtomicU64,
+    /// It is held, unless something is against it.
+    held: AtomicBool,
+    /// Polls that drove, since the last time the lease was lost: threads count for themselves.
+    polls: [Apart<AtomicU64>; STRIPES],
     /// How many earn it.
     needed: AtomicU64,
     /// Armed completion queues and blocked calls: while there are any there is no lease.
@@ -24,16 +27,30 @@ pub(crate) struct Lease {
 
 impl Lease {
     pub fn new() -> Lease {
-        Lease { polls: AtomicU64::new(0), needed: AtomicU64::new(EARNED_BY), against: AtomicU32::new(0) }
+        Lease {
+            held: AtomicBool::new(false),
+            polls: std::array::from_fn(|_| Apart(AtomicU64::new(0))),
+            needed: AtomicU64::new(EARNED_BY),
+            against: AtomicU32::new(0),
+        }
     }
 
     /// A poll found nothing, and drove. Answers whether it has just earned the lease: then the engine must be told to keep away.
     #[inline]
     pub fn polled(&self) -> bool {
-        // Threads that poll at once may count as one: it is the same to the engine, and an addition that loses nothing costs as much as a message.
-        let before = self.polls.load(Ordering::Relaxed);
-        self.polls.store(before + 1, Ordering::Relaxed);
-        before + 1 == self.needed.load(Ordering::Relaxed) && self.against.load(Ordering::Relaxed) == 0
+        // Threads that share a count may count as one: it is the same to the engine, and an addition that loses nothing costs as much as a message.
+        let count = &self.polls[latch::stripe() % STRIPES].0;
+        let polls = count.load(Ordering::Relaxed) + 1;
+        count.store(polls, Ordering::Relaxed);
+        !self.held.load(Ordering::Relaxed) && self.earn(polls)
+    }
+
+    fn earn(&self, polls: u64) -> bool {
+        let earned = polls >= self.needed.load(Ordering::Relaxed) && self.against.load(Ordering::Relaxed) == 0;
+        if earned {
+            self.held.store(true, Ordering::Relaxed);
+        }
+        earned
     }
 
     /// Whether anything is armed, or anybody blocks.
@@ -44,13 +61,23 @@ impl Lease {
     /// Whether the program drives.
     #[inline]
     pub fn is_held(&self) -> bool {
-        self.against.load(Ordering::Relaxed) == 0
-            && self.polls.load(Ordering::Relaxed) >= self.needed.load(Ordering::Relaxed)
+        self.held.load(Ordering::Relaxed) && self.against.load(Ordering::Relaxed) == 0
     }
 
     /// How often the program has polled: who sees the same number twice knows that it has stopped.
     pub fn polls(&self) -> u64 {
-        self.polls.load(Ordering::Relaxed)
+        self.polls.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
+    }
+
+    /// How often this thread has, about.
+    #[inline]
+    pub fn polls_here(&self) -> u64 {
+        self.polls[latch::stripe() % STRIPES].0.load(Ordering::Relaxed)
+    }
+
+    fn start_anew(&self) {
+        self.held.store(false, Ordering::Relaxed);
+        self.polls.iter().for_each(|count| count.0.store(0, Ordering::Relaxed));
     }
 
     /// The engine looked and the program was at it: trust grows again.
@@ -65,17 +92,19 @@ impl Lease {
             let needed = self.needed.load(Ordering::Relaxed);
             self.needed.store((needed * 2).min(MOST), Ordering::Relaxed);
         }
-        self.polls.store(0, Ordering::Relaxed);
+        self.start_anew();
     }
 
     /// Something forbids a lease from now on: an armed completion queue, a blocked call.
     pub fn forbid(&self) {
         self.against.fetch_add(1, Ordering::SeqCst);
-        self.polls.store(0, Ordering::Relaxed);
+        self.start_anew();
     }
 
     /// It no longer does.
     pub fn allow(&self) {
+        // Who counted meanwhile did not see that something was against it, perhaps.
+        self.start_anew();
         self.against.fetch_sub(1, Ordering::SeqCst);
     }
 }

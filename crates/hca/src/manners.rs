@@ -2,6 +2,7 @@
 //! time slice of the scheduler, which is thousands of messages. So whoever has polled in vain for a while offers its processor to others. Where somebody takes
 //! it, it is offered often; where nobody does, it costs a system call every ten microseconds or so of waiting, and nothing while messages come.
 
+use latch::{Apart, STRIPES};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use transport::Time;
@@ -13,29 +14,36 @@ const OFTEN: u32 = 32;
 /// An offer that takes longer than this, in nanoseconds, was taken.
 const TAKEN: u64 = 3_000;
 
-/// Threads that poll at the same time may count each other's polls: there is no harm in that.
+/// Threads count for themselves; where two share a count there is no harm in that.
 #[derive(Debug, Default)]
 pub(crate) struct Manners {
     /// Polls in a row that found nothing.
-    in_vain: AtomicU32,
+    in_vain: [Apart<AtomicU32>; STRIPES],
     /// The last offer was taken.
     crowded: AtomicBool,
 }
 
 impl Manners {
+    #[inline]
+    fn in_vain(&self) -> &AtomicU32 {
+        &self.in_vain[latch::stripe() % STRIPES].0
+    }
+
     /// A poll found something.
     #[inline]
     pub fn found_something(&self) {
-        if self.in_vain.load(Ordering::Relaxed) != 0 {
-            self.in_vain.store(0, Ordering::Relaxed);
+        let in_vain = self.in_vain();
+        if in_vain.load(Ordering::Relaxed) != 0 {
+            in_vain.store(0, Ordering::Relaxed);
         }
     }
 
     /// A poll found nothing. Offers the processor if it is time to.
     #[inline]
     pub fn found_nothing(&self, now: impl Fn() -> Time) {
-        let polls = self.in_vain.load(Ordering::Relaxed).wrapping_add(1);
-        self.in_vain.store(polls, Ordering::Relaxed);
+        let in_vain = self.in_vain();
+        let polls = in_vain.load(Ordering::Relaxed).wrapping_add(1);
+        in_vain.store(polls, Ordering::Relaxed);
         if polls.is_multiple_of(OFTEN) && (polls.is_multiple_of(SELDOM) || self.crowded.load(Ordering::Relaxed)) {
             self.offer(now);
         }

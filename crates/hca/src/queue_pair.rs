@@ -210,7 +210,7 @@ impl Qp {
             && let (Some(av), Some(peer)) = (&modify.av, modify.dest_qpn)
         {
             // Without our lock: it looks at the receiving socket, whose holder may be about to hand us a packet.
-            nic.obstacle(self.context.device(), av, peer, modify.path_mtu)?;
+            nic.obstacle(self.context.device(), av, peer, modify.path_mtu, self.lane())?;
         }
         let mut inner = self.inner.lock();
         self.pay(nic, &mut inner);
@@ -220,7 +220,7 @@ impl Qp {
         if modify.state == Some(State::ReadyToReceive) || modify.av.is_some() {
             let attributes = inner.pair.attributes();
             if self.kind.is_connected() {
-                inner.path = nic.path(self.context.device(), &attributes.av, attributes.dest_qpn);
+                inner.path = nic.path(self.context.device(), &attributes.av, attributes.dest_qpn, self.lane());
                 let windows = nic.windows(&inner.path, &attributes.av, attributes.dest_qpn);
                 // It may have been named in the windows it leaves.
                 let left = std::mem::replace(&mut inner.windows, windows);
@@ -639,8 +639,13 @@ impl Qp {
         if last.as_ref().is_some_and(|last| last.qpn != qpn || last.epoch != epoch || last.to != *to) {
             *last = None;
         }
-        let found = || LastWay { to: *to, qpn, epoch, path: nic.path(self.context.device(), to, qpn) };
+        let found = || LastWay { to: *to, qpn, epoch, path: nic.path(self.context.device(), to, qpn, self.lane()) };
         &last.get_or_insert_with(found).path
+    }
+
+    /// The lane it uses: that of all whose receives complete in the same queue, as one thread polls for them.
+    fn lane(&self) -> u32 {
+        self.receive_cq.as_ref().or(self.send_cq.as_ref()).map_or(0, |cq| cq.id)
     }
 
     /// Tells the NIC whether other hosts may send to it.
@@ -719,6 +724,9 @@ impl Qp {
             }
         }
         nic.note_moved(bytes);
+        if let (Some(_), Some(cq)) = (&poller, self.receive_cq.as_ref().or(self.send_cq.as_ref())) {
+            reading.is_for(cq.polled_by());
+        }
         let may_wait = inner.answering.habit.came(requests)
             && poller.is_some()
             && nic.capture().is_none()

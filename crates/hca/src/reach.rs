@@ -18,6 +18,7 @@ impl Nic {
         av: &AddressVector,
         peer: Qpn,
         mtu: Option<Mtu>,
+        lane: u32,
     ) -> Result<(), ModifyError> {
         let to = av.dgid.to_ip();
         let no_way = |why| Err(ModifyError::NoWay { to, why });
@@ -37,7 +38,7 @@ impl Nic {
         if source.to_ip().is_ipv4() != to.is_ipv4() {
             return no_way("it is of another family than the source address; choose another AV.sgid_index");
         }
-        let Path { link: Link::Udp, route: Some(route), .. } = self.path(device, av, peer) else { return Ok(()) };
+        let Path { link: Link::Udp, route: Some(route), .. } = self.path(device, av, peer, lane) else { return Ok(()) };
         let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
         if let Some(why) = self.udp.obstacle(family) {
             return no_way(why);

@@ -16,6 +16,9 @@ use std::time::Duration;
 use transport::{QueuePair, SendRequest, Time};
 use wire::{Headers, Opcode, Qpn, Syndrome};
 
+/// Of so many polls of a thread's one looks at rings that other threads poll for.
+const RARELY: u64 = 16;
+
 /// Trains taken from rings before whoever drives looks at something else.
 const TURN: u32 = 64;
 
@@ -326,7 +329,9 @@ impl Nic {
     pub(crate) fn receive_shared(&self, mut poller: Option<&mut Poller<'_>>) -> bool {
         let mut any = false;
         let mut broken: Option<Arc<Inbound>> = None;
-        self.exchange.each_with_something(|inbound| {
+        // Now and then everybody looks at everything: a thread may have stopped.
+        let hurry = poller.is_some() && !self.engine().polls_here().is_multiple_of(RARELY);
+        self.exchange.each_with_something(hurry, |inbound| {
             let Some(mut reading) = inbound.reader() else { return };
             match self.take_turn(poller.as_deref_mut(), &mut reading) {
                 Ok(taken) => any |= taken > 0,

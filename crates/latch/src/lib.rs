@@ -113,6 +113,27 @@ pub fn is_alone() -> bool {
     me != 0 && BIAS.is_inside(me)
 }
 
+/// A number below [`STRIPES`] that is the same for a thread each time it asks, and mostly another for another thread: for what threads count or look at, each for
+/// itself.
+#[inline]
+pub fn stripe() -> usize {
+    (token() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> (usize::BITS - STRIPES.trailing_zeros())
+}
+
+/// How many stripes there are.
+pub const STRIPES: usize = 8;
+
+/// A value on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Apart<T>(pub T);
+
+/// A number that no other thread of the process has at the same time; 0 where nobody knows.
+#[inline]
+pub fn this_thread() -> usize {
+    token()
+}
+
 /// Lets nobody have the right from now on. Not for one who uses it.
 pub fn shut() {
     SHUT.store(true, Ordering::SeqCst);

@@ -49,7 +49,12 @@ impl Nic {
     #[inline]
     fn pay_debt(&self) {
         let due = || self.debtor.get().filter(|_| self.debtor.is_due(self.now()));
-        if let Some(debtor) = self.owing.get().or_else(due)
+        // Now and then everybody sees to everything: a thread may have stopped.
+        let owing = match self.engine.polls_here().is_multiple_of(SELDOM) {
+            true => self.owing.get(),
+            false => self.owing.get_here(),
+        };
+        if let Some(debtor) = owing.or_else(due)
             && let Some(qp) = self.qps.get(debtor)
         {
             qp.pay_debt(self, true);
@@ -100,7 +105,8 @@ impl Nic {
             any |= self.resume_stalled(!polling);
         }
         // Where trains come through shared memory, sockets and clocks are looked at now and then only: a system call costs more than a message.
-        if polling && self.exchange.has_inbound() && !self.engine.polls().is_multiple_of(SELDOM) && !self.is_hot() {
+        if polling && self.exchange.has_inbound() && !self.engine.polls_here().is_multiple_of(SELDOM) && !self.is_hot()
+        {
             any |= !self.local.seems_empty() && self.settle_local();
             any |= !self.ready.is_empty() && self.settle(&self.ready, self.now());
             return any;
@@ -155,6 +161,7 @@ impl Nic {
     /// Takes up to `room` completions. An empty queue drives: what has arrived is looked at before the answer is "nothing".
     /// `take` may be called while queue pairs are locked: it takes, and calls nothing of the NIC.
     pub fn poll(&self, cq: &CompletionQueue, room: usize, mut take: impl FnMut(Entry)) -> usize {
+        cq.polls();
         let alone = self.alone();
         let taken = cq.poll(room, &mut take);
         if taken > 0 {

@@ -24,14 +24,14 @@ const WORTH_LENDING: u32 = 3;
 
 impl Nic {
     /// The way from a device to a peer.
-    pub(crate) fn path(&self, device: &Device, av: &AddressVector, peer: Qpn) -> Path {
+    pub(crate) fn path(&self, device: &Device, av: &AddressVector, peer: Qpn, lane: u32) -> Path {
         let Some(source) = device.port().gid(av.sgid_index) else { return Path::default() };
         let destination = av.dgid;
         let here = self.is_own_address(destination);
         let link = match Slot::of(peer) {
             _ if !here || self.options.only_udp => Link::Udp,
             Some(_) if self.numbers.owns(peer) => Link::Process,
-            Some(slot) => self.exchange.reach(slot).map_or(Link::Udp, Link::Shared),
+            Some(slot) => self.exchange.reach(slot, lane).map_or(Link::Udp, Link::Shared),
             None => Link::Udp,
         };
         let scope = multicast::scope(destination.to_ip(), device.interface_index());

@@ -11,7 +11,7 @@ use crate::descriptor::{Descriptor, check};
 use crate::holders;
 use crate::names::{self, Name};
 use crate::slots::{Registry, Slot, Slots};
-use latch::{Mutex, RwLock};
+use latch::{Apart, Mutex, RwLock, STRIPES};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
@@ -21,6 +21,10 @@ use wire::Qpn;
 
 /// Rings we write that may be large: with these and the small ones 64 processes that all talk to one another stay below a gigabyte.
 const LARGE_RINGS: usize = 4;
+
+/// The lanes to one process, and up to how many rings of ours there are several.
+const LANES: u32 = 8;
+const FEW_RINGS: usize = 16;
 
 /// The most rings of others that we read.
 const MOST_INBOUND: usize = 4096;
@@ -52,7 +56,8 @@ pub struct Exchange {
     /// Whether links are wanted at all.
     willing: bool,
     links: Mutex<Links>,
-    inbound: RwLock<Vec<Arc<Inbound>>>,
+    /// The same list several times: threads that poll look at one each.
+    inbound: [Apart<RwLock<Vec<Arc<Inbound>>>>; STRIPES],
     /// How many there are.
     inbound_count: AtomicU32,
     /// Links that queue pairs wait for.
@@ -63,7 +68,7 @@ pub struct Exchange {
 #[derive(Debug, Default)]
 struct Links {
     next_key: u64,
-    outbound: HashMap<Slot, Arc<Outbound>>,
+    outbound: HashMap<(Slot, u32), Arc<Outbound>>,
     watched: HashMap<u64, Watched>,
 }
 
@@ -90,7 +95,7 @@ impl Exchange {
             epoll,
             willing,
             links: Mutex::default(),
-            inbound: RwLock::default(),
+            inbound: Default::default(),
             inbound_count: AtomicU32::new(0),
             stalled: Mutex::default(),
             stalled_count: AtomicU32::new(0),
@@ -103,19 +108,20 @@ impl Exchange {
     }
 
     /// The link to the process that has `slot`, begun if there is none; nothing if that process is not of our user, or not there, or if the
-    /// system has no memory for it.
-    pub fn reach(&self, slot: Slot) -> Option<Arc<Outbound>> {
+    /// system has no memory for it. Whoever wants a link that others use less names a `lane`, of which there are several as long as there are few links.
+    pub fn reach(&self, slot: Slot, lane: u32) -> Option<Arc<Outbound>> {
         if !self.willing {
             return None;
         }
         let mut links = self.links.lock();
-        if let Some(outbound) = links.outbound.get(&slot) {
-            return Some(Arc::clone(outbound));
-        }
-        self.connect(&mut links, slot).ok()
+        let lane = lane % LANES;
+        let known = |links: &Links, lane| links.outbound.get(&(slot, lane)).map(Arc::clone);
+        let few = links.outbound.len() < FEW_RINGS;
+        let lane = if few || links.outbound.contains_key(&(slot, lane)) { lane } else { 0 };
+        known(&links, lane).or_else(|| self.connect(&mut links, slot, lane).ok())
     }
 
-    fn connect(&self, links: &mut Links, slot: Slot) -> io::Result<Arc<Outbound>> {
+    fn connect(&self, links: &mut Links, slot: Slot, lane: u32) -> io::Result<Arc<Outbound>> {
         let socket = names::socket()?;
         names::connect(&socket, Name::Slot(slot))?;
         let peer = names::peer(&socket)?;
@@ -126,12 +132,12 @@ impl Exchange {
         let (writer, memory) = Writer::create(size)?;
         passing::send(&socket, &message::of(message::OFFER), &[std::os::fd::AsRawFd::as_raw_fd(&memory)])?;
         let process = (peer.pid as u32 != std::process::id()).then(|| watch_process(peer.pid)).flatten();
-        let outbound = Arc::new(Outbound::new(slot, socket, process, writer));
+        let outbound = Arc::new(Outbound::new((slot, lane), socket, process, writer));
         self.watch(links, outbound.socket.raw(), Watched::Outbound(Arc::clone(&outbound)))?;
         if let Some(process) = &outbound.process {
             self.watch(links, process.raw(), Watched::Process(Arc::clone(&outbound)))?;
         }
-        links.outbound.insert(slot, Arc::clone(&outbound));
+        links.outbound.insert((slot, lane), Arc::clone(&outbound));
         Ok(outbound)
     }
 
@@ -215,10 +221,12 @@ impl Exchange {
         answer
     }
 
-    fn change_inbound(&self, change: impl FnOnce(&mut Vec<Arc<Inbound>>)) {
-        let mut list = self.inbound.write();
-        change(&mut list);
-        self.inbound_count.store(list.len() as u32, Ordering::Relaxed);
+    fn change_inbound(&self, change: impl Fn(&mut Vec<Arc<Inbound>>)) {
+        for list in &self.inbound {
+            let mut list = list.0.write();
+            change(&mut list);
+            self.inbound_count.store(list.len() as u32, Ordering::Relaxed);
+        }
     }
 
     /// Something came on the connection of a link that we write.
@@ -282,8 +290,8 @@ impl Exchange {
     pub fn bury(&self, outbound: &Arc<Outbound>, state: State) {
         outbound.enter(state);
         let mut links = self.links.lock();
-        if links.outbound.get(&outbound.slot()).is_some_and(|other| Arc::ptr_eq(other, outbound)) {
-            links.outbound.remove(&outbound.slot());
+        if links.outbound.get(&outbound.place()).is_some_and(|other| Arc::ptr_eq(other, outbound)) {
+            links.outbound.remove(&outbound.place());
         }
         let ours = |watched: &Watched| match watched {
             Watched::Outbound(other) | Watched::Process(other) => Arc::ptr_eq(other, outbound),
@@ -299,16 +307,16 @@ impl Exchange {
         }
     }
 
-    /// Shows every ring that has something, and those whose writer has gone.
+    /// Shows every ring that has something, and those whose writer has gone; for a thread that polls and is in a hurry only those that are not another's.
     #[inline]
-    pub fn each_with_something(&self, mut show: impl FnMut(&Arc<Inbound>)) {
+    pub fn each_with_something(&self, hurry: bool, mut show: impl FnMut(&Arc<Inbound>)) {
         if !self.has_inbound() {
             return;
         }
-        let list = self.inbound.read();
+        let list = self.inbound[latch::stripe() % STRIPES].0.read();
         let mut ended = false;
         for inbound in list.iter() {
-            if inbound.wants_reading() {
+            if inbound.wants_reading() && !(hurry && inbound.is_anothers()) {
                 show(inbound);
             }
             ended |= inbound.has_ended();
@@ -322,7 +330,7 @@ impl Exchange {
 
     /// What was remembered about trains may no longer be so, and must not be kept.
     pub fn forget_notes(&self) {
-        let list = self.inbound.read();
+        let list = self.inbound[0].0.read();
         list.iter().for_each(|inbound| inbound.forget_notes());
     }
 

@@ -32,7 +32,8 @@ pub enum State {
 /// To another process.
 #[derive(Debug)]
 pub struct Outbound {
-    slot: Slot,
+    /// Whose slot it leads to, and by which lane.
+    place: (Slot, u32),
     state: AtomicU32,
     pub(super) socket: Descriptor,
     /// Readable when the other process has ended, whoever holds its connections.
@@ -46,9 +47,9 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    pub(super) fn new(slot: Slot, socket: Descriptor, process: Option<Descriptor>, writer: Writer) -> Outbound {
+    pub(super) fn new(place: (Slot, u32), socket: Descriptor, process: Option<Descriptor>, writer: Writer) -> Outbound {
         Outbound {
-            slot,
+            place,
             state: AtomicU32::new(State::Connecting as u32),
             socket,
             process,
@@ -59,9 +60,9 @@ impl Outbound {
         }
     }
 
-    /// Whose slot it leads to.
-    pub fn slot(&self) -> Slot {
-        self.slot
+    /// Whose slot it leads to, and by which lane.
+    pub(super) fn place(&self) -> (Slot, u32) {
+        self.place
     }
 
     /// Where it is in its life.
@@ -191,6 +192,8 @@ pub struct Inbound {
     untold: AtomicBool,
     /// The other process has gone: what it wrote is still to be read.
     ended: AtomicBool,
+    /// The thread that polls for what comes here, as far as is known.
+    reader_thread: AtomicUsize,
     flags: Flags,
 }
 
@@ -233,6 +236,7 @@ impl Inbound {
             at: AtomicUsize::new(0),
             untold: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            reader_thread: AtomicUsize::new(0),
             flags,
         }
     }
@@ -257,6 +261,21 @@ impl Inbound {
     #[inline]
     pub fn wants_reading(&self) -> bool {
         self.untold.load(Ordering::Relaxed) || self.has_something()
+    }
+
+    /// Whether another thread is known to poll for what comes here.
+    #[inline]
+    pub fn is_anothers(&self) -> bool {
+        let thread = self.reader_thread.load(Ordering::Relaxed);
+        thread != 0 && thread != latch::this_thread()
+    }
+
+    /// What came was for a thread that polls for it.
+    #[inline]
+    pub fn is_for(&self, thread: usize) {
+        if self.reader_thread.load(Ordering::Relaxed) != thread {
+            self.reader_thread.store(thread, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn forget_notes(&self) {
@@ -309,6 +328,12 @@ pub struct Reading<'a> {
 }
 
 impl Reading<'_> {
+    /// What came was for a thread that polls for it.
+    #[inline]
+    pub fn is_for(&self, thread: usize) {
+        self.inbound.is_for(thread);
+    }
+
     /// Tells the writer how far we are, and wakes it if it waits for room; `done` if there is nothing more to read for now.
     #[inline]
     pub fn tell(&mut self, done: bool) {

@@ -243,7 +243,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 #[test]
 fn two_processes_come_by_a_link_and_one_ends() {
     let (mut a, mut b) = (Process::start(true), Process::start(true));
-    let link = a.exchange.reach(b.slot).unwrap();
+    let link = a.exchange.reach(b.slot, 0).unwrap();
     assert_eq!(link.state(), State::Connecting);
     assert!(link.writer().is_none(), "it does not wait for an answer, and sends nothing without one");
     a.exchange.stall(&link, Qpn::new(3));
@@ -258,11 +258,12 @@ fn two_processes_come_by_a_link_and_one_ends() {
     a.exchange.resume(true, |qpn| resumed.push(qpn));
     assert_eq!(resumed, [Qpn::new(3)]);
     assert!(!a.exchange.has_stalled());
-    assert!(Arc::ptr_eq(&link, &a.exchange.reach(b.slot).unwrap()), "one link is enough");
+    assert!(Arc::ptr_eq(&link, &a.exchange.reach(b.slot, 0).unwrap()), "one link is enough");
+    assert!(Arc::ptr_eq(&link, &a.exchange.reach(b.slot, 8).unwrap()), "there are eight lanes");
     push(&mut link.writer().unwrap(), 5, 100);
     link.ring(true);
     let mut seen = 0;
-    b.exchange.each_with_something(|inbound| {
+    b.exchange.each_with_something(false, |inbound| {
         let mut reading = inbound.reader().unwrap();
         assert!(inbound.reader().is_none(), "one thread at a time");
         assert_eq!(reading.front().unwrap().unwrap().headers, headers(5));
@@ -271,29 +272,29 @@ fn two_processes_come_by_a_link_and_one_ends() {
         seen += 1;
     });
     assert_eq!(seen, 1);
-    b.exchange.each_with_something(|inbound| assert!(!inbound.has_something()));
+    b.exchange.each_with_something(false, |inbound| assert!(!inbound.has_something()));
     // What a process wrote before its end counts.
     push(&mut link.writer().unwrap(), 6, 100);
     drop((link, a));
     until("the end is known", || {
         b.drive();
         let mut ended = false;
-        b.exchange.each_with_something(|inbound| ended = inbound.has_ended());
+        b.exchange.each_with_something(false, |inbound| ended = inbound.has_ended());
         ended
     });
-    b.exchange.each_with_something(|inbound| {
+    b.exchange.each_with_something(false, |inbound| {
         let mut reading = inbound.reader().unwrap();
         assert_eq!(reading.front().unwrap().unwrap().headers, headers(6));
         reading.consume();
     });
-    b.exchange.each_with_something(|inbound| assert!(!inbound.has_something()));
+    b.exchange.each_with_something(false, |inbound| assert!(!inbound.has_something()));
     assert!(!b.exchange.has_inbound());
 }
 
 #[test]
 fn the_end_of_the_reader_is_the_end_of_the_link() {
     let (mut a, mut b) = (Process::start(true), Process::start(true));
-    let link = a.exchange.reach(b.slot).unwrap();
+    let link = a.exchange.reach(b.slot, 0).unwrap();
     until("the link is up", || {
         b.drive();
         a.drive();
@@ -314,8 +315,8 @@ fn the_end_of_the_reader_is_the_end_of_the_link() {
 #[test]
 fn who_wants_no_shared_memory_says_so() {
     let (mut a, mut b) = (Process::start(true), Process::start(false));
-    assert!(b.exchange.reach(a.slot).is_none());
-    let link = a.exchange.reach(b.slot).unwrap();
+    assert!(b.exchange.reach(a.slot, 0).is_none());
+    let link = a.exchange.reach(b.slot, 0).unwrap();
     let mut changes = Vec::new();
     until("an answer", || {
         b.drive();
@@ -323,5 +324,46 @@ fn who_wants_no_shared_memory_says_so() {
         link.state() != State::Connecting
     });
     assert_eq!((link.state(), &changes[..]), (State::Refused, &[Change::Settled][..]));
-    assert!(a.exchange.reach(Slot::new(4094).filter(|slot| *slot != b.slot && *slot != a.slot).unwrap()).is_none());
+    assert!(a.exchange.reach(Slot::new(4094).filter(|slot| *slot != b.slot && *slot != a.slot).unwrap(), 0).is_none());
+}
+
+#[test]
+fn lanes_are_links_of_their_own_while_there_are_few() {
+    let (a, b, c) = (Process::start(true), Process::start(true), Process::start(true));
+    let lanes: Vec<_> = (0..8).map(|lane| a.exchange.reach(b.slot, lane).unwrap()).collect();
+    for (index, lane) in lanes.iter().enumerate() {
+        assert!(lanes[..index].iter().all(|other| !Arc::ptr_eq(other, lane)));
+    }
+    // With those of another process there are no longer few.
+    (0..8).for_each(|lane| drop(a.exchange.reach(c.slot, lane).unwrap()));
+    let d = Process::start(true);
+    let last = a.exchange.reach(d.slot, 3).unwrap();
+    assert!(Arc::ptr_eq(&last, &a.exchange.reach(d.slot, 0).unwrap()));
+    assert!(Arc::ptr_eq(&last, &a.exchange.reach(d.slot, 5).unwrap()));
+    assert!(Arc::ptr_eq(&lanes[3], &a.exchange.reach(b.slot, 3).unwrap()), "what there is stays");
+}
+
+#[test]
+fn a_ring_that_another_thread_polls_for_is_left_to_it_by_one_in_a_hurry() {
+    let (mut a, mut b) = (Process::start(true), Process::start(true));
+    let link = a.exchange.reach(b.slot, 0).unwrap();
+    until("the link is up", || {
+        b.drive();
+        a.drive();
+        link.state() == State::Up
+    });
+    push(&mut link.writer().unwrap(), 5, 100);
+    let shown = |hurry| {
+        let mut shown = 0;
+        b.exchange.each_with_something(hurry, |inbound| {
+            shown += 1;
+            inbound.is_for(latch::this_thread());
+        });
+        shown
+    };
+    assert_eq!((shown(true), shown(true)), (1, 1), "nobody's, then ours");
+    let elsewhere = |hurry| std::thread::scope(|scope| scope.spawn(|| shown(hurry)).join().unwrap());
+    assert_eq!(elsewhere(true), 0);
+    assert_eq!(elsewhere(false), 1);
+    assert_eq!(shown(true), 0, "now it is the other's");
 }
