@@ -329,8 +329,8 @@ impl Nic {
     pub(crate) fn receive_shared(&self, mut poller: Option<&mut Poller<'_>>) -> bool {
         let mut any = false;
         let mut broken: Option<Arc<Inbound>> = None;
-        // Now and then everybody looks at everything: a thread may have stopped.
-        let hurry = poller.is_some() && !self.engine().polls_here().is_multiple_of(RARELY);
+        // Where several threads poll, each looks at what is its own, and now and then at everything: a thread may have stopped.
+        let hurry = poller.is_some() && latch::is_crowded() && !self.engine().polls_here().is_multiple_of(RARELY);
         self.exchange.each_with_something(hurry, |inbound| {
             let Some(mut reading) = inbound.reader() else { return };
             match self.take_turn(poller.as_deref_mut(), &mut reading) {

@@ -113,6 +113,12 @@ pub fn is_alone() -> bool {
     me != 0 && BIAS.is_inside(me)
 }
 
+/// Whether several threads have asked for the right by turns, so often that nobody gets it.
+#[inline]
+pub fn is_crowded() -> bool {
+    CHANGES.load(Ordering::Relaxed) > MANY
+}
+
 /// A number below [`STRIPES`] that is the same for a thread each time it asks, and mostly another for another thread: for what threads count or look at, each for
 /// itself.
 #[inline]
