@@ -11,14 +11,20 @@ pub fn prefetch<T>(object: &T, bytes: Range<usize>) {
     let first = std::ptr::from_ref(object).cast::<i8>();
     let mut at = bytes.start;
     while at < bytes.end.min(size_of::<T>()) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint, which reads nothing and faults nowhere.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(at));
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = first;
+        line(first.wrapping_add(at));
         at += LINE;
     }
+}
+
+/// The same for the cache line at an address, whatever is there.
+#[inline]
+pub(crate) fn line(at: *const i8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which reads nothing and faults nowhere.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }

@@ -7,6 +7,7 @@ use super::passing;
 use super::ring::{Reader, Writer};
 use super::word::Sleeper;
 use crate::descriptor::Descriptor;
+use crate::prefetch;
 use crate::slots::Slot;
 use latch::{Guard, Mutex};
 use std::any::Any;
@@ -252,7 +253,7 @@ impl Inbound {
         let any = unsafe { (*self.flags.first.add(index)).load(Ordering::Relaxed) != 0 };
         if any {
             // Most records go on there.
-            fetch(self.flags.first.wrapping_add(index + 16));
+            prefetch::line(self.flags.first.wrapping_add(index + 16).cast());
         }
         any
     }
@@ -304,18 +305,6 @@ impl Inbound {
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
-}
-
-/// Asks for a cache line that will be read soon.
-#[inline]
-fn fetch(line: *const AtomicU32) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, whatever the address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
 }
 
 /// The right to read a ring.

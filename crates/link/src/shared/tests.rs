@@ -1,6 +1,6 @@
 //! Rings and links between "processes" of which both are this one.
 
-use super::link::State;
+use super::link::{Outbound, State};
 use super::map::Mapping;
 use super::ring::{LARGE, Reader, SMALL, Writer};
 use super::{Change, Exchange};
@@ -291,8 +291,8 @@ fn two_processes_come_by_a_link_and_one_ends() {
     assert!(!b.exchange.has_inbound());
 }
 
-#[test]
-fn the_end_of_the_reader_is_the_end_of_the_link() {
+/// Two processes, and a link from the first to the second that is up.
+fn linked() -> (Process, Process, Arc<Outbound>) {
     let (mut a, mut b) = (Process::start(true), Process::start(true));
     let link = a.exchange.reach(b.slot, 0).unwrap();
     until("the link is up", || {
@@ -300,6 +300,12 @@ fn the_end_of_the_reader_is_the_end_of_the_link() {
         a.drive();
         link.state() == State::Up
     });
+    (a, b, link)
+}
+
+#[test]
+fn the_end_of_the_reader_is_the_end_of_the_link() {
+    let (mut a, b, link) = linked();
     drop(b);
     let mut changes = Vec::new();
     until("the link is dead", || {
@@ -345,13 +351,7 @@ fn lanes_are_links_of_their_own_while_there_are_few() {
 
 #[test]
 fn a_ring_that_another_thread_polls_for_is_left_to_it_by_one_in_a_hurry() {
-    let (mut a, mut b) = (Process::start(true), Process::start(true));
-    let link = a.exchange.reach(b.slot, 0).unwrap();
-    until("the link is up", || {
-        b.drive();
-        a.drive();
-        link.state() == State::Up
-    });
+    let (_a, b, link) = linked();
     push(&mut link.writer().unwrap(), 5, 100);
     let shown = |hurry| {
         let mut shown = 0;
