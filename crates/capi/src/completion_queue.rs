@@ -10,13 +10,13 @@ use crate::log;
 use crate::protection_domain::Users;
 use crate::turns::Turns;
 use abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_moderate_cq, ibv_modify_cq_attr, ibv_wc};
-use hca::{AsyncEvent, Entry, Moderation, Notify};
+use hca::{AsyncEvent, Moderation, Notify};
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::mem::zeroed;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use transport::CompletionKind;
+use transport::{Completion, CompletionKind};
 
 /// A completion queue; every one is an extended one inside.
 #[repr(C)]
@@ -167,8 +167,8 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, out: *mut 
             return Err(Errno::INVALID);
         }
         let mut next = out;
-        let taken = queue.shared.nic.poll(&queue.cq, room, |entry| {
-            next.write(work_completion(&entry));
+        let taken = queue.shared.nic.poll(&queue.cq, room, |completion, _| {
+            next.write(work_completion(completion));
             next = next.add(1);
         });
         if taken == 0 && queue.cq.has_overflowed() {
@@ -221,8 +221,7 @@ pub(crate) fn opcode(kind: CompletionKind) -> u32 {
 }
 
 /// What a completion carries beside its status.
-pub(crate) fn flags(entry: &Entry) -> u32 {
-    let completion = &entry.completion;
+pub(crate) fn flags(completion: &Completion) -> u32 {
     let mut flags = 0;
     if completion.grh {
         flags |= abi::IBV_WC_GRH;
@@ -237,16 +236,15 @@ pub(crate) fn flags(entry: &Entry) -> u32 {
 }
 
 /// The immediate, most significant byte first, or the key that was invalidated.
-pub(crate) fn immediate(entry: &Entry) -> u32 {
-    let completion = &entry.completion;
+pub(crate) fn immediate(completion: &Completion) -> u32 {
     let key = completion.invalidated.map_or(0, wire::Key::value);
     completion.immediate.map_or(key, u32::to_be)
 }
 
 /// RoCE has no service levels. For datagrams hardware says here what kind of packet it was, and UCX looks for the sender's address by it: bit 3 stands
 /// for UDP, below it 1 is IPv6 and 2 is IPv4.
-pub(crate) fn service_level(entry: &Entry) -> u8 {
-    match (entry.completion.grh, entry.completion.over_ipv4) {
+pub(crate) fn service_level(completion: &Completion) -> u8 {
+    match (completion.grh, completion.over_ipv4) {
         (false, _) => 0,
         (true, false) => 8 | 1,
         (true, true) => 8 | 2,
@@ -254,9 +252,9 @@ pub(crate) fn service_level(entry: &Entry) -> u8 {
 }
 
 /// Why, as a number of ours: which of the transport's causes it was. Zero is none.
-pub(crate) fn vendor_error(entry: &Entry) -> u32 {
+pub(crate) fn vendor_error(completion: &Completion) -> u32 {
     use transport::Cause as C;
-    match entry.completion.cause {
+    match completion.cause {
         None => 0,
         Some(C::Refused(_)) => 1,
         Some(C::Nak { .. }) => 2,
@@ -271,21 +269,20 @@ pub(crate) fn vendor_error(entry: &Entry) -> u32 {
     }
 }
 
-fn work_completion(entry: &Entry) -> ibv_wc {
-    let completion = &entry.completion;
+fn work_completion(completion: &Completion) -> ibv_wc {
     ibv_wc {
         wr_id: completion.wr_id,
         status: completion.status.code().into(),
         opcode: opcode(completion.kind),
-        vendor_err: vendor_error(entry),
+        vendor_err: vendor_error(completion),
         byte_len: completion.bytes,
-        imm_data: immediate(entry),
+        imm_data: immediate(completion),
         qp_num: completion.qpn.value(),
         src_qp: completion.src_qpn.map_or(0, wire::Qpn::value),
-        wc_flags: flags(entry),
+        wc_flags: flags(completion),
         pkey_index: 0,
         slid: 0,
-        sl: service_level(entry),
+        sl: service_level(completion),
         dlid_path_bits: 0,
     }
 }

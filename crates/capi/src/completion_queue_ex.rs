@@ -5,9 +5,16 @@ use crate::completion_queue::{CompletionQueue, Wanted, flags, immediate, opcode,
 use crate::context::Context;
 use crate::errno::Errno;
 use abi::{ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
-use hca::Entry;
 use std::ffi::{c_int, c_uint};
 use std::time::{SystemTime, UNIX_EPOCH};
+use transport::Completion;
+
+/// A completion with its moment.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    completion: Completion,
+    at: u64,
+}
 
 /// Where a program that reads completions one by one is.
 #[derive(Debug, Default)]
@@ -81,7 +88,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
 unsafe fn advance(cq: *mut ibv_cq_ex) -> Result<(), Errno> {
     let queue = CompletionQueue::of(cq.cast())?;
     let mut next = None;
-    queue.shared.nic.poll(&queue.cq, 1, |entry| next = Some(entry));
+    queue.shared.nic.poll(&queue.cq, 1, |completion, at| next = Some(Entry { completion: *completion, at }));
     let Some(entry) = next else {
         return Err(Errno(if queue.cq.has_overflowed() { libc::EOVERFLOW } else { libc::ENOENT }));
     };
@@ -133,7 +140,7 @@ unsafe extern "C" fn read_opcode(cq: *mut ibv_cq_ex) -> u32 {
 }
 
 unsafe extern "C" fn read_vendor_err(cq: *mut ibv_cq_ex) -> u32 {
-    read(cq, vendor_error)
+    read(cq, |entry| vendor_error(&entry.completion))
 }
 
 unsafe extern "C" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
@@ -141,7 +148,7 @@ unsafe extern "C" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
 }
 
 unsafe extern "C" fn read_imm_data(cq: *mut ibv_cq_ex) -> u32 {
-    read(cq, immediate)
+    read(cq, |entry| immediate(&entry.completion))
 }
 
 unsafe extern "C" fn read_qp_num(cq: *mut ibv_cq_ex) -> u32 {
@@ -153,7 +160,7 @@ unsafe extern "C" fn read_src_qp(cq: *mut ibv_cq_ex) -> u32 {
 }
 
 unsafe extern "C" fn read_wc_flags(cq: *mut ibv_cq_ex) -> c_uint {
-    read(cq, flags)
+    read(cq, |entry| flags(&entry.completion))
 }
 
 /// RoCE has no local addresses or path bits in its completions.
@@ -162,7 +169,7 @@ unsafe extern "C" fn read_slid(_cq: *mut ibv_cq_ex) -> u32 {
 }
 
 unsafe extern "C" fn read_sl(cq: *mut ibv_cq_ex) -> u8 {
-    read(cq, service_level)
+    read(cq, |entry| service_level(&entry.completion))
 }
 
 unsafe extern "C" fn read_dlid_path_bits(_cq: *mut ibv_cq_ex) -> u8 {

@@ -10,13 +10,11 @@ use std::sync::{Arc, OnceLock};
 use transport::{Completion, Status};
 use wire::Qpn;
 
-/// A completion with the moment it was raised.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
-    /// The completion.
-    pub completion: Completion,
-    /// Nanoseconds of the NIC's clock.
-    pub at: u64,
+/// A completion with the moment it was raised, in nanoseconds of the NIC's clock.
+#[derive(Debug)]
+struct Entry {
+    completion: Completion,
+    at: u64,
 }
 
 /// One who polls a completion queue, and is shown at once what completes there meanwhile.
@@ -26,7 +24,7 @@ pub(crate) struct Poller<'a> {
     /// How many more it takes.
     pub room: usize,
     /// Who takes them.
-    pub show: &'a mut dyn FnMut(Entry),
+    pub show: &'a mut dyn FnMut(&Completion, u64),
 }
 
 impl Poller<'_> {
@@ -36,7 +34,7 @@ impl Poller<'_> {
     pub fn shows(&mut self, cq: &CompletionQueue, completion: &Completion, at: u64) -> bool {
         let direct = std::ptr::eq(self.cq, cq) && self.room > 0 && cq.is_idle();
         if direct {
-            (self.show)(Entry { completion: *completion, at });
+            (self.show)(completion, at);
             self.room -= 1;
         }
         direct
@@ -200,7 +198,7 @@ impl CompletionQueue {
     }
 
     /// Adds a completion, and wakes whoever asked to be woken.
-    pub fn push(&self, completion: Completion, at: u64) -> Added {
+    pub fn push(&self, completion: &Completion, at: u64) -> Added {
         let mut inner = self.inner.lock();
         if self.has_overflowed() {
             return Added::Dead;
@@ -210,7 +208,7 @@ impl CompletionQueue {
             self.fresh.store(true, Ordering::Release);
             return Added::Overflowed;
         }
-        inner.entries.push_back(Entry { completion, at });
+        inner.entries.push_back(Entry { completion: *completion, at });
         self.waiting.store(inner.entries.len() as u32, Ordering::Release);
         // After the entry, never before: whoever takes the flag away looks for entries next.
         self.fresh.store(true, Ordering::Release);
@@ -223,7 +221,7 @@ impl CompletionQueue {
             return Added::Fine;
         }
         let before = inner.until;
-        if inner.is_enough(&completion, at) {
+        if inner.is_enough(completion, at) {
             self.set(&mut inner, None);
             self.report();
             return Added::Fine;
@@ -263,18 +261,19 @@ impl CompletionQueue {
         None
     }
 
-    /// Moves up to `room` entries to `take`, oldest first.
+    /// Shows up to `room` completions to `take`, oldest first, each with its moment, and lets go of them.
     #[inline]
-    pub fn poll(&self, room: usize, mut take: impl FnMut(Entry)) -> usize {
+    pub fn poll(&self, room: usize, mut take: impl FnMut(&Completion, u64)) -> usize {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return 0;
         }
         let mut inner = self.inner.lock();
         let count = room.min(inner.entries.len());
         for _ in 0..count {
-            if let Some(entry) = inner.entries.pop_front() {
-                take(entry);
+            if let Some(Entry { completion, at }) = inner.entries.front() {
+                take(completion, *at);
             }
+            inner.entries.pop_front();
         }
         self.waiting.store(inner.entries.len() as u32, Ordering::Release);
         count

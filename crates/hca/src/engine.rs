@@ -400,7 +400,7 @@ impl Engine {
         let mut looks = 0u32;
         while !self.lease.is_held() && self.waiters.load(Ordering::Relaxed) == 0 {
             looks += 1;
-            if nic.receive_shared(None) || nic.exchange.has_stalled() && nic.resume_stalled(false) {
+            if nic.receive_shared(None, None) || nic.exchange.has_stalled() && nic.resume_stalled(false) {
                 last = nic.now();
             } else if looks % LOOKS == 1 {
                 let now = nic.now();

@@ -203,6 +203,15 @@ impl Port for Host<'_> {
         }
     }
 
+    #[inline]
+    fn is_unlimited(&mut self, _qpn: Qpn, toward: Toward) -> bool {
+        let window = match toward {
+            Toward::Peer => &self.windows.peer,
+            Toward::Here => &self.windows.here,
+        };
+        matches!(window, WindowOf::None)
+    }
+
     fn tracing(&self) -> bool {
         self.nic.trace.is_on()
     }

@@ -37,9 +37,7 @@ mod tracing;
 mod udp;
 mod watch;
 
-pub use completion_queue::{
-    Added, CompletionChannel, CompletionQueue, CqError, Entry, MAX_ENTRIES, Moderation, Notify,
-};
+pub use completion_queue::{Added, CompletionChannel, CompletionQueue, CqError, MAX_ENTRIES, Moderation, Notify};
 pub use context::{AsyncEvent, Context};
 pub use device::Device;
 pub use device_memory::DeviceMemory;

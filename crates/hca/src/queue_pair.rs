@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use transport::{
-    AddressVector, Attributes, Inbound, Kind, Modify, ModifyError, PostError, Queue, ReceiveRequest, Refusal,
-    SendRequest, State, Time, Train,
+    AddressVector, Attributes, Completion, Inbound, Kind, Modify, ModifyError, PostError, Queue, ReceiveRequest,
+    Refusal, SendRequest, State, Time, Train,
 };
 use wire::{Headers, Qpn, grh_bytes};
 
@@ -243,16 +243,15 @@ impl Qp {
         nic.engine().sends();
         let alone = nic.alone();
         let mut inner = self.inner.lock();
-        let now = nic.now();
         inner.answering.habit.answers();
         let Inner { pair, windows, path, shared, .. } = &mut *inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
         let (sent, done, call) = match &path.link {
             Link::Udp => {
-                let (sent, done) = self.send_at_once(nic, &mut inner, requests, now);
+                let (sent, done) = self.send_at_once(nic, &mut inner, requests, nic.now());
                 (sent, done, None)
             }
-            _ => shared.send_at_once(nic, path, pair, &mut host, requests, now),
+            _ => shared.send_at_once(nic, path, pair, &mut host, requests),
         };
         let mut refused = Ok(());
         match done {
@@ -264,6 +263,7 @@ impl Qp {
                 self.sleep(nic, &mut inner);
             }
             false => {
+                let now = nic.now();
                 let (pair, mut host) = self.split(nic, &mut inner);
                 for (index, request) in requests.iter().enumerate().skip(sent) {
                     if let Err(error) = pair.post_send(now, request, &mut host) {
@@ -279,7 +279,7 @@ impl Qp {
         if let Some(call) = call {
             call.ring();
         }
-        nic.after_call(now);
+        nic.after_posting();
         refused
     }
 
@@ -318,7 +318,7 @@ impl Qp {
         }
         self.leave(nic, inner);
         drop(alone);
-        nic.after_receive();
+        nic.after_posting();
         refused
     }
 
@@ -368,7 +368,7 @@ impl Qp {
         let mut inner = self.inner.lock();
         inner.touched = 0;
         self.transmit(nic, &mut inner, now);
-        self.complete(nic, &mut inner, now, poller);
+        self.complete_all(nic, &mut inner, now, poller);
         self.sleep(nic, &mut inner);
         self.leave(nic, inner);
     }
@@ -467,46 +467,71 @@ impl Qp {
     fn drive(&self, nic: &Nic, inner: &mut Inner, now: Time) {
         inner.touched = 0;
         self.transmit(nic, inner, now);
-        self.complete(nic, inner, now, None);
+        self.complete_all(nic, inner, now, None);
         self.sleep(nic, inner);
     }
 
     /// Tells the program what has completed, and what else happened.
     #[inline]
-    fn complete(&self, nic: &Nic, inner: &mut Inner, now: Time, mut poller: Option<&mut Poller<'_>>) {
+    fn complete_all(&self, nic: &Nic, inner: &mut Inner, now: Time, poller: Option<&mut Poller<'_>>) {
         let Inner { pair, windows, alarm, .. } = inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        while pair.may_complete()
-            && let Some(completion) = pair.poll_completion(now, &mut host)
-        {
-            let xrc;
-            let cq = match completion.queue {
-                Queue::Send => self.send_cq.as_ref(),
-                Queue::Receive => self.receive_cq.as_ref(),
-                Queue::Shared(srq) => match nic.shared_queue(srq, self.xrc_domain) {
-                    Some(queue) if queue.xrc().is_some() => {
-                        xrc = queue.xrc().map(|xrc| Arc::clone(&xrc.cq));
-                        xrc.as_ref()
-                    }
-                    _ => self.receive_cq.as_ref(),
-                },
-            };
-            let Some(cq) = cq else { continue };
-            if let Some(poller) = &mut poller
-                && poller.shows(cq, &completion, now.as_nanos())
-            {
-                continue;
-            }
-            match cq.push(completion, now.as_nanos()) {
-                Added::Fine | Added::Dead => {}
-                Added::Overflowed => self.context.raise(AsyncEvent::CqError(cq.id)),
-                // Time is kept by the queue pairs that a completion queue is made for, not by all that share a receive queue.
-                Added::Later(_) if !self.completes_in(cq) => cq.rouse(),
-                Added::Later(until) => self.wake_at(nic, alarm, Time::from_nanos(until)),
-            }
-        }
+        self.complete(nic, pair, &mut host, alarm, now, poller);
         while let Some(event) = pair.poll_event() {
             self.context.raise(AsyncEvent::Qp(self.qpn, event));
+        }
+    }
+
+    /// Tells the program what has completed.
+    #[inline]
+    fn complete(
+        &self,
+        nic: &Nic,
+        pair: &mut transport::QueuePair,
+        host: &mut Host<'_>,
+        alarm: &mut Alarm,
+        now: Time,
+        mut poller: Option<&mut Poller<'_>>,
+    ) {
+        pair.show_completions(now, host, |completion| {
+            self.deliver(nic, alarm, completion, now, poller.as_deref_mut());
+        });
+    }
+
+    /// Puts a completion where the program finds it.
+    #[inline]
+    fn deliver(
+        &self,
+        nic: &Nic,
+        alarm: &mut Alarm,
+        completion: &Completion,
+        now: Time,
+        poller: Option<&mut Poller<'_>>,
+    ) {
+        let xrc;
+        let cq = match completion.queue {
+            Queue::Send => self.send_cq.as_ref(),
+            Queue::Receive => self.receive_cq.as_ref(),
+            Queue::Shared(srq) => match nic.shared_queue(srq, self.xrc_domain) {
+                Some(queue) if queue.xrc().is_some() => {
+                    xrc = queue.xrc().map(|xrc| Arc::clone(&xrc.cq));
+                    xrc.as_ref()
+                }
+                _ => self.receive_cq.as_ref(),
+            },
+        };
+        let Some(cq) = cq else { return };
+        if let Some(poller) = poller
+            && poller.shows(cq, completion, now.as_nanos())
+        {
+            return;
+        }
+        match cq.push(completion, now.as_nanos()) {
+            Added::Fine | Added::Dead => {}
+            Added::Overflowed => self.context.raise(AsyncEvent::CqError(cq.id)),
+            // Time is kept by the queue pairs that a completion queue is made for, not by all that share a receive queue.
+            Added::Later(_) if !self.completes_in(cq) => cq.rouse(),
+            Added::Later(until) => self.wake_at(nic, alarm, Time::from_nanos(until)),
         }
     }
 
@@ -671,12 +696,13 @@ impl Qp {
         &self,
         nic: &Nic,
         now: Time,
-        poller: Option<&mut Poller<'_>>,
+        mut poller: Option<&mut Poller<'_>>,
         reading: &mut Reading<'_>,
     ) -> Result<(u32, bool), Broken> {
         let mut inner = self.inner.lock();
         let answers = poller.is_some() && inner.answering.habit.is_expected();
-        let (pair, mut host) = self.split(nic, &mut inner);
+        let Inner { pair, windows, alarm, .. } = &mut *inner;
+        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
         let (mut taken, mut bytes, mut requests) = (0, 0, 0);
         let mut answer = Ok(());
         while let Some((train, payload)) = reading.train_and_payload() {
@@ -701,6 +727,10 @@ impl Qp {
             }
             if let Some((psn, msn)) = train.along {
                 pair.handle_acknowledgement(now, inbound.from, psn, msn, &mut host);
+                // What was sent is completed while the message is on its way from the other processor's cache.
+                if !pair.may_transmit() {
+                    self.complete(nic, pair, &mut host, alarm, now, poller.as_deref_mut());
+                }
             }
             pair.handle(now, &inbound, &mut host);
             taken += 1;
@@ -736,7 +766,7 @@ impl Qp {
             inner.touched = 0;
             self.transmit(nic, &mut inner, now);
         }
-        self.complete(nic, &mut inner, now, poller);
+        self.complete_all(nic, &mut inner, now, poller);
         self.sleep(nic, &mut inner);
         self.leave(nic, inner);
         answer.map(|()| (taken, may_wait && requests > 0))

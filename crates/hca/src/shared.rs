@@ -73,10 +73,16 @@ impl Impatience {
         self.any.store(true, Ordering::Release);
     }
 
+    /// Whether somebody is waited for.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
     /// Rings for those who have not taken what was written for them.
     #[inline]
     pub fn check(&self, nic: &Nic) {
-        if self.any.load(Ordering::Relaxed) {
+        if self.any() {
             self.check_all(nic.now());
         }
     }
@@ -183,7 +189,6 @@ impl Shared {
         pair: &mut QueuePair,
         host: &mut Host<'_>,
         requests: &[SendRequest<'_>],
-        now: Time,
     ) -> (usize, bool, Option<Call>) {
         let Link::Shared(link) = &path.link else { return (0, false, None) };
         if self.waits || nic.capture().is_some() {
@@ -192,6 +197,7 @@ impl Shared {
         let Some(mut writer) = link.writer() else { return (0, false, None) };
         let before = writer.position();
         let (mut sent, mut fine, mut one_sided) = (0, true, false);
+        let mut now = None;
         for request in requests {
             if !writer.has_room() {
                 break;
@@ -207,8 +213,9 @@ impl Shared {
             let length = train.payload.len() as usize;
             let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
             let addresses = (path.source, path.destination);
-            // The peer has it while the queue pair remembers it.
+            // The peer has it while the queue pair remembers it, and before anybody asks what time it is.
             let written = writer.push_with(along, addresses, &train.headers, (1, train.mtu), length, fill);
+            let now = *now.get_or_insert_with(|| nic.now());
             pair.sent_at_once(now, request, &at_once, host);
             if let Err(refusal) = written {
                 pair.owe_acknowledgement(along);
@@ -221,7 +228,7 @@ impl Shared {
         drop(writer);
         let mut call = None;
         if after != before {
-            let sleeper = self.wrote(nic, link, after, Written { urgent: true, one_sided }, now);
+            let sleeper = self.wrote(nic, link, after, Written { urgent: true, one_sided });
             call = sleeper.map(|sleeper| Call(Arc::clone(link), sleeper));
         }
         (sent, fine && sent == requests.len(), call)
@@ -230,11 +237,11 @@ impl Shared {
     /// Something was written up to there. Answers whom to ring for.
     #[inline]
     #[must_use]
-    fn wrote(&mut self, nic: &Nic, link: &Arc<Outbound>, position: u64, what: Written, now: Time) -> Option<Sleeper> {
+    fn wrote(&mut self, nic: &Nic, link: &Arc<Outbound>, position: u64, what: Written) -> Option<Sleeper> {
         self.position = position;
         let sleeper = link.to_ring_for(what.urgent);
         if what.one_sided && link.is_leased() {
-            nic.impatience.wait_for(link, position, now);
+            nic.impatience.wait_for(link, position, nic.now());
         }
         sleeper
     }
@@ -294,7 +301,7 @@ impl Shared {
         if after != before {
             // If there was no room, the reader is to make some, whatever it is full of.
             what.urgent |= !done;
-            if let Some(sleeper) = self.wrote(nic, link, after, what, now) {
+            if let Some(sleeper) = self.wrote(nic, link, after, what) {
                 link.strike(sleeper);
             }
         }
@@ -326,12 +333,12 @@ impl Shared {
 impl Nic {
     /// Takes what has come through shared memory. A program that polls is shown at once what completes for it.
     #[inline]
-    pub(crate) fn receive_shared(&self, mut poller: Option<&mut Poller<'_>>) -> bool {
+    pub(crate) fn receive_shared(&self, alone: Option<&latch::Alone>, mut poller: Option<&mut Poller<'_>>) -> bool {
         let mut any = false;
         let mut broken: Option<Arc<Inbound>> = None;
         // Where several threads poll, each looks at what is its own, and now and then at everything: a thread may have stopped.
         let hurry = poller.is_some() && latch::is_crowded() && !self.engine().polls_here().is_multiple_of(RARELY);
-        self.exchange.each_with_something(hurry, |inbound| {
+        self.exchange.each_with_something(alone, hurry, |inbound| {
             let Some(mut reading) = inbound.reader() else { return };
             match self.take_turn(poller.as_deref_mut(), &mut reading) {
                 Ok(taken) => any |= taken > 0,
@@ -350,10 +357,12 @@ impl Nic {
         while let Some(front) = reading.front()? {
             let qpn = front.headers.bth.dest_qpn;
             let now = *now.get_or_insert_with(|| self.now());
-            let notes = self.note(reading, qpn);
+            let (notes, same) = self.note(reading, qpn);
             match notes.as_ref().and_then(|notes| notes.object.downcast_ref::<Qp>()) {
                 Some(qp) => {
-                    if let Some(next) = reading.following()
+                    // Where there is more than one in turn, the next one is brought from afar meanwhile.
+                    if !same
+                        && let Some(next) = reading.following()
                         && next != qpn
                     {
                         self.prefetch_qp(next);
@@ -395,13 +404,13 @@ impl Nic {
         }
     }
 
-    /// The queue pair of that number. Trains come in runs: mostly it is the same as the last one's.
+    /// The queue pair of that number, and whether it is the last one's: trains come in runs.
     #[inline]
-    fn note(&self, reading: &mut Reading<'_>, qpn: Qpn) -> Option<Notes> {
+    fn note(&self, reading: &mut Reading<'_>, qpn: Qpn) -> (Option<Notes>, bool) {
         let (version, number) = (self.qp_version(), qpn.value());
         match reading.notes.take() {
-            Some(notes) if notes.version == version && notes.number == number => Some(notes),
-            _ => self.qp(qpn).map(|object| Notes { version, number, object }),
+            Some(notes) if notes.version == version && notes.number == number => (Some(notes), true),
+            _ => (self.qp(qpn).map(|object| Notes { version, number, object }), false),
         }
     }
 
@@ -447,7 +456,7 @@ impl Nic {
     /// A peer has gone. What it said before counts; then everybody who waits for it learns.
     fn mourn(&self, link: &Arc<Outbound>) {
         for _ in 0..LAST_LOOKS {
-            if !self.receive_shared(None) {
+            if !self.receive_shared(None, None) {
                 break;
             }
         }

@@ -66,7 +66,7 @@ fn length(n: u32) -> u32 {
 
 fn poll(end: &End) -> Option<Completion> {
     let mut found = None;
-    end.nic.poll(&end.cq, 1, |entry| found = Some(entry.completion));
+    end.nic.poll(&end.cq, 1, |completion, _| found = Some(*completion));
     found
 }
 

@@ -123,7 +123,7 @@ fn next(nic: &Nic, cq: &CompletionQueue) -> Completion {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let mut found = None;
-        nic.poll(cq, 1, |entry| found = Some(entry.completion));
+        nic.poll(cq, 1, |completion, _| found = Some(*completion));
         if let Some(completion) = found {
             return completion;
         }

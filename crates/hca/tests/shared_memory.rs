@@ -34,7 +34,7 @@ fn partner(occupation: &str) {
             line();
         }
         "poll" => loop {
-            end.nic.poll(&end.cq, 1, |_| {});
+            end.nic.poll(&end.cq, 1, |_, _| {});
         },
         _ => {
             line();
@@ -57,7 +57,7 @@ fn connected(end: &End, occupation: &str, environment: &[(&str, &str)]) -> (Othe
 
 fn poll(end: &End) -> Option<Completion> {
     let mut found = None;
-    end.nic.poll(&end.cq, 1, |entry| found = Some(entry.completion));
+    end.nic.poll(&end.cq, 1, |completion, _| found = Some(*completion));
     found
 }
 

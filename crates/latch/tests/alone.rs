@@ -40,7 +40,8 @@ fn one_who_always_calls_earns_the_right_and_others_take_it_away() {
         });
         let mut mine = 0;
         while !done.load(Ordering::Relaxed) {
-            let _alone = latch::alone();
+            let alone = latch::alone();
+            assert!(list.look(&alone, |list| list.len() <= other) != Some(false));
             granted.fetch_add(u32::from(latch::is_alone()), Ordering::Relaxed);
             // Not atomic: whoever came between would be lost.
             let before = *mutex.lock();
@@ -79,6 +80,23 @@ fn what_is_held_is_not_had_twice() {
     assert_eq!((*mutex.try_lock().unwrap(), *list.read()), (1, 2));
     drop(alone);
     assert!(!latch::is_alone());
+}
+
+#[test]
+fn a_look_by_right_needs_the_right_and_shuts_changes_out() {
+    let _turn = TURN.lock();
+    let list = RwLock::new(vec![1]);
+    earn();
+    let alone = latch::alone();
+    assert_eq!(list.look(&alone, |list| list.len()), Some(1));
+    assert_eq!(list.look(&latch::alone(), |list| list.len()), None, "this one does not use it");
+    let change = || list.look(&alone, |_| list.write().push(2));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(change)).is_err());
+    let change = list.write();
+    assert_eq!(list.look(&alone, |list| list.len()), None, "it is being changed");
+    drop(change);
+    list.write().push(3);
+    assert_eq!(list.look(&alone, |list| list.clone()), Some(vec![1, 3]));
 }
 
 #[test]

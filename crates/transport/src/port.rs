@@ -165,6 +165,12 @@ pub trait Port {
     /// Runs `f` on the window that guards the receiver `toward` of queue pair `qpn`.
     fn window<R>(&mut self, qpn: Qpn, toward: Toward, f: impl FnOnce(&mut Window) -> R) -> R;
 
+    /// Whether a window of a queue pair never refuses anything. Asked for every message: where that is known it can be said without making a window.
+    #[inline]
+    fn is_unlimited(&mut self, qpn: Qpn, toward: Toward) -> bool {
+        self.window(qpn, toward, |window| window.is_unlimited())
+    }
+
     /// Whether anyone listens to events. When false nothing is built and `record` is not called.
     #[inline]
     fn tracing(&self) -> bool {

@@ -307,6 +307,36 @@ impl QueuePair {
             None if self.state() == State::Error => self.responder.flushed(&self.connection)?,
             None => return None,
         };
+        self.trace_completed(now, &completion, port);
+        Some(completion)
+    }
+
+    /// Shows all completions, in the same order. They are not copied on the way, as they would be by the other.
+    #[inline]
+    pub fn show_completions<P: Port>(&mut self, now: Time, port: &mut P, mut show: impl FnMut(&Completion)) {
+        while self.may_complete() {
+            if self.queue.has_outcome()
+                && let Some(completion) = self.queue.completion(self.connection.qpn)
+            {
+                self.trace_completed(now, &completion, port);
+                show(&completion);
+            } else if let Some(completion) = self.responder.next_completion() {
+                self.trace_completed(now, completion, port);
+                show(completion);
+                self.responder.completed();
+            } else if self.state() == State::Error
+                && let Some(completion) = self.responder.flushed(&self.connection)
+            {
+                self.trace_completed(now, &completion, port);
+                show(&completion);
+            } else {
+                return;
+            }
+        }
+    }
+
+    #[inline]
+    fn trace_completed<P: Port>(&self, now: Time, completion: &Completion, port: &mut P) {
         self.trace(now, port, || trace::Kind::Completed {
             wr_id: completion.wr_id,
             queue: match completion.queue {
@@ -318,7 +348,6 @@ impl QueuePair {
             opcode: completion.kind.name(),
             bytes: u64::from(completion.bytes),
         });
-        Some(completion)
     }
 
     /// The next event, if any.

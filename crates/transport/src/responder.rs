@@ -229,6 +229,17 @@ impl Responder {
         self.completions.pop_front()
     }
 
+    /// The same, where it is: [`completed`](Responder::completed) lets go of it.
+    #[inline]
+    pub fn next_completion(&self) -> Option<&Completion> {
+        self.completions.front()
+    }
+
+    #[inline]
+    pub fn completed(&mut self) {
+        self.completions.pop_front();
+    }
+
     /// In the error state: the next receive that was never filled.
     pub fn flushed(&mut self, connection: &Connection) -> Option<Completion> {
         if !self.hand.held {

@@ -1,7 +1,7 @@
 //! How work gets done: whoever polls, waits or lends its thread takes what has arrived, sends what is due and lets deadlines pass.
 
 use super::{Nic, local_grh, lock};
-use crate::completion_queue::{CompletionChannel, CompletionQueue, Entry, Poller};
+use crate::completion_queue::{CompletionChannel, CompletionQueue, Poller};
 use crate::queue_pair::Qp;
 use crate::sleep;
 use crate::udp::Found;
@@ -14,7 +14,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use transport::{Inbound, Time};
+use transport::{Completion, Inbound, Time};
 use wire::Qpn;
 use wire::cm::CmDatagram;
 
@@ -43,6 +43,16 @@ const LOOK_RARELY: u64 = 320_000;
 
 /// How long, in nanoseconds, a timer waits for a socket to be empty.
 const PATIENCE: u64 = 2_000_000;
+
+/// What there is to do, at a glance.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Glance {
+    Nothing,
+    /// Rings have something, and that is all.
+    Rings,
+    /// It takes a longer look.
+    Perhaps,
+}
 
 impl Nic {
     /// Sends the acknowledgement that waits, if it is due, because the program finds nothing else.
@@ -85,7 +95,7 @@ impl Nic {
         if self.owing.get().or_else(|| self.debtor.get()).is_some() {
             self.see_to_debt();
         }
-        self.receive_shared(None) | self.advance(None)
+        self.receive_shared(None, None) | self.advance(None)
     }
 
     /// Uses the calling thread's right to all locks, if it has one, until what this answers is dropped. Not while the engine works, too, and not where
@@ -158,22 +168,55 @@ impl Nic {
         };
     }
 
+    /// What one who polls would find, as far as that can be told by a few loads. Now and then, and where it cannot, everything is looked at.
+    #[inline]
+    fn glance(&self, alone: Option<&latch::Alone>) -> Glance {
+        let Some(alone) = alone else { return Glance::Perhaps };
+        let plain = self.owing.get().is_none()
+            && self.debtor.get().is_none()
+            && !self.impatience.any()
+            && !self.exchange.has_stalled()
+            && self.exchange.has_inbound()
+            && !self.engine.polls_here().is_multiple_of(SELDOM)
+            && !self.is_hot()
+            && self.local.seems_empty()
+            && self.ready.is_empty();
+        match plain.then(|| self.exchange.glance(alone)).flatten() {
+            Some(false) => Glance::Nothing,
+            Some(true) => Glance::Rings,
+            None => Glance::Perhaps,
+        }
+    }
+
     /// Takes up to `room` completions. An empty queue drives: what has arrived is looked at before the answer is "nothing".
-    /// `take` may be called while queue pairs are locked: it takes, and calls nothing of the NIC.
-    pub fn poll(&self, cq: &CompletionQueue, room: usize, mut take: impl FnMut(Entry)) -> usize {
+    /// `take` is given each with its moment. It may be called while queue pairs are locked: it takes, and calls nothing of the NIC.
+    pub fn poll(&self, cq: &CompletionQueue, room: usize, mut take: impl FnMut(&Completion, u64)) -> usize {
         cq.polls();
         let alone = self.alone();
         let taken = cq.poll(room, &mut take);
         if taken > 0 {
             return taken;
         }
-        self.pay_debt();
+        let glance = self.glance(alone.as_ref());
+        if glance == Glance::Nothing {
+            drop(alone);
+            self.engine.polled();
+            self.manners.found_nothing(|| self.now());
+            return 0;
+        }
+        if glance != Glance::Rings {
+            self.pay_debt();
+        }
         let mut poller = Poller { cq, room, show: &mut take };
-        let received = self.receive_shared(Some(&mut poller));
+        let received = self.receive_shared(alone.as_ref(), Some(&mut poller));
         drop(alone);
+        self.engine.polled();
+        if glance == Glance::Rings && poller.room < room {
+            self.manners.found_something();
+            return room - poller.room;
+        }
         let any = received | self.advance(Some(&mut poller));
         let left = poller.room;
-        self.engine.polled();
         match any {
             true => self.manners.found_something(),
             false => self.manners.found_nothing(|| self.now()),
@@ -220,14 +263,14 @@ impl Nic {
         let answer = self.drive_on_watch(channel, deadline, &mut on_watch);
         if on_watch.is_some() {
             self.exchange.face().settle_down(Sleeper::Engine);
-            self.receive_shared(None);
+            self.receive_shared(None, None);
         }
         answer
     }
 
     /// What there is to do besides the sockets; `asleep` for one who goes to sleep afterwards. Deadlines are the engine's.
     pub(crate) fn look_again(&self, asleep: bool) -> bool {
-        let mut any = self.receive_shared(None);
+        let mut any = self.receive_shared(None, None);
         if self.exchange.has_stalled() {
             any |= self.resume_stalled(asleep);
         }
@@ -251,7 +294,7 @@ impl Nic {
             }
             *on_watch = on_watch.take().or_else(|| self.watch.take());
             if on_watch.is_some() {
-                if self.receive_shared(None) {
+                if self.receive_shared(None, None) {
                     continue;
                 }
                 // Say that we sleep, then look once more: what was written meanwhile is either seen here or rings. What has come to the
@@ -292,8 +335,9 @@ impl Nic {
         while self.settle_local() || self.settle(&self.ready, now) {}
     }
 
-    /// The same after receives were posted, which mostly is nothing.
-    pub(crate) fn after_receive(&self) {
+    /// The same after work was posted, which mostly is nothing.
+    #[inline]
+    pub(crate) fn after_posting(&self) {
         if !self.local.seems_empty() || !self.ready.is_empty() {
             self.after_call(self.now());
         }

@@ -161,7 +161,7 @@ impl End {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let mut found = None;
-            self.nic.poll(&self.cq, 1, |entry| found = Some(entry.completion));
+            self.nic.poll(&self.cq, 1, |completion, _| found = Some(*completion));
             if let Some(completion) = found {
                 return completion;
             }

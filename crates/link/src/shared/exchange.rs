@@ -307,21 +307,31 @@ impl Exchange {
         }
     }
 
+    /// Whether there is a ring that somebody should look at. None if that cannot be told without taking a lock.
+    #[inline]
+    pub fn glance(&self, alone: &latch::Alone) -> Option<bool> {
+        let list = &self.inbound[latch::stripe() % STRIPES].0;
+        list.look(alone, |list| list.iter().any(|inbound| inbound.wants_reading() || inbound.has_ended()))
+    }
+
     /// Shows every ring that has something, and those whose writer has gone; for a thread that polls and is in a hurry only those that are not another's.
     #[inline]
-    pub fn each_with_something(&self, hurry: bool, mut show: impl FnMut(&Arc<Inbound>)) {
+    pub fn each_with_something(&self, alone: Option<&latch::Alone>, hurry: bool, mut show: impl FnMut(&Arc<Inbound>)) {
         if !self.has_inbound() {
             return;
         }
-        let list = self.inbound[latch::stripe() % STRIPES].0.read();
-        let mut ended = false;
-        for inbound in list.iter() {
-            if inbound.wants_reading() && !(hurry && inbound.is_anothers()) {
-                show(inbound);
+        let mut each = |list: &Vec<Arc<Inbound>>| {
+            let mut ended = false;
+            for inbound in list {
+                if inbound.wants_reading() && !(hurry && inbound.is_anothers()) {
+                    show(inbound);
+                }
+                ended |= inbound.has_ended();
             }
-            ended |= inbound.has_ended();
-        }
-        drop(list);
+            ended
+        };
+        let list = &self.inbound[latch::stripe() % STRIPES].0;
+        let ended = alone.and_then(|alone| list.look(alone, &mut each)).unwrap_or_else(|| each(&list.read()));
         if ended {
             // What a process wrote before it ended counts.
             self.change_inbound(|list| list.retain(|inbound| !inbound.has_ended() || inbound.has_something()));

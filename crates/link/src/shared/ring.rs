@@ -43,9 +43,7 @@ const PREFIX: usize = 8;
 const HEADERS: usize = LINE - PREFIX;
 /// From this length on payload is aligned.
 const ALIGNED: usize = 1024;
-/// Payload up to this length is copied out before anybody sees it.
-const COPIED: usize = 256;
-/// And up to this one it is put together with the headers before it is written.
+/// Payload up to this length is put together with the headers before it is written.
 const GATHERED: usize = 128;
 /// How far the writer clears lines before it gets there: they are its own by then, and not the one that the reader looks at.
 const AHEAD: usize = 2048;
@@ -301,7 +299,6 @@ pub struct Reader {
     /// The train at the front, if it was looked at.
     front: Front,
     has_front: bool,
-    copied: [u8; COPIED],
 }
 
 /// A train, without its payload.
@@ -345,17 +342,7 @@ impl Reader {
         let known = |length| [SMALL, LARGE].iter().any(|lap| (CONTROL + lap) as u64 == length);
         let map = Mapping::accept(fd, known)?;
         let lap = map.length() - CONTROL;
-        Ok(Reader {
-            map,
-            lap,
-            offset: 0,
-            read: 0,
-            told: 0,
-            offered: 0,
-            front: Front::default(),
-            has_front: false,
-            copied: [0; COPIED],
-        })
+        Ok(Reader { map, lap, offset: 0, read: 0, told: 0, offered: 0, front: Front::default(), has_front: false })
     }
 
     /// Where it reads next.
@@ -447,11 +434,6 @@ impl Reader {
             return Err(Broken);
         }
         let payload_at = self.offset + if length >= ALIGNED { LINE } else { PREFIX + headers_length };
-        if length <= COPIED {
-            let at = self.map.at(CONTROL + payload_at, length);
-            // SAFETY: as many bytes are within the mapping, and fit.
-            unsafe { std::ptr::copy_nonoverlapping(at, self.copied.as_mut_ptr(), length) };
-        }
         self.front.count = count;
         self.front.mtu = u32::from(mtu) * 256;
         self.front.payload = (payload_at, length);
@@ -483,9 +465,6 @@ impl Reader {
     pub fn train_and_payload(&self) -> Option<(&Front, &[u8])> {
         let front = self.has_front.then_some(&self.front)?;
         let (at, length) = front.payload;
-        if length <= COPIED {
-            return Some((front, self.copied.get(..length)?));
-        }
         // SAFETY: within the mapping (`at` checks), initialised, and alive as long as `self`. A peer that keeps to the rules leaves it alone until
         // it has been read; one that does not changes bytes that are only ever copied. See the module.
         Some((front, unsafe { std::slice::from_raw_parts(self.map.at(CONTROL + at, length), length) }))

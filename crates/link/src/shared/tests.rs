@@ -263,7 +263,7 @@ fn two_processes_come_by_a_link_and_one_ends() {
     push(&mut link.writer().unwrap(), 5, 100);
     link.ring(true);
     let mut seen = 0;
-    b.exchange.each_with_something(false, |inbound| {
+    b.exchange.each_with_something(None, false, |inbound| {
         let mut reading = inbound.reader().unwrap();
         assert!(inbound.reader().is_none(), "one thread at a time");
         assert_eq!(reading.front().unwrap().unwrap().headers, headers(5));
@@ -272,22 +272,22 @@ fn two_processes_come_by_a_link_and_one_ends() {
         seen += 1;
     });
     assert_eq!(seen, 1);
-    b.exchange.each_with_something(false, |inbound| assert!(!inbound.has_something()));
+    b.exchange.each_with_something(None, false, |inbound| assert!(!inbound.has_something()));
     // What a process wrote before its end counts.
     push(&mut link.writer().unwrap(), 6, 100);
     drop((link, a));
     until("the end is known", || {
         b.drive();
         let mut ended = false;
-        b.exchange.each_with_something(false, |inbound| ended = inbound.has_ended());
+        b.exchange.each_with_something(None, false, |inbound| ended = inbound.has_ended());
         ended
     });
-    b.exchange.each_with_something(false, |inbound| {
+    b.exchange.each_with_something(None, false, |inbound| {
         let mut reading = inbound.reader().unwrap();
         assert_eq!(reading.front().unwrap().unwrap().headers, headers(6));
         reading.consume();
     });
-    b.exchange.each_with_something(false, |inbound| assert!(!inbound.has_something()));
+    b.exchange.each_with_something(None, false, |inbound| assert!(!inbound.has_something()));
     assert!(!b.exchange.has_inbound());
 }
 
@@ -355,7 +355,7 @@ fn a_ring_that_another_thread_polls_for_is_left_to_it_by_one_in_a_hurry() {
     push(&mut link.writer().unwrap(), 5, 100);
     let shown = |hurry| {
         let mut shown = 0;
-        b.exchange.each_with_something(hurry, |inbound| {
+        b.exchange.each_with_something(None, hurry, |inbound| {
             shown += 1;
             inbound.is_for(latch::this_thread());
         });

@@ -3,6 +3,7 @@
 //! ordinary is left untouched, for the long way. Both ways leave the queue pair in the same state.
 
 use super::{Handed, QueuePair, State};
+use crate::congestion::Window;
 use crate::port::{Port, Toward};
 use crate::state::Kind;
 use crate::train::{Inbound, Payload, Train, pad};
@@ -55,9 +56,11 @@ impl QueuePair {
         }
         let psn = self.requester.is_at_the_end(self.completer.una(), &self.queue)?;
         let qpn = self.connection.qpn;
-        let (charge, lossless) =
-            port.window(qpn, Toward::Peer, |window| (window.reserve_one(length), window.is_unlimited()));
-        let charge = charge?;
+        let lossless = port.is_unlimited(qpn, Toward::Peer);
+        let charge = match lossless {
+            true => Window::charge_of(length, 1, length),
+            false => port.window(qpn, Toward::Peer, |window| window.reserve_one(length))?,
+        };
         let mut headers = Headers::new(opcode, self.connection.attributes.dest_qpn, psn);
         headers.bth.pkey = self.connection.pkey;
         headers.bth.solicited = request.flags.contains(SendFlags::SOLICITED);
@@ -162,7 +165,7 @@ impl QueuePair {
             && psn.is_before(self.requester.high())
             && from == self.connection.attributes.av.dgid
             && !port.tracing()
-            && port.window(self.connection.qpn, Toward::Peer, |window| window.is_unlimited());
+            && port.is_unlimited(self.connection.qpn, Toward::Peer);
         if !ordinary {
             return false;
         }

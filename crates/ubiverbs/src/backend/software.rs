@@ -105,7 +105,7 @@ impl Backend for Software {
 
     fn look(&self) {
         // A program that polls an empty queue is one that looks again.
-        self.nic.poll(&self.nothing, 0, |_| {});
+        self.nic.poll(&self.nothing, 0, |_, _| {});
     }
 
     fn wait(&self, channel: &dyn Channel, limit: Option<Duration>) -> io::Result<Option<u32>> {
@@ -270,11 +270,11 @@ impl CompletionQueue for OurQueue {
 
     fn drive(&self) {
         // A poll that takes nothing: it finds nothing to take, drives, and tells the engine that this program polls.
-        self.nic.poll(&self.queue, 0, |_| {});
+        self.nic.poll(&self.queue, 0, |_, _| {});
     }
 
     fn take(&self, room: usize, take: &mut dyn FnMut(&Completion)) -> usize {
-        self.queue.poll(room, |entry| take(&entry.completion))
+        self.queue.poll(room, |completion, _| take(completion))
     }
 
     fn observe(&self, observer: Box<dyn Fn() + Send + Sync>) {
