@@ -208,13 +208,13 @@ impl Shared {
                 break;
             };
             sent += 1;
-            let train = pair.train_at_once(request, &at_once);
-            one_sided |= train.headers.reth.is_some();
-            let length = train.payload.len() as usize;
-            let fill = |out: &mut [u8]| train.payload.copy(0, out, host);
-            let addresses = (path.source, path.destination);
+            one_sided |= at_once.is_one_sided();
+            let payload = pair.payload_at_once(request, &at_once);
+            let fill = |out: &mut [u8]| payload.copy(0, out, host);
+            let headers = (at_once.len(), |out: &mut [u8]| at_once.encode(out));
             // The peer has it while the queue pair remembers it, and before anybody asks what time it is.
-            let written = writer.push_with(along, addresses, &train.headers, (1, train.mtu), length, fill);
+            let addresses = (path.source, path.destination);
+            let written = writer.push_with(along, addresses, headers, (1, at_once.mtu), payload.len() as usize, fill);
             let now = *now.get_or_insert_with(|| nic.now());
             pair.sent_at_once(now, request, &at_once, host);
             if let Err(refusal) = written {

@@ -43,8 +43,6 @@ const PREFIX: usize = 8;
 const HEADERS: usize = LINE - PREFIX;
 /// From this length on payload is aligned.
 const ALIGNED: usize = 1024;
-/// Payload up to this length is put together with the headers before it is written.
-const GATHERED: usize = 128;
 /// How far the writer clears lines before it gets there: they are its own by then, and not the one that the reader looks at.
 const AHEAD: usize = 2048;
 /// The longest record.
@@ -165,16 +163,17 @@ impl Writer {
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.push_with(None, address, headers, packets, length, fill)
+        let encode = |out: &mut [u8]| headers.encode(out).is_ok();
+        self.push_with(None, address, (headers.len(), encode), packets, length, fill)
     }
 
-    /// The same, with an acknowledgement that goes along.
+    /// The same with headers that take so many bytes and are written by a function, and with an acknowledgement that goes along.
     #[inline]
     pub fn push_with<E>(
         &mut self,
         along: Option<(Psn, Msn)>,
         address: (Gid, Gid),
-        headers: &Headers,
+        (headers_length, encode): (usize, impl FnOnce(&mut [u8]) -> bool),
         (count, mtu): (u32, u32),
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
@@ -183,49 +182,40 @@ impl Writer {
             self.tell_address(address);
         }
         let ahead = if along.is_some() { ALONG } else { 0 };
-        let headers_length = ahead + headers.len();
+        let headers_length = ahead + headers_length;
         let size = record(headers_length, length).next_multiple_of(LINE);
-        if length > LONGEST || headers_length > HEADERS || count > u32::from(u16::MAX) {
+        let mut headers = [0; HEADERS];
+        let encoded = headers.get_mut(ahead..headers_length).is_some_and(encode);
+        if length > LONGEST || !encoded || count > u32::from(u16::MAX) {
             // Nothing that a queue pair makes.
             return Ok(());
         }
-        // The reader looks at the first line all the time. It is put together here and written last, in one go, or the reader would take it away
-        // from us in the middle.
-        let mut first = [0; HEADERS];
-        if let (Some((psn, msn)), Some(place)) = (along, first.first_chunk_mut::<ALONG>()) {
+        if let (Some((psn, msn)), Some(place)) = (along, headers.first_chunk_mut::<ALONG>()) {
             *place = (u64::from(psn.value()) | u64::from(msn.value()) << 32).to_ne_bytes();
         }
-        if headers.encode(first.get_mut(ahead..).unwrap_or_default()).is_err() {
-            return Ok(());
-        }
         self.wrap_for(size);
-        let second = CONTROL + self.offset + LINE;
-        if length > GATHERED {
-            let at = if length >= ALIGNED { second } else { CONTROL + self.offset + PREFIX + headers_length };
-            // SAFETY: within the mapping and free: the reader reads nothing here before the first word is published. (Whatever it may write there
-            // meanwhile is sent instead.)
-            fill(unsafe { std::slice::from_raw_parts_mut(self.map.at(at, length), length) })?;
-        } else if length > 0 {
-            let mut copied = [0; GATHERED];
-            let payload = copied.get_mut(..length).unwrap_or_default();
-            fill(payload)?;
-            let (before, after) = payload.split_at(length.min(HEADERS - headers_length));
-            if let Some(place) = first.get_mut(headers_length..headers_length + before.len()) {
-                place.copy_from_slice(before);
-            }
-            let at = self.map.at(second, after.len());
-            // SAFETY: as above.
-            unsafe { std::ptr::copy_nonoverlapping(after.as_ptr(), at, after.len()) };
+        // The reader looks at the first line all the time. From here to the end there is little else, or it would take the line away from us in the
+        // middle.
+        let first = CONTROL + self.offset;
+        for (index, word) in headers.chunks_exact(4).take(headers_length.div_ceil(4)).enumerate() {
+            let word = word.first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
+            self.map.word(first + PREFIX + 4 * index).store(word, Ordering::Relaxed);
         }
-        self.end_at(self.offset + size);
         let [c0, c1] = (count as u16).to_ne_bytes();
         let about = u32::from_ne_bytes([c0, c1, headers_length as u8, (mtu / 256) as u8]);
-        self.map.word(CONTROL + self.offset + 4).store(about, Ordering::Relaxed);
-        // Behind the headers of a longer train lies what `fill` wrote.
-        let written = if length > GATHERED && length < ALIGNED { headers_length } else { HEADERS };
-        let at = self.map.at(CONTROL + self.offset + PREFIX, HEADERS);
-        // SAFETY: as above.
-        unsafe { std::ptr::copy_nonoverlapping(first.as_ptr(), at, written) };
+        self.map.word(first + 4).store(about, Ordering::Relaxed);
+        if length > 0 {
+            let at = if length >= ALIGNED { first + LINE } else { first + PREFIX + headers_length };
+            // SAFETY: within the mapping and free: the reader reads nothing here before the first word is published. (Whatever it may write there
+            // meanwhile is sent instead.)
+            let filled = fill(unsafe { std::slice::from_raw_parts_mut(self.map.at(at, length), length) });
+            if filled.is_err() {
+                // It may have begun to. What it wrote must not be taken for records.
+                self.cleared = self.cleared.min(self.offset + LINE);
+                return filled;
+            }
+        }
+        self.end_at(self.offset + size);
         self.publish(if along.is_some() { ANSWER } else { TRAIN }, length, size);
         if size <= AHEAD {
             self.clear_ahead();

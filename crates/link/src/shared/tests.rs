@@ -114,12 +114,21 @@ fn a_full_ring_takes_no_more_until_it_is_read() {
 #[test]
 fn what_could_not_be_filled_in_was_never_sent() {
     let (mut writer, mut reader, _) = ring(SMALL);
-    let refused = writer.push(address(0), &headers(1), (1, 256), 5000, |_| Err("gone"));
-    assert_eq!(refused, Err("gone"));
-    push(&mut writer, 2, 3);
-    assert_eq!(reader.front().unwrap().unwrap().headers, headers(2));
-    reader.consume();
-    assert!(reader.front().unwrap().is_none());
+    for length in [100, 1000, 5000] {
+        // After a short one lines are clear that the next will be on.
+        for psn in [1, 2] {
+            push(&mut writer, psn, 3);
+            assert_eq!(reader.front().unwrap().unwrap().headers, headers(psn));
+            reader.consume();
+            assert!(reader.front().unwrap().is_none(), "{length}");
+            let refused = writer.push(address(0), &headers(9), (1, 256), length, |out| {
+                out.fill(0xff);
+                Err("gone")
+            });
+            assert_eq!(refused, Err("gone"));
+            assert!(reader.front().unwrap().is_none(), "{length}");
+        }
+    }
 }
 
 /// Whatever another process does to a ring while it is written and read: no panic (positions out of bounds would be one), no end of time. It goes

@@ -9,15 +9,70 @@ use crate::state::Kind;
 use crate::train::{Inbound, Payload, Train, pad};
 use crate::work::{Data, Operation, SendFlags, SendRequest};
 use trace::Time;
-use wire::{Aeth, Gid, Headers, Msn, Opcode, Psn, Reth, Syndrome};
+use wire::{Aeth, Bth, Gid, Headers, Msn, Opcode, Psn, Reth, Syndrome};
 
 /// A request that can be sent now and whole: what its packet says, and what it costs.
 #[derive(Clone, Copy, Debug)]
 pub struct AtOnce {
-    headers: Headers,
+    bth: Bth,
+    reth: Option<Reth>,
+    immediate: Option<u32>,
+    /// The path MTU.
+    pub mtu: u32,
     length: u32,
     charge: u64,
     lossless: bool,
+}
+
+// The encoded length; headers are never empty.
+#[allow(clippy::len_without_is_empty)]
+impl AtOnce {
+    /// Its headers, as anybody may read them.
+    pub fn headers(&self) -> Headers {
+        let mut headers = Headers::new(self.bth.opcode, self.bth.dest_qpn, self.bth.psn);
+        (headers.bth, headers.reth, headers.immediate) = (self.bth, self.reth, self.immediate);
+        headers
+    }
+
+    /// How long its headers are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        let immediate = if self.immediate.is_some() { 4 } else { 0 };
+        Bth::LEN + if self.reth.is_some() { Reth::LEN } else { 0 } + immediate
+    }
+
+    /// Whether it reaches for the peer's memory.
+    #[inline]
+    pub fn is_one_sided(&self) -> bool {
+        self.reth.is_some()
+    }
+
+    /// Writes its headers to `out`, which is as long as they are. Answers whether they were.
+    #[inline]
+    pub fn encode(&self, out: &mut [u8]) -> bool {
+        let Some((bth, rest)) = out.split_at_mut_checked(Bth::LEN) else { return false };
+        let rest = match self.reth {
+            None => rest,
+            Some(reth) => {
+                let Some((place, rest)) = rest.split_at_mut_checked(Reth::LEN) else { return false };
+                if reth.encode(place).is_err() {
+                    return false;
+                }
+                rest
+            }
+        };
+        let fits = match self.immediate {
+            None => rest.is_empty(),
+            Some(immediate) => {
+                let fits = rest.len() == 4;
+                if fits {
+                    rest.copy_from_slice(&immediate.to_be_bytes());
+                }
+                fits
+            }
+        };
+        fits && self.bth.encode(bth).is_ok()
+    }
 }
 
 impl QueuePair {
@@ -36,7 +91,7 @@ impl QueuePair {
     }
 
     /// The first of three steps of [`send_at_once`](QueuePair::send_at_once), for a link whose peer need not wait for the last. Once it has answered,
-    /// [`train_at_once`](QueuePair::train_at_once) is the train, and [`sent_at_once`](QueuePair::sent_at_once) must follow before anything else.
+    /// [`payload_at_once`](QueuePair::payload_at_once) is what the packet carries, and [`sent_at_once`](QueuePair::sent_at_once) must follow before anything else.
     #[inline]
     pub fn may_send_at_once<P: Port>(&mut self, request: &SendRequest<'_>, port: &mut P) -> Option<AtOnce> {
         let (opcode, remote, immediate) = match request.operation {
@@ -61,34 +116,41 @@ impl QueuePair {
             true => Window::charge_of(length, 1, length),
             false => port.window(qpn, Toward::Peer, |window| window.reserve_one(length))?,
         };
-        let mut headers = Headers::new(opcode, self.connection.attributes.dest_qpn, psn);
-        headers.bth.pkey = self.connection.pkey;
-        headers.bth.solicited = request.flags.contains(SendFlags::SOLICITED);
-        headers.bth.ack_req = true;
-        headers.bth.pad = pad(length);
-        headers.reth = remote.map(|remote| Reth { va: remote.address, rkey: remote.key, len: length });
-        headers.immediate = immediate;
-        Some(AtOnce { headers, length, charge, lossless })
+        let bth = Bth {
+            pkey: self.connection.pkey,
+            solicited: request.flags.contains(SendFlags::SOLICITED),
+            ack_req: true,
+            pad: pad(length),
+            ..Bth::new(opcode, self.connection.attributes.dest_qpn, psn)
+        };
+        let reth = remote.map(|remote| Reth { va: remote.address, rkey: remote.key, len: length });
+        Some(AtOnce { bth, reth, immediate, mtu, length, charge, lossless })
     }
 
     /// The train of a request that can be sent at once.
     #[inline]
-    pub fn train_at_once<'a>(&'a self, request: &SendRequest<'a>, at_once: &AtOnce) -> Train<'a> {
-        let AtOnce { headers, length, .. } = *at_once;
-        let payload = match request.data {
+    fn train_at_once<'a>(&'a self, request: &SendRequest<'a>, at_once: &AtOnce) -> Train<'a> {
+        let payload = self.payload_at_once(request, at_once);
+        let (mtu, to) = (self.connection.mtu(), &self.connection.attributes.av);
+        let headers = at_once.headers();
+        Train { headers, count: 1, mtu, payload, to, wr_id: Some(request.wr_id), retransmission: false }
+    }
+
+    /// Its payload.
+    #[inline]
+    pub fn payload_at_once<'a>(&self, request: &SendRequest<'a>, at_once: &AtOnce) -> Payload<'a> {
+        let length = at_once.length;
+        match request.data {
             Data::Inline(bytes) => Payload::Bytes(bytes),
             Data::Gather(_) if length == 0 => Payload::NONE,
             Data::Gather(sges) => Payload::Gather { subject: self.connection.local(), sges, offset: 0, length },
-        };
-        let (mtu, to) = (self.connection.mtu(), &self.connection.attributes.av);
-        Train { headers, count: 1, mtu, payload, to, wr_id: Some(request.wr_id), retransmission: false }
+        }
     }
 
     /// A request is being sent at once: it is posted, and waits for its acknowledgement.
     #[inline]
     pub fn sent_at_once<P: Port>(&mut self, now: Time, request: &SendRequest<'_>, at_once: &AtOnce, port: &mut P) {
-        let AtOnce { headers, length, charge, lossless } = *at_once;
-        let psn = headers.bth.psn;
+        let AtOnce { length, charge, lossless, bth: Bth { psn, .. }, .. } = *at_once;
         let posted = self.queue.post_started(request, length, psn);
         debug_assert!(posted.is_ok(), "there was room");
         let Ok(seq) = posted else { return };
@@ -100,7 +162,7 @@ impl QueuePair {
         self.completer.sent(now, psn, 1, false, false, self.connection.attributes.timeout);
         self.trace_timer(now, armed, port);
         self.trace(now, port, || trace::Kind::PacketSent {
-            headers,
+            headers: at_once.headers(),
             payload_len: length,
             packets: 1,
             wr_id: Some(request.wr_id),
