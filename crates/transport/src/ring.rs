@@ -28,6 +28,7 @@ impl<T: Default> Ring<T> {
     }
 
     /// Appends an element: `fill` gets a slot with whatever its last user left in it. Answers the element's number.
+    #[inline]
     pub(crate) fn push_with(&mut self, fill: impl FnOnce(&mut T)) -> Result<u64, Full> {
         if self.len() >= self.capacity {
             return Err(Full);
@@ -44,6 +45,7 @@ impl<T: Default> Ring<T> {
     }
 
     /// Lets go of the oldest element. Its slot, returned for a last look, keeps its allocations.
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<&mut T> {
         if self.is_empty() {
             return None;
@@ -54,6 +56,7 @@ impl<T: Default> Ring<T> {
     }
 
     /// The oldest element.
+    #[inline]
     pub(crate) fn front(&self) -> Option<&T> {
         self.get(self.head)
     }

@@ -236,11 +236,14 @@ impl SendQueue {
 
     /// Takes a work request. `outcome` is set when it is already clear how it ends (a queue pair in error flushes).
     pub fn post(&mut self, request: &SendRequest<'_>, outcome: Option<Outcome>) -> Result<(), PostError> {
+        self.admit(request)?;
+        self.release_unsignaled();
         let length = request.data.length() as u32;
         self.take(request, length, None, outcome).map(|_| ())
     }
 
-    /// Takes a work request of one packet that goes out at once, with this sequence number. Answers its number in the queue.
+    /// Takes a work request of one packet that goes out at once, with this sequence number, after [`may_post`](SendQueue::may_post) has agreed. Answers
+    /// its number in the queue.
     #[inline]
     pub fn post_started(&mut self, request: &SendRequest<'_>, length: u32, psn: Psn) -> Result<u64, PostError> {
         self.take(request, length, Some(psn), None)
@@ -275,8 +278,6 @@ impl SendQueue {
         first: Option<Psn>,
         outcome: Option<Outcome>,
     ) -> Result<u64, PostError> {
-        self.admit(request)?;
-        self.release_unsignaled();
         let capacity = self.ring.capacity();
         let pushed = self.ring.push_with(|work| {
             work.wr_id = request.wr_id;

@@ -177,8 +177,11 @@ pub enum Data<'a> {
 }
 
 impl Data<'_> {
+    #[inline]
     pub(crate) fn length(&self) -> u64 {
         match self {
+            // Mostly it lies in one place.
+            Data::Gather([sge]) => sge.length.into(),
             Data::Gather(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
             Data::Inline(bytes) => bytes.len() as u64,
         }

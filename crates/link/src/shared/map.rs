@@ -89,6 +89,14 @@ impl Mapping {
         unsafe { AtomicU32::from_ptr(self.at(offset & !3, 4).cast()) }
     }
 
+    /// The words of the cache line at `offset`, which is a multiple of 64.
+    #[inline]
+    pub fn line(&self, offset: usize) -> &[AtomicU32; 16] {
+        debug_assert!(offset.is_multiple_of(64));
+        // SAFETY: as for `word`; sixteen of them lie there.
+        unsafe { &*self.at(offset & !63, 64).cast() }
+    }
+
     /// The double word at `offset`, which is a multiple of eight.
     #[inline]
     pub fn double_word(&self, offset: usize) -> &AtomicU64 {

@@ -197,13 +197,14 @@ impl Writer {
         // The reader looks at the first line all the time. From here to the end there is little else, or it would take the line away from us in the
         // middle.
         let first = CONTROL + self.offset;
-        for (index, word) in headers.chunks_exact(4).take(headers_length.div_ceil(4)).enumerate() {
-            let word = word.first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
-            self.map.word(first + PREFIX + 4 * index).store(word, Ordering::Relaxed);
+        let line = self.map.line(first);
+        for (place, word) in line.iter().skip(PREFIX / 4).zip(headers.chunks_exact(4)).take(headers_length.div_ceil(4))
+        {
+            place.store(word.first_chunk().map_or(0, |word| u32::from_ne_bytes(*word)), Ordering::Relaxed);
         }
         let [c0, c1] = (count as u16).to_ne_bytes();
         let about = u32::from_ne_bytes([c0, c1, headers_length as u8, (mtu / 256) as u8]);
-        self.map.word(first + 4).store(about, Ordering::Relaxed);
+        line[1].store(about, Ordering::Relaxed);
         if length > 0 {
             let at = if length >= ALIGNED { first + LINE } else { first + PREFIX + headers_length };
             // SAFETY: within the mapping and free: the reader reads nothing here before the first word is published. (Whatever it may write there
