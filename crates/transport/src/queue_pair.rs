@@ -307,47 +307,36 @@ impl QueuePair {
             None if self.state() == State::Error => self.responder.flushed(&self.connection)?,
             None => return None,
         };
-        self.trace_completed(now, &completion, port);
+        trace_completed(now, qpn, &completion, port);
         Some(completion)
     }
 
     /// Shows all completions, in the same order. They are not copied on the way, as they would be by the other.
     #[inline]
     pub fn show_completions<P: Port>(&mut self, now: Time, port: &mut P, mut show: impl FnMut(&Completion)) {
+        let qpn = self.connection.qpn;
         while self.may_complete() {
             if self.queue.has_outcome()
-                && let Some(completion) = self.queue.completion(self.connection.qpn)
+                && self.queue.show_completion(qpn, |completion| {
+                    trace_completed(now, qpn, completion, port);
+                    show(completion);
+                })
             {
-                self.trace_completed(now, &completion, port);
-                show(&completion);
-            } else if let Some(completion) = self.responder.next_completion() {
-                self.trace_completed(now, completion, port);
+                continue;
+            }
+            if let Some(completion) = self.responder.next_completion() {
+                trace_completed(now, qpn, completion, port);
                 show(completion);
                 self.responder.completed();
             } else if self.state() == State::Error
                 && let Some(completion) = self.responder.flushed(&self.connection)
             {
-                self.trace_completed(now, &completion, port);
+                trace_completed(now, qpn, &completion, port);
                 show(&completion);
             } else {
                 return;
             }
         }
-    }
-
-    #[inline]
-    fn trace_completed<P: Port>(&self, now: Time, completion: &Completion, port: &mut P) {
-        self.trace(now, port, || trace::Kind::Completed {
-            wr_id: completion.wr_id,
-            queue: match completion.queue {
-                Queue::Send => trace::Queue::Send,
-                Queue::Receive => trace::Queue::Receive,
-                Queue::Shared(_) => trace::Queue::SharedReceive,
-            },
-            status: completion.status.name(),
-            opcode: completion.kind.name(),
-            bytes: u64::from(completion.bytes),
-        });
     }
 
     /// The next event, if any.
@@ -373,5 +362,23 @@ impl QueuePair {
         if port.tracing() {
             port.record(&trace::Event { at: now.as_nanos(), qpn: Some(self.qpn()), kind: kind() });
         }
+    }
+}
+
+#[inline]
+fn trace_completed<P: Port>(now: Time, qpn: Qpn, completion: &Completion, port: &mut P) {
+    if port.tracing() {
+        let kind = trace::Kind::Completed {
+            wr_id: completion.wr_id,
+            queue: match completion.queue {
+                Queue::Send => trace::Queue::Send,
+                Queue::Receive => trace::Queue::Receive,
+                Queue::Shared(_) => trace::Queue::SharedReceive,
+            },
+            status: completion.status.name(),
+            opcode: completion.kind.name(),
+            bytes: u64::from(completion.bytes),
+        };
+        port.record(&trace::Event { at: now.as_nanos(), qpn: Some(qpn), kind });
     }
 }

@@ -380,13 +380,22 @@ impl SendQueue {
 
     /// The oldest completion not yet taken. Unsignaled successes leave no trace.
     pub fn completion(&mut self, qpn: Qpn) -> Option<Completion> {
+        let mut taken = None;
+        self.show_completion(qpn, |completion| taken = Some(*completion));
+        taken
+    }
+
+    /// Shows it instead, if there is one, and answers whether there was.
+    #[inline]
+    pub fn show_completion(&mut self, qpn: Qpn, show: impl FnOnce(&Completion)) -> bool {
         self.release_unsignaled();
-        let work = self.ring.front()?;
-        let (status, cause) = match work.outcome()? {
-            Outcome::Done => (Status::Success, None),
-            Outcome::Failed(status, cause) => (status, Some(cause)),
+        let Some(work) = self.ring.front() else { return false };
+        let (status, cause) = match work.outcome() {
+            None => return false,
+            Some(Outcome::Done) => (Status::Success, None),
+            Some(Outcome::Failed(status, cause)) => (status, Some(cause)),
         };
-        let completion = Completion {
+        show(&Completion {
             wr_id: work.wr_id,
             status,
             kind: work.kind(),
@@ -400,9 +409,9 @@ impl SendQueue {
             over_ipv4: false,
             solicited: status != Status::Success,
             cause,
-        };
+        });
         self.ring.pop();
-        Some(completion)
+        true
     }
 
     fn release_unsignaled(&mut self) {

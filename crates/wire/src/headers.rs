@@ -103,12 +103,16 @@ impl Headers {
     /// [Parses](Headers::parse) in place: headers are long, and a copy of them costs as much as reading them. After an error they mean nothing.
     #[inline]
     pub fn read<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], ParseError> {
-        let (bth, rest) = Bth::parse(bytes)?;
-        if bth.tver != 0 {
-            return Err(ParseError::BadVersion(bth.tver));
+        let rest = self.bth.read(bytes)?;
+        if self.bth.tver != 0 {
+            return Err(ParseError::BadVersion(self.bth.tver));
         }
-        *self = Headers { bth, ..Headers::NONE };
-        match bth.opcode.header_length() {
+        // One by one, and so where they are.
+        (self.xrc, self.deth, self.feth) = (None, None, None);
+        (self.reth, self.atomic) = (None, None);
+        (self.aeth, self.atomic_ack) = (None, None);
+        (self.immediate, self.invalidate) = (None, None);
+        match self.bth.opcode.header_length() {
             Bth::LEN => Ok(rest),
             _ => self.read_extended(rest),
         }

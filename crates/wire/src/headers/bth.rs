@@ -54,26 +54,32 @@ impl Bth {
     /// Reads it from the front of `bytes`; returns what follows. A version other than 0 is not judged here.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Bth, &[u8]), ParseError> {
+        let mut bth = Bth::new(Opcode::RcSendOnly, Qpn::default(), Psn::default());
+        let rest = bth.read(bytes)?;
+        Ok((bth, rest))
+    }
+
+    /// The same in place.
+    #[inline]
+    pub(crate) fn read<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], ParseError> {
         let mut reader = Reader::new(Header::Bth, Bth::LEN, bytes)?;
         let opcode = reader.u8()?;
         let flags = reader.u8()?;
         let pkey = reader.u16()?;
         let qp = reader.u32()?;
         let sequence = reader.u32()?;
-        let bth = Bth {
-            opcode: Opcode::from_byte(opcode).ok_or(ParseError::UnknownOpcode(opcode))?,
-            solicited: flags & 0x80 != 0,
-            mig_req: flags & 0x40 != 0,
-            pad: flags >> 4 & 0x3,
-            tver: flags & 0xf,
-            pkey: Pkey::new(pkey),
-            fecn: qp & 1 << 31 != 0,
-            becn: qp & 1 << 30 != 0,
-            dest_qpn: Qpn::new(qp),
-            ack_req: sequence & 1 << 31 != 0,
-            psn: Psn::new(sequence),
-        };
-        Ok((bth, reader.rest()))
+        self.opcode = Opcode::from_byte(opcode).ok_or(ParseError::UnknownOpcode(opcode))?;
+        self.solicited = flags & 0x80 != 0;
+        self.mig_req = flags & 0x40 != 0;
+        self.pad = flags >> 4 & 0x3;
+        self.tver = flags & 0xf;
+        self.pkey = Pkey::new(pkey);
+        self.fecn = qp & 1 << 31 != 0;
+        self.becn = qp & 1 << 30 != 0;
+        self.dest_qpn = Qpn::new(qp);
+        self.ack_req = sequence & 1 << 31 != 0;
+        self.psn = Psn::new(sequence);
+        Ok(reader.rest())
     }
 
     /// Writes it to the front of `out`; returns its length.
