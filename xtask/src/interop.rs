@@ -33,6 +33,9 @@ pub struct Options {
     /// Let these faults happen to what arrives at us, such as `drop=1%`. Pairs that are not reliable are left out: their programs wait for ever.
     #[arg(long, value_name = "PLAN")]
     faults: Option<String>,
+    /// Run each pair so many times: what goes wrong now and then shows only so.
+    #[arg(long, value_name = "TIMES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=500))]
+    repeat: u32,
     /// Take our library from this directory, and build none.
     #[arg(long, value_name = "DIRECTORY")]
     lib: Option<PathBuf>,

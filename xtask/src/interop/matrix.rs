@@ -230,7 +230,8 @@ pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
     let mut bench = Bench { guest, lib, path, faults, logs, captures, capture: options.capture, port: 18_600 };
     let gids = bench.gids()?;
     for program in PROGRAMS {
-        for (family, server, column) in chosen(program) {
+        // The ways round take turns, so that all of them meet what else the machine does meanwhile.
+        for (family, server, column) in (0..options.repeat).flat_map(|_| chosen(program)) {
             let begin = Instant::now();
             let failure = bench.pair(program, server, family, &gids[family as usize], column).err();
             let seconds = begin.elapsed().as_secs_f64();
@@ -491,8 +492,13 @@ fn table(pairs: &[Outcome]) -> String {
         }
         let _ = write!(text, "{:<44}", program.title());
         for (family, server, _) in COLUMNS {
-            let pair = pairs.iter().filter(of_program).find(|pair| (pair.family, pair.server) == (family, server));
-            let cell = pair.map_or("-", |pair| if pair.failure.is_none() { "ok" } else { "FAILED" });
+            let of_cell = pairs.iter().filter(of_program).filter(|pair| (pair.family, pair.server) == (family, server));
+            let cell = match (of_cell.clone().count(), of_cell.filter(|pair| pair.failure.is_some()).count()) {
+                (0, _) => "-".to_string(),
+                (_, 0) => "ok".to_string(),
+                (1, _) => "FAILED".to_string(),
+                (times, failed) => format!("{failed}/{times} FAILED"),
+            };
             let _ = write!(text, "{cell:>18}");
         }
         text.push('\n');
