@@ -334,6 +334,29 @@ fn a_lost_acknowledgement_costs_one_repetition_and_no_second_execution() {
     assert_eq!(opcodes, [send, ack, send, ack]);
 }
 
+/// Soft-RoCE asks with the last packet of a message. While it repeats one it survives a late acknowledgement of it, and no second.
+#[test]
+fn a_repetition_of_what_arrived_is_acknowledged_where_it_asks() {
+    let mut pair = Pair::rc(&setting(LinkKind::Datagram, 50));
+    pair.sim.receive(pair.b, 1, &[pair.far.sge(0, 6 * 256)]).unwrap();
+    let log = Log::of(&mut pair.sim);
+    let (alice, bob) = (pair.alice, pair.bob);
+    pair.succeed(&Work::send().sge(pair.near.sge(0, 6 * 256)));
+    assert_eq!(pair.received().wr_id, 1);
+    let message: Vec<_> = log.packets().into_iter().filter(|seen| seen.from == alice).collect();
+    log.clear();
+    let source = pair.sim.gid(alice, 0);
+    for seen in &message {
+        pair.sim.inject(bob, source, &seen.headers, &[0; 256]).unwrap();
+        pair.sim.run_until_idle();
+        let asks = seen.opcode() == Opcode::RcSendLast;
+        let acks: Vec<_> = log.packets().iter().map(|seen| (seen.from, seen.psn().value())).collect();
+        assert_eq!(acks, if asks { vec![(bob, 55)] } else { vec![] }, "{:?}", seen.psn());
+    }
+    assert_eq!(message.len(), 6);
+    assert_eq!(pair.sim.completions(pair.b), []);
+}
+
 #[test]
 fn one_acknowledgement_stands_for_all_before_it() {
     let mut pair = Pair::rc(&setting(LinkKind::Datagram, 50));

@@ -378,7 +378,9 @@ impl Responder {
         self.place(inbound, &arrival, connection, port)
     }
 
-    /// A request we have seen: what was kept of it answers it again, all others are acknowledged as far as we are.
+    /// A request we have seen: what was kept of it answers it again, all others are acknowledged as far as we are. The end of a message is
+    /// acknowledged only where the peer asks for it: Soft-RoCE does not survive a second such acknowledgement while it repeats the message. It
+    /// completes the message in the middle of the repetition, and its send queue stands still for ever if the program fills it meanwhile.
     fn repeated(&mut self, inbound: &Inbound<'_>, connection: &Connection) -> Verdict {
         let headers = inbound.headers;
         let operation = headers.bth.opcode.operation();
@@ -388,7 +390,9 @@ impl Responder {
                 false => Verdict::Drop(DropReason::NoReplaySlot),
             };
         }
-        self.answers.acknowledge(self.expected.sub(1), self.msn);
+        if headers.bth.ack_req || self.message != Message::None {
+            self.answers.acknowledge(self.expected.sub(1), self.msn);
+        }
         Verdict::Repeated
     }
 
