@@ -300,6 +300,33 @@ fn a_lost_packet_is_refused_once_and_sending_resumes_with_it() {
     }
 }
 
+/// Soft-RoCE heeds a second refusal only if an acknowledgement came since the first.
+#[test]
+fn a_refusal_in_the_middle_of_a_message_is_preceded_by_what_has_arrived() {
+    let first = Psn::new(0xff_fffd);
+    let mut pair = Pair::rc(&setting(LinkKind::Datagram, first.value()));
+    let log = Log::of(&mut pair.sim);
+    let (alice, bob) = (pair.alice, pair.bob);
+    // The second packet, and the fourth when it comes again.
+    let mut fourth = 0;
+    pair.sim.intercept(move |seen| {
+        let index = seen.headers.bth.psn.distance_from(first);
+        fourth += u32::from(seen.from == alice && index == 3);
+        let lost = seen.nth == 1 || seen.from == alice && index == 3 && fourth == 2;
+        if lost { Fate::Drop } else { Fate::Pass }
+    });
+    pair.succeed(&Work::write(pair.far.remote(0)).sge(pair.near.sge(0, 8 * 256)));
+    let packets = log.packets();
+    let nak = Syndrome::Nak(NakCode::SequenceError);
+    assert_eq!(refusals(&packets), [(nak, first.add(1)), (nak, first.add(3))]);
+    let answers: Vec<_> = packets.iter().filter(|seen| seen.from == bob).collect();
+    for (at, refusal) in answers.iter().enumerate().filter(|(_, seen)| seen.syndrome() == Some(nak)) {
+        let before = answers[at - 1];
+        assert_eq!((before.syndrome(), before.psn()), (Some(Syndrome::ACK), refusal.psn().sub(1)));
+    }
+    assert_eq!(pair.far_bytes(0, 8 * 256), pair.near_bytes(0, 8 * 256));
+}
+
 #[test]
 fn a_lost_last_packet_waits_for_the_timer() {
     let first = Psn::new(50);

@@ -325,6 +325,10 @@ impl Responder {
             Verdict::OutOfOrder => {
                 let syndrome = Syndrome::Nak(NakCode::SequenceError);
                 self.waiting = Waiting::ForSequence;
+                if self.message != Message::None {
+                    // Soft-RoCE ignores a second refusal unless it was told of progress since the first, and waits for its timer.
+                    self.answers.acknowledge(self.expected.sub(1), self.msn);
+                }
                 self.answers.refuse(self.expected, self.msn, syndrome);
                 Reaction::Refused(DropReason::OutOfOrder, self.expected, syndrome)
             }
