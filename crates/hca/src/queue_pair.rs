@@ -337,24 +337,28 @@ impl Qp {
         let mut inner = self.inner.lock();
         let Inner { pair, windows, touched, .. } = &mut *inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        for arrival in run {
-            // Only a receiver of datagrams is shown it.
-            let grh = match self.kind.is_connected() {
-                true => [0; 40],
-                false => grh_bytes(&arrival.ip),
-            };
-            let inbound = Inbound {
-                headers: &arrival.headers,
-                count: 1,
-                payload: arrival.payload,
-                from: arrival.source(),
-                grh: &grh,
-                congestion_marked: arrival.congestion_marked,
-            };
-            pair.handle(now, &inbound, &mut host);
-        }
         let before = *touched;
         *touched += run.len() as u32;
+        let Some(first) = run.first() else { return (before, before) };
+        // One sender has sent them all. Who it is is written down once: what was written in parts and is read as a whole waits until everything stored
+        // before it is in the cache, and that is the payload of the packet before.
+        let mut inbound = Inbound {
+            headers: &first.headers,
+            count: 1,
+            payload: first.payload,
+            from: first.source(),
+            grh: &[0; 40],
+            congestion_marked: first.congestion_marked,
+        };
+        for arrival in run {
+            (inbound.headers, inbound.payload) = (&arrival.headers, arrival.payload);
+            inbound.congestion_marked = arrival.congestion_marked;
+            match self.kind.is_connected() {
+                true => pair.handle(now, &inbound, &mut host),
+                // Only a receiver of datagrams is shown it.
+                false => pair.handle(now, &Inbound { grh: &grh_bytes(&arrival.ip), ..inbound }, &mut host),
+            }
+        }
         (before, *touched)
     }
 

@@ -209,7 +209,7 @@ impl Receiver {
         self.receive_runs(|run| run.iter().for_each(&mut take))
     }
 
-    /// The same, several packets at a time where they came together: as many as stay in the cache until they are taken.
+    /// The same, several packets at a time where they came together, from one sender: as many as stay in the cache until they are taken.
     pub fn receive_runs(&mut self, mut take: impl FnMut(&[Arrival<'_>])) -> io::Result<Received> {
         let mut received = Received::default();
         let mut lengths = [(0usize, 0usize, 0u32); BATCH];
@@ -227,6 +227,8 @@ impl Receiver {
             }
             let segment = notes.segment.filter(|segment| *segment > 0).unwrap_or(length.max(1));
             let mut several = (segment < length).then(Run::new);
+            // Written once, long before it is read: what is written in parts and read as a whole waits until everything stored before is in the cache.
+            let mut meta = Segment { source, port, notes, index: 0 };
             for (index, bytes) in bytes.chunks(segment).enumerate() {
                 if let Some(probe) = Probe::parse(bytes)
                     && source.is_loopback()
@@ -239,17 +241,17 @@ impl Receiver {
                     continue;
                 }
                 let (family, known) = (self.family, &mut self.identifications);
-                let segment = Segment { source, port, notes, index: index as u16 };
+                meta.index = index as u16;
                 match (&mut self.faults, notes.destination, now, &mut several) {
                     (Some(faults), Some(destination), Some(now), _) => {
-                        faults.arrive(now, (source, destination), segment, bytes, |passed| {
+                        faults.arrive(now, (source, destination), meta, bytes, |passed| {
                             passed.meta.give(passed.bytes, family, known, &mut received, &mut take);
                         });
                     }
                     (.., Some(run)) => {
-                        run.add(|into| segment.check(bytes, family, known, &mut received, into), &mut take);
+                        run.add(|into| meta.check(bytes, family, known, &mut received, into), &mut take);
                     }
-                    _ => segment.give(bytes, family, known, &mut received, &mut take),
+                    _ => meta.give(bytes, family, known, &mut received, &mut take),
                 }
             }
             if let Some(run) = &mut several {
