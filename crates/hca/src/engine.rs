@@ -25,6 +25,9 @@ const TICK: u64 = 1_000_000;
 /// Polls between two looks of the engine's, of a program that needs no help: it has looked at everything, and sent what it owed, meanwhile.
 const BUSY: u64 = 64;
 
+/// So many are enough if they looked at the sockets: one that finds much there takes its time.
+const THOROUGH: u64 = 4;
+
 /// How often the engine makes its round, in nanoseconds, where trains come through memory that others write: time to answer does not run for one who
 /// has not looked, so nobody else would notice a bell that was not heard.
 const ROUND: u64 = 50_000_000;
@@ -61,6 +64,8 @@ const RUNG_FOR: u32 = 1 << RUNG_PLACE;
 pub(crate) struct Engine {
     bell: Bell<EventFd>,
     lease: Lease,
+    /// How often the program has looked at the sockets.
+    looks: AtomicU64,
     /// There are cores to spare.
     may_linger: bool,
     /// Where the program is.
@@ -114,6 +119,7 @@ impl Engine {
         Ok(Engine {
             bell: Bell::new(EventFd(bell)),
             lease: Lease::new(),
+            looks: AtomicU64::new(0),
             may_linger: cores >= SPARE,
             seen: Seen::new(cores),
             asleep_until: AtomicU64::new(0),
@@ -151,6 +157,12 @@ impl Engine {
             // The engine sleeps on the sockets: from now on it is to look at the program instead.
             self.bell.ring();
         }
+    }
+
+    /// A poll has looked at the sockets. Of threads that do at the same time only one may count.
+    #[inline]
+    pub fn looked(&self) {
+        self.looks.store(self.looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// How often this thread of the program has polled, about.
@@ -281,7 +293,10 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
         rounds.only_rung_for = false;
         let insisted = matches!(sleep, Sleep::Leased { .. }) && nic.exchange.face().was_insisted_on();
         rounds.busy = match sleep {
-            Sleep::Leased { polls } => !insisted && engine.lease.polls().saturating_sub(polls) >= BUSY,
+            Sleep::Leased { polls, looks } => {
+                let looked = engine.looks.load(Ordering::Relaxed).wrapping_sub(looks);
+                !insisted && (looked >= THOROUGH || engine.lease.polls().saturating_sub(polls) >= BUSY)
+            }
             _ => false,
         };
         if rounds.busy {
@@ -302,7 +317,7 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
                 continue;
             }
         }
-        if let Sleep::Leased { polls } = sleep {
+        if let Sleep::Leased { polls, .. } = sleep {
             if insisted {
                 // Its program polls, but not now: it spins on memory, perhaps on what we are about to put there.
                 while nic.progress() {}
@@ -340,7 +355,7 @@ struct Rounds {
 /// How the engine sleeps.
 enum Sleep {
     /// The program polls, so often until now: look in after a while.
-    Leased { polls: u64 },
+    Leased { polls: u64, looks: u64 },
     /// A thread of the program waits and drives: until it rings or a deadline comes.
     Bell(Option<u64>),
     /// Nobody else looks: until something arrives or is due.
@@ -359,7 +374,7 @@ impl Engine {
             }
             // Whoever ends the lease after this look rings.
             if self.lease.is_held() {
-                return Sleep::Leased { polls: self.lease.polls() };
+                return Sleep::Leased { polls: self.lease.polls(), looks: self.looks.load(Ordering::Relaxed) };
             }
         }
         // There is no lease, so there will be no debt that we do not see here.

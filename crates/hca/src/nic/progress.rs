@@ -122,7 +122,11 @@ impl Nic {
             return any;
         }
         let now = self.now();
-        let received = (!polling || self.should_look(now)) && self.receive(poller, now);
+        let looks = !polling || self.should_look(now);
+        if polling && looks {
+            self.engine.looked();
+        }
+        let received = looks && self.receive(poller, now);
         if self.exchange.is_called() {
             self.serve_exchange();
             any = true;
