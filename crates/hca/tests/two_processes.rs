@@ -32,6 +32,21 @@ fn the_other_process() {
         }
         std::process::exit(0);
     }
+    if occupation == "late" {
+        // Polls all the time, and is not ready for a second message for a while.
+        let (mut came, mut ready) = (0, None);
+        while came < 2 {
+            end.nic.poll(&end.cq, 1, |_, _| came += 1);
+            if came == 1 && ready.is_none() {
+                ready = Some(Instant::now() + Duration::from_millis(50));
+            }
+            if ready.is_some_and(|ready| ready <= Instant::now()) {
+                end.qp.post_receive(&end.nic, &[ReceiveRequest { wr_id: 8, sges: &sges }]).unwrap();
+                ready = Some(Instant::now() + Duration::from_secs(3600));
+            }
+        }
+        std::process::exit(0);
+    }
     let last = end.memory.len() - 1;
     let mut sum = 0u64;
     let until = Instant::now() + Duration::from_secs(120);
@@ -119,4 +134,31 @@ fn a_message_that_was_received_is_acknowledged_though_its_receiver_ends_at_once(
         assert!(other.child.wait().unwrap().success());
         end.nic.destroy_qp(&end.qp);
     }
+}
+
+/// Who polls all the time is left alone by its engine: then it must see to its own timers.
+#[test]
+fn one_who_polls_sends_again_what_the_peer_was_not_ready_for() {
+    const SEND: Operation = Operation::Send { immediate: None };
+    let _turn = turn();
+    // The engine looks in all the same, much later. One time of several is not disturbed by anybody.
+    let mut quickest = Duration::MAX;
+    for _ in 0..5 {
+        let end = End::new();
+        let mut other = Other::start("late");
+        writeln!(other.stdin, "{}", end.qp.qpn().value()).unwrap();
+        let [qpn, ..] = other.hear("here ")[..] else { panic!("three numbers") };
+        end.connect(Qpn::new(qpn as u32));
+        assert_eq!(end.run(SEND, 8).status, Status::Success);
+        // Long enough to have all locks for nothing.
+        for _ in 0..10_000 {
+            assert_eq!(end.nic.poll(&end.cq, 1, |_, _| {}), 0);
+        }
+        let begun = Instant::now();
+        assert_eq!(end.run(SEND, 8).status, Status::Success);
+        quickest = quickest.min(begun.elapsed());
+        assert!(other.child.wait().unwrap().success());
+        end.nic.destroy_qp(&end.qp);
+    }
+    assert!(quickest < Duration::from_millis(400), "{quickest:?}");
 }

@@ -214,13 +214,15 @@ impl Nic {
         let mut poller = Poller { cq, room, show: &mut take };
         let received = self.receive_shared(alone.as_ref(), Some(&mut poller));
         drop(alone);
-        self.engine.polled();
         if glance == Glance::Rings && poller.room < room {
+            self.engine.polled();
             self.manners.found_something();
             return room - poller.room;
         }
         let any = received | self.advance(Some(&mut poller));
         let left = poller.room;
+        // Not before: both look at how often that was, and should see the same.
+        self.engine.polled();
         match any {
             true => self.manners.found_something(),
             false => self.manners.found_nothing(|| self.now()),

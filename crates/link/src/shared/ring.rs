@@ -186,7 +186,8 @@ impl Writer {
         let size = record(headers_length, length).next_multiple_of(LINE);
         let mut headers = [0; HEADERS];
         let encoded = headers.get_mut(ahead..headers_length).is_some_and(encode);
-        if length > LONGEST || !encoded || count > u32::from(u16::MAX) {
+        let whole = headers_length.is_multiple_of(4);
+        if length > LONGEST || !encoded || !whole || count > u32::from(u16::MAX) {
             // Nothing that a queue pair makes.
             return Ok(());
         }
@@ -194,17 +195,7 @@ impl Writer {
             *place = (u64::from(psn.value()) | u64::from(msn.value()) << 32).to_ne_bytes();
         }
         self.wrap_for(size);
-        // The reader looks at the first line all the time. From here to the end there is little else, or it would take the line away from us in the
-        // middle.
         let first = CONTROL + self.offset;
-        let line = self.map.line(first);
-        for (place, word) in line.iter().skip(PREFIX / 4).zip(headers.chunks_exact(4)).take(headers_length.div_ceil(4))
-        {
-            place.store(word.first_chunk().map_or(0, |word| u32::from_ne_bytes(*word)), Ordering::Relaxed);
-        }
-        let [c0, c1] = (count as u16).to_ne_bytes();
-        let about = u32::from_ne_bytes([c0, c1, headers_length as u8, (mtu / 256) as u8]);
-        line[1].store(about, Ordering::Relaxed);
         if length > 0 {
             let at = if length >= ALIGNED { first + LINE } else { first + PREFIX + headers_length };
             // SAFETY: within the mapping and free: the reader reads nothing here before the first word is published. (Whatever it may write there
@@ -216,6 +207,15 @@ impl Writer {
                 return filled;
             }
         }
+        // The reader looks at the first line all the time. From here to the end there is nothing else, or it would take the line away from us in the
+        // middle.
+        let line = self.map.line(first);
+        for (place, word) in line.iter().skip(PREFIX / 4).zip(headers.chunks_exact(4)).take(headers_length / 4) {
+            place.store(word.first_chunk().map_or(0, |word| u32::from_ne_bytes(*word)), Ordering::Relaxed);
+        }
+        let [c0, c1] = (count as u16).to_ne_bytes();
+        let about = u32::from_ne_bytes([c0, c1, headers_length as u8, (mtu / 256) as u8]);
+        line[1].store(about, Ordering::Relaxed);
         self.end_at(self.offset + size);
         self.publish(if along.is_some() { ANSWER } else { TRAIN }, length, size);
         if size <= AHEAD {
