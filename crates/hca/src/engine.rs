@@ -7,7 +7,7 @@ use crate::bell::{Bell, Clapper};
 use crate::interfaces::Changes;
 use crate::lease::Lease;
 use crate::nic::Nic;
-use crate::sleep;
+use crate::{sleep, slice};
 use link::descriptor::Descriptor;
 use link::shared::{Face, Sleeper};
 use std::io;
@@ -19,8 +19,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 use transport::Time;
 
-/// How often the engine looks in on a program that polls.
-const TICK: u64 = 1_000_000;
+/// How often the engine looks in on a program that polls, in nanoseconds: from the shortest time, on one that has just let something wait, to the longest.
+const TICK: std::ops::RangeInclusive<u64> = 50_000..=1_000_000;
+
+/// Which part of the time since then it is: one who polls and stops, again and again, shall not wait for the engine most of the time.
+const PART: u64 = 20;
 
 /// Polls between two looks of the engine's, of a program that needs no help: it has looked at everything, and sent what it owed, meanwhile.
 const BUSY: u64 = 64;
@@ -259,6 +262,7 @@ impl Engine {
 
 /// The thread: work, look, sleep.
 fn run(engine: &Engine, nic: &Weak<Nic>) {
+    slice::shorten();
     // When to look at the interfaces again: there was no descriptor left for it.
     let mut look_again: Option<Instant> = None;
     let mut rounds = Rounds::default();
@@ -278,7 +282,7 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
             None => limit,
         };
         let ready = match sleep {
-            Sleep::Leased { .. } => sleep::until_ready([engine.bell_fd(), rung], Some(TICK)),
+            Sleep::Leased { tick, .. } => sleep::until_ready([engine.bell_fd(), rung], Some(tick)),
             Sleep::Bell(limit) => sleep::until_ready([engine.bell_fd(), changes], soon(limit)),
             Sleep::All(limit) => match &set {
                 Some(set) => set.until_ready(soon(limit)),
@@ -293,14 +297,14 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
         rounds.only_rung_for = false;
         let insisted = matches!(sleep, Sleep::Leased { .. }) && nic.exchange.face().was_insisted_on();
         rounds.busy = match sleep {
-            Sleep::Leased { polls, looks } => {
+            Sleep::Leased { polls, looks, .. } => {
                 let looked = engine.looks.load(Ordering::Relaxed).wrapping_sub(looks);
                 !insisted && (looked >= THOROUGH || engine.lease.polls().saturating_sub(polls) >= BUSY)
             }
             _ => false,
         };
-        if rounds.busy {
-            engine.lease.kept();
+        if let (true, Sleep::Leased { tick, .. }) = (rounds.busy, &sleep) {
+            rounds.kept(&engine.lease, *tick);
             continue;
         }
         nic.see_to_debt();
@@ -309,24 +313,24 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
                 Some(_) => nic.exchange.face().wake_engine(),
                 None => nic.exchange.face().wake(Sleeper::Engine),
             }
+            rounds.aside.step(&engine.seen, nic.now());
             if ready.is_ok_and(|ready| ready == RUNG_FOR) {
                 // A program may wait for the core that we have, for just what came. What else there is wakes us again.
                 rounds.only_rung_for = true;
-                rounds.aside.step(&engine.seen, nic.now());
                 engine.serve_ring(&nic, &mut rounds);
                 continue;
             }
         }
-        if let Sleep::Leased { polls, .. } = sleep {
+        if let Sleep::Leased { polls, tick, .. } = sleep {
             if insisted {
                 // Its program polls, but not now: it spins on memory, perhaps on what we are about to put there.
                 while nic.progress() {}
-                engine.lease.lose(true);
+                rounds.lost(&engine.lease, Some(nic.now()));
             } else if engine.lease.polls() == polls {
                 let missed = nic.progress();
-                engine.lease.lose(missed);
+                rounds.lost(&engine.lease, missed.then(|| nic.now()));
             } else {
-                engine.lease.kept();
+                rounds.kept(&engine.lease, tick);
             }
         }
         let changed = nic.changes.as_ref().is_some_and(Changes::any);
@@ -342,6 +346,10 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
 struct Rounds {
     /// The program polls all the time, and sees to everything.
     busy: bool,
+    /// When the program last let something wait.
+    missed: Time,
+    /// It has polled between the last two looks.
+    kept: bool,
     /// It woke because trains came through memory, and for nothing else.
     only_rung_for: bool,
     /// When it last looked at everything.
@@ -352,10 +360,31 @@ struct Rounds {
     aside: Aside,
 }
 
+impl Rounds {
+    /// How long until the next look at a program that polls.
+    fn tick(&self, now: Time) -> u64 {
+        (now.since(self.missed) / PART).clamp(*TICK.start(), *TICK.end())
+    }
+
+    /// The program was at it, for so long. Once is not enough to trust it more: it may have polled at the beginning, and then no more.
+    fn kept(&mut self, lease: &Lease, tick: u64) {
+        if self.kept && tick == *TICK.end() {
+            lease.kept();
+        }
+        self.kept = true;
+    }
+
+    /// The program does not poll any more.
+    fn lost(&mut self, lease: &Lease, missed: Option<Time>) {
+        self.missed = missed.unwrap_or(self.missed);
+        lease.lose(missed.is_some());
+    }
+}
+
 /// How the engine sleeps.
 enum Sleep {
     /// The program polls, so often until now: look in after a while.
-    Leased { polls: u64, looks: u64 },
+    Leased { polls: u64, looks: u64, tick: u64 },
     /// A thread of the program waits and drives: until it rings or a deadline comes.
     Bell(Option<u64>),
     /// Nobody else looks: until something arrives or is due.
@@ -374,9 +403,14 @@ impl Engine {
             }
             // Whoever ends the lease after this look rings.
             if self.lease.is_held() {
-                return Sleep::Leased { polls: self.lease.polls(), looks: self.looks.load(Ordering::Relaxed) };
+                return Sleep::Leased {
+                    polls: self.lease.polls(),
+                    looks: self.looks.load(Ordering::Relaxed),
+                    tick: rounds.tick(nic.now()),
+                };
             }
         }
+        rounds.kept = false;
         // There is no lease, so there will be no debt that we do not see here.
         nic.see_to_debt();
         // Say until when we sleep, then look once more: what was published meanwhile is either seen here or rings the bell.
@@ -452,6 +486,35 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::completion_queue::{CompletionQueue, Notify};
+
+    #[test]
+    fn who_let_something_wait_is_looked_at_sooner() {
+        let (mut rounds, lease) = (Rounds::default(), Lease::new());
+        let (long, short) = (*TICK.end(), *TICK.start());
+        let late = Time::from_nanos(1_000_000_000);
+        assert_eq!(rounds.tick(late), long);
+        rounds.lost(&lease, None);
+        assert_eq!(rounds.tick(late), long, "nothing waited");
+        rounds.lost(&lease, Some(late));
+        assert_eq!(rounds.tick(late), short);
+        assert_eq!(rounds.tick(late + Duration::from_millis(4)), 4_000_000 / PART);
+        assert_eq!(rounds.tick(late + Duration::from_secs(1)), long);
+    }
+
+    #[test]
+    fn trust_grows_only_with_the_second_long_look_in_a_row() {
+        let polls = |lease: &Lease, times| (0..times).any(|_| lease.polled());
+        let (long, short) = (*TICK.end(), *TICK.start());
+        let after = |looks: &[u64]| {
+            let (mut rounds, lease) = (Rounds::default(), Lease::new());
+            lease.lose(true);
+            looks.iter().for_each(|&tick| rounds.kept(&lease, tick));
+            polls(&lease, 64)
+        };
+        assert!(!after(&[long]));
+        assert!(!after(&[short, short, short]));
+        assert!(after(&[long, long]));
+    }
 
     #[test]
     fn armed_and_observed_queues_are_waited_for_as_long_as_they_are_there() {

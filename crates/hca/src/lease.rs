@@ -9,7 +9,7 @@ use latch::{Apart, STRIPES};
 /// Empty polls that earn a lease, at first.
 const EARNED_BY: u64 = 64;
 
-/// The most that are ever asked for: a third of a second of polling, about.
+/// The most that are ever asked for: some milliseconds of polling.
 const MOST: u64 = 1 << 20;
 
 /// See the module.

@@ -30,6 +30,7 @@ mod registration;
 mod shared;
 mod shared_queue;
 mod sleep;
+mod slice;
 mod sync;
 mod table;
 mod timers;
