@@ -175,6 +175,39 @@ impl<T: Connected> QueuePair<T> {
     pub fn write_inline(&self, bytes: &[u8], remote: RemoteSlice) -> Result<Operation<()>, Error> {
         self.post_inline(Work::write(remote, None), bytes)
     }
+
+    /// Sends a short message of which nothing more is heard, unless it fails: then its completion comes from the completion queue, with this number. The
+    /// bytes are copied. See [`write_quietly`](QueuePair::write_quietly).
+    #[doc(alias = "unsignaled")]
+    pub fn send_quietly(&self, bytes: &[u8], wr_id: u32) -> Result<(), Error> {
+        self.post_quietly(Work::send(None), bytes, wr_id)
+    }
+
+    /// Writes a few bytes into the peer's memory, of which nothing more is heard, unless it fails: then its completion comes from the completion queue, with
+    /// this number. The bytes are copied. What nobody is told costs less; but the place it takes in the send queue is free again only when a later
+    /// operation has completed, so let one of many be told of.
+    ///
+    /// ```
+    /// # use ubiverbs::{Access, Reliable};
+    /// # let context = ubiverbs::device("ubi_lo")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let cq = context.completion_queue(16).create()?;
+    /// # let [here, there] = ubiverbs::connected_pair::<Reliable>(&pd, &cq)?;
+    /// let counters = pd.share(64, Access::REMOTE_WRITE)?;
+    /// for (number, at) in (0..7).zip((0..).step_by(8)) {
+    ///     here.write_quietly(&[1; 8], counters.remote_slice().slice(at..at + 8)?, number)?;
+    /// }
+    /// // The last one is told of, and so are the others: reliable connections keep the order.
+    /// here.write_inline(&[1; 8], counters.remote_slice().slice(56..64)?)?.wait()?;
+    /// let mut bytes = [0; 64];
+    /// counters.read_at(0, &mut bytes)?;
+    /// assert_eq!(bytes, [1; 64]);
+    /// # Ok::<(), ubiverbs::Error>(())
+    /// ```
+    #[doc(alias = "unsignaled")]
+    pub fn write_quietly(&self, bytes: &[u8], remote: RemoteSlice, wr_id: u32) -> Result<(), Error> {
+        self.post_quietly(Work::write(remote, None), bytes, wr_id)
+    }
 }
 
 impl QueuePair<Reliable> {
@@ -211,6 +244,12 @@ impl QueuePair<Datagram> {
         self.post_inline(Work::send_to(to, None), bytes)
     }
 
+    /// Sends a short datagram of which nothing more is heard, unless it cannot be sent: then its completion comes from the completion queue, with this number.
+    #[doc(alias = "unsignaled")]
+    pub fn send_quietly_to(&self, bytes: &[u8], to: &AddressHandle, wr_id: u32) -> Result<(), Error> {
+        self.post_quietly(Work::send_to(to, None), bytes, wr_id)
+    }
+
     /// The way to a peer whose Q_Key is the same as ours.
     pub(crate) fn address(&self, gid: Gid, qpn: Qpn) -> Result<AddressHandle, Error> {
         AddressHandle::new(&self.core().context, gid, qpn, self.core().qkey)
@@ -238,6 +277,11 @@ impl<T: Transport> QueuePair<T> {
     fn post_inline(&self, work: Work, bytes: &[u8]) -> Result<Operation<()>, Error> {
         let core = self.core();
         core.with_inline(work, SendFlags::empty(), bytes, |request| core.post_now(request))
+    }
+
+    fn post_quietly(&self, work: Work, bytes: &[u8], wr_id: u32) -> Result<(), Error> {
+        let core = self.core();
+        core.quietly(work, SendFlags::empty(), bytes, wr_id, |request| core.post_now(request))
     }
 
     fn post_atomic(&self, work: Work) -> Result<Operation<u64>, Error> {

@@ -51,6 +51,11 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
+    /// Work that holds nothing and of which only a failure is told, to the completion queue under this number.
+    pub fn quiet(number: u32) -> Ticket {
+        Ticket { slot: QUIET, generation: number }
+    }
+
     pub fn wr_id(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.slot)
     }
@@ -59,6 +64,9 @@ impl Ticket {
         Ticket { slot: wr_id as u32, generation: (wr_id >> 32) as u32 }
     }
 }
+
+/// No slot: there are never so many.
+const QUIET: u32 = u32::MAX;
 
 /// What is to be done about a work request that ended, once no lock is held.
 pub(crate) enum After {
@@ -209,6 +217,10 @@ impl Table {
     /// A work request completed.
     #[inline]
     pub fn complete(&self, completion: &Completion) -> After {
+        let Ticket { slot, generation } = Ticket::of(completion.wr_id);
+        if slot == QUIET {
+            return After::Queue(generation.into(), Held::Nothing, 0);
+        }
         self.close(Ticket::of(completion.wr_id), || How::Completed(*completion))
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 use ubiverbs::{
     Access, Buffer, CompletionKind, CompletionQueue, Context, Datagram, Error, GRH_LENGTH, Gid, ProtectionDomain,
-    Reliable, Unreliable, block_on, connected_pair,
+    Reliable, Status, Unreliable, block_on, connected_pair,
 };
 
 fn open() -> (Context, ProtectionDomain, CompletionQueue) {
@@ -48,6 +48,61 @@ fn immediates_arrive_beside_messages_and_writes() -> Result<(), Error> {
     let mut there = [0; 9];
     region.read_at(5, &mut there)?;
     assert_eq!(&there, b"elsewhere");
+    Ok(())
+}
+
+#[test]
+fn quiet_work_is_told_of_only_when_it_fails() -> Result<(), Error> {
+    let (_context, pd, cq) = open();
+    let [a, b] = connected_pair::<Reliable>(&pd, &cq)?;
+    let region = pd.share(64, Access::REMOTE_WRITE)?;
+    let there = region.remote_slice();
+    let receiving = b.recv(pd.allocate(8)?)?;
+    let mut batch = a.batch();
+    batch.write_quietly(b"quiet", there.slice(0..5)?, 1)?;
+    batch.send_quietly(b"message", 2)?;
+    batch.write_inline(b"!", there.slice(5..6)?)?.polled(3);
+    batch.post()?;
+    assert_eq!(receiving.wait()?.payload(), b"message");
+    // Everything before it is done, and nothing of it is told.
+    let told = cq.wait()?;
+    assert!(told.is_ok() && told.wr_id() == 3);
+    assert_eq!((cq.poll()?.count(), a.outstanding().0), (0, 0));
+    let mut bytes = [0; 6];
+    region.read_at(0, &mut bytes)?;
+    assert_eq!(&bytes, b"quiet!");
+    // As many as there is room for, again and again, with one in between that is told of.
+    for _ in 0..100 {
+        for _ in 0..15 {
+            a.write_quietly(b"more", there, 4)?;
+        }
+        a.write_inline(b"more", there)?.wait()?;
+    }
+    assert!(matches!(a.write_quietly(&[0; 65], there, 5), Err(Error::TooSmall { .. })));
+    // One that fails is told under its number, and those behind it are flushed.
+    region.revoke()?;
+    a.write_quietly(b"refused", there, 6)?;
+    a.send_quietly(b"too late", 7)?;
+    let refused = cq.wait()?;
+    assert_eq!(
+        (refused.wr_id(), refused.status(), refused.kind()),
+        (6, Status::RemoteAccess, CompletionKind::Write)
+    );
+    let flushed = cq.wait()?;
+    assert_eq!((flushed.wr_id(), flushed.status()), (7, Status::WorkRequestFlushed));
+    Ok(())
+}
+
+#[test]
+fn quiet_datagrams_arrive() -> Result<(), Error> {
+    let (_context, pd, cq) = open();
+    let ready = || pd.queue_pair::<Datagram>(&cq).prepare()?.activate();
+    let (a, b) = (ready()?, ready()?);
+    let to = pd.address(&b.endpoint())?;
+    let receiving = b.recv(pd.allocate(GRH_LENGTH + 5)?)?;
+    a.send_quietly_to(b"hello", &to, 9)?;
+    assert_eq!(receiving.wait()?.payload(), b"hello");
+    assert_eq!(cq.poll()?.count(), 0);
     Ok(())
 }
 

@@ -247,6 +247,18 @@ impl<T: Connected> Batch<'_, T> {
         let options = self.options();
         self.qp.core().with_inline(Work::write(remote, None), options, bytes, keep(&mut self.kept))
     }
+
+    /// As [`QueuePair::send_quietly`].
+    pub fn send_quietly(&mut self, bytes: &[u8], wr_id: u32) -> Result<(), Error> {
+        let options = self.options();
+        self.qp.core().quietly(Work::send(None), options, bytes, wr_id, keep(&mut self.kept))
+    }
+
+    /// As [`QueuePair::write_quietly`].
+    pub fn write_quietly(&mut self, bytes: &[u8], remote: RemoteSlice, wr_id: u32) -> Result<(), Error> {
+        let options = self.options();
+        self.qp.core().quietly(Work::write(remote, None), options, bytes, wr_id, keep(&mut self.kept))
+    }
 }
 
 impl Batch<'_, Reliable> {
@@ -280,5 +292,11 @@ impl Batch<'_, Datagram> {
     pub fn send_inline_to(&mut self, bytes: &[u8], to: &AddressHandle) -> Result<Operation<()>, Error> {
         let options = self.options();
         self.qp.core().with_inline(Work::send_to(to, None), options, bytes, keep(&mut self.kept))
+    }
+
+    /// As [`QueuePair::send_quietly_to`].
+    pub fn send_quietly_to(&mut self, bytes: &[u8], to: &AddressHandle, wr_id: u32) -> Result<(), Error> {
+        let options = self.options();
+        self.qp.core().quietly(Work::send_to(to, None), options, bytes, wr_id, keep(&mut self.kept))
     }
 }

@@ -6,7 +6,7 @@ use crate::error::{Error, Failed};
 use crate::operation::Operation;
 use crate::queue_pair::Core;
 use crate::remote::RemoteSlice;
-use crate::table::Held;
+use crate::table::{Held, Ticket};
 use transport::{Data, DatagramTarget, Operation as Verb, PostError, SendFlags, SendRequest, Sge};
 
 /// What is to be done, but for the bytes.
@@ -71,9 +71,15 @@ impl Work {
         }
     }
 
+    /// The work request, whose completion is told.
     #[inline]
     fn request<'a>(&self, wr_id: u64, flags: SendFlags, data: Data<'a>) -> SendRequest<'a> {
-        let flags = flags | SendFlags::SIGNALED;
+        self.quiet_request(wr_id, flags | SendFlags::SIGNALED, data)
+    }
+
+    /// The same without a completion, unless it fails.
+    #[inline]
+    fn quiet_request<'a>(&self, wr_id: u64, flags: SendFlags, data: Data<'a>) -> SendRequest<'a> {
         SendRequest { wr_id, operation: self.verb, flags, data, target: self.target, xrc_srq: None }
     }
 }
@@ -154,6 +160,21 @@ impl Core {
                 Err(error.into())
             }
         }
+    }
+
+    /// Takes work on bytes that are copied and of which only a failure is told.
+    #[inline]
+    pub(super) fn quietly(
+        &self,
+        work: Work,
+        flags: SendFlags,
+        bytes: &[u8],
+        number: u32,
+        post: impl FnOnce(&SendRequest<'_>) -> Result<(), PostError>,
+    ) -> Result<(), Error> {
+        work.fit(bytes.len() as u64)?;
+        self.pair.prefetch();
+        Ok(post(&work.quiet_request(Ticket::quiet(number).wr_id(), flags, Data::Inline(bytes)))?)
     }
 
     /// Takes an atomic operation, whose answer lands in memory of the queue pair's own.
