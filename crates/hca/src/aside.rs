@@ -28,6 +28,11 @@ impl Seen {
         Seen { matters: FEW.contains(&processors), processor: AtomicU32::new(UNKNOWN) }
     }
 
+    /// Whether processors are few.
+    pub fn are_few(&self) -> bool {
+        self.matters
+    }
+
     /// The program sends something.
     #[inline]
     pub fn here(&self) {

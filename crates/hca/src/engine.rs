@@ -153,10 +153,16 @@ impl Engine {
         }
     }
 
+    /// Whether one who waits may keep a processor from those it waits for.
+    pub fn has_few_processors(&self) -> bool {
+        self.seen.are_few()
+    }
+
     /// The program has polled, and there was nothing.
     #[inline]
     pub fn polled(&self) {
         if self.lease.polled() {
+            self.seen.here();
             // The engine sleeps on the sockets: from now on it is to look at the program instead.
             self.bell.ring();
         }
@@ -166,6 +172,12 @@ impl Engine {
     #[inline]
     pub fn looked(&self) {
         self.looks.store(self.looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// How often polls have, about.
+    #[inline]
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
     }
 
     /// How often this thread of the program has polled, about.
@@ -307,13 +319,13 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
             rounds.kept(&engine.lease, *tick);
             continue;
         }
+        rounds.aside.step(&engine.seen, nic.now());
         nic.see_to_debt();
         if let Sleep::All(_) = sleep {
             match set {
                 Some(_) => nic.exchange.face().wake_engine(),
                 None => nic.exchange.face().wake(Sleeper::Engine),
             }
-            rounds.aside.step(&engine.seen, nic.now());
             if ready.is_ok_and(|ready| ready == RUNG_FOR) {
                 // A program may wait for the core that we have, for just what came. What else there is wakes us again.
                 rounds.only_rung_for = true;
@@ -397,6 +409,7 @@ impl Engine {
         if self.lease.is_held() {
             self.bell.settle_down_leased();
             if !rounds.busy {
+                rounds.aside.step(&self.seen, nic.now());
                 nic.exchange.face().lease();
                 // What was written before that was not insisted on, and its writer will not insist later.
                 nic.progress();

@@ -10,7 +10,7 @@ use latch::{Apart, STRIPES};
 const EARNED_BY: u64 = 64;
 
 /// The most that are ever asked for: some milliseconds of polling.
-const MOST: u64 = 1 << 20;
+const MOST: u64 = 1 << 14;
 
 /// See the module.
 #[derive(Debug)]

@@ -1,18 +1,31 @@
 //! What one who polls owes to others: a processor, now and then. Two programs that poll on one processor, each for what the other does, would hand over once per
 //! time slice of the scheduler, which is thousands of messages. So whoever has polled in vain for a while offers its processor to others. Where somebody takes
 //! it, it is offered often; where nobody does, it costs a system call every ten microseconds or so of waiting, and nothing while messages come.
+//!
+//! The scheduler may not give it to one who has just had more than its share, and then looks again only milliseconds later. Where processors are few, one
+//! who has waited long for what others owe it sleeps for a moment instead: they may be waiting for just this processor.
 
 use latch::{Apart, STRIPES};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 use transport::Time;
 
 /// Polls in vain before the processor is offered: where nobody took it the last time, and where somebody did.
 const SELDOM: u32 = 256;
 const OFTEN: u32 = 32;
 
+/// Polls in vain after which it is not only offered.
+const LONG: u32 = 1024;
+
+/// How long one sleeps then; the system makes some fifty times as much of it.
+const MOMENT: Duration = Duration::from_micros(1);
+
 /// An offer that takes longer than this, in nanoseconds, was taken.
 const TAKEN: u64 = 3_000;
+
+/// How many short polls one takes that looks at sockets.
+pub(crate) const WITH_SOCKETS: u32 = 8;
 
 /// Threads count for themselves; where two share a count there is no harm in that.
 #[derive(Debug, Default)]
@@ -38,19 +51,25 @@ impl Manners {
         }
     }
 
-    /// A poll found nothing. Offers the processor if it is time to.
+    /// A poll found nothing, and took as long as so many short ones. Offers the processor if it is time to. `is_owed` tells whether others owe something that may wait for the processor.
     #[inline]
-    pub fn found_nothing(&self, now: impl Fn() -> Time) {
+    pub fn found_nothing(&self, took: u32, now: impl Fn() -> Time, is_owed: impl FnOnce() -> bool) {
         let in_vain = self.in_vain();
-        let polls = in_vain.load(Ordering::Relaxed).wrapping_add(1);
+        let before = in_vain.load(Ordering::Relaxed);
+        let polls = before.wrapping_add(took);
         in_vain.store(polls, Ordering::Relaxed);
-        if polls.is_multiple_of(OFTEN) && (polls.is_multiple_of(SELDOM) || self.crowded.load(Ordering::Relaxed)) {
-            self.offer(now);
+        let passes = |mark| before / mark != polls / mark;
+        if passes(OFTEN) && (passes(SELDOM) || self.crowded.load(Ordering::Relaxed)) {
+            self.offer(now, polls >= LONG && is_owed());
         }
     }
 
     #[cold]
-    fn offer(&self, now: impl Fn() -> Time) {
+    fn offer(&self, now: impl Fn() -> Time, leave: bool) {
+        if leave {
+            thread::sleep(MOMENT);
+            return;
+        }
         let before = now();
         thread::yield_now();
         let taken = now().since(before) > TAKEN;
@@ -67,11 +86,12 @@ mod tests {
     fn offers(manners: &Manners, polls: u32, nanos: u64) -> u32 {
         let (asked, time) = (Cell::new(0), Cell::new(0));
         for _ in 0..polls {
-            manners.found_nothing(|| {
+            let now = || {
                 asked.set(asked.get() + 1);
                 time.set(time.get() + nanos);
                 Time::from_nanos(time.get())
-            });
+            };
+            manners.found_nothing(1, now, || false);
         }
         asked.get() / 2
     }
@@ -83,6 +103,25 @@ mod tests {
         // The first is taken, after which it is offered at every opportunity.
         assert_eq!(offers(&manners, 2 * SELDOM, 2 * TAKEN), 1 + SELDOM / OFTEN);
         assert_eq!(offers(&manners, SELDOM - 1, 100), 1, "nobody takes it any more, and it is found out at once");
+    }
+
+    #[test]
+    fn one_who_is_owed_something_for_long_leaves_the_processor() {
+        let (manners, asked) = (Manners::default(), Cell::new(0));
+        for poll in 1..=LONG + SELDOM {
+            let owed = || {
+                asked.set(asked.get() + 1);
+                true
+            };
+            manners.found_nothing(1, || if poll < LONG { Time::default() } else { panic!("not offered: left") }, owed);
+        }
+        assert_eq!(asked.get(), 2);
+        manners.found_something();
+        manners.found_nothing(1, Time::default, || panic!("it has not waited long"));
+        for _ in 0..LONG / WITH_SOCKETS {
+            manners.found_nothing(WITH_SOCKETS, Time::default, || true);
+        }
+        assert_eq!(manners.in_vain().load(Ordering::Relaxed), LONG + 1);
     }
 
     #[test]

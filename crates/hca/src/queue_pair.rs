@@ -237,6 +237,11 @@ impl Qp {
         Ok(())
     }
 
+    /// Whether the peer has not answered something yet.
+    pub(crate) fn is_owed(&self) -> bool {
+        self.inner.lock().pair.poll_timeout().is_some()
+    }
+
     /// Posts sends, in order, until one is refused: then its index and why.
     pub fn post_send(&self, nic: &Nic, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
         self.prefetch();

@@ -68,6 +68,12 @@ impl Timers {
         }
     }
 
+    /// Whose deadline that is.
+    pub fn first(&self) -> Option<Qpn> {
+        self.next()?;
+        lock(&self.heap).peek().map(|Reverse((_, qpn))| *qpn)
+    }
+
     /// An entry whose time has come, and its queue pair.
     pub fn due(&self, now: Time) -> Option<(Time, Qpn)> {
         if self.next.load(Ordering::Acquire) > now.as_nanos() {

@@ -84,10 +84,7 @@ fn quiet_work_is_told_of_only_when_it_fails() -> Result<(), Error> {
     a.write_quietly(b"refused", there, 6)?;
     a.send_quietly(b"too late", 7)?;
     let refused = cq.wait()?;
-    assert_eq!(
-        (refused.wr_id(), refused.status(), refused.kind()),
-        (6, Status::RemoteAccess, CompletionKind::Write)
-    );
+    assert_eq!((refused.wr_id(), refused.status(), refused.kind()), (6, Status::RemoteAccess, CompletionKind::Write));
     let flushed = cq.wait()?;
     assert_eq!((flushed.wr_id(), flushed.status()), (7, Status::WorkRequestFlushed));
     Ok(())

@@ -2,6 +2,7 @@
 
 use super::{Nic, local_grh, lock};
 use crate::completion_queue::{CompletionChannel, CompletionQueue, Poller};
+use crate::manners::WITH_SOCKETS;
 use crate::queue_pair::Qp;
 use crate::sleep;
 use crate::udp::Found;
@@ -192,6 +193,18 @@ impl Nic {
         }
     }
 
+    /// A poll found nothing, and took as long as so many short ones.
+    #[inline]
+    fn found_nothing(&self, took: u32) {
+        self.manners.found_nothing(took, || self.now(), || self.engine.has_few_processors() && self.is_owed());
+    }
+
+    /// Whether others have not done what this process asked of them: by the first who will ask again.
+    #[cold]
+    fn is_owed(&self) -> bool {
+        self.timers.first().and_then(|qpn| self.qps.get(qpn)).is_some_and(|qp| qp.is_owed())
+    }
+
     /// Takes up to `room` completions. An empty queue drives: what has arrived is looked at before the answer is "nothing".
     /// `take` is given each with its moment. It may be called while queue pairs are locked: it takes, and calls nothing of the NIC.
     pub fn poll(&self, cq: &CompletionQueue, room: usize, mut take: impl FnMut(&Completion, u64)) -> usize {
@@ -205,7 +218,7 @@ impl Nic {
         if glance == Glance::Nothing {
             drop(alone);
             self.engine.polled();
-            self.manners.found_nothing(|| self.now());
+            self.found_nothing(1);
             return 0;
         }
         if glance != Glance::Rings {
@@ -219,13 +232,14 @@ impl Nic {
             self.manners.found_something();
             return room - poller.room;
         }
+        let looks = self.engine.looks();
         let any = received | self.advance(Some(&mut poller));
         let left = poller.room;
         // Not before: both look at how often that was, and should see the same.
         self.engine.polled();
         match any {
             true => self.manners.found_something(),
-            false => self.manners.found_nothing(|| self.now()),
+            false => self.found_nothing(if self.engine.looks() != looks { WITH_SOCKETS } else { 1 }),
         }
         room - left + cq.poll(left, take)
     }
