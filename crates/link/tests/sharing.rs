@@ -105,17 +105,23 @@ fn senders(count: usize, family: Family) -> Vec<Sender> {
     (0..count).map(|_| Sender::open(family).unwrap()).collect()
 }
 
+/// Rounds in a row in which no packet goes astray, where everybody steers.
+const STEADY: u32 = 20;
+
 fn every_packet_reaches_its_owner_and_soon_directly(_: Rights) {
     for (family, v6) in [(Family::V4, false), (Family::V6, true)] {
         let mut processes: Vec<_> = (0..5).map(|_| Process::start()).collect();
         assert!(processes.iter().all(|process| process.attachment.error(family).is_none()));
         let mut senders = senders(50, family);
-        // Before anybody could steer, most go astray and are forwarded. Afterwards none does.
+        // Before anybody could steer, most go astray and are forwarded. Afterwards none does, once all have found out who is who: while one asks, packets go
+        // anywhere.
         let astray = round(&mut processes, &mut senders, v6);
-        wait_for("steering", || round(&mut processes, &mut senders, v6) == 0);
-        let steered = round(&mut processes, &mut senders, v6);
-        println!("  {family:?}: {astray} of 250 astray at first, {steered} with a table");
-        assert_eq!(steered, 0);
+        let mut rounds = 0;
+        wait_for("steering", || {
+            rounds += 1;
+            (0..STEADY).all(|_| round(&mut processes, &mut senders, v6) == 0)
+        });
+        println!("  {family:?}: {astray} of 250 astray at first, none {STEADY} times in a row at try {rounds}");
     }
 }
 
