@@ -846,6 +846,10 @@ impl link::udp::Cargo for TrainCargo<'_, '_, '_> {
         (self.train.packet(index), self.train.slice(index).1 as usize)
     }
 
+    fn follows(&self, index: u32) -> bool {
+        self.train.follows(index)
+    }
+
     fn payload(&mut self, index: u32, out: &mut [u8]) -> Result<(), transport::Refusal> {
         self.train.payload.copy(self.train.slice(index).0, out, self.host)
     }

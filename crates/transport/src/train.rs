@@ -207,6 +207,12 @@ impl Train<'_> {
         packet_of(&self.headers, self.count, index, self.payload.len(), self.mtu)
     }
 
+    /// Whether packet `index` has the headers and the length of the one before it, but for its sequence number: both are in the middle.
+    #[inline]
+    pub fn follows(&self, index: u32) -> bool {
+        index >= 2 && index + 1 < self.count
+    }
+
     /// Where packet `index` finds its payload inside the train's: offset and length.
     pub fn slice(&self, index: u32) -> (u32, u32) {
         let from = index.saturating_mul(self.mtu).min(self.payload.len());
@@ -275,4 +281,38 @@ pub struct Inbound<'a> {
     pub grh: &'a [u8; 40],
     /// The network marked it "congestion experienced".
     pub congestion_marked: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::{Psn, Qpn};
+
+    #[test]
+    fn packets_that_follow_differ_in_their_sequence_number_only() {
+        let to = AddressVector::default();
+        let bytes = [0; 4000];
+        for opcode in [
+            Opcode::RcWriteOnly,
+            Opcode::RcWriteFirst,
+            Opcode::RcSendMiddle,
+            Opcode::RcSendLast,
+            Opcode::RcReadResponseOnly,
+        ] {
+            for count in 1..8 {
+                let mut headers = Headers::new(opcode, Qpn::new(7), Psn::new(0xff_fffd));
+                (headers.bth.ack_req, headers.bth.solicited) = (true, true);
+                let payload = Payload::Bytes(&bytes[..(count as usize - 1) * 512 + 3]);
+                let train = Train { headers, count, mtu: 512, payload, to: &to, wr_id: None, retransmission: false };
+                let following = (0..count).filter(|index| train.follows(*index));
+                assert_eq!(following.clone().count() as u32, count.saturating_sub(3));
+                for index in following {
+                    let mut before = train.packet(index - 1);
+                    before.bth.psn = before.bth.psn.add(1);
+                    assert_eq!(train.packet(index), before);
+                    assert_eq!(train.slice(index).1, train.slice(index - 1).1);
+                }
+            }
+        }
+    }
 }

@@ -120,12 +120,65 @@ fn covered_udp(udp: &UdpHeader) -> [u8; 6] {
     [s0, s1, d0, d1, l0, l1]
 }
 
+/// What counts of the headers outside a packet, for a sender of many that have the same.
+#[derive(Clone, Copy, Debug)]
+pub enum Outer {
+    /// IPv4 and UDP.
+    V4([u8; V4]),
+    /// IPv6 and UDP.
+    V6([u8; V6]),
+}
+
+impl Outer {
+    /// Of a datagram.
+    #[inline]
+    pub fn new(ip: &IpHeader, udp: &UdpHeader) -> Outer {
+        match ip {
+            IpHeader::V4(ip) => Outer::V4(covered_v4(ip, udp)),
+            IpHeader::V6(ip) => Outer::V6(covered_v6(ip, udp)),
+        }
+    }
+
+    /// The same with another identification; IPv6 has none.
+    #[inline]
+    pub fn identified(&mut self, identification: u16) {
+        if let Outer::V4([_, _, _, _, i0, i1, ..]) = self {
+            [*i0, *i1] = identification.to_be_bytes();
+        }
+    }
+
+    /// The ICRC of a packet behind them: `bytes` from the BTH to the last pad byte.
+    #[inline]
+    pub fn icrc(&self, bytes: &[u8]) -> [u8; Icrc::LEN] {
+        match self {
+            Outer::V4(outer) => joined(outer, bytes),
+            Outer::V6(outer) => joined(outer, bytes),
+        }
+    }
+
+    /// The same in two pieces, for a sender whose payload lies elsewhere: `front` from the BTH on, `rest` behind it.
+    #[inline]
+    pub fn icrc_of(&self, front: &[u8], rest: &[u8]) -> [u8; Icrc::LEN] {
+        let (front, more) = front.split_at(front.len().min(Headers::MAX_LEN));
+        let mut hasher = match self {
+            Outer::V4(outer) => begun::<SHORT>(outer, front),
+            Outer::V6(outer) => begun::<SHORT>(outer, front),
+        };
+        if !more.is_empty() {
+            hasher.update(more);
+        }
+        let (left_over, even) = rest.split_at(rest.len() % STRIDE);
+        if !left_over.is_empty() {
+            hasher.update(left_over);
+        }
+        hasher.update(even);
+        hasher.finalize().to_le_bytes()
+    }
+}
+
 /// The ICRC of a UDP payload: `bytes` from the BTH to the last pad byte, without the ICRC itself.
 pub fn icrc(ip: &IpHeader, udp: &UdpHeader, bytes: &[u8]) -> [u8; Icrc::LEN] {
-    match ip {
-        IpHeader::V4(ip) => joined(&covered_v4(ip, udp), bytes),
-        IpHeader::V6(ip) => joined(&covered_v6(ip, udp), bytes),
-    }
+    Outer::new(ip, udp).icrc(bytes)
 }
 
 /// The hasher is fastest over a multiple of so many bytes: what is left over it folds sixteen at a time, each waiting for the one before.
@@ -171,23 +224,6 @@ fn begun<const MOST: usize>(outer: &[u8], inner: &[u8]) -> Hasher {
         hasher.update(front);
     }
     hasher
-}
-
-/// The same in two pieces, for a sender whose payload lies elsewhere: `front` from the BTH on, `rest` behind it.
-pub fn icrc_of(ip: &IpHeader, udp: &UdpHeader, front: &[u8], rest: &[u8]) -> [u8; Icrc::LEN] {
-    if front.len() > Headers::MAX_LEN {
-        return Icrc::new(ip, udp).headers(front).payload(rest).finish();
-    }
-    let mut hasher = match ip {
-        IpHeader::V4(ip) => begun::<SHORT>(&covered_v4(ip, udp), front),
-        IpHeader::V6(ip) => begun::<SHORT>(&covered_v6(ip, udp), front),
-    };
-    let (left_over, even) = rest.split_at(rest.len() % STRIDE);
-    if !left_over.is_empty() {
-        hasher.update(left_over);
-    }
-    hasher.update(even);
-    hasher.finalize().to_le_bytes()
 }
 
 /// Whether a UDP payload ends with the right ICRC: `bytes` from the BTH to the end of the ICRC.
@@ -332,7 +368,7 @@ mod tests {
                 assert_eq!(icrc(&ip, &udp, covered), pieces.finish(), "{length} bytes");
                 for front in [12, 28, 60, 400].into_iter().filter(|front| *front <= length) {
                     let (front, rest) = covered.split_at(front);
-                    assert_eq!(icrc_of(&ip, &udp, front, rest), pieces.finish(), "{length} bytes in two");
+                    assert_eq!(Outer::new(&ip, &udp).icrc_of(front, rest), pieces.finish(), "{length} bytes in two");
                 }
             }
         }

@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
-use wire::{EncodeError, Headers, Icrc, IpHeader, Ipv4Header, Ipv6Header, Qpn, ROCE_PORT, UdpHeader};
+use wire::{EncodeError, Headers, Icrc, IpHeader, Ipv4Header, Ipv6Header, Outer, Qpn, ROCE_PORT, UdpHeader};
 
 /// The most bytes one system call sends: what fits an IPv4 datagram.
 const MAX_DATAGRAM: usize = 65_507;
@@ -60,6 +60,11 @@ pub trait Cargo {
 
     /// Headers of packet `index`, their pad count set, and the length of its payload.
     fn packet(&self, index: u32) -> (Headers, usize);
+
+    /// Whether packet `index` is as the one before it, but for the number of its sequence, which is the next.
+    fn follows(&self, _index: u32) -> bool {
+        false
+    }
 
     /// Copies the payload of packet `index`.
     fn payload(&mut self, index: u32, out: &mut [u8]) -> Result<(), Self::Error>;
@@ -227,35 +232,41 @@ impl Sender {
         sent: &mut Sent,
     ) -> Result<(), SendError<C::Error>> {
         let (count, mut from) = (cargo.count(), 0);
+        let mut front = Front::default();
         for index in 0..count {
-            let (headers, length) = cargo.packet(index);
-            let pad = usize::from(headers.bth.pad);
-            let total = headers.len() + length + pad + Icrc::LEN;
+            match front.length > 0 && cargo.follows(index) {
+                true => front.advance(),
+                false => {
+                    let (headers, payload) = cargo.packet(index);
+                    front = Front::of(&headers, payload, route, self.family, self.port)?;
+                }
+            }
+            let Front { length: begin, payload: length, pad, total, to, .. } = front;
             let alone = one_by_one || !self.segmentation;
-            if self.staged.is_some_and(|staged| alone || !staged.takes(route, headers.bth.dest_qpn, total)) {
+            if self.staged.as_ref().is_some_and(|staged| alone || !staged.takes(route, to, total)) {
                 sent.calls += self.dispatch(lent)?;
             }
-            let (start, place) = self.staged.map_or((0, 0), |staged| (staged.written, staged.segments));
-            let Some(packet) = self.buffer.get_mut(start..start + total).filter(|_| total <= MAX_DATAGRAM) else {
+            let (start, place) = self.staged.as_ref().map_or((0, 0), |staged| (staged.written, staged.segments));
+            let Some(packet) = self.buffer.get_mut(start..start + total) else {
                 return Err(SendError::TooLong { length: total, destination: route.destination });
             };
-            let begin = headers.encode(packet)?;
+            packet[..begin].copy_from_slice(&front.bytes[..begin]);
+            front.outer.identified(place as u16);
             let covered = total - Icrc::LEN;
             let lends = from + length <= lent.len() && index + 1 < count && pad == 0 && !alone;
             let gathers = lends && length >= WORTH_GATHERING && total <= LONGEST_GATHERED;
             if gathers {
-                let (ip, udp) = outer(total, route, self.family, self.port, place)?;
-                let icrc = wire::icrc_of(&ip, &udp, &packet[..begin], glimpse(&lent[from..from + length]));
+                let icrc = front.outer.icrc_of(&packet[..begin], glimpse(&lent[from..from + length]));
                 packet[begin..begin + Icrc::LEN].copy_from_slice(&icrc);
                 self.loans.push(Loan { at: start + begin, from, length });
             } else {
                 packet[begin + length..covered].fill(0);
                 cargo.payload(index, &mut packet[begin..begin + length]).map_err(SendError::Payload)?;
-                seal(packet, route, self.family, self.port, place)?;
+                seal(packet, &front.outer);
             }
             let staged = self.staged.get_or_insert(Staged {
                 route: *route,
-                to: headers.bth.dest_qpn,
+                to,
                 filled: 0,
                 written: 0,
                 segment: total,
@@ -324,7 +335,8 @@ impl Sender {
             };
             start += length - loan.map_or(0, |loan| loan.length);
             if let Some(packet) = self.buffer.get_mut(at..at + length) {
-                seal(packet, &staged.route, self.family, self.port, 0)?;
+                let (ip, udp) = outer(length, &staged.route, self.family, self.port)?;
+                seal(packet, &Outer::new(&ip, &udp));
             }
             let mut parts = Parts::new();
             parts.push(self.buffer.get(at..at + length).unwrap_or(&[]));
@@ -442,13 +454,66 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Writes the ICRC of a packet, which depends on its place in its datagram: there the kernel counts identifications up.
-fn seal<E>(packet: &mut [u8], route: &Route, family: Family, port: u16, place: u32) -> Result<(), SendError<E>> {
-    let (ip, udp) = outer(packet.len(), route, family, port, place)?;
-    if let Some((covered, icrc)) = packet.split_last_chunk_mut::<{ Icrc::LEN }>() {
-        *icrc = wire::icrc(&ip, &udp, covered);
+/// What is in front of a packet's payload, and of the packet itself. Of packets that follow one another most is the same.
+struct Front {
+    bytes: [u8; Headers::MAX_LEN],
+    /// How many of them there are; none before the first packet.
+    length: usize,
+    payload: usize,
+    pad: usize,
+    /// With headers, pad and ICRC.
+    total: usize,
+    to: Qpn,
+    /// What depends on its place in its datagram: there the kernel counts identifications up.
+    outer: Outer,
+}
+
+/// Where the word with the sequence number lies in a BTH, and how many bits of it that takes.
+const SEQUENCE: std::ops::Range<usize> = 8..12;
+const SEQUENCE_BITS: u32 = 24;
+
+impl Default for Front {
+    fn default() -> Front {
+        let (bytes, outer) = ([0; Headers::MAX_LEN], Outer::V4([0; 28]));
+        Front { bytes, length: 0, payload: 0, pad: 0, total: 0, to: Qpn::default(), outer }
     }
-    Ok(())
+}
+
+impl Front {
+    fn of<E>(
+        headers: &Headers,
+        payload: usize,
+        route: &Route,
+        family: Family,
+        port: u16,
+    ) -> Result<Front, SendError<E>> {
+        let mut bytes = [0; Headers::MAX_LEN];
+        let length = headers.encode(&mut bytes)?;
+        let pad = usize::from(headers.bth.pad);
+        let total = length + payload + pad + Icrc::LEN;
+        if total > MAX_DATAGRAM {
+            return Err(SendError::TooLong { length: total, destination: route.destination });
+        }
+        let (ip, udp) = outer(total, route, family, port)?;
+        Ok(Front { bytes, length, payload, pad, total, to: headers.bth.dest_qpn, outer: Outer::new(&ip, &udp) })
+    }
+
+    /// Goes on to the packet with the next sequence number.
+    #[inline]
+    fn advance(&mut self) {
+        if let Some(word) = self.bytes.get_mut(SEQUENCE).and_then(|word| <&mut [u8; 4]>::try_from(word).ok()) {
+            let number = u32::from_be_bytes(*word);
+            let (beside, mask) = (number >> SEQUENCE_BITS << SEQUENCE_BITS, (1 << SEQUENCE_BITS) - 1);
+            *word = (beside | (number + 1) & mask).to_be_bytes();
+        }
+    }
+}
+
+/// Writes the ICRC of a packet behind these headers.
+fn seal(packet: &mut [u8], outer: &Outer) {
+    if let Some((covered, icrc)) = packet.split_last_chunk_mut::<{ Icrc::LEN }>() {
+        *icrc = outer.icrc(covered);
+    }
 }
 
 /// What was lent, for one who hashes it and does nothing else with it.
@@ -459,19 +524,12 @@ fn glimpse(lent: &[AtomicU8]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(lent.as_ptr().cast(), lent.len()) }
 }
 
-/// The headers in front of a packet of that length, as its receiver will see them.
-fn outer<E>(
-    total: usize,
-    route: &Route,
-    family: Family,
-    port: u16,
-    place: u32,
-) -> Result<(IpHeader, UdpHeader), SendError<E>> {
+/// The headers in front of a packet of that length, as its receiver will see them, but for the identification.
+fn outer<E>(total: usize, route: &Route, family: Family, port: u16) -> Result<(IpHeader, UdpHeader), SendError<E>> {
     let udp = UdpHeader::roce(port, total)?;
     let ip = match (route.source, route.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) if family == Family::V4 => {
-            let ip = Ipv4Header::udp(source, destination, total)?;
-            IpHeader::V4(Ipv4Header { identification: place as u16, ..ip })
+            IpHeader::V4(Ipv4Header::udp(source, destination, total)?)
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) if family == Family::V6 => {
             IpHeader::V6(Ipv6Header::udp(source, destination, total)?)
@@ -598,10 +656,31 @@ mod tests {
             (Headers::new(Opcode::RcSendMiddle, Qpn::new(7), Psn::new(index)), LONG)
         }
 
+        fn follows(&self, index: u32) -> bool {
+            index > 0
+        }
+
         fn payload(&mut self, index: u32, out: &mut [u8]) -> Result<(), Self::Error> {
             out.copy_from_slice(&self.0[index as usize * LONG..][..LONG]);
             Ok(())
         }
+    }
+
+    #[test]
+    fn the_next_sequence_number_after_the_last_is_zero_and_what_is_beside_it_stays() {
+        let here = Ipv4Addr::LOCALHOST.into();
+        let route = Route { source: here, destination: here, scope: 0, traffic_class: 0, hop_limit: 64 };
+        let mut headers = Headers::new(Opcode::RcSendMiddle, Qpn::new(7), Psn::new(0xff_fffe));
+        headers.bth.ack_req = true;
+        let front = |headers: &Headers| Front::of::<()>(headers, 8, &route, Family::V4, 1).unwrap();
+        let mut following = front(&headers);
+        for psn in [0xff_ffff, 0, 1] {
+            following.advance();
+            headers.bth.psn = Psn::new(psn);
+            assert_eq!(following.bytes, front(&headers).bytes);
+        }
+        let refused = Front::of::<()>(&headers, MAX_DATAGRAM, &route, Family::V4, 1);
+        assert!(matches!(refused, Err(SendError::TooLong { .. })));
     }
 
     fn cells(bytes: &[u8]) -> Vec<AtomicU8> {
