@@ -121,7 +121,7 @@ impl Engine {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         Ok(Engine {
             bell: Bell::new(EventFd(bell)),
-            lease: Lease::new(),
+            lease: Lease::new(cores >= SPARE),
             looks: AtomicU64::new(0),
             may_linger: cores >= SPARE,
             seen: Seen::new(cores),
@@ -502,7 +502,7 @@ mod tests {
 
     #[test]
     fn who_let_something_wait_is_looked_at_sooner() {
-        let (mut rounds, lease) = (Rounds::default(), Lease::new());
+        let (mut rounds, lease) = (Rounds::default(), Lease::new(false));
         let (long, short) = (*TICK.end(), *TICK.start());
         let late = Time::from_nanos(1_000_000_000);
         assert_eq!(rounds.tick(late), long);
@@ -519,7 +519,7 @@ mod tests {
         let polls = |lease: &Lease, times| (0..times).any(|_| lease.polled());
         let (long, short) = (*TICK.end(), *TICK.start());
         let after = |looks: &[u64]| {
-            let (mut rounds, lease) = (Rounds::default(), Lease::new());
+            let (mut rounds, lease) = (Rounds::default(), Lease::new(false));
             lease.lose(true);
             looks.iter().for_each(|&tick| rounds.kept(&lease, tick));
             polls(&lease, 64)

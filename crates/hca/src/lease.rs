@@ -9,8 +9,10 @@ use latch::{Apart, STRIPES};
 /// Empty polls that earn a lease, at first.
 const EARNED_BY: u64 = 64;
 
-/// The most that are ever asked for: some milliseconds of polling.
+/// The most that are ever asked for: some milliseconds of polling where processors are few and an engine that has to be woken takes one of them away, and some
+/// more where it has its own.
 const MOST: u64 = 1 << 14;
+const MOST_WITH_ROOM: u64 = 1 << 17;
 
 /// See the module.
 #[derive(Debug)]
@@ -19,15 +21,18 @@ pub(crate) struct Lease {
     held: AtomicBool,
     /// Polls that drove, since the last time the lease was lost: threads count for themselves.
     polls: [Apart<AtomicU64>; STRIPES],
-    /// How many earn it.
+    /// How many earn it, and the most that are asked for.
     needed: AtomicU64,
+    most: u64,
     /// Armed completion queues and blocked calls: while there are any there is no lease.
     against: AtomicU32,
 }
 
 impl Lease {
-    pub fn new() -> Lease {
+    /// Nobody has it. `room` if the engine has a processor of its own.
+    pub fn new(room: bool) -> Lease {
         Lease {
+            most: if room { MOST_WITH_ROOM } else { MOST },
             held: AtomicBool::new(false),
             polls: std::array::from_fn(|_| Apart(AtomicU64::new(0))),
             needed: AtomicU64::new(EARNED_BY),
@@ -90,7 +95,7 @@ impl Lease {
     pub fn lose(&self, missed: bool) {
         if missed {
             let needed = self.needed.load(Ordering::Relaxed);
-            self.needed.store((needed * 2).min(MOST), Ordering::Relaxed);
+            self.needed.store((needed * 2).min(self.most), Ordering::Relaxed);
         }
         self.start_anew();
     }
@@ -119,7 +124,7 @@ mod tests {
 
     #[test]
     fn polling_earns_it_once() {
-        let lease = Lease::new();
+        let lease = Lease::new(false);
         assert!(!poll(&lease, EARNED_BY - 1));
         assert!(!lease.is_held());
         assert!(lease.polled());
@@ -129,7 +134,7 @@ mod tests {
 
     #[test]
     fn arming_ends_it_at_once_and_it_must_be_earned_again() {
-        let lease = Lease::new();
+        let lease = Lease::new(false);
         poll(&lease, EARNED_BY);
         lease.forbid();
         assert!(!lease.is_held());
@@ -144,7 +149,7 @@ mod tests {
 
     #[test]
     fn who_lets_things_wait_has_to_poll_longer() {
-        let lease = Lease::new();
+        let lease = Lease::new(false);
         poll(&lease, EARNED_BY);
         lease.lose(true);
         assert!(!poll(&lease, EARNED_BY));
