@@ -5,6 +5,7 @@
 //! wrong, which is as good as lost.
 
 use super::call;
+use super::front::{Front, outer, seal};
 use super::socket::{self, Family};
 use crate::descriptor::Descriptor;
 use std::io;
@@ -13,10 +14,10 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
-use wire::{EncodeError, Headers, Icrc, IpHeader, Ipv4Header, Ipv6Header, Outer, Qpn, ROCE_PORT, UdpHeader};
+use wire::{EncodeError, Headers, Icrc, Outer, Qpn, ROCE_PORT};
 
 /// The most bytes one system call sends: what fits an IPv4 datagram.
-const MAX_DATAGRAM: usize = 65_507;
+pub(super) const MAX_DATAGRAM: usize = 65_507;
 
 /// The most segments the kernel cuts one datagram into (`UDP_MAX_SEGMENTS`).
 const MAX_SEGMENTS: usize = 64;
@@ -454,89 +455,12 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// What is in front of a packet's payload, and of the packet itself. Of packets that follow one another most is the same.
-struct Front {
-    bytes: [u8; Headers::MAX_LEN],
-    /// How many of them there are; none before the first packet.
-    length: usize,
-    payload: usize,
-    pad: usize,
-    /// With headers, pad and ICRC.
-    total: usize,
-    to: Qpn,
-    /// What depends on its place in its datagram: there the kernel counts identifications up.
-    outer: Outer,
-}
-
-/// Where the word with the sequence number lies in a BTH, and how many bits of it that takes.
-const SEQUENCE: std::ops::Range<usize> = 8..12;
-const SEQUENCE_BITS: u32 = 24;
-
-impl Default for Front {
-    fn default() -> Front {
-        let (bytes, outer) = ([0; Headers::MAX_LEN], Outer::V4([0; 28]));
-        Front { bytes, length: 0, payload: 0, pad: 0, total: 0, to: Qpn::default(), outer }
-    }
-}
-
-impl Front {
-    fn of<E>(
-        headers: &Headers,
-        payload: usize,
-        route: &Route,
-        family: Family,
-        port: u16,
-    ) -> Result<Front, SendError<E>> {
-        let mut bytes = [0; Headers::MAX_LEN];
-        let length = headers.encode(&mut bytes)?;
-        let pad = usize::from(headers.bth.pad);
-        let total = length + payload + pad + Icrc::LEN;
-        if total > MAX_DATAGRAM {
-            return Err(SendError::TooLong { length: total, destination: route.destination });
-        }
-        let (ip, udp) = outer(total, route, family, port)?;
-        Ok(Front { bytes, length, payload, pad, total, to: headers.bth.dest_qpn, outer: Outer::new(&ip, &udp) })
-    }
-
-    /// Goes on to the packet with the next sequence number.
-    #[inline]
-    fn advance(&mut self) {
-        if let Some(word) = self.bytes.get_mut(SEQUENCE).and_then(|word| <&mut [u8; 4]>::try_from(word).ok()) {
-            let number = u32::from_be_bytes(*word);
-            let (beside, mask) = (number >> SEQUENCE_BITS << SEQUENCE_BITS, (1 << SEQUENCE_BITS) - 1);
-            *word = (beside | (number + 1) & mask).to_be_bytes();
-        }
-    }
-}
-
-/// Writes the ICRC of a packet behind these headers.
-fn seal(packet: &mut [u8], outer: &Outer) {
-    if let Some((covered, icrc)) = packet.split_last_chunk_mut::<{ Icrc::LEN }>() {
-        *icrc = outer.icrc(covered);
-    }
-}
-
 /// What was lent, for one who hashes it and does nothing else with it.
 fn glimpse(lent: &[AtomicU8]) -> &[u8] {
     // SAFETY: an atomic byte is laid out as a byte. The program may be changing what it has posted, against the rules of verbs, and the language would have
     // nobody look then. The hasher derives nothing from the bytes but the hash, which is then wrong, and so is one that was right when they
     // changed a moment later: the packet is dropped by who receives it.
     unsafe { std::slice::from_raw_parts(lent.as_ptr().cast(), lent.len()) }
-}
-
-/// The headers in front of a packet of that length, as its receiver will see them, but for the identification.
-fn outer<E>(total: usize, route: &Route, family: Family, port: u16) -> Result<(IpHeader, UdpHeader), SendError<E>> {
-    let udp = UdpHeader::roce(port, total)?;
-    let ip = match (route.source, route.destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) if family == Family::V4 => {
-            IpHeader::V4(Ipv4Header::udp(source, destination, total)?)
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) if family == Family::V6 => {
-            IpHeader::V6(Ipv6Header::udp(source, destination, total)?)
-        }
-        (source, destination) => return Err(SendError::Families(source, destination)),
-    };
-    Ok((ip, udp))
 }
 
 fn refusal<E>(error: io::Error, route: &Route, segment: usize) -> SendError<E> {
@@ -664,23 +588,6 @@ mod tests {
             out.copy_from_slice(&self.0[index as usize * LONG..][..LONG]);
             Ok(())
         }
-    }
-
-    #[test]
-    fn the_next_sequence_number_after_the_last_is_zero_and_what_is_beside_it_stays() {
-        let here = Ipv4Addr::LOCALHOST.into();
-        let route = Route { source: here, destination: here, scope: 0, traffic_class: 0, hop_limit: 64 };
-        let mut headers = Headers::new(Opcode::RcSendMiddle, Qpn::new(7), Psn::new(0xff_fffe));
-        headers.bth.ack_req = true;
-        let front = |headers: &Headers| Front::of::<()>(headers, 8, &route, Family::V4, 1).unwrap();
-        let mut following = front(&headers);
-        for psn in [0xff_ffff, 0, 1] {
-            following.advance();
-            headers.bth.psn = Psn::new(psn);
-            assert_eq!(following.bytes, front(&headers).bytes);
-        }
-        let refused = Front::of::<()>(&headers, MAX_DATAGRAM, &route, Family::V4, 1);
-        assert!(matches!(refused, Err(SendError::TooLong { .. })));
     }
 
     fn cells(bytes: &[u8]) -> Vec<AtomicU8> {

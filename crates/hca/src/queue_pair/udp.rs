@@ -1,0 +1,159 @@
+//! What a queue pair does over UDP: packets out, packets in, and the acknowledgements that go along; and datagrams, over whatever link.
+
+use super::{Inner, LastWay, Qp};
+use crate::debt::Debt;
+use crate::host::Host;
+use crate::nic::Nic;
+use crate::path::Path;
+use crate::udp::Outgoing;
+use link::udp::Arrival;
+use std::sync::atomic::Ordering;
+use transport::{AddressVector, Inbound, Refusal, SendRequest, Time, Train};
+use wire::{Headers, Qpn, grh_bytes};
+
+/// How many trains are sent from copies after one had to be sent again.
+const COPIES: u32 = 256;
+
+impl Qp {
+    /// Whether a train may be sent from the program's memory. Not one that is sent again: perhaps the program changes what it sends, and would change it
+    /// again. Then neither are those that follow, for a while.
+    pub(crate) fn may_lend(&self, retransmission: bool) -> bool {
+        let copies = if retransmission { COPIES } else { self.copies.load(Ordering::Relaxed) };
+        if copies > 0 {
+            self.copies.store(copies - 1, Ordering::Relaxed);
+        }
+        copies == 0
+    }
+
+    /// Takes packets that came over UDP, and are for it. Answers how many it had taken since it was driven, before them and with them: at the first
+    /// somebody must see to it that it is.
+    pub(crate) fn take_arrivals(&self, nic: &Nic, now: Time, run: &[Arrival<'_>]) -> (u32, u32) {
+        let mut inner = self.inner.lock();
+        let Inner { pair, windows, touched, .. } = &mut *inner;
+        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        let before = *touched;
+        *touched += run.len() as u32;
+        let Some(first) = run.first() else { return (before, before) };
+        // One sender has sent them all. Who it is is written down once: what was written in parts and is read as a whole waits until everything stored
+        // before it is in the cache, and that is the payload of the packet before.
+        let mut inbound = Inbound {
+            headers: &first.headers,
+            count: 1,
+            payload: first.payload,
+            from: first.source(),
+            grh: &[0; 40],
+            congestion_marked: first.congestion_marked,
+        };
+        for arrival in run {
+            (inbound.headers, inbound.payload) = (&arrival.headers, arrival.payload);
+            inbound.congestion_marked = arrival.congestion_marked;
+            match self.kind.is_connected() {
+                true => pair.handle(now, &inbound, &mut host),
+                // Only a receiver of datagrams is shown it.
+                false => pair.handle(now, &Inbound { grh: &grh_bytes(&arrival.ip), ..inbound }, &mut host),
+            }
+        }
+        (before, *touched)
+    }
+
+    /// Sends work over UDP the short way, as long as it may go that way. Answers how many requests were posted, and whether nothing more is to be
+    /// done about them.
+    pub(super) fn send_at_once(
+        &self,
+        nic: &Nic,
+        inner: &mut Inner,
+        requests: &[SendRequest<'_>],
+        now: Time,
+    ) -> (usize, bool) {
+        let Inner { pair, windows, path, debt, .. } = inner;
+        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        let mut outgoing = nic.outgoing(self.qpn);
+        let mut sent = 0;
+        for request in requests {
+            let Some(train) = pair.send_at_once(now, request, &mut host) else { break };
+            sent += 1;
+            if let Err(refusal) = self.put(nic, path, debt, &train, now, &mut outgoing, &mut host) {
+                pair.transmit_refused(now, refusal, &mut host);
+                return (sent, false);
+            }
+        }
+        (sent, sent == requests.len() && !pair.may_transmit())
+    }
+
+    /// Puts a train on its way, and with it the acknowledgement that goes along.
+    #[expect(clippy::too_many_arguments, reason = "two call sites; every argument is a different thing")]
+    pub(super) fn put(
+        &self,
+        nic: &Nic,
+        path: &Path,
+        debt: &mut Debt,
+        train: &Train<'_>,
+        now: Time,
+        outgoing: &mut Outgoing<'_>,
+        host: &mut Host<'_>,
+    ) -> Result<(), Refusal> {
+        let sent = nic.send(self, path, train, outgoing, host);
+        if let (Some(acknowledgement), Some(route)) = (debt.goes_with(&train.headers, now, nic.debtor()), &path.route) {
+            nic.acknowledge(route, acknowledgement, outgoing);
+            debt.paid(nic.debtor());
+        }
+        sent
+    }
+
+    pub(super) fn transmit_datagrams(&self, nic: &Nic, inner: &mut Inner, now: Time) {
+        let Inner { pair, windows, last, held, .. } = &mut *inner;
+        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        let mut outgoing = nic.outgoing(self.qpn);
+        while pair.may_transmit() {
+            if let Some(target) = pair.next_datagram() {
+                let path = self.way(nic, last, &target.av, target.qpn);
+                if held.holds_back(nic, self.qpn, path, now) {
+                    return;
+                }
+            }
+            // What comes may be another: work that cannot be done takes no way.
+            let Some(train) = pair.poll_transmit(now, &mut host) else { return };
+            let path = self.way(nic, last, train.to, train.headers.bth.dest_qpn);
+            if let Err(refusal) = nic.send(self, path, &train, &mut outgoing, &mut host) {
+                pair.transmit_refused(now, refusal, &mut host);
+            }
+        }
+    }
+
+    /// The way of a datagram, which mostly is that of the one before.
+    #[inline]
+    fn way<'a>(&self, nic: &Nic, last: &'a mut Option<LastWay>, to: &AddressVector, qpn: Qpn) -> &'a Path {
+        let epoch = nic.epoch();
+        if last.as_ref().is_some_and(|last| last.qpn != qpn || last.epoch != epoch || last.to != *to) {
+            *last = None;
+        }
+        let found = || LastWay { to: *to, qpn, epoch, path: nic.path(self.context.device(), to, qpn, self.lane()) };
+        &last.get_or_insert_with(found).path
+    }
+}
+
+/// A train as the UDP link wants it.
+pub(crate) struct TrainCargo<'a, 'b, 'c> {
+    pub train: &'a Train<'a>,
+    pub host: &'b mut Host<'c>,
+}
+
+impl link::udp::Cargo for TrainCargo<'_, '_, '_> {
+    type Error = transport::Refusal;
+
+    fn count(&self) -> u32 {
+        self.train.count
+    }
+
+    fn packet(&self, index: u32) -> (Headers, usize) {
+        (self.train.packet(index), self.train.slice(index).1 as usize)
+    }
+
+    fn follows(&self, index: u32) -> bool {
+        self.train.follows(index)
+    }
+
+    fn payload(&mut self, index: u32, out: &mut [u8]) -> Result<(), transport::Refusal> {
+        self.train.payload.copy(self.train.slice(index).0, out, self.host)
+    }
+}
