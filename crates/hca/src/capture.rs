@@ -1,6 +1,7 @@
 //! A capture of this process's packets, as the NIC hands them over and takes them: what it sends (also to queue pairs of its own) and what arrives
 //! for it. IP and UDP headers are those of the wire as far as a socket knows them; Ethernet addresses it does not know, and they are zero, and a
-//! checksum of UDP, which IPv6 wants and nobody shows us, is made. Every frame is in the file before the next is, so that a process that is killed leaves a capture that can be read.
+//! checksum of UDP, which IPv6 wants and nobody shows us, is made. Every frame is in the file before the next is, so that a process that is killed leaves a capture that can be read;
+//! if it is killed in the middle of a write, the last frame may lack its end.
 
 use link::udp::Route;
 use std::collections::HashMap;
