@@ -6,7 +6,7 @@
 //! who has waited long for what others owe it sleeps for a moment instead: they may be waiting for just this processor.
 
 use latch::{Apart, STRIPES};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 use transport::Time;
@@ -15,8 +15,8 @@ use transport::Time;
 const SELDOM: u32 = 256;
 const OFTEN: u32 = 32;
 
-/// Polls in vain after which it is not only offered.
-const LONG: u32 = 1024;
+/// How long one has been offering it, in nanoseconds, when it is not only offered.
+const LONG: u64 = 100_000;
 
 /// How long one sleeps then; the system makes some fifty times as much of it.
 const MOMENT: Duration = Duration::from_micros(1);
@@ -34,6 +34,8 @@ pub(crate) struct Manners {
     in_vain: [Apart<AtomicU32>; STRIPES],
     /// The last offer was taken.
     crowded: AtomicBool,
+    /// When the first offer was made since something was found.
+    since: AtomicU64,
 }
 
 impl Manners {
@@ -60,17 +62,19 @@ impl Manners {
         in_vain.store(polls, Ordering::Relaxed);
         let passes = |mark| before / mark != polls / mark;
         if passes(OFTEN) && (passes(SELDOM) || self.crowded.load(Ordering::Relaxed)) {
-            self.offer(now, polls >= LONG && is_owed());
+            self.offer(now, before < SELDOM, is_owed);
         }
     }
 
     #[cold]
-    fn offer(&self, now: impl Fn() -> Time, leave: bool) {
-        if leave {
+    fn offer(&self, now: impl Fn() -> Time, first: bool, is_owed: impl FnOnce() -> bool) {
+        let before = now();
+        if first {
+            self.since.store(before.as_nanos(), Ordering::Relaxed);
+        } else if before.as_nanos().saturating_sub(self.since.load(Ordering::Relaxed)) >= LONG && is_owed() {
             thread::sleep(MOMENT);
             return;
         }
-        let before = now();
         thread::yield_now();
         let taken = now().since(before) > TAKEN;
         self.crowded.store(taken, Ordering::Relaxed);
@@ -107,21 +111,26 @@ mod tests {
 
     #[test]
     fn one_who_is_owed_something_for_long_leaves_the_processor() {
-        let (manners, asked) = (Manners::default(), Cell::new(0));
-        for poll in 1..=LONG + SELDOM {
+        let (manners, asked, looks) = (Manners::default(), Cell::new(0), Cell::new(0));
+        let poll = |took, nanos| {
+            let now = || {
+                looks.set(looks.get() + 1);
+                Time::from_nanos(nanos)
+            };
             let owed = || {
                 asked.set(asked.get() + 1);
                 true
             };
-            manners.found_nothing(1, || if poll < LONG { Time::default() } else { panic!("not offered: left") }, owed);
-        }
-        assert_eq!(asked.get(), 2);
+            manners.found_nothing(took, now, owed);
+        };
+        (0..SELDOM).for_each(|_| poll(1, 1000));
+        (0..SELDOM).for_each(|_| poll(1, 1000 + LONG - 1));
+        assert_eq!((asked.get(), looks.get()), (0, 4), "offered twice");
+        (0..SELDOM / WITH_SOCKETS).for_each(|_| poll(WITH_SOCKETS, 1000 + LONG));
+        assert_eq!((asked.get(), looks.get()), (1, 5), "left");
         manners.found_something();
-        manners.found_nothing(1, Time::default, || panic!("it has not waited long"));
-        for _ in 0..LONG / WITH_SOCKETS {
-            manners.found_nothing(WITH_SOCKETS, Time::default, || true);
-        }
-        assert_eq!(manners.in_vain().load(Ordering::Relaxed), LONG + 1);
+        (0..SELDOM).for_each(|_| poll(1, 5 * LONG));
+        assert_eq!(asked.get(), 1, "it has not waited long");
     }
 
     #[test]

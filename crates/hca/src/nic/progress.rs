@@ -193,6 +193,12 @@ impl Nic {
         }
     }
 
+    /// The program has taken what somebody else had put into a completion queue: it has not polled in vain.
+    #[inline]
+    pub fn has_taken(&self) {
+        self.manners.found_something();
+    }
+
     /// A poll found nothing, and took as long as so many short ones.
     #[inline]
     fn found_nothing(&self, took: u32) {
@@ -212,6 +218,7 @@ impl Nic {
         let alone = self.alone();
         let taken = cq.poll(room, &mut take);
         if taken > 0 {
+            self.has_taken();
             return taken;
         }
         let glance = self.glance(alone.as_ref());

@@ -274,7 +274,11 @@ impl CompletionQueue for OurQueue {
     }
 
     fn take(&self, room: usize, take: &mut dyn FnMut(&Completion)) -> usize {
-        self.queue.poll(room, |completion, _| take(completion))
+        let taken = self.queue.poll(room, |completion, _| take(completion));
+        if taken > 0 {
+            self.nic.has_taken();
+        }
+        taken
     }
 
     fn observe(&self, observer: Box<dyn Fn() + Send + Sync>) {
