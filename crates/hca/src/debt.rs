@@ -12,9 +12,8 @@
 
 use crate::answering::Habit;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
-use link::udp::Cargo;
 use transport::Time;
-use wire::{Headers, Operation, Qpn, Syndrome};
+use wire::{Msn, Psn, Qpn};
 
 /// How long, in nanoseconds, an acknowledgement waits for the next message once the answer has gone; and after which time it is sent though messages
 /// still come.
@@ -83,7 +82,7 @@ impl Debtor {
 /// What a queue pair owes its peer.
 #[derive(Debug, Default)]
 pub(crate) struct Debt {
-    held: Option<Headers>,
+    held: Option<(Psn, Msn)>,
     /// Since when.
     since: Time,
     /// Whether the program answers at once.
@@ -98,40 +97,28 @@ pub(crate) struct Debt {
 }
 
 impl Debt {
-    /// Takes the acknowledgement, if it is one and may wait. What was held before is then part of it. `looks_in` says whether the engine will see to
-    /// it soon.
-    pub fn takes(
-        &mut self,
-        headers: &Headers,
-        now: Time,
-        debtor: &Debtor,
-        qpn: Qpn,
-        looks_in: impl FnOnce() -> bool,
-    ) -> bool {
-        let acknowledges = headers.bth.opcode.operation() == Operation::Acknowledge;
-        if !acknowledges || !matches!(headers.aeth.map(|aeth| aeth.syndrome), Some(Syndrome::Ack { .. })) {
-            return false;
-        }
-        if !self.habit.came(1) || !debtor.become_one(qpn, looks_in) {
-            // What was held is part of what is sent now.
-            self.paid(debtor);
-            return false;
-        }
-        if self.held.replace(*headers).is_none() {
+    /// A message has come. Whether its acknowledgement may wait: then it is to be [held](Debt::hold), and if not, sent. `looks_in` says whether the
+    /// engine will see to it soon.
+    #[inline]
+    pub fn may_hold(&mut self, debtor: &Debtor, qpn: Qpn, looks_in: impl FnOnce() -> bool) -> bool {
+        self.habit.came(1) && debtor.become_one(qpn, looks_in)
+    }
+
+    /// Takes an acknowledgement that may wait. What was held before is then part of it.
+    #[inline]
+    pub fn hold(&mut self, acknowledgement: (Psn, Msn), now: Time, debtor: &Debtor) {
+        if self.held.replace(acknowledgement).is_none() {
             self.since = now;
         }
         // Before the program has answered, whatever else it does pays.
         debtor.due.store(0, Ordering::Relaxed);
-        true
     }
 
-    /// A train is sent. If it is a request of the program's, answers what should go with it: others do not answer anything.
-    pub fn goes_with(&mut self, headers: &Headers, now: Time, debtor: &Debtor) -> Option<&Headers> {
-        if !headers.bth.opcode.is_request() {
-            return None;
-        }
+    /// A request of the program's is sent. Answers what should go with it.
+    #[inline]
+    pub fn goes_with(&mut self, now: Time, debtor: &Debtor) -> Option<(Psn, Msn)> {
         self.habit.answers();
-        let held = self.held.as_ref()?;
+        let held = self.held?;
         let wanted = debtor.wanted.load(Ordering::Relaxed);
         if std::mem::replace(&mut self.wanted, wanted) != wanted {
             // Others would answer at once, too, if only nobody else owed anything.
@@ -149,11 +136,12 @@ impl Debt {
     }
 
     /// What is owed and waits.
-    pub fn held(&self) -> Option<&Headers> {
-        self.held.as_ref()
+    pub fn held(&self) -> Option<(Psn, Msn)> {
+        self.held
     }
 
-    /// It has been sent.
+    /// It has been sent, or one that it is part of.
+    #[inline]
     pub fn paid(&mut self, debtor: &Debtor) {
         if self.held.take().is_some() {
             debtor.clear();
@@ -176,50 +164,26 @@ impl Debt {
     }
 }
 
-/// Nothing but an acknowledgement.
-pub(crate) struct Alone<'a>(pub &'a Headers);
-
-impl Cargo for Alone<'_> {
-    type Error = std::convert::Infallible;
-
-    fn count(&self) -> u32 {
-        1
-    }
-
-    fn packet(&self, _: u32) -> (Headers, usize) {
-        (*self.0, 0)
-    }
-
-    fn payload(&mut self, _: u32, _: &mut [u8]) -> Result<(), Self::Error> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::answering::ENOUGH;
-    use wire::{Aeth, Msn, NakCode, Opcode, Psn};
 
     const QPN: Qpn = Qpn::new(17);
-
-    fn answer(psn: u32, syndrome: Syndrome) -> Headers {
-        let mut headers = Headers::new(Opcode::RcAcknowledge, QPN, Psn::new(psn));
-        headers.aeth = Some(Aeth { syndrome, msn: Msn::new(1) });
-        headers
-    }
-
-    fn acknowledgement(psn: u32) -> Headers {
-        answer(psn, Syndrome::ACK)
-    }
-
-    fn request() -> Headers {
-        Headers::new(Opcode::RcSendOnly, QPN, Psn::new(1))
-    }
 
     /// So many nanoseconds after the beginning.
     fn at(nanos: u64) -> Time {
         Time::from_nanos(nanos)
+    }
+
+    /// An acknowledgement is due. Does it wait? Otherwise it is sent.
+    fn takes(debt: &mut Debt, debtor: &Debtor, qpn: Qpn, psn: u32, nanos: u64) -> bool {
+        let may = debt.may_hold(debtor, qpn, || true);
+        match may {
+            true => debt.hold((Psn::new(psn), Msn::new(1)), at(nanos), debtor),
+            false => debt.paid(debtor),
+        }
+        may
     }
 
     /// A queue pair and what it shares with others.
@@ -241,12 +205,12 @@ mod tests {
         }
 
         fn takes(&mut self, psn: u32, nanos: u64) -> bool {
-            self.debt.takes(&acknowledgement(psn), at(nanos), &self.debtor, QPN, || true)
+            takes(&mut self.debt, &self.debtor, QPN, psn, nanos)
         }
 
         /// The program answers. Which acknowledgement goes with it?
         fn answers(&mut self, nanos: u64) -> Option<u32> {
-            let psn = self.debt.goes_with(&request(), at(nanos), &self.debtor).map(|headers| headers.bth.psn.value());
+            let psn = self.debt.goes_with(at(nanos), &self.debtor).map(|(psn, _)| psn.value());
             if psn.is_some() {
                 self.debt.paid(&self.debtor);
             }
@@ -259,7 +223,7 @@ mod tests {
                 return None;
             }
             self.debt.is_idle();
-            let psn = self.debt.held().map(|headers| headers.bth.psn.value());
+            let psn = self.debt.held().map(|(psn, _)| psn.value());
             self.debt.paid(&self.debtor);
             psn
         }
@@ -361,7 +325,7 @@ mod tests {
     #[test]
     fn nothing_waits_if_nobody_looks_in() {
         let mut pair = Pair::after(ENOUGH);
-        assert!(!pair.debt.takes(&acknowledgement(1), at(0), &pair.debtor, QPN, || false));
+        assert!(!pair.debt.may_hold(&pair.debtor, QPN, || false));
         assert_eq!(pair.debtor.get(), None);
     }
 
@@ -371,22 +335,11 @@ mod tests {
         let mut second = Pair::after(ENOUGH).debt;
         assert!(first.takes(1, 0));
         assert_eq!(first.answers(0), None);
-        assert!(!second.takes(&acknowledgement(1), at(0), &first.debtor, Qpn::new(99), || true));
+        assert!(!takes(&mut second, &first.debtor, Qpn::new(99), 1, 0));
         assert_eq!(first.debtor.get(), Some(QPN));
         assert!(first.takes(2, 0));
         assert_eq!(first.answers(0), Some(2), "another waits for it to have paid");
-        second.goes_with(&request(), at(0), &first.debtor);
-        assert!(second.takes(&acknowledgement(2), at(0), &first.debtor, Qpn::new(99), || true));
-    }
-
-    #[test]
-    fn refusals_and_answers_never_wait() {
-        let mut pair = Pair::after(ENOUGH);
-        let refusal = answer(1, Syndrome::Nak(NakCode::SequenceError));
-        assert!(!pair.debt.takes(&refusal, at(0), &pair.debtor, QPN, || true));
-        let response = Headers::new(Opcode::RcReadResponseOnly, QPN, Psn::new(1));
-        assert!(!pair.debt.takes(&response, at(0), &pair.debtor, QPN, || true));
-        assert!(pair.takes(1, 0));
-        assert!(pair.debt.goes_with(&response, at(0), &pair.debtor).is_none());
+        second.goes_with(at(0), &first.debtor);
+        assert!(takes(&mut second, &first.debtor, Qpn::new(99), 2, 0));
     }
 }

@@ -306,11 +306,13 @@ impl Qp {
                 break;
             }
         }
-        // In error a receive is flushed at once; otherwise posting one sends nothing.
+        // In error a receive is flushed at once; otherwise posting one sends and completes nothing.
         if pair.state() == State::Error {
             self.drive(nic, &mut inner, now);
+            self.leave(nic, inner);
+        } else {
+            drop(inner);
         }
-        self.leave(nic, inner);
         drop(alone);
         nic.after_posting();
         refused
@@ -380,8 +382,8 @@ impl Qp {
         if inner.answering.ends(&nic.owing) {
             self.transmit(nic, inner, nic.now());
         }
-        if let (Some(headers), Some(route)) = (inner.debt.held(), &inner.path.route) {
-            nic.acknowledge(route, headers, &mut nic.outgoing(self.qpn));
+        if let (Some((psn, msn)), Some(route)) = (inner.debt.held(), &inner.path.route) {
+            nic.acknowledge(route, &inner.pair.acknowledgement(psn, msn), &mut nic.outgoing(self.qpn));
         }
         inner.debt.paid(nic.debtor());
     }
@@ -550,20 +552,7 @@ impl Qp {
                 inner.windows = nic.windows(&inner.path, &attributes.av, attributes.dest_qpn);
             }
         }
-        let Inner { pair, windows, path, debt, .. } = &mut *inner;
-        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        let may_wait = matches!(path.link, Link::Udp) && nic.capture().is_none();
-        let mut outgoing = nic.outgoing(self.qpn);
-        while pair.may_transmit()
-            && let Some(train) = pair.poll_transmit(now, &mut host)
-        {
-            if may_wait && debt.takes(&train.headers, now, nic.debtor(), self.qpn, || nic.engine().is_leased()) {
-                continue;
-            }
-            if let Err(refusal) = self.put(nic, path, debt, &train, now, &mut outgoing, &mut host) {
-                pair.transmit_refused(now, refusal, &mut host);
-            }
-        }
+        self.transmit_packets(nic, inner, now);
     }
 
     /// The lane it uses: that of all whose receives complete in the same queue, as one thread polls for them.

@@ -179,21 +179,43 @@ impl Outgoing<'_> {
         lend: impl FnOnce() -> Option<Guard<'m>>,
         one_by_one: bool,
     ) -> Result<(), SendError<C::Error>> {
-        if self.sender.as_ref().is_none_or(|(family, _)| (*family == Family::V4) != route.destination.is_ipv4()) {
-            self.flush();
-            let Some(socket) = self.udp.socket(route, self.from) else {
-                self.udp.was_unsent();
-                return Ok(());
-            };
-            self.sender = Some((socket.family, socket.sender.lock()));
-        }
-        let Some((_, sender)) = &mut self.sender else { return Ok(()) };
+        let Some(sender) = self.sender(route) else { return Ok(()) };
         let lent = lend();
         let staged = sender.stage(route, cargo, lent.as_ref().map_or(&[], Guard::cells), one_by_one);
         if staged.is_err() {
             self.udp.was_unsent();
         }
         staged.map(drop)
+    }
+
+    /// Sends a packet, soon, that `write` writes down: so many bytes of headers, and of payload.
+    #[inline]
+    pub fn send_one<E>(
+        &mut self,
+        route: &Route,
+        to: Qpn,
+        lengths: (usize, usize),
+        write: impl FnOnce(&mut [u8], &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), SendError<E>> {
+        let Some(sender) = self.sender(route) else { return Ok(()) };
+        let staged = sender.stage_one(route, to, lengths, write);
+        if staged.is_err() {
+            self.udp.was_unsent();
+        }
+        staged.map(drop)
+    }
+
+    /// The socket for packets to go that way; none if there is none, and then they are counted.
+    fn sender(&mut self, route: &Route) -> Option<&mut Sender> {
+        if self.sender.as_ref().is_none_or(|(family, _)| (*family == Family::V4) != route.destination.is_ipv4()) {
+            self.flush();
+            let Some(socket) = self.udp.socket(route, self.from) else {
+                self.udp.was_unsent();
+                return None;
+            };
+            self.sender = Some((socket.family, socket.sender.lock()));
+        }
+        self.sender.as_mut().map(|(_, sender)| &mut **sender)
     }
 
     /// Sends what is left, and lets others send.

@@ -1,7 +1,7 @@
 //! The responder: takes the peer's requests one by one and carries them out. Each gets one [`Verdict`]; one place ([`Responder::conclude`])
 //! turns verdicts into acknowledgements, refusals, silence and errors. Reliable requests are judged here, unreliable ones in `unreliable`.
 
-mod answers;
+pub(crate) mod answers;
 mod questions;
 mod unreliable;
 

@@ -7,8 +7,8 @@
 
 use crc32fast::Hasher;
 
-use crate::Headers;
 use crate::ip::{IpHeader, Ipv4Header, Ipv6Header, UdpHeader};
+use crate::{Bth, Headers};
 
 /// An ICRC being computed: outer headers first, then BTH and its headers, then payload and pad.
 #[derive(Clone, Debug)]
@@ -120,110 +120,93 @@ fn covered_udp(udp: &UdpHeader) -> [u8; 6] {
     [s0, s1, d0, d1, l0, l1]
 }
 
-/// What counts of the headers outside a packet, for a sender of many that have the same.
-#[derive(Clone, Copy, Debug)]
-pub enum Outer {
-    /// IPv4 and UDP.
-    V4([u8; V4]),
-    /// IPv6 and UDP.
-    V6([u8; V6]),
+/// What the headers outside packets from one port to one host add to their ICRC. What differs from packet to packet, lengths and identification, is
+/// added to the CRC of the rest, as a CRC is linear.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outer {
+    /// The CRC behind them, were the lengths and the identification zero.
+    crc: u32,
+    v4: bool,
 }
 
 impl Outer {
-    /// Of a datagram.
-    #[inline]
+    /// Of a datagram and all that differ from it in lengths and identification only.
     pub fn new(ip: &IpHeader, udp: &UdpHeader) -> Outer {
+        let udp = UdpHeader { length: 0, ..*udp };
         match ip {
-            IpHeader::V4(ip) => Outer::V4(covered_v4(ip, udp)),
-            IpHeader::V6(ip) => Outer::V6(covered_v6(ip, udp)),
+            IpHeader::V4(ip) => {
+                let ip = Ipv4Header { total_length: 0, identification: 0, ..*ip };
+                Outer { crc: crc_of(&covered_v4(&ip, &udp)), v4: true }
+            }
+            IpHeader::V6(ip) => {
+                let ip = Ipv6Header { payload_length: 0, ..*ip };
+                Outer { crc: crc_of(&covered_v6(&ip, &udp)), v4: false }
+            }
         }
     }
 
-    /// The same with another identification; IPv6 has none.
+    /// The ICRC of a packet behind them: `bytes` from the BTH to the last pad byte. IPv6 has no identification.
     #[inline]
-    pub fn identified(&mut self, identification: u16) {
-        if let Outer::V4([_, _, _, _, i0, i1, ..]) = self {
-            [*i0, *i1] = identification.to_be_bytes();
-        }
-    }
-
-    /// The ICRC of a packet behind them: `bytes` from the BTH to the last pad byte.
-    #[inline]
-    pub fn icrc(&self, bytes: &[u8]) -> [u8; Icrc::LEN] {
-        match self {
-            Outer::V4(outer) => joined(outer, bytes),
-            Outer::V6(outer) => joined(outer, bytes),
-        }
+    pub fn icrc(&self, identification: u16, bytes: &[u8]) -> [u8; Icrc::LEN] {
+        self.icrc_of(identification, bytes, &[])
     }
 
     /// The same in two pieces, for a sender whose payload lies elsewhere: `front` from the BTH on, `rest` behind it.
     #[inline]
-    pub fn icrc_of(&self, front: &[u8], rest: &[u8]) -> [u8; Icrc::LEN] {
-        let (front, more) = front.split_at(front.len().min(Headers::MAX_LEN));
-        let mut hasher = match self {
-            Outer::V4(outer) => begun::<SHORT>(outer, front),
-            Outer::V6(outer) => begun::<SHORT>(outer, front),
+    pub fn icrc_of(&self, identification: u16, front: &[u8], rest: &[u8]) -> [u8; Icrc::LEN] {
+        let length = UdpHeader::LEN + front.len() + rest.len() + Icrc::LEN;
+        let mut hasher = Hasher::new_with_initial(self.crc_with(length as u16, identification));
+        let behind = match front.split_first_chunk::<{ Bth::LEN }>() {
+            Some((bth, behind)) => {
+                let mut masked = *bth;
+                masked[MASKED] = 0xff;
+                hasher.update(&masked);
+                behind
+            }
+            // Nobody sends that.
+            None => {
+                for (at, byte) in front.iter().enumerate() {
+                    hasher.update(&[if at == MASKED { 0xff } else { *byte }]);
+                }
+                &[]
+            }
         };
-        if !more.is_empty() {
-            hasher.update(more);
+        for piece in [behind, rest] {
+            if !piece.is_empty() {
+                hasher.update(piece);
+            }
         }
-        let (left_over, even) = rest.split_at(rest.len() % STRIDE);
-        if !left_over.is_empty() {
-            hasher.update(left_over);
-        }
-        hasher.update(even);
         hasher.finalize().to_le_bytes()
+    }
+
+    /// The CRC behind them, for a UDP datagram of that length.
+    #[inline]
+    fn crc_with(&self, length: u16, identification: u16) -> u32 {
+        use polynomial::{UDP_LENGTH, V4_IDENTIFICATION, V4_LENGTH, V6_LENGTH};
+        self.crc
+            ^ UDP_LENGTH.of(length)
+            ^ match self.v4 {
+                true => {
+                    V4_LENGTH.of(length.wrapping_add(Ipv4Header::LEN as u16)) ^ V4_IDENTIFICATION.of(identification)
+                }
+                false => V6_LENGTH.of(length),
+            }
     }
 }
 
-/// The ICRC of a UDP payload: `bytes` from the BTH to the last pad byte, without the ICRC itself.
-pub fn icrc(ip: &IpHeader, udp: &UdpHeader, bytes: &[u8]) -> [u8; Icrc::LEN] {
-    Outer::new(ip, udp).icrc(bytes)
+/// The CRC of the bytes of ones in front and of outer headers.
+fn crc_of(covered: &[u8]) -> u32 {
+    let mut hasher = Hasher::new_with_initial(ONES);
+    hasher.update(covered);
+    hasher.finalize()
 }
-
-/// The hasher is fastest over a multiple of so many bytes: what is left over it folds sixteen at a time, each waiting for the one before.
-const STRIDE: usize = 256;
 
 /// The byte of the BTH that is masked.
 const MASKED: usize = 4;
 
-/// The longest front of a packet that is hashed with the outer headers, and one that most are not longer than.
-const LONG: usize = V6 + STRIDE + MASKED;
-const SHORT: usize = V6 + STRIDE / 2;
-const _: () = assert!(Headers::MAX_LEN <= SHORT - V6, "headers are hashed with the outer ones");
-
-/// The ICRC of outer headers and a packet. Short pieces cost the hasher as much as long ones: the outer headers and the front of the packet,
-/// where a byte is masked, are hashed as one, and the front is as long as leaves a good length for the rest.
-#[inline]
-fn joined(outer: &[u8], bytes: &[u8]) -> [u8; Icrc::LEN] {
-    let left_over = bytes.len() % STRIDE;
-    let length = if left_over > MASKED { left_over } else { left_over + STRIDE };
-    let (inner, rest) = bytes.split_at(length.min(bytes.len()));
-    let mut hasher = match outer.len() + inner.len() <= SHORT {
-        true => begun::<SHORT>(outer, inner),
-        false => begun::<LONG>(outer, inner),
-    };
-    if !rest.is_empty() {
-        hasher.update(rest);
-    }
-    hasher.finalize().to_le_bytes()
-}
-
-/// A hasher that has seen the outer headers and the front of a packet, `MOST` bytes together at most.
-#[inline]
-fn begun<const MOST: usize>(outer: &[u8], inner: &[u8]) -> Hasher {
-    let mut hasher = Hasher::new_with_initial(ONES);
-    let mut front = [0; MOST];
-    if let Some(front) = front.get_mut(..outer.len() + inner.len()) {
-        let (before, masked) = front.split_at_mut(outer.len());
-        before.copy_from_slice(outer);
-        masked.copy_from_slice(inner);
-        if let Some(reserved) = masked.get_mut(MASKED) {
-            *reserved = 0xff;
-        }
-        hasher.update(front);
-    }
-    hasher
+/// The ICRC of a UDP payload: `bytes` from the BTH to the last pad byte, without the ICRC itself.
+pub fn icrc(ip: &IpHeader, udp: &UdpHeader, bytes: &[u8]) -> [u8; Icrc::LEN] {
+    Icrc::new(ip, udp).headers(bytes).finish()
 }
 
 /// Whether a UDP payload ends with the right ICRC: `bytes` from the BTH to the end of the ICRC.
@@ -312,6 +295,45 @@ mod polynomial {
         Some(value)
     }
 
+    /// What each value of a field of two bytes adds to a CRC, by its upper and its lower byte.
+    pub(super) struct Field([[u32; 256]; 2]);
+
+    impl Field {
+        /// One with so many bytes behind it.
+        const fn before(behind: usize) -> Field {
+            Field([multiples(behind + 1), multiples(behind)])
+        }
+
+        #[inline]
+        pub fn of(&self, value: u16) -> u32 {
+            let [upper, lower] = value.to_be_bytes();
+            self.0[0][usize::from(upper)] ^ self.0[1][usize::from(lower)]
+        }
+    }
+
+    /// Fields of the outer headers, by what is behind them up to the end of the UDP header.
+    pub(super) static V4_LENGTH: Field = Field::before(24);
+    pub(super) static V4_IDENTIFICATION: Field = Field::before(22);
+    pub(super) static V6_LENGTH: Field = Field::before(42);
+    pub(super) static UDP_LENGTH: Field = Field::before(2);
+
+    /// What a byte with so many bytes behind it adds to a CRC.
+    const fn multiples(behind: usize) -> [u32; 256] {
+        let mut table = [0; 256];
+        let mut byte = 0;
+        while byte < table.len() {
+            let mut value = byte as u32;
+            let mut step = 0;
+            while step < 8 * (behind + 1) {
+                value = if value & 1 != 0 { value >> 1 ^ CRC32 } else { value >> 1 };
+                step += 1;
+            }
+            table[byte] = value;
+            byte += 1;
+        }
+        table
+    }
+
     /// The product of two polynomials, modulo the CRC's.
     const fn multiply(a: u32, mut b: u32) -> u32 {
         let mut product = 0;
@@ -366,9 +388,27 @@ mod tests {
                     pieces.payload(piece);
                 }
                 assert_eq!(icrc(&ip, &udp, covered), pieces.finish(), "{length} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_and_identifications_are_added_as_if_they_had_been_there_from_the_beginning() {
+        let bytes: [u8; 4200] = core::array::from_fn(|at| (at * 7 + at / 256) as u8);
+        let (any, udp) = headers(77);
+        let here = Ipv6Addr::LOCALHOST;
+        let v6 = |payload| IpHeader::V6(Ipv6Header::udp(here, Ipv6Addr::UNSPECIFIED, payload).unwrap());
+        let outers = [Outer::new(&IpHeader::V4(any), &udp), Outer::new(&v6(77), &udp)];
+        let identifications = (0..=u16::MAX).step_by(1037).chain([1, 255, 256, u16::MAX]).cycle();
+        for (length, identification) in (0..bytes.len()).zip(identifications) {
+            let (covered, (v4, udp)) = (&bytes[..length], headers(length + Icrc::LEN));
+            let ips = [IpHeader::V4(Ipv4Header { identification, ..v4 }), v6(length + Icrc::LEN)];
+            for (ip, outer) in ips.iter().zip(outers) {
+                let expected = icrc(ip, &udp, covered);
+                assert_eq!(outer.icrc(identification, covered), expected, "{length} bytes");
                 for front in [12, 28, 60, 400].into_iter().filter(|front| *front <= length) {
                     let (front, rest) = covered.split_at(front);
-                    assert_eq!(Outer::new(&ip, &udp).icrc_of(front, rest), pieces.finish(), "{length} bytes in two");
+                    assert_eq!(outer.icrc_of(identification, front, rest), expected, "{length} bytes in two");
                 }
             }
         }

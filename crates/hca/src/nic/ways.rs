@@ -2,7 +2,7 @@
 
 use super::{LocalAddress, Nic, lock};
 use crate::capture::Capture;
-use crate::debt::{Alone, Debtor};
+use crate::debt::Debtor;
 use crate::device::Device;
 use crate::host::{self, Host, SharedWindow, WindowOf, Windows};
 use crate::multicast;
@@ -115,7 +115,8 @@ impl Nic {
 
     /// Sends nothing but an acknowledgement. One that is lost is as if the message had been lost: it will be sent again.
     pub(crate) fn acknowledge(&self, route: &Route, headers: &Headers, outgoing: &mut Outgoing<'_>) {
-        let _ = outgoing.send(route, &mut Alone(headers), || None, false);
+        let lengths = (headers.len(), 0);
+        let _ = outgoing.send_one(route, headers.bth.dest_qpn, lengths, |front, _| headers.encode(front).map(drop));
     }
 
     /// Begins to send what a queue pair has to send.

@@ -4,12 +4,12 @@ use super::{Inner, LastWay, Qp};
 use crate::debt::Debt;
 use crate::host::Host;
 use crate::nic::Nic;
-use crate::path::Path;
+use crate::path::{Link, Path};
 use crate::udp::Outgoing;
-use link::udp::Arrival;
+use link::udp::{Arrival, Route, SendError};
 use std::sync::atomic::Ordering;
-use transport::{AddressVector, Inbound, Refusal, SendRequest, Time, Train};
-use wire::{Headers, Qpn, grh_bytes};
+use transport::{AddressVector, Inbound, SendRequest, Time, Train};
+use wire::{Headers, Operation, Qpn, grh_bytes};
 
 /// How many trains are sent from copies after one had to be sent again.
 const COPIES: u32 = 256;
@@ -67,12 +67,25 @@ impl Qp {
     ) -> (usize, bool) {
         let Inner { pair, windows, path, debt, .. } = inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        // Who captures wants whole trains.
+        let Some(route) = path.route.as_ref().filter(|_| nic.capture().is_none()) else { return (0, false) };
         let mut outgoing = nic.outgoing(self.qpn);
         let mut sent = 0;
         for request in requests {
-            let Some(train) = pair.send_at_once(now, request, &mut host) else { break };
+            let Some(at_once) = pair.may_send_at_once(request, &mut host) else { break };
             sent += 1;
-            if let Err(refusal) = self.put(nic, path, debt, &train, now, &mut outgoing, &mut host) {
+            let payload = pair.payload_at_once(request, &at_once);
+            let put = outgoing.send_one(route, at_once.to(), (at_once.len(), payload.len() as usize), |front, body| {
+                at_once.encode(front);
+                payload.copy(0, body, &mut host)
+            });
+            self.accompany(nic, pair, route, debt, now, &mut outgoing);
+            if sent == requests.len() {
+                // The peer need not wait until it has been booked.
+                outgoing.flush();
+            }
+            pair.sent_at_once(now, request, &at_once, &mut host);
+            if let Err(SendError::Payload(refusal)) = put {
                 pair.transmit_refused(now, refusal, &mut host);
                 return (sent, false);
             }
@@ -80,24 +93,50 @@ impl Qp {
         (sent, sent == requests.len() && !pair.may_transmit())
     }
 
-    /// Puts a train on its way, and with it the acknowledgement that goes along.
-    #[expect(clippy::too_many_arguments, reason = "two call sites; every argument is a different thing")]
-    pub(super) fn put(
+    /// Sends the acknowledgement that should go along with a request, if one should.
+    #[inline]
+    fn accompany(
         &self,
         nic: &Nic,
-        path: &Path,
+        pair: &transport::QueuePair,
+        route: &Route,
         debt: &mut Debt,
-        train: &Train<'_>,
         now: Time,
         outgoing: &mut Outgoing<'_>,
-        host: &mut Host<'_>,
-    ) -> Result<(), Refusal> {
-        let sent = nic.send(self, path, train, outgoing, host);
-        if let (Some(acknowledgement), Some(route)) = (debt.goes_with(&train.headers, now, nic.debtor()), &path.route) {
-            nic.acknowledge(route, acknowledgement, outgoing);
+    ) {
+        if let Some((psn, msn)) = debt.goes_with(now, nic.debtor()) {
+            nic.acknowledge(route, &pair.acknowledgement(psn, msn), outgoing);
             debt.paid(nic.debtor());
         }
-        sent
+    }
+
+    /// Sends what there is to send, but for an acknowledgement that may wait.
+    pub(super) fn transmit_packets(&self, nic: &Nic, inner: &mut Inner, now: Time) {
+        let Inner { pair, windows, path, debt, .. } = &mut *inner;
+        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        let may_wait = pair.owes_acknowledgement_only() && matches!(path.link, Link::Udp) && nic.capture().is_none();
+        if may_wait
+            && debt.may_hold(nic.debtor(), self.qpn, || nic.engine().is_leased() && !nic.trace.is_on())
+            && let Some(acknowledgement) = pair.take_acknowledgement(&host)
+        {
+            return debt.hold(acknowledgement, now, nic.debtor());
+        }
+        let mut outgoing = nic.outgoing(self.qpn);
+        while pair.may_transmit()
+            && let Some(train) = pair.poll_transmit(now, &mut host)
+        {
+            let opcode = train.headers.bth.opcode;
+            let sent = nic.send(self, path, &train, &mut outgoing, &mut host);
+            if opcode.operation() == Operation::Acknowledge {
+                // What was held is part of it.
+                debt.paid(nic.debtor());
+            } else if let Some(route) = path.route.as_ref().filter(|_| opcode.is_request()) {
+                self.accompany(nic, pair, route, debt, now, &mut outgoing);
+            }
+            if let Err(refusal) = sent {
+                pair.transmit_refused(now, refusal, &mut host);
+            }
+        }
     }
 
     pub(super) fn transmit_datagrams(&self, nic: &Nic, inner: &mut Inner, now: Time) {

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use wire::{Icrc, Identification, IpHeader, Ipv4Header, UdpHeader, solve_identification};
+use wire::{Identification, Ipv4Header, Outer, UdpHeader, solve_identification};
 
 /// How far a foreign peer's counter may move between two packets that we see: others of its packets go elsewhere.
 const NEAR: u16 = 4096;
@@ -37,12 +37,12 @@ pub(super) struct Identifications {
 const PEERS: usize = 65_536;
 
 impl Identifications {
-    /// Whether `bytes`, from the BTH to the end of the ICRC, arrived undamaged. `index` is the packet's place in its GRO buffer.
-    pub fn intact(&mut self, ip: &mut Ipv4Header, udp: &UdpHeader, bytes: &[u8], index: u16) -> bool {
-        ip.dont_fragment = true;
+    /// Whether `bytes`, from the BTH to the end of the ICRC, arrived undamaged. `index` is the packet's place in its GRO buffer, and `outer` of
+    /// headers as `ip`, which has "don't fragment".
+    pub fn intact(&mut self, outer: &Outer, ip: &mut Ipv4Header, udp: &UdpHeader, bytes: &[u8], index: u16) -> bool {
         for guess in [index, 0] {
             ip.identification = guess;
-            if matches(ip, udp, bytes) {
+            if matches(outer, guess, bytes) {
                 self.is_ours(ip.source);
                 return true;
             }
@@ -91,14 +91,15 @@ fn near(a: u16, b: u16) -> bool {
     b.wrapping_sub(a) < NEAR || a.wrapping_sub(b) < NEAR
 }
 
-fn matches(ip: &Ipv4Header, udp: &UdpHeader, bytes: &[u8]) -> bool {
-    let Some((covered, icrc)) = bytes.split_last_chunk::<{ Icrc::LEN }>() else { return false };
-    wire::icrc(&IpHeader::V4(*ip), udp, covered) == *icrc
+/// Whether a packet behind these headers ends with the right ICRC.
+pub(super) fn matches(outer: &Outer, identification: u16, bytes: &[u8]) -> bool {
+    bytes.split_last_chunk().is_some_and(|(covered, icrc)| outer.icrc(identification, covered) == *icrc)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::{Icrc, IpHeader};
 
     /// From the BTH to the end of the payload.
     const LENGTH: usize = 4124;
@@ -139,16 +140,19 @@ mod tests {
         let good = packet(&ip, &udp, 0);
         let mut damaged = good.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
-        assert!(known.intact(&mut ip.clone(), &udp, &good, 0));
-        assert!(!known.intact(&mut ip.clone(), &udp, &damaged, 0), "bit {bit}");
-        assert!(known.intact(&mut ip.clone(), &udp, &good, 0));
+        let outer = Outer::new(&IpHeader::V4(ip), &udp);
+        assert!(known.intact(&outer, &mut ip.clone(), &udp, &good, 0));
+        assert!(!known.intact(&outer, &mut ip.clone(), &udp, &damaged, 0), "bit {bit}");
+        assert!(known.intact(&outer, &mut ip.clone(), &udp, &good, 0));
     }
 
     #[test]
     fn a_foreign_peer_is_believed_near_its_last_and_after_several_that_agree() {
         let (ip, udp) = header([192, 0, 2, 2]);
         let mut known = Identifications::default();
-        let mut arrives = |identification| known.intact(&mut ip.clone(), &udp, &packet(&ip, &udp, identification), 0);
+        let outer = Outer::new(&IpHeader::V4(ip), &udp);
+        let mut arrives =
+            |identification| known.intact(&outer, &mut ip.clone(), &udp, &packet(&ip, &udp, identification), 0);
         assert_eq!([7, 8, 300].map(&mut arrives), [true; 3]);
         assert_eq!([30_000, 30_001, 30_002, 30_003].map(&mut arrives), [false, false, true, true]);
     }

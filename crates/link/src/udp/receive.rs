@@ -2,7 +2,7 @@
 
 use super::call;
 use super::group::Group;
-use super::identification::Identifications;
+use super::identification::{Identifications, matches};
 use super::send::align;
 use super::socket::{self, BindError, Family};
 use crate::descriptor::Descriptor;
@@ -14,7 +14,7 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::RawFd;
 use std::time::Instant;
-use wire::{Gid, Headers, IpHeader, Ipv4Header, Ipv6Header, Packet, ROCE_PORT, UdpHeader};
+use wire::{Gid, Headers, IpHeader, Ipv4Header, Ipv6Header, Outer, Packet, ROCE_PORT, UdpHeader};
 
 /// Datagrams per system call, where short ones follow one another.
 const BATCH: usize = 8;
@@ -121,11 +121,10 @@ pub struct Received {
 #[derive(Debug)]
 pub struct Receiver {
     socket: Descriptor,
-    family: Family,
     /// Tells this socket from others in answers to probes.
     identity: u64,
     slots: Vec<Slot>,
-    identifications: Identifications,
+    checker: Checker,
     faults: Option<Faults<Segment>>,
     buffers: Vec<u8>,
     controls: Vec<Aligned>,
@@ -151,10 +150,9 @@ impl Receiver {
         let name: libc::sockaddr_storage = unsafe { MaybeUninit::zeroed().assume_init() };
         Ok(Receiver {
             socket,
-            family,
             identity: random(),
             slots: Vec::new(),
-            identifications: Identifications::default(),
+            checker: Checker { family, identifications: Identifications::default(), last: None },
             faults: None,
             buffers: vec![0; BATCH * BUFFER],
             controls: vec![Aligned([0; CONTROL]); BATCH],
@@ -212,92 +210,99 @@ impl Receiver {
     /// The same, several packets at a time where they came together, from one sender: as many as stay in the cache until they are taken.
     pub fn receive_runs(&mut self, mut take: impl FnMut(&[Arrival<'_>])) -> io::Result<Received> {
         let mut received = Received::default();
-        let mut lengths = [(0usize, 0usize, 0u32); BATCH];
-        let count = self.receive_batch(&mut lengths)?;
-        received.datagrams = count as u32;
         let now = if self.faults.is_some() { Some(Instant::now()) } else { None };
-        let buffers = self.buffers.chunks(BUFFER).zip(&self.controls).zip(&self.names).zip(lengths);
-        for (((buffer, control), name), (length, control_length, flags)) in buffers.take(count) {
-            let Some(bytes) = buffer.get(..length) else { continue };
-            let Some((source, port)) = address(name) else { continue };
-            let notes = Notes::read(control.0.get(..control_length).unwrap_or(&[]));
-            if flags & libc::MSG_TRUNC as u32 != 0 {
-                received.malformed += 1;
-                continue;
-            }
-            let segment = notes.segment.filter(|segment| *segment > 0).unwrap_or(length.max(1));
-            let mut several = (segment < length).then(Run::new);
-            // Written once, long before it is read: what is written in parts and read as a whole waits until everything stored before is in the cache.
-            let mut meta = Segment { source, port, notes, index: 0 };
-            for (index, bytes) in bytes.chunks(segment).enumerate() {
-                if let Some(probe) = Probe::parse(bytes)
-                    && source.is_loopback()
-                {
-                    received.probes += 1;
-                    let Probe { nonce, index } = probe;
-                    let answer = Answer { nonce, index, socket: self.identity, slots: self.slots.clone() };
-                    // Who asked will ask again.
-                    let _ = probe::send(self.socket.raw(), &answer.bytes(), (source, port).into());
-                    continue;
+        // Takes a datagram, or several if they seem to come one after another.
+        let short = if self.streak < STREAK {
+            match self.receive_one()? {
+                Some(size) => {
+                    self.unpack(0, size, now, &mut received, &mut take);
+                    size.length <= SHORT
                 }
-                let (family, known) = (self.family, &mut self.identifications);
-                meta.index = index as u16;
-                match (&mut self.faults, notes.destination, now, &mut several) {
-                    (Some(faults), Some(destination), Some(now), _) => {
-                        faults.arrive(now, (source, destination), meta, bytes, |passed| {
-                            passed.meta.give(passed.bytes, family, known, &mut received, &mut take);
-                        });
-                    }
-                    (.., Some(run)) => {
-                        run.add(|into| meta.check(bytes, family, known, &mut received, into), &mut take);
-                    }
-                    _ => meta.give(bytes, family, known, &mut received, &mut take),
-                }
+                None => false,
             }
-            if let Some(run) = &mut several {
-                run.end(&mut take);
+        } else {
+            let mut sizes = [Size::default(); BATCH];
+            let count = self.receive_several(&mut sizes)?;
+            for (at, size) in sizes.into_iter().enumerate().take(count) {
+                self.unpack(at, size, now, &mut received, &mut take);
             }
-        }
+            count > 0 && sizes.iter().all(|size| size.length <= SHORT)
+        };
+        self.streak = if short { self.streak.saturating_add(1) } else { 0 };
         if let (Some(faults), Some(now)) = (&mut self.faults, now) {
             faults.release(now, |passed| {
-                let (family, known) = (self.family, &mut self.identifications);
-                passed.meta.give(passed.bytes, family, known, &mut received, &mut take);
+                passed.meta.give(passed.bytes, &mut self.checker, &mut received, &mut take);
             });
         }
         Ok(received)
     }
 
-    /// Takes a datagram, or several if they seem to come one after another. Answers how many.
-    fn receive_batch(&mut self, lengths: &mut [(usize, usize, u32); BATCH]) -> io::Result<usize> {
-        let count = match self.streak < STREAK {
-            true => self.receive_one(lengths)?,
-            false => self.receive_several(lengths)?,
-        };
-        let short = lengths.iter().take(count).all(|(length, ..)| *length <= SHORT);
-        self.streak = if count > 0 && short { self.streak.saturating_add(1) } else { 0 };
-        Ok(count)
+    /// Cuts a datagram into its packets, and gives those that are undamaged to `take`.
+    fn unpack(
+        &mut self,
+        at: usize,
+        size: Size,
+        now: Option<Instant>,
+        received: &mut Received,
+        take: &mut impl FnMut(&[Arrival<'_>]),
+    ) {
+        received.datagrams += 1;
+        let Receiver { buffers, controls, names, checker, faults, .. } = self;
+        let (Some(control), Some(name)) = (controls.get(at), names.get(at)) else { return };
+        let Some(bytes) = buffers.get(at * BUFFER..at * BUFFER + size.length) else { return };
+        let Some((source, port)) = address(name) else { return };
+        let notes = Notes::read(control.0.get(..size.control).unwrap_or(&[]));
+        if size.flags & libc::MSG_TRUNC != 0 {
+            received.malformed += 1;
+            return;
+        }
+        let segment = notes.segment.filter(|segment| *segment > 0).unwrap_or(bytes.len().max(1));
+        let mut several = (segment < bytes.len()).then(Run::new);
+        // Written once, long before it is read: what is written in parts and read as a whole waits until everything stored before is in the cache.
+        let mut meta = Segment { source, port, notes, index: 0 };
+        for (index, bytes) in bytes.chunks(segment).enumerate() {
+            if let Some(probe) = Probe::parse(bytes)
+                && source.is_loopback()
+            {
+                received.probes += 1;
+                let Probe { nonce, index } = probe;
+                let answer = Answer { nonce, index, socket: self.identity, slots: self.slots.clone() };
+                // Who asked will ask again.
+                let _ = probe::send(self.socket.raw(), &answer.bytes(), (source, port).into());
+                continue;
+            }
+            meta.index = index as u16;
+            match (&mut *faults, notes.destination, now, &mut several) {
+                (Some(faults), Some(destination), Some(now), _) => {
+                    faults.arrive(now, (source, destination), meta, bytes, |passed| {
+                        passed.meta.give(passed.bytes, checker, received, take);
+                    });
+                }
+                (.., Some(run)) => run.add(|into| meta.check(bytes, checker, received, into), take),
+                _ => meta.give(bytes, checker, received, take),
+            }
+        }
+        if let Some(run) = &mut several {
+            run.end(take);
+        }
     }
 
-    fn receive_one(&mut self, lengths: &mut [(usize, usize, u32); BATCH]) -> io::Result<usize> {
-        let (Some(buffer), Some(control), Some(name), Some(length)) =
-            (self.buffers.get_mut(..BUFFER), self.controls.first_mut(), self.names.first_mut(), lengths.first_mut())
+    fn receive_one(&mut self) -> io::Result<Option<Size>> {
+        let (Some(buffer), Some(control), Some(name)) =
+            (self.buffers.get_mut(..BUFFER), self.controls.first_mut(), self.names.first_mut())
         else {
-            return Ok(0);
+            return Ok(None);
         };
         let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         let mut header = message(&mut vector, control, name);
-        let Some(received) = until_answered(|| {
+        let received = until_answered(|| {
             // SAFETY: the header points to a buffer, a control area, a name and a vector that are live, disjoint and of the lengths given.
             unsafe { call::receive(self.socket.raw(), &raw mut header, libc::MSG_DONTWAIT) }
-        })?
-        else {
-            return Ok(0);
-        };
-        *length = (received, header.msg_controllen as _, header.msg_flags as u32);
-        Ok(1)
+        })?;
+        Ok(received.map(|length| Size::of(length, &header)))
     }
 
-    fn receive_several(&mut self, lengths: &mut [(usize, usize, u32); BATCH]) -> io::Result<usize> {
+    fn receive_several(&mut self, sizes: &mut [Size; BATCH]) -> io::Result<usize> {
         // SAFETY: `mmsghdr` and `iovec` are plain integers and pointers, for which zero is a value.
         let (mut messages, mut vectors): ([libc::mmsghdr; BATCH], [libc::iovec; BATCH]) =
             unsafe { (MaybeUninit::zeroed().assume_init(), MaybeUninit::zeroed().assume_init()) };
@@ -315,11 +320,25 @@ impl Receiver {
             answer as isize
         })?;
         let count = answer.unwrap_or(0);
-        for (length, message) in lengths.iter_mut().zip(&messages).take(count) {
-            let header = &message.msg_hdr;
-            *length = (message.msg_len as usize, header.msg_controllen as _, header.msg_flags as u32);
+        for (size, message) in sizes.iter_mut().zip(&messages).take(count) {
+            *size = Size::of(message.msg_len as usize, &message.msg_hdr);
         }
         Ok(count)
+    }
+}
+
+/// How much of a datagram there is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    length: usize,
+    /// The length of its control messages.
+    control: usize,
+    flags: libc::c_int,
+}
+
+impl Size {
+    fn of(length: usize, header: &libc::msghdr) -> Size {
+        Size { length, control: header.msg_controllen as _, flags: header.msg_flags }
     }
 }
 
@@ -366,13 +385,12 @@ impl Segment {
     fn give(
         &self,
         bytes: &[u8],
-        family: Family,
-        known: &mut Identifications,
+        checker: &mut Checker,
         received: &mut Received,
         take: &mut impl FnMut(&[Arrival<'_>]),
     ) {
         let mut arrival = Arrival::NONE;
-        if self.check(bytes, family, known, received, &mut arrival) {
+        if self.check(bytes, checker, received, &mut arrival) {
             take(std::slice::from_ref(&arrival));
         }
     }
@@ -381,19 +399,13 @@ impl Segment {
     fn check<'a>(
         &self,
         bytes: &'a [u8],
-        family: Family,
-        identifications: &mut Identifications,
+        checker: &mut Checker,
         received: &mut Received,
         arrival: &mut Arrival<'a>,
     ) -> bool {
-        let Some(ip) = header(family, self.source, &self.notes, bytes.len()) else { return false };
-        let Ok(udp) = UdpHeader::roce(self.port, bytes.len()) else { return false };
+        let Some(ip) = header(checker.family, self.source, &self.notes, bytes.len()) else { return false };
         arrival.ip = ip;
-        let intact = match &mut arrival.ip {
-            IpHeader::V4(ip) => identifications.intact(ip, &udp, bytes, self.index),
-            ip => wire::icrc_matches(ip, &udp, bytes),
-        };
-        if !intact {
+        if !checker.is_intact(&mut arrival.ip, self.port, bytes, self.index) {
             received.damaged += 1;
             return false;
         }
@@ -406,6 +418,34 @@ impl Segment {
         (arrival.port, arrival.interface) = (self.port, self.notes.interface);
         arrival.congestion_marked = self.notes.traffic_class & 3 == 3;
         true
+    }
+}
+
+/// Holds packets to their ICRC.
+#[derive(Debug)]
+struct Checker {
+    family: Family,
+    identifications: Identifications,
+    /// Who sent the last packet, by which port, and to whom, and what the headers outside added to it. Mostly that goes for the next, too.
+    last: Option<((Gid, Gid, u16), Outer)>,
+}
+
+impl Checker {
+    /// Whether a packet, from the BTH to the end of the ICRC, arrived undamaged. `index` is its place in its GRO buffer.
+    fn is_intact(&mut self, ip: &mut IpHeader, port: u16, bytes: &[u8], index: u16) -> bool {
+        let way = match ip {
+            IpHeader::V4(ip) => (Gid::from_ipv4(ip.source), Gid::from_ipv4(ip.destination), port),
+            IpHeader::V6(ip) => (Gid::from_ipv6(ip.source), Gid::from_ipv6(ip.destination), port),
+        };
+        let Ok(udp) = UdpHeader::roce(port, bytes.len()) else { return false };
+        let outer = match self.last {
+            Some((last, outer)) if last == way => outer,
+            _ => self.last.insert((way, Outer::new(ip, &udp))).1,
+        };
+        match ip {
+            IpHeader::V4(ip) => self.identifications.intact(&outer, ip, &udp, bytes, index),
+            IpHeader::V6(_) => matches(&outer, 0, bytes),
+        }
     }
 }
 
@@ -524,7 +564,7 @@ fn header(family: Family, source: IpAddr, notes: &Notes, length: usize) -> Optio
     match (family, source, notes.destination?) {
         (Family::V4, IpAddr::V4(source), IpAddr::V4(destination)) => {
             let mut ip = Ipv4Header::udp(source, destination, length).ok()?;
-            (ip.tos, ip.ttl) = (notes.traffic_class, notes.hop_limit);
+            (ip.tos, ip.ttl, ip.dont_fragment) = (notes.traffic_class, notes.hop_limit, true);
             Some(IpHeader::V4(ip))
         }
         (Family::V6, IpAddr::V6(source), IpAddr::V6(destination)) => {

@@ -14,7 +14,7 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
-use wire::{EncodeError, Headers, Icrc, Outer, Qpn, ROCE_PORT};
+use wire::{EncodeError, Headers, Icrc, Outer, Packet, Qpn, ROCE_PORT};
 
 /// The most bytes one system call sends: what fits an IPv4 datagram.
 pub(super) const MAX_DATAGRAM: usize = 65_507;
@@ -128,6 +128,8 @@ pub struct Sender {
     staged: Option<Staged>,
     /// What the buffer does not hold of it. There is none between calls.
     loans: Vec<Loan>,
+    /// Where the last packet went. Mostly the next goes there, too.
+    way: Option<Way>,
     /// The kernel cuts datagrams for us.
     segmentation: bool,
 }
@@ -178,7 +180,7 @@ impl Sender {
         let port = socket::local_port(socket.raw())?;
         // Beside a datagram a packet of it has room, to be put together again.
         let buffer = vec![0; MAX_DATAGRAM + LONGEST_GATHERED];
-        Ok(Sender { socket, family, port, buffer, staged: None, loans: Vec::new(), segmentation: true })
+        Ok(Sender { socket, family, port, buffer, staged: None, loans: Vec::new(), way: None, segmentation: true })
     }
 
     /// The source port of everything it sends.
@@ -233,55 +235,125 @@ impl Sender {
         sent: &mut Sent,
     ) -> Result<(), SendError<C::Error>> {
         let (count, mut from) = (cargo.count(), 0);
-        let mut front = Front::default();
+        let outer = self.outer(route)?;
+        let mut front: Option<Front> = None;
         for index in 0..count {
-            match front.length > 0 && cargo.follows(index) {
-                true => front.advance(),
-                false => {
-                    let (headers, payload) = cargo.packet(index);
-                    front = Front::of(&headers, payload, route, self.family, self.port)?;
+            let front = match &mut front {
+                Some(front) if cargo.follows(index) => {
+                    front.advance();
+                    front
                 }
-            }
-            let Front { length: begin, payload: length, pad, total, to, .. } = front;
+                front => {
+                    let (headers, payload) = cargo.packet(index);
+                    front.insert(Front::of(&headers, payload)?)
+                }
+            };
+            let Front { length: begin, payload: length, pad, total, to, .. } = *front;
             let alone = one_by_one || !self.segmentation;
-            if self.staged.as_ref().is_some_and(|staged| alone || !staged.takes(route, to, total)) {
-                sent.calls += self.dispatch(lent)?;
-            }
-            let (start, place) = self.staged.as_ref().map_or((0, 0), |staged| (staged.written, staged.segments));
-            let Some(packet) = self.buffer.get_mut(start..start + total) else {
+            sent.calls += self.make_room(route, to, total, alone, lent)?;
+            let (start, place) = self.end();
+            let Some(packet) = self.buffer.get_mut(start..start + total).filter(|_| total <= MAX_DATAGRAM) else {
                 return Err(SendError::TooLong { length: total, destination: route.destination });
             };
             packet[..begin].copy_from_slice(&front.bytes[..begin]);
-            front.outer.identified(place as u16);
             let covered = total - Icrc::LEN;
             let lends = from + length <= lent.len() && index + 1 < count && pad == 0 && !alone;
             let gathers = lends && length >= WORTH_GATHERING && total <= LONGEST_GATHERED;
             if gathers {
-                let icrc = front.outer.icrc_of(&packet[..begin], glimpse(&lent[from..from + length]));
+                let icrc = outer.icrc_of(place, &packet[..begin], glimpse(&lent[from..from + length]));
                 packet[begin..begin + Icrc::LEN].copy_from_slice(&icrc);
                 self.loans.push(Loan { at: start + begin, from, length });
             } else {
                 packet[begin + length..covered].fill(0);
                 cargo.payload(index, &mut packet[begin..begin + length]).map_err(SendError::Payload)?;
-                seal(packet, &front.outer);
+                seal(packet, &outer, place);
             }
-            let staged = self.staged.get_or_insert(Staged {
-                route: *route,
-                to,
-                filled: 0,
-                written: 0,
-                segment: total,
-                segments: 0,
-                closed: false,
-            });
-            staged.filled += total;
-            staged.written += if gathers { total - length } else { total };
-            staged.segments += 1;
-            staged.closed = total < staged.segment;
+            self.add(route, to, total, if gathers { total - length } else { total });
             sent.packets += 1;
             from += length;
         }
         Ok(())
+    }
+
+    /// Takes one packet, as [`stage`](Sender::stage) does, whose caller writes it down: so many bytes of headers, their pad count set, and of payload.
+    pub fn stage_one<E>(
+        &mut self,
+        route: &Route,
+        to: Qpn,
+        (headers, payload): (usize, usize),
+        write: impl FnOnce(&mut [u8], &mut [u8]) -> Result<(), E>,
+    ) -> Result<Sent, SendError<E>> {
+        let pad = usize::from(Packet::pad(payload));
+        let total = headers + payload + pad + Icrc::LEN;
+        if total > MAX_DATAGRAM {
+            return Err(SendError::TooLong { length: total, destination: route.destination });
+        }
+        let outer = self.outer(route)?;
+        let calls = self.make_room(route, to, total, !self.segmentation, NONE)?;
+        let (start, place) = self.end();
+        if let Some(packet) = self.buffer.get_mut(start..start + total) {
+            let (front, behind) = packet.split_at_mut(headers);
+            let (body, behind) = behind.split_at_mut(payload);
+            write(front, body).map_err(SendError::Payload)?;
+            behind[..pad].fill(0);
+            seal(packet, &outer, place);
+            self.add(route, to, total, total);
+        }
+        Ok(Sent { packets: 1, calls })
+    }
+
+    /// Sends what is staged, if a packet of that length cannot go with it.
+    #[inline]
+    fn make_room<E>(
+        &mut self,
+        route: &Route,
+        to: Qpn,
+        total: usize,
+        alone: bool,
+        lent: &[AtomicU8],
+    ) -> Result<u32, SendError<E>> {
+        match self.staged.as_ref().is_some_and(|staged| alone || !staged.takes(route, to, total)) {
+            true => self.dispatch(lent),
+            false => Ok(0),
+        }
+    }
+
+    /// Where in the buffer the next packet begins, and its place in its datagram.
+    #[inline]
+    fn end(&self) -> (usize, u16) {
+        self.staged.as_ref().map_or((0, 0), |staged| (staged.written, staged.segments as u16))
+    }
+
+    /// A packet has been written down behind the others, so much of it in the buffer.
+    #[inline]
+    fn add(&mut self, route: &Route, to: Qpn, total: usize, written: usize) {
+        let staged = self.staged.get_or_insert(Staged {
+            route: *route,
+            to,
+            filled: 0,
+            written: 0,
+            segment: total,
+            segments: 0,
+            closed: false,
+        });
+        staged.filled += total;
+        staged.written += written;
+        staged.segments += 1;
+        staged.closed = total < staged.segment;
+    }
+
+    /// What the headers outside add to packets that go this way.
+    #[inline]
+    fn outer<E>(&mut self, route: &Route) -> Result<Outer, SendError<E>> {
+        self.way(route).outer.ok_or(SendError::Families(route.source, route.destination))
+    }
+
+    #[inline]
+    fn way(&mut self, route: &Route) -> &mut Way {
+        if self.way.as_ref().is_some_and(|way| way.route != *route) {
+            self.way = None;
+        }
+        self.way.get_or_insert_with(|| Way::new(route, self.family, self.port))
     }
 
     /// Sends what is staged. Answers how many calls it took; after an error nothing is staged any more.
@@ -298,6 +370,7 @@ impl Sender {
 
     fn send_together<E>(&mut self, staged: &Staged, lent: &[AtomicU8]) -> Result<u32, SendError<E>> {
         let Staged { ref route, written, segment, segments, .. } = *staged;
+        self.way(route);
         let mut parts = Parts::new();
         let mut start = 0;
         for loan in &self.loans {
@@ -306,7 +379,7 @@ impl Sender {
             start = loan.at;
         }
         parts.push(self.buffer.get(start..written).unwrap_or(&[]));
-        match self.transmit(route, &mut parts, segment, segments) {
+        match self.transmit(&mut parts, segment, segments) {
             Ok(()) => Ok(1),
             Err(error)
                 if segments > 1
@@ -335,13 +408,13 @@ impl Sender {
                 }
             };
             start += length - loan.map_or(0, |loan| loan.length);
+            let outer = self.outer(&staged.route)?;
             if let Some(packet) = self.buffer.get_mut(at..at + length) {
-                let (ip, udp) = outer(length, &staged.route, self.family, self.port)?;
-                seal(packet, &Outer::new(&ip, &udp));
+                seal(packet, &outer, 0);
             }
             let mut parts = Parts::new();
             parts.push(self.buffer.get(at..at + length).unwrap_or(&[]));
-            let sent = self.transmit(&staged.route, &mut parts, length, 1);
+            let sent = self.transmit(&mut parts, length, 1);
             sent.map_err(|error| refusal(error, &staged.route, length))?;
             calls += 1;
         }
@@ -359,7 +432,55 @@ impl Sender {
         behind
     }
 
-    fn transmit(&self, route: &Route, parts: &mut Parts<'_>, segment: usize, segments: u32) -> io::Result<()> {
+    /// Sends a datagram along the way that was last asked for.
+    fn transmit(&self, parts: &mut Parts<'_>, segment: usize, segments: u32) -> io::Result<()> {
+        let Some(Way { to, control, .. }) = &self.way else { return Ok(()) };
+        let cut;
+        let control = match segments {
+            0 | 1 => control,
+            _ => {
+                cut = control.and(libc::IPPROTO_UDP, libc::UDP_SEGMENT, &(segment as u16));
+                &cut
+            }
+        };
+        // SAFETY: `msghdr` is plain integers and pointers, for which zero is a value.
+        let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+        message.msg_name = to.as_ptr().cast_mut().cast();
+        message.msg_namelen = to.len();
+        message.msg_iov = parts.vectors.as_mut_ptr().cast();
+        message.msg_iovlen = parts.count as _;
+        message.msg_control = control.bytes.as_ptr().cast_mut().cast();
+        message.msg_controllen = control.length as _;
+        loop {
+            // SAFETY: every pointer in `message` is to a live local or into what `parts` borrows, and of the length given; as many vectors as it
+            // says have been written. The kernel only reads them, and copes with bytes that change meanwhile.
+            let answer = unsafe { call::send(self.socket.raw(), &raw const message, libc::MSG_NOSIGNAL) };
+            if answer >= 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                // An ICMP error that an earlier packet earned. It says nothing about this one.
+                Some(libc::ECONNREFUSED) => {}
+                _ => return Err(error),
+            }
+        }
+    }
+}
+
+/// What packets to one peer have in common.
+#[derive(Debug)]
+struct Way {
+    route: Route,
+    to: socket2::SockAddr,
+    control: Control,
+    /// What the headers outside add to each; none if the addresses are not of the socket's family.
+    outer: Option<Outer>,
+}
+
+impl Way {
+    fn new(route: &Route, family: Family, port: u16) -> Way {
         let mut control = Control::default();
         match route.source {
             IpAddr::V4(source) => {
@@ -390,37 +511,11 @@ impl Sender {
                 }
             }
         }
-        if segments > 1 {
-            control.push(libc::IPPROTO_UDP, libc::UDP_SEGMENT, &(segment as u16));
-        }
         let mut to = SocketAddr::new(route.destination, ROCE_PORT);
         if let SocketAddr::V6(to) = &mut to {
             to.set_scope_id(route.scope);
         }
-        let to = socket2::SockAddr::from(to);
-        // SAFETY: `msghdr` is plain integers and pointers, for which zero is a value.
-        let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-        message.msg_name = to.as_ptr().cast_mut().cast();
-        message.msg_namelen = to.len();
-        message.msg_iov = parts.vectors.as_mut_ptr().cast();
-        message.msg_iovlen = parts.count as _;
-        message.msg_control = control.bytes.as_mut_ptr().cast();
-        message.msg_controllen = control.length as _;
-        loop {
-            // SAFETY: every pointer in `message` is to a live local or into what `parts` borrows, and of the length given; as many vectors as it
-            // says have been written. The kernel only reads them, and copes with bytes that change meanwhile.
-            let answer = unsafe { call::send(self.socket.raw(), &raw const message, libc::MSG_NOSIGNAL) };
-            if answer >= 0 {
-                return Ok(());
-            }
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                // An ICMP error that an earlier packet earned. It says nothing about this one.
-                Some(libc::ECONNREFUSED) => {}
-                _ => return Err(error),
-            }
-        }
+        Way { route: *route, to: to.into(), control, outer: outer(route, family, port) }
     }
 }
 
@@ -478,6 +573,7 @@ fn in_addr(address: Ipv4Addr) -> libc::in_addr {
 }
 
 /// Room for the control messages of one send, aligned as the kernel wants them.
+#[derive(Clone, Debug)]
 #[repr(C, align(8))]
 struct Control {
     bytes: [u8; 160],
@@ -491,6 +587,13 @@ impl Default for Control {
 }
 
 impl Control {
+    /// The same with another control message behind them.
+    fn and<T: Copy>(&self, level: libc::c_int, kind: libc::c_int, value: &T) -> Control {
+        let mut control = self.clone();
+        control.push(level, kind, value);
+        control
+    }
+
     /// Appends a control message. `T` is one of the plain structures the kernel defines for it.
     fn push<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: &T) {
         let header = align(size_of::<libc::cmsghdr>());

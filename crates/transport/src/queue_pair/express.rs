@@ -5,11 +5,12 @@
 use super::{Handed, QueuePair, State};
 use crate::congestion::Window;
 use crate::port::{Port, Toward};
+use crate::responder::answers;
 use crate::state::Kind;
 use crate::train::{Inbound, Payload, Train, pad};
 use crate::work::{Data, Operation, SendFlags, SendRequest};
 use trace::Time;
-use wire::{Aeth, Bth, Gid, Headers, Msn, Opcode, Psn, Reth, Syndrome};
+use wire::{Aeth, Bth, Gid, Headers, Msn, Opcode, Psn, Qpn, Reth, Syndrome};
 
 /// A request that can be sent now and whole: what its packet says, and what it costs.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,12 @@ impl AtOnce {
     pub fn len(&self) -> usize {
         let immediate = if self.immediate.is_some() { 4 } else { 0 };
         Bth::LEN + if self.reth.is_some() { Reth::LEN } else { 0 } + immediate
+    }
+
+    /// The queue pair it is for.
+    #[inline]
+    pub fn to(&self) -> Qpn {
+        self.bth.dest_qpn
     }
 
     /// Whether it reaches for the peer's memory.
@@ -195,6 +202,11 @@ impl QueuePair {
     #[inline]
     pub fn take_acknowledgement<P: Port>(&mut self, port: &P) -> Option<(Psn, Msn)> {
         if port.tracing() { None } else { self.responder.take_acknowledgement() }
+    }
+
+    /// The same as a packet, for a link that carries nothing else.
+    pub fn acknowledgement(&self, psn: Psn, msn: Msn) -> Headers {
+        answers::acknowledgement(&self.connection, psn, msn, Syndrome::ACK).headers
     }
 
     /// It did not go after all.

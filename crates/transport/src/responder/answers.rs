@@ -288,7 +288,7 @@ impl Answers {
 }
 
 #[inline]
-fn acknowledgement(connection: &Connection, psn: Psn, msn: Msn, syndrome: Syndrome) -> ResponseTrain {
+pub(crate) fn acknowledgement(connection: &Connection, psn: Psn, msn: Msn, syndrome: Syndrome) -> ResponseTrain {
     let opcode = match connection.kind {
         Kind::ReliableConnected => Opcode::RcAcknowledge,
         _ => {
