@@ -3,6 +3,7 @@
 use crate::nic::Nic;
 use latch::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use transport::congestion::{Window, WindowConfig};
 use transport::{Access, Atomic, Bind, Port, ProtectionDomain, Range, ReceiveWork, Refusal, Subject, Taken, Toward};
 use wire::{Feth, Key, Qpn, Srqn};
@@ -18,6 +19,8 @@ pub(crate) enum WindowOf {
 #[derive(Debug)]
 pub(crate) struct SharedWindow {
     inner: Mutex<Turns>,
+    /// Somebody waits or was told to go on, to see without the lock that nobody does.
+    sought: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -30,20 +33,45 @@ struct Turns {
 
 impl SharedWindow {
     pub fn new(config: WindowConfig) -> SharedWindow {
-        SharedWindow { inner: Mutex::new(Turns { window: Window::new(config), named: None }) }
+        let inner = Mutex::new(Turns { window: Window::new(config), named: None });
+        SharedWindow { inner, sought: AtomicBool::new(false) }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Window) -> R) -> R {
+        let mut turns = self.inner.lock();
+        let answer = f(&mut turns.window);
+        self.note(&turns);
+        answer
+    }
+
+    /// Under the lock, after whatever happened there: what was noted before may be from another thread.
+    #[inline]
+    fn note(&self, turns: &Turns) {
+        let sought = turns.window.has_waiters() || turns.named.is_some();
+        if self.sought.load(Ordering::Relaxed) != sought {
+            self.sought.store(sought, Ordering::Relaxed);
+        }
     }
 
     /// `driven` has had its chance. Answers who may go on now.
+    #[inline]
     fn pass_on(&self, driven: Qpn) -> Option<Qpn> {
+        // Who begins to wait elsewhere at this moment has its own turn to pass on behind it.
+        if self.sought.load(Ordering::Relaxed) { self.name_next(driven) } else { None }
+    }
+
+    fn name_next(&self, driven: Qpn) -> Option<Qpn> {
         let mut turns = self.inner.lock();
         if turns.named == Some(driven) {
             turns.named = None;
         }
+        let mut named = None;
         if turns.named.is_none() && turns.window.has_waiters() {
             turns.named = turns.window.next_waiter();
-            return turns.named;
+            named = turns.named;
         }
-        None
+        self.note(&turns);
+        named
     }
 }
 
@@ -53,7 +81,7 @@ impl WindowOf {
         match self {
             // One that counts nothing has nothing to remember.
             WindowOf::None => f(&mut Window::unlimited()),
-            WindowOf::Shared(window) => f(&mut window.inner.lock().window),
+            WindowOf::Shared(window) => window.with(f),
         }
     }
 
@@ -230,11 +258,11 @@ mod tests {
         let [a, b, c] = [1, 2, 3].map(Qpn::new);
         let config = WindowConfig::default();
         let shared = SharedWindow::new(config);
-        let reserve = |qpn, packets| shared.inner.lock().window.reserve(qpn, 4096, packets, 4096);
+        let reserve = |qpn, packets| shared.with(|window| window.reserve(qpn, 4096, packets, 4096));
         let sent = reserve(a, 1000);
         assert!(sent > 0 && reserve(b, 10) == 0 && reserve(c, 10) == 0, "the window is full");
-        shared.inner.lock().window.release(Window::charge_of(4096, sent, 4096));
-        shared.inner.lock().window.reserve(a, 64, 1, 64);
+        shared.with(|window| window.release(Window::charge_of(4096, sent, 4096)));
+        shared.with(|window| window.reserve(a, 64, 1, 64));
         // Whoever looks at the window meanwhile, in whatever thread, names nobody else before the one named has been driven.
         let named = shared.pass_on(Qpn::new(9)).unwrap();
         assert_eq!(shared.pass_on(Qpn::new(9)), None);

@@ -20,7 +20,9 @@ const SENDERS: usize = 4;
 pub(crate) struct Udp {
     attachment: Mutex<Attachment>,
     fd: RawFd,
-    senders: Vec<Socket>,
+    /// To send from: as many as it should be, or none where the family is switched off.
+    v4: Vec<Socket>,
+    v6: Vec<Socket>,
     /// Trains the system did not take.
     unsent: AtomicU64,
 }
@@ -48,21 +50,8 @@ impl Udp {
     pub fn open(slots: &Slots, ports: &Ports) -> Result<Udp, AttachError> {
         let attachment = Attachment::open(slots, ports)?;
         let fd = attachment.fd();
-        let mut senders = Vec::new();
-        for family in [Family::V4, Family::V6] {
-            for _ in 0..SENDERS {
-                match Sender::open(family) {
-                    Ok(sender) => {
-                        let port = sender.port();
-                        senders.push(Socket { family, port, sender: latch::Mutex::new(sender) });
-                    }
-                    // The family is switched off. Anything else would be a NIC that stays mute for ever.
-                    Err(error) if matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        }
-        Ok(Udp { attachment: Mutex::new(attachment), fd, senders, unsent: AtomicU64::new(0) })
+        let (v4, v6) = (sockets(Family::V4)?, sockets(Family::V6)?);
+        Ok(Udp { attachment: Mutex::new(attachment), fd, v4, v6, unsent: AtomicU64::new(0) })
     }
 
     /// Readable when something has arrived.
@@ -155,11 +144,24 @@ impl Udp {
 
     /// The socket that packets of a queue pair are sent from.
     fn socket(&self, route: &Route, from: Qpn) -> Option<&Socket> {
-        let family = if route.destination.is_ipv4() { Family::V4 } else { Family::V6 };
-        let wanted = from.value() as usize % SENDERS;
-        let mut sockets = self.senders.iter().filter(|socket| socket.family == family);
-        sockets.clone().nth(wanted).or_else(|| sockets.next())
+        let sockets = if route.destination.is_ipv4() { &self.v4 } else { &self.v6 };
+        sockets.get(from.value() as usize % SENDERS)
     }
+}
+
+/// Sockets to send from; none if the family is switched off. Anything else would be a NIC that stays mute for ever.
+fn sockets(family: Family) -> Result<Vec<Socket>, AttachError> {
+    let mut sockets = Vec::new();
+    for _ in 0..SENDERS {
+        match Sender::open(family) {
+            Ok(sender) => sockets.push(Socket { family, port: sender.port(), sender: latch::Mutex::new(sender) }),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => {
+                return Ok(Vec::new());
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(sockets)
 }
 
 /// What a queue pair sends at once: trains that are put together into as few datagrams as they fit. What was not sent yet is when this is

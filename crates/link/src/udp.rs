@@ -6,6 +6,7 @@
 //! have used, and otherwise solves for the identification that fits: see `identification.rs`.
 
 mod call;
+mod envelope;
 mod front;
 mod group;
 mod identification;

@@ -180,8 +180,9 @@ pub trait CompletionQueue: Any + Debug + Send + Sync {
     /// How many completions there are to take. Asked at every poll: without a lock, if that can be.
     fn waiting(&self) -> usize;
 
-    /// Does what there is to do, in the caller's thread: what a poll of an empty queue is for.
-    fn drive(&self);
+    /// Moves up to `room` completions out, oldest first; if there are none, does what there is to do, in the caller's thread, before it answers.
+    /// `take` calls nothing of the NIC, which may be locked.
+    fn poll(&self, room: usize, take: &mut dyn FnMut(&Completion)) -> usize;
 
     /// Moves up to `room` completions out, oldest first, and drives nothing. `take` calls nothing of this queue, which may be locked.
     fn take(&self, room: usize, take: &mut dyn FnMut(&Completion)) -> usize;

@@ -96,15 +96,15 @@ impl CompletionQueue {
     #[inline]
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self) -> Result<Polled<'_>, Error> {
-        let mut left = self.core.waiting();
-        if left == 0 {
-            self.core.queue.drive();
-            left = self.core.waiting();
-            if left == 0 && self.core.has_overflowed() {
+        let mut polled = Polled { queue: self, first: None, left: self.core.waiting() };
+        if polled.left == 0 {
+            self.core.poll_first(&mut polled.first);
+            polled.left = self.core.waiting();
+            if polled.left == 0 && polled.first.is_none() && self.core.has_overflowed() {
                 return Err(Error::Overflowed);
             }
         }
-        Ok(Polled { queue: self, left })
+        Ok(polled)
     }
 
     /// The next completion, as a future.
@@ -164,6 +164,8 @@ impl fmt::Debug for CompletionQueue {
 #[derive(Debug)]
 pub struct Polled<'a> {
     queue: &'a CompletionQueue,
+    /// What came while the queue was looked at.
+    first: Option<Completion>,
     left: usize,
 }
 
@@ -172,6 +174,9 @@ impl Iterator for Polled<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Completion> {
+        if self.first.is_some() {
+            return self.first.take();
+        }
         while self.left > 0 {
             self.left -= 1;
             let next = self.queue.core.next();
@@ -183,13 +188,17 @@ impl Iterator for Polled<'_> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (0, Some(self.left))
+        let first = usize::from(self.first.is_some());
+        (first, Some(first + self.left))
     }
 }
 
 impl Drop for Polled<'_> {
     #[inline]
     fn drop(&mut self) {
+        if let Some(first) = self.first.take() {
+            self.queue.core.put_back(first);
+        }
         // Handles hear of what they wait for whether or not the iterator is asked for everything.
         if self.left > 0 {
             self.queue.core.dispatch();
@@ -250,6 +259,19 @@ struct Inner {
     work: u32,
 }
 
+impl Inner {
+    /// Hands out the oldest of a completion that was just taken and of those that are ready.
+    #[inline]
+    fn oldest(&mut self, completion: Completion, to: &mut Option<Completion>) {
+        *to = Some(completion);
+        if !self.ready.is_empty() {
+            // Others have sorted meanwhile: what they found is older.
+            self.ready.extend(to.take());
+            *to = self.ready.pop_front();
+        }
+    }
+}
+
 /// Scatters the numbers of this program's own queue pairs over a table. Nobody else chooses them, so it need not be hard to foresee.
 #[derive(Default)]
 struct Scatter(u64);
@@ -294,24 +316,32 @@ impl Core {
             return self.pop();
         }
         let mut next = None;
-        self.take(&mut |inner, completion| {
-            if inner.ready.is_empty() {
-                next = Some(completion);
-            } else {
-                // Others have sorted meanwhile: what they found is older.
-                inner.ready.push_back(completion);
-                next = inner.ready.pop_front();
-            }
-        });
+        self.take(&mut |inner, completion| inner.oldest(completion, &mut next));
         next
+    }
+
+    /// Looks for a completion where there is none, which drives. What comes and is left to the queue goes to `first`.
+    #[inline]
+    fn poll_first(&self, first: &mut Option<Completion>) {
+        self.sort(|take| self.queue.poll(1, take), &mut |inner, completion| inner.oldest(completion, first));
     }
 
     /// Takes one completion from the NIC and sees to it that whoever wants it gets it: `give`, if it is left to the queue. Says whether there was
     /// one.
     #[inline]
     fn take(&self, give: &mut impl FnMut(&mut Inner, Completion)) -> bool {
+        self.sort(|take| self.queue.take(1, take), give)
+    }
+
+    /// The same with one that is taken by `from`.
+    #[inline]
+    fn sort(
+        &self,
+        from: impl FnOnce(&mut dyn FnMut(&transport::Completion)) -> usize,
+        give: &mut impl FnMut(&mut Inner, Completion),
+    ) -> bool {
         let mut after = After::Nothing;
-        let taken = self.queue.take(1, &mut |completion| {
+        let taken = from(&mut |completion| {
             let mut inner = lock(&self.inner);
             let Some(member) = inner.members.get(&completion.qpn) else { return };
             let table = match completion.queue {
@@ -341,6 +371,16 @@ impl Core {
             let waiter = lock(&self.inner).waiters.pop();
             waiter.into_iter().for_each(wake);
         }
+    }
+
+    /// Takes one back that the program did not want yet.
+    #[cold]
+    fn put_back(&self, completion: Completion) {
+        let mut inner = lock(&self.inner);
+        inner.ready.push_front(completion);
+        self.ready.store(inner.ready.len(), Ordering::Release);
+        drop(inner);
+        self.wake_waiters();
     }
 
     /// Adds a completion that was taken from a table before it was left to the queue.

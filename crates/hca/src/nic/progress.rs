@@ -61,7 +61,7 @@ impl Nic {
     fn pay_debt(&self) {
         let due = || self.debtor.get().filter(|_| self.debtor.is_due(self.now()));
         // Now and then everybody sees to everything: a thread may have stopped.
-        let owing = match self.engine.polls_here().is_multiple_of(SELDOM) {
+        let owing = match self.sees_to_everything() {
             true => self.owing.get(),
             false => self.owing.get_here(),
         };
@@ -116,8 +116,7 @@ impl Nic {
             any |= self.resume_stalled(!polling);
         }
         // Where trains come through shared memory, sockets and clocks are looked at now and then only: a system call costs more than a message.
-        if polling && self.exchange.has_inbound() && !self.engine.polls_here().is_multiple_of(SELDOM) && !self.is_hot()
-        {
+        if polling && self.exchange.has_inbound() && !self.sees_to_everything() && !self.is_hot() {
             any |= !self.local.seems_empty() && self.settle_local();
             any |= !self.ready.is_empty() && self.settle(&self.ready, self.now());
             return any;
@@ -128,6 +127,10 @@ impl Nic {
             self.engine.looked();
         }
         let received = looks && self.receive(poller, now);
+        if received && polling && self.local.seems_empty() && self.ready.is_empty() && !self.sees_to_everything() {
+            // What has come is worth more than what else there may be: the program has it sooner.
+            return true;
+        }
         if self.exchange.is_called() {
             self.serve_exchange();
             any = true;
@@ -143,6 +146,12 @@ impl Nic {
         let latest = now.as_nanos().saturating_sub(if received { PATIENCE } else { 0 });
         any |= self.fire_timers(Time::from_nanos(latest), now);
         any
+    }
+
+    /// Whether this is one of the polls that leave nothing out.
+    #[inline]
+    fn sees_to_everything(&self) -> bool {
+        self.engine.polls_here().is_multiple_of(SELDOM)
     }
 
     /// Whether packets came over the sockets lately.
@@ -182,7 +191,7 @@ impl Nic {
             && !self.impatience.any()
             && !self.exchange.has_stalled()
             && self.exchange.has_inbound()
-            && !self.engine.polls_here().is_multiple_of(SELDOM)
+            && !self.sees_to_everything()
             && !self.is_hot()
             && self.local.seems_empty()
             && self.ready.is_empty();
@@ -387,10 +396,10 @@ impl Nic {
     fn receive(&self, poller: Option<&mut Poller<'_>>, now: Time) -> bool {
         let polling = poller.is_some();
         let alone = if polling { self.alone() } else { None };
-        let mut touched = Touched::default();
         let mut messages: Vec<(::cm::Route, CmDatagram)> = Vec::new();
-        // Packets come in runs: mostly this one is for the same as the last.
+        // Packets come in runs: mostly this one is for the same as the last. Queue pairs that something came for are driven at the end.
         let mut last: Option<Arc<Qp>> = None;
+        let mut before: Vec<Arc<Qp>> = Vec::new();
         let packets = Cell::new(0);
         let mut take = |run: &[Arrival<'_>]| {
             packets.set(packets.get() + run.len() as u32);
@@ -403,20 +412,15 @@ impl Nic {
             let Some(first) = run.first() else { return };
             let qpn = first.headers.bth.dest_qpn;
             if last.as_ref().is_none_or(|last| last.qpn() != qpn) {
-                last = self.qps.get(qpn);
+                before.extend(std::mem::replace(&mut last, self.qps.get(qpn)));
             }
-            let mut give = |qp: &Arc<Qp>, run: &[Arrival<'_>]| {
-                let (before, after) = qp.take_arrivals(self, now, run);
-                if before == 0 {
-                    touched.add(qp);
-                }
-                if after >= OFTEN {
-                    // The peer's window is open for as much as it may be short of: it should hear while we still have something to do.
-                    qp.settle(self, now);
-                }
-            };
             match &last {
-                Some(qp) => give(qp, run),
+                Some(qp) => {
+                    if qp.take_arrivals(self, now, run) >= OFTEN {
+                        // The peer's window is open for as much as it may be short of: it should hear while we still have something to do.
+                        qp.settle(self, now);
+                    }
+                }
                 None => {
                     for arrival in run {
                         if qpn == Qpn::GSI
@@ -425,7 +429,10 @@ impl Nic {
                             let came = ::cm::Route { source: arrival.source(), destination: arrival.destination() };
                             messages.push((came, message));
                         } else if qpn == Qpn::MULTICAST {
-                            self.members(arrival, |qp| give(qp, std::slice::from_ref(arrival)));
+                            self.members(arrival, |qp| {
+                                qp.take_arrivals(self, now, std::slice::from_ref(arrival));
+                                before.push(Arc::clone(qp));
+                            });
                         }
                     }
                 }
@@ -446,12 +453,14 @@ impl Nic {
             any |= self.udp.receive(true, &mut take).any;
             looks += 1;
         }
-        if let Some(first) = touched.first {
+        if last.is_some() || !before.is_empty() {
             self.hot_until.store(now.as_nanos() + HOT, Ordering::Relaxed);
-            first.settle_for(self, now, poller);
         }
-        for qp in touched.others {
+        for qp in before {
             qp.settle(self, now);
+        }
+        if let Some(qp) = last {
+            qp.settle_for(self, now, poller);
         }
         // The connection manager has a lock of another kind, under which it sends.
         drop(alone);
@@ -537,22 +546,5 @@ impl Waiting {
         let next = queue.pop_front();
         self.count.store(queue.len() as u32, Ordering::Release);
         next
-    }
-}
-
-/// Queue pairs that packets came for: mostly one, which takes no memory to remember.
-#[derive(Debug, Default)]
-struct Touched {
-    first: Option<Arc<Qp>>,
-    others: Vec<Arc<Qp>>,
-}
-
-impl Touched {
-    fn add(&mut self, qp: &Arc<Qp>) {
-        match &self.first {
-            None => self.first = Some(Arc::clone(qp)),
-            Some(first) if Arc::ptr_eq(first, qp) => {}
-            Some(_) => self.others.push(Arc::clone(qp)),
-        }
     }
 }

@@ -25,15 +25,13 @@ impl Qp {
         copies == 0
     }
 
-    /// Takes packets that came over UDP, and are for it. Answers how many it had taken since it was driven, before them and with them: at the first
-    /// somebody must see to it that it is.
-    pub(crate) fn take_arrivals(&self, nic: &Nic, now: Time, run: &[Arrival<'_>]) -> (u32, u32) {
+    /// Takes packets that came over UDP, and are for it. Answers how many it has taken since it was driven: somebody must see to it that it is.
+    pub(crate) fn take_arrivals(&self, nic: &Nic, now: Time, run: &[Arrival<'_>]) -> u32 {
         let mut inner = self.inner.lock();
         let Inner { pair, windows, touched, .. } = &mut *inner;
         let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        let before = *touched;
         *touched += run.len() as u32;
-        let Some(first) = run.first() else { return (before, before) };
+        let Some(first) = run.first() else { return *touched };
         // One sender has sent them all. Who it is is written down once: what was written in parts and is read as a whole waits until everything stored
         // before it is in the cache, and that is the payload of the packet before.
         let mut inbound = Inbound {
@@ -53,7 +51,7 @@ impl Qp {
                 false => pair.handle(now, &Inbound { grh: &grh_bytes(&arrival.ip), ..inbound }, &mut host),
             }
         }
-        (before, *touched)
+        *touched
     }
 
     /// Sends work over UDP the short way, as long as it may go that way. Answers how many requests were posted, and whether nothing more is to be

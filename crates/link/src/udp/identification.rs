@@ -39,7 +39,7 @@ const PEERS: usize = 65_536;
 impl Identifications {
     /// Whether `bytes`, from the BTH to the end of the ICRC, arrived undamaged. `index` is the packet's place in its GRO buffer, and `outer` of
     /// headers as `ip`, which has "don't fragment".
-    pub fn intact(&mut self, outer: &Outer, ip: &mut Ipv4Header, udp: &UdpHeader, bytes: &[u8], index: u16) -> bool {
+    pub fn intact(&mut self, outer: &Outer, ip: &mut Ipv4Header, port: u16, bytes: &[u8], index: u16) -> bool {
         for guess in [index, 0] {
             ip.identification = guess;
             if matches(outer, guess, bytes) {
@@ -50,9 +50,8 @@ impl Identifications {
                 break;
             }
         }
-        let Some(Identification { identification, dont_fragment }) = solve_identification(ip, udp, bytes) else {
-            return false;
-        };
+        let solved = UdpHeader::roce(port, bytes.len()).ok().and_then(|udp| solve_identification(ip, &udp, bytes));
+        let Some(Identification { identification, dont_fragment }) = solved else { return false };
         (ip.identification, ip.dont_fragment) = (identification, dont_fragment);
         self.make_room();
         let first = Peer { last: Some(identification), dont_fragment, ..Peer::default() };
@@ -104,10 +103,13 @@ mod tests {
     /// From the BTH to the end of the payload.
     const LENGTH: usize = 4124;
 
+    /// The sender's port.
+    const PORT: u16 = 49_152;
+
     fn header(source: [u8; 4]) -> (Ipv4Header, UdpHeader) {
         let length = LENGTH + Icrc::LEN;
         let ip = Ipv4Header::udp(source.into(), [192, 0, 2, 9].into(), length).expect("it fits");
-        (Ipv4Header { dont_fragment: true, ..ip }, UdpHeader::roce(49_152, length).expect("it fits"))
+        (Ipv4Header { dont_fragment: true, ..ip }, UdpHeader::roce(PORT, length).expect("it fits"))
     }
 
     /// A packet as a peer sends it with that identification.
@@ -141,9 +143,9 @@ mod tests {
         let mut damaged = good.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
         let outer = Outer::new(&IpHeader::V4(ip), &udp);
-        assert!(known.intact(&outer, &mut ip.clone(), &udp, &good, 0));
-        assert!(!known.intact(&outer, &mut ip.clone(), &udp, &damaged, 0), "bit {bit}");
-        assert!(known.intact(&outer, &mut ip.clone(), &udp, &good, 0));
+        assert!(known.intact(&outer, &mut ip.clone(), PORT, &good, 0));
+        assert!(!known.intact(&outer, &mut ip.clone(), PORT, &damaged, 0), "bit {bit}");
+        assert!(known.intact(&outer, &mut ip.clone(), PORT, &good, 0));
     }
 
     #[test]
@@ -152,7 +154,7 @@ mod tests {
         let mut known = Identifications::default();
         let outer = Outer::new(&IpHeader::V4(ip), &udp);
         let mut arrives =
-            |identification| known.intact(&outer, &mut ip.clone(), &udp, &packet(&ip, &udp, identification), 0);
+            |identification| known.intact(&outer, &mut ip.clone(), PORT, &packet(&ip, &udp, identification), 0);
         assert_eq!([7, 8, 300].map(&mut arrives), [true; 3]);
         assert_eq!([30_000, 30_001, 30_002, 30_003].map(&mut arrives), [false, false, true, true]);
     }

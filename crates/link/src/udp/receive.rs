@@ -1,9 +1,9 @@
 //! Receiving: as many datagrams as one system call brings, each cut into the packets GRO had merged, each packet held to its ICRC.
 
 use super::call;
+use super::envelope::{CONTROL, Envelope, NAME, Reader};
 use super::group::Group;
 use super::identification::{Identifications, matches};
-use super::send::align;
 use super::socket::{self, BindError, Family};
 use crate::descriptor::Descriptor;
 use crate::faults::Faults;
@@ -11,10 +11,10 @@ use crate::slots::{Slot, random};
 use crate::steering::probe::{self, Answer, Probe};
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
 use std::time::Instant;
-use wire::{Gid, Headers, IpHeader, Ipv4Header, Ipv6Header, Outer, Packet, ROCE_PORT, UdpHeader};
+use wire::{Gid, Headers, IpHeader, Ipv4Header, Packet, ROCE_PORT};
 
 /// Datagrams per system call, where short ones follow one another.
 const BATCH: usize = 8;
@@ -28,8 +28,6 @@ const SHORT: usize = 8192;
 
 /// A GRO buffer may hold as much as the largest datagram; a shorter one would be cut off in the middle of a packet.
 const BUFFER: usize = 65_536;
-
-const CONTROL: usize = 256;
 
 /// So many packets are taken together, or so many bytes: they were read to be checked, and are read again when they are taken.
 const LONGEST_RUN: usize = 8;
@@ -124,18 +122,19 @@ pub struct Receiver {
     /// Tells this socket from others in answers to probes.
     identity: u64,
     slots: Vec<Slot>,
-    checker: Checker,
+    reader: Reader,
+    identifications: Identifications,
     faults: Option<Faults<Segment>>,
     buffers: Vec<u8>,
-    controls: Vec<Aligned>,
-    names: Vec<libc::sockaddr_storage>,
+    controls: Vec<Aligned<CONTROL>>,
+    names: Vec<Aligned<NAME>>,
     /// How many calls in a row brought only short datagrams.
     streak: u32,
 }
 
 #[derive(Clone, Debug)]
 #[repr(C, align(8))]
-struct Aligned([u8; CONTROL]);
+struct Aligned<const LENGTH: usize>([u8; LENGTH]);
 
 impl Receiver {
     /// Shares port 4791 with the other processes of this user.
@@ -146,17 +145,16 @@ impl Receiver {
     /// The same on another port, for tests.
     pub fn open_port(family: Family, port: u16) -> Result<Receiver, BindError> {
         let socket = socket::receiver(family, port)?;
-        // SAFETY: `sockaddr_storage` is plain integers, for which zero is a value.
-        let name: libc::sockaddr_storage = unsafe { MaybeUninit::zeroed().assume_init() };
         Ok(Receiver {
             socket,
             identity: random(),
             slots: Vec::new(),
-            checker: Checker { family, identifications: Identifications::default(), last: None },
+            reader: Reader::new(family),
+            identifications: Identifications::default(),
             faults: None,
             buffers: vec![0; BATCH * BUFFER],
             controls: vec![Aligned([0; CONTROL]); BATCH],
-            names: vec![name; BATCH],
+            names: vec![Aligned([0; NAME]); BATCH],
             streak: 0,
         })
     }
@@ -231,7 +229,8 @@ impl Receiver {
         self.streak = if short { self.streak.saturating_add(1) } else { 0 };
         if let (Some(faults), Some(now)) = (&mut self.faults, now) {
             faults.release(now, |passed| {
-                passed.meta.give(passed.bytes, &mut self.checker, &mut received, &mut take);
+                let Segment { envelope, index } = *passed.meta;
+                give(&envelope, index, passed.bytes, &mut self.identifications, &mut received, &mut take);
             });
         }
         Ok(received)
@@ -247,39 +246,45 @@ impl Receiver {
         take: &mut impl FnMut(&[Arrival<'_>]),
     ) {
         received.datagrams += 1;
-        let Receiver { buffers, controls, names, checker, faults, .. } = self;
-        let (Some(control), Some(name)) = (controls.get(at), names.get(at)) else { return };
+        let Receiver { buffers, controls, names, reader, identifications, faults, .. } = self;
         let Some(bytes) = buffers.get(at * BUFFER..at * BUFFER + size.length) else { return };
-        let Some((source, port)) = address(name) else { return };
-        let notes = Notes::read(control.0.get(..size.control).unwrap_or(&[]));
+        let (Some(name), Some(control)) = (
+            names.get(at).and_then(|name| name.0.get(..size.name)),
+            controls.get(at).and_then(|control| control.0.get(..size.control)),
+        ) else {
+            return;
+        };
+        let Some(envelope) = reader.read(name, control) else { return };
         if size.flags & libc::MSG_TRUNC != 0 {
             received.malformed += 1;
             return;
         }
-        let segment = notes.segment.filter(|segment| *segment > 0).unwrap_or(bytes.len().max(1));
+        let segment = envelope.segment.unwrap_or(bytes.len().max(1));
         let mut several = (segment < bytes.len()).then(Run::new);
-        // Written once, long before it is read: what is written in parts and read as a whole waits until everything stored before is in the cache.
-        let mut meta = Segment { source, port, notes, index: 0 };
         for (index, bytes) in bytes.chunks(segment).enumerate() {
-            if let Some(probe) = Probe::parse(bytes)
+            if let Some(Probe { nonce, index }) = Probe::parse(bytes)
+                && let (source, _) = envelope.addresses()
                 && source.is_loopback()
             {
                 received.probes += 1;
-                let Probe { nonce, index } = probe;
                 let answer = Answer { nonce, index, socket: self.identity, slots: self.slots.clone() };
                 // Who asked will ask again.
-                let _ = probe::send(self.socket.raw(), &answer.bytes(), (source, port).into());
+                let _ = probe::send(self.socket.raw(), &answer.bytes(), (source, envelope.port).into());
                 continue;
             }
-            meta.index = index as u16;
-            match (&mut *faults, notes.destination, now, &mut several) {
-                (Some(faults), Some(destination), Some(now), _) => {
-                    faults.arrive(now, (source, destination), meta, bytes, |passed| {
-                        passed.meta.give(passed.bytes, checker, received, take);
+            let index = index as u16;
+            match (&mut *faults, now, &mut several) {
+                (Some(faults), Some(now), _) => {
+                    let meta = Segment { envelope: *envelope, index };
+                    faults.arrive(now, envelope.addresses(), meta, bytes, |passed| {
+                        let Segment { envelope, index } = *passed.meta;
+                        give(&envelope, index, passed.bytes, identifications, received, take);
                     });
                 }
-                (.., Some(run)) => run.add(|into| meta.check(bytes, checker, received, into), take),
-                _ => meta.give(bytes, checker, received, take),
+                (.., Some(run)) => {
+                    run.add(|into| check(envelope, index, bytes, identifications, received, into), take);
+                }
+                _ => give(envelope, index, bytes, identifications, received, take),
             }
         }
         if let Some(run) = &mut several {
@@ -331,14 +336,16 @@ impl Receiver {
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     length: usize,
-    /// The length of its control messages.
+    /// The lengths of its sender's address and of its control messages.
+    name: usize,
     control: usize,
     flags: libc::c_int,
 }
 
 impl Size {
     fn of(length: usize, header: &libc::msghdr) -> Size {
-        Size { length, control: header.msg_controllen as _, flags: header.msg_flags }
+        let (name, control) = (header.msg_namelen as usize, header.msg_controllen as _);
+        Size { length, name, control, flags: header.msg_flags }
     }
 }
 
@@ -358,11 +365,11 @@ fn until_answered(mut ask: impl FnMut() -> isize) -> io::Result<Option<usize>> {
 }
 
 /// Where a datagram goes. The pointers are as good as what they were made of.
-fn message(vector: &mut libc::iovec, control: &mut Aligned, name: &mut libc::sockaddr_storage) -> libc::msghdr {
+fn message(vector: &mut libc::iovec, control: &mut Aligned<CONTROL>, name: &mut Aligned<NAME>) -> libc::msghdr {
     // SAFETY: `msghdr` is plain integers and pointers, for which zero is a value.
     let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-    header.msg_name = (&raw mut *name).cast();
-    header.msg_namelen = size_of::<libc::sockaddr_storage>() as _;
+    header.msg_name = name.0.as_mut_ptr().cast();
+    header.msg_namelen = NAME as _;
     header.msg_iov = vector;
     header.msg_iovlen = 1;
     header.msg_control = control.0.as_mut_ptr().cast();
@@ -370,83 +377,57 @@ fn message(vector: &mut libc::iovec, control: &mut Aligned, name: &mut libc::soc
     header
 }
 
-/// What is known of a packet before it is checked.
+/// What is known of a packet before it is checked, for one that is held back.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
-    source: IpAddr,
-    port: u16,
-    notes: Notes,
+    envelope: Envelope,
     /// Its place in its GRO buffer.
     index: u16,
 }
 
-impl Segment {
-    /// Gives a packet to `take`, if it is undamaged.
-    fn give(
-        &self,
-        bytes: &[u8],
-        checker: &mut Checker,
-        received: &mut Received,
-        take: &mut impl FnMut(&[Arrival<'_>]),
-    ) {
-        let mut arrival = Arrival::NONE;
-        if self.check(bytes, checker, received, &mut arrival) {
-            take(std::slice::from_ref(&arrival));
-        }
-    }
-
-    /// Reads a packet into `arrival`. False if it is damaged or makes no sense, and then `arrival` means nothing. It is counted in any case.
-    fn check<'a>(
-        &self,
-        bytes: &'a [u8],
-        checker: &mut Checker,
-        received: &mut Received,
-        arrival: &mut Arrival<'a>,
-    ) -> bool {
-        let Some(ip) = header(checker.family, self.source, &self.notes, bytes.len()) else { return false };
-        arrival.ip = ip;
-        if !checker.is_intact(&mut arrival.ip, self.port, bytes, self.index) {
-            received.damaged += 1;
-            return false;
-        }
-        let Ok(payload) = Packet::read(bytes, &mut arrival.headers) else {
-            received.malformed += 1;
-            return false;
-        };
-        received.packets += 1;
-        (arrival.payload, arrival.bytes) = (payload, bytes);
-        (arrival.port, arrival.interface) = (self.port, self.notes.interface);
-        arrival.congestion_marked = self.notes.traffic_class & 3 == 3;
-        true
+/// Gives a packet to `take`, if it is undamaged.
+fn give(
+    envelope: &Envelope,
+    index: u16,
+    bytes: &[u8],
+    identifications: &mut Identifications,
+    received: &mut Received,
+    take: &mut impl FnMut(&[Arrival<'_>]),
+) {
+    let mut arrival = Arrival::NONE;
+    if check(envelope, index, bytes, identifications, received, &mut arrival) {
+        take(std::slice::from_ref(&arrival));
     }
 }
 
-/// Holds packets to their ICRC.
-#[derive(Debug)]
-struct Checker {
-    family: Family,
-    identifications: Identifications,
-    /// Who sent the last packet, by which port, and to whom, and what the headers outside added to it. Mostly that goes for the next, too.
-    last: Option<((Gid, Gid, u16), Outer)>,
-}
-
-impl Checker {
-    /// Whether a packet, from the BTH to the end of the ICRC, arrived undamaged. `index` is its place in its GRO buffer.
-    fn is_intact(&mut self, ip: &mut IpHeader, port: u16, bytes: &[u8], index: u16) -> bool {
-        let way = match ip {
-            IpHeader::V4(ip) => (Gid::from_ipv4(ip.source), Gid::from_ipv4(ip.destination), port),
-            IpHeader::V6(ip) => (Gid::from_ipv6(ip.source), Gid::from_ipv6(ip.destination), port),
-        };
-        let Ok(udp) = UdpHeader::roce(port, bytes.len()) else { return false };
-        let outer = match self.last {
-            Some((last, outer)) if last == way => outer,
-            _ => self.last.insert((way, Outer::new(ip, &udp))).1,
-        };
-        match ip {
-            IpHeader::V4(ip) => self.identifications.intact(&outer, ip, &udp, bytes, index),
-            IpHeader::V6(_) => matches(&outer, 0, bytes),
-        }
+/// Reads a packet into `arrival`. False if it is damaged or makes no sense, and then `arrival` means nothing. It is counted in any case.
+fn check<'a>(
+    envelope: &Envelope,
+    index: u16,
+    bytes: &'a [u8],
+    identifications: &mut Identifications,
+    received: &mut Received,
+    arrival: &mut Arrival<'a>,
+) -> bool {
+    let Ok(ip) = envelope.ip.with_udp_payload(bytes.len()) else { return false };
+    arrival.ip = ip;
+    let intact = match &mut arrival.ip {
+        IpHeader::V4(ip) => identifications.intact(&envelope.outer, ip, envelope.port, bytes, index),
+        IpHeader::V6(_) => matches(&envelope.outer, 0, bytes),
+    };
+    if !intact {
+        received.damaged += 1;
+        return false;
     }
+    let Ok(payload) = Packet::read(bytes, &mut arrival.headers) else {
+        received.malformed += 1;
+        return false;
+    };
+    received.packets += 1;
+    (arrival.payload, arrival.bytes) = (payload, bytes);
+    (arrival.port, arrival.interface) = (envelope.port, envelope.interface);
+    arrival.congestion_marked = envelope.congestion_marked;
+    true
 }
 
 /// Packets that came together and are taken together. They are read where they stay: a copy of what was just written in small parts waits until
@@ -480,98 +461,5 @@ impl<'a> Run<'a> {
             take(arrivals);
         }
         (self.count, self.bytes) = (0, 0);
-    }
-}
-
-/// What the kernel told beside the data.
-#[derive(Clone, Copy, Debug, Default)]
-struct Notes {
-    destination: Option<IpAddr>,
-    interface: u32,
-    segment: Option<usize>,
-    traffic_class: u8,
-    hop_limit: u8,
-}
-
-impl Notes {
-    /// Reads control messages. The kernel writes them, but they are read like anything else: no further than they reach.
-    fn read(mut bytes: &[u8]) -> Notes {
-        let mut notes = Notes::default();
-        let header = align(size_of::<libc::cmsghdr>());
-        while let Some((length, level, kind)) = read_header(bytes) {
-            let Some(data) = bytes.get(header..length) else { break };
-            match (level, kind) {
-                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                    // `in_pktinfo`: interface, address for a reply, destination in the header.
-                    if let Some(octets) = data.get(8..12).and_then(|octets| <[u8; 4]>::try_from(octets).ok()) {
-                        notes.interface = integer(data) as u32;
-                        notes.destination = Some(Ipv4Addr::from(octets).into());
-                    }
-                }
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                    // `in6_pktinfo`: destination in the header, interface.
-                    if let Some((octets, interface)) = data.split_first_chunk::<16>() {
-                        notes.interface = integer(interface) as u32;
-                        notes.destination = Some(Ipv6Addr::from(*octets).into());
-                    }
-                }
-                (libc::IPPROTO_IP, libc::IP_TOS) => notes.traffic_class = data.first().copied().unwrap_or(0),
-                (libc::IPPROTO_IP, libc::IP_TTL) => notes.hop_limit = integer(data) as u8,
-                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => notes.traffic_class = integer(data) as u8,
-                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => notes.hop_limit = integer(data) as u8,
-                (libc::IPPROTO_UDP, libc::UDP_GRO) => notes.segment = usize::try_from(integer(data)).ok(),
-                _ => {}
-            }
-            bytes = bytes.get(align(length)..).unwrap_or(&[]);
-        }
-        notes
-    }
-}
-
-fn integer(data: &[u8]) -> i32 {
-    data.first_chunk::<4>().map_or(0, |bytes| i32::from_ne_bytes(*bytes))
-}
-
-/// Length (header included), level and type of the control message at the front.
-fn read_header(bytes: &[u8]) -> Option<(usize, libc::c_int, libc::c_int)> {
-    let (length, rest) = bytes.split_first_chunk::<{ size_of::<usize>() }>()?;
-    let (level, rest) = rest.split_first_chunk::<4>()?;
-    let (kind, _) = rest.split_first_chunk::<4>()?;
-    let length = usize::from_ne_bytes(*length);
-    (length >= size_of::<libc::cmsghdr>()).then(|| (length, i32::from_ne_bytes(*level), i32::from_ne_bytes(*kind)))
-}
-
-fn address(name: &libc::sockaddr_storage) -> Option<(IpAddr, u16)> {
-    // SAFETY: the kernel has filled in an address of the family it names, and both structures are no larger than `sockaddr_storage`, whose
-    // alignment suits them.
-    unsafe {
-        match libc::c_int::from(name.ss_family) {
-            libc::AF_INET => {
-                let name = &*(&raw const *name).cast::<libc::sockaddr_in>();
-                Some((Ipv4Addr::from(name.sin_addr.s_addr.to_ne_bytes()).into(), u16::from_be(name.sin_port)))
-            }
-            libc::AF_INET6 => {
-                let name = &*(&raw const *name).cast::<libc::sockaddr_in6>();
-                Some((Ipv6Addr::from(name.sin6_addr.s6_addr).into(), u16::from_be(name.sin6_port)))
-            }
-            _ => None,
-        }
-    }
-}
-
-/// The IP header as the receiver of one segment would have seen it.
-fn header(family: Family, source: IpAddr, notes: &Notes, length: usize) -> Option<IpHeader> {
-    match (family, source, notes.destination?) {
-        (Family::V4, IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let mut ip = Ipv4Header::udp(source, destination, length).ok()?;
-            (ip.tos, ip.ttl, ip.dont_fragment) = (notes.traffic_class, notes.hop_limit, true);
-            Some(IpHeader::V4(ip))
-        }
-        (Family::V6, IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let mut ip = Ipv6Header::udp(source, destination, length).ok()?;
-            (ip.traffic_class, ip.hop_limit) = (notes.traffic_class, notes.hop_limit);
-            Some(IpHeader::V6(ip))
-        }
-        _ => None,
     }
 }
