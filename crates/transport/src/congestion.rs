@@ -153,6 +153,26 @@ impl Window {
         self.grant(qpn, packet_len, packets, last_len, least)
     }
 
+    /// The same for packets that are sent together, while something is under way: fewer are declined, unless they are a quarter of the window, and the
+    /// queue pair waits for room for all of them. A datagram costs its sender and its receiver about as much whether it is full or not.
+    #[inline]
+    pub fn reserve_together(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32) -> u32 {
+        let least = Window::charge_of(packet_len, packets, last_len).min(self.size / 4);
+        self.grant(qpn, packet_len, packets, last_len, least)
+    }
+
+    /// Whether a sender should ask for an acknowledgement that has sent so many packets of `packet_len` bytes since it last did: not for each of
+    /// several datagrams, but so often that acknowledgements come while there is still something under way, and before there is no room left.
+    #[inline]
+    pub fn should_ask(&self, packet_len: u32, unasked: u32) -> bool {
+        let cost = packet_cost(packet_len);
+        let next = u64::from(self.burst(packet_len)).saturating_mul(cost);
+        self.is_unlimited()
+            || self.has_waiters()
+            || u64::from(unasked) * cost + next > self.size / 2
+            || self.in_flight + next > self.size
+    }
+
     /// The same for one packet that is granted or not: nobody waits for it, and it passes nobody who waits. Answers what it is charged.
     #[inline]
     pub fn reserve_one(&mut self, length: u32) -> Option<u64> {

@@ -14,6 +14,10 @@ use wire::{AtomicEth, Deth, Headers, Opcode, Position, Psn, Qpn, Reth, Tail};
 /// The most packets of answer one READ request asks for on a link without a window.
 const MAX_READ: u32 = 1024;
 
+/// The first packet of a long WRITE is longer than those that follow. Of packets that a link cuts from one datagram only the last may have another length:
+/// so many go together at first.
+const LONGER: u32 = 2;
+
 /// Sequence numbers that may be outstanding: far below half the number space, so that old and new stay distinguishable.
 const MAX_OUTSTANDING: u32 = 1 << 20;
 
@@ -70,6 +74,8 @@ pub(crate) struct Requester {
     sent: u32,
     /// Stopped in front of work that failed locally, until everything before it is settled.
     halted: bool,
+    /// Packets sent since an acknowledgement was last asked for.
+    unasked: u32,
     /// What our unacknowledged packets hold in the peer's window, and our unanswered READs in our own.
     charged: u64,
     charged_here: u64,
@@ -84,6 +90,7 @@ impl Default for Requester {
             cursor: 0,
             sent: 0,
             halted: false,
+            unasked: 0,
             charged: 0,
             charged_here: 0,
             train: RequestTrain { seq: 0, headers, count: 0, psns: 0, offset: 0, length: 0, retransmission: false },
@@ -366,9 +373,15 @@ impl Requester {
             // What was sent before and what was not are different trains: links treat them differently.
             want = want.min(self.high.distance_from(self.psn));
         }
-        let count = port.window(qpn, Toward::Peer, |window| {
-            let want = want.min(window.burst(mtu));
-            window.reserve(qpn, mtu, want, work.packet_length(self.sent + want - 1, mtu))
+        let unasked = self.unasked;
+        let (count, asks) = port.window(qpn, Toward::Peer, |window| {
+            let mut want = want.min(window.burst(mtu));
+            if self.sent == 0 && want > LONGER && matches!(work.operation, Operation::Write { .. }) {
+                want = LONGER;
+            }
+            let last = work.packet_length(self.sent + want - 1, mtu);
+            let count = window.reserve_together(qpn, mtu, want, last);
+            (count, window.should_ask(mtu, unasked + count))
         });
         if count == 0 {
             return Ok(false);
@@ -378,6 +391,9 @@ impl Requester {
             self.recheck(work, count, connection, port)?;
         }
         self.request(seq, work, count, connection);
+        let asks = asks || retransmission || count == left;
+        self.train.headers.bth.ack_req = asks;
+        self.unasked = if asks { 0 } else { unasked + count };
         Ok(true)
     }
 

@@ -440,8 +440,13 @@ impl Nic {
         };
         let since = now.as_nanos().saturating_sub(self.looked_at_all.load(Ordering::Relaxed));
         let pause = self.look_pause.load(Ordering::Relaxed);
-        let hot_only = polling && since < pause;
-        let Found { mut any, elsewhere } = self.udp.receive(hot_only, &mut take);
+        let mut hot_only = since < pause && (polling || self.is_hot());
+        let Found { mut any, mut elsewhere } = self.udp.receive(hot_only, &mut take);
+        if hot_only && !any && !polling {
+            // Who does not call again at once looks at everything before there is nothing.
+            hot_only = false;
+            Found { any, elsewhere } = self.udp.receive(false, &mut take);
+        }
         if !hot_only {
             self.looked_at_all.store(now.as_nanos(), Ordering::Relaxed);
             let next = if elsewhere { LOOK_OFTEN } else { (2 * pause).clamp(LOOK_OFTEN, LOOK_RARELY) };
