@@ -446,10 +446,28 @@ impl Engine {
             nic.fire_due(now);
         } else {
             rounds.looked = now;
-            while nic.progress() {}
+            self.take_all(nic);
         }
         rounds.slept = now;
         Sleep::All(self.sleep_until_deadline(nic))
+    }
+
+    /// Does what there is to do. In the middle of a stream it looks on for a breath: who sleeps has to be woken by the other side, which is slower for it.
+    fn take_all(&self, nic: &Nic) {
+        let moved = nic.moved();
+        let mut last = nic.now();
+        loop {
+            if nic.progress() {
+                last = nic.now();
+                continue;
+            }
+            let streams = nic.moved().wrapping_sub(moved) >= STREAM;
+            let wanted = self.lease.is_held() || self.waiters.load(Ordering::Relaxed) > 0;
+            if !streams || wanted || nic.now().since(last) > BREATH {
+                return;
+            }
+            std::hint::spin_loop();
+        }
     }
 
     /// Takes what was rung for. Goes on for a while where that pays: whoever is rung for again within a moment need not have slept.

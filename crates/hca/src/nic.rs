@@ -106,7 +106,7 @@ pub enum Error {
 }
 
 /// The most that is under way to one peer, in what it costs its buffer: more would only leave the cache.
-const MOST_UNDER_WAY: u64 = 1 << 20;
+const MOST_UNDER_WAY: u64 = 2 << 20;
 
 /// How a NIC attaches to its host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -410,6 +410,9 @@ impl Nic {
                 }
             }
             let Some(first) = run.first() else { return };
+            if !polling {
+                self.note_moved(run.iter().map(|arrival| arrival.payload.len()).sum());
+            }
             let qpn = first.headers.bth.dest_qpn;
             if last.as_ref().is_none_or(|last| last.qpn() != qpn) {
                 before.extend(std::mem::replace(&mut last, self.qps.get(qpn)));
