@@ -68,7 +68,7 @@ pub struct Passed<'a, M> {
     /// What came with it.
     pub meta: &'a M,
     /// Its bytes, perhaps damaged.
-    pub bytes: &'a [u8],
+    pub bytes: &'a mut [u8],
     /// Whether they are damaged. A link without a checksum drops such a packet, as a checksum would have.
     pub corrupted: bool,
 }
@@ -221,7 +221,7 @@ impl<M: Clone> Faults<M> {
     pub fn release(&mut self, now: Instant, mut pass: impl FnMut(Passed<'_, M>)) {
         while self.late.peek().is_some_and(|late| late.at <= now) {
             let Some(mut late) = self.late.pop() else { return };
-            pass(Passed { meta: &late.meta, bytes: &late.bytes, corrupted: late.corrupted });
+            pass(Passed { meta: &late.meta, bytes: &mut late.bytes, corrupted: late.corrupted });
             late.bytes.clear();
             self.buffers.push(late.bytes);
         }

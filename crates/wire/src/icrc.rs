@@ -8,7 +8,7 @@
 use crc32fast::Hasher;
 
 use crate::ip::{IpHeader, Ipv4Header, Ipv6Header, UdpHeader};
-use crate::{Bth, Headers};
+use crate::{Bth, Headers, Psn};
 
 /// An ICRC being computed: outer headers first, then BTH and its headers, then payload and pad.
 #[derive(Clone, Debug)]
@@ -179,6 +179,31 @@ impl Outer {
         hasher.finalize().to_le_bytes()
     }
 
+    /// The ICRC of a packet that may be written to meanwhile, and is then as it was: it is hashed in one go.
+    #[inline]
+    pub fn icrc_in_place(&self, identification: u16, bytes: &mut [u8]) -> [u8; Icrc::LEN] {
+        let length = UdpHeader::LEN + bytes.len() + Icrc::LEN;
+        let mut hasher = Hasher::new_with_initial(self.crc_with(length as u16, identification));
+        let masked = bytes.get_mut(MASKED).map(|byte| core::mem::replace(byte, 0xff));
+        hasher.update(bytes);
+        if let (Some(byte), Some(masked)) = (bytes.get_mut(MASKED), masked) {
+            *byte = masked;
+        }
+        hasher.finalize().to_le_bytes()
+    }
+
+    /// The headers of packets that follow one another behind them: a BTH alone, whatever its sequence number, and so much payload, pad included.
+    pub fn series(&self, bth: &[u8; Bth::LEN], payload: usize) -> Series {
+        let length = UdpHeader::LEN + Bth::LEN + payload + Icrc::LEN;
+        let mut hasher = Hasher::new_with_initial(self.crc_with(length as u16, 0));
+        let mut bth = *bth;
+        bth[MASKED] = 0xff;
+        let [.., upper, middle, lower] = &mut bth;
+        (*upper, *middle, *lower) = (0, 0, 0);
+        hasher.update(&bth);
+        Series { crc: hasher.finalize(), v4: self.v4 }
+    }
+
     /// The CRC behind them, for a UDP datagram of that length.
     #[inline]
     fn crc_with(&self, length: u16, identification: u16) -> u32 {
@@ -191,6 +216,25 @@ impl Outer {
                 }
                 false => V6_LENGTH.of(length),
             }
+    }
+}
+
+/// What all headers add to the ICRC of packets that differ in sequence number, identification and payload only.
+#[derive(Clone, Copy, Debug)]
+pub struct Series {
+    /// The CRC behind the BTH, were both numbers zero.
+    crc: u32,
+    v4: bool,
+}
+
+impl Series {
+    /// The ICRC of the packet with these numbers and this payload.
+    #[inline]
+    pub fn icrc(&self, identification: u16, psn: Psn, payload: &[u8]) -> [u8; Icrc::LEN] {
+        let identification = if self.v4 { polynomial::V4_IDENTIFICATION_BEFORE_BTH.of(identification) } else { 0 };
+        let mut hasher = Hasher::new_with_initial(self.crc ^ polynomial::psn(psn.value()) ^ identification);
+        hasher.update(payload);
+        hasher.finalize().to_le_bytes()
     }
 }
 
@@ -317,6 +361,17 @@ mod polynomial {
     pub(super) static V6_LENGTH: Field = Field::before(42);
     pub(super) static UDP_LENGTH: Field = Field::before(2);
 
+    /// The same up to the end of a BTH.
+    pub(super) static V4_IDENTIFICATION_BEFORE_BTH: Field = Field::before(22 + 12);
+    static PSN: [[u32; 256]; 3] = [multiples(2), multiples(1), multiples(0)];
+
+    /// What a sequence number at the end of a BTH adds to the CRC behind it.
+    #[inline]
+    pub(super) fn psn(psn: u32) -> u32 {
+        let [_, upper, middle, lower] = psn.to_be_bytes();
+        PSN[0][usize::from(upper)] ^ PSN[1][usize::from(middle)] ^ PSN[2][usize::from(lower)]
+    }
+
     /// What a byte with so many bytes behind it adds to a CRC.
     const fn multiples(behind: usize) -> [u32; 256] {
         let mut table = [0; 256];
@@ -406,6 +461,17 @@ mod tests {
             for (ip, outer) in ips.iter().zip(outers) {
                 let expected = icrc(ip, &udp, covered);
                 assert_eq!(outer.icrc(identification, covered), expected, "{length} bytes");
+                let mut place = bytes;
+                assert_eq!(outer.icrc_in_place(identification, &mut place[..length]), expected, "{length} bytes");
+                assert_eq!(place, bytes, "it is as it was");
+                if let Some((bth, payload)) = covered.split_first_chunk::<12>() {
+                    // The sequence number is another, and what is beside it the same.
+                    let mut another = *bth;
+                    another[9..].copy_from_slice(&[0xab, 0xcd, 0xef]);
+                    let psn = Psn::new(u32::from_be_bytes([0, bth[9], bth[10], bth[11]]));
+                    let series = outer.series(&another, payload.len());
+                    assert_eq!(series.icrc(identification, psn, payload), expected, "{length} bytes");
+                }
                 for front in [12, 28, 60, 400].into_iter().filter(|front| *front <= length) {
                     let (front, rest) = covered.split_at(front);
                     assert_eq!(outer.icrc_of(identification, front, rest), expected, "{length} bytes in two");

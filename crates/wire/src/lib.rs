@@ -44,7 +44,9 @@ pub use gid::Gid;
 pub use headers::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Headers, NakCode, Placement, Reth, RnrTimer, Selectivity, Syndrome,
 };
-pub use icrc::{Icrc, Identification, Outer, icrc, icrc_matches, solve_identification, solve_identification_from};
+pub use icrc::{
+    Icrc, Identification, Outer, Series, icrc, icrc_matches, solve_identification, solve_identification_from,
+};
 pub use ip::{Ethernet, Frame, IpHeader, Ipv4Header, Ipv6Header, ROCE_PORT, UdpHeader, grh_bytes, source_port};
 pub use numbers::{Key, Msn, Mtu, Pkey, Psn, Qkey, Qpn, Srqn, Timeout};
 pub use opcode::{HeaderSet, Opcode, Operation, Position, Tail, Transport};

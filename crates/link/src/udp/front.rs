@@ -3,7 +3,7 @@
 use super::send::Route;
 use super::socket::Family;
 use std::net::IpAddr;
-use wire::{EncodeError, Headers, Icrc, IpHeader, Ipv4Header, Ipv6Header, Outer, Qpn, UdpHeader};
+use wire::{Bth, EncodeError, Headers, Icrc, IpHeader, Ipv4Header, Ipv6Header, Outer, Psn, Qpn, Series, UdpHeader};
 
 /// What is in front of a packet's payload, and of the packet itself. Of packets that follow one another most is the same.
 pub(super) struct Front {
@@ -15,6 +15,8 @@ pub(super) struct Front {
     /// With headers, pad and ICRC.
     pub total: usize,
     pub to: Qpn,
+    /// What they add to the ICRC, once there are several and they are a BTH alone.
+    series: Option<Series>,
 }
 
 /// Where the word with the sequence number lies in a BTH, and how many bits of it that takes.
@@ -28,7 +30,20 @@ impl Front {
         let length = headers.encode(&mut bytes)?;
         let pad = usize::from(headers.bth.pad);
         let total = length + payload + pad + Icrc::LEN;
-        Ok(Front { bytes, length, payload, pad, total, to: headers.bth.dest_qpn })
+        Ok(Front { bytes, length, payload, pad, total, to: headers.bth.dest_qpn, series: None })
+    }
+
+    /// The ICRC of a packet with this payload, which has no pad.
+    #[inline]
+    pub fn icrc(&mut self, outer: &Outer, place: u16, payload: &[u8]) -> [u8; Icrc::LEN] {
+        match self.bytes.first_chunk::<{ Bth::LEN }>() {
+            Some(bth) if self.length == Bth::LEN => {
+                let series = self.series.get_or_insert_with(|| outer.series(bth, payload.len()));
+                let [.., upper, middle, lower] = *bth;
+                series.icrc(place, Psn::new(u32::from_be_bytes([0, upper, middle, lower])), payload)
+            }
+            _ => outer.icrc_of(place, self.bytes.get(..self.length).unwrap_or(&[]), payload),
+        }
     }
 
     /// Goes on to the packet with the next sequence number.
@@ -46,7 +61,7 @@ impl Front {
 #[inline]
 pub(super) fn seal(packet: &mut [u8], outer: &Outer, place: u16) {
     if let Some((covered, icrc)) = packet.split_last_chunk_mut::<{ Icrc::LEN }>() {
-        *icrc = outer.icrc(place, covered);
+        *icrc = outer.icrc_in_place(place, covered);
     }
 }
 
@@ -68,7 +83,7 @@ pub(super) fn outer(route: &Route, family: Family, port: u16) -> Option<Outer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::{Opcode, Psn};
+    use wire::Opcode;
 
     #[test]
     fn the_next_sequence_number_after_the_last_is_zero_and_what_is_beside_it_stays() {

@@ -37,9 +37,9 @@ pub(super) struct Identifications {
 const PEERS: usize = 65_536;
 
 impl Identifications {
-    /// Whether `bytes`, from the BTH to the end of the ICRC, arrived undamaged. `index` is the packet's place in its GRO buffer, and `outer` of
+    /// Whether `bytes`, from the BTH to the end of the ICRC, arrived undamaged; they are written to and are then as they were. `index` is the packet's place in its GRO buffer, and `outer` of
     /// headers as `ip`, which has "don't fragment".
-    pub fn intact(&mut self, outer: &Outer, ip: &mut Ipv4Header, port: u16, bytes: &[u8], index: u16) -> bool {
+    pub fn intact(&mut self, outer: &Outer, ip: &mut Ipv4Header, port: u16, bytes: &mut [u8], index: u16) -> bool {
         for guess in [index, 0] {
             ip.identification = guess;
             if matches(outer, guess, bytes) {
@@ -91,8 +91,9 @@ fn near(a: u16, b: u16) -> bool {
 }
 
 /// Whether a packet behind these headers ends with the right ICRC.
-pub(super) fn matches(outer: &Outer, identification: u16, bytes: &[u8]) -> bool {
-    bytes.split_last_chunk().is_some_and(|(covered, icrc)| outer.icrc(identification, covered) == *icrc)
+#[inline]
+pub(super) fn matches(outer: &Outer, identification: u16, bytes: &mut [u8]) -> bool {
+    bytes.split_last_chunk_mut().is_some_and(|(covered, icrc)| outer.icrc_in_place(identification, covered) == *icrc)
 }
 
 #[cfg(test)]
@@ -143,9 +144,9 @@ mod tests {
         let mut damaged = good.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
         let outer = Outer::new(&IpHeader::V4(ip), &udp);
-        assert!(known.intact(&outer, &mut ip.clone(), PORT, &good, 0));
-        assert!(!known.intact(&outer, &mut ip.clone(), PORT, &damaged, 0), "bit {bit}");
-        assert!(known.intact(&outer, &mut ip.clone(), PORT, &good, 0));
+        assert!(known.intact(&outer, &mut ip.clone(), PORT, &mut good.clone(), 0));
+        assert!(!known.intact(&outer, &mut ip.clone(), PORT, &mut damaged.clone(), 0), "bit {bit}");
+        assert!(known.intact(&outer, &mut ip.clone(), PORT, &mut good.clone(), 0));
     }
 
     #[test]
@@ -154,7 +155,7 @@ mod tests {
         let mut known = Identifications::default();
         let outer = Outer::new(&IpHeader::V4(ip), &udp);
         let mut arrives =
-            |identification| known.intact(&outer, &mut ip.clone(), PORT, &packet(&ip, &udp, identification), 0);
+            |identification| known.intact(&outer, &mut ip.clone(), PORT, &mut packet(&ip, &udp, identification), 0);
         assert_eq!([7, 8, 300].map(&mut arrives), [true; 3]);
         assert_eq!([30_000, 30_001, 30_002, 30_003].map(&mut arrives), [false, false, true, true]);
     }

@@ -247,7 +247,7 @@ impl Receiver {
     ) {
         received.datagrams += 1;
         let Receiver { buffers, controls, names, reader, identifications, faults, .. } = self;
-        let Some(bytes) = buffers.get(at * BUFFER..at * BUFFER + size.length) else { return };
+        let Some(bytes) = buffers.get_mut(at * BUFFER..at * BUFFER + size.length) else { return };
         let (Some(name), Some(control)) = (
             names.get(at).and_then(|name| name.0.get(..size.name)),
             controls.get(at).and_then(|control| control.0.get(..size.control)),
@@ -261,7 +261,7 @@ impl Receiver {
         }
         let segment = envelope.segment.unwrap_or(bytes.len().max(1));
         let mut several = (segment < bytes.len()).then(Run::new);
-        for (index, bytes) in bytes.chunks(segment).enumerate() {
+        for (index, bytes) in bytes.chunks_mut(segment).enumerate() {
             if let Some(Probe { nonce, index }) = Probe::parse(bytes)
                 && let (source, _) = envelope.addresses()
                 && source.is_loopback()
@@ -389,7 +389,7 @@ pub struct Segment {
 fn give(
     envelope: &Envelope,
     index: u16,
-    bytes: &[u8],
+    bytes: &mut [u8],
     identifications: &mut Identifications,
     received: &mut Received,
     take: &mut impl FnMut(&[Arrival<'_>]),
@@ -404,7 +404,7 @@ fn give(
 fn check<'a>(
     envelope: &Envelope,
     index: u16,
-    bytes: &'a [u8],
+    bytes: &'a mut [u8],
     identifications: &mut Identifications,
     received: &mut Received,
     arrival: &mut Arrival<'a>,
@@ -419,6 +419,7 @@ fn check<'a>(
         received.damaged += 1;
         return false;
     }
+    let bytes: &[u8] = bytes;
     let Ok(payload) = Packet::read(bytes, &mut arrival.headers) else {
         received.malformed += 1;
         return false;

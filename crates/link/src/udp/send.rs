@@ -260,7 +260,7 @@ impl Sender {
             let lends = from + length <= lent.len() && index + 1 < count && pad == 0 && !alone;
             let gathers = lends && length >= WORTH_GATHERING && total <= LONGEST_GATHERED;
             if gathers {
-                let icrc = outer.icrc_of(place, &packet[..begin], glimpse(&lent[from..from + length]));
+                let icrc = front.icrc(&outer, place, glimpse(&lent[from..from + length]));
                 packet[begin..begin + Icrc::LEN].copy_from_slice(&icrc);
                 self.loans.push(Loan { at: start + begin, from, length });
             } else {
