@@ -190,6 +190,11 @@ impl link::udp::Cargo for TrainCargo<'_, '_, '_> {
         self.train.follows(index)
     }
 
+    fn goes_on(&self) -> bool {
+        let bth = &self.train.headers.bth;
+        bth.opcode.is_request() && !bth.opcode.ends() && !bth.ack_req
+    }
+
     fn payload(&mut self, index: u32, out: &mut [u8]) -> Result<(), transport::Refusal> {
         self.train.payload.copy(self.train.slice(index).0, out, self.host)
     }

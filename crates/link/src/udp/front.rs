@@ -33,6 +33,16 @@ impl Front {
         Ok(Front { bytes, length, payload, pad, total, to: headers.bth.dest_qpn, series: None })
     }
 
+    /// Writes the headers to the front of a packet.
+    #[inline]
+    pub fn write(&self, packet: &mut [u8]) {
+        match (packet.first_chunk_mut::<{ Bth::LEN }>(), self.bytes.first_chunk()) {
+            // Mostly: a length that is known is no call.
+            (Some(place), Some(bth)) if self.length == Bth::LEN => *place = *bth,
+            _ => packet[..self.length].copy_from_slice(&self.bytes[..self.length]),
+        }
+    }
+
     /// The ICRC of a packet with this payload, which has no pad.
     #[inline]
     pub fn icrc(&mut self, outer: &Outer, place: u16, payload: &[u8]) -> [u8; Icrc::LEN] {

@@ -67,6 +67,11 @@ pub trait Cargo {
         false
     }
 
+    /// Whether other packets follow at once, by which the peer will see if the last of these is missing.
+    fn goes_on(&self) -> bool {
+        false
+    }
+
     /// Copies the payload of packet `index`.
     fn payload(&mut self, index: u32, out: &mut [u8]) -> Result<(), Self::Error>;
 }
@@ -209,8 +214,8 @@ impl Sender {
     /// [`flush`](Sender::flush), which must follow. If the payload of a packet cannot be had, those before it are sent and those behind it are
     /// not.
     ///
-    /// `lent` is the payload of all of them where it lies, or nothing. What is sent from there is sent before this returns. The last packet never is:
-    /// it arrives whatever happens to the memory, and tells the peer that others are missing.
+    /// `lent` is the payload of all of them where it lies, or nothing. What is sent from there is sent before this returns. The last packet is not, unless
+    /// `cargo` goes on: it arrives whatever happens to the memory, and tells the peer that others are missing.
     pub fn stage<C: Cargo>(
         &mut self,
         route: &Route,
@@ -235,6 +240,7 @@ impl Sender {
         sent: &mut Sent,
     ) -> Result<(), SendError<C::Error>> {
         let (count, mut from) = (cargo.count(), 0);
+        let lendable = if cargo.goes_on() { count } else { count.saturating_sub(1) };
         let outer = self.outer(route)?;
         let mut front: Option<Front> = None;
         for index in 0..count {
@@ -255,9 +261,9 @@ impl Sender {
             let Some(packet) = self.buffer.get_mut(start..start + total).filter(|_| total <= MAX_DATAGRAM) else {
                 return Err(SendError::TooLong { length: total, destination: route.destination });
             };
-            packet[..begin].copy_from_slice(&front.bytes[..begin]);
+            front.write(packet);
             let covered = total - Icrc::LEN;
-            let lends = from + length <= lent.len() && index + 1 < count && pad == 0 && !alone;
+            let lends = from + length <= lent.len() && index < lendable && pad == 0 && !alone;
             let gathers = lends && length >= WORTH_GATHERING && total <= LONGEST_GATHERED;
             if gathers {
                 let icrc = front.icrc(&outer, place, glimpse(&lent[from..from + length]));
@@ -526,8 +532,8 @@ struct Parts<'a> {
     of: PhantomData<&'a [AtomicU8]>,
 }
 
-/// As many as a datagram whose payload is lent but for its last packet's.
-const MOST_PARTS: usize = 2 * MAX_SEGMENTS;
+/// As many as a datagram whose payload is lent.
+const MOST_PARTS: usize = 2 * MAX_SEGMENTS + 1;
 
 impl<'a> Parts<'a> {
     fn new() -> Parts<'a> {
@@ -667,8 +673,8 @@ mod tests {
         assert_eq!((found, damaged), (vec![(0, 8), (1, 8), (2, 0)], 0));
     }
 
-    /// Packets of 2 KiB whose payload is lent.
-    struct Long(Vec<u8>);
+    /// Packets of 2 KiB whose payload is lent, and whether others follow.
+    struct Long(Vec<u8>, bool);
 
     const LONG: usize = 2048;
 
@@ -685,6 +691,10 @@ mod tests {
 
         fn follows(&self, index: u32) -> bool {
             index > 0
+        }
+
+        fn goes_on(&self) -> bool {
+            self.1
         }
 
         fn payload(&mut self, index: u32, out: &mut [u8]) -> Result<(), Self::Error> {
@@ -723,17 +733,41 @@ mod tests {
         let whole: Vec<_> = (0u32..).zip(bytes.chunks(LONG).map(<[u8]>::to_vec)).collect();
         let lent = cells(&bytes);
         // Behind a packet that was copied, and more than one datagram holds.
-        sender.stage(&route, &mut Long(bytes[..LONG].to_vec()), NONE, false).unwrap();
-        let sent = sender.stage(&route, &mut Long(bytes.clone()), &lent, false).unwrap();
+        sender.stage(&route, &mut Long(bytes[..LONG].to_vec(), false), NONE, false).unwrap();
+        let sent = sender.stage(&route, &mut Long(bytes.clone(), false), &lent, false).unwrap();
         assert_eq!((sent.packets, sent.calls, sender.loans.len()), (40, 2, 0));
         assert!(sender.staged.is_none(), "nothing is sent from there later");
         let (found, damaged) = collect(&mut receiver, sender.port(), 41);
         assert_eq!(damaged, 0);
         assert!(found[0] == whole[0] && found[1..] == whole[..]);
+        // The last of those that go on is lent, too: nothing of them is asked for again.
+        struct Gone(Long);
+        impl Cargo for Gone {
+            type Error = std::convert::Infallible;
+
+            fn count(&self) -> u32 {
+                self.0.count()
+            }
+
+            fn packet(&self, index: u32) -> (Headers, usize) {
+                self.0.packet(index)
+            }
+
+            fn goes_on(&self) -> bool {
+                self.0.goes_on()
+            }
+
+            fn payload(&mut self, index: u32, _: &mut [u8]) -> Result<(), Self::Error> {
+                panic!("the payload of packet {index} is asked for")
+            }
+        }
+        sender.stage(&route, &mut Gone(Long(bytes.clone(), true)), &lent, false).unwrap();
+        let (found, damaged) = collect(&mut receiver, sender.port(), 40);
+        assert!(found[..] == whole[..] && damaged == 0);
         // A hash of other bytes than are sent.
         let mut other = bytes.clone();
         other[5 * LONG + 7] ^= 1;
-        let (five, lent) = (Long(bytes[..8 * LONG].to_vec()), cells(&other[..8 * LONG]));
+        let (five, lent) = (Long(bytes[..8 * LONG].to_vec(), false), cells(&other[..8 * LONG]));
         let mut cargo = five;
         sender.stage_all(&route, &mut cargo, &cells(&bytes[..8 * LONG]), false, &mut Sent::default()).unwrap();
         sender.dispatch::<std::convert::Infallible>(&lent).unwrap();
