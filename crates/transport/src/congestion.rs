@@ -153,12 +153,12 @@ impl Window {
         self.grant(qpn, packet_len, packets, last_len, least)
     }
 
-    /// The same for packets that are sent together, while something is under way: fewer are declined, unless they are a quarter of the window, and the
-    /// queue pair waits for room for all of them. A datagram costs its sender and its receiver about as much whether it is full or not.
+    /// The same for packets that are sent together, a [`burst`](Window::burst) at most. While something is under way fewer are declined, and the queue
+    /// pair waits for room for all of them: a datagram costs its sender and its receiver about as much whether it is full or not.
     #[inline]
     pub fn reserve_together(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32) -> u32 {
-        let least = Window::charge_of(packet_len, packets, last_len).min(self.size / 4);
-        self.grant(qpn, packet_len, packets, last_len, least)
+        let all = Window::charge_of(packet_len, packets, last_len);
+        self.grant(qpn, packet_len, packets, last_len, all)
     }
 
     /// Whether a sender should ask for an acknowledgement that has sent so many packets of `packet_len` bytes since it last did: not for each of

@@ -302,6 +302,46 @@ fn a_packet_dearer_than_the_one_announced_does_not_spin() {
     assert_eq!(ask(&mut window, B, 1), 1);
 }
 
+#[test]
+fn packets_that_go_together_wait_for_room_for_all_of_them() {
+    let mut window = window(10);
+    let together = |window: &mut Window, qpn, packets| window.reserve_together(qpn, MTU, packets, MTU);
+    assert_eq!(together(&mut window, A, 8), 8);
+    assert_eq!(together(&mut window, A, 4), 0, "there is room for two");
+    assert_eq!(together(&mut window, B, 1), 0, "who comes later waits behind it");
+    window.release(FULL_PACKET);
+    assert_eq!(window.next_waiter(), None);
+    window.release(FULL_PACKET);
+    assert_eq!(window.next_waiter(), Some(A));
+    assert_eq!(together(&mut window, A, 4), 4);
+    assert_eq!(window.next_waiter(), None);
+    window.release(10 * FULL_PACKET);
+    assert_eq!(window.next_waiter(), Some(B));
+    // Nothing is under way: what fits goes.
+    assert_eq!(together(&mut window, B, 12), 10);
+}
+
+#[test]
+fn acknowledgements_are_asked_for_by_half_a_window_and_before_the_room_is_gone() {
+    let config = WindowConfig { limit: 400 * FULL_PACKET, initial: 80 * FULL_PACKET, ..WindowConfig::default() };
+    let mut window = Window::new(config);
+    assert_eq!(window.burst(MTU), 15);
+    assert_eq!(window.reserve_together(A, MTU, 15, MTU), 15);
+    assert!(!window.should_ask(MTU, 15));
+    assert!(!window.should_ask(MTU, 25));
+    assert!(window.should_ask(MTU, 26), "with the next burst it would be more than half");
+    assert_eq!(window.reserve(B, MTU, 50, MTU), 50);
+    assert!(!window.should_ask(MTU, 15));
+    assert_eq!(window.reserve(B, MTU, 1, MTU), 1);
+    assert!(window.should_ask(MTU, 15), "the next burst has no room");
+    window.release(40 * FULL_PACKET);
+    assert!(!window.should_ask(MTU, 15));
+    assert_eq!(window.reserve(B, MTU, 100, MTU), 54);
+    window.release(60 * FULL_PACKET);
+    assert!(window.should_ask(MTU, 1), "somebody waits");
+    assert!(Window::unlimited().should_ask(MTU, 1));
+}
+
 /// Sends what the window allows and has it acknowledged a round trip later, `trips` times.
 fn cycle(window: &mut Window, from: Time, trips: u64, round_trip: u64) -> Time {
     let mut now = from;
@@ -379,7 +419,12 @@ fn whatever_happens_the_accounts_balance_and_everyone_is_served() {
             match draw(12) {
                 0..4 => {
                     let (packets, last) = (draw(30) as u32 + 1, draw(4097) as u32);
-                    let granted = window.reserve(qpn, MTU, packets, last);
+                    let together = draw(2) == 0;
+                    let packets = if together { packets.min(window.burst(MTU)) } else { packets };
+                    let granted = match together {
+                        true => window.reserve_together(qpn, MTU, packets, last),
+                        false => window.reserve(qpn, MTU, packets, last),
+                    };
                     assert!(granted <= packets);
                     wanting[qp] = granted < packets;
                     if granted > 0 {
