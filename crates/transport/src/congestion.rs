@@ -39,6 +39,11 @@ pub const fn packet_cost(payload: u32) -> u64 {
 const DATAGRAM: u32 = 65_507;
 const HEADERS: u32 = 16;
 
+/// How many packets of that length a datagram takes.
+const fn most_in_datagram(packet_len: u32) -> u32 {
+    DATAGRAM / (packet_len + HEADERS)
+}
+
 /// How a window behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowConfig {
@@ -153,24 +158,31 @@ impl Window {
         self.grant(qpn, packet_len, packets, last_len, least)
     }
 
-    /// The same for packets that are sent together, a [`burst`](Window::burst) at most. While something is under way fewer are declined, and the queue
-    /// pair waits for room for all of them: a datagram costs its sender and its receiver about as much whether it is full or not.
+    /// The same for packets that are sent together, a [`burst`](Window::burst) at most. In a wide window fewer are declined while something is under way, and
+    /// the queue pair waits for room for all of them: a datagram costs its sender and its receiver about as much whether it is full or not.
     #[inline]
     pub fn reserve_together(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32) -> u32 {
-        let all = Window::charge_of(packet_len, packets, last_len);
+        let all = if self.is_wide(packet_len) { Window::charge_of(packet_len, packets, last_len) } else { 0 };
         self.grant(qpn, packet_len, packets, last_len, all)
     }
 
-    /// Whether a sender should ask for an acknowledgement that has sent so many packets of `packet_len` bytes since it last did: not for each of
-    /// several datagrams, but so often that acknowledgements come while there is still something under way, and before there is no room left.
+    /// Whether a sender should ask for an acknowledgement that has sent so many packets of `packet_len` bytes since it last did. In a wide window not with
+    /// each datagram, but so often that acknowledgements come while most is still under way, and before there is no room left.
     #[inline]
     pub fn should_ask(&self, packet_len: u32, unasked: u32) -> bool {
         let cost = packet_cost(packet_len);
         let next = u64::from(self.burst(packet_len)).saturating_mul(cost);
-        self.is_unlimited()
+        !self.is_wide(packet_len)
             || self.has_waiters()
-            || u64::from(unasked) * cost + next > self.size / 2
+            || u64::from(unasked) * cost + next > self.size / 4
             || self.in_flight + next > self.size
+    }
+
+    /// Whether a quarter of it takes a datagram full of packets of that length. Where it is narrower every packet counts, and so does every
+    /// acknowledgement: losses have made it so.
+    #[inline]
+    pub fn is_wide(&self, packet_len: u32) -> bool {
+        !self.is_unlimited() && self.size / 4 >= u64::from(most_in_datagram(packet_len)) * packet_cost(packet_len)
     }
 
     /// The same for one packet that is granted or not: nobody waits for it, and it passes nobody who waits. Answers what it is charged.
@@ -227,7 +239,7 @@ impl Window {
             return u32::MAX;
         }
         let quarter = u32::try_from(self.size / 4 / packet_cost(packet_len)).unwrap_or(u32::MAX);
-        quarter.min(DATAGRAM / (packet_len + HEADERS)).max(1)
+        quarter.min(most_in_datagram(packet_len)).max(1)
     }
 
     /// What [`reserve`](Window::reserve) charges for `packets` packets when it grants them all. For a part of a run, `last_len` is `packet_len`.

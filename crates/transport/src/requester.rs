@@ -376,8 +376,8 @@ impl Requester {
         let unasked = self.unasked;
         let (count, asks) = port.window(qpn, Toward::Peer, |window| {
             let mut want = want.min(window.burst(mtu));
-            if self.sent == 0 && want > LONGER && matches!(work.operation, Operation::Write { .. }) {
-                want = LONGER;
+            if self.sent == 0 && matches!(work.operation, Operation::Write { .. }) && window.is_wide(mtu) {
+                want = want.min(LONGER);
             }
             let last = work.packet_length(self.sent + want - 1, mtu);
             let count = window.reserve_together(qpn, mtu, want, last);

@@ -302,44 +302,50 @@ fn a_packet_dearer_than_the_one_announced_does_not_spin() {
     assert_eq!(ask(&mut window, B, 1), 1);
 }
 
-#[test]
-fn packets_that_go_together_wait_for_room_for_all_of_them() {
-    let mut window = window(10);
-    let together = |window: &mut Window, qpn, packets| window.reserve_together(qpn, MTU, packets, MTU);
-    assert_eq!(together(&mut window, A, 8), 8);
-    assert_eq!(together(&mut window, A, 4), 0, "there is room for two");
-    assert_eq!(together(&mut window, B, 1), 0, "who comes later waits behind it");
-    window.release(FULL_PACKET);
-    assert_eq!(window.next_waiter(), None);
-    window.release(FULL_PACKET);
-    assert_eq!(window.next_waiter(), Some(A));
-    assert_eq!(together(&mut window, A, 4), 4);
-    assert_eq!(window.next_waiter(), None);
-    window.release(10 * FULL_PACKET);
-    assert_eq!(window.next_waiter(), Some(B));
-    // Nothing is under way: what fits goes.
-    assert_eq!(together(&mut window, B, 12), 10);
+/// A window of `packets` full packets with room to grow.
+fn wide(packets: u64) -> Window {
+    let config = WindowConfig { limit: 400 * FULL_PACKET, initial: packets * FULL_PACKET, ..WindowConfig::default() };
+    Window::new(config)
 }
 
 #[test]
-fn acknowledgements_are_asked_for_by_half_a_window_and_before_the_room_is_gone() {
-    let config = WindowConfig { limit: 400 * FULL_PACKET, initial: 80 * FULL_PACKET, ..WindowConfig::default() };
-    let mut window = Window::new(config);
+fn packets_that_go_together_wait_for_room_for_all_of_them_where_there_is_enough() {
+    let together = |window: &mut Window, qpn, packets| window.reserve_together(qpn, MTU, packets, MTU);
+    let mut window = wide(60);
+    assert!(window.is_wide(MTU) && !wide(59).is_wide(MTU) && !Window::unlimited().is_wide(MTU));
+    assert_eq!(ask(&mut window, A, 50), 50);
+    assert_eq!(together(&mut window, A, 15), 0, "there is room for ten");
+    assert_eq!(together(&mut window, B, 1), 0, "who comes later waits behind it");
+    window.release(4 * FULL_PACKET);
+    assert_eq!(window.next_waiter(), None);
+    window.release(FULL_PACKET);
+    assert_eq!(window.next_waiter(), Some(A));
+    assert_eq!(together(&mut window, A, 15), 15);
+    assert_eq!(window.next_waiter(), None);
+    window.release(60 * FULL_PACKET);
+    assert_eq!(window.next_waiter(), Some(B));
+    // A narrow one gives what it has.
+    let mut window = wide(59);
+    assert_eq!((ask(&mut window, A, 50), together(&mut window, A, 15)), (50, 9));
+}
+
+#[test]
+fn acknowledgements_are_asked_for_by_a_quarter_of_a_wide_window_and_before_the_room_is_gone() {
+    let mut window = wide(160);
     assert_eq!(window.burst(MTU), 15);
     assert_eq!(window.reserve_together(A, MTU, 15, MTU), 15);
+    assert!(!window.should_ask(MTU, 15) && !window.should_ask(MTU, 25));
+    assert!(window.should_ask(MTU, 26), "with the next burst it would be more than a quarter");
+    assert_eq!(ask(&mut window, B, 130), 130);
     assert!(!window.should_ask(MTU, 15));
-    assert!(!window.should_ask(MTU, 25));
-    assert!(window.should_ask(MTU, 26), "with the next burst it would be more than half");
-    assert_eq!(window.reserve(B, MTU, 50, MTU), 50);
-    assert!(!window.should_ask(MTU, 15));
-    assert_eq!(window.reserve(B, MTU, 1, MTU), 1);
+    assert_eq!(ask(&mut window, B, 1), 1);
     assert!(window.should_ask(MTU, 15), "the next burst has no room");
     window.release(40 * FULL_PACKET);
     assert!(!window.should_ask(MTU, 15));
-    assert_eq!(window.reserve(B, MTU, 100, MTU), 54);
-    window.release(60 * FULL_PACKET);
+    assert_eq!(ask(&mut window, B, 100), 54);
+    window.release(100 * FULL_PACKET);
     assert!(window.should_ask(MTU, 1), "somebody waits");
-    assert!(Window::unlimited().should_ask(MTU, 1));
+    assert!(Window::unlimited().should_ask(MTU, 1) && wide(59).should_ask(MTU, 1));
 }
 
 /// Sends what the window allows and has it acknowledged a round trip later, `trips` times.
@@ -409,7 +415,10 @@ fn whatever_happens_the_accounts_balance_and_everyone_is_served() {
         (luck >> 33) % below
     };
     for round in 0..200 {
-        let mut window = Window::new(WindowConfig::default());
+        // Every other is wide.
+        let limit = if round % 2 == 0 { STOCK_BUFFER } else { 16 * STOCK_BUFFER };
+        let initial = if round % 2 == 0 { WindowConfig::default().initial } else { limit };
+        let mut window = Window::new(WindowConfig { limit, initial, ..WindowConfig::default() });
         let mut flights: Vec<u64> = Vec::new();
         let mut wanting = [false; 20];
         for step in 0..500 {
@@ -446,7 +455,7 @@ fn whatever_happens_the_accounts_balance_and_everyone_is_served() {
                 _ => window.congested(now),
             }
             assert_eq!(window.in_flight(), flights.iter().sum::<u64>());
-            assert!(window.in_flight() <= STOCK_BUFFER && window.size() <= STOCK_BUFFER);
+            assert!(window.in_flight() <= limit && window.size() <= limit);
             assert!(window.size() >= 2 * FULL_PACKET);
         }
         for cost in flights {
