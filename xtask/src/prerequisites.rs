@@ -28,12 +28,13 @@ const HOSTS: [Tool; 4] = [
 const QEMU: Tool = Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" };
 
 /// Programs that are run on our library, what they are compiled with, and what takes our packages apart.
-const PROGRAMS: [Tool; 14] = [
+const PROGRAMS: [Tool; 15] = [
     Tool { program: "make", package: "make" },
     Tool { program: "ibv_devices", package: "ibverbs-utils" },
     Tool { program: "rping", package: "rdmacm-utils" },
     Tool { program: "ib_send_bw", package: "perftest" },
     Tool { program: "ucx_info", package: "ucx-utils" },
+    Tool { program: "/usr/share/doc/rdma-core/tests", package: "python3-pyverbs" },
     Tool { program: "setpriv", package: "util-linux" },
     Tool { program: "strace", package: "strace" },
     Tool { program: "ldconfig", package: "libc-bin" },

@@ -48,7 +48,7 @@ fn unpacked(link: Link) -> PathBuf {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("pyverbs-{link:?}"));
     let _ = fs::remove_dir_all(&place);
     fs::create_dir_all(place.join("tests")).unwrap();
-    let shipped = fs::read_dir(SHIPPED).expect("the suite is missing: apt-get install rdma-core python3-pyverbs");
+    let shipped = fs::read_dir(SHIPPED).expect("the suite is missing: apt-get install python3-pyverbs");
     for entry in shipped.flatten() {
         let name = entry.file_name().into_string().expect("a name");
         let to = place.join("tests").join(name.trim_end_matches(".gz"));
