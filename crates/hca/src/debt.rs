@@ -20,6 +20,9 @@ use wire::{Msn, Psn, Qpn};
 const NEXT: u64 = 60_000;
 const ALL: u64 = 100_000;
 
+/// The same by messages: the peer's send queue may hold few more. After half as many again it goes with the answer.
+const MOST: u32 = 8;
+
 /// Answers that take the acknowledgement along after it has waited for a message that did not come: at first, and at most. It doubles each time.
 const LEAST_TOGETHER: u32 = 16;
 const MOST_TOGETHER: u32 = 1 << 16;
@@ -83,8 +86,9 @@ impl Debtor {
 #[derive(Debug, Default)]
 pub(crate) struct Debt {
     held: Option<(Psn, Msn)>,
-    /// Since when.
+    /// Since when, and for how many messages.
     since: Time,
+    messages: u32,
     /// Whether the program answers at once.
     habit: Habit,
     /// It has done for all messages that it should do for.
@@ -108,8 +112,9 @@ impl Debt {
     #[inline]
     pub fn hold(&mut self, acknowledgement: (Psn, Msn), now: Time, debtor: &Debtor) {
         if self.held.replace(acknowledgement).is_none() {
-            self.since = now;
+            (self.since, self.messages) = (now, 0);
         }
+        self.messages += 1;
         // Before the program has answered, whatever else it does pays.
         debtor.due.store(0, Ordering::Relaxed);
     }
@@ -125,11 +130,11 @@ impl Debt {
             self.together = LEAST_TOGETHER;
         }
         let owed_for = now.since(self.since);
-        if self.together > 0 || owed_for >= ALL + NEXT {
+        if self.together > 0 || owed_for >= ALL + NEXT || self.messages >= MOST + MOST / 2 {
             self.together = self.together.saturating_sub(1);
             return Some(held);
         }
-        self.complete = owed_for >= ALL;
+        self.complete = owed_for >= ALL || self.messages >= MOST;
         let due = if self.complete { now } else { now.plus_nanos(NEXT) };
         debtor.due.store(due.as_nanos(), Ordering::Relaxed);
         None
@@ -246,20 +251,24 @@ mod tests {
 
     #[test]
     fn one_acknowledgement_is_sent_for_messages_that_were_answered_at_once() {
-        let mut pair = Pair::after(ENOUGH);
-        for step in 0..10 {
-            let now = u64::from(step) * (ALL / 10);
-            assert!(pair.takes(100 + step, now));
-            assert_eq!(pair.debtor.get(), Some(QPN));
-            assert_eq!(pair.answers(now + 100), None);
-            assert_eq!(pair.polls(now + 200), None, "the next message may be under way");
+        for (messages, until) in [(MOST / 2, ALL), (MOST, 1000)] {
+            let mut pair = Pair::after(ENOUGH);
+            for step in 1..messages {
+                let now = u64::from(step) * until / u64::from(messages);
+                assert!(pair.takes(100 + step, now));
+                assert_eq!(pair.debtor.get(), Some(QPN));
+                assert_eq!(pair.answers(now + 100), None);
+                assert_eq!(pair.polls(now + 200), None, "the next message may be under way");
+            }
+            // The first was held at the first step.
+            let last = until + ALL / u64::from(MOST / 2);
+            assert!(pair.takes(110, last));
+            assert_eq!(pair.answers(last), None);
+            assert_eq!(pair.polls(last), Some(110), "it has waited long enough, or there were enough");
+            assert_eq!((pair.debtor.get(), pair.answers(last)), (None, None));
+            assert!(pair.takes(111, last));
+            assert_eq!(pair.answers(last), None, "it was not in vain");
         }
-        assert!(pair.takes(110, ALL));
-        assert_eq!(pair.answers(ALL), None);
-        assert_eq!(pair.polls(ALL), Some(110), "it has waited long enough");
-        assert_eq!((pair.debtor.get(), pair.answers(ALL)), (None, None));
-        assert!(pair.takes(111, ALL));
-        assert_eq!(pair.answers(ALL), None, "it was not in vain");
     }
 
     #[test]
@@ -269,6 +278,13 @@ mod tests {
         assert_eq!(pair.answers(100), None);
         assert!(pair.takes(101, ALL + NEXT));
         assert_eq!(pair.answers(ALL + NEXT), Some(101));
+        let mut pair = Pair::after(ENOUGH);
+        for psn in 1..MOST + MOST / 2 {
+            assert!(pair.takes(psn, 0));
+            assert_eq!(pair.answers(0), None);
+        }
+        assert!(pair.takes(MOST + MOST / 2, 0));
+        assert_eq!(pair.answers(0), Some(MOST + MOST / 2), "or when there are too many");
     }
 
     #[test]
