@@ -145,13 +145,8 @@ impl Outer {
         }
     }
 
-    /// The ICRC of a packet behind them: `bytes` from the BTH to the last pad byte. IPv6 has no identification.
-    #[inline]
-    pub fn icrc(&self, identification: u16, bytes: &[u8]) -> [u8; Icrc::LEN] {
-        self.icrc_of(identification, bytes, &[])
-    }
-
-    /// The same in two pieces, for a sender whose payload lies elsewhere: `front` from the BTH on, `rest` behind it.
+    /// The ICRC of a packet behind them, for a sender whose payload lies elsewhere: `front` from the BTH on, `rest` up to the last pad byte. IPv6 has no
+    /// identification.
     #[inline]
     pub fn icrc_of(&self, identification: u16, front: &[u8], rest: &[u8]) -> [u8; Icrc::LEN] {
         let length = UdpHeader::LEN + front.len() + rest.len() + Icrc::LEN;
@@ -460,7 +455,7 @@ mod tests {
             let ips = [IpHeader::V4(Ipv4Header { identification, ..v4 }), v6(length + Icrc::LEN)];
             for (ip, outer) in ips.iter().zip(outers) {
                 let expected = icrc(ip, &udp, covered);
-                assert_eq!(outer.icrc(identification, covered), expected, "{length} bytes");
+                assert_eq!(outer.icrc_of(identification, covered, &[]), expected, "{length} bytes");
                 let mut place = bytes;
                 assert_eq!(outer.icrc_in_place(identification, &mut place[..length]), expected, "{length} bytes");
                 assert_eq!(place, bytes, "it is as it was");

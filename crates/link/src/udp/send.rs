@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use wire::{EncodeError, Headers, Icrc, Outer, Packet, Qpn, ROCE_PORT};
 
 /// The most bytes one system call sends: what fits an IPv4 datagram.
-pub(super) const MAX_DATAGRAM: usize = 65_507;
+const MAX_DATAGRAM: usize = 65_507;
 
 /// The most segments the kernel cuts one datagram into (`UDP_MAX_SEGMENTS`).
 const MAX_SEGMENTS: usize = 64;
