@@ -105,8 +105,8 @@ pub enum Error {
     },
 }
 
-/// The most that is under way to one peer, in what it costs its buffer: more would only leave the cache.
-const MOST_UNDER_WAY: u64 = 2 << 20;
+/// The most that is under way to one peer, in what it costs its buffer, which is twice its payload in packets of 4 KiB: more would only leave the cache.
+const MOST_UNDER_WAY: u64 = 4 << 20;
 
 /// How a NIC attaches to its host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

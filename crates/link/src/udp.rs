@@ -15,8 +15,10 @@ mod send;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod way;
 
 pub use group::Group;
 pub use receive::{Arrival, Received, Receiver, Segment};
-pub use send::{Cargo, Route, SendError, Sender, Sent};
+pub use send::{Cargo, SendError, Sender, Sent};
 pub use socket::{BindError, Family};
+pub use way::Route;

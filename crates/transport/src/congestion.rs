@@ -39,6 +39,15 @@ pub const fn packet_cost(payload: u32) -> u64 {
 const DATAGRAM: u32 = 65_507;
 const HEADERS: u32 = 16;
 
+/// The most datagrams that are sent in one go.
+const TOGETHER: u32 = 4;
+
+/// What a sender should be able to send while an acknowledgement is on its way, three quarters of a window if that is less.
+const ENOUGH: u64 = 2 << 20;
+
+/// How many packets a datagram takes whose first is longer than the others.
+const LONGER: u32 = 2;
+
 /// How many packets of that length a datagram takes.
 const fn most_in_datagram(packet_len: u32) -> u32 {
     DATAGRAM / (packet_len + HEADERS)
@@ -167,14 +176,15 @@ impl Window {
     }
 
     /// Whether a sender should ask for an acknowledgement that has sent so many packets of `packet_len` bytes since it last did. In a wide window not with
-    /// each datagram, but so often that acknowledgements come while most is still under way, and before there is no room left.
+    /// each datagram, but so often that acknowledgements come while there is enough under way, and before there is no room left.
     #[inline]
     pub fn should_ask(&self, packet_len: u32, unasked: u32) -> bool {
         let cost = packet_cost(packet_len);
         let next = u64::from(self.burst(packet_len)).saturating_mul(cost);
+        let part = (self.size / 4).max(self.size.saturating_sub(ENOUGH));
         !self.is_wide(packet_len)
             || self.has_waiters()
-            || u64::from(unasked) * cost + next > self.size / 4
+            || u64::from(unasked) * cost + next > part
             || self.in_flight + next > self.size
     }
 
@@ -231,15 +241,27 @@ impl Window {
     }
 
     /// How many packets of `packet_len` bytes to send before asking for an acknowledgement: a quarter of the window, so that acknowledgements come
-    /// while there is still something under way. One for the whole window would mean to stop and wait. And no more than a datagram takes that is cut
-    /// into packets by whoever sends it.
+    /// while there is still something under way. One for the whole window would mean to stop and wait. In a wide window as many as fill datagrams that are
+    /// cut into packets by whoever sends them, up to a few.
     #[inline]
     pub fn burst(&self, packet_len: u32) -> u32 {
         if self.is_unlimited() {
             return u32::MAX;
         }
         let quarter = u32::try_from(self.size / 4 / packet_cost(packet_len)).unwrap_or(u32::MAX);
-        quarter.min(most_in_datagram(packet_len)).max(1)
+        let datagram = most_in_datagram(packet_len);
+        match quarter / datagram {
+            0 => quarter.max(1),
+            datagrams => datagrams.min(TOGETHER) * datagram,
+        }
+    }
+
+    /// The same where the first packet is longer than the others. Of packets that are cut from one datagram only the last may have another length: in a
+    /// wide window the first datagram is one of two.
+    #[inline]
+    pub fn burst_after_longer(&self, packet_len: u32) -> u32 {
+        let burst = self.burst(packet_len);
+        if self.is_wide(packet_len) { burst - most_in_datagram(packet_len) + LONGER } else { burst }
     }
 
     /// What [`reserve`](Window::reserve) charges for `packets` packets when it grants them all. For a part of a run, `last_len` is `packet_len`.

@@ -14,10 +14,6 @@ use wire::{AtomicEth, Deth, Headers, Opcode, Position, Psn, Qpn, Reth, Tail};
 /// The most packets of answer one READ request asks for on a link without a window.
 const MAX_READ: u32 = 1024;
 
-/// The first packet of a long WRITE is longer than those that follow. Of packets that a link cuts from one datagram only the last may have another length:
-/// so many go together at first.
-const LONGER: u32 = 2;
-
 /// Sequence numbers that may be outstanding: far below half the number space, so that old and new stay distinguishable.
 const MAX_OUTSTANDING: u32 = 1 << 20;
 
@@ -366,19 +362,18 @@ impl Requester {
             return Ok(true);
         }
         let mut want = left.min(MAX_OUTSTANDING - outstanding);
-        if want > 1 {
-            want = want.min(train_packets(mtu));
-        }
         if retransmission {
             // What was sent before and what was not are different trains: links treat them differently.
             want = want.min(self.high.distance_from(self.psn));
         }
         let unasked = self.unasked;
         let (count, asks) = port.window(qpn, Toward::Peer, |window| {
-            let mut want = want.min(window.burst(mtu));
-            if self.sent == 0 && matches!(work.operation, Operation::Write { .. }) && window.is_wide(mtu) {
-                want = want.min(LONGER);
-            }
+            let want = want.min(match work.operation {
+                _ if want == 1 => 1,
+                _ if window.is_unlimited() => train_packets(mtu),
+                Operation::Write { .. } if self.sent == 0 => window.burst_after_longer(mtu),
+                _ => window.burst(mtu),
+            });
             let last = work.packet_length(self.sent + want - 1, mtu);
             let count = window.reserve_together(qpn, mtu, want, last);
             (count, window.should_ask(mtu, unasked + count))

@@ -207,10 +207,14 @@ impl Train<'_> {
         packet_of(&self.headers, self.count, index, self.payload.len(), self.mtu)
     }
 
-    /// Whether packet `index` has the headers and the length of the one before it, but for its sequence number: both are in the middle.
+    /// Whether packet `index` has the headers and the length of the one before it, but for its sequence number: both are in the middle of the message,
+    /// and neither is asked about.
     #[inline]
     pub fn follows(&self, index: u32) -> bool {
-        index >= 2 && index + 1 < self.count
+        let bth = &self.headers.bth;
+        let first = u32::from(bth.opcode.starts());
+        let special = bth.opcode.ends() || bth.ack_req || bth.solicited;
+        index > first && index + u32::from(special) < self.count
     }
 
     /// Where packet `index` finds its payload inside the train's: offset and length.
@@ -299,13 +303,15 @@ mod tests {
             Opcode::RcSendLast,
             Opcode::RcReadResponseOnly,
         ] {
-            for count in 1..8 {
+            for (count, asks) in (1..8).flat_map(|count| [(count, true), (count, false)]) {
                 let mut headers = Headers::new(opcode, Qpn::new(7), Psn::new(0xff_fffd));
-                (headers.bth.ack_req, headers.bth.solicited) = (true, true);
-                let payload = Payload::Bytes(&bytes[..(count as usize - 1) * 512 + 3]);
+                (headers.bth.ack_req, headers.bth.solicited) = (asks, asks && opcode.ends());
+                let last = if opcode.ends() { 3 } else { 512 };
+                let payload = Payload::Bytes(&bytes[..(count as usize - 1) * 512 + last]);
                 let train = Train { headers, count, mtu: 512, payload, to: &to, wr_id: None, retransmission: false };
                 let following = (0..count).filter(|index| train.follows(*index));
-                assert_eq!(following.clone().count() as u32, count.saturating_sub(3));
+                let others = 1 + u32::from(opcode.starts()) + u32::from(opcode.ends() || asks);
+                assert_eq!(following.clone().count() as u32, count.saturating_sub(others));
                 for index in following {
                     let mut before = train.packet(index - 1);
                     before.bth.psn = before.bth.psn.add(1);

@@ -1,7 +1,7 @@
 //! What the kernel tells of a datagram beside its bytes: who sent it, to whom, how it came, and how long the packets are that GRO had merged.
 
-use super::send::align;
 use super::socket::Family;
+use super::way::align;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::{IpHeader, Ipv4Header, Ipv6Header, Outer, UdpHeader};
 

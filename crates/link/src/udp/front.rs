@@ -1,7 +1,7 @@
 //! What stands in front of a packet, inside and outside, and the ICRC over both. Packets that follow one another differ in little.
 
-use super::send::Route;
 use super::socket::Family;
+use super::way::Route;
 use std::net::IpAddr;
 use wire::{Bth, EncodeError, Headers, Icrc, IpHeader, Ipv4Header, Ipv6Header, Outer, Psn, Qpn, Series, UdpHeader};
 

@@ -5,16 +5,17 @@
 //! wrong, which is as good as lost.
 
 use super::call;
-use super::front::{Front, outer, seal};
+use super::front::{Front, seal};
 use super::socket::{self, Family};
+use super::way::{Route, Way};
 use crate::descriptor::Descriptor;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
-use wire::{EncodeError, Headers, Icrc, Outer, Packet, Qpn, ROCE_PORT};
+use wire::{EncodeError, Headers, Icrc, Outer, Packet, Qpn};
 
 /// The most bytes one system call sends: what fits an IPv4 datagram.
 const MAX_DATAGRAM: usize = 65_507;
@@ -28,28 +29,11 @@ const WORTH_GATHERING: usize = 1024;
 /// So is the payload of a longer packet: the buffer has room to put one of this length together again.
 const LONGEST_GATHERED: usize = 8192;
 
-/// Where packets go and come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Route {
-    /// Our address.
-    pub source: IpAddr,
-    /// The peer's.
-    pub destination: IpAddr,
-    /// The interface, for multicast and for link-local IPv6 addresses; 0 leaves it to the routes.
-    pub scope: u32,
-    /// Type of service or traffic class.
-    pub traffic_class: u8,
-    /// Time to live or hop limit.
-    pub hop_limit: u8,
-}
+/// The most datagrams that one system call sends.
+const TOGETHER: usize = 4;
 
-impl Route {
-    /// What to say of the hop limit, if it is not what a socket does anyway: 64 to one host, and 1 to many. 0 is nobody's wish.
-    fn hops(&self) -> Option<libc::c_int> {
-        let usual = if self.destination.is_multicast() { 1 } else { 64 };
-        (self.hop_limit != 0 && self.hop_limit != usual).then(|| self.hop_limit.into())
-    }
-}
+/// What the headers of those take up in the buffer, about, when all of their payload is lent.
+const HEADERS_TOGETHER: usize = TOGETHER * MAX_SEGMENTS * 32;
 
 /// Packets to send: consecutive ones of one message.
 pub trait Cargo {
@@ -129,7 +113,9 @@ pub struct Sender {
     family: Family,
     port: u16,
     buffer: Vec<u8>,
-    /// What the buffer holds.
+    /// Datagrams in the buffer that are full, and go with the one that is not by one call. There is none between calls.
+    full: Vec<Staged>,
+    /// What the buffer holds behind them.
     staged: Option<Staged>,
     /// What the buffer does not hold of it. There is none between calls.
     loans: Vec<Loan>,
@@ -145,9 +131,13 @@ struct Staged {
     route: Route,
     /// The queue pair they are for. Those for another may be another process's: a datagram is given to one.
     to: Qpn,
-    /// Their length together, and how much of it the buffer holds.
+    /// Their length together.
     filled: usize,
-    written: usize,
+    /// Where in the buffer they begin and end, without what was lent.
+    begin: usize,
+    end: usize,
+    /// Which loan is the first of theirs.
+    loan: usize,
     /// The length of the first.
     segment: usize,
     segments: u32,
@@ -183,9 +173,10 @@ impl Sender {
     pub fn open(family: Family) -> io::Result<Sender> {
         let socket = socket::sender(family)?;
         let port = socket::local_port(socket.raw())?;
-        // Beside a datagram a packet of it has room, to be put together again.
-        let buffer = vec![0; MAX_DATAGRAM + LONGEST_GATHERED];
-        Ok(Sender { socket, family, port, buffer, staged: None, loans: Vec::new(), way: None, segmentation: true })
+        // Behind what is staged a packet of it has room, to be put together again.
+        let buffer = vec![0; HEADERS_TOGETHER + MAX_DATAGRAM + LONGEST_GATHERED];
+        let (full, loans) = (Vec::new(), Vec::new());
+        Ok(Sender { socket, family, port, buffer, full, staged: None, loans, way: None, segmentation: true })
     }
 
     /// The source port of everything it sends.
@@ -225,7 +216,7 @@ impl Sender {
     ) -> Result<Sent, SendError<C::Error>> {
         let mut sent = Sent::default();
         let staged = self.stage_all(route, cargo, lent, one_by_one, &mut sent);
-        if !self.loans.is_empty() {
+        if !self.loans.is_empty() || !self.full.is_empty() {
             sent.calls += self.dispatch(lent)?;
         }
         staged.map(|()| sent)
@@ -308,7 +299,7 @@ impl Sender {
         Ok(Sent { packets: 1, calls })
     }
 
-    /// Sends what is staged, if a packet of that length cannot go with it.
+    /// Sends what is staged, if a packet of that length cannot go with it by the same call.
     #[inline]
     fn make_room<E>(
         &mut self,
@@ -318,32 +309,46 @@ impl Sender {
         alone: bool,
         lent: &[AtomicU8],
     ) -> Result<u32, SendError<E>> {
-        match self.staged.as_ref().is_some_and(|staged| alone || !staged.takes(route, to, total)) {
-            true => self.dispatch(lent),
-            false => Ok(0),
+        let Some(staged) = &self.staged else { return Ok(0) };
+        if !alone && staged.takes(route, to, total) {
+            return Ok(0);
         }
+        // Another datagram that is cut alike can go with it, if what they need is there until then.
+        let alike = total == staged.segment && to == staged.to && *route == staged.route;
+        let fits = staged.end + MAX_DATAGRAM + LONGEST_GATHERED <= self.buffer.len();
+        if alone || lent.is_empty() || !alike || !fits || self.full.len() + 1 == TOGETHER {
+            return self.dispatch(lent);
+        }
+        self.full.extend(self.staged.take());
+        Ok(0)
     }
 
     /// Where in the buffer the next packet begins, and its place in its datagram.
     #[inline]
     fn end(&self) -> (usize, u16) {
-        self.staged.as_ref().map_or((0, 0), |staged| (staged.written, staged.segments as u16))
+        match &self.staged {
+            Some(staged) => (staged.end, staged.segments as u16),
+            None => (self.full.last().map_or(0, |full| full.end), 0),
+        }
     }
 
-    /// A packet has been written down behind the others, so much of it in the buffer.
+    /// A packet has been written down behind the others, so much of it in the buffer. The rest of it is the last loan.
     #[inline]
     fn add(&mut self, route: &Route, to: Qpn, total: usize, written: usize) {
-        let staged = self.staged.get_or_insert(Staged {
+        let begin = self.full.last().map_or(0, |full| full.end);
+        let staged = self.staged.get_or_insert_with(|| Staged {
             route: *route,
             to,
             filled: 0,
-            written: 0,
+            begin,
+            end: begin,
+            loan: self.loans.len() - usize::from(written < total),
             segment: total,
             segments: 0,
             closed: false,
         });
         staged.filled += total;
-        staged.written += written;
+        staged.end += written;
         staged.segments += 1;
         staged.closed = total < staged.segment;
     }
@@ -369,40 +374,63 @@ impl Sender {
 
     fn dispatch<E>(&mut self, lent: &[AtomicU8]) -> Result<u32, SendError<E>> {
         let Some(staged) = self.staged.take() else { return Ok(0) };
-        let sent = self.send_together(&staged, lent);
+        let sent = if self.full.is_empty() {
+            self.send_all::<E, 1>(&[staged], lent)
+        } else {
+            let mut all = std::mem::take(&mut self.full);
+            all.push(staged);
+            let sent = self.send_all::<E, TOGETHER>(&all, lent);
+            all.clear();
+            self.full = all;
+            sent
+        };
         self.loans.clear();
         sent
     }
 
-    fn send_together<E>(&mut self, staged: &Staged, lent: &[AtomicU8]) -> Result<u32, SendError<E>> {
-        let Staged { ref route, written, segment, segments, .. } = *staged;
+    /// Sends datagrams, so many at most, that go the same way and are cut alike.
+    fn send_all<E, const MOST: usize>(&mut self, all: &[Staged], lent: &[AtomicU8]) -> Result<u32, SendError<E>> {
+        let Some(&Staged { ref route, segment, .. }) = all.first() else { return Ok(0) };
         self.way(route);
-        let mut parts = Parts::new();
-        let mut start = 0;
-        for loan in &self.loans {
-            parts.push(self.buffer.get(start..loan.at).unwrap_or(&[]));
-            parts.push_lent(lent.get(loan.from..loan.from + loan.length).unwrap_or(&[]));
-            start = loan.at;
+        let mut datagrams = [const { Parts::new() }; MOST];
+        for (staged, parts) in all.iter().zip(&mut datagrams) {
+            let mut start = staged.begin;
+            for loan in self.loans_of(staged) {
+                parts.push(self.buffer.get(start..loan.at).unwrap_or(&[]));
+                parts.push_lent(lent.get(loan.from..loan.from + loan.length).unwrap_or(&[]));
+                start = loan.at;
+            }
+            parts.push(self.buffer.get(start..staged.end).unwrap_or(&[]));
         }
-        parts.push(self.buffer.get(start..written).unwrap_or(&[]));
-        match self.transmit(&mut parts, segment, segments) {
-            Ok(()) => Ok(1),
-            Err(error)
-                if segments > 1
-                    && matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::ENOPROTOOPT)) =>
+        let cuts = all.iter().any(|staged| staged.segments > 1);
+        let Transmitted { datagrams, mut calls, error } =
+            self.transmit(&mut datagrams, all.len(), cuts.then_some(segment));
+        match error {
+            None => Ok(calls),
+            Some(error)
+                if cuts && matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::ENOPROTOOPT)) =>
             {
                 // This device or kernel does not segment: never try again, and send these one by one.
                 self.segmentation = false;
-                self.send_singly(staged, lent)
+                for staged in all.get(datagrams..).unwrap_or(&[]) {
+                    calls += self.send_singly(staged, lent)?;
+                }
+                Ok(calls)
             }
-            Err(error) => Err(refusal(error, route, segment)),
+            Some(error) => Err(refusal(error, route, segment)),
         }
+    }
+
+    /// What was lent to a datagram. Those of the next are behind its end.
+    fn loans_of(&self, staged: &Staged) -> impl Iterator<Item = &Loan> + use<'_> {
+        let end = staged.end;
+        self.loans.get(staged.loan..).unwrap_or(&[]).iter().take_while(move |loan| loan.at <= end)
     }
 
     /// Sends what was put together as packets of their own, which therefore have another identification.
     fn send_singly<E>(&mut self, staged: &Staged, lent: &[AtomicU8]) -> Result<u32, SendError<E>> {
         let mut calls = 0;
-        let (mut start, mut loans) = (0, 0);
+        let (mut start, mut loans) = (staged.begin, staged.loan);
         for place in (0..staged.filled).step_by(staged.segment) {
             let length = staged.segment.min(staged.filled - place);
             let loan = self.loans.get(loans).filter(|loan| loan.at < start + length).copied();
@@ -410,7 +438,7 @@ impl Sender {
                 None => start,
                 Some(loan) => {
                     loans += 1;
-                    self.put_together(start, &loan, lent, staged.written)
+                    self.put_together(start, &loan, lent)
                 }
             };
             start += length - loan.map_or(0, |loan| loan.length);
@@ -420,16 +448,18 @@ impl Sender {
             }
             let mut parts = Parts::new();
             parts.push(self.buffer.get(at..at + length).unwrap_or(&[]));
-            let sent = self.transmit(&mut parts, length, 1);
-            sent.map_err(|error| refusal(error, &staged.route, length))?;
+            if let Some(error) = self.transmit(&mut [parts], 1, None).error {
+                return Err(refusal(error, &staged.route, length));
+            }
             calls += 1;
         }
         Ok(calls)
     }
 
-    /// Writes a packet down once more, whole, behind what is staged: from `start` on lie its headers and its ICRC. Answers where.
-    fn put_together(&mut self, start: usize, loan: &Loan, lent: &[AtomicU8], behind: usize) -> usize {
+    /// Writes a packet down once more, whole, behind all that is staged: from `start` on lie its headers and its ICRC. Answers where.
+    fn put_together(&mut self, start: usize, loan: &Loan, lent: &[AtomicU8]) -> usize {
         let headers = loan.at - start;
+        let behind = self.buffer.len() - LONGEST_GATHERED;
         self.buffer.copy_within(start..loan.at, behind);
         let payload = self.buffer.get_mut(behind + headers..behind + headers + loan.length).unwrap_or(&mut []);
         for (byte, lent) in payload.iter_mut().zip(lent.get(loan.from..).unwrap_or(&[])) {
@@ -438,91 +468,70 @@ impl Sender {
         behind
     }
 
-    /// Sends a datagram along the way that was last asked for.
-    fn transmit(&self, parts: &mut Parts<'_>, segment: usize, segments: u32) -> io::Result<()> {
-        let Some(Way { to, control, .. }) = &self.way else { return Ok(()) };
+    /// Sends the first `count` of these datagrams along the way that was last asked for, cut into segments of that length.
+    fn transmit<const MOST: usize>(
+        &self,
+        datagrams: &mut [Parts<'_>; MOST],
+        count: usize,
+        segment: Option<usize>,
+    ) -> Transmitted {
+        let mut sent = Transmitted { datagrams: 0, calls: 0, error: None };
+        let Some(Way { to, control, .. }) = &self.way else { return sent };
         let cut;
-        let control = match segments {
-            0 | 1 => control,
-            _ => {
+        let control = match segment {
+            None => control,
+            Some(segment) => {
                 cut = control.and(libc::IPPROTO_UDP, libc::UDP_SEGMENT, &(segment as u16));
                 &cut
             }
         };
-        // SAFETY: `msghdr` is plain integers and pointers, for which zero is a value.
-        let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-        message.msg_name = to.as_ptr().cast_mut().cast();
-        message.msg_namelen = to.len();
-        message.msg_iov = parts.vectors.as_mut_ptr().cast();
-        message.msg_iovlen = parts.count as _;
-        message.msg_control = control.bytes.as_ptr().cast_mut().cast();
-        message.msg_controllen = control.length as _;
-        loop {
-            // SAFETY: every pointer in `message` is to a live local or into what `parts` borrows, and of the length given; as many vectors as it
-            // says have been written. The kernel only reads them, and copes with bytes that change meanwhile.
-            let answer = unsafe { call::send(self.socket.raw(), &raw const message, libc::MSG_NOSIGNAL) };
-            if answer >= 0 {
-                return Ok(());
+        let mut messages = datagrams.each_mut().map(|parts| {
+            // SAFETY: `mmsghdr` is plain integers and pointers, for which zero is a value.
+            let mut message: libc::mmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+            message.msg_hdr.msg_name = to.as_ptr().cast_mut().cast();
+            message.msg_hdr.msg_namelen = to.len();
+            message.msg_hdr.msg_iov = parts.vectors.as_mut_ptr().cast();
+            message.msg_hdr.msg_iovlen = parts.count as _;
+            message.msg_hdr.msg_control = control.bytes.as_ptr().cast_mut().cast();
+            message.msg_hdr.msg_controllen = control.length as _;
+            message
+        });
+        let (socket, flags) = (self.socket.raw(), libc::MSG_NOSIGNAL);
+        while sent.datagrams < count {
+            let Some(left) = messages.get_mut(sent.datagrams..count) else { break };
+            // SAFETY: every pointer in the messages is to a live local or into what `datagrams` borrows, and of the length given; as many vectors as they
+            // say have been written. The kernel only reads them, and copes with bytes that change meanwhile.
+            let answer = unsafe {
+                match left {
+                    [message] => call::send(socket, &raw const message.msg_hdr, flags).min(0) + 1,
+                    several => call::send_many(socket, several.as_mut_ptr(), several.len() as libc::c_uint, flags),
+                }
+            };
+            sent.calls += 1;
+            if answer > 0 {
+                sent.datagrams += answer as usize;
+                continue;
             }
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
                 // An ICMP error that an earlier packet earned. It says nothing about this one.
                 Some(libc::ECONNREFUSED) => {}
-                _ => return Err(error),
+                _ => {
+                    sent.error = Some(error);
+                    break;
+                }
             }
         }
+        sent
     }
 }
 
-/// What packets to one peer have in common.
-#[derive(Debug)]
-struct Way {
-    route: Route,
-    to: socket2::SockAddr,
-    control: Control,
-    /// What the headers outside add to each; none if the addresses are not of the socket's family.
-    outer: Option<Outer>,
-}
-
-impl Way {
-    fn new(route: &Route, family: Family, port: u16) -> Way {
-        let mut control = Control::default();
-        match route.source {
-            IpAddr::V4(source) => {
-                let info = libc::in_pktinfo {
-                    ipi_ifindex: route.scope as libc::c_int,
-                    ipi_spec_dst: in_addr(source),
-                    ipi_addr: in_addr(Ipv4Addr::UNSPECIFIED),
-                };
-                control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
-                if route.traffic_class != 0 {
-                    control.push(libc::IPPROTO_IP, libc::IP_TOS, &libc::c_int::from(route.traffic_class));
-                }
-                if let Some(hops) = route.hops() {
-                    control.push(libc::IPPROTO_IP, libc::IP_TTL, &hops);
-                }
-            }
-            IpAddr::V6(source) => {
-                let info = libc::in6_pktinfo {
-                    ipi6_addr: libc::in6_addr { s6_addr: source.octets() },
-                    ipi6_ifindex: route.scope,
-                };
-                control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
-                if route.traffic_class != 0 {
-                    control.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &libc::c_int::from(route.traffic_class));
-                }
-                if let Some(hops) = route.hops() {
-                    control.push(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &hops);
-                }
-            }
-        }
-        let mut to = SocketAddr::new(route.destination, ROCE_PORT);
-        if let SocketAddr::V6(to) = &mut to {
-            to.set_scope_id(route.scope);
-        }
-        Way { route: *route, to: to.into(), control, outer: outer(route, family, port) }
-    }
+/// What became of datagrams: how many went, by how many calls, and why not the others.
+struct Transmitted {
+    datagrams: usize,
+    calls: u32,
+    error: Option<io::Error>,
 }
 
 /// What the kernel gathers a datagram from.
@@ -536,7 +545,7 @@ struct Parts<'a> {
 const MOST_PARTS: usize = 2 * MAX_SEGMENTS + 1;
 
 impl<'a> Parts<'a> {
-    fn new() -> Parts<'a> {
+    const fn new() -> Parts<'a> {
         Parts { vectors: [const { MaybeUninit::uninit() }; MOST_PARTS], count: 0, of: PhantomData }
     }
 
@@ -574,57 +583,11 @@ fn refusal<E>(error: io::Error, route: &Route, segment: usize) -> SendError<E> {
     }
 }
 
-fn in_addr(address: Ipv4Addr) -> libc::in_addr {
-    libc::in_addr { s_addr: u32::from_ne_bytes(address.octets()) }
-}
-
-/// Room for the control messages of one send, aligned as the kernel wants them.
-#[derive(Clone, Debug)]
-#[repr(C, align(8))]
-struct Control {
-    bytes: [u8; 160],
-    length: usize,
-}
-
-impl Default for Control {
-    fn default() -> Control {
-        Control { bytes: [0; 160], length: 0 }
-    }
-}
-
-impl Control {
-    /// The same with another control message behind them.
-    fn and<T: Copy>(&self, level: libc::c_int, kind: libc::c_int, value: &T) -> Control {
-        let mut control = self.clone();
-        control.push(level, kind, value);
-        control
-    }
-
-    /// Appends a control message. `T` is one of the plain structures the kernel defines for it.
-    fn push<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: &T) {
-        let header = align(size_of::<libc::cmsghdr>());
-        let space = header + align(size_of::<T>());
-        let Some(room) = self.bytes.get_mut(self.length..self.length + space) else { return };
-        let cmsg = libc::cmsghdr { cmsg_len: (header + size_of::<T>()) as _, cmsg_level: level, cmsg_type: kind };
-        // SAFETY: `room` has `space` bytes, enough for the header and, behind it, for a `T`; both are plain data without padding that matters
-        // to the kernel, and unaligned writes need no alignment.
-        unsafe {
-            room.as_mut_ptr().cast::<libc::cmsghdr>().write_unaligned(cmsg);
-            room.as_mut_ptr().add(header).cast::<T>().write_unaligned(*value);
-        }
-        self.length += space;
-    }
-}
-
-/// Control messages start at multiples of the word size.
-pub(super) const fn align(length: usize) -> usize {
-    length.next_multiple_of(size_of::<usize>())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::udp::Receiver;
+    use std::net::Ipv4Addr;
     use std::time::{Duration, Instant};
     use wire::{Opcode, Psn};
 
@@ -732,11 +695,11 @@ mod tests {
         let bytes: Vec<u8> = (0..40 * LONG).map(|at| (at * 31 + at / 253) as u8).collect();
         let whole: Vec<_> = (0u32..).zip(bytes.chunks(LONG).map(<[u8]>::to_vec)).collect();
         let lent = cells(&bytes);
-        // Behind a packet that was copied, and more than one datagram holds.
+        // Behind a packet that was copied, and more than one datagram holds: they go by one call.
         sender.stage(&route, &mut Long(bytes[..LONG].to_vec(), false), NONE, false).unwrap();
         let sent = sender.stage(&route, &mut Long(bytes.clone(), false), &lent, false).unwrap();
-        assert_eq!((sent.packets, sent.calls, sender.loans.len()), (40, 2, 0));
-        assert!(sender.staged.is_none(), "nothing is sent from there later");
+        assert_eq!((sent.packets, sent.calls, sender.loans.len()), (40, 1, 0));
+        assert!(sender.staged.is_none() && sender.full.is_empty(), "nothing is sent from there later");
         let (found, damaged) = collect(&mut receiver, sender.port(), 41);
         assert_eq!(damaged, 0);
         assert!(found[0] == whole[0] && found[1..] == whole[..]);
@@ -773,13 +736,17 @@ mod tests {
         sender.dispatch::<std::convert::Infallible>(&lent).unwrap();
         let (found, damaged) = collect(&mut receiver, sender.port(), 8);
         assert_eq!((found.len(), damaged), (7, 1));
-        // As if the kernel had refused to cut them.
-        sender.stage_all(&route, &mut cargo, &lent, false, &mut Sent::default()).unwrap();
-        let staged = sender.staged.take().unwrap();
-        assert_eq!(sender.send_singly::<std::convert::Infallible>(&staged, &lent).unwrap(), 8);
+        // As if the kernel had refused to cut them, and there are several datagrams of them.
+        let lent = cells(&other);
+        sender.stage_all(&route, &mut Long(bytes.clone(), true), &lent, false, &mut Sent::default()).unwrap();
+        let (full, staged) = (std::mem::take(&mut sender.full), sender.staged.take().unwrap());
+        assert_eq!((full.len(), full[0].segments, staged.segments), (1, 31, 9));
+        for (datagram, packets) in [(full[0], 31), (staged, 9)] {
+            assert_eq!(sender.send_singly::<std::convert::Infallible>(&datagram, &lent).unwrap(), packets);
+        }
         sender.loans.clear();
-        let (found, damaged) = collect(&mut receiver, sender.port(), 8);
-        assert_eq!((found.len(), damaged), (8, 0));
+        let (found, damaged) = collect(&mut receiver, sender.port(), 40);
+        assert_eq!((found.len(), damaged), (40, 0));
         assert_eq!(found[5].1[7], other[5 * LONG + 7], "what is there by then");
     }
 }

@@ -332,20 +332,31 @@ fn packets_that_go_together_wait_for_room_for_all_of_them_where_there_is_enough(
 #[test]
 fn acknowledgements_are_asked_for_by_a_quarter_of_a_wide_window_and_before_the_room_is_gone() {
     let mut window = wide(160);
-    assert_eq!(window.burst(MTU), 15);
-    assert_eq!(window.reserve_together(A, MTU, 15, MTU), 15);
-    assert!(!window.should_ask(MTU, 15) && !window.should_ask(MTU, 25));
-    assert!(window.should_ask(MTU, 26), "with the next burst it would be more than a quarter");
-    assert_eq!(ask(&mut window, B, 130), 130);
-    assert!(!window.should_ask(MTU, 15));
+    assert_eq!(window.burst(MTU), 30);
+    assert_eq!(window.reserve_together(A, MTU, 30, MTU), 30);
+    assert!(!window.should_ask(MTU, 10));
+    assert!(window.should_ask(MTU, 11), "with the next burst it would be more than a quarter");
+    assert_eq!(ask(&mut window, B, 100), 100);
+    assert!(!window.should_ask(MTU, 10));
     assert_eq!(ask(&mut window, B, 1), 1);
-    assert!(window.should_ask(MTU, 15), "the next burst has no room");
+    assert!(window.should_ask(MTU, 10), "the next burst has no room");
     window.release(40 * FULL_PACKET);
-    assert!(!window.should_ask(MTU, 15));
-    assert_eq!(ask(&mut window, B, 100), 54);
+    assert!(!window.should_ask(MTU, 10));
+    assert_eq!(ask(&mut window, B, 100), 69);
     window.release(100 * FULL_PACKET);
     assert!(window.should_ask(MTU, 1), "somebody waits");
     assert!(Window::unlimited().should_ask(MTU, 1) && wide(59).should_ask(MTU, 1));
+    // In a very wide one what is left while the answer comes is enough, though it is not three quarters.
+    let most = ((400 * FULL_PACKET - (2 << 20)) / FULL_PACKET) as u32;
+    let window = wide(400);
+    assert!(most > 100 && !window.should_ask(MTU, most - 60) && window.should_ask(MTU, most - 59));
+}
+
+#[test]
+fn a_burst_fills_datagrams_if_a_quarter_of_the_window_does() {
+    for (size, burst, longer) in [(40, 10, 10), (59, 14, 14), (60, 15, 2), (119, 15, 2), (120, 30, 17), (400, 60, 47)] {
+        assert_eq!((wide(size).burst(MTU), wide(size).burst_after_longer(MTU)), (burst, longer), "{size}");
+    }
 }
 
 /// Sends what the window allows and has it acknowledged a round trip later, `trips` times.
