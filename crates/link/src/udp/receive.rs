@@ -260,7 +260,8 @@ impl Receiver {
             return;
         }
         let segment = envelope.segment.unwrap_or(bytes.len().max(1));
-        let mut several = (segment < bytes.len()).then(Run::new);
+        let mut run = Run::new();
+        let mut several = (segment < bytes.len()).then_some(&mut run);
         for (index, bytes) in bytes.chunks_mut(segment).enumerate() {
             if let Some(Probe { nonce, index }) = Probe::parse(bytes)
                 && let (source, _) = envelope.addresses()
@@ -287,9 +288,7 @@ impl Receiver {
                 _ => give(envelope, index, bytes, identifications, received, take),
             }
         }
-        if let Some(run) = &mut several {
-            run.end(take);
-        }
+        run.end(take);
     }
 
     fn receive_one(&mut self) -> io::Result<Option<Size>> {
@@ -434,19 +433,21 @@ fn check<'a>(
 /// Packets that came together and are taken together. They are read where they stay: a copy of what was just written in small parts waits until
 /// everything stored before it is in the cache.
 struct Run<'a> {
-    arrivals: [Arrival<'a>; LONGEST_RUN],
+    /// The first `count` are there.
+    arrivals: [MaybeUninit<Arrival<'a>>; LONGEST_RUN],
     count: usize,
     bytes: usize,
 }
 
 impl<'a> Run<'a> {
     fn new() -> Run<'a> {
-        Run { arrivals: [Arrival::NONE; LONGEST_RUN], count: 0, bytes: 0 }
+        Run { arrivals: [const { MaybeUninit::uninit() }; LONGEST_RUN], count: 0, bytes: 0 }
     }
 
     /// Adds what `read` reads, if it answers that it has.
     fn add(&mut self, read: impl FnOnce(&mut Arrival<'a>) -> bool, take: &mut impl FnMut(&[Arrival<'_>])) {
-        if let Some(arrival) = self.arrivals.get_mut(self.count)
+        if let Some(place) = self.arrivals.get_mut(self.count)
+            && let arrival = place.write(Arrival::NONE)
             && read(arrival)
         {
             self.count += 1;
@@ -459,7 +460,8 @@ impl<'a> Run<'a> {
 
     fn end(&mut self, take: &mut impl FnMut(&[Arrival<'_>])) {
         if let Some(arrivals @ [_, ..]) = self.arrivals.get(..self.count) {
-            take(arrivals);
+            // SAFETY: an arrival lies in memory as in its place, and `add` has written those before `count`.
+            take(unsafe { std::slice::from_raw_parts(arrivals.as_ptr().cast(), arrivals.len()) });
         }
         (self.count, self.bytes) = (0, 0);
     }

@@ -392,7 +392,7 @@ impl Sender {
     fn send_all<E, const MOST: usize>(&mut self, all: &[Staged], lent: &[AtomicU8]) -> Result<u32, SendError<E>> {
         let Some(&Staged { ref route, segment, .. }) = all.first() else { return Ok(0) };
         self.way(route);
-        let mut datagrams = [const { Parts::new() }; MOST];
+        let mut datagrams: [Parts<'_>; MOST] = std::array::from_fn(|_| Parts::new());
         for (staged, parts) in all.iter().zip(&mut datagrams) {
             let mut start = staged.begin;
             for loan in self.loans_of(staged) {
@@ -545,7 +545,7 @@ struct Parts<'a> {
 const MOST_PARTS: usize = 2 * MAX_SEGMENTS + 1;
 
 impl<'a> Parts<'a> {
-    const fn new() -> Parts<'a> {
+    fn new() -> Parts<'a> {
         Parts { vectors: [const { MaybeUninit::uninit() }; MOST_PARTS], count: 0, of: PhantomData }
     }
 
