@@ -260,14 +260,34 @@ impl Responder {
     }
 
     /// A SEND or WRITE of one packet that nothing is wrong with: it is the next, no message is half received, and there is memory for all of it in
-    /// one place. False if it is not of that kind, and then nothing has happened.
+    /// one place. Or a packet in the middle of a WRITE. False if it is not of that kind, and then nothing has happened.
     #[inline]
     pub fn at_once<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> bool {
         let (bth, payload) = (&inbound.headers.bth, inbound.payload);
         let length = payload.len() as u64;
-        let next = bth.psn == self.expected && self.message == Message::None && self.waiting == Waiting::No;
-        if !next || self.hand.held || length > u64::from(connection.mtu()) {
+        if bth.psn != self.expected || self.waiting != Waiting::No || length > u64::from(connection.mtu()) {
             return false;
+        }
+        match (&mut self.message, bth.opcode) {
+            (Message::None, _) if !self.hand.held => {}
+            (Message::Write { reth, placed }, Opcode::RcWriteMiddle) => {
+                let granted = connection.attributes.access.contains(Access::REMOTE_WRITE);
+                let range = Range { key: reth.rkey, address: reth.va.wrapping_add(*placed), length };
+                if !granted
+                    || length != u64::from(connection.mtu())
+                    || *placed + length >= u64::from(reth.len)
+                    || port.write(connection.remote(), range, payload).is_err()
+                {
+                    return false;
+                }
+                *placed += length;
+                if bth.ack_req {
+                    self.answers.acknowledge(self.expected, self.msn);
+                }
+                self.expected = self.expected.add(1);
+                return true;
+            }
+            _ => return false,
         }
         match bth.opcode {
             Opcode::RcSendOnly | Opcode::RcSendOnlyImmediate => {
