@@ -37,7 +37,7 @@ use progress::Waiting;
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use transport::congestion::WindowConfig;
 use transport::{ProtectionDomain, QueuePairConfig, Time};
@@ -168,6 +168,8 @@ pub struct Nic {
     /// When the sockets were last looked at, and until when they are looked at whenever the program polls.
     looked: AtomicU64,
     hot_until: AtomicU64,
+    /// What the engine took last was a datagram full of packets: more follow on the same socket.
+    flows: AtomicBool,
     /// When more than the socket that brings packets was looked at.
     looked_at_all: AtomicU64,
     /// How long to look at that one only.
@@ -250,6 +252,7 @@ impl Nic {
             epoch: AtomicU32::new(0),
             looked: AtomicU64::new(0),
             hot_until: AtomicU64::new(0),
+            flows: AtomicBool::new(false),
             looked_at_all: AtomicU64::new(0),
             look_pause: AtomicU64::new(0),
             udp_users: AtomicU32::new(0),

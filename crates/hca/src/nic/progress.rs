@@ -443,7 +443,7 @@ impl Nic {
         };
         let since = now.as_nanos().saturating_sub(self.looked_at_all.load(Ordering::Relaxed));
         let pause = self.look_pause.load(Ordering::Relaxed);
-        let mut hot_only = since < pause && (polling || self.is_hot());
+        let mut hot_only = since < pause && (polling || self.flows.load(Ordering::Relaxed) && self.is_hot());
         let Found { mut any, mut elsewhere } = self.udp.receive(hot_only, &mut take);
         if hot_only && !any && !polling {
             // Who does not call again at once looks at everything before there is nothing.
@@ -460,6 +460,9 @@ impl Nic {
         while looks < TOGETHER && packets.replace(0) >= FULL {
             any |= self.udp.receive(true, &mut take).any;
             looks += 1;
+        }
+        if any && !polling {
+            self.flows.store(looks > 1, Ordering::Relaxed);
         }
         if last.is_some() || !before.is_empty() {
             self.hot_until.store(now.as_nanos() + HOT, Ordering::Relaxed);
