@@ -8,7 +8,7 @@ use crate::port::{Port, Range, Refusal, Subject};
 use crate::work::Sge;
 use wire::{Gid, HeaderSet, Headers, Opcode, Position};
 
-/// The most payload one train carries.
+/// The most payload one train carries, unless a wide window lets it be several datagrams ([`Window::burst`](crate::congestion::Window::burst)).
 pub const MAX_TRAIN: u32 = 64 * 1024;
 
 /// Packets to send.

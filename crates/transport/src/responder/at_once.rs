@@ -1,0 +1,80 @@
+//! Requests that are taken the short way: most of them are like that.
+
+use super::{Message, Responder, Waiting};
+use crate::completion::{CompletionKind, Queue};
+use crate::connection::Connection;
+use crate::port::{Access, Port, Range};
+use crate::train::Inbound;
+use wire::Opcode;
+
+impl Responder {
+    /// A SEND or WRITE of one packet that nothing is wrong with: it is the next, no message is half received, and there is memory for all of it in
+    /// one place. Or a packet in the middle of a WRITE. False if it is not of that kind, and then nothing has happened.
+    #[inline]
+    pub fn at_once<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> bool {
+        let (bth, payload) = (&inbound.headers.bth, inbound.payload);
+        let length = payload.len() as u64;
+        if bth.psn != self.expected || self.waiting != Waiting::No || length > u64::from(connection.mtu()) {
+            return false;
+        }
+        match (&mut self.message, bth.opcode) {
+            (Message::None, _) if !self.hand.held => {}
+            (Message::Write { reth, placed }, Opcode::RcWriteMiddle) => {
+                let granted = connection.attributes.access.contains(Access::REMOTE_WRITE);
+                let range = Range { key: reth.rkey, address: reth.va.wrapping_add(*placed), length };
+                if !granted
+                    || length != u64::from(connection.mtu())
+                    || *placed + length >= u64::from(reth.len)
+                    || port.write(connection.remote(), range, payload).is_err()
+                {
+                    return false;
+                }
+                *placed += length;
+                if bth.ack_req {
+                    self.answers.acknowledge(self.expected, self.msn);
+                }
+                self.expected = self.expected.add(1);
+                return true;
+            }
+            _ => return false,
+        }
+        match bth.opcode {
+            Opcode::RcSendOnly | Opcode::RcSendOnlyImmediate => {
+                let Some(own) = &mut self.own else { return false };
+                let Some(work) = own.front() else { return false };
+                let wr_id = work.wr_id;
+                if length > 0 {
+                    let Some(sge) = work.sges.first().filter(|sge| length <= u64::from(sge.length)) else {
+                        return false;
+                    };
+                    let range = Range { key: sge.key, address: sge.address, length };
+                    if port.write(connection.local(), range, payload).is_err() {
+                        return false;
+                    }
+                }
+                own.pop();
+                self.hand.queue = Queue::Receive;
+                self.received(wr_id, CompletionKind::Receive, length, inbound, None, connection);
+            }
+            Opcode::RcWriteOnly => {
+                let Some(reth) = inbound.headers.reth else { return false };
+                let granted = connection.attributes.access.contains(Access::REMOTE_WRITE);
+                if !granted || u64::from(reth.len) != length {
+                    return false;
+                }
+                let range = Range { key: reth.rkey, address: reth.va, length };
+                if length > 0 && port.write(connection.remote(), range, payload).is_err() {
+                    return false;
+                }
+            }
+            _ => return false,
+        }
+        let psn = self.expected;
+        self.expected = psn.add(1);
+        self.msn = self.msn.add(1);
+        if bth.ack_req {
+            self.answers.acknowledge(psn, self.msn);
+        }
+        true
+    }
+}
