@@ -17,8 +17,11 @@ use std::time::Instant;
 /// Messages taken from one connection before the others get their turn.
 const TURN: usize = 4;
 
-/// Connections kept: forwarding processes times our names. Beyond that the oldest goes, and its owner connects again.
+/// Connections kept: forwarding processes times our names. Beyond that one is hung up, and its owner connects again.
 const CONNECTIONS: usize = 256;
+
+/// More messages than these do not wait on one connection: the shortest takes some hundred bytes of its sender's buffer.
+const MOST_WAITING: usize = 64 * 1024;
 
 /// What came in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,6 +57,10 @@ struct Connection {
     uid: u32,
     /// What its process wants to be said when it dies.
     will: Option<Descriptor>,
+    /// Its process forwards; those who only look whether somebody is here do not.
+    forwards: bool,
+    /// We ended it: that says nothing of its process.
+    hung_up: bool,
 }
 
 impl Inbox {
@@ -86,19 +93,19 @@ impl Inbox {
         Ok(!ready.is_empty())
     }
 
-    /// Serves a descriptor of the set that is ready, if it is the inbox's. True if another user's process closed its connection.
+    /// Serves a descriptor of the set that is ready, if it is the inbox's. True if another user's process that forwarded to us has gone.
     pub(crate) fn serve(&mut self, key: u64, take: &mut impl FnMut(&Arrival<'_>)) -> bool {
         if self.connections.contains_key(&key) {
             let Some(uid) = self.read(key, take) else { return false };
             return !self.trust.is_own(uid);
         }
         if let Some(listener) = self.registry.listener(key) {
-            self.accept(&listener);
+            self.accept(&listener, take);
         }
         false
     }
 
-    fn accept(&mut self, listener: &Listener) {
+    fn accept(&mut self, listener: &Listener, take: &mut impl FnMut(&Arrival<'_>)) {
         let mut turn_away = false;
         loop {
             let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -114,7 +121,7 @@ impl Inbox {
                     // Without descriptors an old connection makes room, or the new one is sent away: otherwise the set would stay ready
                     // for ever.
                     Some(libc::EMFILE | libc::ENFILE) if !self.connections.is_empty() => {
-                        self.close_oldest();
+                        self.make_room(take);
                         continue;
                     }
                     Some(libc::EMFILE | libc::ENFILE) if self.reserve.take().is_some() => {
@@ -137,11 +144,13 @@ impl Inbox {
                 continue;
             }
             if self.connections.len() >= CONNECTIONS {
-                self.close_oldest();
+                self.make_room(take);
             }
             let key = self.registry.new_key();
             if self.registry.watch(socket.raw(), key).is_ok() {
-                self.connections.insert(key, Connection { socket, name: listener.name, uid: peer.uid, will: None });
+                let (name, uid) = (listener.name, peer.uid);
+                let connection = Connection { socket, name, uid, will: None, forwards: false, hung_up: false };
+                self.connections.insert(key, connection);
             }
         }
         if self.reserve.is_none() {
@@ -149,19 +158,42 @@ impl Inbox {
         }
     }
 
-    fn close_oldest(&mut self) {
-        if let Some(key) = self.connections.keys().next().copied() {
-            self.close(key);
+    /// Parts with a connection: those that have ended, else the oldest, and one with a will last of all. What waits on it is taken first.
+    fn make_room(&mut self, take: &mut impl FnMut(&Arrival<'_>)) {
+        let before = self.connections.len();
+        for key in self.connections.keys().copied().collect::<Vec<_>>() {
+            self.read(key, take);
         }
+        if self.connections.len() < before {
+            return;
+        }
+        let oldest = self.connections.iter().min_by_key(|(key, connection)| (connection.will.is_some(), **key));
+        let Some(key) = oldest.map(|(key, _)| *key) else { return };
+        self.hang_up(key);
+        for _ in 0..MOST_WAITING / TURN {
+            if !self.connections.contains_key(&key) {
+                return;
+            }
+            self.read(key, take);
+        }
+        self.close(key);
     }
 
-    fn close(&mut self, key: u64) {
-        if let Some(connection) = self.connections.remove(&key) {
-            self.registry.unwatch(connection.socket.raw());
-        }
+    /// Lets the other end send no more: what is on its way can be read, and then the connection ends.
+    fn hang_up(&mut self, key: u64) {
+        let Some(connection) = self.connections.get_mut(&key) else { return };
+        connection.hung_up = true;
+        // SAFETY: two numbers.
+        unsafe { libc::shutdown(connection.socket.raw(), libc::SHUT_RD) };
     }
 
-    /// Reads some messages; answers the user on the other end if it has closed the connection.
+    fn close(&mut self, key: u64) -> Option<Connection> {
+        let connection = self.connections.remove(&key)?;
+        self.registry.unwatch(connection.socket.raw());
+        Some(connection)
+    }
+
+    /// Reads some messages; answers the user on the other end if it forwarded and has closed the connection.
     fn read(&mut self, key: u64, take: &mut impl FnMut(&Arrival<'_>)) -> Option<u32> {
         for _ in 0..TURN {
             let connection = self.connections.get(&key)?;
@@ -170,11 +202,11 @@ impl Inbox {
             let answer = passing::receive(&connection.socket, &mut self.buffer, &mut descriptors);
             let length = match answer {
                 Ok(0) => {
-                    if let Some(will) = self.connections.get_mut(&key).and_then(|connection| connection.will.take()) {
+                    let Connection { will, forwards, .. } = self.close(key).filter(|connection| !connection.hung_up)?;
+                    if let Some(will) = will {
                         self.registry.inherit(will);
                     }
-                    self.close(key);
-                    return Some(uid);
+                    return forwards.then_some(uid);
                 }
                 Ok(length) => length,
                 Err(error) => match error.raw_os_error() {
@@ -215,8 +247,11 @@ impl Inbox {
             };
             if !self.registry.has(connection.name) {
                 self.collected.misdelivered += u64::from(message::count(bytes));
-                self.close(key);
-                return None;
+                self.hang_up(key);
+                continue;
+            }
+            if let Some(connection) = self.connections.get_mut(&key) {
+                connection.forwards = true;
             }
             let mut packets = 0;
             let malformed = message::read(bytes, |arrival| {

@@ -207,6 +207,35 @@ fn a_slot_that_changes_hands_is_found_again() {
     assert_eq!(collect(&mut other, 1), [3]);
 }
 
+/// Whoever is stopped for a while finds many who only looked whether it is there, more than it keeps connections.
+#[test]
+fn a_crowd_at_the_door_costs_nobody_a_packet() {
+    let slots = Slots::open().unwrap();
+    let slot = slots.take().unwrap();
+    let mut inbox = Inbox::new(&slots);
+    let push = |forwarder: &mut Forwarder, n| {
+        forwarder.push(Name::Slot(slot), &sample(addresses(2)[0], slot, n, 64).arrival(), nothing_lost);
+        forwarder.flush(nothing_lost);
+    };
+    let mut forwarders: Vec<_> = (0..270).map(|_| Forwarder::new()).collect();
+    // So many that they are not read in one go.
+    (0..20).for_each(|n| push(&mut forwarders[0], n));
+    for _ in 0..300 {
+        assert!(names::is_reachable(Name::Slot(slot)).unwrap());
+    }
+    assert!(collect(&mut inbox, 20).into_iter().eq(0..20));
+    // All of these are kept open: some must go, and connect again.
+    for n in 0..4 {
+        (0..270).for_each(|at| push(&mut forwarders[at as usize], at * 4 + n));
+        if n == 1 {
+            assert_eq!(collect(&mut inbox, 540).len(), 540);
+        }
+    }
+    let mut numbers = collect(&mut inbox, 540);
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq((0..1080).filter(|n| n % 4 > 1)));
+}
+
 #[test]
 fn a_stranger_who_speaks_nonsense_is_hung_up_on() {
     let slots = Slots::open().unwrap();

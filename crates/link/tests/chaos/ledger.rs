@@ -14,9 +14,10 @@ pub const QUIET: u32 = 1;
 pub const DRAIN: u32 = 2;
 pub const END: u32 = 3;
 
-/// How far a life has come.
-pub const ALIVE: u32 = 1;
-pub const ENDED: u32 = 2;
+/// How far a life has come. From the first on it may hold packets, from the second on it is sent some.
+pub const OPENING: u32 = 1;
+pub const ALIVE: u32 = 2;
+pub const ENDED: u32 = 3;
 
 /// What somebody knows of a packet that did not arrive: its owner is gone, its owner's socket is full, its slot has a new owner.
 pub const NOBODY: u32 = 1;
@@ -63,8 +64,8 @@ pub struct Life {
 pub struct Record {
     /// The life it is for, plus one; 0 if there is no such packet yet.
     pub to: AtomicU32,
-    /// It really was sent.
-    pub confirmed: AtomicU32,
+    /// When it had not been sent yet, and when it had: 0 if that never came.
+    pub begun: AtomicU64,
     pub sent: AtomicU64,
     pub seen: AtomicU32,
     /// Why it was dropped by one who could say so.
@@ -120,7 +121,8 @@ impl Life {
     }
 
     pub fn end(&self, abrupt: bool) {
-        if self.state.compare_exchange(ALIVE, ENDED, Relaxed, Relaxed).is_ok() {
+        let ended = |state| matches!(state, OPENING | ALIVE).then_some(ENDED);
+        if self.state.fetch_update(Relaxed, Relaxed, ended).is_ok() {
             self.ended.store(now(), Relaxed);
             self.abrupt.store(abrupt.into(), Relaxed);
         }

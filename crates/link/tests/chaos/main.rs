@@ -244,8 +244,8 @@ fn judge(keeper: &Keeper, quiet: u64, drain: u64) {
             unsent += 1;
             continue;
         };
-        let sent = record.sent.load(Relaxed);
-        let in_quiet = sent > quiet + 500 * MILLISECOND;
+        let (begun, sent) = (record.begun.load(Relaxed), record.sent.load(Relaxed));
+        let in_quiet = begun > quiet + 500 * MILLISECOND;
         quiet_packets += u32::from(in_quiet);
         match (record.seen.load(Relaxed), record.loss.load(Relaxed)) {
             (0, 0) => {}
@@ -265,11 +265,18 @@ fn judge(keeper: &Keeper, quiet: u64, drain: u64) {
             }
             if life.ended.load(Relaxed) < drain {
                 owner_gone += 1;
-            } else if record.confirmed.load(Relaxed) == 0 {
+            } else if sent == 0 {
                 unsent += 1;
-            } else if deaths.iter().any(|(from, to)| (*from..=*to).contains(&sent)) {
+            } else if deaths.iter().any(|(from, to)| *from <= sent && begun <= *to) {
                 holder_gone += 1;
             } else {
+                if missing < 8 {
+                    let (to, user) = (record.to.load(Relaxed) - 1, life.user.load(Relaxed));
+                    println!(
+                        "  missing: for life {to} of user {user}, sent {} us before the quiet",
+                        quiet.saturating_sub(sent) / 1000
+                    );
+                }
                 missing += 1;
             }
         }

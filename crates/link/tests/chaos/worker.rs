@@ -1,7 +1,7 @@
 //! One of the processes: it has slots, sends numbered packets to the slots of others, and now and then forks, becomes another program, or starts a
 //! new life. Being killed and stopped is done to it.
 
-use crate::ledger::{ALIVE, CHAOS, DRAIN, Dice, END, FULL, LIVES, Ledger, Life, NOBODY, PACKETS, SLOTS, STALE, now};
+use crate::ledger::{ALIVE, CHAOS, DRAIN, Dice, END, FULL, Ledger, Life, NOBODY, OPENING, PACKETS, SLOTS, STALE, now};
 use crate::network::{Parcel, send};
 use link::attachment::Attachment;
 use link::forward::Loss;
@@ -88,20 +88,19 @@ fn descriptors() -> usize {
 }
 
 fn live(ledger: &'static Ledger, dice: &mut Dice, steady: bool, descriptors: usize) -> End {
+    let number = ledger.lives_begun.fetch_add(1, Relaxed) as usize;
+    let Some(life) = ledger.lives.get(number) else { return End::Over };
+    // Before there is a socket: packets come to it from the first moment on, and whoever dies a little later has not dealt with them.
+    life.drained.store(now(), Relaxed);
+    life.pid.store(std::process::id() as i32, Relaxed);
+    life.state.store(OPENING, Relaxed);
     let slots = Slots::open().expect("an epoll set");
     let owned: Vec<_> = (0..1 + dice.roll(SLOTS as u64)).map(|_| slots.take().expect("a slot")).collect();
     let mut attachment = Attachment::open(&slots, &Ports::new(&slots)).expect("an attachment");
     let mut senders = [Family::V4, Family::V6].map(|family| Sender::open(family).expect("a socket"));
-    let number = ledger.lives_begun.fetch_add(1, Relaxed) as usize;
-    if number >= LIVES {
-        return End::Over;
-    }
-    let life = &ledger.lives[number];
     for (place, slot) in life.slots.iter().zip(&owned) {
         place.store(slot.number().into(), Relaxed);
     }
-    life.drained.store(now(), Relaxed);
-    life.pid.store(std::process::id() as i32, Relaxed);
     // SAFETY: asks a number.
     life.user.store(unsafe { libc::getuid() }, Relaxed);
     life.state.store(ALIVE, std::sync::atomic::Ordering::Release);
@@ -199,7 +198,7 @@ fn throw(ledger: &Ledger, dice: &mut Dice, senders: &mut [Sender; 2]) {
         return;
     }
     let record = &ledger.packets[number];
-    record.sent.store(now(), Relaxed);
+    record.begun.store(now(), Relaxed);
     record.to.store(to as u32 + 1, Relaxed);
     let mut payload = [0x77; 64];
     payload[..4].copy_from_slice(&(number as u32).to_be_bytes());
@@ -208,7 +207,7 @@ fn throw(ledger: &Ledger, dice: &mut Dice, senders: &mut [Sender; 2]) {
     let mut parcel =
         Parcel { opcode: Opcode::UcSendOnly, to: slot.qpn(to as u16), psn: 0, payload: &payload, count: 1 };
     send(&mut senders[usize::from(v6)], &mut parcel, v6);
-    record.confirmed.store(1, Relaxed);
+    record.sent.store(now(), Relaxed);
 }
 
 /// Makes a child that keeps nothing. Some then only sleep, outliving their parent perhaps; some become one of us.
