@@ -219,10 +219,15 @@ impl Nic {
         let limit = udp.buffer_size().unwrap_or(transport::congestion::STOCK_BUFFER);
         // Peers ask for as large a buffer as we do, and mostly get as much. Who has less tells by losing packets.
         let peer_window = WindowConfig { limit: limit.min(MOST_UNDER_WAY), ..WindowConfig::default() };
+        let capture = environment::capture().map(Mutex::new);
+        if capture.is_some() {
+            // It says which port a packet was sent from.
+            udp.keep_ports();
+        }
         let nic = Arc::new(Nic {
             memory: memory::Memory::new(),
             trace: Tracing::default(),
-            capture: environment::capture().map(Mutex::new),
+            capture,
             timers: Timers::new(),
             udp,
             exchange,

@@ -133,6 +133,13 @@ impl Udp {
         Outgoing { udp: self, from, sender: None }
     }
 
+    /// Sends the packets of a queue pair from one port, whatever they are.
+    pub fn keep_ports(&self) {
+        for socket in self.v4.iter().chain(&self.v6) {
+            socket.sender.lock().keep_port();
+        }
+    }
+
     /// The port that packets of a queue pair come from; 0 if there is no socket to send them.
     pub fn port(&self, route: &Route, from: Qpn) -> u16 {
         self.socket(route, from).map_or(0, |socket| socket.port)

@@ -8,32 +8,59 @@ use crate::table::Held;
 use crate::transports::Datagram;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
-use transport::{CompletionKind, Status};
+use transport::{Cause, CompletionKind, Status};
 use wire::{Gid, Qpn};
 
 /// Why a completion is an error, if it is one.
 pub(crate) fn verdict(completion: &transport::Completion) -> Result<(), CompletionError> {
-    if completion.status == Status::Success {
-        return Ok(());
-    }
-    let transport::Completion { status, kind, qpn, cause, .. } = *completion;
-    Err(CompletionError { status, work: kind, qpn, cause })
+    Work::of(completion).result()
 }
 
 /// One piece of finished work, taken from a [`CompletionQueue`](crate::CompletionQueue) in polling style.
 #[doc(alias = "ibv_wc")]
 pub struct Completion {
     wr_id: u64,
-    inner: transport::Completion,
+    work: Work,
     buffer: Option<Buffer>,
     value: u64,
 }
 
+/// What is told of work. A completion is handed on several times before the program has it: so it is short, and why work failed is elsewhere.
+#[derive(Debug)]
+struct Work {
+    status: Status,
+    kind: CompletionKind,
+    grh: bool,
+    qpn: Qpn,
+    bytes: u32,
+    immediate: Option<u32>,
+    src_qpn: Option<Qpn>,
+    cause: Option<Box<Cause>>,
+}
+
+const _: () = assert!(size_of::<Completion>() <= 96);
+
+impl Work {
+    #[inline]
+    fn of(completion: &transport::Completion) -> Work {
+        let transport::Completion { status, kind, grh, qpn, bytes, immediate, src_qpn, cause, .. } = *completion;
+        Work { status, kind, grh, qpn, bytes, immediate, src_qpn, cause: cause.map(Box::new) }
+    }
+
+    fn result(&self) -> Result<(), CompletionError> {
+        if self.status == Status::Success {
+            return Ok(());
+        }
+        let Work { status, kind, qpn, ref cause, .. } = *self;
+        Err(CompletionError { status, work: kind, qpn, cause: cause.as_deref().copied() })
+    }
+}
+
 impl Completion {
     #[inline]
-    pub(crate) fn new(wr_id: u64, inner: &transport::Completion, held: Held, value: u64) -> Completion {
+    pub(crate) fn new(wr_id: u64, work: &transport::Completion, held: Held, value: u64) -> Completion {
         let buffer = if let Held::Buffer(buffer) = held { Some(buffer) } else { None };
-        Completion { wr_id, inner: *inner, buffer, value }
+        Completion { wr_id, work: Work::of(work), buffer, value }
     }
 
     /// The number the program gave to [`polled`](crate::Operation::polled).
@@ -43,42 +70,42 @@ impl Completion {
 
     /// How it ended.
     pub fn status(&self) -> Status {
-        self.inner.status
+        self.work.status
     }
 
     /// Whether it ended well.
     pub fn is_ok(&self) -> bool {
-        self.inner.status == Status::Success
+        self.work.status == Status::Success
     }
 
     /// How it ended, with the reason if badly.
     pub fn result(&self) -> Result<(), CompletionError> {
-        verdict(&self.inner)
+        self.work.result()
     }
 
     /// What kind of work it was.
     pub fn kind(&self) -> CompletionKind {
-        self.inner.kind
+        self.work.kind
     }
 
     /// The local queue pair.
     pub fn qpn(&self) -> Qpn {
-        self.inner.qpn
+        self.work.qpn
     }
 
     /// How many bytes were moved.
     pub fn bytes(&self) -> usize {
-        self.inner.bytes as usize
+        self.work.bytes as usize
     }
 
     /// The number that came with a received message.
     pub fn immediate(&self) -> Option<u32> {
-        self.inner.immediate
+        self.work.immediate
     }
 
     /// What an atomic operation found in the peer's memory.
     pub fn value(&self) -> Option<u64> {
-        let atomic = matches!(self.inner.kind, CompletionKind::CompareSwap | CompletionKind::FetchAdd);
+        let atomic = matches!(self.work.kind, CompletionKind::CompareSwap | CompletionKind::FetchAdd);
         (atomic && self.is_ok()).then_some(self.value)
     }
 
@@ -92,9 +119,9 @@ impl Completion {
     /// # Errors
     /// How the receive failed; or [`Error::NotPosted`] if this was no receive.
     pub fn into_received(self) -> Result<Received, Failed<Option<Buffer>>> {
-        let received = matches!(self.inner.kind, CompletionKind::Receive | CompletionKind::ReceiveWriteImmediate);
+        let received = matches!(self.work.kind, CompletionKind::Receive | CompletionKind::ReceiveWriteImmediate);
         match (self.result(), self.buffer) {
-            (Ok(()), Some(Buffer::Mut(buffer))) if received => Ok(Received { buffer, inner: self.inner }),
+            (Ok(()), Some(Buffer::Mut(buffer))) if received => Ok(Received { buffer, work: self.work }),
             (Err(error), buffer) => Err(Failed { error: error.into(), buffer }),
             (Ok(()), buffer) => Err(Failed { error: Error::NotPosted, buffer }),
         }
@@ -103,7 +130,7 @@ impl Completion {
 
 impl fmt::Debug for Completion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let transport::Completion { kind, status, qpn, bytes, .. } = self.inner;
+        let Work { kind, status, qpn, bytes, .. } = self.work;
         write!(f, "Completion({} {} on {qpn}: {status}, {bytes} bytes)", kind.name(), self.wr_id)
     }
 }
@@ -115,48 +142,48 @@ pub const GRH_LENGTH: usize = 40;
 #[derive(Debug)]
 pub struct Received {
     buffer: RegisteredMut,
-    inner: transport::Completion,
+    work: Work,
 }
 
 impl Received {
-    pub(crate) fn new(buffer: RegisteredMut, inner: &transport::Completion) -> Received {
-        Received { buffer, inner: *inner }
+    pub(crate) fn new(buffer: RegisteredMut, work: &transport::Completion) -> Received {
+        Received { buffer, work: Work::of(work) }
     }
 
     /// The message. Of a datagram, what comes after the network header. A WRITE with immediate has none: its bytes went elsewhere.
     pub fn payload(&self) -> &[u8] {
-        let start = if self.inner.grh { GRH_LENGTH } else { 0 };
-        let end = match self.inner.kind {
+        let start = if self.work.grh { GRH_LENGTH } else { 0 };
+        let end = match self.work.kind {
             CompletionKind::ReceiveWriteImmediate => start,
-            _ => self.inner.bytes as usize,
+            _ => self.work.bytes as usize,
         };
         self.buffer.get(start..end).unwrap_or_default()
     }
 
     /// How many bytes came: of the message, or of the WRITE that brought the immediate.
     pub fn bytes(&self) -> usize {
-        let header = if self.inner.grh { GRH_LENGTH } else { 0 };
-        (self.inner.bytes as usize).saturating_sub(header)
+        let header = if self.work.grh { GRH_LENGTH } else { 0 };
+        (self.work.bytes as usize).saturating_sub(header)
     }
 
     /// The number that came with it.
     pub fn immediate(&self) -> Option<u32> {
-        self.inner.immediate
+        self.work.immediate
     }
 
     /// The local queue pair it came to; of interest with a shared receive queue.
     pub fn qpn(&self) -> Qpn {
-        self.inner.qpn
+        self.work.qpn
     }
 
     /// Of a datagram: the sender's queue pair.
     pub fn source_qpn(&self) -> Option<Qpn> {
-        self.inner.src_qpn
+        self.work.src_qpn
     }
 
     /// Of a datagram: the sender's address.
     pub fn source_gid(&self) -> Option<Gid> {
-        let grh: &[u8; GRH_LENGTH] = self.buffer.first_chunk().filter(|_| self.inner.grh)?;
+        let grh: &[u8; GRH_LENGTH] = self.buffer.first_chunk().filter(|_| self.work.grh)?;
         // An IPv6 header as it is; an IPv4 header in the second half (annex A17.4.5.2).
         Some(match grh[0] >> 4 {
             6 => Gid::new(*grh.get(8..24)?.first_chunk()?),

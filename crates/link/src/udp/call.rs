@@ -13,6 +13,16 @@ pub(super) unsafe fn send(socket: RawFd, message: *const libc::msghdr, flags: li
     unsafe { libc::syscall(libc::SYS_sendmsg, socket, message, flags) as isize }
 }
 
+/// `send`.
+///
+/// # Safety
+/// As for `send`: `bytes` is readable memory of that length.
+#[inline]
+pub(super) unsafe fn send_bytes(socket: RawFd, bytes: *const u8, length: usize, flags: libc::c_int) -> isize {
+    // SAFETY: the caller's promise is the one asked for here; no address is given.
+    unsafe { libc::syscall(libc::SYS_sendto, socket, bytes, length, flags, 0usize, 0usize) as isize }
+}
+
 /// `sendmmsg`.
 ///
 /// # Safety

@@ -9,6 +9,7 @@ mod tests;
 
 use super::call;
 use super::front::{Front, seal};
+use super::quick::Quick;
 use super::socket::{self, Family};
 use super::way::{Route, Way};
 use crate::descriptor::Descriptor;
@@ -34,6 +35,9 @@ const LONGEST_GATHERED: usize = 8192;
 
 /// The most datagrams that one system call sends.
 const TOGETHER: usize = 4;
+
+/// After so many short messages in a row to a peer on this host they get a socket of their own. Each time that it did not last, four times as many.
+const MANY: u32 = 256;
 
 /// What the headers of those take up in the buffer, about, when all of their payload is lent.
 const HEADERS_TOGETHER: usize = TOGETHER * MAX_SEGMENTS * 32;
@@ -126,6 +130,8 @@ pub struct Sender {
     way: Option<Way>,
     /// The kernel cuts datagrams for us.
     segmentation: bool,
+    /// How many short messages are many; 0 if there are never enough.
+    many: u32,
 }
 
 /// Packets that wait for others to go with: all of one length but the last, which may be shorter.
@@ -146,6 +152,8 @@ struct Staged {
     segments: u32,
     /// The last is shorter than the others: nothing can follow it.
     closed: bool,
+    /// They are for the [quick](Quick) socket.
+    quick: bool,
 }
 
 /// Payload that is sent from where it lies: what was lent from `from` on goes in front of what is at `at` in the buffer.
@@ -175,16 +183,33 @@ impl Sender {
     /// A socket with a source port of its own.
     pub fn open(family: Family) -> io::Result<Sender> {
         let socket = socket::sender(family)?;
-        let port = socket::local_port(socket.raw())?;
+        let port = socket::local_address(socket.raw())?.port();
         // Behind what is staged a packet of it has room, to be put together again.
         let buffer = vec![0; HEADERS_TOGETHER + MAX_DATAGRAM + LONGEST_GATHERED];
         let (full, loans) = (Vec::new(), Vec::new());
-        Ok(Sender { socket, family, port, buffer, full, staged: None, loans, way: None, segmentation: true })
+        Ok(Sender {
+            socket,
+            family,
+            port,
+            buffer,
+            full,
+            staged: None,
+            loans,
+            way: None,
+            segmentation: true,
+            many: MANY,
+        })
     }
 
-    /// The source port of everything it sends.
+    /// The source port of what it sends: of everything, once it [keeps](Sender::keep_port) to it. Else short messages to a peer on this host have another
+    /// after a while.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Sends everything from one port, from now on.
+    pub fn keep_port(&mut self) {
+        (self.many, self.way) = (0, None);
     }
 
     /// The socket; -1 in a forked child.
@@ -233,6 +258,9 @@ impl Sender {
         one_by_one: bool,
         sent: &mut Sent,
     ) -> Result<(), SendError<C::Error>> {
+        if self.staged.is_some_and(|staged| staged.quick) {
+            sent.calls += self.dispatch(NONE)?;
+        }
         let (count, mut from) = (cargo.count(), 0);
         let lendable = if cargo.goes_on() { count } else { count.saturating_sub(1) };
         let outer = self.outer(route)?;
@@ -268,7 +296,7 @@ impl Sender {
                 cargo.payload(index, &mut packet[begin..begin + length]).map_err(SendError::Payload)?;
                 seal(packet, &outer, place);
             }
-            self.add(route, to, total, if gathers { total - length } else { total });
+            self.add(route, to, total, if gathers { total - length } else { total }, false);
             sent.packets += 1;
             from += length;
         }
@@ -288,16 +316,22 @@ impl Sender {
         if total > MAX_DATAGRAM {
             return Err(SendError::TooLong { length: total, destination: route.destination });
         }
-        let outer = self.outer(route)?;
         let calls = self.make_room(route, to, total, !self.segmentation, NONE)?;
         let (start, place) = self.end();
+        let (begins, joins) = (self.full.is_empty() && place == 0, self.staged.is_some_and(|staged| staged.quick));
+        let (outer, identification, quick) = match self.way(route) {
+            Way { quick: Some(Quick { outer, next, .. }), .. } if begins || joins => {
+                (*outer, next.wrapping_add(place), true)
+            }
+            way => (way.outer.ok_or(SendError::Families(route.source, route.destination))?, place, false),
+        };
         if let Some(packet) = self.buffer.get_mut(start..start + total) {
             let (front, behind) = packet.split_at_mut(headers);
             let (body, behind) = behind.split_at_mut(payload);
             write(front, body).map_err(SendError::Payload)?;
             behind[..pad].fill(0);
-            seal(packet, &outer, place);
-            self.add(route, to, total, total);
+            seal(packet, &outer, identification);
+            self.add(route, to, total, total, quick);
         }
         Ok(Sent { packets: 1, calls })
     }
@@ -337,7 +371,7 @@ impl Sender {
 
     /// A packet has been written down behind the others, so much of it in the buffer. The rest of it is the last loan.
     #[inline]
-    fn add(&mut self, route: &Route, to: Qpn, total: usize, written: usize) {
+    fn add(&mut self, route: &Route, to: Qpn, total: usize, written: usize, quick: bool) {
         let begin = self.full.last().map_or(0, |full| full.end);
         let staged = self.staged.get_or_insert_with(|| Staged {
             route: *route,
@@ -349,6 +383,7 @@ impl Sender {
             segment: total,
             segments: 0,
             closed: false,
+            quick,
         });
         staged.filled += total;
         staged.end += written;
@@ -367,7 +402,7 @@ impl Sender {
         if self.way.as_ref().is_some_and(|way| way.route != *route) {
             self.way = None;
         }
-        self.way.get_or_insert_with(|| Way::new(route, self.family, self.port))
+        self.way.get_or_insert_with(|| Way::new(route, self.family, self.port, self.many))
     }
 
     /// Sends what is staged. Answers how many calls it took; after an error nothing is staged any more.
@@ -378,7 +413,20 @@ impl Sender {
     fn dispatch<E>(&mut self, lent: &[AtomicU8]) -> Result<u32, SendError<E>> {
         let sent = match self.staged.take() {
             None if self.full.is_empty() => return Ok(0),
-            Some(staged) if self.full.is_empty() => self.send_all::<E, 1>(&[staged], lent),
+            Some(staged) if staged.quick => self.send_quickly(&staged),
+            Some(staged) if self.full.is_empty() => {
+                let sent = self.send_all::<E, 1>(&[staged], lent);
+                if let Some(Way { until_quick: left @ 1.., .. }) = &mut self.way
+                    && lent.is_empty()
+                    && staged.segments <= 2
+                {
+                    *left -= 1;
+                    if *left == 0 {
+                        self.open_quick();
+                    }
+                }
+                sent
+            }
             staged => {
                 let mut all = std::mem::take(&mut self.full);
                 all.extend(staged);
@@ -390,6 +438,29 @@ impl Sender {
         };
         self.loans.clear();
         sent
+    }
+
+    /// There were many short messages this way. What follows is for the next.
+    #[cold]
+    fn open_quick(&mut self) {
+        let Some(way) = &mut self.way else { return };
+        way.quick = Quick::open(&way.route, self.family, self.socket.raw(), self.port);
+        self.many = self.many.saturating_mul(4);
+    }
+
+    /// Sends a datagram by the socket that it was sealed for, or what is in it from the usual one.
+    fn send_quickly<E>(&mut self, staged: &Staged) -> Result<u32, SendError<E>> {
+        if let Some(way) = self.way.as_mut().filter(|way| way.route == staged.route)
+            && let Some(quick) = &mut way.quick
+            && let Some(bytes) = self.buffer.get(staged.begin..staged.end)
+        {
+            if quick.send(bytes, (staged.segments > 1).then_some(staged.segment)) {
+                return Ok(1);
+            }
+            (way.quick, way.until_quick) = (None, self.many);
+        }
+        self.way(&staged.route);
+        self.send_singly(staged, NONE)
     }
 
     /// Sends datagrams, so many at most, that go the same way and are cut alike.

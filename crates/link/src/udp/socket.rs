@@ -123,9 +123,14 @@ const UDP_NO_CHECK6_RX: libc::c_int = 102;
 const IPV6_MULTICAST_ALL: libc::c_int = 29;
 
 fn set(socket: &Socket, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    set_raw(socket.as_raw_fd(), level, name, value)
+}
+
+/// Sets an option that is a number.
+pub(super) fn set_raw(socket: RawFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     let size = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the descriptor is open for the duration of the call, and the option value is a live `c_int` of the size given.
-    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), size) })?;
+    // SAFETY: the option value is a live `c_int` of the size given.
+    check(unsafe { libc::setsockopt(socket, level, name, (&raw const value).cast(), size) })?;
     Ok(())
 }
 
@@ -150,11 +155,11 @@ pub(super) fn drops(socket: RawFd) -> io::Result<u32> {
     Ok(drops)
 }
 
-/// The port that a socket has.
-pub(super) fn local_port(socket: RawFd) -> io::Result<u16> {
+/// The address and port that a socket has.
+pub(super) fn local_address(socket: RawFd) -> io::Result<SocketAddr> {
     // SAFETY: the kernel writes an address of at most the length given into the storage, and its length.
     let ((), address) = unsafe {
         SockAddr::try_init(|storage, length| check(libc::getsockname(socket, storage.cast(), length)).map(drop))?
     };
-    Ok(address.as_socket().map_or(0, |address| address.port()))
+    address.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

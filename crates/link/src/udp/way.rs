@@ -1,6 +1,7 @@
 //! Where packets go: the address and the control messages of a call, and what the headers outside add to the ICRC.
 
 use super::front::outer;
+use super::quick::Quick;
 use super::socket::Family;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use wire::{Outer, ROCE_PORT};
@@ -22,7 +23,7 @@ pub struct Route {
 
 impl Route {
     /// What to say of the hop limit, if it is not what a socket does anyway: 64 to one host, and 1 to many. 0 is nobody's wish.
-    fn hops(&self) -> Option<libc::c_int> {
+    pub(super) fn hops(&self) -> Option<libc::c_int> {
         let usual = if self.destination.is_multicast() { 1 } else { 64 };
         (self.hop_limit != 0 && self.hop_limit != usual).then(|| self.hop_limit.into())
     }
@@ -36,10 +37,15 @@ pub(super) struct Way {
     pub control: Control,
     /// What the headers outside add to each; none if the addresses are not of the socket's family.
     pub outer: Option<Outer>,
+    /// What short messages are sent by, once there were many.
+    pub quick: Option<Quick>,
+    /// How many more it takes until then; 0 if never.
+    pub until_quick: u32,
 }
 
 impl Way {
-    pub fn new(route: &Route, family: Family, port: u16) -> Way {
+    /// From that port; `many` messages are many.
+    pub fn new(route: &Route, family: Family, port: u16, many: u32) -> Way {
         let mut control = Control::default();
         match route.source {
             IpAddr::V4(source) => {
@@ -74,7 +80,8 @@ impl Way {
         if let SocketAddr::V6(to) = &mut to {
             to.set_scope_id(route.scope);
         }
-        Way { route: *route, to: to.into(), control, outer: outer(route, family, port) }
+        let until_quick = if Quick::suits(route) { many } else { 0 };
+        Way { route: *route, to: to.into(), control, outer: outer(route, family, port), quick: None, until_quick }
     }
 }
 

@@ -199,3 +199,85 @@ fn refuse(receiver: &mut Receiver, sender: &mut Sender, route: &Route) {
         assert!(found.iter().map(|(_, payload)| &payload[..]).eq(bytes.chunks(LONG).take(packets - 1)));
     }
 }
+
+/// Sends messages of eight bytes, each followed by one of none in the same datagram if `accompanied`.
+fn send_short(sender: &mut Sender, route: &Route, numbers: std::ops::Range<u32>, accompanied: bool) {
+    for number in numbers {
+        for payload in if accompanied { &[8usize, 0][..] } else { &[8] } {
+            let headers = Headers::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(number));
+            let write = |front: &mut [u8], body: &mut [u8]| {
+                body.fill(number as u8);
+                headers.encode(front).map(drop)
+            };
+            sender.stage_one(route, Qpn::new(7), (headers.len(), *payload), write).unwrap();
+        }
+        sender.flush::<EncodeError>().unwrap();
+    }
+}
+
+/// Sequence number and source port of what arrives, until there are so many; nothing is damaged.
+fn numbers(receiver: &mut Receiver, expected: usize) -> Vec<(u32, u16)> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let mut found = Vec::new();
+    while found.len() < expected && Instant::now() < deadline {
+        let mut take = |arrival: &crate::udp::Arrival<'_>| {
+            let number = arrival.headers.bth.psn.value();
+            // Another test sends WRITEs to nobody.
+            if arrival.headers.bth.opcode == Opcode::RcSendOnly {
+                assert!(arrival.payload.iter().all(|byte| *byte == number as u8 || *byte == 9));
+                found.push((number, arrival.port));
+            }
+        };
+        assert_eq!(receiver.receive(&mut take).unwrap().damaged, 0);
+    }
+    found
+}
+
+#[test]
+fn many_short_messages_get_a_socket_of_their_own_and_lose_it_with_the_peer() {
+    let _port = port_alone();
+    for (family, here) in
+        [(Family::V4, IpAddr::from([127, 0, 0, 1])), (Family::V6, std::net::Ipv6Addr::LOCALHOST.into())]
+    {
+        let mut receiver = Receiver::open(family).unwrap();
+        let mut sender = Sender::open(family).unwrap();
+        let route = Route { source: here, destination: here, scope: 0, traffic_class: 0, hop_limit: 64 };
+        send_short(&mut sender, &route, 0..MANY, false);
+        let usual = sender.port();
+        assert!(numbers(&mut receiver, MANY as usize).into_iter().eq((0..MANY).map(|number| (number, usual))));
+        // Also with another packet in the same datagram, and with trains in between, which go the usual way.
+        send_short(&mut sender, &route, 0..40, true);
+        let found = numbers(&mut receiver, 80);
+        let quick = found[0].1;
+        assert_ne!(quick, usual);
+        assert!(found.into_iter().eq((0..80).map(|at| (at / 2, quick))));
+        let headers = Headers::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(1));
+        sender.stage_one(&route, Qpn::new(7), (headers.len(), 0), |front, _| headers.encode(front).map(drop)).unwrap();
+        sender.send(&route, &mut Three, false).unwrap();
+        send_short(&mut sender, &route, 2..3, false);
+        let found: Vec<_> = numbers(&mut receiver, 5).into_iter().map(|(_, port)| port).collect();
+        assert_eq!(found, [quick, usual, usual, usual, quick]);
+        // Nobody is there for a while: the kernel says so of the connected socket. Nothing else is lost.
+        drop(receiver);
+        send_short(&mut sender, &route, 0..2, false);
+        let mut receiver = Receiver::open(family).unwrap();
+        send_short(&mut sender, &route, 3..6, true);
+        assert!(numbers(&mut receiver, 6).into_iter().eq((6..12).map(|at| (at / 2, usual))));
+        // Far away, or with wishes of one's own: there is none.
+        for route in [Route { traffic_class: 8, ..route }, Route { hop_limit: 9, ..route }] {
+            send_short(&mut sender, &route, 0..40 * MANY, false);
+            assert!(sender.way.as_ref().unwrap().quick.is_none());
+        }
+    }
+}
+
+#[test]
+fn who_keeps_its_port_sends_everything_from_there() {
+    let _port = port_alone();
+    let mut sender = Sender::open(Family::V4).unwrap();
+    sender.keep_port();
+    let here = Ipv4Addr::LOCALHOST.into();
+    let route = Route { source: here, destination: here, scope: 0, traffic_class: 0, hop_limit: 64 };
+    send_short(&mut sender, &route, 0..10 * MANY, false);
+    assert!(sender.way.unwrap().quick.is_none());
+}
