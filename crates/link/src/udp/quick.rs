@@ -18,7 +18,7 @@ use wire::{Ipv4Header, Outer, ROCE_PORT, UdpHeader};
 
 #[derive(Debug)]
 pub(super) struct Quick {
-    socket: Descriptor,
+    pub socket: Descriptor,
     /// What the headers outside add to packets from its port.
     pub outer: Outer,
     /// The identification of the next datagram; 0 where there is none.
@@ -26,15 +26,24 @@ pub(super) struct Quick {
 }
 
 impl Quick {
-    /// Whether a socket can be connected for such packets: to this host, as a socket sends them if nothing else is asked for.
+    /// Whether it is for packets that go there.
     pub fn suits(route: &Route) -> bool {
-        route.destination.is_loopback() && route.scope == 0 && route.traffic_class == 0 && route.hops().is_none()
+        route.destination.is_loopback() && route.scope == 0
     }
 
     /// A socket for that route. Nothing if there is none, or if the kernel does not tell how it counts. `beside` is another socket of ours, at `port`:
     /// it gets a few datagrams for the kernel to show.
     pub fn open(route: &Route, family: Family, beside: RawFd, port: u16) -> Option<Quick> {
         let socket = socket::sender(family).ok()?;
+        let (level, class, hops) = match family {
+            Family::V4 => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
+            Family::V6 => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_UNICAST_HOPS),
+        };
+        let set = |option, value| socket::set_raw(socket.raw(), level, option, value).ok();
+        set(class, route.traffic_class.into())?;
+        if let Some(limit) = route.hops() {
+            set(hops, limit)?;
+        }
         connect(&socket, SocketAddr::new(route.destination, ROCE_PORT)).ok()?;
         let here = socket::local_address(socket.raw()).ok().filter(|here| here.ip() == route.source)?;
         let next = match here.ip() {
@@ -83,7 +92,7 @@ fn connect(socket: &Descriptor, to: SocketAddr) -> io::Result<()> {
 const MARK: [u8; 8] = *b"ubiverbs";
 
 /// The identification that a connected socket gives to its next datagram.
-fn learn(socket: RawFd, source: Ipv4Addr, port: u16, beside: RawFd, to: u16) -> Option<u16> {
+pub(super) fn learn(socket: RawFd, source: Ipv4Addr, port: u16, beside: RawFd, to: u16) -> Option<u16> {
     const TELL: libc::c_uint = libc::SOF_TIMESTAMPING_TX_SCHED | libc::SOF_TIMESTAMPING_SOFTWARE;
     let timestamps = |which: libc::c_uint| socket::set_raw(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, which as _);
     timestamps(TELL).ok()?;

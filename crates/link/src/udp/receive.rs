@@ -181,6 +181,7 @@ impl Receiver {
 
     /// Puts faults between the network and the check of the ICRC, or takes them away; answers what was there.
     pub fn inject(&mut self, faults: Option<Faults<Segment>>) -> Option<Faults<Segment>> {
+        self.identifications.suspicious = faults.is_some();
         std::mem::replace(&mut self.faults, faults)
     }
 
