@@ -235,7 +235,7 @@ impl Attachment {
         match self.hot {
             Some(hot) if self.polls < FAITHFUL => {
                 self.polls += 1;
-                self.receive_side(hot, &mut take, &mut lost)
+                self.receive_side(hot, &mut take, &mut lost).is_news()
             }
             _ => self.receive_runs(take, lost),
         }
@@ -259,7 +259,7 @@ impl Attachment {
         self.elsewhere = ready.iter().any(|key| Some(key) != hot);
         for key in ready {
             if let Some(at) = RECEIVERS.iter().position(|own| own == key) {
-                if self.receive_side(at, take, lost) {
+                if self.receive_side(at, take, lost).is_news() {
                     self.hot = Some(at);
                 }
             } else if *key == Registry::EXCHANGE {
@@ -291,9 +291,9 @@ impl Attachment {
         at: usize,
         take: &mut impl FnMut(&[Arrival<'_>]),
         lost: &mut impl FnMut(&Arrival<'_>, Loss),
-    ) -> bool {
-        let Some(side) = self.sides.get_mut(at) else { return false };
-        let Ok(receiver) = &mut side.state else { return false };
+    ) -> Received {
+        let Some(side) = self.sides.get_mut(at) else { return Received::default() };
+        let Ok(receiver) = &mut side.state else { return Received::default() };
         let (slots, ports, forwarder, steering) = (&self.slots, &self.ports, &mut self.forwarder, &mut side.steering);
         let mut misdirected = 0;
         let received = receiver.receive_runs(|run| {
@@ -345,12 +345,12 @@ impl Attachment {
             }
         });
         forwarder.flush(lost);
-        let Ok(Received { datagrams, packets, damaged, malformed, probes }) = received else { return false };
-        self.traffic.received += u64::from(packets);
+        let received = received.unwrap_or_default();
+        self.traffic.received += u64::from(received.packets);
         self.traffic.misdirected += misdirected;
-        self.traffic.damaged += u64::from(damaged);
-        self.traffic.malformed += u64::from(malformed);
-        datagrams > probes || packets > 0
+        self.traffic.damaged += u64::from(received.damaged);
+        self.traffic.malformed += u64::from(received.malformed);
+        received
     }
 
     /// What is done now and then: announcing slots, steering, trying for the port again.
@@ -410,7 +410,7 @@ impl Drop for Attachment {
         for at in 0..2 {
             // Bounded: packets may come as fast as they are taken.
             for _ in 0..64 {
-                if !self.receive_side(at, &mut |_| {}, &mut |_, _| {}) {
+                if self.receive_side(at, &mut |_| {}, &mut |_, _| {}).datagrams == 0 {
                     break;
                 }
             }

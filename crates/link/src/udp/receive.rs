@@ -115,6 +115,13 @@ pub struct Received {
     pub probes: u32,
 }
 
+impl Received {
+    /// Whether there was more than questions.
+    pub(crate) fn is_news(&self) -> bool {
+        self.datagrams > self.probes || self.packets > 0
+    }
+}
+
 /// The socket that receives for one address family, with its buffers. Whoever holds it drives.
 #[derive(Debug)]
 pub struct Receiver {
