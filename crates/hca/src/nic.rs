@@ -221,6 +221,9 @@ impl Nic {
         let peer_window = WindowConfig { limit: limit.min(MOST_UNDER_WAY), ..WindowConfig::default() };
         let capture = environment::capture().map(Mutex::new);
         // A capture says which port a packet was sent from, and who expects faults keeps to what damage cannot be mistaken for.
+        if capture.is_some() {
+            udp.tell_hops();
+        }
         if capture.is_some() || environment::has_faults() {
             udp.keep_ports();
         }
@@ -330,6 +333,10 @@ impl Nic {
         let exhausted = Error::Exhausted { what: "queue pair numbers", limit: limits::MAX_QP };
         config.qpn = self.numbers.take().ok_or(exhausted)?;
         let qp = Arc::new(Qp::new(config, joins));
+        if !qp.kind().is_connected() {
+            // What it receives says so.
+            self.udp.tell_hops();
+        }
         self.qps.insert(config.qpn, Arc::clone(&qp));
         Ok(qp)
     }

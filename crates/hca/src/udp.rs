@@ -88,6 +88,11 @@ impl Udp {
         })
     }
 
+    /// Lets packets tell from now on how many hops they had left.
+    pub fn tell_hops(&self) {
+        lock(&self.attachment).tell_hops();
+    }
+
     /// Joins a multicast group, as often as it is left again.
     pub fn join(&self, group: Group) -> std::io::Result<()> {
         lock(&self.attachment).join(group)

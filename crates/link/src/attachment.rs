@@ -90,6 +90,8 @@ pub struct Attachment {
     forwarder: Forwarder,
     port: u16,
     faults: Option<Plan>,
+    /// Packets tell how many hops they had left.
+    tells_hops: bool,
     groups: Groups,
     /// The family that brought something last.
     hot: Option<usize>,
@@ -136,6 +138,7 @@ impl Attachment {
             forwarder: Forwarder::new(),
             port,
             faults,
+            tells_hops: false,
             groups: Groups::default(),
             hot: None,
             polls: 0,
@@ -173,6 +176,19 @@ impl Attachment {
     /// The receiving socket of a family, to ask about it.
     pub fn receiver(&self, family: Family) -> Option<&Receiver> {
         self.sides.iter().find(|side| side.family == family)?.state.as_ref().ok()
+    }
+
+    /// Lets packets tell from now on how many hops they had left: see [`Receiver::tell_hops`].
+    pub fn tell_hops(&mut self) {
+        if std::mem::replace(&mut self.tells_hops, true) {
+            return;
+        }
+        for side in &self.sides {
+            if let Ok(receiver) = &side.state {
+                // Who cannot be told goes without.
+                let _ = receiver.tell_hops();
+            }
+        }
     }
 
     /// Changes the faults that packets meet before their ICRC is checked.
@@ -380,12 +396,15 @@ impl Attachment {
     }
 
     fn try_bind(&mut self, at: usize, now: Instant) {
-        let (registry, faults, port) = (self.registry(), self.faults.clone(), self.port);
+        let (registry, faults, port, tells_hops) = (self.registry(), self.faults.clone(), self.port, self.tells_hops);
         let (Some(side), Some(key)) = (self.sides.get_mut(at), RECEIVERS.get(at)) else { return };
         let family = side.family;
         side.state = Receiver::open_port(family, port).and_then(|mut receiver| {
             receiver.announce(self.slots.owned());
             receiver.inject(faults.map(Faults::new));
+            if tells_hops {
+                let _ = receiver.tell_hops();
+            }
             registry.watch(receiver.raw_fd(), *key).map_err(|source| BindError::System { family, source })?;
             Ok(receiver)
         });

@@ -9,6 +9,9 @@ use wire::{IpHeader, Ipv4Header, Ipv6Header, Outer, UdpHeader};
 pub(super) const CONTROL: usize = 256;
 pub(super) const NAME: usize = 32;
 
+/// How many hops a packet has left that says nothing of it.
+const USUAL_HOPS: u8 = 64;
+
 /// What the packets of a datagram have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Envelope {
@@ -77,6 +80,10 @@ impl Reader {
         Reader { family, name: Vec::with_capacity(NAME), control: Vec::with_capacity(CONTROL), last: None }
     }
 
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
     /// What address and control messages say, if they make sense.
     #[inline]
     pub fn read(&mut self, name: &[u8], control: &[u8]) -> Option<&Envelope> {
@@ -97,7 +104,7 @@ impl Reader {
 }
 
 /// What the kernel told beside the data.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Notes {
     destination: Option<IpAddr>,
     interface: u32,
@@ -109,7 +116,8 @@ struct Notes {
 impl Notes {
     /// Reads control messages. The kernel writes them, but they are read like anything else: no further than they reach.
     fn read(mut bytes: &[u8]) -> Notes {
-        let mut notes = Notes::default();
+        let (destination, interface, segment, traffic_class) = (None, 0, None, 0);
+        let mut notes = Notes { destination, interface, segment, traffic_class, hop_limit: USUAL_HOPS };
         let header = align(size_of::<libc::cmsghdr>());
         while let Some((length, level, kind)) = read_header(bytes) {
             let Some(data) = bytes.get(header..length) else { break };

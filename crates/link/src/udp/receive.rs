@@ -171,6 +171,12 @@ impl Receiver {
         self.socket.raw()
     }
 
+    /// Tells of each packet from now on how many hops it had left. Each note of the kernel's takes time; without it a packet looks as if it came from a
+    /// neighbour.
+    pub fn tell_hops(&self) -> io::Result<()> {
+        socket::tell_hops(self.socket.raw(), self.reader.family())
+    }
+
     /// Receives what is sent to a multicast group, too.
     pub fn join(&self, group: &Group) -> io::Result<()> {
         group.join(self.socket.raw())

@@ -92,13 +92,11 @@ fn open(family: Family, port: Option<u16>) -> io::Result<Descriptor> {
             Family::V4 => {
                 set(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
                 set(&socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
-                set(&socket, libc::IPPROTO_IP, libc::IP_RECVTTL, 1)?;
                 set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
             }
             Family::V6 => {
                 set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
                 set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
-                set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1)?;
                 // Peers send UDP checksum 0, also where IPv6 forbids it: RoCE has the ICRC.
                 set(&socket, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)?;
                 set(&socket, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)?;
@@ -116,6 +114,14 @@ fn open(family: Family, port: Option<u16>) -> io::Result<Descriptor> {
     // SAFETY: `address` is live and as long as it says.
     check(unsafe { libc::bind(socket.raw(), address.as_ptr().cast(), address.len()) })?;
     Ok(socket)
+}
+
+/// Lets a socket tell of each datagram how many hops it had left.
+pub(super) fn tell_hops(socket: RawFd, family: Family) -> io::Result<()> {
+    match family {
+        Family::V4 => set_raw(socket, libc::IPPROTO_IP, libc::IP_RECVTTL, 1),
+        Family::V6 => set_raw(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1),
+    }
 }
 
 /// Missing from `libc` for Linux.
