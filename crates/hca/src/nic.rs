@@ -222,7 +222,7 @@ impl Nic {
         let capture = environment::capture().map(Mutex::new);
         // A capture says which port a packet was sent from, and who expects faults keeps to what damage cannot be mistaken for.
         if capture.is_some() {
-            udp.tell_hops();
+            udp.tell_all();
         }
         if capture.is_some() || environment::has_faults() {
             udp.keep_ports();
@@ -335,7 +335,7 @@ impl Nic {
         let qp = Arc::new(Qp::new(config, joins));
         if !qp.kind().is_connected() {
             // What it receives says so.
-            self.udp.tell_hops();
+            self.udp.tell_all();
         }
         self.qps.insert(config.qpn, Arc::clone(&qp));
         Ok(qp)

@@ -88,9 +88,9 @@ impl Udp {
         })
     }
 
-    /// Lets packets tell from now on how many hops they had left.
-    pub fn tell_hops(&self) {
-        lock(&self.attachment).tell_hops();
+    /// Lets packets tell from now on their class and how many hops they had left.
+    pub fn tell_all(&self) {
+        lock(&self.attachment).tell_all();
     }
 
     /// Joins a multicast group, as often as it is left again.

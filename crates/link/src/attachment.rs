@@ -30,7 +30,7 @@ use crate::names::Name;
 use crate::ports::Ports;
 use crate::slots::{Registry, Slots};
 use crate::steering::{Steered, Steering};
-use crate::udp::{Arrival, BindError, Family, Received, Receiver};
+use crate::udp::{Arrival, BindError, Family, Received, Receiver, Scope};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -43,9 +43,13 @@ const RETRY: Duration = Duration::from_millis(250);
 /// Polls of only the socket where packets came last before everything is looked at.
 const FAITHFUL: u32 = 1024;
 
-/// Keys of our own descriptors in the set: the receiving socket of each family, and the one that asks.
-const RECEIVERS: [u64; 2] = [1, 2];
-const PROBERS: [u64; 2] = [3, 4];
+/// The sockets that receive: for each family, and, as the kernel gives those what it would else give the first, for packets inside the host.
+const SIDES: [(Family, Scope); 3] =
+    [(Family::V4, Scope::Everywhere), (Family::V6, Scope::Everywhere), (Family::V4, Scope::Inside)];
+
+/// Keys of our own descriptors in the set: the receiving sockets, and those that ask.
+const RECEIVERS: [u64; SIDES.len()] = [1, 2, 7];
+const PROBERS: [u64; SIDES.len()] = [3, 4, 8];
 
 /// Why there is no attachment.
 #[derive(Debug, thiserror::Error)]
@@ -76,8 +80,8 @@ pub struct Traffic {
     pub forwarded: Forwarded,
     /// What others passed on to us.
     pub collected: Collected,
-    /// How the kernel was told where packets go, IPv4 and IPv6.
-    pub steered: [Steered; 2],
+    /// How the kernel was told where packets go, IPv4, IPv6 and inside the host.
+    pub steered: [Steered; 3],
 }
 
 /// The process's place on the host. There should be one.
@@ -85,15 +89,15 @@ pub struct Traffic {
 pub struct Attachment {
     slots: Slots,
     ports: Ports,
-    sides: [Side; 2],
+    sides: [Side; SIDES.len()],
     inbox: Inbox,
     forwarder: Forwarder,
     port: u16,
     faults: Option<Plan>,
-    /// Packets tell how many hops they had left.
-    tells_hops: bool,
+    /// Packets tell their class and how many hops they had left.
+    tells_all: bool,
     groups: Groups,
-    /// The family that brought something last.
+    /// The side that brought something last.
     hot: Option<usize>,
     /// Polls since everything was looked at.
     polls: u32,
@@ -104,10 +108,11 @@ pub struct Attachment {
     traffic: Traffic,
 }
 
-/// One address family.
+/// A socket that receives, or why it does not.
 #[derive(Debug)]
 struct Side {
     family: Family,
+    scope: Scope,
     state: Result<Receiver, BindError>,
     steering: Steering,
     /// When to try again.
@@ -124,21 +129,22 @@ impl Attachment {
     /// The same on another port, for tests.
     pub fn open_port(slots: &Slots, ports: &Ports, port: u16) -> Result<Attachment, AttachError> {
         let faults = Plan::from_environment()?;
-        let side = |family| Side {
+        let side = |(family, scope)| Side {
             family,
+            scope,
             state: Err(BindError::NoFamily(family)),
-            steering: Steering::new(family, port),
+            steering: Steering::new(family, scope, port),
             retry: None,
         };
         let mut attachment = Attachment {
             slots: slots.clone(),
             ports: ports.clone(),
-            sides: [side(Family::V4), side(Family::V6)],
+            sides: SIDES.map(side),
             inbox: Inbox::new(slots),
             forwarder: Forwarder::new(),
             port,
             faults,
-            tells_hops: false,
+            tells_all: false,
             groups: Groups::default(),
             hot: None,
             polls: 0,
@@ -147,7 +153,7 @@ impl Attachment {
             traffic: Traffic::default(),
         };
         let now = Instant::now();
-        for at in 0..2 {
+        for at in 0..SIDES.len() {
             attachment.try_bind(at, now);
         }
         Ok(attachment)
@@ -178,15 +184,15 @@ impl Attachment {
         self.sides.iter().find(|side| side.family == family)?.state.as_ref().ok()
     }
 
-    /// Lets packets tell from now on how many hops they had left: see [`Receiver::tell_hops`].
-    pub fn tell_hops(&mut self) {
-        if std::mem::replace(&mut self.tells_hops, true) {
+    /// Lets packets tell from now on their class and how many hops they had left: see [`Receiver::tell_all`].
+    pub fn tell_all(&mut self) {
+        if std::mem::replace(&mut self.tells_all, true) {
             return;
         }
         for side in &self.sides {
             if let Ok(receiver) = &side.state {
                 // Who cannot be told goes without.
-                let _ = receiver.tell_hops();
+                let _ = receiver.tell_all();
             }
         }
     }
@@ -207,12 +213,11 @@ impl Attachment {
             let count = side.state.as_ref().ok().and_then(|receiver| receiver.overflowed().ok());
             u64::from(count.unwrap_or(0))
         };
-        let [v4, v6] = &self.sides;
         Traffic {
-            overflowed: overflowed(v4) + overflowed(v6),
+            overflowed: self.sides.iter().map(overflowed).sum(),
             forwarded: self.forwarder.forwarded(),
             collected: self.inbox.collected(),
-            steered: [v4.steering.steered(), v6.steering.steered()],
+            steered: self.sides.each_ref().map(|side| side.steering.steered()),
             ..self.traffic
         }
     }
@@ -293,7 +298,7 @@ impl Attachment {
         }
         // What faults held back comes without the socket knowing.
         let now = Instant::now();
-        for at in 0..2 {
+        for at in 0..SIDES.len() {
             let due = self.sides.get(at).and_then(|side| side.state.as_ref().ok()?.due());
             if due.is_some_and(|due| due <= now) {
                 self.receive_side(at, take, lost);
@@ -374,7 +379,7 @@ impl Attachment {
         let changes = self.registry().changes();
         let changed = changes != self.changes;
         self.changes = changes;
-        for at in 0..2 {
+        for at in 0..SIDES.len() {
             let registry = self.registry();
             let (Some(side), Some(key)) = (self.sides.get_mut(at), PROBERS.get(at)) else { continue };
             if side.retry.is_some_and(|retry| now >= retry) {
@@ -396,14 +401,14 @@ impl Attachment {
     }
 
     fn try_bind(&mut self, at: usize, now: Instant) {
-        let (registry, faults, port, tells_hops) = (self.registry(), self.faults.clone(), self.port, self.tells_hops);
+        let (registry, faults, port, tells_all) = (self.registry(), self.faults.clone(), self.port, self.tells_all);
         let (Some(side), Some(key)) = (self.sides.get_mut(at), RECEIVERS.get(at)) else { return };
-        let family = side.family;
-        side.state = Receiver::open_port(family, port).and_then(|mut receiver| {
+        let (family, scope) = (side.family, side.scope);
+        side.state = Receiver::open_scope(family, port, scope).and_then(|mut receiver| {
             receiver.announce(self.slots.owned());
             receiver.inject(faults.map(Faults::new));
-            if tells_hops {
-                let _ = receiver.tell_hops();
+            if tells_all {
+                let _ = receiver.tell_all();
             }
             registry.watch(receiver.raw_fd(), *key).map_err(|source| BindError::System { family, source })?;
             Ok(receiver)
@@ -426,7 +431,7 @@ impl Attachment {
 /// Leaving: what has already arrived for others is passed on. Packets of ours that wait there have no queue pair any more.
 impl Drop for Attachment {
     fn drop(&mut self) {
-        for at in 0..2 {
+        for at in 0..SIDES.len() {
             // Bounded: packets may come as fast as they are taken.
             for _ in 0..64 {
                 if self.receive_side(at, &mut |_| {}, &mut |_, _| {}).datagrams == 0 {

@@ -5,17 +5,27 @@ use crate::names::{self, Name};
 use crate::udp::Family;
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use wire::ROCE_PORT;
 
 /// The user of each socket that is bound to `port`.
 pub fn holders(family: Family, port: u16) -> io::Result<Vec<u32>> {
+    read(family, None, port)
+}
+
+/// The same of those that are bound to this very address.
+pub(crate) fn holders_at(family: Family, address: IpAddr, port: u16) -> io::Result<Vec<u32>> {
+    read(family, Some(address), port)
+}
+
+fn read(family: Family, address: Option<IpAddr>, port: u16) -> io::Result<Vec<u32>> {
     let path = match family {
         Family::V4 => "/proc/thread-self/net/udp",
         Family::V6 => "/proc/thread-self/net/udp6",
     };
     match fs::read_to_string(path) {
-        Ok(table) => Ok(users(&table, port)),
+        Ok(table) => Ok(users(&table, address, port)),
         // No such family.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
@@ -23,11 +33,22 @@ pub fn holders(family: Family, port: u16) -> io::Result<Vec<u32>> {
 }
 
 /// The table's lines are: number, local address and port, remote ones, state, queues, timer, retransmissions, user, and more.
-fn users(table: &str, port: u16) -> Vec<u32> {
+fn users(table: &str, address: Option<IpAddr>, port: u16) -> Vec<u32> {
+    let words = |octets: &[u8]| -> String {
+        // As words of this machine.
+        octets
+            .chunks(4)
+            .map(|word| format!("{:08X}", u32::from_ne_bytes([word[0], word[1], word[2], word[3]])))
+            .collect()
+    };
+    let address = address.map(|address| match address {
+        IpAddr::V4(address) => words(&address.octets()),
+        IpAddr::V6(address) => words(&address.octets()),
+    });
     let user = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
-        let (_, local) = fields.nth(1)?.rsplit_once(':')?;
-        if u16::from_str_radix(local, 16) != Ok(port) {
+        let (at, local) = fields.nth(1)?.rsplit_once(':')?;
+        if u16::from_str_radix(local, 16) != Ok(port) || address.as_ref().is_some_and(|address| address != at) {
             return None;
         }
         fields.nth(5)?.parse().ok()
@@ -125,9 +146,14 @@ mod tests {
             2: 0100007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000   101        0 6 2 0000000000000000 0\n\
             3: 00000000000000000000000000000000:12B7 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 7 2 0000000000000000 3\n\
             garbage\n";
-        assert_eq!(users(table, 4791), [1000, 0]);
-        assert_eq!(users(table, 53), [101]);
-        assert!(users("", 53).is_empty());
+        assert_eq!(users(table, None, 4791), [1000, 0]);
+        assert_eq!(users(table, None, 53), [101]);
+        assert!(users("", None, 53).is_empty());
+        let at = |address: &str, port| users(table, Some(address.parse().unwrap()), port);
+        assert_eq!(at("0.0.0.0", 4791), [1000]);
+        assert_eq!(at("::", 4791), [0]);
+        #[cfg(target_endian = "little")]
+        assert_eq!((at("127.0.0.1", 53), at("127.0.0.1", 4791)), (vec![101], vec![]));
     }
 
     #[test]

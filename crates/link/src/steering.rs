@@ -12,9 +12,9 @@ pub(crate) mod probe;
 pub(crate) mod program;
 
 use crate::descriptor::Descriptor;
-use crate::holders::holders;
+use crate::holders::holders_at;
 use crate::slots::{Slot, random};
-use crate::udp::Family;
+use crate::udp::{Family, Scope};
 use probe::{Answer, Probe};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -49,6 +49,7 @@ pub struct Steered {
 #[derive(Debug)]
 pub(crate) struct Steering {
     family: Family,
+    scope: Scope,
     port: u16,
     /// Asks, and is answered. Opened for the first round.
     socket: Option<Descriptor>,
@@ -78,9 +79,10 @@ struct Round {
 }
 
 impl Steering {
-    pub fn new(family: Family, port: u16) -> Steering {
+    pub fn new(family: Family, scope: Scope, port: u16) -> Steering {
         Steering {
             family,
+            scope,
             port,
             socket: None,
             round: None,
@@ -155,7 +157,7 @@ impl Steering {
     fn begin(&mut self, now: Instant) {
         self.wanted = false;
         self.misdirected = 0;
-        let count = holders(self.family, self.port).map_or(0, |users| users.len());
+        let count = holders_at(self.family, self.scope.address(self.family), self.port).map_or(0, |users| users.len());
         // Alone there is nothing to steer.
         if !(2..=MOST).contains(&count) {
             return self.rest(now);
@@ -174,14 +176,15 @@ impl Steering {
         let socket = match self.socket() {
             Some(socket) => socket,
             None => {
-                let socket = UdpSocket::bind(loopback(self.family, 0))?;
+                let socket = UdpSocket::bind(loopback(self.family))?;
                 self.socket.insert(Descriptor::keep(socket.into())).raw()
             }
         };
         // Answers to earlier probes do not count.
         let nonce = random();
+        let to = SocketAddr::new(self.scope.reach(self.family), self.port);
         for index in 0..count {
-            probe::send(socket, &Probe { nonce, index }.bytes(), loopback(self.family, self.port))?;
+            probe::send(socket, &Probe { nonce, index }.bytes(), to)?;
         }
         Ok(Round { nonce, count, deadline: now + PATIENCE, attached: false, answers: BTreeMap::new() })
     }
@@ -244,9 +247,9 @@ impl Round {
     }
 }
 
-fn loopback(family: Family, port: u16) -> SocketAddr {
+fn loopback(family: Family) -> SocketAddr {
     match family {
-        Family::V4 => (Ipv4Addr::LOCALHOST, port).into(),
-        Family::V6 => (Ipv6Addr::LOCALHOST, port).into(),
+        Family::V4 => (Ipv4Addr::LOCALHOST, 0).into(),
+        Family::V6 => (Ipv6Addr::LOCALHOST, 0).into(),
     }
 }

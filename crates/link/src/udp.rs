@@ -22,5 +22,5 @@ mod way;
 pub use group::Group;
 pub use receive::{Arrival, Received, Receiver, Segment};
 pub use send::{Cargo, SendError, Sender, Sent};
-pub use socket::{BindError, Family};
+pub use socket::{BindError, Family, Scope};
 pub use way::Route;

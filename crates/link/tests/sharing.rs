@@ -391,7 +391,7 @@ fn another_user(rights: Rights) {
         wait_for("the port", || {
             process.drive();
             process.attachment.error(Family::V4).is_none()
-                && link::holders::holders(Family::V4, 4791).unwrap().len() == 1
+                && link::holders::holders(Family::V4, 4791).unwrap().len() == 2
         });
         (&writer).write_all(&[2, 2]).unwrap();
         wait_for("packets of its own", || {

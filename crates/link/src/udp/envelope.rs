@@ -31,9 +31,9 @@ pub(super) struct Envelope {
 
 impl Envelope {
     /// Reads an address and control messages; nothing if they do not say what they should.
-    fn read(family: Family, name: &[u8], control: &[u8]) -> Option<Envelope> {
+    fn read(family: Family, destination: Option<IpAddr>, name: &[u8], control: &[u8]) -> Option<Envelope> {
         let (source, port) = address(name)?;
-        let notes = Notes::read(control);
+        let notes = Notes::read(control, destination);
         let ip = match (family, source, notes.destination?) {
             (Family::V4, IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let mut ip = Ipv4Header::udp(source, destination, 0).ok()?;
@@ -70,14 +70,17 @@ impl Envelope {
 #[derive(Debug)]
 pub(super) struct Reader {
     family: Family,
+    /// Where datagrams were sent of which nothing else is told.
+    destination: Option<IpAddr>,
     name: Vec<u8>,
     control: Vec<u8>,
     last: Option<Envelope>,
 }
 
 impl Reader {
-    pub fn new(family: Family) -> Reader {
-        Reader { family, name: Vec::with_capacity(NAME), control: Vec::with_capacity(CONTROL), last: None }
+    pub fn new(family: Family, destination: Option<IpAddr>) -> Reader {
+        let (name, control) = (Vec::with_capacity(NAME), Vec::with_capacity(CONTROL));
+        Reader { family, destination, name, control, last: None }
     }
 
     pub fn family(&self) -> Family {
@@ -99,7 +102,7 @@ impl Reader {
             kept.clear();
             kept.extend_from_slice(new);
         }
-        self.last = Envelope::read(self.family, name, control);
+        self.last = Envelope::read(self.family, self.destination, name, control);
     }
 }
 
@@ -115,8 +118,8 @@ struct Notes {
 
 impl Notes {
     /// Reads control messages. The kernel writes them, but they are read like anything else: no further than they reach.
-    fn read(mut bytes: &[u8]) -> Notes {
-        let (destination, interface, segment, traffic_class) = (None, 0, None, 0);
+    fn read(mut bytes: &[u8], destination: Option<IpAddr>) -> Notes {
+        let (interface, segment, traffic_class) = (0, None, 0);
         let mut notes = Notes { destination, interface, segment, traffic_class, hop_limit: USUAL_HOPS };
         let header = align(size_of::<libc::cmsghdr>());
         while let Some((length, level, kind)) = read_header(bytes) {
@@ -200,7 +203,7 @@ mod tests {
 
     #[test]
     fn whatever_differs_from_the_last_is_read_again() {
-        let mut reader = Reader::new(Family::V4);
+        let mut reader = Reader::new(Family::V4, None);
         let marked = note(libc::IPPROTO_IP, libc::IP_TOS, &[3]);
         let merged = note(libc::IPPROTO_UDP, libc::UDP_GRO, &4112i32.to_ne_bytes());
         let mut read = |port, parts: &[Vec<u8>]| {
@@ -222,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_off_says_nothing() {
-        let mut reader = Reader::new(Family::V4);
+        let mut reader = Reader::new(Family::V4, None);
         let (name, control) = (name(7), destination(1));
         for length in 0..name.len() {
             assert_eq!(reader.read(&name[..length], &control).is_some(), length >= 8, "{length} bytes of a name");
@@ -231,6 +234,6 @@ mod tests {
             let whole = size_of::<libc::cmsghdr>() + 12;
             assert_eq!(reader.read(&name, &control[..length]).is_some(), length >= whole, "{length} bytes");
         }
-        assert!(Reader::new(Family::V6).read(&name, &control).is_none(), "another family");
+        assert!(Reader::new(Family::V6, None).read(&name, &control).is_none(), "another family");
     }
 }

@@ -4,7 +4,7 @@ use super::call;
 use super::envelope::{CONTROL, Envelope, NAME, Reader};
 use super::group::Group;
 use super::identification::{Identifications, matches};
-use super::socket::{self, BindError, Family};
+use super::socket::{self, BindError, Family, Scope};
 use crate::descriptor::Descriptor;
 use crate::faults::Faults;
 use crate::slots::{Slot, random};
@@ -151,12 +151,18 @@ impl Receiver {
 
     /// The same on another port, for tests.
     pub fn open_port(family: Family, port: u16) -> Result<Receiver, BindError> {
-        let socket = socket::receiver(family, port)?;
+        Receiver::open_scope(family, port, Scope::Everywhere)
+    }
+
+    /// The same for packets of that kind only.
+    pub fn open_scope(family: Family, port: u16, scope: Scope) -> Result<Receiver, BindError> {
+        let socket = socket::receiver(family, port, scope)?;
+        let destination = (scope == Scope::Inside).then(|| scope.address(family));
         Ok(Receiver {
             socket,
             identity: random(),
             slots: Vec::new(),
-            reader: Reader::new(family),
+            reader: Reader::new(family, destination),
             identifications: Identifications::default(),
             faults: None,
             buffers: vec![0; BATCH * BUFFER],
@@ -171,10 +177,10 @@ impl Receiver {
         self.socket.raw()
     }
 
-    /// Tells of each packet from now on how many hops it had left. Each note of the kernel's takes time; without it a packet looks as if it came from a
-    /// neighbour.
-    pub fn tell_hops(&self) -> io::Result<()> {
-        socket::tell_hops(self.socket.raw(), self.reader.family())
+    /// Tells of each packet from now on its class, and how many hops it had left. Each note of the kernel's takes time; without it a packet looks as if it
+    /// came from a neighbour.
+    pub fn tell_all(&self) -> io::Result<()> {
+        socket::tell_all(self.socket.raw(), self.reader.family())
     }
 
     /// Receives what is sent to a multicast group, too.

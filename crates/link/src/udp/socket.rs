@@ -5,7 +5,7 @@ use crate::descriptor::{Descriptor, check};
 use crate::holders::other_user;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use wire::ROCE_PORT;
 
@@ -19,6 +19,36 @@ pub enum Family {
     V4,
     /// IPv6.
     V6,
+}
+
+/// What a socket receives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Scope {
+    /// What is sent to any address of the host.
+    Everywhere,
+    /// What is sent to 127.0.0.1, and then no socket of the other kind gets it. The kernel need not tell where packets went and how they came: each
+    /// note of its takes time.
+    Inside,
+}
+
+impl Scope {
+    /// Where such a socket is bound.
+    pub(crate) fn address(self, family: Family) -> IpAddr {
+        match (self, family) {
+            (Scope::Inside, _) => Ipv4Addr::LOCALHOST.into(),
+            (Scope::Everywhere, Family::V4) => Ipv4Addr::UNSPECIFIED.into(),
+            (Scope::Everywhere, Family::V6) => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+
+    /// Where it can be reached from this host, and no socket of the other kind.
+    pub(crate) fn reach(self, family: Family) -> IpAddr {
+        match (self, family) {
+            (Scope::Inside, _) => Ipv4Addr::LOCALHOST.into(),
+            (Scope::Everywhere, Family::V4) => Ipv4Addr::new(127, 0, 0, 2).into(),
+            (Scope::Everywhere, Family::V6) => Ipv6Addr::LOCALHOST.into(),
+        }
+    }
 }
 
 /// Why port 4791 is not ours.
@@ -49,8 +79,8 @@ pub enum BindError {
 }
 
 /// A socket that shares port 4791 with the other processes of this user. Never SO_REUSEADDR: it would let another user take the traffic.
-pub(super) fn receiver(family: Family, port: u16) -> Result<Descriptor, BindError> {
-    open(family, Some(port)).map_err(|source| match source.raw_os_error() {
+pub(super) fn receiver(family: Family, port: u16, scope: Scope) -> Result<Descriptor, BindError> {
+    open(family, Some((port, scope))).map_err(|source| match source.raw_os_error() {
         Some(libc::EADDRINUSE) => match other_user(family, port) {
             Ok(Some(uid)) => BindError::OtherUser { uid },
             _ => BindError::Taken,
@@ -65,17 +95,15 @@ pub(super) fn sender(family: Family) -> io::Result<Descriptor> {
     open(family, None)
 }
 
-fn open(family: Family, port: Option<u16>) -> io::Result<Descriptor> {
+fn open(family: Family, receives: Option<(u16, Scope)>) -> io::Result<Descriptor> {
     let domain = match family {
         Family::V4 => Domain::IPV4,
         Family::V6 => Domain::IPV6,
     };
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
-    socket.set_nonblocking(port.is_some())?;
-    let address: SocketAddr = match family {
-        Family::V4 => (Ipv4Addr::UNSPECIFIED, port.unwrap_or(0)).into(),
-        Family::V6 => (Ipv6Addr::UNSPECIFIED, port.unwrap_or(0)).into(),
-    };
+    socket.set_nonblocking(receives.is_some())?;
+    let (port, scope) = receives.unwrap_or((0, Scope::Everywhere));
+    let address = SocketAddr::new(scope.address(family), port);
     match family {
         Family::V4 => {
             // Don't fragment; identification 0.
@@ -86,9 +114,10 @@ fn open(family: Family, port: Option<u16>) -> io::Result<Descriptor> {
             set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
         }
     }
-    if port.is_some() {
+    if receives.is_some() {
         socket.set_reuse_port(true)?;
         match family {
+            Family::V4 if scope == Scope::Inside => {}
             Family::V4 => {
                 set(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
                 set(&socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
@@ -116,10 +145,11 @@ fn open(family: Family, port: Option<u16>) -> io::Result<Descriptor> {
     Ok(socket)
 }
 
-/// Lets a socket tell of each datagram how many hops it had left.
-pub(super) fn tell_hops(socket: RawFd, family: Family) -> io::Result<()> {
+/// Lets a socket tell of each datagram its class, and how many hops it had left.
+pub(super) fn tell_all(socket: RawFd, family: Family) -> io::Result<()> {
     match family {
-        Family::V4 => set_raw(socket, libc::IPPROTO_IP, libc::IP_RECVTTL, 1),
+        Family::V4 => set_raw(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)
+            .and_then(|()| set_raw(socket, libc::IPPROTO_IP, libc::IP_RECVTTL, 1)),
         Family::V6 => set_raw(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1),
     }
 }

@@ -88,6 +88,43 @@ fn trains_arrive_as_they_were_sent() {
 }
 
 #[test]
+fn what_is_sent_inside_the_host_comes_to_the_socket_for_it_and_to_no_other() {
+    let _port = port_alone();
+    let mut everywhere = Receiver::open(Family::V4).unwrap();
+    let mut inside = Receiver::open_scope(Family::V4, wire::ROCE_PORT, Scope::Inside).unwrap();
+    let mut sender = Sender::open(Family::V4).unwrap();
+    let source = IpAddr::from(Ipv4Addr::LOCALHOST);
+    for (last, told) in [(1, false), (2, false), (1, true), (2, true)] {
+        if told {
+            [&everywhere, &inside].into_iter().for_each(|receiver| receiver.tell_all().unwrap());
+        }
+        let destination = IpAddr::from(Ipv4Addr::new(127, 0, 0, last));
+        let route = Route { source, destination, scope: 0, traffic_class: 8, hop_limit: 9 };
+        let (receiver, other) = if last == 1 { (&mut inside, &mut everywhere) } else { (&mut everywhere, &mut inside) };
+        // Merged and alone.
+        let mut message = Message { bytes: vec![7; 3000], mtu: 1024 };
+        sender.send(&route, &mut message, false).unwrap();
+        let (mut got, deadline) = (0, Instant::now() + Duration::from_secs(5));
+        while got < 3000 && Instant::now() < deadline {
+            let take = |arrival: &Arrival<'_>| {
+                if arrival.port != sender.port() {
+                    return;
+                }
+                got += arrival.payload.len();
+                assert_eq!((arrival.source().to_ip(), arrival.destination().to_ip()), (source, destination));
+                let wire::IpHeader::V4(ip) = arrival.ip else { panic!("another family") };
+                // The class is known everywhere but inside, where nobody marks packets.
+                assert_eq!(ip.tos, if told || last == 2 { 8 } else { 0 });
+                assert_eq!(ip.ttl, if told { 9 } else { 64 });
+            };
+            assert_eq!(receiver.receive(take).unwrap().damaged, 0);
+        }
+        assert_eq!(got, 3000);
+        other.receive(|arrival| assert_ne!(arrival.port, sender.port())).unwrap();
+    }
+}
+
+#[test]
 fn a_train_takes_few_system_calls() {
     let mut sender = Sender::open(Family::V4).unwrap();
     let address = IpAddr::from(Ipv4Addr::LOCALHOST);

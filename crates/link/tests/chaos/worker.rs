@@ -2,12 +2,13 @@
 //! new life. Being killed and stopped is done to it.
 
 use crate::ledger::{ALIVE, CHAOS, DRAIN, Dice, END, FULL, Ledger, Life, NOBODY, OPENING, PACKETS, SLOTS, STALE, now};
-use crate::network::{Parcel, send};
+use crate::network::{Parcel, loopback, send_to};
 use link::attachment::Attachment;
 use link::forward::Loss;
 use link::ports::Ports;
 use link::slots::{Slot, Slots};
 use link::udp::{Arrival, Family, Sender};
+use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -203,10 +204,12 @@ fn throw(ledger: &Ledger, dice: &mut Dice, senders: &mut [Sender; 2]) {
     let mut payload = [0x77; 64];
     payload[..4].copy_from_slice(&(number as u32).to_be_bytes());
     payload[4..8].copy_from_slice(&(to as u32).to_be_bytes());
-    let v6 = dice.roll(2) == 1;
+    // Each comes to another socket.
+    let destinations = [loopback(false), Ipv4Addr::new(127, 0, 0, 2).into(), loopback(true)];
+    let destination = destinations[dice.roll(3) as usize];
     let mut parcel =
         Parcel { opcode: Opcode::UcSendOnly, to: slot.qpn(to as u16), psn: 0, payload: &payload, count: 1 };
-    send(&mut senders[usize::from(v6)], &mut parcel, v6);
+    send_to(&mut senders[usize::from(destination.is_ipv6())], &mut parcel, destination);
     record.sent.store(now(), Relaxed);
 }
 

@@ -127,7 +127,12 @@ impl Cargo for Parcel<'_> {
 
 /// Sends over loopback.
 pub fn send(sender: &mut Sender, parcel: &mut Parcel<'_>, v6: bool) {
-    let address = loopback(v6);
-    let route = Route { source: address, destination: address, scope: 0, traffic_class: 0, hop_limit: 64 };
+    send_to(sender, parcel, loopback(v6));
+}
+
+/// The same to any address of this host.
+pub fn send_to(sender: &mut Sender, parcel: &mut Parcel<'_>, destination: IpAddr) {
+    let source = loopback(destination.is_ipv6());
+    let route = Route { source, destination, scope: 0, traffic_class: 0, hop_limit: 64 };
     sender.send(&route, parcel, false).unwrap();
 }

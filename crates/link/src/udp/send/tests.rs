@@ -268,7 +268,7 @@ fn many_short_messages_get_a_socket_of_their_own_and_lose_it_with_the_peer() {
         drop(receiver);
         send_short(&mut sender, &route, 0..2, false);
         let mut receiver = Receiver::open(family).unwrap();
-        receiver.tell_hops().unwrap();
+        receiver.tell_all().unwrap();
         send_short(&mut sender, &route, 3..6, true);
         assert!(numbers(&mut receiver, 6).into_iter().eq((6..12).map(|at| (at / 2, usual))));
         // With wishes of one's own: they are heeded.
