@@ -1,5 +1,5 @@
-//! Opening and setting up the sockets: one per address family that receives on port 4791 together with other processes, and unbound ones
-//! that send.
+//! Opening and setting up the sockets: those that receive on port 4791 together with other processes, one for each address family and one for what is sent
+//! inside the host; and unbound ones that send.
 
 use crate::descriptor::{Descriptor, check};
 use crate::holders::other_user;
