@@ -283,13 +283,15 @@ impl Attachment {
                 if self.receive_side(at, take, lost).is_news() {
                     self.hot = Some(at);
                 }
+            } else if let Some(at) = PROBERS.iter().position(|own| own == key) {
+                if let Some(side) = self.sides.get_mut(at) {
+                    side.steering.is_answered();
+                }
             } else if *key == Registry::EXCHANGE {
                 registry.call();
             } else if *key == Registry::LIVES {
                 registry.died();
-            } else if !PROBERS.contains(key)
-                && self.inbox.serve(*key, &mut |arrival| take(std::slice::from_ref(arrival)))
-            {
+            } else if self.inbox.serve(*key, &mut |arrival| take(std::slice::from_ref(arrival))) {
                 // Another user's process has gone, and perhaps left the port.
                 for side in &mut self.sides {
                     side.retry = side.retry.map(|_| Instant::now());

@@ -54,6 +54,8 @@ pub(crate) struct Steering {
     /// Asks, and is answered. Opened for the first round.
     socket: Option<Descriptor>,
     round: Option<Round>,
+    /// Something has come to it.
+    answered: bool,
     /// Packets for others since the last round.
     misdirected: u32,
     pause: Duration,
@@ -86,6 +88,7 @@ impl Steering {
             port,
             socket: None,
             round: None,
+            answered: false,
             misdirected: 0,
             pause: PAUSE.0,
             earliest: None,
@@ -125,6 +128,11 @@ impl Steering {
         self.socket.as_ref().map(Descriptor::raw)
     }
 
+    /// That socket is readable.
+    pub fn is_answered(&mut self) {
+        self.answered = true;
+    }
+
     /// Goes on, without waiting. `receiver` is our socket in the group.
     pub fn progress(&mut self, receiver: RawFd, now: Instant) {
         let Some(socket) = self.socket() else {
@@ -133,10 +141,11 @@ impl Steering {
             }
             return;
         };
+        let answered = std::mem::take(&mut self.answered);
         match &mut self.round {
             None => {
                 // Late answers would keep the socket readable.
-                while probe::receive(socket, &mut [0; Answer::LONGEST]).is_some() {}
+                while answered && probe::receive(socket, &mut [0; Answer::LONGEST]).is_some() {}
                 if self.is_due(now) {
                     self.begin(now);
                 }
