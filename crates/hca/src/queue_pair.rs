@@ -202,7 +202,7 @@ impl Qp {
             nic.obstacle(self.context.device(), av, peer, modify.path_mtu, self.lane())?;
         }
         let mut inner = self.inner.lock();
-        self.pay(nic, &mut inner);
+        self.pay_all(nic, &mut inner);
         let now = nic.now();
         let (pair, mut host) = self.split(nic, &mut inner);
         pair.modify(now, modify, &mut host)?;
@@ -388,6 +388,15 @@ impl Qp {
         inner.debt.paid(nic.debtor());
     }
 
+    /// The same before the queue pair changes or goes, and what is owed for packets that another thread has taken a moment ago: what they brought may
+    /// have been what the program had waited for.
+    fn pay_all(&self, nic: &Nic, inner: &mut Inner) {
+        if inner.touched > 0 {
+            self.transmit(nic, inner, nic.now());
+        }
+        self.pay(nic, inner);
+    }
+
     /// Sends and completes what is due, because the process ends. Whoever holds the queue pair may be the one who ends it: then nothing is.
     pub(crate) fn settle_debts(&self, nic: &Nic) {
         for _ in 0..LAST_TRIES {
@@ -406,7 +415,7 @@ impl Qp {
     /// finished, which nobody will hear of otherwise.
     pub(crate) fn shut(&self, nic: &Nic) -> Option<u64> {
         let mut inner = self.inner.lock();
-        self.pay(nic, &mut inner);
+        self.pay_all(nic, &mut inner);
         let now = nic.now();
         let (pair, mut host) = self.split(nic, &mut inner);
         let mut taken = None;
