@@ -220,10 +220,10 @@ impl Nic {
         // Peers ask for as large a buffer as we do, and mostly get as much. Who has less tells by losing packets.
         let peer_window = WindowConfig { limit: limit.min(MOST_UNDER_WAY), ..WindowConfig::default() };
         let capture = environment::capture().map(Mutex::new);
-        // A capture says which port a packet was sent from, and who expects faults keeps to what damage cannot be mistaken for.
         if capture.is_some() {
             udp.tell_all();
         }
+        // A capture says which port a packet was sent from, and who expects faults keeps to what damage cannot be mistaken for.
         if capture.is_some() || environment::has_faults() {
             udp.keep_ports();
         }
@@ -334,7 +334,7 @@ impl Nic {
         config.qpn = self.numbers.take().ok_or(exhausted)?;
         let qp = Arc::new(Qp::new(config, joins));
         if !qp.kind().is_connected() {
-            // What it receives says so.
+            // The header in front of what it receives says how that came.
             self.udp.tell_all();
         }
         self.qps.insert(config.qpn, Arc::clone(&qp));

@@ -1,5 +1,5 @@
-//! A connected socket for short messages to a peer on this host: the kernel looks for the route once, not for each datagram, which is a tenth of
-//! the time that one takes.
+//! A connected socket for short messages to a peer on this host: the kernel looks for the route once, not for each datagram, which is a twelfth
+//! of the time that one takes.
 //!
 //! A connected socket of IPv4 counts its identifications up from a number that the kernel chooses, and the ICRC covers them. What that number is
 //! the kernel shows to one who asks when a datagram left: it then hands the datagram back, headers included.
