@@ -212,6 +212,9 @@ fn notifications_count_once_per_50_us_and_only_from_the_peer() {
     pair.sim.inject(pair.alice, bob, &headers, &[0; 16]).unwrap();
     pair.sim.run_for(0);
     assert_eq!(size(&pair), once - once / 8, "50,000 ns later");
+    let early =
+        |event: &trace::Event| matches!(event.kind, trace::Kind::PacketDropped { reason: DropReason::CnpTooSoon, .. });
+    assert_eq!(drops.borrow().iter().filter(|event| early(event)).count(), 3, "and the others are told of");
 }
 
 #[test]

@@ -57,6 +57,7 @@ const ASKED: &[&str] = &["reply", "disconnect requested", "timewait ended"];
 const ASKS: &[&str] = &["reply", "disconnected", "timewait ended"];
 const IS_ASKED: &[&str] = &["request", "established", "disconnect requested", "timewait ended"];
 const IS_TOLD: &[&str] = &["request", "established", "disconnected", "timewait ended"];
+const SUSPECTS: &[&str] = &["request", "established", "suspected", "disconnected", "timewait ended"];
 const IN_VAIN: &[&str] = &["reply", "timed out Dreq", "timewait ended"];
 const IS_IN_VAIN: &[&str] = &["request", "established", "timed out Dreq", "timewait ended"];
 const CONNECTED: &[&str] = &["request", "established"];
@@ -78,23 +79,36 @@ const TABLE: &[Row] = &[
     (Dies, REMOTE, IN_VAIN, CONNECTED, &[]),
     (Restarts, LOCAL, &["reply"], IS_TOLD, &[]),
     (Restarts, REMOTE, ASKS, CONNECTED, &[]),
-    (RestartsAndConnects, LOCAL, &["reply"], IS_TOLD, &[]),
-    (RestartsAndConnects, REMOTE, ASKS, CONNECTED, &[]),
-    (Rejects, LOCAL, &["reply"], &["request", "rejected 28"], &[]),
+    (RestartsAndConnects, LOCAL, &["reply"], SUSPECTS, &[]),
+    (RestartsAndConnects, REMOTE, &["reply", "suspected", "disconnected", "timewait ended"], CONNECTED, &[]),
+    (Rejects, LOCAL, &["reply"], &["request", "rejected 28"], &[[&["reply"], &["request", "timed out Rep"]]]),
     (Rejects, REMOTE, &["rejected 28"], &["request"], &[]),
     // Where the REJ is lost, the passive side learns it when it replies.
-    (AbandonsRequest, LOCAL, &[], &["request", "rejected 4"], &[[&[], &["request", "rejected 6"]]]),
+    (
+        AbandonsRequest,
+        LOCAL,
+        &[],
+        &["request", "rejected 4"],
+        &[[&[], &["request", "rejected 6"]], [&[], &["request", "timed out Rep"]]],
+    ),
     (AbandonsRequest, REMOTE, &["rejected 28"], &["request"], &[]),
-    (AbandonsReply, LOCAL, &["reply"], &["request", "rejected 28"], &[[&["reply"], &["request", "rejected 6"]]]),
+    (
+        AbandonsReply,
+        LOCAL,
+        &["reply"],
+        &["request", "rejected 28"],
+        &[[&["reply"], &["request", "rejected 6"]], [&["reply"], &["request", "timed out Rep"]]],
+    ),
     // The passive side has replied and not heard a confirmation; the active side has confirmed, in vain.
     (AbandonsReply, REMOTE, ASKS, &["request"], &[]),
     // The passive program gives it up when it likes; here it lives on until then.
+    // A side that proves nothing hears no more than one message.
     (
         NeverAnswers,
         LOCAL,
-        &["reply", "rejected 4"],
+        &["reply"],
         &["request", "timed out Rep"],
-        &[[&["reply"], &["request", "timed out Rep"]]],
+        &[[&["reply", "rejected 4"], &["request", "timed out Rep"]]],
     ),
     (NeverAnswers, REMOTE, &["timed out Req"], &["request", "rejected 4"], &[[&["timed out Req"], &["request"]]]),
     (NobodyListens, REMOTE, &["rejected 8"], &[], &[]),
@@ -195,6 +209,7 @@ fn after_it_is_established(way: Way, world: &mut World, ids: [CommId; 2], who: u
                 }
             };
             world.restart(who, 4711);
+            world.peers_lost = true;
             if who == B {
                 world.listen(A);
             }

@@ -95,6 +95,64 @@ fn strangers_get_a_bounded_number_of_answers() {
     assert_eq!(world.hosts[B].manager.remembered(), 0);
 }
 
+/// How many messages a host sends back to an address that says nothing but one REQ, so many times.
+fn echoes(world: &mut World, requests: usize) -> usize {
+    let connect = world.request(A);
+    let mut stranger = Manager::new(Config { seed: 11, ..Config::default() });
+    stranger.connect(world.now, connect).unwrap();
+    let req = next(&mut stranger);
+    let before = world.hosts[B].sent.len();
+    world.hosts[A].up = false;
+    for _ in 0..requests {
+        world.hosts[B].manager.handle(world.now, world.route(A), &req);
+        world.run_for(seconds(1));
+    }
+    world.run_until_quiet();
+    world.hosts[A].up = true;
+    world.hosts[B].sent.len() - before
+}
+
+#[test]
+fn one_request_brings_one_message_back_to_a_side_that_has_proven_nothing() {
+    for requests in [1, 2, 5] {
+        for answer in [Answer::Accept, Answer::Reject, Answer::Nothing] {
+            let mut world = fine();
+            world.hosts[B].manners.request = answer;
+            let echoes = echoes(&mut world, requests);
+            assert!(echoes <= requests, "{answer:?}: {echoes} messages for {requests}");
+            assert_eq!(echoes, if answer == Answer::Nothing { requests - 1 } else { requests });
+        }
+    }
+    // An address that has proven itself lately gets its REP repeated, and no longer when that was long ago.
+    let mut world = fine();
+    world.established();
+    assert!(echoes(&mut world, 1) > 5);
+    world.run_for(seconds(600));
+    assert_eq!(echoes(&mut world, 1), 1);
+}
+
+#[test]
+fn a_lost_rtu_comes_again_though_the_other_side_may_not_ask_for_it() {
+    let mut world = fine();
+    world.censored = vec![(A, MessageKind::Rtu)];
+    let active = world.connect(A);
+    world.run_for(Duration::from_millis(200));
+    world.censored.clear();
+    world.run_for(seconds(1));
+    let passive = world.hosts[B].requested();
+    assert_eq!(world.hosts[B].heard(passive), ["request", "established"]);
+    assert_eq!(world.hosts[B].count(MessageKind::Rep), 1);
+    world.run_for(seconds(100));
+    assert_eq!(world.hosts[A].count(MessageKind::Rtu), 4, "once and three times more");
+    // A side whose peer was heard repeats nothing.
+    let quiet = world.connect(A);
+    world.run_for(Duration::from_millis(1));
+    world.hosts[A].manager.heard(world.now, quiet);
+    world.run_for(seconds(100));
+    assert_eq!(world.hosts[A].count(MessageKind::Rtu), 5);
+    assert_eq!(world.hosts[A].manager.state(active), Some(State::Established));
+}
+
 #[test]
 fn too_many_ended_connections_are_forgotten_early_and_say_so() {
     let mut world = World::with(1, Weather::FINE, |config| Config { timewait: 3, ..config });

@@ -38,7 +38,7 @@ fn messages_about_nothing_are_answered_or_ignored_as_the_specification_says() {
 }
 
 #[test]
-fn a_queue_pair_that_connects_again_ends_its_old_connection() {
+fn a_queue_pair_that_connects_again_ends_its_old_connection_only_if_the_peer_does_not_answer() {
     let mut world = fine();
     let connect = world.request(A);
     let old = world.connect_with(A, connect);
@@ -50,10 +50,40 @@ fn a_queue_pair_that_connects_again_ends_its_old_connection() {
     assert_ne!(old, new);
     world.run_for(Duration::from_millis(1));
     assert_eq!(world.hosts[A].heard(new), ["rejected 10"]);
-    assert_eq!(world.hosts[B].heard(passive), ["request", "established", "disconnected"]);
+    assert_eq!(world.hosts[B].heard(passive), ["request", "established", "suspected"]);
+    assert_eq!(world.hosts[B].manager.state(passive), Some(State::Established), "anybody may claim that");
+    world.call(B, |manager, now| {
+        manager.peer_lost(now, passive);
+        Ok(())
+    });
+    world.run_for(Duration::from_millis(1));
+    assert_eq!(world.hosts[B].heard(passive), ["request", "established", "suspected", "disconnected"]);
     let third = world.connect_with(A, connect);
     world.run_for(Duration::from_millis(1));
     assert_eq!(world.hosts[A].heard(third), ["reply"], "the way is free");
+}
+
+#[test]
+fn however_often_it_is_claimed_that_a_peer_is_lost_it_is_asked_now_and_then() {
+    let mut world = fine();
+    let [_, passive] = world.established();
+    let Event::Request { request, .. } = world.hosts[B].events[0] else { panic!("no request") };
+    let mut stranger = Manager::new(Config { seed: 9, ..Config::default() });
+    let claims = |world: &mut World, stranger: &mut Manager| {
+        for _ in 0..100 {
+            let connect = cm::Connect::new(world.route(A), World::service(), request.local_qpn, Psn::new(5));
+            stranger.connect(world.now, connect).unwrap();
+            let answers = arrives(world, B, next(stranger));
+            assert_eq!(reasons(&answers), [RejectReason::StaleConnection], "and nothing else is sent");
+        }
+        world.drain();
+    };
+    claims(&mut world, &mut stranger);
+    assert_eq!(world.hosts[B].heard(passive), ["request", "established", "suspected"]);
+    world.run_for(Config::default().suspicion);
+    claims(&mut world, &mut stranger);
+    assert_eq!(world.hosts[B].heard(passive), ["request", "established", "suspected", "suspected"]);
+    assert_eq!(world.hosts[B].manager.state(passive), Some(State::Established));
 }
 
 #[test]
@@ -95,8 +125,9 @@ fn only_the_peer_moves_a_connection() {
         info: Data::default(),
         private_data: Data::default(),
     };
-    arrives(&mut world, B, CmDatagram::new(1, rej.into()));
-    arrives(&mut world, B, CmDatagram::new(1, Rej { local_comm_id: CommId::new(0), ..rej }.into()));
+    let transaction = world.transactions[&active];
+    arrives(&mut world, B, CmDatagram::new(transaction, rej.into()));
+    arrives(&mut world, B, CmDatagram::new(transaction, Rej { local_comm_id: CommId::new(0), ..rej }.into()));
     assert_eq!(world.hosts[B].manager.state(passive), Some(State::Established));
     arrives(&mut world, B, CmDatagram::new(1, dreq.into()));
     assert_eq!(world.hosts[B].manager.state(passive), Some(State::DreqReceived));
@@ -124,7 +155,8 @@ fn a_second_reply_to_one_request_is_rejected() {
     let [active, _] = world.established();
     let Event::Reply { reply, .. } = world.hosts[A].events[0] else { panic!("no reply") };
     let other = wire::cm::Rep { local_comm_id: CommId::new(0x4242), ..reply };
-    let answers = arrives(&mut world, A, CmDatagram::new(1, other.into()));
+    let transaction = world.transactions[&active];
+    let answers = arrives(&mut world, A, CmDatagram::new(transaction, other.into()));
     let Message::Rej(rej) = answers[0].datagram.message else { panic!("{answers:?}") };
     assert_eq!((rej.reason, rej.remote_comm_id), (RejectReason::InvalidCommId, other.local_comm_id));
     assert_eq!(world.hosts[A].manager.state(active), Some(State::Established), "the first one stands");
@@ -191,23 +223,27 @@ fn a_reply_with_a_name_that_another_connection_has_ends_the_attempt() {
     let mut world = fine();
     let [_, taken] = world.established();
     let (active, rep) = asking(&mut world);
-    let answers = arrives(&mut world, A, CmDatagram::new(1, Rep { local_comm_id: taken, ..rep }.into()));
+    let transaction = world.transactions[&active];
+    let answers = arrives(&mut world, A, CmDatagram::new(transaction, Rep { local_comm_id: taken, ..rep }.into()));
     assert_eq!(reasons(&answers), [RejectReason::DuplicateLocalCommId]);
     world.drain();
     assert_eq!(world.hosts[A].heard(active), ["rejected 30"]);
 }
 
 #[test]
-fn a_reply_with_a_queue_pair_that_is_connected_ends_that_connection_too() {
+fn a_reply_with_a_queue_pair_that_is_connected_makes_that_connection_suspect() {
     let mut world = fine();
     let [old, _] = world.established();
     let Event::Reply { reply, .. } = world.hosts[A].events[0] else { panic!("no reply") };
     let (active, rep) = asking(&mut world);
-    let answers = arrives(&mut world, A, CmDatagram::new(1, Rep { local_qpn: reply.local_qpn, ..rep }.into()));
+    let message = Rep { local_qpn: reply.local_qpn, ..rep }.into();
+    let transaction = world.transactions[&active];
+    let answers = arrives(&mut world, A, CmDatagram::new(transaction, message));
     assert_eq!(reasons(&answers), [RejectReason::StaleConnection]);
     world.drain();
     assert_eq!(world.hosts[A].heard(active), ["rejected 10"]);
-    assert_eq!(world.hosts[A].manager.state(old), Some(State::DreqSent));
+    assert_eq!(world.hosts[A].heard(old), ["reply", "suspected"]);
+    assert_eq!(world.hosts[A].manager.state(old), Some(State::Established));
 }
 
 #[test]
@@ -216,9 +252,10 @@ fn a_reply_that_comes_too_late_hears_that_it_did() {
     let (active, rep) = asking(&mut world);
     world.censored = vec![(A, MessageKind::Rej)];
     world.call(A, |manager, now| manager.abandon(now, active));
-    let answers = arrives(&mut world, A, CmDatagram::new(1, rep.into()));
+    let transaction = world.transactions[&active];
+    let answers = arrives(&mut world, A, CmDatagram::new(transaction, rep.into()));
     assert_eq!(reasons(&answers), [RejectReason::Timeout]);
-    assert_eq!(answers[0].datagram.header.transaction_id, 1);
+    assert_eq!(answers[0].datagram.header.transaction_id, transaction);
     assert_eq!(world.hosts[A].heard(active), [""; 0]);
 }
 
@@ -236,9 +273,10 @@ fn only_the_peer_can_ask_for_more_time() {
         service_timeout: Timeout::new(20),
         private_data: Data::default(),
     };
-    arrives(&mut world, B, CmDatagram::new(1, mra.into()));
+    let transaction = world.transactions[&active];
+    arrives(&mut world, B, CmDatagram::new(transaction, mra.into()));
     assert_eq!(world.hosts[B].manager.state(passive), Some(State::RepSent));
-    arrives(&mut world, B, CmDatagram::new(1, Mra { local_comm_id: active, ..mra }.into()));
+    arrives(&mut world, B, CmDatagram::new(transaction, Mra { local_comm_id: active, ..mra }.into()));
     assert_eq!(world.hosts[B].manager.state(passive), Some(State::MraRepReceived));
 }
 
@@ -246,7 +284,8 @@ fn only_the_peer_can_ask_for_more_time() {
 fn an_abandoned_connection_tells_nothing_that_was_not_heard_yet() {
     let mut world = fine();
     let (active, rep) = asking(&mut world);
-    arrives(&mut world, A, CmDatagram::new(1, rep.into()));
+    let transaction = world.transactions[&active];
+    arrives(&mut world, A, CmDatagram::new(transaction, rep.into()));
     world.hosts[A].manager.abandon(world.now, active).unwrap();
     assert_eq!(world.hosts[A].manager.poll_event(), None);
     // Nor one that has ended by itself.
@@ -260,8 +299,63 @@ fn an_abandoned_connection_tells_nothing_that_was_not_heard_yet() {
         info: Data::default(),
         private_data: Data::default(),
     };
-    arrives(&mut world, A, CmDatagram::new(1, rej.into()));
+    let transaction = world.transactions[&active];
+    arrives(&mut world, A, CmDatagram::new(transaction, rej.into()));
     assert_eq!(world.hosts[A].manager.state(rep.remote_comm_id), None);
     let _ = world.hosts[A].manager.abandon(world.now, active);
     assert_eq!(world.hosts[A].manager.poll_event(), None);
+}
+
+/// Whether a message changed nothing at a host but the count of those with another transaction than they should have.
+fn has_wrong_transaction(world: &mut World, host: usize, id: CommId, message: impl Into<Message>) -> bool {
+    let _ = world.hosts[host].manager.take_drops();
+    let before = world.hosts[host].manager.state(id);
+    let transaction = world.transactions.values().fold(1u64, |other, one| other.max(one.wrapping_add(1)));
+    let answers = arrives(world, host, CmDatagram::new(transaction, message.into()));
+    let manager = &mut world.hosts[host].manager;
+    let dropped = manager.take_drops();
+    assert_eq!((answers.len(), manager.poll_event(), manager.state(id)), (0, None, before));
+    dropped == [(trace::DropReason::CmWrongTransaction, 1)]
+}
+
+#[test]
+fn an_answer_repeats_the_transaction_or_is_dropped() {
+    let rej = |local_comm_id, remote_comm_id, reason| Rej {
+        local_comm_id,
+        remote_comm_id,
+        rejected: RejectedMessage::Req,
+        info_length: 0,
+        reason,
+        info: Data::default(),
+        private_data: Data::default(),
+    };
+    let private_data = Data::default();
+    // To the active side that waits for a reply.
+    let mut world = fine();
+    let (active, rep) = asking(&mut world);
+    let passive = rep.local_comm_id;
+    let (received, service_timeout) = (ReceivedMessage::Req, Timeout::new(20));
+    let mra = Mra { local_comm_id: passive, remote_comm_id: active, received, service_timeout, private_data };
+    assert!(has_wrong_transaction(&mut world, A, active, rep));
+    assert!(has_wrong_transaction(&mut world, A, active, mra));
+    assert!(has_wrong_transaction(&mut world, A, active, rej(CommId::new(0), active, RejectReason::InvalidServiceId)));
+    // To the passive side that waits for a confirmation, or has not replied yet.
+    let rtu = Rtu { local_comm_id: active, remote_comm_id: passive, private_data: Data::default() };
+    assert!(has_wrong_transaction(&mut world, B, passive, rtu));
+    assert!(has_wrong_transaction(&mut world, B, passive, rej(active, passive, RejectReason::Consumer)));
+    assert!(has_wrong_transaction(&mut world, B, passive, rej(active, CommId::new(0), RejectReason::Timeout)));
+    // To the side that disconnects, whichever that is.
+    for (host, other) in [(A, B), (B, A)] {
+        let mut world = fine();
+        let ids = world.established();
+        world.censored = vec![(other, MessageKind::Drep)];
+        world.call(host, |manager, now| manager.disconnect(now, ids[host], b""));
+        world.run_for(Duration::from_millis(1));
+        assert_eq!(world.hosts[host].manager.state(ids[host]), Some(State::DreqSent));
+        let drep = Drep { local_comm_id: ids[other], remote_comm_id: ids[host], private_data: Data::default() };
+        assert!(has_wrong_transaction(&mut world, host, ids[host], drep));
+        world.censored.clear();
+        world.run_for(Duration::from_secs(60));
+        assert_eq!(world.hosts[host].manager.state(ids[host]), None, "and the right one ends it");
+    }
 }

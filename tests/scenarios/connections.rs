@@ -126,7 +126,7 @@ fn a_repeated_rep_gets_the_same_rtu_and_a_repeated_dreq_the_same_drep() {
     if let Some(Event::Reply { reply, .. }) = twin.hosts[A].events.first() {
         rep = Some(*reply);
     }
-    let rep = CmDatagram::new(1, rep.expect("the twin heard a reply").into());
+    let rep = CmDatagram::new(world.transactions[&active], rep.expect("the twin heard a reply").into());
     assert_eq!(answer(&arrives(&mut world, A, rep)), [MessageKind::Rtu]);
     world.call(A, |manager, now| manager.disconnect(now, active, b""));
     world.run_for(Duration::from_millis(10));
@@ -141,6 +141,24 @@ fn a_repeated_rep_gets_the_same_rtu_and_a_repeated_dreq_the_same_drep() {
     world.run_until_quiet();
     assert_eq!(answer(&arrives(&mut world, B, CmDatagram::new(1, dreq.into()))), [MessageKind::Drep]);
     assert_eq!(world.hosts[A].heard(active), ["reply", "disconnected", "timewait ended"]);
+}
+
+#[test]
+fn a_refusal_that_is_lost_comes_again_and_the_request_is_heard_once() {
+    let mut world = fine();
+    world.hosts[B].manners.request = Answer::Reject;
+    world.censored = vec![(B, MessageKind::Rej)];
+    // Its packets are late by little, so what has ended is forgotten sooner than a request is repeated.
+    let request = Connect { local_ack_timeout: Timeout::new(10), ..world.request(A) };
+    let active = world.connect_with(A, request);
+    world.run_for(Duration::from_millis(10));
+    world.censored.clear();
+    world.run_for(seconds(5));
+    assert_eq!(world.hosts[A].heard(active), ["rejected 28"]);
+    assert_eq!(world.hosts[B].heard_all(), ["request"]);
+    assert!(world.hosts[A].count(MessageKind::Req) > 1 && world.hosts[B].count(MessageKind::Rej) > 1);
+    world.run_until_quiet();
+    world.assert_forgotten();
 }
 
 #[test]
@@ -244,6 +262,8 @@ fn a_program_that_thinks_is_not_given_up() {
 #[test]
 fn a_delay_that_was_asked_for_is_waited_and_no_longer() {
     let mut world = fine();
+    // Otherwise a side that has not proven itself would hear of the delay when it asks again.
+    world.established();
     world.hosts[B].manners.request = Answer::Nothing;
     let connect = Connect { max_cm_retries: 0, ..world.request(A) };
     let active = world.connect_with(A, connect);

@@ -67,10 +67,16 @@ fn a_datagram_answer_from_elsewhere_is_not_believed() {
         private_data: Data::default(),
     };
     let stranger = Route { source: Gid::from_ipv4([10, 9, 9, 9].into()), destination: world.hosts[A].gid };
-    world.hosts[A].manager.handle(world.now, stranger, &CmDatagram::new(1, answer.into()));
+    let transaction = world.transactions[&id];
+    world.hosts[A].manager.handle(world.now, stranger, &CmDatagram::new(transaction, answer.into()));
     let other = wire::cm::SidrRep { service_id: wire::cm::ServiceId::new(4), ..answer };
-    arrives(&mut world, A, CmDatagram::new(1, other.into()));
+    arrives(&mut world, A, CmDatagram::new(transaction, other.into()));
     assert_eq!(world.hosts[A].manager.poll_event(), None);
-    arrives(&mut world, A, CmDatagram::new(1, answer.into()));
+    // Nor one that does not repeat the transaction.
+    let _ = world.hosts[A].manager.take_drops();
+    arrives(&mut world, A, CmDatagram::new(transaction ^ 1, answer.into()));
+    assert_eq!(world.hosts[A].manager.poll_event(), None);
+    assert_eq!(world.hosts[A].manager.take_drops(), [(trace::DropReason::CmWrongTransaction, 1)]);
+    arrives(&mut world, A, CmDatagram::new(transaction, answer.into()));
     assert!(matches!(world.hosts[A].manager.poll_event(), Some(Event::ServiceAnswer { .. })));
 }

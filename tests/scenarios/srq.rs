@@ -305,9 +305,9 @@ fn a_queue_pair_that_shares_its_receives_takes_none_of_its_own() {
         let mut stage = Stage::new(&Setting::default(), kind, 1);
         let (_, there) = stage.pairs[0];
         let place = [stage.memory.sge(0, 100)];
-        assert_eq!(stage.sim.receive(there, 1, &place), Err(PostError::UsesShared));
+        assert_eq!(stage.sim.receive(there, 1, &place), Err(PostError::UsesSrq));
         stage.break_off(there);
-        assert_eq!(stage.sim.receive(there, 1, &place), Err(PostError::UsesShared));
+        assert_eq!(stage.sim.receive(there, 1, &place), Err(PostError::UsesSrq));
         assert_eq!(stage.sim.completions(there), []);
     }
 }
@@ -450,6 +450,19 @@ fn an_unreliable_message_that_was_lost_leaves_its_receive_to_the_next_of_the_sam
     stage.sim.run_until_idle();
     assert_eq!((stage.received(0), stage.received(1)), (vec![0], vec![1]));
     assert_eq!(stage.sim.bytes(&stage.memory)[..5000], stage.sim.bytes(&stage.near)[..5000]);
+}
+
+#[test]
+fn a_datagram_too_long_for_its_receive_leaves_it_to_the_next_of_the_same_queue_pair() {
+    let mut stage = Stage::new(&Setting::default(), Kind::UnreliableDatagram, 1);
+    stage.fill(0, 2);
+    for length in [961, 960, 960] {
+        stage.send(0, length);
+        stage.sim.run_until_idle();
+    }
+    assert_eq!(stage.log.drops(stage.server), [DropReason::TooLong]);
+    assert_eq!(stage.received(0), [0, 1]);
+    assert_eq!(stage.sim.state(stage.pairs[0].1), State::ReadyToSend);
 }
 
 #[test]

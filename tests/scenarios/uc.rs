@@ -462,7 +462,7 @@ fn every_local_fault_of_a_send_stops_the_queue_with_its_own_status() {
             },
             Status::LocalProtection,
         ),
-        ("a key that cannot be invalidated", |p| Work::local_invalidate(p.near.key), Status::LocalQpOperation),
+        ("a key that cannot be invalidated", |p| Work::local_invalidate(p.near.key), Status::MemoryWindowBind),
     ];
     for (what, work, status) in cases {
         let mut pair = uc(&Setting::default());

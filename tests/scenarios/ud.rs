@@ -317,28 +317,37 @@ fn other_local_faults_stop_sending_too() {
 #[test]
 fn the_buffer_must_hold_the_forty_bytes_too() {
     for setting in Setting::each_link() {
-        for (space, fits) in [(140, true), (139, false), (40, false), (39, false), (0, false)] {
-            let mut mail = Mail::new(&setting);
-            mail.sim.receive(mail.b, 1, &[mail.far.sge(0, space)]).unwrap();
-            mail.receive(2);
-            mail.succeed(&mail.send(100));
-            let ends: Vec<_> = mail.sim.completions(mail.b).iter().map(|c| (c.wr_id, c.status)).collect();
-            if fits {
-                assert_eq!(ends, [(1, Status::Success)]);
-                assert_eq!(mail.sim.state(mail.b), State::ReadyToSend);
-            } else {
-                assert_eq!(ends, [(1, Status::LocalLength), (2, Status::WorkRequestFlushed)], "{space}");
-                assert_eq!(mail.sim.state(mail.b), State::Error);
-                assert!(mail.sim.bytes(&mail.far)[space as usize..].iter().all(|byte| *byte == 0));
-            }
-        }
         // An empty datagram needs forty bytes, not one less.
-        for (space, status) in [(40, Status::Success), (39, Status::LocalLength)] {
+        for (length, space, fits) in
+            [(100, 140, true), (100, 139, false), (100, 40, false), (100, 0, false), (0, 40, true), (0, 39, false)]
+        {
             let mut mail = Mail::new(&setting);
             mail.sim.receive(mail.b, 1, &[mail.far.sge(0, space)]).unwrap();
-            mail.succeed(&mail.send(0));
-            assert_eq!(mail.one(mail.b).status, status);
+            mail.succeed(&mail.send(length));
+            let ends: Vec<_> = mail.sim.completions(mail.b).iter().map(|c| (c.wr_id, c.status)).collect();
+            assert_eq!(ends, if fits { vec![(1, Status::Success)] } else { vec![] }, "{length} in {space}");
+            assert_eq!(mail.sim.state(mail.b), State::ReadyToSend);
+            assert!(mail.sim.bytes(&mail.far)[space as usize..].iter().all(|byte| *byte == 0));
         }
+    }
+}
+
+#[test]
+fn a_datagram_longer_than_its_receive_is_dropped_and_the_receive_waits_for_the_next() {
+    for setting in Setting::each_link() {
+        let mut mail = Mail::new(&setting);
+        mail.sim.receive(mail.b, 1, &[mail.far.sge(0, 140)]).unwrap();
+        for _ in 0..3 {
+            mail.succeed(&mail.send(101));
+        }
+        assert_eq!(mail.log.drops(mail.bob), [DropReason::TooLong; 3]);
+        assert_eq!((mail.sim.completions(mail.b), mail.sim.async_events(mail.b)), (vec![], vec![]));
+        assert_eq!(mail.sim.state(mail.b), State::ReadyToSend);
+        assert!(mail.sim.bytes(&mail.far).iter().all(|byte| *byte == 0), "nothing of it was written");
+        mail.succeed(&mail.send(100));
+        let got = mail.one(mail.b);
+        assert_eq!((got.wr_id, got.status, got.bytes), (1, Status::Success, 140));
+        mail.still_works();
     }
 }
 

@@ -116,8 +116,12 @@ pub struct World {
     pub order: Vec<usize>,
     /// Kinds of messages that do not pass, by who sends them.
     pub censored: Vec<(usize, MessageKind)>,
+    /// The transaction of each request, by the name that who asks has for it.
+    pub transactions: BTreeMap<CommId, u64>,
     /// How many messages may still be sent before somebody talks too much.
     budget: u64,
+    /// Whether a peer that is suspected does not answer when it is asked.
+    pub peers_lost: bool,
     /// Whether the managers' tables are looked through after every step.
     pub audited: bool,
 }
@@ -137,7 +141,10 @@ impl World {
     pub fn with(seed: u64, weather: Weather, configure: impl Fn(Config) -> Config) -> World {
         let host = |index: usize| Host {
             gid: Gid::from_ipv4([10, 0, 0, index as u8 + 1].into()),
-            manager: Manager::new(configure(Config { seed: seed * 2 + index as u64, ..Config::default() })),
+            manager: Manager::new(configure(Config {
+                seed: u128::from(seed) * 2 + index as u128,
+                ..Config::default()
+            })),
             manners: Manners::GOOD,
             events: Vec::new(),
             sent: Vec::new(),
@@ -153,7 +160,9 @@ impl World {
             qpns: 0x10,
             order: Vec::new(),
             censored: Vec::new(),
+            transactions: BTreeMap::new(),
             budget: 2_000_000,
+            peers_lost: false,
             audited: true,
         };
         world.listen(B);
@@ -232,7 +241,7 @@ impl World {
 
     /// A host dies and one that knows nothing takes its address. It listens if it did.
     pub fn restart(&mut self, host: usize, seed: u64) {
-        self.hosts[host].manager = Manager::new(Config { seed, ..Config::default() });
+        self.hosts[host].manager = Manager::new(Config { seed: seed.into(), ..Config::default() });
         self.hosts[host].up = true;
         if host == B {
             self.listen(B);
@@ -319,6 +328,14 @@ impl World {
         let kind = transmit.datagram.message.kind();
         self.hosts[from].sent.push(kind);
         assert_eq!(transmit.route.source, self.hosts[from].gid);
+        let transaction = transmit.datagram.header.transaction_id;
+        if let Some(id) = match transmit.datagram.message {
+            Message::Req(req) => Some(req.local_comm_id),
+            Message::SidrReq(req) => Some(req.request_id),
+            _ => None,
+        } {
+            self.transactions.insert(id, transaction);
+        }
         // To another address than the other host's it goes nowhere.
         let arrives = transmit.route.destination == self.hosts[1 - from].gid && self.hosts[from].up;
         if !arrives || self.rng.chance(self.weather.loss) || self.censored.contains(&(from, kind)) {
@@ -338,7 +355,7 @@ impl World {
 
     /// What a program of these manners does about an event. A refusal is fine: the connection may have moved on.
     fn act(&mut self, index: usize, event: &Event) {
-        let now = self.now;
+        let (now, lost) = (self.now, self.peers_lost);
         let qpn = self.qpn();
         let Host { manager, manners, .. } = &mut self.hosts[index];
         let _ = match *event {
@@ -354,6 +371,10 @@ impl World {
             },
             Event::ServiceRequest { id, .. } if manners.request == Answer::Accept => {
                 manager.answer(now, id, SidrAnswer::valid(qpn, Qkey::new(0x0123_4567)))
+            }
+            Event::Suspected { id } if lost => {
+                manager.peer_lost(now, id);
+                Ok(())
             }
             Event::DisconnectRequested { id, .. } if manners.agree => manager.answer_disconnect(now, id, b""),
             _ => Ok(()),
@@ -383,6 +404,7 @@ pub fn words(event: &Event) -> String {
         Event::TimedOut { what, .. } => write!(text, "timed out {what:?}"),
         Event::DisconnectRequested { .. } => write!(text, "disconnect requested"),
         Event::Disconnected { .. } => write!(text, "disconnected"),
+        Event::Suspected { .. } => write!(text, "suspected"),
         Event::TimewaitEnded { .. } => write!(text, "timewait ended"),
         Event::ServiceRequest { .. } => write!(text, "service request"),
         Event::ServiceAnswer { answer, .. } => write!(text, "service answer {}", answer.status.code()),

@@ -8,34 +8,44 @@ use serde::Deserialize;
 use crate::process;
 
 /// A crate and what it may depend on. `wire <- trace <- {transport, cm} <- hca <- {ubiverbs, capi} <- cli`; `latch` and
-/// `abi` import nothing of ours, `memory` imports latch; `link` imports wire, trace and latch; `sim` drives transport and cm.
+/// `abi` import nothing of ours; `memory` imports wire, for the words of an access, and latch; `host` imports wire and
+/// latch; `link` these, trace and host; `sim` drives transport and cm.
 const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("trace", &["wire"]),
     ("latch", &[]),
-    ("memory", &["latch"]),
+    ("memory", &["wire", "latch"]),
     ("abi", &[]),
     // Preloaded into programs that are not ours: it uses the C library and nothing else.
     ("paths", &[]),
     ("transport", &["wire", "trace"]),
     ("cm", &["wire", "trace"]),
-    ("link", &["wire", "trace", "latch"]),
-    ("hca", &["wire", "trace", "transport", "cm", "latch", "memory", "link"]),
+    ("host", &["wire", "latch"]),
+    ("link", &["wire", "trace", "latch", "host"]),
+    ("hca", &["wire", "trace", "transport", "cm", "latch", "memory", "host", "link"]),
     ("sim", &["wire", "trace", "transport", "cm"]),
-    ("ubiverbs", &["wire", "trace", "transport", "cm", "hca"]),
+    ("ubiverbs", &["wire", "trace", "transport", "cm", "latch", "hca"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.
-    ("capi", &["wire", "trace", "transport", "cm", "memory", "hca", "abi"]),
+    ("capi", &["wire", "trace", "transport", "cm", "latch", "memory", "hca", "abi"]),
     // `demo --simulated` runs on the simulator.
     ("cli", &["wire", "trace", "transport", "cm", "hca", "ubiverbs", "capi", "sim"]),
     // Tests across crates, and the harness they share.
     ("scenarios", &["wire", "trace", "transport", "cm", "sim"]),
+    // The bodies of fuzz targets: rings, messages between processes, texts, the C interface.
+    ("fuzzing", &["wire", "memory", "host", "link", "hca", "abi", "capi", "ubiverbs"]),
+    // Tests between processes, at the level of the NIC and of the safe API, and the program that is the other process.
+    ("processes", &["host", "trace", "wire", "transport", "memory", "hca", "ubiverbs"]),
     // Starts programs; uses nothing of ours.
     ("programs", &[]),
+    // A program of the safe API, as anybody could write one.
+    ("soak", &["ubiverbs"]),
+    // Victims are programs of the safe API; attackers write packets, and speak to the host's registry.
+    ("attack", &["wire", "host", "ubiverbs"]),
     ("xtask", &[]),
 ];
 
 /// Tests may reach for what they test with, but never for the programs at the end of the arrows.
-const NEVER_FOR_TESTS: &[&str] = &["cli", "scenarios", "xtask"];
+const NEVER_FOR_TESTS: &[&str] = &["attack", "cli", "fuzzing", "processes", "scenarios", "soak", "xtask"];
 
 /// Reads the workspace's dependencies and returns what it found, or every forbidden arrow.
 pub fn check(root: &Path) -> Result<String, String> {
@@ -130,6 +140,7 @@ mod tests {
             ("transport", "trace"),
             ("cm", "wire"),
             ("link", "trace"),
+            ("memory", "wire"),
             ("hca", "memory"),
             ("hca", "link"),
             ("sim", "transport"),
@@ -151,7 +162,8 @@ mod tests {
             ("cm", "transport"),
             ("ubiverbs", "abi"),
             ("abi", "wire"),
-            ("memory", "wire"),
+            ("memory", "trace"),
+            ("memory", "transport"),
             ("link", "transport"),
             ("hca", "sim"),
         ] {

@@ -44,7 +44,9 @@ pub fn build(root: &Path, library_only: bool) -> Result<String, String> {
     run(cargo(root).args(["build", "--release", "--package", "ubiverbs-cli"]))?;
     let program = directory("bin")?.join("ubiverbs");
     replace(&program, |to| fs::copy(target.join("release/ubiverbs"), to).map(|_| ()))?;
-    let mut made = vec![program, library, manager, paths];
+    let share = directory("share")?;
+    run(Command::new(&program).arg("manual").arg(&share))?;
+    let mut made = vec![program, library, manager, paths, share];
     made.extend(packages::build(root, &place)?);
     Ok(made.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join("\n"))
 }
@@ -97,7 +99,7 @@ fn link_rdmacm(jumps: &[Jump<'_>], verbs: &Path, work: &Path) -> Result<PathBuf,
     Ok(library)
 }
 
-/// Links the archive into the library that `ubiverbs run --files` preloads; it exports what it stands in for, and nothing else.
+/// Links the archive into the library that `ubiverbs run` preloads for files of devices; it exports what it stands in for, and nothing else.
 fn link_paths(archive: &Path, work: &Path, lib: &Path) -> Result<PathBuf, String> {
     // Not nm: where it has LLVM's plugin it reads Rust's objects with that, and badly.
     let text = process::output(Command::new("readelf").args(["--symbols", "--wide"]).arg(archive))?;

@@ -3,16 +3,22 @@
 #![forbid(unsafe_code)]
 
 mod arrows;
+mod attack;
 mod bench;
 mod demo;
+mod deny;
 mod dist;
+mod fuzz;
 mod interop;
+mod miri;
 mod no_std;
 mod packages;
 mod prerequisites;
 mod process;
 mod programs;
 mod purity;
+mod rooms;
+mod soak;
 mod test;
 
 use std::env;
@@ -49,11 +55,16 @@ enum Task {
     },
     /// Run all benchmarks, and write the results to target/bench as tables and as JSON.
     ///
-    /// First the small ones of the crates; then `ubiverbs bench`, and perftest on our NIC beside TCP (qperf, sockperf) and UCX, of which it prints
-    /// ratios. What is not installed is named and left out.
+    /// First the small ones of the crates; then `ubiverbs bench`, and perftest on our NIC beside TCP (qperf, sockperf)
+    /// and UCX, of which it prints ratios. What is not installed is named and left out.
     Bench(bench::Options),
     /// Check that the dependencies between our crates run in the direction of the design.
     Arrows,
+    /// Check licences, versions and sources of the dependencies against deny.toml.
+    ///
+    /// Asks cargo-deny where it is installed, also for advisories if their database can be fetched; checks the same
+    /// rules itself elsewhere.
+    Deny,
     /// Check that the core crates use no sockets, clocks, threads or `unsafe`.
     Purity,
     /// Prove that the core builds without the standard library.
@@ -67,14 +78,36 @@ enum Task {
     },
     /// Kill peers in the middle of transfers, a thousand times through shared memory, and look at what is left of them.
     ///
-    /// The survivor must get an error and all of its work back, and keep no descriptor, ring or memory of the dead. `test` does the same with a few
-    /// kills. Then, for root, a tenth as many between hosts.
+    /// The survivor must get an error and all of its work back, and keep no descriptor, ring or memory of the dead.
+    /// `test` does the same with a few kills. Then, for root, a tenth as many between hosts.
     Kills {
         /// How many.
         #[arg(default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..))]
         count: u32,
     },
-    /// Build what is handed to people into target/dist: bin/ubiverbs and lib/libibverbs.so.1. It can be copied anywhere.
+    /// Put a thousand million damaged packets through the receiving side of UDP, and count those that are accepted.
+    ///
+    /// All damage of one bit and of two bits, for every path MTU; bursts; random damage. `test` does the same with
+    /// fewer. Takes some ten minutes.
+    Damage {
+        /// How many.
+        #[arg(default_value_t = 1_000_000_000, value_parser = clap::value_parser!(u64).range(100_000..))]
+        packets: u64,
+    },
+    /// Run the unit tests of `memory`, `latch` and the shared ring of `link` under Miri, which sees undefined
+    /// behaviour.
+    ///
+    /// Needs a nightly toolchain with Miri, so it is no part of `test`; says how to get them. Tests that need the
+    /// kernel are ignored there.
+    Miri,
+    /// Let libFuzzer look for inputs that break something, each target for its share of the time, and print executions
+    /// and coverage.
+    ///
+    /// Needs cargo-fuzz and a nightly toolchain, so it is no part of `test`, which replays the corpora; says how to get
+    /// them. What it finds is added to fuzz/corpus; an input that broke a rule is in fuzz/artifacts.
+    Fuzz(fuzz::Options),
+    /// Build what is handed to people into target/dist: bin/ubiverbs and lib/libibverbs.so.1. It can be copied
+    /// anywhere.
     ///
     /// The same as a tarball and as a Debian package is in target/packages.
     Dist {
@@ -84,9 +117,22 @@ enum Task {
     },
     /// Run verbs programs between our NIC and the kernel's Soft-RoCE, which boots in a virtual machine. Needs root.
     ///
-    /// Packages for the machine are downloaded once, into target/interop; remove it to get newer ones. Prints a table, and
-    /// writes target/interop/result.json and what each program said. Takes minutes: it is no part of `test`.
+    /// Packages for the machine are downloaded once, into target/interop; remove it to get newer ones. Prints a table,
+    /// and writes target/interop/result.json and what each program said. Takes minutes: it is no part of `test`.
     Interop(interop::Options),
+    /// Play rounds of random verified work between two processes, with faults, stops and kills, until the time is over.
+    ///
+    /// Each round is drawn from the seed and its number, and its line says how to play it again. Logs, the places where
+    /// processes were stuck, and result.json are in target/soak. As root also between network namespaces and between
+    /// users.
+    Soak(soak::Options),
+    /// Attack verified traffic as a second user of the host and as a stranger on its network, and say what held. Needs
+    /// root.
+    ///
+    /// First every attack alone, then mixtures of them at random. Attackers are told the numbers that they would have
+    /// to guess; what only their secrecy protects is called undefended. docs/security.md says who is defended against
+    /// whom.
+    Attack(attack::Options),
 }
 
 fn main() -> ExitCode {
@@ -94,15 +140,23 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Test { long, only } => test::run(&root, long, &only),
         Task::Bench(options) => bench::run(&root, &options),
-        Task::Arrows => arrows::check(&root).map(|note| println!("{note}")),
+        Task::Arrows => arrows::check(&root)
+            .and_then(|note| Ok(format!("{note}; {}", rooms::check(&root)?)))
+            .map(|note| println!("{note}")),
+        Task::Deny => deny::check(&root).map(|note| println!("{note}")),
         Task::Purity => purity::check(&root).map(|note| println!("{note}")),
         Task::NoStd => no_std::check(&root).map(|note| println!("{note}")),
         Task::Programs { words } => prerequisites::programs()
             .and_then(|()| programs::prepare(&root, &words))
             .and_then(|mut command| process::run(&mut command)),
         Task::Kills { count } => test::kills(&root, count),
+        Task::Damage { packets } => test::damage(&root, packets),
+        Task::Miri => miri::run(&root),
+        Task::Fuzz(options) => fuzz::run(&root, &options),
         Task::Dist { library } => dist::build(&root, library).map(|note| println!("{note}")),
         Task::Interop(options) => interop::run(&root, &options),
+        Task::Soak(options) => soak::run(&root, &options),
+        Task::Attack(options) => attack::run(&root, &options),
         Task::Demo => prerequisites::tshark().and_then(|_| demo::check(&root)).map(|note| println!("{note}")),
     };
     match result {

@@ -40,6 +40,11 @@ fn package(root: &Path, dist: &Path, place: &Path, work: &Path, version: &str) -
     };
     let (data, control) = (work.join("data"), work.join("control"));
     copy(dist, &data.join("usr/lib/ubiverbs"))?;
+    // Manual pages and completions are where the system looks for them.
+    let share = data.join("usr/share");
+    directory(&data.join("usr"))?;
+    fs::rename(data.join("usr/lib/ubiverbs/share"), &share)
+        .map_err(|e| format!("cannot make {}: {e}", share.display()))?;
     copy(&root.join("LICENSE-MIT"), &data.join("usr/share/doc/ubiverbs/copyright"))?;
     directory(&data.join("usr/bin"))?;
     let link = data.join("usr/bin/ubiverbs");

@@ -16,7 +16,8 @@ struct Tool {
 /// Wireshark's terminal program, which judges our captures.
 const TSHARK: Tool = Tool { program: "tshark", package: "tshark" };
 
-/// What makes two hosts out of one: network namespaces, a cable between them, and its settings. `dumpcap` comes with tshark.
+/// What makes two hosts out of one: network namespaces, a cable between them, and its settings. `dumpcap` comes with
+/// tshark.
 const HOSTS: [Tool; 4] = [
     Tool { program: "ip", package: "iproute2" },
     Tool { program: "nsenter", package: "util-linux" },
@@ -24,16 +25,27 @@ const HOSTS: [Tool; 4] = [
     Tool { program: "ethtool", package: "ethtool" },
 ];
 
+/// What rounds of `cargo xtask soak` are played with. Where there is gdb, it also tells where a program is stuck.
+const SOAK: [Tool; 5] = [
+    Tool { program: "cc", package: "gcc" },
+    Tool { program: "taskset", package: "util-linux" },
+    Tool { program: "setpriv", package: "util-linux" },
+    Tool { program: "/usr/include/infiniband/verbs.h", package: "libibverbs-dev" },
+    Tool { program: "/usr/include/rdma/rdma_cma.h", package: "librdmacm-dev" },
+];
+
 /// The virtual machine of `cargo xtask interop`.
 const QEMU: Tool = Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" };
 
 /// Programs that are run on our library, what they are compiled with, and what takes our packages apart.
-const PROGRAMS: [Tool; 15] = [
+const PROGRAMS: [Tool; 17] = [
     Tool { program: "make", package: "make" },
     Tool { program: "ibv_devices", package: "ibverbs-utils" },
     Tool { program: "rping", package: "rdmacm-utils" },
     Tool { program: "ib_send_bw", package: "perftest" },
     Tool { program: "ucx_info", package: "ucx-utils" },
+    Tool { program: "ibstat", package: "infiniband-diags" },
+    Tool { program: "lstopo-no-graphics", package: "hwloc-nox" },
     Tool { program: "/usr/share/doc/rdma-core/tests", package: "python3-pyverbs" },
     Tool { program: "setpriv", package: "util-linux" },
     Tool { program: "strace", package: "strace" },
@@ -59,13 +71,15 @@ pub fn check(root: &Path) -> Result<String, String> {
     let free = space(root)?;
     HOSTS.iter().try_for_each(Tool::provide)?;
     programs()?;
+    soak()?;
     Ok(format!("{}; {free} MB free on disk", tshark()?))
 }
 
 /// With fewer megabytes there is no point in beginning. A build from nothing takes about 3,500.
 const LEAST: u64 = 1_000;
 
-/// Megabytes free where we build. Too few are a failure that says so: linkers and captures that meet a full disk say something else.
+/// Megabytes free where we build. Too few are a failure that says so: linkers and captures that meet a full disk say
+/// something else.
 fn space(root: &Path) -> Result<u64, String> {
     let text = process::output(Command::new("df").args(["-Pm", "."]).current_dir(root))?;
     let free = text.lines().nth(1).and_then(|line| line.split_whitespace().nth(3)?.parse().ok());
@@ -79,6 +93,18 @@ fn space(root: &Path) -> Result<u64, String> {
 /// What the programs step needs.
 pub fn programs() -> Result<(), String> {
     PROGRAMS.iter().try_for_each(Tool::provide)
+}
+
+/// What the soak step needs.
+pub fn soak() -> Result<(), String> {
+    SOAK.iter().try_for_each(Tool::provide)?;
+    if is_root() { HOSTS.iter().try_for_each(Tool::provide) } else { Ok(()) }
+}
+
+/// What the attack step needs.
+pub fn attack() -> Result<(), String> {
+    let setpriv = Tool { program: "setpriv", package: "util-linux" };
+    HOSTS.iter().chain([&setpriv]).try_for_each(Tool::provide)
 }
 
 /// Wireshark's terminal program, and its version.

@@ -7,13 +7,16 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::process::{cargo, run as run_command, watch};
-use crate::{arrows, demo, no_std, prerequisites, programs, purity};
+use crate::{arrows, attack, demo, deny, no_std, prerequisites, programs, purity, rooms, soak};
 
 /// How many programs the simulator's model test runs; it reads this variable.
 const MODEL_PROGRAMS: &str = "UBIVERBS_MODEL_PROGRAMS";
 
 /// How many peers the tests of killed peers kill; they read this variable.
 const KILLS: &str = "UBIVERBS_TEST_KILLS";
+
+/// How many damaged packets the test of them makes; it reads this variable.
+const DAMAGED: &str = "UBIVERBS_TEST_DAMAGED";
 
 struct Step {
     name: &'static str,
@@ -24,6 +27,8 @@ const STEPS: &[Step] = &[
     Step { name: "prerequisites", action: |root, _| prerequisites::check(root).map(note) },
     Step { name: "format", action: |root, _| format(root) },
     Step { name: "arrows", action: |root, _| arrows::check(root).map(note) },
+    Step { name: "rooms", action: |root, _| rooms::check(root).map(note) },
+    Step { name: "deny", action: |root, _| deny::check(root).map(note) },
     Step { name: "purity", action: |root, _| purity::check(root).map(note) },
     Step { name: "no_std", action: |root, _| no_std::check(root).map(note) },
     Step { name: "clippy", action: |root, _| clippy(root) },
@@ -35,6 +40,8 @@ const STEPS: &[Step] = &[
     Step { name: "docs", action: |root, _| docs(root) },
     Step { name: "programs", action: |root, _| counted(&mut programs::prepare(root, &[])?) },
     Step { name: "demo", action: |root, _| demo::check(root).map(note) },
+    Step { name: "soak", action: |root, _| soak(root) },
+    Step { name: "attack", action: |root, _| attack(root) },
 ];
 
 #[derive(Default)]
@@ -132,16 +139,43 @@ fn tests(root: &Path, long: Option<u64>) -> Result<Outcome, String> {
 /// Runs the tests of killed peers, with so many kills.
 pub fn kills(root: &Path, count: u32) -> Result<(), String> {
     let mut shared = cargo(root);
-    shared.args(["test", "--package", "ubiverbs-hca", "--test", "killed", "--", "--nocapture"]);
+    shared.args(["test", "--package", "ubiverbs-processes", "--test", "killed", "--", "--nocapture"]);
     run_command(shared.env(KILLS, count.to_string()))?;
     let mut hosts = cargo(root);
     hosts.args(["test", "--package", "ubiverbs", "--test", "hosts", "--", "kills"]);
     run_command(hosts.env(KILLS, (count / 10).to_string()))
 }
 
+/// Runs the test of damaged packets, with so many packets.
+pub fn damage(root: &Path, packets: u64) -> Result<(), String> {
+    let mut command = cargo(root);
+    command.args(["test", "--release", "--package", "ubiverbs-link", "--lib", "--", "--nocapture", "damage::"]);
+    run_command(command.env(DAMAGED, packets.to_string()))
+}
+
 fn docs(root: &Path) -> Result<Outcome, String> {
     run_command(cargo(root).env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--workspace", "--no-deps"]))?;
     Ok(Outcome::default())
+}
+
+/// Two minutes of rounds, with the seed of the day; each counts as a test.
+fn soak(root: &Path) -> Result<Outcome, String> {
+    let options = soak::Options { minutes: 2.0, seed: None, only: Vec::new(), round: None, together: 1 };
+    let soak::Counts { passed, failed } = soak::play(root, &options)?;
+    if passed + failed == 0 {
+        return Err("no round was played".into());
+    }
+    Ok(Outcome { note: String::new(), counts: Some(Counts { passed, failed, ignored: 0 }) })
+}
+
+/// Every attack, and some seconds of mixtures; each counts as a test. Only root can make hosts and become other users.
+fn attack(root: &Path) -> Result<Outcome, String> {
+    if !prerequisites::is_root() {
+        return Ok(note("not root: no attack was tried; as root this step takes about a minute".into()));
+    }
+    let options = attack::Options { minutes: 0.3, seed: None, only: Vec::new(), list: false };
+    let attack::Counts { held, failed } = attack::play(root, &options)?;
+    Ok(Outcome { note: String::new(), counts: Some(Counts { passed: held, failed, ignored: 0 }) })
 }
 
 /// Runs a `cargo test` and adds up its results.

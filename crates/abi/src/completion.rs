@@ -1,6 +1,6 @@
 //! Completion channels and queues, work completions, asynchronous events.
 
-use crate::{ibv_context, ibv_pd, ibv_qp, ibv_srq, ibv_wq};
+use crate::{Handle, In, Out, ibv_context, ibv_pd, ibv_qp, ibv_srq, ibv_wq};
 use libc::{pthread_cond_t, pthread_mutex_t};
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -41,24 +41,24 @@ mirror! {
         comp_mask: u32,
         status: u32,
         wr_id: u64,
-        start_poll: Option<unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> c_int>,
-        next_poll: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int>,
-        end_poll: Option<unsafe extern "C" fn(*mut ibv_cq_ex)>,
-        read_opcode: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
-        read_vendor_err: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
-        read_byte_len: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
-        read_imm_data: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
-        read_qp_num: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
-        read_src_qp: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
-        read_wc_flags: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> c_uint>,
-        read_slid: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
-        read_sl: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u8>,
-        read_dlid_path_bits: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u8>,
-        read_completion_ts: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u64>,
-        read_cvlan: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u16>,
-        read_flow_tag: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
-        read_tm_info: Option<unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_wc_tm_info)>,
-        read_completion_wallclock_ns: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u64>,
+        start_poll: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>, In<'_, ibv_poll_cq_attr>) -> c_int>,
+        next_poll: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> c_int>,
+        end_poll: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>)>,
+        read_opcode: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> u32>,
+        read_vendor_err: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> u32>,
+        read_byte_len: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> u32>,
+        read_imm_data: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> u32>,
+        read_qp_num: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> u32>,
+        read_src_qp: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> u32>,
+        read_wc_flags: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> c_uint>,
+        read_slid: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> u32>,
+        read_sl: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> u8>,
+        read_dlid_path_bits: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> u8>,
+        read_completion_ts: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> u64>,
+        read_cvlan: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> u16>,
+        read_flow_tag: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> u32>,
+        read_tm_info: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>, Out<'_, ibv_wc_tm_info>)>,
+        read_completion_wallclock_ns: Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> u64>,
     }
     struct ibv_moderate_cq {
         cq_count: u16,

@@ -1,5 +1,5 @@
-//! The connection manager's structures, of `rdma_cma.h` and `sa.h`. Where C has a union without a name, the field here has the name of the union's
-//! first member and the type of its largest.
+//! The connection manager's structures, of `rdma_cma.h` and `sa.h`. Where C has a union without a name, the field here
+//! has the name of the union's first member and the type of its largest.
 
 use crate::{ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_srq};
 use libc::{sockaddr, sockaddr_storage, socklen_t};

@@ -1,6 +1,6 @@
 //! Protection domains, memory regions and windows, device memory, XRC and thread domains.
 
-use crate::ibv_context;
+use crate::{Handle, ibv_context};
 use std::ffi::{c_int, c_uint, c_void};
 
 mirror! {
@@ -64,8 +64,8 @@ mirror! {
     }
     struct ibv_dm {
         context: *mut ibv_context,
-        memcpy_to_dm: Option<unsafe extern "C" fn(*mut ibv_dm, u64, *const c_void, usize) -> c_int>,
-        memcpy_from_dm: Option<unsafe extern "C" fn(*mut c_void, *mut ibv_dm, u64, usize) -> c_int>,
+        memcpy_to_dm: Option<unsafe extern "C" fn(Handle<'_, ibv_dm>, u64, *const c_void, usize) -> c_int>,
+        memcpy_from_dm: Option<unsafe extern "C" fn(*mut c_void, Handle<'_, ibv_dm>, u64, usize) -> c_int>,
         comp_mask: u32,
         handle: u32,
     }

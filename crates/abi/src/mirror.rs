@@ -1,4 +1,5 @@
-//! How a mirror is written: a C-like declaration that becomes the Rust type and a description of its layout, so that the two cannot differ.
+//! How a mirror is written: a C-like declaration that becomes the Rust type and a description of its layout, so that
+//! the two cannot differ.
 
 /// The layout of one type.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,15 @@ macro_rules! mirror {
             #[derive(Clone, Copy)]
             #[allow(missing_debug_implementations)]
             pub $kind $name { $(pub $field: $type,)* }
+
+            impl $name {
+                /// All zeros: numbers that are 0, null pointers and no functions.
+                pub const fn zeroed() -> $name {
+                    // SAFETY: a mirror consists of integers, pointers that may be null, optional functions, POSIX locks
+                    // that are zero when they are unlocked, and other mirrors. All zeros are valid for each of these.
+                    unsafe { std::mem::zeroed() }
+                }
+            }
         )*
 
         /// The layouts of this module's types.

@@ -1,8 +1,8 @@
 //! Queue pairs: attributes, creation, and the extended form whose work requests are built by calls.
 
 use crate::{
-    ibv_ah, ibv_ah_attr, ibv_context, ibv_cq, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_pd, ibv_rwq_ind_table,
-    ibv_sge, ibv_srq, ibv_xrcd,
+    Handle, In, ibv_ah, ibv_ah_attr, ibv_context, ibv_cq, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_pd,
+    ibv_rwq_ind_table, ibv_sge, ibv_srq, ibv_xrcd,
 };
 use libc::{pthread_cond_t, pthread_mutex_t};
 use std::ffi::{c_int, c_uint, c_void};
@@ -114,27 +114,58 @@ mirror! {
         comp_mask: u64,
         wr_id: u64,
         wr_flags: c_uint,
-        wr_atomic_cmp_swp: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u64, u64)>,
-        wr_atomic_fetch_add: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u64)>,
-        wr_bind_mw: Option<unsafe extern "C" fn(*mut ibv_qp_ex, *mut ibv_mw, u32, *const ibv_mw_bind_info)>,
-        wr_local_inv: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
-        wr_rdma_read: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64)>,
-        wr_rdma_write: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64)>,
-        wr_rdma_write_imm: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u32)>,
-        wr_send: Option<unsafe extern "C" fn(*mut ibv_qp_ex)>,
-        wr_send_imm: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
-        wr_send_inv: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
-        wr_send_tso: Option<unsafe extern "C" fn(*mut ibv_qp_ex, *mut c_void, u16, u16)>,
-        wr_set_ud_addr: Option<unsafe extern "C" fn(*mut ibv_qp_ex, *mut ibv_ah, u32, u32)>,
-        wr_set_xrc_srqn: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
-        wr_set_inline_data: Option<unsafe extern "C" fn(*mut ibv_qp_ex, *mut c_void, usize)>,
-        wr_set_inline_data_list: Option<unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_data_buf)>,
-        wr_set_sge: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u32)>,
-        wr_set_sge_list: Option<unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_sge)>,
-        wr_start: Option<unsafe extern "C" fn(*mut ibv_qp_ex)>,
-        wr_complete: Option<unsafe extern "C" fn(*mut ibv_qp_ex) -> c_int>,
-        wr_abort: Option<unsafe extern "C" fn(*mut ibv_qp_ex)>,
-        wr_atomic_write: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, *const c_void)>,
-        wr_flush: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, usize, u8, u8)>,
+        wr_atomic_cmp_swp: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, u32, u64, u64, u64)>,
+        wr_atomic_fetch_add: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, u32, u64, u64)>,
+        wr_bind_mw:
+            Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, Handle<'_, ibv_mw>, u32, In<'_, ibv_mw_bind_info>)>,
+        wr_local_inv: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, u32)>,
+        wr_rdma_read: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, u32, u64)>,
+        wr_rdma_write: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, u32, u64)>,
+        wr_rdma_write_imm: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, u32, u64, u32)>,
+        wr_send: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>)>,
+        wr_send_imm: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, u32)>,
+        wr_send_inv: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, u32)>,
+        wr_send_tso: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, *mut c_void, u16, u16)>,
+        wr_set_ud_addr: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, Handle<'_, ibv_ah>, u32, u32)>,
+        wr_set_xrc_srqn: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, u32)>,
+        wr_set_inline_data: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, *mut c_void, usize)>,
+        wr_set_inline_data_list: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, usize, *const ibv_data_buf)>,
+        wr_set_sge: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, u32, u64, u32)>,
+        wr_set_sge_list: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, usize, *const ibv_sge)>,
+        wr_start: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>)>,
+        wr_complete: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>) -> c_int>,
+        wr_abort: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>)>,
+        wr_atomic_write: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, u32, u64, In<'_, [u8; 8]>)>,
+        wr_flush: Option<unsafe extern "C" fn(Handle<'_, ibv_qp_ex>, u32, u64, usize, u8, u8)>,
+    }
+}
+
+impl ibv_qp_init_attr_ex {
+    /// The plain attributes, with which the extended ones begin.
+    pub fn plain(&self) -> ibv_qp_init_attr {
+        ibv_qp_init_attr {
+            qp_context: self.qp_context,
+            send_cq: self.send_cq,
+            recv_cq: self.recv_cq,
+            srq: self.srq,
+            cap: self.cap,
+            qp_type: self.qp_type,
+            sq_sig_all: self.sq_sig_all,
+        }
+    }
+}
+
+impl From<ibv_qp_init_attr> for ibv_qp_init_attr_ex {
+    fn from(plain: ibv_qp_init_attr) -> Self {
+        ibv_qp_init_attr_ex {
+            qp_context: plain.qp_context,
+            send_cq: plain.send_cq,
+            recv_cq: plain.recv_cq,
+            srq: plain.srq,
+            cap: plain.cap,
+            qp_type: plain.qp_type,
+            sq_sig_all: plain.sq_sig_all,
+            ..ibv_qp_init_attr_ex::zeroed()
+        }
     }
 }

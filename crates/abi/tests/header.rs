@@ -1,4 +1,5 @@
-//! Every mirror against the installed headers: a C program prints sizes, offsets and numbers as the compiler sees them, and each must be ours.
+//! Every mirror against the installed headers: a C program prints sizes, offsets and numbers as the compiler sees them,
+//! and each must be ours.
 
 use std::collections::HashMap;
 use std::fmt::Write;

@@ -3,16 +3,19 @@
 use crate::boundary::{number, object, status};
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::memory_region::context_of;
+use crate::object::{Object, program_field};
 use crate::protection_domain::Pd;
 use crate::query::{gid_from_c, gid_to_c};
-use abi::{ibv_ah, ibv_ah_attr, ibv_context, ibv_global_route, ibv_grh, ibv_pd, ibv_wc};
+use abi::{Handle, In, Out, Owned, ibv_ah, ibv_ah_attr, ibv_context, ibv_global_route, ibv_pd, ibv_wc};
 use std::ffi::c_int;
 use std::fmt;
-use std::mem::zeroed;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::Ordering;
 use transport::AddressVector;
 use wire::Gid;
+
+/// Address handles of an opened device. They take nothing but memory; a program with so many forgets to destroy them.
+pub(crate) const MAX_AH: u32 = 1 << 20;
 
 /// An address handle.
 #[repr(C)]
@@ -27,10 +30,12 @@ impl fmt::Debug for AddressHandle {
     }
 }
 
-impl AddressHandle {
-    /// The handle behind a pointer from C.
-    pub(crate) unsafe fn of<'a>(ah: *mut ibv_ah) -> Result<&'a AddressHandle, Errno> {
-        ah.cast::<AddressHandle>().as_ref().ok_or_else(Errno::null)
+// SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
+unsafe impl Object for AddressHandle {
+    type C = ibv_ah;
+
+    fn has_its_handle(&self) -> bool {
+        program_field!(self.base, handle) == 0
     }
 }
 
@@ -82,32 +87,42 @@ pub(crate) fn vector_to_c(vector: &AddressVector) -> ibv_ah_attr {
 
 /// A new address handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attributes: *mut ibv_ah_attr) -> *mut ibv_ah {
+pub extern "C" fn ibv_create_ah(pd: Handle<'_, ibv_pd>, attributes: In<'_, ibv_ah_attr>) -> *mut ibv_ah {
     object("ibv_create_ah", || {
-        let (context, domain) = (context_of(pd)?, Pd::of(pd)?);
+        let domain = Pd::by_handle(pd)?;
+        let context = domain.context()?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         if attributes.port_num != 1 {
             return Err(Errno::invalid("the device has one port, number 1"));
         }
-        let vector = vector_from_c(context.shared.device(), attributes)?;
+        let vector = vector_from_c(context.opened.device(), attributes)?;
+        let count = &domain.opened.address_handles;
+        let more = |count: u32| (count < MAX_AH).then_some(count + 1);
+        if count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_err() {
+            return Err(Errno::no_memory("the opened device has max_ah address handles"));
+        }
         domain.join();
-        let base = ibv_ah { context: context.as_c(), pd, handle: 0 };
-        Ok(Box::into_raw(Box::new(AddressHandle { base, vector })).cast())
+        let base = ibv_ah { context: context.as_c(), pd: pd.as_ptr(), handle: 0 };
+        Ok(Box::new(AddressHandle { base, vector }).into_c())
     })
 }
 
 /// Frees an address handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
+pub extern "C" fn ibv_destroy_ah(ah: Owned<'_, ibv_ah>) -> c_int {
     status("ibv_destroy_ah", || {
-        Pd::leave(AddressHandle::of(ah)?.base.pd);
-        drop(Box::from_raw(ah.cast::<AddressHandle>()));
+        let pd = AddressHandle::given_back(&ah)?.base.pd;
+        // SAFETY: the domain of the handle, which is not deallocated before it.
+        Pd::of(unsafe { Handle::new(pd) })?.opened.address_handles.fetch_sub(1, Ordering::AcqRel);
+        // SAFETY: as above.
+        unsafe { Pd::leave(pd) };
+        drop(AddressHandle::from_c(ah)?);
         Ok(())
     })
 }
 
-/// Who sent a datagram, and to which address, by the forty bytes before it.
-struct Envelope {
+/// From which address a datagram came, and to which, by the forty bytes before it.
+struct DatagramRoute {
     source: Gid,
     destination: Gid,
     traffic_class: u8,
@@ -115,12 +130,12 @@ struct Envelope {
 }
 
 /// Reads the forty bytes: an IPv6 header, or an IPv4 header in the last twenty.
-fn envelope(bytes: &[u8; 40]) -> Option<Envelope> {
+fn parse_grh(bytes: &[u8; 40]) -> Option<DatagramRoute> {
     let [.., a, b, c, d, e, f, g, h] = *bytes;
     let ipv4_source = Ipv4Addr::new(a, b, c, d);
     let ipv4_destination = Ipv4Addr::new(e, f, g, h);
     if bytes[20] == 0x45 && ipv4_checksum_is_right(&bytes[20..]) {
-        return Some(Envelope {
+        return Some(DatagramRoute {
             source: Gid::from_ip(IpAddr::V4(ipv4_source)),
             destination: Gid::from_ip(IpAddr::V4(ipv4_destination)),
             traffic_class: bytes[21],
@@ -132,7 +147,7 @@ fn envelope(bytes: &[u8; 40]) -> Option<Envelope> {
     }
     let first = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     let gid = |at: usize| bytes[at..at + 16].try_into().map(Gid::new).ok();
-    Some(Envelope {
+    Some(DatagramRoute {
         source: gid(8)?,
         destination: gid(24)?,
         traffic_class: (first >> 20) as u8,
@@ -157,57 +172,60 @@ fn address_of_sender(
         return Err(Errno::invalid("the completion has no GRH, so it does not say who sent the message"));
     }
     let unreadable = || Errno::invalid("the first 40 bytes of the buffer are neither an IPv6 nor an IPv4 header");
-    let envelope = grh.and_then(envelope).ok_or_else(unreadable)?;
-    let gids = context.shared.device().port().gids.clone();
-    let same_family = |gid: &Gid| gid.to_ip().is_ipv4() == envelope.destination.to_ip().is_ipv4();
-    let exact = gids.iter().position(|gid| *gid == Some(envelope.destination));
-    // A multicast came to no address of ours; any of the family will do.
+    let route = grh.and_then(parse_grh).ok_or_else(unreadable)?;
+    let gids = context.opened.device().port().gids.clone();
+    let same_family = |gid: &Gid| gid.to_ip().is_ipv4() == route.destination.to_ip().is_ipv4();
+    let exact = gids.iter().position(|gid| *gid == Some(route.destination));
+    // A multicast came to no address of this device; any of the family will do.
     let index = exact.or_else(|| gids.iter().position(|gid| gid.as_ref().is_some_and(same_family)));
-    // SAFETY: all zeros are numbers.
-    let mut attributes: ibv_ah_attr = unsafe { zeroed() };
+    let mut attributes = ibv_ah_attr::zeroed();
     attributes.is_global = 1;
     attributes.port_num = port;
     attributes.sl = completion.sl;
-    attributes.grh.dgid = gid_to_c(envelope.source);
+    attributes.grh.dgid = gid_to_c(route.source);
     attributes.grh.sgid_index = index.ok_or(Errno::INVALID)? as u8;
-    attributes.grh.flow_label = envelope.flow_label;
-    attributes.grh.traffic_class = envelope.traffic_class;
+    attributes.grh.flow_label = route.flow_label;
+    attributes.grh.traffic_class = route.traffic_class;
     attributes.grh.hop_limit = 0xff;
     Ok(attributes)
 }
 
 /// The address of a datagram's sender.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_init_ah_from_wc(
-    context: *mut ibv_context,
+pub extern "C" fn ibv_init_ah_from_wc(
+    context: Handle<'_, ibv_context>,
     port: u8,
-    completion: *mut ibv_wc,
-    grh: *mut ibv_grh,
-    out: *mut ibv_ah_attr,
+    completion: In<'_, ibv_wc>,
+    grh: In<'_, [u8; 40]>,
+    mut out: Out<'_, ibv_ah_attr>,
 ) -> c_int {
     number("ibv_init_ah_from_wc", || {
         let context = Context::of(context)?;
         let completion = completion.as_ref().ok_or_else(Errno::null)?;
-        let grh = grh.cast::<[u8; 40]>().as_ref();
-        *out.as_mut().ok_or_else(Errno::null)? = address_of_sender(context, port, completion, grh)?;
+        let grh = grh.as_ref();
+        out.write(address_of_sender(context, port, completion, grh)?).ok_or_else(Errno::null)?;
         Ok(0)
     })
 }
 
 /// An address handle for a datagram's sender.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_create_ah_from_wc(
-    pd: *mut ibv_pd,
-    completion: *mut ibv_wc,
-    grh: *mut ibv_grh,
+pub extern "C" fn ibv_create_ah_from_wc(
+    pd: Handle<'_, ibv_pd>,
+    completion: In<'_, ibv_wc>,
+    grh: In<'_, [u8; 40]>,
     port: u8,
 ) -> *mut ibv_ah {
     let mut attributes = None;
-    let found = object("ibv_create_ah_from_wc", || {
-        let context = context_of(pd)?;
+    let found = status("ibv_create_ah_from_wc", || {
+        let context = Pd::of(pd)?.context()?;
         let completion = completion.as_ref().ok_or_else(Errno::null)?;
-        let address = address_of_sender(context, port, completion, grh.cast::<[u8; 40]>().as_ref())?;
-        Ok(&raw mut *attributes.insert(address))
+        let address = address_of_sender(context, port, completion, grh.as_ref())?;
+        attributes = Some(address);
+        Ok(())
     });
-    if found.is_null() { std::ptr::null_mut() } else { ibv_create_ah(pd, found) }
+    match &attributes {
+        Some(attributes) if found == 0 => ibv_create_ah(pd, attributes.into()),
+        _ => std::ptr::null_mut(),
+    }
 }

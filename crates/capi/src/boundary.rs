@@ -1,13 +1,13 @@
-//! The line between C and Rust: results become return values and errno, and a panic becomes `EIO`, a line on standard error and an event, while
-//! the program goes on.
+//! The line between C and Rust: results become return values and errno, and a panic becomes `EIO`, a line on standard
+//! error and an event, while the program goes on. No thread is cancelled inside ([`cancellation`](crate::cancellation)).
 
-use crate::context;
 use crate::errno::Errno;
 use crate::log;
+use hca::Shield;
+use latch::PerProcess;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// 0, or an errno: the convention of most calls.
@@ -40,8 +40,35 @@ pub(crate) fn value<T>(call: &'static str, otherwise: T, f: impl FnOnce() -> T) 
 }
 
 /// Something of which C never hears whether it worked.
-pub(crate) fn quietly(call: &'static str, f: impl FnOnce() -> Result<(), Errno>) {
+pub(crate) fn unreported(call: &'static str, f: impl FnOnce() -> Result<(), Errno>) {
     let _ = caught(call, f);
+}
+
+/// The same for calls that are made for every message, without the shield against cancellation, which costs two locked
+/// instructions: what they call that is rare has a shield of its own.
+pub(crate) mod data_path {
+    use super::{Errno, c_int, caught_unshielded, report};
+
+    /// See [`status`](super::status).
+    pub(crate) fn status(call: &'static str, f: impl FnOnce() -> Result<(), Errno>) -> c_int {
+        match caught_unshielded(call, f) {
+            Ok(()) => 0,
+            Err(error) => report(error),
+        }
+    }
+
+    /// See [`number`](super::number).
+    pub(crate) fn number(call: &'static str, f: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
+        caught_unshielded(call, f).unwrap_or_else(|error| {
+            report(error);
+            -1
+        })
+    }
+
+    /// See [`value`](super::value).
+    pub(crate) fn value<T>(call: &'static str, otherwise: T, f: impl FnOnce() -> T) -> T {
+        caught_unshielded(call, || Ok(f())).unwrap_or(otherwise)
+    }
 }
 
 /// Sets errno and returns it.
@@ -51,17 +78,26 @@ pub(crate) fn report(error: Errno) -> c_int {
     error.0
 }
 
-/// Names a call that is to panic: how a program copes with an error of ours can be tried.
+/// What else is due after a panic: telling the contexts that are open.
+static AFTER_PANIC: PerProcess<fn()> = PerProcess::new();
+
+/// Has `tell` called after every panic inside the library.
+pub(crate) fn after_panic(tell: fn()) {
+    AFTER_PANIC.get_or_make(|| tell);
+}
+
+/// Names a call that is to panic: how a program copes with an error of the library can be tried.
 const PANIC_IN: &str = "UBIVERBS_PANIC_IN";
 
 fn panics_in() -> Option<&'static str> {
-    static NAME: OnceLock<Option<String>> = OnceLock::new();
-    NAME.get_or_init(|| std::env::var(PANIC_IN).ok()).as_deref()
+    static NAME: PerProcess<Option<String>> = PerProcess::new();
+    NAME.get_or_make(|| hca::environment::variable(PANIC_IN).and_then(|name| name.into_string().ok())).as_deref()
 }
 
-/// Whether nobody wants to read of failures, nor to try one: then calls, of which there may be millions in a second, look at nothing more.
+/// Whether the environment asks neither for a log of failures nor for a panic: then calls, of which there may be
+/// millions in a second, look at nothing more.
 #[inline]
-fn is_plain() -> bool {
+fn has_no_diagnostics() -> bool {
     const UNKNOWN: u8 = 0;
     const PLAIN: u8 = 1;
     static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -75,42 +111,54 @@ fn is_plain() -> bool {
     }
 }
 
+/// A result, also after a panic. No thread is cancelled meanwhile. Never part of its caller's frame, which may be one
+/// that a cancelled thread is unwound through.
+#[inline(never)]
+pub(crate) fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    let _shield = Shield::up();
+    caught_unshielded(call, f)
+}
+
 #[inline]
-fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    let plain = is_plain();
+fn caught_unshielded<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    let plain = has_no_diagnostics();
     let f = || {
         if !plain {
-            prepare(call);
+            prepare_diagnostics(call);
         }
         f()
     };
     // What a panic leaves behind stands behind locks that are valid at every step.
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(said(call, error)),
-        Err(_) => Err(said(call, panicked(call))),
+        Ok(Err(error)) => Err(log_failure(call, error)),
+        Err(_) => Err(log_failure(call, panicked(call))),
     }
 }
 
 /// Forgets why an earlier call failed, and panics if that is asked for.
 #[cold]
-fn prepare(call: &'static str) {
-    log::forget();
+fn prepare_diagnostics(call: &'static str) {
+    log::clear_reason();
     assert!(panics_in() != Some(call), "{PANIC_IN} asks for it");
 }
 
 #[cold]
 fn panicked(call: &'static str) -> Errno {
     // The panic itself has been printed.
-    log::say(format_args!("an error inside the library; {call} fails with EIO"));
-    let _ = catch_unwind(context::tell_all_of_a_panic);
+    log::print(format_args!("an error inside the library; {call} fails with EIO"));
+    if let Some(tell) = AFTER_PANIC.get() {
+        let _ = catch_unwind(tell);
+    }
     Errno(libc::EIO)
 }
 
-/// Notes a failure, for those who want to read of it. That a queue or a table entry is empty, or would block, is none.
+/// Logs a failure, if the environment asks for it. That a queue or a table entry is empty, or would block, is none, and
+/// has no reason.
 #[cold]
-fn said(call: &'static str, Errno(code): Errno) -> Errno {
-    if log::is_on() && !matches!(code, libc::ENOENT | libc::EAGAIN | libc::ENODATA) {
+fn log_failure(call: &'static str, Errno(code): Errno) -> Errno {
+    let may_be_empty = matches!(code, libc::ENOENT | libc::EAGAIN | libc::ENODATA);
+    if log::is_on() && (!may_be_empty || log::has_reason()) {
         log::failure(call, code);
     }
     Errno(code)

@@ -1,19 +1,21 @@
 //! Completion queues: making, resizing and destroying them, polling and arming.
 
-use crate::boundary::{number, object, status};
+use crate::acknowledgements::Acknowledgements;
+use crate::boundary::{data_path, object, status};
 use crate::completion_channel::Channel;
-use crate::completion_queue_ex::Cursor;
-use crate::context::{COMPLETION_VECTORS, Context, Pointer, Shared};
+use crate::context::{COMPLETION_VECTORS, Context, OpenDevice};
+use crate::cross_call_lock::CrossCallLock;
 use crate::errno::Errno;
-use crate::events::Acknowledgements;
 use crate::log;
-use crate::protection_domain::Users;
-use crate::turns::Turns;
-use abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_moderate_cq, ibv_modify_cq_attr, ibv_wc};
+use crate::object::{Object, Public, field, set_field};
+use crate::use_count::UseCount;
+use crate::wall_clock::WallClock;
+use abi::{
+    Handle, In, Owned, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_moderate_cq, ibv_modify_cq_attr, ibv_wc,
+};
 use hca::{AsyncEvent, Moderation, Notify};
 use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::mem::zeroed;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use transport::{Completion, CompletionKind};
@@ -21,13 +23,13 @@ use transport::{Completion, CompletionKind};
 /// A completion queue; every one is an extended one inside.
 #[repr(C)]
 pub struct CompletionQueue {
-    pub(crate) base: ibv_cq_ex,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) base: Public<ibv_cq_ex>,
+    pub(crate) opened: Arc<OpenDevice>,
     pub(crate) cq: Arc<hca::CompletionQueue>,
     pub(crate) completion_events: Acknowledgements,
     pub(crate) async_events: Acknowledgements,
-    pub(crate) users: Users,
-    pub(crate) cursor: Turns<Cursor>,
+    pub(crate) users: UseCount,
+    pub(crate) cursor: CrossCallLock<Cursor>,
     /// The program promised to poll from one thread at a time.
     pub(crate) single_threaded: bool,
 }
@@ -38,8 +40,24 @@ impl fmt::Debug for CompletionQueue {
     }
 }
 
+/// A completion with its moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub completion: Completion,
+    pub at: u64,
+}
+
+/// Where a program that reads completions one by one is.
+#[derive(Debug, Default)]
+pub struct Cursor {
+    pub(crate) current: Option<Entry>,
+    /// Its time by the system's clock, once the program has asked.
+    pub(crate) current_time: Option<u64>,
+    pub(crate) wall_clock: WallClock,
+}
+
 /// Hardware rounds up, and programs that ask for one entry live off what it rounds up to.
-fn roomy(entries: u32) -> u32 {
+fn rounded_up(entries: u32) -> u32 {
     match entries {
         1..hca::MAX_ENTRIES => (entries + 1).next_power_of_two().min(hca::MAX_ENTRIES),
         // Nonsense stays what it is, and is refused.
@@ -48,131 +66,147 @@ fn roomy(entries: u32) -> u32 {
 }
 
 /// What a program asks for.
-pub(crate) struct Wanted {
+pub(crate) struct CompletionQueueSpec<'a> {
     pub entries: u32,
     pub cq_context: *mut c_void,
-    pub channel: *mut ibv_comp_channel,
+    pub channel: Handle<'a, ibv_comp_channel>,
     pub vector: u32,
 }
 
-impl CompletionQueue {
-    /// The queue behind a pointer from C.
-    pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> Result<&'a CompletionQueue, Errno> {
-        cq.cast::<CompletionQueue>().as_ref().ok_or_else(Errno::null)
-    }
+// SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
+unsafe impl Object for CompletionQueue {
+    type C = ibv_cq;
 
-    /// A new queue, not yet shown to anybody.
-    pub(crate) unsafe fn make(context: &Context, wanted: &Wanted) -> Result<Box<CompletionQueue>, Errno> {
-        if wanted.vector >= COMPLETION_VECTORS as u32 {
+    fn has_its_handle(&self) -> bool {
+        field!(self.base, handle) == self.cq.id
+    }
+}
+
+impl CompletionQueue {
+    /// A new queue, not yet shown to C.
+    pub(crate) fn make(context: &Context, spec: &CompletionQueueSpec<'_>) -> Result<Box<CompletionQueue>, Errno> {
+        if spec.vector >= COMPLETION_VECTORS as u32 {
             return Err(Errno::invalid("comp_vector is not below num_comp_vectors"));
         }
-        let channel = match wanted.channel.is_null() {
+        let channel = match spec.channel.is_null() {
             true => None,
-            false => Some(Arc::clone(&Channel::of(wanted.channel)?.channel)),
+            false => Some(Arc::clone(&Channel::of(spec.channel)?.channel)),
         };
-        let shared = Arc::clone(&context.shared);
-        let cq = shared.nic.create_cq(roomy(wanted.entries), channel)?;
-        // SAFETY: all zeros are null pointers and no functions.
-        let mut base: ibv_cq_ex = zeroed();
+        let opened = Arc::clone(&context.opened);
+        let cq = opened.nic.create_cq(rounded_up(spec.entries), channel)?;
+        let mut base = ibv_cq_ex::zeroed();
         base.context = context.as_c();
-        base.channel = wanted.channel;
-        base.cq_context = wanted.cq_context;
+        base.channel = spec.channel.as_ptr();
+        base.cq_context = spec.cq_context;
         base.handle = cq.id;
         base.cqe = cq.capacity() as c_int;
         base.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
         base.cond = libc::PTHREAD_COND_INITIALIZER;
         Ok(Box::new(CompletionQueue {
-            base,
-            shared,
+            base: Public::new(base),
+            opened,
             cq,
             completion_events: Acknowledgements::default(),
             async_events: Acknowledgements::default(),
-            users: Users::default(),
-            cursor: Turns::new(Cursor::default()),
+            users: UseCount::default(),
+            cursor: CrossCallLock::new(Cursor::default()),
             single_threaded: false,
         }))
     }
 
-    /// Shows it to C, and to those who look for it by number.
-    pub(crate) unsafe fn publish(self: Box<CompletionQueue>) -> *mut ibv_cq {
-        if !self.base.channel.is_null() {
-            Channel::users(self.base.channel).fetch_add(1, Ordering::AcqRel);
+    /// Shows it to C, and to events that name it by number.
+    pub(crate) fn publish(self: Box<CompletionQueue>) -> *mut ibv_cq {
+        if let Some(channel) = self.channel() {
+            channel.users().fetch_add(1, Ordering::AcqRel);
         }
-        let (shared, id) = (Arc::clone(&self.shared), self.cq.id);
-        let queue = Box::into_raw(self);
-        shared.live().cqs.insert(id, Pointer(queue));
-        queue.cast()
+        let (opened, id) = (Arc::clone(&self.opened), self.cq.id);
+        let queue = self.into_c();
+        // SAFETY: `ibv_destroy_cq` removes it.
+        unsafe { opened.objects().cqs.insert(id, queue) };
+        queue
+    }
+
+    /// The channel it reports to.
+    fn channel(&self) -> Option<&Channel> {
+        // SAFETY: null, or the channel it was made with, which is not destroyed while queues report to it.
+        Channel::of(unsafe { Handle::new(field!(self.base, channel)) }).ok()
     }
 }
 
 /// A new completion queue.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_create_cq(
-    context: *mut ibv_context,
+pub extern "C" fn ibv_create_cq(
+    context: Handle<'_, ibv_context>,
     entries: c_int,
     cq_context: *mut c_void,
-    channel: *mut ibv_comp_channel,
+    channel: Handle<'_, ibv_comp_channel>,
     vector: c_int,
 ) -> *mut ibv_cq {
     object("ibv_create_cq", || {
         let context = Context::of(context)?;
         let entries = u32::try_from(entries).map_err(|_| Errno::INVALID)?;
         let vector = u32::try_from(vector).map_err(|_| Errno::INVALID)?;
-        Ok(CompletionQueue::make(context, &Wanted { entries, cq_context, channel, vector })?.publish())
+        Ok(CompletionQueue::make(context, &CompletionQueueSpec { entries, cq_context, channel, vector })?.publish())
     })
 }
 
 /// Changes how many completions it holds.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, entries: c_int) -> c_int {
+pub extern "C" fn ibv_resize_cq(cq: Handle<'_, ibv_cq>, entries: c_int) -> c_int {
     status("ibv_resize_cq", || {
-        let queue = CompletionQueue::of(cq)?;
+        let queue = CompletionQueue::by_handle(cq)?;
         let entries = u32::try_from(entries).map_err(|_| Errno::INVALID)?;
         // What waits must fit what was asked for; then there is more.
         queue.cq.resize(entries)?;
-        queue.cq.resize(roomy(entries))?;
-        (*cq).cqe = queue.cq.capacity() as c_int;
+        queue.cq.resize(rounded_up(entries))?;
+        set_field!(queue.base, cqe, queue.cq.capacity() as c_int);
         Ok(())
     })
 }
 
 /// Destroys a completion queue that nothing completes into, once its events are acknowledged.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+pub extern "C" fn ibv_destroy_cq(cq: Owned<'_, ibv_cq>) -> c_int {
     status("ibv_destroy_cq", || {
-        let queue = CompletionQueue::of(cq)?;
-        queue.users.none()?;
+        let queue = CompletionQueue::given_back(&cq)?;
+        queue.users.require_zero()?;
         let id = queue.cq.id;
-        queue.shared.live().cqs.remove(&id);
+        queue.opened.objects().cqs.remove(id);
         if let Some(channel) = queue.cq.channel() {
             channel.purge(|event| *event == id);
         }
-        queue.shared.hca.events().purge(|event| *event == AsyncEvent::CqError(id));
+        queue.opened.hca.events().purge(|event| *event == AsyncEvent::CqError(id));
         queue.completion_events.wait();
         queue.async_events.wait();
-        if !queue.base.channel.is_null() {
-            Channel::users(queue.base.channel).fetch_sub(1, Ordering::AcqRel);
+        if let Some(channel) = queue.channel() {
+            channel.users().fetch_sub(1, Ordering::AcqRel);
         }
-        drop(Box::from_raw(cq.cast::<CompletionQueue>()));
+        drop(CompletionQueue::from_c(cq)?);
         Ok(())
     })
 }
 
 /// Moves completions to the program.
-pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, out: *mut ibv_wc) -> c_int {
-    number("ibv_poll_cq", || {
+///
+/// # Safety
+/// `out` is null or has room for as many completions as `room` says.
+pub(crate) unsafe extern "C" fn poll_cq(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
+    data_path::number("ibv_poll_cq", || {
         let queue = CompletionQueue::of(cq)?;
         let room = usize::try_from(room).map_err(|_| Errno::INVALID)?;
         if out.is_null() && room > 0 {
             return Err(Errno::INVALID);
         }
         let mut next = out;
-        let taken = queue.shared.nic.poll(&queue.cq, room, |completion, _| {
-            next.write(work_completion(completion));
-            next = next.add(1);
+        let taken = queue.opened.nic.poll(&queue.cq, room, |completion, _| {
+            // SAFETY: the NIC hands over `room` completions at most, so there is a place for each.
+            unsafe {
+                next.write(work_completion(completion));
+                next = next.add(1);
+            }
         });
         if taken == 0 && queue.cq.has_overflowed() {
-            log::because("the completion queue has overflowed: completions are lost");
+            log::note_reason("the completion queue has overflowed: completions are lost");
             return Err(Errno(libc::EOVERFLOW));
         }
         Ok(taken as c_int)
@@ -180,17 +214,17 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, out: *mut 
 }
 
 /// Asks for an event at the next completion.
-pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    status("ibv_req_notify_cq", || {
+pub(crate) extern "C" fn req_notify_cq(cq: Handle<'_, ibv_cq>, solicited_only: c_int) -> c_int {
+    data_path::status("ibv_req_notify_cq", || {
         CompletionQueue::of(cq)?.cq.arm(if solicited_only == 0 { Notify::Any } else { Notify::Solicited });
         Ok(())
     })
 }
 
 /// Moderates events: one for so many completions, or for what has come so long after the first.
-pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attributes: *mut ibv_modify_cq_attr) -> c_int {
+pub(crate) extern "C" fn modify_cq(cq: Handle<'_, ibv_cq>, attributes: In<'_, ibv_modify_cq_attr>) -> c_int {
     status("ibv_modify_cq", || {
-        let cq = &CompletionQueue::of(cq)?.cq;
+        let cq = &CompletionQueue::by_handle(cq)?.cq;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         match attributes.attr_mask {
             0 => return Err(Errno::invalid("nothing to change")),
@@ -241,8 +275,8 @@ pub(crate) fn immediate(completion: &Completion) -> u32 {
     completion.immediate.map_or(key, u32::to_be)
 }
 
-/// RoCE has no service levels. For datagrams hardware says here what kind of packet it was, and UCX looks for the sender's address by it: bit 3 stands
-/// for UDP, below it 1 is IPv6 and 2 is IPv4.
+/// RoCE has no service levels. For datagrams hardware says here what kind of packet it was, and UCX looks for the
+/// sender's address by it: bit 3 stands for UDP, below it 1 is IPv6 and 2 is IPv4.
 pub(crate) fn service_level(completion: &Completion) -> u8 {
     match (completion.grh, completion.over_ipv4) {
         (false, _) => 0,
@@ -251,7 +285,7 @@ pub(crate) fn service_level(completion: &Completion) -> u8 {
     }
 }
 
-/// Why, as a number of ours: which of the transport's causes it was. Zero is none.
+/// Why, as a number of this library: which of the transport's causes it was. Zero is none.
 pub(crate) fn vendor_error(completion: &Completion) -> u32 {
     use transport::Cause as C;
     match completion.cause {

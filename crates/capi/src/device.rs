@@ -1,17 +1,16 @@
 //! Devices: the list, and what is known of a device without opening it.
 
-use crate::boundary::{object, quietly, value};
+use crate::boundary::{object, unreported, value};
 use crate::errno::{Errno, with_sources};
 use crate::log;
 use crate::registry::PerProcess;
-use abi::ibv_device;
+use abi::{Handle, Out, ibv_device};
 use std::ffi::{c_char, c_int, c_void};
-use std::mem::zeroed;
 use std::ptr::null;
 use std::sync::Arc;
 
-/// A device as C sees it, laid out so that providers of other hardware, who look behind the public part to see whether it is theirs, find
-/// that it is not.
+/// A device as C sees it, laid out so that providers of other hardware, which look behind the public part to see
+/// whether it is theirs, find that it is not.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Device {
@@ -22,7 +21,7 @@ pub struct Device {
     entry: [*const c_void; 2],
     sysfs: *const c_void,
     core_support: u64,
-    /// Ours.
+    /// The device of the NIC.
     pub device: Arc<hca::Device>,
 }
 
@@ -45,9 +44,10 @@ unsafe impl Sync for Device {}
 static KNOWN: PerProcess<Vec<&'static Device>> = PerProcess::new();
 
 impl Device {
-    /// The device behind a pointer from C.
-    pub(crate) unsafe fn of<'a>(device: *mut ibv_device) -> Result<&'a Device, Errno> {
-        device.cast::<Device>().as_ref().ok_or_else(Errno::null)
+    /// The device behind a pointer from C. Unlike other objects it may be a parent's: a child opens it anew.
+    pub(crate) fn of(handle: Handle<'_, ibv_device>) -> Result<&Device, Errno> {
+        // SAFETY: null, or from `as_c` of a device, which is never freed; `base` is the first field of it.
+        unsafe { handle.as_ptr().cast::<Device>().as_ref() }.ok_or_else(Errno::null)
     }
 
     /// The pointer C gets.
@@ -72,8 +72,7 @@ impl Device {
     }
 
     fn new(device: Arc<hca::Device>, position: usize) -> Device {
-        // SAFETY: all zeros are null pointers, no functions and empty strings.
-        let mut base: ibv_device = unsafe { zeroed() };
+        let mut base = ibv_device::zeroed();
         base.node_type = abi::IBV_NODE_CA as c_int;
         base.transport_type = abi::IBV_TRANSPORT_IB as c_int;
         let uverbs = format!("uverbs{position}");
@@ -101,55 +100,60 @@ pub(crate) fn copy_string(field: &mut [c_char], text: &str) {
     }
 }
 
+/// Copies a list to C's allocator, since C forgets its length.
+pub(crate) fn c_array<T: Copy>(list: &[T]) -> Result<*mut T, Errno> {
+    // SAFETY: takes a size and answers null or as many bytes, aligned for every type of C.
+    let array = unsafe { libc::malloc(size_of_val(list)) }.cast::<T>();
+    if array.is_null() {
+        return Err(Errno::NO_MEMORY);
+    }
+    // SAFETY: the array is new and as long as the list.
+    unsafe { array.copy_from_nonoverlapping(list.as_ptr(), list.len()) };
+    Ok(array)
+}
+
 /// The devices, as an array that ends with a null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+pub extern "C" fn ibv_get_device_list(mut count: Out<'_, c_int>) -> *mut *mut ibv_device {
     object("ibv_get_device_list", || {
-        if !count.is_null() {
-            count.write(0);
-        }
-        let nic = hca::Nic::of_process().inspect_err(|error| log::say(with_sources(error)))?;
+        count.write(0);
+        let nic = hca::Nic::of_process().inspect_err(|error| log::print(with_sources(error)))?;
         let devices = nic.shown_devices();
         let mut list: Vec<*mut ibv_device> = devices.iter().map(|device| Device::known(device).as_c()).collect();
-        if !count.is_null() {
-            count.write(list.len() as c_int);
-        }
+        count.write(list.len() as c_int);
         list.push(std::ptr::null_mut());
-        // From C's allocator, since its length is forgotten.
-        let bytes = size_of_val(&*list);
-        let array = libc::malloc(bytes).cast::<*mut ibv_device>();
-        if array.is_null() {
-            return Err(Errno::NO_MEMORY);
-        }
-        array.copy_from_nonoverlapping(list.as_ptr(), list.len());
-        Ok(array)
+        c_array(&list)
     })
 }
 
 /// Frees the array, not the devices.
+///
+/// # Safety
+/// `list` is null or from [`ibv_get_device_list`], and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
-    quietly("ibv_free_device_list", || {
-        libc::free(list.cast());
+    unreported("ibv_free_device_list", || {
+        // SAFETY: null, or from `malloc` by way of `c_array`, and the program has given it up.
+        unsafe { libc::free(list.cast()) };
         Ok(())
     });
 }
 
 /// Its name.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    if device.is_null() { null() } else { (&raw const (*device).name).cast() }
+pub extern "C" fn ibv_get_device_name(device: Handle<'_, ibv_device>) -> *const c_char {
+    Device::of(device).map_or(null(), |device| device.base.0.name.as_ptr())
 }
 
 /// Its GUID, most significant byte first.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+pub extern "C" fn ibv_get_device_guid(device: Handle<'_, ibv_device>) -> u64 {
     value("ibv_get_device_guid", 0, || Device::of(device).map_or(0, |device| device.device.guid().to_be()))
 }
 
 /// A number that stays the same as long as the device exists: that of its interface.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+pub extern "C" fn ibv_get_device_index(device: Handle<'_, ibv_device>) -> c_int {
     value("ibv_get_device_index", -1, || {
         Device::of(device).map_or(-1, |device| device.device.interface_index() as c_int)
     })

@@ -1,23 +1,24 @@
 //! Device memory: memory of the NIC, copied into and out of, and registered like any other.
 
-use crate::boundary::{object, quietly, status};
-use crate::context::{Context, Shared};
+use crate::boundary::{object, status, unreported};
+use crate::context::{Context, OpenDevice};
 use crate::errno::Errno;
 use crate::memory_region::{MemoryRegion, access};
+use crate::object::{Object, program_field};
 use crate::protection_domain::Pd;
-use abi::{ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
-use memory::Domain;
+use abi::{Handle, In, Owned, ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
 use std::ptr::null_mut;
 use std::slice;
 use std::sync::Arc;
+use wire::access::ProtectionDomain;
 
 /// A piece of device memory.
 #[repr(C)]
 pub struct DeviceMemory {
     base: ibv_dm,
-    shared: Arc<Shared>,
+    opened: Arc<OpenDevice>,
     piece: memory::DeviceMemory,
     imported: bool,
 }
@@ -28,12 +29,17 @@ impl fmt::Debug for DeviceMemory {
     }
 }
 
-impl DeviceMemory {
-    unsafe fn of<'a>(dm: *mut ibv_dm) -> Result<&'a DeviceMemory, Errno> {
-        dm.cast::<DeviceMemory>().as_ref().ok_or_else(Errno::null)
-    }
+// SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
+unsafe impl Object for DeviceMemory {
+    type C = ibv_dm;
 
-    fn make(context: &Context, piece: memory::DeviceMemory, imported: bool) -> *mut ibv_dm {
+    fn has_its_handle(&self) -> bool {
+        program_field!(self.base, handle) == self.piece.0
+    }
+}
+
+impl DeviceMemory {
+    fn make(context: &Context, opened: Arc<OpenDevice>, piece: memory::DeviceMemory, imported: bool) -> *mut ibv_dm {
         let base = ibv_dm {
             context: context.as_c(),
             memcpy_to_dm: Some(memcpy_to_dm),
@@ -41,91 +47,100 @@ impl DeviceMemory {
             comp_mask: abi::IBV_DM_MASK_HANDLE,
             handle: piece.0,
         };
-        let shared = Arc::clone(&context.shared);
-        Box::into_raw(Box::new(DeviceMemory { base, shared, piece, imported })).cast()
+        Box::new(DeviceMemory { base, opened, piece, imported }).into_c()
     }
 }
 
-pub(crate) unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attributes: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
+pub(crate) extern "C" fn alloc_dm(
+    context: Handle<'_, ibv_context>,
+    attributes: In<'_, ibv_alloc_dm_attr>,
+) -> *mut ibv_dm {
     object("ibv_alloc_dm", || {
-        let context = Context::of(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         if attributes.comp_mask != 0 {
             return Err(Errno::INVALID);
         }
-        let piece = context.shared.nic.memory().allocate_device(attributes.length, attributes.log_align_req)?;
-        Ok(DeviceMemory::make(context, piece, false))
+        // On hardware this works in a forked child, too, and programs do it.
+        let opened = Context::device_here(context)?;
+        let piece = opened.nic.memory().allocate_device(attributes.length, attributes.log_align_req)?;
+        Ok(DeviceMemory::make(Context::of_any(context)?, opened, piece, false))
     })
 }
 
-pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
+pub(crate) extern "C" fn free_dm(dm: Owned<'_, ibv_dm>) -> c_int {
     status("ibv_free_dm", || {
-        let memory = DeviceMemory::of(dm)?;
+        let memory = DeviceMemory::given_back(&dm)?;
         if memory.imported {
             return Err(Errno::INVALID);
         }
-        memory.shared.nic.memory().free_device(memory.piece)?;
-        drop(Box::from_raw(dm.cast::<DeviceMemory>()));
+        memory.opened.nic.memory().free_device(memory.piece)?;
+        drop(DeviceMemory::from_c(dm)?);
         Ok(())
     })
 }
 
-unsafe extern "C" fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, from: *const c_void, length: usize) -> c_int {
+/// # Safety
+/// `from` is null or has `length` bytes.
+unsafe extern "C" fn memcpy_to_dm(dm: Handle<'_, ibv_dm>, offset: u64, from: *const c_void, length: usize) -> c_int {
     status("ibv_memcpy_to_dm", || {
         let memory = DeviceMemory::of(dm)?;
         if from.is_null() && length > 0 {
             return Err(Errno(libc::EFAULT));
         }
-        let bytes = if length == 0 { &[] } else { slice::from_raw_parts(from.cast(), length) };
-        Ok(memory.shared.nic.memory().write_device(memory.piece, offset, bytes)?)
+        // SAFETY: not null, and of that length.
+        let bytes = if length == 0 { &[] } else { unsafe { slice::from_raw_parts(from.cast(), length) } };
+        Ok(memory.opened.nic.memory().write_device(memory.piece, offset, bytes)?)
     })
 }
 
-unsafe extern "C" fn memcpy_from_dm(to: *mut c_void, dm: *mut ibv_dm, offset: u64, length: usize) -> c_int {
+/// # Safety
+/// `to` is null or has room for `length` bytes.
+unsafe extern "C" fn memcpy_from_dm(to: *mut c_void, dm: Handle<'_, ibv_dm>, offset: u64, length: usize) -> c_int {
     status("ibv_memcpy_from_dm", || {
         let memory = DeviceMemory::of(dm)?;
         if to.is_null() && length > 0 {
             return Err(Errno(libc::EFAULT));
         }
-        let bytes = if length == 0 { &mut [] } else { slice::from_raw_parts_mut(to.cast(), length) };
-        Ok(memory.shared.nic.memory().read_device(memory.piece, offset, bytes)?)
+        // SAFETY: not null, and of that length.
+        let bytes = if length == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(to.cast(), length) } };
+        Ok(memory.opened.nic.memory().read_device(memory.piece, offset, bytes)?)
     })
 }
 
-pub(crate) unsafe extern "C" fn reg_dm_mr(
-    pd: *mut ibv_pd,
-    dm: *mut ibv_dm,
+pub(crate) extern "C" fn reg_dm_mr(
+    pd: Handle<'_, ibv_pd>,
+    dm: Handle<'_, ibv_dm>,
     offset: u64,
     length: usize,
     flags: c_uint,
 ) -> *mut ibv_mr {
     object("ibv_reg_dm_mr", || {
-        let (domain, memory) = (Pd::of(pd)?, DeviceMemory::of(dm)?);
+        let (domain, memory) = (Pd::by_handle(pd)?, DeviceMemory::by_handle(dm)?);
         let access = access(flags)?;
-        let books = domain.shared.nic.memory();
-        let key = books.register_device(memory.piece, offset, length, Domain(domain.domain.0), access)?;
-        Ok(MemoryRegion::make(domain, pd, key, null_mut(), length))
+        let books = domain.opened.nic.memory();
+        let key = books.register_device(memory.piece, offset, length, ProtectionDomain(domain.domain.0), access)?;
+        MemoryRegion::make(pd, key, null_mut(), length)
     })
 }
 
 /// Device memory of another context of this process, by its handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
+pub extern "C" fn ibv_import_dm(context: Handle<'_, ibv_context>, handle: u32) -> *mut ibv_dm {
     object("ibv_import_dm", || {
         let context = Context::of(context)?;
         let piece = memory::DeviceMemory(handle);
         // Copying nothing succeeds where there is something.
-        context.shared.nic.memory().read_device(piece, 0, &mut []).map_err(|_| Errno(libc::ENOENT))?;
-        Ok(DeviceMemory::make(context, piece, true))
+        context.opened.nic.memory().read_device(piece, 0, &mut []).map_err(|_| Errno(libc::ENOENT))?;
+        Ok(DeviceMemory::make(context, Arc::clone(&context.opened), piece, true))
     })
 }
 
 /// Lets go of imported device memory; the memory itself stays.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
-    quietly("ibv_unimport_dm", || {
-        if DeviceMemory::of(dm)?.imported {
-            drop(Box::from_raw(dm.cast::<DeviceMemory>()));
+pub extern "C" fn ibv_unimport_dm(dm: Owned<'_, ibv_dm>) {
+    unreported("ibv_unimport_dm", || {
+        if DeviceMemory::given_back(&dm)?.imported {
+            drop(DeviceMemory::from_c(dm)?);
         }
         Ok(())
     });

@@ -22,19 +22,25 @@ impl Errno {
 
     /// An argument that cannot be, and why not.
     pub(crate) fn invalid(why: &'static str) -> Errno {
-        log::because(why);
+        log::note_reason(why);
         Errno::INVALID
     }
 
     /// Something this device does not do.
     pub(crate) fn unsupported(what: &'static str) -> Errno {
-        log::because(what);
+        log::note_reason(what);
         Errno::UNSUPPORTED
+    }
+
+    /// A limit of the device is reached.
+    pub(crate) fn no_memory(why: &'static str) -> Errno {
+        log::note_reason(why);
+        Errno::NO_MEMORY
     }
 
     /// An object that others still use, or that still uses others.
     pub(crate) fn busy(why: &'static str) -> Errno {
-        log::because(why);
+        log::note_reason(why);
         Errno::BUSY
     }
 
@@ -43,10 +49,17 @@ impl Errno {
         Errno::invalid("an argument is a null pointer")
     }
 
+    /// An object of the process that this one was forked from.
+    #[cold]
+    pub(crate) fn inherited() -> Errno {
+        log::note_reason("the object belongs to the process that this one was forked from; open the device again");
+        Errno(libc::EIO)
+    }
+
     /// This errno, for a reason that a person may want to read.
-    pub(crate) fn because(self, error: &dyn Error) -> Errno {
+    pub(crate) fn with_reason(self, error: &dyn Error) -> Errno {
         if log::is_on() {
-            log::because(with_sources(error));
+            log::note_reason(with_sources(error));
         }
         self
     }
@@ -61,6 +74,18 @@ pub(crate) fn with_sources(error: &dyn Error) -> String {
         next = source.source();
     }
     text
+}
+
+/// What the system said, if it is behind an error.
+fn system_error(error: &(dyn Error + 'static)) -> Option<Errno> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(code) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return Some(Errno(code));
+        }
+        next = error.source();
+    }
+    None
 }
 
 impl From<io::Error> for Errno {
@@ -79,22 +104,24 @@ impl From<hca::Error> for Errno {
             hca::Error::System { source, .. } => source.raw_os_error().map_or(Errno(libc::EIO), Errno),
             hca::Error::Memory(error) => Errno(error.errno()),
             hca::Error::Exhausted { .. } => Errno::NO_MEMORY,
-            hca::Error::Slot(_) | hca::Error::Attach(_) => Errno(libc::EADDRINUSE),
+            hca::Error::Slot(_) => system_error(&error).unwrap_or(Errno(libc::EADDRINUSE)),
+            // What the system did not refuse, a variable asked for wrongly.
+            hca::Error::Attach(_) => system_error(&error).unwrap_or(Errno::INVALID),
             _ => Errno::INVALID,
         };
-        errno.because(&error)
+        errno.with_reason(&error)
     }
 }
 
 impl From<memory::Error> for Errno {
     fn from(error: memory::Error) -> Errno {
-        Errno(error.errno()).because(&error)
+        Errno(error.errno()).with_reason(&error)
     }
 }
 
 impl From<hca::CqError> for Errno {
     fn from(error: hca::CqError) -> Errno {
-        Errno::INVALID.because(&error)
+        Errno::INVALID.with_reason(&error)
     }
 }
 
@@ -104,13 +131,13 @@ impl From<ModifyError> for Errno {
             ModifyError::NoWay { .. } => Errno(libc::ENETUNREACH),
             _ => Errno::INVALID,
         };
-        errno.because(&error)
+        errno.with_reason(&error)
     }
 }
 
 impl From<transport::SrqError> for Errno {
     fn from(error: transport::SrqError) -> Errno {
-        Errno::INVALID.because(&error)
+        Errno::INVALID.with_reason(&error)
     }
 }
 
@@ -120,6 +147,6 @@ impl From<PostError> for Errno {
             PostError::QueueFull { .. } => Errno::NO_MEMORY,
             _ => Errno::INVALID,
         };
-        errno.because(&error)
+        errno.with_reason(&error)
     }
 }

@@ -1,53 +1,19 @@
-//! Asynchronous events, and the counting that keeps an object alive until its program has acknowledged every event it was handed.
+//! Asynchronous events: handing them to the program, and taking its acknowledgements.
 
-use crate::boundary::{number, quietly};
-use crate::context::{Context, lock};
+use crate::boundary::unreported;
+use crate::cancellation::{Turn, Waits, call_that_waits};
+use crate::completion_queue::CompletionQueue;
+use crate::context::Context;
 use crate::errno::Errno;
-use abi::{ibv_async_event, ibv_async_event_element, ibv_context};
-use hca::AsyncEvent;
+use crate::object::{Object, set_field};
+use crate::queue_pair::QueuePair;
+use crate::shared_receive_queue::SharedReceiveQueue;
+use abi::{Handle, In, Out, ibv_async_event, ibv_async_event_element, ibv_context};
+use hca::{AsyncEvent, Sleep};
 use std::ffi::c_int;
-use std::sync::{Condvar, Mutex};
-
-/// Events handed out and acknowledged, of one object.
-#[derive(Debug, Default)]
-pub struct Acknowledgements {
-    counts: Mutex<Counts>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    handed_out: u32,
-    acknowledged: u32,
-}
-
-impl Acknowledgements {
-    /// An event is being handed out.
-    pub fn hand_out(&self) {
-        let mut counts = lock(&self.counts);
-        counts.handed_out = counts.handed_out.wrapping_add(1);
-    }
-
-    /// The program is done with `count` of them. Answers how many it has acknowledged in all.
-    pub fn acknowledge(&self, count: u32) -> u32 {
-        let mut counts = lock(&self.counts);
-        counts.acknowledged = counts.acknowledged.wrapping_add(count);
-        self.changed.notify_all();
-        counts.acknowledged
-    }
-
-    /// Waits until every event that was handed out so far is acknowledged.
-    pub fn wait(&self) {
-        let mut counts = lock(&self.counts);
-        let until = counts.handed_out;
-        while (until.wrapping_sub(counts.acknowledged) as i32) > 0 {
-            counts = self.changed.wait(counts).unwrap_or_else(std::sync::PoisonError::into_inner);
-        }
-    }
-}
 
 /// The number of `ibv_event_type` for what happened to a queue pair.
-fn of_queue_pair(event: transport::AsyncEvent) -> u32 {
+fn qp_event_type(event: transport::AsyncEvent) -> u32 {
     use transport::AsyncEvent as E;
     match event {
         E::CommunicationEstablished => abi::IBV_EVENT_COMM_EST,
@@ -60,25 +26,28 @@ fn of_queue_pair(event: transport::AsyncEvent) -> u32 {
 }
 
 /// An event as C sees it, counted; `None` if its object is gone.
-unsafe fn translate(context: &Context, event: AsyncEvent) -> Option<ibv_async_event> {
-    let live = context.shared.live();
+fn translate(context: &Context, event: AsyncEvent) -> Option<ibv_async_event> {
+    let objects = context.opened.objects();
     let of_port = |event_type| ibv_async_event { element: ibv_async_event_element { port_num: 1 }, event_type };
     Some(match event {
         AsyncEvent::Qp(qpn, event) => {
-            let qp = live.qps.get(&qpn.value())?.0;
-            (*qp).events.hand_out();
-            ibv_async_event { element: ibv_async_event_element { qp: qp.cast() }, event_type: of_queue_pair(event) }
+            let qp = objects.qps.get(qpn.value())?;
+            QueuePair::of(qp).ok()?.events.hand_out();
+            let qp = qp.as_ptr();
+            ibv_async_event { element: ibv_async_event_element { qp }, event_type: qp_event_type(event) }
         }
         AsyncEvent::CqError(id) => {
-            let cq = live.cqs.get(&id)?.0;
-            (*cq).async_events.hand_out();
-            let element = ibv_async_event_element { cq: cq.cast() };
+            let cq = objects.cqs.get(id)?;
+            CompletionQueue::of(cq).ok()?.async_events.hand_out();
+            let cq = cq.as_ptr();
+            let element = ibv_async_event_element { cq };
             ibv_async_event { element, event_type: abi::IBV_EVENT_CQ_ERR }
         }
         AsyncEvent::SrqLimit(number) => {
-            let srq = live.srqs.get(&number.value())?.0;
-            (*srq).events.hand_out();
-            let element = ibv_async_event_element { srq: srq.cast() };
+            let srq = objects.srqs.get(number.value())?;
+            SharedReceiveQueue::of(srq).ok()?.events.hand_out();
+            let srq = srq.as_ptr();
+            let element = ibv_async_event_element { srq };
             ibv_async_event { element, event_type: abi::IBV_EVENT_SRQ_LIMIT_REACHED }
         }
         AsyncEvent::PortActive => of_port(abi::IBV_EVENT_PORT_ACTIVE),
@@ -92,32 +61,55 @@ unsafe fn translate(context: &Context, event: AsyncEvent) -> Option<ibv_async_ev
 
 /// Waits for the next event, unless the descriptor does not block.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
-    number("ibv_get_async_event", || {
-        let context = Context::of(context)?;
-        if event.is_null() {
+pub extern "C-unwind" fn ibv_get_async_event(
+    context: Handle<'_, ibv_context>,
+    event: Out<'_, ibv_async_event>,
+) -> c_int {
+    call_that_waits(NextEvent { context, event })
+}
+
+/// The call, while it waits.
+struct NextEvent<'a> {
+    context: Handle<'a, ibv_context>,
+    event: Out<'a, ibv_async_event>,
+}
+
+impl Waits for NextEvent<'_> {
+    const CALL: &'static str = "ibv_get_async_event";
+
+    fn go_on(&mut self, sleep: &mut Sleep) -> Result<Turn, Errno> {
+        let context = Context::of(self.context)?;
+        if self.event.is_null() {
             return Err(Errno::INVALID);
         }
-        loop {
-            let happened = context.shared.hca.events().take()?;
+        let events = context.opened.hca.events();
+        while let Some(happened) = events.try_take() {
             if let Some(translated) = translate(context, happened) {
-                event.write(translated);
-                return Ok(0);
+                self.event.write(translated);
+                return Ok(Turn::Done);
             }
         }
-    })
+        if events.is_nonblocking()? {
+            return Err(Errno(libc::EAGAIN));
+        }
+        *sleep = Sleep::on([events.raw_fd()], None);
+        Ok(Turn::Sleep)
+    }
+
+    fn end(&mut self) {}
 }
 
 /// Acknowledges an event.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    quietly("ibv_ack_async_event", || {
+pub extern "C" fn ibv_ack_async_event(event: In<'_, ibv_async_event>) {
+    unreported("ibv_ack_async_event", || {
         let event = event.as_ref().ok_or_else(Errno::null)?;
         match event.event_type {
             abi::IBV_EVENT_CQ_ERR => {
-                let cq = event.element.cq;
-                let queue = cq.cast::<crate::completion_queue::CompletionQueue>();
-                (*cq).async_events_completed = (*queue).async_events.acknowledge(1);
+                // SAFETY: an event of this type has a completion queue, which is not destroyed before the event is
+                // acknowledged.
+                let queue = CompletionQueue::of(unsafe { Handle::new(event.element.cq) })?;
+                queue.async_events.acknowledge_with(1, |total| set_field!(queue.base, async_events_completed, total));
             }
             abi::IBV_EVENT_QP_FATAL
             | abi::IBV_EVENT_QP_REQ_ERR
@@ -127,14 +119,14 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
             | abi::IBV_EVENT_PATH_MIG
             | abi::IBV_EVENT_PATH_MIG_ERR
             | abi::IBV_EVENT_QP_LAST_WQE_REACHED => {
-                let qp = event.element.qp;
-                let pair = qp.cast::<crate::queue_pair::QueuePair>();
-                (*qp).events_completed = (*pair).events.acknowledge(1);
+                // SAFETY: as above, of a queue pair.
+                let pair = QueuePair::of(unsafe { Handle::new(event.element.qp) })?;
+                pair.events.acknowledge_with(1, |total| set_field!(pair.base, qp_base.events_completed, total));
             }
             abi::IBV_EVENT_SRQ_ERR | abi::IBV_EVENT_SRQ_LIMIT_REACHED => {
-                let srq = event.element.srq;
-                let queue = srq.cast::<crate::shared_receive_queue::SharedReceiveQueue>();
-                (*srq).events_completed = (*queue).events.acknowledge(1);
+                // SAFETY: as above, of a shared receive queue.
+                let queue = SharedReceiveQueue::of(unsafe { Handle::new(event.element.srq) })?;
+                queue.events.acknowledge_with(1, |total| set_field!(queue.base, events_completed, total));
             }
             // Events of the device and of its port belong to no object.
             _ => {}

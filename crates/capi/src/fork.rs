@@ -1,5 +1,5 @@
-//! Forks. Memory is copied by the processor on behalf of the process that registered it, so a fork takes nothing away from it and there is
-//! nothing to prepare; a child makes a NIC of its own.
+//! Forks. Memory is copied by the processor on behalf of the process that registered it, so a fork takes nothing away
+//! from it and there is nothing to prepare; a child makes a NIC of its own.
 
 use std::ffi::{c_int, c_void};
 

@@ -2,25 +2,26 @@
 
 use crate::boundary::status;
 use crate::errno::Errno;
+use crate::object::Object;
 use crate::query::gid_from_c;
 use crate::queue_pair::QueuePair;
-use abi::{ibv_gid, ibv_qp};
+use abi::{Handle, In, ibv_gid, ibv_qp};
 use std::ffi::c_int;
 
 /// Joins a group. The LID means something on InfiniBand only.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+pub extern "C" fn ibv_attach_mcast(qp: Handle<'_, ibv_qp>, gid: In<'_, ibv_gid>, _lid: u16) -> c_int {
     status("ibv_attach_mcast", || {
-        let (pair, gid) = (QueuePair::of(qp)?, gid_from_c(gid.as_ref().ok_or_else(Errno::null)?));
-        Ok(pair.qp.attach(&pair.shared.nic, gid)?)
+        let (pair, gid) = (QueuePair::by_handle(qp)?, gid_from_c(gid.as_ref().ok_or_else(Errno::null)?));
+        Ok(pair.qp.attach(&pair.opened.nic, gid)?)
     })
 }
 
 /// Leaves a group.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+pub extern "C" fn ibv_detach_mcast(qp: Handle<'_, ibv_qp>, gid: In<'_, ibv_gid>, _lid: u16) -> c_int {
     status("ibv_detach_mcast", || {
-        let (pair, gid) = (QueuePair::of(qp)?, gid_from_c(gid.as_ref().ok_or_else(Errno::null)?));
-        Ok(pair.qp.detach(&pair.shared.nic, gid)?)
+        let (pair, gid) = (QueuePair::by_handle(qp)?, gid_from_c(gid.as_ref().ok_or_else(Errno::null)?));
+        Ok(pair.qp.detach(&pair.opened.nic, gid)?)
     })
 }

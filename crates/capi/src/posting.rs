@@ -1,12 +1,14 @@
-//! Posting work: lists of C's work requests become slices of the transport's, a few at a time and without touching the heap.
+//! Posting work: lists of C's work requests become slices of the transport's, a few at a time and without touching the
+//! heap.
 
 use crate::address_handle::AddressHandle;
-use crate::boundary::status;
+use crate::boundary::data_path::status;
 use crate::errno::Errno;
-use crate::memory_window;
+use crate::memory_window::{self, MemoryWindow};
+use crate::object::{Object, field, set_field};
 use crate::queue_pair::QueuePair;
 use crate::shared_receive_queue::SharedReceiveQueue;
-use abi::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq};
+use abi::{Handle, In, Out, ibv_mw, ibv_mw_bind, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq};
 use hca::limits::MAX_SGE;
 use std::ffi::{c_int, c_uint};
 use std::mem::offset_of;
@@ -15,16 +17,16 @@ use transport::{Data, DatagramTarget, Kind, Operation, ReceiveRequest, Remote, S
 use wire::{Key, Qkey, Qpn, Srqn};
 
 /// Requests handed over at once.
-const BATCH: usize = 16;
+const POST_BATCH: usize = 16;
 
-// C's pieces are the transport's: they are not copied on the way.
+// C's scatter/gather entries are the transport's: they are not copied on the way.
 const _: () = assert!(size_of::<Sge>() == size_of::<ibv_sge>() && align_of::<Sge>() == align_of::<ibv_sge>());
 const _: () = assert!(offset_of!(Sge, address) == offset_of!(ibv_sge, addr));
 const _: () = assert!(offset_of!(Sge, length) == offset_of!(ibv_sge, length));
 const _: () = assert!(offset_of!(Sge, key) == offset_of!(ibv_sge, lkey));
 
 /// No request.
-const NOTHING: SendRequest<'static> = SendRequest {
+const EMPTY_REQUEST: SendRequest<'static> = SendRequest {
     wr_id: 0,
     operation: Operation::Send { immediate: None },
     flags: SendFlags::empty(),
@@ -42,25 +44,31 @@ pub(crate) fn flags(bits: c_uint) -> SendFlags {
     flags
 }
 
-/// The pieces of a request.
+/// The scatter/gather entries of a request.
+///
+/// # Safety
+/// `list` is null or has `count` entries.
 #[inline]
-unsafe fn pieces<'a>(list: *mut ibv_sge, count: c_int) -> Result<&'a [Sge], Errno> {
+unsafe fn sges_of<'a>(list: *mut ibv_sge, count: c_int) -> Result<&'a [Sge], Errno> {
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
-        // They lie in memory as the transport has them: see above.
-        Ok(count) if count <= MAX_SGE as usize && !list.is_null() => Ok(slice::from_raw_parts(list.cast(), count)),
+        Ok(count) if count <= MAX_SGE as usize && !list.is_null() => {
+            // SAFETY: not null, so of that many entries, which lie in memory as the transport has them: see above.
+            Ok(unsafe { slice::from_raw_parts(list.cast(), count) })
+        }
         _ => Err(Errno::invalid("num_sge is negative, or more than the device takes, or sg_list is null")),
     }
 }
 
-pub(crate) fn piece(sge: &ibv_sge) -> Sge {
+pub(crate) fn sge_from_c(sge: &ibv_sge) -> Sge {
     Sge { address: sge.addr, length: sge.length, key: Key::new(sge.lkey) }
 }
 
 /// What a request does.
-unsafe fn operation(wr: &ibv_send_wr) -> Result<Operation, Errno> {
-    let remote = Remote { address: wr.wr.rdma.remote_addr, key: Key::new(wr.wr.rdma.rkey) };
-    let atomic = wr.wr.atomic;
+fn operation(wr: &ibv_send_wr) -> Result<Operation, Errno> {
+    // SAFETY: both members of the union are numbers, for which any bits will do.
+    let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
+    let remote = Remote { address: rdma.remote_addr, key: Key::new(rdma.rkey) };
     let word = Remote { address: atomic.remote_addr, key: Key::new(atomic.rkey) };
     let immediate = Some(u32::from_be(wr.imm_data));
     Ok(match wr.opcode {
@@ -77,40 +85,47 @@ unsafe fn operation(wr: &ibv_send_wr) -> Result<Operation, Errno> {
         abi::IBV_WR_ATOMIC_WRITE => Operation::AtomicWrite { remote },
         abi::IBV_WR_LOCAL_INV => Operation::LocalInvalidate { key: Key::new(wr.imm_data) },
         abi::IBV_WR_BIND_MW => {
-            let bind = wr.bind_mw.bind_mw;
-            memory_window::bind(bind.mw, bind.rkey, &bind.bind_info)?
+            // SAFETY: the member that the opcode says, whose window the manual page wants null or one of this library.
+            let (bind, window) = unsafe { (wr.bind_mw.bind_mw, Handle::new(wr.bind_mw.bind_mw.mw)) };
+            memory_window::bind(window, bind.rkey, &bind.bind_info)?
         }
         _ => return Err(Errno::invalid("no such opcode")),
     })
 }
 
 /// Where a datagram goes.
-pub(crate) unsafe fn target(ah: *mut abi::ibv_ah, qpn: u32, qkey: u32) -> Result<DatagramTarget, Errno> {
+pub(crate) fn target(ah: Handle<'_, abi::ibv_ah>, qpn: u32, qkey: u32) -> Result<DatagramTarget, Errno> {
     Ok(DatagramTarget { av: AddressHandle::of(ah)?.vector, qpn: Qpn::new(qpn), qkey: Qkey::new(qkey) })
 }
 
 /// Whether a request's inline data has to be put together first.
 #[inline]
-fn is_scattered(wr: &ibv_send_wr) -> bool {
+fn is_scattered_inline(wr: &ibv_send_wr) -> bool {
     wr.send_flags & abi::IBV_SEND_INLINE != 0 && wr.num_sge > 1
 }
 
-/// The bytes of a piece of inline data: the program's own memory, key or no key.
+/// The bytes of an entry of inline data: the program's own memory, key or no key.
+///
+/// # Safety
+/// There are as many bytes at that address as it says, until the request is posted.
 unsafe fn bytes<'a>(sge: &Sge) -> &'a [u8] {
     match sge.length {
         0 => &[],
-        length => slice::from_raw_parts(sge.address as *const u8, length as usize),
+        // SAFETY: that many bytes of the program's.
+        length => unsafe { slice::from_raw_parts(sge.address as *const u8, length as usize) },
     }
 }
 
-/// A request as the transport has it, checked but for what the queue pair knows. Scattered inline data is put together in `gathered`.
+/// A request as the transport has it, checked but for what the queue pair knows. Scattered inline data is put together
+/// in `inline_buffer`.
 #[inline]
-unsafe fn request<'a>(
+fn request<'a>(
     kind: Kind,
-    wr: &ibv_send_wr,
-    gathered: Option<&'a mut Vec<u8>>,
+    wr: &'a ibv_send_wr,
+    inline_buffer: Option<&'a mut Vec<u8>>,
 ) -> Result<SendRequest<'a>, Errno> {
-    let list = pieces(wr.sg_list, wr.num_sge)?;
+    // SAFETY: `ibv_post_send` demands a list of `num_sge` entries.
+    let list = unsafe { sges_of(wr.sg_list, wr.num_sge) }?;
     let data = match wr.send_flags & abi::IBV_SEND_INLINE {
         0 => Data::Gather(list),
         _ => {
@@ -118,146 +133,202 @@ unsafe fn request<'a>(
             if total > u64::from(hca::limits::MAX_INLINE) {
                 return Err(Errno::invalid("more inline data than the device takes"));
             }
-            match (list, gathered) {
-                ([sge], _) => Data::Inline(bytes(sge)),
-                ([_, ..], Some(gathered)) => {
-                    list.iter().for_each(|sge| gathered.extend_from_slice(bytes(sge)));
-                    Data::Inline(gathered)
+            match (list, inline_buffer) {
+                // SAFETY: `ibv_post_send` demands that inline data is the program's own memory.
+                ([sge], _) => Data::Inline(unsafe { bytes(sge) }),
+                ([_, ..], Some(inline_buffer)) => {
+                    // SAFETY: as above.
+                    list.iter().for_each(|sge| inline_buffer.extend_from_slice(unsafe { bytes(sge) }));
+                    Data::Inline(inline_buffer)
                 }
                 _ => Data::Inline(&[]),
             }
         }
     };
     let operation = operation(wr)?;
-    let stays = matches!(operation, Operation::LocalInvalidate { .. } | Operation::BindWindow(_));
-    let ud = wr.wr.ud;
+    let is_local = matches!(operation, Operation::LocalInvalidate { .. } | Operation::BindWindow(_));
+    // SAFETY: a number and a pointer, for which any bits will do until the pointer is followed.
+    let ud = unsafe { wr.wr.ud };
     Ok(SendRequest {
         wr_id: wr.wr_id,
         flags: flags(wr.send_flags),
         data,
         operation,
         target: match kind {
-            Kind::UnreliableDatagram => Some(target(ud.ah, ud.remote_qpn, ud.remote_qkey)?),
+            // Of other operations the union has an address of the peer's in its place; they are refused later.
+            Kind::UnreliableDatagram if matches!(operation, Operation::Send { .. }) => {
+                // SAFETY: requests of datagrams have an address handle, or null.
+                let ah = unsafe { Handle::new(ud.ah) };
+                Some(target(ah, ud.remote_qpn, ud.remote_qkey)?)
+            }
             _ => None,
         },
         // What never leaves the NIC names no queue of the peer's.
-        xrc_srq: (kind == Kind::XrcInitiator && !stays).then(|| Srqn::new(wr.qp_type.remote_srqn)),
+        xrc_srq: (kind == Kind::XrcInitiator && !is_local).then(|| Srqn::new(wr.qp_type.remote_srqn)),
     })
 }
 
-/// Posts the request at the front of a list; where to go on.
-#[inline]
-unsafe fn post_one(
-    pair: &QueuePair,
-    wr: *mut ibv_send_wr,
-    bad: &mut *mut ibv_send_wr,
-) -> Result<*mut ibv_send_wr, Errno> {
-    *bad = wr;
-    let mut gathered = Vec::new();
-    let request = request(pair.qp.kind(), &*wr, Some(&mut gathered))?;
-    pair.qp.post_send(&pair.shared.nic, slice::from_ref(&request)).map_err(|(_, error)| error)?;
-    Ok((*wr).next)
+/// A list of work requests of C's.
+trait Listed: Sized {
+    /// Where the list goes on, as C has it.
+    fn next(&self) -> *mut Self;
+
+    /// The request after this one.
+    #[inline]
+    fn following(&self) -> Option<&Self> {
+        // SAFETY: the list that the program posts ends with a null, and its requests stay until the call returns.
+        unsafe { self.next().as_ref() }
+    }
 }
 
-/// Posts the first requests of a list together; where to go on.
-unsafe fn post_some(
+impl Listed for ibv_send_wr {
+    #[inline]
+    fn next(&self) -> *mut ibv_send_wr {
+        self.next
+    }
+}
+
+impl Listed for ibv_recv_wr {
+    #[inline]
+    fn next(&self) -> *mut ibv_recv_wr {
+        self.next
+    }
+}
+
+/// Posts the request at the front of a list; where to go on. If it fails, `bad` is the request that was wrong.
+#[inline]
+fn post_one<'a>(
     pair: &QueuePair,
-    first: *mut ibv_send_wr,
-    bad: &mut *mut ibv_send_wr,
-) -> Result<*mut ibv_send_wr, Errno> {
-    let mut requests = [NOTHING; BATCH];
-    let (mut count, mut next, mut wrong) = (0, first, None);
-    while let (Some(wr), Some(place)) = (next.as_ref(), requests.get_mut(count))
-        && !is_scattered(wr)
+    wr: &'a ibv_send_wr,
+    bad: &mut *const ibv_send_wr,
+) -> Result<Option<&'a ibv_send_wr>, Errno> {
+    *bad = wr;
+    let mut inline_buffer = Vec::new();
+    let request = request(pair.qp.kind(), wr, Some(&mut inline_buffer))?;
+    pair.qp.post_send(&pair.opened.nic, slice::from_ref(&request)).map_err(|(_, error)| error)?;
+    Ok(wr.following())
+}
+
+/// Posts the first requests of a list together; where to go on. If it fails, `bad` is the request that was wrong.
+fn post_some<'a>(
+    pair: &QueuePair,
+    first: &'a ibv_send_wr,
+    bad: &mut *const ibv_send_wr,
+) -> Result<Option<&'a ibv_send_wr>, Errno> {
+    let mut requests = [EMPTY_REQUEST; POST_BATCH];
+    let (mut count, mut next, mut wrong) = (0, Some(first), None);
+    while let (Some(wr), Some(place)) = (next, requests.get_mut(count))
+        && !is_scattered_inline(wr)
     {
         match request(pair.qp.kind(), wr, None) {
             Ok(request) => *place = request,
             Err(error) => {
-                wrong = Some(error);
+                wrong = Some((wr, error));
                 break;
             }
         }
         count += 1;
-        next = wr.next;
+        next = wr.following();
     }
-    if let Err((index, error)) = pair.qp.post_send(&pair.shared.nic, &requests[..count]) {
-        *bad = (0..index).fold(first, |wr, _| (*wr).next);
+    if let Err((index, error)) = pair.qp.post_send(&pair.opened.nic, &requests[..count]) {
+        *bad = (0..index).try_fold(first, |wr, _| wr.following()).unwrap_or(first);
         return Err(error.into());
     }
     match wrong {
-        Some(error) => {
-            *bad = next;
+        Some((wr, error)) => {
+            *bad = wr;
             Err(error)
         }
         None => Ok(next),
     }
 }
 
-pub(crate) unsafe extern "C" fn post_send(
-    qp: *mut ibv_qp,
-    list: *mut ibv_send_wr,
-    bad_list: *mut *mut ibv_send_wr,
+pub(crate) extern "C" fn post_send(
+    qp: Handle<'_, ibv_qp>,
+    list: In<'_, ibv_send_wr>,
+    mut bad_list: Out<'_, *mut ibv_send_wr>,
 ) -> c_int {
     status("ibv_post_send", || {
-        let mut bad = list;
+        let mut bad = list.as_ptr();
         let posted = QueuePair::of(qp).and_then(|pair| {
-            let mut next = list;
-            while let Some(wr) = next.as_ref() {
-                next = match wr.next.is_null() || is_scattered(wr) {
-                    true => post_one(pair, next, &mut bad)?,
-                    false => post_some(pair, next, &mut bad)?,
+            let mut next = list.as_ref();
+            while let Some(wr) = next {
+                next = match wr.next.is_null() || is_scattered_inline(wr) {
+                    true => post_one(pair, wr, &mut bad)?,
+                    false => post_some(pair, wr, &mut bad)?,
                 };
             }
             Ok(())
         });
-        if posted.is_err() && !bad_list.is_null() {
-            bad_list.write(bad);
+        if posted.is_err() {
+            bad_list.write(bad.cast_mut());
         }
         posted
     })
 }
 
 /// Posts receives one by one through `post`.
-unsafe fn post_receives(
-    list: *mut ibv_recv_wr,
-    bad_list: *mut *mut ibv_recv_wr,
+fn post_receives(
+    list: In<'_, ibv_recv_wr>,
+    mut bad_list: Out<'_, *mut ibv_recv_wr>,
     mut post: impl FnMut(&ReceiveRequest<'_>) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    let mut next = list;
-    while let Some(wr) = next.as_ref() {
-        let posted = pieces(wr.sg_list, wr.num_sge).and_then(|sges| post(&ReceiveRequest { wr_id: wr.wr_id, sges }));
+    let mut next = list.as_ref();
+    while let Some(wr) = next {
+        // SAFETY: `ibv_post_recv` demands a list of `num_sge` entries.
+        let sges = unsafe { sges_of(wr.sg_list, wr.num_sge) };
+        let posted = sges.and_then(|sges| post(&ReceiveRequest { wr_id: wr.wr_id, sges }));
         if let Err(error) = posted {
-            if !bad_list.is_null() {
-                bad_list.write(next);
-            }
+            bad_list.write(std::ptr::from_ref(wr).cast_mut());
             return Err(error);
         }
-        next = wr.next;
+        next = wr.following();
     }
     Ok(())
 }
 
-pub(crate) unsafe extern "C" fn post_recv(
-    qp: *mut ibv_qp,
-    list: *mut ibv_recv_wr,
-    bad_list: *mut *mut ibv_recv_wr,
+pub(crate) extern "C" fn post_recv(
+    qp: Handle<'_, ibv_qp>,
+    list: In<'_, ibv_recv_wr>,
+    bad_list: Out<'_, *mut ibv_recv_wr>,
 ) -> c_int {
     status("ibv_post_recv", || {
         let pair = QueuePair::of(qp)?;
         post_receives(list, bad_list, |request| {
-            let posted = pair.qp.post_receive(&pair.shared.nic, slice::from_ref(request));
+            let posted = pair.qp.post_receive(&pair.opened.nic, slice::from_ref(request));
             posted.map_err(|(_, error)| error.into())
         })
     })
 }
 
-pub(crate) unsafe extern "C" fn post_srq_recv(
-    srq: *mut ibv_srq,
-    list: *mut ibv_recv_wr,
-    bad_list: *mut *mut ibv_recv_wr,
+pub(crate) extern "C" fn post_srq_recv(
+    srq: Handle<'_, ibv_srq>,
+    list: In<'_, ibv_recv_wr>,
+    bad_list: Out<'_, *mut ibv_recv_wr>,
 ) -> c_int {
     status("ibv_post_srq_recv", || {
         let queue = SharedReceiveQueue::of(srq)?;
         post_receives(list, bad_list, |request| Ok(queue.queue.post(request)?))
+    })
+}
+
+/// Binds a window of type 1. Its new key is known at once.
+pub(crate) extern "C" fn bind_mw(qp: Handle<'_, ibv_qp>, mw: Handle<'_, ibv_mw>, how: In<'_, ibv_mw_bind>) -> c_int {
+    status("ibv_bind_mw", || {
+        let pair = QueuePair::of(qp)?;
+        let how = how.as_ref().ok_or_else(Errno::null)?;
+        let window = MemoryWindow::of(mw)?;
+        let new_key = memory::Key::new(field!(window.base, rkey)).next();
+        let request = SendRequest {
+            wr_id: how.wr_id,
+            operation: memory_window::bind(mw, new_key.value(), &how.bind_info)?,
+            flags: flags(how.send_flags),
+            data: Data::Gather(&[]),
+            target: None,
+            xrc_srq: None,
+        };
+        pair.qp.post_send(&pair.opened.nic, &[request]).map_err(|(_, error)| error)?;
+        set_field!(window.base, rkey, new_key.value());
+        Ok(())
     })
 }

@@ -1,57 +1,34 @@
-//! Protection domains, thread domains, and parent domains, which are protection domains with an opinion about threads and memory. The queues
-//! of this NIC are its own business, so it never asks a parent domain's allocator for memory, and takes locks where threads meet anyway.
+//! Protection domains, thread domains, and parent domains, which are protection domains with an opinion about threads
+//! and memory. The queues of this NIC are its own business, so it never asks a parent domain's allocator for memory,
+//! and takes locks where threads meet anyway.
 
-use crate::boundary::{object, quietly, status};
-use crate::context::{Context, Shared};
+use crate::boundary::{object, status, unreported};
+use crate::context::{Context, OpenDevice};
 use crate::errno::Errno;
-use crate::log;
+use crate::object::{Object, program_field};
 use crate::registry::PerProcess;
-use abi::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
+use crate::use_count::UseCount;
+use abi::{Handle, In, Owned, ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
 use std::collections::HashSet;
 use std::ffi::c_int;
 use std::fmt;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use transport::ProtectionDomain;
 
 /// A protection domain.
 #[repr(C)]
 pub struct Pd {
     base: ibv_pd,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) opened: Arc<OpenDevice>,
     pub(crate) domain: ProtectionDomain,
-    users: Users,
+    users: UseCount,
     /// A parent domain's own protection domain, which cannot go before it.
-    behind: *mut Pd,
+    underlying: *mut Pd,
     /// A parent domain's thread domain.
     thread_domain: *mut Td,
-    /// Another object has the domain: it is not ours to deallocate.
+    /// Another object has the domain, and deallocates it.
     imported: bool,
-}
-
-/// How many objects need another to stay.
-#[derive(Debug, Default)]
-pub(crate) struct Users(AtomicU32);
-
-impl Users {
-    pub fn join(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub fn leave(&self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    pub fn none(&self) -> Result<(), Errno> {
-        match self.0.load(Ordering::Acquire) {
-            0 => Ok(()),
-            users => {
-                log::because(format_args!("{users} other objects still need it"));
-                Err(Errno::BUSY)
-            }
-        }
-    }
 }
 
 /// Domains that can be imported, by their numbers.
@@ -63,10 +40,25 @@ impl fmt::Debug for Pd {
     }
 }
 
+// SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
+unsafe impl Object for Pd {
+    type C = ibv_pd;
+
+    fn has_its_handle(&self) -> bool {
+        program_field!(self.base, handle) == self.domain.0
+    }
+}
+
 impl Pd {
-    /// The domain behind a pointer from C.
-    pub(crate) unsafe fn of<'a>(pd: *mut ibv_pd) -> Result<&'a Pd, Errno> {
-        pd.cast::<Pd>().as_ref().ok_or_else(Errno::null)
+    /// The pointer that C has to its context.
+    pub(crate) fn context_in_c(&self) -> *mut ibv_context {
+        self.base.context
+    }
+
+    /// The context it was made in: where the objects of a program that gave only the domain belong.
+    pub(crate) fn context(&self) -> Result<&Context, Errno> {
+        // SAFETY: the context that it was made with, which a program closes after the last call for its objects.
+        Context::of(unsafe { Handle::new(self.context_in_c()) })
     }
 
     /// An object was made in it.
@@ -75,26 +67,36 @@ impl Pd {
     }
 
     /// An object of it is gone.
+    ///
+    /// # Safety
+    /// `pd` is the domain that the object joined when it was made, or null if it joined none.
     pub(crate) unsafe fn leave(pd: *mut ibv_pd) {
-        if let Some(pd) = pd.cast::<Pd>().as_ref() {
+        // SAFETY: the object is still counted as a user of its domain, which is not deallocated while it has users.
+        if let Ok(pd) = Pd::of(unsafe { Handle::new(pd) }) {
             pd.users.leave();
         }
     }
 
-    fn make(context: &Context, domain: ProtectionDomain, behind: *mut Pd, td: *mut Td, imported: bool) -> *mut ibv_pd {
+    fn make(
+        context: &Context,
+        domain: ProtectionDomain,
+        underlying: *mut Pd,
+        td: *mut Td,
+        imported: bool,
+    ) -> *mut ibv_pd {
         let base = ibv_pd { context: context.as_c(), handle: domain.0 };
-        let shared = Arc::clone(&context.shared);
-        let users = Users::default();
-        Box::into_raw(Box::new(Pd { base, shared, domain, users, behind, thread_domain: td, imported })).cast()
+        let opened = Arc::clone(&context.opened);
+        let users = UseCount::default();
+        Box::new(Pd { base, opened, domain, users, underlying, thread_domain: td, imported }).into_c()
     }
 }
 
 /// A new protection domain.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+pub extern "C" fn ibv_alloc_pd(context: Handle<'_, ibv_context>) -> *mut ibv_pd {
     object("ibv_alloc_pd", || {
         let context = Context::of(context)?;
-        let domain = context.shared.hca.new_domain();
+        let domain = context.opened.hca.new_domain();
         DOMAINS.lock().insert(domain.0);
         Ok(Pd::make(context, domain, null_mut(), null_mut(), false))
     })
@@ -102,26 +104,28 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 
 /// Frees a protection domain, or a parent domain, that nothing uses.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+pub extern "C" fn ibv_dealloc_pd(pd: Owned<'_, ibv_pd>) -> c_int {
     status("ibv_dealloc_pd", || {
-        let domain = Pd::of(pd)?;
-        domain.users.none()?;
-        if let Some(behind) = domain.behind.as_ref() {
-            behind.users.leave();
+        let domain = Pd::given_back(&pd)?;
+        domain.users.require_zero()?;
+        // SAFETY: a parent domain counts as a user of these two, which therefore are not deallocated before it.
+        let (underlying, thread_domain) = unsafe { (domain.underlying.as_ref(), domain.thread_domain.as_ref()) };
+        if let Some(underlying) = underlying {
+            underlying.users.leave();
         } else if !domain.imported {
             DOMAINS.lock().remove(&domain.domain.0);
         }
-        if let Some(td) = domain.thread_domain.as_ref() {
+        if let Some(td) = thread_domain {
             td.users.leave();
         }
-        drop(Box::from_raw(pd.cast::<Pd>()));
+        drop(Pd::from_c(pd)?);
         Ok(())
     })
 }
 
 /// The protection domain of another context of this process, by its handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
+pub extern "C" fn ibv_import_pd(context: Handle<'_, ibv_context>, handle: u32) -> *mut ibv_pd {
     object("ibv_import_pd", || {
         let context = Context::of(context)?;
         if !DOMAINS.lock().contains(&handle) {
@@ -133,10 +137,10 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -
 
 /// Lets go of an imported protection domain; the domain itself stays.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
-    quietly("ibv_unimport_pd", || {
-        if Pd::of(pd)?.imported {
-            drop(Box::from_raw(pd.cast::<Pd>()));
+pub extern "C" fn ibv_unimport_pd(pd: Owned<'_, ibv_pd>) {
+    unreported("ibv_unimport_pd", || {
+        if Pd::given_back(&pd)?.imported {
+            drop(Pd::from_c(pd)?);
         }
         Ok(())
     });
@@ -146,7 +150,7 @@ pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
 #[repr(C)]
 pub struct Td {
     base: ibv_td,
-    users: Users,
+    users: UseCount,
 }
 
 impl fmt::Debug for Td {
@@ -155,42 +159,52 @@ impl fmt::Debug for Td {
     }
 }
 
-pub(crate) unsafe extern "C" fn alloc_td(context: *mut ibv_context, attributes: *mut ibv_td_init_attr) -> *mut ibv_td {
+// SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
+unsafe impl Object for Td {
+    type C = ibv_td;
+}
+
+pub(crate) extern "C" fn alloc_td(
+    context: Handle<'_, ibv_context>,
+    attributes: In<'_, ibv_td_init_attr>,
+) -> *mut ibv_td {
     object("ibv_alloc_td", || {
         let context = Context::of(context)?;
         if attributes.as_ref().is_none_or(|attributes| attributes.comp_mask != 0) {
             return Err(Errno::INVALID);
         }
-        let td = Td { base: ibv_td { context: context.as_c() }, users: Users::default() };
-        Ok(Box::into_raw(Box::new(td)).cast())
+        let td = Td { base: ibv_td { context: context.as_c() }, users: UseCount::default() };
+        Ok(Box::new(td).into_c())
     })
 }
 
-pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+pub(crate) extern "C" fn dealloc_td(td: Owned<'_, ibv_td>) -> c_int {
     status("ibv_dealloc_td", || {
-        td.cast::<Td>().as_ref().ok_or_else(Errno::null)?.users.none()?;
-        drop(Box::from_raw(td.cast::<Td>()));
+        Td::given_back(&td)?.users.require_zero()?;
+        drop(Td::from_c(td)?);
         Ok(())
     })
 }
 
-pub(crate) unsafe extern "C" fn alloc_parent_domain(
-    context: *mut ibv_context,
-    attributes: *mut ibv_parent_domain_init_attr,
+pub(crate) extern "C" fn alloc_parent_domain(
+    context: Handle<'_, ibv_context>,
+    attributes: In<'_, ibv_parent_domain_init_attr>,
 ) -> *mut ibv_pd {
     object("ibv_alloc_parent_domain", || {
         let context = Context::of(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let known = abi::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | abi::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
         if attributes.comp_mask & !known != 0 {
-            return Err(Errno::INVALID);
+            // As mlx5 answers it; the manual page is silent.
+            return Err(Errno::invalid("comp_mask has bits that are not known"));
         }
-        let behind = Pd::of(attributes.pd)?;
-        behind.join();
-        let td = attributes.td.cast::<Td>();
-        if let Some(td) = td.as_ref() {
+        // SAFETY: fields of the attributes, which the manual page wants null or objects of these types.
+        let (pd, td) = unsafe { (Handle::new(attributes.pd), Handle::new(attributes.td)) };
+        let underlying = Pd::by_handle(pd)?;
+        underlying.join();
+        if let Ok(td) = Td::of(td) {
             td.users.join();
         }
-        Ok(Pd::make(context, behind.domain, attributes.pd.cast(), td, false))
+        Ok(Pd::make(context, underlying.domain, pd.as_ptr().cast(), td.as_ptr().cast(), false))
     })
 }

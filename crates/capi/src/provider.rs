@@ -1,6 +1,6 @@
-//! What drivers of other hardware find here: enough to be loaded beside us (programs link them), and nothing that would let them run. Also
-//! the entry points of the first release of verbs, whose structures no program of today uses. The linker gives these functions the many
-//! names they stand for (see `link/`).
+//! What drivers of other hardware find here: enough to be loaded beside this library (programs link them), and nothing
+//! that would let them run. Also the entry points of the first release of verbs, whose structures no program of today
+//! uses. The linker gives these functions the many names they stand for (see `link/`).
 
 use crate::boundary::report;
 use crate::errno::Errno;

@@ -1,20 +1,21 @@
 //! What a program may ask of a device: attributes, ports, address and partition key tables, clocks.
 
+use crate::address_handle::MAX_AH;
 use crate::boundary::{number, status};
-use crate::context::Context;
+use crate::context::{Context, OpenDevice};
 use crate::device::copy_string;
 use crate::errno::Errno;
+use crate::object::Object;
 use abi::{
-    ibv_context, ibv_cq_moderation_caps, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr,
-    ibv_query_device_ex_input, ibv_values_ex,
+    Handle, In, InOut, Out, ibv_context, ibv_cq_moderation_caps, ibv_device_attr, ibv_device_attr_ex, ibv_gid,
+    ibv_gid_entry, ibv_port_attr, ibv_query_device_ex_input, ibv_values_ex,
 };
 use hca::limits;
 use std::ffi::{c_int, c_uint};
-use std::mem::zeroed;
-use std::ptr::null;
 use wire::{Gid, Mtu, Pkey};
 
-/// Our vendor number: locally administered, nobody's. Programs know the real ones and change their behaviour by them.
+/// The vendor number: locally administered, of no vendor. Programs know the real ones and change their behaviour by
+/// them.
 const VENDOR: u32 = 0x02_7562;
 const VENDOR_PART: u32 = 1;
 
@@ -26,12 +27,11 @@ fn int(value: u64) -> c_int {
     value.min(c_int::MAX as u64) as c_int
 }
 
-fn attributes(context: &Context) -> ibv_device_attr {
-    let device = context.shared.device();
-    let memory = context.shared.nic.memory().limits();
+fn attributes(opened: &OpenDevice) -> ibv_device_attr {
+    let device = opened.device();
+    let memory = opened.nic.memory().limits();
     let transport = transport::Limits::default();
-    // SAFETY: all zeros are numbers and an empty string.
-    let mut attributes: ibv_device_attr = unsafe { zeroed() };
+    let mut attributes = ibv_device_attr::zeroed();
     copy_string(&mut attributes.fw_ver, env!("CARGO_PKG_VERSION"));
     attributes.node_guid = device.guid().to_be();
     attributes.sys_image_guid = device.guid().to_be();
@@ -62,15 +62,16 @@ fn attributes(context: &Context) -> ibv_device_attr {
     attributes.max_qp_rd_atom = transport.max_dest_rd_atomic.into();
     attributes.max_res_rd_atom = int(u64::from(transport.max_dest_rd_atomic) * u64::from(limits::MAX_QP));
     attributes.max_qp_init_rd_atom = transport.max_rd_atomic.into();
-    // Atomic operations are the processor's: atomic towards everything in the host.
-    attributes.atomic_cap = abi::IBV_ATOMIC_GLOB as c_int;
+    // Atomic operations are the processor's: atomic towards everything in the host. But hardware promises no more than
+    // atomicity among its own, and programs compare with that: UCX before 1.17 has no atomics on a device that says GLOB.
+    attributes.atomic_cap = abi::IBV_ATOMIC_HCA as c_int;
     attributes.max_mw = int(memory.windows.into());
     let (groups, members) = (hca::multicast::max_groups(), hca::multicast::MAX_MEMBERS);
     attributes.max_mcast_grp = int(groups.into());
     attributes.max_mcast_qp_attach = int(members.into());
     attributes.max_total_mcast_qp_attach = int(u64::from(groups) * u64::from(members));
-    attributes.max_ah = 1 << 24;
-    attributes.max_srq = 1 << 20;
+    attributes.max_ah = int(MAX_AH.into());
+    attributes.max_srq = int(limits::MAX_SRQ.into());
     attributes.max_srq_wr = int(limits::MAX_WR.into());
     attributes.max_srq_sge = int(limits::MAX_SGE.into());
     attributes.max_pkeys = 1;
@@ -79,10 +80,9 @@ fn attributes(context: &Context) -> ibv_device_attr {
     attributes
 }
 
-fn extended_attributes(context: &Context) -> ibv_device_attr_ex {
-    // SAFETY: all zeros are numbers.
-    let mut attributes_ex: ibv_device_attr_ex = unsafe { zeroed() };
-    attributes_ex.orig_attr = attributes(context);
+fn extended_attributes(opened: &OpenDevice) -> ibv_device_attr_ex {
+    let mut attributes_ex = ibv_device_attr_ex::zeroed();
+    attributes_ex.orig_attr = attributes(opened);
     let datagrams = abi::IBV_ODP_SUPPORT_SEND | abi::IBV_ODP_SUPPORT_RECV | abi::IBV_ODP_SUPPORT_SRQ_RECV;
     let unreliable = datagrams | abi::IBV_ODP_SUPPORT_WRITE;
     let reliable = unreliable | abi::IBV_ODP_SUPPORT_READ | abi::IBV_ODP_SUPPORT_ATOMIC;
@@ -95,7 +95,7 @@ fn extended_attributes(context: &Context) -> ibv_device_attr_ex {
     // In kHz: completions carry nanoseconds.
     attributes_ex.hca_core_clock = 1_000_000;
     attributes_ex.device_cap_flags_ex = attributes_ex.orig_attr.device_cap_flags.into();
-    attributes_ex.max_dm_size = context.shared.nic.memory().limits().device_memory;
+    attributes_ex.max_dm_size = opened.nic.memory().limits().device_memory;
     attributes_ex.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
     attributes_ex.phys_port_cnt_ex = 1;
     attributes_ex
@@ -103,45 +103,57 @@ fn extended_attributes(context: &Context) -> ibv_device_attr_ex {
 
 /// The attributes of a device.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_query_device(context: *mut ibv_context, attributes_out: *mut ibv_device_attr) -> c_int {
+pub extern "C" fn ibv_query_device(
+    context: Handle<'_, ibv_context>,
+    mut attributes_out: Out<'_, ibv_device_attr>,
+) -> c_int {
     status("ibv_query_device", || {
-        let context = Context::of(context)?;
-        *attributes_out.as_mut().ok_or_else(Errno::null)? = attributes(context);
+        let opened = Context::device_here(context)?;
+        attributes_out.write(attributes(&opened)).ok_or_else(Errno::null)?;
         Ok(())
     })
 }
 
 /// All of them, as many bytes as the program knows.
+///
+/// # Safety
+/// `out` is null or has room for `size` bytes.
 pub(crate) unsafe extern "C" fn query_device_ex(
-    context: *mut ibv_context,
-    input: *const ibv_query_device_ex_input,
+    context: Handle<'_, ibv_context>,
+    input: In<'_, ibv_query_device_ex_input>,
     out: *mut ibv_device_attr_ex,
     size: usize,
 ) -> c_int {
     status("ibv_query_device_ex", || {
-        let context = Context::of(context)?;
+        let opened = Context::device_here(context)?;
         if out.is_null()
             || size < size_of::<ibv_device_attr>()
             || input.as_ref().is_some_and(|input| input.comp_mask != 0)
         {
             return Err(Errno::INVALID);
         }
-        copy_out(&extended_attributes(context), out, size);
+        // SAFETY: not null, so with room for `size` bytes.
+        unsafe { copy_out(&extended_attributes(&opened), out, size) };
         Ok(())
     })
 }
 
-/// Copies `size` bytes of a structure to a program that may know more or less of it than we do.
-unsafe fn copy_out<T>(from: &T, to: *mut T, size: usize) {
+/// Copies `size` bytes of a structure to a program that may know more or less of it than the library does.
+///
+/// # Safety
+/// There is room for `size` bytes at `to`.
+unsafe fn copy_out<T: Copy>(from: &T, to: *mut T, size: usize) {
     let known = size.min(size_of::<T>());
-    std::ptr::from_ref(from).cast::<u8>().copy_to_nonoverlapping(to.cast(), known);
-    to.cast::<u8>().add(known).write_bytes(0, size - known);
+    // SAFETY: `known` bytes are no more than the structure has, and `size` no more than there is room for.
+    unsafe {
+        std::ptr::from_ref(from).cast::<u8>().copy_to_nonoverlapping(to.cast(), known);
+        to.cast::<u8>().add(known).write_bytes(0, size - known);
+    }
 }
 
 fn port_attributes(context: &Context) -> ibv_port_attr {
-    let port = context.shared.device().port();
-    // SAFETY: all zeros are numbers.
-    let mut attributes: ibv_port_attr = unsafe { zeroed() };
+    let port = context.opened.device().port();
+    let mut attributes = ibv_port_attr::zeroed();
     attributes.state = if port.active { abi::IBV_PORT_ACTIVE } else { abi::IBV_PORT_DOWN };
     attributes.max_mtu = Mtu::B4096.code().into();
     attributes.active_mtu = port.mtu().code().into();
@@ -162,8 +174,11 @@ fn port_attributes(context: &Context) -> ibv_port_attr {
 }
 
 /// The attributes of a port, as many bytes as the program knows.
+///
+/// # Safety
+/// `out` is null or has room for `size` bytes.
 pub(crate) unsafe extern "C" fn query_port_sized(
-    context: *mut ibv_context,
+    context: Handle<'_, ibv_context>,
     port: u8,
     out: *mut ibv_port_attr,
     size: usize,
@@ -173,15 +188,20 @@ pub(crate) unsafe extern "C" fn query_port_sized(
         if out.is_null() || port != PORT {
             return Err(Errno::invalid("the device has one port, number 1"));
         }
-        copy_out(&port_attributes(context), out, size);
+        // SAFETY: not null, so with room for `size` bytes.
+        unsafe { copy_out(&port_attributes(context), out, size) };
         Ok(())
     })
 }
 
 /// The same for programs of old, which know only the first part.
+///
+/// # Safety
+/// `out` is null or has room for that part.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_query_port(context: *mut ibv_context, port: u8, out: *mut ibv_port_attr) -> c_int {
-    query_port_sized(context, port, out, abi::IBV_PORT_ATTR_1_1)
+pub unsafe extern "C" fn ibv_query_port(context: Handle<'_, ibv_context>, port: u8, out: *mut ibv_port_attr) -> c_int {
+    // SAFETY: there is room for the part of that size.
+    unsafe { query_port_sized(context, port, out, abi::IBV_PORT_ATTR_1_1) }
 }
 
 /// Entry `index` of the GID table; `None` if it is empty.
@@ -189,7 +209,7 @@ fn gid(context: &Context, port: u32, index: u32) -> Result<Option<Gid>, Errno> {
     if port != u32::from(PORT) {
         return Err(Errno::invalid("the device has one port, number 1"));
     }
-    let port = context.shared.device().port();
+    let port = context.opened.device().port();
     let beyond = || Errno::invalid("the index is beyond the GID table");
     port.gids.get(index as usize).copied().ok_or_else(beyond)
 }
@@ -207,28 +227,33 @@ pub(crate) fn gid_from_c(gid: &ibv_gid) -> Gid {
 
 /// Entry `index` of the GID table; an empty one is all zeros.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_query_gid(context: *mut ibv_context, port: u8, index: c_int, out: *mut ibv_gid) -> c_int {
+pub extern "C" fn ibv_query_gid(
+    context: Handle<'_, ibv_context>,
+    port: u8,
+    index: c_int,
+    mut out: Out<'_, ibv_gid>,
+) -> c_int {
     number("ibv_query_gid", || {
         let context = Context::of(context)?;
         let index = u32::try_from(index).map_err(|_| Errno::INVALID)?;
         let found = gid(context, port.into(), index)?;
-        *out.as_mut().ok_or_else(Errno::null)? = gid_to_c(found.unwrap_or(Gid::ZERO));
+        out.write(gid_to_c(found.unwrap_or(Gid::ZERO))).ok_or_else(Errno::null)?;
         Ok(0)
     })
 }
 
 /// Which RoCE the entry speaks, as the kernel numbers it: 1 is version 2; empty entries count as version 1.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_query_gid_type(
-    context: *mut ibv_context,
+pub extern "C" fn ibv_query_gid_type(
+    context: Handle<'_, ibv_context>,
     port: u8,
     index: c_uint,
-    kind: *mut c_uint,
+    mut kind: Out<'_, c_uint>,
 ) -> c_int {
     number("ibv_query_gid_type", || {
         let context = Context::of(context)?;
         let found = gid(context, port.into(), index)?;
-        *kind.as_mut().ok_or_else(Errno::null)? = found.is_some().into();
+        kind.write(found.is_some().into()).ok_or_else(Errno::null)?;
         Ok(0)
     })
 }
@@ -239,14 +264,17 @@ fn entry(context: &Context, index: u32, gid: Gid) -> ibv_gid_entry {
         gid_index: index,
         port_num: PORT.into(),
         gid_type: abi::IBV_GID_TYPE_ROCE_V2,
-        ndev_ifindex: context.shared.device().interface_index(),
+        ndev_ifindex: context.opened.device().interface_index(),
     }
 }
 
 /// One entry of the GID table with what is known about it.
+///
+/// # Safety
+/// `out` is null or has room for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_gid_ex(
-    context: *mut ibv_context,
+    context: Handle<'_, ibv_context>,
     port: u32,
     index: u32,
     out: *mut ibv_gid_entry,
@@ -259,15 +287,19 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
             return Err(Errno::INVALID);
         }
         let found = gid(context, port, index)?.ok_or(Errno(libc::ENODATA))?;
-        copy_out(&entry(context, index, found), out, size);
+        // SAFETY: not null, so with room for `size` bytes.
+        unsafe { copy_out(&entry(context, index, found), out, size) };
         Ok(())
     })
 }
 
 /// All entries that are not empty; how many, or minus an errno.
+///
+/// # Safety
+/// `out` is null or has room for `room` entries of `size` bytes each.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_gid_table(
-    context: *mut ibv_context,
+    context: Handle<'_, ibv_context>,
     out: *mut ibv_gid_entry,
     room: usize,
     flags: u32,
@@ -279,14 +311,14 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
         if out.is_null() || flags != 0 || room == 0 || size == 0 {
             return Err(Errno::INVALID);
         }
-        let gids = context.shared.device().port().gids.clone();
+        let gids = context.opened.device().port().gids.clone();
         let present = gids.iter().enumerate().filter_map(|(index, gid)| Some((index as u32, (*gid)?)));
         for (index, gid) in present {
             if count as usize == room {
                 return Err(Errno::INVALID);
             }
-            let place = out.byte_add(count as usize * size);
-            copy_out(&entry(context, index, gid), place, size);
+            // SAFETY: there is room for more entries than were written so far.
+            unsafe { copy_out(&entry(context, index, gid), out.byte_add(count as usize * size), size) };
             count += 1;
         }
         Ok(())
@@ -296,20 +328,25 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
 
 /// Entry `index` of the partition key table, most significant byte first.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_query_pkey(context: *mut ibv_context, port: u8, index: c_int, out: *mut u16) -> c_int {
+pub extern "C" fn ibv_query_pkey(
+    context: Handle<'_, ibv_context>,
+    port: u8,
+    index: c_int,
+    mut out: Out<'_, u16>,
+) -> c_int {
     number("ibv_query_pkey", || {
         Context::of(context)?;
         if port != PORT || index != 0 {
             return Err(Errno::invalid("there is one partition key, index 0 of port 1"));
         }
-        *out.as_mut().ok_or_else(Errno::null)? = Pkey::DEFAULT.value().to_be();
+        out.write(Pkey::DEFAULT.value().to_be()).ok_or_else(Errno::null)?;
         Ok(0)
     })
 }
 
 /// The index of a partition key.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
+pub extern "C" fn ibv_get_pkey_index(context: Handle<'_, ibv_context>, port: u8, pkey: u16) -> c_int {
     number("ibv_get_pkey_index", || {
         Context::of(context)?;
         let ours = Pkey::DEFAULT.value().to_be();
@@ -318,14 +355,14 @@ pub unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, port: u8,
 }
 
 /// The clock whose time completions carry.
-pub(crate) unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
+pub(crate) extern "C" fn query_rt_values(context: Handle<'_, ibv_context>, values: InOut<'_, ibv_values_ex>) -> c_int {
     status("ibv_query_rt_values_ex", || {
         let context = Context::of(context)?;
         let values = values.as_mut().ok_or_else(Errno::null)?;
         let asked = values.comp_mask;
         values.comp_mask = 0;
         if asked & abi::IBV_VALUES_MASK_RAW_CLOCK != 0 {
-            let now = context.shared.nic.now().as_nanos();
+            let now = context.opened.nic.now().as_nanos();
             values.raw_clock.tv_sec = (now / 1_000_000_000) as libc::time_t;
             values.raw_clock.tv_nsec = (now % 1_000_000_000) as libc::c_long;
             values.comp_mask = abi::IBV_VALUES_MASK_RAW_CLOCK;
@@ -336,8 +373,8 @@ pub(crate) unsafe extern "C" fn query_rt_values(context: *mut ibv_context, value
 
 /// The hardware address behind a GID, for raw Ethernet, which this device does not do.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
-    context: *mut ibv_context,
+pub extern "C" fn ibv_resolve_eth_l2_from_gid(
+    context: Handle<'_, ibv_context>,
     _attributes: *mut abi::ibv_ah_attr,
     _mac: *mut u8,
     _vlan: *mut u16,
@@ -350,8 +387,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
 
 /// Whether data of a kind of work arrives in order in memory: it does, up to the last bytes, which come last.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_query_qp_data_in_order(qp: *mut abi::ibv_qp, opcode: c_uint, flags: u32) -> c_int {
+pub extern "C" fn ibv_query_qp_data_in_order(qp: Handle<'_, abi::ibv_qp>, opcode: c_uint, flags: u32) -> c_int {
     let _ = opcode;
-    // SAFETY: only compared.
-    c_int::from(!std::ptr::eq(qp, null()) && flags == 0)
+    c_int::from(!qp.is_null() && flags == 0)
 }

@@ -2,17 +2,16 @@
 
 use crate::address_handle::{vector_from_c, vector_to_c};
 use crate::boundary::status;
-use crate::completion_queue::CompletionQueue;
 use crate::errno::Errno;
+use crate::object::{Object, set_field};
 use crate::queue_pair::{QueuePair, capabilities_to_c};
-use abi::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_rate_limit_attr};
+use abi::{Handle, In, Out, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_rate_limit_attr};
 use std::ffi::{c_int, c_uint};
-use std::mem::zeroed;
 use transport::{Access, AlternatePath, Capabilities, Kind, MigrationState, Modify, State};
 use wire::{Mtu, Psn, Qkey, Qpn};
 
 /// Every bit of `ibv_qp_attr_mask`.
-const ATTRIBUTES: u32 = ((abi::IBV_QP_DEST_QPN << 1) - 1) | abi::IBV_QP_RATE_LIMIT;
+const KNOWN_ATTRIBUTES: u32 = ((abi::IBV_QP_DEST_QPN << 1) - 1) | abi::IBV_QP_RATE_LIMIT;
 
 fn state(value: c_uint) -> Result<State, Errno> {
     State::ALL.into_iter().find(|state| *state as c_uint == value).ok_or_else(|| Errno::invalid("no such state"))
@@ -29,19 +28,20 @@ fn migration(value: c_uint) -> Result<MigrationState, Errno> {
 
 /// What C asks for, in the transport's words.
 fn modification(pair: &QueuePair, attributes: &ibv_qp_attr, mask: u32) -> Result<Modify, Errno> {
-    if mask & !ATTRIBUTES != 0 {
+    if mask & !KNOWN_ATTRIBUTES != 0 {
         return Err(Errno::invalid("attr_mask has a bit that is no attribute"));
     }
     fn take<T>(mask: u32, bit: u32, value: impl FnOnce() -> Result<T, Errno>) -> Result<Option<T>, Errno> {
         if mask & bit == 0 { Ok(None) } else { value().map(Some) }
     }
-    // The halves of an XRC connection are set up by programs as if they were whole; what the other half has is passed over, as kernels do.
+    // The halves of an XRC connection are set up by programs as if they were whole; what the other half has is passed
+    // over, as kernels do.
     let mask = match pair.qp.kind() {
         Kind::XrcInitiator => mask & !(abi::IBV_QP_MAX_DEST_RD_ATOMIC | abi::IBV_QP_MIN_RNR_TIMER),
         Kind::XrcTarget => mask & !(abi::IBV_QP_MAX_QP_RD_ATOMIC | abi::IBV_QP_RETRY_CNT | abi::IBV_QP_RNR_RETRY),
         _ => mask,
     };
-    let device = pair.shared.device();
+    let device = pair.opened.device();
     let a = attributes;
     Ok(Modify {
         state: take(mask, abi::IBV_QP_STATE, || state(a.qp_state))?,
@@ -87,16 +87,16 @@ fn mtu(code: c_uint) -> Result<Mtu, Errno> {
 
 /// Changes state and attributes, or neither.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_attr, mask: c_int) -> c_int {
+pub extern "C" fn ibv_modify_qp(qp: Handle<'_, ibv_qp>, attributes: In<'_, ibv_qp_attr>, mask: c_int) -> c_int {
     status("ibv_modify_qp", || {
-        let pair = QueuePair::of(qp)?;
+        let pair = QueuePair::by_handle(qp)?;
         let modify = modification(pair, attributes.as_ref().ok_or_else(Errno::null)?, mask as u32)?;
-        pair.qp.modify(&pair.shared.nic, &modify)?;
+        pair.qp.modify(&pair.opened.nic, &modify)?;
         if let Some(state) = modify.state {
-            (*qp).state = state as c_uint;
+            set_field!(pair.base, qp_base.state, state as c_uint);
             if state == State::Reset {
-                for cq in [(*qp).send_cq, (*qp).recv_cq].into_iter().filter(|cq| !cq.is_null()) {
-                    CompletionQueue::of(cq)?.cq.forget(pair.qp.qpn());
+                for cq in pair.completion_queues().into_iter().flatten() {
+                    cq.cq.forget(pair.qp.qpn());
                 }
             }
         }
@@ -104,20 +104,19 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_
     })
 }
 
-/// What it is now. The mask is a hint; everything is answered.
+/// What it is now. The mask is a hint, and everything is answered; but the state in the program's structure changes only
+/// if the mask asks for it: UCX compares that field with what it set itself.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_query_qp(
-    qp: *mut ibv_qp,
-    attributes: *mut ibv_qp_attr,
-    _mask: c_int,
-    init: *mut ibv_qp_init_attr,
+pub extern "C" fn ibv_query_qp(
+    qp: Handle<'_, ibv_qp>,
+    mut attributes: Out<'_, ibv_qp_attr>,
+    mask: c_int,
+    mut init: Out<'_, ibv_qp_init_attr>,
 ) -> c_int {
     status("ibv_query_qp", || {
-        let pair = QueuePair::of(qp)?;
-        let out = attributes.as_mut().ok_or_else(Errno::null)?;
+        let pair = QueuePair::by_handle(qp)?;
         let now = pair.qp.attributes();
-        // SAFETY: all zeros are numbers.
-        *out = zeroed();
+        let mut out = ibv_qp_attr::zeroed();
         out.qp_state = now.state as c_uint;
         out.cur_qp_state = now.state as c_uint;
         out.path_mtu = now.path_mtu.code().into();
@@ -143,18 +142,19 @@ pub unsafe extern "C" fn ibv_query_qp(
         out.alt_port_num = now.alternate.port;
         out.alt_timeout = now.alternate.timeout;
         out.rate_limit = now.rate_limit;
-        if let Some(init) = init.as_mut() {
-            *init = ibv_qp_init_attr { cap: out.cap, ..pair.init };
+        attributes.write(out).ok_or_else(Errno::null)?;
+        init.write(ibv_qp_init_attr { cap: out.cap, ..pair.init });
+        if mask as u32 & abi::IBV_QP_STATE != 0 {
+            set_field!(pair.base, qp_base.state, out.qp_state);
         }
-        (*qp).state = out.qp_state;
         Ok(())
     })
 }
 
 /// Pacing, which this device does not do.
-pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
-    qp: *mut ibv_qp,
-    attributes: *mut ibv_qp_rate_limit_attr,
+pub(crate) extern "C" fn modify_qp_rate_limit(
+    qp: Handle<'_, ibv_qp>,
+    attributes: In<'_, ibv_qp_rate_limit_attr>,
 ) -> c_int {
     status("ibv_modify_qp_rate_limit", || {
         QueuePair::of(qp)?;

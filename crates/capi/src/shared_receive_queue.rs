@@ -1,18 +1,21 @@
 //! Shared receive queues, plain and XRC.
 
+use crate::acknowledgements::Acknowledgements;
 use crate::boundary::{object, status};
 use crate::completion_queue::CompletionQueue;
-use crate::context::{Context, Pointer, Shared};
+use crate::context::{Context, OpenDevice};
 use crate::errno::Errno;
-use crate::events::Acknowledgements;
-use crate::memory_region::context_of;
-use crate::protection_domain::{Pd, Users};
+use crate::object::{Object, Public, field};
+use crate::protection_domain::Pd;
+use crate::use_count::UseCount;
 use crate::xrc::XrcDomain;
-use abi::{ibv_context, ibv_cq, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_xrcd};
+use abi::{
+    Handle, In, InOut, Out, Owned, ibv_context, ibv_cq, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+    ibv_srq_init_attr_ex, ibv_xrcd,
+};
 use hca::{AsyncEvent, SharedQueue, Xrc};
 use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::mem::zeroed;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use transport::SrqModify;
@@ -20,11 +23,11 @@ use transport::SrqModify;
 /// A shared receive queue.
 #[repr(C)]
 pub struct SharedReceiveQueue {
-    base: ibv_srq,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) base: Public<ibv_srq>,
+    pub(crate) opened: Arc<OpenDevice>,
     pub(crate) queue: Arc<SharedQueue>,
     pub(crate) events: Acknowledgements,
-    pub(crate) users: Users,
+    pub(crate) users: UseCount,
     xrcd: *mut ibv_xrcd,
     cq: *mut ibv_cq,
 }
@@ -36,26 +39,30 @@ impl fmt::Debug for SharedReceiveQueue {
 }
 
 /// What makes it an XRC one.
-struct XrcPart {
-    xrcd: *mut ibv_xrcd,
-    cq: *mut ibv_cq,
+struct XrcPart<'a> {
+    xrcd: Handle<'a, ibv_xrcd>,
+    cq: Handle<'a, ibv_cq>,
+}
+
+// SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
+unsafe impl Object for SharedReceiveQueue {
+    type C = ibv_srq;
+
+    fn has_its_handle(&self) -> bool {
+        field!(self.base, handle) == self.queue.number().value()
+    }
 }
 
 impl SharedReceiveQueue {
-    /// The queue behind a pointer from C.
-    pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> Result<&'a SharedReceiveQueue, Errno> {
-        srq.cast::<SharedReceiveQueue>().as_ref().ok_or_else(Errno::null)
-    }
-
-    unsafe fn make(
+    fn make(
         context: &Context,
-        pd: *mut ibv_pd,
+        pd: Handle<'_, ibv_pd>,
         srq_context: *mut c_void,
         attributes: &mut ibv_srq_attr,
-        part: Option<&XrcPart>,
+        part: Option<&XrcPart<'_>>,
     ) -> Result<*mut ibv_srq, Errno> {
-        let domain = Pd::of(pd)?;
-        let shared = Arc::clone(&context.shared);
+        let domain = Pd::by_handle(pd)?;
+        let opened = Arc::clone(&context.opened);
         if attributes.max_wr == 0 {
             return Err(Errno::invalid("max_wr is 0"));
         }
@@ -65,49 +72,50 @@ impl SharedReceiveQueue {
             xrc = Some(Xrc { domain: XrcDomain::of(part.xrcd)?.number, cq });
         }
         let (max_wr, max_sge) = (attributes.max_wr, attributes.max_sge.max(1));
-        let queue = shared.nic.create_srq(&shared.hca, domain.domain, max_wr, max_sge, xrc)?;
+        let queue = opened.nic.create_srq(&opened.hca, domain.domain, max_wr, max_sge, xrc)?;
         attributes.max_sge = max_sge;
         domain.join();
         if let Some(part) = part {
             XrcDomain::of(part.xrcd)?.users.join();
             CompletionQueue::of(part.cq)?.users.join();
         }
-        // SAFETY: all zeros are null pointers.
-        let mut base: ibv_srq = zeroed();
+        let mut base = ibv_srq::zeroed();
         base.context = context.as_c();
         base.srq_context = srq_context;
-        base.pd = pd;
+        base.pd = pd.as_ptr();
         base.handle = queue.number().value();
         base.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
         base.cond = libc::PTHREAD_COND_INITIALIZER;
         let number = queue.number().value();
-        let srq = Box::into_raw(Box::new(SharedReceiveQueue {
-            base,
-            shared,
+        let srq = Box::new(SharedReceiveQueue {
+            base: Public::new(base),
+            opened: Arc::clone(&opened),
             queue,
             events: Acknowledgements::default(),
-            users: Users::default(),
-            xrcd: part.map_or(null_mut(), |part| part.xrcd),
-            cq: part.map_or(null_mut(), |part| part.cq),
-        }));
-        (*srq).shared.live().srqs.insert(number, Pointer(srq));
-        Ok(srq.cast())
+            users: UseCount::default(),
+            xrcd: part.map_or(null_mut(), |part| part.xrcd.as_ptr()),
+            cq: part.map_or(null_mut(), |part| part.cq.as_ptr()),
+        })
+        .into_c();
+        // SAFETY: `ibv_destroy_srq` removes it.
+        unsafe { opened.objects().srqs.insert(number, srq) };
+        Ok(srq)
     }
 }
 
 /// A new shared receive queue.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, attributes: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+pub extern "C" fn ibv_create_srq(pd: Handle<'_, ibv_pd>, attributes: InOut<'_, ibv_srq_init_attr>) -> *mut ibv_srq {
     object("ibv_create_srq", || {
-        let context = context_of(pd)?;
+        let context = Pd::of(pd)?.context()?;
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         SharedReceiveQueue::make(context, pd, attributes.srq_context, &mut attributes.attr, None)
     })
 }
 
-pub(crate) unsafe extern "C" fn create_srq_ex(
-    context: *mut ibv_context,
-    attributes: *mut ibv_srq_init_attr_ex,
+pub(crate) extern "C" fn create_srq_ex(
+    context: Handle<'_, ibv_context>,
+    attributes: InOut<'_, ibv_srq_init_attr_ex>,
 ) -> *mut ibv_srq {
     object("ibv_create_srq_ex", || {
         let context = Context::of(context)?;
@@ -127,31 +135,34 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
                 if attributes.comp_mask & needed != needed {
                     return Err(Errno::INVALID);
                 }
-                Some(XrcPart { xrcd: attributes.xrcd, cq: attributes.cq })
+                // SAFETY: fields of the attributes, which the manual page wants null or objects of these types.
+                Some(unsafe { XrcPart { xrcd: Handle::new(attributes.xrcd), cq: Handle::new(attributes.cq) } })
             }
             abi::IBV_SRQT_TM => return Err(Errno::unsupported("tag matching is not offered")),
             _ => return Err(Errno::invalid("no such type of shared receive queue")),
         };
-        SharedReceiveQueue::make(context, attributes.pd, attributes.srq_context, &mut attributes.attr, part.as_ref())
+        // SAFETY: as above.
+        let pd = unsafe { Handle::new(attributes.pd) };
+        SharedReceiveQueue::make(context, pd, attributes.srq_context, &mut attributes.attr, part.as_ref())
     })
 }
 
-pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
+pub(crate) extern "C" fn get_srq_num(srq: Handle<'_, ibv_srq>, mut number: Out<'_, u32>) -> c_int {
     status("ibv_get_srq_num", || {
         let queue = SharedReceiveQueue::of(srq)?;
         if queue.queue.xrc().is_none() {
             return Err(Errno::INVALID);
         }
-        *number.as_mut().ok_or_else(Errno::null)? = queue.queue.number().value();
+        number.write(queue.queue.number().value()).ok_or_else(Errno::null)?;
         Ok(())
     })
 }
 
 /// Changes its size or its limit.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attributes: *mut ibv_srq_attr, mask: c_int) -> c_int {
+pub extern "C" fn ibv_modify_srq(srq: Handle<'_, ibv_srq>, attributes: In<'_, ibv_srq_attr>, mask: c_int) -> c_int {
     status("ibv_modify_srq", || {
-        let queue = SharedReceiveQueue::of(srq)?;
+        let queue = SharedReceiveQueue::by_handle(srq)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let mask = mask as u32;
         if mask & !(abi::IBV_SRQ_MAX_WR | abi::IBV_SRQ_LIMIT) != 0 {
@@ -170,32 +181,35 @@ pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attributes: *mut ibv_
 
 /// What it is now.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, out: *mut ibv_srq_attr) -> c_int {
+pub extern "C" fn ibv_query_srq(srq: Handle<'_, ibv_srq>, mut out: Out<'_, ibv_srq_attr>) -> c_int {
     status("ibv_query_srq", || {
-        let now = SharedReceiveQueue::of(srq)?.queue.query();
-        *out.as_mut().ok_or_else(Errno::null)? =
-            ibv_srq_attr { max_wr: now.max_wr, max_sge: now.max_sge, srq_limit: now.limit };
+        let now = SharedReceiveQueue::by_handle(srq)?.queue.query();
+        out.write(ibv_srq_attr { max_wr: now.max_wr, max_sge: now.max_sge, srq_limit: now.limit })
+            .ok_or_else(Errno::null)?;
         Ok(())
     })
 }
 
 /// Destroys a queue that no queue pair receives from, once its events are acknowledged.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+pub extern "C" fn ibv_destroy_srq(srq: Owned<'_, ibv_srq>) -> c_int {
     status("ibv_destroy_srq", || {
-        let queue = SharedReceiveQueue::of(srq)?;
-        queue.users.none()?;
+        let queue = SharedReceiveQueue::given_back(&srq)?;
+        queue.users.require_zero()?;
         let number = queue.queue.number();
-        queue.shared.nic.destroy_srq(&queue.queue);
-        queue.shared.live().srqs.remove(&number.value());
-        queue.shared.hca.events().purge(|event| *event == AsyncEvent::SrqLimit(number));
+        queue.opened.nic.destroy_srq(&queue.queue);
+        queue.opened.objects().srqs.remove(number.value());
+        queue.opened.hca.events().purge(|event| *event == AsyncEvent::SrqLimit(number));
         queue.events.wait();
-        Pd::leave(queue.base.pd);
+        // SAFETY: the domain of the queue.
+        unsafe { Pd::leave(field!(queue.base, pd)) };
         if !queue.xrcd.is_null() {
-            XrcDomain::of(queue.xrcd)?.users.leave();
-            CompletionQueue::of(queue.cq)?.users.leave();
+            // SAFETY: what it was made with, which is not destroyed while the queue uses it.
+            let (xrcd, cq) = unsafe { (Handle::new(queue.xrcd), Handle::new(queue.cq)) };
+            XrcDomain::of(xrcd)?.users.leave();
+            CompletionQueue::of(cq)?.users.leave();
         }
-        drop(Box::from_raw(srq.cast::<SharedReceiveQueue>()));
+        drop(SharedReceiveQueue::from_c(srq)?);
         Ok(())
     })
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
-fn pick(texts: &[&'static CStr], index: usize) -> *const c_char {
+fn name_at(texts: &[&'static CStr], index: usize) -> *const c_char {
     texts.get(index).copied().unwrap_or(c"unknown").as_ptr()
 }
 
@@ -75,25 +75,25 @@ const NODES: [&CStr; 7] = [
 /// The name of a completion status.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_wc_status_str(status: c_uint) -> *const c_char {
-    pick(&STATUSES, status as usize)
+    name_at(&STATUSES, status as usize)
 }
 
 /// The name of an event.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_event_type_str(event: c_uint) -> *const c_char {
-    pick(&EVENTS, event as usize)
+    name_at(&EVENTS, event as usize)
 }
 
 /// The name of a port's state.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_port_state_str(state: c_uint) -> *const c_char {
-    pick(&PORT_STATES, state as usize)
+    name_at(&PORT_STATES, state as usize)
 }
 
 /// The name of a kind of node.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_node_type_str(node: c_int) -> *const c_char {
-    pick(&NODES, usize::try_from(node - 1).unwrap_or(usize::MAX))
+    name_at(&NODES, usize::try_from(node - 1).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]

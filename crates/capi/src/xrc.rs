@@ -1,12 +1,12 @@
 //! XRC domains: what the targets and the shared receive queues of several parts of a program have in common.
 
 use crate::boundary::{object, status};
-use crate::context::{Context, lock};
+use crate::context::Context;
 use crate::errno::Errno;
-use crate::protection_domain::Users;
-use crate::queue_pair::QueuePair;
-use crate::registry::PerProcess;
-use abi::{ibv_context, ibv_qp, ibv_qp_open_attr, ibv_xrcd, ibv_xrcd_init_attr};
+use crate::object::Object;
+use crate::registry::{PerProcess, lock};
+use crate::use_count::UseCount;
+use abi::{Handle, In, Owned, ibv_context, ibv_xrcd, ibv_xrcd_init_attr};
 use hca::Qp;
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, Weak};
 pub struct XrcDomain {
     base: ibv_xrcd,
     pub(crate) number: u32,
-    pub(crate) users: Users,
+    pub(crate) users: UseCount,
     domain: Arc<Domain>,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Debug for XrcDomain {
 #[derive(Debug)]
 struct Domain {
     number: u32,
-    /// Its targets and who holds them, by queue pair number.
+    /// Its targets and what holds them, by queue pair number.
     targets: Mutex<HashMap<u32, (Weak<Qp>, Weak<()>)>>,
 }
 
@@ -46,35 +46,35 @@ impl Domain {
 }
 
 /// A file, by device and inode.
-type File = (u64, u64);
+type FileId = (u64, u64);
 
 /// Domains that were opened with a file.
-static BY_FILE: PerProcess<HashMap<File, Weak<Domain>>> = PerProcess::new();
+static BY_FILE: PerProcess<HashMap<FileId, Weak<Domain>>> = PerProcess::new();
+
+// SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
+unsafe impl Object for XrcDomain {
+    type C = ibv_xrcd;
+}
 
 impl XrcDomain {
-    /// The domain behind a pointer from C.
-    pub(crate) unsafe fn of<'a>(xrcd: *mut ibv_xrcd) -> Result<&'a XrcDomain, Errno> {
-        xrcd.cast::<XrcDomain>().as_ref().ok_or_else(Errno::null)
-    }
-
-    /// Makes a target known to others who open the domain.
-    pub(crate) fn enter(&self, qp: &Arc<Qp>, handles: &Arc<()>) {
+    /// Makes a target known to other parts of the program that open the domain.
+    pub(crate) fn register_target(&self, qp: &Arc<Qp>, handles: &Arc<()>) {
         let mut targets = lock(&self.domain.targets);
         targets.retain(|_, (_, handles)| handles.strong_count() > 0);
         targets.insert(qp.qpn().value(), (Arc::downgrade(qp), Arc::downgrade(handles)));
     }
 
     /// A target by its number, and a hold on it.
-    pub(crate) fn find(&self, number: u32) -> Option<(Arc<Qp>, Arc<()>)> {
+    pub(crate) fn find_target(&self, number: u32) -> Option<(Arc<Qp>, Arc<()>)> {
         let targets = lock(&self.domain.targets);
         let (qp, handles) = targets.get(&number)?;
         Some((qp.upgrade()?, handles.upgrade()?))
     }
 }
 
-pub(crate) unsafe extern "C" fn open_xrcd(
-    context: *mut ibv_context,
-    attributes: *mut ibv_xrcd_init_attr,
+pub(crate) extern "C" fn open_xrcd(
+    context: Handle<'_, ibv_context>,
+    attributes: In<'_, ibv_xrcd_init_attr>,
 ) -> *mut ibv_xrcd {
     object("ibv_open_xrcd", || {
         let context = Context::of(context)?;
@@ -89,16 +89,16 @@ pub(crate) unsafe extern "C" fn open_xrcd(
         let domain = match attributes.fd {
             -1 if attributes.oflags & libc::O_CREAT == 0 => return Err(Errno::INVALID),
             -1 => Domain::new(),
-            fd => of_file(fd, attributes.oflags)?,
+            fd => domain_of_file(fd, attributes.oflags)?,
         };
         let base = ibv_xrcd { context: context.as_c() };
-        let opened = XrcDomain { base, number: domain.number, users: Users::default(), domain };
-        Ok(Box::into_raw(Box::new(opened)).cast())
+        let opened = XrcDomain { base, number: domain.number, users: UseCount::default(), domain };
+        Ok(Box::new(opened).into_c())
     })
 }
 
-/// The domain of a file: everybody in this process who shows the same file means the same domain.
-fn of_file(fd: c_int, flags: c_int) -> Result<Arc<Domain>, Errno> {
+/// The domain of a file: all calls of this process that show the same file mean the same domain.
+fn domain_of_file(fd: c_int, flags: c_int) -> Result<Arc<Domain>, Errno> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: a place for the answer; the descriptor is only looked at.
     if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
@@ -120,26 +120,10 @@ fn of_file(fd: c_int, flags: c_int) -> Result<Arc<Domain>, Errno> {
     }
 }
 
-pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+pub(crate) extern "C" fn close_xrcd(xrcd: Owned<'_, ibv_xrcd>) -> c_int {
     status("ibv_close_xrcd", || {
-        XrcDomain::of(xrcd)?.users.none()?;
-        drop(Box::from_raw(xrcd.cast::<XrcDomain>()));
+        XrcDomain::given_back(&xrcd)?.users.require_zero()?;
+        drop(XrcDomain::from_c(xrcd)?);
         Ok(())
-    })
-}
-
-pub(crate) unsafe extern "C" fn open_qp(context: *mut ibv_context, attributes: *mut ibv_qp_open_attr) -> *mut ibv_qp {
-    object("ibv_open_qp", || {
-        let context = Context::of(context)?;
-        let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
-        let needed = abi::IBV_QP_OPEN_ATTR_NUM | abi::IBV_QP_OPEN_ATTR_XRCD | abi::IBV_QP_OPEN_ATTR_TYPE;
-        if attributes.comp_mask & needed != needed || attributes.qp_type != abi::IBV_QPT_XRC_RECV {
-            return Err(Errno::INVALID);
-        }
-        let qp_context = match attributes.comp_mask & abi::IBV_QP_OPEN_ATTR_CONTEXT {
-            0 => std::ptr::null_mut(),
-            _ => attributes.qp_context,
-        };
-        QueuePair::open(context, attributes.xrcd, attributes.qp_num, qp_context)
     })
 }

@@ -1,8 +1,11 @@
-//! C and C++ programs written for the headers, compiled here, run on the library: over both links where what they do has to do with one.
+//! C and C++ programs written for the headers, compiled here, run on the library: over both links where what they do
+//! has to do with one.
 
 mod library;
 
 use library::{Link, alone, compile, on_library, on_link, succeed};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 
 macro_rules! on_both_links {
     ($($name:ident: $compiler:literal $source:literal,)*) => {
@@ -31,12 +34,144 @@ on_both_links! {
     both_ends_of_a_connection_hear_what_they_should: "cc" "cm_events.c",
     endpoints_wait_for_their_own_events: "cc" "cm_endpoints.c",
     connections_come_and_go_in_many_threads: "cc" "cm_threads.c",
+    no_child_hangs_that_is_forked_under_traffic: "cc" "forks.c",
+    a_thread_that_is_cancelled_ends_and_the_process_goes_on: "cc" "cancelled.c",
+    signals_are_the_programs_and_a_program_may_end_anywhere: "cc" "signals.c",
 }
 
 fn run_to_its_end(link: Link, compiler: &str, source: &str) {
     let program = compile(compiler, source);
     let _turn = alone();
     succeed(&mut on_link(link, program));
+}
+
+#[test]
+#[ignore = "takes minutes: cargo test -p ubiverbs-capi --test programs -- --ignored"]
+fn no_child_hangs_of_ten_thousand() {
+    let program = compile("cc", "forks.c");
+    let _turn = alone();
+    succeed(on_library(program).arg("10000"));
+}
+
+/// Runs a program that is short of something, and answers what it said.
+fn short_of(what: &str, environment: &[(&str, &str)]) -> String {
+    let program = compile("cc", "surroundings.c");
+    let _turn = alone();
+    let output = on_library(program).arg(what).envs(environment.iter().copied()).output().unwrap();
+    assert!(output.status.success(), "{}", library::show(what, &output));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn no_descriptor_of_ours_is_standard_input_or_output() {
+    short_of("standard", &[]);
+}
+
+#[test]
+fn want_of_descriptors_and_a_bad_plan_are_named() {
+    short_of("descriptors", &[]);
+    let said = short_of("plan", &[("UBIVERBS_FAULTS", "drop=often")]);
+    assert!(said.contains("cannot read UBIVERBS_FAULTS: drop=\"often\""), "{said}");
+}
+
+/// `exit` ends what a thread has of its own before it calls destructors.
+#[test]
+fn destructors_of_a_program_may_call_while_failures_are_logged() {
+    for log in ["errors", "events"] {
+        let said = short_of("destructors", &[("UBIVERBS_LOG", log)]);
+        assert_eq!(said.matches("ibv_dealloc_pd fails: Device or resource busy").count(), 2, "{said}");
+    }
+}
+
+/// The time, the process and the thread stand before what happened, and the flushes of a disconnection are one line.
+#[test]
+fn lines_of_a_log_are_stamped_and_flushes_are_counted() {
+    let said = short_of("flushes", &[("UBIVERBS_LOG", "errors")]);
+    let flushes: Vec<&str> = said.lines().filter(|line| line.to_lowercase().contains("flush")).collect();
+    assert_eq!(flushes.len(), 1, "{said}");
+    let [prefix, time, process, _queue_pair] = *flushes[0].split(' ').take(4).collect::<Vec<_>>() else {
+        panic!("{said}")
+    };
+    assert!(prefix == "ubiverbs:" && time.ends_with('Z') && time.contains('T'), "{said}");
+    let (process, thread) = process.split_once('/').unwrap();
+    assert!(process.parse::<u32>().is_ok() && thread.parse::<u32>().is_ok(), "{said}");
+    assert!(flushes[0].ends_with("flushed: 3 work requests of the send queue, 500 of the receive queue"), "{said}");
+}
+
+#[test]
+fn a_word_that_is_no_level_makes_no_file() {
+    let said = short_of("", &[("UBIVERBS_LOG", "debug")]);
+    assert_eq!(said.matches("ubiverbs: UBIVERBS_LOG: there is no level debug").count(), 1, "{said}");
+    assert!(!std::path::Path::new("debug").exists());
+}
+
+#[test]
+fn without_memory_to_share_there_is_udp() {
+    for what in ["memfd", "no-memfd"] {
+        assert_eq!(short_of(what, &[("UBIVERBS_LINK", "udp")]), "");
+        let said = short_of(what, &[]);
+        assert_eq!(said.matches("ubiverbs: no shared memory").count(), 1, "{said}");
+    }
+}
+
+/// A program that belongs to another user, and runs as that user, writes no files that the first one names.
+#[test]
+fn a_set_uid_program_believes_no_variable() {
+    const NOBODY: u32 = 65_534;
+    // In a directory of its own, where that user may look: the path to the library must be in the program, too.
+    let place = std::env::temp_dir().join(format!("ubiverbs-set-uid-{}", std::process::id()));
+    std::fs::create_dir_all(&place).unwrap();
+    std::fs::set_permissions(&place, Permissions::from_mode(0o777)).unwrap();
+    for library in ["libibverbs.so.1", "librdmacm.so.1"] {
+        std::fs::copy(library::directory().join(library), place.join(library)).unwrap();
+    }
+    let (program, capture, log) = (place.join("program"), place.join("capture.pcapng"), place.join("events.json"));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/surroundings.c");
+    let mut compiler = std::process::Command::new("cc");
+    compiler.args(["-o"]).arg(&program).arg(source).arg(format!("-Wl,-rpath,{}", place.display()));
+    succeed(compiler.arg("-L").arg(library::directory()).args(["-lrdmacm", "-libverbs"]));
+    let _turn = alone();
+    for set_uid in [true, false] {
+        let owner = if set_uid { Some(NOBODY) } else { Some(0) };
+        std::os::unix::fs::chown(&program, owner, None).expect("root runs the tests that need another user");
+        std::fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
+        let mut command = on_library(&program);
+        let output = command.env("UBIVERBS_PCAP", &capture).env("UBIVERBS_LOG", &log).output().unwrap();
+        assert!(output.status.success(), "{}", library::show("set-uid", &output));
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        assert_eq!((capture.exists(), log.exists()), (!set_uid, !set_uid));
+    }
+    std::fs::remove_dir_all(place).unwrap();
+}
+
+/// The kernel would send SIGXFSZ.
+#[test]
+fn a_capture_that_becomes_too_large_ends_and_the_program_goes_on() {
+    let program = compile("cc", "threads.c");
+    let place = std::env::temp_dir().join(format!("ubiverbs-large-{}.pcapng", std::process::id()));
+    let limited = std::env::temp_dir().join(format!("ubiverbs-large-{}.sh", std::process::id()));
+    std::fs::write(&limited, format!("#!/bin/bash\nulimit -f 64\nexec {}\n", program.display())).unwrap();
+    std::fs::set_permissions(&limited, Permissions::from_mode(0o755)).unwrap();
+    let _turn = alone();
+    let mut command = on_link(Link::Udp, &limited);
+    let output = command.env("UBIVERBS_PCAP", &place).env("UBIVERBS_LOG", "errors").output().unwrap();
+    assert!(output.status.success(), "{}", library::show("limited", &output));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.matches("ubiverbs: nothing more is written to").count(), 1, "{said}");
+    assert!(said.contains("File too large"), "{said}");
+    assert_eq!(said.matches("the capture ends: its file cannot be written (errno 27)").count(), 1, "{said}");
+    let bytes = std::fs::read(&place).unwrap();
+    // Blocks follow one another to the end: each begins with a type and a length, and ends with the length again.
+    let mut rest = bytes.as_slice();
+    let length = |bytes: &[u8]| bytes.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes) as usize);
+    while !rest.is_empty() {
+        let block = length(&rest[4..]).unwrap();
+        assert_eq!(length(&rest[block - 4..]), Some(block));
+        rest = &rest[block..];
+    }
+    assert!(bytes.len() > 32 << 10, "{}", bytes.len());
+    std::fs::remove_file(place).unwrap();
+    std::fs::remove_file(limited).unwrap();
 }
 
 #[test]
@@ -56,6 +191,14 @@ fn a_panic_is_an_errno_and_an_event_and_the_program_goes_on() {
     assert!(output.status.success(), "{}", library::show("panic", &output));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("ibv_alloc_pd fails with EIO"), "{said}");
+}
+
+/// What was freed is overwritten, so that a look at it does not go unnoticed.
+#[test]
+fn misused_objects_are_refused_and_freed_once() {
+    let program = compile("cc", "misused_objects.c");
+    let _turn = alone();
+    succeed(on_library(program).env("MALLOC_PERTURB_", "90"));
 }
 
 #[test]

@@ -32,8 +32,8 @@ const MODULES: [&str; 18] = [
     "tag_matching",
 ];
 
-/// Why a test may be skipped: raw Ethernet and what builds on it, tag matching, memory of a graphics card, and huge pages, which only an
-/// administrator can provide.
+/// Why a test may be skipped: raw Ethernet and what builds on it, tag matching, memory of a graphics card, and huge
+/// pages, which only an administrator can provide.
 const REASONS: [&str; 6] = [
     "Create QP type 8 is not supported",
     "Create Raw Packet QP",

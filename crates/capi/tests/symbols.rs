@@ -1,4 +1,5 @@
-//! What the libraries export, beside what the distribution's own export; and that they are libraries one can copy, load and link against.
+//! What the libraries export, beside what the distribution's own export; and that they are libraries one can copy, load
+//! and link against.
 
 mod library;
 

@@ -23,8 +23,13 @@ Examples:
 
 /// Prints them.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(options.shell, &mut crate::Arguments::command(), "ubiverbs", &mut script);
-    out.write_all(&script).map_err(Failure::Output)?;
+    out.write_all(&script(options.shell)).map_err(Failure::Output)?;
     Ok(Exit::Ok)
+}
+
+/// The script of a shell.
+pub fn script(shell: Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut crate::Arguments::command(), "ubiverbs", &mut script);
+    script
 }

@@ -51,7 +51,8 @@ Examples:
   ubiverbs demo --simulated --loss 20       a simulated wire that loses packets, each one shown
   ubiverbs demo --simulated --pcap a.pcapng the same packets for Wireshark
 
-Packets are RoCEv2, on UDP port 4791; --server and --connect agree on what to do over TCP, port 18515 unless you say another.";
+Between hosts packets are RoCEv2, on UDP port 4791; processes of one host and user share memory instead, unless \
+UBIVERBS_LINK=udp. --server and --connect agree on what to do over TCP, port 18515 unless you say another.";
 
 /// What alice and bob do, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! How a command ends: the exit codes that scripts rely on, and the failures that are not the job's.
 
+use crate::run::reach::Obstacle;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -11,12 +12,10 @@ use std::time::Duration;
 pub enum Exit {
     /// It worked.
     Ok = 0,
-    /// The job was done and its outcome is a failure.
+    /// The job failed, or could not be done.
     Job = 1,
-    /// The job could not be done.
-    System = 2,
-    /// The command line was wrong; `EX_USAGE` of sysexits.h.
-    Usage = 64,
+    /// The command line was wrong, as shells say it.
+    Usage = 2,
     /// The program that was to be run cannot be started, as shells say it.
     NotStarted = 126,
     /// The program that was to be run does not exist, as shells say it.
@@ -121,7 +120,7 @@ pub enum Failure {
         directory: PathBuf,
     },
     /// The library is where the dynamic linker cannot be sent.
-    #[error("cannot use {}: the dynamic linker does not understand ':', ';', '$' (and, with --files, spaces) in names", path.display())]
+    #[error("cannot use {}: the dynamic linker does not understand ':', ';' and '$' in names", path.display())]
     Unloadable {
         /// Where it is.
         path: PathBuf,
@@ -139,6 +138,14 @@ pub enum Failure {
         program: OsString,
         /// Why.
         source: io::Error,
+    },
+    /// The program to run would not use our libraries.
+    #[error("{} {obstacle}; --force runs it as it is", program.display())]
+    OutOfReach {
+        /// Its file, or that of its interpreter.
+        program: PathBuf,
+        /// Why.
+        obstacle: Obstacle,
     },
     /// The peer said something that has no meaning.
     #[error("the other side does not speak our protocol; it said {0:?}")]
@@ -166,15 +173,15 @@ impl Failure {
         text
     }
 
-    /// The exit code: work that began and went wrong is a job that failed.
+    /// The exit code: one for a mistake, whichever command it was made with.
     pub fn exit(&self) -> Exit {
         match self {
-            Failure::PeerGone | Failure::PeerSilent(_) | Failure::Peer(_) => Exit::Job,
-            Failure::Verbs(ubiverbs::Error::Completion(_)) => Exit::Job,
-            Failure::Argument { .. } => Exit::Usage,
+            Failure::Argument { .. } | Failure::OutOfReach { .. } => Exit::Usage,
+            // Named with --device.
+            Failure::Verbs(ubiverbs::Error::NoDevice { .. }) => Exit::Usage,
             Failure::NotFound { .. } => Exit::NotFound,
             Failure::NotStarted { .. } => Exit::NotStarted,
-            _ => Exit::System,
+            _ => Exit::Job,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! `ubiverbs explain`: what a completion status means, and what to look at.
 
 use crate::exit::{Exit, Failure};
-use clap::Args;
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Args, Command};
+use std::ffi::OsStr;
 use std::io::Write;
 use transport::Status;
 
@@ -11,6 +13,7 @@ use transport::Status;
 #[derive(Args, Clone, Debug)]
 pub struct Options {
     /// A number, a name, or a part of a name
+    #[arg(value_parser = AnyStatus, hide_possible_values = true)]
     status: Option<String>,
 }
 
@@ -42,6 +45,22 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+/// Takes any text, and tells shells the names that they may complete.
+#[derive(Clone, Debug)]
+struct AnyStatus;
+
+impl TypedValueParser for AnyStatus {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, argument: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(STATUSES.iter().map(|status| PossibleValue::new(status.name()).help(short(*status)))))
+    }
+}
+
 const STATUSES: [Status; 15] = [
     Status::Success,
     Status::LocalLength,
@@ -67,7 +86,7 @@ fn short(status: Status) -> &'static str {
         Status::LocalQpOperation => "the queue pair is not set up for this work",
         Status::LocalProtection => "local memory named by the work request may not be touched",
         Status::WorkRequestFlushed => "the queue pair was already in error",
-        Status::MemoryWindowBind => "the memory window could not be bound",
+        Status::MemoryWindowBind => "the memory window could not be bound, or the key not be invalidated",
         Status::BadResponse => "the peer answered something that cannot be right",
         Status::LocalAccess => "local memory failed while a peer's message was placed",
         Status::RemoteInvalidRequest => "the peer found the request wrong",
@@ -88,9 +107,7 @@ fn causes(status: Status) -> &'static str {
              - A UD send is longer than the port's MTU.\n\
              - An atomic's local piece is shorter than 8 bytes."
         }
-        Status::LocalQpOperation => {
-            "- READ or atomic on a queue pair whose max_rd_atomic is 0.\n- Local invalidate of a key that does not exist."
-        }
+        Status::LocalQpOperation => "- READ or atomic on a queue pair whose max_rd_atomic is 0.",
         Status::LocalProtection => {
             "- The lkey is wrong, or its region was deregistered.\n- The range reaches outside the region.\n\
              - The region is of another protection domain than the queue pair.\n\
@@ -102,7 +119,8 @@ fn causes(status: Status) -> &'static str {
         }
         Status::MemoryWindowBind => {
             "- The region behind the window lacks MW_BIND.\n- The window is to be written by peers, and the region lacks LOCAL_WRITE.\n\
-             - The range reaches outside the region, or protection domains differ."
+             - The range reaches outside the region, or protection domains differ.\n\
+             - Local invalidate of a key that does not exist, or of a window that another queue pair bound."
         }
         Status::BadResponse => {
             "- The two sides disagree about the connection: path MTU, queue pair numbers.\n- A peer with a bug."

@@ -7,8 +7,10 @@ mod completions;
 mod control;
 mod demo;
 mod devices;
+mod doctor;
 mod exit;
 mod explain;
+mod manual;
 mod measure;
 mod meeting;
 mod peer;
@@ -33,7 +35,7 @@ struct Arguments {
 const EXIT_CODES: &str = "\
 Begin with: ubiverbs demo
 
-Exit codes: 0 it worked; 1 the job failed; 2 the system failed (a file could not be written); 64 the command line was wrong.
+Exit codes: 0 it worked; 1 the job failed or could not be done; 2 the command line was wrong.
 Results go to standard output, errors to standard error.";
 
 #[derive(Subcommand)]
@@ -42,8 +44,11 @@ enum Command {
     Bench(bench::Options),
     Run(run::Options),
     Devices(devices::Options),
+    Doctor(doctor::Options),
     Explain(explain::Options),
     Completions(completions::Options),
+    #[command(hide = true)]
+    Manual(manual::Options),
     #[command(hide = true)]
     Peer(peer::Options),
     #[command(hide = true)]
@@ -69,6 +74,8 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options, out),
         Command::Run(options) => run::run(&options),
         Command::Devices(options) => devices::run(&options, out),
+        Command::Doctor(options) => doctor::run(&options, out),
+        Command::Manual(options) => manual::run(&options),
         Command::Explain(options) => explain::run(&options, out),
         Command::Completions(options) => completions::run(&options, out),
         Command::Peer(options) => peer::run(&options),

@@ -1,12 +1,16 @@
-//! `ubiverbs run`: starts a program on our library instead of the system's. The program takes our place, so its exit code, its signals and its
-//! process number are its own.
+//! `ubiverbs run`: starts a program on our library instead of the system's. The program takes our place, so its exit
+//! code, its signals and its process number are its own.
 
 pub mod files;
+pub mod linker;
+pub mod reach;
 
 use crate::exit::{Exit, Failure};
 use clap::Args;
 use hca::Device;
 use hca::environment::{self, Log};
+use hca::interfaces;
+use linker::{LIBRARIES, PATHS, PRELOAD, SEARCH_PATH};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -14,33 +18,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-
-/// The library that programs look for.
-const LIBRARY: &str = "libibverbs.so.1";
-
-/// What answers for the files of devices.
-const PATHS: &str = "libubiverbs-paths.so";
-
-/// What the dynamic linker loads before anything else.
-const PRELOAD: &str = "LD_PRELOAD";
-
-/// Where the dynamic linker looks first.
-const SEARCH_PATH: &str = "LD_LIBRARY_PATH";
 
 /// Run a program on ubiverbs: its libibverbs and librdmacm are ours
 ///
-/// The program needs no changes and no privileges, and neither do you. Only this program (and what it starts) is affected.
+/// The program needs no changes and no privileges, and neither do you. Only this program (and what it starts) is
+/// affected.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = AFTER)]
 pub struct Options {
     /// Show the program only these devices; names with commas between them (`ubiverbs devices` lists them)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     device: Vec<String>,
-    /// Show the program files under /sys/class/infiniband and /dev/infiniband, where UCX, MPI and NCCL look
+    /// Show the program no files under /sys/class/infiniband and /dev/infiniband
     ///
-    /// They are written when it starts, to a directory of its own, and say what the devices are then.
-    #[arg(long)]
+    /// UCX, MPI, NCCL and others look there first. The files are written when the program starts, to a directory of its
+    /// own, and say what the devices are then. If that is not possible the program runs without them; --verbose tells
+    /// why.
+    #[arg(long, overrides_with = "files")]
+    no_files: bool,
+    /// Show those files; this is the default
+    #[arg(long, overrides_with = "no_files", hide = true)]
     files: bool,
     /// How it reaches other processes of this host: shared memory where it can, or always udp
     #[arg(long, value_name = "LINK", value_parser = ["shared", "udp"])]
@@ -54,8 +51,16 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
     /// Tell what happens: errors, events or json on standard error; anything else is a file for JSON lines
+    ///
+    /// Lines begin with the time in UTC, the process and the thread.
     #[arg(long, value_name = "LEVEL|FILE")]
     log: Option<OsString>,
+    /// Run the program even if our libraries cannot reach it: static, set-user-ID, of another C library or machine
+    #[arg(long)]
+    force: bool,
+    /// Say on standard error how the program is started
+    #[arg(short, long)]
+    verbose: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -67,14 +72,18 @@ Examples:
   ubiverbs run --device ubi_lo -- ibv_rc_pingpong -g 0
   ubiverbs run --faults drop=1% --pcap lossy.pcapng -- ib_write_bw -x 0 -F 127.0.0.1
 
-Exit code: the program's own; 127 if it is not found, 126 if it cannot be started.";
+Exit code: the program's own; 127 if it is not found, 126 if it cannot be started, 2 if our libraries cannot reach it.";
 
 /// Becomes the program; returns only if that is not possible.
 pub fn run(options: &Options) -> Result<Exit, Failure> {
     let Some((program, arguments)) = options.program.split_first() else { return Ok(Exit::Usage) };
     let library = library()?;
+    if let Some((program, obstacle)) = reach::obstacle(program).filter(|_| !options.force) {
+        return Err(Failure::OutOfReach { program, obstacle });
+    }
     let mut command = Command::new(program);
-    command.args(arguments).env(SEARCH_PATH, before(&library, SEARCH_PATH)?);
+    command.args(arguments).env(SEARCH_PATH, linker::search_path(&library, env::var_os(SEARCH_PATH))?);
+    let mut preload = LIBRARIES.to_vec();
     if !options.device.is_empty() {
         check_devices(&options.device)?;
         command.env(environment::DEVICE, options.device.join(","));
@@ -96,12 +105,22 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     if let Some(log) = &options.log {
         match Log::of(log) {
             Log::File(path) => command.env(environment::LOG, path_of_file("--log", &path)?),
+            Log::NoLevel(word) => {
+                let reason = Log::no_level(&word);
+                return Err(Failure::Argument { option: "--log", text: word, reason });
+            }
             _ => command.env(environment::LOG, log),
         };
     }
-    if options.files {
-        command.env(PRELOAD, before(&library.join(PATHS), PRELOAD)?);
-        command.env(environment::FILES, files::provide(&shown(&options.device)?)?);
+    let wanted = options.files || !options.no_files;
+    let files = if wanted { files(&library, &options.device) } else { Err("--no-files".to_owned()) };
+    if let Ok(directory) = &files {
+        preload.push(PATHS);
+        command.env(environment::FILES, directory);
+    }
+    command.env(PRELOAD, linker::preloaded(&library, &preload, env::var_os(PRELOAD)));
+    if options.verbose {
+        explain(&command, &files);
     }
     // Nothing of ours may be written after the program has begun.
     let error = command.exec();
@@ -109,42 +128,69 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
 }
 
 /// The directory with the library, which is beside that of this program, wherever both were copied to.
-fn library() -> Result<PathBuf, Failure> {
+pub fn library() -> Result<PathBuf, Failure> {
     let here = env::current_exe().map_err(|source| Failure::System { what: "cannot find this program", source })?;
     let directory = here.parent().and_then(Path::parent).unwrap_or(Path::new("/")).join("lib");
-    if directory.join(LIBRARY).is_file() { Ok(directory) } else { Err(Failure::NoLibrary { directory }) }
+    if directory.join(LIBRARIES[0]).is_file() { Ok(directory) } else { Err(Failure::NoLibrary { directory }) }
 }
 
-/// Ours first, then what the user has in that variable.
-fn before(ours: &Path, variable: &str) -> Result<OsString, Failure> {
-    // A name with a space can be searched, but not preloaded.
-    let separators: &[u8] = if variable == PRELOAD { b":;$ " } else { b":;$" };
-    if ours.as_os_str().as_bytes().iter().any(|byte| separators.contains(byte)) {
-        return Err(Failure::Unloadable { path: ours.to_owned() });
+/// The directory with the files of devices; or why there is none, which keeps no program from running.
+fn files(library: &Path, names: &[String]) -> Result<PathBuf, String> {
+    if !library.join(PATHS).is_file() {
+        return Err(without_paths(library));
     }
-    let mut path = ours.as_os_str().to_owned();
-    if let Some(more) = env::var_os(variable).filter(|more| !more.is_empty()) {
-        path.push(":");
-        path.push(more);
+    shown(names).and_then(|devices| files::provide(&devices)).map_err(|failure| failure.told())
+}
+
+fn without_paths(library: &Path) -> String {
+    format!("there is no {PATHS} in {}", library.display())
+}
+
+/// Where files of devices would be written to; or why there would be none.
+pub fn files_can_be_written() -> Result<PathBuf, String> {
+    let library = library().map_err(|failure| failure.told())?;
+    if !library.join(PATHS).is_file() {
+        return Err(without_paths(&library));
     }
-    Ok(path)
+    files::place().map_err(|failure| failure.told())
+}
+
+/// Says what the program gets.
+fn explain(command: &Command, files: &Result<PathBuf, String>) {
+    for (name, value) in command.get_envs() {
+        eprintln!("ubiverbs: {}={}", name.display(), value.unwrap_or_default().display());
+    }
+    if let Err(reason) = files {
+        eprintln!("ubiverbs: no files of devices: {reason}");
+    }
+}
+
+/// The devices of this host. No NIC is made for that: it would write to the captures and logs that are the program's.
+fn devices() -> Result<Vec<Device>, Failure> {
+    let what = "cannot list the network interfaces";
+    let interfaces = interfaces::interfaces().map_err(|source| Failure::System { what, source })?;
+    let usable = interfaces.iter().filter(|interface| interface.running && !interface.addresses.is_empty());
+    Ok(usable.map(Device::of).collect())
 }
 
 /// The devices that the program will see, in the order in which it will.
-fn shown(names: &[String]) -> Result<Vec<Arc<Device>>, Failure> {
-    let devices = hca::Nic::of_process().map_err(Failure::Nic)?.shown_devices();
-    Ok(devices
-        .into_iter()
-        .filter(|device| names.is_empty() || names.iter().any(|name| name == device.name()))
-        .collect())
+fn shown(names: &[String]) -> Result<Vec<Device>, Failure> {
+    let users = environment::variable(environment::DEVICE).filter(|_| names.is_empty()).unwrap_or_default();
+    let users = users.to_string_lossy();
+    let users = users.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let wanted: Vec<&str> = names.iter().map(String::as_str).chain(users).collect();
+    let mut devices = devices()?;
+    devices.retain(|device| wanted.is_empty() || wanted.contains(&device.name()));
+    devices.sort_by_key(|device| device.name() == "ubi_lo");
+    Ok(devices)
 }
 
 fn check_devices(names: &[String]) -> Result<(), Failure> {
-    let devices = hca::Nic::of_process().map_err(Failure::Nic)?.devices();
+    let devices = devices()?;
     match names.iter().find(|name| devices.iter().all(|device| device.name() != *name)) {
         None => Ok(()),
         Some(text) => {
-            let known: Vec<&str> = devices.iter().map(|device| device.name()).collect();
+            let known: Vec<&str> = devices.iter().map(Device::name).collect();
             let reason = format!("there is no such device; there are: {}", known.join(", "));
             Err(Failure::Argument { option: "--device", text: text.clone(), reason })
         }

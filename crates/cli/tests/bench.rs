@@ -193,7 +193,7 @@ fn where_all_is_udp_only_goals_of_udp_are_judged() {
 #[test]
 fn a_file_that_cannot_be_written_is_known_before_anything_is_measured() {
     let output = ubiverbs(&["bench", "--svg", "/nonexistent/bench.svg"]);
-    assert_eq!(code(&output), 2);
+    assert_eq!(code(&output), 1);
     assert!(stderr(&output).contains("cannot write /nonexistent/bench.svg"), "{}", stderr(&output));
 }
 

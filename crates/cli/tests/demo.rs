@@ -44,6 +44,15 @@ fn every_step_is_right_and_measured_beside_tcp() {
 }
 
 #[test]
+fn it_says_what_carries_the_bytes() {
+    let text = stdout(&ubiverbs(&["demo", "--quick"]));
+    assert!(text.contains("their messages go through shared memory") && !text.contains("Packets between"), "{text}");
+    let output = ubiverbs_with(&[("UBIVERBS_LINK", "udp")], &["demo", "--quick"]);
+    let text = stdout(&output);
+    assert!(text.contains("RoCEv2 on UDP port 4791") && !text.contains("shared memory"), "{text}");
+}
+
+#[test]
 fn it_tells_what_happens_in_plain_words() {
     let output = ubiverbs(&["demo", "--quick"]);
     assert_eq!((code(&output), stderr(&output)), (0, String::new()), "{}", stdout(&output));
@@ -99,7 +108,7 @@ fn packets_that_go_wrong_are_sent_again_and_a_dead_network_is_an_error() {
     );
     assert_eq!(document(&output)["ok"], false);
     let output = faulty("drop=often");
-    assert_eq!(code(&output), 2);
+    assert_eq!(code(&output), 1);
     assert!(stderr(&output).contains("often"), "{}", stderr(&output));
 }
 
@@ -150,9 +159,7 @@ fn what_cannot_be_done_is_said_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let busy = listener.local_addr().expect("an address").to_string();
     for (arguments, reason) in [
-        (&["demo", "--device", "ubi_nonsense"][..], "no device \"ubi_nonsense\"; this host has"),
-        (&["demo", "--server", "--device", "ubi_nonsense"], "no device \"ubi_nonsense\""),
-        (&["demo", "--server", &busy], "another program holds the port"),
+        (&["demo", "--server", &busy][..], "another program holds the port"),
         (&["demo", "--server", "192.0.2.1"], "no interface of this host has that address"),
         (&["demo", "--connect", "127.0.0.1:1"], "start the other side there first"),
         (&["demo", "--connect", "host.invalid"], "cannot find \"host.invalid\""),
@@ -160,7 +167,17 @@ fn what_cannot_be_done_is_said_at_once() {
         (&["peer"], "this command is for the program itself"),
     ] {
         let output = ubiverbs(arguments);
+        assert_eq!(code(&output), 1, "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(reason), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_device_that_is_none_is_a_wrong_command_line() {
+    for arguments in [&["demo", "--device", "ubi_nonsense"][..], &["demo", "--server", "--device", "ubi_nonsense"]] {
+        let output = ubiverbs(arguments);
         assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));
+        let reason = "no device \"ubi_nonsense\"; this host has";
         assert!(stderr(&output).contains(reason), "{arguments:?}: {}", stderr(&output));
     }
 }
@@ -175,12 +192,12 @@ fn something_else_that_answers_is_no_peer() {
     });
     let output = ubiverbs(&["demo", "--connect", &place]);
     other.join().expect("it answered");
-    assert_eq!(code(&output), 2);
+    assert_eq!(code(&output), 1);
     assert!(stderr(&output).contains("does not speak our protocol"), "{}", stderr(&output));
 }
 
 #[test]
-fn a_wrong_command_line_is_64_with_the_reason_on_stderr() {
+fn a_wrong_command_line_is_2_with_the_reason_on_stderr() {
     for (arguments, reason) in [
         (&[][..], "Usage"),
         (&["dance"], "unrecognized subcommand"),
@@ -201,7 +218,7 @@ fn a_wrong_command_line_is_64_with_the_reason_on_stderr() {
         (&["completions", "cobol"], "invalid value"),
     ] {
         let output = ubiverbs(arguments);
-        assert_eq!(code(&output), 64, "{arguments:?}");
+        assert_eq!(code(&output), 2, "{arguments:?}");
         assert!(stderr(&output).contains(reason), "{arguments:?}: {}", stderr(&output));
         assert_eq!(stdout(&output), "", "{arguments:?}");
     }

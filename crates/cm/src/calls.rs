@@ -70,7 +70,10 @@ impl Manager {
         let mra = connection.mra(id, service_timeout, private_data);
         connection.answer = Some(Box::new(mra));
         let (route, half_open) = (connection.route, connection.state.is_half_open());
-        self.out.send(route, mra);
+        // Otherwise it goes when the peer repeats its request.
+        if connection.may_send(1) {
+            self.out.send(route, mra);
+        }
         // The request stays where it is in the backlog, which entering a state would not change.
         self.enter(now, id, if half_open { State::MraReqSent } else { State::MraRepSent }, None);
         Ok(())
@@ -81,12 +84,13 @@ impl Manager {
         let private_data = data("private data", private_data)?;
         let connection = self.allowed(id, "confirm", &[State::RepReceived, State::MraRepSent])?;
         let rtu = connection.rtu(id, private_data);
-        // Should it be lost, the peer repeats its reply and gets another.
+        // Should it be lost, the peer repeats its reply and gets another, or it comes again by itself.
         connection.answer = Some(Box::new(rtu));
         connection.lasting = true;
         let route = connection.route;
         self.out.send(route, rtu);
         self.enter(now, id, State::Established, None);
+        self.repeat_rtu(now, id, true);
         Ok(())
     }
 
@@ -112,6 +116,14 @@ impl Manager {
             }
             State::DreqReceived => self.answer_disconnect(now, id, private_data),
             state => Err(CmError::WrongState { id, call: "disconnect", state }),
+        }
+    }
+
+    /// Says that a [suspected](Event::Suspected) peer was asked and does not answer: it does not have the connection any
+    /// more. It ends as if the program had disconnected. One that has ended in the meantime is left alone.
+    pub fn peer_lost(&mut self, now: Time, id: CommId) {
+        if self.state(id) == Some(State::Established) {
+            self.send_dreq(now, id, Data::default());
         }
     }
 
@@ -187,6 +199,7 @@ impl Manager {
     /// The passive side is sure of the connection.
     pub(crate) fn establish(&mut self, now: Time, id: CommId, message: Option<wire::cm::MessageKind>) {
         self.enter(now, id, State::Established, message);
+        self.prove(now, id);
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.lasting = true;
         }

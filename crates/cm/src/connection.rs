@@ -4,10 +4,13 @@ use alloc::boxed::Box;
 use core::fmt;
 use core::time::Duration;
 
+use trace::DropReason;
 use wire::cm::{CmDatagram, CommId, Req};
 use wire::mad::MadHeader;
 use wire::{Psn, Qpn, Transport};
 
+use crate::output::Passed;
+use crate::proof::RTU_REPEATS;
 use crate::{Connect, ListenerId, Route, Time};
 
 /// The states of a connection (specification 12.9.7). The active side walks down the left, the passive side down the right:
@@ -212,9 +215,25 @@ pub(crate) struct Connection {
     pub listener: Option<ListenerId>,
     /// Whether the program may know of it.
     pub announced: bool,
+    /// When the program was last told that the peer may not have it any more.
+    pub suspected: Option<Time>,
+    /// Whether the peer has proven that it is at its address,
+    pub proven: bool,
+    /// and until then, how many messages may be sent to it.
+    pub allowance: u32,
+    /// How often the RTU, or the MRA before it, is repeated,
+    pub rtus: u8,
+    /// and how often still.
+    pub rtus_left: u8,
 }
 
 impl Connection {
+    /// Drops an answer that does not repeat the transaction of what it answers. Kernels repeat it too. A stranger that
+    /// has not seen the request would have to guess 64 bits, beside the communication ids.
+    pub fn check_transaction(&self, header: &MadHeader) -> Passed {
+        if header.transaction_id == self.transaction { Ok(()) } else { Err(DropReason::CmWrongTransaction) }
+    }
+
     /// One that we ask for.
     pub fn active(connect: &Connect, transaction: u64) -> Connection {
         // The answer may take the peer's time and that of two packets on the way.
@@ -237,11 +256,16 @@ impl Connection {
             lasting: false,
             listener: None,
             announced: true,
+            suspected: None,
+            proven: true,
+            allowance: 0,
+            rtus: if connect.repeat_rtu { RTU_REPEATS } else { 0 },
+            rtus_left: 0,
         }
     }
 
     /// One that a peer asks for, with this REQ.
-    pub fn passive(route: Route, header: &MadHeader, req: &Req, listener: ListenerId) -> Connection {
+    pub fn passive(route: Route, header: &MadHeader, req: &Req, listener: ListenerId, proven: bool) -> Connection {
         Connection {
             state: State::ReqReceived,
             route,
@@ -264,6 +288,11 @@ impl Connection {
             lasting: false,
             listener: Some(listener),
             announced: false,
+            suspected: None,
+            proven,
+            allowance: 1,
+            rtus: 0,
+            rtus_left: 0,
         }
     }
 }

@@ -73,6 +73,13 @@ pub enum Event {
         /// From the peer's program.
         private_data: Data<224>,
     },
+    /// A message from the peer's address asks for a connection of the queue pair that this one is with, as if the peer had
+    /// lost it. Anybody may claim that, so the connection stands: ask the peer, and if it does not answer, say that it
+    /// [is lost](crate::Manager::peer_lost).
+    Suspected {
+        /// The connection.
+        id: CommId,
+    },
     /// No packet of an ended connection can be under way any more. The id is gone.
     TimewaitEnded {
         /// The connection.
@@ -114,6 +121,7 @@ impl Event {
             | Event::TimedOut { id, .. }
             | Event::DisconnectRequested { id, .. }
             | Event::Disconnected { id, .. }
+            | Event::Suspected { id }
             | Event::TimewaitEnded { id }
             | Event::ServiceRequest { id, .. }
             | Event::ServiceAnswer { id, .. }

@@ -1,4 +1,5 @@
 //! Numbers that outsiders should not guess: communication ids, each used once before any is used again, and transaction ids.
+//! Peers see many of them, so they come from a keyed function (SipHash-2-4) that does not give away its key.
 
 use wire::cm::CommId;
 
@@ -11,19 +12,20 @@ pub(crate) struct Ids {
     half: u32,
     /// How many were drawn.
     drawn: u64,
-    keys: [u64; 4],
-    state: u64,
+    key: [u64; 2],
 }
 
+/// Rounds of the Feistel network: more than the four that suffice for large domains.
+const ROUNDS: u64 = 8;
+
 impl Ids {
-    pub fn new(first: CommId, last: CommId, seed: u64) -> Ids {
+    pub fn new(first: CommId, last: CommId, seed: u128) -> Ids {
         // Zero names nobody, so it is never drawn.
         let first = first.value().max(1);
         let count = u64::from(last.value()).saturating_sub(u64::from(first)) + 1;
         let bits = 64 - (count - 1).leading_zeros();
-        let mut ids = Ids { first, count, half: bits.div_ceil(2).max(1), drawn: 0, keys: [0; 4], state: seed };
-        ids.keys = core::array::from_fn(|_| ids.number());
-        ids
+        let key = [seed as u64, (seed >> 64) as u64];
+        Ids { first, count, half: bits.div_ceil(2).max(1), drawn: 0, key }
     }
 
     /// How many there are.
@@ -44,28 +46,52 @@ impl Ids {
         }
     }
 
-    /// A number nobody can foresee who does not know the seed.
-    pub fn number(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.state)
+    /// The transaction of an id: a number nobody can foresee who does not know the seed, even if others are known.
+    pub fn transaction(&self, id: CommId) -> u64 {
+        keyed(self.key, [ROUNDS, id.value().into()])
     }
 
-    /// Four rounds of a Feistel network.
+    /// A Feistel network.
     fn permuted(&self, index: u64) -> u64 {
         let mask = (1 << self.half) - 1;
         let (mut left, mut right) = (index >> self.half, index & mask);
-        for key in self.keys {
-            (left, right) = (right, left ^ (mix(right ^ key) & mask));
+        for round in 0..ROUNDS {
+            (left, right) = (right, left ^ (keyed(self.key, [round, right]) & mask));
         }
         left << self.half | right
     }
 }
 
-/// Spreads every bit of `value` over all of them.
-const fn mix(value: u64) -> u64 {
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
+/// SipHash-2-4 of two words (Aumasson and Bernstein, 2012).
+fn keyed(key: [u64; 2], words: [u64; 2]) -> u64 {
+    let mut v = [
+        key[0] ^ 0x736f_6d65_7073_6575,
+        key[1] ^ 0x646f_7261_6e64_6f6d,
+        key[0] ^ 0x6c79_6765_6e65_7261,
+        key[1] ^ 0x7465_6462_7974_6573,
+    ];
+    // The last word has the length in bytes.
+    for word in [words[0], words[1], 16 << 56] {
+        v[3] ^= word;
+        (0..2).for_each(|_| round(&mut v));
+        v[0] ^= word;
+    }
+    v[2] ^= 0xff;
+    (0..4).for_each(|_| round(&mut v));
+    v[0] ^ v[1] ^ v[2] ^ v[3]
+}
+
+fn round(v: &mut [u64; 4]) {
+    v[0] = v[0].wrapping_add(v[1]);
+    v[1] = v[1].rotate_left(13) ^ v[0];
+    v[0] = v[0].rotate_left(32);
+    v[2] = v[2].wrapping_add(v[3]);
+    v[3] = v[3].rotate_left(16) ^ v[2];
+    v[0] = v[0].wrapping_add(v[3]);
+    v[3] = v[3].rotate_left(21) ^ v[0];
+    v[2] = v[2].wrapping_add(v[1]);
+    v[1] = v[1].rotate_left(17) ^ v[2];
+    v[2] = v[2].rotate_left(32);
 }
 
 #[cfg(test)]
@@ -73,7 +99,7 @@ mod tests {
     use super::*;
     use alloc::collections::BTreeSet;
 
-    fn ids(first: u32, last: u32, seed: u64) -> Ids {
+    fn ids(first: u32, last: u32, seed: u128) -> Ids {
         Ids::new(CommId::new(first), CommId::new(last), seed)
     }
 
@@ -89,6 +115,13 @@ mod tests {
                 assert_eq!(drawn.last().copied(), Some(last));
             }
         }
+    }
+
+    #[test]
+    fn the_keyed_function_is_siphash() {
+        // The sixteenth vector of the reference implementation: key and message are the bytes 0 to 15.
+        let words = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
+        assert_eq!(keyed(words, words), 0x3f2a_cc7f_57c2_9bdb);
     }
 
     #[test]

@@ -71,6 +71,7 @@ mod manager;
 mod messages;
 mod output;
 mod parameters;
+mod proof;
 mod sidr;
 mod timeouts;
 

@@ -6,7 +6,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use wire::cm::{CmDatagram, CommId, Data, MessageKind, RejectReason};
+use wire::cm::{CmDatagram, CommId, Data, Message, MessageKind, RejectReason};
 use wire::{Gid, Qpn};
 
 use crate::connection::{Connection, Pending, State};
@@ -20,8 +20,6 @@ use crate::{CmError, Config, Event, Listen, ListenError, ListenerId, Time, Trans
 pub struct Manager {
     pub(crate) config: Config,
     pub(crate) ids: Ids,
-    /// The upper half of our transaction ids.
-    pub(crate) transactions: u64,
     pub(crate) listeners: Listeners,
     pub(crate) connections: BTreeMap<CommId, Connection>,
     /// Requests for datagram services, ours and the peers'.
@@ -32,6 +30,8 @@ pub struct Manager {
     pub(crate) by_qpn: BTreeMap<(Gid, Qpn), CommId>,
     /// Peers' requests for datagram services by their address and their name for them.
     pub(crate) inquiries_by_peer: BTreeMap<(Gid, CommId), CommId>,
+    /// Addresses that have proven themselves, and until when they are believed.
+    pub(crate) believed: BTreeMap<Gid, Time>,
     pub(crate) timers: BTreeSet<(Time, CommId)>,
     /// When what has ended may be forgotten.
     pub(crate) ended: BTreeSet<(Time, CommId)>,
@@ -43,18 +43,17 @@ pub struct Manager {
 impl Manager {
     /// One that knows nobody.
     pub fn new(config: Config) -> Manager {
-        let mut ids = Ids::new(config.first, config.last, config.seed);
-        let transactions = ids.number() & 0xffff_ffff_0000_0000;
+        let ids = Ids::new(config.first, config.last, config.seed);
         Manager {
             config,
             ids,
-            transactions,
             listeners: Listeners::default(),
             connections: BTreeMap::new(),
             inquiries: BTreeMap::new(),
             by_peer: BTreeMap::new(),
             by_qpn: BTreeMap::new(),
             inquiries_by_peer: BTreeMap::new(),
+            believed: BTreeMap::new(),
             timers: BTreeSet::new(),
             ended: BTreeSet::new(),
             half_open: 0,
@@ -119,6 +118,17 @@ impl Manager {
         self.out.take_trace()
     }
 
+    /// Messages that went no further since the last call, by reason: those that fit no connection or not its state,
+    /// and those for which there is no room. They are counted whether anyone traces or not.
+    pub fn take_drops(&mut self) -> Vec<(trace::DropReason, u64)> {
+        self.out.take_drops()
+    }
+
+    /// Counts a message that the driver of the manager does not hand to it.
+    pub fn drop_message(&mut self, now: Time, datagram: &CmDatagram, reason: trace::DropReason) {
+        self.out.drop_message(now, crate::inbound::named(&datagram.message), datagram.message.kind(), reason);
+    }
+
     /// What state a connection is in; nothing once it is forgotten.
     pub fn state(&self, id: CommId) -> Option<State> {
         self.connections.get(&id).map(|connection| connection.state)
@@ -156,7 +166,7 @@ impl Manager {
 
     /// A transaction of ours, about the connection `id`.
     pub(crate) fn transaction(&self, id: CommId) -> u64 {
-        self.transactions | u64::from(id.value())
+        self.ids.transaction(id)
     }
 
     pub(crate) fn connection(&mut self, id: CommId) -> Result<&mut Connection, CmError> {
@@ -206,7 +216,9 @@ impl Manager {
     /// Sends a message and repeats it until it is answered.
     pub(crate) fn send_until_answered(&mut self, now: Time, id: CommId, datagram: CmDatagram) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        self.out.send(connection.route, datagram);
+        if connection.may_send(0) {
+            self.out.send(connection.route, datagram);
+        }
         let pending = Pending::new(now, datagram, &connection.patience, self.config.eager);
         let deadline = pending.deadline(now);
         connection.pending = Some(pending);
@@ -225,8 +237,11 @@ impl Manager {
     pub(crate) fn end(&mut self, now: Time, id: CommId, answer: Option<CmDatagram>, message: Option<MessageKind>) {
         self.enter(now, id, State::Timewait, message);
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        // A peer that did not hear the refusal asks again, and much later than packets are late.
+        let refused = matches!(&answer, Some(CmDatagram { message: Message::Rej(_), .. }));
+        let shortest = if refused { REFUSAL_REMEMBERED } else { Duration::ZERO };
+        let until = now + connection.patience.timewait.max(shortest);
         connection.answer = answer.map(Box::new);
-        let until = now + connection.patience.timewait;
         connection.timer = Some(until);
         self.rest(now, id, until);
     }
@@ -308,7 +323,9 @@ impl Manager {
     ) -> Result<(), CmError> {
         let Some(connection) = self.connections.get_mut(&id) else { return Err(CmError::UnknownId(id)) };
         let rej = connection.rej(id, reason, ari, private_data)?;
-        self.out.send(connection.route, rej);
+        if connection.may_send(0) {
+            self.out.send(connection.route, rej);
+        }
         connection.owned = false;
         self.out.forget(id);
         self.end(now, id, Some(rej), None);
@@ -325,6 +342,9 @@ impl Manager {
         self.send_until_answered(now, id, dreq);
     }
 }
+
+/// How long a refusal is remembered, so that the peer's repeated request gets it again and is no new one: the kernel repeats after four seconds.
+const REFUSAL_REMEMBERED: Duration = Duration::from_secs(10);
 
 /// The longest that a peer may ask us to wait, in the words of an MRA.
 pub(crate) const LONGEST_DELAY: Duration = Duration::from_secs(138);

@@ -1,13 +1,17 @@
 //! What waits to be taken from the manager: messages, events, trace events. All of it is bounded, whatever the peers send.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
-use trace::Kind;
+use trace::{DropReason, Kind};
 use wire::Qpn;
 use wire::cm::{CmDatagram, CommId, MessageKind};
 
 use crate::connection::State;
 use crate::{Event, Route, Time, Transmit};
+
+/// What became of a message: it went further, or why not.
+pub(crate) type Passed = Result<(), DropReason>;
 
 /// The three queues.
 pub(crate) struct Output {
@@ -15,6 +19,8 @@ pub(crate) struct Output {
     pub events: VecDeque<Event>,
     traces: VecDeque<trace::Event>,
     pub tracing: bool,
+    /// Messages that went no further, by reason.
+    dropped: Vec<(DropReason, u64)>,
     /// How many answers to strangers may still be sent, and when that was counted.
     answers: u32,
     counted: Time,
@@ -38,6 +44,7 @@ impl Output {
             events: VecDeque::new(),
             traces: VecDeque::new(),
             tracing: false,
+            dropped: Vec::new(),
             answers: Output::ANSWERS,
             counted: Time::ZERO,
         }
@@ -49,24 +56,44 @@ impl Output {
     }
 
     /// Sends a message that was sent before.
-    pub fn send_again(&mut self, route: Route, datagram: &CmDatagram) {
-        if self.transmits.len() < Output::TRANSMITS {
-            self.send(route, *datagram);
+    pub fn send_again(&mut self, route: Route, datagram: &CmDatagram) -> Passed {
+        if self.transmits.len() >= Output::TRANSMITS {
+            return Err(DropReason::CmCrowded);
         }
+        self.send(route, *datagram);
+        Ok(())
     }
 
     /// Answers somebody of whom nothing is known, as long as there are not too many of them.
-    pub fn answer_stranger(&mut self, now: Time, route: Route, datagram: CmDatagram) {
+    pub fn answer_stranger(&mut self, now: Time, route: Route, datagram: CmDatagram) -> Passed {
         const ONE: u64 = 1_000_000_000 / Output::ANSWERS as u64;
         let earned = (now.since(self.counted) / ONE).min(Output::ANSWERS.into()) as u32;
         if earned > 0 {
             self.answers = (self.answers + earned).min(Output::ANSWERS);
             self.counted = now;
         }
-        if self.answers > 0 && self.transmits.len() < Output::STRANGERS {
-            self.answers -= 1;
-            self.send(route, datagram);
+        if self.answers == 0 || self.transmits.len() >= Output::STRANGERS {
+            return Err(DropReason::CmCrowded);
         }
+        self.answers -= 1;
+        self.send(route, datagram);
+        Ok(())
+    }
+
+    /// A message that names this connection goes no further.
+    #[cold]
+    pub fn drop_message(&mut self, now: Time, id: CommId, message: MessageKind, reason: DropReason) {
+        match self.dropped.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, count)) => *count += 1,
+            None => self.dropped.push((reason, 1)),
+        }
+        let kind = Kind::CmMessageDropped { message: message.name(), local_comm_id: id.value(), reason };
+        self.push_trace(trace::Event { at: now.as_nanos(), qpn: None, kind });
+    }
+
+    /// What has gone no further since the last call.
+    pub fn take_drops(&mut self) -> Vec<(DropReason, u64)> {
+        core::mem::take(&mut self.dropped)
     }
 
     /// Whether a stranger's request may become an event.
@@ -95,9 +122,6 @@ impl Output {
         if !self.tracing {
             return;
         }
-        if self.traces.len() >= Output::TRACES {
-            self.traces.pop_front();
-        }
         let name = |state: Option<State>| state.map_or("idle", State::name);
         let kind = Kind::CmTransition {
             local_comm_id: id.value(),
@@ -105,7 +129,17 @@ impl Output {
             to: name(to),
             message: message.map(MessageKind::name),
         };
-        self.traces.push_back(trace::Event { at: now.as_nanos(), qpn: Some(qpn), kind });
+        self.push_trace(trace::Event { at: now.as_nanos(), qpn: Some(qpn), kind });
+    }
+
+    fn push_trace(&mut self, event: trace::Event) {
+        if !self.tracing {
+            return;
+        }
+        if self.traces.len() >= Output::TRACES {
+            self.traces.pop_front();
+        }
+        self.traces.push_back(event);
     }
 
     pub fn take_trace(&mut self) -> Option<trace::Event> {

@@ -15,7 +15,7 @@ pub struct Config {
     /// The last one.
     pub last: CommId,
     /// What communication ids and transaction ids are derived from: take it from a good source, for who can guess them can interfere.
-    pub seed: u64,
+    pub seed: u128,
     /// A message that nobody answers is repeated after this long, then after twice as long, and so on until the pace is that of its timeout.
     /// `None` keeps to the timeout from the start. When the attempt is given up does not depend on it.
     pub eager: Option<Duration>,
@@ -23,13 +23,16 @@ pub struct Config {
     pub half_open: usize,
     /// How many ended connections are remembered so that late messages find an answer. The oldest leave early when there are more.
     pub timewait: usize,
+    /// A connection is [suspected](crate::Event::Suspected) at most once in this time, whatever is claimed of its peer.
+    pub suspicion: Duration,
 }
 
 impl Config {
     /// With the usual limits.
-    pub const fn new(first: CommId, last: CommId, seed: u64) -> Config {
+    pub const fn new(first: CommId, last: CommId, seed: u128) -> Config {
         let eager = Some(Duration::from_millis(250));
-        Config { first, last, seed, eager, half_open: 8192, timewait: 32768 }
+        let suspicion = Duration::from_secs(30);
+        Config { first, last, seed, eager, half_open: 8192, timewait: 32768, suspicion }
     }
 }
 
@@ -156,6 +159,8 @@ pub struct Connect {
     pub service_level: u8,
     /// Static rate, six bits.
     pub packet_rate: u8,
+    /// Whether the RTU is repeated. It need not be where the peer repeats its REP: on our own host.
+    pub repeat_rtu: bool,
     /// How long queue pairs wait for an acknowledgement; twice the life of a packet.
     pub local_ack_timeout: Timeout,
     /// How long the peer may take to answer.
@@ -193,6 +198,7 @@ impl Connect {
             flow_label: 0,
             service_level: 0,
             packet_rate: 0,
+            repeat_rtu: true,
             local_ack_timeout: Timeout::new(19),
             remote_cm_response_timeout: Timeout::new(20),
             local_cm_response_timeout: Timeout::new(20),

@@ -4,11 +4,13 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
+use trace::DropReason;
 use wire::Timeout;
 use wire::cm::{CmDatagram, CommId, Data, ServiceId, SidrRep, SidrReq, SidrStatus};
 use wire::mad::MadHeader;
 
 use crate::connection::{Patience, Pending};
+use crate::output::Passed;
 use crate::{CmError, Event, ListenerId, Manager, Resolve, Route, SidrAnswer, Time};
 
 /// How long an answer is remembered: longer than the kernel waits before it asks again.
@@ -124,7 +126,9 @@ impl Manager {
         let Some(inquiry) = self.inquiries.get_mut(&id) else { return };
         let Side::Asked { pending, timeout } = &mut inquiry.side else { return };
         if now < pending.give_up {
-            self.out.send_again(inquiry.route, &pending.datagram);
+            if let Err(reason) = self.out.send_again(inquiry.route, &pending.datagram) {
+                self.out.drop_message(now, id, pending.datagram.message.kind(), reason);
+            }
             pending.interval = (pending.interval * 2).min(*timeout);
             let deadline = pending.deadline(now);
             inquiry.timer = Some(deadline);
@@ -135,7 +139,7 @@ impl Manager {
         self.forget_inquiry(id);
     }
 
-    pub(crate) fn sidr_req_arrived(&mut self, now: Time, back: Route, header: &MadHeader, req: &SidrReq) {
+    pub(crate) fn sidr_req_arrived(&mut self, now: Time, back: Route, header: &MadHeader, req: &SidrReq) -> Passed {
         let key = (back.destination, req.request_id);
         if let Some(inquiry) = self.inquiries_by_peer.get(&key).and_then(|id| self.inquiries.get(id)) {
             let same = inquiry.transaction == header.transaction_id && inquiry.service == req.service_id;
@@ -143,7 +147,8 @@ impl Manager {
                 Side::Answered { answer, .. } if same => return self.out.send_again(inquiry.route, answer),
                 // The peer uses the name for something new, as it may.
                 Side::Answered { .. } => {}
-                _ => return,
+                // The program is thinking.
+                _ => return Err(DropReason::CmWrongState),
             }
         }
         let Some(listener) = self.listeners.find(req.service_id, back.source.to_ip()) else {
@@ -153,9 +158,9 @@ impl Manager {
         };
         let crowded = self.half_open >= self.config.half_open || !self.out.has_room();
         if crowded || !self.listeners.get_mut(listener).is_some_and(|listener| listener.has_room()) {
-            return;
+            return Err(DropReason::CmCrowded);
         }
-        let Ok(id) = self.new_id() else { return };
+        let Ok(id) = self.new_id() else { return Err(DropReason::CmCrowded) };
         if let Some(listener) = self.listeners.get_mut(listener) {
             listener.waiting.insert(id);
         }
@@ -172,16 +177,22 @@ impl Manager {
         self.inquiries.insert(id, inquiry);
         self.inquiries_by_peer.insert(key, id);
         self.out.tell(Event::ServiceRequest { listener, id, route: back, request: *req });
+        Ok(())
     }
 
-    pub(crate) fn sidr_rep_arrived(&mut self, back: Route, rep: &SidrRep) {
+    pub(crate) fn sidr_rep_arrived(&mut self, back: Route, header: &MadHeader, rep: &SidrRep) -> Passed {
         let id = rep.request_id;
-        let Some(inquiry) = self.inquiries.get(&id) else { return };
+        let Some(inquiry) = self.inquiries.get(&id) else { return Err(DropReason::CmUnknown) };
         let asked = matches!(inquiry.side, Side::Asked { .. });
-        if asked && inquiry.route.destination == back.destination && inquiry.service == rep.service_id {
-            self.out.tell(Event::ServiceAnswer { id, answer: *rep });
-            self.forget_inquiry(id);
+        if !asked || inquiry.route.destination != back.destination || inquiry.service != rep.service_id {
+            return Err(DropReason::CmUnknown);
         }
+        if inquiry.transaction != header.transaction_id {
+            return Err(DropReason::CmWrongTransaction);
+        }
+        self.out.tell(Event::ServiceAnswer { id, answer: *rep });
+        self.forget_inquiry(id);
+        Ok(())
     }
 }
 

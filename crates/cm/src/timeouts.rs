@@ -27,9 +27,15 @@ impl Manager {
     /// The message a connection waits with was not answered in time.
     fn unanswered(&mut self, now: Time, id: CommId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        if matches!(connection.state, State::RepReceived | State::MraRepSent | State::Established) {
+            return self.rtu_due(now, id);
+        }
+        let may_send = connection.may_send(0);
         let Some(pending) = connection.pending.as_mut() else { return };
         if now < pending.give_up {
-            self.out.send_again(connection.route, &pending.datagram);
+            if may_send && let Err(reason) = self.out.send_again(connection.route, &pending.datagram) {
+                self.out.drop_message(now, id, pending.datagram.message.kind(), reason);
+            }
             pending.interval = (pending.interval * 2).min(connection.patience.timeout);
             let deadline = pending.deadline(now);
             self.set_timer(id, deadline);
@@ -54,8 +60,11 @@ impl Manager {
     fn give_up(&mut self, now: Time, id: CommId, ari: &[u8]) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let rej = connection.rej(id, RejectReason::Timeout, ari, Default::default()).ok();
-        if let Some(rej) = rej {
-            self.out.send_again(connection.route, &rej);
+        if let Some(rej) = &rej
+            && connection.may_send(0)
+            && let Err(reason) = self.out.send_again(connection.route, rej)
+        {
+            self.out.drop_message(now, id, rej.message.kind(), reason);
         }
         connection.owned = false;
         self.end(now, id, rej, None);

@@ -4,7 +4,7 @@
 //!
 //! Those are, in each message:
 //! - the transaction id, bytes 8 to 16 of the MAD header. Who begins a transaction draws it and only it gives it a meaning. The kernel puts the
-//!   number of its MAD agent and the communication id there, we a random number and the communication id. An answer repeats it.
+//!   number of its MAD agent and the communication id there, we a number that follows from that id and a secret. An answer repeats it.
 //! - the local and the remote communication id, bytes 24 to 32. Each side draws its own.
 //!
 //! So each captured message is compared after those three were translated, and then nothing may differ: response timeouts 20, local ACK
@@ -54,7 +54,7 @@ impl Stage {
         let mut hosts = BTreeMap::new();
         for (route, _) in messages(name) {
             for gid in [route.source, route.destination] {
-                let mut manager = Manager::new(Config { seed: hosts.len() as u64, eager: None, ..Config::default() });
+                let mut manager = Manager::new(Config { seed: hosts.len() as u128, eager: None, ..Config::default() });
                 if name != "rping-no-listener" {
                     manager.listen(Listen { mask: 0, ..Listen::new(wire::cm::ServiceId::new(0)) }).unwrap();
                 }
@@ -237,4 +237,40 @@ fn every_message_of_the_kernel_comes_out_of_our_manager_byte_for_byte() {
         assert!(compared.contains_key(&kind), "no {kind} was compared");
     }
     assert!(compared[&MessageKind::Req] >= 19 && compared[&MessageKind::Rep] >= 8, "{compared:?}");
+}
+
+/// What the manager demands of answers: see `an_answer_repeats_the_transaction_or_is_dropped` among the scenarios.
+#[test]
+fn the_kernels_answers_repeat_the_transaction_of_what_they_answer() {
+    let mut answers: BTreeMap<MessageKind, usize> = BTreeMap::new();
+    for name in frames::names() {
+        // By the name of who asked: it is the sender's in a request, and one of the two in all that follows.
+        let (mut requests, mut ends) = (BTreeMap::new(), BTreeMap::new());
+        for (_, captured) in messages(&name) {
+            let mut datagram = CmDatagram::parse(&captured).expect("the kernel's messages parse");
+            let transaction = datagram.header.transaction_id;
+            let kind = datagram.message.kind();
+            let [sender, receiver] = names(&mut datagram.message).map(|id| id.map(|id| *id));
+            let known = |asked: &BTreeMap<CommId, u64>| {
+                [sender, receiver].into_iter().flatten().find_map(|id| asked.get(&id).copied())
+            };
+            let expected = match (kind, sender) {
+                (MessageKind::Req | MessageKind::SidrReq, Some(sender)) => {
+                    requests.insert(sender, transaction);
+                    continue;
+                }
+                (MessageKind::Dreq, Some(sender)) => {
+                    ends.insert(sender, transaction);
+                    continue;
+                }
+                (MessageKind::Drep, _) => receiver.and_then(|receiver| ends.get(&receiver).copied()),
+                _ => known(&requests),
+            };
+            assert_eq!(Some(transaction), expected, "{kind} in {name}");
+            *answers.entry(kind).or_default() += 1;
+        }
+    }
+    for kind in [MessageKind::Rep, MessageKind::Rtu, MessageKind::Rej, MessageKind::Drep, MessageKind::SidrRep] {
+        assert!(answers.contains_key(&kind), "no {kind} was looked at");
+    }
 }

@@ -1,12 +1,15 @@
-//! What the environment asks of the NIC of a program that cannot be asked otherwise: which devices it shows, and where it writes its packets and
-//! its events. What is asked for wrongly is told on standard error and left out; the program runs all the same.
+//! What the environment asks of the NIC of a program that cannot be asked otherwise: which devices it shows, and where
+//! it writes its packets and its events. What is asked for wrongly is told on standard error and left out; the program
+//! runs all the same.
 
-use crate::capture::Capture;
-use crate::device::Device;
-use crate::log;
-use std::env;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use crate::objects::device::Device;
+use crate::record::capture::Capture;
+use crate::record::file::RecordFile;
+use crate::record::log;
+pub use ::host::environment::variable;
+use ::host::standard_error::StandardError;
+pub use ::host::standard_error::{say, say_stamped};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,14 +22,15 @@ pub const PCAP: &str = "UBIVERBS_PCAP";
 /// What is logged, and where to: see [`Log`].
 pub const LOG: &str = "UBIVERBS_LOG";
 
-/// How processes of one host reach one another: `udp` for UDP as between hosts (and also inside a process); otherwise through shared memory
-/// where they can.
+/// How processes of one host reach one another: `udp` for UDP as between hosts (and also inside a process); otherwise
+/// through shared memory where they can.
 pub const LINK: &str = "UBIVERBS_LINK";
 
 /// The faults that packets meet; see `link::faults`.
 pub const FAULTS: &str = "UBIVERBS_FAULTS";
 
-/// The directory with files that programs look for under `/sys` and `/dev`; a library that is preloaded leads them there.
+/// The directory with files that programs look for under `/sys` and `/dev`; a library that is preloaded leads them
+/// there.
 pub const FILES: &str = "UBIVERBS_FILES";
 
 /// Whether a plan of faults can be read; if not, why.
@@ -36,7 +40,7 @@ pub fn check_faults(plan: &str) -> Result<(), String> {
 
 /// Whether [`LINK`] asks for UDP.
 pub(crate) fn only_udp() -> bool {
-    match env::var_os(LINK) {
+    match variable(LINK) {
         Some(link) if link == "udp" => true,
         Some(link) if !link.is_empty() && link != "shared" => {
             say(format_args!("{LINK}: no link {}; there are udp and shared", link.display()));
@@ -44,11 +48,6 @@ pub(crate) fn only_udp() -> bool {
         }
         _ => false,
     }
-}
-
-/// Whether [`FAULTS`] asks for any.
-pub(crate) fn has_faults() -> bool {
-    env::var_os(FAULTS).is_some_and(|plan| !plan.is_empty())
 }
 
 /// What [`LOG`] asks for.
@@ -64,6 +63,8 @@ pub enum Log {
     Json,
     /// Everything, as JSON lines in a file: any other text.
     File(PathBuf),
+    /// Nothing: a word that people use for a level, and that is none of ours.
+    NoLevel(String),
 }
 
 impl Log {
@@ -74,74 +75,64 @@ impl Log {
             Some("1" | "errors") => Log::Errors,
             Some("events") => Log::Events,
             Some("json") => Log::Json,
+            Some(word) if is_level_elsewhere(word) => Log::NoLevel(word.to_owned()),
             _ => Log::File(text.into()),
         }
     }
+
+    /// What is wrong with a word that is no level.
+    pub fn no_level(word: &str) -> String {
+        format!("there is no level {word}; there are errors, events and json. A file of that name is ./{word}")
+    }
+}
+
+/// Words for levels in other programs, and ours in capitals: a user who asks for one does not want a file named so.
+const LEVELS_ELSEWHERE: &str = "all critical debug err error errors event events fatal full info json none notice off on \
+                                trace true verbose warn warning warnings yes";
+
+fn is_level_elsewhere(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    LEVELS_ELSEWHERE.split_ascii_whitespace().any(|level| level == word) || word.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// The sink that [`LOG`] asks for.
 pub(crate) fn sink() -> Option<Box<dyn trace::Sink + Send>> {
-    let sink: Box<dyn trace::Sink + Send> = match Log::of(&env::var_os(LOG)?) {
+    let sink: Box<dyn trace::Sink + Send> = match Log::of(&variable(LOG)?) {
         Log::Off => return None,
         Log::Errors => Box::new(log::Text { trouble_only: true }),
         Log::Events => Box::new(log::Text { trouble_only: false }),
-        Log::Json => Box::new(trace::JsonLines::new(log::WholeLines::new(io::stderr()))),
-        Log::File(path) => Box::new(trace::JsonLines::new(log::WholeLines::new(open(LOG, &path)?))),
+        Log::Json => Box::new(trace::JsonLines::stamped(log::WholeLines::new(StandardError), log::stamp)),
+        Log::File(path) => Box::new(trace::JsonLines::stamped(log::WholeLines::new(open(LOG, &path)?), log::stamp)),
+        Log::NoLevel(word) => {
+            say(format_args!("{LOG}: {}", Log::no_level(&word)));
+            return None;
+        }
     };
     Some(sink)
 }
 
 /// The capture that [`PCAP`] asks for.
 pub(crate) fn capture() -> Option<Capture> {
-    let path = PathBuf::from(env::var_os(PCAP).filter(|path| !path.is_empty())?);
+    let path = PathBuf::from(variable(PCAP).filter(|path| !path.is_empty())?);
     let file = open(PCAP, &path)?;
     Capture::new(file).inspect_err(|error| say(format_args!("cannot write {}: {error}", path.display()))).ok()
 }
 
 /// Those of `devices` that [`DEVICE`] names, in the order in which programs see them.
 pub(crate) fn shown(mut devices: Vec<Arc<Device>>) -> Vec<Arc<Device>> {
-    if let Some(names) = env::var_os(DEVICE).filter(|names| !names.is_empty()) {
+    if let Some(names) = variable(DEVICE).filter(|names| !names.is_empty()) {
         let names = names.to_string_lossy();
         devices.retain(|device| names.split(',').any(|name| name.trim() == device.name()));
     }
-    // Programs take the first device if not told otherwise, and the loopback reaches nobody else.
+    // Programs take the first device if not told otherwise, and the loopback reaches no other host.
     devices.sort_by_key(|device| device.name() == "ubi_lo");
     devices
 }
 
-/// A file of this process's own: several may have been given the same name, and none may destroy what another writes.
-fn open(variable: &str, path: &Path) -> Option<File> {
-    let result = match OpenOptions::new().write(true).create_new(true).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !is_special(path) => {
-            let own = with_process_number(path);
-            say(format_args!("{} exists; writing {}", path.display(), own.display()));
-            OpenOptions::new().write(true).create(true).truncate(true).open(own)
-        }
-        // A pipe or a terminal is there to be written to.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => OpenOptions::new().write(true).open(path),
-        other => other,
-    };
-    result.inspect_err(|error| say(format_args!("{variable}: cannot write {}: {error}", path.display()))).ok()
-}
-
-fn is_special(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
-}
-
-/// `a/b.pcapng` becomes `a/b-1234.pcapng`.
-fn with_process_number(path: &Path) -> PathBuf {
-    let mut name = path.file_stem().unwrap_or_default().to_owned();
-    name.push(format!("-{}", std::process::id()));
-    if let Some(extension) = path.extension() {
-        name.push(".");
-        name.push(extension);
-    }
-    path.with_file_name(name)
-}
-
-/// Says something on standard error, which may be closed.
-fn say(text: impl std::fmt::Display) {
-    let _ = io::stderr().write_all(format!("ubiverbs: {text}\n").as_bytes());
+/// The file that a variable names.
+fn open(variable: &str, path: &Path) -> Option<RecordFile> {
+    let told = |error: &io::Error| say(format_args!("{variable}: cannot write {}: {error}", path.display()));
+    RecordFile::open(path).inspect_err(told).ok()
 }
 
 #[cfg(test)]
@@ -155,22 +146,13 @@ mod tests {
         }
         assert_eq!(Log::of("events".as_ref()), Log::Events);
         assert_eq!(Log::of("json".as_ref()), Log::Json);
-        assert_eq!(Log::of("./events".as_ref()), Log::File("./events".into()));
-    }
-
-    #[test]
-    fn a_second_process_writes_a_file_of_its_own() {
-        let id = std::process::id();
-        assert_eq!(with_process_number(Path::new("/a/b.pcapng")), Path::new(&format!("/a/b-{id}.pcapng")));
-        assert_eq!(with_process_number(Path::new("b")), Path::new(&format!("b-{id}")));
-        let place = std::env::temp_dir().join(format!("ubiverbs-environment-{id}.log"));
-        let _ = std::fs::remove_file(&place);
-        open(LOG, &place).unwrap().write_all(b"first").unwrap();
-        open(LOG, &place).unwrap().write_all(b"second").unwrap();
-        assert_eq!(std::fs::read(&place).unwrap(), b"first");
-        assert_eq!(std::fs::read(with_process_number(&place)).unwrap(), b"second");
-        std::fs::remove_file(with_process_number(&place)).unwrap();
-        std::fs::remove_file(place).unwrap();
+        for file in ["./events", "./debug", "debug.json", "log", "/tmp/trace"] {
+            assert_eq!(Log::of(file.as_ref()), Log::File(file.into()));
+        }
+        for word in ["debug", "Errors", "WARN", "info", "trace", "2", "on"] {
+            assert_eq!(Log::of(word.as_ref()), Log::NoLevel(word.into()));
+        }
+        assert!(Log::no_level("debug").contains("./debug"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The network interfaces of this network namespace, as the kernel tells them: names, states, MTUs and addresses. A snapshot; who wants to
-//! follow changes listens to [`Changes`] and takes another.
+//! The network interfaces of this network namespace, as the kernel tells them: names, states, MTUs and addresses. A
+//! snapshot; a caller that wants to follow changes listens to [`Changes`] and takes another.
 
-use link::descriptor::Descriptor;
+use ::host::descriptor::{Descriptor, above_standard};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::io;
@@ -89,7 +89,7 @@ fn any_socket() -> io::Result<OwnedFd> {
     // SAFETY: plain call; the descriptor it returns is owned from here on.
     unsafe {
         let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+        if fd < 0 { Err(io::Error::last_os_error()) } else { above_standard(OwnedFd::from_raw_fd(fd)) }
     }
 }
 
@@ -99,7 +99,8 @@ fn mtu(socket: &OwnedFd, name: &str) -> io::Result<u32> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(libc::IFNAMSIZ - 1)) {
         *to = from as libc::c_char;
     }
-    // SAFETY: `request` is a live `ifreq` with a name that ends with a zero; on success the kernel has set the MTU member.
+    // SAFETY: `request` is a live `ifreq` with a name that ends with a zero; on success the kernel has set the MTU
+    // member.
     unsafe {
         if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) != 0 {
             return Err(io::Error::last_os_error());

@@ -1,22 +1,35 @@
-//! Queue pairs: the transport's machine behind a lock, joined to completion queues, a link and a timer. Driving one means sending what it wants
-//! sent, then telling its program what it completed, in this order.
+//! Queue pairs: the transport's machine behind a lock, joined to completion queues, a link and a timer. Driving one
+//! means sending what it wants sent, then telling its program what it completed, in this order.
 
-mod shared;
+mod belief;
+mod datagrams;
+mod order;
+pub(crate) mod port;
+mod reach;
+mod rings;
+pub(crate) mod shared_link;
+mod through_trait;
 mod udp;
+mod ways;
 
+pub(crate) use belief::Came;
 pub(crate) use udp::TrainCargo;
 
-use crate::answering::Answering;
-use crate::completion_queue::{Added, CompletionQueue, Poller};
-use crate::context::{AsyncEvent, Context};
-use crate::debt::Debt;
-use crate::host::{Host, Windows};
-use crate::nic::Nic;
-use crate::path::{Link, Path};
-use crate::shared::datagrams::Held;
-use crate::shared::{Shared, Way};
-use crate::timers::Alarm;
-use latch::{Guard, Mutex};
+use crate::ground::Ground;
+use crate::links::path::{Link, Path};
+use crate::links::windows::Windows;
+use crate::objects::completion_queue::{Added, CompletionQueue, Poller};
+use crate::objects::context::{AsyncEvent, Context};
+use crate::progress::delayed_ack::DelayedAck;
+use crate::progress::piggybacked_ack::PiggybackedAck;
+use crate::progress::timers::Alarm;
+use crate::queue_pair::belief::Belief;
+use crate::queue_pair::datagrams::Held;
+use crate::queue_pair::order::Order;
+use crate::queue_pair::port::NicPort;
+use crate::queue_pair::shared_link::{Patience, Shared, Way};
+use crate::tuning::{EXIT_LOCK_TRIES, UDP_PATIENCE, nanos};
+use latch::{Guard, Mutex, Rank};
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,18 +41,15 @@ use transport::{
 };
 use wire::Qpn;
 
-/// How often a process that ends looks whether a queue pair is free, every 100 us.
-const LAST_TRIES: u32 = 200;
-
-/// A queue pair of this process. Fields lie in the order in which they are written down: what every message needs lies together, as a message of a queue
-/// pair that was not used for long waits for each cache line of it.
+/// A queue pair of this process. Fields lie in the order in which they are written down: what every message needs lies
+/// together, as a message of a queue pair that was not used for long waits for each cache line of it.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Qp {
     qpn: Qpn,
     kind: Kind,
     /// Its receives come from a shared receive queue.
-    uses_shared: bool,
+    uses_srq: bool,
     /// What it sends to a multicast group that it is in does not come back to it.
     ignores_own: AtomicBool,
     xrc_domain: Option<u32>,
@@ -55,7 +65,7 @@ pub struct Qp {
 #[repr(C)]
 struct Inner {
     /// Whether its program answers what it receives.
-    answering: Answering,
+    piggyback: PiggybackedAck,
     /// Packets that were handled while what follows from them has not been sent.
     touched: u32,
     windows: Windows,
@@ -67,9 +77,12 @@ struct Inner {
     held: Held,
     /// Other hosts may send to it.
     uses_udp: bool,
+    /// Whose packets it takes.
+    belief: Belief,
+    order: Order,
     path: Path,
     /// An acknowledgement that waits for an answer.
-    debt: Debt,
+    delayed_ack: DelayedAck,
     /// The way of the last datagram, as most go the same way.
     last: Option<LastWay>,
     pair: transport::QueuePair,
@@ -83,6 +96,14 @@ struct LastWay {
     /// When ways were last found to have changed.
     epoch: u32,
     path: Path,
+}
+
+impl LastWay {
+    /// Whether it leads there.
+    #[inline]
+    fn leads_to(&self, to: &AddressVector, qpn: Qpn) -> bool {
+        self.qpn == qpn && self.to == *to
+    }
 }
 
 /// What joins a queue pair to the rest of the NIC.
@@ -129,22 +150,27 @@ impl Qp {
             send_cq: joins.send_cq,
             receive_cq: joins.receive_cq,
             xrc_domain: joins.xrc_domain,
-            uses_shared: config.srq.is_some() || config.kind == Kind::XrcTarget,
+            uses_srq: config.srq.is_some() || config.kind == Kind::XrcTarget,
             ignores_own: AtomicBool::new(false),
             copies: AtomicU32::new(0),
-            inner: Mutex::new(Inner {
-                pair: transport::QueuePair::new(config),
-                windows: Windows::unlimited(),
-                path: Path::default(),
-                alarm: Alarm::default(),
-                touched: 0,
-                shared: Shared::default(),
-                uses_udp: false,
-                last: None,
-                held: Held::default(),
-                debt: Debt::default(),
-                answering: Answering::default(),
-            }),
+            inner: Mutex::new(
+                Rank::QueuePair,
+                Inner {
+                    pair: transport::QueuePair::new(config),
+                    windows: Windows::unlimited(),
+                    path: Path::default(),
+                    alarm: Alarm::default(),
+                    touched: 0,
+                    shared: Shared::default(),
+                    uses_udp: false,
+                    belief: Belief::default(),
+                    order: Order::default(),
+                    last: None,
+                    held: Held::default(),
+                    delayed_ack: DelayedAck::default(),
+                    piggyback: PiggybackedAck::default(),
+                },
+            ),
         }
     }
 
@@ -188,7 +214,7 @@ impl Qp {
     }
 
     /// Changes state and attributes, or neither. The link to its peer is chosen on the way to RTR.
-    pub fn modify(&self, nic: &Nic, modify: &Modify) -> Result<(), ModifyError> {
+    pub(crate) fn change(&self, nic: &Ground, modify: &Modify) -> Result<(), ModifyError> {
         if modify.state == Some(State::ReadyToReceive)
             && self.kind.is_connected()
             && self.state() == State::Init
@@ -198,10 +224,10 @@ impl Qp {
             nic.obstacle(self.context.device(), av, peer, modify.path_mtu, self.lane())?;
         }
         let mut inner = self.inner.lock();
-        self.pay_all(nic, &mut inner);
+        self.flush_acks(nic, &mut inner);
         let now = nic.now();
-        let (pair, mut host) = self.split(nic, &mut inner);
-        pair.modify(now, modify, &mut host)?;
+        let (pair, mut port) = self.split(nic, &mut inner);
+        pair.modify(now, modify, &mut port)?;
         if modify.state == Some(State::ReadyToReceive) || modify.av.is_some() {
             let attributes = inner.pair.attributes();
             if self.kind.is_connected() {
@@ -211,6 +237,7 @@ impl Qp {
                 let left = std::mem::replace(&mut inner.windows, windows);
                 self.pass_on(nic, &left);
                 inner.shared = Shared::default();
+                inner.belief = Belief::of(nic, &inner.path, attributes.dest_qpn);
             } else {
                 inner.path = Path::default();
             }
@@ -218,45 +245,39 @@ impl Qp {
         }
         self.drive(nic, &mut inner, now);
         self.leave(nic, inner);
-        nic.after_call(now);
         Ok(())
     }
 
-    /// Whether the peer has not answered something yet.
-    pub(crate) fn is_owed(&self) -> bool {
-        self.inner.lock().pair.poll_timeout().is_some()
-    }
-
     /// Posts sends, in order, until one is refused: then its index and why.
-    pub fn post_send(&self, nic: &Nic, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+    pub(crate) fn send(&self, nic: &Ground, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
         self.prefetch();
         nic.engine().sends();
         let alone = nic.alone();
         let mut inner = self.inner.lock();
-        inner.answering.habit.answers();
+        inner.piggyback.habit.answers();
         let Inner { pair, windows, path, shared, .. } = &mut *inner;
-        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain };
         let (sent, done, call) = match &path.link {
             Link::Udp => {
                 let (sent, done) = self.send_at_once(nic, &mut inner, requests, nic.now());
                 (sent, done, None)
             }
-            _ => shared.send_at_once(nic, path, pair, &mut host, requests),
+            _ => shared.send_at_once(nic, path, pair, &mut port, requests),
         };
         let mut refused = Ok(());
         match done {
             true => {
                 if !inner.pair.may_transmit() {
                     // What waited has gone along.
-                    inner.answering.ends(&nic.owing);
+                    inner.piggyback.ends(&nic.piggyback_owner);
                 }
                 self.sleep(nic, &mut inner);
             }
             false => {
                 let now = nic.now();
-                let (pair, mut host) = self.split(nic, &mut inner);
+                let (pair, mut port) = self.split(nic, &mut inner);
                 for (index, request) in requests.iter().enumerate().skip(sent) {
-                    if let Err(error) = pair.post_send(now, request, &mut host) {
+                    if let Err(error) = pair.post_send(now, request, &mut port) {
                         refused = Err((index, error));
                         break;
                     }
@@ -269,35 +290,25 @@ impl Qp {
         if let Some(call) = call {
             call.ring();
         }
-        nic.after_posting();
         refused
     }
 
-    /// Posts sends like [`post_send`](Qp::post_send), but none of them if the queue has no room for all. The index is then that of the first
-    /// for which there is none.
-    pub fn post_send_all(&self, nic: &Nic, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
-        // One alone is taken or not.
-        if requests.len() > 1 {
-            let inner = self.inner.lock();
-            let room = inner.pair.send_room() as usize;
-            if requests.len() > room && inner.pair.state() >= State::ReadyToSend {
-                let capacity = inner.pair.attributes().capabilities.max_send_wr;
-                return Err((room, PostError::QueueFull { queue: "send", capacity }));
-            }
-        }
-        self.post_send(nic, requests)
+    /// How many more sends fit, and whether the queue pair takes any; with the capacity of its queue.
+    pub(crate) fn send_room(&self) -> (usize, u32, State) {
+        let inner = self.inner.lock();
+        (inner.pair.send_room() as usize, inner.pair.attributes().capabilities.max_send_wr, inner.pair.state())
     }
 
     /// Posts receives, in order, until one is refused: then its index and why.
-    pub fn post_receive(&self, nic: &Nic, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
+    pub(crate) fn receive(&self, nic: &Ground, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
         let alone = nic.alone();
         let mut inner = self.inner.lock();
-        // Nothing waits for a receive that is posted: only who looks on wants to know when.
+        // Nothing waits for a receive that is posted: only a trace wants to know when.
         let now = if nic.trace.is_on() || inner.pair.state() == State::Error { nic.now() } else { Time::ZERO };
-        let (pair, mut host) = self.split(nic, &mut inner);
+        let (pair, mut port) = self.split(nic, &mut inner);
         let mut refused = Ok(());
         for (index, request) in requests.iter().enumerate() {
-            if let Err(error) = pair.post_receive(now, request, &mut host) {
+            if let Err(error) = pair.post_receive(now, request, &mut port) {
                 refused = Err((index, error));
                 break;
             }
@@ -310,26 +321,33 @@ impl Qp {
             drop(inner);
         }
         drop(alone);
-        nic.after_posting();
         refused
     }
 
-    /// Takes a packet or train. Answers how many it has taken since it was driven: at the first somebody must see to it that it is.
-    pub(crate) fn take(&self, nic: &Nic, now: Time, inbound: &Inbound<'_>) -> u32 {
+    /// Takes a packet or train. Answers how many it has taken since it was driven: at the first, the caller must see to
+    /// it that it is.
+    pub(crate) fn take(&self, nic: &Ground, now: Time, came: Came<'_>, inbound: &Inbound<'_>) -> u32 {
         let mut inner = self.inner.lock();
-        let (pair, mut host) = self.split(nic, &mut inner);
-        pair.handle(now, inbound, &mut host);
+        let Inner { belief, path, .. } = &mut *inner;
+        if self.kind.is_connected()
+            && let Err(reason) = belief.takes(&path.link, came)
+        {
+            nic.dropped(now, Some(self.qpn), Some(inbound.headers), reason);
+            return inner.touched;
+        }
+        let (pair, mut port) = self.split(nic, &mut inner);
+        pair.handle(now, inbound, &mut port);
         inner.touched += 1;
         inner.touched
     }
 
     /// Sends and completes what follows from packets that were taken.
-    pub(crate) fn settle(&self, nic: &Nic, now: Time) {
-        self.settle_for(nic, now, None);
+    pub(crate) fn advance(&self, nic: &Ground, now: Time) {
+        self.advance_for(nic, now, None);
     }
 
-    /// The same, for one who polls and is shown at once what completes.
-    pub(crate) fn settle_for(&self, nic: &Nic, now: Time, poller: Option<&mut Poller<'_>>) {
+    /// The same, for a polling thread, which is shown at once what completes.
+    pub(crate) fn advance_for(&self, nic: &Ground, now: Time, poller: Option<&mut Poller<'_>>) {
         let mut inner = self.inner.lock();
         inner.touched = 0;
         self.transmit(nic, &mut inner, now);
@@ -339,7 +357,7 @@ impl Qp {
     }
 
     /// Does what follows from the passing of time, if this entry of the NIC's timers is the one that counts.
-    pub(crate) fn time_has_come(&self, nic: &Nic, now: Time, entry: Time) {
+    pub(crate) fn time_has_come(&self, nic: &Ground, now: Time, entry: Time) {
         let mut inner = self.inner.lock();
         if !inner.alarm.comes_up(entry) {
             return;
@@ -350,11 +368,13 @@ impl Qp {
         }
         if inner.pair.poll_timeout().is_some_and(|deadline| deadline <= now) {
             let Inner { pair, path, shared, .. } = &mut *inner;
-            if shared.is_unread(path) {
-                pair.hold_timers(now);
+            match shared.patience(path, pair.time_to_answer().unwrap_or(0)) {
+                Patience::Hold => pair.hold_timers(now),
+                Patience::Forgive => pair.forgive_timeout(now, nanos(UDP_PATIENCE)),
+                Patience::Over => {}
             }
-            let (pair, mut host) = self.split(nic, &mut inner);
-            pair.handle_timeout(now, &mut host);
+            let (pair, mut port) = self.split(nic, &mut inner);
+            pair.handle_timeout(now, &mut port);
         }
         self.drive(nic, &mut inner, now);
         if let Some(deadline) = self.wake_moderated(Some(now)) {
@@ -364,81 +384,85 @@ impl Qp {
     }
 
     /// Sends the acknowledgement that waits. `idle` if the program looked for more and there was nothing.
-    pub(crate) fn pay_debt(&self, nic: &Nic, idle: bool) {
+    pub(crate) fn flush_delayed_ack(&self, nic: &Ground, idle: bool) {
         let mut inner = self.inner.lock();
         if idle {
-            inner.answering.habit.asks_for_more();
-            inner.debt.is_idle();
+            inner.piggyback.habit.asks_for_more();
+            inner.delayed_ack.is_idle();
         }
-        self.pay(nic, &mut inner);
+        self.flush_ack(nic, &mut inner);
     }
 
     /// Sends the acknowledgement that waits, if one does.
-    fn pay(&self, nic: &Nic, inner: &mut Inner) {
-        if inner.answering.ends(&nic.owing) {
+    fn flush_ack(&self, nic: &Ground, inner: &mut Inner) {
+        if inner.piggyback.ends(&nic.piggyback_owner) {
             self.transmit(nic, inner, nic.now());
         }
-        if let (Some((psn, msn)), Some(route)) = (inner.debt.held(), &inner.path.route) {
-            nic.acknowledge(route, &inner.pair.acknowledgement(psn, msn), &mut nic.outgoing(self.qpn));
+        if let (Some((psn, msn)), Some(route)) = (inner.delayed_ack.held(), &inner.path.route) {
+            nic.send_alone(route, &inner.pair.acknowledgement(psn, msn), &mut nic.outgoing(self.qpn));
         }
-        inner.debt.paid(nic.debtor());
+        inner.delayed_ack.paid(nic.delayed_ack_owner());
     }
 
-    /// The same before the queue pair changes or goes, and what is owed for packets that another thread has taken a moment ago: what they brought may
-    /// have been what the program had waited for.
-    fn pay_all(&self, nic: &Nic, inner: &mut Inner) {
+    /// The same before the queue pair changes or goes, and the acknowledgements of packets that another thread has
+    /// taken a moment ago: what they brought may have been what the program had waited for.
+    fn flush_acks(&self, nic: &Ground, inner: &mut Inner) {
         if inner.touched > 0 {
             self.transmit(nic, inner, nic.now());
         }
-        self.pay(nic, inner);
+        self.flush_ack(nic, inner);
     }
 
-    /// Sends and completes what is due, because the process ends. Whoever holds the queue pair may be the one who ends it: then nothing is.
-    pub(crate) fn settle_debts(&self, nic: &Nic) {
-        for _ in 0..LAST_TRIES {
+    /// Sends and completes what is due, because the process ends. The lock's holder may be the thread that ends the
+    /// process: then nothing is sent or completed.
+    pub(crate) fn flush_before_exit(&self, nic: &Ground) {
+        for _ in 0..EXIT_LOCK_TRIES {
             match self.inner.try_lock() {
                 Some(mut inner) => {
                     self.drive(nic, &mut inner, nic.now());
-                    self.pay(nic, &mut inner);
+                    self.flush_ack(nic, &mut inner);
                     return;
                 }
-                None => std::thread::sleep(Duration::from_micros(100)),
+                None => {
+                    let _shield = ::host::thread::Shield::up();
+                    std::thread::sleep(Duration::from_micros(100));
+                }
             }
         }
     }
 
-    /// Forgets everything: the queue pair is being destroyed. Answers the work request of a shared receive queue that it had taken and not
-    /// finished, which nobody will hear of otherwise.
-    pub(crate) fn shut(&self, nic: &Nic) -> Option<u64> {
+    /// Forgets everything: the queue pair is being destroyed. Answers the work request of a shared receive queue that
+    /// it had taken and not finished, which the program will not hear of otherwise.
+    pub(crate) fn shut(&self, nic: &Ground) -> Option<u64> {
         let mut inner = self.inner.lock();
-        self.pay_all(nic, &mut inner);
+        self.flush_acks(nic, &mut inner);
         let now = nic.now();
-        let (pair, mut host) = self.split(nic, &mut inner);
+        let (pair, mut port) = self.split(nic, &mut inner);
         let mut taken = None;
-        if self.uses_shared {
+        if self.uses_srq {
             // ERR is legal from every state, and flushes what is in hand.
-            let _ = pair.modify(now, &Modify { state: Some(State::Error), ..Modify::default() }, &mut host);
-            while let Some(completion) = pair.poll_completion(now, &mut host) {
+            let _ = pair.modify(now, &Modify { state: Some(State::Error), ..Modify::default() }, &mut port);
+            while let Some(completion) = pair.poll_completion(now, &mut port) {
                 if let Queue::Shared(_) = completion.queue {
                     taken = Some(completion.wr_id);
                 }
             }
         }
         // RESET is legal from every state.
-        let _ = pair.modify(now, &Modify { state: Some(State::Reset), ..Modify::default() }, &mut host);
+        let _ = pair.modify(now, &Modify { state: Some(State::Reset), ..Modify::default() }, &mut port);
         self.note_udp(nic, &mut inner);
         self.wake_moderated(None);
         self.leave(nic, inner);
         taken
     }
 
-    fn split<'a>(&self, nic: &'a Nic, inner: &'a mut Inner) -> (&'a mut transport::QueuePair, Host<'a>) {
-        let host = Host { nic, windows: &mut inner.windows, xrc_domain: self.xrc_domain };
-        (&mut inner.pair, host)
+    fn split<'a>(&self, nic: &'a Ground, inner: &'a mut Inner) -> (&'a mut transport::QueuePair, NicPort<'a>) {
+        let port = NicPort { nic, windows: &mut inner.windows, xrc_domain: self.xrc_domain };
+        (&mut inner.pair, port)
     }
 
     /// The loop of the transport's documentation: send, then complete, then sleep.
-    fn drive(&self, nic: &Nic, inner: &mut Inner, now: Time) {
+    fn drive(&self, nic: &Ground, inner: &mut Inner, now: Time) {
         inner.touched = 0;
         self.transmit(nic, inner, now);
         self.complete_all(nic, inner, now, None);
@@ -447,10 +471,10 @@ impl Qp {
 
     /// Tells the program what has completed, and what else happened.
     #[inline]
-    fn complete_all(&self, nic: &Nic, inner: &mut Inner, now: Time, poller: Option<&mut Poller<'_>>) {
+    fn complete_all(&self, nic: &Ground, inner: &mut Inner, now: Time, poller: Option<&mut Poller<'_>>) {
         let Inner { pair, windows, alarm, .. } = inner;
-        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        self.complete(nic, pair, &mut host, alarm, now, poller);
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain };
+        self.complete(nic, pair, &mut port, alarm, now, poller);
         while let Some(event) = pair.poll_event() {
             self.context.raise(AsyncEvent::Qp(self.qpn, event));
         }
@@ -460,14 +484,14 @@ impl Qp {
     #[inline]
     fn complete(
         &self,
-        nic: &Nic,
+        nic: &Ground,
         pair: &mut transport::QueuePair,
-        host: &mut Host<'_>,
+        port: &mut NicPort<'_>,
         alarm: &mut Alarm,
         now: Time,
         mut poller: Option<&mut Poller<'_>>,
     ) {
-        pair.show_completions(now, host, |completion| {
+        pair.show_completions(now, port, |completion| {
             self.deliver(nic, alarm, completion, now, poller.as_deref_mut());
         });
     }
@@ -476,7 +500,7 @@ impl Qp {
     #[inline]
     fn deliver(
         &self,
-        nic: &Nic,
+        nic: &Ground,
         alarm: &mut Alarm,
         completion: &Completion,
         now: Time,
@@ -503,7 +527,8 @@ impl Qp {
         match cq.push(completion, now.as_nanos()) {
             Added::Fine | Added::Dead => {}
             Added::Overflowed => self.context.raise(AsyncEvent::CqError(cq.id)),
-            // Time is kept by the queue pairs that a completion queue is made for, not by all that share a receive queue.
+            // Time is kept by the queue pairs that a completion queue is made for, not by all that share a receive
+            // queue.
             Added::Later(_) if !self.completes_in(cq) => cq.rouse(),
             Added::Later(until) => self.wake_at(nic, alarm, Time::from_nanos(until)),
         }
@@ -511,14 +536,14 @@ impl Qp {
 
     /// Sets the NIC's timer for what is to happen next.
     #[inline]
-    fn sleep(&self, nic: &Nic, inner: &mut Inner) {
+    fn sleep(&self, nic: &Ground, inner: &mut Inner) {
         if let Some(deadline) = inner.deadline() {
             self.wake_at(nic, &mut inner.alarm, deadline);
         }
     }
 
     #[inline]
-    fn wake_at(&self, nic: &Nic, alarm: &mut Alarm, deadline: Time) {
+    fn wake_at(&self, nic: &Ground, alarm: &mut Alarm, deadline: Time) {
         if alarm.advances_to(deadline) {
             nic.wake_at(deadline, self.qpn);
         }
@@ -528,7 +553,7 @@ impl Qp {
         [&self.send_cq, &self.receive_cq].into_iter().flatten().any(|own| Arc::ptr_eq(own, cq))
     }
 
-    /// Whether somebody may wait for completions that wait for others.
+    /// Whether the program may wait for completions that wait for others.
     fn moderates(&self) -> bool {
         [&self.send_cq, &self.receive_cq].into_iter().flatten().any(|cq| cq.may_wake())
     }
@@ -540,13 +565,13 @@ impl Qp {
     }
 
     /// Sends what there is to send, as far as the link takes it.
-    fn transmit(&self, nic: &Nic, inner: &mut Inner, now: Time) {
+    fn transmit(&self, nic: &Ground, inner: &mut Inner, now: Time) {
         if !self.kind.is_connected() {
             return self.transmit_datagrams(nic, inner, now);
         }
         let Inner { pair, windows, path, shared, .. } = &mut *inner;
-        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        match shared.transmit(nic, self, path, pair, &mut host, now) {
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain };
+        match shared.transmit(nic, self, path, pair, &mut port, now) {
             Way::Done => return,
             Way::Other => {}
             Way::Refused => {
@@ -566,7 +591,7 @@ impl Qp {
     }
 
     /// Tells the NIC whether other hosts may send to it.
-    fn note_udp(&self, nic: &Nic, inner: &mut Inner) {
+    fn note_udp(&self, nic: &Ground, inner: &mut Inner) {
         let uses = inner.pair.state().receives() && (!self.kind.is_connected() || matches!(inner.path.link, Link::Udp));
         if std::mem::replace(&mut inner.uses_udp, uses) != uses {
             nic.uses_udp(uses);
@@ -574,9 +599,9 @@ impl Qp {
     }
 
     #[inline]
-    fn pass_on(&self, nic: &Nic, windows: &Windows) {
+    fn pass_on(&self, nic: &Ground, windows: &Windows) {
         if windows.are_shared() {
-            for window in [&windows.peer, &windows.here] {
+            for window in [&windows.peer, &windows.local_receive_window] {
                 if let Some(qpn) = window.pass_on(self.qpn) {
                     nic.make_ready(qpn);
                 }
@@ -584,9 +609,10 @@ impl Qp {
         }
     }
 
-    /// Passes room in shared windows on to those who wait for it, lets go of the lock, then tells who observes the completion queues.
+    /// Passes room in shared windows on to queue pairs that wait for it, lets go of the lock, then tells the observers
+    /// of the completion queues.
     #[inline]
-    fn leave(&self, nic: &Nic, inner: Guard<'_, Inner>) {
+    fn leave(&self, nic: &Ground, inner: Guard<'_, Inner>) {
         self.pass_on(nic, &inner.windows);
         drop(inner);
         if let Some(cq) = &self.send_cq {

@@ -1,12 +1,14 @@
 //! The bell under a model checker: every interleaving of the engine and of those who have something for it. A wake-up that is lost is a thread
 //! that sleeps for ever, which the checker reports. The source is the crate's own.
 
-#[path = "../src/bell.rs"]
+#[path = "../src/progress/bell.rs"]
 #[allow(dead_code)]
 mod bell;
 
-mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
+mod progress {
+    pub(crate) mod sync {
+        pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
+    }
 }
 
 use bell::{Bell, Clapper};
@@ -50,7 +52,7 @@ fn drive_until(bell: &Bell<Counter>, published: &AtomicUsize, all: usize) {
         if published.load(Ordering::Relaxed) == all {
             return;
         }
-        bell.settle_down();
+        bell.prepare_sleep();
         if published.load(Ordering::Relaxed) == all {
             bell.wake();
             return;
@@ -93,7 +95,7 @@ fn what_two_publish_is_seen() {
 fn a_burst_strikes_once_per_sleep() {
     loom::model(|| {
         let bell = bell();
-        bell.settle_down();
+        bell.prepare_sleep();
         let other = {
             let bell = Arc::clone(&bell);
             thread::spawn(move || bell.ring())
@@ -117,7 +119,7 @@ fn the_end_of_a_lease_is_heard() {
             })
         };
         // The engine: a lease lasts only while nothing is armed.
-        bell.settle_down_leased();
+        bell.prepare_sleep_leased();
         if !armed.load(Ordering::Relaxed) {
             bell.clapper().sleep();
             assert!(armed.load(Ordering::Relaxed));
@@ -132,7 +134,7 @@ fn the_end_of_a_lease_is_heard() {
 fn a_lease_keeps_the_bell_quiet() {
     loom::model(|| {
         let bell = bell();
-        bell.settle_down_leased();
+        bell.prepare_sleep_leased();
         let other = {
             let bell = Arc::clone(&bell);
             thread::spawn(move || bell.ring())

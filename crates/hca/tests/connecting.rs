@@ -1,10 +1,8 @@
 //! Ids of one process that find each other by address and port, over the real sockets of `lo`: what programs are told, and in which order. Queue
 //! pairs are not needed for that; the peer's number and the attributes are compared instead.
 
-use std::io::Read;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -58,6 +56,7 @@ fn expect(channel: &EventChannel, kind: EventKind) -> Event {
     event
 }
 
+/// Proves that no event comes: within this time one would have.
 fn quiet(channel: &EventChannel) {
     std::thread::sleep(Duration::from_millis(50));
     assert!(channel.try_take().is_none());
@@ -244,6 +243,35 @@ fn a_client_may_refuse_the_answer() {
     assert_eq!((event.status, &connection(&event).private_data[..7]), (28, &b"changed"[..]));
 }
 
+/// Kernels tell nothing of such an id: its program may not have looked at it yet.
+#[test]
+fn a_client_that_gives_up_is_no_news_until_it_is_accepted() {
+    let (server, client) = (channel(), channel());
+    let (_listener, port) = listen(&server, "127.0.0.1:0");
+    let ask = || {
+        let active = id(&client);
+        resolve(&client, &active, "127.0.0.1:1", port);
+        active.connect(&anybody()).unwrap();
+        (active, expect(&server, EventKind::ConnectRequest).id)
+    };
+    let (active, passive) = ask();
+    active.destroy();
+    // An id at its end is disconnected already.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while passive.disconnect().is_err() {
+        assert!(Instant::now() < deadline, "the client gave up, and it was not heard");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (active, other) = ask();
+    assert_eq!(passive.accept(&anybody()).unwrap_err().errno(), libc::EINVAL);
+    assert_eq!(passive.reject(RejectReason::Consumer, &[]).unwrap_err().errno(), libc::EINVAL);
+    quiet(&server);
+    other.accept(&anybody()).unwrap();
+    expect(&client, EventKind::ConnectResponse);
+    active.establish().unwrap();
+    expect(&server, EventKind::Established);
+}
+
 #[test]
 fn who_listens_no_more_refuses_what_it_has_not_seen() {
     let (server, client) = (channel(), channel());
@@ -260,8 +288,27 @@ fn who_listens_no_more_refuses_what_it_has_not_seen() {
     // The port is free again, though another test may have it for a while.
     let (again, deadline) = (id(&server), Instant::now() + Duration::from_secs(60));
     while let Err(error) = again.bind(SocketAddr::new([127, 0, 0, 1].into(), port)) {
-        assert!(error.errno() == libc::EADDRINUSE && Instant::now() < deadline, "{error}");
+        assert!(matches!(error, CmError::InUse { .. }) && Instant::now() < deadline, "{error}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// As with kernels: libfabric finds no device that connects otherwise.
+#[test]
+fn a_loopback_address_chooses_no_device_until_the_peer_is_known() {
+    for (loopback, peer) in [("127.0.0.1:0", "127.0.0.1:1"), ("127.1.2.3:0", "127.1.2.3:1"), ("[::1]:0", "[::1]:1")] {
+        let (server, client) = (channel(), channel());
+        let (listener, port) = listen(&server, loopback);
+        assert!(listener.device().is_none() && listener.source_gid().is_none(), "{loopback}");
+        assert_eq!(listener.source().unwrap(), SocketAddr::new(at(loopback).ip(), port));
+        let active = id(&client);
+        active.bind(at(loopback)).unwrap();
+        assert!(active.device().is_none(), "{loopback}");
+        resolve(&client, &active, peer, port);
+        assert_eq!(active.device().unwrap().name(), "ubi_lo");
+        active.connect(&anybody()).unwrap();
+        let passive = expect(&server, EventKind::ConnectRequest).id;
+        assert_eq!(passive.device().unwrap().name(), "ubi_lo");
     }
 }
 
@@ -270,9 +317,9 @@ fn an_address_has_one_owner() {
     let channel = channel();
     let (_listener, port) = listen(&channel, "127.0.0.1:0");
     let errno = |address: String| id(&channel).bind(at(&address)).err().map(|error| error.errno());
-    assert_eq!(errno(format!("127.0.0.1:{port}")), Some(libc::EADDRINUSE));
-    assert_eq!(errno(format!("0.0.0.0:{port}")), Some(libc::EADDRINUSE));
-    assert_eq!(errno(format!("[::]:{port}")), Some(libc::EADDRINUSE));
+    assert_eq!(errno(format!("127.0.0.1:{port}")), Some(libc::EADDRNOTAVAIL));
+    assert_eq!(errno(format!("0.0.0.0:{port}")), Some(libc::EADDRNOTAVAIL));
+    assert_eq!(errno(format!("[::]:{port}")), Some(libc::EADDRNOTAVAIL));
     assert_eq!(errno(format!("[::1]:{port}")), None);
     assert_eq!(errno("203.0.113.7:0".into()), Some(libc::EADDRNOTAVAIL));
     assert_eq!(errno("239.1.1.1:0".into()), Some(libc::EADDRNOTAVAIL));
@@ -382,6 +429,9 @@ fn groups_are_joined_from_a_device() {
     let member = datagrams(&channel);
     assert!(member.join("239.1.2.3".parse().unwrap(), 7).is_err(), "from nowhere");
     member.bind(at("127.0.0.1:0")).unwrap();
+    assert!(member.join("239.1.2.3".parse().unwrap(), 7).is_err(), "a loopback address is of no device");
+    member.resolve_address(None, at("239.1.2.3:0")).unwrap();
+    expect(&channel, EventKind::AddressResolved);
     assert!(member.join("10.1.2.3".parse().unwrap(), 7).is_err(), "not a group");
     member.join("239.1.2.3".parse().unwrap(), 7).unwrap();
     let event = expect(&channel, EventKind::MulticastJoin);
@@ -429,94 +479,4 @@ fn a_thousand_connect_and_nothing_is_left() {
     for _ in 0..actives.len() {
         expect(&server, EventKind::Disconnected).id.disconnect().unwrap();
     }
-}
-
-/// The same program as another process, which connects to this one and then waits to be killed, or ends if its input does.
-fn another_process(port: u16) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "the_other_process", "--nocapture"]).env(OTHER, port.to_string());
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
-}
-
-const OTHER: &str = "UBIVERBS_TEST_CONNECTS_TO";
-
-#[test]
-fn the_other_process() {
-    let Ok(port) = std::env::var(OTHER) else { return };
-    let client = channel();
-    let active = id(&client);
-    resolve(&client, &active, "127.0.0.1:1", port.parse().unwrap());
-    active.connect(&parameters(std::process::id(), &[])).unwrap();
-    expect(&client, EventKind::ConnectResponse);
-    active.establish().unwrap();
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-    // Not destroyed: the process ends with it.
-    std::mem::forget(active);
-    std::process::exit(0);
-}
-
-#[test]
-fn a_process_that_is_killed_has_disconnected_and_so_has_one_that_ends() {
-    let server = channel();
-    let (_listener, port) = listen(&server, "127.0.0.1:0");
-    for kill in [true, false] {
-        let mut other = another_process(port);
-        let passive = expect(&server, EventKind::ConnectRequest).id;
-        passive.accept(&anybody()).unwrap();
-        expect(&server, EventKind::Established);
-        let began = Instant::now();
-        if kill {
-            other.kill().unwrap();
-        } else {
-            drop(other.stdin.take());
-        }
-        expect(&server, EventKind::Disconnected);
-        // Soon, even on a busy machine: a peer that says nothing is given up after a minute and more.
-        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-        passive.disconnect().unwrap();
-        other.wait().unwrap();
-        expect(&server, EventKind::TimewaitExit);
-    }
-}
-
-const ALONE: &str = "UBIVERBS_TEST_IS_ALONE";
-
-/// In a network of its own, where interfaces come and go as it likes.
-#[test]
-fn in_a_network_of_its_own() {
-    if std::env::var_os(ALONE).is_none() {
-        return;
-    }
-    let ip = |line: &str| assert!(Command::new("ip").args(line.split(' ')).status().unwrap().success(), "{line}");
-    ip("link set lo up");
-    ip("link add cable type veth peer name plug");
-    ip("link set plug up");
-    ip("address add 10.88.0.1/24 dev cable");
-    ip("link set cable up");
-    let channel = channel();
-    let bound = id(&channel);
-    // The interface may take a moment to run.
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while bound.bind(at("10.88.0.1:0")).is_err() {
-        assert!(Instant::now() < deadline, "no device");
-    }
-    assert_eq!(bound.device().unwrap().name(), "ubi_cable");
-    let nowhere = id(&channel).resolve_address(None, at("192.0.2.1:1")).unwrap_err();
-    assert_eq!(nowhere.errno(), libc::ENETUNREACH);
-    ip("link delete cable");
-    let event = expect(&channel, EventKind::DeviceRemoval);
-    assert!(Arc::ptr_eq(&event.id, &bound));
-}
-
-#[test]
-fn an_id_hears_that_its_device_is_gone() {
-    // SAFETY: a call without arguments.
-    if unsafe { libc::geteuid() } != 0 {
-        eprintln!("left out: only root makes networks");
-        return;
-    }
-    let mut command = Command::new("unshare");
-    command.arg("--net").arg(std::env::current_exe().unwrap()).env(ALONE, "1");
-    let status = command.args(["--exact", "in_a_network_of_its_own"]).stdout(Stdio::null()).status().unwrap();
-    assert!(status.success());
 }

@@ -34,14 +34,14 @@ fn in_child(child: impl FnOnce() -> String) -> String {
 fn a_child_keeps_nothing_and_gets_its_own() {
     let nic = Nic::of_process().unwrap();
     assert!(std::sync::Arc::ptr_eq(&nic, &Nic::of_process().unwrap()), "there is one per process");
-    assert!(link::descriptor::kept() > 0);
+    assert!(::host::descriptor::kept() > 0);
     let text = in_child(|| {
-        let inherited = link::descriptor::kept();
+        let inherited = ::host::descriptor::kept();
         let own = Nic::of_process().map(|nic| nic.devices().len());
         format!("{inherited} {}", own.is_ok_and(|devices| devices > 0))
     });
     assert_eq!(text, "0 true");
     // How many the parent has may have changed: streams to other processes come and go. That it has any is the child's respect.
-    assert!(link::descriptor::kept() > 0);
+    assert!(::host::descriptor::kept() > 0);
     assert!(std::sync::Arc::ptr_eq(&nic, &Nic::of_process().unwrap()));
 }

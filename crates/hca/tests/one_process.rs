@@ -62,17 +62,22 @@ impl End {
 fn register(nic: &Nic, domain: ProtectionDomain, memory: &mut [u8]) -> Key {
     let spec = memory::RegionSpec {
         translation: memory::Translation { address: memory.as_mut_ptr(), length: memory.len(), iova: None },
-        domain: memory::Domain(domain.0),
+        domain,
         access: memory::Access::LOCAL_WRITE
             | memory::Access::REMOTE_WRITE
             | memory::Access::REMOTE_READ
             | memory::Access::REMOTE_ATOMIC,
     };
     // SAFETY: the memory outlives the NIC's use of it: tests destroy the queue pairs first, and look at it only when nothing is under way.
-    Key::new(unsafe { nic.memory().register(&spec) }.unwrap().0)
+    unsafe { nic.memory().register(&spec) }.unwrap()
 }
 
 fn connect(nic: &Nic, end: &End, peer: Qpn, context: &Context) {
+    connect_with(nic, end, peer, context, (18, 7));
+}
+
+/// The same with a timeout and a number of retries.
+fn connect_with(nic: &Nic, end: &End, peer: Qpn, context: &Context, (timeout, retries): (u8, u8)) {
     let (index, gid) = context
         .device()
         .port()
@@ -107,8 +112,8 @@ fn connect(nic: &Nic, end: &End, peer: Qpn, context: &Context) {
         Modify {
             state: Some(State::ReadyToSend),
             sq_psn: Some(Psn::new(77)),
-            timeout: reliable.then_some(18),
-            retry_cnt: reliable.then_some(7),
+            timeout: reliable.then_some(timeout),
+            retry_cnt: reliable.then_some(retries),
             rnr_retry: reliable.then_some(7),
             max_rd_atomic: reliable.then_some(16),
             ..Modify::default()
@@ -321,4 +326,32 @@ fn a_waiting_thread_is_woken_through_its_channel() {
     assert_eq!((received.wr_id, received.bytes, received.src_qpn), (5, 1040, Some(a.qp.qpn())));
     nic.destroy_qp(&a.qp);
     nic.destroy_qp(&b.qp);
+}
+
+#[test]
+fn no_time_to_answer_runs_while_the_answer_is_under_way_inside_the_process() {
+    let nic = Nic::open().unwrap();
+    let context = loopback(&nic);
+    let [a, b] = [(); 2].map(|()| End::new(&nic, &context, Kind::ReliableConnected));
+    // One millisecond, and no retry.
+    connect_with(&nic, &a, b.qp.qpn(), &context, (8, 0));
+    connect_with(&nic, &b, a.qp.qpn(), &context, (8, 0));
+    b.qp.post_receive(&nic, &[ReceiveRequest { wr_id: 1, sges: &[b.sge(0, 64)] }]).unwrap();
+    // The thread that delivers gets no processor for a while, after the request and before the acknowledgement. The
+    // engine sees to deadlines meanwhile.
+    let held = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&held);
+    b.cq.observe(move || {
+        if !flag.swap(true, Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    });
+    a.qp.post_send(&nic, &[send(2, Operation::Send { immediate: None }, &[a.sge(0, 64)])]).unwrap();
+    assert_eq!((next(&nic, &a.cq).status, held.load(Ordering::SeqCst)), (Status::Success, true));
+    assert_eq!(next(&nic, &b.cq).status, Status::Success);
+    // A peer that does not answer is still found out.
+    nic.destroy_qp(&b.qp);
+    a.qp.post_send(&nic, &[send(3, Operation::Send { immediate: None }, &[a.sge(0, 64)])]).unwrap();
+    assert_eq!(next(&nic, &a.cq).status, Status::RetryExceeded);
+    nic.destroy_qp(&a.qp);
 }

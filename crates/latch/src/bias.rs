@@ -1,16 +1,18 @@
-//! The right of one thread to all locks. Its owner takes it by a store and a load, without a fence; everybody else asks the kernel to put one into the
-//! owner's way (`membarrier`), takes the right away, and waits until the owner is not using it. So the owner pays nothing, and others do, seldom.
+//! The right of one thread to all locks. Its owner takes it by a store and a load, without a fence; every other thread
+//! asks the kernel to put one into the owner's way (`membarrier`), takes the right away, and waits until the owner is
+//! not using it. So the owner pays nothing, and the other threads pay, seldom.
 //!
 //! The same file is run under a model checker by `tests/protocol.rs`, which puts other types behind `crate::sync`.
 
 use crate::sync::{AtomicU32, AtomicUsize, Ordering, heavy_fence, light_fence, pause};
 
-/// Nobody has the right.
+/// No thread has the right.
 const NOBODY: usize = 0;
-/// It is being taken from somebody. No thread is called that.
+/// It is being taken from its owner. No thread is called that.
 const LEAVING: usize = 1;
 
-/// Who has the right, and whether it is in use. Threads are called by numbers above 1; 0, at first, is in all of them.
+/// The thread that has the right, and whether it is in use. Threads are called by numbers above 1; 0, at first, is in
+/// all of them.
 #[derive(Debug)]
 pub(crate) struct Bias {
     pub owner: AtomicUsize,
@@ -40,7 +42,7 @@ impl Bias {
     #[inline]
     pub fn leave(&self) {
         if self.held.load(Ordering::Relaxed) != 0 {
-            // Others would be let in while something is held: there is no way on from here.
+            // Other threads would be let in while something is held: there is no way on from here.
             std::process::abort();
         }
         self.inside.store(0, Ordering::Release);
@@ -64,8 +66,8 @@ impl Bias {
         self.held.store(self.held.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }
 
-    /// Waits until nobody else uses a right to all locks, and takes it away. This thread must have said before that it is about to hold one, where
-    /// `others_hold` of [`grant`](Bias::grant) sees it, and must not be inside.
+    /// Waits until no other thread uses a right to all locks, and takes it away. This thread must have said before that
+    /// it is about to hold one, where `others_hold` of [`grant`](Bias::grant) sees it, and must not be inside.
     #[inline]
     pub fn admit(&self, me: usize) {
         light_fence();
@@ -100,12 +102,12 @@ impl Bias {
         }
     }
 
-    /// Gives this thread the right, if nobody has it and no thread holds a lock.
+    /// Gives this thread the right, if no thread has it and none holds a lock.
     pub fn grant(&self, me: usize, others_hold: impl FnOnce() -> bool) -> bool {
         if self.owner.compare_exchange(NOBODY, me, Ordering::SeqCst, Ordering::Relaxed).is_err() {
             return false;
         }
-        // Whoever is about to hold a lock either is seen to, or sees that somebody has the right.
+        // A thread that is about to hold a lock is seen by `others_hold`, or sees that this thread has the right.
         heavy_fence();
         if !others_hold() {
             return true;
@@ -115,7 +117,7 @@ impl Bias {
         false
     }
 
-    /// Nobody has it, in a process that has just been forked: its threads are not there.
+    /// No thread has it, in a process that has just been forked: the parent's threads are not there.
     pub fn forget(&self) {
         self.owner.store(NOBODY, Ordering::Relaxed);
         self.inside.store(0, Ordering::Relaxed);

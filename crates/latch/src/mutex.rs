@@ -1,15 +1,15 @@
 //! A lock for one.
 
+use crate::order::{Held, Place, Rank};
 use crate::{BIAS, threads, token};
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody sleeps until it is not.
+/// Held, and a thread sleeps until it is not.
 const AWAITED: u32 = 2;
 
 /// How often to look before going to sleep.
@@ -18,6 +18,7 @@ const SPINS: u32 = 100;
 /// A lock around a value. A panic while it is held leaves it as any other end does.
 pub struct Mutex<T: ?Sized> {
     word: AtomicU32,
+    place: Place,
     value: UnsafeCell<T>,
 }
 
@@ -31,8 +32,7 @@ pub struct Guard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
     /// Held by the right to all locks, which needs no more than a mark.
     by_right: bool,
-    /// It belongs to its thread.
-    _thread: PhantomData<*const ()>,
+    _held: Held,
 }
 
 // SAFETY: shows a value and nothing else.
@@ -40,8 +40,8 @@ unsafe impl<T: ?Sized + Sync> Sync for Guard<'_, T> {}
 
 impl<T> Mutex<T> {
     /// A lock around a value.
-    pub const fn new(value: T) -> Mutex<T> {
-        Mutex { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+    pub const fn new(rank: Rank, value: T) -> Mutex<T> {
+        Mutex { word: AtomicU32::new(FREE), place: Place::new(rank), value: UnsafeCell::new(value) }
     }
 }
 
@@ -49,12 +49,13 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes it, when it is free.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
+        let held = self.place.wait();
         let me = token();
         if BIAS.is_inside(me) && me != 0 {
             assert!(self.mark(), "a lock is taken twice");
-            return self.guard(true);
+            return self.guard(true, held);
         }
-        self.wait(me)
+        self.wait(me, held)
     }
 
     /// Takes it, if it is free now.
@@ -62,23 +63,23 @@ impl<T: ?Sized> Mutex<T> {
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         let me = token();
         if BIAS.is_inside(me) && me != 0 {
-            return self.mark().then(|| self.guard(true));
+            return self.mark().then(|| self.guard(true, self.place.tried()));
         }
         threads::begin(&BIAS, me);
         let taken = self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if !taken {
             threads::end();
         }
-        taken.then(|| self.guard(false))
+        taken.then(|| self.guard(false, self.place.tried()))
     }
 
-    /// The value, of which nobody else knows.
+    /// The value, which no other thread can reach.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    fn guard(&self, by_right: bool) -> Guard<'_, T> {
-        Guard { mutex: self, by_right, _thread: PhantomData }
+    fn guard(&self, by_right: bool, held: Held) -> Guard<'_, T> {
+        Guard { mutex: self, by_right, _held: held }
     }
 
     /// Takes it by right, unless this thread has it already.
@@ -93,12 +94,12 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     #[inline]
-    fn wait(&self, me: usize) -> Guard<'_, T> {
+    fn wait(&self, me: usize, held: Held) -> Guard<'_, T> {
         threads::begin(&BIAS, me);
         if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.sleep();
         }
-        self.guard(false)
+        self.guard(false, held)
     }
 
     #[cold]
@@ -160,12 +161,6 @@ impl<T: ?Sized> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: locked, by this guard, which is borrowed as a whole.
         unsafe { &mut *self.mutex.value.get() }
-    }
-}
-
-impl<T: Default> Default for Mutex<T> {
-    fn default() -> Mutex<T> {
-        Mutex::new(T::default())
     }
 }
 

@@ -1,5 +1,6 @@
-//! A lock for many who look, or one who changes.
+//! A lock for many readers, or one writer.
 
+use crate::order::{Held, Place, Rank};
 use crate::{Alone, BIAS, threads, token};
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -7,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
-/// One who changes, among the marks of the thread that has the right to all locks.
+/// A writer, among the marks of the thread that has the right to all locks.
 const CHANGES: u32 = 1 << 31;
 
 /// A lock around a value. A panic while it is held leaves it as any other end does.
@@ -15,6 +16,7 @@ pub struct RwLock<T> {
     lock: std::sync::RwLock<()>,
     /// How it is held by right. Written by the thread that has it.
     marks: AtomicU32,
+    place: Place,
     value: UnsafeCell<T>,
 }
 
@@ -23,32 +25,34 @@ unsafe impl<T: Send> Send for RwLock<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for RwLock<T> {}
 
-/// A value that others may look at, too, and nobody changes.
+/// A value that other threads may read, too, and no thread changes.
 #[derive(Debug)]
 pub struct ReadGuard<'a, T> {
     of: &'a RwLock<T>,
     /// None if it is held by right.
     lock: Option<RwLockReadGuard<'a, ()>>,
-    _thread: std::marker::PhantomData<*const ()>,
+    _held: Held,
 }
 
-/// A value that nobody else looks at.
+/// A value that no other thread reads.
 #[derive(Debug)]
 pub struct WriteGuard<'a, T> {
     of: &'a RwLock<T>,
     lock: Option<RwLockWriteGuard<'a, ()>>,
-    _thread: std::marker::PhantomData<*const ()>,
+    _held: Held,
 }
 
 impl<T> RwLock<T> {
     /// A lock around a value.
-    pub const fn new(value: T) -> RwLock<T> {
-        RwLock { lock: std::sync::RwLock::new(()), marks: AtomicU32::new(0), value: UnsafeCell::new(value) }
+    pub const fn new(rank: Rank, value: T) -> RwLock<T> {
+        let (lock, marks) = (std::sync::RwLock::new(()), AtomicU32::new(0));
+        RwLock { lock, marks, place: Place::new(rank), value: UnsafeCell::new(value) }
     }
 
-    /// Takes it to look, when nobody changes it.
+    /// Takes it to read, when no thread changes it.
     #[inline]
     pub fn read(&self) -> ReadGuard<'_, T> {
+        let held = self.place.wait();
         let me = token();
         let lock = match BIAS.is_inside(me) && me != 0 {
             true => {
@@ -63,11 +67,11 @@ impl<T> RwLock<T> {
                 Some(self.lock.read().unwrap_or_else(PoisonError::into_inner))
             }
         };
-        ReadGuard { of: self, lock, _thread: std::marker::PhantomData }
+        ReadGuard { of: self, lock, _held: held }
     }
 
-    /// Looks at the value by the right to all locks, if that is being used and nobody is in the middle of changing it: the cheapest way there is, for looks
-    /// that mostly find nothing.
+    /// Looks at the value by the right to all locks, if that is being used and this thread is not in the middle of
+    /// changing it: the cheapest way there is, for looks that mostly find nothing.
     #[inline]
     pub fn look<R>(&self, alone: &Alone, look: impl FnOnce(&T) -> R) -> Option<R> {
         let marks = self.marks.load(Ordering::Relaxed);
@@ -75,13 +79,16 @@ impl<T> RwLock<T> {
             return None;
         }
         self.marks.store(marks + 1, Ordering::Relaxed);
+        let _held = self.place.wait();
         let _marked = Marked(&self.marks, marks);
-        // SAFETY: nobody else has any lock while `alone` is there, and this thread takes none to change it while it is marked.
+        // SAFETY: no other thread has any lock while `alone` is there, and this thread takes none to change it while it
+        // is marked.
         Some(look(unsafe { &*self.value.get() }))
     }
 
     /// Takes it to change it, when it is free.
     pub fn write(&self) -> WriteGuard<'_, T> {
+        let held = self.place.wait();
         let me = token();
         let lock = match BIAS.is_inside(me) && me != 0 {
             true => {
@@ -96,7 +103,7 @@ impl<T> RwLock<T> {
                 Some(self.lock.write().unwrap_or_else(PoisonError::into_inner))
             }
         };
-        WriteGuard { of: self, lock, _thread: std::marker::PhantomData }
+        WriteGuard { of: self, lock, _held: held }
     }
 
     #[inline]
@@ -146,7 +153,7 @@ impl<T> Deref for ReadGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: nobody changes it while this guard is there.
+        // SAFETY: no thread changes it while this guard is there.
         unsafe { &*self.of.value.get() }
     }
 }
@@ -164,12 +171,6 @@ impl<T> DerefMut for WriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: locked, by this guard, which is borrowed as a whole.
         unsafe { &mut *self.of.value.get() }
-    }
-}
-
-impl<T: Default> Default for RwLock<T> {
-    fn default() -> RwLock<T> {
-        RwLock::new(T::default())
     }
 }
 

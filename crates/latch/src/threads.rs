@@ -1,5 +1,6 @@
-//! The threads of the process, as far as they hold locks: a count each, so that nobody gets the right to all locks while somebody holds one. The list only
-//! grows, and what a thread leaves behind the next one takes, so that it can be walked without a lock.
+//! The threads of the process, as far as they hold locks: a count each, so that no thread gets the right to all locks
+//! while any thread holds one. The list only grows, and what a thread leaves behind the next one takes, so that it can
+//! be walked without a lock.
 
 use crate::bias::Bias;
 use std::ptr::null_mut;
@@ -66,7 +67,7 @@ impl Thread {
     }
 }
 
-/// This thread is about to hold a lock, and waits until nobody has the right to all.
+/// This thread is about to hold a lock, and waits until no other thread has the right to all.
 #[inline]
 pub(crate) fn begin(bias: &Bias, me: usize) {
     let counted = PLACE.try_with(|place| {
@@ -96,7 +97,7 @@ pub(crate) fn hold() -> bool {
     all().any(|thread| thread.holding.load(Ordering::Acquire) > 0) || ENDING.load(Ordering::Acquire) > 0
 }
 
-/// Nobody holds any, in a process that has just been forked.
+/// No thread holds any, in a process that has just been forked.
 pub(crate) fn forget() {
     all().for_each(|thread| thread.holding.store(0, Ordering::Relaxed));
     ENDING.store(0, Ordering::Relaxed);

@@ -6,9 +6,9 @@
 #[path = "../tests/network/mod.rs"]
 mod network;
 
-use link::attachment::Attachment;
-use link::ports::Ports;
-use link::slots::{Slot, Slots};
+use host::ports::Ports;
+use host::slots::{Slot, Slots};
+use link::udp::attachment::Attachment;
 use link::udp::{Family, Sender};
 use network::{Parcel, send};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -144,7 +144,7 @@ fn process(shared: &'static Shared, owner: bool, port: u16) -> i32 {
     }
     // SAFETY: numbers. If the measurement fails, nobody is left behind.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    link::descriptor::close_in_child();
+    host::descriptor::close_in_child();
     let slots = Slots::open().unwrap();
     let slot = slots.take().unwrap();
     let mut attachment = Attachment::open_port(&slots, &Ports::new(&slots), port).unwrap();

@@ -1,6 +1,7 @@
-//! Faults on purpose: a layer around a link, below the check of the ICRC, that loses, doubles, delays, overtakes and damages packets, by chance or
-//! at numbered packets, always the same for the same seed. It holds packets that are late, and reads no clock: whoever drives the link says
-//! what time it is. It knows nothing of what packets mean.
+//! Faults on purpose: packets are lost, doubled, delayed, overtaken and damaged, by chance or by number, always the
+//! same for the same seed. [`Faults`] decides, and holds packets that are late; it reads no clock, and knows nothing
+//! of what packets mean. [`Faulty`] puts it around any link; inside the UDP receiver it stands below the check of the
+//! ICRC.
 //!
 //! A [`Plan`] says what goes wrong; it is written as text, for example in the environment variable `UBIVERBS_FAULTS`:
 //!
@@ -21,16 +22,19 @@
 //!
 //! Faults happen where packets arrive, so `to` is an address of this host.
 
+mod faulty;
 mod plan;
 #[cfg(test)]
 mod tests;
 
+pub use faulty::Faulty;
 pub use plan::{Chance, Plan, PlanError, Rule, Span};
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
+use trace::DropReason;
 
 /// What faults have done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -60,6 +64,8 @@ pub struct Fate {
     pub again: Option<Instant>,
     /// A number that says which bit is flipped: the remainder by the number of bits.
     pub flip: Option<u64>,
+    /// Why it does not pass, if it does not.
+    pub lost: Option<DropReason>,
 }
 
 /// A packet that has passed.
@@ -158,12 +164,12 @@ impl<M: Clone> Faults<M> {
         *seen += 1;
         if rule.partition {
             self.injected.partitioned += 1;
-            return Fate::default();
+            return Fate { lost: Some(DropReason::Partitioned), ..Fate::default() };
         }
         let (dice, injected, number) = (&mut self.dice, &mut self.injected, *seen);
         if rule.drop.strikes(number, dice) {
             injected.dropped += 1;
-            return Fate::default();
+            return Fate { lost: Some(DropReason::RandomLoss), ..Fate::default() };
         }
         let mut fate = through;
         if rule.corrupt.strikes(number, dice) {
@@ -190,7 +196,7 @@ impl<M: Clone> Faults<M> {
         fate
     }
 
-    /// A packet arrives. What passes now, or was due, is given to `pass`.
+    /// A packet arrives. What passes now, or was due, is given to `pass`. Answers why it is lost, if it is.
     pub fn arrive(
         &mut self,
         now: Instant,
@@ -198,7 +204,7 @@ impl<M: Clone> Faults<M> {
         meta: M,
         bytes: &[u8],
         mut pass: impl FnMut(Passed<'_, M>),
-    ) {
+    ) -> Option<DropReason> {
         let fate = self.decide(now, from, to);
         for at in [fate.first, fate.again].into_iter().flatten() {
             let mut copy = self.buffers.pop().unwrap_or_default();
@@ -215,6 +221,7 @@ impl<M: Clone> Faults<M> {
             self.late.push(late);
         }
         self.release(now, &mut pass);
+        fate.lost
     }
 
     /// Gives what is due to `pass`.

@@ -1,13 +1,17 @@
-//! The link inside a process: a queue of whole trains. Sending appends; whoever finds the queue untended delivers, in order, until it is empty. So
-//! delivery never happens inside a send, however many queue pairs answer one another, and a train is never left lying: who appends either
-//! delivers or knows that the one who does will look again.
+//! The link inside a process: a queue of whole trains. Sending appends; a thread that finds the queue untended
+//! delivers, in order, until it is empty. So delivery never happens inside a send, however many queue pairs answer one
+//! another, and a train is never left lying: the thread that appends either delivers, or the thread that delivers will
+//! look again.
 
-use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicBool, Mutex, Ordering, in_order};
+use latch::Rank;
 use std::collections::VecDeque;
+use std::ops::DerefMut;
 use std::sync::PoisonError;
 use wire::Headers;
 
-/// Buffers that wait to be used again: more than this are given back to the allocator. Short ones may be many more: so are the trains of work in batches.
+/// Buffers that wait to be used again: more than this are given back to the allocator. Short ones may be many more: so
+/// are the trains of work in batches.
 const SPARE: usize = 64;
 const SHORT_SPARE: usize = 4096;
 const SHORT: usize = 256;
@@ -16,7 +20,7 @@ const SHORT: usize = 256;
 #[derive(Debug)]
 pub struct Queue<A> {
     inner: Mutex<Inner<A>>,
-    /// Somebody delivers.
+    /// A thread delivers.
     tended: AtomicBool,
     /// There may be something. Written under the lock.
     any: AtomicBool,
@@ -25,6 +29,8 @@ pub struct Queue<A> {
 #[derive(Debug)]
 struct Inner<A> {
     trains: VecDeque<Train<A>>,
+    /// How many there were, ever.
+    put: u64,
     spare: Vec<Vec<u8>>,
 }
 
@@ -38,7 +44,7 @@ struct Train<A> {
 
 impl<A> Default for Queue<A> {
     fn default() -> Queue<A> {
-        let inner = Inner { trains: VecDeque::new(), spare: Vec::new() };
+        let inner = Inner { trains: VecDeque::new(), put: 0, spare: Vec::new() };
         Queue { inner: Mutex::new(inner), tended: AtomicBool::new(false), any: AtomicBool::new(false) }
     }
 }
@@ -69,6 +75,7 @@ impl<A> Queue<A> {
         match filled {
             Ok(()) => {
                 inner.trains.push_back(Train { address, headers, count, payload });
+                inner.put += 1;
                 self.any.store(true, Ordering::Relaxed);
             }
             Err(_) => inner.spare.push(payload),
@@ -83,7 +90,8 @@ impl<A> Queue<A> {
             if self.is_empty() {
                 return any;
             }
-            // Who fails leaves no trace: it must not overwrite the word of the one who has just stopped.
+            // A thread that fails here stores nothing: it must not overwrite the word of the thread that has just
+            // stopped.
             if self.tended.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
                 return any;
             }
@@ -102,10 +110,19 @@ impl<A> Queue<A> {
         }
     }
 
-    /// Whether there is nothing, at a glance: what other threads have just appended may be missed, for they see to it themselves.
+    /// Whether there is nothing, at a glance: what other threads have just appended may be missed, for they see to it
+    /// themselves.
     #[inline]
     pub fn seems_empty(&self) -> bool {
         !self.any.load(Ordering::Relaxed)
+    }
+
+    /// How many trains were appended, ever, and how many of these have been delivered. A thread that delivers may be
+    /// about to, or have just ended: then one of them does not count yet.
+    pub fn traffic(&self) -> (u64, u64) {
+        let inner = self.lock();
+        let begun = inner.put - inner.trains.len() as u64;
+        (inner.put, begun.saturating_sub(u64::from(self.tended.load(Ordering::Acquire))))
     }
 
     /// Whether trains wait.
@@ -122,7 +139,7 @@ impl<A> Queue<A> {
         train
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<A>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> impl DerefMut<Target = Inner<A>> {
+        in_order(Rank::LocalQueue, || self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

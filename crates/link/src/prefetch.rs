@@ -1,11 +1,13 @@
-//! Asking for memory before it is needed, so that a program waits once for all of it instead of once for every cache line.
+//! Asking for memory before it is needed, so that a program waits once for all of it instead of once for every cache
+//! line.
 
 use std::ops::Range;
 
 /// What comes at once.
 const LINE: usize = 64;
 
-/// Begins to bring those bytes of an object, as far as it has so many. Where the processor cannot be asked, nothing happens.
+/// Begins to bring those bytes of an object, as far as it has so many. Where the processor cannot be asked, nothing
+/// happens.
 #[inline]
 pub fn prefetch<T>(object: &T, bytes: Range<usize>) {
     let first = std::ptr::from_ref(object).cast::<i8>();

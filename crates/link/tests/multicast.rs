@@ -3,9 +3,9 @@
 
 mod network;
 
-use link::attachment::Attachment;
-use link::ports::Ports;
-use link::slots::{Slot, Slots};
+use host::ports::Ports;
+use host::slots::{Slot, Slots};
+use link::udp::attachment::Attachment;
 use link::udp::{Family, Group, Route, Sender};
 use network::{Parcel, Rights, loopback, wait_for};
 use std::net::IpAddr;

@@ -3,16 +3,18 @@
 
 mod network;
 
-use link::attachment::Attachment;
-use link::forward::{Forwarder, Loss};
-use link::names::Name;
-use link::ports::Ports;
-use link::slots::{Slot, Slots};
+use host::arrival::Origin;
+use host::forward::{Forwarder, Loss};
+use host::names::Name;
+use host::ports::Ports;
+use host::slots::{Slot, Slots};
+use link::udp::attachment::Attachment;
 use link::udp::{Arrival, BindError, Family, Sender};
 use network::{Parcel, Rights, send, wait_for};
 use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 use wire::cm::{self, CmDatagram, CommId, Message, PortSpace, ServiceId};
 use wire::{Gid, Headers, IpHeader, Opcode, Packet, Psn, Qpn, UdpHeader};
@@ -22,13 +24,19 @@ fn main() -> ExitCode {
         ("every_packet_reaches_its_owner_and_soon_directly", every_packet_reaches_its_owner_and_soon_directly),
         ("a_process_that_leaves_moves_the_others", a_process_that_leaves_moves_the_others),
         ("a_new_slot_is_steered_to", a_new_slot_is_steered_to),
+        ("a_process_that_is_stopped_keeps_nothing_of_others", a_process_that_is_stopped_keeps_nothing_of_others),
+        ("joining_and_leaving_loses_nothing", joining_and_leaving_loses_nothing),
         ("a_whole_train_is_forwarded", a_whole_train_is_forwarded),
         ("connection_management_finds_its_process", connection_management_finds_its_process),
+        ("who_gives_up_is_heard_by_every_process", who_gives_up_is_heard_by_every_process),
         ("faults_happen_before_the_icrc", faults_happen_before_the_icrc),
         ("a_port_that_is_not_shared_is_taken_until_it_is_free", a_port_that_is_not_shared_is_taken_until_it_is_free),
         ("a_forked_child_keeps_nothing_alive", a_forked_child_keeps_nothing_alive),
         ("another_users_packets_come_through_the_user_with_the_port", another_user),
         ("a_user_without_the_port_is_not_believed", strangers_are_not_believed),
+        ("who_holds_another_address_of_the_port_is_not_believed", holders_of_other_addresses_are_not_believed),
+        ("squatters_keep_nobody_out", squatters_keep_nobody_out),
+        ("a_dead_users_packets_go_to_nobody_else", a_dead_users_packets_go_to_nobody_else),
     ])
 }
 
@@ -146,6 +154,97 @@ fn a_new_slot_is_steered_to(_: Rights) {
     wait_for("steering", || round(&mut processes, &mut senders, false) == 0);
 }
 
+/// Eight of ten are stopped: they are not driven. One of the others, whose packets came here, is reached by packets for
+/// its slots and by requests for its ports from wherever they come, though it took them after the others stopped.
+fn a_process_that_is_stopped_keeps_nothing_of_others(_: Rights) {
+    let mut processes: Vec<_> = (0..10).map(|_| Process::start()).collect();
+    let mut many = senders(40, Family::V4);
+    wait_for("steering", || round(&mut processes, &mut many, false) == 0);
+    // One of the first and one of the last stay.
+    let mut alive = [processes.remove(7), processes.remove(1)];
+    let mut psn = 0;
+    let mut exchange = |alive: &mut [Process], messages: &[(usize, Qpn, Vec<u8>)]| {
+        alive.iter_mut().for_each(|process| process.got.clear());
+        let mut expected = vec![0; alive.len()];
+        for (owner, to, payload) in messages {
+            for sender in &mut many {
+                psn += 1;
+                expected[*owner] += 1;
+                send(sender, &mut Parcel { opcode: Opcode::UdSendOnly, to: *to, psn, payload, count: 1 }, false);
+            }
+        }
+        wait_for("packets at those who are not stopped", || {
+            drive(alive);
+            alive.iter().zip(&expected).all(|(process, expected)| process.got.len() == *expected)
+        });
+    };
+    let request = |port: u16| {
+        let service_id = ServiceId::ip(PortSpace::Tcp, port);
+        let (request_id, pkey) = (CommId::new(1), wire::Pkey::DEFAULT);
+        let message = cm::SidrReq { request_id, pkey, service_id, private_data: cm::Data::default() };
+        let mut bytes = [0; 256];
+        CmDatagram::new(9, Message::SidrReq(message)).encode(&mut bytes).unwrap();
+        bytes.to_vec()
+    };
+    for again in 0..5 {
+        let slots: Vec<_> = alive.iter().map(|process| process.slots.take().unwrap()).collect();
+        let ports: Vec<_> = alive.iter().map(|process| process.ports.bind(PortSpace::Tcp, 0).unwrap()).collect();
+        let fixed = alive[again % 2].ports.bind(PortSpace::Tcp, 7000 + again as u16).unwrap();
+        // Those who took something have a table after a moment, though the others do not answer.
+        let tables =
+            |alive: &[Process]| alive.iter().map(|one| one.attachment.traffic().steered[2].tables).sum::<u64>();
+        let before = tables(&alive);
+        wait_for("a table of both", || {
+            drive(&mut alive);
+            tables(&alive) >= before + 2
+        });
+        let mut messages = vec![(again % 2, Qpn::GSI, request(fixed.number()))];
+        for (owner, (slot, port)) in slots.iter().zip(&ports).enumerate() {
+            messages.push((owner, slot.qpn(again as u16), b"hello".to_vec()));
+            messages.push((owner, Qpn::GSI, request(port.number())));
+        }
+        exchange(&mut alive, &messages);
+    }
+    assert!(alive.iter().all(|process| process.lost.is_empty()));
+}
+
+/// Packets for one process come without end while others join, are driven for a while, and leave.
+fn joining_and_leaving_loses_nothing(_: Rights) {
+    const PACKETS: u32 = 20_000;
+    // Its index changes all the time: the others join before it and after it, and the first to join leaves first.
+    let mut visitors: Vec<Process> = (0..5).map(|_| Process::start()).collect();
+    let mut processes = [Process::start()];
+    let to = processes[0].slot.qpn(1);
+    let mut many = senders(16, Family::V4);
+    thread::scope(|scope| {
+        let sending = scope.spawn(move || {
+            for psn in 0..PACKETS {
+                let sender = &mut many[psn as usize % 16];
+                send(sender, &mut Parcel { opcode: Opcode::UcSendOnly, to, psn, payload: b"hello", count: 1 }, false);
+                thread::sleep(Duration::from_micros(20));
+            }
+        });
+        let mut step = 0;
+        while !sending.is_finished() {
+            step += 1;
+            match step % 40 {
+                0 => visitors.push(Process::start()),
+                20 => drop(visitors.remove(0)),
+                _ => {}
+            }
+            drive(&mut processes);
+            drive(&mut visitors);
+        }
+    });
+    wait_for("every packet", || {
+        drive(&mut processes);
+        processes[0].got.len() >= PACKETS as usize
+    });
+    let mut got = std::mem::take(&mut processes[0].got);
+    got.sort_unstable();
+    assert!(got.into_iter().eq(0..PACKETS));
+}
+
 fn a_whole_train_is_forwarded(_: Rights) {
     let mut processes: Vec<_> = (0..4).map(|_| Process::start()).collect();
     let mut senders = senders(10, Family::V4);
@@ -222,6 +321,49 @@ fn connection_management_finds_its_process(_: Rights) {
         let id = processes[owner].slot.communication(77);
         tell(&mut processes, rtu(id), Some(owner));
     }
+}
+
+/// A peer that gives up before it is answered has not learnt the id of the process that it asked.
+fn who_gives_up_is_heard_by_every_process(_: Rights) {
+    let mut processes: Vec<_> = (0..4).map(|_| Process::start()).collect();
+    let rej = |reason| {
+        let message = cm::Rej {
+            local_comm_id: CommId::new(5),
+            remote_comm_id: CommId::new(0),
+            rejected: cm::RejectedMessage::NoMessage,
+            info_length: 0,
+            reason,
+            info: cm::Data::default(),
+            private_data: cm::Data::default(),
+        };
+        let mut bytes = [0; 256];
+        CmDatagram::new(9, Message::Rej(message)).encode(&mut bytes).unwrap();
+        bytes
+    };
+    let mut senders = senders(20, Family::V4);
+    let mut tell = |processes: &mut [Process], reason, copies: usize| {
+        processes.iter_mut().for_each(|process| process.got.clear());
+        let payload = rej(reason);
+        for (psn, sender) in (0..).zip(&mut senders) {
+            let mut parcel = Parcel { opcode: Opcode::UdSendOnly, to: Qpn::GSI, psn, payload: &payload, count: 1 };
+            send(sender, &mut parcel, false);
+        }
+        wait_for("refusals", || {
+            drive(processes);
+            processes.iter().map(|process| process.got.len()).sum::<usize>() >= senders.len() * copies
+        });
+        // Another look: no process gets one twice, or passes on what was passed on.
+        drive(processes);
+        processes.iter_mut().for_each(|process| process.got.sort_unstable());
+        processes.iter().map(|process| process.got.clone()).collect::<Vec<_>>()
+    };
+    let all: Vec<u32> = (0..20).collect();
+    let count = processes.len();
+    let got = tell(&mut processes, cm::RejectReason::Timeout, count);
+    assert!(got.iter().all(|got| *got == all), "{got:?}");
+    // Other refusals name whom they are for, or nobody.
+    let got = tell(&mut processes, cm::RejectReason::Consumer, 1);
+    assert_eq!(got.iter().map(Vec::len).sum::<usize>(), 20, "{got:?}");
 }
 
 fn faults_happen_before_the_icrc(_: Rights) {
@@ -301,8 +443,8 @@ fn a_forked_child_keeps_nothing_alive(_: Rights) {
             let mut all = Some((process, ports));
             let child = fork(|| {
                 if careful {
-                    link::descriptor::close_in_child();
-                    assert_eq!(link::descriptor::kept(), 0);
+                    host::descriptor::close_in_child();
+                    assert_eq!(host::descriptor::kept(), 0);
                     // What the child sees of its parent's objects is dead, and can be used and dropped without harm.
                     let (mut process, ports) = all.take().unwrap();
                     assert_eq!(process.attachment.fd(), -1);
@@ -327,7 +469,7 @@ fn a_forked_child_keeps_nothing_alive(_: Rights) {
         }
         kill(parent);
         wait(parent);
-        let port_is_free = || link::holders::holders(Family::V4, 4791).unwrap().is_empty();
+        let port_is_free = || host::holders::holders(Family::V4, 4791).unwrap().is_empty();
         if careful {
             wait_for("the names to vanish", || names().is_empty() && port_is_free());
         } else {
@@ -350,10 +492,14 @@ fn sockets_of(pid: i32) -> usize {
 const OTHER_USER: u32 = 4711;
 
 fn become_another_user() {
+    become_user(OTHER_USER);
+}
+
+fn become_user(uid: u32) {
     // SAFETY: changes the identity of this process, which is a child with one thread.
     unsafe {
-        assert_eq!(libc::setgid(OTHER_USER), 0);
-        assert_eq!(libc::setuid(OTHER_USER), 0);
+        assert_eq!(libc::setgid(uid), 0);
+        assert_eq!(libc::setuid(uid), 0);
     }
 }
 
@@ -367,7 +513,7 @@ fn another_user(rights: Rights) {
     let holder = vec![Process::start()];
     let (mut reader, writer) = std::io::pipe().unwrap();
     let child = fork(|| {
-        link::descriptor::close_in_child();
+        host::descriptor::close_in_child();
         if rights.users {
             become_another_user();
         }
@@ -391,7 +537,7 @@ fn another_user(rights: Rights) {
         wait_for("the port", || {
             process.drive();
             process.attachment.error(Family::V4).is_none()
-                && link::holders::holders(Family::V4, 4791).unwrap().len() == 2
+                && host::holders::holders(Family::V4, 4791).unwrap().len() == 2
         });
         (&writer).write_all(&[2, 2]).unwrap();
         wait_for("packets of its own", || {
@@ -434,12 +580,185 @@ fn another_user(rights: Rights) {
     assert_eq!(wait(child), 0);
 }
 
+/// Another user binds port 4791 of an address that nobody else wants, and passes on what never came there.
+fn holders_of_other_addresses_are_not_believed(rights: Rights) {
+    if !rights.users {
+        println!("  not root: no second user to mistrust");
+        return;
+    }
+    let mut process = [Process::start()];
+    let slot = process[0].slot;
+    let child = fork(|| {
+        host::descriptor::close_in_child();
+        become_another_user();
+        // The wildcard of IPv4 is taken, and so is that of IPv6; neither with the right to share it.
+        let refused = ["127.0.0.9:4791", "[::1]:4791"].map(|address| UdpSocket::bind(address).is_err());
+        assert_eq!(refused, [true; 2], "what we hold nobody else can");
+        forward(slot, Psn::new(6), true);
+        forward(slot, Psn::new(7), false);
+        0
+    });
+    assert_eq!(wait(child), 0);
+    wait_for("both to be refused", || {
+        drive(&mut process);
+        process[0].attachment.traffic().collected.refused == 2
+    });
+    assert!(process[0].got.is_empty());
+    // Not even our own user passes on what is damaged.
+    forward(slot, Psn::new(8), false);
+    forward(slot, Psn::new(9), true);
+    wait_for("one of two", || {
+        drive(&mut process);
+        process[0].attachment.traffic().collected.refused == 3
+    });
+    assert_eq!(process[0].got, [9]);
+}
+
+/// Passes on a packet that never was, with the right ICRC or another.
+fn forward(slot: Slot, psn: Psn, intact: bool) {
+    let address = Gid::from_ip(network::loopback(false));
+    let packet = Packet { headers: Headers::new(Opcode::UcSendOnly, slot.qpn(0), psn), payload: b"forged" };
+    let ip = IpHeader::udp(address, address, packet.encoded_length()).unwrap();
+    let mut bytes = [0; 64];
+    let length = packet.encode(&ip, &UdpHeader::roce(1, packet.encoded_length()).unwrap(), &mut bytes).unwrap();
+    let Packet { headers, payload } = packet;
+    if !intact {
+        bytes[length - 1] ^= 1;
+    }
+    let bytes = &bytes[..length];
+    let arrival = Arrival { headers, payload, ip, bytes, port: 1, origin: Origin::Forwarded, ..Arrival::NONE };
+    let mut forwarder = Forwarder::new();
+    forwarder.push(Name::Slot(slot), &arrival, |_, loss| panic!("{loss:?}"));
+    forwarder.flush(|_, loss| panic!("{loss:?}"));
+}
+
+/// Another user binds every slot and every block of ports. There is a NIC all the same, with ports, and it is found.
+fn squatters_keep_nobody_out(rights: Rights) {
+    if !rights.users {
+        println!("  not root: no second user to squat");
+        return;
+    }
+    // SAFETY: a live limit that the kernel reads.
+    unsafe {
+        let many = libc::rlimit { rlim_cur: 20_000, rlim_max: 20_000 };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const many), 0);
+    }
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let child = fork(|| {
+        host::descriptor::close_in_child();
+        become_another_user();
+        let slots = (1..=Slot::COUNT).filter_map(Slot::new).map(Name::Slot);
+        let blocks = (0..1024).map(|block| Name::Block(PortSpace::Tcp, block));
+        let squat = |(at, name): (usize, Name)| {
+            let socket = host::names::socket().unwrap();
+            // Half of them listen, and the others cannot even be asked.
+            if at % 2 == 0 {
+                host::names::listen(&socket, name).unwrap();
+            } else {
+                host::names::bind(&socket, name).unwrap();
+            }
+            socket
+        };
+        let squatted: Vec<_> = slots.chain(blocks).enumerate().map(squat).collect();
+        (&writer).write_all(&[1]).unwrap();
+        let status = sleep_long();
+        drop(squatted);
+        status
+    });
+    reader.read_exact(&mut [0]).unwrap();
+    let mut processes: Vec<_> = (0..20).map(|_| Process::start()).collect();
+    let mut slots: Vec<_> = processes.iter().map(|process| process.slot.number()).collect();
+    slots.sort_unstable();
+    slots.dedup();
+    assert_eq!(slots.len(), 20, "each has one of its own");
+    let ports: Vec<_> = processes.iter().map(|process| process.ports.bind(PortSpace::Tcp, 0).unwrap()).collect();
+    let listener = processes[3].ports.bind(PortSpace::Tcp, 7471).unwrap();
+    assert!(ports.iter().all(|port| port.number() != listener.number()));
+    round(&mut processes, &mut senders(10, Family::V4), false);
+    kill(child);
+    wait(child);
+}
+
+/// A process of another user, whose packets we pass on, is killed. A third user binds its slot at once.
+fn a_dead_users_packets_go_to_nobody_else(rights: Rights) {
+    if !rights.users {
+        println!("  not root: no other users");
+        return;
+    }
+    let mut holder = [Process::start()];
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let start = |uid: u32, slot: Option<Slot>| {
+        fork(|| {
+            host::descriptor::close_in_child();
+            become_user(uid);
+            let slots = Slots::open().unwrap();
+            let slot = match slot {
+                Some(slot) => {
+                    let socket = host::names::socket().unwrap();
+                    host::names::listen_patiently(&socket, Name::Slot(slot)).unwrap();
+                    slots.registry().enter(Name::Slot(slot), socket).unwrap();
+                    slot
+                }
+                None => slots.take().unwrap(),
+            };
+            let mut inbox = host::forward::Inbox::new(&slots);
+            inbox.rely_on_others_for(vec![
+                (Family::V4, host::family::Scope::Everywhere),
+                (Family::V4, host::family::Scope::Inside),
+            ]);
+            (&writer).write_all(&slot.number().to_ne_bytes()).unwrap();
+            loop {
+                let mut count = 0u16;
+                inbox.receive(|_| count += 1).unwrap();
+                if count > 0 {
+                    (&writer).write_all(&count.to_ne_bytes()).unwrap();
+                }
+            }
+        })
+    };
+    let mut read = || {
+        let mut bytes = [0; 2];
+        reader.read_exact(&mut bytes).unwrap();
+        u16::from_ne_bytes(bytes)
+    };
+    let victim = start(OTHER_USER, None);
+    let slot = Slot::new(read()).unwrap();
+    let mut sender = Sender::open(Family::V4).unwrap();
+    let mut send_one = |holder: &mut [Process], psn| {
+        let mut parcel = Parcel { opcode: Opcode::UcSendOnly, to: slot.qpn(0), psn, payload: b"secret", count: 1 };
+        send(&mut sender, &mut parcel, false);
+        drive(holder);
+    };
+    send_one(&mut holder, 1);
+    wait_for("the packet to be passed on", || {
+        drive(&mut holder);
+        holder[0].attachment.traffic().forwarded.packets == 1
+    });
+    assert_eq!(read(), 1);
+    kill(victim);
+    wait(victim);
+    // One that may have the slot: then only memory tells that it is another's.
+    let heir = (5000..).find(|uid| host::shares::may_have_slot(*uid, slot)).unwrap();
+    let thief = start(heir, Some(slot));
+    assert_eq!(read(), slot.number());
+    for psn in 2..200 {
+        send_one(&mut holder, psn);
+    }
+    wait_for("the packets to be dropped", || {
+        drive(&mut holder);
+        holder[0].attachment.traffic().forwarded.nobody == 198
+    });
+    assert_eq!(holder[0].attachment.traffic().forwarded.packets, 1);
+    kill(thief);
+    wait(thief);
+}
+
 /// Another user that does not hold the port forwards a packet that never was.
 fn strangers_are_not_believed(rights: Rights) {
     let mut process = [Process::start()];
     let slot = process[0].slot;
     let forge = move |stranger: bool| {
-        link::descriptor::close_in_child();
+        host::descriptor::close_in_child();
         if stranger {
             become_another_user();
         }
@@ -450,7 +769,16 @@ fn strangers_are_not_believed(rights: Rights) {
         let length = packet.encode(&ip, &UdpHeader::roce(1, packet.encoded_length()).unwrap(), &mut bytes).unwrap();
         let Packet { headers, payload } = packet;
         let bytes = &bytes[..length];
-        let arrival = Arrival { headers, payload, ip, bytes, port: 1, interface: 0, congestion_marked: false };
+        let arrival = Arrival {
+            headers,
+            payload,
+            ip,
+            bytes,
+            port: 1,
+            interface: 0,
+            congestion_marked: false,
+            origin: Origin::Forwarded,
+        };
         let mut forwarder = Forwarder::new();
         forwarder.push(Name::Slot(slot), &arrival, |_, loss| panic!("{loss:?}"));
         forwarder.flush(|_, loss| panic!("{loss:?}"));
@@ -470,5 +798,7 @@ fn strangers_are_not_believed(rights: Rights) {
         drive(&mut process);
         process[0].attachment.traffic().collected.refused == 1
     });
+    let untrusted = |dropped: &link::Dropped| dropped.reason == trace::DropReason::Untrusted;
+    assert!(process[0].attachment.take_drops().iter().any(untrusted), "and that is told");
     assert_eq!(process[0].got, [5]);
 }

@@ -48,7 +48,7 @@ impl Process {
     /// Sleeps and looks until `all` is there.
     fn drive_until(&self, all: usize, sleeper: Sleeper) {
         loop {
-            word::settle_down(&self.word, sleeper);
+            word::prepare_sleep(&self.word, sleeper);
             if self.written.load(Ordering::Relaxed) == all {
                 return;
             }
@@ -104,14 +104,14 @@ fn what_two_write_is_seen() {
 fn what_is_written_while_a_call_ends_is_seen() {
     loom::model(|| {
         let process = Process::new();
-        word::settle_down(&process.word, Sleeper::Engine);
+        word::prepare_sleep(&process.word, Sleeper::Engine);
         let writer = {
             let process = Arc::clone(&process);
             thread::spawn(move || process.write())
         };
-        word::settle_down(&process.word, Sleeper::Caller);
+        word::prepare_sleep(&process.word, Sleeper::Caller);
         word::wake(&process.word);
-        word::settle_down(&process.word, Sleeper::Engine);
+        word::prepare_sleep(&process.word, Sleeper::Engine);
         let seen = process.written.load(Ordering::Relaxed) == 1;
         let rang = writer.join().unwrap();
         assert!(seen || rang, "neither saw the other");
@@ -133,7 +133,7 @@ fn an_acknowledgement_is_seen_by_one_who_begins_to_wait() {
         let engine = {
             let (process, waits) = (Arc::clone(&process), Arc::clone(&waits));
             thread::spawn(move || {
-                word::settle_down_lazily(&process.word, || waits.load(Ordering::Relaxed) > 0);
+                word::prepare_sleep_lazily(&process.word, || waits.load(Ordering::Relaxed) > 0);
                 process.written.load(Ordering::Relaxed) == 1
             })
         };
@@ -149,10 +149,10 @@ fn an_acknowledgement_is_seen_by_one_who_begins_to_wait() {
 fn a_lazy_sleeper_is_rung_for_unless_it_is_told_that_something_was_done() {
     loom::model(|| {
         let process = Process::new();
-        word::settle_down_lazily(&process.word, || false);
+        word::prepare_sleep_lazily(&process.word, || false);
         assert!(!process.write_what(false));
         assert!(process.write_what(true));
-        word::settle_down_lazily(&process.word, || true);
+        word::prepare_sleep_lazily(&process.word, || true);
         assert!(process.write_what(false));
     });
 }

@@ -4,9 +4,9 @@
 
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
-use memory::{Access, Atomic, Domain, Key, Memory, Qpn, Range, RegionSpec, Subject, Translation};
+use memory::{Access, Atomic, Key, Memory, ProtectionDomain, Qpn, Range, RegionSpec, Subject, Translation};
 
-const PEER: Subject = Subject { domain: Domain(1), qpn: Qpn(1), remote: true };
+const PEER: Subject = Subject { pd: ProtectionDomain(1), qpn: Qpn::new(1), remote: true };
 const SIZES: [usize; 4] = [8, 64, 4096, 65_536];
 const REGIONS: [usize; 2] = [10, 100_000];
 
@@ -28,7 +28,7 @@ impl Bench {
         let buffer = Vec::leak(vec![0u8; length + 64]).as_mut_ptr();
         let address = buffer.wrapping_add(buffer.align_offset(64));
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        let spec = RegionSpec { translation: Translation::new(address, length), domain: Domain(1), access };
+        let spec = RegionSpec { translation: Translation::new(address, length), domain: ProtectionDomain(1), access };
         // SAFETY: the buffer is never freed and nobody else's.
         let keys = (0..regions).map(|_| unsafe { memory.register(&spec) }.unwrap()).collect();
         Bench { memory, address: address.addr() as u64, keys }
@@ -94,9 +94,9 @@ fn check_any_of(bencher: Bencher<'_, '_>, regions: usize) {
 #[divan::bench(args = REGIONS, sample_size = 1000)]
 fn touch_any_of(bencher: Bencher<'_, '_>, regions: usize) {
     let lines = vec![[1u64; 8]; regions];
-    let keys: Vec<Key> = (0..regions as u32).map(Key).collect();
+    let keys: Vec<Key> = (0..regions as u32).map(Key::new).collect();
     let mut key = scattered(&keys);
-    bencher.bench_local(|| black_box(lines[black_box(key()).0 as usize][0]));
+    bencher.bench_local(|| black_box(lines[black_box(key()).value() as usize][0]));
 }
 
 #[divan::bench(args = REGIONS)]
@@ -124,7 +124,7 @@ fn register_and_deregister(bencher: Bencher<'_, '_>, length: usize) {
     let Bench { memory, .. } = Bench::new(1, length);
     let buffer = Vec::leak(vec![1u8; length]).as_mut_ptr();
     let translation = Translation::new(buffer, length);
-    let spec = RegionSpec { translation, domain: Domain(1), access: Access::LOCAL_WRITE };
+    let spec = RegionSpec { translation, domain: ProtectionDomain(1), access: Access::LOCAL_WRITE };
     bencher.bench_local(|| {
         // SAFETY: the buffer is never freed and nobody else's.
         let key = unsafe { memory.register(&spec) }.unwrap();

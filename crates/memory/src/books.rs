@@ -1,15 +1,16 @@
-//! What the owner of the table knows about each slot and no access needs: what it is, what hangs on it, who is changing it. Kept under one
-//! lock that no access takes and that is never held while waiting for one.
+//! What the owner of the table knows about each slot and no access needs: what it is, what hangs on it, whether it is
+//! being changed. Kept under one lock that no access takes and that is never held while waiting for one.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::access::{Domain, Key};
 use crate::device::{Block, DeviceMemory};
 use crate::error::Error;
 use crate::keys::{Keys, SLOTS};
 use crate::region::Holding;
 use crate::window::WindowType;
+use wire::access::ProtectionDomain;
+use wire::{Key, Qpn};
 
 /// All books of one process.
 #[derive(Debug, Default)]
@@ -53,16 +54,17 @@ pub(crate) struct Region {
 #[derive(Debug)]
 pub(crate) struct Window {
     pub(crate) kind: WindowType,
-    pub(crate) domain: Domain,
+    pub(crate) domain: ProtectionDomain,
     /// The slot of the region it is bound to.
     pub(crate) region: Option<u32>,
     /// Type 2, bound: for which queue pair.
-    pub(crate) qpn: u32,
+    pub(crate) qpn: Qpn,
     /// As for a region.
     pub(crate) changing: bool,
 }
 
-/// Slots are not used again while fewer than this many are free, so that a key stays dead for as long as possible.
+/// Slots are not used again while fewer than this many are free, so that an old key stays invalid for as long as
+/// possible.
 const RESERVE: usize = 1024;
 
 impl Books {
@@ -153,8 +155,8 @@ impl Books {
         }
     }
 
-    /// The windows of type 2 that a queue pair bound and nobody is changing.
-    pub(crate) fn windows_of(&self, qpn: u32) -> Vec<u32> {
+    /// The windows of type 2 that a queue pair bound and no thread is changing.
+    pub(crate) fn windows_of(&self, qpn: Qpn) -> Vec<u32> {
         let bound = |record: &Record| match &record.what {
             What::Window(window) => window.region.is_some() && window.kind == WindowType::Type2 && window.qpn == qpn,
             _ => false,

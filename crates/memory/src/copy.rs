@@ -1,24 +1,26 @@
-//! Bytes in and out of memory that others may be changing. Programs spin on the last byte of a message, so a copy into memory goes up a
-//! chunk at a time and stores its last eight bytes last, with release; and a program may write to a buffer while it is read, which
-//! is its own business and must stay so. Bounds and rights were checked by the caller.
+//! Bytes in and out of memory that other threads may be changing. Programs spin on the last byte of a message, so a
+//! copy into memory goes up a chunk at a time and stores its last eight bytes last, with release; and a program may
+//! write to a buffer while it is read, which is its own business and must stay so. Bounds and rights were checked by
+//! the caller.
 //!
 //! # Why plain copies are sound enough
 //!
-//! The other side of these races is a program in any language, storing as it likes. The language has no copy of many bytes that tolerates
-//! that; an atomic access per word would, at a tenth of the speed. So the bulk is moved by the C library's `memmove`, out of line, over raw
-//! pointers: no reference to the memory ever exists, no value is derived from it here, nothing branches on it, and a fence after each
-//! chunk keeps the compiler from moving the copy or reading the source a second time. Torn data is the worst outcome, and is what a NIC
-//! gives too. What a program may rely on (eight aligned bytes whole, the last bytes last) goes through atomics. Under Miri, which finds
-//! any race and any two sizes that meet, all goes byte by byte.
+//! The other side of these races is a program in any language, storing as it likes. The language has no copy of many
+//! bytes that tolerates that; an atomic access per word would, at a tenth of the speed. So the bulk is moved by the C
+//! library's `memmove`, out of line, over raw pointers: no reference to the memory ever exists, no value is derived
+//! from it here, nothing branches on it, and a fence after each chunk keeps the compiler from moving the copy or
+//! reading the source a second time. Torn data is the worst outcome, and is what a NIC gives too. What a program may
+//! rely on (eight aligned bytes whole, the last bytes last) goes through atomics. Under Miri, which finds any race and
+//! any two sizes that meet, all goes byte by byte.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-/// How much is moved before the next store is ordered behind it. Below the size at which the C library turns to non-temporal stores, and
-/// large enough that the call does not show.
+/// How much is moved before the next store is ordered behind it. Below the size at which the C library turns to
+/// non-temporal stores, and large enough that the call does not show.
 const CHUNK: usize = 4096;
 
-/// The same for what is read, where no order matters: long enough that the C library writes whole cache lines without asking another processor for what they
-/// held. Through shared memory that is a fifth of the time.
+/// The same for what is read, where no order matters: long enough that the C library writes whole cache lines without
+/// asking another processor for what they held. Through shared memory that is a fifth of the time.
 const LOADED: usize = 64 * 1024;
 
 /// The bytes that are stored last.
@@ -36,8 +38,8 @@ pub(crate) unsafe fn store(target: *mut u8, source: &[u8]) {
     let (bulk, tail) = source.split_at(source.len().saturating_sub(TAIL));
     let mut at = target;
     for chunk in bulk.chunks(CHUNK) {
-        // SAFETY: the chunks are consecutive parts of `source`, so `at` and as many bytes are part of the target. `copy`, not
-        // `copy_nonoverlapping`: a program may have registered what somebody else holds read-only.
+        // SAFETY: the chunks are consecutive parts of `source`, so `at` and as many bytes are part of the target.
+        // `copy`, not `copy_nonoverlapping`: a program may have registered what other code holds read-only.
         unsafe {
             std::ptr::copy(chunk.as_ptr(), at, chunk.len());
             at = at.add(chunk.len());
@@ -109,8 +111,9 @@ unsafe fn store_tail(target: *mut u8, bytes: &[u8]) {
         }
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
-            // One store, though not aligned: whole for everybody unless it crosses a cache line. Ordered behind all stores before it,
-            // as every store of this machine is; the block is opaque to the compiler, which moves no access to memory across it.
+            // One store, though not aligned: whole for every thread unless it crosses a cache line. Ordered behind all
+            // stores before it, as every store of this machine is; the block is opaque to the compiler, which moves no
+            // access to memory across it.
             // SAFETY: eight bytes are valid for writes; `mov` needs no alignment.
             unsafe {
                 std::arch::asm!("mov qword ptr [{at}], {value}", at = in(reg) target,
@@ -122,7 +125,8 @@ unsafe fn store_tail(target: *mut u8, bytes: &[u8]) {
     let mut at = target;
     let mut rest = bytes;
     while !rest.is_empty() {
-        // SAFETY: `at` runs through the target in step with `rest`; each cell is within it and aligned, as the arm's guard says.
+        // SAFETY: `at` runs through the target in step with `rest`; each cell is within it and aligned, as the arm's
+        // guard says.
         let taken = unsafe {
             match *rest {
                 [a, b, c, d, ..] if at.addr().is_multiple_of(4) => {
@@ -151,13 +155,14 @@ unsafe fn store_tail(target: *mut u8, bytes: &[u8]) {
 /// As `load`, with at most eight bytes.
 #[inline]
 unsafe fn load_words(target: &mut [u8], source: *const u8) {
-    // Volatile, because the atomics would need a pointer that may be written through, and the memory may be read-only. A volatile load of an
-    // aligned word is one load; the fence makes it an acquire.
+    // Volatile, because the atomics would need a pointer that may be written through, and the memory may be read-only.
+    // A volatile load of an aligned word is one load; the fence makes it an acquire.
     let mut at = source;
     let mut rest = target;
     while !rest.is_empty() {
         let (length, place) = (rest.len(), at.addr());
-        // SAFETY: `at` runs through the source in step with `rest`; each word is within it and aligned, as the condition says.
+        // SAFETY: `at` runs through the source in step with `rest`; each word is within it and aligned, as the
+        // condition says.
         let taken = unsafe {
             if length >= 8 && place.is_multiple_of(8) {
                 rest[..8].copy_from_slice(&at.cast::<u64>().read_volatile().to_ne_bytes());

@@ -1,16 +1,17 @@
-//! Device memory: what on hardware is memory of the NIC. Here it is memory of the process that no program has the address of; it is
-//! reached by copies in and out, and by regions over it, and there is only so much.
+//! Device memory: what on hardware is memory of the NIC. Here it is memory of the process that no program has the
+//! address of; it is reached by copies in and out, and by regions over it, and there is only so much.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::access::{Access, Domain, Key};
 use crate::copy;
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::region::{Holding, Place};
 use crate::slot::within;
+use wire::Key;
+use wire::access::{Access, ProtectionDomain};
 
 /// A piece of device memory, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -74,7 +75,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Registers part of device memory. The region counts its addresses from 0, and `access` must say so (`ZERO_BASED`). It may be empty.
+    /// Registers part of device memory. The region counts its addresses from 0, and `access` must say so
+    /// (`ZERO_BASED`). It may be empty.
     ///
     /// # Errors
     /// See [`Error`].
@@ -83,7 +85,7 @@ impl Memory {
         device: DeviceMemory,
         offset: u64,
         length: usize,
-        domain: Domain,
+        domain: ProtectionDomain,
         access: Access,
     ) -> Result<Key, Error> {
         let block = self.device_block(device)?;
@@ -133,7 +135,7 @@ pub(crate) struct Block {
 
 const FREED: u32 = u32::MAX;
 
-// SAFETY: the block owns its bytes and gives out addresses only; who uses one says why he may.
+// SAFETY: the block owns its bytes and gives out addresses only; the code that uses one says why it may.
 unsafe impl Send for Block {}
 // SAFETY: as above; the counter is atomic.
 unsafe impl Sync for Block {}

@@ -1,6 +1,7 @@
-//! What can go wrong when memory is registered, changed or given back. Each error knows the errno a verbs program expects.
+//! What can go wrong when memory is registered, changed or given back. Each error knows the errno a verbs program
+//! expects.
 
-use crate::access::Key;
+use wire::Key;
 
 /// A call that manages memory failed; nothing changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -15,8 +16,8 @@ pub enum Error {
         /// The offending bits.
         bits: u32,
     },
-    /// A region of no bytes.
-    #[error("a region of no bytes")]
+    /// A region of no bytes at the start of a page, or device memory of none.
+    #[error("there is nothing to register: no bytes, and no page that they are on")]
     Empty,
     /// The region would reach past the end of the address space.
     #[error("{length} bytes from {address:#x} reach past the end of the address space")]

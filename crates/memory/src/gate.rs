@@ -1,23 +1,24 @@
-//! The gate in front of one slot: a count of the accesses under way, and a bit that lets no more in. Closing it and waiting for the count to
-//! reach zero is what makes deregistration final. It knows nothing of what it guards. The same file is run under a model checker by
-//! `tests/protocol.rs`, which puts other types behind `crate::sync`.
+//! The gate in front of one slot: a count of the accesses under way, and a bit that lets no more in. Closing it and
+//! waiting for the count to reach zero is what makes deregistration final. It knows nothing of what it guards. The same
+//! file is run under a model checker by `tests/protocol.rs`, which puts other types behind `crate::sync`.
 
-use crate::sync::{AtomicU64, Condvar, Mutex, Ordering, SPINS, spin_loop};
+use crate::sync::{AtomicU64, Condvar, Mutex, Ordering, SPINS, in_order, spin_loop};
 
 /// One word: the key that opens it (32 bits), the closed bit, and the number of accesses under way (31 bits).
 ///
-/// Key and count share a word so that "is this still the key's slot" and "count me in" are one atomic step; a slot that was freed and
-/// given to another key in between cannot be mistaken.
+/// Key and count share a word so that "is this still the key's slot" and "count me in" are one atomic step; a slot that
+/// was freed and given to another key in between cannot be mistaken.
 #[derive(Debug)]
 pub(crate) struct Gate(AtomicU64);
 
 const CLOSED: u64 = 1 << 31;
 const COUNT: u64 = CLOSED - 1;
-/// Past this many the gate refuses. It is the top bit of the count, so one comparison of the bits above it sees a wrong key, a closed
-/// gate and a full one; and it is far from a carry into `CLOSED`, because every thread oversteps it by one at most.
+/// Past this many the gate refuses. It is the top bit of the count, so one comparison of the bits above it sees a wrong
+/// key, a closed gate and a full one; and it is far from a carry into `CLOSED`, because every thread oversteps it by
+/// one at most.
 const FULL: u64 = 1 << 30;
 
-/// Why a gate let nobody in.
+/// Why a gate refused an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shut {
     /// It belongs to another key.
@@ -36,8 +37,8 @@ impl Gate {
 
     /// Counts an access in. Everything that happened before the gate was opened is visible inside.
     ///
-    /// The look before the addition keeps a closed gate quiet: once `CLOSED` is seen nobody adds, so the count falls to zero however hard
-    /// a peer hammers on a dead key.
+    /// The look before the addition keeps a closed gate quiet: once `CLOSED` is seen no thread adds, so the count falls
+    /// to zero however often a peer retries an invalid key.
     #[inline]
     pub(crate) fn enter(&self, key: u32, bell: &Bell) -> Result<(), Shut> {
         let open = u64::from(key) << 2;
@@ -53,7 +54,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Counts an access out; whoever waits at a closed gate sees all it did.
+    /// Counts an access out; a thread that waits at a closed gate sees all it did.
     #[inline]
     pub(crate) fn leave(&self, bell: &Bell) {
         let before = self.0.fetch_sub(1, Ordering::Release);
@@ -69,7 +70,7 @@ impl Gate {
         if seen / FULL == u64::from(key) << 2 { Ok(()) } else { Err(shut(seen, key)) }
     }
 
-    /// The key it belongs to; 0 is nobody's.
+    /// The key it belongs to; 0 if it has none.
     pub(crate) fn key(&self) -> u32 {
         (self.0.load(Ordering::Relaxed) >> 32) as u32
     }
@@ -79,7 +80,8 @@ impl Gate {
         self.0.fetch_or(CLOSED, Ordering::Relaxed);
     }
 
-    /// Waits until all accesses under way are over. The gate must be closed, and stay so meanwhile: then nobody is inside afterwards.
+    /// Waits until all accesses under way are over. The gate must be closed, and stay so meanwhile: then no access is
+    /// inside afterwards.
     pub(crate) fn drain(&self, bell: &Bell) {
         let mut spins = SPINS;
         while !self.drained() {
@@ -109,7 +111,8 @@ impl Gate {
     fn assign(&self, key: u32, closed: u64) {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
-            // Somebody who looked before it was closed may just have been counted in, and will count himself out: keep the count.
+            // A thread that looked before it was closed may just have been counted in, and will count itself out: keep
+            // the count.
             let next = u64::from(key) << 32 | closed | seen & COUNT;
             match self.0.compare_exchange_weak(seen, next, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
@@ -121,7 +124,7 @@ impl Gate {
 
 #[cold]
 fn shut(word: u64, key: u32) -> Shut {
-    // 0 is nobody's key, also where nobody has the slot.
+    // 0 is no valid key, not even of a slot that has none.
     match (word >> 32 == u64::from(key) && key != 0, word & CLOSED != 0) {
         (false, _) => Shut::OtherKey,
         (true, true) => Shut::Closed,
@@ -129,7 +132,8 @@ fn shut(word: u64, key: u32) -> Shut {
     }
 }
 
-/// Where those sleep who wait at a closed gate. One for all gates: it rings only when the last access leaves a closed one.
+/// Where threads sleep that wait at a closed gate. One for all gates: it rings only when the last access leaves a
+/// closed one.
 #[derive(Debug)]
 pub(crate) struct Bell {
     lock: Mutex<()>,
@@ -141,15 +145,17 @@ impl Bell {
         Bell { lock: Mutex::new(()), rung: Condvar::new() }
     }
 
-    /// The waiter looks at the count while it holds the lock, and whoever rings takes the lock after he changed the count: either the
-    /// waiter sees the change, or it sleeps already when the bell rings.
+    /// The waiter looks at the count while it holds the lock, and the ringing thread takes the lock after it changed
+    /// the count: either the waiter sees the change, or it sleeps already when the bell rings.
     #[cold]
     fn ring(&self) {
+        let _held = in_order(latch::Rank::MemoryBell);
         drop(self.lock.lock());
         self.rung.notify_all();
     }
 
     fn wait(&self, done: impl Fn() -> bool) {
+        let _held = in_order(latch::Rank::MemoryBell);
         let mut held = self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         while !done() {
             held = self.rung.wait(held).unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -1,13 +1,13 @@
-//! An access under way: entered through the gate, with its first byte and length, and counted out when it is dropped. The copies
-//! themselves start here, because here it is proven that the bytes are there.
+//! An access under way: entered through the gate, with its first byte and length, and counted out when it is dropped.
+//! The copies themselves start here, because here it is proven that the bytes are there.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
-use crate::access::{Access, Atomic, Cause, Range, Subject};
 use crate::gate::Bell;
 use crate::slot::{Kind, Slot};
 use crate::{copy, mapped, on_demand};
+use wire::access::{Access, Atomic, Range, RefusalCause, Subject};
 
 /// The right to touch a range, until it is dropped.
 pub(crate) struct Entry<'m> {
@@ -31,10 +31,10 @@ impl<'m> Entry<'m> {
         range: Range,
         access: Access,
         counted: bool,
-    ) -> Result<Entry<'m>, Cause> {
+    ) -> Result<Entry<'m>, RefusalCause> {
         match counted {
             true => slot.enter_gate(range.key, bell)?,
-            // Whoever closes the slot waits for this thread first.
+            // The thread that closes the slot waits for this thread first.
             false => slot.pass_gate(range.key)?,
         }
         // From here on, dropping it counts it out.
@@ -48,57 +48,59 @@ impl<'m> Entry<'m> {
         (entry.on_demand, entry.null) = (terms.on_demand, terms.kind == Kind::Null);
         entry.first = terms.admit(subject, range, access)?;
         entry.length = usize::try_from(range.length)
-            .map_err(|_| Cause::OutOfBounds { start: terms.start, length: terms.length })?;
+            .map_err(|_| RefusalCause::OutOfBounds { start: terms.start, length: terms.length })?;
         Ok(entry)
     }
 
     /// Copies the range out. The length of `out` is that of the range.
     #[inline]
-    pub(crate) fn load(&self, out: &mut [u8]) -> Result<(), Cause> {
+    pub(crate) fn load(&self, out: &mut [u8]) -> Result<(), RefusalCause> {
         debug_assert_eq!(out.len(), self.length);
         if self.null {
             out.fill(0);
             return Ok(());
         }
         if self.on_demand {
-            return on_demand::load(out, self.first).map_err(|_| Cause::Faulted);
+            return on_demand::load(out, self.first).map_err(|_| RefusalCause::Faulted);
         }
-        // SAFETY: whoever registered the region vouched for its bytes until it is deregistered, which waits for this entry; `admit` found
-        // the range inside.
+        // SAFETY: the code that registered the region vouched for its bytes until it is deregistered, which waits for
+        // this entry; `admit` found the range inside.
         unsafe { copy::load(out, self.first) };
         Ok(())
     }
 
     /// Copies into the range. The length of `bytes` is that of the range.
     #[inline]
-    pub(crate) fn store(&self, bytes: &[u8]) -> Result<(), Cause> {
+    pub(crate) fn store(&self, bytes: &[u8]) -> Result<(), RefusalCause> {
         debug_assert_eq!(bytes.len(), self.length);
         if self.null {
             return Ok(());
         }
         if self.on_demand {
-            // SAFETY: whoever registered the region vouched that peers may write there.
-            return unsafe { on_demand::store(self.first, bytes) }.map_err(|_| Cause::Faulted);
+            // SAFETY: the code that registered the region vouched that peers may write there.
+            return unsafe { on_demand::store(self.first, bytes) }.map_err(|_| RefusalCause::Faulted);
         }
-        // SAFETY: as in `load`; and rights to write were granted, which registration gives only to memory that may be written.
+        // SAFETY: as in `load`; and rights to write were granted, which registration gives only to memory that may be
+        // written.
         unsafe { copy::store(self.first, bytes) };
         Ok(())
     }
 
     /// Runs an atomic operation on the range, which is eight bytes long.
-    pub(crate) fn atomic(&self, operation: Atomic) -> Result<u64, Cause> {
+    pub(crate) fn atomic(&self, operation: Atomic) -> Result<u64, RefusalCause> {
         if self.null {
-            return Err(Cause::WrongKind);
+            return Err(RefusalCause::WrongKind);
         }
-        // The address the peer named is aligned, but a region may sit at an odd place under an even address, and a split atomic
-        // stops every core of the machine.
+        // The address the peer named is aligned, but a region may sit at an odd place under an even address, and a
+        // split atomic stops every core of the machine.
         if !self.first.addr().is_multiple_of(8) {
-            return Err(Cause::Misaligned);
+            return Err(RefusalCause::Misaligned);
         }
         if self.on_demand {
-            on_demand::prepare_word(self.first).map_err(|_| Cause::Faulted)?;
+            on_demand::prepare_word(self.first).map_err(|_| RefusalCause::Faulted)?;
         }
-        // SAFETY: eight bytes as in `store`, aligned. The program's side of any race is its own atomic, or tolerates this one.
+        // SAFETY: eight bytes as in `store`, aligned. The program's side of any race is its own atomic, or tolerates
+        // this one.
         let cell = unsafe { AtomicU64::from_ptr(self.first.cast()) };
         Ok(match operation {
             Atomic::CompareSwap { compare, swap } => {
@@ -117,7 +119,7 @@ impl<'m> Entry<'m> {
     }
 
     /// Makes stores visible to all, and persistent if the range is a file's.
-    pub(crate) fn flush(&self, persistent: bool) -> Result<(), Cause> {
+    pub(crate) fn flush(&self, persistent: bool) -> Result<(), RefusalCause> {
         fence(Ordering::SeqCst);
         if !persistent || self.null || cfg!(miri) {
             return Ok(());
@@ -126,7 +128,7 @@ impl<'m> Entry<'m> {
         let length = self.first.addr() - start + self.length;
         // SAFETY: writes back what is mapped there and changes no byte; whether it is mapped the kernel finds out.
         let result = unsafe { libc::msync(start as *mut libc::c_void, length, libc::MS_SYNC) };
-        if result == 0 { Ok(()) } else { Err(Cause::Faulted) }
+        if result == 0 { Ok(()) } else { Err(RefusalCause::Faulted) }
     }
 }
 
@@ -152,19 +154,20 @@ impl<'m> Guard<'m> {
 
     /// The first byte; dangling where there is none.
     ///
-    /// Meant for system calls. Whoever dereferences it shares the bytes with the program and its peers, and with
+    /// Meant for system calls. A caller that dereferences it shares the bytes with the program and its peers, and with
     /// [`may_vanish`](Guard::may_vanish) must not do so at all.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.entry.as_ref().map_or(std::ptr::dangling_mut(), |entry| entry.first)
     }
 
-    /// The bytes, for whoever hands them to a system call; none where they may vanish.
+    /// The bytes, for a caller that hands them to a system call; none where they may vanish.
     #[must_use]
     pub fn cells(&self) -> &[AtomicU8] {
         match &self.entry {
-            // SAFETY: whoever registered the region vouched for its bytes until it is deregistered, which waits for this guard, and knows that others
-            // share them: atomics may. Where they may not be written, nobody here does.
+            // SAFETY: the code that registered the region vouched for its bytes until it is deregistered, which waits
+            // for this guard, and knows that other threads share them: atomics may. Where they may not be written, no
+            // code here writes.
             Some(entry) if !entry.on_demand => unsafe {
                 std::slice::from_raw_parts(entry.first.cast::<AtomicU8>().cast_const(), entry.length)
             },
@@ -184,14 +187,16 @@ impl<'m> Guard<'m> {
         self.len() == 0
     }
 
-    /// Whether the program may unmap the bytes at any time (an on-demand region): a system call copes, an access by hand would not.
+    /// Whether the program may unmap the bytes at any time (an on-demand region): a system call copes, an access by
+    /// hand would not.
     #[must_use]
     pub fn may_vanish(&self) -> bool {
         self.entry.as_ref().is_some_and(|entry| entry.on_demand)
     }
 }
 
-// SAFETY: the pointer is an address that any thread of the process may use as well as another; the slot and the bell are shared anyway.
+// SAFETY: the pointer is an address that any thread of the process may use as well as another; the slot and the bell
+// are shared anyway.
 unsafe impl Send for Guard<'_> {}
 // SAFETY: a shared guard only gives out the address and the length.
 unsafe impl Sync for Guard<'_> {}

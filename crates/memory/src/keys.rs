@@ -1,10 +1,24 @@
-//! How keys are made: 32 bits that find a slot of the table and that a stranger does not guess. The upper 24 are the slot and its generation,
-//! scrambled with random constants of the process; the lower 8 are random for a region and the binder's choice for a window. This is
-//! no cipher: a peer who was given many keys could work out others. It has to guess with a connection at stake, which a wrong key breaks.
+//! How keys are made: 32 bits that find a slot of the table and that a stranger does not guess. The upper 24 are the
+//! slot and its generation, scrambled with random constants of the process; the lower 8 are random for a region and the
+//! binder's choice for a window. This is no cipher: a peer that was given many keys could work out the upper 24 bits of
+//! others.
+//!
+//! What guessing costs. Only the peer can guess, or a host of the network that can send from its address: a connected
+//! queue pair takes nothing from strangers on its own host. Each wrong key is counted as `access_refused` and raises
+//! trace events with the key, the range and the cause.
+//!
+//! | transport | a wrong key | so |
+//! |---|---|---|
+//! | RC, XRC | breaks the connection | one guess per connection |
+//! | UC | is passed over (IBA 9.8.2.2) | 2^32 guesses: 72 minutes at a million a second; 256, knowing many keys |
+//! | UD | names no memory | none |
+//!
+//! There is no limit on wrong keys over UC: a spoofer could use it up and so stop the honest peer. Where a peer may not
+//! be trusted with more than it was given, use RC.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use crate::access::Key;
+use wire::Key;
 
 /// Slots of the table.
 pub(crate) const SLOTS: u32 = 1 << SLOT_BITS;
@@ -42,9 +56,10 @@ impl Keys {
         self.hash(slot, u32::MAX) & GENERATION
     }
 
-    /// The key of a slot in one of its lives. The generation changes with every life, so the key of the life before never opens this one,
-    /// whatever its low byte; a region's low byte moves on when the generations have gone round, so a region's key comes back after 2^14
-    /// lives of the slot. `None` where the key would look like none at all to a program: such a life is skipped.
+    /// The key of a slot in one of its lives. The generation changes with every life, so the key of the life before
+    /// never opens this one, whatever its low byte; a region's low byte moves on when the generations have gone round,
+    /// so a region's key comes back after 2^14 lives of the slot. `None` where the key would look like none at all to a
+    /// program: such a life is skipped.
     pub(crate) fn key(&self, slot: u32, life: u32) -> Option<Key> {
         let generation = life & GENERATION;
         let index = self.scramble(generation << SLOT_BITS | slot & (SLOTS - 1));
@@ -54,13 +69,13 @@ impl Keys {
         let noise = self.hash(slot, generation);
         // An odd step visits all 256 values before it repeats one.
         let low = (life >> (24 - SLOT_BITS)).wrapping_mul(noise >> 8 | 1).wrapping_add(noise) & 0xff;
-        Some(Key(index << 8 | low))
+        Some(Key::new(index << 8 | low))
     }
 
     /// The slot a key would be in.
     #[inline]
     pub(crate) fn slot(&self, key: Key) -> u32 {
-        self.unscramble(key.0 >> 8) & (SLOTS - 1)
+        self.unscramble(key.value() >> 8) & (SLOTS - 1)
     }
 
     fn scramble(&self, index: u32) -> u32 {
@@ -105,7 +120,8 @@ impl Step {
     }
 }
 
-/// Eight bytes from the system's generator; where the system has no such call, from the seeds the standard library hashes with.
+/// Eight bytes from the system's generator; where the system has no such call, from the seeds the standard library
+/// hashes with.
 fn random() -> u64 {
     let mut bytes = [0u8; 8];
     // SAFETY: the pointer and length are those of a live array.
@@ -134,7 +150,7 @@ mod tests {
             for life in [0, 1, 63, 64, 1000] {
                 let Some(key) = keys.key(slot, life) else { continue };
                 assert_eq!(keys.slot(key), slot);
-                assert_eq!(keys.slot(Key(key.0 ^ 0xff)), slot);
+                assert_eq!(keys.slot(Key::new(key.value() ^ 0xff)), slot);
             }
         }
     }
@@ -155,7 +171,7 @@ mod tests {
         // The next life has another index, so that no low byte a window may choose fits it.
         for (before, after) in (0..lives).map(|life| (keys.key(5, life), keys.key(5, life + 1))) {
             if let (Some(before), Some(after)) = (before, after) {
-                assert_ne!(before.0 >> 8, after.0 >> 8);
+                assert_ne!(before.value() >> 8, after.value() >> 8);
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Is a range of addresses there, and may it be written? Asked once, at registration, so that a wrong range is an error and not a later
-//! crash. The kernel answers best: it brings the pages in as an access would. Older kernels and odd mappings are judged by the
-//! process's map. Nothing is pinned: what the program unmaps afterwards is gone.
+//! Is a range of addresses there, and may it be written? Asked once, at registration, so that a wrong range is an error
+//! and not a later crash. The kernel answers best: it brings the pages in as an access would. Older kernels and odd
+//! mappings are judged by the process's map. Nothing is pinned: what the program unmaps afterwards is gone.
 
-use std::sync::OnceLock;
+use latch::PerProcess;
 
 use crate::error::Error;
 
@@ -32,10 +32,16 @@ fn pages(address: usize, length: usize) -> Option<(usize, usize)> {
     Some((start, end - start))
 }
 
+/// Whether a page begins there.
+pub(crate) fn is_page_boundary(address: usize) -> bool {
+    address.is_multiple_of(page_size())
+}
+
 pub(crate) fn page_size() -> usize {
-    static SIZE: OnceLock<usize> = OnceLock::new();
+    // Not a `OnceLock`: a child that is forked in the middle of it would wait for ever.
+    static SIZE: PerProcess<usize> = PerProcess::new();
     // SAFETY: a call without pointers.
-    *SIZE.get_or_init(|| usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096))
+    *SIZE.get_or_make(|| usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096))
 }
 
 enum Populated {
@@ -51,7 +57,8 @@ enum Populated {
 fn populate(start: usize, span: usize, write: bool) -> Populated {
     let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
     loop {
-        // SAFETY: populating changes no byte and no mapping of the range, whatever is there; the address is only looked at by the kernel.
+        // SAFETY: populating changes no byte and no mapping of the range, whatever is there; the address is only looked
+        // at by the kernel.
         let result = unsafe { libc::madvise(start as *mut libc::c_void, span, advice) };
         if result == 0 {
             return Populated::Yes;
@@ -74,7 +81,8 @@ fn check_by_map(start: usize, span: usize, write: bool) -> Result<(), Error> {
 }
 
 /// Walks the lines of the map, which are in order of address.
-fn judge(maps: &str, start: u64, span: u64, write: bool) -> Result<(), Error> {
+#[doc(hidden)] // for fuzzing
+pub fn judge(maps: &str, start: u64, span: u64, write: bool) -> Result<(), Error> {
     let end = start.saturating_add(span);
     let mut next = start;
     for line in maps.lines() {
@@ -110,7 +118,8 @@ fn check_by_mincore(start: usize, span: usize) -> Result<(), Error> {
     let mut residency = [0u8; 1024];
     for offset in (0..span).step_by(residency.len() * page) {
         let length = (span - offset).min(residency.len() * page);
-        // SAFETY: the kernel writes one byte per page, and there is room for so many; the range itself is only looked at.
+        // SAFETY: the kernel writes one byte per page, and there is room for so many; the range itself is only looked
+        // at.
         let result = unsafe { libc::mincore((start + offset) as *mut libc::c_void, length, residency.as_mut_ptr()) };
         if result != 0 {
             return Err(Error::NotMapped { address: (start + offset) as u64 });
@@ -156,6 +165,7 @@ mod tests {
         let page = page_size();
         assert_eq!(pages(page + 1, 1), Some((page, page)));
         assert_eq!(pages(page, page), Some((page, page)));
+        assert_eq!((pages(page + 1, 0), pages(page, 0)), (Some((page, page)), Some((page, 0))));
         assert_eq!(pages(2 * page - 1, 2), Some((page, 2 * page)));
         assert_eq!(pages(usize::MAX - 10, 10), None);
         assert_eq!(pages(usize::MAX, 2), None);

@@ -1,9 +1,9 @@
-//! The registered memory of a process, and access to it. Finding a key's slot, entering it and checking its terms costs the same however
-//! many regions there are, and takes no lock. How regions, windows and device memory come and go is in the modules of those names.
+//! The registered memory of a process, and access to it. Finding a key's slot, entering it and checking its terms costs
+//! the same however many regions there are, and takes no lock. How regions, windows and device memory come and go is in
+//! the modules of those names.
 
-use latch::Mutex;
+use latch::{Mutex, Rank};
 
-use crate::access::{Access, Atomic, Cause, Key, Range, Refusal, Subject};
 use crate::books::Books;
 use crate::copy;
 use crate::gate::Bell;
@@ -11,13 +11,17 @@ use crate::guard::{Entry, Guard};
 use crate::keys::{Keys, SLOTS};
 use crate::slot::Slot;
 use crate::table::Table;
+use wire::Key;
+use wire::access::{Access, Atomic, Range, Refusal, RefusalCause, Subject};
 
 /// All registered memory of one process.
 ///
-/// Any number of threads may use it at once. An access (`check`, `read`, `write`, `atomic`, `flush`, `lend`) never waits for another; taking
-/// memory away (`deregister`, `reregister`, `bind`, `invalidate`, `free_window`) waits for the accesses to it that are under way.
+/// Any number of threads may use it at once. An access (`check`, `read`, `write`, `atomic`, `flush`, `lend`) never
+/// waits for another; taking memory away (`deregister`, `reregister`, `bind`, `invalidate`, `free_window`) waits for
+/// the accesses to it that are under way.
 ///
-/// After a `fork` the child must not use its parent's: another thread may have been in the middle of something, and is not there to finish.
+/// After a `fork` the child must not use its parent's: another thread may have been in the middle of something, and is
+/// not there to finish.
 #[derive(Debug)]
 pub struct Memory {
     pub(crate) keys: Keys,
@@ -83,7 +87,7 @@ impl Memory {
             table: Table::new(),
             bell: Bell::new(),
             limits,
-            books: Mutex::new(Books::default()),
+            books: Mutex::new(Rank::MemoryBooks, Books::default()),
         }
     }
 
@@ -100,14 +104,15 @@ impl Memory {
         Usage { regions: books.regions, windows: books.windows, device_memory: books.device_used }
     }
 
-    /// Would this access succeed now? Changes nothing, not even a counter. An empty range needs no key at all (IBA 9.7.4.1.5).
+    /// Would this access succeed now? Changes nothing, not even a counter. An empty range needs no key at all (IBA
+    /// 9.7.4.1.5).
     #[inline]
     pub fn check(&self, subject: Subject, range: Range, access: Access) -> Result<(), Refusal> {
         if range.length == 0 {
             return Ok(());
         }
         let refuse = |cause| Refusal { range, access, cause };
-        let slot = self.slot(range.key).ok_or(refuse(Cause::UnknownKey))?;
+        let slot = self.slot(range.key).ok_or(refuse(RefusalCause::UnknownKey))?;
         let terms = slot.look(range.key, &self.bell).map_err(refuse)?;
         terms.admit(subject, range, access).map(drop).map_err(refuse)
     }
@@ -126,7 +131,8 @@ impl Memory {
         entry.load(out).map_err(|cause| Refusal { range, access, cause })
     }
 
-    /// Copies bytes in, ascending; the last up to eight of them are stored last, with release: whoever sees them sees all.
+    /// Copies bytes in, ascending; the last up to eight of them are stored last, with release: a thread that sees them
+    /// sees all.
     #[inline]
     pub fn write(&self, subject: Subject, key: Key, address: u64, bytes: &[u8]) -> Result<(), Refusal> {
         let access = if subject.remote { Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
@@ -140,38 +146,39 @@ impl Memory {
         entry.store(bytes).map_err(|cause| Refusal { range, access, cause })
     }
 
-    /// Runs an atomic operation on eight aligned bytes, as one instruction of the processor, and returns what was there as a native integer.
+    /// Runs an atomic operation on eight aligned bytes, as one instruction of the processor, and returns what was there
+    /// as a native integer.
     pub fn atomic(&self, subject: Subject, key: Key, address: u64, operation: Atomic) -> Result<u64, Refusal> {
         let access = operation.access();
         let range = Range { key, address, length: 8 };
         let refuse = |cause| Refusal { range, access, cause };
-        let entry = self.enter(subject, range, access, !latch::is_alone())?.ok_or(refuse(Cause::WrongKind))?;
+        let entry = self.enter(subject, range, access, !latch::is_alone())?.ok_or(refuse(RefusalCause::WrongKind))?;
         if !address.is_multiple_of(8) {
-            return Err(refuse(Cause::Misaligned));
+            return Err(refuse(RefusalCause::Misaligned));
         }
         entry.atomic(operation).map_err(refuse)
     }
 
-    /// Makes earlier writes to the range visible (`FLUSH_GLOBAL`) or persistent (`FLUSH_PERSISTENT`), as `access` says. An empty range is
-    /// nothing to flush; whoever means a whole region names its bounds.
+    /// Makes earlier writes to the range visible (`FLUSH_GLOBAL`) or persistent (`FLUSH_PERSISTENT`), as `access` says.
+    /// An empty range is nothing to flush; a caller that means a whole region names its bounds.
     pub fn flush(&self, subject: Subject, range: Range, access: Access) -> Result<(), Refusal> {
         let Some(entry) = self.enter(subject, range, access, !latch::is_alone())? else { return Ok(()) };
         entry.flush(access.contains(Access::FLUSH_PERSISTENT)).map_err(|cause| Refusal { range, access, cause })
     }
 
-    /// Lends the bytes themselves, for a system call that gathers or scatters. The memory stays registered until the guard is dropped:
-    /// deregistration waits for it. Do not hold a guard while deregistering what it lends, or while waiting for a lock that somebody
-    /// holds who does. A null region has no bytes to lend.
+    /// Lends the bytes themselves, for a system call that gathers or scatters. The memory stays registered until the
+    /// guard is dropped: deregistration waits for it. Do not hold a guard while deregistering what it lends, or while
+    /// waiting for a lock whose holder does. A null region has no bytes to lend.
     pub fn lend(&self, subject: Subject, range: Range, access: Access) -> Result<Guard<'_>, Refusal> {
         let entry = self.enter(subject, range, access, true)?;
         if entry.as_ref().is_some_and(|entry| !entry.has_memory()) {
-            return Err(Refusal { range, access, cause: Cause::WrongKind });
+            return Err(Refusal { range, access, cause: RefusalCause::WrongKind });
         }
         Ok(Guard::new(entry))
     }
 
-    /// Enters the slot of a key for as long as the entry lives; `None` for an empty range. An access that is over before this thread lets others at
-    /// its locks need not be `counted`.
+    /// Enters the slot of a key for as long as the entry lives; `None` for an empty range. An access that is over
+    /// before this thread lets others at its locks need not be `counted`.
     #[inline]
     fn enter(
         &self,
@@ -184,11 +191,12 @@ impl Memory {
             return Ok(None);
         }
         let refuse = |cause| Refusal { range, access, cause };
-        let slot = self.slot(range.key).ok_or(refuse(Cause::UnknownKey))?;
+        let slot = self.slot(range.key).ok_or(refuse(RefusalCause::UnknownKey))?;
         Entry::new(slot, &self.bell, subject, range, access, counted).map(Some).map_err(refuse)
     }
 
-    /// The first byte of a range of a plain region, in a thread that has the right to all locks, if all is well. Whoever gets `None` enters.
+    /// The first byte of a range of a plain region, in a thread that has the right to all locks, if all is well. A
+    /// caller that gets `None` enters.
     #[inline]
     fn plain(&self, subject: Subject, range: Range, access: Access) -> Option<*mut u8> {
         if range.length == 0 || !latch::is_alone() {
@@ -208,7 +216,7 @@ impl Memory {
     pub(crate) fn find(&self, key: Key) -> Option<(u32, &Slot)> {
         let number = self.keys.slot(key);
         let slot = self.table.get(number)?;
-        (slot.key() == key && key.0 != 0).then_some((number, slot))
+        (slot.key() == key && key.value() != 0).then_some((number, slot))
     }
 
     pub(crate) fn books(&self) -> latch::Guard<'_, Books> {

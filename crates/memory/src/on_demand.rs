@@ -1,6 +1,7 @@
-//! Copies to and from memory that may not be there. Regions on demand are not looked at when they are registered, and the program may unmap
-//! part of them at any time; a plain access would then end the process. So the kernel makes the copy, from the process to itself, and says
-//! what is missing. Slower (a system call and a page walk), and only for those regions.
+//! Copies to and from memory that may not be there. Regions on demand are not looked at when they are registered, and
+//! the program may unmap part of them at any time; a plain access would then end the process. So the kernel makes the
+//! copy, from the process to itself, and says what is missing. Slower (a system call and a page walk), and only for
+//! those regions.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -33,8 +34,8 @@ pub(crate) fn load(target: &mut [u8], source: *const u8) -> Result<(), Missing> 
     unsafe { transfer(Way::Load, source.cast_mut(), target.as_mut_ptr(), target.len()) }
 }
 
-/// Brings in the page of an atomic operation. The kernel has no 64-bit atomic on behalf of a program, so the operation itself is a plain
-/// one: a program that unmaps the word in the instant between the two ends itself.
+/// Brings in the page of an atomic operation. The kernel has no 64-bit atomic on behalf of a program, so the operation
+/// itself is a plain one: a program that unmaps the word in the instant between the two ends itself.
 pub(crate) fn prepare_word(word: *mut u8) -> Result<(), Missing> {
     mapped::check(word.addr(), 8, true).map_err(|_| Missing)
 }
@@ -48,7 +49,8 @@ enum Way {
 }
 
 /// # Safety
-/// `ours` must be valid for reads (`Store`) or writes (`Load`) of `length` bytes. When storing, no object of ours may lie in `theirs`.
+/// `ours` must be valid for reads (`Store`) or writes (`Load`) of `length` bytes. When storing, no object of ours may
+/// lie in `theirs`.
 unsafe fn transfer(way: Way, theirs: *mut u8, ours: *mut u8, length: usize) -> Result<(), Missing> {
     let mut done = 0;
     while done < length {
@@ -102,8 +104,11 @@ unsafe fn by_pipe(way: Way, theirs: *mut u8, ours: *mut u8, length: usize) -> io
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just made, and not shared.
     let (out, into) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+    // A program that was started without standard output must not write into it: a copy is above the first three.
+    let (out, into) =
+        if ends.iter().any(|end| *end <= 2) { (out.try_clone()?, into.try_clone()?) } else { (out, into) };
     let (from, to) = match way {
         Way::Store => (ours, theirs),
         Way::Load => (theirs, ours),

@@ -1,15 +1,16 @@
-//! Memory regions: registering, changing and deregistering them (IBA 10.6). Any memory of the process will do; it is looked at, not pinned,
-//! and stays the program's. Device memory is registered by the same rules from its own module.
+//! Memory regions: registering, changing and deregistering them (IBA 10.6). Any memory of the process will do; it is
+//! looked at, not pinned, and stays the program's. Device memory is registered by the same rules from its own module.
 
 use std::sync::Arc;
 
-use crate::access::{Access, Domain, Key, Qpn};
 use crate::books::{self, What};
 use crate::device::Block;
 use crate::error::Error;
 use crate::mapped;
 use crate::memory::Memory;
 use crate::slot::{Kind, Terms};
+use wire::access::{Access, ProtectionDomain};
+use wire::{Key, Qpn};
 
 /// What to register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +18,7 @@ pub struct RegionSpec {
     /// Where it lies and how it is addressed.
     pub translation: Translation,
     /// The protection domain.
-    pub domain: Domain,
+    pub domain: ProtectionDomain,
     /// The rights it grants. With `ZERO_BASED` addresses count from 0.
     pub access: Access,
 }
@@ -47,7 +48,7 @@ pub struct Change {
     /// Other memory.
     pub translation: Option<Translation>,
     /// Another protection domain.
-    pub domain: Option<Domain>,
+    pub domain: Option<ProtectionDomain>,
     /// Other rights.
     pub access: Option<Access>,
 }
@@ -56,7 +57,7 @@ pub struct Change {
 #[derive(Clone, Debug)]
 pub(crate) struct Holding {
     pub(crate) place: Place,
-    pub(crate) domain: Domain,
+    pub(crate) domain: ProtectionDomain,
     pub(crate) access: Access,
 }
 
@@ -67,22 +68,24 @@ pub(crate) enum Place {
     Nowhere,
 }
 
-// SAFETY: the pointer is an address of the process, as good in one thread as in another; nothing is reached through it here.
+// SAFETY: the pointer is an address of the process, as good in one thread as in another; nothing is reached through it
+// here.
 unsafe impl Send for Holding {}
 
 impl Memory {
     /// Registers memory of the process and returns its key, L_Key and R_Key in one.
     ///
-    /// The whole range is brought in, for writing where any right to write is granted; what is not mapped, or not so, is an `EFAULT`.
-    /// Regions on demand are not looked at; an access to a part that is not there is refused.
+    /// The whole range is brought in, for writing where any right to write is granted; what is not mapped, or not so,
+    /// is an `EFAULT`. Regions on demand are not looked at; an access to a part that is not there is refused.
     ///
     /// # Errors
     /// See [`Error`]; nothing is registered then.
     ///
     /// # Safety
-    /// Until the region is deregistered (or reregistered elsewhere) the range must stay mapped, unless it is `ON_DEMAND`, and must hold
-    /// nothing that may not be read at any time, or with a right to write not be changed at any time, by others: no Rust reference to
-    /// it may be relied on meanwhile, but `&[u8]` where no right to write is granted.
+    /// Until the region is deregistered (or reregistered elsewhere) the range must stay mapped, unless it is
+    /// `ON_DEMAND`, and must hold nothing that may not be read at any time, or with a right to write not be changed at
+    /// any time, by others: no Rust reference to it may be relied on meanwhile, but `&[u8]` where no right to write is
+    /// granted.
     pub unsafe fn register(&self, spec: &RegionSpec) -> Result<Key, Error> {
         let RegionSpec { translation, domain, access } = *spec;
         let holding = Holding { place: Place::Program(translation), domain, access };
@@ -90,16 +93,17 @@ impl Memory {
         self.enroll(holding)
     }
 
-    /// Registers nothing: a region over all addresses that reads as zeros and forgets what is written. Its key is an L_Key only, for parts of messages that
-    /// nobody wants.
+    /// Registers nothing: a region over all addresses that reads as zeros and forgets what is written. Its key is an
+    /// L_Key only, for parts of messages that the program does not want.
     ///
     /// # Errors
     /// [`Error::TooManyRegions`].
-    pub fn register_null(&self, domain: Domain) -> Result<Key, Error> {
+    pub fn register_null(&self, domain: ProtectionDomain) -> Result<Key, Error> {
         self.enroll(Holding { place: Place::Nowhere, domain, access: Access::LOCAL_WRITE })
     }
 
-    /// Changes a region; its key stays. Waits for the accesses under way on the old terms; accesses that come meanwhile are refused.
+    /// Changes a region; its key stays. Waits for the accesses under way on the old terms; accesses that come meanwhile
+    /// are refused.
     ///
     /// # Errors
     /// See [`Error`]. The region is as it was then; in particular while windows are bound to it.
@@ -130,7 +134,8 @@ impl Memory {
         result
     }
 
-    /// Deregisters a region. When it returns, no access is under way and none will be: the memory is the program's alone.
+    /// Deregisters a region. When it returns, no access is under way and none will be: the memory is the program's
+    /// alone.
     ///
     /// Waits for accesses under way, guards included. Of several threads that deregister one region, one succeeds.
     ///
@@ -186,7 +191,8 @@ impl Memory {
             return Ok(());
         }
         let (address, length) = (translation.address.addr() as u64, translation.length as u64);
-        if length == 0 {
+        // As the kernel counts pages: no bytes in the middle of a page are on it, none at its start are on no page.
+        if length == 0 && mapped::is_page_boundary(translation.address.addr()) {
             return Err(Error::Empty);
         }
         if length > self.limits.region_length {
@@ -194,7 +200,7 @@ impl Memory {
         }
         // The last byte must have an address, in memory and as keys see it.
         for address in [address, translation.iova.unwrap_or(address)] {
-            address.checked_add(length - 1).ok_or(Error::AddressOverflow { address, length })?;
+            address.checked_add(length.saturating_sub(1)).ok_or(Error::AddressOverflow { address, length })?;
         }
         if access.contains(Access::ON_DEMAND) {
             return Ok(());
@@ -203,7 +209,8 @@ impl Memory {
     }
 }
 
-/// Marks a region as being changed, once it is certain that the slot is still the key's: only who holds the books gives it away.
+/// Marks a region as being changed, once it is certain that the slot is still the key's: only the holder of the books'
+/// lock gives it away.
 fn claim<'b>(
     books: &'b mut books::Books,
     number: u32,
@@ -252,7 +259,7 @@ impl Holding {
         Terms {
             kind: if let Place::Nowhere = self.place { Kind::Null } else { Kind::Region },
             domain: self.domain,
-            qpn: Qpn(0),
+            qpn: Qpn::new(0),
             access: self.access,
             start: if self.access.contains(Access::ZERO_BASED) || everything { 0 } else { own },
             length: length as u64,

@@ -1,20 +1,22 @@
-//! One entry of the table of keys: a gate, and the terms on which a region or window grants access. A window's terms are resolved when it
-//! is bound, down to the address of its first byte, so an access costs one look whatever it goes through. What an entry belongs to
-//! (which region a window is bound to, which device memory a region covers) is the books' business, not the slot's.
+//! One entry of the table of keys: a gate, and the terms on which a region or window grants access. A window's terms
+//! are resolved when it is bound, down to the address of its first byte, so an access costs one look whatever it goes
+//! through. What an entry belongs to (which region a window is bound to, which device memory a region covers) is the
+//! books' business, not the slot's.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use crate::access::{Access, Cause, Domain, Key, Qpn, Range, Subject};
 use crate::gate::{Bell, Gate, Shut};
 use crate::version::Version;
+use wire::access::{Access, ProtectionDomain, Range, RefusalCause, Subject};
+use wire::{Key, Qpn};
 
 /// What a key grants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) kind: Kind,
-    pub(crate) domain: Domain,
-    /// Type 2 windows: for whom.
+    pub(crate) domain: ProtectionDomain,
+    /// Type 2 windows: the queue pair that may use it.
     pub(crate) qpn: Qpn,
     pub(crate) access: Access,
     /// The first address as keys see it.
@@ -43,32 +45,32 @@ pub(crate) enum Kind {
 }
 
 impl Terms {
-    /// The first byte of `range`, if `subject` may have it with these rights. The causes are looked for in the order in which the
-    /// specification lets a responder find them (IBA 10.6.3), so the answer is the same whoever implements it.
+    /// The first byte of `range`, if `subject` may have it with these rights. The causes are looked for in the order in
+    /// which the specification lets a responder find them (IBA 10.6.3), so every implementation answers the same.
     #[inline]
-    pub(crate) fn admit(&self, subject: Subject, range: Range, access: Access) -> Result<*mut u8, Cause> {
+    pub(crate) fn admit(&self, subject: Subject, range: Range, access: Access) -> Result<*mut u8, RefusalCause> {
         let is_own = matches!(self.kind, Kind::Region | Kind::Null);
         if !is_own && !subject.remote || self.kind == Kind::Null && subject.remote {
             // A window's key is an R_Key only, and that of nothing an L_Key only.
-            return Err(Cause::WrongKind);
+            return Err(RefusalCause::WrongKind);
         }
-        if self.domain != subject.domain {
-            return Err(Cause::WrongProtectionDomain);
+        if self.domain != subject.pd {
+            return Err(RefusalCause::WrongProtectionDomain);
         }
         match self.kind {
             Kind::Region | Kind::Null | Kind::Window { type2: false } => {}
             Kind::Window { type2: true } if self.qpn == subject.qpn => {}
-            Kind::Window { type2: true } => return Err(Cause::WrongQueuePair),
-            Kind::Unbound => return Err(Cause::WindowUnbound),
-            Kind::Invalidated => return Err(Cause::Invalidated),
+            Kind::Window { type2: true } => return Err(RefusalCause::WrongQueuePair),
+            Kind::Unbound => return Err(RefusalCause::WindowUnbound),
+            Kind::Invalidated => return Err(RefusalCause::Invalidated),
         }
         if !self.access.contains(access) {
-            return Err(Cause::NotPermitted);
+            return Err(RefusalCause::NotPermitted);
         }
         let offset = within(self.start, self.length, range.address, range.length)
-            .ok_or(Cause::OutOfBounds { start: self.start, length: self.length })?;
-        // The offset is below the length, which fits the address space. Wrapping, because the on-demand region over everything starts at
-        // address 0, which is no object for a pointer to stay inside of.
+            .ok_or(RefusalCause::OutOfBounds { start: self.start, length: self.length })?;
+        // The offset is below the length, which fits the address space. Wrapping, because the on-demand region over
+        // everything starts at address 0, which is no object for a pointer to stay inside of.
         Ok(self.base.wrapping_add(offset as usize))
     }
 
@@ -76,8 +78,8 @@ impl Terms {
     fn nothing() -> Terms {
         Terms {
             kind: Kind::Unbound,
-            domain: Domain(0),
-            qpn: Qpn(0),
+            domain: ProtectionDomain(0),
+            qpn: Qpn::new(0),
             access: Access::empty(),
             start: 0,
             length: 0,
@@ -87,7 +89,8 @@ impl Terms {
     }
 }
 
-/// The offset of `address` in `start..start + length`, if `wanted` bytes from there on lie inside. Addresses do not wrap.
+/// The offset of `address` in `start..start + length`, if `wanted` bytes from there on lie inside. Addresses do not
+/// wrap.
 #[inline]
 pub(crate) fn within(start: u64, length: u64, address: u64, wanted: u64) -> Option<u64> {
     let offset = address.checked_sub(start)?;
@@ -97,8 +100,8 @@ pub(crate) fn within(start: u64, length: u64, address: u64, wanted: u64) -> Opti
 
 /// A gate and the terms behind it, in one cache line.
 ///
-/// The terms are written only while the gate is closed and drained, and read either inside the gate or, for a mere question, beside it
-/// under the version.
+/// The terms are written only while the gate is closed and drained, and read either inside the gate or, for a mere
+/// question, beside it under the version.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Slot {
@@ -136,17 +139,17 @@ impl Slot {
 
     /// Counts an access in and gives its terms, which hold until `leave`.
     #[inline]
-    pub(crate) fn enter(&self, key: Key, bell: &Bell) -> Result<Terms, Cause> {
+    pub(crate) fn enter(&self, key: Key, bell: &Bell) -> Result<Terms, RefusalCause> {
         self.enter_gate(key, bell)?;
         Ok(self.load())
     }
 
-    /// The first byte of `range` inside the gate, if it is of a plain region and all is well. Whoever gets `None` looks at the terms.
+    /// The first byte of `range` inside the gate, if it is of a plain region and all is well. A caller that gets `None`
+    /// looks at the terms.
     #[inline]
     pub(crate) fn admit_plain(&self, subject: Subject, range: Range, access: Access) -> Option<*mut u8> {
         let granted = Access::from_bits_retain(self.access.load(Ordering::Relaxed));
-        let plain =
-            self.kind.load(Ordering::Relaxed) == PLAIN && self.domain.load(Ordering::Relaxed) == subject.domain.0;
+        let plain = self.kind.load(Ordering::Relaxed) == PLAIN && self.domain.load(Ordering::Relaxed) == subject.pd.0;
         if !plain || !granted.contains(access) {
             return None;
         }
@@ -157,14 +160,14 @@ impl Slot {
 
     /// Enters without a look at the terms.
     #[inline]
-    pub(crate) fn enter_gate(&self, key: Key, bell: &Bell) -> Result<(), Cause> {
-        self.gate.enter(key.0, bell).map_err(cause)
+    pub(crate) fn enter_gate(&self, key: Key, bell: &Bell) -> Result<(), RefusalCause> {
+        self.gate.enter(key.value(), bell).map_err(cause)
     }
 
     /// Enters without being counted, in a thread that others wait for in `drain` all the same.
     #[inline]
-    pub(crate) fn pass_gate(&self, key: Key) -> Result<(), Cause> {
-        self.gate.test(key.0).map_err(cause)
+    pub(crate) fn pass_gate(&self, key: Key) -> Result<(), RefusalCause> {
+        self.gate.test(key.value()).map_err(cause)
     }
 
     /// Counts an access out.
@@ -173,13 +176,15 @@ impl Slot {
         self.gate.leave(bell);
     }
 
-    /// The terms at this moment, for a question that no access depends on. Writes nothing, so any number of threads may ask at once.
+    /// The terms at this moment, for a question that no access depends on. Writes nothing, so any number of threads may
+    /// ask at once.
     ///
-    /// The gate belongs to what is read under the version: it opens after a change, with release, so a gate of the next state betrays the
-    /// next version; and it closes before a change, so after the version of this state an open gate is of this state.
+    /// The gate belongs to what is read under the version: it opens after a change, with release, so a gate of the next
+    /// state betrays the next version; and it closes before a change, so after the version of this state an open gate
+    /// is of this state.
     #[inline]
-    pub(crate) fn look(&self, key: Key, bell: &Bell) -> Result<Terms, Cause> {
-        match self.version.read(|| (self.gate.test(key.0), self.load())) {
+    pub(crate) fn look(&self, key: Key, bell: &Bell) -> Result<Terms, RefusalCause> {
+        match self.version.read(|| (self.gate.test(key.value()), self.load())) {
             Some((gate, terms)) => gate.map(|()| terms).map_err(cause),
             None => {
                 // Caught in the middle of a change: the gate itself tells before from after.
@@ -192,10 +197,11 @@ impl Slot {
 
     /// The key that opens the slot, if it is any.
     pub(crate) fn key(&self) -> Key {
-        Key(self.gate.key())
+        Key::new(self.gate.key())
     }
 
-    /// Lets no more accesses in. Whoever closes a slot must be the only one to do so until it is opened or freed again.
+    /// Lets no more accesses in. The thread that closes a slot must be the only one to do so until it is opened or
+    /// freed again.
     pub(crate) fn close(&self) {
         self.gate.close();
     }
@@ -209,7 +215,7 @@ impl Slot {
     /// Opens a closed and drained slot to `key` on new terms.
     pub(crate) fn open(&self, key: Key, terms: &Terms) {
         self.version.change(|| self.store(terms));
-        self.gate.open(key.0);
+        self.gate.open(key.value());
     }
 
     /// Takes a closed and drained slot from its key.
@@ -229,7 +235,7 @@ impl Slot {
         };
         self.kind.store(kind | if terms.on_demand { ON_DEMAND } else { 0 }, Ordering::Relaxed);
         self.domain.store(terms.domain.0, Ordering::Relaxed);
-        self.qpn.store(terms.qpn.0, Ordering::Relaxed);
+        self.qpn.store(terms.qpn.value(), Ordering::Relaxed);
         self.access.store(terms.access.bits(), Ordering::Relaxed);
         self.start.store(terms.start, Ordering::Relaxed);
         self.length.store(terms.length, Ordering::Relaxed);
@@ -250,8 +256,8 @@ impl Slot {
                 5 => Kind::Null,
                 _ => Kind::Invalidated,
             },
-            domain: Domain(self.domain.load(Ordering::Relaxed)),
-            qpn: Qpn(self.qpn.load(Ordering::Relaxed)),
+            domain: ProtectionDomain(self.domain.load(Ordering::Relaxed)),
+            qpn: Qpn::new(self.qpn.load(Ordering::Relaxed)),
             access: Access::from_bits_retain(self.access.load(Ordering::Relaxed)),
             start: self.start.load(Ordering::Relaxed),
             length: self.length.load(Ordering::Relaxed),
@@ -260,10 +266,10 @@ impl Slot {
     }
 }
 
-fn cause(shut: Shut) -> Cause {
+fn cause(shut: Shut) -> RefusalCause {
     match shut {
-        Shut::OtherKey => Cause::UnknownKey,
-        Shut::Closed => Cause::Invalidated,
-        Shut::Full => Cause::TooManyGuards,
+        Shut::OtherKey => RefusalCause::UnknownKey,
+        Shut::Closed => RefusalCause::Invalidated,
+        Shut::Full => RefusalCause::TooManyGuards,
     }
 }

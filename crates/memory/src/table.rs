@@ -1,5 +1,5 @@
-//! The table of slots: fixed places that never move, so that a reader needs no lock to find one, allocated a page of slots at a time as
-//! they are first used and freed with the whole.
+//! The table of slots: fixed places that never move, so that a reader needs no lock to find one, allocated a page of
+//! slots at a time as they are first used and freed with the whole.
 
 use std::sync::OnceLock;
 

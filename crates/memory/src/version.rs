@@ -1,5 +1,5 @@
-//! A sequence lock for one writer at a time: readers see values of one state or are told that they did not. What it guards is atomic
-//! itself, so there is nothing unsafe about it. Run under a model checker, like the gate.
+//! A sequence lock for one writer at a time: readers see values of one state or are told that they did not. What it
+//! guards is atomic itself, so there is nothing unsafe about it. Run under a model checker, like the gate.
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
@@ -12,11 +12,11 @@ impl Version {
         Version(AtomicU32::new(0))
     }
 
-    /// Runs `write`, which stores the guarded values, relaxed. Nobody else may be in here.
+    /// Runs `write`, which stores the guarded values, relaxed. No other thread may be in here.
     pub(crate) fn change(&self, write: impl FnOnce()) {
         let version = self.0.load(Ordering::Relaxed);
         self.0.store(version.wrapping_add(1), Ordering::Relaxed);
-        // Whoever sees a new value, and then fences, sees the odd version.
+        // A reader that sees a new value, and then fences, sees the odd version.
         fence(Ordering::Release);
         write();
         self.0.store(version.wrapping_add(2), Ordering::Release);

@@ -1,11 +1,13 @@
-//! Memory windows: keys that open part of a region, with fewer rights, and are cheap to move (IBA 10.6.7). Type 1 windows are reached
-//! through any queue pair of their protection domain; type 2 windows belong to the queue pair that bound them.
+//! Memory windows: keys that open part of a region, with fewer rights, and are cheap to move (IBA 10.6.7). Type 1
+//! windows are reached through any queue pair of their protection domain; type 2 windows belong to the queue pair that
+//! bound them.
 
-use crate::access::{Access, Cause, Domain, Key, Qpn, Range, Refusal, Subject};
 use crate::books::{self, What};
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::slot::{Kind, Slot, Terms, within};
+use wire::access::{Access, Bind, ProtectionDomain, Range, Refusal, RefusalCause, Subject};
+use wire::{Key, Qpn};
 
 /// The type of a window, with the specification's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -16,42 +18,26 @@ pub enum WindowType {
     Type2,
 }
 
-/// How to bind a window.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bind {
-    /// The window's present key.
-    pub window: Key,
-    /// The key it answers to afterwards; [`Key::next`] makes one.
-    pub new_key: Key,
-    /// The key of the region behind it.
-    pub region: Key,
-    /// First byte, as the region's key sees it.
-    pub address: u64,
-    /// Length; zero unbinds a window of type 1.
-    pub length: u64,
-    /// The rights it grants.
-    pub access: Access,
-}
-
 impl Memory {
     /// A window that is bound to nothing yet, by its key.
     ///
     /// # Errors
     /// [`Error::TooManyWindows`].
-    pub fn allocate_window(&self, domain: Domain, kind: WindowType) -> Result<Key, Error> {
+    pub fn allocate_window(&self, domain: ProtectionDomain, kind: WindowType) -> Result<Key, Error> {
         let limit = self.limits.windows;
         let mut books = self.books();
         if books.windows >= limit || books.full() {
             return Err(Error::TooManyWindows { limit });
         }
-        let what = What::Window(books::Window { kind, domain, region: None, qpn: 0, changing: false });
+        let what = What::Window(books::Window { kind, domain, region: None, qpn: Qpn::new(0), changing: false });
         let (number, key) = books.take(&self.keys, what).ok_or(Error::TooManyWindows { limit })?;
         let slot = self.table.make(number).ok_or(Error::TooManyWindows { limit })?;
         slot.open(key, &closed(Kind::Unbound, domain));
         Ok(key)
     }
 
-    /// The present key of a window, by any key it ever had: they differ in the lowest byte only. `None` if there is no such window.
+    /// The present key of a window, by any key it ever had: they differ in the lowest byte only. `None` if there is no
+    /// such window.
     #[must_use]
     pub fn window_key(&self, key: Key) -> Option<Key> {
         let number = self.keys.slot(key);
@@ -59,34 +45,35 @@ impl Memory {
         let mut books = self.books();
         books.window(number)?;
         let present = slot.key();
-        (present.0 >> 8 == key.0 >> 8).then_some(present)
+        (present.value() >> 8 == key.value() >> 8).then_some(present)
     }
 
-    /// Binds a window, or unbinds one of type 1. Whatever went on through its old binding is over when it returns.
+    /// Binds a window, or unbinds one of type 1. Whatever went on through its old binding is over when it returns. Of the
+    /// new key only the lowest byte counts: the others are the window's, whatever the program wrote there.
     ///
     /// # Errors
-    /// The refusal names the cause, and the window is as it was. [`Cause::WrongKind`] is a new key with other upper 24 bits or (type 1) the
-    /// same key, a window of type 2 that is bound already or would be bound to nothing, and a region that counts from 0 (IBA C10-72).
+    /// The refusal names the cause, and the window is as it was. [`RefusalCause::WrongKind`] is (type 1) the same key
+    /// again, a window of type 2 that is bound already or would be bound to nothing, and a region that counts from 0
+    /// (IBA C10-72).
     pub fn bind(&self, subject: Subject, bind: &Bind) -> Result<(), Refusal> {
         let range = Range { key: bind.window, address: bind.address, length: bind.length };
         let refuse = |cause| Refusal { range, access: bind.access, cause };
-        let (number, slot) = self.find(bind.window).ok_or(refuse(Cause::UnknownKey))?;
+        let new_key = bind.bound_key();
+        let (number, slot) = self.find(bind.window).ok_or(refuse(RefusalCause::UnknownKey))?;
         let mut books = self.books();
         let (kind, before) = {
             let window = claim(&mut books, number, slot, bind.window, subject).map_err(refuse)?;
-            // The owner chooses the low byte of a key and nothing else.
-            let foreign = bind.new_key.0 >> 8 != bind.window.0 >> 8;
             let wrong = match window.kind {
-                WindowType::Type1 => bind.new_key == bind.window,
+                WindowType::Type1 => new_key == bind.window,
                 WindowType::Type2 => window.region.is_some() || bind.length == 0,
             };
-            if foreign || wrong {
-                return Err(refuse(Cause::WrongKind));
+            if wrong {
+                return Err(refuse(RefusalCause::WrongKind));
             }
             (window.kind, window.region)
         };
         let mut region = None;
-        let mut terms = closed(Kind::Unbound, subject.domain);
+        let mut terms = closed(Kind::Unbound, subject.pd);
         if bind.length > 0 {
             let (behind, opened) = self.resolve(&mut books, subject, bind, kind).map_err(refuse)?;
             (region, terms) = (Some(behind), opened);
@@ -103,59 +90,61 @@ impl Memory {
         if let Some(window) = books.window(number) {
             window.changing = false;
             window.region = region;
-            window.qpn = subject.qpn.0;
+            window.qpn = subject.qpn;
         }
         if let Some(before) = before {
             books.count_window(before, -1);
         }
         books.bound_type2 += u32::from(kind == WindowType::Type2);
-        slot.open(bind.new_key, &terms);
+        slot.open(new_key, &terms);
         Ok(())
     }
 
-    /// Invalidates a window of type 2, on behalf of the queue pair it belongs to: by a peer's SEND with invalidate or by local work. Whatever
-    /// went on through it is over when it returns, and its key opens nothing until it is bound again.
+    /// Invalidates a window of type 2, on behalf of the queue pair it belongs to: by a peer's SEND with invalidate or
+    /// by local work. Whatever went on through it is over when it returns, and its key opens nothing until it is bound
+    /// again.
     ///
     /// # Errors
-    /// The refusal names the cause; [`Cause::WrongKind`] is any other object's key.
+    /// The refusal names the cause; [`RefusalCause::WrongKind`] is any other object's key.
     pub fn invalidate(&self, subject: Subject, key: Key) -> Result<(), Refusal> {
         let range = Range { key, address: 0, length: 0 };
         let refuse = |cause| Refusal { range, access: Access::empty(), cause };
-        let (number, slot) = self.find(key).ok_or(refuse(Cause::UnknownKey))?;
+        let (number, slot) = self.find(key).ok_or(refuse(RefusalCause::UnknownKey))?;
         let mut books = self.books();
         match books.what(number) {
             Some(What::Region(region)) if slot.key() == key => {
-                let mine = region.holding.domain == subject.domain;
-                return Err(refuse(if mine { Cause::WrongKind } else { Cause::WrongProtectionDomain }));
+                let mine = region.holding.domain == subject.pd;
+                return Err(refuse(if mine { RefusalCause::WrongKind } else { RefusalCause::WrongProtectionDomain }));
             }
             _ => {}
         }
         let window = claim(&mut books, number, slot, key, subject).map_err(refuse)?;
         if window.kind == WindowType::Type1 {
-            return Err(refuse(Cause::WrongKind));
+            return Err(refuse(RefusalCause::WrongKind));
         }
         if window.region.is_none() {
             // Which of the two it is, its terms say.
             let never = slot.look(key, &self.bell).is_ok_and(|terms| terms.kind == Kind::Unbound);
-            return Err(refuse(if never { Cause::WindowUnbound } else { Cause::Invalidated }));
+            return Err(refuse(if never { RefusalCause::WindowUnbound } else { RefusalCause::Invalidated }));
         }
-        if window.qpn != subject.qpn.0 {
-            return Err(refuse(Cause::WrongQueuePair));
+        if window.qpn != subject.qpn {
+            return Err(refuse(RefusalCause::WrongQueuePair));
         }
         window.changing = true;
         slot.close();
         drop(books);
-        self.sever(number, slot, key, subject.domain);
+        self.sever(number, slot, key, subject.pd);
         Ok(())
     }
 
-    /// Invalidates every window of type 2 that a queue pair bound: to be called when it goes, before its number is given away again.
+    /// Invalidates every window of type 2 that a queue pair bound: to be called when it goes, before its number is
+    /// given away again.
     pub fn release_queue_pair(&self, qpn: Qpn) {
         let mut claimed = Vec::new();
         let mut books = self.books();
-        for number in books.windows_of(qpn.0) {
+        for number in books.windows_of(qpn) {
             let (Some(slot), Some(window)) = (self.table.get(number), books.window(number)) else { continue };
-            // Who is changing it is invalidating or freeing it.
+            // A window that is being changed is invalidated or freed by the thread that changes it.
             if !window.changing {
                 window.changing = true;
                 slot.close();
@@ -203,30 +192,30 @@ impl Memory {
         subject: Subject,
         bind: &Bind,
         kind: WindowType,
-    ) -> Result<(u32, Terms), Cause> {
-        let (number, slot) = self.find(bind.region).ok_or(Cause::UnknownKey)?;
+    ) -> Result<(u32, Terms), RefusalCause> {
+        let (number, slot) = self.find(bind.region).ok_or(RefusalCause::UnknownKey)?;
         let behind = match books.region(number) {
             Some(region) if slot.key() == bind.region => region,
-            _ => return Err(Cause::UnknownKey),
+            _ => return Err(RefusalCause::UnknownKey),
         };
         if behind.changing {
-            return Err(Cause::Invalidated);
+            return Err(RefusalCause::Invalidated);
         }
         let terms = behind.holding.terms();
-        if terms.domain != subject.domain {
-            return Err(Cause::WrongProtectionDomain);
+        if terms.domain != subject.pd {
+            return Err(RefusalCause::WrongProtectionDomain);
         }
         let unwritable = bind.access.peers_write() && !terms.access.contains(Access::LOCAL_WRITE);
         if !terms.access.contains(Access::MW_BIND) || unwritable {
-            return Err(Cause::NotPermitted);
+            return Err(RefusalCause::NotPermitted);
         }
         // The window's addresses would have two origins.
         if terms.access.contains(Access::ZERO_BASED) {
-            return Err(Cause::WrongKind);
+            return Err(RefusalCause::WrongKind);
         }
         let Terms { start, length, .. } = terms;
-        let offset =
-            within(start, length, bind.address, bind.length).ok_or(Cause::OutOfBounds { start, length })? as usize;
+        let offset = within(start, length, bind.address, bind.length)
+            .ok_or(RefusalCause::OutOfBounds { start, length })? as usize;
         let opened = Terms {
             kind: Kind::Window { type2: kind == WindowType::Type2 },
             qpn: subject.qpn,
@@ -240,7 +229,7 @@ impl Memory {
     }
 
     /// Ends the binding of a closed window that is marked as being changed.
-    fn sever(&self, number: u32, slot: &Slot, key: Key, domain: Domain) {
+    fn sever(&self, number: u32, slot: &Slot, key: Key, domain: ProtectionDomain) {
         slot.drain(&self.bell);
         let mut books = self.books();
         let mut before = None;
@@ -256,34 +245,34 @@ impl Memory {
     }
 }
 
-/// The window, if the slot is still the key's and the subject may change it now. Who changes it marks it.
+/// The window, if the slot is still the key's and the subject may change it now. The caller that changes it marks it.
 fn claim<'b>(
     books: &'b mut books::Books,
     number: u32,
     slot: &Slot,
     key: Key,
     subject: Subject,
-) -> Result<&'b mut books::Window, Cause> {
+) -> Result<&'b mut books::Window, RefusalCause> {
     match books.window(number) {
         Some(window) if slot.key() == key => {
-            if window.domain != subject.domain {
-                return Err(Cause::WrongProtectionDomain);
+            if window.domain != subject.pd {
+                return Err(RefusalCause::WrongProtectionDomain);
             }
             if window.changing {
-                return Err(Cause::Invalidated);
+                return Err(RefusalCause::Invalidated);
             }
             Ok(window)
         }
-        _ => Err(Cause::UnknownKey),
+        _ => Err(RefusalCause::UnknownKey),
     }
 }
 
 /// The terms of a window that opens nothing.
-fn closed(kind: Kind, domain: Domain) -> Terms {
+fn closed(kind: Kind, domain: ProtectionDomain) -> Terms {
     Terms {
         kind,
         domain,
-        qpn: Qpn(0),
+        qpn: Qpn::new(0),
         access: Access::empty(),
         start: 0,
         length: 0,

@@ -5,7 +5,7 @@
 mod harness;
 
 use harness::{ALL, Buffer, REMOTE, rounds};
-use memory::{Cause, Key, Memory};
+use memory::{Key, Memory, RefusalCause};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
@@ -21,21 +21,25 @@ fn after_deregistration_no_byte_changes() {
         scope.spawn(|| {
             while !stop.load(Ordering::Acquire) {
                 let _alone = latch::alone();
-                let result = memory.write(REMOTE, Key(current.load(Ordering::Acquire)), buffer.address(), &message);
+                let result =
+                    memory.write(REMOTE, Key::new(current.load(Ordering::Acquire)), buffer.address(), &message);
                 match result {
                     Ok(()) => {
                         alone.fetch_add(u64::from(latch::is_alone()), Ordering::Relaxed);
                         written.fetch_add(1, Ordering::Relaxed);
                     }
                     Err(refusal) => {
-                        assert!(matches!(refusal.cause, Cause::UnknownKey | Cause::Invalidated), "{refusal}");
+                        assert!(
+                            matches!(refusal.cause, RefusalCause::UnknownKey | RefusalCause::Invalidated),
+                            "{refusal}"
+                        );
                     }
                 }
             }
         });
         for round in rounds(2000) {
             let key = buffer.register(&memory, ALL);
-            current.store(key.0, Ordering::Release);
+            current.store(key.value(), Ordering::Release);
             // Now and then long enough to earn the right.
             let enough = written.load(Ordering::Relaxed) + if round % 4 == 0 { 600 } else { 1 };
             while written.load(Ordering::Relaxed) < enough {

@@ -3,7 +3,7 @@
 mod harness;
 
 use harness::{ALL, LOCAL, OTHER, PD, REMOTE, STRANGER, cause};
-use memory::{Access, Atomic, Cause, Change, DeviceMemory, Error, Limits, Memory, Translation};
+use memory::{Access, Atomic, Change, DeviceMemory, Error, Limits, Memory, RefusalCause, Translation};
 
 const ACCESS: Access = ALL.union(Access::ZERO_BASED);
 
@@ -93,13 +93,13 @@ fn a_part_of_it_is_a_region_from_zero() {
     let mut out = [0; 24];
     memory.read(REMOTE, key, 0, &mut out).unwrap();
     assert_eq!((out[0], out[23]), (40, 63));
-    assert_eq!(cause(memory.read(REMOTE, key, 1, &mut out)), Cause::OutOfBounds { start: 0, length: 24 });
+    assert_eq!(cause(memory.read(REMOTE, key, 1, &mut out)), RefusalCause::OutOfBounds { start: 0, length: 24 });
     memory.write(REMOTE, key, 2, b"ab").unwrap();
     memory.atomic(REMOTE, key, 8, Atomic::Write { bytes: [9; 8] }).unwrap();
     let mut out = [0; 16];
     memory.read_device(device, 40, &mut out).unwrap();
     assert_eq!(out, [40, 41, b'a', b'b', 44, 45, 46, 47, 9, 9, 9, 9, 9, 9, 9, 9]);
-    assert_eq!(cause(memory.read(STRANGER, key, 0, &mut out)), Cause::WrongProtectionDomain);
+    assert_eq!(cause(memory.read(STRANGER, key, 0, &mut out)), RefusalCause::WrongProtectionDomain);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_region_over_it_keeps_the_rules() {
     assert!(matches!(register(0, 100, ACCESS | Access::ON_DEMAND), Err(Error::Rights { .. })));
     assert_eq!(register(0, 100, Access::ZERO_BASED | Access::REMOTE_WRITE), Err(Error::LocalWriteMissing));
     let empty = register(100, 0, ACCESS).unwrap();
-    assert_eq!(cause(memory.read(LOCAL, empty, 0, &mut [0])), Cause::OutOfBounds { start: 0, length: 0 });
+    assert_eq!(cause(memory.read(LOCAL, empty, 0, &mut [0])), RefusalCause::OutOfBounds { start: 0, length: 0 });
     let key = register(0, 100, ACCESS).unwrap();
     let change = |change: Change| {
         // SAFETY: no memory of the program is involved.
@@ -125,7 +125,7 @@ fn a_region_over_it_keeps_the_rules() {
     change(Change { domain: Some(OTHER), access: Some(Access::ZERO_BASED | Access::REMOTE_READ), ..Change::default() })
         .unwrap();
     memory.read(STRANGER, key, 0, &mut [0; 100]).unwrap();
-    assert_eq!(cause(memory.write(STRANGER, key, 0, &[0])), Cause::NotPermitted);
+    assert_eq!(cause(memory.write(STRANGER, key, 0, &[0])), RefusalCause::NotPermitted);
 }
 
 #[test]

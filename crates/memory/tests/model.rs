@@ -5,10 +5,10 @@
 
 mod harness;
 
-use harness::{Buffer, register};
+use harness::{Buffer, Pages, register};
 use memory::{
-    Access, Atomic, Bind, Cause, Change, Domain, Error, Key, Memory, Qpn, Range, RegionSpec, Subject, Translation,
-    WindowType,
+    Access, Atomic, Bind, Change, Error, Key, Memory, ProtectionDomain, Qpn, Range, RefusalCause, RegionSpec, Subject,
+    Translation, WindowType,
 };
 use proptest::prelude::*;
 
@@ -17,8 +17,8 @@ const SPACE: u64 = 96;
 /// Who asks: two domains, two queue pairs, near or far.
 fn subjects() -> impl Strategy<Value = Subject> {
     (1u32..3, 1u32..3, any::<bool>()).prop_map(|(domain, qpn, remote)| Subject {
-        domain: Domain(domain),
-        qpn: Qpn(qpn),
+        pd: ProtectionDomain(domain),
+        qpn: Qpn::new(qpn),
         remote,
     })
 }
@@ -91,7 +91,7 @@ fn steps() -> impl Strategy<Value = Step> {
 struct Object {
     key: Key,
     alive: bool,
-    domain: Domain,
+    domain: ProtectionDomain,
     what: What,
 }
 
@@ -145,11 +145,11 @@ impl World {
         self.objects.iter().filter(bound).count() as u32
     }
 
-    fn valid(&self, length: u64, iova: Option<u64>, access: Access) -> Result<(), Error> {
+    fn valid(&self, place: u64, length: u64, iova: Option<u64>, access: Access) -> Result<(), Error> {
         if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) && !access.contains(Access::LOCAL_WRITE) {
             return Err(Error::LocalWriteMissing);
         }
-        if length == 0 {
+        if length == 0 && (self.buffer.address() + place).is_multiple_of(Pages::SIZE as u64) {
             return Err(Error::Empty);
         }
         match iova {
@@ -168,37 +168,37 @@ impl World {
         address: u64,
         wanted: u64,
         access: Access,
-    ) -> Result<usize, Cause> {
+    ) -> Result<usize, RefusalCause> {
         if wanted == 0 {
             return Ok(0);
         }
         if !object.alive {
-            return Err(Cause::UnknownKey);
+            return Err(RefusalCause::UnknownKey);
         }
         let window = matches!(object.what, What::Window { .. });
         if window && !subject.remote {
-            return Err(Cause::WrongKind);
+            return Err(RefusalCause::WrongKind);
         }
-        if object.domain != subject.domain {
-            return Err(Cause::WrongProtectionDomain);
+        if object.domain != subject.pd {
+            return Err(RefusalCause::WrongProtectionDomain);
         }
         let (place, length, granted) = match &object.what {
             What::Region { place, length, access, .. } => (*place, *length, *access),
-            What::Window { bound: None, invalidated: true, .. } => return Err(Cause::Invalidated),
-            What::Window { bound: None, .. } => return Err(Cause::WindowUnbound),
+            What::Window { bound: None, invalidated: true, .. } => return Err(RefusalCause::Invalidated),
+            What::Window { bound: None, .. } => return Err(RefusalCause::WindowUnbound),
             What::Window { bound: Some(bound), type2, .. } => {
                 if *type2 && bound.qpn != subject.qpn {
-                    return Err(Cause::WrongQueuePair);
+                    return Err(RefusalCause::WrongQueuePair);
                 }
                 (bound.place, bound.length, bound.access)
             }
         };
         if !granted.contains(access) {
-            return Err(Cause::NotPermitted);
+            return Err(RefusalCause::NotPermitted);
         }
         let start = self.start_of(&object.what);
         if !inside(start, length, address, wanted) {
-            return Err(Cause::OutOfBounds { start, length });
+            return Err(RefusalCause::OutOfBounds { start, length });
         }
         Ok((place + (address - start)) as usize)
     }
@@ -209,7 +209,7 @@ impl World {
             Some(object) => (object.clone(), self.start_of(&object.what).wrapping_add(offset)),
             None => {
                 let what = What::Window { type2: false, bound: None, invalidated: false };
-                (Object { key: Key(0), alive: false, domain: Domain(1), what }, offset)
+                (Object { key: Key::new(0), alive: false, domain: ProtectionDomain(1), what }, offset)
             }
         }
     }
@@ -218,12 +218,13 @@ impl World {
         match *step {
             Step::Register { offset, length, iova, domain, access } => {
                 let translation = Translation { iova, ..self.translation(offset, length) };
-                let result = register(&self.memory, &RegionSpec { translation, domain: Domain(domain), access });
-                match self.valid(length, iova, access) {
+                let result =
+                    register(&self.memory, &RegionSpec { translation, domain: ProtectionDomain(domain), access });
+                match self.valid(offset, length, iova, access) {
                     Ok(()) => {
                         let what = What::Region { place: offset, length, iova, access };
                         let key = result.expect("valid");
-                        self.objects.push(Object { key, alive: true, domain: Domain(domain), what });
+                        self.objects.push(Object { key, alive: true, domain: ProtectionDomain(domain), what });
                     }
                     Err(error) => assert_eq!(result, Err(error)),
                 }
@@ -245,9 +246,9 @@ impl World {
             }
             Step::Allocate { domain, type2 } => {
                 let kind = if type2 { WindowType::Type2 } else { WindowType::Type1 };
-                let key = self.memory.allocate_window(Domain(domain), kind).unwrap();
+                let key = self.memory.allocate_window(ProtectionDomain(domain), kind).unwrap();
                 let what = What::Window { type2, bound: None, invalidated: false };
-                self.objects.push(Object { key, alive: true, domain: Domain(domain), what });
+                self.objects.push(Object { key, alive: true, domain: ProtectionDomain(domain), what });
             }
             Step::Bind { window, region, offset, length, access, subject, step } => {
                 let (target, _) = self.target(window, 0);
@@ -268,13 +269,15 @@ impl World {
             Step::Invalidate { object, subject } => {
                 let (target, _) = self.target(object, 0);
                 let expected = match &target.what {
-                    _ if !target.alive => Err(Cause::UnknownKey),
-                    _ if target.domain != subject.domain => Err(Cause::WrongProtectionDomain),
-                    What::Region { .. } | What::Window { type2: false, .. } => Err(Cause::WrongKind),
-                    What::Window { bound: Some(bound), .. } if bound.qpn != subject.qpn => Err(Cause::WrongQueuePair),
+                    _ if !target.alive => Err(RefusalCause::UnknownKey),
+                    _ if target.domain != subject.pd => Err(RefusalCause::WrongProtectionDomain),
+                    What::Region { .. } | What::Window { type2: false, .. } => Err(RefusalCause::WrongKind),
+                    What::Window { bound: Some(bound), .. } if bound.qpn != subject.qpn => {
+                        Err(RefusalCause::WrongQueuePair)
+                    }
                     What::Window { bound: Some(_), .. } => Ok(()),
-                    What::Window { invalidated: true, .. } => Err(Cause::Invalidated),
-                    What::Window { .. } => Err(Cause::WindowUnbound),
+                    What::Window { invalidated: true, .. } => Err(RefusalCause::Invalidated),
+                    What::Window { .. } => Err(RefusalCause::WindowUnbound),
                 };
                 assert_eq!(self.memory.invalidate(subject, target.key).map_err(|refusal| refusal.cause), expected);
                 if expected.is_ok()
@@ -341,7 +344,7 @@ impl World {
         let key = target.key;
         let change = Change {
             translation: place.map(|(offset, length)| self.translation(offset, length)),
-            domain: domain.map(Domain),
+            domain: domain.map(ProtectionDomain),
             access,
         };
         let mut next = target.clone();
@@ -358,7 +361,7 @@ impl World {
                 }
                 *rights = access.unwrap_or(*rights);
                 next.domain = change.domain.unwrap_or(next.domain);
-                self.valid(*of, *iova, *rights)
+                self.valid(*at, *of, *iova, *rights)
             }
         };
         // SAFETY: the buffer outlives the memory.
@@ -369,38 +372,38 @@ impl World {
     }
 
     /// The place in the buffer where the window would start.
-    fn judge_bind(&self, window: &Object, behind: &Object, bind: &Bind, subject: Subject) -> Result<u64, Cause> {
-        let What::Window { type2, bound, .. } = &window.what else { return Err(Cause::UnknownKey) };
+    fn judge_bind(&self, window: &Object, behind: &Object, bind: &Bind, subject: Subject) -> Result<u64, RefusalCause> {
+        let What::Window { type2, bound, .. } = &window.what else { return Err(RefusalCause::UnknownKey) };
         if !window.alive {
-            return Err(Cause::UnknownKey);
+            return Err(RefusalCause::UnknownKey);
         }
-        if window.domain != subject.domain {
-            return Err(Cause::WrongProtectionDomain);
+        if window.domain != subject.pd {
+            return Err(RefusalCause::WrongProtectionDomain);
         }
         let wrong = if *type2 { bound.is_some() || bind.length == 0 } else { bind.new_key == bind.window };
         if wrong {
-            return Err(Cause::WrongKind);
+            return Err(RefusalCause::WrongKind);
         }
         if bind.length == 0 {
             return Ok(0);
         }
-        let What::Region { place, length, access, .. } = behind.what else { return Err(Cause::UnknownKey) };
+        let What::Region { place, length, access, .. } = behind.what else { return Err(RefusalCause::UnknownKey) };
         if !behind.alive {
-            return Err(Cause::UnknownKey);
+            return Err(RefusalCause::UnknownKey);
         }
-        if behind.domain != subject.domain {
-            return Err(Cause::WrongProtectionDomain);
+        if behind.domain != subject.pd {
+            return Err(RefusalCause::WrongProtectionDomain);
         }
         let peers_write = bind.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         if !access.contains(Access::MW_BIND) || peers_write && !access.contains(Access::LOCAL_WRITE) {
-            return Err(Cause::NotPermitted);
+            return Err(RefusalCause::NotPermitted);
         }
         if access.contains(Access::ZERO_BASED) {
-            return Err(Cause::WrongKind);
+            return Err(RefusalCause::WrongKind);
         }
         let start = self.start_of(&behind.what);
         if !inside(start, length, bind.address, bind.length) {
-            return Err(Cause::OutOfBounds { start, length });
+            return Err(RefusalCause::OutOfBounds { start, length });
         }
         Ok(place + (bind.address - start))
     }
@@ -410,7 +413,7 @@ impl World {
         let expected = self.judge(&target, subject, address, 8, Access::REMOTE_ATOMIC).and_then(|at| {
             // The buffer itself is aligned.
             let aligned = address.is_multiple_of(8) && at.is_multiple_of(8);
-            if aligned { Ok(at) } else { Err(Cause::Misaligned) }
+            if aligned { Ok(at) } else { Err(RefusalCause::Misaligned) }
         });
         let operation = Atomic::FetchAdd { add: 0x0102_0304_0506_0708 };
         let result = self.memory.atomic(subject, target.key, address, operation).map_err(|refusal| refusal.cause);

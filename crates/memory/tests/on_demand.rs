@@ -5,7 +5,7 @@
 mod harness;
 
 use harness::{ALL, Buffer, LOCAL, PD, Pages, REMOTE, cause, register, window};
-use memory::{Access, Atomic, Cause, Error, Memory, Range, RegionSpec, Translation, WindowType};
+use memory::{Access, Atomic, Error, Memory, Range, RefusalCause, RegionSpec, Translation, WindowType};
 
 const ON_DEMAND: Access = ALL.union(Access::ON_DEMAND);
 
@@ -32,13 +32,13 @@ fn what_is_not_there_is_refused_when_it_is_touched() {
     assert_eq!(memory.atomic(REMOTE, key, first + 104, Atomic::FetchAdd { add: 1 }), Ok(0));
     assert_eq!(memory.atomic(REMOTE, key, first + 104, Atomic::FetchAdd { add: 1 }), Ok(1));
     for (address, length) in [(hole, 1), (hole - 1, 2), (first, 3 * Pages::SIZE), (hole + 4095, 2)] {
-        assert_eq!(cause(memory.write(REMOTE, key, address, &vec![2; length])), Cause::Faulted);
-        assert_eq!(cause(memory.read(REMOTE, key, address, &mut vec![2; length])), Cause::Faulted);
+        assert_eq!(cause(memory.write(REMOTE, key, address, &vec![2; length])), RefusalCause::Faulted);
+        assert_eq!(cause(memory.read(REMOTE, key, address, &mut vec![2; length])), RefusalCause::Faulted);
     }
-    assert_eq!(cause(memory.atomic(REMOTE, key, hole, Atomic::FetchAdd { add: 1 })), Cause::Faulted);
+    assert_eq!(cause(memory.atomic(REMOTE, key, hole, Atomic::FetchAdd { add: 1 })), RefusalCause::Faulted);
     pages.protect(1, 1, libc::PROT_READ);
     memory.read(REMOTE, key, hole, &mut [1; 4096]).unwrap();
-    assert_eq!(cause(memory.write(REMOTE, key, hole, &[1])), Cause::Faulted, "the mapping forbids it");
+    assert_eq!(cause(memory.write(REMOTE, key, hole, &[1])), RefusalCause::Faulted, "the mapping forbids it");
     pages.protect(1, 1, libc::PROT_READ | libc::PROT_WRITE);
     memory.write(REMOTE, key, first, &vec![3; pages.length]).unwrap();
     let mut all = vec![0; pages.length];
@@ -72,10 +72,10 @@ fn one_region_may_be_all_memory_there_is_or_will_be() {
     memory.write(LOCAL, key, later.address(), b"A").unwrap();
     assert_eq!(&later.bytes()[..2], b"Al");
     for address in [0, 8, 0xfff, 1 << 63, u64::MAX - 8] {
-        assert_eq!(cause(memory.read(LOCAL, key, address, &mut [0; 8])), Cause::Faulted, "{address:#x}");
-        assert_eq!(cause(memory.write(LOCAL, key, address, &[0; 8])), Cause::Faulted, "{address:#x}");
+        assert_eq!(cause(memory.read(LOCAL, key, address, &mut [0; 8])), RefusalCause::Faulted, "{address:#x}");
+        assert_eq!(cause(memory.write(LOCAL, key, address, &[0; 8])), RefusalCause::Faulted, "{address:#x}");
         let aligned = address & !7;
-        assert_eq!(cause(memory.atomic(REMOTE, key, aligned, Atomic::FetchAdd { add: 1 })), Cause::Faulted);
+        assert_eq!(cause(memory.atomic(REMOTE, key, aligned, Atomic::FetchAdd { add: 1 })), RefusalCause::Faulted);
     }
     memory.deregister(key).unwrap();
     // Only on demand.
@@ -92,6 +92,6 @@ fn a_window_over_memory_on_demand_is_as_careful() {
     let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let key = window(&memory, WindowType::Type1, region, address, pages.length as u64, rights);
     pages.protect(0, 2, libc::PROT_NONE);
-    assert_eq!(cause(memory.read(REMOTE, key, address, &mut [0; 8])), Cause::Faulted);
-    assert_eq!(cause(memory.write(REMOTE, key, address, &[0; 8])), Cause::Faulted);
+    assert_eq!(cause(memory.read(REMOTE, key, address, &mut [0; 8])), RefusalCause::Faulted);
+    assert_eq!(cause(memory.write(REMOTE, key, address, &[0; 8])), RefusalCause::Faulted);
 }

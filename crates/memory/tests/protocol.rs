@@ -15,6 +15,11 @@ mod sync {
     pub(crate) use loom::hint::spin_loop;
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use loom::sync::{Condvar, Mutex};
+
+    /// The checker's threads are one thread of the system, which has no order to keep.
+    pub(crate) fn in_order(rank: latch::Rank) -> latch::Rank {
+        rank
+    }
     /// At once to sleep: the model is about the sleeping.
     pub(crate) const SPINS: u32 = 0;
 }

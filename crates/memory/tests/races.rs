@@ -4,7 +4,9 @@
 mod harness;
 
 use harness::{ALL, Buffer, LOCAL, PD, REMOTE, register, rounds};
-use memory::{Access, Atomic, Bind, Cause, Change, DeviceMemory, Error, Key, Memory, Range, Refusal, WindowType};
+use memory::{
+    Access, Atomic, Bind, Change, DeviceMemory, Error, Key, Memory, Range, Refusal, RefusalCause, WindowType,
+};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Barrier, mpsc};
 use std::thread;
@@ -19,11 +21,11 @@ struct Current(AtomicU32);
 
 impl Current {
     fn get(&self) -> Key {
-        Key(self.0.load(Ordering::Acquire))
+        Key::new(self.0.load(Ordering::Acquire))
     }
 
     fn set(&self, key: Key) {
-        self.0.store(key.0, Ordering::Release);
+        self.0.store(key.value(), Ordering::Release);
     }
 }
 
@@ -52,7 +54,7 @@ fn under_fire(threads: usize, hammer: impl Fn() + Sync, work: impl FnOnce()) {
 
 fn gone(result: Result<(), Refusal>) {
     if let Err(refusal) = result {
-        assert!(matches!(refusal.cause, Cause::UnknownKey | Cause::Invalidated), "{refusal}");
+        assert!(matches!(refusal.cause, RefusalCause::UnknownKey | RefusalCause::Invalidated), "{refusal}");
     }
 }
 
@@ -191,8 +193,8 @@ fn a_question_is_answered_from_one_state() {
     let asked = large.range(key, 64, 64);
     let hammer = || match memory.check(REMOTE, asked, Access::REMOTE_READ).map_err(|refusal| refusal.cause) {
         Ok(()) => panic!("granted by neither"),
-        Err(Cause::OutOfBounds { start, length }) => assert_eq!((start, length), (small.address(), 64)),
-        Err(Cause::NotPermitted | Cause::Invalidated) => {}
+        Err(RefusalCause::OutOfBounds { start, length }) => assert_eq!((start, length), (small.address(), 64)),
+        Err(RefusalCause::NotPermitted | RefusalCause::Invalidated) => {}
         Err(other) => panic!("{other}"),
     };
     under_fire(2, hammer, || {
@@ -214,10 +216,10 @@ fn after_invalidation_no_byte_changes() {
     let (memory, buffer) = (Memory::new(), Buffer::new(LENGTH));
     let region = buffer.register(&memory, ALL);
     let mut key = memory.allocate_window(PD, WindowType::Type2).unwrap();
-    let current = Current(AtomicU32::new(key.0));
+    let current = Current(AtomicU32::new(key.value()));
     let message = vec![1; LENGTH];
     let hammer = || match memory.write(REMOTE, current.get(), buffer.address(), &message) {
-        Err(Refusal { cause: Cause::WindowUnbound, .. }) => {}
+        Err(Refusal { cause: RefusalCause::WindowUnbound, .. }) => {}
         result => gone(result),
     };
     under_fire(2, hammer, || {
@@ -261,7 +263,7 @@ fn a_window_is_invalidated_once_whoever_tries() {
                     start.wait();
                     match memory.invalidate(subject, key).map_err(|refusal| refusal.cause) {
                         Ok(()) => _ = succeeded.fetch_add(1, Ordering::Relaxed),
-                        Err(Cause::Invalidated | Cause::UnknownKey) => {}
+                        Err(RefusalCause::Invalidated | RefusalCause::UnknownKey) => {}
                         Err(cause) => panic!("{cause}"),
                     }
                 });
@@ -351,12 +353,12 @@ fn a_crowd_gets_to_the_end() {
             scope.spawn(move || {
                 for round in rounds(ROUNDS) {
                     let region = buffer.register(memory, ALL);
-                    keys[own].store(region.0, Ordering::Release);
+                    keys[own].store(region.value(), Ordering::Release);
                     let kind = if round % 2 == 0 { WindowType::Type1 } else { WindowType::Type2 };
                     let window = harness::window(memory, kind, region, buffer.address(), 16, Access::REMOTE_WRITE);
-                    keys[own + 4].store(window.0, Ordering::Release);
+                    keys[own + 4].store(window.value(), Ordering::Release);
                     for key in keys {
-                        let key = Key(key.load(Ordering::Acquire));
+                        let key = Key::new(key.load(Ordering::Acquire));
                         gone(memory.write(REMOTE, key, buffer.address(), &[1; 16]));
                         drop(memory.lend(REMOTE, buffer.range(key, 0, 8), Access::REMOTE_WRITE));
                     }

@@ -3,7 +3,7 @@
 mod harness;
 
 use harness::{ALL, Buffer, LOCAL, OTHER, PD, Pages, REMOTE, STRANGER, cause, register};
-use memory::{Access, Cause, Change, Error, Key, Limits, Memory, RegionSpec, Translation};
+use memory::{Access, Change, Error, Key, Limits, Memory, Range, RefusalCause, RegionSpec, Translation};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,7 +46,10 @@ fn lengths_and_addresses_have_limits() {
     let buffer = Buffer::new(64);
     let memory = Memory::with_limits(Limits { region_length: 32, ..Limits::default() });
     let of = |length| spec(Translation { length, ..buffer.translation() }, ALL);
-    assert_eq!(register(&memory, &of(0)), Err(Error::Empty));
+    let pages = Pages::private(1);
+    let empty = |offset| Translation { address: pages.first.wrapping_add(offset), length: 0, iova: None };
+    assert_eq!(register(&memory, &spec(empty(0), ALL)), Err(Error::Empty));
+    assert_eq!(register(&memory, &spec(Translation::new(std::ptr::null_mut(), 0), ALL)), Err(Error::Empty));
     assert_eq!(Error::Empty.errno(), libc::EINVAL);
     assert!(register(&memory, &of(32)).is_ok());
     assert_eq!(register(&memory, &of(33)), Err(Error::TooLong { length: 33, limit: 32 }));
@@ -84,7 +87,7 @@ fn the_table_fills_to_its_last_place_and_empties_again() {
     }
     memory.deregister(keys[5]).unwrap();
     let key = buffer.register(&memory, Access::empty());
-    assert_ne!(key.0 >> 8, keys[5].0 >> 8, "the place is the same and its key is not");
+    assert_ne!(key.value() >> 8, keys[5].value() >> 8, "the place is the same and its key is not");
     for key in keys.iter().filter(|key| **key != keys[5]).chain([&key]) {
         memory.deregister(*key).unwrap();
     }
@@ -101,7 +104,7 @@ fn a_dead_key_stays_dead() {
         let key = buffer.register(&memory, ALL);
         assert!(dead.insert(key), "{key} was a key before");
         if let Some(first) = first {
-            assert_eq!(cause(memory.read(LOCAL, first, buffer.address(), &mut [0])), Cause::UnknownKey);
+            assert_eq!(cause(memory.read(LOCAL, first, buffer.address(), &mut [0])), RefusalCause::UnknownKey);
         }
         memory.deregister(key).unwrap();
         assert_eq!(memory.deregister(key), Err(Error::UnknownKey { key }));
@@ -233,7 +236,7 @@ fn rights_to_write_are_not_given_later_to_memory_that_may_not_be_written() {
     let refused = reregister(&memory, key, change(ALL)).unwrap_err();
     assert_eq!(refused.errno(), libc::EFAULT);
     let address = pages.first.addr() as u64;
-    assert_eq!(cause(memory.write(LOCAL, key, address, &[1])), Cause::NotPermitted, "it is as it was");
+    assert_eq!(cause(memory.write(LOCAL, key, address, &[1])), RefusalCause::NotPermitted, "it is as it was");
     works(&memory, key, address, pages.length, Access::empty());
     pages.protect(1, 1, libc::PROT_READ | libc::PROT_WRITE);
     reregister(&memory, key, change(ALL)).unwrap();
@@ -266,19 +269,36 @@ fn a_region_changes_in_any_combination() {
         let all = buffer.range(key, 0, buffer.len() as u64);
         memory.check(subject, all, right).unwrap();
         drop(memory.lend(subject, all, right).unwrap());
-        assert_eq!(cause(memory.check(subject, all, other)), Cause::NotPermitted);
-        assert_eq!(cause(memory.check(wrong, all, right)), Cause::WrongProtectionDomain);
+        assert_eq!(cause(memory.check(subject, all, other)), RefusalCause::NotPermitted);
+        assert_eq!(cause(memory.check(wrong, all, right)), RefusalCause::WrongProtectionDomain);
         let old = if change.translation.is_some() { &one } else { &two };
-        assert!(matches!(cause(memory.check(subject, old.range(key, 0, 1), right)), Cause::OutOfBounds { .. }));
+        assert!(matches!(cause(memory.check(subject, old.range(key, 0, 1), right)), RefusalCause::OutOfBounds { .. }));
         memory.deregister(key).unwrap();
     }
+}
+
+#[test]
+fn a_region_of_no_bytes_needs_a_page_and_opens_nothing() {
+    let (memory, pages) = (Memory::new(), Pages::private(2));
+    let at = |offset: usize| Translation::new(pages.first.wrapping_add(offset), 0);
+    let key = register(&memory, &spec(at(Pages::SIZE - 1), ALL)).unwrap();
+    let address = pages.first.addr() as u64 + Pages::SIZE as u64 - 1;
+    let range = |length| Range { key, address, length };
+    memory.check(REMOTE, range(0), ALL).unwrap();
+    let refused = cause(memory.check(REMOTE, range(1), ALL));
+    assert_eq!(refused, RefusalCause::OutOfBounds { start: address, length: 0 });
+    memory.deregister(key).unwrap();
+    pages.protect(1, 1, libc::PROT_NONE);
+    let refused = register(&memory, &spec(at(Pages::SIZE + 1), ALL)).unwrap_err();
+    assert_eq!(refused.errno(), libc::EFAULT);
+    register(&memory, &spec(at(Pages::SIZE + 1), ALL | Access::ON_DEMAND)).unwrap();
 }
 
 #[test]
 fn a_failed_change_leaves_the_region_as_it_was() {
     let (memory, buffer) = (Memory::new(), Buffer::new(64));
     let key = buffer.register(&memory, ALL);
-    let empty = Translation { length: 0, ..buffer.translation() };
+    let empty = Translation::new(std::ptr::null_mut(), 0);
     let change = Change { translation: Some(empty), domain: Some(OTHER), access: Some(Access::empty()) };
     assert_eq!(reregister(&memory, key, change), Err(Error::Empty));
     memory.check(REMOTE, buffer.range(key, 0, 64), ALL).unwrap();

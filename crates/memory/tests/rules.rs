@@ -3,7 +3,7 @@
 mod harness;
 
 use harness::{ALL, Buffer, LOCAL, REMOTE, STRANGER, cause, register};
-use memory::{Access, Atomic, Cause, Key, Limits, Memory, Range, RegionSpec, Translation};
+use memory::{Access, Atomic, Key, Limits, Memory, Range, RefusalCause, RegionSpec, Translation};
 
 #[test]
 fn bytes_written_are_bytes_read() {
@@ -20,25 +20,25 @@ fn bytes_written_are_bytes_read() {
 #[test]
 fn nothing_reads_as_zeros_forgets_what_is_written_and_is_for_its_owner() {
     let memory = Memory::new();
-    let key = memory.register_null(LOCAL.domain).unwrap();
+    let key = memory.register_null(LOCAL.pd).unwrap();
     for address in [0, 1, 0x7fff_0000_0000, u64::MAX - 8] {
         memory.write(LOCAL, key, address, b"unheard").unwrap();
         let mut out = *b"unasked";
         memory.read(LOCAL, key, address, &mut out).unwrap();
         assert_eq!(out, [0; 7]);
-        assert_eq!(cause(memory.read(REMOTE, key, address, &mut out)), Cause::WrongKind);
-        assert_eq!(cause(memory.write(REMOTE, key, address, b"x")), Cause::WrongKind);
+        assert_eq!(cause(memory.read(REMOTE, key, address, &mut out)), RefusalCause::WrongKind);
+        assert_eq!(cause(memory.write(REMOTE, key, address, b"x")), RefusalCause::WrongKind);
         let range = Range { key, address, length: 7 };
-        assert_eq!(cause(memory.lend(LOCAL, range, Access::empty()).map(drop)), Cause::WrongKind);
+        assert_eq!(cause(memory.lend(LOCAL, range, Access::empty()).map(drop)), RefusalCause::WrongKind);
     }
     let stranger = memory::Subject { remote: false, ..STRANGER };
-    assert_eq!(cause(memory.read(stranger, key, 0, &mut [0; 7])), Cause::WrongProtectionDomain);
-    assert_eq!(cause(memory.atomic(REMOTE, key, 0, Atomic::FetchAdd { add: 1 })), Cause::WrongKind);
+    assert_eq!(cause(memory.read(stranger, key, 0, &mut [0; 7])), RefusalCause::WrongProtectionDomain);
+    assert_eq!(cause(memory.atomic(REMOTE, key, 0, Atomic::FetchAdd { add: 1 })), RefusalCause::WrongKind);
     let change = memory::Change { access: Some(ALL), ..memory::Change::default() };
     // SAFETY: it is refused.
     assert!(unsafe { memory.reregister(key, &change) }.is_err());
     memory.deregister(key).unwrap();
-    assert_eq!(cause(memory.read(LOCAL, key, 0, &mut [0; 7])), Cause::UnknownKey);
+    assert_eq!(cause(memory.read(LOCAL, key, 0, &mut [0; 7])), RefusalCause::UnknownKey);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_range_ends_at_the_region_and_not_one_byte_later() {
     let (memory, buffer) = (Memory::new(), Buffer::new(16));
     let key = buffer.register(&memory, ALL);
     let start = buffer.address();
-    let bounds = Cause::OutOfBounds { start, length: 16 };
+    let bounds = RefusalCause::OutOfBounds { start, length: 16 };
     for (offset, length, fits) in [(0, 16, true), (15, 1, true), (0, 17, false), (16, 1, false), (15, 2, false)] {
         let range = buffer.range(key, offset, length);
         let result = memory.check(LOCAL, range, Access::empty());
@@ -110,7 +110,7 @@ fn a_range_ends_at_the_region_and_not_one_byte_later() {
 #[test]
 fn nothing_needs_no_key() {
     let memory = Memory::new();
-    let nothing = Range { key: Key(0xdead), address: 0x1234, length: 0 };
+    let nothing = Range { key: Key::new(0xdead), address: 0x1234, length: 0 };
     memory.check(REMOTE, nothing, ALL).unwrap();
     memory.write(REMOTE, nothing.key, 7, &[]).unwrap();
     memory.read(LOCAL, nothing.key, 7, &mut []).unwrap();
@@ -122,16 +122,16 @@ fn nothing_needs_no_key() {
 fn a_key_counts_with_all_its_bits_and_in_its_domain() {
     let (memory, buffer) = (Memory::new(), Buffer::new(8));
     let key = buffer.register(&memory, ALL);
-    assert_eq!(cause(memory.check(STRANGER, buffer.range(key, 0, 8), ALL)), Cause::WrongProtectionDomain);
-    assert_eq!(cause(memory.write(STRANGER, key, buffer.address(), &[1])), Cause::WrongProtectionDomain);
-    for wrong in (0..32).map(|bit| key.0 ^ 1 << bit).chain([0, u32::MAX]) {
-        let result = memory.check(REMOTE, buffer.range(Key(wrong), 0, 8), Access::empty());
-        assert_eq!(cause(result), Cause::UnknownKey, "{wrong:#x}");
-        assert_eq!(cause(memory.read(REMOTE, Key(wrong), buffer.address(), &mut [0])), Cause::UnknownKey);
+    assert_eq!(cause(memory.check(STRANGER, buffer.range(key, 0, 8), ALL)), RefusalCause::WrongProtectionDomain);
+    assert_eq!(cause(memory.write(STRANGER, key, buffer.address(), &[1])), RefusalCause::WrongProtectionDomain);
+    for wrong in (0..32).map(|bit| key.value() ^ 1 << bit).chain([0, u32::MAX]) {
+        let result = memory.check(REMOTE, buffer.range(Key::new(wrong), 0, 8), Access::empty());
+        assert_eq!(cause(result), RefusalCause::UnknownKey, "{wrong:#x}");
+        assert_eq!(cause(memory.read(REMOTE, Key::new(wrong), buffer.address(), &mut [0])), RefusalCause::UnknownKey);
     }
     memory.deregister(key).unwrap();
-    assert_eq!(cause(memory.check(REMOTE, buffer.range(key, 0, 8), Access::empty())), Cause::UnknownKey);
-    assert_eq!(cause(memory.write(REMOTE, key, buffer.address(), &[1])), Cause::UnknownKey);
+    assert_eq!(cause(memory.check(REMOTE, buffer.range(key, 0, 8), Access::empty())), RefusalCause::UnknownKey);
+    assert_eq!(cause(memory.write(REMOTE, key, buffer.address(), &[1])), RefusalCause::UnknownKey);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn every_right_is_asked_for_and_needed() {
             let key = buffer.register(&memory, without);
             assert!(!attempt(key), "{name} without its right");
             let result = memory.check(REMOTE, range(key), right);
-            assert_eq!(cause(result), Cause::NotPermitted, "{name}");
+            assert_eq!(cause(result), RefusalCause::NotPermitted, "{name}");
             memory.deregister(key).unwrap();
         }
     }
@@ -188,13 +188,13 @@ fn atomics_are_native_integers_on_aligned_addresses() {
     assert_eq!(&buffer.bytes()[8..], b"8 bytes!");
     assert_eq!(buffer.bytes()[..8], 40u64.to_ne_bytes());
     for offset in 1..8 {
-        assert_eq!(cause(atomic(offset, Atomic::FetchAdd { add: 1 })), Cause::Misaligned);
+        assert_eq!(cause(atomic(offset, Atomic::FetchAdd { add: 1 })), RefusalCause::Misaligned);
     }
-    assert!(matches!(cause(atomic(9, Atomic::FetchAdd { add: 1 })), Cause::OutOfBounds { .. }));
+    assert!(matches!(cause(atomic(9, Atomic::FetchAdd { add: 1 })), RefusalCause::OutOfBounds { .. }));
     // Aligned as the peer sees it, and not where it lies: refused, rather than a split atomic.
     let translation = Translation { address: buffer.pointer().wrapping_add(1), length: 15, iova: Some(0x1000) };
     let odd = register(&memory, &RegionSpec { translation, ..buffer.spec(ALL) }).unwrap();
-    assert_eq!(cause(memory.atomic(REMOTE, odd, 0x1000, Atomic::FetchAdd { add: 1 })), Cause::Misaligned);
+    assert_eq!(cause(memory.atomic(REMOTE, odd, 0x1000, Atomic::FetchAdd { add: 1 })), RefusalCause::Misaligned);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn addresses_may_start_where_the_owner_likes() {
     let mut out = [0; 3];
     memory.read(REMOTE, zero, 0, &mut out).unwrap();
     assert_eq!(&out, b"abc");
-    assert_eq!(cause(memory.read(REMOTE, zero, 1, &mut out)), Cause::OutOfBounds { start: 0, length: 3 });
+    assert_eq!(cause(memory.read(REMOTE, zero, 1, &mut out)), RefusalCause::OutOfBounds { start: 0, length: 3 });
     let translation = Translation { address: buffer.pointer().wrapping_add(1), length: 2, iova: Some(u64::MAX - 1) };
     let last = register(&memory, &RegionSpec { translation, ..buffer.spec(ALL) }).unwrap();
     let mut out = [0; 2];
@@ -223,7 +223,7 @@ fn a_guard_lends_the_bytes_themselves() {
     let guard = memory.lend(REMOTE, buffer.range(key, 8, 16), Access::REMOTE_WRITE).unwrap();
     assert_eq!((guard.as_ptr(), guard.len(), guard.may_vanish()), (buffer.pointer().wrapping_add(8), 16, false));
     assert_eq!((guard.cells().as_ptr().cast::<u8>(), guard.cells().len()), (guard.as_ptr().cast_const(), 16));
-    assert_eq!(cause(memory.lend(REMOTE, buffer.range(key, 8, 16), Access::FLUSH_GLOBAL)), Cause::NotPermitted);
+    assert_eq!(cause(memory.lend(REMOTE, buffer.range(key, 8, 16), Access::FLUSH_GLOBAL)), RefusalCause::NotPermitted);
     // A second guard, on another thread, and dropped there.
     let other = memory.lend(LOCAL, buffer.range(key, 0, 32), Access::LOCAL_WRITE).unwrap();
     std::thread::scope(|scope| scope.spawn(move || assert_eq!(other.len(), 32)).join().unwrap());

@@ -7,8 +7,8 @@ mod window;
 pub use window::{WindowKind, WindowSpec};
 
 use std::collections::HashMap;
-use trace::RefusalCause;
 use transport::{Access, Atomic, ProtectionDomain, Range, Refusal, Remote, Sge, Subject};
+use wire::access::RefusalCause;
 use wire::{Feth, Key, Placement, Selectivity};
 
 use crate::host::HostId;
@@ -248,11 +248,7 @@ impl Memory {
     }
 
     pub(crate) fn atomic(&mut self, subject: Subject, range: Range, operation: Atomic) -> Result<u64, Refusal> {
-        let access = match operation {
-            Atomic::CompareSwap { .. } | Atomic::FetchAdd { .. } => Access::REMOTE_ATOMIC,
-            // ATOMIC WRITE is a write that happens at once; it asks for the right to write.
-            Atomic::Write { .. } => Access::REMOTE_WRITE,
-        };
+        let access = operation.access();
         let refuse = |cause| Refusal { range, access, cause };
         if range.length != 8 {
             return Err(refuse(RefusalCause::WrongKind));

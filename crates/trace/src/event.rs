@@ -3,9 +3,10 @@
 
 use core::fmt;
 
+use wire::access::{Access, RefusalCause};
 use wire::{Headers, Key, Psn, Qpn};
 
-use crate::reason::{AccessFlags, DropReason, Queue, RefusalCause, RetryCause, StateCause, Timer, WindowCause};
+use crate::reason::{DropReason, Queue, RetryCause, StateCause, Timer, WindowCause};
 
 /// One thing that happened, when, and to which queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,15 @@ pub enum Kind {
         /// Why.
         reason: DropReason,
     },
+    /// A message of connection management went no further.
+    CmMessageDropped {
+        /// What kind of message.
+        message: &'static str,
+        /// The local communication identifier that it names; 0 if it names none.
+        local_comm_id: u32,
+        /// Why.
+        reason: DropReason,
+    },
     /// The queue pair moved from one state to another.
     StateChanged {
         /// State before.
@@ -92,6 +102,13 @@ pub enum Kind {
         opcode: &'static str,
         /// Bytes moved.
         bytes: u64,
+    },
+    /// A queue pair went into error and took all its work with it. Each completes with a flush of its own, later.
+    Flushed {
+        /// Work requests of its send queue.
+        sends: u32,
+        /// Receives that were its own.
+        receives: u32,
     },
     /// A deadline was set, or moved.
     TimerSet {
@@ -130,7 +147,7 @@ pub enum Kind {
         /// Bytes wanted.
         length: u64,
         /// The rights it needed.
-        access: AccessFlags,
+        access: Access,
         /// Why not.
         cause: RefusalCause,
     },
@@ -173,6 +190,11 @@ pub enum Kind {
         /// The message that made it move; `None` for a call of the program or a timeout.
         message: Option<&'static str>,
     },
+    /// The capture of packets ends before the program does.
+    CaptureEnded {
+        /// What the system said: no space, or a file that would be too large.
+        errno: i32,
+    },
 }
 
 impl Kind {
@@ -185,8 +207,10 @@ impl Kind {
             Self::PacketSent { .. } => "packet_sent",
             Self::PacketReceived { .. } => "packet_received",
             Self::PacketDropped { .. } => "packet_dropped",
+            Self::CmMessageDropped { .. } => "cm_message_dropped",
             Self::StateChanged { .. } => "state_changed",
             Self::Completed { .. } => "completed",
+            Self::Flushed { .. } => "flushed",
             Self::TimerSet { .. } => "timer_set",
             Self::TimerFired { .. } => "timer_fired",
             Self::TimerCleared { .. } => "timer_cleared",
@@ -197,6 +221,7 @@ impl Kind {
             Self::WindowChanged { .. } => "window_changed",
             Self::AsyncEvent { .. } => "async_event",
             Self::CmTransition { .. } => "cm_transition",
+            Self::CaptureEnded { .. } => "capture_ended",
         }
     }
 
@@ -206,7 +231,7 @@ impl Kind {
     pub const fn detail(&self) -> Option<&'static str> {
         Some(match self {
             Self::PostRefused { reason, .. } => reason,
-            Self::PacketDropped { reason, .. } => reason.name(),
+            Self::PacketDropped { reason, .. } | Self::CmMessageDropped { reason, .. } => reason.name(),
             Self::StateChanged { to, .. } | Self::CmTransition { to, .. } => to,
             Self::Completed { status, .. } => status,
             Self::TimerSet { timer, .. } | Self::TimerFired { timer, .. } | Self::TimerCleared { timer } => {
@@ -219,7 +244,10 @@ impl Kind {
             Self::AsyncEvent { name } => name,
             Self::WorkPosted { opcode, .. } => opcode,
             Self::PacketSent { retransmit: true, .. } => "retransmit",
-            Self::PacketSent { .. } | Self::PacketReceived { .. } => return None,
+            Self::PacketSent { .. }
+            | Self::PacketReceived { .. }
+            | Self::Flushed { .. }
+            | Self::CaptureEnded { .. } => return None,
         })
     }
 }
@@ -258,9 +286,15 @@ impl fmt::Display for Kind {
             }
             Self::PacketDropped { headers: Some(headers), reason } => write!(f, "dropped: {headers}: {reason}"),
             Self::PacketDropped { headers: None, reason } => write!(f, "dropped a packet: {reason}"),
+            Self::CmMessageDropped { message, local_comm_id, reason } => {
+                write!(f, "dropped: {message} for connection {local_comm_id:#010x}: {reason}")
+            }
             Self::StateChanged { from, to, cause } => write!(f, "{from} -> {to}: {cause}"),
             Self::Completed { wr_id, queue, status, opcode, bytes } => {
                 write!(f, "work request {wr_id} of the {queue} completed: {status}, {opcode}, {bytes} bytes")
+            }
+            Self::Flushed { sends, receives } => {
+                write!(f, "flushed: {sends} work requests of the send queue, {receives} of the receive queue")
             }
             Self::TimerSet { timer, deadline } => write!(f, "{timer} timer set for {deadline} ns"),
             Self::TimerFired { timer, deadline } => write!(f, "{timer} timer fired, due at {deadline} ns"),
@@ -279,6 +313,7 @@ impl fmt::Display for Kind {
             Self::NakReceived { psn, code } => write!(f, "NAK received for PSN {psn}: {code}"),
             Self::WindowChanged { from, to, cause } => write!(f, "window {from} -> {to} packets: {cause}"),
             Self::AsyncEvent { name } => write!(f, "asynchronous event {name}"),
+            Self::CaptureEnded { errno } => write!(f, "the capture ends: its file cannot be written (errno {errno})"),
             Self::CmTransition { local_comm_id, from, to, message } => {
                 write!(f, "connection {local_comm_id:#010x} {from} -> {to}")?;
                 match message {

@@ -1,8 +1,10 @@
 //! Every event as one JSON object on a line of its own, for programs that read traces. The names of the fields are a
 //! promise: new ones may appear, old ones keep their meaning.
 //!
-//! Every line has `at` (nanoseconds) and `event` (the kind's name); `source` and `qpn` where they are known. Numbers are
-//! JSON integers, up to 64 bits. The other fields by kind, `?` marking those that may be absent:
+//! Every line has `at` (nanoseconds) and `event` (the kind's name); `source` and `qpn` where they are known. Lines of
+//! programs (not of simulations) also have `wall` (nanoseconds since the Unix epoch, as in a capture), `pid` and `tid`,
+//! so that those of several processes can be laid side by side. Numbers are JSON integers, up to 64 bits. The other
+//! fields by kind, `?` marking those that may be absent:
 //!
 //! | event | fields |
 //! |---|---|
@@ -11,8 +13,10 @@
 //! | `packet_sent` | `packet`, `payload_len`, `packets`, `wr_id`?, `retransmit` |
 //! | `packet_received` | `packet`, `payload_len`, `packets` |
 //! | `packet_dropped` | `packet`?, `reason`, `text` |
+//! | `cm_message_dropped` | `message`, `local_comm_id`, `reason`, `text` |
 //! | `state_changed` | `from`, `to`, `cause`, `text` |
 //! | `completed` | `wr_id`, `queue`, `status`, `opcode`, `bytes` |
+//! | `flushed` | `sends`, `receives` |
 //! | `timer_set`, `timer_fired` | `timer`, `deadline` |
 //! | `timer_cleared` | `timer` |
 //! | `retry` | `cause`, `from` (a PSN), `left`? (absent: without limit) |
@@ -21,6 +25,7 @@
 //! | `window_changed` | `from`, `to`, `cause` |
 //! | `async_event` | `name` |
 //! | `cm_transition` | `local_comm_id`, `from`, `to`, `message`? |
+//! | `capture_ended` | `errno` |
 //!
 //! `packet` is an object: `opcode`, `dest_qpn`, `psn`, `pkey`, the flags `ack_req`, `solicited`, `fecn`, `becn` where they are
 //! set, and one field per further header the packet has: `xrc_srqn`, `deth` {`qkey`, `src_qpn`}, `reth` {`va`, `rkey`,
@@ -45,13 +50,31 @@ use crate::sink::Sink;
 pub struct JsonLines<W> {
     writer: W,
     failed: Option<Error>,
+    stamp: Option<fn() -> Stamp>,
+}
+
+/// When and where a line was written, in the world outside the event's own clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp {
+    /// Nanoseconds since the Unix epoch.
+    pub wall: u64,
+    /// The process.
+    pub process: u32,
+    /// The thread.
+    pub thread: u32,
 }
 
 impl<W: Write> JsonLines<W> {
     /// Writes to `writer`. Wrap a file in a [`std::io::BufWriter`].
     #[must_use]
     pub const fn new(writer: W) -> Self {
-        Self { writer, failed: None }
+        Self { writer, failed: None, stamp: None }
+    }
+
+    /// The same, and puts what `stamp` answers on every line.
+    #[must_use]
+    pub const fn stamped(writer: W, stamp: fn() -> Stamp) -> Self {
+        Self { writer, failed: None, stamp: Some(stamp) }
     }
 
     /// Takes one event of `source`: a host, a process. Use this where several of them share one file.
@@ -72,9 +95,10 @@ impl<W: Write> JsonLines<W> {
         if self.failed.is_some() {
             return;
         }
-        let written = serde_json::to_writer(&mut self.writer, &Line { source, event })
-            .map_err(std::io::Error::from)
-            .and_then(|()| self.writer.write_all(b"\n"));
+        let written =
+            serde_json::to_writer(&mut self.writer, &Line { source, stamp: self.stamp.map(|stamp| stamp()), event })
+                .map_err(std::io::Error::from)
+                .and_then(|()| self.writer.write_all(b"\n"));
         if let Err(source) = written {
             self.failed = Some(Error::Event { at: event.at, source });
         }
@@ -89,6 +113,7 @@ impl<W: Write> Sink for JsonLines<W> {
 
 struct Line<'a> {
     source: Option<&'a str>,
+    stamp: Option<Stamp>,
     event: &'a Event,
 }
 
@@ -97,6 +122,11 @@ impl Serialize for Line<'_> {
         let Event { at, qpn, kind } = self.event;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("at", at)?;
+        if let Some(Stamp { wall, process, thread }) = self.stamp {
+            map.serialize_entry("wall", &wall)?;
+            map.serialize_entry("pid", &process)?;
+            map.serialize_entry("tid", &thread)?;
+        }
         if let Some(source) = self.source {
             map.serialize_entry("source", source)?;
         }
@@ -143,6 +173,12 @@ fn fields<M: SerializeMap>(kind: &Kind, map: &mut M) -> Result<(), M::Error> {
             map.serialize_entry("reason", reason.name())?;
             map.serialize_entry("text", &Shown(reason))
         }
+        Kind::CmMessageDropped { message, local_comm_id, reason } => {
+            map.serialize_entry("message", message)?;
+            map.serialize_entry("local_comm_id", local_comm_id)?;
+            map.serialize_entry("reason", reason.name())?;
+            map.serialize_entry("text", &Shown(reason))
+        }
         Kind::StateChanged { from, to, cause } => {
             map.serialize_entry("from", from)?;
             map.serialize_entry("to", to)?;
@@ -155,6 +191,10 @@ fn fields<M: SerializeMap>(kind: &Kind, map: &mut M) -> Result<(), M::Error> {
             map.serialize_entry("status", status)?;
             map.serialize_entry("opcode", opcode)?;
             map.serialize_entry("bytes", bytes)
+        }
+        Kind::Flushed { sends, receives } => {
+            map.serialize_entry("sends", sends)?;
+            map.serialize_entry("receives", receives)
         }
         Kind::TimerSet { timer, deadline } | Kind::TimerFired { timer, deadline } => {
             map.serialize_entry("timer", timer.name())?;
@@ -186,6 +226,7 @@ fn fields<M: SerializeMap>(kind: &Kind, map: &mut M) -> Result<(), M::Error> {
             map.serialize_entry("to", to)?;
             map.serialize_entry("cause", cause.name())
         }
+        Kind::CaptureEnded { errno } => map.serialize_entry("errno", errno),
         Kind::AsyncEvent { name } => map.serialize_entry("name", name),
         Kind::CmTransition { local_comm_id, from, to, message } => {
             map.serialize_entry("local_comm_id", local_comm_id)?;

@@ -55,10 +55,11 @@ pub use counters::Counters;
 pub use error::Error;
 pub use event::{Event, Kind};
 #[cfg(feature = "std")]
-pub use json_lines::JsonLines;
+pub use json_lines::{JsonLines, Stamp};
 #[cfg(feature = "std")]
 pub use pcapng::{Direction, Interface, PcapNg};
-pub use reason::{AccessFlags, DropReason, Queue, RefusalCause, RetryCause, StateCause, Timer, WindowCause};
+pub use reason::{DropReason, Queue, RetryCause, StateCause, Timer, WindowCause};
 pub use ring::Ring;
 pub use sink::{Sink, Tee, Tracer};
 pub use time::Time;
+pub use wire::access::{Access, RefusalCause};

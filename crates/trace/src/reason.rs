@@ -1,4 +1,4 @@
-//! Why something happened: drops, refusals, retries, state changes, window changes. These are the words that end up
+//! Why something happened: drops, retries, state changes, window changes. These are the words that end up
 //! in front of a person with a broken program, so each reads as a sentence. They carry no behaviour.
 
 use core::fmt;
@@ -22,6 +22,8 @@ vocabulary! {
         WrongState = "wrong_state": "the queue pair is not in a state that receives this packet",
         WrongDestination = "wrong_destination": "the destination address is not one of the queue pair's",
         WrongSource = "wrong_source": "the source address is not the connected peer's",
+        WrongLink = "wrong_link": "it came by another link than the one to the queue pair's peer",
+        WrongSocket = "wrong_socket": "it came from a socket of this host that is not its peer's user's",
         PkeyMismatch = "pkey_mismatch": "the partition key does not match",
         QkeyMismatch = "qkey_mismatch": "the queue key does not match",
         UnknownXrcSrq = "unknown_xrc_srq": "no shared receive queue of this XRC domain has the number in the packet",
@@ -33,6 +35,7 @@ vocabulary! {
         NoReceive = "no_receive": "no receive work request is posted",
         AfterNak = "after_nak": "the responder waits for the request it refused to come again",
         AccessRefused = "access_refused": "the memory it names may not be touched that way",
+        Overtaken = "overtaken": "a later packet of the unreliable connection has come before it",
         MessageAbandoned = "message_abandoned": "an earlier packet of the message was lost, so the rest is discarded",
         NoReplaySlot = "no_replay_slot": "the duplicate read or atomic is older than the results kept for replay",
         // Responses.
@@ -40,6 +43,8 @@ vocabulary! {
         GhostAck = "ghost_ack": "the acknowledgement answers nothing outstanding",
         UnexpectedResponse = "unexpected_response": "the response does not fit the request it answers",
         AfterRetry = "after_retry": "the response belongs to a request that is being sent again",
+        // Congestion notifications.
+        CnpTooSoon = "cnp_too_soon": "a congestion notification came sooner after the last than any peer sends one",
         // Local limits and injected faults.
         Overflow = "overflow": "the receiver's buffer is full",
         NoMemory = "no_memory": "a local limit on queued responses is reached",
@@ -47,123 +52,25 @@ vocabulary! {
         Partitioned = "partitioned": "the network is partitioned between the two hosts",
         NoRoute = "no_route": "no host has the destination address",
         QueuePairGone = "queue_pair_gone": "the queue pair was destroyed or reset while the packet was under way",
-    }
-}
-
-/// The rights an access to registered memory needed, with the bit values of `ibv_access_flags`. Empty is what needs no
-/// right beyond the key: reading one's own memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct AccessFlags(pub u32);
-
-impl AccessFlags {
-    const NAMES: [(u32, &'static str); 11] = [
-        (1, "LOCAL_WRITE"),
-        (1 << 1, "REMOTE_WRITE"),
-        (1 << 2, "REMOTE_READ"),
-        (1 << 3, "REMOTE_ATOMIC"),
-        (1 << 4, "MW_BIND"),
-        (1 << 5, "ZERO_BASED"),
-        (1 << 6, "ON_DEMAND"),
-        (1 << 7, "HUGETLB"),
-        (1 << 8, "FLUSH_GLOBAL"),
-        (1 << 9, "FLUSH_PERSISTENT"),
-        (1 << 20, "RELAXED_ORDERING"),
-    ];
-}
-
-/// The names joined by `|`, bits without a name as one hexadecimal number, `LOCAL_READ` for none.
-impl fmt::Display for AccessFlags {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == 0 {
-            return f.write_str("LOCAL_READ");
-        }
-        let mut unnamed = self.0;
-        let mut separator = "";
-        for (bit, name) in Self::NAMES {
-            if self.0 & bit != 0 {
-                write!(f, "{separator}{name}")?;
-                separator = "|";
-                unnamed &= !bit;
-            }
-        }
-        if unnamed != 0 {
-            write!(f, "{separator}{unnamed:#x}")?;
-        }
-        Ok(())
-    }
-}
-
-/// Why registered memory refused an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RefusalCause {
-    /// No region or window has this key.
-    UnknownKey,
-    /// The region exists, in another protection domain than the queue pair's.
-    WrongProtectionDomain,
-    /// The window is bound to another queue pair.
-    WrongQueuePair,
-    /// The region does not grant this kind of access.
-    NotPermitted,
-    /// The queue pair does not grant this kind of access to its peer.
-    QueuePairForbids,
-    /// The range reaches outside the region.
-    OutOfBounds {
-        /// First address of the region.
-        start: u64,
-        /// Length of the region in bytes.
-        length: u64,
-    },
-    /// An 8-byte access is not aligned to 8 bytes.
-    Misaligned,
-    /// The key was valid and has been invalidated.
-    Invalidated,
-    /// The window exists and is bound to nothing.
-    WindowUnbound,
-    /// A region with windows bound to it cannot be invalidated.
-    WindowsBound,
-    /// The key names something that cannot be used this way.
-    WrongKind,
-}
-
-impl RefusalCause {
-    /// The stable name: what JSON lines and counters say.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::UnknownKey => "unknown_key",
-            Self::WrongProtectionDomain => "wrong_protection_domain",
-            Self::WrongQueuePair => "wrong_queue_pair",
-            Self::NotPermitted => "not_permitted",
-            Self::QueuePairForbids => "queue_pair_forbids",
-            Self::OutOfBounds { .. } => "out_of_bounds",
-            Self::Misaligned => "misaligned",
-            Self::Invalidated => "invalidated",
-            Self::WindowUnbound => "window_unbound",
-            Self::WindowsBound => "windows_bound",
-            Self::WrongKind => "wrong_kind",
-        }
-    }
-}
-
-impl fmt::Display for RefusalCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::UnknownKey => "no region or window has this key",
-            Self::WrongProtectionDomain => "the region belongs to another protection domain",
-            Self::WrongQueuePair => "the window is bound to another queue pair",
-            Self::NotPermitted => "the region does not grant this access",
-            Self::QueuePairForbids => "the queue pair does not grant this access to its peer",
-            Self::OutOfBounds { start, length } => {
-                let end = start.saturating_add(*length);
-                return write!(f, "the range reaches outside the region {start:#x}..{end:#x}");
-            }
-            Self::Misaligned => "the address is not aligned to 8 bytes",
-            Self::Invalidated => "the key has been invalidated",
-            Self::WindowUnbound => "the window is not bound to a region",
-            Self::WindowsBound => "windows are still bound to the region",
-            Self::WrongKind => "the key names something that cannot be used this way",
-        })
+        SystemRefused = "system_refused": "the operating system refused to carry it",
+        Unproven = "unproven": "the IPv4 identification that its invariant CRC needs was not proven in time",
+        Untrusted = "untrusted": "it came from another user's process, which may not hand packets to this one",
+        PeerGone = "peer_gone": "the process it was for has gone",
+        // Shared memory.
+        BrokenRing = "broken_ring": "the ring of shared memory makes no sense, so the rest of it is not read",
+        RingRefused = "ring_refused": "a ring of shared memory that another process offered was refused",
+        BadRecord = "bad_record": "a record of a dead process's connections cannot be read",
+        // Multicast.
+        NotMember = "not_member": "no queue pair of this process is in the multicast group",
+        OwnMulticast = "own_multicast": "the queue pair does not want what it sends to the group itself",
+        // Connection management.
+        NotFromGsi = "not_from_gsi": "it is for queue pair 1 and does not come from one",
+        NotManagement = "not_management": "the payload for queue pair 1 is no message of connection management",
+        CmUnknown = "cm_unknown": "no connection or request is known by what the message names",
+        CmWrongTransaction = "cm_wrong_transaction": "the answer does not repeat the transaction id of what it answers",
+        CmWrongState = "cm_wrong_state": "the connection is not in a state that the message could move",
+        CmCrowded = "cm_crowded": "too many requests or answers wait already",
+        CmTooSoon = "cm_too_soon": "the peer may listen in a moment, so its first refusal does not count",
     }
 }
 

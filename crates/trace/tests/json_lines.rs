@@ -6,7 +6,7 @@ mod samples;
 use std::io::{self, Write};
 
 use serde_json::Value;
-use trace::{Error, Event, JsonLines, Kind, Sink};
+use trace::{Error, Event, JsonLines, Kind, Sink, Stamp};
 use wire::{AtomicAckEth, AtomicEth, Deth, Feth, Headers, Key, Opcode, Placement, Psn, Qkey, Qpn, Selectivity, Srqn};
 
 fn written(events: &[Event]) -> String {
@@ -36,6 +36,9 @@ fn every_kind_has_its_documented_fields() {
 {"at":1014,"qpn":17,"event":"window_changed","from":16,"to":8,"cause":"loss"}
 {"at":1015,"qpn":17,"event":"async_event","name":"QP_LAST_WQE_REACHED"}
 {"at":1016,"qpn":17,"event":"cm_transition","local_comm_id":4660,"from":"REQ_SENT","to":"ESTABLISHED","message":"REP"}
+{"at":1017,"qpn":17,"event":"cm_message_dropped","message":"RTU","local_comm_id":4660,"reason":"cm_unknown","text":"no connection or request is known by what the message names"}
+{"at":1018,"qpn":17,"event":"capture_ended","errno":28}
+{"at":1019,"qpn":17,"event":"flushed","sends":3,"receives":500}
 "#;
     assert_eq!(written(&samples::every_kind()), expected);
 }
@@ -86,6 +89,15 @@ fn a_source_is_named_where_it_is_given() {
     lines.record_from("host \"a\"", &event);
     let text = String::from_utf8(lines.finish().unwrap()).unwrap();
     assert_eq!(text, "{\"at\":5,\"source\":\"host \\\"a\\\"\",\"event\":\"async_event\",\"name\":\"PORT_ERR\"}\n");
+}
+
+#[test]
+fn a_line_says_when_and_where_it_was_written() {
+    let mut lines = JsonLines::stamped(Vec::new(), || Stamp { wall: 1_700_000_000_000_000_001, process: 7, thread: 8 });
+    lines.record(&Event { at: 5, qpn: None, kind: Kind::CaptureEnded { errno: 28 } });
+    let text = String::from_utf8(lines.finish().unwrap()).unwrap();
+    let stamp = r#""wall":1700000000000000001,"pid":7,"tid":8"#;
+    assert_eq!(text, format!("{{\"at\":5,{stamp},\"event\":\"capture_ended\",\"errno\":28}}\n"));
 }
 
 /// A disk that fills up after some bytes.

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::process::Command;
 
-use trace::{Error, PcapNg};
+use trace::{Direction, Error, PcapNg};
 
 /// Reads fields of every frame with tshark.
 fn tshark(capture: &[u8], name: &str, fields: &[&str]) -> Vec<Vec<String>> {
@@ -64,6 +64,51 @@ fn wireshark_reads_what_we_write() {
     assert_eq!(frames[0][..3], ["1.000000001", "alice", "QP 0x11: work request 7"]);
     assert_eq!(frames[0][4..], ["10", "100", "0x00000077", &write_length]);
     assert_eq!(frames[1], ["1.000000002", "bob", "", protocols, "17", "100", "", &ack_length]);
+}
+
+/// A block. Its length stands at its beginning and at its end.
+fn block(kind: u32, body: &[&[u8]]) -> Vec<u8> {
+    let body = body.concat();
+    let length = (body.len() as u32 + 12).to_be_bytes();
+    [&kind.to_be_bytes()[..], &length, &body, &length].concat()
+}
+
+#[test]
+fn every_byte_is_where_the_format_wants_it() {
+    let mut capture = PcapNg::new(Vec::new()).unwrap();
+    let host = capture.interface("host0").unwrap();
+    capture.frame(host, 0x1_0000_0002, b"12345", Some("abc")).unwrap();
+    capture.directed(host, 3, b"1234", Direction::Outbound).unwrap();
+    capture.frame(host, 4, b"123", None).unwrap();
+    let program = concat!("ubiverbs ", env!("CARGO_PKG_VERSION"));
+    assert_eq!(program.len(), 14, "or it needs other padding");
+    const END: &[u8] = b"\0\0\0\0";
+    let section = [b"\x1a\x2b\x3c\x4d\0\x01\0\0", &[0xff; 8][..], b"\0\x04\0\x0e", program.as_bytes(), b"\0\0", END];
+    let interface = [&b"\0\x01\0\0\0\0\0\0"[..], b"\0\x02\0\x05host0\0\0\0", b"\0\x09\0\x01\x09\0\0\0", END];
+    let commented =
+        [&b"\0\0\0\0\0\0\0\x01\0\0\0\x02"[..], b"\0\0\0\x05\0\0\0\x05", b"12345\0\0\0", b"\0\x01\0\x03abc\0", END];
+    let directed =
+        [&b"\0\0\0\0\0\0\0\0\0\0\0\x03"[..], b"\0\0\0\x04\0\0\0\x04", b"1234", b"\0\x02\0\x04\0\0\0\x02", END];
+    let bare = [&b"\0\0\0\0\0\0\0\0\0\0\0\x04"[..], b"\0\0\0\x03\0\0\0\x03", b"123\0"];
+    let expected = [
+        block(0x0a0d_0d0a, &section),
+        block(1, &interface),
+        block(6, &commented),
+        block(6, &directed),
+        block(6, &bare),
+    ];
+    assert_eq!(capture.finish().unwrap(), expected.concat());
+}
+
+#[test]
+fn wireshark_reads_which_way_a_frame_went() {
+    let mut capture = PcapNg::new(Vec::new()).unwrap();
+    let host = capture.interface("host").unwrap();
+    let frame = samples::frame(samples::ack_headers(1), &[]);
+    capture.directed(host, 0, &frame, Direction::Inbound).unwrap();
+    capture.directed(host, 1, &frame, Direction::Outbound).unwrap();
+    let frames = tshark(&capture.finish().unwrap(), "ways", &["frame.packet_flags_direction"]);
+    assert_eq!(frames, [["0x00000001"], ["0x00000002"]]);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! The attributes of a queue pair: what a program may ask to change ([`Modify`]), what a query answers ([`Attributes`]) and what the device can do
 //! ([`Limits`]). Plain values; which of them a transition takes, and whether a value is in range, is decided in [`crate::state`].
 
-use crate::port::Access;
 use crate::state::State;
 use core::fmt;
+use wire::access::Access;
 use wire::{Gid, Mtu, Psn, Qkey, Qpn};
 
 /// The way to a peer, with the fields of `ibv_ah_attr`. RoCEv2 uses the global part; the rest is kept because queries must return it.

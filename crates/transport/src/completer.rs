@@ -201,6 +201,17 @@ impl Completer {
         }
     }
 
+    /// A timeout that is due is not counted before the pauses have grown to `patience`: what is not acknowledged is
+    /// sent again after each.
+    pub fn forgive(&mut self, now: Time, timeout: u8, patience: u64) {
+        let is_due = self.ack_deadline.is_some_and(|deadline| deadline <= now);
+        let pause = ack_timeout_nanos(timeout).map(|nanos| nanos << self.suspicions.min(16));
+        if let (true, Some(pause)) = (is_due, pause.filter(|pause| *pause < patience)) {
+            self.ack_deadline = Some(now.plus_nanos(2 * pause));
+            self.suspicion = Some(now);
+        }
+    }
+
     fn restart_timer(&mut self, now: Time, timeout: u8) {
         self.ack_deadline = ack_timeout_nanos(timeout).map(|nanos| now.plus_nanos(nanos));
         self.suspicions = 0;

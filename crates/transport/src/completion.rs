@@ -1,7 +1,7 @@
 //! Completions: how a work request ended, with the reason a person can act on beside the code a program switches on.
 
-use crate::port::Refusal;
 use core::fmt;
+use wire::access::Refusal;
 use wire::{Key, NakCode, Psn, Qpn, Srqn};
 
 /// How a work request ended, with the numbers of `ibv_wc_status`.

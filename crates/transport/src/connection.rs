@@ -1,8 +1,8 @@
 //! What requester, completer and responder all read and none of them writes: who this queue pair is and what its attributes say.
 
 use crate::attributes::Attributes;
-use crate::port::{ProtectionDomain, Subject};
 use crate::state::Kind;
+use wire::access::{ProtectionDomain, Subject};
 use wire::{Headers, Mtu, Opcode, Pkey, Psn, Qpn, Transport};
 
 #[derive(Debug)]

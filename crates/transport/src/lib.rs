@@ -80,7 +80,7 @@ pub use attributes::{
     AddressVector, AlternatePath, AttributeMask, Attributes, Capabilities, Limits, MigrationState, Modify,
 };
 pub use completion::{Cause, Completion, CompletionKind, Queue, Status};
-pub use port::{Access, Atomic, Bind, Port, ProtectionDomain, Range, Refusal, Subject, Taken, Toward};
+pub use port::{Port, Taken, Toward};
 pub use queue_pair::{AsyncEvent, AtOnce, QueuePair, QueuePairConfig};
 pub use receive::ReceiveWork;
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent, SrqModify};
@@ -88,6 +88,7 @@ pub use state::{Kind, ModifyError, State};
 pub use time::ack_timeout_nanos;
 pub use trace::Time;
 pub use train::{Inbound, MAX_TRAIN, Payload, Piece, Pieces, Train};
+pub use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};
 pub use work::{
     Data, DatagramTarget, MAX_MESSAGE, Operation, PostError, ReceiveRequest, Remote, SendFlags, SendRequest, Sge,
 };

@@ -4,113 +4,8 @@
 
 use crate::congestion::Window;
 use crate::receive::ReceiveWork;
-use trace::RefusalCause;
+use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};
 use wire::{Feth, Key, Qpn, Srqn};
-
-bitflags::bitflags! {
-    /// Rights over memory and over a queue pair, with the bit values of `ibv_access_flags`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-    pub struct Access: u32 {
-        /// The NIC may write on behalf of the owner (receives, read results).
-        const LOCAL_WRITE = 1;
-        /// Peers may write.
-        const REMOTE_WRITE = 1 << 1;
-        /// Peers may read.
-        const REMOTE_READ = 1 << 2;
-        /// Peers may run atomic operations.
-        const REMOTE_ATOMIC = 1 << 3;
-        /// Memory windows may be bound to the region.
-        const MW_BIND = 1 << 4;
-        /// Addresses count from the start of the region, not from a virtual address.
-        const ZERO_BASED = 1 << 5;
-        /// Pages may be absent until used.
-        const ON_DEMAND = 1 << 6;
-        /// Backed by huge pages.
-        const HUGETLB = 1 << 7;
-        /// Peers may flush to global visibility.
-        const FLUSH_GLOBAL = 1 << 8;
-        /// Peers may flush to persistence.
-        const FLUSH_PERSISTENT = 1 << 9;
-        /// Writes may become visible out of order.
-        const RELAXED_ORDERING = 1 << 20;
-    }
-}
-
-/// A protection domain, by the number its owner gave it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ProtectionDomain(pub u32);
-
-/// On whose behalf memory is touched: decides which keys count and which protection domain must match.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Subject {
-    /// The queue pair, since a type 2 memory window belongs to one.
-    pub qpn: Qpn,
-    /// The protection domain of the queue pair (or of the shared receive queue, for XRC).
-    pub pd: ProtectionDomain,
-    /// True when a peer asked (the key is an R_Key), false when the queue pair's own work did (an L_Key).
-    pub remote: bool,
-}
-
-/// A run of bytes behind a memory key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Range {
-    /// The memory key.
-    pub key: Key,
-    /// The address inside the key's address space.
-    pub address: u64,
-    /// How many bytes.
-    pub length: u64,
-}
-
-/// Why memory may not be touched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refusal {
-    /// What was asked for.
-    pub range: Range,
-    /// With which rights.
-    pub access: Access,
-    /// What is wrong with it.
-    pub cause: RefusalCause,
-}
-
-/// An atomic operation on the eight bytes of a range.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Atomic {
-    /// Replace with `swap` if equal to `compare`.
-    CompareSwap {
-        /// The expected value.
-        compare: u64,
-        /// The new value.
-        swap: u64,
-    },
-    /// Add, wrapping.
-    FetchAdd {
-        /// The addend.
-        add: u64,
-    },
-    /// Store eight bytes as one (ATOMIC WRITE); the bytes are stored in the order they travelled.
-    Write {
-        /// The bytes.
-        bytes: [u8; 8],
-    },
-}
-
-/// A memory window bind, the local half of `IBV_WR_BIND_MW`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bind {
-    /// The window's present R_Key.
-    pub window: Key,
-    /// The R_Key the window answers to afterwards.
-    pub new_key: Key,
-    /// The L_Key of the region behind it.
-    pub region: Key,
-    /// First byte of the window.
-    pub address: u64,
-    /// Length; zero unbinds.
-    pub length: u64,
-    /// Rights of the window.
-    pub access: Access,
-}
 
 /// What came of asking a shared receive queue for a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,11 +76,11 @@ pub trait Port {
     fn record(&mut self, event: &trace::Event) {
         let _ = event;
     }
-}
 
-impl core::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Range { key, address, length } = self.range;
-        write!(f, "{length} bytes at {address:#x} behind key {key}: {}", self.cause)
+    /// A packet or train of the queue pair went no further, for a driver that counts them whether anyone listens or
+    /// not. If anyone does, the event is recorded as well.
+    #[cold]
+    fn dropped(&mut self, reason: trace::DropReason) {
+        let _ = reason;
     }
 }

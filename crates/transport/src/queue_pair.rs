@@ -4,15 +4,17 @@
 mod express;
 mod inbound;
 mod outbound;
+mod question;
 mod transitions;
 
 pub use express::AtOnce;
 
+use self::question::Question;
 use crate::attributes::{Attributes, Capabilities, Limits};
 use crate::completer::Completer;
 use crate::completion::{Cause, Completion, Queue, Status};
 use crate::connection::Connection;
-use crate::port::{Port, ProtectionDomain};
+use crate::port::Port;
 use crate::receive::ReceiveQueue;
 use crate::requester::Requester;
 use crate::responder::Responder;
@@ -23,6 +25,7 @@ use alloc::collections::VecDeque;
 use core::mem::offset_of;
 use core::ops::Range;
 use trace::Time;
+use wire::access::ProtectionDomain;
 use wire::{Mtu, Pkey, Qpn, Srqn};
 
 pub(crate) use outbound::Handed;
@@ -96,6 +99,8 @@ pub struct QueuePair {
     limits: Limits,
     /// When the last congestion notification was sent.
     last_cnp: Option<Time>,
+    /// When the last one was believed.
+    believed_cnp: Option<Time>,
     requester: Requester,
     queue: SendQueue,
     /// What the last train was, for the link's complaint that it could not gather it.
@@ -110,6 +115,7 @@ pub struct QueuePair {
     cnp_owed: bool,
     /// A packet has arrived since the queue pair became ready to receive.
     established: bool,
+    question: Question,
     connection: Connection,
     responder: Responder,
 }
@@ -148,7 +154,9 @@ impl QueuePair {
             drain_owed: false,
             cnp_owed: false,
             last_cnp: None,
+            believed_cnp: None,
             established: false,
+            question: Question::None,
         }
     }
 

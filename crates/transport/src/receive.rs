@@ -1,12 +1,12 @@
 //! Receives: the queue that holds them, one taken out of it, and putting a message's bytes where it says. Which message takes which receive is the
 //! responder's decision.
 
-use crate::port::{Access, Port, Range, Refusal, Subject};
+use crate::port::Port;
 use crate::ring::Ring;
 use crate::work::{PostError, ReceiveRequest, Sge};
 use alloc::vec::Vec;
-use trace::RefusalCause;
 use wire::Key;
+use wire::access::{Access, Range, Refusal, RefusalCause, Subject};
 
 /// A receive that has been posted, or taken off its queue to be filled.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

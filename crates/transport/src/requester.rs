@@ -3,12 +3,13 @@
 
 use crate::completion::{Cause, Status};
 use crate::connection::Connection;
-use crate::port::{Access, Port, Refusal, Toward};
+use crate::port::{Port, Toward};
 use crate::receive::check_all;
 use crate::send_queue::{Outcome, SendQueue, SendWork};
 use crate::state::Kind;
 use crate::train::{MAX_TRAIN, pad};
 use crate::work::{Operation, SendFlags};
+use wire::access::{Access, Refusal};
 use wire::{AtomicEth, Deth, Headers, Opcode, Position, Psn, Qpn, Reth, Tail};
 
 /// The most packets of answer one READ request asks for on a link without a window.
@@ -273,7 +274,9 @@ impl Requester {
         let subject = connection.local();
         match work.operation {
             Operation::LocalInvalidate { key } => {
-                port.invalidate(subject, key).map_err(|refusal| refused(Status::LocalQpOperation, refusal))?;
+                // The status of every operation on memory keys that fails (IBA 11.6.2), not only of binds: what mlx5
+                // reports, too. Soft-RoCE says IBV_WC_LOC_QP_OP_ERR.
+                port.invalidate(subject, key).map_err(|refusal| refused(Status::MemoryWindowBind, refusal))?;
                 queue.start(seq, self.psn, 0);
                 queue.settle(seq, Outcome::Done);
                 return Ok(());

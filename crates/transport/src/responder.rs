@@ -10,7 +10,7 @@ pub(crate) use answers::ResponseTrain;
 
 use crate::completion::{Cause, Completion, CompletionKind, Queue, Status};
 use crate::connection::Connection;
-use crate::port::{Access, Port, ProtectionDomain, Range, Refusal, Subject, Taken};
+use crate::port::{Port, Taken};
 use crate::queue_pair::AsyncEvent;
 use crate::receive::{ReceiveQueue, ReceiveWork, scatter};
 use crate::train::Inbound;
@@ -18,6 +18,7 @@ use crate::work::{MAX_MESSAGE, PostError, ReceiveRequest};
 use alloc::collections::VecDeque;
 use answers::Answers;
 use trace::DropReason;
+use wire::access::{Access, ProtectionDomain, Range, Refusal, Subject};
 use wire::{Key, Msn, NakCode, Operation, Position, Psn, Reth, RnrTimer, Srqn, Syndrome};
 
 const NOT_GRANTED: &str = "the queue pair does not grant its peer this kind of access";
@@ -166,13 +167,13 @@ impl Responder {
         self.expected
     }
 
-    pub fn uses_shared(&self) -> bool {
+    pub fn uses_srq(&self) -> bool {
         self.srq.is_some()
     }
 
     pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         if self.srq.is_some() {
-            return Err(PostError::UsesShared);
+            return Err(PostError::UsesSrq);
         }
         self.own.as_mut().ok_or(PostError::NoReceiveQueue)?.post(request)
     }
@@ -239,6 +240,11 @@ impl Responder {
     #[inline]
     pub fn completed(&mut self) {
         self.completions.pop_front();
+    }
+
+    /// How many receives of its own wait, the one in hand included.
+    pub fn waiting_receives(&self) -> u32 {
+        self.own.as_ref().map_or(0, ReceiveQueue::len) + u32::from(self.hand.held)
     }
 
     /// In the error state: the next receive that was never filled.
@@ -414,6 +420,9 @@ impl Responder {
         let mut invalidated = None;
         if let (true, Some(key)) = (ends, headers.invalidate) {
             if let Err(refusal) = port.invalidate(subject, key) {
+                // The receive fails and the queue pair stops (IBA 9.9.3, class J). The specification asks for no refusal,
+                // and Soft-RoCE acknowledges the message: its sender takes it for received, and finds out when its next
+                // work is not answered. A refusal tells it at once.
                 return Verdict::Fault(Fault {
                     code: NakCode::RemoteAccess,
                     receive: Status::RemoteInvalidRequest,

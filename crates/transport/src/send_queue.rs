@@ -356,10 +356,13 @@ impl SendQueue {
     }
 
     /// Flushes everything from `from` on that has no outcome yet.
-    pub fn flush(&mut self, from: u64) {
+    pub fn flush(&mut self, from: u64) -> u32 {
+        let mut flushed = 0;
         for seq in from.max(self.ring.head())..self.ring.tail() {
+            flushed += u32::from(self.ring.get(seq).is_some_and(SendWork::is_open));
             self.settle(seq, Outcome::Failed(Status::WorkRequestFlushed, Cause::Flushed));
         }
+        flushed
     }
 
     /// Whether READs or atomics that were started have not been answered.

@@ -1,10 +1,10 @@
 //! A shared receive queue: receives that any queue pair attached to it may take. It counts what is left and says once when that falls below a limit.
 //! Sans-IO like the queue pair: the NIC owns it, locks it, and carries its event to the program.
 
-use crate::port::ProtectionDomain;
 use crate::receive::{ReceiveQueue, ReceiveWork};
 use crate::work::{PostError, ReceiveRequest};
 use wire::Srqn;
+use wire::access::ProtectionDomain;
 
 /// Receives shared by queue pairs.
 ///

@@ -4,9 +4,10 @@
 //! count path-MTU units either way, both ends agree on them whatever the link.
 
 use crate::attributes::AddressVector;
-use crate::port::{Port, Range, Refusal, Subject};
+use crate::port::Port;
 use crate::work::Sge;
-use wire::{Gid, HeaderSet, Headers, Opcode, Position};
+use wire::access::{Range, Refusal, Subject};
+use wire::{Gid, Headers};
 
 /// The most payload one train carries, unless a wide window lets it be several datagrams ([`Window::burst`](crate::congestion::Window::burst)).
 pub const MAX_TRAIN: u32 = 64 * 1024;
@@ -204,7 +205,7 @@ impl<'a> Iterator for Pieces<'a> {
 impl Train<'_> {
     /// The headers of packet `index`, which is less than `count`.
     pub fn packet(&self, index: u32) -> Headers {
-        packet_of(&self.headers, self.count, index, self.payload.len(), self.mtu)
+        wire::packet_of(&self.headers, self.count, index, self.payload.len(), self.mtu)
     }
 
     /// Whether packet `index` has the headers and the length of the one before it, but for its sequence number: both are in the middle of the message,
@@ -219,55 +220,13 @@ impl Train<'_> {
 
     /// Where packet `index` finds its payload inside the train's: offset and length.
     pub fn slice(&self, index: u32) -> (u32, u32) {
-        let from = index.saturating_mul(self.mtu).min(self.payload.len());
-        let length = self.payload.len() - from;
-        (from, if index + 1 < self.count { length.min(self.mtu) } else { length })
+        wire::slice_of(self.count, index, self.payload.len(), self.mtu)
     }
-}
-
-/// Headers of packet `index` of a train of `count`: the opcode loses the ends the packet does not have, and with them the extended headers.
-fn packet_of(train: &Headers, count: u32, index: u32, payload: u32, mtu: u32) -> Headers {
-    let mut headers = *train;
-    headers.bth.psn = train.bth.psn.add(index);
-    let last = index + 1 >= count;
-    let length = if last { payload.saturating_sub(mtu.saturating_mul(index)) } else { mtu };
-    headers.bth.pad = pad(length);
-    if count == 1 {
-        return headers;
-    }
-    let whole = train.bth.opcode;
-    let position = Position::of(whole.starts() && index == 0, whole.ends() && last);
-    let tail = if position.ends() { whole.tail() } else { wire::Tail::Plain };
-    // Only SENDs, WRITEs and READ responses make trains of several packets, and those have all four positions.
-    headers.bth.opcode = Opcode::of(whole.transport(), whole.operation(), position, tail).unwrap_or(whole);
-    if !last {
-        headers.bth.ack_req = false;
-        headers.bth.solicited = false;
-    }
-    trim(&mut headers);
-    headers
 }
 
 /// Bytes that fill a payload up to a multiple of four.
 pub(crate) fn pad(length: u32) -> u8 {
     (length.wrapping_neg() & 3) as u8
-}
-
-/// Forgets the extended headers that the opcode does not carry.
-fn trim(headers: &mut Headers) {
-    let set = headers.bth.opcode.headers();
-    if !set.contains(HeaderSet::RETH) {
-        headers.reth = None;
-    }
-    if !set.contains(HeaderSet::AETH) {
-        headers.aeth = None;
-    }
-    if !set.contains(HeaderSet::IMMEDIATE) {
-        headers.immediate = None;
-    }
-    if !set.contains(HeaderSet::IETH) {
-        headers.invalidate = None;
-    }
 }
 
 /// A packet, or a whole train, that arrived for a queue pair. Its ICRC, if the link has one, has been checked.
@@ -290,7 +249,7 @@ pub struct Inbound<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::{Psn, Qpn};
+    use wire::{Opcode, Psn, Qpn};
 
     #[test]
     fn packets_that_follow_differ_in_their_sequence_number_only() {

@@ -1,8 +1,8 @@
 //! Work requests as a program posts them: what to send, from where, to where. Borrowed, because posting copies them into the queue.
 
 use crate::attributes::AddressVector;
-use crate::port::{Access, Bind};
 use crate::state::State;
+use wire::access::{Access, Bind};
 use wire::{Feth, Key, Placement, Qkey, Qpn, Selectivity, Srqn};
 
 /// The longest message a queue pair carries (IBA 9.3.3.1: 2^31 bytes).
@@ -289,7 +289,7 @@ pub enum PostError {
     XrcTarget,
     /// Receives of this queue pair come from a shared receive queue.
     #[error("receives for this queue pair are posted to its shared receive queue")]
-    UsesShared,
+    UsesSrq,
     /// A shared receive queue or queue pair kind with no receive queue.
     #[error("this queue pair has no receive queue")]
     NoReceiveQueue,
@@ -308,7 +308,7 @@ impl PostError {
             PostError::NotSupported { .. } => "not_supported",
             PostError::Target => "target",
             PostError::XrcTarget => "xrc_target",
-            PostError::UsesShared => "uses_shared",
+            PostError::UsesSrq => "uses_srq",
             PostError::NoReceiveQueue => "no_receive_queue",
         }
     }

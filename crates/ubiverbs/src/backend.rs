@@ -2,9 +2,53 @@
 //! [`devices`](crate::devices) and gets the NIC of this process. Work, attributes and completions are the transport's values; objects are
 //! trait objects, so that no type of the API depends on the NIC under it.
 //!
-//! Three things are expected of every NIC. Work given to it progresses whether or not anybody polls. When
-//! [`QueuePair::destroy`] or [`Context::deregister`] returns, it touches the memory in question no more. And the observer of a completion
+//! Two things are expected of every NIC. Work given to it progresses whether or not anybody polls. And the observer of a completion
 //! queue is called after something was added, with no lock held that a call into the NIC would want.
+//!
+//! # Safety
+//!
+//! The API hands out `&mut [u8]` to a buffer as soon as the NIC says that the buffer's work has ended. So the memory safety of a program rests on
+//! what the NIC says, and the traits through which it speaks are unsafe to implement: [`Context`], [`DeviceMemory`], [`CompletionQueue`],
+//! [`QueuePair`] and [`SharedReceiveQueue`]. Whoever implements them promises:
+//!
+//! 1. **Memory.** The NIC touches the memory of [`Context::register`] only within the range and the rights of a key that is registered: for
+//!    peers where the rights say so, else to carry out work posted for it.
+//! 2. **Keys.** No two registrations that exist at one time have the same key, whether of memory or of device memory.
+//! 3. **Deregistration.** When [`Context::deregister`] returns, answered with an error or not, nothing touches the memory through that key.
+//! 4. **Completions.** A completion bears the number (`wr_id`) and the queue pair of work that was posted, comes at most once for it, and comes
+//!    after the NIC has touched its buffers for the last time. Of work that was refused there is none.
+//! 5. **Ends.** When [`QueuePair::destroy`], [`SharedReceiveQueue::destroy`] or a [`QueuePair::modify`] to RESET returns, the NIC touches no
+//!    buffer of that queue's work any more. A receive of a shared queue that a destroyed queue pair had taken is the one that `destroy` names.
+//!
+//! [`Backend`], [`Channel`] and the traits of [`connections`] are safe to implement: they make such objects or tell of events, and whatever they
+//! answer, no buffer comes back by it.
+//!
+//! Without that promise nothing compiles:
+//!
+//! ```compile_fail,E0200
+//! # use transport::{Access, ProtectionDomain};
+//! # use ubiverbs::{Error, Key, backend::DeviceMemory};
+//! #[derive(Debug)]
+//! struct Careless;
+//!
+//! impl DeviceMemory for Careless {
+//! #   fn write(&self, _: u64, _: &[u8]) -> Result<(), Error> { Ok(()) }
+//! #   fn read(&self, _: u64, _: &mut [u8]) -> Result<(), Error> { Ok(()) }
+//!     fn register(&self, _: u64, _: usize, _: ProtectionDomain, _: Access) -> Result<Key, Error> {
+//!         Ok(Key::new(1)) // perhaps the key of a buffer that the program is reading
+//!     }
+//! }
+//! ```
+//!
+//! The other way round the NIC believes what is posted: it writes where work says. So posting is unsafe to call, as registering is.
+//!
+//! ```compile_fail,E0133
+//! # use transport::ReceiveRequest;
+//! # use ubiverbs::backend::QueuePair;
+//! fn post(pair: &dyn QueuePair, into_whose_buffer: ReceiveRequest<'_>) {
+//!     let _ = pair.post_receive(&[into_whose_buffer]);
+//! }
+//! ```
 
 use crate::error::Error;
 use std::any::Any;
@@ -69,7 +113,11 @@ pub struct Port {
 }
 
 /// An opened device.
-pub trait Context: Debug + Send + Sync {
+///
+/// # Safety
+/// It keeps the promises [about memory](self#safety): memory, keys, deregistration.
+#[allow(unsafe_code)]
+pub unsafe trait Context: Debug + Send + Sync {
     /// Its port as it is now.
     fn port(&self) -> Port;
 
@@ -81,7 +129,6 @@ pub trait Context: Debug + Send + Sync {
     /// # Safety
     /// Until the key is deregistered the range must stay allocated, and whatever the rights let the NIC do with it must be allowed to happen
     /// at any time, or at the times work is posted for it.
-    #[allow(unsafe_code)]
     unsafe fn register(
         &self,
         address: *mut u8,
@@ -125,7 +172,11 @@ pub trait Context: Debug + Send + Sync {
 }
 
 /// Memory of a device. Freed when it is dropped; whoever registers a part of it keeps it until that is deregistered.
-pub trait DeviceMemory: Debug + Send + Sync {
+///
+/// # Safety
+/// It keeps the promise [about keys](self#safety).
+#[allow(unsafe_code)]
+pub unsafe trait DeviceMemory: Debug + Send + Sync {
     /// Copies bytes in. The range is known to lie within.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
 
@@ -173,7 +224,11 @@ pub struct QueuePairSpec<'a> {
 }
 
 /// A completion queue.
-pub trait CompletionQueue: Any + Debug + Send + Sync {
+///
+/// # Safety
+/// It keeps the promise [about completions](self#safety).
+#[allow(unsafe_code)]
+pub unsafe trait CompletionQueue: Any + Debug + Send + Sync {
     /// What its channel reports it as.
     fn id(&self) -> u32;
 
@@ -190,7 +245,7 @@ pub trait CompletionQueue: Any + Debug + Send + Sync {
     /// From now on calls `observer` whenever something was added, or lost. Who looks at the queue after that misses nothing. Set once.
     fn observe(&self, observer: Box<dyn Fn() + Send + Sync>);
 
-    /// Asks for one event on the channel.
+    /// Asks for one event on the channel, at the next completion; at once if there is one that no event has told of.
     fn arm(&self, solicited_only: bool);
 
     /// Sends the event that was asked for, as a completion would.
@@ -207,9 +262,16 @@ pub trait CompletionQueue: Any + Debug + Send + Sync {
 }
 
 /// A queue pair.
-pub trait QueuePair: Debug + Send + Sync {
+///
+/// # Safety
+/// It keeps the promises [about memory, completions and ends](self#safety).
+#[allow(unsafe_code)]
+pub unsafe trait QueuePair: Debug + Send + Sync {
     /// Its number.
     fn qpn(&self) -> Qpn;
+
+    /// How it reaches its peer, in words.
+    fn link(&self) -> &'static str;
 
     /// Its attributes as they are now.
     fn attributes(&self) -> Attributes;
@@ -222,10 +284,18 @@ pub trait QueuePair: Debug + Send + Sync {
     fn prefetch(&self) {}
 
     /// Posts sends until one is refused: then its index and why.
-    fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)>;
+    ///
+    /// # Safety
+    /// Until a request's work ends (its completion was taken, it was refused, the queue pair was destroyed or reset), the NIC may read the
+    /// memory that its pieces name and, if it brings an answer back, write it; a window that it binds lets peers do so until it is unbound. The
+    /// caller has the right to let that happen: the memory is the request's alone, or is used by atomics only.
+    unsafe fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)>;
 
     /// Posts receives until one is refused: then its index and why.
-    fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)>;
+    ///
+    /// # Safety
+    /// As for [`post_send`](QueuePair::post_send), where the NIC writes all that the pieces name.
+    unsafe fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)>;
 
     /// Lets a queue pair of datagrams get what is sent to a multicast group.
     fn attach(&self, group: Gid) -> Result<(), Error>;
@@ -239,12 +309,19 @@ pub trait QueuePair: Debug + Send + Sync {
 }
 
 /// A shared receive queue.
-pub trait SharedReceiveQueue: Any + Debug + Send + Sync {
+///
+/// # Safety
+/// It keeps the promises [about memory, completions and ends](self#safety).
+#[allow(unsafe_code)]
+pub unsafe trait SharedReceiveQueue: Any + Debug + Send + Sync {
     /// Its number.
     fn number(&self) -> Srqn;
 
     /// Posts a receive.
-    fn post(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError>;
+    ///
+    /// # Safety
+    /// As for [`QueuePair::post_receive`].
+    unsafe fn post(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError>;
 
     /// Changes its size or its limit.
     fn modify(&self, modify: &SrqModify) -> Result<(), SrqError>;

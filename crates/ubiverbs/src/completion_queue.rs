@@ -122,13 +122,18 @@ impl CompletionQueue {
         crate::block_on::block_on_for(pin!(self.next()), limit).transpose()
     }
 
-    /// Asks for an event on the channel when the next completion comes. What is there already raises none: poll after arming.
+    /// Asks for one event on the channel, when the next completion comes; at once if there is one that no event has told of, or that the last
+    /// poll left. So a program that polls, arms and sleeps misses nothing.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&self) {
         self.core.queue.arm(false);
+        if self.core.ready() > 0 {
+            // Sorted already, and no longer in the queue of the NIC.
+            self.core.queue.rouse();
+        }
     }
 
-    /// Asks for an event when the next completion comes whose sender marked it as solicited, or that failed.
+    /// Asks for an event when the next completion comes, or is there, whose sender marked it as solicited, or that failed.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm_solicited(&self) {
         self.core.queue.arm(true);

@@ -108,6 +108,9 @@ impl Endpoint {
         }
         let kind = known(Kind::from_code(kind)).ok_or(bad("its transport is not known"))?;
         let mtu = Mtu::from_code(mtu).ok_or(bad("its MTU is not known"))?;
+        if kind != Kind::UnreliableDatagram && qkey != 0 {
+            return Err(bad("it is a connection and has a Q_Key"));
+        }
         Endpoint::checked(kind, mtu, Gid::new(gid), qpn, psn, qkey)
     }
 

@@ -59,6 +59,13 @@
 //! | READ, atomic operations | yes | | |
 //!
 //! What a transport cannot do does not compile.
+//!
+//! # Forking
+//!
+//! `std::process::Command` is fine. After a bare `fork` (which is `unsafe` in Rust) the child has no NIC of its parent's: it may open devices
+//! and gets a NIC of its own, but must leave alone, neither use nor drop, every value of this crate that it has inherited. A thread of the
+//! parent may have held a lock at that moment, which nobody gives back in the child. The C libraries check this at each call; here it is the
+//! promise that goes with the `unsafe` of `fork`.
 #![deny(unsafe_code)]
 
 mod address;

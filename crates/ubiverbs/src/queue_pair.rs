@@ -85,6 +85,11 @@ impl<T: Transport> QueuePair<T> {
         self.core().pair.qpn()
     }
 
+    /// How it reaches its peer, in words: `shared memory`, `UDP`, `inside the process`; `none` for datagrams, which have no one peer.
+    pub fn link(&self) -> &'static str {
+        self.core().pair.link()
+    }
+
     /// Where it is in its life.
     pub fn state(&self) -> State {
         self.attributes().state
@@ -328,7 +333,9 @@ pub(crate) struct Core {
 impl Core {
     fn recv(&self, buffer: RegisteredMut) -> Result<Operation<Received>, Failed<RegisteredMut>> {
         post_receive(&self.receive, self.domain, buffer, |request| {
-            self.pair.post_receive(&[request]).map_err(|(_, error)| error)
+            // SAFETY: `post_receive` has moved the buffer into the table, where nothing reaches it until the work has ended.
+            #[allow(unsafe_code)]
+            unsafe { self.pair.post_receive(&[request]) }.map_err(|(_, error)| error)
         })
     }
 

@@ -56,7 +56,9 @@ impl SharedReceiveQueue {
     /// Posts a receive. Its completion comes to the completion queue of the queue pair that took it.
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn recv(&self, buffer: RegisteredMut) -> Result<Operation<Received>, Failed<RegisteredMut>> {
-        post_receive(&self.core.table, self.core.pd.id, buffer, |request| self.core.queue.post(&request))
+        // SAFETY: `post_receive` has moved the buffer into the table, where nothing reaches it until the work has ended.
+        #[allow(unsafe_code)]
+        post_receive(&self.core.table, self.core.pd.id, buffer, |request| unsafe { self.core.queue.post(&request) })
     }
 
     /// Asks for an event when fewer than `receives` are left: [`AsyncEvent::SharedReceiveQueueLimit`](crate::AsyncEvent). It is raised once;

@@ -263,6 +263,29 @@ fn work_left_to_the_queue_after_it_was_done_is_still_told() -> Result<(), Error>
 }
 
 #[test]
+fn arming_a_queue_that_holds_completions_wakes_whether_or_not_they_were_sorted() -> Result<(), Error> {
+    let (context, pd, _) = open();
+    let channel = context.completion_channel()?;
+    let cq = context.completion_queue(8).channel(&channel).create()?;
+    let other = context.completion_queue(8).create()?;
+    let (a, b) = (pd.queue_pair::<Reliable>(&other).prepare()?, pd.queue_pair::<Reliable>(&cq).prepare()?);
+    let (at_a, at_b) = (a.endpoint(), b.endpoint());
+    let (a, b) = (a.connect(&at_b)?, b.connect(&at_a)?);
+    let soon = Duration::from_secs(60);
+    for number in 0..2 {
+        b.recv(pd.allocate(8)?)?.polled(number);
+        a.send_inline(b"x")?.wait()?;
+        cq.arm();
+        assert_eq!(channel.wait_for(soon)?, Some(cq.clone()));
+        assert_eq!(cq.wait_for(soon)?.map(|completion| completion.wr_id()), Some(number));
+        // Waiting for the next completion has the queue sort completions as they come, from then on.
+    }
+    cq.arm();
+    assert_eq!(channel.wait_for(Duration::ZERO)?, None);
+    Ok(())
+}
+
+#[test]
 fn a_batch_is_posted_in_order_and_refused_from_where_it_fails() -> Result<(), Error> {
     let (_context, pd, cq) = open();
     let a = pd.queue_pair::<Reliable>(&cq).max_sends(40).max_inline(16).prepare()?;

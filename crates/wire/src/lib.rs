@@ -1,6 +1,9 @@
 //! RoCEv2 on the wire: opcodes, headers, ICRC, management datagrams and CM messages. Bytes become values and values become bytes; what the
 //! values mean to a queue pair or to a connection is decided elsewhere. No sockets, no clocks, no allocation on the way of a packet.
 //!
+//! [`access`] has the words for what packets ask of memory, since those that ask and those that answer share only this
+//! crate.
+//!
 //! ```
 //! use wire::{Gid, Headers, IpHeader, Key, Opcode, Packet, Psn, Qpn, Reth, UdpHeader};
 //!
@@ -26,6 +29,7 @@
 #[cfg(test)]
 extern crate alloc;
 
+pub mod access;
 pub mod cm;
 mod cursor;
 mod display;
@@ -38,6 +42,7 @@ pub mod mad;
 mod numbers;
 mod opcode;
 mod packet;
+mod train;
 
 pub use error::{EncodeError, Header, ParseError};
 pub use gid::Gid;
@@ -51,3 +56,4 @@ pub use ip::{Ethernet, Frame, IpHeader, Ipv4Header, Ipv6Header, ROCE_PORT, UdpHe
 pub use numbers::{Key, Msn, Mtu, Pkey, Psn, Qkey, Qpn, Srqn, Timeout};
 pub use opcode::{HeaderSet, Opcode, Operation, Position, Tail, Transport};
 pub use packet::Packet;
+pub use train::{packet_of, slice_of};

@@ -14,11 +14,13 @@ macro_rules! number {
 
         impl $name {
             /// From the low bits of `value`; bits beyond the field's width are dropped.
+            #[inline]
             pub const fn new(value: $repr) -> Self {
                 Self(value & $mask)
             }
 
             /// The plain number.
+            #[inline]
             pub const fn value(self) -> $repr {
                 self.0
             }
@@ -60,7 +62,8 @@ number! {
 }
 
 number! {
-    /// A memory key, local or remote.
+    /// A memory key: of a region, L_Key and R_Key in one; of a window, an R_Key. The upper 24 bits find the object; the
+    /// lower 8 belong to the program that binds the window (IBA 10.6.3.3).
     Key(u32), mask 0xffff_ffff, show "{:#x}", derive PartialOrd, derive Ord
 }
 
@@ -149,6 +152,14 @@ impl Qpn {
     pub const GSI: Qpn = Qpn(1);
     /// The destination of a multicast datagram.
     pub const MULTICAST: Qpn = Qpn(0xff_ffff);
+}
+
+impl Key {
+    /// The same object with the next owner's byte, as `ibv_inc_rkey` computes it.
+    #[must_use]
+    pub const fn next(self) -> Key {
+        Key(self.0 & !0xff | self.0.wrapping_add(1) & 0xff)
+    }
 }
 
 impl Qkey {
@@ -270,6 +281,12 @@ mod tests {
         assert_eq!(first.diff(Psn::new(1 << 23)), -(1 << 23));
         assert_eq!(Psn::new((1 << 23) - 1).diff(first), (1 << 23) - 1);
         assert!(!first.is_before(first) && !first.is_after(first));
+    }
+
+    #[test]
+    fn the_next_key_stays_with_its_object() {
+        assert_eq!(Key::new(0x1234_5601).next(), Key::new(0x1234_5602));
+        assert_eq!(Key::new(0xffff_ffff).next(), Key::new(0xffff_ff00));
     }
 
     #[test]

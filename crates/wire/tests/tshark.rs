@@ -3,10 +3,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
-use pcap_file::DataLink;
-use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use wire::cm::{
     ApStatus, Apr, CmDatagram, CommId, Data, Drep, Dreq, Failover, IpCm, Lap, Message, MessageKind, Mra,
     Path as CmPath, PortSpace, ReceivedMessage, Rej, RejectReason, RejectedMessage, Rep, Req, Rtu, ServiceId, SidrRep,
@@ -61,15 +58,16 @@ fn headers(opcode: Opcode, psn: u32) -> Headers {
 /// Writes the frames to a capture file and returns the fields tshark finds, one row per frame; a field it does not find is empty.
 fn tshark(name: &str, fields: &[&str], frames: &[Vec<u8>]) -> Vec<Vec<String>> {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.pcap"));
-    let file = std::fs::File::create(&path).unwrap();
-    let header = PcapHeader { datalink: DataLink::ETHERNET, ..PcapHeader::default() };
-    let mut writer = PcapWriter::with_header(file, header).unwrap();
-    for (at, frame) in frames.iter().enumerate() {
-        let packet = PcapPacket::new(Duration::from_millis(at as u64), frame.len() as u32, &frame[..]).unwrap();
-        writer.write_packet(&packet).unwrap();
+    // The older format, which is simple: its number, version 2.4, two fields without a use, the most that is captured of a
+    // frame, and the link type; then for each frame seconds, microseconds, and its length twice.
+    let mut capture: Vec<u8> =
+        [0xa1b2_c3d4, 0x0002_0004, 0, 0, 0xffff, 1].into_iter().flat_map(u32::to_be_bytes).collect();
+    for (at, frame) in (0..).zip(frames) {
+        let length = frame.len() as u32;
+        capture.extend([at / 1000, at % 1000 * 1000, length, length].into_iter().flat_map(u32::to_be_bytes));
+        capture.extend(frame);
     }
-    writer.flush().unwrap();
-    drop(writer);
+    std::fs::write(&path, capture).unwrap();
 
     let mut command = Command::new("tshark");
     command.args(["--disable-protocol", "rpcordma", "-T", "fields", "-E", "occurrence=f", "-r"]).arg(&path);

@@ -129,7 +129,8 @@ pub fn tests() -> Vec<Test> {
         tests.push(test_with(line, Place::Loopback, None, ", UDP", Link::Udp.options()));
     }
     for line in [RPING, UCMATOSE, SERVER] {
-        tests.push(test(line, Place::Loopback, None, Some("drop=5%,seed=3")));
+        let options = ["--faults", "drop=5%,seed=3"].map(String::from).into_iter().chain(Link::Udp.options());
+        tests.push(test_with(line, Place::Loopback, None, ", UDP, drop=5%,seed=3", options.collect()));
     }
     for place in [Place::Loopback6, Place::Between6] {
         tests.push(test(RPING, place, None, None));

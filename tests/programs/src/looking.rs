@@ -17,6 +17,15 @@ pub fn tests() -> Vec<Test> {
         }),
         Test::new("ibv_devinfo -l", |stage| expect(&stage.run(None, &[], "ibv_devinfo -l")?, &["HCA", "ubi_lo"])),
         Test::new("ibv_devinfo -v", verbose),
+        Test::new("ibstat and ibstatus, which read files", |stage| {
+            let option = ["--device".to_owned(), "ubi_lo".to_owned()];
+            let wanted =
+                ["CA 'ubi_lo'", "State: Active", "Physical state: LinkUp", "Rate: 100", "Link layer: Ethernet"];
+            expect(&stage.run(None, &option, "ibstat")?, &wanted)?;
+            let wanted = ["device 'ubi_lo' port 1", "4: ACTIVE", "5: LinkUp", "100 Gb/sec (4X EDR)", "Ethernet"];
+            expect(&stage.run(None, &option, "ibstatus")?, &wanted)
+        }),
+        Test::new("hwloc shows a device under that of its interface", topology).for_root(),
         Test::new("ibv_devices, two cables", cables).for_root(),
         Test::new("ibv_asyncwatch, a cable is pulled and put back", asynchronous).for_root(),
     ]
@@ -27,7 +36,7 @@ fn verbose(stage: &Stage) -> Result<(), String> {
     let wanted = [
         "max_qp:",
         "max_srq:",
-        "ATOMIC_GLOB",
+        "ATOMIC_HCA",
         "XRC",
         "MEM_WINDOW",
         "general_odp_caps:",
@@ -38,6 +47,28 @@ fn verbose(stage: &Stage) -> Result<(), String> {
         "phys_state:\t\tLINK_UP (5)",
     ];
     expect(&text, &wanted)
+}
+
+/// A host whose interface has the name and the number of one that is behind PCI: the kernel's files are then taken for its own.
+fn topology(stage: &Stage) -> Result<(), String> {
+    let behind_pci = |name: &String| {
+        let device = std::fs::canonicalize(format!("/sys/class/net/{name}/device"));
+        device.is_ok_and(|path| path.components().any(|part| part.as_os_str().display().to_string().starts_with("pci")))
+    };
+    let entries = std::fs::read_dir("/sys/class/net").map_err(|e| e.to_string())?;
+    let mut names = entries.flatten().map(|entry| entry.file_name().display().to_string());
+    let Some(name) = names.find(behind_pci) else { return Ok(()) };
+    let index = std::fs::read_to_string(format!("/sys/class/net/{name}/ifindex")).map_err(|e| e.to_string())?;
+    let host = host::Host::alone()?;
+    host.ip(&format!("link add {name} index {} type veth peer name other", index.trim()))?;
+    host.ip(&format!("addr add 10.79.0.1/24 dev {name}"))?;
+    host.ip(&format!("link set {name} up"))?;
+    host.ip("link set other up")?;
+    let ended = stage.end(&mut stage.run_on(&host, None, &[], "lstopo-no-graphics"))?;
+    expect(&ended.text, &[&format!("OpenFabrics \"ubi_{name}\"")])?;
+    let line = format!("cat /sys/class/infiniband/ubi_{name}/device/vendor");
+    let text = stage.end(&mut stage.run_on(&host, None, &[], &line))?.text;
+    if text.starts_with("0x") && text != "0x7562\n" { Ok(()) } else { Err(text) }
 }
 
 fn cables(stage: &Stage) -> Result<(), String> {

@@ -7,6 +7,7 @@
 
 mod compiled;
 mod connecting;
+mod doctor;
 mod dying;
 mod examples;
 mod groups;
@@ -18,9 +19,11 @@ mod packages;
 mod perftest;
 mod pingpong;
 mod pyverbs;
+mod reach;
 mod running;
 mod stage;
 mod ucx;
+mod vendored;
 
 use stage::Stage;
 use std::path::Path;
@@ -58,6 +61,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("rping", "rdmacm-utils"),
     ("ib_send_bw", "perftest"),
     ("ucx_info", "ucx-utils"),
+    ("ibstat", "infiniband-diags"),
+    ("lstopo-no-graphics", "hwloc-nox"),
     ("ip", "iproute2"),
     ("nsenter", "util-linux"),
     ("setpriv", "util-linux"),
@@ -77,6 +82,9 @@ fn main() -> ExitCode {
     let tests: Vec<Test> = [
         looking::tests(),
         running::tests(),
+        vendored::tests(),
+        reach::tests(),
+        doctor::tests(),
         compiled::tests(),
         dying::tests(),
         examples::tests(),

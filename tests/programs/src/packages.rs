@@ -79,7 +79,17 @@ fn tarball(stage: &Stage) -> Result<(), String> {
     let top = fs::read_dir(&place).map_err(|e| e.to_string())?.flatten().next().ok_or("it is empty")?.path();
     let mut command = stage.alone.command(None, &top.join("bin/ubiverbs"));
     expect(&succeed(stage, command.args(["run", "--", "ibv_devices"]))?, &["ubi_lo"])?;
-    let files = ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "lib/libibverbs.so", "lib/librdmacm.so"];
+    let files = [
+        "README.md",
+        "LICENSE-MIT",
+        "LICENSE-APACHE",
+        "lib/libibverbs.so",
+        "lib/librdmacm.so",
+        "share/man/man1/ubiverbs-run.1",
+        "share/bash-completion/completions/ubiverbs",
+        "share/zsh/site-functions/_ubiverbs",
+        "share/fish/vendor_completions.d/ubiverbs.fish",
+    ];
     match files.iter().find(|file| !top.join(file).exists()) {
         None => Ok(()),
         Some(missing) => Err(format!("no {missing} in it")),
@@ -97,6 +107,8 @@ fn debian(stage: &Stage) -> Result<(), String> {
             "./usr/bin/ubiverbs -> ../lib/ubiverbs/bin/ubiverbs",
             "./usr/lib/ubiverbs/lib/libibverbs.so.1\n",
             "./usr/lib/ubiverbs/lib/librdmacm.so.1\n",
+            "./usr/share/man/man1/ubiverbs-run.1\n",
+            "./usr/share/bash-completion/completions/ubiverbs\n",
         ],
     )?;
     for line in content.lines() {

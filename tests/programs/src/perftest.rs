@@ -87,7 +87,7 @@ pub fn tests() -> Vec<Test> {
             let line = if *sizes { line.to_owned() } else { line.replace(" -s 8192", "") };
             tests.push(test(Where::TwoHosts, program, &line, Some("drop=1%")));
         }
-        tests.push(test(Where::OneHost, program, "-n 50 -c XRC", Some("drop=1%,seed=5")));
+        tests.push(test_over(Link::Udp, Where::OneHost, program, "-n 50 -c XRC", Some("drop=1%,seed=5")));
     }
     // To a group: ff15::9, and 239.77.0.9 from the second address. The group they choose themselves, ff01::, is one that Linux keeps on the host.
     for program in ["ib_send_lat", "ib_send_bw"] {

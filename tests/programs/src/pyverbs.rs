@@ -1,5 +1,5 @@
 //! rdma-core's own tests of its connection manager, as Debian ships them with its Python bindings. They look for the device's interface under `/sys`, so they run
-//! with `--files`. The rest of the suite, which needs no files, runs with the tests of the C library.
+//! and the files of devices. The rest of the suite, which needs no files, runs with the tests of the C library.
 
 use crate::Test;
 use crate::stage::{Link, Stage};
@@ -44,7 +44,7 @@ fn connection_manager(stage: &Stage, link: Link) -> Result<(), String> {
         None => (&stage.alone, "ubi_lo"),
     };
     let line = format!("/usr/bin/python3 tests/run_tests.py --dev {device} -v tests.test_rdmacm");
-    let options = [link.options(), vec!["--files".to_owned()]].concat();
+    let options = link.options();
     let mut command = stage.run_on(host, None, &options, &line);
     let ended = stage.end(command.current_dir(&place))?;
     let passed = ended.text.lines().filter(|line| line.ends_with("... ok")).count();

@@ -13,14 +13,18 @@ pub fn tests() -> Vec<Test> {
         Test::new("run: exit codes and signals are the program's", codes),
         Test::new("run: a signal goes to the program itself", signals),
         Test::new("run: the environment of the program, and nothing else", environment),
+        Test::new("run: a program that calls no verbs gets no thread, descriptor or output of ours", costs_nothing),
         Test::new("run: --device shows only those", devices),
         Test::new("run: what cannot be is refused before the program starts", refusals),
         Test::new("run: without its library it says where that belongs", without_library),
         Test::new("run: --pcap writes what tshark reads, for each process", capture),
+        Test::new("run: a capture that the environment asks for is the program's", capture_by_environment),
         Test::new("run: --pcap of a killed process can be read", capture_of_the_killed),
         Test::new("run: --log tells what happens", log),
-        Test::new("run: --files shows files of devices, and takes them away", files_of_devices),
-        Test::new("run: --files as nobody", files_for_nobody).for_root(),
+        Test::new("run: files of devices are shown, and taken away", files_of_devices),
+        Test::new("run: files of devices as nobody", files_for_nobody).for_root(),
+        Test::new("run: --no-files shows none", no_files),
+        Test::new("run: a program runs without files where none can be written", nowhere_for_files),
         Test::new("run: a directory with spaces is as good as another", spaces),
         Test::new("run: --log and --pcap as nobody where nobody may not write", nowhere_to_write).for_root(),
     ]
@@ -86,9 +90,18 @@ fn environment(stage: &Stage) -> Result<(), String> {
     let library = stage.dist.join("lib");
     let script = "echo $LD_LIBRARY_PATH; env | grep -c ^UBIVERBS_";
     let ended = stage.end(&mut shell(stage, script))?;
-    expect(&ended.text, &[&format!("{}\n0\n", library.display())])?;
+    // The directory with files of devices.
+    expect(&ended.text, &[&format!("{}\n1\n", library.display())])?;
     let ended = stage.end(shell(stage, script).env("LD_LIBRARY_PATH", "/opt/lib"))?;
     expect(&ended.text, &[&format!("{}:/opt/lib\n", library.display())])
+}
+
+/// A shell and its children, as they would be without us.
+fn costs_nothing(stage: &Stage) -> Result<(), String> {
+    let script = "ls /proc/$$/task | wc -l; ls -l /proc/$$/fd | grep -c socket; ls -l /proc/$$/fd | grep -c memfd; \
+                  sh -c 'grep -c libibverbs.so.1 /proc/$$/maps >/dev/null && echo inherited'";
+    let text = stage.end(&mut shell(stage, script))?.text;
+    if text == "1\n0\n0\ninherited\n" { Ok(()) } else { Err(text) }
 }
 
 fn devices(stage: &Stage) -> Result<(), String> {
@@ -112,9 +125,10 @@ fn refusals(stage: &Stage) -> Result<(), String> {
         (&["--faults", "drop=often"], "--faults drop=often: "),
         (&["--pcap", "/no/such/directory/file"], "there is no directory /no/such/directory"),
         (&["--log", "/"], "--log /: it is a directory"),
+        (&["--log", "debug"], "--log debug: there is no level debug; there are errors, events and json"),
     ] {
         let ended = stage.end(&mut stage.run_on(&stage.alone, None, &options(words), "echo started"))?;
-        if ended.status.code() != Some(64) || ended.text.contains("started") {
+        if ended.status.code() != Some(2) || ended.text.contains("started") {
             return Err(format!("{words:?}: {} {}", ended.status, ended.text));
         }
         expect(&ended.text, &[text])?;
@@ -129,7 +143,7 @@ fn without_library(stage: &Stage) -> Result<(), String> {
     copied.map_err(|e| e.to_string())?;
     let ended = stage.end(Command::new(place.join("ubiverbs")).args(["run", "--", "true"]))?;
     match ended.status.code() {
-        Some(2) => expect(&ended.text, &["there is no libibverbs.so.1 in", "lonely/lib"]),
+        Some(1) => expect(&ended.text, &["there is no libibverbs.so.1 in", "lonely/lib"]),
         _ => Err(format!("{}: {}", ended.status, ended.text)),
     }
 }
@@ -195,6 +209,22 @@ fn capture(stage: &Stage) -> Result<(), String> {
     Ok(())
 }
 
+/// `ubiverbs run` itself writes none, though it looks for devices.
+fn capture_by_environment(stage: &Stage) -> Result<(), String> {
+    let place = stage.place.join("by environment");
+    fs::create_dir_all(&place).map_err(|e| e.to_string())?;
+    for words in [&[][..], &["--device", "ubi_lo"]] {
+        let file = place.join(format!("{}.pcapng", words.len()));
+        let mut command = stage.run_on(&stage.alone, None, &options(words), "ibv_devices");
+        let ended = stage.end(command.env("UBIVERBS_PCAP", &file))?;
+        expect(&ended.text, &["ubi_lo"])?;
+        if ended.text.contains("exists") || !file.exists() {
+            return Err(format!("{words:?}: {}", ended.text));
+        }
+    }
+    Ok(())
+}
+
 fn capture_of_the_killed(stage: &Stage) -> Result<(), String> {
     let file = stage.place.join("killed.pcapng");
     let option = ["--pcap".to_owned(), file.display().to_string()];
@@ -238,7 +268,7 @@ fn log(stage: &Stage) -> Result<(), String> {
     let text = stage.pair(&pair(&["--log", "events"]))?;
     expect(&text, &["ubiverbs: ", "sent: ", "completed: IBV_WC_SUCCESS"])?;
     // Everything goes well, except that a packet is lost. An early one: the last would be missed by a peer that has ended.
-    let text = stage.pair(&pair(&["--log", "errors", "--faults", "drop@4"]))?;
+    let text = stage.pair(&pair(&["--log", "errors", "--link", "udp", "--faults", "drop@4"]))?;
     expect(&text, &["ubiverbs: ", "retry from PSN"])?;
     if text.contains("IBV_WC_SUCCESS") { Err(format!("not an error:\n{text}")) } else { Ok(()) }
 }
@@ -252,11 +282,18 @@ fn nowhere_to_write(stage: &Stage) -> Result<(), String> {
     )
 }
 
-const FILES: &[&str] = &["--files"];
-
 fn files_of_devices(stage: &Stage) -> Result<(), String> {
     for (line, wanted) in [
         ("cat /sys/class/infiniband/ubi_lo/ports/1/state", "4: ACTIVE\n"),
+        ("cat /sys/class/infiniband/ubi_lo/ports/1/rate", "100 Gb/sec (4X EDR)\n"),
+        ("cat /sys/class/infiniband/ubi_lo/ports/1/counters/port_xmit_data", "0\n"),
+        ("cat /sys/class/infiniband/ubi_lo/device/numa_node", "-1\n"),
+        ("cat /sys/class/infiniband_verbs/uverbs0/ibdev", "ubi_lo\n"),
+        ("cat /sys/class/infiniband_verbs/uverbs0/device/numa_node", "-1\n"),
+        ("readlink /sys/class/infiniband/ubi_lo", "../../devices/virtual/infiniband/ubi_lo\n"),
+        ("realpath /sys/class/infiniband/ubi_lo/device", "/sys/devices/virtual/infiniband/ubi_lo/device\n"),
+        ("cat /sys/devices/virtual/infiniband/ubi_lo/node_type", "1: CA\n"),
+        ("stat -L -c %F /sys/class/infiniband/ubi_lo/ports", "directory\n"),
         ("cat /sys/class/infiniband/ubi_lo/ports/1/gid_attrs/types/0", "RoCE v2\n"),
         ("cat /sys/class/infiniband/ubi_lo/ports/1/gid_attrs/ndevs/0", "lo\n"),
         ("ls /sys/class/infiniband", "ubi_lo\n"),
@@ -264,13 +301,13 @@ fn files_of_devices(stage: &Stage) -> Result<(), String> {
         ("stat -L -c %F%t:%T /dev/infiniband/uverbs0", "character special file1:3\n"),
         ("test -w /dev/infiniband/uverbs0", ""),
     ] {
-        let text = stage.run(None, &options(&["--files", "--device", "ubi_lo"]), line)?;
+        let text = stage.run(None, &options(&["--device", "ubi_lo"]), line)?;
         if text != wanted {
             return Err(format!("{line}: {text}"));
         }
     }
     // The program's number is ours until it ends, and so are its files. It has no children that it did not start.
-    let mut command = stage.run_on(&stage.alone, None, &options(FILES), "sh -c");
+    let mut command = stage.run_on(&stage.alone, None, &[], "sh -c");
     command.arg("echo $UBIVERBS_FILES; wait; exit 3");
     let ended = stage.end(&mut command)?;
     let place = PathBuf::from(ended.text.trim());
@@ -279,7 +316,7 @@ fn files_of_devices(stage: &Stage) -> Result<(), String> {
     }
     host::wait("the files to be taken away", || !place.exists())?;
     let Some([left, _]) = &stage.joined else { return Ok(()) };
-    let option = options(&["--files", "--device", "ubi_veth1"]);
+    let option = options(&["--device", "ubi_veth1"]);
     let ended = stage.end(&mut stage.run_on(left, None, &option, "ls /sys/class/infiniband /dev/infiniband"))?;
     match ended.text.as_str() {
         "/dev/infiniband:\nuverbs0\n\n/sys/class/infiniband:\nubi_veth1\n" => Ok(()),
@@ -288,8 +325,39 @@ fn files_of_devices(stage: &Stage) -> Result<(), String> {
 }
 
 fn files_for_nobody(stage: &Stage) -> Result<(), String> {
-    let text = stage.run(Some(NOBODY), &options(FILES), "cat /sys/class/infiniband/ubi_lo/node_type")?;
+    let text = stage.run(Some(NOBODY), &[], "cat /sys/class/infiniband/ubi_lo/node_type")?;
     expect(&text, &["1: CA"])
+}
+
+fn no_files(stage: &Stage) -> Result<(), String> {
+    let show = "test -e /dev/infiniband/uverbs0";
+    for (words, shown) in [
+        (&[][..], true),
+        (&["--files"], true),
+        (&["--no-files"], Path::new("/dev/infiniband/uverbs0").exists()),
+        (&["--no-files", "--files"], true),
+    ] {
+        let ended = stage.end(&mut stage.run_on(&stage.alone, None, &options(words), show))?;
+        if ended.status.success() != shown || !ended.text.is_empty() {
+            return Err(format!("{words:?}: {} {}", ended.status, ended.text));
+        }
+    }
+    Ok(())
+}
+
+/// It says so only if it is asked.
+fn nowhere_for_files(stage: &Stage) -> Result<(), String> {
+    for (words, told) in [(&[][..], false), (&["--verbose"], true)] {
+        let mut command = stage.run_on(&stage.alone, None, &options(words), "echo ran");
+        let ended = stage.end(command.env("TMPDIR", "/no/such/directory"))?;
+        expect(&ended.text, &["ran"])?;
+        if !ended.status.success()
+            || ended.text.contains("no files of devices: cannot write /no/such/directory") != told
+        {
+            return Err(format!("{words:?}: {} {}", ended.status, ended.text));
+        }
+    }
+    Ok(())
 }
 
 fn spaces(stage: &Stage) -> Result<(), String> {
@@ -299,9 +367,12 @@ fn spaces(stage: &Stage) -> Result<(), String> {
         let mut command = stage.alone.command(None, &place.join("bin/ubiverbs"));
         stage.end(command.arg("run").args(words).args(["--", "ibv_devices"]))
     };
-    expect(&run(&[])?.text, &["ubi_lo"])?;
-    // The dynamic linker preloads nothing from there, and would only warn.
-    let ended = run(FILES)?;
-    expect(&ended.text, &["cannot use", "spaces"])?;
-    if copied.success() && ended.status.code() == Some(2) { Ok(()) } else { Err(ended.status.to_string()) }
+    for words in [&[][..], &["--no-files"]] {
+        let ended = run(words)?;
+        expect(&ended.text, &["ubi_lo"])?;
+        if !copied.success() || !ended.status.success() || ended.text.contains("cannot be preloaded") {
+            return Err(format!("{}: {}", ended.status, ended.text));
+        }
+    }
+    Ok(())
 }

@@ -6,7 +6,7 @@ use crate::{Test, expect};
 
 pub fn tests() -> Vec<Test> {
     let mut tests = vec![Test::new("ucx_info -d", |stage| {
-        let text = stage.run(None, &["--files".to_owned()], "env UCX_NET_DEVICES=ubi_lo:1 ucx_info -d")?;
+        let text = stage.run(None, &[], "env UCX_NET_DEVICES=ubi_lo:1 ucx_info -d")?;
         expect(&text, &["Transport: rc_verbs", "Transport: ud_verbs", "Device: ubi_lo:1"])
     })];
     for transports in ["rc_verbs,ud_verbs", "ud_verbs"] {
@@ -26,7 +26,7 @@ pub fn tests() -> Vec<Test> {
 fn perftest(stage: &Stage, transports: &str, test: &str, gid: u8) -> Result<(), String> {
     let settings = format!("UCX_TLS={transports},self UCX_NET_DEVICES=ubi_veth0:1 UCX_IB_GID_INDEX={gid}");
     let line = format!("env {settings} ucx_perftest -t {test} -n 100 -w 5");
-    let options = vec!["--files".to_owned()];
-    let text = stage.pair(&Pair { at: Where::TwoHosts, user: None, options, line, server: "", clients: 1 })?;
+    let text =
+        stage.pair(&Pair { at: Where::TwoHosts, user: None, options: Vec::new(), line, server: "", clients: 1 })?;
     expect(&text, &["Final:"])
 }

@@ -262,7 +262,9 @@ impl Watch {
             | DropReason::AfterRetry
             | DropReason::StaleAck
             | DropReason::MessageAbandoned
-            | DropReason::NoReplaySlot => true,
+            | DropReason::NoReplaySlot
+            // Sent in time, and brought closer together by the network.
+            | DropReason::CnpTooSoon => true,
             DropReason::UnknownQp => self.rules.destroying,
             _ => false,
         };

@@ -1,6 +1,6 @@
 //! The packets of a storm: headers that could be meant for a queue pair, or nearly, and what may follow from one of them.
 
-use super::{Choices, Member, OUTSTANDING, SIZE, Scene, Tally};
+use super::{Choices, Member, OUTSTANDING, SIZE, Scene, SoFar};
 use wire::{
     Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Gid, HeaderSet, Headers, Key, Msn, Opcode, Pkey, Placement, Psn, Qkey,
     Qpn, Reth, Selectivity, Srqn, Syndrome,
@@ -25,7 +25,7 @@ impl Scene {
             0..=7 => Gid::from_ipv4([192, 0, 2, 7].into()),
             _ => self.sim.gid(self.peer, self.options.family.index()),
         };
-        let before = self.tally.borrow().clone();
+        let before = self.tally.borrow().so_far;
         let whole = choices.byte();
         match whole % 4 {
             0 => {
@@ -58,22 +58,26 @@ impl Scene {
         if choices.one_in(4) {
             frame.truncate(choices.word() as usize % frame.len());
         }
-        let before = self.tally.borrow().clone();
+        let before = self.tally.borrow().so_far;
         self.sim.inject_bytes(self.victim, frame);
         self.react(&before);
     }
 
     /// Lets a forged packet have its effect, which is noticed and in proportion.
-    pub(super) fn react(&mut self, before: &Tally) {
+    pub(super) fn react(&mut self, before: &SoFar) {
         self.sim.run_for(1);
         let mut tally = self.tally.borrow_mut();
         tally.forged += 1;
-        assert!(tally.noticed > before.noticed, "a packet vanished without a trace");
+        assert!(tally.so_far.noticed > before.noticed, "a packet vanished without a trace");
         // A go-back sends all that is outstanding again; beyond that an acknowledgement or two.
         let most = (OUTSTANDING * 4 + 4) as u64;
-        assert!(tally.sent - before.sent <= most, "{} packets in answer to one", tally.sent - before.sent);
+        assert!(
+            tally.so_far.sent - before.sent <= most,
+            "{} packets in answer to one",
+            tally.so_far.sent - before.sent
+        );
         let most = SIZE as u64 / u64::from(self.options.mtu.bytes()) + 2;
-        assert!(tally.responses - before.responses <= 2 * most, "more READ responses than there is memory");
+        assert!(tally.so_far.responses - before.responses <= 2 * most, "more READ responses than there is memory");
     }
 
     /// Headers that could be meant for a queue pair, or nearly.

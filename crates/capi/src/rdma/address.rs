@@ -6,21 +6,32 @@ use std::mem::zeroed;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use wire::Gid;
 
+/// The family of an address; `None` if it is null.
+///
+/// # Safety
+/// `address` is null or a socket address of C's.
 unsafe fn c_family(address: *const sockaddr) -> Option<i32> {
     // Not a reference: what follows the family may be longer than `sockaddr`, and need not be aligned as that.
-    (!address.is_null()).then(|| i32::from((&raw const (*address).sa_family).read_unaligned()))
+    // SAFETY: not null, and every address begins with its family.
+    (!address.is_null()).then(|| i32::from(unsafe { (&raw const (*address).sa_family).read_unaligned() }))
 }
 
 /// An address of C's, which may be null.
+///
+/// # Safety
+/// It is null, or as long as the addresses of its family are.
 pub(crate) unsafe fn from_c(address: *const sockaddr) -> Result<SocketAddr, Errno> {
-    match c_family(address) {
+    // SAFETY: null, or an address.
+    match unsafe { c_family(address) } {
         Some(libc::AF_INET) => {
-            let address = address.cast::<sockaddr_in>().read_unaligned();
+            // SAFETY: as long as this family's are.
+            let address = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
             Ok(SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(address.sin_port))))
         }
         Some(libc::AF_INET6) => {
-            let address = address.cast::<sockaddr_in6>().read_unaligned();
+            // SAFETY: as long as this family's are.
+            let address = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
             let port = u16::from_be(address.sin6_port);
             Ok(SocketAddr::V6(SocketAddrV6::new(ip, port, u32::from_be(address.sin6_flowinfo), address.sin6_scope_id)))
@@ -43,13 +54,19 @@ struct GidAddress {
 }
 
 /// The address of a group, which may also be its GID.
+///
+/// # Safety
+/// As for [`from_c`].
 pub(crate) unsafe fn group_from_c(address: *const sockaddr) -> Result<SocketAddr, Errno> {
-    match c_family(address) {
+    // SAFETY: null, or an address.
+    match unsafe { c_family(address) } {
         Some(AF_IB) => {
-            let address = address.cast::<GidAddress>().read_unaligned();
+            // SAFETY: as long as this family's are.
+            let address = unsafe { address.cast::<GidAddress>().read_unaligned() };
             Ok(SocketAddr::new(Gid::new(address.gid).to_ip(), 0))
         }
-        _ => from_c(address),
+        // SAFETY: as this function demands.
+        _ => unsafe { from_c(address) },
     }
 }
 
@@ -80,8 +97,9 @@ pub(crate) fn to_c(address: SocketAddr) -> sockaddr_storage {
 }
 
 /// The port of an address, most significant byte first; 0 where it has none.
-pub(crate) unsafe fn port(address: *const sockaddr_storage) -> u16 {
-    from_c(address.cast()).map_or(0, |address| address.port().to_be())
+pub(crate) fn port(address: &sockaddr_storage) -> u16 {
+    // SAFETY: the storage is as long as the addresses of every family.
+    unsafe { from_c(std::ptr::from_ref(address).cast()) }.map_or(0, |address| address.port().to_be())
 }
 
 /// Whether two addresses are the same group: a group has no port.
@@ -101,8 +119,7 @@ mod tests {
             // SAFETY: a whole address.
             let back = unsafe { from_c((&raw const c).cast()) };
             assert_eq!(back, Ok(address));
-            // SAFETY: as above.
-            assert_eq!(unsafe { port(&raw const c) }, address.port().to_be());
+            assert_eq!(port(&c), address.port().to_be());
         }
     }
 
@@ -123,7 +140,7 @@ mod tests {
     fn other_families_and_nothing_are_refused() {
         let mut c = to_c("1.2.3.4:5".parse().unwrap());
         c.ss_family = 27;
-        // SAFETY: a whole address of a family we do not know, and none.
+        // SAFETY: a whole address of a family that is not known, and none.
         unsafe {
             assert!(from_c((&raw const c).cast()).is_err());
             assert!(from_c(std::ptr::null()).is_err());

@@ -1,18 +1,19 @@
-//! `rdma_getaddrinfo`: names and services into addresses, the C library's way, with what the connection manager wants to know beside them. No
-//! service here resolves routes ahead of time, so `RAI_NOROUTE` is always so.
+//! `rdma_getaddrinfo`: names and services into addresses, the C library's way, with what the connection manager wants
+//! to know beside them. No service here resolves routes ahead of time, so `RAI_NOROUTE` is always so.
 
-use crate::boundary::{number, quietly};
+use crate::boundary::{number, unreported};
 use crate::errno::Errno;
-use abi::rdma_addrinfo;
+use abi::{In, Out, rdma_addrinfo};
 use libc::{addrinfo, sockaddr, socklen_t};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::zeroed;
 use std::ptr::{null, null_mut};
 
-/// What the C library is asked, by what the program asks us.
-unsafe fn hints_for_c(hints: &rdma_addrinfo) -> Result<addrinfo, c_int> {
+/// What the C library is asked, by what the program asks this one.
+fn hints_for_c(hints: &rdma_addrinfo) -> Result<addrinfo, c_int> {
     let flags = hints.ai_flags as u32;
-    let mut c: addrinfo = zeroed();
+    // SAFETY: all zeros are numbers and null pointers.
+    let mut c: addrinfo = unsafe { zeroed() };
     if flags & abi::RAI_PASSIVE != 0 {
         c.ai_flags |= libc::AI_PASSIVE;
     }
@@ -37,15 +38,24 @@ unsafe fn hints_for_c(hints: &rdma_addrinfo) -> Result<addrinfo, c_int> {
 }
 
 /// Copies bytes to where `rdma_freeaddrinfo` frees them.
+///
+/// # Safety
+/// There are `length` bytes to copy.
 unsafe fn copied(bytes: *const c_void, length: usize) -> Result<*mut c_void, Errno> {
-    let copy = libc::malloc(length.max(1));
+    // SAFETY: takes a size and answers null or as many bytes.
+    let copy = unsafe { libc::malloc(length.max(1)) };
     if copy.is_null() {
         return Err(Errno::NO_MEMORY);
     }
-    copy.copy_from_nonoverlapping(bytes, length);
+    // SAFETY: that many bytes to copy, and new room for them.
+    unsafe { copy.copy_from_nonoverlapping(bytes, length) };
     Ok(copy)
 }
 
+/// Copies an address, which may be null.
+///
+/// # Safety
+/// `address` is null or has `length` bytes.
 unsafe fn copied_address(address: *const sockaddr, length: socklen_t) -> Result<(*mut sockaddr, socklen_t), Errno> {
     if address.is_null() || length == 0 {
         return Ok((null_mut(), 0));
@@ -53,15 +63,21 @@ unsafe fn copied_address(address: *const sockaddr, length: socklen_t) -> Result<
     if length as usize > size_of::<libc::sockaddr_storage>() {
         return Err(Errno::invalid("no address is that long"));
     }
-    Ok((copied(address.cast(), length as usize)?.cast(), length))
+    // SAFETY: not null, so of that length.
+    Ok((unsafe { copied(address.cast(), length as usize) }?.cast(), length))
 }
 
+/// Copies a name, which may be null.
+///
+/// # Safety
+/// `name` is null or a C string.
 unsafe fn copied_name(name: *const c_char) -> *mut c_char {
-    if name.is_null() { null_mut() } else { libc::strdup(name) }
+    // SAFETY: not null, so a C string.
+    if name.is_null() { null_mut() } else { unsafe { libc::strdup(name) } }
 }
 
-/// The first answer of the C library, in our words.
-unsafe fn convert(out: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found: &addrinfo) -> Result<(), Errno> {
+/// The first answer of the C library, in the words of `rdma_cma.h`.
+fn convert(out: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found: &addrinfo) -> Result<(), Errno> {
     let asked = |value: fn(&rdma_addrinfo) -> c_int| hints.map(value).filter(|value| *value != 0);
     let datagrams = found.ai_socktype == libc::SOCK_DGRAM;
     let (qp_type, space) =
@@ -69,19 +85,24 @@ unsafe fn convert(out: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found:
     out.ai_family = found.ai_family;
     out.ai_qp_type = asked(|hints| hints.ai_qp_type).unwrap_or(qp_type as c_int);
     out.ai_port_space = asked(|hints| hints.ai_port_space).unwrap_or(space as c_int);
-    let (address, length) = copied_address(found.ai_addr, found.ai_addrlen)?;
+    // SAFETY: the C library answers null or an address of that length, and null or a C string.
+    let (address, name) =
+        unsafe { (copied_address(found.ai_addr, found.ai_addrlen)?, copied_name(found.ai_canonname)) };
     if hints.is_some_and(|hints| hints.ai_flags as u32 & abi::RAI_PASSIVE != 0) {
         out.ai_flags = abi::RAI_PASSIVE as c_int;
-        (out.ai_src_addr, out.ai_src_len) = (address, length);
-        out.ai_src_canonname = copied_name(found.ai_canonname);
+        (out.ai_src_addr, out.ai_src_len) = address;
+        out.ai_src_canonname = name;
     } else {
-        (out.ai_dst_addr, out.ai_dst_len) = (address, length);
-        out.ai_dst_canonname = copied_name(found.ai_canonname);
+        (out.ai_dst_addr, out.ai_dst_len) = address;
+        out.ai_dst_canonname = name;
     }
     Ok(())
 }
 
 /// Fills an answer; an error is one of errno, or one of the C library's for `gai_strerror`.
+///
+/// # Safety
+/// `node` and `service` are null or C strings, and the addresses of `hints` null or as long as it says.
 unsafe fn fill(
     out: &mut rdma_addrinfo,
     node: *const c_char,
@@ -94,35 +115,45 @@ unsafe fn fill(
         out.ai_family = hints.ai_family;
         out.ai_qp_type = hints.ai_qp_type;
         out.ai_port_space = hints.ai_port_space;
-        (out.ai_dst_addr, out.ai_dst_len) = copied_address(hints.ai_dst_addr, hints.ai_dst_len).map_err(Err)?;
+        // SAFETY: null, or of that length.
+        let destination = unsafe { copied_address(hints.ai_dst_addr, hints.ai_dst_len) };
+        (out.ai_dst_addr, out.ai_dst_len) = destination.map_err(Err)?;
     } else {
-        let c_hints = hints.map(|hints| hints_for_c(hints)).transpose().map_err(Ok)?;
+        let c_hints = hints.map(hints_for_c).transpose().map_err(Ok)?;
         let mut list: *mut addrinfo = null_mut();
         let c_hints = c_hints.as_ref().map_or(null(), std::ptr::from_ref);
-        let code = libc::getaddrinfo(node, service, c_hints, &raw mut list);
+        // SAFETY: null or C strings; the hints and the place for the answer are this call's own.
+        let code = unsafe { libc::getaddrinfo(node, service, c_hints, &raw mut list) };
         if code != 0 {
             return Err(Ok(code));
         }
-        let converted = match list.as_ref() {
+        // SAFETY: null, or what the C library answered.
+        let converted = match unsafe { list.as_ref() } {
             Some(first) => convert(out, hints, first),
             None => Err(Errno(libc::ENODATA)),
         };
-        libc::freeaddrinfo(list);
+        // SAFETY: what the C library answered, and what was copied from it is not part of it.
+        unsafe { libc::freeaddrinfo(list) };
         converted.map_err(Err)?;
     }
     if let Some(hints) = hints.filter(|_| out.ai_src_len == 0) {
-        (out.ai_src_addr, out.ai_src_len) = copied_address(hints.ai_src_addr, hints.ai_src_len).map_err(Err)?;
+        // SAFETY: null, or of that length.
+        let source = unsafe { copied_address(hints.ai_src_addr, hints.ai_src_len) };
+        (out.ai_src_addr, out.ai_src_len) = source.map_err(Err)?;
     }
     Ok(())
 }
 
 /// Resolves a name and a service. Answers 0, -1 with errno, or a code for `gai_strerror`.
+///
+/// # Safety
+/// `node` and `service` are null or C strings, and the addresses of `hints` null or as long as it says.
 #[unsafe(export_name = "ubiverbs_rdma_getaddrinfo")]
 pub unsafe extern "C" fn rdma_getaddrinfo(
     node: *const c_char,
     service: *const c_char,
-    hints: *const rdma_addrinfo,
-    result: *mut *mut rdma_addrinfo,
+    hints: In<'_, rdma_addrinfo>,
+    mut result: Out<'_, *mut rdma_addrinfo>,
 ) -> c_int {
     number("rdma_getaddrinfo", || {
         let hints = hints.as_ref();
@@ -132,22 +163,32 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
         if hca::Nic::of_process()?.shown_devices().is_empty() {
             return Err(Errno(libc::ENODEV));
         }
-        let out = libc::calloc(1, size_of::<rdma_addrinfo>()).cast::<rdma_addrinfo>();
-        match fill(out.as_mut().ok_or(Errno::NO_MEMORY)?, node, service, hints) {
+        // SAFETY: takes sizes and answers null or as many bytes, all zero.
+        let out = unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) }.cast::<rdma_addrinfo>();
+        // SAFETY: null, or room for the answer, for which all zeros are a value.
+        let answer = unsafe { out.as_mut() }.ok_or(Errno::NO_MEMORY)?;
+        // SAFETY: as this call demands.
+        match unsafe { fill(answer, node, service, hints) } {
             Ok(()) => {
                 result.write(out);
                 Ok(0)
             }
             Err(failed) => {
-                free(out);
+                // SAFETY: made above, and not handed out.
+                unsafe { free(out) };
                 failed
             }
         }
     })
 }
 
+/// Frees a list of answers.
+///
+/// # Safety
+/// `list` is null or a list that `rdma_getaddrinfo` answers, and is not used any more.
 unsafe fn free(mut list: *mut rdma_addrinfo) {
-    while let Some(entry) = list.as_ref() {
+    // SAFETY: null, or an entry that is not freed yet.
+    while let Some(entry) = unsafe { list.as_ref() } {
         let next = entry.ai_next;
         for part in [
             entry.ai_src_addr.cast::<c_void>(),
@@ -157,18 +198,24 @@ unsafe fn free(mut list: *mut rdma_addrinfo) {
             entry.ai_route,
             entry.ai_connect,
         ] {
-            libc::free(part);
+            // SAFETY: null, or from `malloc`, and only this entry has it.
+            unsafe { libc::free(part) };
         }
-        libc::free(list.cast());
+        // SAFETY: from `calloc`, and not used after this.
+        unsafe { libc::free(list.cast()) };
         list = next;
     }
 }
 
 /// Frees what `rdma_getaddrinfo` answered.
+///
+/// # Safety
+/// `list` is null or from [`rdma_getaddrinfo`], and not used any more.
 #[unsafe(export_name = "ubiverbs_rdma_freeaddrinfo")]
 pub unsafe extern "C" fn rdma_freeaddrinfo(list: *mut rdma_addrinfo) {
-    quietly("rdma_freeaddrinfo", || {
-        free(list);
+    unreported("rdma_freeaddrinfo", || {
+        // SAFETY: as this call demands.
+        unsafe { free(list) };
         Ok(())
     });
 }

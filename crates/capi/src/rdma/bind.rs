@@ -4,42 +4,53 @@ use super::address;
 use super::id::ConnectionId;
 use crate::boundary::number;
 use crate::errno::Errno;
-use abi::rdma_cm_id;
+use crate::object::{Object, set_field};
+use abi::{Handle, rdma_cm_id};
 use libc::sockaddr;
 use std::ffi::c_int;
 
 /// Takes a local address. If it is a particular one, the id belongs to that device from then on.
+///
+/// # Safety
+/// `local` is null or a socket address.
 #[unsafe(export_name = "ubiverbs_rdma_bind_addr")]
-pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, local: *mut sockaddr) -> c_int {
+pub unsafe extern "C" fn rdma_bind_addr(id: Handle<'_, rdma_cm_id>, local: *mut sockaddr) -> c_int {
     number("rdma_bind_addr", || {
         let it = ConnectionId::of(id)?;
-        it.id.bind(address::from_c(local)?)?;
+        // SAFETY: null, or an address.
+        it.id.bind(unsafe { address::from_c(local) }?)?;
         it.refresh()?;
         Ok(0)
     })
 }
 
-/// Finds a device and a source address for a destination. The system's routing answers at once, so nothing needs the time it is given.
+/// Finds a device and a source address for a destination. The system's routing answers at once, so nothing needs the
+/// time it is given.
+///
+/// # Safety
+/// `source` and `destination` are null or socket addresses.
 #[unsafe(export_name = "ubiverbs_rdma_resolve_addr")]
 pub unsafe extern "C" fn rdma_resolve_addr(
-    id: *mut rdma_cm_id,
+    id: Handle<'_, rdma_cm_id>,
     source: *mut sockaddr,
     destination: *mut sockaddr,
     _milliseconds: c_int,
 ) -> c_int {
     number("rdma_resolve_addr", || {
         let it = ConnectionId::of(id)?;
-        let source = if source.is_null() { None } else { Some(address::from_c(source)?) };
-        let destination = address::from_c(destination)?;
+        // SAFETY: not null, so an address.
+        let source = if source.is_null() { None } else { Some(unsafe { address::from_c(source) }?) };
+        // SAFETY: null, or an address.
+        let destination = unsafe { address::from_c(destination) }?;
         it.id.resolve_address(source, destination)?;
-        (*it.as_c()).route.addr.dst_addr = address::to_c(destination);
+        set_field!(it.base, route.addr.dst_addr, address::to_c(destination));
         it.complete()
     })
 }
 
 /// Finds the way to it.
 #[unsafe(export_name = "ubiverbs_rdma_resolve_route")]
-pub unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, _milliseconds: c_int) -> c_int {
+pub extern "C" fn rdma_resolve_route(id: Handle<'_, rdma_cm_id>, _milliseconds: c_int) -> c_int {
     number("rdma_resolve_route", || {
         let it = ConnectionId::of(id)?;
         it.id.resolve_route()?;
@@ -47,9 +58,9 @@ pub unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, _milliseconds: 
     })
 }
 
-/// Listens for those who want to connect. An id that has no port gets one.
+/// Listens for peers that want to connect. An id that has no port gets one.
 #[unsafe(export_name = "ubiverbs_rdma_listen")]
-pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+pub extern "C" fn rdma_listen(id: Handle<'_, rdma_cm_id>, backlog: c_int) -> c_int {
     number("rdma_listen", || {
         let it = ConnectionId::of(id)?;
         it.id.listen(u32::try_from(backlog).unwrap_or(0))?;
@@ -60,6 +71,6 @@ pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_i
 
 impl From<hca::cm::CmError> for Errno {
     fn from(error: hca::cm::CmError) -> Errno {
-        Errno(error.errno()).because(&error)
+        Errno(error.errno()).with_reason(&error)
     }
 }

@@ -1,18 +1,23 @@
 //! Event channels: where ids report. The descriptor in the structure is a real one.
 
-use crate::boundary::{object, quietly};
-use crate::errno::Errno;
+use crate::boundary::{object, unreported};
+use crate::errno::{Errno, with_sources};
+use crate::log;
+use crate::registry::PerProcess;
 use abi::rdma_event_channel;
 use hca::cm::EventChannel;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-/// The event channels that exist, by where C has them. Programs end with a thread that asks for the next event while another destroys the channel:
-/// such a pointer must not be followed.
-static CHANNELS: LazyLock<Mutex<HashMap<usize, Arc<EventChannel>>>> = LazyLock::new(Mutex::default);
+/// The event channels that exist, by where C has them. Programs end with a thread that asks for the next event while
+/// another destroys the channel: such a pointer must not be followed.
+static CHANNELS: PerProcess<Channels> = PerProcess::new();
 
-fn channels() -> MutexGuard<'static, HashMap<usize, Arc<EventChannel>>> {
-    CHANNELS.lock().unwrap_or_else(PoisonError::into_inner)
+#[derive(Default)]
+struct Channels {
+    existing: HashMap<usize, Arc<EventChannel>>,
+    /// This process has made one, ever.
+    any: bool,
 }
 
 /// An event channel, as C has it: `EventChannel` behind a structure with its descriptor.
@@ -25,22 +30,31 @@ impl Channel {
         if channel.is_null() {
             return Err(Errno::null());
         }
-        channels().get(&channel.addr()).cloned().ok_or(Errno(libc::EBADF))
+        let channels = CHANNELS.lock();
+        match channels.existing.get(&channel.addr()) {
+            Some(channel) => Ok(Arc::clone(channel)),
+            None if channels.any => Err(Errno(libc::EBADF)),
+            // Then it can only be a parent's.
+            None => Err(Errno::inherited()),
+        }
     }
 
     /// A new one, which C or an id owns.
     pub(super) fn make() -> Result<*mut rdma_event_channel, Errno> {
         let channel = Arc::new(EventChannel::new()?);
         let base = Box::into_raw(Box::new(rdma_event_channel { fd: channel.raw_fd() }));
-        channels().insert(base.addr(), channel);
+        let mut channels = CHANNELS.lock();
+        channels.any = true;
+        channels.existing.insert(base.addr(), channel);
         Ok(base)
     }
 
-    /// Frees it. Ids that report to it go on, unheard; who waits on it keeps it until then.
-    pub(super) unsafe fn free(channel: *mut rdma_event_channel) {
-        let known = channels().remove(&channel.addr());
+    /// Frees it. Ids that report to it go on, unheard; a thread that waits on it keeps it until then.
+    pub(super) fn free(channel: *mut rdma_event_channel) {
+        let known = CHANNELS.lock().existing.remove(&channel.addr());
         if known.is_some() {
-            drop(Box::from_raw(channel));
+            // SAFETY: it was in the list, so made by `make` and not freed before.
+            drop(unsafe { Box::from_raw(channel) });
         }
         // The channel itself ends here, without the lock.
         drop(known);
@@ -49,9 +63,10 @@ impl Channel {
 
 /// A new event channel.
 #[unsafe(export_name = "ubiverbs_rdma_create_event_channel")]
-pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
+pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     object("rdma_create_event_channel", || {
-        if hca::Nic::of_process()?.shown_devices().is_empty() {
+        let nic = hca::Nic::of_process().inspect_err(|error| log::print(with_sources(error)))?;
+        if nic.shown_devices().is_empty() {
             return Err(Errno(libc::ENODEV));
         }
         Channel::make()
@@ -60,8 +75,8 @@ pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel 
 
 /// Closes an event channel. All ids must have gone before, and all events been acknowledged.
 #[unsafe(export_name = "ubiverbs_rdma_destroy_event_channel")]
-pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
-    quietly("rdma_destroy_event_channel", || {
+pub extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+    unreported("rdma_destroy_event_channel", || {
         Channel::free(channel);
         Ok(())
     });

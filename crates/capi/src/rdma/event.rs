@@ -1,68 +1,67 @@
-//! Events of ids: taken from a channel, turned into C's, and acknowledged. Taking an event is also when the library does its part: it makes queue
-//! pairs follow their connection, and makes ids for those who ask a listener.
+//! Events of ids: taken from a channel, turned into C's, and acknowledged. Taking an event is also when the library
+//! does its part: it makes queue pairs follow their connection, and makes ids for peers that ask a listener.
 
 use super::channel::Channel;
+use super::delivered_event::{DeliveredEvent, acknowledge, outcome};
 use super::id::ConnectionId;
-use super::multicast::Group;
+use super::lifecycle::rdma_destroy_id;
 use crate::address_handle::vector_to_c;
 use crate::boundary::{number, value};
+use crate::cancellation::{Turn, Waits, call_that_waits};
 use crate::errno::Errno;
-use abi::{rdma_cm_event, rdma_cm_event_param, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_ud_param};
+use crate::object::{Object, field, set_field};
+use crate::signals;
+use abi::{
+    Out, Owned, rdma_cm_event, rdma_cm_event_param, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_ud_param,
+};
+use hca::Sleep;
 use hca::cm::{Body, Event, EventChannel, EventKind, Id};
 use std::ffi::{CStr, c_char, c_int, c_uint};
-use std::mem::zeroed;
-use std::ptr::null_mut;
+use std::io::ErrorKind;
+use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An event that C has.
-#[repr(C)]
-struct Handed {
-    base: rdma_cm_event,
-    /// Whose event it counts as: that of a listener, if it is a request.
-    owner: *const ConnectionId,
-    group: Option<Arc<Group>>,
-    /// What `base` points to.
-    private_data: Vec<u8>,
-}
-
 /// The next event of a channel. Waits for it, unless the descriptor does not block.
-pub(super) unsafe fn next(channel: &EventChannel) -> Result<*mut rdma_cm_event, Errno> {
+pub(super) fn next(channel: &EventChannel) -> Result<Owned<'static, rdma_cm_event>, Errno> {
     loop {
-        // A plain read of the descriptor: a signal interrupts it, or not, as the program has decided.
-        let happened = channel.take()?;
+        let happened = match channel.take() {
+            Err(error) if error.kind() == ErrorKind::Interrupted && signals::all_handlers_restart() => continue,
+            answer => answer?,
+        };
         if let Some(event) = hand_over(happened) {
-            return Ok(event);
+            // SAFETY: new, and the caller's to hand out or to acknowledge.
+            return Ok(unsafe { Owned::new(event.into_c()) });
         }
     }
 }
 
-/// Counts an event, does what is due, and makes it C's. `None` if nobody is to hear of it.
-unsafe fn hand_over(happened: Event) -> Option<*mut rdma_cm_event> {
+/// Counts an event, does what is due, and makes it C's. `None` if C is not to hear of it.
+fn hand_over(happened: Event) -> Option<Box<DeliveredEvent>> {
     let Event { id: subject, listener, kind, status, body } = happened;
-    let Some(owner) = ConnectionId::hand_out(listener.as_ref().unwrap_or(&subject).user()) else {
+    // SAFETY: not used after the event is acknowledged, below or by C.
+    let Some(owner) = (unsafe { ConnectionId::hand_out(listener.as_ref().unwrap_or(&subject).user()) }) else {
         if listener.is_some() {
             // The listener has gone: so does what it was asked for.
             subject.destroy();
         }
         return None;
     };
-    let mut event = Box::new(Handed {
-        // SAFETY: all zeros are null pointers and numbers.
+    let mut event = Box::new(DeliveredEvent {
         base: rdma_cm_event {
             id: owner.as_c(),
             listen_id: null_mut(),
             event: kind as c_uint,
             status,
-            param: rdma_cm_event_param { ud: zeroed() },
+            param: rdma_cm_event_param { ud: rdma_ud_param::zeroed() },
         },
         owner,
         group: None,
         private_data: Vec::new(),
     });
-    let ece = event.carry(owner, body);
-    match event.follow(owner, subject, kind, ece) {
-        true => Some(Box::into_raw(event).cast()),
+    let ece = event.take_body(owner, body);
+    match event.apply(owner, subject, kind, ece) {
+        true => Some(event),
         false => {
             owner.events.acknowledge(1);
             None
@@ -70,9 +69,9 @@ unsafe fn hand_over(happened: Event) -> Option<*mut rdma_cm_event> {
     }
 }
 
-impl Handed {
+impl DeliveredEvent {
     /// Takes what came with the event. Answers the peer's enhanced connection establishment.
-    unsafe fn carry(&mut self, owner: &ConnectionId, body: Body) -> (u32, u32) {
+    fn take_body(&mut self, owner: &ConnectionId, body: Body) -> (u32, u32) {
         match body {
             Body::None => (0, 0),
             Body::Connection(body) => {
@@ -99,7 +98,8 @@ impl Handed {
                     qp_num: body.qpn.value(),
                     qkey: body.qkey.value(),
                 };
-                // Counted under the lock under which a group is left: who leaves it waits for what was counted.
+                // Counted under the lock under which a group is left: the call that leaves it waits for what was
+                // counted.
                 self.group = owner.state().groups.iter().find(|group| group.number == body.user).cloned();
                 if let Some(group) = &self.group {
                     group.events.hand_out();
@@ -114,12 +114,12 @@ impl Handed {
     }
 
     /// Does what is due with an event of this kind. Answers whether C is to hear of it.
-    unsafe fn follow(&mut self, owner: &ConnectionId, subject: Arc<Id>, kind: EventKind, ece: (u32, u32)) -> bool {
-        let has_queue_pair = !(*owner.as_c()).qp.is_null();
+    fn apply(&mut self, owner: &ConnectionId, subject: Arc<Id>, kind: EventKind, ece: (u32, u32)) -> bool {
+        let has_queue_pair = !owner.qp().is_null();
         match kind {
             EventKind::AddressResolved => {
                 if let Err(error) = owner.refresh() {
-                    self.becomes(abi::RDMA_CM_EVENT_ADDR_ERROR, error);
+                    self.turn_into_error(abi::RDMA_CM_EVENT_ADDR_ERROR, error);
                 }
             }
             EventKind::RouteResolved => owner.refresh_path(),
@@ -137,7 +137,7 @@ impl Handed {
                         Ok(()) => self.base.event = abi::RDMA_CM_EVENT_ESTABLISHED,
                         Err(error) => {
                             owner.state().connect_error = true;
-                            self.becomes(abi::RDMA_CM_EVENT_CONNECT_ERROR, error);
+                            self.turn_into_error(abi::RDMA_CM_EVENT_CONNECT_ERROR, error);
                         }
                     }
                 }
@@ -151,13 +151,14 @@ impl Handed {
             EventKind::MulticastJoin | EventKind::MulticastError => {
                 // A group that was left meanwhile is no news.
                 let Some(group) = self.group.clone() else { return false };
-                let mut way = self.base.param.ud;
-                (way.private_data, way.private_data_len) = (group.context.0, 0);
-                self.base.param.ud = way;
+                // SAFETY: an event with a group is one of datagrams: see `take_body`.
+                let mut ud = unsafe { self.base.param.ud };
+                (ud.private_data, ud.private_data_len) = (group.context.0, 0);
+                self.base.param.ud = ud;
                 if kind == EventKind::MulticastJoin
-                    && let Err(error) = group.attach(owner, &way)
+                    && let Err(error) = group.attach(owner.qp(), &ud)
                 {
-                    self.becomes(abi::RDMA_CM_EVENT_MULTICAST_ERROR, error);
+                    self.turn_into_error(abi::RDMA_CM_EVENT_MULTICAST_ERROR, error);
                 }
             }
             _ => {}
@@ -165,33 +166,30 @@ impl Handed {
         true
     }
 
-    fn becomes(&mut self, event: c_uint, error: Errno) {
+    fn turn_into_error(&mut self, event: c_uint, error: Errno) {
         self.base.event = event;
         self.base.status = -error.0;
     }
 
-    /// An id for somebody who asks a listener. It reports where the listener does, or, if that waits for its own events, does the same.
-    unsafe fn new_id(
-        &self,
-        listener: &ConnectionId,
-        subject: Arc<Id>,
-        ece: (u32, u32),
-    ) -> Result<*mut rdma_cm_id, Errno> {
-        let parent = listener.as_c();
+    /// An id for a peer that asks a listener. It reports where the listener does, or, if that waits for its own events,
+    /// does the same.
+    fn new_id(&self, listener: &ConnectionId, subject: Arc<Id>, ece: (u32, u32)) -> Result<*mut rdma_cm_id, Errno> {
         let id = ConnectionId::make(
             Arc::clone(&subject),
-            (*parent).channel,
-            (*parent).context,
-            (*parent).ps,
-            (*parent).qp_type,
+            field!(listener.base, channel),
+            field!(listener.base, context),
+            field!(listener.base, ps),
+            field!(listener.base, qp_type),
         )
         .inspect_err(|_| subject.destroy())?;
-        let it = ConnectionId::of(id)?;
+        let it = ConnectionId::of(id.handle())?;
         {
             let mut state = it.state();
             state.channel = Arc::clone(&listener.state().channel);
-            state.initiator_depth = self.base.param.conn.initiator_depth;
-            state.responder_resources = self.base.param.conn.responder_resources;
+            // SAFETY: the parameter is initialised whatever the event is about, and any bits are numbers.
+            let conn = unsafe { self.base.param.conn };
+            state.initiator_depth = conn.initiator_depth;
+            state.responder_resources = conn.responder_resources;
             state.remote_ece = ece;
         }
         let ready = || -> Result<(), Errno> {
@@ -203,54 +201,99 @@ impl Handed {
             Ok(())
         };
         if let Err(error) = ready() {
-            super::id::rdma_destroy_id(id);
+            rdma_destroy_id(id);
             return Err(error);
         }
-        Ok(id)
+        Ok(id.into_ptr())
     }
 }
 
-/// The program is done with an event, and with what it points to.
-pub(super) unsafe fn acknowledge(event: *mut rdma_cm_event) {
-    let event = Box::from_raw(event.cast::<Handed>());
-    if let Some(group) = &event.group {
-        group.events.acknowledge(1);
+impl ConnectionId {
+    /// Ends a call of an id: one with a channel of its own waits for the event, and fails as that says.
+    pub(super) fn complete(&self) -> Result<c_int, Errno> {
+        if !self.is_synchronous() {
+            return Ok(0);
+        }
+        self.drop_event();
+        let channel = Arc::clone(&self.state().channel);
+        let event = next(&channel)?;
+        let (kind, status) = outcome(&event)?;
+        set_field!(self.base, event, event.into_ptr());
+        match status {
+            0 => Ok(0),
+            _ if kind == abi::RDMA_CM_EVENT_REJECTED => Err(Errno(libc::ECONNREFUSED)),
+            status => Err(Errno(status.saturating_abs())),
+        }
     }
-    let owner = event.owner;
-    drop(event);
-    // Last: the owner may go when it is told.
-    (*owner).events.acknowledge(1);
 }
 
-/// How long it takes until one who asks a channel that is gone hears of it.
-const LAST_MOMENTS: Duration = Duration::from_millis(100);
+/// How long a thread waits that asks a channel that is gone, before it is told.
+const CLOSED_CHANNEL_DELAY: Duration = Duration::from_millis(100);
 
 /// The next event of a channel.
 #[unsafe(export_name = "ubiverbs_rdma_get_cm_event")]
-pub unsafe extern "C" fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> c_int {
-    number("rdma_get_cm_event", || {
-        if event.is_null() {
+pub extern "C-unwind" fn rdma_get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: Out<'_, *mut rdma_cm_event>,
+) -> c_int {
+    call_that_waits(NextEvent { channel, event, held: null() })
+}
+
+/// The call, while it waits.
+struct NextEvent<'a> {
+    channel: *mut rdma_event_channel,
+    event: Out<'a, *mut rdma_cm_event>,
+    /// The channel itself, from `Arc::into_raw`, or null: held while this thread waits, though the program may destroy
+    /// its own.
+    held: *const EventChannel,
+}
+
+impl Waits for NextEvent<'_> {
+    const CALL: &'static str = "rdma_get_cm_event";
+
+    fn go_on(&mut self, sleep: &mut Sleep) -> Result<Turn, Errno> {
+        if self.event.is_null() {
             return Err(Errno::null());
         }
-        // Ours while we wait, though the program may destroy its own.
-        let channel = match Channel::of(channel) {
-            Err(Errno(libc::EBADF)) => {
-                // A program that ends may have forgotten a thread that asks, and should not end by what that thread then does.
-                std::thread::sleep(LAST_MOMENTS);
-                return Err(Errno(libc::EBADF));
+        if self.held.is_null() {
+            self.held = match Channel::of(self.channel) {
+                Err(Errno(libc::EBADF)) => {
+                    // A program that ends may have forgotten a thread that asks, and should not end by what that thread
+                    // then does.
+                    std::thread::sleep(CLOSED_CHANNEL_DELAY);
+                    return Err(Errno(libc::EBADF));
+                }
+                channel => Arc::into_raw(channel?),
+            };
+        }
+        // SAFETY: from `Arc::into_raw`, and not dropped before `end`.
+        let channel = unsafe { &*self.held };
+        while let Some(happened) = channel.try_take() {
+            if let Some(event) = hand_over(happened) {
+                self.event.write(event.into_c());
+                return Ok(Turn::Done);
             }
-            channel => channel?,
-        };
-        event.write(next(&channel)?);
-        Ok(0)
-    })
+        }
+        if channel.is_nonblocking()? {
+            return Err(Errno(libc::EAGAIN));
+        }
+        *sleep = Sleep::on([channel.raw_fd()], None);
+        Ok(Turn::Sleep)
+    }
+
+    fn end(&mut self) {
+        if !self.held.is_null() {
+            // SAFETY: from `Arc::into_raw`, and no reference to it is left.
+            drop(unsafe { Arc::from_raw(std::mem::replace(&mut self.held, null())) });
+        }
+    }
 }
 
 /// Gives an event back.
 #[unsafe(export_name = "ubiverbs_rdma_ack_cm_event")]
-pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+pub extern "C" fn rdma_ack_cm_event(event: Owned<'_, rdma_cm_event>) -> c_int {
     number("rdma_ack_cm_event", || {
-        if event.is_null() {
+        if event.handle().is_null() {
             return Err(Errno::null());
         }
         acknowledge(event);
@@ -280,7 +323,7 @@ const NAMES: [&CStr; 16] = [
 
 /// The name of an event.
 #[unsafe(export_name = "ubiverbs_rdma_event_str")]
-pub unsafe extern "C" fn rdma_event_str(event: c_uint) -> *const c_char {
+pub extern "C" fn rdma_event_str(event: c_uint) -> *const c_char {
     let unknown = c"UNKNOWN EVENT";
     value("rdma_event_str", unknown.as_ptr(), || NAMES.get(event as usize).copied().unwrap_or(unknown).as_ptr())
 }

@@ -2,17 +2,19 @@
 
 use super::id::ConnectionId;
 use crate::address_handle::vector_to_c;
-use crate::boundary::{number, quietly};
+use crate::boundary::{number, unreported};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::completion_queue::{ibv_create_cq, ibv_destroy_cq};
 use crate::errno::Errno;
-use crate::queue_pair::{create_qp_ex, ibv_destroy_qp};
+use crate::object::{Object, field, set_field};
+use crate::protection_domain::Pd;
+use crate::queue_pair_create::{create_qp_ex, ibv_destroy_qp};
 use crate::queue_pair_state::ibv_modify_qp;
 use abi::{
-    ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge, rdma_cm_id,
+    Handle, InOut, Out, Owned, ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, ibv_sge, rdma_cm_id,
 };
 use std::ffi::{c_int, c_uint};
-use std::mem::zeroed;
 use std::ptr::null_mut;
 use transport::{Modify, State};
 
@@ -31,8 +33,7 @@ fn done(code: c_int) -> Result<(), Errno> {
 
 /// Attributes as C has them, and which of them count.
 fn attributes(modify: &Modify) -> (ibv_qp_attr, u32) {
-    // SAFETY: all zeros are numbers.
-    let mut out: ibv_qp_attr = unsafe { zeroed() };
+    let mut out = ibv_qp_attr::zeroed();
     let mut mask = 0;
     macro_rules! fill {
         ($($from:ident => $bit:ident, $value:ident: $($to:ident).+ = $conversion:expr;)*) => {
@@ -63,18 +64,32 @@ fn attributes(modify: &Modify) -> (ibv_qp_attr, u32) {
     (out, mask)
 }
 
+/// Destroys a completion queue of an id's own and its channel; what is left of the two. A queue that is still in use
+/// stays, and with it its channel.
+fn destroy_cq(cq: *mut ibv_cq, channel: *mut ibv_comp_channel) -> (*mut ibv_cq, *mut ibv_comp_channel) {
+    // SAFETY: null, or made by `make_cq` for the id, which gives them up.
+    let (owned_cq, owned_channel) = unsafe { (Owned::new(cq), Owned::new(channel)) };
+    if !cq.is_null() && ibv_destroy_cq(owned_cq) != 0 {
+        return (cq, channel);
+    }
+    if !channel.is_null() && ibv_destroy_comp_channel(owned_channel) != 0 {
+        return (null_mut(), channel);
+    }
+    (null_mut(), null_mut())
+}
+
 impl ConnectionId {
     /// Moves a queue pair to a state, with the attributes this connection has there.
-    unsafe fn move_to(&self, qp: *mut ibv_qp, state: State, adjust: impl FnOnce(&mut Modify)) -> Result<(), Errno> {
+    fn move_to(&self, qp: Handle<'_, ibv_qp>, state: State, adjust: impl FnOnce(&mut Modify)) -> Result<(), Errno> {
         let mut modify = self.id.modify_for(state)?;
         adjust(&mut modify);
-        let (mut attributes, mask) = attributes(&modify);
-        done(ibv_modify_qp(qp, &raw mut attributes, mask as c_int))
+        let (attributes, mask) = attributes(&modify);
+        done(ibv_modify_qp(qp, (&attributes).into(), mask as c_int))
     }
 
     /// Makes the id's queue pair ready for its connection, with fewer READs at a time than that has where it is said.
-    pub(super) unsafe fn ready_queue_pair(&self, resources: Option<u8>, depth: Option<u8>) -> Result<(), Errno> {
-        let qp = (*self.as_c()).qp;
+    pub(super) fn ready_queue_pair(&self, resources: Option<u8>, depth: Option<u8>) -> Result<(), Errno> {
+        let qp = self.qp();
         // Again: what the peer may do is known only now.
         self.move_to(qp, State::Init, |_| {})?;
         self.move_to(qp, State::ReadyToReceive, |modify| {
@@ -90,87 +105,81 @@ impl ConnectionId {
     }
 
     /// The connection has ended, or will not be.
-    pub(super) unsafe fn queue_pair_to_error(&self) -> Result<(), Errno> {
-        let qp = (*self.as_c()).qp;
+    pub(super) fn queue_pair_to_error(&self) -> Result<(), Errno> {
+        let qp = self.qp();
         if qp.is_null() {
             return Ok(());
         }
         let modify = Modify { state: Some(State::Error), ..Modify::default() };
-        let (mut attributes, mask) = attributes(&modify);
-        done(ibv_modify_qp(qp, &raw mut attributes, mask as c_int))
+        let (attributes, mask) = attributes(&modify);
+        done(ibv_modify_qp(qp, (&attributes).into(), mask as c_int))
     }
 
     /// A completion queue of the id's own, and the channel it reports to.
-    unsafe fn make_cq(&self, entries: u32) -> Result<(*mut ibv_cq, *mut ibv_comp_channel), Errno> {
-        let c = self.as_c();
+    fn make_cq(&self, entries: u32) -> Result<(*mut ibv_cq, *mut ibv_comp_channel), Errno> {
         let entries = c_int::try_from(entries).map_err(|_| Errno::INVALID)?;
-        let channel = ibv_create_comp_channel((*c).verbs);
+        let channel = ibv_create_comp_channel(self.verbs());
         if channel.is_null() {
             return Err(last_error());
         }
-        let cq = ibv_create_cq((*c).verbs, entries, c.cast(), channel, 0);
+        // SAFETY: just made.
+        let made = unsafe { Owned::new(channel) };
+        let cq = ibv_create_cq(self.verbs(), entries, self.as_c().cast(), made.handle(), 0);
         if cq.is_null() {
             let error = last_error();
-            ibv_destroy_comp_channel(channel);
+            ibv_destroy_comp_channel(made);
             return Err(error);
         }
         Ok((cq, channel))
     }
 
-    /// Makes the completion queues that the program left to us; 0 entries are none.
-    pub(super) unsafe fn make_cqs(&self, send: u32, receive: u32) -> Result<(), Errno> {
-        let c = self.as_c();
-        if receive > 0 && (*c).recv_cq.is_null() {
-            ((*c).recv_cq, (*c).recv_cq_channel) = self.make_cq(receive)?;
+    /// Makes the completion queues that the program left to the id; 0 entries are none.
+    pub(super) fn make_cqs(&self, send: u32, receive: u32) -> Result<(), Errno> {
+        if receive > 0 && field!(self.base, recv_cq).is_null() {
+            let (cq, channel) = self.make_cq(receive)?;
+            set_field!(self.base, recv_cq, cq);
+            set_field!(self.base, recv_cq_channel, channel);
         }
-        if send > 0 && (*c).send_cq.is_null() {
-            match self.make_cq(send) {
-                Ok(made) => ((*c).send_cq, (*c).send_cq_channel) = made,
-                Err(error) => {
-                    self.destroy_cqs();
-                    return Err(error);
-                }
-            }
+        if send > 0 && field!(self.base, send_cq).is_null() {
+            let (cq, channel) = self.make_cq(send).inspect_err(|_| self.destroy_cqs())?;
+            set_field!(self.base, send_cq, cq);
+            set_field!(self.base, send_cq_channel, channel);
         }
         Ok(())
     }
 
     /// Destroys the id's own completion queues, unless a shared receive queue still completes into one.
-    pub(super) unsafe fn destroy_cqs(&self) {
-        let c = self.as_c();
-        if (*c).qp_type == abi::IBV_QPT_XRC_RECV && !(*c).srq.is_null() {
+    pub(super) fn destroy_cqs(&self) {
+        if field!(self.base, qp_type) == abi::IBV_QPT_XRC_RECV && !field!(self.base, srq).is_null() {
             return;
         }
-        let receive = (&raw mut (*c).recv_cq, &raw mut (*c).recv_cq_channel);
-        let send = (&raw mut (*c).send_cq, &raw mut (*c).send_cq_channel);
-        for (cq, channel) in [receive, send] {
-            // A queue that is still in use stays, and with it its channel.
-            if !(*cq).is_null() && ibv_destroy_cq(*cq) == 0 {
-                *cq = null_mut();
-            }
-            if (*cq).is_null() && !(*channel).is_null() && ibv_destroy_comp_channel(*channel) == 0 {
-                *channel = null_mut();
-            }
-        }
+        let (cq, channel) = destroy_cq(field!(self.base, recv_cq), field!(self.base, recv_cq_channel));
+        set_field!(self.base, recv_cq, cq);
+        set_field!(self.base, recv_cq_channel, channel);
+        let (cq, channel) = destroy_cq(field!(self.base, send_cq), field!(self.base, send_cq_channel));
+        set_field!(self.base, send_cq, cq);
+        set_field!(self.base, send_cq_channel, channel);
     }
 
-    unsafe fn create_qp(&self, attributes: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
-        let c = self.as_c();
+    fn create_qp(&self, attributes: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
         let device = self.device()?;
-        if !(*c).qp.is_null() {
+        if !self.qp().is_null() {
             return Err(Errno::invalid("the id has a queue pair already"));
         }
         if attributes.comp_mask & abi::IBV_QP_INIT_ATTR_PD == 0 || attributes.pd.is_null() {
             attributes.comp_mask |= abi::IBV_QP_INIT_ATTR_PD;
-            attributes.pd = (*c).pd;
-        } else if (*attributes.pd).context != (*c).verbs {
+            attributes.pd = field!(self.base, pd);
+        // SAFETY: a field of the attributes, which the manual page wants null or a protection domain.
+        } else if Pd::of(unsafe { Handle::new(attributes.pd) })?.context_in_c() != self.verbs().as_ptr() {
             return Err(Errno::invalid("the protection domain is of another context than the id"));
         }
         let conflict = |own: *mut ibv_cq, given: *mut ibv_cq| !own.is_null() && !given.is_null() && own != given;
-        if conflict((*c).recv_cq, attributes.recv_cq) || conflict((*c).send_cq, attributes.send_cq) {
+        if conflict(field!(self.base, recv_cq), attributes.recv_cq)
+            || conflict(field!(self.base, send_cq), attributes.send_cq)
+        {
             return Err(Errno::invalid("the id has another completion queue of its own"));
         }
-        if (*c).qp_type == abi::IBV_QPT_XRC_RECV
+        if field!(self.base, qp_type) == abi::IBV_QPT_XRC_RECV
             && (attributes.comp_mask & abi::IBV_QP_INIT_ATTR_XRCD == 0 || attributes.xrcd.is_null())
         {
             attributes.comp_mask |= abi::IBV_QP_INIT_ATTR_XRCD;
@@ -181,23 +190,24 @@ impl ConnectionId {
         let receive = entries(attributes.recv_cq, attributes.cap.max_recv_wr);
         self.make_cqs(send, receive)?;
         if attributes.send_cq.is_null() {
-            attributes.send_cq = (*c).send_cq;
+            attributes.send_cq = field!(self.base, send_cq);
         }
         if attributes.recv_cq.is_null() {
-            attributes.recv_cq = (*c).recv_cq;
+            attributes.recv_cq = field!(self.base, recv_cq);
         }
         if attributes.srq.is_null() {
-            attributes.srq = (*c).srq;
+            attributes.srq = field!(self.base, srq);
         }
-        // A work request that holds so many gather entries holds as many bytes in their place, on other devices; programs live off it.
+        // A work request that holds so many gather entries holds as many bytes in their place, on other devices;
+        // programs live off it.
         attributes.cap.max_inline_data = attributes
             .cap
             .max_inline_data
             .max(attributes.cap.max_send_sge.saturating_mul(size_of::<ibv_sge>() as u32).min(256));
         match self.make_qp(attributes) {
             Ok(qp) => {
-                (*c).pd = attributes.pd;
-                (*c).qp = qp;
+                set_field!(self.base, pd, attributes.pd);
+                set_field!(self.base, qp, qp);
                 Ok(())
             }
             Err(error) => {
@@ -208,19 +218,20 @@ impl ConnectionId {
     }
 
     /// Makes the queue pair and takes it as far as it can go before there is a connection: datagrams need none.
-    unsafe fn make_qp(&self, attributes: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Errno> {
-        let c = self.as_c();
-        let qp = create_qp_ex((*c).verbs, attributes);
+    fn make_qp(&self, attributes: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Errno> {
+        let qp = create_qp_ex(self.verbs(), attributes.into());
         if qp.is_null() {
             return Err(last_error());
         }
-        let states: &[State] = match (*c).qp_type {
+        // SAFETY: just made.
+        let made = unsafe { Owned::new(qp) };
+        let states: &[State] = match field!(self.base, qp_type) {
             abi::IBV_QPT_UD => &[State::Init, State::ReadyToReceive, State::ReadyToSend],
             _ => &[State::Init],
         };
         for state in states {
-            if let Err(error) = self.move_to(qp, *state, |_| {}) {
-                ibv_destroy_qp(qp);
+            if let Err(error) = self.move_to(made.handle(), *state, |_| {}) {
+                ibv_destroy_qp(made);
                 return Err(error);
             }
         }
@@ -230,7 +241,7 @@ impl ConnectionId {
 
 /// A queue pair for an id. Completion queues, protection domain and the like that are not given are the id's own.
 #[unsafe(export_name = "ubiverbs_rdma_create_qp_ex")]
-pub unsafe extern "C" fn rdma_create_qp_ex(id: *mut rdma_cm_id, attributes: *mut ibv_qp_init_attr_ex) -> c_int {
+pub extern "C" fn rdma_create_qp_ex(id: Handle<'_, rdma_cm_id>, attributes: InOut<'_, ibv_qp_init_attr_ex>) -> c_int {
     number("rdma_create_qp_ex", || {
         ConnectionId::of(id)?.create_qp(attributes.as_mut().ok_or_else(Errno::null)?)?;
         Ok(0)
@@ -239,10 +250,10 @@ pub unsafe extern "C" fn rdma_create_qp_ex(id: *mut rdma_cm_id, attributes: *mut
 
 /// The plain form.
 #[unsafe(export_name = "ubiverbs_rdma_create_qp")]
-pub unsafe extern "C" fn rdma_create_qp(
-    id: *mut rdma_cm_id,
-    pd: *mut ibv_pd,
-    attributes: *mut ibv_qp_init_attr,
+pub extern "C" fn rdma_create_qp(
+    id: Handle<'_, rdma_cm_id>,
+    pd: Handle<'_, ibv_pd>,
+    attributes: InOut<'_, ibv_qp_init_attr>,
 ) -> c_int {
     number("rdma_create_qp", || {
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
@@ -252,31 +263,29 @@ pub unsafe extern "C" fn rdma_create_qp(
 }
 
 impl ConnectionId {
-    pub(super) unsafe fn create_plain_qp(
+    pub(super) fn create_plain_qp(
         &self,
-        pd: *mut ibv_pd,
+        pd: Handle<'_, ibv_pd>,
         attributes: &mut ibv_qp_init_attr,
     ) -> Result<(), Errno> {
-        // SAFETY: all zeros are null pointers and numbers.
-        let mut extended: ibv_qp_init_attr_ex = zeroed();
-        // The extended structure begins with the plain one.
-        (&raw mut extended).cast::<ibv_qp_init_attr>().write(*attributes);
+        let mut extended = ibv_qp_init_attr_ex::from(*attributes);
         extended.comp_mask = abi::IBV_QP_INIT_ATTR_PD;
-        extended.pd = pd;
+        extended.pd = pd.as_ptr();
         self.create_qp(&mut extended)?;
-        *attributes = (&raw const extended).cast::<ibv_qp_init_attr>().read();
+        *attributes = extended.plain();
         Ok(())
     }
 }
 
 /// Destroys the queue pair of an id, and what was made for it.
 #[unsafe(export_name = "ubiverbs_rdma_destroy_qp")]
-pub unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
-    quietly("rdma_destroy_qp", || {
+pub extern "C" fn rdma_destroy_qp(id: Handle<'_, rdma_cm_id>) {
+    unreported("rdma_destroy_qp", || {
         let it = ConnectionId::of(id)?;
-        if !(*id).qp.is_null() {
-            done(ibv_destroy_qp((*id).qp))?;
-            (*id).qp = null_mut();
+        if !it.qp().is_null() {
+            // SAFETY: the queue pair of the id, which the program gives up.
+            done(ibv_destroy_qp(unsafe { Owned::new(it.qp().as_ptr()) }))?;
+            set_field!(it.base, qp, null_mut());
         }
         it.destroy_cqs();
         Ok(())
@@ -285,15 +294,20 @@ pub unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
 
 /// What a queue pair that is not the id's own must be told on its way to `qp_state`.
 #[unsafe(export_name = "ubiverbs_rdma_init_qp_attr")]
-pub unsafe extern "C" fn rdma_init_qp_attr(id: *mut rdma_cm_id, out: *mut ibv_qp_attr, mask: *mut c_int) -> c_int {
+pub extern "C" fn rdma_init_qp_attr(
+    id: Handle<'_, rdma_cm_id>,
+    out: InOut<'_, ibv_qp_attr>,
+    mut mask: Out<'_, c_int>,
+) -> c_int {
     number("rdma_init_qp_attr", || {
         let it = ConnectionId::of(id)?;
         it.device()?;
-        let (out, mask) = (out.as_mut().ok_or_else(Errno::null)?, mask.as_mut().ok_or_else(Errno::null)?);
+        let out = out.as_mut().ok_or_else(Errno::null)?;
         let wanted = out.qp_state;
         let state = State::ALL.into_iter().find(|state| *state as c_uint == wanted).ok_or(Errno::INVALID)?;
         let (attributes, bits) = attributes(&it.id.modify_for(state)?);
-        (*out, *mask) = (attributes, bits as c_int);
+        mask.write(bits as c_int).ok_or_else(Errno::null)?;
+        *out = attributes;
         Ok(0)
     })
 }

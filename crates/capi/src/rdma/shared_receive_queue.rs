@@ -2,19 +2,18 @@
 
 use super::id::ConnectionId;
 use super::queue_pair::last_error;
-use crate::boundary::{number, quietly};
+use crate::boundary::{number, unreported};
 use crate::errno::Errno;
+use crate::object::{Object, field, set_field};
 use crate::shared_receive_queue::{create_srq_ex, ibv_destroy_srq};
-use abi::{ibv_pd, ibv_srq_init_attr, ibv_srq_init_attr_ex, rdma_cm_id};
+use abi::{Handle, InOut, Owned, ibv_pd, ibv_srq_init_attr, ibv_srq_init_attr_ex, rdma_cm_id};
 use std::ffi::c_int;
-use std::mem::zeroed;
 use std::ptr::null_mut;
 
 impl ConnectionId {
-    unsafe fn create_srq(&self, attributes: &mut ibv_srq_init_attr_ex) -> Result<(), Errno> {
-        let c = self.as_c();
+    fn create_srq(&self, attributes: &mut ibv_srq_init_attr_ex) -> Result<(), Errno> {
         let device = self.device()?;
-        if !(*c).srq.is_null() {
+        if !field!(self.base, srq).is_null() {
             return Err(Errno::invalid("the id has a shared receive queue already"));
         }
         if attributes.comp_mask & abi::IBV_SRQ_INIT_ATTR_TYPE == 0 {
@@ -22,7 +21,7 @@ impl ConnectionId {
         }
         if attributes.comp_mask & abi::IBV_SRQ_INIT_ATTR_PD == 0 || attributes.pd.is_null() {
             attributes.comp_mask |= abi::IBV_SRQ_INIT_ATTR_PD;
-            attributes.pd = (*c).pd;
+            attributes.pd = field!(self.base, pd);
         }
         if attributes.srq_type == abi::IBV_SRQT_XRC {
             if attributes.comp_mask & abi::IBV_SRQ_INIT_ATTR_XRCD == 0 || attributes.xrcd.is_null() {
@@ -32,24 +31,24 @@ impl ConnectionId {
             if attributes.comp_mask & abi::IBV_SRQ_INIT_ATTR_CQ == 0 || attributes.cq.is_null() {
                 self.make_cqs(0, attributes.attr.max_wr)?;
                 attributes.comp_mask |= abi::IBV_SRQ_INIT_ATTR_CQ;
-                attributes.cq = (*c).recv_cq;
+                attributes.cq = field!(self.base, recv_cq);
             }
         }
-        let srq = create_srq_ex((*c).verbs, attributes);
+        let srq = create_srq_ex(self.verbs(), (&mut *attributes).into());
         if srq.is_null() {
             let error = last_error();
             self.destroy_cqs();
             return Err(error);
         }
-        (*c).pd = attributes.pd;
-        (*c).srq = srq;
+        set_field!(self.base, pd, attributes.pd);
+        set_field!(self.base, srq, srq);
         Ok(())
     }
 }
 
 /// A shared receive queue for an id; what is not given is the id's own.
 #[unsafe(export_name = "ubiverbs_rdma_create_srq_ex")]
-pub unsafe extern "C" fn rdma_create_srq_ex(id: *mut rdma_cm_id, attributes: *mut ibv_srq_init_attr_ex) -> c_int {
+pub extern "C" fn rdma_create_srq_ex(id: Handle<'_, rdma_cm_id>, attributes: InOut<'_, ibv_srq_init_attr_ex>) -> c_int {
     number("rdma_create_srq_ex", || {
         ConnectionId::of(id)?.create_srq(attributes.as_mut().ok_or_else(Errno::null)?)?;
         Ok(0)
@@ -58,23 +57,22 @@ pub unsafe extern "C" fn rdma_create_srq_ex(id: *mut rdma_cm_id, attributes: *mu
 
 /// The plain form; the id says of which type.
 #[unsafe(export_name = "ubiverbs_rdma_create_srq")]
-pub unsafe extern "C" fn rdma_create_srq(
-    id: *mut rdma_cm_id,
-    pd: *mut ibv_pd,
-    attributes: *mut ibv_srq_init_attr,
+pub extern "C" fn rdma_create_srq(
+    id: Handle<'_, rdma_cm_id>,
+    pd: Handle<'_, ibv_pd>,
+    attributes: InOut<'_, ibv_srq_init_attr>,
 ) -> c_int {
     number("rdma_create_srq", || {
         let it = ConnectionId::of(id)?;
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
-        let is_xrc = (*id).qp_type == abi::IBV_QPT_XRC_RECV;
+        let is_xrc = field!(it.base, qp_type) == abi::IBV_QPT_XRC_RECV;
         let mut extended = ibv_srq_init_attr_ex {
             srq_context: attributes.srq_context,
             attr: attributes.attr,
             comp_mask: abi::IBV_SRQ_INIT_ATTR_TYPE | abi::IBV_SRQ_INIT_ATTR_PD,
             srq_type: if is_xrc { abi::IBV_SRQT_XRC } else { abi::IBV_SRQT_BASIC },
-            pd,
-            // SAFETY: all zeros are null pointers and numbers.
-            ..zeroed()
+            pd: pd.as_ptr(),
+            ..ibv_srq_init_attr_ex::zeroed()
         };
         it.create_srq(&mut extended)?;
         attributes.attr = extended.attr;
@@ -84,17 +82,18 @@ pub unsafe extern "C" fn rdma_create_srq(
 
 /// Destroys the shared receive queue of an id, and what was made for it.
 #[unsafe(export_name = "ubiverbs_rdma_destroy_srq")]
-pub unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
-    quietly("rdma_destroy_srq", || {
+pub extern "C" fn rdma_destroy_srq(id: Handle<'_, rdma_cm_id>) {
+    unreported("rdma_destroy_srq", || {
         let it = ConnectionId::of(id)?;
-        if !(*id).srq.is_null() {
-            let code = ibv_destroy_srq((*id).srq);
+        if !field!(it.base, srq).is_null() {
+            // SAFETY: the shared receive queue of the id, which the program gives up.
+            let code = ibv_destroy_srq(unsafe { Owned::new(field!(it.base, srq)) });
             if code != 0 {
                 return Err(Errno(code));
             }
-            (*id).srq = null_mut();
+            set_field!(it.base, srq, null_mut());
         }
-        if (*id).qp.is_null() {
+        if it.qp().is_null() {
             it.destroy_cqs();
         }
         Ok(())

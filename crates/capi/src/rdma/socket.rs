@@ -1,35 +1,52 @@
-//! Sockets over RDMA. Their functions exist, since programs that merely could use them are linked against them; waiting for descriptors works as it
-//! does without the prefix, and the rest is not offered.
+//! Sockets over RDMA. Their functions exist, since programs that merely could use them are linked against them; waiting
+//! for descriptors works as it does without the prefix, and the rest is not offered.
 
 use crate::boundary::report;
 use crate::errno::Errno;
 use crate::log;
 use libc::{fd_set, nfds_t, pollfd, timeval};
 use std::ffi::c_int;
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+// Declared here, since a thread may be cancelled in them; those of the crate `libc` are said not to unwind.
+unsafe extern "C-unwind" {
+    fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+    fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval)
+    -> c_int;
+}
 
 /// `poll`. A descriptor of the connection manager is one like any other.
+///
+/// # Safety
+/// As for `poll`.
 #[unsafe(export_name = "ubiverbs_rpoll")]
-pub unsafe extern "C" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    libc::poll(fds, count, timeout)
+pub unsafe extern "C-unwind" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the arguments are those of `poll`.
+    unsafe { poll(fds, count, timeout) }
 }
 
 /// `select`.
+///
+/// # Safety
+/// As for `select`.
 #[unsafe(export_name = "ubiverbs_rselect")]
-pub unsafe extern "C" fn rselect(
+pub unsafe extern "C-unwind" fn rselect(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    libc::select(count, read, write, except, timeout)
+    // SAFETY: the arguments are those of `select`.
+    unsafe { select(count, read, write, except, timeout) }
 }
 
 /// Fails, and says once why.
 fn not_offered(call: &'static str) -> isize {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| log::say(format_args!("{call}: sockets over RDMA are not offered; the call fails with ENOSYS")));
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        log::print(format_args!("{call}: sockets over RDMA are not offered; the call fails with ENOSYS"));
+    }
     if log::is_on() {
         log::failure(call, libc::ENOSYS);
     }

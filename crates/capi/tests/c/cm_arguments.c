@@ -88,9 +88,10 @@ static void ports(void)
 	struct rdma_cm_id *one = fresh(RDMA_PS_TCP), *other = fresh(RDMA_PS_TCP), *datagrams = fresh(RDMA_PS_UDP);
 
 	CHECK(!rdma_bind_addr(one, (struct sockaddr *)&address));
-	CHECK(one->verbs && one->port_num == 1 && one->pd && rdma_get_src_port(one));
+	/* A loopback address is of no device, like the wildcard. */
+	CHECK(!one->verbs && !one->port_num && !one->pd && rdma_get_src_port(one));
 	address.sin_port = rdma_get_src_port(one);
-	FAILS(rdma_bind_addr(other, (struct sockaddr *)&address), EADDRINUSE);
+	FAILS(rdma_bind_addr(other, (struct sockaddr *)&address), EADDRNOTAVAIL);
 	FAILS(rdma_bind_addr(one, (struct sockaddr *)&address), EINVAL);
 	/* Another service has ports of its own. */
 	CHECK(!rdma_bind_addr(datagrams, (struct sockaddr *)&address));
@@ -181,7 +182,11 @@ static void devices(void)
 	struct ibv_context **list = rdma_get_devices(&count), **again = rdma_get_devices(NULL);
 
 	NEED(list && again && count > 0 && !list[count]);
-	CHECK(!rdma_bind_addr(id, (struct sockaddr *)&address));
+	CHECK(!rdma_bind_addr(id, (struct sockaddr *)&address) && !id->verbs);
+	address.sin_port = htons(9);
+	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 1000));
+	expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+	NEED(id->verbs && id->port_num == 1 && id->pd);
 	for (int i = 0; i < count; i++) {
 		CHECK(list[i] == again[i]);
 		same += list[i] == id->verbs;
@@ -245,6 +250,9 @@ static void groups(void)
 
 	FAILS(rdma_join_multicast(id, (struct sockaddr *)&group, NULL), EINVAL);
 	CHECK(!rdma_bind_addr(id, (struct sockaddr *)&address));
+	FAILS(rdma_join_multicast(id, (struct sockaddr *)&group, NULL), EINVAL);
+	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&group, 1000));
+	expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
 	FAILS(rdma_join_multicast(id, (struct sockaddr *)&address, NULL), EINVAL);
 	FAILS(rdma_leave_multicast(id, (struct sockaddr *)&group), EADDRNOTAVAIL);
 	join.comp_mask |= RDMA_CM_JOIN_MC_ATTR_RESERVED;

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <rdma/rdma_cma.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -92,6 +94,135 @@ static void completion_events(void)
 	pthread_join(thread, NULL);
 	CHECK(!readable(channel->fd, 0));
 	CHECK(!ibv_destroy_comp_channel(channel));
+}
+
+static int next_event(struct ibv_comp_channel *channel)
+{
+	struct ibv_cq *found;
+	void *found_context;
+
+	if (ibv_get_cq_event(channel, &found, &found_context))
+		return 0;
+	ibv_ack_cq_events(found, 1);
+	return 1;
+}
+
+/* Has so many messages received, and does not poll for that. A send completes when the receiver's side has acknowledged it, a moment before the
+ * receive completes. */
+static void let_arrive(struct ibv_qp *a, struct ibv_qp *b, int messages, unsigned flags)
+{
+	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .send_flags = flags | IBV_SEND_SIGNALED}, *bad;
+
+	for (int i = 0; i < messages; i++) {
+		CHECK(!receive(b, 100 + i, NULL) && !ibv_post_send(a, &wr, &bad));
+		CHECK(completion(a->send_cq).status == IBV_WC_SUCCESS);
+	}
+	usleep(50000);
+}
+
+/* A program that arms a queue and goes to sleep is woken, also by what came before, unless it was told of that. */
+static void unpolled_completions(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, channel, 0), *other = ibv_create_cq(context, 16, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = plain_init(cq, IBV_QPT_RC);
+	struct ibv_wc wc;
+	struct ibv_qp *a, *b;
+
+	NEED(channel && cq && other);
+	/* Only receives complete where we look. */
+	init.send_cq = other;
+	a = ibv_create_qp(pd, &init), b = ibv_create_qp(pd, &init);
+	NEED(a && b);
+	CHECK(!to_init(a) && !to_init(b) && !connect_to(a, b->qp_num) && !connect_to(b, a->qp_num));
+	nonblocking(channel->fd);
+
+	/* It arms and sleeps. */
+	let_arrive(a, b, 2, 0);
+	CHECK(!readable(channel->fd, 0));
+	CHECK(!ibv_req_notify_cq(cq, 0));
+	CHECK(readable(channel->fd, 0));
+	/* Twice asked is once answered, while the answer was not heard. */
+	CHECK(!ibv_req_notify_cq(cq, 0) && next_event(channel) && !next_event(channel));
+	/* It takes less than there is, arms, and sleeps. */
+	CHECK(ibv_poll_cq(cq, 1, &wc) == 1 && !ibv_req_notify_cq(cq, 0));
+	CHECK(next_event(channel) && !next_event(channel));
+	/* It takes everything, arms, looks again, and sleeps until something comes. */
+	CHECK(ibv_poll_cq(cq, 1, &wc) == 1 && !ibv_req_notify_cq(cq, 0) && !ibv_poll_cq(cq, 1, &wc));
+	CHECK(!readable(channel->fd, 50));
+	let_arrive(a, b, 1, 0);
+	CHECK(readable(channel->fd, SOON) && next_event(channel) && !next_event(channel));
+	/* As the manual page has it: the event, arm, poll. There is no event for nothing: perftest takes each for a completion. */
+	CHECK(!ibv_req_notify_cq(cq, 0) && ibv_poll_cq(cq, 1, &wc) == 1);
+	CHECK(!readable(channel->fd, 50) && !next_event(channel));
+	/* But one for what comes between the event and the arming. */
+	let_arrive(a, b, 2, 0);
+	CHECK(readable(channel->fd, SOON) && next_event(channel) && !next_event(channel) && !ibv_req_notify_cq(cq, 0));
+	CHECK(next_event(channel) && !next_event(channel));
+	CHECK(ibv_poll_cq(cq, 1, &wc) == 1 && ibv_poll_cq(cq, 1, &wc) == 1);
+
+	/* Who asks for what is solicited is not woken by other things. */
+	let_arrive(a, b, 1, 0);
+	CHECK(!ibv_req_notify_cq(cq, 1) && !readable(channel->fd, 50));
+	CHECK(!ibv_req_notify_cq(cq, 0) && next_event(channel));
+	let_arrive(a, b, 1, IBV_SEND_SOLICITED);
+	let_arrive(a, b, 1, 0);
+	CHECK(!ibv_req_notify_cq(cq, 1) && next_event(channel) && !next_event(channel));
+	CHECK(ibv_poll_cq(cq, 1, &wc) == 1 && ibv_poll_cq(cq, 1, &wc) == 1 && !ibv_req_notify_cq(cq, 1) && !next_event(channel));
+	CHECK(ibv_poll_cq(cq, 1, &wc) == 1);
+	/* An error counts as solicited. */
+	CHECK(!receive(b, 1, NULL) && !ibv_modify_qp(b, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE));
+	CHECK(next_event(channel) && ibv_poll_cq(cq, 1, &wc) == 1 && wc.status == IBV_WC_WR_FLUSH_ERR);
+	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(cq) && !ibv_destroy_cq(other));
+	CHECK(!ibv_destroy_comp_channel(channel));
+}
+
+/* What a descriptor of ours says to a program that waits for whatever comes. */
+static short says(int fd)
+{
+	struct pollfd poll_fd = {.fd = fd, .events = POLLIN | POLLOUT | POLLPRI};
+
+	poll(&poll_fd, 1, 0);
+	return poll_fd.revents;
+}
+
+/* Descriptors are readable while there are events, and that is all that they are; those of a program that duplicates or closes them too. */
+static void descriptors(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct rdma_event_channel *cm = rdma_create_event_channel();
+	struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, channel, 0);
+	struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET};
+	struct ibv_qp *a, *b;
+	struct ibv_wc wc;
+	int epoll = epoll_create1(0), copy;
+
+	NEED(channel && cm && cq && epoll >= 0);
+	CHECK(says(channel->fd) == 0 && says(cm->fd) == 0 && says(context->async_fd) == 0);
+	pair_of(&a, &b, cq, NULL);
+	copy = dup(channel->fd);
+	nonblocking(copy);
+	CHECK(!epoll_ctl(epoll, EPOLL_CTL_ADD, channel->fd, &event) && !epoll_wait(epoll, &event, 1, 0));
+	for (int i = 0; i < 3; i++) {
+		CHECK(!ibv_req_notify_cq(cq, 0));
+		CHECK(!receive(b, 1, NULL) && !post(a, 2, IBV_WR_SEND, NULL, 0, 0));
+		CHECK(epoll_wait(epoll, &event, 1, SOON) == 1 && event.events == EPOLLIN);
+		CHECK(says(channel->fd) == POLLIN && says(copy) == POLLIN);
+		completion(cq), completion(cq);
+		CHECK(!epoll_wait(epoll, &event, 1, 0));
+		if (i > 0)
+			CHECK(next_event(channel));
+	}
+	CHECK(next_event(channel) && !next_event(channel) && errno == EAGAIN && says(copy) == 0);
+	/* Such a program has only itself to blame; but it goes on, and completions too. */
+	CHECK(!ibv_req_notify_cq(cq, 0));
+	close(copy), close(channel->fd), close(epoll);
+	CHECK(!receive(b, 1, NULL) && !post(a, 2, IBV_WR_SEND, NULL, 0, 0));
+	completion(cq), completion(cq);
+	CHECK(ibv_poll_cq(cq, 1, &wc) == 0);
+	CHECK(open("/dev/null", O_RDONLY) == channel->fd);
+	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(cq) && !ibv_destroy_comp_channel(channel));
+	rdma_destroy_event_channel(cm);
 }
 
 static struct ibv_async_event expect_event(enum ibv_event_type type)
@@ -324,6 +455,8 @@ int main(void)
 	pd = ibv_alloc_pd(context);
 	NEED(pd && ibv_reg_mr(pd, memory, sizeof memory, 0));
 	completion_events();
+	unpolled_completions();
+	descriptors();
 	asynchronous_events();
 	interruptions();
 	forks();

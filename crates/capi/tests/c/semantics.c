@@ -44,6 +44,8 @@ static void queries(void)
 
 	CHECK(!ibv_query_device(context, &attr));
 	CHECK(attr.vendor_id && attr.max_mr_size > 4096 && attr.max_qp_rd_atom >= 3 && attr.phys_port_cnt == 1);
+	/* What hardware says, and programs compare with. */
+	CHECK(attr.atomic_cap == IBV_ATOMIC_HCA);
 	CHECK(attr.node_guid == ibv_get_device_guid(context->device));
 	memset(&extended, 0xff, sizeof extended);
 	CHECK(!ibv_query_device_ex(context, NULL, &extended));
@@ -85,6 +87,12 @@ static void regions(void)
 
 	munmap(hole, 8192);
 	CHECK(!ibv_reg_mr(pd, hole, 8192, writable) && errno == EFAULT);
+	/* Of no bytes: they must be on a page, as the kernel counts. */
+	mr = ibv_reg_mr(pd, memory + 8, 0, writable);
+	CHECK(mr && mr->length == 0 && mr->addr == memory + 8);
+	CHECK(!mr || !ibv_dereg_mr(mr));
+	CHECK(!ibv_reg_mr(pd, hole, 0, writable) && errno == EINVAL);
+	CHECK(!ibv_reg_mr(pd, NULL, 0, writable) && errno == EINVAL);
 	/* Rights that a device may ignore are ignored. */
 	mr = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING | (1 << 25));
 	NEED(mr && mr->lkey && mr->addr == memory && mr->length == 4096 && mr->pd == pd);
@@ -127,6 +135,25 @@ static void objects_in_use(void)
 	CHECK(!ibv_destroy_cq(cq));
 	CHECK(!ibv_destroy_comp_channel(channel));
 	CHECK(!ibv_dealloc_pd(pd));
+}
+
+/* An XRC target sends nothing, and does not hold the queue that it is given for that. */
+static void xrc_targets(void)
+{
+	struct ibv_cq *cq = ibv_create_cq(context, 1, NULL, NULL, 0);
+	struct ibv_xrcd_init_attr domain = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT};
+	struct ibv_xrcd *xrcd = ibv_open_xrcd(context, &domain);
+	struct ibv_qp_init_attr_ex init = {
+		.send_cq = cq, .qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD, .xrcd = xrcd};
+
+	NEED(cq && xrcd);
+	struct ibv_qp *target = ibv_create_qp_ex(context, &init);
+
+	NEED(target);
+	CHECK(ibv_close_xrcd(xrcd) == EBUSY);
+	CHECK(!ibv_destroy_qp(target));
+	CHECK(!ibv_destroy_cq(cq) && !ibv_close_xrcd(xrcd));
 }
 
 static void bad_sizes(void)
@@ -263,10 +290,15 @@ static void work(void)
 				     .send_flags = IBV_SEND_SIGNALED,
 				     .wr.atomic = {.remote_addr = (uintptr_t)there, .compare_add = 5, .rkey = mr->rkey}};
 
-	sge.length = 8;
+	/* Of a longer piece the first eight bytes are taken. */
+	sge.length = 24;
 	*counter = 37;
 	CHECK(!ibv_post_send(a, &atomic, &bad_send));
-	CHECK(completion(cq).opcode == IBV_WC_FETCH_ADD && *result == 37 && *counter == 42);
+	struct ibv_wc added = completion(cq);
+
+	CHECK(added.status == IBV_WC_SUCCESS && added.opcode == IBV_WC_FETCH_ADD && added.byte_len == 8);
+	CHECK(*result == 37 && *counter == 42 && here[8] == 'r' && here[23] == 'r');
+	sge.length = 8;
 	atomic.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
 	atomic.wr.atomic.compare_add = 42;
 	atomic.wr.atomic.swap = 1;
@@ -284,6 +316,8 @@ static void work(void)
 	CHECK(a->state == IBV_QPS_RTS);
 	struct ibv_qp_attr now;
 
+	/* The structure says what the program knows, until it asks. */
+	CHECK(!ibv_query_qp(a, &now, IBV_QP_CAP, &init) && now.qp_state == IBV_QPS_ERR && a->state == IBV_QPS_RTS);
 	CHECK(!ibv_query_qp(a, &now, IBV_QP_STATE, &init) && now.qp_state == IBV_QPS_ERR && a->state == IBV_QPS_ERR);
 	CHECK(init.send_cq == cq && init.qp_type == IBV_QPT_RC);
 	CHECK(!post(a, 11, IBV_WR_SEND, NULL, 0, 0) && !post(a, 12, IBV_WR_SEND, NULL, 0, 0) && !receive(a, 13, NULL));
@@ -331,6 +365,8 @@ static void datagrams(void)
 
 	where.grh.sgid_index = gid_index(context, &gid);
 	where.grh.dgid = gid;
+	where.grh.traffic_class = 0x68;
+	where.grh.hop_limit = 9;
 	struct ibv_ah *ah = ibv_create_ah(pd, &where);
 	struct ibv_sge to = {(uintptr_t)memory, 140, mr->lkey}, from = {(uintptr_t)memory + 4096, 100, mr->lkey};
 	struct ibv_send_wr wr = {.wr_id = 2, .sg_list = &from, .num_sge = 1, .opcode = IBV_WR_SEND,
@@ -338,6 +374,18 @@ static void datagrams(void)
 				 .wr.ud = {.ah = ah, .remote_qpn = b->qp_num, .remote_qkey = 0x11111111}}, *bad;
 
 	NEED(ah);
+	/* What UD does not have is refused. The address of the peer's memory lies where a datagram has its address handle. */
+	enum ibv_wr_opcode others[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD};
+
+	for (unsigned i = 0; i < sizeof others / sizeof *others; i++) {
+		struct ibv_send_wr other = {.wr_id = 9, .sg_list = &from, .num_sge = 1, .opcode = others[i]};
+
+		if (others[i] == IBV_WR_ATOMIC_FETCH_AND_ADD)
+			other.wr.atomic.remote_addr = 0x1001;
+		else
+			other.wr.rdma.remote_addr = 0x1001;
+		CHECK(ibv_post_send(a, &other, &bad) == EINVAL && bad == &other);
+	}
 	memset(memory + 4096, 'd', 100);
 	CHECK(!receive(b, 1, &to) && !ibv_post_send(a, &wr, &bad));
 	struct ibv_wc first = completion(cq), second = completion(cq), *got = first.opcode & IBV_WC_RECV ? &first : &second;
@@ -346,6 +394,8 @@ static void datagrams(void)
 	CHECK(got->wc_flags & IBV_WC_GRH && memory[40] == 'd' && memory[139] == 'd');
 	/* The kind of packet where hardware tells it: UDP over IPv4. */
 	CHECK(got->sl == 10);
+	/* The header is the second half of the forty bytes: what the address handle asked of the network is in it. */
+	CHECK(memory[20] == 0x45 && memory[21] == 0x68 && memory[28] == 9);
 	struct ibv_ah *back = ibv_create_ah_from_wc(pd, got, (struct ibv_grh *)memory, 1);
 	struct ibv_ah_attr way;
 
@@ -358,6 +408,20 @@ static void datagrams(void)
 	first = completion(cq), second = completion(cq);
 	got = first.opcode & IBV_WC_RECV ? &first : &second;
 	CHECK(got->wr_id == 3 && got->src_qp == b->qp_num);
+	/* A datagram that is too long for its receive vanishes, and the receive waits for the next one. */
+	struct ibv_qp_attr now;
+	struct ibv_qp_init_attr as_made;
+	struct ibv_sge longer = {(uintptr_t)memory + 4096, 101, mr->lkey};
+
+	wr.sg_list = &longer;
+	CHECK(!receive(a, 4, &to) && !ibv_post_send(b, &wr, &bad));
+	CHECK(completion(cq).wr_id == 2);
+	wr.sg_list = &from;
+	CHECK(!ibv_post_send(b, &wr, &bad));
+	first = completion(cq), second = completion(cq);
+	got = first.opcode & IBV_WC_RECV ? &first : &second;
+	CHECK(got->wr_id == 4 && got->status == IBV_WC_SUCCESS && got->byte_len == 140);
+	CHECK(!ibv_query_qp(a, &now, IBV_QP_STATE, &as_made) && now.qp_state == IBV_QPS_RTS);
 	wr.wr.ud.ah = NULL;
 	CHECK(ibv_post_send(a, &wr, &bad) == EINVAL && bad == &wr);
 	wr.wr.ud.ah = ah;
@@ -467,6 +531,7 @@ int main(void)
 	queries();
 	regions();
 	objects_in_use();
+	xrc_targets();
 	bad_sizes();
 	address_handles();
 	work();

@@ -1,5 +1,5 @@
-//! The library as people get it, for programs to run on: built once per test binary by `cargo xtask dist`. Programs that talk to each other
-//! run one pair at a time, since they poll and there may be only two processors.
+//! The library as people get it, for programs to run on: built once per test binary by `cargo xtask dist`. Programs
+//! that talk to each other run one pair at a time, since they poll and there may be only two processors.
 #![allow(dead_code, reason = "every test binary uses some of it")]
 
 use std::collections::HashSet;

@@ -46,7 +46,8 @@ impl Report {
 
     pub fn open(&mut self, meeting: &Meeting, alice: &Alice, out: &mut impl Write) -> io::Result<()> {
         let qpns = [alice.qp.qpn().to_string(), alice.bob.qpn().to_string()];
-        self.connection = json!({ "mtu": alice.mtu, "queue_pairs": qpns, "one_machine": meeting.local });
+        self.connection =
+            json!({ "mtu": alice.mtu, "link": alice.qp.link(), "queue_pairs": qpns, "one_machine": meeting.local });
         if self.json {
             return Ok(());
         }
@@ -60,7 +61,13 @@ impl Report {
             out,
             "Each process has a NIC of its own making, in user space: no kernel module, no root, no hardware."
         )?;
-        writeln!(out, "Packets between them are RoCEv2 on UDP port 4791, path MTU {}.\n", alice.mtu)?;
+        match alice.qp.link() {
+            "shared memory" => {
+                writeln!(out, "They are of one host and one user, so their messages go through shared memory; with")?;
+                writeln!(out, "UBIVERBS_LINK=udp packets go over UDP, as between hosts. Path MTU {}.\n", alice.mtu)?;
+            }
+            _ => writeln!(out, "Packets between them are RoCEv2 on UDP port 4791, path MTU {}.\n", alice.mtu)?,
+        }
         writeln!(
             out,
             "0. Both made a queue pair, told each other its number and first sequence number, and walked it"

@@ -1,8 +1,9 @@
-//! Ports in use by this process. The host's registry gives a port to one process; which of its ids share it, by different addresses or because all
-//! of them said that they may, is known here.
+//! Ports in use by this process. The host's registry gives a port to one process; which of its ids share it, by
+//! different addresses or because all of them said that they may, is known here.
 
 use super::error::CmError;
-use link::ports::{Port, Ports};
+use super::route::is_anywhere;
+use ::host::ports::{Port, PortError, Ports};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use wire::cm::PortSpace;
@@ -34,6 +35,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
+    /// Whether the two cannot have a port both.
     fn conflicts(&self, other: &Claim) -> bool {
         if self.key == other.key || self.reuse && other.reuse && !(self.listening && other.listening) {
             return false;
@@ -47,19 +49,30 @@ impl Claim {
         let covers = |claim: &Claim| wide(claim) && claim.address.is_ipv6() && !claim.only_its_family;
         covers(self) || covers(other)
     }
+
+    /// Why a claim cannot have a port that these have, if it cannot.
+    fn refused_by(&self, users: &[Claim], port: u16) -> Result<(), CmError> {
+        let Some(user) = users.iter().find(|user| self.conflicts(user)) else { return Ok(()) };
+        let anywhere = is_anywhere(self.address) || is_anywhere(user.address);
+        Err(CmError::InUse { address: SocketAddr::new(self.address, port), anywhere })
+    }
 }
 
 impl Bindings {
     /// Takes a port for an id, any free one for 0. Answers which.
     pub fn bind(&mut self, ports: &Ports, space: PortSpace, port: u16, claim: Claim) -> Result<u16, CmError> {
         if let Some(holding) = self.held.get_mut(&(space, port)) {
-            if holding.users.iter().any(|user| claim.conflicts(user)) {
-                return Err(CmError::InUse(SocketAddr::new(claim.address, port)));
-            }
+            claim.refused_by(&holding.users, port)?;
             holding.users.push(claim);
             return Ok(port);
         }
-        let taken = ports.bind(space, port)?;
+        let taken = ports.bind(space, port).map_err(|error| match error {
+            // Which addresses another process has there is not known here.
+            PortError::InUse { port, .. } => {
+                CmError::InUse { address: SocketAddr::new(claim.address, port), anywhere: is_anywhere(claim.address) }
+            }
+            error => error.into(),
+        })?;
         let number = taken.number();
         self.held.insert((space, number), Holding { _port: taken, users: vec![claim] });
         Ok(number)
@@ -70,9 +83,7 @@ impl Bindings {
         let Some(holding) = self.held.get_mut(&(space, port)) else { return Ok(()) };
         let Some(at) = holding.users.iter().position(|user| user.key == key) else { return Ok(()) };
         let Some(claim) = holding.users.get(at).map(|claim| Claim { listening: true, ..*claim }) else { return Ok(()) };
-        if holding.users.iter().any(|user| claim.conflicts(user)) {
-            return Err(CmError::InUse(SocketAddr::new(claim.address, port)));
-        }
+        claim.refused_by(&holding.users, port)?;
         if let Some(user) = holding.users.get_mut(at) {
             *user = claim;
         }
@@ -92,7 +103,7 @@ impl Bindings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use link::slots::Slots;
+    use ::host::slots::Slots;
 
     fn claim(key: u64, address: &str) -> Claim {
         Claim { key, address: address.parse().unwrap(), only_its_family: false, reuse: false, listening: false }
@@ -107,7 +118,7 @@ mod tests {
         assert_eq!(bindings.bind(&ports, PortSpace::Tcp, port, claim(3, "::1")).unwrap(), port);
         for taken in ["127.0.0.1", "0.0.0.0", "::"] {
             let answer = bindings.bind(&ports, PortSpace::Tcp, port, claim(4, taken));
-            assert_eq!(answer.unwrap_err().errno(), libc::EADDRINUSE, "{taken}");
+            assert_eq!(answer.unwrap_err().errno(), libc::EADDRNOTAVAIL, "{taken}");
         }
         for key in 1..=3 {
             bindings.release(PortSpace::Tcp, port, key);
@@ -115,6 +126,28 @@ mod tests {
         let only = Claim { only_its_family: true, ..claim(5, "::") };
         bindings.bind(&ports, PortSpace::Tcp, port, only).unwrap();
         bindings.bind(&ports, PortSpace::Tcp, port, claim(6, "0.0.0.0")).unwrap();
+    }
+
+    /// The kernel's distinction: a wildcard, or a loopback address, makes the port not available to the other.
+    #[test]
+    fn one_address_is_in_use_and_a_wildcards_port_is_not_available() {
+        let slots = Slots::open().unwrap();
+        let (ports, others) = (Ports::new(&slots), Ports::new(&Slots::open().unwrap()));
+        let mut bindings = Bindings::default();
+        let port = bindings.bind(&ports, PortSpace::Tcp, 0, claim(1, "192.0.2.1")).unwrap();
+        let errno = |bindings: &mut Bindings, ports: &Ports, port, address| {
+            bindings.bind(ports, PortSpace::Tcp, port, claim(2, address)).unwrap_err().errno()
+        };
+        assert_eq!(errno(&mut bindings, &ports, port, "192.0.2.1"), libc::EADDRINUSE);
+        assert_eq!(errno(&mut bindings, &ports, port, "0.0.0.0"), libc::EADDRNOTAVAIL);
+        assert_eq!(errno(&mut bindings, &ports, port, "::"), libc::EADDRNOTAVAIL);
+        // Of another process.
+        let mut elsewhere = Bindings::default();
+        assert_eq!(errno(&mut elsewhere, &others, port, "192.0.2.1"), libc::EADDRINUSE);
+        assert_eq!(errno(&mut elsewhere, &others, port, "0.0.0.0"), libc::EADDRNOTAVAIL);
+        assert_eq!(errno(&mut elsewhere, &others, port, "127.0.0.1"), libc::EADDRNOTAVAIL);
+        let wide = bindings.bind(&ports, PortSpace::Tcp, 0, claim(3, "0.0.0.0")).unwrap();
+        assert_eq!(errno(&mut bindings, &ports, wide, "192.0.2.1"), libc::EADDRNOTAVAIL);
     }
 
     #[test]
@@ -126,7 +159,7 @@ mod tests {
         bindings.bind(&ports, PortSpace::Udp, port, shared(2)).unwrap();
         assert!(bindings.bind(&ports, PortSpace::Udp, port, claim(3, "0.0.0.0")).is_err());
         bindings.listen(PortSpace::Udp, port, 1).unwrap();
-        assert_eq!(bindings.listen(PortSpace::Udp, port, 2).unwrap_err().errno(), libc::EADDRINUSE);
+        assert_eq!(bindings.listen(PortSpace::Udp, port, 2).unwrap_err().errno(), libc::EADDRNOTAVAIL);
         bindings.release(PortSpace::Udp, port, 1);
         bindings.listen(PortSpace::Udp, port, 2).unwrap();
     }

@@ -1,27 +1,20 @@
-//! Processes that die without a word. One of this host cannot say any more that it disconnects; the system can say that it has ended, and then it is
-//! as if it had asked for the end. Peers on other hosts hear it from a survivor, which has the will of the dead ([`link::wills`]).
+//! Processes that end without disconnecting. The system tells that a process of this host has ended; then it is as if
+//! that had asked to disconnect. Peers on other hosts hear it from a survivor, a process of the same host that has the
+//! ended one's [connection records](::host::connection_records).
 
 use super::record::{Record, Stage};
 use super::{Cm, Inner, mad, route_of};
 use crate::nic::Nic;
-use link::slots::Slot;
-use link::wills::{Bequest, Will};
-use std::time::Duration;
+use crate::tuning::{DEATH_NOTICE_INTERVAL, DEATH_NOTICES, RECORD_KEEPER_SEARCH};
+use ::host::connection_records::{ConnectionRecord, ConnectionRecords};
+use ::host::slots::Slot;
+use trace::DropReason;
 use transport::Time;
 use wire::cm::{CmDatagram, Data, Dreq, Message};
 
-/// How often a survivor says that somebody has died: nobody tells it that it was heard.
-const TIMES: u8 = 3;
-
-/// And how long it waits in between.
-const PAUSE: Duration = Duration::from_millis(300);
-
-/// How long until somebody who lives alone looks for another to leave its will to.
-const SEARCH: Duration = Duration::from_secs(1);
-
-/// What is said for the dead, how often still, and when next.
+/// A DREQ sent for a process that has ended, how often still, and when next.
 #[derive(Debug)]
-pub(super) struct LastWords {
+pub(super) struct DreqForDead {
     route: ::cm::Route,
     message: CmDatagram,
     left: u8,
@@ -33,7 +26,7 @@ impl Record {
     pub(super) fn watch_peer(&mut self, nic: &Nic) {
         let (Some(path), Some(peer), None) = (self.path, self.peer_communication, self.watched) else { return };
         let Some(slot) = Slot::of_communication(peer) else { return };
-        if nic.is_own_address(path.dgid) && !nic.has_slot(slot) && nic.lives.watch(slot).unwrap_or(false) {
+        if nic.is_own_address(path.dgid) && !nic.has_slot(slot) && nic.process_watch.watch(slot).unwrap_or(false) {
             self.watched = Some(slot);
         }
     }
@@ -41,16 +34,16 @@ impl Record {
     /// Watches it no more.
     pub(super) fn let_go_of_peer(&mut self, nic: &Nic) {
         if let Some(slot) = self.watched.take() {
-            nic.lives.unwatch(slot);
+            nic.process_watch.unwatch(slot);
         }
     }
 }
 
 impl Record {
-    /// Takes a connection to another host into the will, or out of it when it has ended.
-    pub(super) fn bequeath(&mut self, will: &mut Will, nic: &Nic) {
+    /// Takes a connection to another host into the connection records, or out of them when it has ended.
+    pub(super) fn record_connection(&mut self, connection_records: &mut ConnectionRecords, nic: &Nic) {
         let stands = matches!(self.stage, Stage::Connected | Stage::Disconnecting);
-        match (stands, self.bequeathed) {
+        match (stands, self.recorded_at) {
             (true, None) => {
                 let (Some(path), Some(our_communication), Some(peer_communication), Some(agreement)) =
                     (self.path, self.communication, self.peer_communication, self.agreement)
@@ -62,12 +55,15 @@ impl Record {
                 }
                 let peer_qpn = agreement.peer_qpn;
                 let (ours, peers) = (path.sgid, path.dgid);
-                let bequest = Bequest { ours, peers, our_communication, peer_communication, peer_qpn };
-                self.bequeathed = will.enter(&bequest).ok();
+                let connection = ConnectionRecord { ours, peers, our_communication, peer_communication, peer_qpn };
+                match connection_records.enter(&connection) {
+                    Ok(at) => self.recorded_at = Some(at),
+                    Err(_) => nic.dropped(nic.now(), Some(self.qpn), None, DropReason::SystemRefused),
+                }
             }
             (false, Some(at)) => {
-                will.strike(at);
-                self.bequeathed = None;
+                connection_records.strike(at);
+                self.recorded_at = None;
             }
             _ => {}
         }
@@ -75,66 +71,74 @@ impl Record {
 }
 
 impl Inner {
-    /// Sees to it that somebody has our will. Answers when to look again.
-    pub(super) fn entrust_will(&mut self, nic: &Nic, now: Time) -> Option<Time> {
-        if self.will.is_empty() || self.will.survivor().is_some() {
+    /// Sees to it that another process has our connection records. Answers when to look again.
+    pub(super) fn entrust_connection_records(&mut self, nic: &Nic, now: Time) -> Option<Time> {
+        if self.connection_records.is_empty() || self.connection_records.survivor().is_some() {
             return None;
         }
         if self.search.is_none_or(|search| search <= now) {
-            self.search = Some(now + SEARCH);
-            if self.will.entrust(&nic.slots)
-                && let Some(slot) = self.will.survivor()
+            self.search = Some(now + RECORD_KEEPER_SEARCH);
+            if self.connection_records.entrust(&nic.slots)
+                && let Some(slot) = self.connection_records.survivor()
             {
-                // Without this we would not hear of its end, and die intestate.
-                let _ = nic.lives.watch(slot);
+                // Without this we would not hear of its end, and after it no process would have our records.
+                let _ = nic.process_watch.watch(slot);
                 self.search = None;
             }
         }
         self.search
     }
 
-    /// Speaks for the dead. Answers when to do so again.
-    pub(super) fn speak_for_the_dead(&mut self, nic: &Nic, now: Time) -> Option<Time> {
-        let Inner { last_words, psn, .. } = self;
-        for words in last_words.iter_mut().filter(|words| words.next <= now) {
+    /// Sends the DREQs of processes that have ended. Answers when to do so again.
+    pub(super) fn send_dreqs_for_dead(&mut self, nic: &Nic, now: Time) -> Option<Time> {
+        let Inner { dreqs_for_dead, psn, .. } = self;
+        for words in dreqs_for_dead.iter_mut().filter(|words| words.next <= now) {
             *psn = psn.wrapping_add(1);
             mad::send(nic, &words.route, &words.message, *psn);
             words.left -= 1;
-            words.next = now + PAUSE;
+            words.next = now + DEATH_NOTICE_INTERVAL;
         }
-        last_words.retain(|words| words.left > 0);
-        last_words.iter().map(|words| words.next).min()
+        dreqs_for_dead.retain(|words| words.left > 0);
+        dreqs_for_dead.iter().map(|words| words.next).min()
     }
 }
 
 impl Cm {
-    /// Ends the connections of processes that have ended, and carries out their wills.
-    pub fn bury(&self, nic: &Nic) {
-        let (ended, bequests) = (nic.lives.ended(), nic.lives.bequests());
-        if ended.is_empty() && bequests.is_empty() {
+    /// Ends the connections of processes that have ended, and sends DREQs for those in their connection records.
+    pub fn end_connections_of_dead(&self, nic: &Nic) {
+        let (ended, (connections_of_dead, unreadable)) =
+            (nic.process_watch.ended(), nic.process_watch.connections_of_dead());
+        for _ in 0..unreadable {
+            nic.dropped(nic.now(), None, None, DropReason::BadRecord);
+        }
+        if ended.is_empty() && connections_of_dead.is_empty() {
             return;
         }
         self.with(nic, |inner, _| {
             let now = nic.now();
-            if inner.will.survivor().is_some_and(|slot| ended.contains(&slot)) {
-                inner.will.lose_survivor();
+            if inner.connection_records.survivor().is_some_and(|slot| ended.contains(&slot)) {
+                inner.connection_records.lose_survivor();
             }
-            for bequest in bequests.iter().filter(|bequest| nic.is_own_address(bequest.ours)) {
+            for connection in &connections_of_dead {
+                if !nic.is_own_address(connection.ours) {
+                    nic.dropped(now, None, None, DropReason::NoRoute);
+                    continue;
+                }
                 let dreq = Dreq {
-                    local_comm_id: bequest.our_communication,
-                    remote_comm_id: bequest.peer_communication,
-                    remote_qpn: bequest.peer_qpn,
+                    local_comm_id: connection.our_communication,
+                    remote_comm_id: connection.peer_communication,
+                    remote_qpn: connection.peer_qpn,
                     private_data: Data::default(),
                 };
-                let transaction = u64::from(bequest.our_communication.value());
-                inner.last_words.push(LastWords {
-                    route: route_of(bequest.ours, bequest.peers),
+                let transaction = u64::from(connection.our_communication.value());
+                inner.dreqs_for_dead.push(DreqForDead {
+                    route: route_of(connection.ours, connection.peers),
                     message: CmDatagram::new(transaction, Message::Dreq(dreq)),
-                    left: TIMES,
+                    left: DEATH_NOTICES,
                     next: Time::ZERO,
                 });
             }
-            let mut last_words = Vec::new();
+            let mut dreqs_for_dead = Vec::new();
             for record in inner.records.values_mut().filter(|record| record.watched.is_some()) {
                 if !record.watched.is_some_and(|slot| ended.contains(&slot)) {
                     continue;
@@ -151,10 +155,10 @@ impl Cm {
                     };
                     // As it would have come.
                     let route = route_of(path.dgid, path.sgid);
-                    last_words.push((route, CmDatagram::new(0, Message::Dreq(dreq))));
+                    dreqs_for_dead.push((route, CmDatagram::new(0, Message::Dreq(dreq))));
                 }
             }
-            for (route, message) in last_words {
+            for (route, message) in dreqs_for_dead {
                 inner.manager.handle(now, route, &message);
             }
         });

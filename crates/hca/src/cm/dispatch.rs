@@ -6,18 +6,14 @@ use super::id::Id;
 use super::record::{Record, Stage, UDP_QKEY};
 use super::route::{self, PathFacts};
 use crate::nic::Nic;
+use crate::tuning::DISCONNECT_EVENT_DELAY;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use transport::{Kind, Time};
 use wire::cm::{CommId, IpCm, RejectReason, Rep, Req, SidrRep, SidrReq, SidrStatus};
-use wire::{Psn, Qpn, Transport};
+use wire::{Qpn, Transport};
 
-/// How long after a peer's request to disconnect its program is told. What the peer sent before is in completion queues by then, but the threads
-/// that wait for it may not have looked; programs rely on their being faster, as they are where such requests go through a kernel's queues.
-const FAREWELL: Duration = Duration::from_micros(500);
-
-/// Who asked, and how.
+/// The peer that asked, and how.
 struct Caller<'a> {
     listener: ::cm::ListenerId,
     id: CommId,
@@ -77,8 +73,9 @@ impl Inner {
                 record.stage = Stage::Ended;
                 (EventKind::Unreachable, out_of_time, Body::None)
             }),
-            Cm::DisconnectRequested { id, .. } => self.ended(nic, id, 0, Some(nic.now() + FAREWELL)),
+            Cm::DisconnectRequested { id, .. } => self.ended(nic, id, 0, Some(nic.now() + DISCONNECT_EVENT_DELAY)),
             Cm::Disconnected { id, .. } => self.ended(nic, id, 0, None),
+            Cm::Suspected { id } => self.suspected(nic, id, nic.now()),
             Cm::TimewaitEnded { id } => {
                 self.about(id, |_| (EventKind::TimewaitExit, 0, Body::None));
             }
@@ -134,9 +131,9 @@ impl Inner {
     }
 
     fn update_will(&mut self, nic: &Nic, id: CommId) {
-        let Inner { records, communications, will, .. } = self;
+        let Inner { records, communications, connection_records, .. } = self;
         if let Some(record) = communications.get(&id).and_then(|key| records.get_mut(key)) {
-            record.bequeath(will, nic);
+            record.record_connection(connection_records, nic);
         }
     }
 
@@ -208,7 +205,8 @@ impl Inner {
         let _ = self.manager.abandon(now, id);
     }
 
-    /// A record for who asked, the id that listens, and what is for its program; nothing if it cannot be served.
+    /// A record for the peer that asked, the id that listens, and what is for its program; nothing if it cannot be
+    /// served.
     fn admit(&mut self, nic: &Nic, caller: &Caller<'_>) -> Option<(Record, Arc<Id>, Vec<u8>)> {
         let listening = self.listeners.get(&caller.listener).and_then(|key| self.records.get(key))?;
         let serves = |kind| match kind {
@@ -223,11 +221,11 @@ impl Inner {
         let place = nic.known_place(ours, 0)?;
         let scope = |address| if route::is_link_local(address) { place.device.interface_index() } else { 0 };
         let at = |address, port| -> SocketAddr { route::with_scope(address, port, scope(address)) };
-        let psn = Psn::new(link::random() as u32);
+        let psn = super::secret::psn();
         let channel = Arc::clone(&listening.channel);
         let mut record = Record::new(std::sync::Weak::new(), channel, listening.space, caller.kind, psn);
         record.settings = listening.settings;
-        record.stage = Stage::Requested;
+        (record.stage, record.unaccepted) = (Stage::Requested, true);
         record.source = Some(at(header.destination, caller.port));
         record.destination = Some(at(header.source, header.source_port));
         record.path = Some(PathFacts {
@@ -248,7 +246,7 @@ impl Inner {
         Some((record, listener, rest.to_vec()))
     }
 
-    /// Gives the newcomer an id, and tells who listens.
+    /// Gives the request an id, and tells the program that listens.
     fn introduce(&mut self, nic: &Nic, mut record: Record, listener: Arc<Id>, communication: CommId, body: Body) {
         let id = Id::for_request(&listener, nic.cm.new_key());
         record.id = Arc::downgrade(&id);

@@ -1,6 +1,6 @@
 //! What the connection manager refuses, and what a C program sees of it.
 
-use link::ports::PortError;
+use ::host::ports::PortError;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,9 +16,14 @@ pub enum CmError {
         /// What the id is.
         state: &'static str,
     },
-    /// Somebody has the address and port.
-    #[error("{0} is in use")]
-    InUse(SocketAddr),
+    /// Another id, of this process or of another one, has the address and port.
+    #[error("{address} is in use")]
+    InUse {
+        /// What was asked for.
+        address: SocketAddr,
+        /// One of the two is a wildcard or a loopback address, which kernels answer otherwise.
+        anywhere: bool,
+    },
     /// No port.
     #[error(transparent)]
     Port(#[from] PortError),
@@ -58,7 +63,8 @@ impl CmError {
     pub fn errno(&self) -> i32 {
         match self {
             CmError::State { .. } | CmError::PrivateData { .. } | CmError::Invalid(_) => libc::EINVAL,
-            CmError::InUse(_) => libc::EADDRINUSE,
+            CmError::InUse { anywhere: false, .. } => libc::EADDRINUSE,
+            CmError::InUse { anywhere: true, .. } => libc::EADDRNOTAVAIL,
             CmError::Port(error) => error.errno(),
             CmError::NotLocal(_) => libc::EADDRNOTAVAIL,
             CmError::NoDevice(_) => libc::ENODEV,

@@ -1,8 +1,8 @@
 //! What the connection manager tells a program, on a channel whose descriptor is a real one.
 
 use super::id::Id;
-use crate::channel::Channel;
-use crate::completion_queue::Observer;
+use crate::objects::channel::Channel;
+use crate::objects::completion_queue::Observer;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,7 +52,8 @@ impl EventChannel {
         self.events.raw_fd()
     }
 
-    /// Calls `observer` after something was added, in whichever thread did so, with no lock held. Set once; false if there was one.
+    /// Calls `observer` after something was added, in whichever thread did so, with no lock held. Set once; false if
+    /// there was one.
     pub fn observe(&self, observer: impl Fn() + Send + Sync + 'static) -> bool {
         self.observer.set(Observer(Box::new(observer))).is_ok()
     }
@@ -67,7 +68,7 @@ impl EventChannel {
         self.observer.get().is_some() && self.fresh.load(Ordering::Acquire)
     }
 
-    /// Tells the observer, who may call the connection manager: nothing of it must be locked.
+    /// Tells the observer, which may call the connection manager: nothing of it must be locked.
     pub(crate) fn announce(&self) {
         if let Some(Observer(observer)) = self.observer.get()
             && self.fresh.swap(false, Ordering::AcqRel)
@@ -93,13 +94,13 @@ pub enum EventKind {
     RouteResolved = 2,
     /// It is not.
     RouteError = 3,
-    /// Somebody asks a listener for a connection.
+    /// A peer asks a listener for a connection.
     ConnectRequest = 4,
     /// The peer accepted; the queue pair is to be made ready, and then [`Id::establish`] is due.
     ConnectResponse = 5,
     /// Something went wrong while connecting.
     ConnectError = 6,
-    /// Nobody answers.
+    /// The peer does not answer.
     Unreachable = 7,
     /// The peer does not want to.
     Rejected = 8,

@@ -1,13 +1,14 @@
-//! Ids: what a program connects, listens and joins groups with. An id is a name for a record that the connection manager keeps; calls take its
-//! lock, do what they do at once, and the rest arrives as events.
+//! Ids: what a program connects, listens and joins groups with. An id is a name for a record that the connection
+//! manager keeps; calls take its lock, do what they do at once, and the rest arrives as events.
 
 use super::bindings::Claim;
 use super::error::CmError;
 use super::event::{Body, DatagramBody, Event, EventChannel, EventKind};
 use super::record::{Asked, Member, PACKET_LIFETIME, Record, Stage, UDP_QKEY};
 use super::route::{self, PathFacts};
-use crate::device::Device;
 use crate::nic::Nic;
+use crate::objects::device::Device;
+use crate::tuning::DEFAULT_BACKLOG;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,9 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use transport::{AddressVector, Kind, Modify, State};
 use wire::cm::{Data, IpCm, PortSpace, RejectReason, ServiceId, SidrStatus};
 use wire::{Gid, Psn, Qkey, Qpn, Timeout};
-
-/// Requests that may wait for a listener that did not say how many.
-const BACKLOG: u32 = 1024;
 
 /// The most READs and atomics at a time that devices allow.
 pub const MAX_READS: u8 = 128;
@@ -75,13 +73,13 @@ impl Id {
     pub fn new(nic: &Arc<Nic>, channel: &Arc<EventChannel>, space: PortSpace, kind: Kind, user: u64) -> Arc<Id> {
         let key = nic.cm.new_key();
         let id = Arc::new(Id { key, nic: Arc::clone(nic), user: AtomicU64::new(user) });
-        let psn = Psn::new(link::random() as u32);
+        let psn = super::secret::psn();
         let record = Record::new(Arc::downgrade(&id), Arc::clone(channel), space, kind, psn);
         nic.cm.with(nic, |cm, _| cm.records.insert(key, record));
         id
     }
 
-    /// The id of somebody who asked a listener.
+    /// The id of a peer's request to a listener.
     pub(crate) fn for_request(listener: &Id, key: u64) -> Arc<Id> {
         Arc::new(Id { key, nic: Arc::clone(&listener.nic), user: AtomicU64::new(0) })
     }
@@ -194,12 +192,13 @@ impl Id {
         })
     }
 
-    /// Takes an address and port; port 0 is any.
+    /// Takes an address and port; port 0 is any. A loopback address chooses no device, like a wildcard: with kernels it
+    /// is of no device, and libfabric finds no device that connects where it is.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind(&self, address: SocketAddr) -> Result<(), CmError> {
         self.read(|record| record.expect("binding", &[Stage::Idle])).unwrap_or(Ok(()))?;
         let place = match address.ip() {
-            ip if ip.is_unspecified() => None,
+            ip if route::is_anywhere(ip) => None,
             ip if ip.is_multicast() => return Err(CmError::NotLocal(ip)),
             ip => Some(self.nic.place(ip, route::scope_of(address))?),
         };
@@ -225,7 +224,7 @@ impl Id {
         })
     }
 
-    /// Waits for requests, at most `backlog` of them that nobody has looked at.
+    /// Waits for requests, at most `backlog` of them that the program has not looked at.
     #[doc(alias = "rdma_listen")]
     pub fn listen(&self, backlog: u32) -> Result<(), CmError> {
         if self.read(|record| record.stage == Stage::Idle) == Some(true) {
@@ -243,9 +242,11 @@ impl Id {
                 mask: u64::MAX,
                 address: address_filter,
                 families,
-                backlog: if backlog == 0 { BACKLOG } else { backlog },
+                backlog: if backlog == 0 { DEFAULT_BACKLOG } else { backlog },
             };
-            let listener = manager.listen(listen).map_err(|_| CmError::InUse(address))?;
+            let listener = manager
+                .listen(listen)
+                .map_err(|_| CmError::InUse { address, anywhere: route::is_anywhere(address.ip()) })?;
             listeners.insert(listener, self.key);
             record.listener = Some(listener);
             record.stage = Stage::Listening;
@@ -374,6 +375,7 @@ impl Id {
                         local_ack_timeout: Timeout::new(record.ack_timeout()),
                         private_data,
                         ece: record.settings.ece,
+                        repeat_rtu: !self.nic.is_own_address(path.dgid),
                         ..::cm::Connect::new(route, service, parameters.qpn, record.receive_psn)
                     },
                 )
@@ -388,7 +390,8 @@ impl Id {
         })
     }
 
-    /// Accepts what a peer asked for. The queue pair must be able to receive before.
+    /// Accepts what a peer asked for. The queue pair must be able to receive before. This fails if the peer has given
+    /// up meanwhile; of an id that is not accepted there are no events.
     #[doc(alias = "rdma_accept")]
     pub fn accept(&self, parameters: &ConnectParameters<'_>) -> Result<(), CmError> {
         self.change(|cm, now| {
@@ -401,7 +404,7 @@ impl Id {
                 let valid = ::cm::SidrAnswer::valid(parameters.qpn, parameters.qkey.unwrap_or(UDP_QKEY));
                 let answer = ::cm::SidrAnswer { private_data, ..valid };
                 manager.answer(now, communication, answer).map_err(refused)?;
-                record.stage = Stage::Connected;
+                (record.stage, record.unaccepted) = (Stage::Connected, false);
                 return Ok(());
             }
             let private_data = data(parameters.private_data)?;
@@ -424,7 +427,7 @@ impl Id {
             manager.accept(now, communication, accept).map_err(refused)?;
             record.qpn = parameters.qpn;
             record.watch_peer(&self.nic);
-            record.stage = Stage::Accepted;
+            (record.stage, record.unaccepted) = (Stage::Accepted, false);
             Ok(())
         })
     }
@@ -453,13 +456,13 @@ impl Id {
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<(), CmError> {
         self.change(|cm, now| {
-            let super::Inner { records, manager, will, .. } = cm;
+            let super::Inner { records, manager, connection_records, .. } = cm;
             let record = records.get_mut(&self.key).ok_or(CmError::Invalid("the id is destroyed"))?;
             record.expect("establishing", &[Stage::Answered])?;
             let Some(communication) = record.communication else { return record.refuse("establishing") };
             manager.confirm(now, communication, &[]).map_err(refused)?;
             record.stage = Stage::Connected;
-            record.bequeath(will, &self.nic);
+            record.record_connection(connection_records, &self.nic);
             Ok(())
         })
     }
@@ -510,7 +513,8 @@ impl Id {
         self.read(|record| record.modify_for(state)).unwrap_or(Err(CmError::Invalid("the id is destroyed")))
     }
 
-    /// Joins a group. [`EventKind::MulticastJoin`] follows; who wants to receive attaches its queue pair then.
+    /// Joins a group. [`EventKind::MulticastJoin`] follows; a program that wants to receive attaches its queue pair
+    /// then.
     #[doc(alias = "rdma_join_multicast")]
     pub fn join(&self, group: IpAddr, user: u64) -> Result<(), CmError> {
         self.change(|cm, _| {
@@ -569,7 +573,8 @@ impl Id {
         })
     }
 
-    /// Ends it: what stands is taken down without a word to its program, what waits for it on its channel is forgotten, its port is free.
+    /// Ends it: what stands is taken down without an event for its program, what waits for it on its channel is
+    /// forgotten, its port is free.
     #[doc(alias = "rdma_destroy_id")]
     pub fn destroy(&self) {
         self.nic.cm.destroy(&self.nic, self.key);
@@ -594,9 +599,9 @@ impl Drop for Id {
 }
 
 impl Record {
-    /// Tells the program.
+    /// Tells the program, unless it has yet to accept.
     pub(crate) fn tell(&self, kind: EventKind, status: i32, body: Body) -> Result<(), CmError> {
-        if let Some(id) = self.id.upgrade() {
+        if let Some(id) = self.id.upgrade().filter(|_| !self.unaccepted) {
             self.channel.push(Event { id, listener: None, kind, status, body });
         }
         Ok(())

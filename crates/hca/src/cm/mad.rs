@@ -1,49 +1,85 @@
-//! Messages on the wire: management datagrams between queue pairs 1.
+//! Messages on the wire: management datagrams between queue pairs 1. A packet for queue pair 1 must be one that a queue
+//! pair 1 of the default partition has sent (specification 9.6 and 13.5.3); then its payload is looked at.
 
-use crate::nic::Nic;
-use link::udp::{Cargo, Route};
-use std::convert::Infallible;
+use crate::ground::Ground;
+use link::Destination;
+use trace::DropReason;
 use wire::cm::CmDatagram;
 use wire::mad::MAD_LEN;
 use wire::{Deth, Headers, Opcode, Pkey, Psn, Qkey, Qpn};
 
-struct Mad {
-    headers: Headers,
-    bytes: [u8; MAD_LEN],
+/// The message in a packet that was sent to queue pair 1, or what is wrong with the packet.
+pub(super) fn read(headers: &Headers, payload: &[u8]) -> Result<CmDatagram, DropReason> {
+    if headers.bth.opcode != Opcode::UdSendOnly {
+        return Err(DropReason::BadOpcodeForTransport);
+    }
+    if !Pkey::DEFAULT.matches(headers.bth.pkey) {
+        return Err(DropReason::PkeyMismatch);
+    }
+    let Some(deth) = headers.deth else { return Err(DropReason::Malformed) };
+    if deth.qkey != Qkey::GSI {
+        return Err(DropReason::QkeyMismatch);
+    }
+    if deth.src_qpn != Qpn::GSI {
+        return Err(DropReason::NotFromGsi);
+    }
+    CmDatagram::parse(payload).map_err(|_| DropReason::NotManagement)
 }
 
-impl Cargo for Mad {
-    type Error = Infallible;
-
-    fn count(&self) -> u32 {
-        1
-    }
-
-    fn packet(&self, _: u32) -> (Headers, usize) {
-        (self.headers, self.bytes.len())
-    }
-
-    fn payload(&mut self, _: u32, out: &mut [u8]) -> Result<(), Infallible> {
-        out.copy_from_slice(&self.bytes);
-        Ok(())
-    }
-}
-
-/// Sends a message. If it gets lost, who sent it will find out.
-pub(super) fn send(nic: &Nic, route: &::cm::Route, datagram: &CmDatagram, psn: u32) {
+/// Sends a message. If it gets lost, its sender's timer will tell.
+pub(super) fn send(nic: &Ground, route: &::cm::Route, datagram: &CmDatagram, psn: u32) {
     let mut bytes = [0; MAD_LEN];
     if datagram.encode(&mut bytes).is_err() {
+        nic.dropped(nic.now(), Some(Qpn::GSI), None, DropReason::Malformed);
         return;
     }
     let mut headers = Headers::new(Opcode::UdSendOnly, Qpn::GSI, Psn::new(psn));
     headers.bth.ack_req = true;
     headers.bth.pkey = Pkey::DEFAULT;
     headers.deth = Some(Deth { qkey: Qkey::GSI, src_qpn: Qpn::GSI });
-    let (source, destination) = (route.source.to_ip(), route.destination.to_ip());
-    let scope = match super::route::is_link_local(destination) {
+    let scope = match super::route::is_link_local(route.destination.to_ip()) {
         true => nic.interface_of(route.source),
         false => 0,
     };
-    let route = Route { source, destination, scope, traffic_class: 0, hop_limit: 64 };
-    nic.send_mad(&route, &mut Mad { headers, bytes }, &headers);
+    let ::cm::Route { source, destination } = *route;
+    let to = Destination { source, destination, from: Qpn::GSI, scope, traffic_class: 0, hop_limit: 64 };
+    nic.send_mad(&to, &headers, &bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::cm::{CommId, Data, Rtu};
+
+    #[test]
+    fn queue_pair_1_hears_only_queue_pairs_1_of_the_default_partition() {
+        let rtu = Rtu { local_comm_id: CommId::new(1), remote_comm_id: CommId::new(2), private_data: Data::default() };
+        let message = CmDatagram::new(3, rtu.into());
+        let mut payload = [0; MAD_LEN];
+        message.encode(&mut payload).unwrap();
+        let mut good = Headers::new(Opcode::UdSendOnly, Qpn::GSI, Psn::new(9));
+        good.deth = Some(Deth { qkey: Qkey::GSI, src_qpn: Qpn::GSI });
+        let with = |change: fn(&mut Headers)| {
+            let mut headers = good;
+            change(&mut headers);
+            read(&headers, &payload)
+        };
+        assert_eq!(with(|_| ()), Ok(message));
+        assert_eq!(with(|headers| headers.bth.pkey = Pkey::new(0x7fff)), Ok(message), "a limited member");
+        for (reason, change) in [
+            (
+                DropReason::BadOpcodeForTransport,
+                (|headers| headers.bth.opcode = Opcode::UdSendOnlyImmediate) as fn(&mut Headers),
+            ),
+            (DropReason::BadOpcodeForTransport, |headers| headers.bth.opcode = Opcode::RcSendOnly),
+            (DropReason::PkeyMismatch, |headers| headers.bth.pkey = Pkey::new(0x8001)),
+            (DropReason::PkeyMismatch, |headers| headers.bth.pkey = Pkey::new(0)),
+            (DropReason::Malformed, |headers| headers.deth = None),
+            (DropReason::QkeyMismatch, |headers| headers.deth = Some(Deth { qkey: Qkey::new(1), src_qpn: Qpn::GSI })),
+            (DropReason::NotFromGsi, |headers| headers.deth = Some(Deth { qkey: Qkey::GSI, src_qpn: Qpn::new(7) })),
+        ] {
+            assert_eq!(with(change), Err(reason));
+        }
+        assert_eq!(read(&good, &[7; 16]), Err(DropReason::NotManagement));
+    }
 }

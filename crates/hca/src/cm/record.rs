@@ -5,7 +5,7 @@ use super::event::EventChannel;
 use super::id::Id;
 use super::route::{PathFacts, Place};
 use ::cm::ListenerId;
-use link::slots::Slot;
+use ::host::slots::Slot;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use transport::{Access, AddressVector, Kind, Modify, State};
@@ -103,6 +103,9 @@ pub(crate) struct Record {
     pub space: PortSpace,
     pub kind: Kind,
     pub stage: Stage,
+    /// A peer asked for it, and the program has not accepted: then it is told nothing of it, as with kernels. The
+    /// program has not said yet what it keeps with the id, and finds out when it accepts.
+    pub unaccepted: bool,
     pub settings: Settings,
     pub source: Option<SocketAddr>,
     pub destination: Option<SocketAddr>,
@@ -115,8 +118,8 @@ pub(crate) struct Record {
     pub peer_communication: Option<CommId>,
     /// The process of the peer, if it is on this host and we watch it.
     pub watched: Option<Slot>,
-    /// Where it stands in the will of this process.
-    pub bequeathed: Option<usize>,
+    /// Where it stands in the connection records of this process.
+    pub recorded_at: Option<usize>,
     /// Our queue pair.
     pub qpn: Qpn,
     /// The first sequence number of what we receive: we choose it, and the peer begins with it.
@@ -149,6 +152,7 @@ impl Record {
             space,
             kind,
             stage: Stage::Idle,
+            unaccepted: false,
             settings: Settings::default(),
             source: None,
             destination: None,
@@ -158,7 +162,7 @@ impl Record {
             communication: None,
             peer_communication: None,
             watched: None,
-            bequeathed: None,
+            recorded_at: None,
             qpn: Qpn::new(0),
             receive_psn,
             asked: None,

@@ -1,10 +1,11 @@
-//! Addresses: which device an address of this host is on, and from which of them a peer is reached. The kernel's routing decides; nothing is
-//! sent.
+//! Addresses: which device an address of this host is on, and from which of them a peer is reached. The kernel's
+//! routing decides; nothing is sent.
 
 use super::error::CmError;
-use crate::device::Device;
 use crate::nic::Nic;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use crate::objects::device::Device;
+use ::host::descriptor::udp_socket;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use wire::{Gid, Mtu, ROCE_PORT};
 
@@ -47,7 +48,7 @@ impl Nic {
             self.follow_interfaces().ok()?;
             self.known_place(address, scope)
         });
-        found.ok_or_else(|| match UdpSocket::bind(with_scope(address, 0, scope)) {
+        found.ok_or_else(|| match udp_socket(with_scope(address, 0, scope)) {
             Ok(_) => CmError::NoDevice(address),
             Err(_) => CmError::NotLocal(address),
         })
@@ -82,7 +83,7 @@ pub(crate) fn source_for(source: Option<IpAddr>, destination: SocketAddr) -> Res
     };
     let from = source.unwrap_or(any);
     let scope = scope_of(destination);
-    let socket = UdpSocket::bind(with_scope(from, 0, scope)).map_err(no_route)?;
+    let socket = udp_socket(with_scope(from, 0, scope)).map_err(no_route)?;
     socket.connect(with_scope(destination.ip(), ROCE_PORT, scope)).map_err(no_route)?;
     Ok(socket.local_addr().map_err(no_route)?.ip())
 }
@@ -112,6 +113,11 @@ pub(crate) fn with_scope(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
         IpAddr::V6(address) => SocketAddr::V6(SocketAddrV6::new(address, port, 0, scope)),
         IpAddr::V4(_) => SocketAddr::new(address, port),
     }
+}
+
+/// Whether an address belongs to no device in particular: a wildcard, or a loopback address.
+pub(crate) fn is_anywhere(address: IpAddr) -> bool {
+    address.is_unspecified() || address.is_loopback()
 }
 
 /// Whether an address means something only on its own link.

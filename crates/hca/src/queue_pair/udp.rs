@@ -1,39 +1,48 @@
-//! What a queue pair does over UDP: packets out, packets in, and the acknowledgements that go along; and datagrams, over whatever link.
+//! What a queue pair does over UDP: packets out, packets in, and the acknowledgements that go along; and datagrams,
+//! over whatever link.
 
 use super::{Inner, LastWay, Qp};
-use crate::debt::Debt;
-use crate::host::Host;
-use crate::nic::Nic;
-use crate::path::{Link, Path};
-use crate::udp::Outgoing;
+use crate::ground::Ground;
+use crate::links::path::{Link, Path};
+use crate::links::udp::Outgoing;
+use crate::progress::delayed_ack::DelayedAck;
+use crate::queue_pair::datagrams::{Room, write_datagram};
+use crate::queue_pair::port::NicPort;
+use crate::tuning::COPIES_AFTER_RETRANSMISSION;
 use link::udp::{Arrival, Route, SendError};
 use std::sync::atomic::Ordering;
-use transport::{AddressVector, Inbound, SendRequest, Time, Train};
-use wire::{Headers, Operation, Qpn, grh_bytes};
-
-/// How many trains are sent from copies after one had to be sent again.
-const COPIES: u32 = 256;
+use trace::DropReason;
+use transport::{AddressVector, Inbound, Kind, Refusal, SendRequest, Time, Train};
+use wire::{Gid, Headers, Operation, Qpn, grh_bytes};
 
 impl Qp {
-    /// Whether a train may be sent from the program's memory. Not one that is sent again: perhaps the program changes what it sends, and would change it
-    /// again. Then neither are those that follow, for a while.
+    /// Whether a train may be sent from the program's memory. Not one that is sent again: perhaps the program changes
+    /// what it sends, and would change it again. Then neither are those that follow, for a while.
     pub(crate) fn may_lend(&self, retransmission: bool) -> bool {
-        let copies = if retransmission { COPIES } else { self.copies.load(Ordering::Relaxed) };
+        let copies = if retransmission { COPIES_AFTER_RETRANSMISSION } else { self.copies.load(Ordering::Relaxed) };
         if copies > 0 {
             self.copies.store(copies - 1, Ordering::Relaxed);
         }
         copies == 0
     }
 
-    /// Takes packets that came over UDP, and are for it. Answers how many it has taken since it was driven: somebody must see to it that it is.
-    pub(crate) fn take_arrivals(&self, nic: &Nic, now: Time, run: &[Arrival<'_>]) -> u32 {
+    /// Takes packets that came over UDP, and are for it. Answers how many it has taken since it was driven: the caller
+    /// must see to it that it is.
+    pub(crate) fn take_arrivals(&self, nic: &Ground, now: Time, run: &[Arrival<'_>]) -> u32 {
         let mut inner = self.inner.lock();
-        let Inner { pair, windows, touched, .. } = &mut *inner;
-        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        *touched += run.len() as u32;
+        let Inner { pair, windows, touched, belief, path, order, .. } = &mut *inner;
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain };
         let Some(first) = run.first() else { return *touched };
-        // One sender has sent them all. Who it is is written down once: what was written in parts and is read as a whole waits until everything stored
-        // before it is in the cache, and that is the payload of the packet before.
+        if self.kind.is_connected()
+            && let Err(reason) = belief.takes_from_port(nic, &path.link, first.port, now)
+        {
+            run.iter().for_each(|arrival| nic.dropped(now, Some(self.qpn), Some(&arrival.headers), reason));
+            return *touched;
+        }
+        *touched += run.len() as u32;
+        let may_be_overtaken = self.kind == Kind::UnreliableConnected && belief.is_of_this_host();
+        // One sender has sent them all. Its address is written down once: what was written in parts and is read as a
+        // whole waits until everything stored before it is in the cache, and that is the payload of the packet before.
         let mut inbound = Inbound {
             headers: &first.headers,
             count: 1,
@@ -43,136 +52,209 @@ impl Qp {
             congestion_marked: first.congestion_marked,
         };
         for arrival in run {
+            if may_be_overtaken && order.is_late(pair.is_behind(arrival.headers.bth.psn), now) {
+                nic.dropped(now, Some(self.qpn), Some(&arrival.headers), DropReason::Overtaken);
+                continue;
+            }
             (inbound.headers, inbound.payload) = (&arrival.headers, arrival.payload);
             inbound.congestion_marked = arrival.congestion_marked;
             match self.kind.is_connected() {
-                true => pair.handle(now, &inbound, &mut host),
+                true => pair.handle(now, &inbound, &mut port),
                 // Only a receiver of datagrams is shown it.
-                false => pair.handle(now, &Inbound { grh: &grh_bytes(&arrival.ip), ..inbound }, &mut host),
+                false => pair.handle(now, &Inbound { grh: &grh_bytes(&arrival.ip), ..inbound }, &mut port),
             }
         }
         *touched
     }
 
-    /// Sends work over UDP the short way, as long as it may go that way. Answers how many requests were posted, and whether nothing more is to be
-    /// done about them.
+    /// Sends work over UDP the short way, as long as it may go that way. Answers how many requests were posted, and
+    /// whether nothing more is to be done about them.
     pub(super) fn send_at_once(
         &self,
-        nic: &Nic,
+        nic: &Ground,
         inner: &mut Inner,
         requests: &[SendRequest<'_>],
         now: Time,
     ) -> (usize, bool) {
-        let Inner { pair, windows, path, debt, .. } = inner;
-        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
-        // Who captures wants whole trains.
+        let Inner { pair, windows, path, delayed_ack, belief, .. } = inner;
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain };
+        // A capture wants whole trains.
         let Some(route) = path.route.as_ref().filter(|_| nic.capture().is_none()) else { return (0, false) };
+        belief.expects_answer(nic, now);
         let mut outgoing = nic.outgoing(self.qpn);
         let mut sent = 0;
         for request in requests {
-            let Some(at_once) = pair.may_send_at_once(request, &mut host) else { break };
+            let Some(at_once) = pair.may_send_at_once(request, &mut port) else { break };
             sent += 1;
             let payload = pair.payload_at_once(request, &at_once);
             let put = outgoing.send_one(route, at_once.to(), (at_once.len(), payload.len() as usize), |front, body| {
                 at_once.encode(front);
-                payload.copy(0, body, &mut host)
+                payload.copy(0, body, &mut port)
             });
-            self.accompany(nic, pair, route, debt, now, &mut outgoing);
-            if sent == requests.len() {
-                // The peer need not wait until it has been booked.
-                outgoing.flush();
-            }
-            pair.sent_at_once(now, request, &at_once, &mut host);
+            self.accompany(nic, pair, route, delayed_ack, now, &mut outgoing);
+            pair.sent_at_once(now, request, &at_once, &mut port);
             if let Err(SendError::Payload(refusal)) = put {
-                pair.transmit_refused(now, refusal, &mut host);
+                pair.transmit_refused(now, refusal, &mut port);
                 return (sent, false);
             }
         }
         (sent, sent == requests.len() && !pair.may_transmit())
     }
 
+    /// Asks the peer over UDP whether its queue pair is still there, unless it is another peer, or requests are under way,
+    /// which ask it too. Answers whether it was asked.
+    pub(crate) fn ask_peer(&self, nic: &Ground, host: Gid, peer: Qpn) -> bool {
+        let mut inner = self.inner.lock();
+        let Inner { pair, path, .. } = &mut *inner;
+        let attributes = pair.attributes();
+        if !matches!(path.link, Link::Udp) || attributes.av.dgid != host || attributes.dest_qpn != peer {
+            return false;
+        }
+        let (Some(route), Some(question)) = (&path.route, pair.ask_peer()) else { return false };
+        nic.send_alone(route, &question, &mut nic.outgoing(self.qpn));
+        true
+    }
+
+    /// Whether this peer, by its address and number, has sent it a packet since it was connected.
+    pub(crate) fn has_heard(&self, peer: (Gid, Qpn)) -> bool {
+        let inner = self.inner.lock();
+        let attributes = inner.pair.attributes();
+        (attributes.av.dgid, attributes.dest_qpn) == peer && inner.pair.has_heard()
+    }
+
+    /// Whether the peer has answered since.
+    pub(crate) fn peer_answered(&self) -> bool {
+        self.inner.lock().pair.peer_answered()
+    }
+
     /// Sends the acknowledgement that should go along with a request, if one should.
     #[inline]
     fn accompany(
         &self,
-        nic: &Nic,
+        nic: &Ground,
         pair: &transport::QueuePair,
         route: &Route,
-        debt: &mut Debt,
+        delayed_ack: &mut DelayedAck,
         now: Time,
         outgoing: &mut Outgoing<'_>,
     ) {
-        if let Some((psn, msn)) = debt.goes_with(now, nic.debtor()) {
-            nic.acknowledge(route, &pair.acknowledgement(psn, msn), outgoing);
-            debt.paid(nic.debtor());
+        if let Some((psn, msn)) = delayed_ack.goes_with(now, nic.delayed_ack_owner()) {
+            nic.send_alone(route, &pair.acknowledgement(psn, msn), outgoing);
+            delayed_ack.paid(nic.delayed_ack_owner());
         }
     }
 
     /// Sends what there is to send, but for an acknowledgement that may wait.
-    pub(super) fn transmit_packets(&self, nic: &Nic, inner: &mut Inner, now: Time) {
-        let Inner { pair, windows, path, debt, .. } = &mut *inner;
-        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+    pub(super) fn transmit_packets(&self, nic: &Ground, inner: &mut Inner, now: Time) {
+        let Inner { pair, windows, path, delayed_ack, belief, .. } = &mut *inner;
+        if matches!(path.link, Link::Udp) && pair.may_transmit() {
+            belief.expects_answer(nic, now);
+        }
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain };
         let may_wait = pair.owes_acknowledgement_only() && matches!(path.link, Link::Udp) && nic.capture().is_none();
         if may_wait
-            && debt.may_hold(nic.debtor(), self.qpn, || nic.engine().is_leased() && !nic.trace.is_on())
-            && let Some(acknowledgement) = pair.take_acknowledgement(&host)
+            && delayed_ack
+                .may_hold(nic.delayed_ack_owner(), self.qpn, || nic.engine().is_leased() && !nic.trace.is_on())
+            && let Some(acknowledgement) = pair.take_acknowledgement(&port)
         {
-            return debt.hold(acknowledgement, now, nic.debtor());
+            return delayed_ack.hold(acknowledgement, now, nic.delayed_ack_owner());
         }
         let mut outgoing = nic.outgoing(self.qpn);
         while pair.may_transmit()
-            && let Some(train) = pair.poll_transmit(now, &mut host)
+            && let Some(train) = pair.poll_transmit(now, &mut port)
         {
             let opcode = train.headers.bth.opcode;
-            let sent = nic.send(self, path, &train, &mut outgoing, &mut host);
+            let sent = nic.send(self, path, &train, &mut outgoing, &mut port);
             if opcode.operation() == Operation::Acknowledge {
                 // What was held is part of it.
-                debt.paid(nic.debtor());
+                delayed_ack.paid(nic.delayed_ack_owner());
             } else if let Some(route) = path.route.as_ref().filter(|_| opcode.is_request()) {
-                self.accompany(nic, pair, route, debt, now, &mut outgoing);
+                self.accompany(nic, pair, route, delayed_ack, now, &mut outgoing);
             }
             if let Err(refusal) = sent {
-                pair.transmit_refused(now, refusal, &mut host);
+                pair.transmit_refused(now, refusal, &mut port);
             }
         }
     }
 
-    pub(super) fn transmit_datagrams(&self, nic: &Nic, inner: &mut Inner, now: Time) {
+    pub(super) fn transmit_datagrams(&self, nic: &Ground, inner: &mut Inner, now: Time) {
         let Inner { pair, windows, last, held, .. } = &mut *inner;
-        let mut host = Host { nic, windows, xrc_domain: self.xrc_domain };
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain };
         let mut outgoing = nic.outgoing(self.qpn);
         while pair.may_transmit() {
-            if let Some(target) = pair.next_datagram() {
-                let path = self.way(nic, last, &target.av, target.qpn);
-                if held.holds_back(nic, self.qpn, path, now) {
-                    return;
-                }
+            let reserved = pair.next_datagram().map(|target| {
+                let way = self.way(nic, last, &target.av, target.qpn);
+                (&*way, held.room(nic, self.qpn, &way.path, now))
+            });
+            if let Some((_, Room::Wait)) = reserved {
+                return;
             }
-            // What comes may be another: work that cannot be done takes no way.
-            let Some(train) = pair.poll_transmit(now, &mut host) else { return };
-            let path = self.way(nic, last, train.to, train.headers.bth.dest_qpn);
-            if let Err(refusal) = nic.send(self, path, &train, &mut outgoing, &mut host) {
-                pair.transmit_refused(now, refusal, &mut host);
+            let Some(train) = pair.poll_transmit(now, &mut port) else { return };
+            let (to, qpn) = (train.to, train.headers.bth.dest_qpn);
+            let sent = match reserved {
+                Some((way, room)) if way.leads_to(to, qpn) => {
+                    self.send_datagram(nic, &way.path, room, &train, &mut outgoing, &mut port, now)
+                }
+                // Work that cannot be done takes no way, and this is what was behind it.
+                reserved => {
+                    drop(reserved);
+                    let way = self.way(nic, last, to, qpn);
+                    // It does not wait: that was decided before it was taken from its queue.
+                    let room = match held.room(nic, self.qpn, &way.path, now) {
+                        Room::Wait => Room::Lost,
+                        room => room,
+                    };
+                    self.send_datagram(nic, &way.path, room, &train, &mut outgoing, &mut port, now)
+                }
+            };
+            if let Err(refusal) = sent {
+                pair.transmit_refused(now, refusal, &mut port);
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "two call sites; every argument is a different thing")]
+    fn send_datagram(
+        &self,
+        nic: &Ground,
+        path: &Path,
+        room: Room<'_>,
+        train: &Train<'_>,
+        outgoing: &mut Outgoing<'_>,
+        port: &mut NicPort<'_>,
+        now: Time,
+    ) -> Result<(), Refusal> {
+        match room {
+            Room::Ring(writer) => {
+                if let Some(capture) = nic.capture() {
+                    nic.capture_sent(&mut capture.lock(), self, path, &mut TrainCargo { train, port });
+                }
+                write_datagram(nic, writer, path, train, port)
+            }
+            Room::Elsewhere => nic.send(self, path, train, outgoing, port),
+            Room::Lost | Room::Wait => {
+                nic.dropped(now, Some(self.qpn), Some(&train.headers), DropReason::Overflow);
+                Ok(())
             }
         }
     }
 
     /// The way of a datagram, which mostly is that of the one before.
     #[inline]
-    fn way<'a>(&self, nic: &Nic, last: &'a mut Option<LastWay>, to: &AddressVector, qpn: Qpn) -> &'a Path {
+    fn way<'a>(&self, nic: &Ground, last: &'a mut Option<LastWay>, to: &AddressVector, qpn: Qpn) -> &'a mut LastWay {
         let epoch = nic.epoch();
-        if last.as_ref().is_some_and(|last| last.qpn != qpn || last.epoch != epoch || last.to != *to) {
+        if last.as_ref().is_some_and(|last| last.epoch != epoch || !last.leads_to(to, qpn)) {
             *last = None;
         }
         let found = || LastWay { to: *to, qpn, epoch, path: nic.path(self.context.device(), to, qpn, self.lane()) };
-        &last.get_or_insert_with(found).path
+        last.get_or_insert_with(found)
     }
 }
 
 /// A train as the UDP link wants it.
 pub(crate) struct TrainCargo<'a, 'b, 'c> {
     pub train: &'a Train<'a>,
-    pub host: &'b mut Host<'c>,
+    pub port: &'b mut NicPort<'c>,
 }
 
 impl link::udp::Cargo for TrainCargo<'_, '_, '_> {
@@ -196,6 +278,6 @@ impl link::udp::Cargo for TrainCargo<'_, '_, '_> {
     }
 
     fn payload(&mut self, index: u32, out: &mut [u8]) -> Result<(), transport::Refusal> {
-        self.train.payload.copy(self.train.slice(index).0, out, self.host)
+        self.train.payload.copy(self.train.slice(index).0, out, self.port)
     }
 }

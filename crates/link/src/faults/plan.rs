@@ -1,7 +1,7 @@
 //! What goes wrong, as values and as text. The grammar is in the module above.
 
 use super::Dice;
-use std::env;
+use host::environment::variable;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -85,7 +85,8 @@ impl Chance {
         Chance { probability, numbers: Vec::new() }
     }
 
-    /// To packet `number`. What is impossible takes nothing from the dice: a fault that is off does not change when others strike.
+    /// To packet `number`. What is impossible takes nothing from the dice: a fault that is off does not change when
+    /// others strike.
     pub(super) fn strikes(&self, number: u64, dice: &mut Dice) -> bool {
         let by_chance = self.probability > 0.0 && dice.unit() < self.probability;
         by_chance || self.numbers.iter().any(|range| range.contains(&number))
@@ -147,11 +148,11 @@ pub enum PlanError {
 impl Plan {
     /// The plan in `UBIVERBS_FAULTS`; none if that is not set or empty.
     pub fn from_environment() -> Result<Option<Plan>, PlanError> {
-        match env::var("UBIVERBS_FAULTS") {
-            Ok(text) if text.trim().is_empty() => Ok(None),
-            Ok(text) => text.parse().map(Some),
-            Err(env::VarError::NotPresent) => Ok(None),
-            Err(env::VarError::NotUnicode(_)) => Err(PlanError::NotText),
+        let Some(text) = variable("UBIVERBS_FAULTS") else { return Ok(None) };
+        match text.to_str() {
+            Some(text) if text.trim().is_empty() => Ok(None),
+            Some(text) => text.parse().map(Some),
+            None => Err(PlanError::NotText),
         }
     }
 }

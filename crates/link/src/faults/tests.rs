@@ -96,7 +96,8 @@ fn the_first_rule_that_fits_decides() {
     assert!(send(&mut plan, 10).is_empty());
     assert_eq!(plan.injected().partitioned, 10);
     let now = Instant::now();
-    assert_eq!(plan.decide(now, TO, FROM), Fate::default());
+    let lost = Fate { lost: Some(trace::DropReason::RandomLoss), ..Fate::default() };
+    assert_eq!(plan.decide(now, TO, FROM), lost);
     assert_eq!((plan.injected().partitioned, plan.injected().dropped), (10, 1));
     plan.change(Plan::default());
     assert_eq!(plan.decide(now, FROM, TO).first, Some(now), "the partition is healed");

@@ -24,7 +24,7 @@ fn answers_to_answers_are_delivered_without_recursion() {
         if address < 1000 {
             let next = address + 1;
             queue.push(next, self::headers(next), 1, 4, filled(7)).unwrap();
-            // Somebody delivers already: us.
+            // This thread delivers already.
             assert!(!queue.drain(|_, _, _, _| unreachable!()));
         }
     });

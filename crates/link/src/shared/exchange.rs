@@ -1,17 +1,18 @@
-//! How two processes come by a link: who wants to write makes the ring and offers it on a connection to the other's slot; the other answers with its
-//! bell, when it gets to it. Nothing here ever waits: a process that is stopped accepts connections and answers none. The connection stays, and its
-//! end is the end of the link; so is the end of the process, whoever else holds the connection open.
+//! How two processes come by a link: the process that wants to write makes the ring and offers it on a connection to
+//! the other's slot; the other answers with its bell, when it gets to it. Nothing here ever waits: a process that is
+//! stopped accepts connections and answers none. The connection stays, and its end is the end of the link; so is the
+//! end of the process, even if another process holds the connection open.
 
-use super::face::{Face, PeerFace};
+use super::doorbell::{Doorbell, PeerDoorbell};
 use super::link::{Inbound, Outbound, State};
-use super::message;
-use super::passing;
 use super::ring::{LARGE, Reader, SMALL, Writer};
-use crate::descriptor::{Descriptor, check};
-use crate::holders;
-use crate::names::{self, Name};
-use crate::slots::{Registry, Slot, Slots};
-use latch::{Apart, Mutex, RwLock, STRIPES};
+use host::descriptor::{Descriptor, check};
+use host::holders;
+use host::names::{self, Name};
+use host::offer::Offer;
+use host::slots::{Registry, Slot, Slots};
+use host::{greeting, passing};
+use latch::{Apart, Mutex, Rank, RwLock, STRIPES};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
@@ -19,7 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use wire::Qpn;
 
-/// Rings we write that may be large: with these and the small ones 64 processes that all talk to one another stay below a gigabyte.
+/// Rings we write that may be large: with these and the small ones 64 processes that all talk to one another stay below
+/// a gigabyte.
 const LARGE_RINGS: usize = 4;
 
 /// The lanes to one process, and up to how many rings of ours there are several.
@@ -29,19 +31,11 @@ const FEW_RINGS: usize = 16;
 /// The most rings of others that we read.
 const MOST_INBOUND: usize = 4096;
 
-/// A connection that offers a ring, as the inbox found it.
-#[derive(Debug)]
-pub(crate) struct Offer {
-    pub socket: Descriptor,
-    pub uid: u32,
-    pub descriptors: Vec<OwnedFd>,
-}
-
 /// What has become of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// It is up, or will never be: whoever waits can go on.
-    Settled,
+    /// It is up, or will never be: the queue pairs that wait can go on.
+    Decided,
     /// The other process has gone.
     Died,
 }
@@ -50,7 +44,7 @@ pub enum Change {
 #[derive(Debug)]
 pub struct Exchange {
     registry: Arc<Registry>,
-    face: Arc<Face>,
+    doorbell: Arc<Doorbell>,
     /// Our connections; in the registry's set in turn.
     epoll: Descriptor,
     /// Whether links are wanted at all.
@@ -81,34 +75,51 @@ enum Watched {
     Inbound(Arc<Inbound>),
 }
 
+/// Whether the system has no memory to share, or forbids it, as sandboxes do.
+fn is_forbidden(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EACCES))
+}
+
 impl Exchange {
-    /// The links of the process that has these slots; there should be one. If it is not `willing` it offers none and refuses all.
+    /// The links of the process that has these slots; there should be one. If it is not `willing` it offers none and
+    /// refuses all.
     pub fn new(slots: &Slots, willing: bool) -> io::Result<Exchange> {
         // SAFETY: a number; the descriptor that comes back is ours.
         let epoll = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
         let epoll = Descriptor::keep(epoll);
+        let (doorbell, willing) = match willing.then(Doorbell::new) {
+            None => (Doorbell::private()?, false),
+            Some(Err(error)) if is_forbidden(&error) => {
+                host::standard_error::say(format_args!(
+                    "no shared memory ({error}): processes of this host are reached over UDP"
+                ));
+                (Doorbell::private()?, false)
+            }
+            Some(doorbell) => (doorbell?, true),
+        };
         let registry = slots.registry().clone();
         registry.watch(epoll.raw(), Registry::EXCHANGE)?;
         Ok(Exchange {
             registry,
-            face: Arc::new(Face::new()?),
+            doorbell: Arc::new(doorbell),
             epoll,
             willing,
-            links: Mutex::default(),
-            inbound: Default::default(),
+            links: Mutex::new(Rank::Links, Links::default()),
+            inbound: std::array::from_fn(|_| Apart(RwLock::new(Rank::InboundRings, Vec::new()))),
             inbound_count: AtomicU32::new(0),
-            stalled: Mutex::default(),
+            stalled: Mutex::new(Rank::StalledLinks, Vec::new()),
             stalled_count: AtomicU32::new(0),
         })
     }
 
     /// What others see of us.
-    pub fn face(&self) -> &Arc<Face> {
-        &self.face
+    pub fn doorbell(&self) -> &Arc<Doorbell> {
+        &self.doorbell
     }
 
-    /// The link to the process that has `slot`, begun if there is none; nothing if that process is not of our user, or not there, or if the
-    /// system has no memory for it. Whoever wants a link that others use less names a `lane`, of which there are several as long as there are few links.
+    /// The link to the process that has `slot`, begun if there is none; nothing if that process is not of our user, or
+    /// not there, or if the system has no memory for it. A caller that wants a link that others use less names a
+    /// `lane`, of which there are several as long as there are few links.
     pub fn reach(&self, slot: Slot, lane: u32) -> Option<Arc<Outbound>> {
         if !self.willing {
             return None;
@@ -122,17 +133,15 @@ impl Exchange {
     }
 
     fn connect(&self, links: &mut Links, slot: Slot, lane: u32) -> io::Result<Arc<Outbound>> {
-        let socket = names::socket()?;
-        names::connect(&socket, Name::Slot(slot))?;
-        let peer = names::peer(&socket)?;
+        let (socket, peer) = names::connect_to_owner(Name::Slot(slot))?;
         if !holders::is_our_user(peer.uid) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let size = if links.outbound.len() < LARGE_RINGS { LARGE } else { SMALL };
         let (writer, memory) = Writer::create(size)?;
-        passing::send(&socket, &message::of(message::OFFER), &[std::os::fd::AsRawFd::as_raw_fd(&memory)])?;
+        passing::send(&socket, &greeting::of(greeting::OFFER), &[std::os::fd::AsRawFd::as_raw_fd(&memory)])?;
         let process = (peer.pid as u32 != std::process::id()).then(|| watch_process(peer.pid)).flatten();
-        let outbound = Arc::new(Outbound::new((slot, lane), socket, process, writer));
+        let outbound = Arc::new(Outbound::new((slot, lane), socket, (peer.pid, process), writer));
         self.watch(links, outbound.socket.raw(), Watched::Outbound(Arc::clone(&outbound)))?;
         if let Some(process) = &outbound.process {
             self.watch(links, process.raw(), Watched::Process(Arc::clone(&outbound)))?;
@@ -157,7 +166,7 @@ impl Exchange {
         links.watched.remove(&key);
     }
 
-    /// Whether somebody has called: then [`serve`](Exchange::serve).
+    /// Whether another process has called: then [`serve`](Exchange::serve).
     #[inline]
     pub fn is_called(&self) -> bool {
         self.registry.is_called()
@@ -169,12 +178,14 @@ impl Exchange {
         self.inbound_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Does what there is to do on the connections, without waiting, and tells what has become of links.
-    pub fn serve(&self, mut tell: impl FnMut(&Arc<Outbound>, Change)) {
+    /// Does what there is to do on the connections, without waiting, and tells what has become of links. Answers how
+    /// many rings of other processes were refused.
+    pub fn serve(&self, mut tell: impl FnMut(&Arc<Outbound>, Change)) -> u32 {
         self.registry.answered();
+        let mut refused = 0;
         for offer in self.registry.take_offers() {
-            // Whoever made the offer learns from the end of the connection that nothing came of it.
-            let _ = self.accept(offer);
+            // The process that made the offer learns from the end of the connection that nothing came of it.
+            refused += u32::from(!self.accept(offer).unwrap_or(false));
         }
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
         // SAFETY: the kernel writes at most as many events as there is room for.
@@ -189,36 +200,37 @@ impl Exchange {
                     }
                 }
                 Some(Watched::Process(outbound)) => {
-                    self.bury(&outbound, State::Dead);
+                    self.end_link(&outbound, State::Dead);
                     tell(&outbound, Change::Died);
                 }
                 Some(Watched::Inbound(inbound)) => self.hear_writer(key, &inbound),
                 None => {}
             }
         }
+        refused
     }
 
-    fn accept(&self, offer: Offer) -> io::Result<()> {
+    /// Takes an offer, or refuses it, and says which.
+    fn accept(&self, offer: Offer) -> io::Result<bool> {
         let Offer { socket, uid, descriptors } = offer;
         let ring = descriptors.first().filter(|_| self.willing && holders::is_our_user(uid));
         let full = self.inbound_count.load(Ordering::Relaxed) as usize >= MOST_INBOUND;
         let Some(Ok(reader)) = ring.filter(|_| !full).map(|ring| Reader::accept(ring.as_fd())) else {
-            return passing::send(&socket, &message::of(message::REFUSAL), &[]);
+            return passing::send(&socket, &greeting::of(greeting::REFUSAL), &[]).map(|_| false);
         };
-        let inbound = Arc::new(Inbound::new(socket, reader));
-        let mut links = self.links.lock();
-        self.watch(&mut links, inbound.socket.raw(), Watched::Inbound(Arc::clone(&inbound)))?;
-        let key = links.next_key;
-        // Before the answer: the first train may come right after it.
+        let writer = names::peer(&socket)?.pid;
+        let inbound = Arc::new(Inbound::new(socket, writer, reader));
+        self.watch(&mut self.links.lock(), inbound.socket.raw(), Watched::Inbound(Arc::clone(&inbound)))?;
+        // Before the answer: the first train may come right after it. Not under the lock of the links: a thread that
+        // reads rings waits for a queue pair, and a queue pair that looks for its way waits for the links.
         self.change_inbound(|list| list.push(Arc::clone(&inbound)));
-        let Face { memory, bells: [engine, caller], .. } = &*self.face;
+        let Doorbell { memory, bells: [engine, caller], .. } = &*self.doorbell;
         let descriptors = [memory.raw(), engine.raw(), caller.raw()];
-        let answer = passing::send(&inbound.socket, &message::of(message::WELCOME), &descriptors);
+        let answer = passing::send(&inbound.socket, &greeting::of(greeting::WELCOME), &descriptors);
         if answer.is_err() {
-            self.unwatch(&mut links, key, inbound.socket.raw());
-            self.change_inbound(|list| list.retain(|other| !Arc::ptr_eq(other, &inbound)));
+            self.drop_inbound(&inbound);
         }
-        answer
+        answer.map(|_| true)
     }
 
     fn change_inbound(&self, change: impl Fn(&mut Vec<Arc<Inbound>>)) {
@@ -236,34 +248,34 @@ impl Exchange {
         let state = outbound.state();
         let kind = match answer {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => return None,
-            Ok(8) => message::kind(&bytes),
+            Ok(8) => greeting::kind(&bytes),
             _ => None,
         };
         match (state, kind) {
-            (State::Connecting, Some(message::WELCOME)) => {
+            (State::Connecting, Some(greeting::WELCOME)) => {
                 let mut descriptors = descriptors.into_iter();
-                let face = match (descriptors.next(), descriptors.next(), descriptors.next()) {
+                let doorbell = match (descriptors.next(), descriptors.next(), descriptors.next()) {
                     (Some(memory), Some(engine), Some(caller)) => {
-                        PeerFace::accept(memory.as_fd(), [engine, caller]).ok()
+                        PeerDoorbell::accept(memory.as_fd(), [engine, caller]).ok()
                     }
                     _ => None,
                 };
-                match face {
-                    Some(face) => {
-                        let _ = outbound.face.set(face);
+                match doorbell {
+                    Some(doorbell) => {
+                        let _ = outbound.doorbell.set(doorbell);
                         outbound.enter(State::Up);
                     }
-                    None => self.bury(outbound, State::Refused),
+                    None => self.end_link(outbound, State::Refused),
                 }
-                Some(Change::Settled)
+                Some(Change::Decided)
             }
-            (State::Up, Some(message::ROOM)) => None,
+            (State::Up, Some(greeting::ROOM)) => None,
             (State::Connecting, _) => {
-                self.bury(outbound, State::Refused);
-                Some(Change::Settled)
+                self.end_link(outbound, State::Refused);
+                Some(Change::Decided)
             }
             (State::Up, _) => {
-                self.bury(outbound, State::Dead);
+                self.end_link(outbound, State::Dead);
                 Some(Change::Died)
             }
             (State::Refused | State::Dead, _) => {
@@ -287,7 +299,7 @@ impl Exchange {
     }
 
     /// The link is no more.
-    pub fn bury(&self, outbound: &Arc<Outbound>, state: State) {
+    pub fn end_link(&self, outbound: &Arc<Outbound>, state: State) {
         outbound.enter(state);
         let mut links = self.links.lock();
         if links.outbound.get(&outbound.place()).is_some_and(|other| Arc::ptr_eq(other, outbound)) {
@@ -307,14 +319,21 @@ impl Exchange {
         }
     }
 
-    /// Whether there is a ring that somebody should look at. None if that cannot be told without taking a lock.
+    /// Whether there is a ring to look at. None if that cannot be told without taking a lock.
     #[inline]
     pub fn glance(&self, alone: &latch::Alone) -> Option<bool> {
         let list = &self.inbound[latch::stripe() % STRIPES].0;
         list.look(alone, |list| list.iter().any(|inbound| inbound.wants_reading() || inbound.has_ended()))
     }
 
-    /// Shows every ring that has something, and those whose writer has gone; for a thread that polls and is in a hurry only those that are not another's.
+    /// Whether there is a ring to look at.
+    pub(super) fn has_something(&self) -> bool {
+        let list = self.inbound[latch::stripe() % STRIPES].0.read();
+        list.iter().any(|inbound| inbound.wants_reading() || inbound.has_ended())
+    }
+
+    /// Shows every ring that has something, and those whose writer has gone; for a thread that polls and is in a hurry
+    /// only those that are not another's.
     #[inline]
     pub fn each_with_something(&self, alone: Option<&latch::Alone>, hurry: bool, mut show: impl FnMut(&Arc<Inbound>)) {
         if !self.has_inbound() {
@@ -344,7 +363,8 @@ impl Exchange {
         list.iter().for_each(|inbound| inbound.forget_notes());
     }
 
-    /// The writer of a ring does not keep to the rules: we read it no more, and it learns of that by the end of the connection.
+    /// The writer of a ring does not keep to the rules: we read it no more, and it learns of that by the end of the
+    /// connection.
     pub fn drop_inbound(&self, inbound: &Arc<Inbound>) {
         let mut links = self.links.lock();
         let key = links.watched.iter().find_map(|(key, watched)| match watched {
@@ -358,7 +378,8 @@ impl Exchange {
         self.change_inbound(|list| list.retain(|other| !Arc::ptr_eq(other, inbound)));
     }
 
-    /// `qpn` wants to go on when the link has room, or is up. Answers whether it has to wait: look at the link once more if not.
+    /// `qpn` wants to go on when the link has room, or is up. Answers whether it has to wait: look at the link once
+    /// more if not.
     pub fn stall(&self, outbound: &Arc<Outbound>, qpn: Qpn) {
         outbound.add_waiting(qpn);
         let mut stalled = self.stalled.lock();
@@ -368,17 +389,17 @@ impl Exchange {
         self.stalled_count.store(stalled.len() as u32, Ordering::SeqCst);
     }
 
-    /// Whether anybody waits.
+    /// Whether any queue pair waits.
     #[inline]
     pub fn has_stalled(&self) -> bool {
         self.stalled_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Lets those go on who can; `asleep` if nobody will look again before being told.
+    /// Lets the queue pairs go on that can; `asleep` if no thread will look again before it is woken.
     pub fn resume(&self, asleep: bool, mut go: impl FnMut(Qpn)) {
         let stalled = self.stalled.lock().clone();
         for outbound in &stalled {
-            // Bounded: whoever goes on may have to wait again.
+            // Bounded: a queue pair that goes on may have to wait again.
             for _ in 0..64 {
                 match outbound.next_waiting(asleep) {
                     Some(qpn) => go(qpn),
@@ -392,7 +413,8 @@ impl Exchange {
     }
 }
 
-/// A descriptor that becomes readable when a process ends. None where the system has none, or where the process cannot be seen from here.
+/// A descriptor that becomes readable when a process ends. None where the system has none, or where the process cannot
+/// be seen from here.
 fn watch_process(pid: i32) -> Option<Descriptor> {
     if pid <= 0 {
         return None;

@@ -1,15 +1,15 @@
-//! A link in one direction, as each of its ends sees it: where trains are written, and where they are read. Both are handed out behind an `Arc`:
-//! queue pairs keep using them while the [`Exchange`](super::Exchange) sees to the connection.
+//! A link in one direction, as each of its ends sees it: where trains are written, and where they are read. Both are
+//! handed out behind an `Arc`: queue pairs keep using them while the [`Exchange`](super::Exchange) sees to the
+//! connection.
 
-use super::face::PeerFace;
-use super::message;
-use super::passing;
+use super::doorbell::PeerDoorbell;
 use super::ring::{Reader, Writer};
 use super::word::Sleeper;
-use crate::descriptor::Descriptor;
 use crate::prefetch;
-use crate::slots::Slot;
-use latch::{Guard, Mutex};
+use host::descriptor::Descriptor;
+use host::slots::Slot;
+use host::{greeting, passing};
+use latch::{Guard, Mutex, Rank};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -33,37 +33,53 @@ pub enum State {
 /// To another process.
 #[derive(Debug)]
 pub struct Outbound {
-    /// Whose slot it leads to, and by which lane.
+    /// The slot it leads to, and by which lane.
     place: (Slot, u32),
     state: AtomicU32,
     pub(super) socket: Descriptor,
-    /// Readable when the other process has ended, whoever holds its connections.
+    /// Readable when the other process has ended, even if another process holds its connections.
     pub(super) process: Option<Descriptor>,
+    /// The other process, as the kernel says; 0 if it cannot be seen from here.
+    peer: i32,
     writer: Mutex<Writer>,
-    pub(super) face: OnceLock<PeerFace>,
-    /// Who wants to go on when there is room, or when the link is up.
+    pub(super) doorbell: OnceLock<PeerDoorbell>,
+    /// The queue pairs that go on when there is room, or when the link is up.
     waiting: Mutex<VecDeque<Qpn>>,
-    /// The other process is dead, and all it had written was read.
-    mourned: AtomicBool,
+    /// The other process has ended, and all it had written was read.
+    given_up: AtomicBool,
+    /// The other process does not keep to the rules.
+    condemned: AtomicBool,
 }
 
 impl Outbound {
-    pub(super) fn new(place: (Slot, u32), socket: Descriptor, process: Option<Descriptor>, writer: Writer) -> Outbound {
+    pub(super) fn new(
+        place: (Slot, u32),
+        socket: Descriptor,
+        (peer, process): (i32, Option<Descriptor>),
+        writer: Writer,
+    ) -> Outbound {
         Outbound {
             place,
+            peer,
             state: AtomicU32::new(State::Connecting as u32),
             socket,
             process,
-            writer: Mutex::new(writer),
-            face: OnceLock::new(),
-            waiting: Mutex::default(),
-            mourned: AtomicBool::new(false),
+            writer: Mutex::new(Rank::RingWriter, writer),
+            doorbell: OnceLock::new(),
+            waiting: Mutex::new(Rank::LinkWaiters, VecDeque::new()),
+            given_up: AtomicBool::new(false),
+            condemned: AtomicBool::new(false),
         }
     }
 
-    /// Whose slot it leads to, and by which lane.
+    /// The slot it leads to, and by which lane.
     pub(super) fn place(&self) -> (Slot, u32) {
         self.place
+    }
+
+    /// The process it leads to; 0 if it cannot be seen from here.
+    pub fn peer(&self) -> i32 {
+        self.peer
     }
 
     /// Where it is in its life.
@@ -95,33 +111,34 @@ impl Outbound {
         }
     }
 
-    /// The same in two steps, because a system call may take long: who must be rung for is, by whoever asked.
+    /// The same in two steps, because a system call may take long: the caller must [`strike`](Outbound::strike) for the
+    /// sleeper this answers.
     #[inline]
     #[must_use]
     pub fn to_ring_for(&self, urgent: bool) -> Option<Sleeper> {
-        self.face.get()?.to_ring_for(urgent)
+        self.doorbell.get()?.to_ring_for(urgent)
     }
 
     /// Rings.
     pub fn strike(&self, sleeper: Sleeper) {
-        if let Some(face) = self.face.get() {
-            face.strike(sleeper);
+        if let Some(doorbell) = self.doorbell.get() {
+            doorbell.strike(sleeper);
         }
     }
 
     /// Whether the other process says that its program polls, and so is not rung for.
     #[inline]
     pub fn is_leased(&self) -> bool {
-        self.face.get().is_some_and(PeerFace::is_leased)
+        self.doorbell.get().is_some_and(PeerDoorbell::is_leased)
     }
 
-    /// Rings for its engine all the same, since nobody there looks. False if it does not say so any more.
+    /// Rings for its engine all the same, since no thread there looks. False if it does not say so any more.
     pub fn insist(&self) -> bool {
-        self.face.get().is_some_and(PeerFace::insist)
+        self.doorbell.get().is_some_and(PeerDoorbell::insist)
     }
 
-    /// Whether the other process has read everything up to `position`. One that is gone reads nothing more, and one that was never reached never
-    /// will: then there is nothing to wait for.
+    /// Whether the other process has read everything up to `position`. One that is gone reads nothing more, and one
+    /// that was never reached never will: then there is nothing to wait for.
     pub fn was_read(&self, position: u64) -> bool {
         match self.state() {
             State::Connecting => false,
@@ -130,35 +147,37 @@ impl Outbound {
         }
     }
 
-    /// The other process does not keep to the rules: the link ends as if that process had.
-    pub fn condemn(&self) {
+    /// The other process does not keep to the rules: the link ends as if that process had. True the first time.
+    #[cold]
+    pub fn condemn(&self) -> bool {
         // SAFETY: numbers.
         unsafe { libc::shutdown(self.socket.raw(), libc::SHUT_RDWR) };
+        !self.condemned.swap(true, Ordering::Relaxed)
     }
 
-    /// The other process is dead, and all it had written was read: from now on nothing more is expected of it.
-    pub fn mourn(&self) {
-        self.mourned.store(true, Ordering::SeqCst);
+    /// The other process has ended, and all it had written was read: from now on nothing more is expected of it.
+    pub fn give_up(&self) {
+        self.given_up.store(true, Ordering::SeqCst);
     }
 
     /// Whether that was said.
-    pub fn is_mourned(&self) -> bool {
-        self.mourned.load(Ordering::SeqCst)
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::SeqCst)
     }
 
     pub(super) fn add_waiting(&self, qpn: Qpn) {
         self.waiting.lock().push_back(qpn);
     }
 
-    /// The one who has waited longest, if it can go on: there is room, or the link is no longer what it waited for. `asleep` asks to be woken
-    /// when there is.
+    /// The queue pair that has waited longest, if it can go on: there is room, or the link is no longer what it waited
+    /// for. `asleep` asks to be woken when there is.
     pub(super) fn next_waiting(&self, asleep: bool) -> Option<Qpn> {
         match self.state() {
             State::Connecting => return None,
             State::Up => {
                 let mut writer = match self.writer.try_lock() {
                     Some(writer) => writer,
-                    // Somebody writes: whoever waits is not forgotten.
+                    // Another thread writes. The queue pair stays in the list.
                     None if !asleep => return None,
                     None => self.writer.lock(),
                 };
@@ -186,6 +205,8 @@ impl Outbound {
 #[derive(Debug)]
 pub struct Inbound {
     pub(super) socket: Descriptor,
+    /// The process that writes, as the kernel says; 0 if it cannot be seen from here.
+    writer: i32,
     reader: Mutex<Place>,
     /// Where the reader is, to see without its lock whether there is something.
     at: AtomicUsize,
@@ -198,17 +219,17 @@ pub struct Inbound {
     flags: Flags,
 }
 
-/// The reader, and a place for whoever reads to remember something.
+/// The reader, and what the reading thread remembers from one look to the next.
 #[derive(Debug)]
 struct Place {
     reader: Reader,
     notes: Option<Notes>,
 }
 
-/// For whom the last train was, as whoever reads has it.
+/// For what the last train was, so that the next one need not be looked up: trains come in runs.
 #[derive(Clone, Debug)]
 pub struct Notes {
-    /// When that was so.
+    /// The version of the reader's table when that was so.
     pub version: u32,
     /// The number that stood in the train.
     pub number: u32,
@@ -216,7 +237,8 @@ pub struct Notes {
     pub object: Arc<dyn Any + Send + Sync>,
 }
 
-/// The mapping's words, for those who do not hold the reader. It lives as long as the reader, which is never replaced.
+/// The mapping's words, for threads that do not hold the reader's lock. It lives as long as the reader, which is never
+/// replaced.
 #[derive(Debug)]
 struct Flags {
     first: *const AtomicU32,
@@ -229,11 +251,12 @@ unsafe impl Send for Flags {}
 unsafe impl Sync for Flags {}
 
 impl Inbound {
-    pub(super) fn new(socket: Descriptor, reader: Reader) -> Inbound {
+    pub(super) fn new(socket: Descriptor, writer: i32, reader: Reader) -> Inbound {
         let flags = Flags { first: reader.flags(), length: reader.lap() / 4 };
         Inbound {
             socket,
-            reader: Mutex::new(Place { reader, notes: None }),
+            writer,
+            reader: Mutex::new(Rank::RingReader, Place { reader, notes: None }),
             at: AtomicUsize::new(0),
             untold: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -258,7 +281,7 @@ impl Inbound {
         any
     }
 
-    /// Whether somebody should read it: there is something, or the writer is to be told that there is not.
+    /// Whether a thread should read it: there is something, or the writer is to be told that there is not.
     #[inline]
     pub fn wants_reading(&self) -> bool {
         self.untold.load(Ordering::Relaxed) || self.has_something()
@@ -317,18 +340,25 @@ pub struct Reading<'a> {
 }
 
 impl Reading<'_> {
+    /// The process that wrote it; 0 if it cannot be seen from here.
+    #[inline]
+    pub fn writer(&self) -> i32 {
+        self.inbound.writer
+    }
+
     /// What came was for a thread that polls for it.
     #[inline]
     pub fn is_for(&self, thread: usize) {
         self.inbound.is_for(thread);
     }
 
-    /// Tells the writer how far we are, and wakes it if it waits for room; `done` if there is nothing more to read for now.
+    /// Tells the writer how far we are, and wakes it if it waits for room; `done` if there is nothing more to read for
+    /// now.
     #[inline]
     pub fn tell(&mut self, done: bool) {
         if self.place.reader.tell(done) {
             // If its socket is full of these already it will see one.
-            let _ = passing::send(&self.inbound.socket, &message::of(message::ROOM), &[]);
+            let _ = passing::send(&self.inbound.socket, &greeting::of(greeting::ROOM), &[]);
         }
     }
 }

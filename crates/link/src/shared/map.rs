@@ -1,13 +1,21 @@
-//! Memory that two processes see: a memfd whose size nobody can change any more, mapped. Only sealed ones are believed, because a file that
-//! shrinks under a mapping turns every access into SIGBUS. A forked child does not have the mapping.
+//! Memory that two processes see: a memfd, sealed so that no process can change its size, and mapped. Only sealed ones
+//! are believed, because a file that shrinks under a mapping turns every access into SIGBUS. A forked child does not
+//! have the mapping.
 
-use crate::descriptor::check;
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+#[cfg(miri)]
+mod interpreted;
+
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+#[cfg(not(miri))]
+use {
+    host::descriptor::check,
+    std::io,
+    std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+};
 
 /// What the receiver insists on.
+#[cfg(not(miri))]
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 /// A mapping of a sealed memfd. Its bytes may change at any time: they are reached through atomics and raw copies only.
@@ -24,8 +32,10 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
+#[cfg(not(miri))]
 impl Mapping {
-    /// New memory, all of it present: what is not there when it is touched would be SIGBUS. The descriptor is for the other process.
+    /// New memory, all of it present: what is not there when it is touched would be SIGBUS. The descriptor is for the
+    /// other process.
     pub fn create(length: usize) -> io::Result<(Mapping, OwnedFd)> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: a string constant and a number; the descriptor that comes back is ours.
@@ -55,10 +65,19 @@ impl Mapping {
         Mapping::of(&fd, length as usize)
     }
 
+    /// Memory of this process alone.
+    pub fn private(length: usize) -> io::Result<Mapping> {
+        Mapping::map(-1, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, length)
+    }
+
     fn of(fd: &impl AsRawFd, length: usize) -> io::Result<Mapping> {
+        Mapping::map(fd.as_raw_fd(), libc::MAP_SHARED, length)
+    }
+
+    fn map(fd: RawFd, flags: libc::c_int, length: usize) -> io::Result<Mapping> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, fd, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -68,7 +87,9 @@ impl Mapping {
         check(unsafe { libc::madvise(base.as_ptr().cast(), length, libc::MADV_DONTFORK) })?;
         Ok(mapping)
     }
+}
 
+impl Mapping {
     pub fn length(&self) -> usize {
         self.length
     }
@@ -108,7 +129,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if self.process == std::process::id() {
+        if !cfg!(miri) && self.process == std::process::id() {
             // SAFETY: our own mapping, entire, to which no pointer is left.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
         }
@@ -118,7 +139,7 @@ impl Drop for Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
     use std::sync::atomic::Ordering;
 
     #[test]
@@ -131,6 +152,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "memfds and their seals")]
     fn only_sealed_memory_of_a_known_size_is_believed() {
         let (_ours, fd) = Mapping::create(4096).unwrap();
         assert!(Mapping::accept(fd.as_fd(), |length| length == 8192).is_err());

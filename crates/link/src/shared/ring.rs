@@ -1,7 +1,7 @@
-//! One direction between two processes: a ring of bytes that one writes and the other reads. Records begin on cache lines, and the first word of a
-//! record says that it is there: so a short train is handed over with the lines it is on, and no index has to travel. Old bytes lie where the next record
-//! will be: the writer clears the first words of lines well before the reader gets there, when they are free; the reader tells how far it is when it has read
-//! a run.
+//! One direction between two processes: a ring of bytes that one writes and the other reads. Records begin on cache
+//! lines, and the first word of a record says that it is there: so a short train is handed over with the lines it is
+//! on, and no index has to travel. Old bytes lie where the next record will be: the writer clears the first words of
+//! lines well before the reader gets there, when they are free; the reader tells how far it is when it has read a run.
 //!
 //! | bytes | of a train's record |
 //! |---|---|
@@ -13,14 +13,19 @@
 //! | | headers as on the wire: BTH and what its opcode demands |
 //! | | payload; a long one begins on the next cache line |
 //!
+//! Where trains are from and for, a record of its own says, whenever that changes: the two addresses and, for datagrams,
+//! how the network is to handle them.
+//!
 //! # Neither side believes the other
 //!
-//! The other process can write to all of it at any time. What decides anything is copied out once and checked: headers, lengths, positions. Payload
-//! is copied straight between the ring and registered memory; nobody looks at it on the way, so the worst a peer can do by changing it meanwhile is
-//! to have sent something else. A ring that makes no sense is [`Broken`], and so is its link. (References to payload are formed for these copies
-//! though the bytes may change: they go to `memmove` and nowhere else.)
+//! The other process can write to all of it at any time. What decides anything is copied out once and checked: headers,
+//! lengths, positions. Payload is copied straight between the ring and registered memory; no code looks at it on the
+//! way, so the worst a peer can do by changing it meanwhile is to have sent something else. A ring that makes no sense
+//! is [`Broken`], and so is its link. (References to payload are formed for these copies though the bytes may change:
+//! they go to `memmove` and nowhere else.)
 
 use super::map::Mapping;
+use crate::carrier::Handling;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use wire::{Aeth, Gid, Headers, Msn, Opcode, Psn, Qpn, Syndrome};
 
@@ -43,7 +48,8 @@ const PREFIX: usize = 8;
 const HEADERS: usize = LINE - PREFIX;
 /// From this length on payload is aligned.
 const ALIGNED: usize = 1024;
-/// How far the writer clears lines before it gets there: they are its own by then, and not the one that the reader looks at.
+/// How far the writer clears lines before it gets there: they are its own by then, and not the one that the reader
+/// looks at.
 const AHEAD: usize = 2048;
 /// The longest record.
 const RECORD: usize = LINE + LONGEST;
@@ -68,6 +74,17 @@ pub const LARGE: usize = (8 * RECORD + LINE).next_multiple_of(4096);
 #[error("a ring of shared memory makes no sense")]
 pub struct Broken;
 
+/// Why a train was not written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unwritten<E> {
+    /// Its payload could not be had.
+    #[error("the payload could not be gathered")]
+    Payload(E),
+    /// No record can hold it: it is too long, or its headers have no encoding. No queue pair makes such trains.
+    #[error("no record of a ring can hold the train")]
+    NoRecord,
+}
+
 /// How long the record of a train is, before it is rounded up.
 fn record(headers: usize, payload: usize) -> usize {
     if payload >= ALIGNED { LINE + payload } else { PREFIX + headers + payload }
@@ -88,14 +105,18 @@ pub struct Writer {
     read: u64,
     /// The addresses the reader believes trains to be from and for.
     address: Option<(Gid, Gid)>,
+    /// What datagrams are to be handled as.
+    handling: Handling,
     broken: bool,
 }
 
 impl Writer {
     /// A new ring, and the descriptor that the reader needs.
-    pub(crate) fn create(lap: usize) -> std::io::Result<(Writer, std::os::fd::OwnedFd)> {
+    #[doc(hidden)] // for fuzzing
+    pub fn create(lap: usize) -> std::io::Result<(Writer, std::os::fd::OwnedFd)> {
         let (map, fd) = Mapping::create(CONTROL + lap)?;
-        Ok((Writer { map, lap, offset: 0, cleared: LINE, written: 0, read: 0, address: None, broken: false }, fd))
+        let (address, handling, broken) = (None, Handling::USUAL, false);
+        Ok((Writer { map, lap, offset: 0, cleared: LINE, written: 0, read: 0, address, handling, broken }, fd))
     }
 
     /// Whether the longest train fits. Looks at what the reader has read only if it must.
@@ -109,7 +130,8 @@ impl Writer {
         !self.broken && self.lap as u64 - (self.written - self.read) >= need
     }
 
-    /// What a record of `length` bytes takes, with the word after it and with what is skipped if it does not fit before the end.
+    /// What a record of `length` bytes takes, with the word after it and with what is skipped if it does not fit before
+    /// the end.
     #[inline]
     fn need(&self, length: usize) -> usize {
         let whole = length + LINE;
@@ -152,8 +174,16 @@ impl Writer {
         fence(Ordering::SeqCst);
     }
 
-    /// Writes a train whose payload of `length` bytes `fill` writes. Nothing is written if it cannot, or if headers have no encoding. There must
-    /// be room.
+    /// What is written from now on is to be handled like this, until another call says otherwise. To be called before
+    /// each datagram; the receivers of other trains are not shown it.
+    pub fn handle_as(&mut self, handling: Handling) {
+        if self.handling != handling {
+            self.handling = handling;
+            self.address = None;
+        }
+    }
+
+    /// Writes a train whose payload of `length` bytes `fill` writes, or nothing of it. There must be room.
     #[inline]
     pub fn push<E>(
         &mut self,
@@ -162,12 +192,13 @@ impl Writer {
         packets: (u32, u32),
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    ) -> Result<(), Unwritten<E>> {
         let encode = |out: &mut [u8]| headers.encode(out).is_ok();
         self.push_with(None, address, (headers.len(), encode), packets, length, fill)
     }
 
-    /// The same with headers that take so many bytes and are written by a function, and with an acknowledgement that goes along.
+    /// The same with headers that take so many bytes and are written by a function, and with an acknowledgement that
+    /// goes along.
     #[inline]
     pub fn push_with<E>(
         &mut self,
@@ -177,7 +208,7 @@ impl Writer {
         (count, mtu): (u32, u32),
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    ) -> Result<(), Unwritten<E>> {
         if self.address != Some(address) {
             self.tell_address(address);
         }
@@ -188,8 +219,7 @@ impl Writer {
         let encoded = headers.get_mut(ahead..headers_length).is_some_and(encode);
         let whole = headers_length.is_multiple_of(4);
         if length > LONGEST || !encoded || !whole || count > u32::from(u16::MAX) {
-            // Nothing that a queue pair makes.
-            return Ok(());
+            return Err(Unwritten::NoRecord);
         }
         if let (Some((psn, msn)), Some(place)) = (along, headers.first_chunk_mut::<ALONG>()) {
             *place = (u64::from(psn.value()) | u64::from(msn.value()) << 32).to_ne_bytes();
@@ -198,17 +228,17 @@ impl Writer {
         let first = CONTROL + self.offset;
         if length > 0 {
             let at = if length >= ALIGNED { first + LINE } else { first + PREFIX + headers_length };
-            // SAFETY: within the mapping and free: the reader reads nothing here before the first word is published. (Whatever it may write there
-            // meanwhile is sent instead.)
+            // SAFETY: within the mapping and free: the reader reads nothing here before the first word is published.
+            // (Whatever it may write there meanwhile is sent instead.)
             let filled = fill(unsafe { std::slice::from_raw_parts_mut(self.map.at(at, length), length) });
-            if filled.is_err() {
+            if let Err(error) = filled {
                 // It may have begun to. What it wrote must not be taken for records.
                 self.cleared = self.cleared.min(self.offset + LINE);
-                return filled;
+                return Err(Unwritten::Payload(error));
             }
         }
-        // The reader looks at the first line all the time. From here to the end there is nothing else, or it would take the line away from us in the
-        // middle.
+        // The reader looks at the first line all the time. From here to the end there is nothing else, or it would take
+        // the line away from us in the middle.
         let line = self.map.line(first);
         for (place, word) in line.iter().skip(PREFIX / 4).zip(headers.chunks_exact(4)).take(headers_length / 4) {
             place.store(word.first_chunk().map_or(0, |word| u32::from_ne_bytes(*word)), Ordering::Relaxed);
@@ -245,10 +275,14 @@ impl Writer {
 
     fn tell_address(&mut self, (source, destination): (Gid, Gid)) {
         self.wrap_for(LINE);
-        let at = self.map.at(CONTROL + self.offset + PREFIX, 32);
+        let at = self.map.at(CONTROL + self.offset + PREFIX, 34);
         let octets = [source.octets(), destination.octets()];
-        // SAFETY: 32 bytes within the mapping, in room that is ours.
-        unsafe { std::ptr::copy_nonoverlapping(octets.as_ptr().cast::<u8>(), at, 32) };
+        let handling = [self.handling.traffic_class, self.handling.hop_limit];
+        // SAFETY: 34 bytes within the mapping, in room that is ours.
+        unsafe {
+            std::ptr::copy_nonoverlapping(octets.as_ptr().cast::<u8>(), at, 32);
+            std::ptr::copy_nonoverlapping(handling.as_ptr(), at.add(32), 2);
+        }
         self.end_at(self.offset + LINE);
         self.publish(ADDRESS, 0, LINE);
         self.address = Some((source, destination));
@@ -303,37 +337,49 @@ pub struct Front {
     pub count: u32,
     /// The path MTU, where that matters: not checked either.
     pub mtu: u32,
-    /// From whom, and for whom.
+    /// The sender's, and the receiver's.
     pub addresses: (Gid, Gid),
+    /// How it was to be handled, if it is a datagram.
+    pub handling: Handling,
     payload: (usize, usize),
     size: usize,
 }
 
 impl Front {
-    /// The acknowledgement that came along, as the train it would have been: for those who look on.
+    /// The acknowledgement that came along, as the train it would have been: for captures, and for callers of
+    /// [`Link`](crate::Link).
     pub fn acknowledgement(&self) -> Option<Front> {
         let (psn, msn) = self.along?;
         let mut headers = Headers::new(Opcode::RcAcknowledge, self.headers.bth.dest_qpn, psn);
         headers.bth.pkey = self.headers.bth.pkey;
         headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn });
-        Some(Front { headers, along: None, count: 1, mtu: 0, addresses: self.addresses, payload: (0, 0), size: 0 })
+        Some(Front { headers, addresses: self.addresses, count: 1, ..Front::default() })
     }
 }
 
 impl Default for Front {
     fn default() -> Front {
         let headers = Headers::new(wire::Opcode::RcSendOnly, wire::Qpn::default(), wire::Psn::default());
-        Front { headers, along: None, count: 0, mtu: 0, addresses: Default::default(), payload: (0, 0), size: 0 }
+        let (addresses, handling) = (Default::default(), Handling::USUAL);
+        Front { headers, along: None, count: 0, mtu: 0, addresses, handling, payload: (0, 0), size: 0 }
     }
 }
 
 impl Reader {
     /// The ring that another process writes, if it is one.
-    pub(crate) fn accept(fd: std::os::fd::BorrowedFd<'_>) -> std::io::Result<Reader> {
+    #[doc(hidden)] // for fuzzing
+    pub fn accept(fd: std::os::fd::BorrowedFd<'_>) -> std::io::Result<Reader> {
         let known = |length| [SMALL, LARGE].iter().any(|lap| (CONTROL + lap) as u64 == length);
         let map = Mapping::accept(fd, known)?;
         let lap = map.length() - CONTROL;
         Ok(Reader { map, lap, offset: 0, read: 0, told: 0, offered: 0, front: Front::default(), has_front: false })
+    }
+
+    /// Where the memory of the ring begins and ends.
+    #[doc(hidden)] // for fuzzing
+    pub fn extent(&self) -> std::ops::Range<*const u8> {
+        let first: *const u8 = self.map.at(0, self.map.length());
+        first..first.wrapping_add(self.map.length())
     }
 
     /// Where it reads next.
@@ -381,10 +427,14 @@ impl Reader {
             }
             ADDRESS => {
                 self.within(LINE)?;
-                let mut octets = [[0; 16]; 2];
-                let at = self.map.at(CONTROL + self.offset + PREFIX, 32);
-                // SAFETY: 32 bytes within the mapping, copied once; they may be anything.
-                unsafe { std::ptr::copy_nonoverlapping(at, octets.as_mut_ptr().cast::<u8>(), 32) };
+                let (mut octets, mut handling) = ([[0; 16]; 2], [0; 2]);
+                let at = self.map.at(CONTROL + self.offset + PREFIX, 34);
+                // SAFETY: 34 bytes within the mapping, copied once; they may be anything.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(at, octets.as_mut_ptr().cast::<u8>(), 32);
+                    std::ptr::copy_nonoverlapping(at.add(32), handling.as_mut_ptr(), 2);
+                }
+                self.front.handling = Handling { traffic_class: handling[0], hop_limit: handling[1] };
                 self.front.addresses = (Gid::new(octets[0]), Gid::new(octets[1]));
                 self.advance(LINE);
             }
@@ -433,7 +483,8 @@ impl Reader {
         Ok(())
     }
 
-    /// For whom the train after the one at the front is, if it is there already and a request: to get ready for it. Nothing of it is checked.
+    /// The queue pair that the train after the one at the front is for, if it is there already and a request: to get
+    /// ready for it. Nothing of it is checked.
     #[inline]
     pub fn following(&self) -> Option<Qpn> {
         let at = self.offset + self.front.size;
@@ -451,13 +502,15 @@ impl Reader {
         (opcode != Opcode::RcAcknowledge.byte()).then(|| Qpn::new(destination & 0xff_ffff))
     }
 
-    /// The train at the front and its payload. It may still change, if the peer does not keep to the rules: copy it, do not judge by it.
+    /// The train at the front and its payload. It may still change, if the peer does not keep to the rules: copy it, do
+    /// not judge by it.
     #[inline]
     pub fn train_and_payload(&self) -> Option<(&Front, &[u8])> {
         let front = self.has_front.then_some(&self.front)?;
         let (at, length) = front.payload;
-        // SAFETY: within the mapping (`at` checks), initialised, and alive as long as `self`. A peer that keeps to the rules leaves it alone until
-        // it has been read; one that does not changes bytes that are only ever copied. See the module.
+        // SAFETY: within the mapping (`at` checks), initialised, and alive as long as `self`. A peer that keeps to the
+        // rules leaves it alone until it has been read; one that does not changes bytes that are only ever copied. See
+        // the module.
         Some((front, unsafe { std::slice::from_raw_parts(self.map.at(CONTROL + at, length), length) }))
     }
 
@@ -487,13 +540,14 @@ impl Reader {
         self.read != self.told
     }
 
-    /// Whether so much was read that it must know though nobody has time.
+    /// Whether so much was read that the writer must be told even while the reader is busy.
     #[inline]
     pub fn has_much_to_tell(&self) -> bool {
         self.read - self.told >= self.lap as u64 / 8
     }
 
-    /// Tells the writer how far we are. Answers whether it waits for room and should be woken; `done` if there is nothing more to read.
+    /// Tells the writer how far we are. Answers whether it waits for room and should be woken; `done` if there is
+    /// nothing more to read.
     #[inline]
     pub fn tell(&mut self, done: bool) -> bool {
         if self.told != self.read {

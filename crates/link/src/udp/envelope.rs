@@ -1,7 +1,8 @@
-//! What the kernel tells of a datagram beside its bytes: who sent it, to whom, how it came, and how long the packets are that GRO had merged.
+//! What the kernel tells of a datagram beside its bytes: its source and destination, how it came, and how long the
+//! packets are that GRO had merged.
 
-use super::socket::Family;
 use super::way::align;
+use host::family::Family;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::{IpHeader, Ipv4Header, Ipv6Header, Outer, UdpHeader};
 
@@ -57,7 +58,7 @@ impl Envelope {
         })
     }
 
-    /// From whom, and to whom.
+    /// The source, and the destination.
     pub fn addresses(&self) -> (IpAddr, IpAddr) {
         match self.ip {
             IpHeader::V4(ip) => (ip.source.into(), ip.destination.into()),
@@ -117,7 +118,8 @@ struct Notes {
 }
 
 impl Notes {
-    /// Reads control messages. The kernel writes them, but they are read like anything else: no further than they reach.
+    /// Reads control messages. The kernel writes them, but they are read like anything else: no further than they
+    /// reach.
     fn read(mut bytes: &[u8], destination: Option<IpAddr>) -> Notes {
         let (interface, segment, traffic_class) = (0, None, 0);
         let mut notes = Notes { destination, interface, segment, traffic_class, hop_limit: USUAL_HOPS };

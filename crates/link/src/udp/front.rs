@@ -1,11 +1,13 @@
-//! What stands in front of a packet, inside and outside, and the ICRC over both. Packets that follow one another differ in little.
+//! What stands in front of a packet, inside and outside, and the ICRC over both. Packets that follow one another differ
+//! in little.
 
-use super::socket::Family;
 use super::way::Route;
+use host::family::Family;
 use std::net::IpAddr;
 use wire::{Bth, EncodeError, Headers, Icrc, IpHeader, Ipv4Header, Ipv6Header, Outer, Psn, Qpn, Series, UdpHeader};
 
-/// What is in front of a packet's payload, and of the packet itself. Of packets that follow one another most is the same.
+/// What is in front of a packet's payload, and of the packet itself. Of packets that follow one another most is the
+/// same.
 pub(super) struct Front {
     pub bytes: [u8; Headers::MAX_LEN],
     /// How many of them there are.
@@ -67,7 +69,8 @@ impl Front {
     }
 }
 
-/// Writes the ICRC of a packet behind these headers. The kernel counts identifications up within a datagram: `place` is the packet's there.
+/// Writes the ICRC of a packet behind these headers. The kernel counts identifications up within a datagram: `place` is
+/// the packet's there.
 #[inline]
 pub(super) fn seal(packet: &mut [u8], outer: &Outer, place: u16) {
     if let Some((covered, icrc)) = packet.split_last_chunk_mut::<{ Icrc::LEN }>() {

@@ -1,7 +1,7 @@
-//! Multicast: which groups a receiving socket is in, per interface. The kernel gives a datagram to every socket that joined its group, so unlike other
-//! packets it is neither steered nor forwarded.
+//! Multicast: which groups a receiving socket is in, per interface. The kernel gives a datagram to every socket that
+//! joined its group, so unlike other packets it is neither steered nor forwarded.
 
-use crate::descriptor::check;
+use host::descriptor::check;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;

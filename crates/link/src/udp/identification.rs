@@ -1,158 +1,349 @@
-//! Which IPv4 identification a packet had, seen through the only window a UDP socket leaves: its ICRC.
+//! Which IPv4 identification a packet had. The ICRC covers it, and a UDP socket does not show it.
 //!
-//! Peers of our kind send 0, or 0, 1, 2… inside one GSO datagram, always with "don't fragment": those are tried first, and cost one CRC. A peer
-//! whose packets need another identification is foreign (kernel Soft-RoCE and hardware count up, per destination or per flow), or one of our kind on this
-//! host that has a connected socket, and counts up, too: what it would use next is tried. CRCs are linear, so the one identification that fits can be solved for;
-//! but one in 2^15 damaged packets would find one too, so from such a peer only identifications near its last one are believed, and from one that
-//! does not count none, unless several in a row agree. Inside this host nothing damages packets but faults that we inject ourselves: where there are none,
-//! whatever fits is believed.
+//! **A packet is believed only if its ICRC fits an identification that was predicted before the packet was looked at.**
+//! A CRC is linear, so for one packet in 2^16 that was damaged there is *some* identification that fits; `solve`
+//! finds it, and it proves nothing. What is predicted:
+//!
+//! | the sender | predicted | so many |
+//! |---|---|---|
+//! | of our kind, first packet of a datagram | 0 | 1 |
+//! | of our kind, packet *n* of a datagram | *n*, or 0 if the datagrams were merged on the way; which of the two, the first one after the 0 tells | 1 (2 for that one) |
+//! | one that counts: kernel Soft-RoCE, hardware | the next few after the last that was proven, and 0 | 9 to 4097 |
+//!
+//! "Don't fragment" is always predicted: RoCEv2 packets are never fragmented. The two single bits whose damage looks
+//! like another identification also flip that flag, so damage of a single bit is always found.
+//!
+//! **How a counter is learned.** A packet that fits an identification which was not predicted is *unproven*: it is held
+//! back. [`RUN`] unproven packets of one sender in a row, each a little further than the one before, prove the counter,
+//! and then those that were held back are given out in their order. Damage does not do that: it takes that many damaged
+//! packets in a row, each with one chance in 2^20 or less to look like the next. So that a peer which sends one packet
+//! and waits is understood, too, the [`Receiver`](super::Receiver) asks for its senders to be
+//! [questioned](Identifications::questions): answers are further packets.
+//!
+//! A counter is followed per port of a sender and per sender: Soft-RoCE has one for all of its packets to us, others
+//! have one per flow.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use wire::{Identification, Ipv4Header, Outer, UdpHeader, solve_identification};
+use std::time::{Duration, Instant};
+use wire::{Icrc, Identification, Ipv4Header, Outer, solve_identification_from};
 
-/// How far a counter may move between two packets that we see: others of the peer's packets go elsewhere.
-const NEAR: u16 = 4096;
+/// So many unproven packets in a row that agree prove a counter.
+const RUN: u8 = 3;
 
-/// After this many packets in a row that are not near the last, the peer has jumped rather than its packets been damaged.
-const JUMPS: u8 = 3;
+/// How far a counter may move from one packet of a run to the next: the sender's other packets go to other processes
+/// and hosts.
+const LONGEST_STEP: u16 = 4096;
 
-/// What counts for itself: another host, or one socket of this host, which many processes of our kind share.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Source(Ipv4Addr, u16);
+/// How far a proven counter is expected to move at least, between two packets of ours.
+const SHORTEST_WINDOW: u16 = 8;
 
-impl Source {
-    fn of(address: Ipv4Addr, port: u16) -> Source {
-        Source(address, if address.is_loopback() { port } else { 0 })
-    }
+/// Senders of our kind use identifications below this: a datagram has at most that many packets.
+const OUR_KIND: u16 = 64;
+
+/// How long until a sender is questioned again, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// More senders than this are not remembered one by one: the table starts afresh.
+const SENDERS: usize = 65_536;
+
+/// Senders that wait to be questioned.
+const QUESTIONS: usize = 64;
+
+/// What counts for itself: a port of a sender, or all of the sender, which is port 0.
+type Source = (Ipv4Addr, u16);
+
+/// What became of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// Its ICRC fits an identification that was predicted.
+    Intact,
+    /// It fits another.
+    Unproven,
+    /// It fits another, and with it those that were held back agree, from this identification on: the sender's counter
+    /// is proven.
+    Proves { first: u16 },
+    /// It fits none.
+    Damaged,
 }
 
-#[derive(Debug, Default)]
-struct Peer {
-    /// None: it has not counted so far.
-    last: Option<u16>,
-    dont_fragment: bool,
-    /// Packets in a row that fitted an identification far from the last, and that identification.
-    far: u8,
-    candidate: u16,
-}
-
-/// What is known of peers' identifications.
+/// The identifications of senders.
 #[derive(Debug, Default)]
 pub(super) struct Identifications {
-    peers: HashMap<Source, Peer>,
-    /// Who sent last, so that a stream of packets costs no look into the table.
+    counters: HashMap<Source, Counter>,
+    runs: HashMap<Source, Run>,
+    /// The sender of the last packet, so that a stream of packets costs no look into the table.
     hot: Option<Hot>,
-    /// Packets may be damaged inside this host.
-    pub suspicious: bool,
+    datagram: Datagram,
+    questions: Vec<(Ipv4Addr, Ipv4Addr)>,
+    asked: HashMap<Ipv4Addr, Asked>,
+}
+
+/// The counter of a sender that counts.
+#[derive(Clone, Copy, Debug)]
+struct Counter {
+    /// The last identification that was proven.
+    last: u16,
+    /// How far it is expected to move, beside what passes with time.
+    window: u16,
+    at: Instant,
+}
+
+/// Unproven packets in a row.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: u16,
+    last: u16,
+    count: u8,
+    longest_step: u16,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Hot {
     source: Source,
-    /// The identification of its last datagram, if it counts them. The table knows an older one.
-    last: Option<u16>,
-    /// It is in the table.
-    known: bool,
+    /// What is in the table, or newer; none if the sender is not known to count.
+    counter: Option<Counter>,
 }
 
-/// More peers than this are not remembered one by one: the table starts afresh.
-const PEERS: usize = 65_536;
+/// What is known of the packets of the datagram that is being read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Datagram {
+    /// Only that its first packet has 0.
+    #[default]
+    Unknown,
+    /// They all have 0.
+    Alike,
+    /// Packet `n` has this and `n`.
+    Counted(u16),
+}
+
+/// When a sender was last questioned, and for how long it is left alone.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    at: Instant,
+    pause: Duration,
+}
+
+impl Counter {
+    /// Whether this identification is one of the next.
+    fn predicts(&self, identification: u16, now: Instant) -> bool {
+        // The kernel lets its counter jump by up to one for each tick of its clock in which nothing was sent, up to a
+        // thousand a second.
+        let idle = now.saturating_duration_since(self.at).as_millis();
+        let window = u128::from(self.window).saturating_add(idle).min(LONGEST_STEP.into());
+        (1..=window).contains(&identification.wrapping_sub(self.last).into())
+    }
+
+    /// The counter after a packet with this identification.
+    fn after(&self, identification: u16, now: Instant) -> Counter {
+        let step = identification.wrapping_sub(self.last);
+        // What was seen lately is allowed twice over, and forgotten slowly.
+        let window = self.window.saturating_sub((self.window / 16).max(1)).max(step.saturating_mul(2));
+        Counter { last: identification, window: window.clamp(SHORTEST_WINDOW, LONGEST_STEP), at: now }
+    }
+}
 
 impl Identifications {
-    /// Whether `bytes`, from the BTH to the end of the ICRC, arrived undamaged; they are written to and are then as they were. `index` is the packet's place in its GRO buffer, and `outer` of
-    /// headers as `ip`, which has "don't fragment".
-    pub fn intact(&mut self, outer: &Outer, ip: &mut Ipv4Header, port: u16, bytes: &mut [u8], index: u16) -> bool {
-        let source = Source::of(ip.source, port);
-        let hot = self.heat(source);
-        if let Some(last) = hot.last {
-            // Within a datagram they count up from that of the first, and the next datagram has the next.
-            let begin = if index == 0 { last.wrapping_add(1) } else { last };
-            ip.identification = begin.wrapping_add(index);
+    /// A new datagram begins: what was known of the packets of the last says nothing of this one's.
+    #[inline]
+    pub fn begin_datagram(&mut self) {
+        self.datagram = Datagram::Unknown;
+    }
+
+    /// Judges `bytes`, from the BTH to the end of the ICRC; they are written to and are then as they were. `index` is
+    /// the packet's place in its datagram; `outer` is of headers as `ip`, which has "don't fragment". What its
+    /// identification was, if any fits, is written to `ip`.
+    #[inline]
+    pub fn judge(
+        &mut self,
+        outer: &Outer,
+        ip: &mut Ipv4Header,
+        port: u16,
+        bytes: &mut [u8],
+        index: u16,
+        datagram: bool,
+    ) -> Verdict {
+        let hot = self.heat((ip.source, port));
+        if let Some(counter) = &mut hot.counter {
+            ip.identification = counter.last.wrapping_add(1);
             if matches(outer, ip.identification, bytes) {
-                hot.last = Some(begin);
-                return true;
+                *counter = counter.after(ip.identification, Instant::now());
+                self.end_runs(ip.source, port);
+                return Verdict::Intact;
             }
         }
-        for guess in [index, 0] {
-            ip.identification = guess;
-            if matches(outer, guess, bytes) {
-                self.is_ours(source);
-                return true;
-            }
-            if index == 0 {
-                break;
+        let known = if datagram { self.datagram } else { Datagram::Unknown };
+        let (first, second) = match known {
+            Datagram::Unknown => (index, 0),
+            Datagram::Alike => (0, 0),
+            Datagram::Counted(first) => (first.wrapping_add(index), first.wrapping_add(index)),
+        };
+        let Some((covered, icrc)) = bytes.split_last_chunk_mut::<{ Icrc::LEN }>() else { return Verdict::Damaged };
+        let computed = outer.icrc_in_place(first, covered);
+        ip.identification = first;
+        if computed != *icrc {
+            ip.identification = second;
+            if first == second || outer.icrc_in_place(second, covered) != *icrc {
+                let assumed = Identification { identification: first, dont_fragment: true };
+                let solved = solve_identification_from(assumed, computed, *icrc, covered.len());
+                return match solved {
+                    Some(Identification { identification, dont_fragment: true }) => {
+                        ip.identification = identification;
+                        self.surprise(ip, port, index, datagram)
+                    }
+                    _ => {
+                        self.end_runs(ip.source, port);
+                        Verdict::Damaged
+                    }
+                };
             }
         }
-        self.solve(source, ip, port, bytes, index)
+        self.end_runs(ip.source, port);
+        if datagram && known == Datagram::Unknown && index > 0 {
+            self.datagram = if ip.identification == 0 { Datagram::Alike } else { Datagram::Counted(0) };
+        }
+        Verdict::Intact
     }
 
-    /// Whether some other identification fits that can be believed.
+    /// A packet fits an identification that none of its likes was to have.
     #[cold]
-    fn solve(&mut self, source: Source, ip: &mut Ipv4Header, port: u16, bytes: &[u8], index: u16) -> bool {
-        let solved = UdpHeader::roce(port, bytes.len()).ok().and_then(|udp| solve_identification(ip, &udp, bytes));
-        let Some(Identification { identification, dont_fragment }) = solved else { return false };
-        (ip.identification, ip.dont_fragment) = (identification, dont_fragment);
+    fn surprise(&mut self, ip: &Ipv4Header, port: u16, index: u16, datagram: bool) -> Verdict {
+        let (identification, now) = (ip.identification, Instant::now());
+        let (flow, sender) = ((ip.source, port), (ip.source, 0));
         self.cool();
-        self.make_room();
-        let counting = Peer { last: Some(identification), dont_fragment, ..Peer::default() };
-        let peer = self.peers.entry(source).or_insert(Peer { ..counting });
-        let near_last = peer.last.is_some_and(|last| near(last, identification)) && peer.dont_fragment == dont_fragment;
-        if !near_last {
-            peer.far = if near(peer.candidate, identification) { peer.far + 1 } else { 1 };
-            peer.candidate = identification;
+        let predicts = |counter: &&Counter| counter.predicts(identification, now);
+        if let Some(counter) = [flow, sender].iter().filter_map(|source| self.counters.get(source)).find(predicts) {
+            let counter = counter.after(identification, now);
+            self.prove(flow, counter);
+            self.end_runs(ip.source, port);
+            return Verdict::Intact;
         }
-        let believed = near_last || peer.far >= JUMPS || ip.source.is_loopback() && !self.suspicious;
-        if believed {
-            *peer = counting;
-            let last = dont_fragment.then(|| identification.wrapping_sub(index));
-            self.hot = Some(Hot { source, last, known: true });
+        let mut proven = None;
+        for source in [flow, sender] {
+            let before = self.runs.get(&source);
+            let step = before.map_or(0, |run| identification.wrapping_sub(run.last));
+            let run = match before {
+                Some(run) if (1..=LONGEST_STEP).contains(&step) => Run {
+                    last: identification,
+                    count: run.count.saturating_add(1),
+                    longest_step: run.longest_step.max(step),
+                    ..*run
+                },
+                _ => Run { first: identification, last: identification, count: 1, longest_step: 0 },
+            };
+            if run.count >= RUN {
+                proven = Some(run);
+            }
+            self.runs.insert(source, run);
         }
-        believed
+        match proven {
+            None => {
+                if identification >= OUR_KIND {
+                    self.ask(ip, now);
+                }
+                self.make_room();
+                Verdict::Unproven
+            }
+            Some(Run { first, longest_step: step, .. }) => {
+                match identification < OUR_KIND {
+                    // One of our kind, whose datagram was cut or merged on the way.
+                    true if datagram => self.datagram = Datagram::Counted(identification.wrapping_sub(index)),
+                    true => {}
+                    false => {
+                        let window = step.saturating_mul(2).clamp(SHORTEST_WINDOW, LONGEST_STEP);
+                        self.prove(flow, Counter { last: identification, window, at: now });
+                    }
+                }
+                self.end_runs(ip.source, port);
+                Verdict::Proves { first }
+            }
+        }
     }
 
-    /// What is known of one who sends now.
+    /// Another process has proven that this sender's counter was there a moment ago. Answers what that proves, if it
+    /// was not known here.
+    pub fn teach(&mut self, ip: &Ipv4Header, port: u16) -> Verdict {
+        if ip.identification < OUR_KIND || !ip.dont_fragment {
+            return Verdict::Intact;
+        }
+        self.cool();
+        let now = Instant::now();
+        let known = self.counters.get(&(ip.source, 0)).copied();
+        let counter = known.filter(|counter| counter.predicts(ip.identification, now));
+        let proven = match counter {
+            Some(counter) => counter.after(ip.identification, now),
+            None => Counter { last: ip.identification, window: SHORTEST_WINDOW, at: now },
+        };
+        self.prove((ip.source, port), proven);
+        match counter {
+            Some(_) => Verdict::Intact,
+            None => Verdict::Proves { first: ip.identification.wrapping_sub(LONGEST_STEP) },
+        }
+    }
+
+    /// What is unproven of this sender is not in a row with what comes next.
+    #[inline]
+    fn end_runs(&mut self, address: Ipv4Addr, port: u16) {
+        if !self.runs.is_empty() {
+            self.runs.remove(&(address, port));
+            self.runs.remove(&(address, 0));
+        }
+    }
+
+    /// Senders whose counters are not known though they have sent something that may be theirs, and where they sent it.
+    /// Any packet they send helps.
+    pub fn questions(&mut self) -> Vec<(Ipv4Addr, Ipv4Addr)> {
+        std::mem::take(&mut self.questions)
+    }
+
+    /// Whether there are any.
+    #[inline]
+    pub fn has_questions(&self) -> bool {
+        !self.questions.is_empty()
+    }
+
+    fn ask(&mut self, ip: &Ipv4Header, now: Instant) {
+        let asked = self.asked.entry(ip.source).or_insert(Asked { at: now, pause: Duration::ZERO });
+        if now.saturating_duration_since(asked.at) >= asked.pause && self.questions.len() < QUESTIONS {
+            *asked = Asked { at: now, pause: (asked.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE) };
+            self.questions.push((ip.source, ip.destination));
+        }
+    }
+
+    fn prove(&mut self, flow: Source, counter: Counter) {
+        self.make_room();
+        let (address, _) = flow;
+        self.counters.insert(flow, counter);
+        self.counters.insert((address, 0), counter);
+        self.asked.remove(&address);
+        self.hot = Some(Hot { source: flow, counter: Some(counter) });
+    }
+
+    /// What is known of the sender of this packet.
     #[inline]
     fn heat(&mut self, source: Source) -> &mut Hot {
         if self.hot.is_none_or(|hot| hot.source != source) {
             self.cool();
-            let peer = self.peers.get(&source);
-            let last = peer.and_then(|peer| peer.last.filter(|_| peer.dont_fragment));
-            self.hot = Some(Hot { source, last, known: peer.is_some() });
+            self.hot = Some(Hot { source, counter: self.counters.get(&source).copied() });
         }
-        self.hot.get_or_insert(Hot { source, last: None, known: false })
+        self.hot.get_or_insert(Hot { source, counter: None })
     }
 
-    /// Writes down how far the last one has counted.
+    /// Writes down how far the sender of the last packet has counted.
     fn cool(&mut self) {
-        if let Some(Hot { source, last: Some(last), .. }) = self.hot.take()
-            && let Some(peer) = self.peers.get_mut(&source)
-        {
-            peer.last = Some(last);
-        }
-    }
-
-    /// A packet of this peer had what peers of our kind send. A host that is known to count still does: it passes zero at times. A port of this host has
-    /// a new owner.
-    fn is_ours(&mut self, source: Source) {
-        let Source(address, _) = source;
-        if self.hot.is_none_or(|hot| !hot.known || hot.last.is_some() && address.is_loopback()) {
-            self.make_room();
-            self.peers.entry(source).and_modify(|peer| peer.last = None).or_default();
-            self.hot = Some(Hot { source, last: None, known: true });
+        if let Some(Hot { source: source @ (address, _), counter: Some(counter) }) = self.hot.take() {
+            self.counters.insert(source, counter);
+            self.counters.insert((address, 0), counter);
         }
     }
 
     fn make_room(&mut self) {
-        if self.peers.len() >= PEERS {
-            self.peers.clear();
+        if self.counters.len() >= SENDERS || self.runs.len() >= SENDERS || self.asked.len() >= SENDERS {
+            (self.counters, self.runs, self.asked) = Default::default();
             self.hot = None;
         }
     }
-}
-
-fn near(a: u16, b: u16) -> bool {
-    b.wrapping_sub(a) < NEAR || a.wrapping_sub(b) < NEAR
 }
 
 /// Whether a packet behind these headers ends with the right ICRC.
@@ -162,123 +353,4 @@ pub(super) fn matches(outer: &Outer, identification: u16, bytes: &mut [u8]) -> b
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use wire::{Icrc, IpHeader};
-
-    /// From the BTH to the end of the payload.
-    const LENGTH: usize = 4124;
-
-    /// The sender's port.
-    const PORT: u16 = 49_152;
-
-    fn header(source: [u8; 4]) -> (Ipv4Header, UdpHeader) {
-        let length = LENGTH + Icrc::LEN;
-        let ip = Ipv4Header::udp(source.into(), [192, 0, 2, 9].into(), length).expect("it fits");
-        (Ipv4Header { dont_fragment: true, ..ip }, UdpHeader::roce(PORT, length).expect("it fits"))
-    }
-
-    /// A packet as a peer sends it with that identification.
-    fn packet(ip: &Ipv4Header, udp: &UdpHeader, identification: u16) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..LENGTH).map(|at| (at * 7) as u8).collect();
-        let ip = Ipv4Header { identification, ..*ip };
-        let icrc = wire::icrc(&IpHeader::V4(ip), udp, &bytes);
-        bytes.extend_from_slice(&icrc);
-        bytes
-    }
-
-    /// A bit of the payload that, when it flips, looks like another identification.
-    fn treacherous(ip: &Ipv4Header, udp: &UdpHeader) -> usize {
-        let mut bytes = packet(ip, udp, 0);
-        let fits = |bit: &usize| {
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            let fits = solve_identification(ip, udp, &bytes).is_some();
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            fits
-        };
-        // There is one about so far from the end, whatever the packet holds: the CRC is linear.
-        ((LENGTH - 2300) * 8..(LENGTH - 2250) * 8).find(fits).expect("a bit that can be mistaken")
-    }
-
-    #[test]
-    fn a_damaged_packet_of_a_peer_of_our_kind_is_not_taken_for_a_foreign_one() {
-        let (ip, udp) = header([192, 0, 2, 1]);
-        let bit = treacherous(&ip, &udp);
-        let mut known = Identifications::default();
-        let good = packet(&ip, &udp, 0);
-        let mut damaged = good.clone();
-        damaged[bit / 8] ^= 1 << (bit % 8);
-        let outer = Outer::new(&IpHeader::V4(ip), &udp);
-        assert!(known.intact(&outer, &mut ip.clone(), PORT, &mut good.clone(), 0));
-        assert!(!known.intact(&outer, &mut ip.clone(), PORT, &mut damaged.clone(), 0), "bit {bit}");
-        assert!(known.intact(&outer, &mut ip.clone(), PORT, &mut good.clone(), 0));
-    }
-
-    /// What arrives of packets with these identifications, one to a datagram, from a port.
-    fn arrive(known: &mut Identifications, source: [u8; 4], port: u16, identifications: &[u16]) -> Vec<bool> {
-        let (ip, udp) = header(source);
-        let udp = UdpHeader { source_port: port, ..udp };
-        let outer = Outer::new(&IpHeader::V4(ip), &udp);
-        let arrives = |identification: &u16| {
-            known.intact(&outer, &mut ip.clone(), port, &mut packet(&ip, &udp, *identification), 0)
-        };
-        identifications.iter().map(arrives).collect()
-    }
-
-    #[test]
-    fn sockets_of_this_host_count_each_for_itself() {
-        let (here, mut known) = ([127, 0, 0, 1], Identifications { suspicious: true, ..Identifications::default() });
-        assert_eq!(arrive(&mut known, here, 7, &[0, 0]), [true; 2]);
-        assert_eq!(
-            arrive(&mut known, here, 8, &[65_530, 65_531, 65_535, 0, 1, 9]),
-            [true; 6],
-            "also if some were lost"
-        );
-        assert_eq!(known.hot.and_then(|hot| hot.last), Some(9));
-        assert_eq!(arrive(&mut known, here, 9, &[30_000, 30_001]), [true; 2]);
-        for _ in 0..2 {
-            assert_eq!(arrive(&mut known, here, 8, &[10, 11]), [true; 2]);
-            assert_eq!(arrive(&mut known, here, 7, &[0]), [true]);
-        }
-        // What a socket that does not count has not sent is not believed, and far from where another is neither.
-        assert_eq!(arrive(&mut known, here, 7, &[30_000, 30_001]), [false; 2]);
-        assert_eq!(arrive(&mut known, here, 8, &[30_000, 12]), [false, true]);
-        known.suspicious = false;
-        assert_eq!(arrive(&mut known, here, 8, &[40_000, 40_001, 7]), [true; 3], "nothing is damaged here");
-        assert_eq!(
-            arrive(&mut known, here, 7, &[0, 50_000, 50_001, 0, 0]),
-            [true; 5],
-            "a port has a new owner, and again"
-        );
-        assert_eq!(known.hot.and_then(|hot| hot.last), None);
-        // Other hosts count for all of their ports.
-        assert_eq!(arrive(&mut known, [192, 0, 2, 3], 7, &[500]), [true]);
-        assert_eq!(arrive(&mut known, [192, 0, 2, 3], 8, &[501, 40_000]), [true, false]);
-    }
-
-    #[test]
-    fn packets_of_one_datagram_count_up_from_its_first() {
-        let (ip, udp) = header([127, 0, 0, 1]);
-        let (outer, mut known) = (Outer::new(&IpHeader::V4(ip), &udp), Identifications::default());
-        for begin in [65_533u16, 65_534, 65_535, 0, 1] {
-            for index in 0..4 {
-                let mut bytes = packet(&ip, &udp, begin.wrapping_add(index));
-                let mut ip = ip;
-                assert!(known.intact(&outer, &mut ip, PORT, &mut bytes, index));
-                assert_eq!(ip.identification, begin.wrapping_add(index));
-            }
-            assert_eq!(known.hot.and_then(|hot| hot.last), Some(begin), "it is known without solving");
-        }
-    }
-
-    #[test]
-    fn a_foreign_peer_is_believed_near_its_last_and_after_several_that_agree() {
-        let (ip, udp) = header([192, 0, 2, 2]);
-        let mut known = Identifications::default();
-        let outer = Outer::new(&IpHeader::V4(ip), &udp);
-        let mut arrives =
-            |identification| known.intact(&outer, &mut ip.clone(), PORT, &mut packet(&ip, &udp, identification), 0);
-        assert_eq!([7, 8, 300].map(&mut arrives), [true; 3]);
-        assert_eq!([30_000, 30_001, 30_002, 30_003].map(&mut arrives), [false, false, true, true]);
-    }
-}
+mod tests;

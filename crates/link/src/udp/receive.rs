@@ -1,26 +1,33 @@
-//! Receiving: as many datagrams as one system call brings, each cut into the packets GRO had merged, each packet held to its ICRC.
+//! Receiving: as many datagrams as one system call brings, each cut into the packets GRO had merged, each packet held
+//! to its ICRC.
 
 use super::call;
 use super::envelope::{CONTROL, Envelope, NAME, Reader};
 use super::group::Group;
-use super::identification::{Identifications, matches};
-use super::socket::{self, BindError, Family, Scope};
-use crate::descriptor::Descriptor;
+use super::identification::{Identifications, Verdict, matches};
+use super::socket::{self, BindError};
+use super::unproven::Unproven;
+use crate::dropped::{Dropped, Drops};
 use crate::faults::Faults;
-use crate::slots::{Slot, random};
-use crate::steering::probe::{self, Answer, Probe};
+use host::arrival::Arrival;
+use host::descriptor::Descriptor;
+use host::family::{Family, Scope};
+use host::names::Name;
+use host::slots::random;
+use host::steering::probe::{self, Answer, Probe};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
 use std::time::Instant;
-use wire::{Gid, Headers, IpHeader, Ipv4Header, Packet, ROCE_PORT};
+use trace::DropReason;
+use wire::{IpHeader, Ipv4Header, Packet, ROCE_PORT};
 
 /// Datagrams per system call, where short ones follow one another.
 const BATCH: usize = 8;
 
-/// After so many calls in a row that brought a short datagram, further calls ask for several: asking for a second one that is not there costs
-/// about as much as asking again.
+/// After so many calls in a row that brought a short datagram, further calls ask for several: asking for a second one
+/// that is not there costs about as much as asking again.
 const STREAK: u32 = 3;
 
 /// Longer datagrams are taken one at a time, so that the next one comes to memory that is still in the cache.
@@ -29,76 +36,10 @@ const SHORT: usize = 8192;
 /// A GRO buffer may hold as much as the largest datagram; a shorter one would be cut off in the middle of a packet.
 const BUFFER: usize = 65_536;
 
-/// So many packets are taken together, or so many bytes: they were read to be checked, and are read again when they are taken.
+/// So many packets are taken together, or so many bytes: they were read to be checked, and are read again when they are
+/// taken.
 const LONGEST_RUN: usize = 8;
 const MOST_BYTES: usize = 16 * 1024;
-
-/// A packet that arrived undamaged.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival<'a> {
-    /// Its headers.
-    pub headers: Headers,
-    /// Its payload without pad.
-    pub payload: &'a [u8],
-    /// The IP header it came with, as far as a socket sees it.
-    pub ip: IpHeader,
-    /// The packet as it was on the wire, from the BTH to the ICRC: what is forwarded to another process.
-    pub bytes: &'a [u8],
-    /// The sender's UDP port.
-    pub port: u16,
-    /// The interface it came in by; 0 if another process passed it on.
-    pub interface: u32,
-    /// A router marked it "congestion experienced".
-    pub congestion_marked: bool,
-}
-
-impl Arrival<'_> {
-    /// None yet.
-    const NONE: Arrival<'static> = Arrival {
-        headers: Headers::NONE,
-        payload: &[],
-        ip: IpHeader::V4(Ipv4Header {
-            tos: 0,
-            total_length: 0,
-            identification: 0,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            ttl: 0,
-            protocol: 0,
-            source: Ipv4Addr::UNSPECIFIED,
-            destination: Ipv4Addr::UNSPECIFIED,
-        }),
-        bytes: &[],
-        port: 0,
-        interface: 0,
-        congestion_marked: false,
-    };
-
-    /// Who sent it.
-    pub fn source(&self) -> Gid {
-        match self.ip {
-            IpHeader::V4(ip) => Gid::from_ipv4(ip.source),
-            IpHeader::V6(ip) => Gid::from_ipv6(ip.source),
-        }
-    }
-
-    /// Sent to all in a multicast group.
-    pub fn is_multicast(&self) -> bool {
-        match self.ip {
-            IpHeader::V4(ip) => ip.destination.is_multicast(),
-            IpHeader::V6(ip) => ip.destination.is_multicast(),
-        }
-    }
-
-    /// The address it was sent to.
-    pub fn destination(&self) -> Gid {
-        match self.ip {
-            IpHeader::V4(ip) => Gid::from_ipv4(ip.destination),
-            IpHeader::V6(ip) => Gid::from_ipv6(ip.destination),
-        }
-    }
-}
 
 /// What one call brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -107,8 +48,11 @@ pub struct Received {
     pub datagrams: u32,
     /// Undamaged packets.
     pub packets: u32,
-    /// Packets whose ICRC was wrong.
+    /// Packets whose ICRC was wrong, and those that fitted an identification which was never proven.
     pub damaged: u32,
+    /// Packets that are held back until their sender's identifications are proven. They count again when they are given
+    /// out, or given up.
+    pub unproven: u32,
     /// Packets that could not be read.
     pub malformed: u32,
     /// Questions of other processes of this host, answered.
@@ -122,16 +66,19 @@ impl Received {
     }
 }
 
-/// The socket that receives for one address family, with its buffers. Whoever holds it drives.
+/// The socket that receives for one address family, with its buffers. Its owner drives it.
 #[derive(Debug)]
 pub struct Receiver {
     socket: Descriptor,
-    /// Tells this socket from others in answers to probes.
-    identity: u64,
-    slots: Vec<Slot>,
+    /// What its process owns: the answer to a probe, but for what makes it the answer to that one.
+    owned: Answer,
+    /// Another process said that the sockets that share the port have changed.
+    changed: bool,
     reader: Reader,
     identifications: Identifications,
+    unproven: Unproven,
     faults: Option<Faults<Segment>>,
+    drops: Drops,
     buffers: Vec<u8>,
     controls: Vec<Aligned<CONTROL>>,
     names: Vec<Aligned<NAME>>,
@@ -151,20 +98,22 @@ impl Receiver {
 
     /// The same on another port, for tests.
     pub fn open_port(family: Family, port: u16) -> Result<Receiver, BindError> {
-        Receiver::open_scope(family, port, Scope::Everywhere)
+        Receiver::open_scope(family, port, Scope::Everywhere, None)
     }
 
-    /// The same for packets of that kind only.
-    pub fn open_scope(family: Family, port: u16, scope: Scope) -> Result<Receiver, BindError> {
-        let socket = socket::receiver(family, port, scope)?;
+    /// The same for packets of that kind only. Another user that is known to have the port is not looked for again.
+    pub fn open_scope(family: Family, port: u16, scope: Scope, known: Option<u32>) -> Result<Receiver, BindError> {
+        let socket = socket::receiver(family, port, scope, known)?;
         let destination = (scope == Scope::Inside).then(|| scope.address(family));
         Ok(Receiver {
             socket,
-            identity: random(),
-            slots: Vec::new(),
+            owned: Answer { nonce: 0, index: 0, socket: random(), slots: vec![], ports: vec![], blocks: vec![] },
+            changed: false,
             reader: Reader::new(family, destination),
             identifications: Identifications::default(),
+            unproven: Unproven::default(),
             faults: None,
+            drops: Drops::default(),
             buffers: vec![0; BATCH * BUFFER],
             controls: vec![Aligned([0; CONTROL]); BATCH],
             names: vec![Aligned([0; NAME]); BATCH],
@@ -177,8 +126,8 @@ impl Receiver {
         self.socket.raw()
     }
 
-    /// Tells of each packet from now on its class, and how many hops it had left. Each note of the kernel's takes time; without it a packet looks as if it
-    /// came from a neighbour.
+    /// Tells of each packet from now on its class, and how many hops it had left. Each note of the kernel's takes time;
+    /// without it a packet looks as if it came from a neighbour.
     pub fn tell_all(&self) -> io::Result<()> {
         socket::tell_all(self.socket.raw(), self.reader.family())
     }
@@ -193,20 +142,50 @@ impl Receiver {
         group.leave(self.socket.raw())
     }
 
-    /// The slots that other processes of this host should [steer](crate::steering) to this socket.
-    pub fn announce(&mut self, slots: Vec<Slot>) {
-        self.slots = slots;
+    /// The names whose packets other processes of this host should [steer](host::steering) to this socket.
+    pub fn announce(&mut self, names: &[Name]) {
+        let Answer { slots, ports, blocks, .. } = &mut self.owned;
+        (*slots, *ports, *blocks) = (vec![], vec![], vec![]);
+        for name in names {
+            match *name {
+                Name::Slot(slot) | Name::Other(slot, _) => slots.push(slot),
+                Name::Port(space, port) => ports.push((space, port)),
+                Name::Block(space, block) => blocks.push((space, block)),
+            }
+        }
+    }
+
+    /// What tells this socket from others in answers to probes.
+    pub fn identity(&self) -> u64 {
+        self.owned.socket
+    }
+
+    /// Whether another process has said that the sockets that share the port have changed. Answers so once.
+    pub fn has_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
 
     /// Puts faults between the network and the check of the ICRC, or takes them away; answers what was there.
     pub fn inject(&mut self, faults: Option<Faults<Segment>>) -> Option<Faults<Segment>> {
-        self.identifications.suspicious = faults.is_some();
         std::mem::replace(&mut self.faults, faults)
     }
 
-    /// When a packet that faults hold back is due: [`receive`](Receiver::receive) has to be called then, though the socket is silent.
+    /// When a packet that faults hold back is due, or one that is unproven is given up: [`receive`](Receiver::receive)
+    /// has to be called then, though the socket is silent.
     pub fn due(&self) -> Option<Instant> {
-        self.faults.as_ref().and_then(Faults::due)
+        let faults = self.faults.as_ref().and_then(Faults::due);
+        faults.into_iter().chain(self.unproven.deadline()).min()
+    }
+
+    /// Whether something went no further since [`take_drops`](Receiver::take_drops) was called.
+    #[inline]
+    pub fn has_drops(&self) -> bool {
+        !self.drops.is_empty()
+    }
+
+    /// What went no further: damaged and malformed packets, those that stayed unproven, and what injected faults took.
+    pub fn take_drops(&mut self) -> Vec<Dropped> {
+        self.drops.take()
     }
 
     /// What the kernel buffers for us: the window that senders should keep to.
@@ -225,9 +204,16 @@ impl Receiver {
         self.receive_runs(|run| run.iter().for_each(&mut take))
     }
 
-    /// The same, several packets at a time where they came together, from one sender: as many as stay in the cache until they are taken.
+    /// The same, several packets at a time where they came together, from one sender: as many as stay in the cache
+    /// until they are taken.
     pub fn receive_runs(&mut self, mut take: impl FnMut(&[Arrival<'_>])) -> io::Result<Received> {
         let mut received = Received::default();
+        if self.unproven.deadline().is_some() {
+            for held in self.unproven.give_up(Instant::now()) {
+                received.damaged += 1;
+                self.drops.add_packet(&held.bytes, DropReason::Unproven);
+            }
+        }
         let now = if self.faults.is_some() { Some(Instant::now()) } else { None };
         // Takes a datagram, or several if they seem to come one after another.
         let short = if self.streak < STREAK {
@@ -248,12 +234,50 @@ impl Receiver {
         };
         self.streak = if short { self.streak.saturating_add(1) } else { 0 };
         if let (Some(faults), Some(now)) = (&mut self.faults, now) {
+            let mut judge = Judge {
+                identifications: &mut self.identifications,
+                unproven: &mut self.unproven,
+                received: &mut received,
+                drops: &mut self.drops,
+                datagram: false,
+            };
             faults.release(now, |passed| {
                 let Segment { envelope, index } = *passed.meta;
-                give(&envelope, index, passed.bytes, &mut self.identifications, &mut received, &mut take);
+                judge.give(&envelope, index, passed.bytes, &mut take);
             });
         }
         Ok(received)
+    }
+
+    /// Another process of this host has passed a packet on, and so proven where its sender's identifications are: then
+    /// what was held back is given out.
+    pub fn learn(&mut self, ip: &IpHeader, port: u16, mut take: impl FnMut(&[Arrival<'_>])) -> Received {
+        let mut received = Received::default();
+        if let IpHeader::V4(ip) = ip {
+            let mut judge = Judge {
+                identifications: &mut self.identifications,
+                unproven: &mut self.unproven,
+                received: &mut received,
+                drops: &mut self.drops,
+                datagram: false,
+            };
+            if let Verdict::Proves { first } = judge.identifications.teach(ip, port) {
+                judge.release(ip.source, first, ip.identification, &mut take);
+            }
+        }
+        received
+    }
+
+    /// Senders that should be made to send something, and the addresses of ours that they sent to: their packets are
+    /// held back until a few more have come.
+    pub fn questions(&mut self) -> Vec<(Ipv4Addr, Ipv4Addr)> {
+        self.identifications.questions()
+    }
+
+    /// Whether there are any.
+    #[inline]
+    pub fn has_questions(&self) -> bool {
+        self.identifications.has_questions()
     }
 
     /// Cuts a datagram into its packets, and gives those that are undamaged to `take`.
@@ -266,7 +290,7 @@ impl Receiver {
         take: &mut impl FnMut(&[Arrival<'_>]),
     ) {
         received.datagrams += 1;
-        let Receiver { buffers, controls, names, reader, identifications, faults, .. } = self;
+        let Receiver { buffers, controls, names, reader, identifications, unproven, faults, drops, .. } = self;
         let Some(bytes) = buffers.get_mut(at * BUFFER..at * BUFFER + size.length) else { return };
         let (Some(name), Some(control)) = (
             names.get(at).and_then(|name| name.0.get(..size.name)),
@@ -274,12 +298,15 @@ impl Receiver {
         ) else {
             return;
         };
-        let Some(envelope) = reader.read(name, control) else { return };
-        if size.flags & libc::MSG_TRUNC != 0 {
+        let envelope = reader.read(name, control).filter(|_| size.flags & libc::MSG_TRUNC == 0);
+        let Some(envelope) = envelope else {
             received.malformed += 1;
-            return;
-        }
+            return drops.add_packet(bytes, DropReason::Malformed);
+        };
         let segment = envelope.segment.unwrap_or(bytes.len().max(1));
+        identifications.begin_datagram();
+        let datagram = faults.is_none();
+        let mut judge = Judge { identifications, unproven, received, drops, datagram };
         let mut run = Run::new();
         let mut several = (segment < bytes.len()).then_some(&mut run);
         for (index, bytes) in bytes.chunks_mut(segment).enumerate() {
@@ -287,9 +314,13 @@ impl Receiver {
                 && let (source, _) = envelope.addresses()
                 && source.is_loopback()
             {
-                received.probes += 1;
-                let answer = Answer { nonce, index, socket: self.identity, slots: self.slots.clone() };
-                // Who asked will ask again.
+                judge.received.probes += 1;
+                if nonce == Probe::CHANGED {
+                    self.changed = true;
+                    continue;
+                }
+                let answer = Answer { nonce, index, ..self.owned.clone() };
+                // If this is lost, the process that asked will ask again.
                 let _ = probe::send(self.socket.raw(), &answer.bytes(), (source, envelope.port).into());
                 continue;
             }
@@ -297,15 +328,22 @@ impl Receiver {
             match (&mut *faults, now, &mut several) {
                 (Some(faults), Some(now), _) => {
                     let meta = Segment { envelope: *envelope, index };
-                    faults.arrive(now, envelope.addresses(), meta, bytes, |passed| {
+                    let lost = faults.arrive(now, envelope.addresses(), meta, bytes, |passed| {
                         let Segment { envelope, index } = *passed.meta;
-                        give(&envelope, index, passed.bytes, identifications, received, take);
+                        judge.give(&envelope, index, passed.bytes, take);
                     });
+                    if let Some(reason) = lost {
+                        judge.drops.add_packet(bytes, reason);
+                    }
                 }
                 (.., Some(run)) => {
-                    run.add(|into| check(envelope, index, bytes, identifications, received, into), take);
+                    if let Some((source, first, last)) = run.add(|into| judge.check(envelope, index, bytes, into), take)
+                    {
+                        run.end(take);
+                        judge.release(source, first, last, take);
+                    }
                 }
-                _ => give(envelope, index, bytes, identifications, received, take),
+                _ => judge.give(envelope, index, bytes, take),
             }
         }
         run.end(take);
@@ -320,7 +358,8 @@ impl Receiver {
         let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         let mut header = message(&mut vector, control, name);
         let received = until_answered(|| {
-            // SAFETY: the header points to a buffer, a control area, a name and a vector that are live, disjoint and of the lengths given.
+            // SAFETY: the header points to a buffer, a control area, a name and a vector that are live, disjoint and of
+            // the lengths given.
             unsafe { call::receive(self.socket.raw(), &raw mut header, libc::MSG_DONTWAIT) }
         })?;
         Ok(received.map(|length| Size::of(length, &header)))
@@ -336,12 +375,9 @@ impl Receiver {
             slot.msg_hdr = message(vector, control, name);
         }
         let answer = until_answered(|| {
-            let nothing = std::ptr::null_mut();
-            // SAFETY: each message points to a buffer, a control area, a name and a vector that are live, disjoint and of the lengths given.
-            let answer = unsafe {
-                libc::recvmmsg(self.socket.raw(), messages.as_mut_ptr(), BATCH as _, libc::MSG_DONTWAIT as _, nothing)
-            };
-            answer as isize
+            // SAFETY: each message points to a buffer, a control area, a name and a vector that are live, disjoint and
+            // of the lengths given.
+            unsafe { call::receive_many(self.socket.raw(), messages.as_mut_ptr(), BATCH as _, libc::MSG_DONTWAIT) }
         })?;
         let count = answer.unwrap_or(0);
         for (size, message) in sizes.iter_mut().zip(&messages).take(count) {
@@ -404,54 +440,121 @@ pub struct Segment {
     index: u16,
 }
 
-/// Gives a packet to `take`, if it is undamaged.
-fn give(
-    envelope: &Envelope,
-    index: u16,
-    bytes: &mut [u8],
-    identifications: &mut Identifications,
-    received: &mut Received,
-    take: &mut impl FnMut(&[Arrival<'_>]),
-) {
-    let mut arrival = Arrival::NONE;
-    if check(envelope, index, bytes, identifications, received, &mut arrival) {
-        take(std::slice::from_ref(&arrival));
+/// What decides which packets are given out.
+struct Judge<'a> {
+    identifications: &'a mut Identifications,
+    unproven: &'a mut Unproven,
+    received: &'a mut Received,
+    drops: &'a mut Drops,
+    /// The packets come in the order in which they lie in their datagram.
+    datagram: bool,
+}
+
+/// What was read.
+enum Read {
+    /// An undamaged packet.
+    Packet,
+    /// A packet that is damaged, makes no sense, or is held back.
+    Nothing,
+    /// A packet that is held back and proves others: those from that sender, from one identification to another.
+    Proof(Ipv4Addr, u16, u16),
+}
+
+impl Judge<'_> {
+    /// Gives a packet to `take`, if it is undamaged.
+    fn give(&mut self, envelope: &Envelope, index: u16, bytes: &mut [u8], take: &mut impl FnMut(&[Arrival<'_>])) {
+        let mut arrival = Arrival::NONE;
+        match self.check(envelope, index, bytes, &mut arrival) {
+            Read::Packet => take(std::slice::from_ref(&arrival)),
+            Read::Nothing => {}
+            Read::Proof(source, first, last) => self.release(source, first, last, take),
+        }
+    }
+
+    /// Gives out what was held back of a sender, from one identification to another.
+    #[cold]
+    fn release(&mut self, source: Ipv4Addr, first: u16, last: u16, take: &mut impl FnMut(&[Arrival<'_>])) {
+        for held in self.unproven.release(source, first, last) {
+            let mut arrival = Arrival::NONE;
+            let Ok(IpHeader::V4(ip)) = held.envelope.ip.with_udp_payload(held.bytes.len()) else {
+                self.malformed(&held.bytes);
+                continue;
+            };
+            arrival.ip = IpHeader::V4(Ipv4Header { identification: held.identification, ..ip });
+            if self.read(&held.envelope, &held.bytes, &mut arrival) {
+                take(std::slice::from_ref(&arrival));
+            }
+        }
+    }
+
+    /// Reads a packet into `arrival`, which means nothing if it is not given out. It is counted in any case.
+    #[inline]
+    fn check<'b>(&mut self, envelope: &Envelope, index: u16, bytes: &'b mut [u8], arrival: &mut Arrival<'b>) -> Read {
+        let Ok(ip) = envelope.ip.with_udp_payload(bytes.len()) else {
+            self.malformed(bytes);
+            return Read::Nothing;
+        };
+        arrival.ip = ip;
+        let verdict = match &mut arrival.ip {
+            IpHeader::V4(ip) => {
+                self.identifications.judge(&envelope.outer, ip, envelope.port, bytes, index, self.datagram)
+            }
+            IpHeader::V6(_) if matches(&envelope.outer, 0, bytes) => Verdict::Intact,
+            IpHeader::V6(_) => Verdict::Damaged,
+        };
+        match (verdict, arrival.ip) {
+            (Verdict::Intact, _) => match self.read(envelope, bytes, arrival) {
+                true => Read::Packet,
+                false => Read::Nothing,
+            },
+            (Verdict::Unproven, IpHeader::V4(ip)) => {
+                self.hold(envelope, &ip, bytes);
+                Read::Nothing
+            }
+            (Verdict::Proves { first }, IpHeader::V4(ip)) => {
+                self.hold(envelope, &ip, bytes);
+                Read::Proof(ip.source, first, ip.identification)
+            }
+            _ => {
+                self.received.damaged += 1;
+                self.drops.add_packet(bytes, DropReason::BadIcrc);
+                Read::Nothing
+            }
+        }
+    }
+
+    #[cold]
+    fn malformed(&mut self, bytes: &[u8]) {
+        self.received.malformed += 1;
+        self.drops.add_packet(bytes, DropReason::Malformed);
+    }
+
+    #[cold]
+    fn hold(&mut self, envelope: &Envelope, ip: &Ipv4Header, bytes: &[u8]) {
+        self.received.unproven += 1;
+        for given_up in self.unproven.hold(envelope, ip.source, ip.identification, bytes) {
+            self.received.damaged += 1;
+            self.drops.add_packet(&given_up.bytes, DropReason::Unproven);
+        }
+    }
+
+    /// Reads an undamaged packet, if it makes sense.
+    #[inline]
+    fn read<'b>(&mut self, envelope: &Envelope, bytes: &'b [u8], arrival: &mut Arrival<'b>) -> bool {
+        let Ok(payload) = Packet::read(bytes, &mut arrival.headers) else {
+            self.malformed(bytes);
+            return false;
+        };
+        self.received.packets += 1;
+        (arrival.payload, arrival.bytes) = (payload, bytes);
+        (arrival.port, arrival.interface) = (envelope.port, envelope.interface);
+        arrival.congestion_marked = envelope.congestion_marked;
+        true
     }
 }
 
-/// Reads a packet into `arrival`. False if it is damaged or makes no sense, and then `arrival` means nothing. It is counted in any case.
-fn check<'a>(
-    envelope: &Envelope,
-    index: u16,
-    bytes: &'a mut [u8],
-    identifications: &mut Identifications,
-    received: &mut Received,
-    arrival: &mut Arrival<'a>,
-) -> bool {
-    let Ok(ip) = envelope.ip.with_udp_payload(bytes.len()) else { return false };
-    arrival.ip = ip;
-    let intact = match &mut arrival.ip {
-        IpHeader::V4(ip) => identifications.intact(&envelope.outer, ip, envelope.port, bytes, index),
-        IpHeader::V6(_) => matches(&envelope.outer, 0, bytes),
-    };
-    if !intact {
-        received.damaged += 1;
-        return false;
-    }
-    let bytes: &[u8] = bytes;
-    let Ok(payload) = Packet::read(bytes, &mut arrival.headers) else {
-        received.malformed += 1;
-        return false;
-    };
-    received.packets += 1;
-    (arrival.payload, arrival.bytes) = (payload, bytes);
-    (arrival.port, arrival.interface) = (envelope.port, envelope.interface);
-    arrival.congestion_marked = envelope.congestion_marked;
-    true
-}
-
-/// Packets that came together and are taken together. They are read where they stay: a copy of what was just written in small parts waits until
-/// everything stored before it is in the cache.
+/// Packets that came together and are taken together. They are read where they stay: a copy of what was just written in
+/// small parts waits until everything stored before it is in the cache.
 struct Run<'a> {
     /// The first `count` are there.
     arrivals: [MaybeUninit<Arrival<'a>>; LONGEST_RUN],
@@ -464,17 +567,25 @@ impl<'a> Run<'a> {
         Run { arrivals: [const { MaybeUninit::uninit() }; LONGEST_RUN], count: 0, bytes: 0 }
     }
 
-    /// Adds what `read` reads, if it answers that it has.
-    fn add(&mut self, read: impl FnOnce(&mut Arrival<'a>) -> bool, take: &mut impl FnMut(&[Arrival<'_>])) {
-        if let Some(place) = self.arrivals.get_mut(self.count)
-            && let arrival = place.write(Arrival::NONE)
-            && read(arrival)
-        {
-            self.count += 1;
-            self.bytes += arrival.bytes.len();
-            if self.bytes >= MOST_BYTES || self.count == LONGEST_RUN {
-                self.end(take);
+    /// Adds what `read` reads, if that is a packet. Answers what it proves, if it proves something.
+    fn add(
+        &mut self,
+        read: impl FnOnce(&mut Arrival<'a>) -> Read,
+        take: &mut impl FnMut(&[Arrival<'_>]),
+    ) -> Option<(Ipv4Addr, u16, u16)> {
+        let place = self.arrivals.get_mut(self.count)?;
+        let arrival = place.write(Arrival::NONE);
+        match read(arrival) {
+            Read::Packet => {
+                self.count += 1;
+                self.bytes += arrival.bytes.len();
+                if self.bytes >= MOST_BYTES || self.count == LONGEST_RUN {
+                    self.end(take);
+                }
+                None
             }
+            Read::Nothing => None,
+            Read::Proof(source, first, last) => Some((source, first, last)),
         }
     }
 
@@ -486,3 +597,6 @@ impl<'a> Run<'a> {
         (self.count, self.bytes) = (0, 0);
     }
 }
+
+#[cfg(test)]
+mod damage;

@@ -1,24 +1,27 @@
-//! Sending: packets are put together until they fill a GSO datagram, whatever train or message they are of, as far as their lengths allow. What
-//! has been put together goes when the next packet does not fit, and when the caller has no more.
+//! Sending: packets are put together until they fill a GSO datagram, whatever train or message they are of, as far as
+//! their lengths allow. What has been put together goes when the next packet does not fit, and when the caller has no
+//! more.
 //!
-//! Payload may be lent: then it is hashed where it lies, and the kernel gathers it from there. Who changes it meanwhile makes a packet whose ICRC is
-//! wrong, which is as good as lost.
+//! Payload may be lent: then it is hashed where it lies, and the kernel gathers it from there. A program that changes
+//! it meanwhile makes a packet whose ICRC is wrong, which is as good as lost.
 
 #[cfg(test)]
 mod tests;
 
 use super::call;
 use super::front::{Front, seal};
-use super::quick::Quick;
-use super::socket::{self, Family};
+use super::socket;
 use super::way::{Route, Way};
-use crate::descriptor::Descriptor;
+use crate::dropped::{Dropped, Drops};
+use host::descriptor::Descriptor;
+use host::family::Family;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
+use trace::DropReason;
 use wire::{EncodeError, Headers, Icrc, Outer, Packet, Qpn};
 
 /// The most bytes one system call sends: what fits an IPv4 datagram.
@@ -35,9 +38,6 @@ const LONGEST_GATHERED: usize = 8192;
 
 /// The most datagrams that one system call sends.
 const TOGETHER: usize = 4;
-
-/// After so many short messages in a row to a peer on this host they get a socket of their own. Each time that it did not last, four times as many.
-const MANY: u32 = 256;
 
 /// What the headers of those take up in the buffer, about, when all of their payload is lent.
 const HEADERS_TOGETHER: usize = TOGETHER * MAX_SEGMENTS * 32;
@@ -104,6 +104,20 @@ pub enum SendError<E> {
     System(#[source] io::Error),
 }
 
+impl<E> SendError<E> {
+    /// Why packets went no further, in the words of the trace. Payload that could not be had is no loss: the work
+    /// fails.
+    pub fn reason(&self) -> Option<DropReason> {
+        Some(match self {
+            SendError::Payload(_) => return None,
+            SendError::Encode(_) => DropReason::Malformed,
+            SendError::TooLong { .. } => DropReason::BadLength,
+            SendError::NoRoute { .. } | SendError::Families(..) => DropReason::NoRoute,
+            SendError::System(_) => DropReason::SystemRefused,
+        })
+    }
+}
+
 /// What was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sent {
@@ -130,8 +144,7 @@ pub struct Sender {
     way: Option<Way>,
     /// The kernel cuts datagrams for us.
     segmentation: bool,
-    /// How many short messages are many; 0 if there are never enough.
-    many: u32,
+    drops: Drops,
 }
 
 /// Packets that wait for others to go with: all of one length but the last, which may be shorter.
@@ -152,11 +165,10 @@ struct Staged {
     segments: u32,
     /// The last is shorter than the others: nothing can follow it.
     closed: bool,
-    /// They are for the [quick](Quick) socket.
-    quick: bool,
 }
 
-/// Payload that is sent from where it lies: what was lent from `from` on goes in front of what is at `at` in the buffer.
+/// Payload that is sent from where it lies: what was lent from `from` on goes in front of what is at `at` in the
+/// buffer.
 #[derive(Clone, Copy, Debug)]
 struct Loan {
     at: usize,
@@ -164,7 +176,7 @@ struct Loan {
     length: usize,
 }
 
-/// Payload that nobody lends.
+/// No lent payload.
 const NONE: &[AtomicU8] = &[];
 
 impl Staged {
@@ -182,34 +194,23 @@ impl Staged {
 impl Sender {
     /// A socket with a source port of its own.
     pub fn open(family: Family) -> io::Result<Sender> {
-        let socket = socket::sender(family)?;
+        Sender::open_port(family, 0)
+    }
+
+    /// The same with this source port: `EADDRINUSE` if another socket has it.
+    pub fn open_port(family: Family, port: u16) -> io::Result<Sender> {
+        let socket = socket::sender(family, port)?;
         let port = socket::local_address(socket.raw())?.port();
         // Behind what is staged a packet of it has room, to be put together again.
         let buffer = vec![0; HEADERS_TOGETHER + MAX_DATAGRAM + LONGEST_GATHERED];
         let (full, loans) = (Vec::new(), Vec::new());
-        Ok(Sender {
-            socket,
-            family,
-            port,
-            buffer,
-            full,
-            staged: None,
-            loans,
-            way: None,
-            segmentation: true,
-            many: MANY,
-        })
+        let (way, drops) = (None, Drops::default());
+        Ok(Sender { socket, family, port, buffer, full, staged: None, loans, way, segmentation: true, drops })
     }
 
-    /// The source port of what it sends: of everything, once it [keeps](Sender::keep_port) to it. Else short messages to a peer on this host have another
-    /// after a while.
+    /// The source port of what it sends.
     pub fn port(&self) -> u16 {
         self.port
-    }
-
-    /// Sends everything from one port, from now on.
-    pub fn keep_port(&mut self) {
-        (self.many, self.way) = (0, None);
     }
 
     /// The socket; -1 in a forked child.
@@ -217,7 +218,13 @@ impl Sender {
         self.socket.raw()
     }
 
-    /// Sends all packets of `cargo`. `one_by_one` for retransmissions: a train whose end is lost in a full buffer would be lost there again.
+    /// The packets that were not sent since this was last called. There are some only after a call that failed.
+    pub fn take_drops(&mut self) -> Vec<Dropped> {
+        self.drops.take()
+    }
+
+    /// Sends all packets of `cargo`. `one_by_one` for retransmissions: a train whose end is lost in a full buffer would
+    /// be lost there again.
     pub fn send<C: Cargo>(
         &mut self,
         route: &Route,
@@ -229,12 +236,13 @@ impl Sender {
         staged.map(|sent| Sent { calls: sent.calls + calls, ..sent })
     }
 
-    /// Takes all packets of `cargo`, and sends those that fill a datagram. The rest goes with what is staged next, or with a
-    /// [`flush`](Sender::flush), which must follow. If the payload of a packet cannot be had, those before it are sent and those behind it are
-    /// not.
+    /// Takes all packets of `cargo`, and sends those that fill a datagram. The rest goes with what is staged next, or
+    /// with a [`flush`](Sender::flush), which must follow. If the payload of a packet cannot be had, those before it
+    /// are sent and those behind it are not.
     ///
-    /// `lent` is the payload of all of them where it lies, or nothing. What is sent from there is sent before this returns. The last packet is not, unless
-    /// `cargo` goes on: it arrives whatever happens to the memory, and tells the peer that others are missing.
+    /// `lent` is the payload of all of them where it lies, or nothing. What is sent from there is sent before this
+    /// returns. The last packet is not, unless `cargo` goes on: it arrives whatever happens to the memory, and tells
+    /// the peer that others are missing.
     pub fn stage<C: Cargo>(
         &mut self,
         route: &Route,
@@ -244,6 +252,11 @@ impl Sender {
     ) -> Result<Sent, SendError<C::Error>> {
         let mut sent = Sent::default();
         let staged = self.stage_all(route, cargo, lent, one_by_one, &mut sent);
+        if let Some(reason) = staged.as_ref().err().and_then(SendError::reason) {
+            for index in sent.packets..cargo.count() {
+                self.drops.add(Some(cargo.packet(index).0), reason);
+            }
+        }
         if !self.loans.is_empty() || !self.full.is_empty() {
             sent.calls += self.dispatch(lent)?;
         }
@@ -258,9 +271,6 @@ impl Sender {
         one_by_one: bool,
         sent: &mut Sent,
     ) -> Result<(), SendError<C::Error>> {
-        if self.staged.is_some_and(|staged| staged.quick) {
-            sent.calls += self.dispatch(NONE)?;
-        }
         let (count, mut from) = (cargo.count(), 0);
         let lendable = if cargo.goes_on() { count } else { count.saturating_sub(1) };
         let outer = self.outer(route)?;
@@ -296,15 +306,32 @@ impl Sender {
                 cargo.payload(index, &mut packet[begin..begin + length]).map_err(SendError::Payload)?;
                 seal(packet, &outer, place);
             }
-            self.add(route, to, total, if gathers { total - length } else { total }, false);
+            self.add(route, to, total, if gathers { total - length } else { total });
             sent.packets += 1;
             from += length;
         }
         Ok(())
     }
 
-    /// Takes one packet, as [`stage`](Sender::stage) does, whose caller writes it down: so many bytes of headers, their pad count set, and of payload.
+    /// Takes one packet, as [`stage`](Sender::stage) does, whose caller writes it down: so many bytes of headers, their
+    /// pad count set, and of payload.
+    #[inline]
     pub fn stage_one<E>(
+        &mut self,
+        route: &Route,
+        to: Qpn,
+        lengths: (usize, usize),
+        write: impl FnOnce(&mut [u8], &mut [u8]) -> Result<(), E>,
+    ) -> Result<Sent, SendError<E>> {
+        let staged = self.stage_written(route, to, lengths, write);
+        if let Some(reason) = staged.as_ref().err().and_then(SendError::reason) {
+            // It has not been written down.
+            self.drops.add(None, reason);
+        }
+        staged
+    }
+
+    fn stage_written<E>(
         &mut self,
         route: &Route,
         to: Qpn,
@@ -318,21 +345,16 @@ impl Sender {
         }
         let calls = self.make_room(route, to, total, !self.segmentation, NONE)?;
         let (start, place) = self.end();
-        let (begins, joins) = (self.full.is_empty() && place == 0, self.staged.is_some_and(|staged| staged.quick));
-        let (outer, identification, quick) = match self.way(route) {
-            Way { quick: Some(Quick { outer, next, .. }), .. } if begins || joins => {
-                (*outer, next.wrapping_add(place), true)
-            }
-            way => (way.outer.ok_or(SendError::Families(route.source, route.destination))?, place, false),
+        let outer = self.outer(route)?;
+        let Some(packet) = self.buffer.get_mut(start..start + total) else {
+            return Err(SendError::TooLong { length: total, destination: route.destination });
         };
-        if let Some(packet) = self.buffer.get_mut(start..start + total) {
-            let (front, behind) = packet.split_at_mut(headers);
-            let (body, behind) = behind.split_at_mut(payload);
-            write(front, body).map_err(SendError::Payload)?;
-            behind[..pad].fill(0);
-            seal(packet, &outer, identification);
-            self.add(route, to, total, total, quick);
-        }
+        let (front, behind) = packet.split_at_mut(headers);
+        let (body, behind) = behind.split_at_mut(payload);
+        write(front, body).map_err(SendError::Payload)?;
+        behind[..pad].fill(0);
+        seal(packet, &outer, place);
+        self.add(route, to, total, total);
         Ok(Sent { packets: 1, calls })
     }
 
@@ -371,7 +393,7 @@ impl Sender {
 
     /// A packet has been written down behind the others, so much of it in the buffer. The rest of it is the last loan.
     #[inline]
-    fn add(&mut self, route: &Route, to: Qpn, total: usize, written: usize, quick: bool) {
+    fn add(&mut self, route: &Route, to: Qpn, total: usize, written: usize) {
         let begin = self.full.last().map_or(0, |full| full.end);
         let staged = self.staged.get_or_insert_with(|| Staged {
             route: *route,
@@ -383,7 +405,6 @@ impl Sender {
             segment: total,
             segments: 0,
             closed: false,
-            quick,
         });
         staged.filled += total;
         staged.end += written;
@@ -402,7 +423,7 @@ impl Sender {
         if self.way.as_ref().is_some_and(|way| way.route != *route) {
             self.way = None;
         }
-        self.way.get_or_insert_with(|| Way::new(route, self.family, self.port, self.many))
+        self.way.get_or_insert_with(|| Way::new(route, self.family, self.port))
     }
 
     /// Sends what is staged. Answers how many calls it took; after an error nothing is staged any more.
@@ -413,20 +434,7 @@ impl Sender {
     fn dispatch<E>(&mut self, lent: &[AtomicU8]) -> Result<u32, SendError<E>> {
         let sent = match self.staged.take() {
             None if self.full.is_empty() => return Ok(0),
-            Some(staged) if staged.quick => self.send_quickly(&staged),
-            Some(staged) if self.full.is_empty() => {
-                let sent = self.send_all::<E, 1>(&[staged], lent);
-                if let Some(Way { until_quick: left @ 1.., .. }) = &mut self.way
-                    && lent.is_empty()
-                    && staged.segments <= 2
-                {
-                    *left -= 1;
-                    if *left == 0 {
-                        self.open_quick();
-                    }
-                }
-                sent
-            }
+            Some(staged) if self.full.is_empty() => self.send_all::<E, 1>(&[staged], lent),
             staged => {
                 let mut all = std::mem::take(&mut self.full);
                 all.extend(staged);
@@ -438,29 +446,6 @@ impl Sender {
         };
         self.loans.clear();
         sent
-    }
-
-    /// There were many short messages this way. What follows is for the next.
-    #[cold]
-    fn open_quick(&mut self) {
-        let Some(way) = &mut self.way else { return };
-        way.quick = Quick::open(&way.route, self.family, self.socket.raw(), self.port);
-        self.many = self.many.saturating_mul(4);
-    }
-
-    /// Sends a datagram by the socket that it was sealed for, or what is in it from the usual one.
-    fn send_quickly<E>(&mut self, staged: &Staged) -> Result<u32, SendError<E>> {
-        if let Some(way) = self.way.as_mut().filter(|way| way.route == staged.route)
-            && let Some(quick) = &mut way.quick
-            && let Some(bytes) = self.buffer.get(staged.begin..staged.end)
-        {
-            if quick.send(bytes, (staged.segments > 1).then_some(staged.segment)) {
-                return Ok(1);
-            }
-            (way.quick, way.until_quick) = (None, self.many);
-        }
-        self.way(&staged.route);
-        self.send_singly(staged, NONE)
     }
 
     /// Sends datagrams, so many at most, that go the same way and are cut alike.
@@ -485,14 +470,43 @@ impl Sender {
             Some(error)
                 if cuts && matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::ENOPROTOOPT)) =>
             {
-                // This device or kernel does not segment: never try again, and send these one by one.
-                self.segmentation = false;
-                for staged in all.get(datagrams..).unwrap_or(&[]) {
-                    calls += self.send_singly(staged, lent)?;
+                // Perhaps this device or kernel does not segment. If so, they go one by one, and none is tried again.
+                let mut left = all.get(datagrams..).unwrap_or(&[]).iter();
+                while let Some(staged) = left.next() {
+                    calls += match self.send_singly(staged, lent) {
+                        Ok(calls) => {
+                            self.segmentation = false;
+                            calls
+                        }
+                        Err(error) => {
+                            left.for_each(|staged| self.lose(staged, 0, &error));
+                            return Err(error);
+                        }
+                    };
                 }
                 Ok(calls)
             }
-            Some(error) => Err(refusal(error, route, segment)),
+            Some(error) => {
+                let error = refusal(error, route, segment);
+                all.get(datagrams..).unwrap_or(&[]).iter().for_each(|staged| self.lose(staged, 0, &error));
+                Err(error)
+            }
+        }
+    }
+
+    /// The packets of a datagram go no further, from one of them on: their headers lie in the buffer.
+    #[cold]
+    fn lose<E>(&mut self, staged: &Staged, first: usize, error: &SendError<E>) {
+        let Some(reason) = error.reason() else { return };
+        let (mut start, mut loans) = (staged.begin, staged.loan);
+        for (index, place) in (0..staged.filled).step_by(staged.segment).enumerate() {
+            let length = staged.segment.min(staged.filled - place);
+            let loan = self.loans.get(loans).filter(|loan| loan.at < start + length).copied();
+            loans += usize::from(loan.is_some());
+            if index >= first {
+                self.drops.add_packet(self.buffer.get(start..).unwrap_or(&[]), reason);
+            }
+            start += length - loan.map_or(0, |loan| loan.length);
         }
     }
 
@@ -506,7 +520,7 @@ impl Sender {
     fn send_singly<E>(&mut self, staged: &Staged, lent: &[AtomicU8]) -> Result<u32, SendError<E>> {
         let mut calls = 0;
         let (mut start, mut loans) = (staged.begin, staged.loan);
-        for place in (0..staged.filled).step_by(staged.segment) {
+        for (index, place) in (0..staged.filled).step_by(staged.segment).enumerate() {
             let length = staged.segment.min(staged.filled - place);
             let loan = self.loans.get(loans).filter(|loan| loan.at < start + length).copied();
             let at = match loan {
@@ -524,14 +538,17 @@ impl Sender {
             let mut parts = Parts::new();
             parts.push(self.buffer.get(at..at + length).unwrap_or(&[]));
             if let Some(error) = self.transmit(&mut [parts], 1, None).error {
-                return Err(refusal(error, &staged.route, length));
+                let error = refusal(error, &staged.route, length);
+                self.lose(staged, index, &error);
+                return Err(error);
             }
             calls += 1;
         }
         Ok(calls)
     }
 
-    /// Writes a packet down once more, whole, behind all that is staged: from `start` on lie its headers and its ICRC. Answers where.
+    /// Writes a packet down once more, whole, behind all that is staged: from `start` on lie its headers and its ICRC.
+    /// Answers where.
     fn put_together(&mut self, start: usize, loan: &Loan, lent: &[AtomicU8]) -> usize {
         let headers = loan.at - start;
         let behind = self.buffer.len() - LONGEST_GATHERED;
@@ -543,7 +560,8 @@ impl Sender {
         behind
     }
 
-    /// Sends the first `count` of these datagrams along the way that was last asked for, cut into segments of that length.
+    /// Sends the first `count` of these datagrams along the way that was last asked for, cut into segments of that
+    /// length.
     fn transmit<const MOST: usize>(
         &self,
         datagrams: &mut [Parts<'_>; MOST],
@@ -574,8 +592,9 @@ impl Sender {
         let (socket, flags) = (self.socket.raw(), libc::MSG_NOSIGNAL);
         while sent.datagrams < count {
             let Some(left) = messages.get_mut(sent.datagrams..count) else { break };
-            // SAFETY: every pointer in the messages is to a live local or into what `datagrams` borrows, and of the length given; as many vectors as they
-            // say have been written. The kernel only reads them, and copes with bytes that change meanwhile.
+            // SAFETY: every pointer in the messages is to a live local or into what `datagrams` borrows, and of the
+            // length given; as many vectors as they say have been written. The kernel only reads them, and copes with
+            // bytes that change meanwhile.
             let answer = unsafe {
                 match left {
                     [message] => call::send(socket, &raw const message.msg_hdr, flags).min(0) + 1,
@@ -640,20 +659,22 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// What was lent, for one who hashes it and does nothing else with it.
+/// What was lent, for the hasher, which does nothing else with it.
 fn glimpse(lent: &[AtomicU8]) -> &[u8] {
-    // SAFETY: an atomic byte is laid out as a byte. The program may be changing what it has posted, against the rules of verbs, and the language would have
-    // nobody look then. The hasher derives nothing from the bytes but the hash, which is then wrong, and so is one that was right when they
-    // changed a moment later: the packet is dropped by who receives it.
+    // SAFETY: an atomic byte is laid out as a byte. The program may be changing what it has posted, against the rules
+    // of verbs, and the language allows no thread to read them then. The hasher derives nothing from the bytes but the
+    // hash, which is then wrong, and so is one that was right when they changed a moment later: the receiver drops the
+    // packet.
     unsafe { std::slice::from_raw_parts(lent.as_ptr().cast(), lent.len()) }
 }
 
 fn refusal<E>(error: io::Error, route: &Route, segment: usize) -> SendError<E> {
     match error.raw_os_error() {
         Some(libc::EMSGSIZE) => SendError::TooLong { length: segment, destination: route.destination },
-        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EADDRNOTAVAIL | libc::EACCES | libc::ENETDOWN) => {
-            SendError::NoRoute { source_address: route.source, destination: route.destination, source: error }
-        }
+        // From an address of the loopback to another host is invalid.
+        Some(
+            libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EADDRNOTAVAIL | libc::EACCES | libc::ENETDOWN | libc::EINVAL,
+        ) => SendError::NoRoute { source_address: route.source, destination: route.destination, source: error },
         _ => SendError::System(error),
     }
 }

@@ -1,61 +1,26 @@
-//! Opening and setting up the sockets: those that receive on port 4791 together with other processes, one for each address family and one for what is sent
-//! inside the host; and unbound ones that send.
+//! Opening and setting up the sockets: those that receive on port 4791 together with other processes, one for each
+//! address family and one for what is sent inside the host; and unbound ones that send.
 
-use crate::descriptor::{Descriptor, check};
-use crate::holders::other_user;
+use host::descriptor::{Descriptor, check};
+use host::family::{Family, Scope};
+use host::holders::{holders, holders_at, other_user};
+use host::steering::program::{self, Table};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use wire::ROCE_PORT;
 
-/// How much we ask the kernel to buffer. It grants what the system allows (`net.core.rmem_max`), which need not be this much.
+/// How much we ask the kernel to buffer. It grants what the system allows (`net.core.rmem_max`), which need not be this
+/// much.
 const BUFFER: usize = 8 << 20;
-
-/// An address family.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-/// What a socket receives.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Scope {
-    /// What is sent to any address of the host.
-    Everywhere,
-    /// What is sent to 127.0.0.1, and then no socket of the other kind gets it. The kernel need not tell where packets went and how they came: each
-    /// note of its takes time.
-    Inside,
-}
-
-impl Scope {
-    /// Where such a socket is bound.
-    pub(crate) fn address(self, family: Family) -> IpAddr {
-        match (self, family) {
-            (Scope::Inside, _) => Ipv4Addr::LOCALHOST.into(),
-            (Scope::Everywhere, Family::V4) => Ipv4Addr::UNSPECIFIED.into(),
-            (Scope::Everywhere, Family::V6) => Ipv6Addr::UNSPECIFIED.into(),
-        }
-    }
-
-    /// Where it can be reached from this host, and no socket of the other kind.
-    pub(crate) fn reach(self, family: Family) -> IpAddr {
-        match (self, family) {
-            (Scope::Inside, _) => Ipv4Addr::LOCALHOST.into(),
-            (Scope::Everywhere, Family::V4) => Ipv4Addr::new(127, 0, 0, 2).into(),
-            (Scope::Everywhere, Family::V6) => Ipv6Addr::LOCALHOST.into(),
-        }
-    }
-}
 
 /// Why port 4791 is not ours.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// Another program has it for itself: kernel Soft-RoCE, or one that does not share it. Only this host can be reached.
+    /// Another program has it for itself: kernel Soft-RoCE, or one that does not share it. Only this host can be
+    /// reached.
     #[error("UDP port {ROCE_PORT} is held by something that does not share it (kernel Soft-RoCE, or another program)")]
     Taken,
     /// ubiverbs of another user has it. It forwards what is for us.
@@ -78,31 +43,43 @@ pub enum BindError {
     },
 }
 
-/// A socket that shares port 4791 with the other processes of this user. Never SO_REUSEADDR: it would let another user take the traffic.
-pub(super) fn receiver(family: Family, port: u16, scope: Scope) -> Result<Descriptor, BindError> {
-    open(family, Some((port, scope))).map_err(|source| match source.raw_os_error() {
-        Some(libc::EADDRINUSE) => match other_user(family, port) {
-            Ok(Some(uid)) => BindError::OtherUser { uid },
-            _ => BindError::Taken,
-        },
+/// A socket that shares port 4791 with the other processes of this user. Never SO_REUSEADDR: it would let another user
+/// take the traffic.
+/// A user that was found to have it is not looked for again while it does.
+pub(super) fn receiver(family: Family, port: u16, scope: Scope, known: Option<u32>) -> Result<Descriptor, BindError> {
+    let still = |uid: &u32| holders(family, port).is_ok_and(|users| users.contains(uid));
+    let socket = open(family, port, Some(scope)).map_err(|source| match source.raw_os_error() {
+        Some(libc::EADDRINUSE) => {
+            match known.filter(still).map_or_else(|| other_user(family, port), |uid| Ok(Some(uid))) {
+                Ok(Some(uid)) => BindError::OtherUser { uid },
+                _ => BindError::Taken,
+            }
+        }
         Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL) => BindError::NoFamily(family),
         _ => BindError::System { family, source },
-    })
+    })?;
+    // The first one gets everything until a table says more, so that whoever joins gets nothing that is another's. (A
+    // socket with a program cannot be bound to a port that is shared already: the program has to come after.)
+    if holders_at(family, scope.address(family), port).is_ok_and(|users| users.len() == 1) {
+        // Without one the kernel hashes, and packets are forwarded.
+        let _ = program::attach(socket.raw(), &program::build(&Table::all_to(0)));
+    }
+    Ok(socket)
 }
 
-/// A socket with a port of its own, to send from.
-pub(super) fn sender(family: Family) -> io::Result<Descriptor> {
-    open(family, None)
+/// A socket to send from, with that port; 0 leaves the choice to the system. No other socket has it.
+pub(super) fn sender(family: Family, port: u16) -> io::Result<Descriptor> {
+    open(family, port, None)
 }
 
-fn open(family: Family, receives: Option<(u16, Scope)>) -> io::Result<Descriptor> {
+fn open(family: Family, port: u16, receives: Option<Scope>) -> io::Result<Descriptor> {
     let domain = match family {
         Family::V4 => Domain::IPV4,
         Family::V6 => Domain::IPV6,
     };
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(receives.is_some())?;
-    let (port, scope) = receives.unwrap_or((0, Scope::Everywhere));
+    let scope = receives.unwrap_or(Scope::Everywhere);
     let address = SocketAddr::new(scope.address(family), port);
     match family {
         Family::V4 => {

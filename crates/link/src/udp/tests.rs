@@ -37,7 +37,8 @@ impl Cargo for Message {
     }
 }
 
-/// Who receives on the port of RoCE holds this meanwhile: with SO_REUSEPORT a second receiver in this process would get half of the packets.
+/// A test that receives on the port of RoCE holds this meanwhile: with SO_REUSEPORT a second receiver in this process
+/// would get half of the packets.
 pub(super) fn port_alone() -> MutexGuard<'static, ()> {
     static PORT: Mutex<()> = Mutex::new(());
     PORT.lock().unwrap_or_else(PoisonError::into_inner)
@@ -91,7 +92,7 @@ fn trains_arrive_as_they_were_sent() {
 fn what_is_sent_inside_the_host_comes_to_the_socket_for_it_and_to_no_other() {
     let _port = port_alone();
     let mut everywhere = Receiver::open(Family::V4).unwrap();
-    let mut inside = Receiver::open_scope(Family::V4, wire::ROCE_PORT, Scope::Inside).unwrap();
+    let mut inside = Receiver::open_scope(Family::V4, wire::ROCE_PORT, Scope::Inside, None).unwrap();
     let mut sender = Sender::open(Family::V4).unwrap();
     let source = IpAddr::from(Ipv4Addr::LOCALHOST);
     for (last, told) in [(1, false), (2, false), (1, true), (2, true)] {
@@ -113,7 +114,7 @@ fn what_is_sent_inside_the_host_comes_to_the_socket_for_it_and_to_no_other() {
                 got += arrival.payload.len();
                 assert_eq!((arrival.source().to_ip(), arrival.destination().to_ip()), (source, destination));
                 let wire::IpHeader::V4(ip) = arrival.ip else { panic!("another family") };
-                // The class is known everywhere but inside, where nobody marks packets.
+                // The class is known everywhere but inside, where no device marks packets.
                 assert_eq!(ip.tos, if told || last == 2 { 8 } else { 0 });
                 assert_eq!(ip.ttl, if told { 9 } else { 64 });
             };

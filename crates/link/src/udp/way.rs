@@ -1,8 +1,7 @@
 //! Where packets go: the address and the control messages of a call, and what the headers outside add to the ICRC.
 
 use super::front::outer;
-use super::quick::Quick;
-use super::socket::Family;
+use host::family::Family;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use wire::{Outer, ROCE_PORT};
 
@@ -22,7 +21,8 @@ pub struct Route {
 }
 
 impl Route {
-    /// What to say of the hop limit, if it is not what a socket does anyway: 64 to one host, and 1 to many. 0 is nobody's wish.
+    /// What to say of the hop limit, if it is not what a socket does anyway: 64 to one host, and 1 to many. 0 means
+    /// that no hop limit was asked for.
     pub(super) fn hops(&self) -> Option<libc::c_int> {
         let usual = if self.destination.is_multicast() { 1 } else { 64 };
         (self.hop_limit != 0 && self.hop_limit != usual).then(|| self.hop_limit.into())
@@ -37,15 +37,11 @@ pub(super) struct Way {
     pub control: Control,
     /// What the headers outside add to each; none if the addresses are not of the socket's family.
     pub outer: Option<Outer>,
-    /// What short messages are sent by, once there were many.
-    pub quick: Option<Quick>,
-    /// How many more it takes until then; 0 if never.
-    pub until_quick: u32,
 }
 
 impl Way {
-    /// From that port; `many` messages are many.
-    pub fn new(route: &Route, family: Family, port: u16, many: u32) -> Way {
+    /// From that port.
+    pub fn new(route: &Route, family: Family, port: u16) -> Way {
         let mut control = Control::default();
         match route.source {
             IpAddr::V4(source) => {
@@ -80,8 +76,7 @@ impl Way {
         if let SocketAddr::V6(to) = &mut to {
             to.set_scope_id(route.scope);
         }
-        let until_quick = if Quick::suits(route) { many } else { 0 };
-        Way { route: *route, to: to.into(), control, outer: outer(route, family, port), quick: None, until_quick }
+        Way { route: *route, to: to.into(), control, outer: outer(route, family, port) }
     }
 }
 
@@ -117,8 +112,8 @@ impl Control {
         let space = header + align(size_of::<T>());
         let Some(room) = self.bytes.get_mut(self.length..self.length + space) else { return };
         let cmsg = libc::cmsghdr { cmsg_len: (header + size_of::<T>()) as _, cmsg_level: level, cmsg_type: kind };
-        // SAFETY: `room` has `space` bytes, enough for the header and, behind it, for a `T`; both are plain data without padding that matters
-        // to the kernel, and unaligned writes need no alignment.
+        // SAFETY: `room` has `space` bytes, enough for the header and, behind it, for a `T`; both are plain data
+        // without padding that matters to the kernel, and unaligned writes need no alignment.
         unsafe {
             room.as_mut_ptr().cast::<libc::cmsghdr>().write_unaligned(cmsg);
             room.as_mut_ptr().add(header).cast::<T>().write_unaligned(*value);

@@ -10,8 +10,9 @@ mod ledger;
 mod network;
 mod worker;
 
+use host::names::Name;
+use host::slots::Slot;
 use ledger::{CHAOS, DRAIN, Dice, END, FULL, Ledger, Life, NOBODY, QUIET, now};
-use link::names::Name;
 use link::udp::Family;
 use network::{Rights, wait_for};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -85,7 +86,7 @@ fn chaos(rights: Rights) {
     keeper.await_the_end();
     wait_for("names and sockets to vanish", || {
         let names = Name::of_this_host().unwrap();
-        let holders = [Family::V4, Family::V6].map(|family| link::holders::holders(family, 4791).unwrap());
+        let holders = [Family::V4, Family::V6].map(|family| host::holders::holders(family, 4791).unwrap());
         names.is_empty() && holders.iter().all(Vec::is_empty)
     });
     judge(&keeper, quiet, drain);
@@ -236,9 +237,21 @@ fn judge(keeper: &Keeper, quiet: u64, drain: u64) {
         (life.drained.load(Relaxed).saturating_sub(MILLISECOND), closed + MILLISECOND)
     };
     let deaths: Vec<_> = lives.iter().filter(|life| life.ended.load(Relaxed) < drain).map(death).collect();
+    // A process that has a slot which another user had waits for what comes through processes that knew the former owner.
+    let waits_for_its_slot = |life: &Life, begun: u64| {
+        let slots = |life: &Life| life.slots.each_ref().map(|slot| slot.load(Relaxed)).map(|slot| slot as u16);
+        let has_one_of = |other: &Life| {
+            let own = slots(life);
+            slots(other).iter().filter_map(|slot| Slot::new(*slot)).any(|slot| own.contains(&slot.number()))
+        };
+        let is_other_user = |other: &Life| other.user.load(Relaxed) != life.user.load(Relaxed);
+        let ended = |other: &Life| other.ended.load(Relaxed);
+        let former = lives.iter().filter(|other| is_other_user(other) && ended(other) > 0 && has_one_of(other));
+        former.map(ended).any(|ended| begun > ended)
+    };
     let (mut seen, mut twice, mut nobody, mut full, mut stale) = (0, 0, 0, 0, 0);
-    let (mut owner_gone, mut holder_gone, mut unsent, mut missing, mut quiet_packets, mut quiet_missing) =
-        (0, 0, 0, 0, 0, 0);
+    let (mut owner_gone, mut holder_gone, mut unsent, mut missing, mut quiet_packets, mut quiet_missing, mut waiting) =
+        (0, 0, 0, 0, 0, 0, 0);
     for record in packets {
         let Some(life) = record.to.load(Relaxed).checked_sub(1).and_then(|to| lives.get(to as usize)) else {
             unsent += 1;
@@ -259,7 +272,9 @@ fn judge(keeper: &Keeper, quiet: u64, drain: u64) {
             _ => twice += 1,
         }
         if record.seen.load(Relaxed) == 0 {
-            quiet_missing += u32::from(in_quiet);
+            let waits = record.loss.load(Relaxed) == NOBODY && waits_for_its_slot(life, begun);
+            waiting += u32::from(in_quiet && waits);
+            quiet_missing += u32::from(in_quiet && !waits);
             if record.loss.load(Relaxed) != 0 {
                 continue;
             }
@@ -293,7 +308,8 @@ fn judge(keeper: &Keeper, quiet: u64, drain: u64) {
     );
     println!(
         "  lost with their owner {owner_gone}, with a process that held them {holder_gone}, with their sender {unsent}; \
-        unexplained {missing}; {quiet_packets} in the quiet phase, {quiet_missing} of them missing"
+        unexplained {missing}; {quiet_packets} in the quiet phase, {quiet_missing} of them missing, \
+        {waiting} kept from a new owner"
     );
     let (refused, tables) = (sum(|life| life.refused.load(Relaxed)), sum(|life| life.tables.load(Relaxed)));
     println!(

@@ -3,10 +3,10 @@
 
 use crate::ledger::{ALIVE, CHAOS, DRAIN, Dice, END, FULL, Ledger, Life, NOBODY, OPENING, PACKETS, SLOTS, STALE, now};
 use crate::network::{Parcel, loopback, send_to};
-use link::attachment::Attachment;
-use link::forward::Loss;
-use link::ports::Ports;
-use link::slots::{Slot, Slots};
+use host::forward::Loss;
+use host::ports::Ports;
+use host::slots::{Slot, Slots};
+use link::udp::attachment::Attachment;
 use link::udp::{Arrival, Family, Sender};
 use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
@@ -221,7 +221,7 @@ fn fork(ledger: &'static Ledger, parent: &Life, dice: &mut Dice, expected: usize
     if unsafe { libc::fork() } != 0 {
         return;
     }
-    link::descriptor::close_in_child();
+    host::descriptor::close_in_child();
     parent.inherited.fetch_max(now(), Relaxed);
     let left = descriptors();
     if left != expected {

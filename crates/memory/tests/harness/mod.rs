@@ -3,17 +3,18 @@
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use memory::{
-    Access, Bind, Cause, Domain, Error, Key, Memory, Qpn, Range, Refusal, RegionSpec, Subject, Translation, WindowType,
+    Access, Bind, Error, Key, Memory, ProtectionDomain, Qpn, Range, Refusal, RefusalCause, RegionSpec, Subject,
+    Translation, WindowType,
 };
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-pub const PD: Domain = Domain(1);
-pub const OTHER: Domain = Domain(2);
-pub const LOCAL: Subject = Subject { domain: PD, qpn: Qpn(0x11), remote: false };
+pub const PD: ProtectionDomain = ProtectionDomain(1);
+pub const OTHER: ProtectionDomain = ProtectionDomain(2);
+pub const LOCAL: Subject = Subject { pd: PD, qpn: Qpn::new(0x11), remote: false };
 pub const REMOTE: Subject = Subject { remote: true, ..LOCAL };
-pub const STRANGER: Subject = Subject { domain: OTHER, ..REMOTE };
+pub const STRANGER: Subject = Subject { pd: OTHER, ..REMOTE };
 pub const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
@@ -109,7 +110,7 @@ pub fn register(memory: &Memory, spec: &RegionSpec) -> Result<Key, Error> {
     unsafe { memory.register(spec) }
 }
 
-pub fn cause<T: Debug>(result: Result<T, Refusal>) -> Cause {
+pub fn cause<T: Debug>(result: Result<T, Refusal>) -> RefusalCause {
     result.unwrap_err().cause
 }
 

@@ -2,8 +2,8 @@
 //! protection domain, type 2 windows to the queue pair that bound them.
 
 use super::{Entry, Memory, index_of, within};
-use trace::RefusalCause;
 use transport::{Access, Bind, ProtectionDomain, Range, Refusal, Subject};
+use wire::access::RefusalCause;
 use wire::{Key, Qpn};
 
 /// The type of a window, with the specification's numbers.
@@ -111,10 +111,6 @@ impl Memory {
         if window.pd != subject.pd {
             return Err(refuse(RefusalCause::WrongProtectionDomain));
         }
-        // The owner chooses the low byte of a key and nothing else.
-        if index_of(bind.new_key) != index_of(bind.window) {
-            return Err(refuse(RefusalCause::WrongKind));
-        }
         // A type 2 window is bound only when free, and a binding of no length would be no binding (IBA C10-72).
         if window.kind == WindowKind::Type2 && (window.bound.is_some() || bind.length == 0) {
             return Err(refuse(RefusalCause::WrongKind));
@@ -131,7 +127,7 @@ impl Memory {
         }
         if let Some(Entry::Window(window)) = self.entries.get_mut(&index_of(bind.window)) {
             let Bind { region, address, length, access, .. } = *bind;
-            window.key = bind.new_key;
+            window.key = bind.bound_key();
             window.invalidated = false;
             window.bound = (length > 0).then_some(Bound { region, address, length, access, qpn: subject.qpn });
         }

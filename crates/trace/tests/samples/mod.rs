@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use trace::{AccessFlags, DropReason, Event, Kind, Queue, RefusalCause, RetryCause, StateCause, Timer, WindowCause};
+use trace::{Access, DropReason, Event, Kind, Queue, RefusalCause, RetryCause, StateCause, Timer, WindowCause};
 use wire::{
     Aeth, Ethernet, Frame, Gid, Headers, IpHeader, Key, Msn, Opcode, Packet, Psn, Qpn, Reth, Syndrome, UdpHeader,
 };
@@ -67,7 +67,7 @@ pub fn every_kind() -> Vec<Event> {
             key: Key::new(0x77),
             address: 0x1000,
             length: 64,
-            access: AccessFlags(0b11),
+            access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
             cause: RefusalCause::OutOfBounds { start: 0x1000, length: 32 },
         },
         Kind::NakSent { psn: Psn::new(5), code: "remote access error" },
@@ -75,6 +75,9 @@ pub fn every_kind() -> Vec<Event> {
         Kind::WindowChanged { from: 16, to: 8, cause: WindowCause::Loss },
         Kind::AsyncEvent { name: "QP_LAST_WQE_REACHED" },
         Kind::CmTransition { local_comm_id: 0x1234, from: "REQ_SENT", to: "ESTABLISHED", message: Some("REP") },
+        Kind::CmMessageDropped { message: "RTU", local_comm_id: 0x1234, reason: DropReason::CmUnknown },
+        Kind::CaptureEnded { errno: 28 },
+        Kind::Flushed { sends: 3, receives: 500 },
     ];
     kinds.into_iter().zip(1000..).map(|(kind, at)| Event { at, qpn: Some(Qpn::new(0x11)), kind }).collect()
 }

@@ -1,17 +1,20 @@
 //! What a queue pair takes in: packets and the passing of time.
 
+use super::outbound::CNP_INTERVAL;
 use super::{AsyncEvent, QueuePair, State};
 use crate::completer::{Progress, Verdict};
 use crate::completion::{Cause, Status};
 use crate::congestion::{FULL_PACKET, Window};
-use crate::port::{Port, Refusal, Toward};
+use crate::port::{Port, Toward};
 use crate::responder::{Fault, Reaction};
 use crate::state::Kind;
+use crate::time::ack_timeout_nanos;
 use crate::train::Inbound;
 use crate::work::Operation as Work;
 use trace::Time;
-use trace::{AccessFlags, DropReason, RetryCause, StateCause, Timer, WindowCause};
-use wire::{NakCode, Operation, Psn, Syndrome};
+use trace::{DropReason, RetryCause, StateCause, Timer, WindowCause};
+use wire::access::Refusal;
+use wire::{Headers, NakCode, Operation, Psn, Syndrome};
 
 impl QueuePair {
     /// Takes a packet, or a whole train, that arrived for this queue pair.
@@ -26,8 +29,7 @@ impl QueuePair {
             return;
         }
         if let Err(reason) = self.screen(inbound) {
-            self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(*headers), reason });
-            return;
+            return self.dropped(now, Some(headers), reason, port);
         }
         let opcode = headers.bth.opcode;
         if inbound.congestion_marked && opcode.operation() != Operation::Cnp {
@@ -36,14 +38,21 @@ impl QueuePair {
         }
         match opcode.operation() {
             Operation::Cnp => {
+                if self.believed_cnp.is_some_and(|last| now.since(last) < CNP_INTERVAL) {
+                    return self.dropped(now, Some(headers), DropReason::CnpTooSoon, port);
+                }
+                self.believed_cnp = Some(now);
                 self.adjust(now, Toward::Peer, WindowCause::Marked, port, |window| window.congested(now));
             }
             _ if opcode.is_request() => self.handle_request(now, inbound, port),
             Operation::Acknowledge => {
-                let Some(aeth) = headers.aeth else { return };
+                let Some(aeth) = headers.aeth else {
+                    return self.dropped(now, Some(headers), DropReason::Malformed, port);
+                };
                 if let Some(code) = refusal_name(aeth.syndrome) {
                     self.trace(now, port, || trace::Kind::NakReceived { psn: headers.bth.psn, code });
                 }
+                self.note_answer(inbound);
                 let (psn, high) = (headers.bth.psn, self.requester.high());
                 let (progress, verdict) =
                     self.completer.acknowledge(now, psn, aeth, high, &self.connection, &mut self.queue);
@@ -88,6 +97,24 @@ impl QueuePair {
         self.completer.hold(now, self.connection.attributes.timeout);
     }
 
+    /// A timeout that is due now is not counted as a retry before the pauses between them have grown to `patience`
+    /// nanoseconds: programs choose timeouts that are shorter than a process may have to wait for a processor.
+    pub fn forgive_timeout(&mut self, now: Time, patience: u64) {
+        self.completer.forgive(now, self.connection.attributes.timeout, patience);
+    }
+
+    /// Whether a request with this number comes a little before the one that is expected.
+    #[inline]
+    pub fn is_behind(&self, psn: Psn) -> bool {
+        const A_LITTLE: i32 = 1 << 14;
+        (-A_LITTLE..0).contains(&psn.diff(self.responder.expected()))
+    }
+
+    /// How long the peer has to answer, in nanoseconds; `None` is for ever.
+    pub fn time_to_answer(&self) -> Option<u64> {
+        ack_timeout_nanos(self.connection.attributes.timeout)
+    }
+
     /// The peer has gone for good, as a link may know: what it has not acknowledged fails now, as it would when all retries were used up.
     pub fn peer_gone<P: Port>(&mut self, now: Time, port: &mut P) {
         let waits = matches!(self.state(), State::ReadyToSend | State::SendQueueDrained);
@@ -103,6 +130,7 @@ impl QueuePair {
         let headers = inbound.headers;
         let (kind, state, opcode) = (self.kind(), self.state(), headers.bth.opcode);
         if opcode.operation() == Operation::Cnp {
+            // It is about requests, or about the answers to READs, which go out as soon as requests come in.
             return match kind.is_connected() && state.receives() {
                 true if inbound.from == self.connection.attributes.av.dgid => Ok(()),
                 true => Err(DropReason::WrongSource),
@@ -143,6 +171,13 @@ impl QueuePair {
         Ok(())
     }
 
+    /// A packet goes no further.
+    #[cold]
+    fn dropped<P: Port>(&self, now: Time, headers: Option<&Headers>, reason: DropReason, port: &mut P) {
+        port.dropped(reason);
+        self.trace(now, port, || trace::Kind::PacketDropped { headers: headers.copied(), reason });
+    }
+
     fn handle_request<P: Port>(&mut self, now: Time, inbound: &Inbound<'_>, port: &mut P) {
         if self.state() == State::ReadyToReceive && !self.established {
             self.established = true;
@@ -155,22 +190,22 @@ impl QueuePair {
         };
         match reaction {
             Reaction::Fine => {}
-            Reaction::Dropped(reason) => {
-                self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(*inbound.headers), reason });
-            }
+            Reaction::Dropped(reason) => self.dropped(now, Some(inbound.headers), reason, port),
             Reaction::Forbidden(refusal) => {
                 self.trace_refusal(now, &refusal, port);
-                let reason = DropReason::AccessRefused;
-                self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(*inbound.headers), reason });
+                self.dropped(now, Some(inbound.headers), DropReason::AccessRefused, port);
             }
             Reaction::Refused(reason, psn, syndrome) => {
-                self.trace(now, port, || trace::Kind::PacketDropped { headers: Some(*inbound.headers), reason });
+                self.dropped(now, Some(inbound.headers), reason, port);
                 let code = refusal_name(syndrome).unwrap_or("");
                 self.trace(now, port, || trace::Kind::NakSent { psn, code });
             }
             Reaction::Fault(fault) => {
                 if let Cause::Refused(refusal) = &fault.cause {
                     self.trace_refusal(now, refusal, port);
+                    if fault.code == NakCode::RemoteAccess {
+                        self.dropped(now, Some(inbound.headers), DropReason::AccessRefused, port);
+                    }
                 }
                 if self.kind().is_reliable() {
                     let code = refusal_name(Syndrome::Nak(fault.code)).unwrap_or("");
@@ -228,12 +263,7 @@ impl QueuePair {
         }
         match verdict {
             Verdict::Fine => {}
-            Verdict::Drop(reason) => {
-                self.trace(now, port, || {
-                    let headers = inbound.map(|inbound| *inbound.headers);
-                    trace::Kind::PacketDropped { headers, reason }
-                });
-            }
+            Verdict::Drop(reason) => self.dropped(now, inbound.map(|inbound| inbound.headers), reason, port),
             Verdict::GoBack(cause) => {
                 let left = Some(self.completer.retries_left(&self.connection));
                 self.go_back(now, cause, left, port);
@@ -353,7 +383,7 @@ impl QueuePair {
             key: refusal.range.key,
             address: refusal.range.address,
             length: refusal.range.length,
-            access: AccessFlags(refusal.access.bits()),
+            access: refusal.access,
             cause: refusal.cause,
         });
     }

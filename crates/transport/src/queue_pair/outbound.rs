@@ -2,7 +2,7 @@
 
 use super::{QueuePair, State};
 use crate::completion::{Cause, Status};
-use crate::port::{Port, Refusal, Toward};
+use crate::port::{Port, Toward};
 use crate::requester::{self, RequestTrain, Step};
 use crate::responder::ResponseTrain;
 use crate::send_queue::SendWork;
@@ -10,10 +10,11 @@ use crate::state::Kind;
 use crate::train::{Payload, Train};
 use crate::work::DatagramTarget;
 use trace::Time;
+use wire::access::Refusal;
 use wire::{Headers, Opcode, Psn};
 
-/// A congestion notification goes out at most this often.
-const CNP_INTERVAL: u64 = 50_000;
+/// A congestion notification goes out at most this often, and is believed no more often.
+pub(super) const CNP_INTERVAL: u64 = 50_000;
 
 /// The 16 reserved bytes a congestion notification carries (IBA annex A17.9.3).
 static CNP_PAYLOAD: [u8; 16] = [0; 16];

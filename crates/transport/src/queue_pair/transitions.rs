@@ -60,7 +60,9 @@ impl QueuePair {
         self.drain_owed = false;
         self.cnp_owed = false;
         self.last_cnp = None;
+        self.believed_cnp = None;
         self.established = false;
+        self.question = Default::default();
         self.set_state(now, State::Reset, StateCause::Modify, port);
         // All that was ever set is forgotten, as if the queue pair had just been created (IBA 10.3.1.1).
         let capabilities = self.connection.attributes.capabilities;
@@ -73,13 +75,14 @@ impl QueuePair {
             return;
         }
         self.leave_windows(port);
-        self.queue.flush(0);
+        let (sends, receives) = (self.queue.flush(0), self.responder.waiting_receives());
         let psn = self.requester.psn();
         self.requester.reset(self.queue.tail());
         self.completer.reset(self.queue.tail(), psn);
         self.drain_owed = false;
         self.set_state(now, State::Error, cause, port);
-        if self.responder.uses_shared() {
+        self.trace_flushed(now, sends, receives, port);
+        if self.responder.uses_srq() {
             self.raise(now, AsyncEvent::LastWqeReached, port);
         }
     }
@@ -91,9 +94,17 @@ impl QueuePair {
             _ => None,
         });
         let (wr_id, status) = failed.map_or((0, ""), |(wr_id, status)| (wr_id, status.name()));
-        self.queue.flush(0);
+        let sends = self.queue.flush(0);
         self.requester.reset(self.queue.tail());
         self.set_state(now, State::SendQueueError, StateCause::SendFailed { wr_id, status }, port);
+        self.trace_flushed(now, sends, 0, port);
+    }
+
+    /// Says how much work was lost, once: a connection may end with a thousand receives.
+    fn trace_flushed<P: Port>(&self, now: Time, sends: u32, receives: u32, port: &mut P) {
+        if sends + receives > 0 {
+            self.trace(now, port, || trace::Kind::Flushed { sends, receives });
+        }
     }
 
     /// In SQD: has all work that had begun ended?

@@ -1,7 +1,8 @@
 use super::*;
 use crate::congestion::Window;
-use crate::port::{Atomic, Bind, ProtectionDomain, Taken, Toward};
+use crate::port::{Taken, Toward};
 use alloc::vec;
+use wire::access::{Atomic, Bind, ProtectionDomain};
 use wire::{Feth, Qpn, Srqn};
 
 /// One region that starts at `START`, and a log of what was asked.

@@ -2,10 +2,11 @@
 //! answered requests so that a repeated one gets the same answer (IBA 9.7.5.1.2: as many as `max_dest_rd_atomic`).
 
 use crate::connection::Connection;
-use crate::port::{Access, Port, Range, Refusal, Subject};
+use crate::port::Port;
 use crate::state::Kind;
 use crate::train::{MAX_TRAIN, pad};
 use alloc::collections::VecDeque;
+use wire::access::{Access, Range, Refusal, Subject};
 use wire::{Aeth, AtomicAckEth, Headers, Msn, NakCode, Opcode, Operation, Position, Psn, Reth, Syndrome, Tail};
 
 /// What a READ, atomic or flush left behind.

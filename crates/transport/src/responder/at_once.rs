@@ -3,9 +3,10 @@
 use super::{Message, Responder, Waiting};
 use crate::completion::{CompletionKind, Queue};
 use crate::connection::Connection;
-use crate::port::{Access, Port, Range};
+use crate::port::Port;
 use crate::train::Inbound;
 use wire::Opcode;
+use wire::access::{Access, Range};
 
 impl Responder {
     /// A SEND or WRITE of one packet that nothing is wrong with: it is the next, no message is half received, and there is memory for all of it in

@@ -4,9 +4,9 @@
 use super::answers::Kept;
 use super::{Fault, Message, Responder, Verdict, access_fault, excess_of, fault_of, grant, invalid_request};
 use crate::connection::Connection;
-use crate::port::{Access, Atomic, Port, Range, Subject};
+use crate::port::Port;
 use crate::train::Inbound;
-use trace::RefusalCause;
+use wire::access::{Access, Atomic, Range, RefusalCause, Subject};
 use wire::{Operation, Placement, Psn, Reth, Selectivity};
 
 impl Responder {

@@ -4,10 +4,11 @@
 use super::{Arrival, Fault, Message, Reaction, Responder, grant, length_fits};
 use crate::completion::{Cause, Completion, CompletionKind, Status};
 use crate::connection::Connection;
-use crate::port::{Access, Port, Subject, Taken};
+use crate::port::{Port, Taken};
 use crate::receive::scatter;
 use crate::train::Inbound;
 use trace::DropReason;
+use wire::access::{Access, Subject};
 use wire::{NakCode, Operation};
 
 /// Length of the global route header that precedes every datagram in its receive buffer.
@@ -96,9 +97,11 @@ impl Responder {
         let length = inbound.payload.len() as u64 + GRH;
         let local = Subject { remote: false, ..self.hand.subject.unwrap_or(connection.local()) };
         if length > self.hand.space {
-            let cause = Cause::TooLong { length, space: self.hand.space };
-            let fault = Fault { code: NakCode::InvalidRequest, receive: Status::LocalLength, cause, event: None };
-            return self.stop(fault, connection);
+            // The sender's fault, and any sender with the Q_Key may commit it: dropped in silence, the queue pair goes on
+            // and the receive waits for the next datagram (IBA 9.9.3, class D; Soft-RoCE does the same). A receive from a
+            // shared queue waits in the hand of this queue pair. There the specification has the receive fail (class E),
+            // because hardware cannot keep it; to a program silence is the milder of the two.
+            return Reaction::Dropped(DropReason::TooLong);
         }
         let placed = scatter(&self.hand.work.sges, 0, inbound.grh, local, port)
             .and_then(|()| scatter(&self.hand.work.sges, GRH, inbound.payload, local, port));

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::attributes::{AlternatePath, Capabilities, MigrationState};
-use crate::port::Access;
 use alloc::string::{String, ToString};
 use core::fmt::Write;
+use wire::access::Access;
 use wire::{Mtu, Psn, Qkey};
 
 /// A request that gives exactly the attributes of `mask`, with values nobody objects to.

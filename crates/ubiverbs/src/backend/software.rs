@@ -7,6 +7,7 @@ use super::{
 use crate::error::Error;
 use crate::lock;
 use hca::{CompletionChannel, Joins, Nic, Notify, Options, Qp, SharedQueue};
+use latch::PerProcess;
 use std::any::Any;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -38,25 +39,20 @@ pub fn software_over_udp() -> Result<Arc<dyn Backend>, Error> {
 }
 
 fn ours(wanted: Option<Options>) -> Result<Arc<dyn Backend>, Error> {
-    static OURS: Mutex<Option<(u32, Arc<Software>)>> = Mutex::new(None);
-    let process = std::process::id();
-    let mut ours = lock(&OURS);
-    if let Some((owner, software)) = &*ours
-        && *owner == process
-    {
+    static OURS: PerProcess<Mutex<Option<Arc<Software>>>> = PerProcess::new();
+    let mut ours = lock(OURS.get_or_make(Mutex::default));
+    if let Some(software) = &*ours {
         if wanted.is_some_and(|wanted| wanted != software.options) {
             let source = "this process has one already, attached in another way".into();
             return Err(Error::Create { what: "the NIC", source });
         }
         return Ok(Arc::clone(software) as Arc<dyn Backend>);
     }
-    // What a parent process left behind is its own: dropping it here would touch descriptors that are not ours any more.
-    std::mem::forget(ours.take());
     let options = wanted.unwrap_or_default();
     let nic = Nic::open_with(options).map_err(create("the NIC"))?;
     let nothing = hca::CompletionQueue::new(0, 1, None).map_err(create("a completion queue"))?;
     let software = Arc::new(Software { nic, options, nothing });
-    *ours = Some((process, Arc::clone(&software)));
+    *ours = Some(Arc::clone(&software));
     Ok(software)
 }
 
@@ -143,7 +139,10 @@ struct Opened {
     context: Arc<hca::Context>,
 }
 
-impl Context for Opened {
+// SAFETY: `memory` looks at the key and at its range, rights and protection domain for every access; it gives each registration a key of its own;
+// and `deregister` waits for the accesses that have begun.
+#[allow(unsafe_code)]
+unsafe impl Context for Opened {
     fn port(&self) -> Port {
         let port = self.context.device().port();
         Port { active: port.active, mtu: port.mtu(), gids: port.gids.clone() }
@@ -153,7 +152,6 @@ impl Context for Opened {
         self.context.new_domain()
     }
 
-    #[allow(unsafe_code)]
     unsafe fn register(
         &self,
         address: *mut u8,
@@ -259,7 +257,9 @@ struct OurQueue {
     queue: Arc<hca::CompletionQueue>,
 }
 
-impl CompletionQueue for OurQueue {
+// SAFETY: a queue pair adds one completion for each request it took, when the request is done, and none after it is destroyed.
+#[allow(unsafe_code)]
+unsafe impl CompletionQueue for OurQueue {
     fn id(&self) -> u32 {
         self.queue.id
     }
@@ -311,9 +311,16 @@ struct OurPair {
     qp: Arc<Qp>,
 }
 
-impl QueuePair for OurPair {
+// SAFETY: buffers are touched under the queue pair's latch only, by requests that are in its queues. `destroy` and a reset take the latch and empty
+// the queues, and every access asks `memory`.
+#[allow(unsafe_code)]
+unsafe impl QueuePair for OurPair {
     fn qpn(&self) -> Qpn {
         self.qp.qpn()
+    }
+
+    fn link(&self) -> &'static str {
+        self.qp.link()
     }
 
     fn attributes(&self) -> Attributes {
@@ -328,11 +335,11 @@ impl QueuePair for OurPair {
         self.qp.prefetch();
     }
 
-    fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+    unsafe fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
         self.qp.post_send(&self.nic, requests)
     }
 
-    fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
+    unsafe fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
         self.qp.post_receive(&self.nic, requests)
     }
 
@@ -355,12 +362,15 @@ struct OurShared {
     queue: Arc<SharedQueue>,
 }
 
-impl SharedReceiveQueue for OurShared {
+// SAFETY: a receive is with the queue or with the one queue pair that took it, whose promise is above; when the queue is destroyed, its queue pairs
+// are gone.
+#[allow(unsafe_code)]
+unsafe impl SharedReceiveQueue for OurShared {
     fn number(&self) -> Srqn {
         self.queue.number()
     }
 
-    fn post(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+    unsafe fn post(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         self.queue.post(request)
     }
 

@@ -116,7 +116,9 @@ pub fn join(group: IpAddr, qp: &QueuePair<Datagram>) -> Pending<Membership> {
         }
         let party = Hub::ours()?.party(Datagram::KIND)?;
         let (_, source) = qp.core().context().source_for(Gid::from_ip(group))?;
-        party.id.bind(SocketAddr::new(source.to_ip(), 0))?;
+        // Not bound but resolved: a loopback address chooses no device by itself.
+        party.id.resolve_address(Some(SocketAddr::new(source.to_ip(), 0)), SocketAddr::new(group, 0))?;
+        party.expect(EventKind::AddressResolved).await?;
         if !party.is_on(qp.core().context()) {
             return Err(Error::OtherDevice { what: "queue pair" });
         }

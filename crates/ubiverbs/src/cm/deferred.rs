@@ -28,7 +28,7 @@ impl Deferred {
         }
         drop(works);
         let deferred = Arc::clone(self);
-        if thread::Builder::new().name("ubiverbs-cm".into()).spawn(move || deferred.run()).is_err() {
+        if hca::spawn("ubiverbs-cm", move || deferred.run()).is_err() {
             self.run();
         }
     }

@@ -10,6 +10,7 @@ use crate::completion_queue::wake;
 use crate::device::{Context, ContextCore};
 use crate::error::Error;
 use crate::lock;
+use latch::PerProcess;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
@@ -36,18 +37,13 @@ pub(crate) struct Hub {
 impl Hub {
     /// The hub of this process; a forked child makes its own.
     pub fn ours() -> Result<Arc<Hub>, Error> {
-        static OURS: Mutex<Option<(u32, Arc<Hub>)>> = Mutex::new(None);
-        let process = std::process::id();
-        let mut ours = lock(&OURS);
-        if let Some((owner, hub)) = &*ours
-            && *owner == process
-        {
+        static OURS: PerProcess<Mutex<Option<Arc<Hub>>>> = PerProcess::new();
+        let mut ours = lock(OURS.get_or_make(Mutex::default));
+        if let Some(hub) = &*ours {
             return Ok(Arc::clone(hub));
         }
-        // As with the NIC: what a parent left behind is not ours to close.
-        std::mem::forget(ours.take());
         let hub = Hub::new(&backend::software()?)?;
-        *ours = Some((process, Arc::clone(&hub)));
+        *ours = Some(Arc::clone(&hub));
         Ok(hub)
     }
 

@@ -238,6 +238,6 @@ impl<T: Transport> QueuePairBuilder<T> {
 }
 
 /// Somewhere new each time, so that packets of an earlier connection between the same numbers are not taken for ours.
-fn random_psn() -> Psn {
+pub(super) fn random_psn() -> Psn {
     Psn::new(RandomState::new().hash_one(0) as u32)
 }

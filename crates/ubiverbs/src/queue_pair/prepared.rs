@@ -5,7 +5,7 @@ use crate::completion::Received;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Failed};
 use crate::operation::Operation;
-use crate::queue_pair::builder::Connection;
+use crate::queue_pair::builder::{Connection, random_psn};
 use crate::queue_pair::{Core, QueuePair};
 use crate::transports::{Connected, Datagram, Transport};
 use std::fmt;
@@ -196,7 +196,8 @@ impl<T: Transport> fmt::Debug for PreparedQueuePair<T> {
 }
 
 impl<T: Transport> QueuePair<T> {
-    /// Back to the beginning: everything outstanding ends with [`Error::Destroyed`], the number stays, and it can be connected anew.
+    /// Back to the beginning: everything outstanding ends with [`Error::Destroyed`], the number stays, and it can be connected anew, from another sequence
+    /// number on: the endpoint is a new one, and late packets of the old connection are not taken for the new one's.
     ///
     /// # Errors
     /// [`Error::Shared`], with the queue pair, if other handles of it exist.
@@ -218,7 +219,10 @@ impl<T: Transport> QueuePair<T> {
         let mut prepared = prepared;
         let reset = Modify { state: Some(State::Reset), ..Modify::default() };
         match prepared.modify(&reset).and_then(|()| prepared.to_init(&again)) {
-            Ok(()) => Ok(prepared),
+            Ok(()) => {
+                prepared.psn = random_psn();
+                Ok(prepared)
+            }
             Err(error) => Err(Failed { error, buffer: QueuePair::new(prepared) }),
         }
     }

@@ -51,6 +51,35 @@ fn packets_that_were_put_together_can_still_be_sent_one_by_one() {
     assert_eq!((found, damaged), (vec![(0, 8), (1, 8), (2, 0)], 0));
 }
 
+#[test]
+fn every_packet_that_the_system_does_not_take_is_told() {
+    let mut sender = Sender::open(Family::V4).unwrap();
+    let (here, there) = (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::new(198, 51, 100, 1).into());
+    let nowhere = Route { source: here, destination: there, scope: 0, traffic_class: 0, hop_limit: 64 };
+    let told = |sender: &mut Sender| -> Vec<_> {
+        let dropped = sender.take_drops().into_iter();
+        dropped.map(|dropped| (dropped.headers.map(|headers| headers.bth.psn.value()), dropped.reason)).collect()
+    };
+    let [zero, one, two] = [0, 1, 2].map(|psn| (Some(psn), DropReason::NoRoute));
+    // Put together, and one by one.
+    sender.send(&nowhere, &mut Three, false).unwrap_err();
+    assert_eq!(told(&mut sender), [zero, one, two]);
+    sender.send(&nowhere, &mut Three, true).unwrap_err();
+    assert_eq!(told(&mut sender).len(), 3);
+    // Lent: the headers lie between what is not in the buffer.
+    let mut long = Long(vec![5; 5 * LONG], false);
+    let lent: Vec<AtomicU8> = long.0.iter().map(|byte| AtomicU8::new(*byte)).collect();
+    let _ = sender.stage(&nowhere, &mut long, &lent, false);
+    let _ = sender.flush::<()>();
+    let psns: Vec<_> = told(&mut sender).into_iter().map(|(psn, _)| psn).collect();
+    assert_eq!(psns, [0, 1, 2, 3, 4].map(Some));
+    // Of another family than the socket.
+    let other = Route { destination: std::net::Ipv6Addr::LOCALHOST.into(), ..nowhere };
+    sender.send(&other, &mut Three, false).unwrap_err();
+    assert_eq!(told(&mut sender), [zero, one, two]);
+    assert!(sender.segmentation && told(&mut sender).is_empty());
+}
+
 /// Packets of 2 KiB whose payload is lent, and whether others follow.
 struct Long(Vec<u8>, bool);
 
@@ -198,111 +227,4 @@ fn refuse(receiver: &mut Receiver, sender: &mut Sender, route: &Route) {
         assert_eq!((found.len(), damaged), (packets - 1, 0));
         assert!(found.iter().map(|(_, payload)| &payload[..]).eq(bytes.chunks(LONG).take(packets - 1)));
     }
-}
-
-/// Sends messages of eight bytes, each followed by one of none in the same datagram if `accompanied`.
-fn send_short(sender: &mut Sender, route: &Route, numbers: std::ops::Range<u32>, accompanied: bool) {
-    for number in numbers {
-        for payload in if accompanied { &[8usize, 0][..] } else { &[8] } {
-            let headers = Headers::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(number));
-            let write = |front: &mut [u8], body: &mut [u8]| {
-                body.fill(number as u8);
-                headers.encode(front).map(drop)
-            };
-            sender.stage_one(route, Qpn::new(7), (headers.len(), *payload), write).unwrap();
-        }
-        sender.flush::<EncodeError>().unwrap();
-    }
-}
-
-/// Sequence number and source port of what arrives, until there are so many; nothing is damaged.
-fn numbers(receiver: &mut Receiver, expected: usize) -> Vec<(u32, u16)> {
-    let deadline = Instant::now() + Duration::from_secs(5);
-    let mut found = Vec::new();
-    while found.len() < expected && Instant::now() < deadline {
-        let mut take = |arrival: &crate::udp::Arrival<'_>| {
-            let number = arrival.headers.bth.psn.value();
-            // Another test sends WRITEs to nobody.
-            if arrival.headers.bth.opcode == Opcode::RcSendOnly {
-                assert!(arrival.payload.iter().all(|byte| *byte == number as u8 || *byte == 9));
-                found.push((number, arrival.port));
-            }
-        };
-        assert_eq!(receiver.receive(&mut take).unwrap().damaged, 0);
-    }
-    found
-}
-
-#[test]
-fn many_short_messages_get_a_socket_of_their_own_and_lose_it_with_the_peer() {
-    let _port = port_alone();
-    for (family, here) in
-        [(Family::V4, IpAddr::from([127, 0, 0, 1])), (Family::V6, std::net::Ipv6Addr::LOCALHOST.into())]
-    {
-        let mut receiver = Receiver::open(family).unwrap();
-        let mut sender = Sender::open(family).unwrap();
-        let route = Route { source: here, destination: here, scope: 0, traffic_class: 0, hop_limit: 64 };
-        send_short(&mut sender, &route, 0..MANY, false);
-        let usual = sender.port();
-        assert!(numbers(&mut receiver, MANY as usize).into_iter().eq((0..MANY).map(|number| (number, usual))));
-        // Also with another packet in the same datagram, and with trains in between, which go the usual way.
-        send_short(&mut sender, &route, 0..40, true);
-        let found = numbers(&mut receiver, 80);
-        let quick = found[0].1;
-        assert_ne!(quick, usual);
-        assert!(found.into_iter().eq((0..80).map(|at| (at / 2, quick))));
-        let headers = Headers::new(Opcode::RcSendOnly, Qpn::new(7), Psn::new(1));
-        sender.stage_one(&route, Qpn::new(7), (headers.len(), 0), |front, _| headers.encode(front).map(drop)).unwrap();
-        sender.send(&route, &mut Three, false).unwrap();
-        send_short(&mut sender, &route, 2..3, false);
-        let found: Vec<_> = numbers(&mut receiver, 5).into_iter().map(|(_, port)| port).collect();
-        assert_eq!(found, [quick, usual, usual, usual, quick]);
-        if let IpAddr::V4(here) = here {
-            // The kernel still counts as we do, two probes later. Who receives would find out by itself and not mind.
-            let Quick { socket, next, .. } = sender.way.as_ref().unwrap().quick.as_ref().unwrap();
-            let kernel = crate::udp::quick::learn(socket.raw(), here, quick, sender.raw_fd(), usual);
-            assert_eq!(kernel, Some(next.wrapping_add(2)));
-            sender.way.as_mut().unwrap().quick.as_mut().unwrap().next = next.wrapping_add(2);
-        }
-        // Nobody is there for a while: the kernel says so of the connected socket. Nothing else is lost.
-        drop(receiver);
-        send_short(&mut sender, &route, 0..2, false);
-        let mut receiver = Receiver::open(family).unwrap();
-        receiver.tell_all().unwrap();
-        send_short(&mut sender, &route, 3..6, true);
-        assert!(numbers(&mut receiver, 6).into_iter().eq((6..12).map(|at| (at / 2, usual))));
-        // With wishes of one's own: they are heeded.
-        for route in [Route { traffic_class: 8, ..route }, Route { hop_limit: 9, ..route }] {
-            let mut sender = Sender::open(family).unwrap();
-            send_short(&mut sender, &route, 0..MANY + 1, false);
-            let usual = sender.port();
-            let mut kinds = Vec::new();
-            let deadline = Instant::now() + Duration::from_secs(5);
-            while kinds.len() < MANY as usize + 1 && Instant::now() < deadline {
-                let take = |arrival: &crate::udp::Arrival<'_>| {
-                    let (class, hops) = match arrival.ip {
-                        wire::IpHeader::V4(ip) => (ip.tos, ip.ttl),
-                        wire::IpHeader::V6(ip) => (ip.traffic_class, ip.hop_limit),
-                    };
-                    if arrival.headers.bth.opcode == Opcode::RcSendOnly {
-                        kinds.push((arrival.port == usual, class, hops));
-                    }
-                };
-                receiver.receive(take).unwrap();
-            }
-            let expected = |at| (at < MANY, route.traffic_class, route.hop_limit);
-            assert!(kinds.into_iter().eq((0..=MANY).map(expected)));
-        }
-    }
-}
-
-#[test]
-fn who_keeps_its_port_sends_everything_from_there() {
-    let _port = port_alone();
-    let mut sender = Sender::open(Family::V4).unwrap();
-    sender.keep_port();
-    let here = Ipv4Addr::LOCALHOST.into();
-    let route = Route { source: here, destination: here, scope: 0, traffic_class: 0, hop_limit: 64 };
-    send_short(&mut sender, &route, 0..10 * MANY, false);
-    assert!(sender.way.unwrap().quick.is_none());
 }

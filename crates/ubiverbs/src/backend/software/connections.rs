@@ -54,7 +54,6 @@ impl EventChannel for OurEvents {
 }
 
 fn refused(error: CmError) -> Error {
-    let kind = io::Error::from_raw_os_error(error.errno()).kind();
     let what = error.to_string();
     Error::Connect(match error {
         CmError::NotLocal(address) => ConnectError::NotLocal { address },
@@ -62,7 +61,7 @@ fn refused(error: CmError) -> Error {
         CmError::NoRoute { to, source } => ConnectError::NoRoute { to, source },
         CmError::PrivateData { length, room } => ConnectError::PrivateData { length, room },
         CmError::State { .. } => ConnectError::State { what },
-        _ if kind == io::ErrorKind::AddrInUse => ConnectError::InUse { what },
+        CmError::InUse { .. } => ConnectError::InUse { what },
         _ => ConnectError::Refused { what },
     })
 }

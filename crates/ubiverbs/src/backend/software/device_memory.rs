@@ -25,7 +25,9 @@ fn copy(source: hca::Error) -> Error {
     Error::DeviceMemory { source: Box::new(source) }
 }
 
-impl DeviceMemory for Ours {
+// SAFETY: its keys come from the same table as those of other memory.
+#[allow(unsafe_code)]
+unsafe impl DeviceMemory for Ours {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.0.write(offset, bytes).map_err(copy)
     }

@@ -1,0 +1,128 @@
+//! `pthread_cancel`. It ends a thread by unwinding its stack from the C library's function in which the thread sleeps.
+//! That is no panic: it passes by `catch_unwind`, and it must not meet a frame of Rust that has something to drop.
+//! A lock that the thread holds would stay taken.
+//!
+//! | where | what a cancelled thread does there |
+//! |---|---|
+//! | in `ibv_get_cq_event`, `ibv_get_async_event`, `rdma_get_cm_event` | it ends when the call begins or sleeps: [`call_that_waits`] |
+//! | in other calls | nothing: a [`Shield`](hca::Shield) is up, and the thread ends later, in the program |
+//! | in calls made for every message | nothing: their system calls are none at which the C library cancels a thread, or are rare and have a shield of their own |
+//!
+//! A call that waits is a loop in a frame with nothing to drop. Each turn calls [`Waits::go_on`], which looks for an
+//! event under a shield, and comes back before the thread sleeps. The sleep is `poll`, called from that frame. What the
+//! call has taken by then (the watch over the NIC's links, say) is in a plain structure; the C library calls
+//! [`Waits::end`] on it before it unwinds. An event is taken in a turn or not at all, so none is lost.
+
+use crate::boundary::{self, report};
+use crate::errno::Errno;
+use crate::signals;
+use hca::Sleep;
+use std::ffi::{c_int, c_void};
+use std::mem::{MaybeUninit, needs_drop};
+
+unsafe extern "C" {
+    fn _pthread_cleanup_push(place: *mut CleanupHandler, routine: extern "C" fn(*mut c_void), argument: *mut c_void);
+    fn _pthread_cleanup_pop(place: *mut CleanupHandler, execute: c_int);
+}
+
+// Declared here, since a cancelled thread is unwound from them; those of the crate `libc` are said not to unwind.
+unsafe extern "C-unwind" {
+    fn pthread_testcancel();
+    fn poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int;
+}
+
+/// A place on the stack for the C library's note of what is to be called when the thread is cancelled: `struct
+/// _pthread_cleanup_buffer` of `pthread.h`, with room to spare.
+#[repr(C)]
+struct CleanupHandler([MaybeUninit<usize>; 8]);
+
+/// What became of a look for an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// The program has its event.
+    Done,
+    /// There is none: the thread is to sleep.
+    Sleep,
+}
+
+/// A call that waits for an event. It has nothing to drop.
+pub(crate) trait Waits {
+    /// Its name.
+    const CALL: &'static str;
+
+    /// Looks for an event and hands it to the program, or sets up `sleep`.
+    fn go_on(&mut self, sleep: &mut Sleep) -> Result<Turn, Errno>;
+
+    /// Gives back what the call has taken. It is over, or its thread is.
+    fn end(&mut self);
+}
+
+/// A call that waits, and its sleep.
+struct Frame<W> {
+    call: W,
+    sleep: Sleep,
+    /// A signal ended the last sleep.
+    interrupted: bool,
+}
+
+/// Waits: 0, or minus one with errno. The thread may be cancelled here: see the module.
+pub(crate) fn call_that_waits<W: Waits>(call: W) -> c_int {
+    const { assert!(!needs_drop::<W>(), "no destructor runs when the thread is cancelled") };
+    // SAFETY: this frame has nothing to drop, nor have those of the entry points that call it.
+    unsafe { pthread_testcancel() };
+    let mut frame = Frame { call, sleep: Sleep::default(), interrupted: false };
+    let answer = loop {
+        match boundary::caught(W::CALL, || frame.turn()) {
+            // SAFETY: `sleep` sleeps in a frame with nothing to drop, called from one with nothing to drop.
+            Ok(Turn::Sleep) => unsafe { sleep(&mut frame) },
+            answer => break answer,
+        }
+    };
+    boundary::unreported(W::CALL, || {
+        frame.call.end();
+        Ok(())
+    });
+    match answer {
+        Ok(_) => 0,
+        Err(error) => {
+            report(error);
+            -1
+        }
+    }
+}
+
+impl<W: Waits> Frame<W> {
+    fn turn(&mut self) -> Result<Turn, Errno> {
+        if std::mem::take(&mut self.interrupted) && !signals::all_handlers_restart() {
+            return Err(Errno(libc::EINTR));
+        }
+        self.call.go_on(&mut self.sleep)
+    }
+}
+
+/// Sleeps until a descriptor is ready. If the thread is cancelled meanwhile, or has been, the call ends.
+///
+/// # Safety
+/// The caller's frames, up to the program's, have nothing to drop.
+unsafe fn sleep<W: Waits>(frame: &mut Frame<W>) {
+    let frame = &raw mut *frame;
+    let mut handler = CleanupHandler([const { MaybeUninit::uninit() }; 8]);
+    // SAFETY: the handler and the frame stay where they are until the handler is taken away again, below. It is called
+    // only while this thread is in `poll`, when no reference to the frame is used but that to the descriptors.
+    unsafe {
+        _pthread_cleanup_push(&raw mut handler, cancelled::<W>, frame.cast());
+        let fds = (*frame).sleep.descriptors();
+        let answer = poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1);
+        (*frame).interrupted = answer < 0;
+        _pthread_cleanup_pop(&raw mut handler, 0);
+    }
+}
+
+/// The thread ends, and so does its call.
+extern "C" fn cancelled<W: Waits>(frame: *mut c_void) {
+    boundary::unreported(W::CALL, || {
+        // SAFETY: from `sleep`, whose caller's frame is still there.
+        unsafe { &mut *frame.cast::<Frame<W>>() }.call.end();
+        Ok(())
+    });
+}

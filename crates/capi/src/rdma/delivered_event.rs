@@ -1,0 +1,49 @@
+//! An event that C has, until it acknowledges it.
+
+use super::group::Group;
+use super::id::ConnectionId;
+use crate::errno::Errno;
+use crate::object::Object;
+use abi::{Owned, rdma_cm_event, rdma_cm_id};
+use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
+
+/// An event that C has.
+#[repr(C)]
+pub(super) struct DeliveredEvent {
+    pub base: rdma_cm_event,
+    /// Whose event it counts as: that of a listener, if it is a request.
+    pub owner: *const ConnectionId,
+    pub group: Option<Arc<Group>>,
+    /// What `base` points to.
+    pub private_data: Vec<u8>,
+}
+
+// SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
+unsafe impl Object for DeliveredEvent {
+    type C = rdma_cm_event;
+}
+
+/// What an event says: its kind, and its status.
+pub(super) fn outcome(event: &Owned<'_, rdma_cm_event>) -> Result<(c_uint, c_int), Errno> {
+    let base = &DeliveredEvent::of(event.handle())?.base;
+    Ok((base.event, base.status))
+}
+
+/// The id that an event is about.
+pub(super) fn subject(event: &Owned<'_, rdma_cm_event>) -> Result<*mut rdma_cm_id, Errno> {
+    Ok(DeliveredEvent::of(event.handle())?.base.id)
+}
+
+/// The program is done with an event, and with what it points to.
+pub(super) fn acknowledge(event: Owned<'_, rdma_cm_event>) {
+    let Ok(event) = DeliveredEvent::from_c(event) else { return };
+    if let Some(group) = &event.group {
+        group.events.acknowledge(1);
+    }
+    let owner = event.owner;
+    drop(event);
+    // Last: the owner may go when it is told.
+    // SAFETY: the event was counted when it was handed out, and the owner does not go before it is acknowledged.
+    unsafe { &*owner }.events.acknowledge(1);
+}

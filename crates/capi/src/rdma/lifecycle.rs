@@ -1,0 +1,96 @@
+//! Making, moving and destroying ids.
+
+use super::channel::Channel;
+use super::delivered_event::acknowledge;
+use super::id::ConnectionId;
+use crate::boundary::number;
+use crate::errno::Errno;
+use crate::object::{Object, field, set_field};
+use abi::{Handle, Out, Owned, rdma_cm_id, rdma_event_channel};
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::null_mut;
+
+/// A new id.
+#[unsafe(export_name = "ubiverbs_rdma_create_id")]
+pub extern "C" fn rdma_create_id(
+    channel: *mut rdma_event_channel,
+    mut id: Out<'_, *mut rdma_cm_id>,
+    context: *mut c_void,
+    space: c_uint,
+) -> c_int {
+    number("rdma_create_id", || {
+        if id.is_null() {
+            return Err(Errno::null());
+        }
+        let datagrams = matches!(space, abi::RDMA_PS_UDP | abi::RDMA_PS_IPOIB);
+        let qp_type = if datagrams { abi::IBV_QPT_UD } else { abi::IBV_QPT_RC };
+        id.write(ConnectionId::create(channel, context, space, qp_type)?.into_ptr());
+        Ok(0)
+    })
+}
+
+/// Destroys an id, in whatever state: its connection ends, events that were not yet taken vanish, and those that were
+/// must be acknowledged first.
+#[unsafe(export_name = "ubiverbs_rdma_destroy_id")]
+pub extern "C" fn rdma_destroy_id(id: Owned<'_, rdma_cm_id>) -> c_int {
+    number("rdma_destroy_id", || {
+        let it = ConnectionId::given_back(&id)?;
+        it.drop_event();
+        // From here on its events find no id.
+        it.unlist();
+        it.id.destroy();
+        it.events.wait();
+        let it = ConnectionId::from_c(id)?;
+        let state = it.state();
+        for group in &state.groups {
+            group.events.wait();
+        }
+        Channel::free(state.sync_channel);
+        if let Some(device) = state.device {
+            device.leave();
+        }
+        drop(state);
+        Ok(0)
+    })
+}
+
+/// Moves an id to another channel, its events with it; without one it gets one of its own, and its calls wait for their
+/// events from then on.
+#[unsafe(export_name = "ubiverbs_rdma_migrate_id")]
+pub extern "C" fn rdma_migrate_id(id: Handle<'_, rdma_cm_id>, channel: *mut rdma_event_channel) -> c_int {
+    number("rdma_migrate_id", || {
+        ConnectionId::of(id)?.migrate(channel)?;
+        Ok(0)
+    })
+}
+
+impl ConnectionId {
+    /// Acknowledges the event that an id keeps for itself.
+    pub(super) fn drop_event(&self) {
+        // SAFETY: null, or the event that an earlier call for the id took, and which only the id has.
+        let event = unsafe { Owned::new(field!(self.base, event)) };
+        set_field!(self.base, event, null_mut());
+        acknowledge(event);
+    }
+
+    pub(super) fn migrate(&self, channel: *mut rdma_event_channel) -> Result<(), Errno> {
+        if channel.is_null() && self.is_synchronous() {
+            return Err(Errno::invalid("the id has a channel of its own already"));
+        }
+        let sync_channel = if channel.is_null() { Channel::make()? } else { null_mut() };
+        let channel = if channel.is_null() { sync_channel } else { channel };
+        let to = Channel::of(channel)?;
+        self.id.migrate(&to)?;
+        // What it keeps for itself was reported by the old channel.
+        self.drop_event();
+        let old = {
+            let mut state = self.state();
+            state.channel = to;
+            std::mem::replace(&mut state.sync_channel, sync_channel)
+        };
+        Channel::free(old);
+        set_field!(self.base, channel, channel);
+        self.events.wait();
+        Ok(())
+    }
+}

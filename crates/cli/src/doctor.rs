@@ -1,0 +1,84 @@
+//! `ubiverbs doctor`: what would keep RDMA programs from working here, and what to do about it. Each check looks at one
+//! thing and changes nothing.
+
+mod checks;
+
+use crate::exit::{Exit, Failure};
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+use std::io::{self, Write};
+
+/// Find what would keep RDMA programs from working here, and how to mend it
+///
+/// Looks at network interfaces, UDP port 4791, limits, system calls, libraries and the place for files of devices.
+/// Begin with it where `ubiverbs run` does not do what you expect.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Exit code: 0 if nothing would fail; 1 if something would.")]
+pub struct Options {
+    /// Print one JSON document instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Level {
+    /// Nothing to do.
+    Ok,
+    /// Some programs would be slower, see less, or fail for reasons of their own.
+    Warning,
+    /// Programs would fail.
+    Failure,
+}
+
+/// What a check found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    level: Level,
+    what: String,
+    /// The command or the action that mends it.
+    fix: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: &'static str, what: impl Into<String>) -> Finding {
+        Finding { check, level: Level::Ok, what: what.into(), fix: None }
+    }
+
+    fn warning(check: &'static str, what: impl Into<String>, fix: impl Into<String>) -> Finding {
+        Finding { check, level: Level::Warning, what: what.into(), fix: Some(fix.into()) }
+    }
+
+    fn failure(check: &'static str, what: impl Into<String>, fix: impl Into<String>) -> Finding {
+        Finding { check, level: Level::Failure, what: what.into(), fix: Some(fix.into()) }
+    }
+}
+
+/// Looks, and says what it found.
+pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
+    let findings = checks::all();
+    let healthy = findings.iter().all(|finding| finding.level != Level::Failure);
+    if options.json {
+        let document = json!({ "healthy": healthy, "checks": findings });
+        writeln!(out, "{document:#}").map_err(Failure::Output)?;
+    } else {
+        findings.iter().try_for_each(|finding| tell(finding, out)).map_err(Failure::Output)?;
+    }
+    Ok(if healthy { Exit::Ok } else { Exit::Job })
+}
+
+fn tell(finding: &Finding, out: &mut impl Write) -> io::Result<()> {
+    let mark = match finding.level {
+        Level::Ok => "ok",
+        Level::Warning => "warning",
+        Level::Failure => "FAILURE",
+    };
+    writeln!(out, "{mark:<8} {:<14} {}", finding.check, finding.what)?;
+    match &finding.fix {
+        Some(fix) => writeln!(out, "{:<8} {:<14} mend it: {fix}", "", ""),
+        None => Ok(()),
+    }
+}

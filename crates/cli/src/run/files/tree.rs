@@ -1,0 +1,240 @@
+//! The files themselves, laid out as the kernel does. Entries of `/sys/class` are links into `/sys/devices`: under the
+//! PCI device of the interface where it has one, so that topologies show the device where its packets leave the host,
+//! and else under `virtual`, as those of Soft-RoCE are. Counters stay at zero.
+
+use hca::Device;
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// What ports count, for InfiniBand and for RoCE.
+const COUNTERS: [&str; 18] = [
+    "VL15_dropped",
+    "excessive_buffer_overrun_errors",
+    "link_downed",
+    "link_error_recovery",
+    "local_link_integrity_errors",
+    "multicast_rcv_packets",
+    "multicast_xmit_packets",
+    "port_rcv_constraint_errors",
+    "port_rcv_data",
+    "port_rcv_errors",
+    "port_rcv_packets",
+    "port_rcv_remote_physical_errors",
+    "port_rcv_switch_relay_errors",
+    "port_xmit_constraint_errors",
+    "port_xmit_data",
+    "port_xmit_discards",
+    "port_xmit_packets",
+    "port_xmit_wait",
+];
+
+const HW_COUNTERS: [&str; 8] = [
+    "duplicate_request",
+    "local_ack_timeout_err",
+    "out_of_sequence",
+    "packet_seq_err",
+    "rnr_nak_retry_err",
+    "np_cnp_sent",
+    "rp_cnp_handled",
+    "rx_icrc_encapsulated",
+];
+
+/// Writes the files of these devices into a directory that stands for `/`.
+pub fn write(root: &Path, devices: &[Device]) -> io::Result<()> {
+    for class in ["sys/class/infiniband", "sys/class/infiniband_verbs", "dev/infiniband"] {
+        fs::create_dir_all(root.join(class))?;
+    }
+    file(&root.join("sys/class/infiniband_verbs/abi_version"), "6")?;
+    for (position, device) in devices.iter().enumerate() {
+        write_device(root, device, &format!("uverbs{position}"))?;
+    }
+    Ok(())
+}
+
+fn write_device(root: &Path, device: &Device, verbs: &str) -> io::Result<()> {
+    let name = device.name();
+    let interface = name.strip_prefix("ubi_").unwrap_or(name);
+    // The parent's path under `/sys/devices`.
+    let pci = pci_device(interface, device.interface_index());
+    let parent = pci.as_deref().unwrap_or(Path::new("virtual"));
+    let devices = root.join("sys/devices").join(parent);
+    let (place, verbs_place) = (devices.join("infiniband").join(name), devices.join("infiniband_verbs").join(verbs));
+    for (class, name, place) in [("infiniband", name, &place), ("infiniband_verbs", verbs, &verbs_place)] {
+        fs::create_dir_all(place)?;
+        let link = Path::new("../../devices").join(parent).join(class).join(name);
+        symlink(link, root.join("sys/class").join(class).join(name))?;
+    }
+    // A device that can be opened, and says nothing; its number is that of `/dev/null`.
+    symlink("/dev/null", root.join("dev/infiniband").join(verbs))?;
+    for (path, text) in [("ibdev", name), ("abi_version", "1"), ("dev", "1:3")] {
+        file(&verbs_place.join(path), text)?;
+    }
+    match pci {
+        Some(pci) => {
+            mirror(&Path::new("/sys/devices").join(&pci), &devices)?;
+            let link = Path::new("../..").join("..").join(pci.file_name().unwrap_or_default());
+            symlink(&link, place.join("device"))?;
+            symlink(&link, verbs_place.join("device"))?;
+            net(&devices, interface)?;
+        }
+        None => {
+            virtual_device(&place.join("device"))?;
+            symlink(Path::new("../../infiniband").join(name).join("device"), verbs_place.join("device"))?;
+            net(&place.join("device"), interface)?;
+        }
+    }
+    let guid = crate::devices::guid(device);
+    let of_device = [
+        ("node_type", "1: CA"),
+        ("node_guid", &guid),
+        ("sys_image_guid", &guid),
+        ("node_desc", "ubiverbs"),
+        ("fw_ver", env!("CARGO_PKG_VERSION")),
+        ("hca_type", "ubiverbs"),
+        ("hw_rev", "0x1"),
+        ("board_id", "ubiverbs"),
+        ("uevent", &format!("NAME={name}")),
+    ];
+    for (path, text) in of_device {
+        file(&place.join(path), text)?;
+    }
+    write_port(&place.join("ports/1"), device, interface)
+}
+
+/// The one port. What `ibv_query_port` says of it, in the kernel's words.
+fn write_port(place: &Path, device: &Device, interface: &str) -> io::Result<()> {
+    let port = device.port();
+    let of_port = [
+        ("state", if port.active { "4: ACTIVE" } else { "1: DOWN" }),
+        ("phys_state", if port.active { "5: LinkUp" } else { "3: Disabled" }),
+        ("link_layer", "Ethernet"),
+        ("rate", "100 Gb/sec (4X EDR)"),
+        // It has connection management, and GIDs that are IP addresses.
+        ("cap_mask", "0x04010000"),
+        ("lid", "0x0"),
+        ("lid_mask_count", "0"),
+        ("sm_lid", "0x0"),
+        ("sm_sl", "0"),
+        ("has_smi", "0"),
+        ("pkeys/0", "0xffff"),
+    ];
+    for (path, text) in of_port {
+        file(&place.join(path), text)?;
+    }
+    for (index, gid) in port.gids.iter().enumerate() {
+        let words = gid.unwrap_or_default().octets();
+        let words: Vec<String> =
+            words.chunks(2).map(|pair| pair.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+        file(&place.join(format!("gids/{index}")), &words.join(":"))?;
+        if gid.is_some() {
+            file(&place.join(format!("gid_attrs/types/{index}")), "RoCE v2")?;
+            file(&place.join(format!("gid_attrs/ndevs/{index}")), interface)?;
+        }
+    }
+    for (directory, names) in [("counters", &COUNTERS[..]), ("hw_counters", &HW_COUNTERS)] {
+        for name in names {
+            file(&place.join(directory).join(name), "0")?;
+        }
+    }
+    Ok(())
+}
+
+/// The PCI device that an interface belongs to, by its path under `/sys/devices`. A network namespace may be shown the
+/// files of another, with an interface of the same name: that has another number.
+fn pci_device(interface: &str, index: u32) -> Option<PathBuf> {
+    let of_class = Path::new("/sys/class/net").join(interface);
+    let number = fs::read_to_string(of_class.join("ifindex")).ok()?;
+    if number.trim().parse() != Ok(index) {
+        return None;
+    }
+    // A virtual function of virtio is behind its own device, which is behind that of PCI.
+    let device = of_class.join("device").canonicalize().ok()?;
+    let is_pci = |path: &&Path| {
+        fs::read_link(path.join("subsystem")).is_ok_and(|link| link.file_name().is_some_and(|name| name == "pci"))
+    };
+    let found = device.ancestors().find(is_pci)?;
+    found.strip_prefix("/sys/devices").ok().map(Path::to_owned)
+}
+
+/// Everything that a directory of the kernel has, but for what is ours.
+fn mirror(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)?.flatten() {
+        let name = entry.file_name();
+        let ours = ["infiniband", "infiniband_verbs", "infiniband_mad", "net"].iter().any(|ours| name == **ours);
+        // Two interfaces may be of one device.
+        if !ours && !to.join(&name).is_symlink() {
+            symlink(from.join(&name), to.join(&name))?;
+        }
+    }
+    Ok(())
+}
+
+fn net(device: &Path, interface: &str) -> io::Result<()> {
+    fs::create_dir_all(device.join("net"))?;
+    symlink(Path::new("/sys/class/net").join(interface), device.join("net").join(interface))
+}
+
+/// What programs ask of a PCI device, for one that is near all processors.
+fn virtual_device(place: &Path) -> io::Result<()> {
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let online = if online.trim().is_empty() { "0" } else { online.trim() };
+    for (path, text) in [
+        ("numa_node", "-1"),
+        ("local_cpulist", online),
+        ("local_cpus", &mask(online)),
+        ("vendor", "0x7562"),
+        ("device", "0x0001"),
+        ("subsystem_vendor", "0x7562"),
+        ("subsystem_device", "0x0001"),
+        ("class", "0x020000"),
+        ("uevent", "DRIVER=ubiverbs"),
+    ] {
+        file(&place.join(path), text)?;
+    }
+    Ok(())
+}
+
+/// A list of processors (`0-3,8`) as the kernel's mask: words of 32 bits in hexadecimal, the last for the first
+/// processors.
+fn mask(list: &str) -> String {
+    let mut words = vec![0_u32];
+    for range in list.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) else { continue };
+        for processor in first..=last.min(1 << 16) {
+            words.resize(words.len().max(processor / 32 + 1), 0);
+            words[processor / 32] |= 1 << (processor % 32);
+        }
+    }
+    let words: Vec<String> = words.iter().rev().map(|word| format!("{word:08x}")).collect();
+    words.join(",")
+}
+
+/// A file with one line, and the directories that it is in.
+fn file(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    fs::write(path, format!("{text}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_the_kernels() {
+        assert_eq!(mask("0"), "00000001");
+        assert_eq!(mask("0-3,8"), "0000010f");
+        assert_eq!(mask("0-1,32-33"), "00000003,00000003");
+        assert_eq!(mask("nonsense"), "00000000");
+    }
+
+    #[test]
+    fn no_interface_has_no_pci_device() {
+        assert_eq!(pci_device("no-such-interface", 1), None);
+        assert_eq!(pci_device("lo", 1), None);
+    }
+}

@@ -1,0 +1,394 @@
+//! How work gets done: the polling thread, the blocked caller or the engine takes what has arrived, sends what is due
+//! and lets deadlines pass.
+
+pub(crate) mod blocked_call;
+pub(crate) mod engine_thread;
+mod links;
+mod rings;
+
+use crate::links::udp::Found;
+use crate::nic::Nic;
+use crate::objects::completion_queue::{CompletionQueue, Poller};
+use crate::progress::ready::ReadyQueue;
+use crate::queue_pair::Qp;
+use crate::tuning::{
+    EXIT_LOOKS, FULL_DATAGRAM_PACKETS, FULL_POLL_EVERY, LOOKS_TOGETHER, PACKETS_PER_DRIVE, SOCKET_LOOK_POLLS,
+    TIMER_GRACE, nanos,
+};
+use ::host::arrival::Origin;
+use ::host::thread::Shield;
+use link::Dropped;
+use link::udp::Arrival;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Instant;
+use trace::DropReason;
+use transport::{Completion, Time};
+use wire::Qpn;
+use wire::cm::CmDatagram;
+
+/// What there is to do, at a glance.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Glance {
+    Nothing,
+    /// Rings have something, and that is all.
+    Rings,
+    /// It takes a longer look.
+    Perhaps,
+}
+
+impl Nic {
+    /// Sends the acknowledgement that waits, if it is due, because the program finds nothing else.
+    #[inline]
+    fn flush_delayed_ack(&self) {
+        let due = || self.delayed_ack_owner.get().filter(|_| self.delayed_ack_owner.is_due(self.now()));
+        // Now and then every polling thread sees to everything: another thread may have stopped.
+        let piggyback_owner = match self.sees_to_everything() {
+            true => self.piggyback_owner.get(),
+            false => self.piggyback_owner.get_here(),
+        };
+        if let Some(delayed_ack_owner) = piggyback_owner.or_else(due)
+            && let Some(qp) = self.qps.get(delayed_ack_owner)
+        {
+            qp.flush_delayed_ack(self, true);
+        }
+    }
+
+    /// Sends it in any case. The engine does so, as it cannot know whether the program is about to answer; so does a
+    /// thread that goes to sleep.
+    pub(crate) fn flush_waiting_acks(&self) {
+        for delayed_ack_owner in
+            [self.piggyback_owner.strike(), self.delayed_ack_owner.get_last()].into_iter().flatten()
+        {
+            if let Some(qp) = self.qps.get(delayed_ack_owner) {
+                qp.flush_delayed_ack(self, false);
+            }
+        }
+    }
+
+    /// Does what there is to do, without waiting. Answers whether there was anything.
+    pub fn progress(&self) -> bool {
+        if self.piggyback_owner.get().or_else(|| self.delayed_ack_owner.get()).is_some() {
+            self.flush_waiting_acks();
+        }
+        self.receive_shared(None, None) | self.advance(None)
+    }
+
+    /// Does what there is to do besides what comes through shared memory; with a poller for a polling thread, which
+    /// will call again at once if there was nothing.
+    fn advance(&self, poller: Option<&mut Poller<'_>>) -> bool {
+        let polling = poller.is_some();
+        let mut any = false;
+        if self.unread_watch.any() {
+            self.unread_watch.check(self.now());
+        }
+        if self.exchange.has_stalled() {
+            any |= self.resume_stalled(!polling);
+        }
+        // Where trains come through shared memory, sockets and clocks are looked at now and then only: a system call
+        // costs more than a message.
+        if polling && self.exchange.has_inbound() && !self.sees_to_everything() && !self.engine.policy.sockets.is_hot()
+        {
+            any |= !self.links.seem_empty() && self.receive_links();
+            any |= !self.ready.is_empty() && self.advance_ready(&self.ready, self.now());
+            return any;
+        }
+        let now = self.now();
+        let looks = !polling || self.engine.policy.sockets.should_look(now, self.exchange.has_inbound());
+        if polling && looks {
+            self.engine.looked();
+        }
+        let received = looks && self.receive(poller, now);
+        if self.exchange.is_called() {
+            let _shield = Shield::up();
+            self.serve_exchange();
+            any = true;
+        }
+        if self.process_watch.has_news() {
+            let _shield = Shield::up();
+            self.cm.end_connections_of_dead(self);
+            any = true;
+        }
+        any |= received;
+        any |= !(polling && self.links.seem_empty()) && self.receive_links();
+        any |= self.advance_ready(&self.ready, now);
+        // What a timer waits for may be among what has not been taken yet: first everything is. But not for ever.
+        let latest = now.as_nanos().saturating_sub(if received { nanos(TIMER_GRACE) } else { 0 });
+        any |= self.fire_timers(Time::from_nanos(latest), now);
+        any
+    }
+
+    /// Whether this is one of the polls that leave nothing out.
+    #[inline]
+    fn sees_to_everything(&self) -> bool {
+        self.engine.polls_here().is_multiple_of(FULL_POLL_EVERY)
+    }
+
+    /// What a polling thread would find, as far as that can be told by a few loads. Now and then, and where it cannot,
+    /// everything is looked at.
+    #[inline]
+    fn glance(&self, alone: Option<&latch::Alone>) -> Glance {
+        let Some(alone) = alone else { return Glance::Perhaps };
+        let plain = self.piggyback_owner.get().is_none()
+            && self.delayed_ack_owner.get().is_none()
+            && !self.unread_watch.any()
+            && !self.exchange.has_stalled()
+            && self.exchange.has_inbound()
+            && !self.sees_to_everything()
+            && !self.engine.policy.sockets.is_hot()
+            && self.links.seem_empty()
+            && self.ready.is_empty();
+        match plain.then(|| self.exchange.glance(alone)).flatten() {
+            Some(false) => Glance::Nothing,
+            Some(true) => Glance::Rings,
+            None => Glance::Perhaps,
+        }
+    }
+
+    /// The program has taken what another thread had put into a completion queue: its poll found something.
+    #[inline]
+    pub fn has_taken(&self) {
+        self.engine.policy.yields.found_something();
+    }
+
+    /// A poll found nothing, and took as long as so many short ones. The thread yields if it is time to.
+    #[inline]
+    fn found_nothing(&self, cost: u32) {
+        if self.engine.policy.yields.found_nothing(cost) {
+            self.yield_processor();
+        }
+    }
+
+    #[cold]
+    fn yield_processor(&self) {
+        let before = self.now();
+        std::thread::yield_now();
+        self.engine.policy.yields.yielded(self.now().since(before));
+    }
+
+    /// Takes up to `room` completions. An empty queue drives: what has arrived is looked at before the answer is
+    /// "nothing". `take` is given each with its moment. It may be called while queue pairs are locked: it takes, and
+    /// calls nothing of the NIC.
+    pub fn poll(&self, cq: &CompletionQueue, room: usize, mut take: impl FnMut(&Completion, u64)) -> usize {
+        cq.polls();
+        let alone = self.alone();
+        let taken = cq.poll(room, &mut take);
+        if taken > 0 {
+            self.has_taken();
+            return taken;
+        }
+        let glance = self.glance(alone.as_ref());
+        if glance == Glance::Nothing {
+            drop(alone);
+            self.engine.polled();
+            self.found_nothing(1);
+            return 0;
+        }
+        if glance != Glance::Rings {
+            self.flush_delayed_ack();
+        }
+        let mut poller = Poller { cq, room, show: &mut take };
+        let received = self.receive_shared(alone.as_ref(), Some(&mut poller));
+        drop(alone);
+        if glance == Glance::Rings && poller.room < room {
+            self.engine.polled();
+            self.engine.policy.yields.found_something();
+            return room - poller.room;
+        }
+        let looks = self.engine.looks();
+        let any = received | self.advance(Some(&mut poller));
+        let left = poller.room;
+        // Not before: both look at how often that was, and should see the same.
+        self.engine.polled();
+        match any {
+            true => self.engine.policy.yields.found_something(),
+            false => self.found_nothing(if self.engine.looks() != looks { SOCKET_LOOK_POLLS } else { 1 }),
+        }
+        room - left + cq.poll(left, take)
+    }
+
+    /// What there is to do besides the sockets; `asleep` for a thread that goes to sleep afterwards. Deadlines are the
+    /// engine's.
+    pub(crate) fn look_again(&self, asleep: bool) -> bool {
+        let mut any = self.receive_shared(None, None);
+        if self.exchange.has_stalled() {
+            any |= self.resume_stalled(asleep);
+        }
+        let now = self.now();
+        any | self.receive_links() | self.advance_ready(&self.ready, now)
+    }
+
+    /// How long one may sleep though nothing arrives.
+    pub(crate) fn patience(&self) -> Option<u64> {
+        let timers = self.timers.next().map(|deadline| deadline.since(self.now()));
+        let held = self.udp.next_deadline().into_iter().chain(self.links.deadline()).min();
+        let held = held.map(|moment| moment.saturating_duration_since(Instant::now()).as_nanos() as u64);
+        timers.into_iter().chain(held).min()
+    }
+
+    /// Does what follows from a call of the program's: trains inside the process, and queue pairs that got room to
+    /// send.
+    pub(crate) fn after_call(&self, now: Time) {
+        // What this thread has sent to the process itself it sees.
+        if self.links.seem_empty() && self.ready.is_empty() {
+            return;
+        }
+        while self.receive_links() || self.advance_ready(&self.ready, now) {}
+    }
+
+    /// The same after work was posted, which mostly is nothing.
+    #[inline]
+    pub(crate) fn after_posting(&self) {
+        if !self.links.seem_empty() || !self.ready.is_empty() {
+            self.after_call(self.now());
+        }
+    }
+
+    /// Does what others still need of this process, because it ends: acknowledges messages that the engine has placed
+    /// and not acknowledged yet, for the program has seen them and wants no more; and passes on what the kernel gave us
+    /// for other processes, or it would end with us.
+    pub(crate) fn flush_before_exit(&self) {
+        self.cm.leave(self);
+        self.qps.for_each(|qp| qp.flush_before_exit(self));
+        self.udp.leave_soon();
+        // Bounded: packets may come as fast as they are taken.
+        for _ in 0..EXIT_LOOKS {
+            if !self.progress() && !self.udp.is_tended() {
+                return;
+            }
+        }
+    }
+
+    /// Takes what has arrived over UDP.
+    fn receive(&self, poller: Option<&mut Poller<'_>>, now: Time) -> bool {
+        let polling = poller.is_some();
+        let alone = if polling { self.alone() } else { None };
+        let mut messages: Vec<(::cm::Route, CmDatagram)> = Vec::new();
+        // Packets come in runs: mostly this one is for the same as the last. Queue pairs that something came for are
+        // driven at the end.
+        let mut last: Option<Arc<Qp>> = None;
+        let mut before: Vec<Arc<Qp>> = Vec::new();
+        let packets = Cell::new(0);
+        let mut take = |run: &[Arrival<'_>]| {
+            packets.set(packets.get() + run.len() as u32);
+            if let Some(capture) = &self.capture {
+                for arrival in run {
+                    let device = self.device_of(arrival);
+                    capture.lock().received(&device, &arrival.ip, arrival.port, arrival.bytes);
+                }
+            }
+            let Some(first) = run.first() else { return };
+            if !polling {
+                self.note_moved(run.iter().map(|arrival| arrival.payload.len()).sum());
+            }
+            let qpn = first.headers.bth.dest_qpn;
+            if last.as_ref().is_none_or(|last| last.qpn() != qpn) {
+                before.extend(std::mem::replace(&mut last, self.qps.get(qpn)));
+            }
+            match &last {
+                Some(qp) => {
+                    if qp.take_arrivals(self, now, run) >= PACKETS_PER_DRIVE {
+                        // The peer's window is open for as much as it may be short of: it should hear while we still
+                        // have something to do.
+                        qp.advance(self, now);
+                    }
+                }
+                None => {
+                    for arrival in run {
+                        let drop = |reason| self.dropped(now, None, Some(&arrival.headers), reason);
+                        if qpn == Qpn::GSI {
+                            let came = ::cm::Route { source: arrival.source(), destination: arrival.destination() };
+                            match self.cm.message_in(&arrival.headers, arrival.payload) {
+                                // Of this host's own, only those whose speaker the kernel has named.
+                                Ok(_) if self.is_own_address(came.source) != (arrival.origin == Origin::Local) => {
+                                    drop(DropReason::Untrusted);
+                                }
+                                Ok(message) => messages.push((came, message)),
+                                Err(reason) => drop(reason),
+                            }
+                        } else if qpn == Qpn::MULTICAST {
+                            let members = self.members(now, arrival, |qp| {
+                                qp.take_arrivals(self, now, std::slice::from_ref(arrival));
+                                before.push(Arc::clone(qp));
+                            });
+                            if members == 0 {
+                                drop(DropReason::NotMember);
+                            }
+                        } else {
+                            drop(DropReason::UnknownQp);
+                        }
+                    }
+                }
+            }
+        };
+        let sockets = &self.engine.policy.sockets;
+        let hot_only = polling && sockets.is_one_enough(now);
+        let Found { mut any, elsewhere, mut questions, mut drops } = self.udp.receive(hot_only, &mut take);
+        if !hot_only {
+            sockets.looked_at_all(now, elsewhere);
+        }
+        // One acknowledgement is enough for several datagrams full of packets.
+        let mut looks = 1;
+        while looks < LOOKS_TOGETHER && packets.replace(0) >= FULL_DATAGRAM_PACKETS {
+            let mut found = self.udp.receive(true, &mut take);
+            any |= found.any;
+            questions.append(&mut found.questions);
+            drops.append(&mut found.drops);
+            looks += 1;
+        }
+        if last.is_some() || !before.is_empty() {
+            sockets.received(now);
+        }
+        for Dropped { headers, reason } in drops {
+            self.dropped(now, None, headers.as_ref(), reason);
+        }
+        for qp in before {
+            qp.advance(self, now);
+        }
+        if let Some(qp) = last {
+            qp.advance_for(self, now, poller);
+        }
+        // The connection manager has a lock of another kind, under which it sends.
+        drop(alone);
+        let _shield = (!messages.is_empty() || !questions.is_empty()).then(Shield::up);
+        self.cm.receive(self, &messages);
+        for (peer, here) in questions {
+            self.cm.question(self, here, peer);
+        }
+        any
+    }
+
+    /// Drives the queue pairs that wait there.
+    pub(crate) fn advance_ready(&self, waiting: &ReadyQueue, now: Time) -> bool {
+        let mut any = false;
+        while let Some(qpn) = waiting.next() {
+            any = true;
+            if let Some(qp) = self.qps.get(qpn) {
+                qp.advance(self, now);
+            }
+        }
+        any
+    }
+
+    /// Wakes those whose deadline has come.
+    pub(crate) fn fire_due(&self, now: Time) -> bool {
+        self.fire_timers(now, now)
+    }
+
+    /// Wakes the queue pairs whose deadline was `latest` or before.
+    fn fire_timers(&self, latest: Time, now: Time) -> bool {
+        let mut any = false;
+        while let Some((entry, qpn)) = self.timers.due(latest) {
+            any = true;
+            if qpn == Qpn::GSI {
+                let _shield = Shield::up();
+                self.cm.wake(self, entry);
+                self.fail_gone_peers(now);
+            }
+            if let Some(qp) = self.qps.get(qpn) {
+                qp.time_has_come(self, now, entry);
+            }
+        }
+        any
+    }
+}

@@ -1,0 +1,160 @@
+//! Calls that wait for the next event of a completion channel. The waiting thread drives the NIC, so that one wake-up is
+//! enough; of several, one drives for all.
+//!
+//! A thread may be ended while it sleeps here (`pthread_cancel`), and then no destructor runs. So a call is taken apart:
+//! [`Nic::look_for_event`] looks, and says what to sleep on; the caller sleeps, with no lock and nothing of ours on its
+//! stack but a [`BlockedCall`], which is plain data; [`Nic::end_wait`] gives back what the call has taken, however it
+//! ended.
+
+use crate::nic::Nic;
+use crate::objects::completion_queue::CompletionChannel;
+use crate::progress::sleep::Sleep;
+use link::shared::Sleeper;
+use std::io;
+use std::time::Duration;
+use transport::Time;
+
+/// A call that waits, between two looks.
+#[derive(Debug, Default)]
+pub struct BlockedCall {
+    /// What to sleep on, and what of that was ready.
+    pub sleep: Sleep,
+    /// The engine knows that a thread waits.
+    entered: bool,
+    /// This thread drives for all.
+    on_watch: bool,
+    /// It sleeps, or has slept since it last looked.
+    asleep: bool,
+}
+
+/// What a look has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// The number of a completion queue.
+    Event(u32),
+    /// Nothing: the thread is to sleep, and to look again.
+    Sleep,
+    /// Nothing, and it is too late.
+    TooLate,
+}
+
+/// Which of the descriptors of a thread on watch are the sockets of UDP.
+const SOCKETS: u32 = 1 << 1;
+
+impl Nic {
+    /// Waits for the next event of a channel: the number of a completion queue. A channel whose descriptor does not
+    /// block answers `WouldBlock` instead, and a signal that arrives meanwhile is `Interrupted`.
+    pub fn wait(&self, channel: &CompletionChannel) -> io::Result<u32> {
+        if channel.is_nonblocking()? {
+            return self.take_event_now(channel);
+        }
+        let mut call = BlockedCall::default();
+        let answer = loop {
+            match self.look_for_event(channel, &mut call, None) {
+                Look::Event(event) => break Ok(event),
+                Look::Sleep | Look::TooLate => {}
+            }
+            if let Err(error) = call.sleep.until_ready() {
+                break Err(error);
+            }
+        };
+        self.end_wait(&mut call);
+        answer
+    }
+
+    /// Waits like [`wait`](Nic::wait), but not longer than `limit`, and whatever the mode of the descriptor.
+    pub fn wait_for(&self, channel: &CompletionChannel, limit: Option<Duration>) -> io::Result<Option<u32>> {
+        let deadline = limit.map(|limit| self.now() + limit);
+        let mut call = BlockedCall::default();
+        let answer = loop {
+            match self.look_for_event(channel, &mut call, deadline) {
+                Look::Event(event) => break Ok(Some(event)),
+                Look::TooLate => break Ok(None),
+                Look::Sleep => {}
+            }
+            match call.sleep.until_ready() {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => break Err(error),
+                _ => {}
+            }
+        };
+        self.end_wait(&mut call);
+        answer
+    }
+
+    /// The next event of a channel whose descriptor does not block; the error is `WouldBlock`.
+    pub fn take_event_now(&self, channel: &CompletionChannel) -> io::Result<u32> {
+        self.flush_waiting_acks();
+        self.progress();
+        channel.try_take().ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Looks for an event, and prepares to sleep if there is none. After the last look, [`end_wait`](Nic::end_wait) is
+    /// due.
+    pub fn look_for_event(&self, channel: &CompletionChannel, call: &mut BlockedCall, deadline: Option<Time>) -> Look {
+        if !call.entered {
+            self.flush_waiting_acks();
+            self.engine.enter_wait();
+            call.entered = true;
+        }
+        if self.wake(call) & SOCKETS != 0 && call.on_watch {
+            self.progress();
+        }
+        loop {
+            if let Some(event) = channel.try_take() {
+                return Look::Event(event);
+            }
+            if deadline.is_some_and(|deadline| deadline <= self.now()) {
+                return Look::TooLate;
+            }
+            call.on_watch = call.on_watch || self.watch.take();
+            if call.on_watch {
+                if self.receive_shared(None, None) {
+                    continue;
+                }
+                // Say that we sleep, then look once more: what was written meanwhile is either seen here or rings. What
+                // has come to the sockets ends the sleep before it begins.
+                self.exchange.doorbell().prepare_sleep(Sleeper::Caller);
+                if self.look_again(true) {
+                    continue;
+                }
+            }
+            // The engine sees to deadlines: it can be told of new ones.
+            let left = deadline.map(|deadline| deadline.since(self.now()));
+            if call.on_watch {
+                let fds = [self.exchange.doorbell().fd(Sleeper::Caller), self.udp.fd(), channel.raw_fd()];
+                call.sleep = Sleep::on(fds.iter().chain(self.links.descriptors()).copied(), left);
+            } else {
+                let Some(free) = self.watch.wait_in_line() else { continue };
+                call.sleep = Sleep::on([free, channel.raw_fd()], left);
+            }
+            call.asleep = true;
+            return Look::Sleep;
+        }
+    }
+
+    /// Gives back what a call has taken: the engine drives again, or the next thread that waits.
+    pub fn end_wait(&self, call: &mut BlockedCall) {
+        self.wake(call);
+        if std::mem::take(&mut call.on_watch) {
+            self.exchange.doorbell().prepare_sleep(Sleeper::Engine);
+            self.receive_shared(None, None);
+            self.watch.give_up();
+        }
+        if std::mem::take(&mut call.entered) {
+            self.engine.leave_wait();
+        }
+    }
+
+    /// The thread no longer sleeps. Answers what was ready.
+    fn wake(&self, call: &mut BlockedCall) -> u32 {
+        if !std::mem::take(&mut call.asleep) {
+            return 0;
+        }
+        if call.on_watch {
+            self.exchange.doorbell().wake(Sleeper::Caller);
+        } else {
+            self.watch.leave_line();
+        }
+        call.sleep.ready()
+    }
+}

@@ -1,0 +1,259 @@
+//! The engine: the one thread that makes progress when the program makes none. It sleeps on the sockets and on the next
+//! deadline; while the program polls it stays out of its way and looks in now and then; while a thread of the program
+//! blocks inside a call, that thread drives and the engine sees only to deadlines. It does what its
+//! [`policy`](crate::progress::policy) says.
+
+use crate::interfaces::Changes;
+use crate::nic::Nic;
+use crate::progress::engine::Engine;
+use crate::progress::engine_affinity::EngineAffinity;
+use crate::progress::policy::{EnginePolicy, Polls, Scan, Spin, Verdict};
+use crate::progress::sleep;
+use crate::tuning::{INTERFACE_RETRY, nanos};
+use link::shared::Sleeper;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+/// A deadline that has not been told to a sleeper.
+const NEVER: u64 = u64::MAX;
+
+/// The bell of other processes in the list of what the engine sleeps on when no other thread looks.
+const RUNG_PLACE: usize = 2;
+const RUNG_FOR: u32 = 1 << RUNG_PLACE;
+
+/// Starts the thread. It holds the NIC only while it works, and ends when the NIC is gone.
+pub(crate) fn start(nic: &Arc<Nic>) -> io::Result<()> {
+    nic.engine.shows(nic.exchange.doorbell());
+    let (engine, weak) = (Arc::clone(&nic.engine), Arc::downgrade(nic));
+    ::host::thread::spawn("ubiverbs", move || run(&engine, &weak))
+}
+
+/// What the thread keeps from round to round.
+struct State {
+    policy: EnginePolicy,
+    /// Where it does not run.
+    affinity: EngineAffinity,
+    /// When to list the interfaces again: there was no descriptor left for it.
+    interface_retry: Option<Instant>,
+}
+
+/// How the engine sleeps.
+enum Sleep {
+    /// The program polls, and had polled so often: look in after a while.
+    Leased { before: Polls, interval: u64 },
+    /// A blocked thread of the program drives: until it rings or a deadline comes.
+    Relieved(Option<u64>),
+    /// No other thread looks: until something arrives or is due.
+    All(Option<u64>),
+}
+
+/// The thread: work, look, sleep.
+fn run(engine: &Engine, nic: &Weak<Nic>) {
+    let mut state = State {
+        policy: EnginePolicy::new(engine.processors),
+        affinity: EngineAffinity::default(),
+        interface_retry: None,
+    };
+    let mut set = None;
+    loop {
+        let (sleep, changes, rung, sockets) = {
+            let Some(nic) = nic.upgrade() else { return };
+            // No descriptor is not waited for.
+            let changes = nic.changes.as_ref().map_or(-1, Changes::raw_fd);
+            let all = [engine.bell_fd(), nic.udp.fd(), nic.exchange.doorbell().fd(Sleeper::Engine), changes];
+            set = set.or_else(|| sleep::Set::new(&[&all, nic.links.descriptors()].concat(), RUNG_PLACE).ok());
+            let sleep = prepare(engine, &nic, &mut state);
+            // The thread that ends the process asks first and then rings, unless the engine is awake: it is seen here.
+            if engine.wants_flush() {
+                let _ = catch_unwind(AssertUnwindSafe(|| nic.flush_before_exit()));
+                engine.flushed();
+            }
+            (sleep, changes, nic.exchange.doorbell().fd(Sleeper::Engine), nic.udp.fd())
+        };
+        let limited = |limit: Option<u64>| {
+            let retry = state.interface_retry.map(|_| nanos(INTERFACE_RETRY));
+            limit.into_iter().chain(retry).min()
+        };
+        let ready = match sleep {
+            Sleep::Leased { interval, .. } => sleep::until_ready([engine.bell_fd(), rung], Some(interval)),
+            Sleep::Relieved(limit) => sleep::until_ready([engine.bell_fd(), changes], limited(limit)),
+            Sleep::All(limit) => match &set {
+                Some(set) => set.until_ready(limited(limit)),
+                None => sleep::until_ready([engine.bell_fd(), sockets, rung, changes], limited(limit)),
+            },
+        };
+        engine.asleep_until.store(0, Ordering::Relaxed);
+        if engine.bell.wake() {
+            engine.bell.clapper().hear();
+        }
+        let Some(nic) = nic.upgrade() else { return };
+        let only_rung_for = matches!(sleep, Sleep::All(_)) && ready.is_ok_and(|ready| ready == RUNG_FOR);
+        state.policy.woke(only_rung_for);
+        match sleep {
+            Sleep::Leased { before, interval } => {
+                if !check_program(engine, &nic, &mut state, before, interval) {
+                    continue;
+                }
+            }
+            Sleep::Relieved(_) => {
+                state.affinity.step(&engine.seen, nic.now());
+                nic.flush_waiting_acks();
+            }
+            Sleep::All(_) => {
+                state.affinity.step(&engine.seen, nic.now());
+                nic.flush_waiting_acks();
+                match set {
+                    Some(_) => nic.exchange.doorbell().wake_engine(),
+                    None => nic.exchange.doorbell().wake(Sleeper::Engine),
+                }
+                if only_rung_for {
+                    // A program may wait for the processor that the engine has, for just what came. What else there is
+                    // ends the next sleep.
+                    serve_ring(engine, &nic, &state.policy);
+                    continue;
+                }
+            }
+        }
+        let changed = nic.changes.as_ref().is_some_and(Changes::any);
+        if changed || state.interface_retry.is_some_and(|moment| moment <= Instant::now()) {
+            let failed = nic.follow_interfaces().is_err();
+            state.interface_retry = failed.then(|| Instant::now() + INTERFACE_RETRY);
+        }
+    }
+}
+
+/// Looks at a program that held the lease. Answers whether there is more to see to: not while the program is busy with
+/// everything.
+fn check_program(engine: &Engine, nic: &Nic, state: &mut State, before: Polls, interval: u64) -> bool {
+    let lease = &engine.policy.lease;
+    let insisted = nic.exchange.doorbell().was_insisted_on();
+    let verdict = state.policy.check(before, engine.polls(), insisted, interval);
+    if let Verdict::Busy { trusted } = verdict {
+        if trusted {
+            lease.kept();
+        }
+        return false;
+    }
+    state.affinity.step(&engine.seen, nic.now());
+    nic.flush_waiting_acks();
+    match verdict {
+        Verdict::Busy { trusted } | Verdict::Polls { trusted } => {
+            if trusted {
+                lease.kept();
+            }
+        }
+        Verdict::Stopped => {
+            let missed = nic.progress();
+            if missed {
+                state.policy.missed(nic.now());
+            }
+            lease.lose(missed);
+        }
+        Verdict::Insisted => {
+            // Its program polls, but not now: it spins on memory, perhaps on what the engine is about to put there.
+            while nic.progress() {}
+            state.policy.missed(nic.now());
+            lease.lose(true);
+        }
+    }
+    true
+}
+
+/// Does what there is to do if it is the engine's to do, and decides how to sleep.
+fn prepare(engine: &Engine, nic: &Nic, state: &mut State) -> Sleep {
+    let lease = &engine.policy.lease;
+    if lease.is_held() {
+        engine.bell.prepare_sleep_leased();
+        if state.policy.drives_before_check() {
+            state.affinity.step(&engine.seen, nic.now());
+            nic.exchange.doorbell().lease();
+            // What was written before that was not insisted on, and its writer will not insist later.
+            nic.progress();
+        }
+        // A thread that ends the lease after this look rings.
+        if lease.is_held() {
+            return Sleep::Leased { before: engine.polls(), interval: state.policy.check_interval(nic.now()) };
+        }
+    }
+    state.policy.unleased();
+    // There is no lease, so no acknowledgement begins to wait that is not seen here.
+    nic.flush_waiting_acks();
+    // Say until when the engine sleeps, then look once more: what was published meanwhile is either seen here or rings
+    // the bell.
+    engine.asleep_until.store(NEVER, Ordering::Relaxed);
+    engine.bell.prepare_sleep();
+    engine.relieved.store(engine.waiters.load(Ordering::SeqCst) > 0, Ordering::SeqCst);
+    // The last blocked thread to leave after this look rings.
+    if engine.waiters.load(Ordering::SeqCst) > 0 && engine.relieved.load(Ordering::SeqCst) {
+        // The engine may have taken back its word when it woke.
+        nic.exchange.doorbell().prepare_sleep(Sleeper::Caller);
+        nic.progress();
+        return Sleep::Relieved(sleep_until_deadline(engine, nic));
+    }
+    engine.relieved.store(false, Ordering::SeqCst);
+    nic.exchange.doorbell().prepare_sleep_lazily(|| engine.is_waited_for());
+    let now = nic.now();
+    match state.policy.before_sleep(now) {
+        Scan::Rings => {
+            while nic.look_again(true) {}
+            nic.fire_due(now);
+        }
+        Scan::Full => drive_all(engine, nic),
+    }
+    Sleep::All(sleep_until_deadline(engine, nic))
+}
+
+/// Whether a thread of the program drives, or wants to, or ends the process.
+fn is_wanted_elsewhere(engine: &Engine) -> bool {
+    engine.wants_flush() || engine.policy.lease.is_held() || engine.waiters.load(Ordering::Relaxed) > 0
+}
+
+/// Does what there is to do, and in the middle of a stream spins for what follows: a sleeping engine has to be woken by
+/// the peer, which is slower for it.
+fn drive_all(engine: &Engine, nic: &Nic) {
+    let mut spin = Spin::new(nic.now(), nic.moved());
+    loop {
+        if !engine.wants_flush() && nic.progress() {
+            spin.found(nic.now());
+            continue;
+        }
+        if is_wanted_elsewhere(engine) || !spin.goes_on(nic.now(), nic.moved()) {
+            return;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Takes what was rung for, and goes on for a while where that pays.
+fn serve_ring(engine: &Engine, nic: &Nic, policy: &EnginePolicy) {
+    let moved = nic.moved();
+    engine.spins.store(true, Ordering::Relaxed);
+    nic.look_again(false);
+    let mut spin = policy.spin_after_ring(nic.now(), moved);
+    while !is_wanted_elsewhere(engine) {
+        if nic.receive_shared(None, None) || nic.exchange.has_stalled() && nic.resume_stalled(false) {
+            spin.found(nic.now());
+        } else if spin.found_nothing() {
+            let now = nic.now();
+            nic.look_again(false);
+            let is_due = nic.timers.next().is_some_and(|deadline| deadline <= now);
+            if is_due || !spin.goes_on(now, nic.moved()) {
+                break;
+            }
+        }
+        std::hint::spin_loop();
+    }
+    engine.spins.store(false, Ordering::Relaxed);
+}
+
+/// How long until something is due. A deadline set from now on that is earlier rings the bell.
+fn sleep_until_deadline(engine: &Engine, nic: &Nic) -> Option<u64> {
+    if let Some(deadline) = nic.timers.next().into_iter().chain(nic.links_deadline()).min() {
+        engine.asleep_until.store(deadline.as_nanos(), Ordering::Relaxed);
+        crate::progress::sync::fence(Ordering::SeqCst);
+    }
+    EnginePolicy::sleep_limit(nic.patience(), nic.exchange.has_inbound())
+}

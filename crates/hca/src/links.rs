@@ -1,0 +1,8 @@
+//! The links that a queue pair may use, in order of preference; the sockets of UDP; windows that queue pairs share.
+
+pub(crate) mod path;
+pub(crate) mod registry;
+pub(crate) mod udp;
+mod udp_link;
+pub(crate) mod unread_watch;
+pub(crate) mod windows;

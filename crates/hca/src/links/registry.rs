@@ -1,0 +1,153 @@
+//! The links of the NIC, in order of preference: the first that leads to a peer is the one its queue pairs use. Adding
+//! a link is a folder in the crate `link` and a line in [`Registry::new`].
+
+use crate::links::path;
+use crate::links::udp::Udp;
+use crate::objects::numbers::Numbers;
+use ::host::slots::Slot;
+use link::Link;
+use link::faults::{Faulty, Plan};
+use link::process::Process;
+use link::shared::Exchange;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Instant;
+use wire::Qpn;
+
+/// The links of the NIC.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    /// In order of preference.
+    entries: Vec<Arc<Entry>>,
+    /// Those that the NIC receives from through the trait.
+    received: Vec<Arc<dyn Link>>,
+    /// What a thread that sleeps waits for, beside the sockets and the bells of shared memory.
+    descriptors: Vec<RawFd>,
+    /// Shared memory is among those received through the trait: packets from there meet faults.
+    rings_meet_faults: bool,
+}
+
+/// Answers the way to a peer, if a link leads there.
+type Leads = fn(&Host<'_>, &Peer, &Arc<Entry>) -> Option<path::Link>;
+
+/// A link, and where it leads.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    link: Arc<dyn Link>,
+    leads: Leads,
+    /// Whether it is used through the trait alone.
+    is_general: bool,
+    /// Whether the NIC receives from it through the trait.
+    is_received: bool,
+}
+
+/// What a link may ask to know where it leads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Host<'a> {
+    /// The queue pair numbers of this process.
+    pub numbers: &'a Numbers,
+    /// The links through shared memory.
+    pub exchange: &'a Exchange,
+}
+
+/// The peer that a way is sought to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub qpn: Qpn,
+    /// Its address is one of this host's, and links inside the host may be used.
+    pub is_here: bool,
+    /// Of several ways to one process, this one is preferred.
+    pub lane: u32,
+}
+
+impl Entry {
+    /// A link that is used through the trait alone.
+    pub fn general(link: Arc<dyn Link>, leads: Leads) -> Entry {
+        Entry { link, leads, is_general: true, is_received: true }
+    }
+
+    /// A link that the NIC sends over, sleeps on, and mostly receives from, in ways of its own.
+    fn with_fast_ways(link: Arc<dyn Link>, leads: Leads, is_received: bool) -> Entry {
+        Entry { link, leads, is_general: false, is_received }
+    }
+
+    pub fn link(&self) -> &dyn Link {
+        &*self.link
+    }
+}
+
+impl Registry {
+    /// The links of a NIC, `first` those that are preferred to all others. UDP has its own place for faults, below the
+    /// check of its ICRC; the others meet them where the NIC receives.
+    pub fn new(first: Vec<Entry>, exchange: &Arc<Exchange>, udp: &Arc<Udp>, plan: Option<&Plan>) -> Registry {
+        let mut entries = first;
+        entries.extend([
+            Entry::general(with_faults(Process::default(), plan), inside_the_process),
+            Entry::with_fast_ways(with_faults(Arc::clone(exchange), plan), through_shared_memory, plan.is_some()),
+            Entry::with_fast_ways(Arc::<Udp>::clone(udp), over_udp, false),
+        ]);
+        let received = entries.iter().filter(|entry| entry.is_received).map(|entry| Arc::clone(&entry.link)).collect();
+        let descriptors = entries.iter().filter(|entry| entry.is_general).filter_map(|entry| entry.link.descriptor());
+        Registry {
+            received,
+            descriptors: descriptors.collect(),
+            entries: entries.into_iter().map(Arc::new).collect(),
+            rings_meet_faults: plan.is_some(),
+        }
+    }
+
+    /// The way to a peer.
+    pub fn way(&self, host: &Host<'_>, peer: &Peer) -> path::Link {
+        self.entries.iter().find_map(|entry| (entry.leads)(host, peer, entry)).unwrap_or_default()
+    }
+
+    /// Those that the NIC receives from through the trait.
+    pub fn received(&self) -> &[Arc<dyn Link>] {
+        &self.received
+    }
+
+    /// Whether these have nothing, at a glance.
+    #[inline]
+    pub fn seem_empty(&self) -> bool {
+        self.received.iter().all(|link| link.seems_empty())
+    }
+
+    /// When one of these wants to be received from though nothing arrives.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.received.iter().filter_map(|link| link.deadline()).min()
+    }
+
+    /// What a thread that sleeps waits for, beside the sockets and the bells of shared memory.
+    pub fn descriptors(&self) -> &[RawFd] {
+        &self.descriptors
+    }
+
+    /// Whether what comes through shared memory is received through the trait.
+    #[inline]
+    pub fn rings_meet_faults(&self) -> bool {
+        self.rings_meet_faults
+    }
+}
+
+fn with_faults<L: Link + 'static>(link: L, plan: Option<&Plan>) -> Arc<dyn Link> {
+    match plan {
+        Some(plan) => Arc::new(Faulty::new(link, plan.clone())),
+        None => Arc::new(link),
+    }
+}
+
+fn inside_the_process(host: &Host<'_>, peer: &Peer, entry: &Arc<Entry>) -> Option<path::Link> {
+    (peer.is_here && host.numbers.owns(peer.qpn)).then(|| path::Link::General(Arc::clone(entry)))
+}
+
+fn through_shared_memory(host: &Host<'_>, peer: &Peer, _: &Arc<Entry>) -> Option<path::Link> {
+    let slot = Slot::of(peer.qpn).filter(|_| peer.is_here)?;
+    host.exchange.reach(slot, peer.lane).map(path::Link::Shared)
+}
+
+fn over_udp(_: &Host<'_>, _: &Peer, _: &Arc<Entry>) -> Option<path::Link> {
+    Some(path::Link::Udp)
+}
+
+#[cfg(test)]
+mod tests;

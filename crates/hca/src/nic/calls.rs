@@ -1,0 +1,44 @@
+//! What a program calls on a queue pair, and what follows from it: trains inside the process are delivered, and queue
+//! pairs go on that got room to send.
+
+use crate::nic::Nic;
+use crate::queue_pair::Qp;
+use transport::{Modify, ModifyError, PostError, ReceiveRequest, SendRequest, State};
+
+impl Qp {
+    /// Changes state and attributes, or neither. The link to its peer is chosen on the way to RTR.
+    pub fn modify(&self, nic: &Nic, modify: &Modify) -> Result<(), ModifyError> {
+        self.change(nic, modify)?;
+        nic.after_call(nic.now());
+        Ok(())
+    }
+
+    /// Posts sends, in order, until one is refused: then its index and why.
+    #[inline]
+    pub fn post_send(&self, nic: &Nic, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let posted = self.send(nic, requests);
+        nic.after_posting();
+        posted
+    }
+
+    /// Posts sends like [`post_send`](Qp::post_send), but none of them if the queue has no room for all. The index is
+    /// then that of the first for which there is none.
+    pub fn post_send_all(&self, nic: &Nic, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+        // One alone is taken or not.
+        if requests.len() > 1 {
+            let (room, capacity, state) = self.send_room();
+            if requests.len() > room && state >= State::ReadyToSend {
+                return Err((room, PostError::QueueFull { queue: "send", capacity }));
+            }
+        }
+        self.post_send(nic, requests)
+    }
+
+    /// Posts receives, in order, until one is refused: then its index and why.
+    #[inline]
+    pub fn post_receive(&self, nic: &Nic, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let posted = self.receive(nic, requests);
+        nic.after_posting();
+        posted
+    }
+}

@@ -1,0 +1,74 @@
+//! One NIC per process, and none that outlives a fork: the child closes what its parent's NIC had open, without taking
+//! a lock that a thread of the parent may have held, and makes a NIC of its own when it needs one. What it sees of the
+//! parent's objects in its memory is dead. A process that ends in good order first sends what still waits in its NIC.
+
+use crate::error::Error;
+use crate::nic::Nic;
+use latch::plain::Mutex;
+use latch::{PerProcess, Rank};
+use std::mem::forget;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+/// The NIC of this process.
+static OURS: PerProcess<Mutex<Option<Arc<Nic>>>> = PerProcess::new();
+
+impl Nic {
+    /// The NIC of this process, made when it is first asked for. A forked child gets its own.
+    pub fn of_process() -> Result<Arc<Nic>, Error> {
+        guard_forks();
+        let mut held = OURS.get_or_make(|| Mutex::new(Rank::Process, None)).lock();
+        if let Some(nic) = &*held {
+            return Ok(Arc::clone(nic));
+        }
+        let nic = Nic::open()?;
+        *held = Some(Arc::clone(&nic));
+        Ok(nic)
+    }
+}
+
+/// From now on a forked child lets go of what its parent has.
+pub(crate) fn guard_forks() {
+    // Not a `Once`: a child that is forked in the middle of it would wait for ever. The handler may be entered twice.
+    static GUARDED: AtomicBool = AtomicBool::new(false);
+    if !GUARDED.load(Ordering::Acquire) {
+        // SAFETY: the handler is async-signal-safe: it stores to atomics and closes descriptors.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        GUARDED.store(true, Ordering::Release);
+    }
+}
+
+extern "C" fn in_child() {
+    latch::forget_in_child();
+    ::host::descriptor::close_in_child();
+}
+
+/// The NICs of this process: something may wait in them to be sent when it ends.
+static NICS: PerProcess<Mutex<Vec<Weak<Nic>>>> = PerProcess::new();
+
+/// Sees to it that what waits in this NIC to be sent to peers is sent when the process ends, though its objects are
+/// never destroyed.
+pub(crate) fn flush_at_exit(nic: &Arc<Nic>) {
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    if !REGISTERED.load(Ordering::Acquire) {
+        // SAFETY: the handler is a plain function that takes nothing and does not unwind.
+        unsafe { libc::atexit(at_exit) };
+        REGISTERED.store(true, Ordering::Release);
+    }
+    let mut nics = NICS.get_or_make(|| Mutex::new(Rank::Nics, Vec::new())).lock();
+    nics.retain(|nic| nic.strong_count() > 0);
+    nics.push(Arc::downgrade(nic));
+}
+
+/// The program may end inside a signal handler, while its own thread is in the middle of a call and holds locks: so the
+/// engines flush, and this thread takes no lock and waits for them only for so long.
+extern "C" fn at_exit() {
+    let Some(nics) = NICS.get().and_then(Mutex::try_lock) else { return };
+    let since = Instant::now();
+    for nic in nics.iter().filter_map(Weak::upgrade) {
+        nic.engine.flush_before_exit(since);
+        // Dropping the last would take locks.
+        forget(nic);
+    }
+}

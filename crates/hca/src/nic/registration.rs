@@ -1,0 +1,30 @@
+//! Registering plain memory of the process, the usual case. What is registered, and the copying, is the memory crate's.
+
+use crate::error::Error;
+use crate::nic::Nic;
+use transport::{Access, ProtectionDomain};
+use wire::Key;
+
+impl Nic {
+    /// Registers memory of the process at its own address and returns its key, L_Key and R_Key in one.
+    ///
+    /// # Safety
+    /// As for [`memory::Memory::register`]: until the key is deregistered the range must stay mapped, and no code of
+    /// the process may rely on references to it while the NIC, by the rights given, may touch it.
+    pub unsafe fn register(
+        &self,
+        address: *mut u8,
+        length: usize,
+        domain: ProtectionDomain,
+        access: Access,
+    ) -> Result<Key, Error> {
+        let spec = memory::RegionSpec { translation: memory::Translation::new(address, length), domain, access };
+        // SAFETY: the caller's promise is the one asked for here.
+        Ok(unsafe { self.memory().register(&spec) }?)
+    }
+
+    /// Takes a key away. When this returns, nothing touches the memory through it any more.
+    pub fn deregister(&self, key: Key) -> Result<(), Error> {
+        Ok(self.memory().deregister(key)?)
+    }
+}

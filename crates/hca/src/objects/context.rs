@@ -1,0 +1,64 @@
+//! An opened device: what a program's objects belong to, and where it hears of what happens to them beside completions.
+
+use crate::objects::channel::Channel;
+use crate::objects::device::Device;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use wire::{Qpn, Srqn};
+
+/// What a program hears of beside completions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum AsyncEvent {
+    /// Something happened to a queue pair.
+    Qp(Qpn, transport::AsyncEvent),
+    /// A completion queue overflowed.
+    CqError(u32),
+    /// A shared receive queue ran low.
+    SrqLimit(Srqn),
+    /// The port came up.
+    PortActive,
+    /// The port went down.
+    PortError,
+    /// An address came or went.
+    GidChange,
+    /// Something went wrong inside the library.
+    DeviceFatal,
+}
+
+/// An opened device.
+#[derive(Debug)]
+pub struct Context {
+    device: Arc<Device>,
+    events: Channel<AsyncEvent>,
+    next_domain: &'static AtomicU32,
+}
+
+/// Protection domains are numbered across the process: memory of one device must not open another's.
+static DOMAINS: AtomicU32 = AtomicU32::new(1);
+
+impl Context {
+    pub(crate) fn new(device: Arc<Device>) -> io::Result<Context> {
+        Ok(Context { device, events: Channel::new()?, next_domain: &DOMAINS })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Events, oldest first, behind a descriptor.
+    pub fn events(&self) -> &Channel<AsyncEvent> {
+        &self.events
+    }
+
+    /// The number of a new protection domain.
+    pub fn new_domain(&self) -> transport::ProtectionDomain {
+        transport::ProtectionDomain(self.next_domain.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn raise(&self, event: AsyncEvent) {
+        self.events.push(event);
+    }
+}

@@ -1,0 +1,158 @@
+//! Devices: one per network interface that is up and has an address, with one port whose GID table follows the
+//! interface's addresses.
+
+use crate::interfaces::Interface;
+use latch::Rank;
+use latch::plain::{Guard, RwLock};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::RwLockReadGuard;
+use wire::{Gid, Mtu};
+
+/// How many entries a GID table has. Always more than there are addresses: programs expect empty ones.
+pub const GIDS: usize = 64;
+
+/// A device: an interface seen as an RDMA NIC.
+#[derive(Debug)]
+pub struct Device {
+    name: String,
+    guid: u64,
+    index: u32,
+    port: RwLock<Port>,
+}
+
+/// What can change about a device's one port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Port {
+    /// The interface is up.
+    pub active: bool,
+    /// The interface's MTU in bytes.
+    pub interface_mtu: u32,
+    /// The GID table; an address keeps its index as long as it exists.
+    pub gids: Vec<Option<Gid>>,
+}
+
+/// What changed when a device took note of its interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Change {
+    /// Up or down.
+    pub state: Option<bool>,
+    /// An address came or went.
+    pub gids: bool,
+}
+
+impl Device {
+    /// The device of an interface.
+    pub fn of(interface: &Interface) -> Device {
+        let device = Device {
+            name: format!("ubi_{}", interface.name),
+            guid: guid(interface),
+            index: interface.index,
+            port: RwLock::new(Rank::Port, Port { active: false, interface_mtu: 0, gids: vec![None; GIDS] }),
+        };
+        device.follow(Some(interface));
+        device
+    }
+
+    /// `ubi_` and the interface's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// An EUI-64 from the hardware address, or from machine and name where there is none.
+    pub fn guid(&self) -> u64 {
+        self.guid
+    }
+
+    /// The number of its interface.
+    pub fn interface_index(&self) -> u32 {
+        self.index
+    }
+
+    /// Its port as it is now.
+    pub fn port(&self) -> Guard<RwLockReadGuard<'_, Port>> {
+        self.port.read()
+    }
+
+    /// Takes note of what its interface is now; `None` if it has gone.
+    pub fn follow(&self, interface: Option<&Interface>) -> Change {
+        let mut port = self.port.write();
+        let mut change = Change::default();
+        let active = interface.is_some_and(|interface| interface.running);
+        if port.active != active {
+            port.active = active;
+            change.state = Some(active);
+        }
+        let wanted: Vec<Gid> = interface.map(gids).unwrap_or_default();
+        if let Some(interface) = interface {
+            port.interface_mtu = interface.mtu;
+        }
+        for entry in &mut port.gids {
+            if entry.is_some_and(|gid| !wanted.contains(&gid)) {
+                *entry = None;
+                change.gids = true;
+            }
+        }
+        for gid in wanted {
+            if port.gids.contains(&Some(gid)) {
+                continue;
+            }
+            // The last entry stays empty.
+            if let Some(free) = port.gids.iter_mut().take(GIDS - 1).find(|entry| entry.is_none()) {
+                *free = Some(gid);
+                change.gids = true;
+            }
+        }
+        change
+    }
+}
+
+impl Port {
+    /// The largest path MTU its packets fit with all headers: IP 40, UDP 8, BTH 12, XRCETH 4, AtomicETH 28, ICRC 4.
+    pub fn mtu(&self) -> Mtu {
+        let room = self.interface_mtu.saturating_sub(96);
+        Mtu::ALL.into_iter().rev().find(|mtu| mtu.bytes() <= room).unwrap_or(Mtu::B256)
+    }
+
+    /// Entry `index` of the GID table, if it is not empty.
+    pub fn gid(&self, index: u8) -> Option<Gid> {
+        self.gids.get(usize::from(index)).copied().flatten()
+    }
+}
+
+/// GIDs of an interface. IPv6 first where it is global, since programs take entry 0 for a default; link-local last.
+fn gids(interface: &Interface) -> Vec<Gid> {
+    let rank = |address: &IpAddr| match address {
+        IpAddr::V4(_) => 1,
+        IpAddr::V6(address) if is_link_local(address) => 2,
+        IpAddr::V6(_) => 0,
+    };
+    let mut addresses = interface.addresses.clone();
+    addresses.sort_by_key(rank);
+    addresses
+        .into_iter()
+        .map(|address| match address {
+            IpAddr::V4(address) => Gid::from_ipv4(address),
+            IpAddr::V6(address) => Gid::from_ipv6(address),
+        })
+        .collect()
+}
+
+fn is_link_local(address: &Ipv6Addr) -> bool {
+    address.segments()[0] & 0xffc0 == 0xfe80
+}
+
+fn guid(interface: &Interface) -> u64 {
+    let [a, b, c, d, e, f] = interface.mac;
+    if interface.mac != [0; 6] {
+        return u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
+    }
+    // No hardware address: the machine's own number and the name, mixed. The "local" bit says that no registry assigned
+    // it.
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let mix = machine
+        .trim()
+        .bytes()
+        .chain(interface.name.bytes())
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    mix | 0x0200_0000_0000_0000
+}

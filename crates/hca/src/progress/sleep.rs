@@ -1,0 +1,138 @@
+//! Waiting for descriptors.
+
+use ::host::descriptor::Descriptor;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+/// The most descriptors one waits for: the sockets of two address families, the registry's, and one's own.
+const MOST: usize = 8;
+
+/// Sleeps until one of the descriptors is readable or `nanos` have passed; `None` is for ever. Answers which are ready,
+/// a bit for each. A signal ends it early: then the error is `Interrupted`, and the caller decides whether to look
+/// again.
+pub(crate) fn until_ready(fds: impl IntoIterator<Item = RawFd>, nanos: Option<u64>) -> io::Result<u32> {
+    let mut sleep = Sleep::on(fds, nanos);
+    sleep.until_ready()?;
+    Ok(sleep.ready())
+}
+
+/// What a thread sleeps on, and how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Sleep {
+    polled: [libc::pollfd; MOST],
+    nanos: Option<u64>,
+}
+
+impl Default for Sleep {
+    /// On nothing.
+    fn default() -> Sleep {
+        Sleep { polled: [libc::pollfd { fd: -1, events: 0, revents: 0 }; MOST], nanos: None }
+    }
+}
+
+impl Sleep {
+    /// Until one of these descriptors is readable or `nanos` have passed; `None` is for ever.
+    pub fn on(fds: impl IntoIterator<Item = RawFd>, nanos: Option<u64>) -> Sleep {
+        let mut sleep = Sleep { nanos, ..Sleep::default() };
+        for (slot, fd) in sleep.polled.iter_mut().zip(fds) {
+            *slot = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        }
+        sleep
+    }
+
+    /// The descriptors, for a thread that sleeps in a way of its own.
+    pub fn descriptors(&mut self) -> &mut [libc::pollfd] {
+        &mut self.polled
+    }
+
+    /// Which of the descriptors were ready in the end, a bit for each.
+    pub(crate) fn ready(&self) -> u32 {
+        self.polled.iter().rev().fold(0, |bits, slot| bits << 1 | u32::from(slot.revents != 0))
+    }
+
+    /// Sleeps. A signal ends it early, with the error `Interrupted`.
+    pub(crate) fn until_ready(&mut self) -> io::Result<()> {
+        let limit = self.nanos.map(timespec);
+        let limit = limit.as_ref().map_or(std::ptr::null(), |limit| &raw const *limit);
+        // SAFETY: `polled` and the limit are live for the duration of the call; negative descriptors are passed over.
+        let answer = unsafe { libc::ppoll(self.polled.as_mut_ptr(), MOST as libc::nfds_t, limit, std::ptr::null()) };
+        if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+fn timespec(nanos: u64) -> libc::timespec {
+    libc::timespec { tv_sec: (nanos / 1_000_000_000) as _, tv_nsec: (nanos % 1_000_000_000) as _ }
+}
+
+/// Descriptors that are waited for again and again: the kernel keeps the list, and one of them, a bell, need not be
+/// read after it was heard.
+#[derive(Debug)]
+pub(crate) struct Set(Descriptor);
+
+impl Set {
+    /// A set of these descriptors; those below zero are passed over. `bell` is the place of the one that is heard each
+    /// time it is struck.
+    pub fn new(fds: &[RawFd], bell: usize) -> io::Result<Set> {
+        // SAFETY: a number; the descriptor that comes back is ours.
+        let epoll = unsafe {
+            let fd = libc::epoll_create1(libc::EPOLL_CLOEXEC);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Descriptor::keep(OwnedFd::from_raw_fd(fd))
+        };
+        for (place, fd) in fds.iter().enumerate().filter(|(_, fd)| **fd >= 0) {
+            let edge = if place == bell { libc::EPOLLET } else { 0 };
+            let mut event = libc::epoll_event { events: (libc::EPOLLIN | edge) as u32, u64: place as u64 };
+            // SAFETY: numbers, and a live event that the kernel reads.
+            if unsafe { libc::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_ADD, *fd, &raw mut event) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(Set(epoll))
+    }
+
+    /// Sleeps like [`until_ready`].
+    pub fn until_ready(&self, nanos: Option<u64>) -> io::Result<u32> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
+        let limit = nanos.map(timespec);
+        let limit = limit.as_ref().map_or(std::ptr::null(), |limit| &raw const *limit);
+        let none = std::ptr::null::<libc::sigset_t>();
+        let (room, fd) = (MOST as libc::c_int, self.0.raw());
+        // SAFETY: the events and the limit are live for the duration of the call.
+        let mut count = unsafe { libc::syscall(libc::SYS_epoll_pwait2, fd, events.as_mut_ptr(), room, limit, none, 0) };
+        if count < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
+            let millis = nanos.map_or(-1, |nanos| nanos.div_ceil(1_000_000).min(i32::MAX as u64) as libc::c_int);
+            // SAFETY: as above.
+            count = unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), room, millis) }.into();
+        }
+        if count < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(events.iter().take(count as usize).fold(0, |bits, event| bits | 1 << event.u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_bell_is_heard_each_time_it_is_struck_and_others_until_they_are_read() {
+        let ((bell, mut strikes), (other, mut writes)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        let set = Set::new(&[other.as_raw_fd(), -1, bell.as_raw_fd()], 2).unwrap();
+        assert_eq!(set.until_ready(Some(1000)).unwrap(), 0);
+        for _ in 0..2 {
+            strikes.write_all(&[0]).unwrap();
+            assert_eq!(set.until_ready(None).unwrap(), 1 << 2);
+            assert_eq!(set.until_ready(Some(0)).unwrap(), 0, "heard once");
+        }
+        writes.write_all(&[0]).unwrap();
+        strikes.write_all(&[0]).unwrap();
+        assert_eq!(set.until_ready(Some(1_000_000_000)).unwrap(), 1 << 2 | 1);
+        assert_eq!(set.until_ready(Some(0)).unwrap(), 1);
+    }
+}

@@ -1,0 +1,165 @@
+//! Whose packets a connected queue pair takes: those that come by the link to its peer. Sequence numbers are no secret:
+//! any user of the host could try all 2^24 of them in seconds.
+//!
+//! | the queue pair's link | inside the process | a ring | UDP |
+//! |---|---|---|---|
+//! | inside the process | its own | none | none |
+//! | shared memory | none | of the peer's process | none, once the peer was heard through its ring; before, see below |
+//! | UDP, the peer on this host | none | of the peer's process | from a socket of the peer's user, or of ours |
+//! | UDP, the peer elsewhere | none | none | from the peer's address: the transport checks it |
+//!
+//! Two processes of a user need not agree on their link: one of them may lack memory for a ring, or may not want one.
+//! So a queue pair on shared memory takes packets from UDP until its peer was heard through a ring, and one on UDP takes
+//! the trains of its peer's process; strangers have no part in either. On this host any user can send from any address,
+//! and only the kernel knows which user has a port ([`PortUsers`](host::holders::PortUsers)). Addresses of other hosts
+//! nobody can send from without a privilege.
+
+use crate::ground::Ground;
+use crate::links::path::{Link, Path};
+use crate::tuning::PEER_SOCKET_BELIEF;
+use ::host::holders;
+use ::host::names::{self, Name};
+use ::host::slots::Slot;
+use std::time::Instant;
+use trace::DropReason;
+use transport::Time;
+use wire::Qpn;
+
+/// By which way something came for a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Came<'a> {
+    /// By a link that is used through the trait alone.
+    General(&'a dyn link::Link),
+    /// Through a ring of that process.
+    Ring(i32),
+}
+
+/// Numbers that no process has: nothing is taken from rings; and there is no peer yet, so that the transport refuses
+/// what comes, whatever the way.
+const NONE: i32 = -1;
+const NO_PEER: i32 = -2;
+
+/// What a queue pair knows of its peer.
+#[derive(Debug)]
+pub(super) struct Belief {
+    /// The peer's process, if its trains are taken.
+    process: i32,
+    /// A port that is known to be the peer's, and until when.
+    port: u16,
+    until: Time,
+    /// Packets from UDP are taken from any port: the peer is on another host, or there is none yet.
+    any_port: bool,
+    /// The peer was heard through its ring.
+    heard: bool,
+    /// The user that has the peer's slot.
+    user: Option<u32>,
+    /// When to look again which users have which ports, before something is sent.
+    look: Time,
+}
+
+impl Default for Belief {
+    fn default() -> Belief {
+        Belief {
+            process: NO_PEER,
+            port: 0,
+            until: Time::ZERO,
+            any_port: true,
+            heard: false,
+            user: None,
+            look: Time::ZERO,
+        }
+    }
+}
+
+impl Belief {
+    /// The peer is known from now on, and the way there.
+    pub fn of(nic: &Ground, path: &Path, peer: Qpn) -> Belief {
+        match &path.link {
+            Link::General(_) => Belief { process: NONE, any_port: false, ..Belief::default() },
+            // Rings are of our own user only.
+            Link::Shared(link) => Belief { process: link.peer(), any_port: false, ..Belief::default() },
+            Link::Udp | Link::None if !nic.is_own_address(path.destination) => {
+                Belief { process: NONE, ..Belief::default() }
+            }
+            Link::Udp | Link::None => {
+                // The peer's number was given to it by a process that has this slot. If none has it any more, or that
+                // process is not to be asked, only our own user is believed.
+                let owner = Slot::of(peer).and_then(|slot| names::owner(Name::Slot(slot)).ok().flatten());
+                nic.port_users.lock().look(true, Instant::now());
+                Belief {
+                    process: owner.filter(|owner| holders::is_our_user(owner.uid)).map_or(NONE, |owner| owner.pid),
+                    user: owner.map(|owner| owner.uid),
+                    any_port: false,
+                    ..Belief::default()
+                }
+            }
+        }
+    }
+
+    /// Whether the peer is another process of this host.
+    #[inline]
+    pub fn is_of_this_host(&self) -> bool {
+        !self.any_port
+    }
+
+    /// Whether to take what came over UDP from this port. The transport checks the address.
+    #[inline]
+    pub fn takes_from_port(&mut self, nic: &Ground, link: &Link, port: u16, now: Time) -> Result<(), DropReason> {
+        if self.any_port || port == self.port && now < self.until {
+            return Ok(());
+        }
+        self.prove(nic, link, port, now)
+    }
+
+    /// Something is about to be sent that the peer may answer. It may end as soon as it has: by then it is known which
+    /// ports are its user's.
+    #[inline]
+    pub fn expects_answer(&mut self, nic: &Ground, now: Time) {
+        if !self.any_port && now >= self.look {
+            self.look_ahead(nic, now);
+        }
+    }
+
+    #[cold]
+    fn look_ahead(&mut self, nic: &Ground, now: Time) {
+        self.look = now + PEER_SOCKET_BELIEF / 2;
+        nic.port_users.lock().look(false, Instant::now());
+    }
+
+    #[cold]
+    fn prove(&mut self, nic: &Ground, link: &Link, port: u16, now: Time) -> Result<(), DropReason> {
+        let otherwise = match link {
+            Link::General(_) => return Err(DropReason::WrongLink),
+            Link::Shared(_) if self.heard => return Err(DropReason::WrongLink),
+            Link::Shared(_) => DropReason::WrongLink,
+            Link::Udp | Link::None => DropReason::WrongSocket,
+        };
+        if !nic.port_users.lock().is_of(port, self.user, Instant::now()) {
+            return Err(otherwise);
+        }
+        (self.port, self.until) = (port, now + PEER_SOCKET_BELIEF);
+        Ok(())
+    }
+
+    /// Whether to take what came through a ring of this process.
+    #[inline]
+    pub fn takes_from_ring(&mut self, process: i32) -> Result<(), DropReason> {
+        if process != self.process {
+            return if self.process == NO_PEER { Ok(()) } else { Err(DropReason::WrongLink) };
+        }
+        if !self.heard {
+            (self.heard, self.until) = (true, Time::ZERO);
+        }
+        Ok(())
+    }
+
+    /// Whether to take what came by this way.
+    pub fn takes(&mut self, link: &Link, came: Came<'_>) -> Result<(), DropReason> {
+        match (link, came) {
+            (_, Came::Ring(process)) => self.takes_from_ring(process),
+            (Link::General(entry), Came::General(link)) if std::ptr::addr_eq(entry.link(), link) => Ok(()),
+            (_, Came::General(_)) if self.process == NO_PEER => Ok(()),
+            (_, Came::General(_)) => Err(DropReason::WrongLink),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Datagrams on links through shared memory. Where a fabric loses nothing, a sender whose receiver has no room is
+//! stopped for a while; and so is one whose ring is full, or whose link is not up yet: what it posted stays in its
+//! queue pair, and its program goes on. A peer that makes no room for so long is not waited for any more, and what is
+//! sent to it is lost, as datagrams may be; a peer that has not answered for so long is reached over UDP.
+
+use crate::ground::Ground;
+use crate::links::path::{Link, Path};
+use crate::queue_pair::port::NicPort;
+use crate::tuning::{DATAGRAM_WAIT_MAX, nanos};
+use latch::Guard;
+use link::shared::{Outbound, State, Unwritten, Writer};
+use std::sync::Arc;
+use trace::DropReason;
+use transport::{Refusal, Time, Train};
+use wire::Qpn;
+
+/// What a queue pair of datagrams remembers of a ring that it found full, or not there yet, until it finds room.
+#[derive(Debug, Default)]
+pub(crate) struct Held(Option<Full>);
+
+#[derive(Debug)]
+struct Full {
+    link: Arc<Outbound>,
+    since: Time,
+    /// It is among the queue pairs that wait for room there.
+    waits: bool,
+    /// It has waited long enough.
+    lost: bool,
+}
+
+/// Where the next datagram goes.
+pub(crate) enum Room<'a> {
+    /// Into this ring, which has room for it as long as it is locked.
+    Ring(Guard<'a, Writer>),
+    /// Into no ring: the way is another, or there will be no ring.
+    Elsewhere,
+    /// Nowhere: its ring has been full for too long.
+    Lost,
+    /// It has to wait.
+    Wait,
+}
+
+impl Held {
+    /// Looks for room for the next datagram, which goes this way, and keeps it: other queue pairs write to the same
+    /// ring.
+    #[inline]
+    pub fn room<'a>(&mut self, nic: &Ground, qpn: Qpn, path: &'a Path, now: Time) -> Room<'a> {
+        let Link::Shared(link) = &path.link else { return Room::Elsewhere };
+        match room(nic, link) {
+            Some(found) => {
+                self.0 = None;
+                found
+            }
+            None => self.wait(nic, qpn, link, now),
+        }
+    }
+
+    #[cold]
+    fn wait<'a>(&mut self, nic: &Ground, qpn: Qpn, link: &'a Arc<Outbound>, now: Time) -> Room<'a> {
+        let full = match self.0.take() {
+            Some(full) if Arc::ptr_eq(&full.link, link) => full,
+            _ => Full { link: Arc::clone(link), since: now, waits: false, lost: false },
+        };
+        let full = self.0.insert(full);
+        full.lost |= now.since(full.since) >= nanos(DATAGRAM_WAIT_MAX);
+        if full.lost {
+            return if link.state() == State::Connecting { Room::Elsewhere } else { Room::Lost };
+        }
+        if !full.waits {
+            full.waits = true;
+            nic.exchange.stall(link, qpn);
+            // There may be room by now, and perhaps the reader did not see that this queue pair waits.
+            return room(nic, link).unwrap_or(Room::Wait);
+        }
+        Room::Wait
+    }
+
+    /// It no longer waits.
+    pub fn resumed(&mut self) {
+        if let Some(full) = &mut self.0 {
+            full.waits = false;
+        }
+    }
+
+    /// When it will have waited long enough.
+    #[inline]
+    pub fn deadline(&self) -> Option<Time> {
+        self.0.as_ref().filter(|full| !full.lost).map(|full| full.since.plus_nanos(nanos(DATAGRAM_WAIT_MAX)))
+    }
+}
+
+/// Where a datagram goes now: into the ring of this link, or elsewhere if there is none. None while the ring is full or
+/// not there yet.
+#[inline]
+fn room<'a>(nic: &Ground, link: &'a Outbound) -> Option<Room<'a>> {
+    let Some(mut writer) = link.writer() else {
+        return (link.state() != State::Connecting).then_some(Room::Elsewhere);
+    };
+    if writer.has_room() {
+        return Some(Room::Ring(writer));
+    }
+    if writer.is_broken() {
+        nic.condemn(link);
+    } else if !nic.engine().is_leased() {
+        // The engine does not look for room before the reader tells of it.
+        writer.want_room();
+        if writer.has_room() {
+            return Some(Room::Ring(writer));
+        }
+    }
+    None
+}
+
+/// Writes a datagram into a ring with room.
+pub(crate) fn write_datagram(
+    nic: &Ground,
+    mut writer: Guard<'_, Writer>,
+    path: &Path,
+    train: &Train<'_>,
+    port: &mut NicPort<'_>,
+) -> Result<(), Refusal> {
+    let length = train.payload.len() as usize;
+    let fill = |out: &mut [u8]| train.payload.copy(0, out, port);
+    let addresses = (path.source, path.destination);
+    writer.handle_as(path.handling());
+    let pushed = writer.push(addresses, &train.headers, (train.count, train.mtu), length, fill);
+    drop(writer);
+    if let Link::Shared(link) = &path.link {
+        link.ring(true);
+    }
+    match pushed {
+        Ok(()) => Ok(()),
+        Err(Unwritten::Payload(refusal)) => Err(refusal),
+        Err(Unwritten::NoRecord) => {
+            nic.dropped(nic.now(), None, Some(&train.headers), DropReason::BadLength);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What the NIC offers a queue pair: the transport's port over registered memory, shared receive queues, windows and
+//! the trace.
+
+use crate::ground::Ground;
+use crate::links::windows::{WindowOf, Windows};
+use transport::congestion::Window;
+use transport::{Port, ReceiveWork, Taken, Toward};
+use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};
+use wire::{Feth, Key, Qpn, Srqn};
+
+/// The NIC as one queue pair sees it, for the duration of one call.
+pub(crate) struct NicPort<'a> {
+    pub nic: &'a Ground,
+    pub windows: &'a mut Windows,
+    /// The XRC domain of a target.
+    pub xrc_domain: Option<u32>,
+}
+
+impl Port for NicPort<'_> {
+    fn check(&mut self, subject: Subject, range: Range, access: Access) -> Result<(), Refusal> {
+        self.nic.memory.check(subject, range, access)
+    }
+
+    fn read(&mut self, subject: Subject, range: Range, out: &mut [u8]) -> Result<(), Refusal> {
+        self.nic.memory.read(subject, range.key, range.address, out)
+    }
+
+    fn write(&mut self, subject: Subject, range: Range, data: &[u8]) -> Result<(), Refusal> {
+        self.nic.memory.write(subject, range.key, range.address, data)
+    }
+
+    fn atomic(&mut self, subject: Subject, range: Range, operation: Atomic) -> Result<u64, Refusal> {
+        self.nic.memory.atomic(subject, range.key, range.address, operation)
+    }
+
+    fn flush(&mut self, subject: Subject, range: Range, feth: Feth) -> Result<(), Refusal> {
+        let mut access = Access::empty();
+        access.set(Access::FLUSH_GLOBAL, feth.placement.contains(wire::Placement::GLOBAL));
+        access.set(Access::FLUSH_PERSISTENT, feth.placement.contains(wire::Placement::PERSISTENT));
+        self.nic.memory.flush(subject, range, access)
+    }
+
+    fn invalidate(&mut self, subject: Subject, key: Key) -> Result<(), Refusal> {
+        self.nic.memory.invalidate(subject, key)
+    }
+
+    fn bind(&mut self, subject: Subject, bind: &Bind) -> Result<(), Refusal> {
+        // A program that has several binds under way knows the key the window will have, not the one it has.
+        let window = self.nic.memory.window_key(bind.window).unwrap_or(bind.window);
+        self.nic.memory.bind(subject, &Bind { window, ..*bind })
+    }
+
+    fn take_receive(&mut self, _qpn: Qpn, srq: Srqn, into: &mut ReceiveWork) -> Taken {
+        match self.nic.shared_queue(srq, self.xrc_domain) {
+            Some(queue) => queue.take(into),
+            None => Taken::Unknown,
+        }
+    }
+
+    fn shared_domain(&mut self, _qpn: Qpn, srq: Srqn) -> Option<ProtectionDomain> {
+        self.nic.shared_queue(srq, self.xrc_domain).map(|queue| queue.domain())
+    }
+
+    fn window<R>(&mut self, _qpn: Qpn, toward: Toward, f: impl FnOnce(&mut Window) -> R) -> R {
+        match toward {
+            Toward::Peer => self.windows.peer.with(f),
+            Toward::Here => self.windows.local_receive_window.with(f),
+        }
+    }
+
+    #[inline]
+    fn is_unlimited(&mut self, _qpn: Qpn, toward: Toward) -> bool {
+        let window = match toward {
+            Toward::Peer => &self.windows.peer,
+            Toward::Here => &self.windows.local_receive_window,
+        };
+        matches!(window, WindowOf::None)
+    }
+
+    fn tracing(&self) -> bool {
+        self.nic.trace.is_on()
+    }
+
+    fn record(&mut self, event: &trace::Event) {
+        self.nic.trace.record(event);
+    }
+
+    fn dropped(&mut self, reason: trace::DropReason) {
+        self.nic.drops.count(reason, 1);
+    }
+}

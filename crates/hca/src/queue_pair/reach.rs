@@ -1,0 +1,71 @@
+//! Whether a peer can be reached at all, asked before a queue pair is told that it is connected: a wrong address is an
+//! error where it is given, not a time-out later. What cannot be known (whether the peer is there) is not asked.
+
+use crate::ground::Ground;
+use crate::links::path::{Link, Path};
+use crate::objects::device::Device;
+use ::host::descriptor::udp_socket;
+use link::udp::{Family, Route};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use transport::{AddressVector, ModifyError};
+use wire::{Mtu, Qpn, ROCE_PORT};
+
+impl Ground {
+    /// What is in the way from a device to a peer, over packets of up to `mtu` bytes.
+    pub(crate) fn obstacle(
+        &self,
+        device: &Device,
+        av: &AddressVector,
+        peer: Qpn,
+        mtu: Option<Mtu>,
+        lane: u32,
+    ) -> Result<(), ModifyError> {
+        let to = av.dgid.to_ip();
+        let no_way = |why| Err(ModifyError::NoWay { to, why });
+        let (source, max) = {
+            let port = device.port();
+            (port.gid(av.sgid_index), port.mtu())
+        };
+        let Some(source) = source else { return Err(ModifyError::NoSourceAddress { index: av.sgid_index }) };
+        if let Some(mtu) = mtu
+            && mtu > max
+        {
+            return Err(ModifyError::MtuTooLarge { mtu, max });
+        }
+        if av.dgid.is_zero() || av.dgid.is_multicast() {
+            return no_way("it is not the address of a single host");
+        }
+        if source.to_ip().is_ipv4() != to.is_ipv4() {
+            return no_way("it is of another family than the source address; choose another AV.sgid_index");
+        }
+        let Path { link: Link::Udp, route: Some(route), .. } = self.path(device, av, peer, lane) else { return Ok(()) };
+        let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
+        if let Some(why) = self.udp.obstacle(family) {
+            return no_way(why);
+        }
+        match routed(&route) {
+            Err(error) if no_route(&error) => no_way("the system has no route to it from the source address"),
+            // There is one, or the system had no socket to ask with.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Asks the system for a route. Nothing is sent.
+fn routed(route: &Route) -> io::Result<()> {
+    let socket = udp_socket(at(route.source, 0, route.scope))?;
+    socket.connect(at(route.destination, ROCE_PORT, route.scope))
+}
+
+fn at(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
+    let mut at = SocketAddr::new(address, port);
+    if let SocketAddr::V6(at) = &mut at {
+        at.set_scope_id(scope);
+    }
+    at
+}
+
+fn no_route(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL))
+}

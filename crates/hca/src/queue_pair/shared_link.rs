@@ -1,0 +1,350 @@
+//! Queue pairs on links through shared memory: how their trains get into rings and out of them, which queue pairs wait
+//! for room, and what happens when a peer is stopped (its time to answer does not run) or has gone (what it has not
+//! acknowledged fails at once).
+
+use crate::ground::Ground;
+use crate::links::path::{Link, Path};
+use crate::queue_pair::port::NicPort;
+use crate::queue_pair::{Qp, TrainCargo};
+use crate::tuning::{LOSSLESS_PATIENCE, nanos};
+use link::shared::{Outbound, Sleeper, State, Unwritten};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use trace::DropReason;
+use transport::{QueuePair, SendRequest, Time};
+use wire::{Headers, Opcode, Syndrome};
+
+/// What a queue pair remembers of its link.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// It is among the queue pairs that wait for room.
+    waits: bool,
+    /// Where its last train ends in the ring.
+    position: u64,
+    /// The last time its timer came up the peer had not read everything.
+    unread: bool,
+    /// How often in a row its timer came up and nothing was under way.
+    quiet: u32,
+    /// On a link that counts its trains: its time to answer does not run before so many were dealt with; and how often
+    /// that was so since everything was.
+    until: u64,
+    rounds: u8,
+}
+
+/// What was written to a ring.
+#[derive(Clone, Copy, Default)]
+struct Written {
+    /// More than acknowledgements.
+    urgent: bool,
+    /// WRITEs, READs or atomics.
+    one_sided: bool,
+}
+
+/// Whether a train says only that something was done.
+fn is_acknowledgement(headers: &Headers) -> bool {
+    headers.bth.opcode == Opcode::RcAcknowledge
+        && headers.aeth.is_some_and(|aeth| matches!(aeth.syndrome, Syndrome::Ack { .. }))
+}
+
+/// A thread of another process that sleeps and has to be rung for.
+pub(crate) struct Call(Arc<Outbound>, Sleeper);
+
+impl Call {
+    pub fn ring(&self) {
+        self.0.strike(self.1);
+    }
+}
+
+/// What came of sending through shared memory.
+pub(crate) enum Way {
+    /// What can be sent is.
+    Done,
+    /// The queue pair has another link.
+    Other,
+    /// The peer wants no shared memory.
+    Refused,
+}
+
+/// What to do about an answer that is late.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    /// Its time begins only now: nothing is lost, so nothing is sent again.
+    Hold,
+    /// It is sent for again, without counting that, unless it is very late.
+    Forgive,
+    /// It counts as a retry.
+    Over,
+}
+
+impl Shared {
+    /// Sends what there is to send, if the way is through shared memory.
+    #[inline]
+    pub fn transmit(
+        &mut self,
+        nic: &Ground,
+        qp: &Qp,
+        path: &Path,
+        pair: &mut QueuePair,
+        port: &mut NicPort<'_>,
+        now: Time,
+    ) -> Way {
+        let Link::Shared(link) = &path.link else { return Way::Other };
+        loop {
+            let state = link.state();
+            // Then the peer need not be asked to tell when there is room.
+            let looked_for = nic.engine().looks_for_room();
+            let done = match state {
+                State::Up => self.write(nic, qp, path, link, pair, port, looked_for, now),
+                State::Connecting => false,
+                State::Refused => return Way::Refused,
+                State::Dead => {
+                    Shared::give_up(nic, qp, link, pair, port, now);
+                    return Way::Done;
+                }
+            };
+            if done || self.waits {
+                return Way::Done;
+            }
+            self.waits = true;
+            nic.exchange.stall(link, qp.qpn());
+            fence(Ordering::SeqCst);
+            if link.state() == state && looked_for <= nic.engine().looks_for_room() {
+                return Way::Done;
+            }
+            // The state has become another meanwhile, or no thread looks for room any more; perhaps the thread that
+            // changed it did not see us waiting.
+        }
+    }
+
+    /// Sends work the short way, as long as it may go that way: posted and written to the ring in one go. Answers how
+    /// many requests were posted, whether nothing more is to be done about them, and which thread to ring for when the
+    /// queue pair's lock has been let go: the thread that is woken may take the processor away.
+    #[inline]
+    pub fn send_at_once(
+        &mut self,
+        nic: &Ground,
+        path: &Path,
+        pair: &mut QueuePair,
+        port: &mut NicPort<'_>,
+        requests: &[SendRequest<'_>],
+    ) -> (usize, bool, Option<Call>) {
+        let Link::Shared(link) = &path.link else { return (0, false, None) };
+        if self.waits || nic.capture().is_some() {
+            return (0, false, None);
+        }
+        let Some(mut writer) = link.writer() else { return (0, false, None) };
+        let before = writer.position();
+        let (mut sent, mut fine, mut one_sided) = (0, true, false);
+        let mut now = None;
+        for request in requests {
+            if !writer.has_room() {
+                break;
+            }
+            let along = pair.take_acknowledgement(port);
+            let Some(at_once) = pair.may_send_at_once(request, port) else {
+                pair.owe_acknowledgement(along);
+                break;
+            };
+            sent += 1;
+            one_sided |= at_once.is_one_sided();
+            let payload = pair.payload_at_once(request, &at_once);
+            let fill = |out: &mut [u8]| payload.copy(0, out, port);
+            let headers = (at_once.len(), |out: &mut [u8]| at_once.encode(out));
+            // The peer has it while the queue pair remembers it, and before the clock is read.
+            let addresses = (path.source, path.destination);
+            let written = writer.push_with(along, addresses, headers, (1, at_once.mtu), payload.len() as usize, fill);
+            let now = *now.get_or_insert_with(|| nic.now());
+            pair.sent_at_once(now, request, &at_once, port);
+            match written {
+                Ok(()) => {}
+                Err(Unwritten::Payload(refusal)) => {
+                    pair.owe_acknowledgement(along);
+                    pair.transmit_refused(now, refusal, port);
+                    fine = false;
+                    break;
+                }
+                Err(Unwritten::NoRecord) => {
+                    pair.owe_acknowledgement(along);
+                    nic.dropped(now, Some(pair.qpn()), None, DropReason::BadLength);
+                }
+            }
+        }
+        let after = writer.position();
+        drop(writer);
+        let mut call = None;
+        if after != before {
+            let sleeper = self.wrote(nic, link, after, Written { urgent: true, one_sided });
+            call = sleeper.map(|sleeper| Call(Arc::clone(link), sleeper));
+        }
+        (sent, fine && sent == requests.len(), call)
+    }
+
+    /// Something was written up to there. Answers which thread of the peer to ring for.
+    #[inline]
+    #[must_use]
+    fn wrote(&mut self, nic: &Ground, link: &Arc<Outbound>, position: u64, what: Written) -> Option<Sleeper> {
+        self.position = position;
+        let sleeper = link.to_ring_for(what.urgent);
+        if what.one_sided && link.is_leased() {
+            nic.unread_watch.wait_for(link, position, nic.now());
+        }
+        sleeper
+    }
+
+    /// Writes to the ring what fits. Answers whether that is everything.
+    #[expect(clippy::too_many_arguments, reason = "one call site; every argument is a different thing")]
+    fn write(
+        &mut self,
+        nic: &Ground,
+        qp: &Qp,
+        path: &Path,
+        link: &Arc<Outbound>,
+        pair: &mut QueuePair,
+        port: &mut NicPort<'_>,
+        looked_for: bool,
+        now: Time,
+    ) -> bool {
+        if !pair.may_transmit() {
+            return true;
+        }
+        let Some(mut writer) = link.writer() else { return false };
+        let before = writer.position();
+        let mut what = Written::default();
+        let done = loop {
+            if !writer.has_room() {
+                if writer.is_broken() {
+                    nic.condemn(link);
+                    break false;
+                }
+                if looked_for {
+                    break false;
+                }
+                writer.want_room();
+                if !writer.has_room() {
+                    break false;
+                }
+            }
+            let Some(train) = pair.poll_transmit(now, port) else { break true };
+            if let Some(capture) = nic.capture() {
+                nic.capture_sent(&mut capture.lock(), qp, path, &mut TrainCargo { train: &train, port });
+            }
+            what.one_sided |= train.headers.reth.is_some() || train.headers.atomic.is_some();
+            what.urgent |= !is_acknowledgement(&train.headers);
+            let length = train.payload.len() as usize;
+            nic.note_moved(length);
+            let addresses = (path.source, path.destination);
+            let fill = |out: &mut [u8]| train.payload.copy(0, out, port);
+            match writer.push(addresses, &train.headers, (train.count, train.mtu), length, fill) {
+                Ok(()) => {}
+                Err(Unwritten::Payload(refusal)) => pair.transmit_refused(now, refusal, port),
+                Err(Unwritten::NoRecord) => {
+                    nic.dropped(now, Some(qp.qpn()), Some(&train.headers), DropReason::BadLength);
+                }
+            }
+            if !pair.may_transmit() {
+                break true;
+            }
+        };
+        let after = writer.position();
+        drop(writer);
+        if after != before {
+            // If there was no room, the reader is to make some, whatever it is full of.
+            what.urgent |= !done;
+            if let Some(sleeper) = self.wrote(nic, link, after, what) {
+                link.strike(sleeper);
+            }
+        }
+        done
+    }
+
+    /// The peer has gone: nothing more is sent, and what it has not acknowledged fails, once everything it had said is
+    /// known.
+    fn give_up(nic: &Ground, qp: &Qp, link: &Outbound, pair: &mut QueuePair, port: &mut NicPort<'_>, now: Time) {
+        if !link.is_given_up() {
+            return;
+        }
+        while let Some(train) = pair.poll_transmit(now, port) {
+            nic.dropped(now, Some(qp.qpn()), Some(&train.headers), DropReason::PeerGone);
+        }
+        pair.peer_gone(now, port);
+    }
+
+    /// It no longer waits.
+    pub fn resumed(&mut self) {
+        self.waits = false;
+    }
+
+    /// What to do about a timeout, where the peer has so many nanoseconds to answer. Links that lose nothing know
+    /// whether a train is under way; and if none is, the thread that answers may wait for a processor.
+    pub fn patience(&mut self, path: &Path, time: u64) -> Patience {
+        let under_way = match &path.link {
+            Link::Shared(link) => {
+                let unread = !link.was_read(self.position);
+                // Its time begins when we have seen that it has read everything.
+                std::mem::replace(&mut self.unread, unread) || unread
+            }
+            Link::General(entry) => match entry.link().traffic() {
+                Some((sent, done)) => self.is_under_way(sent, done),
+                None => return Patience::Forgive,
+            },
+            Link::None | Link::Udp => return Patience::Forgive,
+        };
+        self.quiet = if under_way { 0 } else { self.quiet + 1 };
+        if under_way || u64::from(self.quiet) * time < nanos(LOSSLESS_PATIENCE) {
+            return Patience::Hold;
+        }
+        self.quiet = 0;
+        Patience::Over
+    }
+
+    /// Whether our train, or the answer to it, may still be under way on a link where `sent` trains were sent and
+    /// `done` of these were dealt with. An answer is sent while its request is dealt with: so once all that was sent by
+    /// now is done, and then all that was sent by then, there is none.
+    fn is_under_way(&mut self, sent: u64, done: u64) -> bool {
+        if done >= sent || self.rounds == 2 && done >= self.until {
+            self.rounds = 0;
+            return false;
+        }
+        if self.rounds == 0 || done >= self.until {
+            (self.rounds, self.until) = (self.rounds + 1, sent);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::links::registry::Entry;
+
+    fn inside_the_process() -> Link {
+        Link::General(Arc::new(Entry::general(Arc::new(link::process::Process::default()), |_, _, _| None)))
+    }
+
+    #[test]
+    fn where_nothing_is_lost_an_answer_is_late_after_a_tenth_of_a_second() {
+        let (mut shared, path) = (Shared::default(), Path { link: inside_the_process(), ..Path::default() });
+        let millisecond = 1_000_000;
+        for _ in 0..2 {
+            assert!((0..99).all(|_| shared.patience(&path, millisecond) == Patience::Hold));
+            assert_eq!(shared.patience(&path, millisecond), Patience::Over);
+        }
+        // A program whose timeout is longer waits no longer than that.
+        assert_eq!(shared.patience(&path, 100 * millisecond), Patience::Over);
+        assert_eq!(shared.patience(&Path::default(), millisecond), Patience::Forgive);
+    }
+
+    #[test]
+    fn time_to_answer_runs_when_request_and_answer_have_been_dealt_with() {
+        let mut shared = Shared::default();
+        // Nothing is under way: the peer does not answer.
+        assert!(!shared.is_under_way(7, 7));
+        // A thread is stopped in the middle of a train, for as long as you like.
+        assert!((0..1000).all(|_| shared.is_under_way(9, 7)));
+        // The request is done; the answer, which is the tenth, is not.
+        assert!((0..1000).all(|_| shared.is_under_way(10, 9)));
+        assert!(!shared.is_under_way(10, 10));
+        // Others never stop sending: what was there before is done all the same.
+        assert!(shared.is_under_way(30, 20) && shared.is_under_way(40, 30) && !shared.is_under_way(50, 40));
+    }
+}

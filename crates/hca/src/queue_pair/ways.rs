@@ -1,0 +1,233 @@
+//! The ways out of the NIC: which link leads to a peer, under which windows, and how a train or a message gets onto it.
+
+use crate::ground::Ground;
+use crate::links::path::{self, Link, Path};
+use crate::links::registry::{Host, Peer};
+use crate::links::udp::Outgoing;
+use crate::links::windows::{SharedWindow, WindowOf, Windows};
+use crate::objects::device::Device;
+use crate::progress::delayed_ack::DelayedAckOwner;
+use crate::queue_pair::port::NicPort;
+use crate::queue_pair::{Qp, TrainCargo};
+use crate::record::capture::Capture;
+use crate::tuning::LEND_MIN_PACKETS;
+use ::host::arrival::Origin;
+use ::host::slots::Slot;
+use link::shared::Front;
+use link::udp::Route;
+use link::{Arrived, Destination, Handling, NoPayload};
+use memory::Guard;
+use std::sync::Arc;
+use trace::{Direction, DropReason};
+use transport::{AddressVector, Piece, Train};
+use wire::access::{Access, Refusal};
+use wire::{Headers, IpHeader, Packet, Qpn, ROCE_PORT, UdpHeader};
+
+impl Ground {
+    /// The way from a device to a peer.
+    pub(crate) fn path(&self, device: &Device, av: &AddressVector, peer: Qpn, lane: u32) -> Path {
+        let Some(source) = device.port().gid(av.sgid_index) else { return Path::default() };
+        let destination = av.dgid;
+        let is_here = !self.options.only_udp && self.is_own_address(destination);
+        let link = self
+            .links
+            .way(&Host { numbers: &self.numbers, exchange: &self.exchange }, &Peer { qpn: peer, is_here, lane });
+        let scope = path::scope(destination.to_ip(), device.interface_index());
+        let route = link::udp::Route {
+            source: source.to_ip(),
+            destination: destination.to_ip(),
+            scope,
+            traffic_class: av.traffic_class,
+            hop_limit: av.hop_limit,
+        };
+        Path { link, source, destination, route: Some(route) }
+    }
+
+    /// The windows under which packets of a path are sent.
+    pub(crate) fn windows(&self, path: &Path, av: &AddressVector, peer: Qpn) -> Windows {
+        if !path.needs_windows() {
+            return Windows::unlimited();
+        }
+        let process = (av.dgid, Slot::of(peer).map_or(0, Slot::number));
+        let mut windows = self.windows.lock();
+        if windows.len() == windows.capacity() {
+            // Before it grows: processes come and go, and no queue pair sends to those that went.
+            windows.retain(|_, window| Arc::strong_count(window) > 1);
+        }
+        let window = windows.entry(process).or_insert_with(|| Arc::new(SharedWindow::new(self.peer_window)));
+        let window = Arc::clone(window);
+        Windows {
+            peer: WindowOf::Shared(window),
+            local_receive_window: WindowOf::Shared(Arc::clone(&self.local_receive_window)),
+        }
+    }
+
+    /// Puts a train on its way, or into what goes out over UDP soon. A packet without a way is lost, as in any network;
+    /// a payload that is gone is an error.
+    pub(crate) fn send(
+        &self,
+        qp: &Qp,
+        path: &Path,
+        train: &Train<'_>,
+        outgoing: &mut Outgoing<'_>,
+        port: &mut NicPort<'_>,
+    ) -> Result<(), Refusal> {
+        if let Some(capture) = &self.capture {
+            self.capture_sent(&mut capture.lock(), qp, path, &mut TrainCargo { train, port });
+        }
+        let no_route = || self.dropped(self.now(), Some(qp.qpn()), Some(&train.headers), DropReason::NoRoute);
+        match &path.link {
+            Link::None => {
+                no_route();
+                Ok(())
+            }
+            Link::General(entry) => self.send_through(entry.link(), qp.qpn(), path, train, port),
+            // A ring that is up takes what it has room for elsewhere.
+            Link::Shared(_) | Link::Udp => {
+                let Some(route) = &path.route else {
+                    no_route();
+                    return Ok(());
+                };
+                let lend = || self.lend(qp, train);
+                match outgoing.send(route, &mut TrainCargo { train, port }, lend, train.retransmission) {
+                    Err(link::udp::SendError::Payload(refusal)) => Err(refusal),
+                    // Told of there; the packet is lost, and its sender will find out.
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Lends the payload of a train to the system call that sends it, if it is long, in one place, and will be sent
+    /// again from a copy should the program change it meanwhile.
+    fn lend(&self, qp: &Qp, train: &Train<'_>) -> Option<Guard<'_>> {
+        let reliable = qp.kind().is_reliable() && train.wr_id.is_some();
+        if !reliable || train.count < LEND_MIN_PACKETS || !qp.may_lend(train.retransmission) || self.capture.is_some() {
+            return None;
+        }
+        let length = train.payload.len();
+        match train.payload.pieces(0, length).next()? {
+            Piece::Memory(subject, range) if range.length == u64::from(length) => {
+                self.memory.lend(subject, range, Access::empty()).ok()
+            }
+            _ => None,
+        }
+    }
+
+    /// Sends a packet without payload, whose loss matters little: an acknowledgement that is lost is as if the message
+    /// had been lost, which will be sent again.
+    pub(crate) fn send_alone(&self, route: &Route, headers: &Headers, outgoing: &mut Outgoing<'_>) {
+        let lengths = (headers.len(), 0);
+        let _ = outgoing.send_one(route, headers.bth.dest_qpn, lengths, |front, _| headers.encode(front).map(drop));
+    }
+
+    /// Begins to send what a queue pair has to send.
+    pub(crate) fn outgoing(&self, from: Qpn) -> Outgoing<'_> {
+        self.udp.outgoing(self, from)
+    }
+
+    #[inline]
+    pub(crate) fn delayed_ack_owner(&self) -> &DelayedAckOwner {
+        &self.delayed_ack_owner
+    }
+
+    pub(crate) fn capture_sent(&self, capture: &mut Capture, qp: &Qp, path: &Path, cargo: &mut TrainCargo<'_, '_, '_>) {
+        use link::udp::Cargo;
+        let Some(route) = &path.route else { return };
+        let port = self.udp.port(route, qp.qpn());
+        let device = qp.context().device().name();
+        let mut payload = Vec::new();
+        for index in 0..cargo.count() {
+            let (headers, length) = cargo.packet(index);
+            payload.resize(length, 0);
+            // A payload that is gone: the packet is not sent either.
+            if cargo.payload(index, &mut payload).is_ok() {
+                capture.frame(device, route, port, &headers, &payload, Direction::Outbound);
+            }
+        }
+    }
+
+    /// A train that came through shared memory, as the packets it stands for.
+    pub(crate) fn capture_train(&self, capture: &mut Capture, front: &Front, payload: &[u8]) {
+        let (source, destination) = front.addresses;
+        let Front { headers, count, mtu, .. } = front;
+        let (count, mtu) = (*count, *mtu);
+        // Only datagrams say how they are to be handled.
+        let handling = if headers.deth.is_some() { front.handling } else { Handling::USUAL };
+        let (process, ip, congestion_marked) = (None, None, false);
+        self.capture_arrived(
+            capture,
+            &Arrived { headers, count, mtu, payload, source, destination, process, ip, handling, congestion_marked },
+        );
+    }
+
+    /// What came over a link that is received from through the trait, as the packets it stands for.
+    pub(crate) fn capture_arrived(&self, capture: &mut Capture, train: &Arrived<'_>) {
+        let Arrived { source, destination, handling, .. } = *train;
+        let devices = self.devices();
+        let device = devices.iter().find(|device| device.port().gids.contains(&Some(destination)));
+        let (source, destination) = (source.to_ip(), destination.to_ip());
+        let (traffic_class, hop_limit) = (handling.traffic_class, handling.hops());
+        let route = link::udp::Route { source, destination, scope: 0, traffic_class, hop_limit };
+        let name = device.map_or("other", |device| device.name());
+        for index in 0..train.packets() {
+            let (headers, bytes) = train.packet(index);
+            capture.frame(name, &route, ROCE_PORT, &headers, bytes, Direction::Inbound);
+        }
+    }
+
+    /// Sends a management datagram.
+    pub(crate) fn send_mad(&self, to: &Destination, headers: &Headers, bytes: &[u8]) {
+        if let Some(capture) = &self.capture {
+            let route = Route::from(to);
+            let device = self.device_with(to.source).map_or_else(|| "other".into(), |device| device.name().to_owned());
+            let port = self.udp.port(&route, to.from);
+            capture.lock().frame(&device, &route, port, headers, bytes, Direction::Outbound);
+        }
+        if self.is_own_address(to.destination) {
+            return self.tell_local(to, headers, bytes);
+        }
+        let mut fill = |from: usize, out: &mut [u8]| {
+            let payload = bytes.get(from..from + out.len()).ok_or(NoPayload)?;
+            out.copy_from_slice(payload);
+            Ok(())
+        };
+        let length = bytes.len();
+        let mut train = link::Train { headers, count: 1, mtu: 0, length, fill: &mut fill };
+        // Each from another socket: if one flow does not get through, the repeats do. If it is not sent, that is told
+        // of there; the message is lost, and its sender will find out.
+        let flow = Qpn::new(headers.bth.psn.value());
+        let _ = self.outgoing(flow).send(&Route::from(to), &mut train, || None, false);
+    }
+
+    /// A message to a process of this host, as it would be on the wire.
+    fn tell_local(&self, to: &Destination, headers: &Headers, bytes: &[u8]) {
+        let packet = Packet { headers: *headers, payload: bytes };
+        let port = self.udp.port(&Route::from(to), to.from);
+        let mut encoded = vec![0; packet.encoded_length()];
+        let ip = IpHeader::udp(to.source, to.destination, encoded.len());
+        let (Ok(ip), Ok(udp)) = (ip, UdpHeader::roce(port, encoded.len())) else {
+            return self.dropped(self.now(), Some(Qpn::GSI), Some(headers), DropReason::NoRoute);
+        };
+        let told = packet.encode(&ip, &udp, &mut encoded).is_ok_and(|length| {
+            let bytes = encoded.get(..length).unwrap_or_default();
+            let (headers, payload, origin) = (*headers, packet.payload, Origin::Local);
+            let none = link::udp::Arrival::NONE;
+            self.udp.tell(&link::udp::Arrival { headers, payload, ip, bytes, port, origin, ..none })
+        });
+        if !told {
+            self.dropped(self.now(), Some(Qpn::GSI), Some(headers), DropReason::Overflow);
+        }
+    }
+
+    /// The name of the device that has the address a packet was sent to, or that a packet to all came in by. What is
+    /// for none of them goes by another name.
+    pub(crate) fn device_of(&self, arrival: &link::udp::Arrival<'_>) -> String {
+        let (devices, gid) = (self.devices(), arrival.destination());
+        let device = devices.iter().find(|device| match arrival.is_multicast() {
+            true => device.interface_index() == arrival.interface,
+            false => device.port().gids.contains(&Some(gid)),
+        });
+        device.map_or("other", |device| device.name()).to_owned()
+    }
+}

@@ -1,0 +1,216 @@
+//! Descriptors that a forked child must not keep. A child that inherits a slot's socket keeps its name taken, and one
+//! that inherits the UDP socket takes a share of the packets, long after the parent has ended. So every descriptor of
+//! the NIC is entered in one table, and [`close_in_child`] closes what the table holds: it takes no lock and allocates
+//! nothing, because whatever lock there is may be held by a thread that the child does not have. This is not a general
+//! owner of files: what programs are handed stays theirs, also in a child.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+const CHUNK: usize = 256;
+
+/// The table: chunks that are added and never removed. An entry is a generation in the high half and the descriptor
+/// plus one in the low half; 0 there means free. The generation tells a new use of an entry from an old one.
+struct Chunk {
+    entries: [AtomicU64; CHUNK],
+    next: AtomicPtr<Chunk>,
+}
+
+impl Chunk {
+    const fn new() -> Chunk {
+        Chunk { entries: [const { AtomicU64::new(0) }; CHUNK], next: AtomicPtr::new(null_mut()) }
+    }
+
+    fn following(&'static self) -> Option<&'static Chunk> {
+        // SAFETY: the pointer is null or came from a leaked box, which lives as long as the process.
+        unsafe { self.next.load(Ordering::Acquire).as_ref() }
+    }
+
+    fn grow(&'static self) -> &'static Chunk {
+        let chunk = Box::into_raw(Box::new(Chunk::new()));
+        match self.next.compare_exchange(null_mut(), chunk, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: just leaked, and from now on reachable by every thread for ever.
+            Ok(_) => unsafe { &*chunk },
+            Err(other) => {
+                // SAFETY: no other thread has seen our chunk; the other one is leaked like ours would have been.
+                unsafe {
+                    drop(Box::from_raw(chunk));
+                    &*other
+                }
+            }
+        }
+    }
+}
+
+static TABLE: Chunk = Chunk::new();
+
+/// A descriptor that is closed when dropped, and in every forked child.
+///
+/// What was opened before a fork is harmless in the child: it no longer has a descriptor, so using it fails with
+/// `EBADF` and dropping it closes nothing. For the same reason it lends no `BorrowedFd`.
+#[derive(Debug)]
+pub struct Descriptor {
+    entry: &'static AtomicU64,
+    value: u64,
+}
+
+impl Descriptor {
+    /// Enters a descriptor into the table. Do it before the descriptor gets a name, a port or a peer: a fork before
+    /// that copies nothing that matters.
+    pub fn keep(owned: OwnedFd) -> Descriptor {
+        // Where there is no other number left it keeps the one that it has.
+        let fd = match owned.as_raw_fd() {
+            0..=libc::STDERR_FILENO => owned.try_clone().unwrap_or(owned).into_raw_fd(),
+            _ => owned.into_raw_fd(),
+        };
+        let low = fd as u32 as u64 + 1;
+        let mut chunk = &TABLE;
+        loop {
+            for entry in &chunk.entries {
+                let free = entry.load(Ordering::Relaxed);
+                if free as u32 != 0 {
+                    continue;
+                }
+                let value = free | low;
+                if entry.compare_exchange(free, value, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    return Descriptor { entry, value };
+                }
+            }
+            chunk = chunk.following().unwrap_or_else(|| chunk.grow());
+        }
+    }
+
+    /// The descriptor, to wait for it or to give it to a system call; -1 in a forked child.
+    #[inline]
+    pub fn raw(&self) -> RawFd {
+        if self.entry.load(Ordering::Relaxed) == self.value { (self.value as u32 - 1) as RawFd } else { -1 }
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        if self.entry.compare_exchange(self.value, freed(self.value), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            // SAFETY: the table held it for us alone, and no longer does.
+            drop(unsafe { OwnedFd::from_raw_fd((self.value as u32 - 1) as RawFd) });
+        }
+    }
+}
+
+/// The entry when its descriptor has gone: the next generation, free.
+fn freed(value: u64) -> u64 {
+    (value >> 32).wrapping_add(1) << 32
+}
+
+/// Closes, in a process that has just been forked, every descriptor that its parent's NIC had. Meant for
+/// `pthread_atfork`: async-signal-safe, takes no lock. Objects of the parent that the child sees in its memory do
+/// nothing afterwards, and are harmless.
+pub fn close_in_child() {
+    let mut chunk = Some(&TABLE);
+    while let Some(here) = chunk {
+        for entry in &here.entries {
+            let value = entry.load(Ordering::Relaxed);
+            if value as u32 != 0 {
+                entry.store(freed(value), Ordering::Relaxed);
+                // SAFETY: the table owned the descriptor, and no other code closes it: the entry was the only right to
+                // do so.
+                unsafe { libc::close((value as u32 - 1) as RawFd) };
+            }
+        }
+        chunk = here.following();
+    }
+}
+
+/// How many descriptors the table holds.
+pub fn kept() -> usize {
+    let mut chunk = Some(&TABLE);
+    let mut count = 0;
+    while let Some(here) = chunk {
+        count += here.entries.iter().filter(|entry| entry.load(Ordering::Relaxed) as u32 != 0).count();
+        chunk = here.following();
+    }
+    count
+}
+
+/// A descriptor that is none of the first three: a program that was started without standard output must not write into
+/// what is ours.
+pub fn above_standard(owned: OwnedFd) -> io::Result<OwnedFd> {
+    // A copy of the standard library's is above them.
+    if owned.as_raw_fd() > libc::STDERR_FILENO { Ok(owned) } else { owned.try_clone() }
+}
+
+/// A UDP socket to ask the kernel by, which is none of the first three descriptors.
+pub fn udp_socket(address: SocketAddr) -> io::Result<UdpSocket> {
+    Ok(above_standard(UdpSocket::bind(address)?.into())?.into())
+}
+
+/// The answer of a system call as a result.
+pub fn check(answer: libc::c_int) -> io::Result<libc::c_int> {
+    if answer >= 0 { Ok(answer) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The same for calls that answer a length.
+pub fn check_length(answer: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(answer).map_err(|_| io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    fn open() -> Descriptor {
+        Descriptor::keep(File::open("/dev/null").unwrap().into())
+    }
+
+    fn is_open(fd: RawFd) -> bool {
+        // SAFETY: asks about a number; touches no memory.
+        unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+    }
+
+    #[test]
+    fn a_descriptor_closes_when_dropped() {
+        let descriptor = open();
+        let entry = descriptor.entry;
+        assert!(is_open(descriptor.raw()));
+        let before = entry.load(Ordering::Relaxed);
+        drop(descriptor);
+        assert_ne!(entry.load(Ordering::Relaxed), before);
+    }
+
+    #[test]
+    fn the_table_grows() {
+        let many: Vec<_> = (0..2 * CHUNK + 3).map(|_| open()).collect();
+        assert!(kept() >= many.len());
+        let mut numbers: Vec<_> = many.iter().map(Descriptor::raw).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), many.len());
+    }
+
+    #[test]
+    fn a_child_has_nothing_and_drops_harmlessly() {
+        let descriptor = open();
+        let number = descriptor.raw();
+        // SAFETY: the child calls only what is async-signal-safe, and leaves with `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            close_in_child();
+            let gone = !is_open(number) && descriptor.raw() == -1;
+            // Its number may belong to another file by now: here it does.
+            // SAFETY: a string constant, and a number.
+            let reused = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY) };
+            drop(descriptor);
+            let fine = gone && is_open(reused);
+            // SAFETY: leaves without running anything of the parent's.
+            unsafe { libc::_exit(if fine { 0 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for our own child; `status` is live.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(status, 0);
+        assert!(is_open(number) && descriptor.raw() == number, "the parent keeps its own");
+    }
+}

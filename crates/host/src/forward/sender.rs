@@ -1,0 +1,321 @@
+//! The forwarding side: connections to owners, opened when first needed and kept, and a message under construction for
+//! each.
+
+use super::everybody::Everybody;
+use super::message;
+use crate::arrival::{Arrival, Origin};
+use crate::descriptor::{Descriptor, check_length};
+use crate::names::{self, Name, Peer};
+use crate::slots::Slot;
+use crate::thread::Shield;
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How many connections are kept. Programs have few descriptors; the one least used makes room.
+const CONNECTIONS: usize = 128;
+
+/// How much an owner may leave unread; the kernel grants what the system allows (`net.core.wmem_max`).
+const BACKLOG: libc::c_int = 4 << 20;
+
+/// How long a connection is believed to lead to the present owner of the name. A child that was forked while its parent
+/// accepted can hold the connection of an owner that has ended open.
+const BELIEF: Duration = Duration::from_secs(1);
+
+/// The same once it takes no more packets.
+const DOUBT: Duration = Duration::from_millis(20);
+
+/// Why a packet was not forwarded.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Loss {
+    /// No process has the name: the owner is gone, or never was.
+    Nobody,
+    /// The owner does not take packets as fast as they come, or at all.
+    Full,
+    /// The system refused: no descriptors or no memory.
+    System,
+}
+
+/// What was forwarded and what was not, in packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Forwarded {
+    /// Handed to the owner's socket.
+    pub packets: u64,
+    /// In so many messages.
+    pub messages: u64,
+    /// Lost: no process has the name.
+    pub nobody: u64,
+    /// Lost: the owner's socket is full.
+    pub full: u64,
+    /// Lost: the system refused.
+    pub system: u64,
+}
+
+/// How long a new owner of a slot that is another user gets nothing, from the first packet on that it could not have:
+/// the former owner's peers should have given up by then.
+const INHERITANCE: Duration = Duration::from_secs(10);
+
+/// More slots than these are not remembered.
+const REMEMBERED: usize = 4096;
+
+/// Which user had a slot. A name is free when its process ends, and another user may bind it at once; what still comes
+/// then was meant for the former owner.
+#[derive(Debug, Default)]
+struct FormerOwners {
+    /// The user, and when the first packet came that a new owner could not have.
+    slots: HashMap<Slot, (u32, Option<Instant>)>,
+}
+
+impl FormerOwners {
+    /// Whether that user gets what comes for the slot: it had it, or what comes is not the former owner's any more.
+    fn is_heir(&mut self, slot: Slot, uid: u32, now: Instant) -> bool {
+        if self.slots.len() >= REMEMBERED && !self.slots.contains_key(&slot) {
+            return true;
+        }
+        let (owner, refused) = self.slots.entry(slot).or_insert((uid, None));
+        if *owner != uid {
+            // What comes for the new owner does not begin the wait again, or it would wait for ever.
+            let since = *refused.get_or_insert(now);
+            if now.saturating_duration_since(since) < INHERITANCE {
+                return false;
+            }
+            *owner = uid;
+        }
+        *refused = None;
+        true
+    }
+}
+
+/// Passes packets on to other processes of this host. Nothing is sent before [`flush`](Forwarder::flush), or before a
+/// message is full.
+#[derive(Debug, Default)]
+pub struct Forwarder {
+    connections: HashMap<Name, Connection>,
+    /// Messages under construction.
+    messages: Vec<(Name, Vec<u8>)>,
+    buffers: Vec<Vec<u8>>,
+    former: FormerOwners,
+    everybody: Everybody,
+    uses: u64,
+    forwarded: Forwarded,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: Descriptor,
+    peer: Peer,
+    /// When it was last seen to lead to the owner of the name.
+    verified: Instant,
+    used: u64,
+}
+
+impl Forwarder {
+    /// One without connections.
+    pub fn new() -> Forwarder {
+        Forwarder::default()
+    }
+
+    /// What it has done.
+    pub fn forwarded(&self) -> Forwarded {
+        self.forwarded
+    }
+
+    /// Whether a process has this name.
+    pub fn reaches(&mut self, name: Name) -> bool {
+        self.connections.contains_key(&name) || self.connect(name, Instant::now()).is_ok()
+    }
+
+    /// The slots of all processes of this host, for a packet that does not name its own; none if there were too many
+    /// such packets lately.
+    pub fn everybody(&mut self, now: Instant) -> Option<BTreeSet<Slot>> {
+        self.everybody.slots(now)
+    }
+
+    /// Puts a packet into the message for the owner of `name`. Packets that are lost on the way are told to `lost`,
+    /// which may include earlier ones.
+    pub fn push(&mut self, name: Name, arrival: &Arrival<'_>, mut lost: impl FnMut(&Arrival<'_>, Loss)) {
+        let _shield = Shield::up();
+        let at = match self.messages.iter().position(|(other, _)| *other == name) {
+            Some(at) => at,
+            None => {
+                self.messages.push((name, self.buffers.pop().unwrap_or_default()));
+                self.messages.len() - 1
+            }
+        };
+        let Some((_, bytes)) = self.messages.get_mut(at) else { return };
+        if message::append(bytes, arrival) {
+            return;
+        }
+        let mut full = std::mem::take(bytes);
+        self.send(name, &full, &mut lost);
+        full.clear();
+        if !message::append(&mut full, arrival) {
+            self.lose(Loss::System, 1);
+            lost(arrival, Loss::System);
+        }
+        if let Some((_, bytes)) = self.messages.get_mut(at) {
+            *bytes = full;
+        }
+    }
+
+    /// Gives a message of this process itself to the owner of `name`, at once.
+    pub fn tell(&mut self, name: Name, arrival: &Arrival<'_>) -> Result<(), Loss> {
+        let _shield = Shield::up();
+        let mut bytes = self.buffers.pop().unwrap_or_default();
+        let arrival = Arrival { origin: Origin::Local, ..*arrival };
+        let answer = match message::append(&mut bytes, &arrival) {
+            true => self.deliver(name, &bytes),
+            false => Err(Loss::System),
+        };
+        match answer {
+            Ok(()) => {
+                self.forwarded.packets += 1;
+                self.forwarded.messages += 1;
+            }
+            Err(loss) => self.lose(loss, 1),
+        }
+        bytes.clear();
+        self.buffers.push(bytes);
+        answer
+    }
+
+    /// Sends what was put together.
+    pub fn flush(&mut self, mut lost: impl FnMut(&Arrival<'_>, Loss)) {
+        let _shield = (!self.messages.is_empty()).then(Shield::up);
+        while let Some((name, mut bytes)) = self.messages.pop() {
+            if !bytes.is_empty() {
+                self.send(name, &bytes, &mut lost);
+            }
+            bytes.clear();
+            self.buffers.push(bytes);
+        }
+    }
+
+    fn send(&mut self, name: Name, bytes: &[u8], lost: &mut impl FnMut(&Arrival<'_>, Loss)) {
+        let count = u64::from(message::count(bytes));
+        match self.deliver(name, bytes) {
+            Ok(()) => {
+                self.forwarded.packets += count;
+                self.forwarded.messages += 1;
+            }
+            Err(loss) => {
+                self.lose(loss, count);
+                message::read(bytes, |arrival| lost(arrival, loss));
+            }
+        }
+    }
+
+    fn lose(&mut self, loss: Loss, count: u64) {
+        match loss {
+            Loss::Nobody => self.forwarded.nobody += count,
+            Loss::Full => self.forwarded.full += count,
+            Loss::System => self.forwarded.system += count,
+        }
+    }
+
+    fn deliver(&mut self, name: Name, bytes: &[u8]) -> Result<(), Loss> {
+        let now = Instant::now();
+        self.uses += 1;
+        self.verify(name, now, BELIEF);
+        // An owner that has gone leaves a broken connection; the name may have a new owner already. Two tries find that
+        // out.
+        let mut loss = Loss::Nobody;
+        for _ in 0..2 {
+            if !self.connections.contains_key(&name) {
+                self.connect(name, now)?;
+            }
+            let Some(connection) = self.connections.get_mut(&name) else { return Err(Loss::System) };
+            connection.used = self.uses;
+            match send(&connection.socket, bytes) {
+                Ok(()) => return Ok(()),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
+                        if !self.verify(name, now, DOUBT) {
+                            return Err(Loss::Full);
+                        }
+                        loss = Loss::Full;
+                    }
+                    _ => {
+                        self.connections.remove(&name);
+                    }
+                },
+            }
+        }
+        Err(loss)
+    }
+
+    /// Forgets a connection that does not lead to the present owner of the name, and says so.
+    fn verify(&mut self, name: Name, now: Instant, belief: Duration) -> bool {
+        let Some(connection) = self.connections.get_mut(&name) else { return false };
+        if now.saturating_duration_since(connection.verified) < belief {
+            return false;
+        }
+        connection.verified = now;
+        match names::owner(name) {
+            Ok(Some(peer)) if peer == connection.peer => false,
+            // Stopped with a full backlog, or no descriptors to ask with: nothing was learnt.
+            Err(_) => false,
+            Ok(_) => {
+                self.connections.remove(&name);
+                true
+            }
+        }
+    }
+
+    fn connect(&mut self, name: Name, now: Instant) -> Result<(), Loss> {
+        let (socket, peer) = names::connect_to_owner(name).map_err(|error| match error.raw_os_error() {
+            Some(libc::ECONNREFUSED) => Loss::Nobody,
+            Some(libc::EAGAIN) => Loss::Full,
+            _ => Loss::System,
+        })?;
+        if let Some(slot) = name.slot()
+            && !self.former.is_heir(slot, peer.uid, now)
+        {
+            return Err(Loss::Nobody);
+        }
+        let (backlog, size) = (BACKLOG, size_of::<libc::c_int>() as libc::socklen_t);
+        // SAFETY: the value is a live `c_int` of the size given. If it is refused the stock buffer has to do.
+        unsafe {
+            libc::setsockopt(socket.raw(), libc::SOL_SOCKET, libc::SO_SNDBUF, (&raw const backlog).cast(), size);
+        }
+        if self.connections.len() >= CONNECTIONS {
+            let oldest = self.connections.iter().min_by_key(|(_, connection)| connection.used).map(|(name, _)| *name);
+            oldest.and_then(|name| self.connections.remove(&name));
+        }
+        self.connections.insert(name, Connection { socket, peer, verified: now, used: self.uses });
+        Ok(())
+    }
+}
+
+fn send(socket: &Descriptor, bytes: &[u8]) -> io::Result<()> {
+    loop {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: `bytes` is live and as long as it says.
+        match check_length(unsafe { libc::send(socket.raw(), bytes.as_ptr().cast(), bytes.len(), flags) }) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_user_waits_for_a_slot_and_not_for_ever() {
+        let (mut owners, slot, start) = (FormerOwners::default(), Slot::new(7).unwrap(), Instant::now());
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        assert!(owners.is_heir(slot, 1, at(0)));
+        assert!(owners.is_heir(slot, 1, at(1)), "the same user again");
+        // Packets come all the time, and the wait ends all the same.
+        for second in 5..15 {
+            assert!(!owners.is_heir(slot, 2, at(second * 1000)), "{second} s");
+        }
+        assert!(owners.is_heir(slot, 2, at(15_000)));
+        assert!(owners.is_heir(slot, 2, at(15_001)));
+        assert!(!owners.is_heir(slot, 1, at(15_002)), "the first user is now another one");
+        assert!(owners.is_heir(Slot::new(8).unwrap(), 2, at(15_002)), "nobody had this one");
+    }
+}

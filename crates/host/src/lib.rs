@@ -1,0 +1,41 @@
+//! The processes of one host: how they share one NIC without a daemon. The network namespace is the registry: abstract
+//! Unix socket names are atomic, need no files and no privileges, and vanish with their process. This crate knows
+//! names, numbers, ports and processes; how packets move is `link`'s.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`names`] | abstract socket names, and the processes that have them |
+//! | [`slots`], [`ports`] | which process has which queue pair numbers, and which ports of the connection manager |
+//! | [`holders`] | which user holds the host's UDP port |
+//! | [`forward`] | packets that came to the wrong process of the host go on to the right one |
+//! | [`steering`] | and seldom come to the wrong one |
+//! | [`process_watch`], [`connection_records`] | which processes have ended, and which connections they had |
+//! | [`offer`], [`greeting`], [`passing`] | what two processes say to each other, with descriptors |
+//! | [`arrival`], [`family`] | a packet, and the sockets that receive it |
+//! | [`descriptor`], [`event_fd`], [`ready_pipe`] | what a forked child must not keep; bells; what programs wait for |
+//! | [`thread`], [`standard_error`], [`stamp`], [`environment`] | threads that take no signals; lines for a person, and when they were written; what is believed of variables |
+
+pub mod arrival;
+pub mod descriptor;
+pub mod environment;
+pub mod event_fd;
+pub mod family;
+pub mod forward;
+pub mod greeting;
+pub mod holders;
+pub mod process_watch;
+pub mod ready_pipe;
+
+pub mod connection_records;
+pub mod names;
+pub mod offer;
+pub mod passing;
+pub mod ports;
+pub mod shares;
+pub mod slots;
+pub mod stamp;
+pub mod standard_error;
+pub mod steering;
+pub mod thread;
+
+pub use slots::random;

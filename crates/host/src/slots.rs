@@ -1,0 +1,473 @@
+//! Slots: the shares of a host's queue pair numbers that its processes own. A queue pair number is 12 bits of slot and
+//! 12 bits of index; a process has the slots whose names it has bound, and so no number is handed out twice, and any
+//! process can tell which process a packet is for. Slot 0 has no owner: the numbers 0 and 1 in it belong to the
+//! management queue pairs of every process. Neither is the last one, which has the number of multicast in it.
+
+use crate::descriptor::{Descriptor, check};
+use crate::holders;
+use crate::names::{self, Name};
+use crate::offer::Offer;
+use crate::shares;
+use latch::Rank;
+use latch::plain::{Guard, Mutex};
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard};
+use wire::Qpn;
+use wire::cm::CommId;
+
+/// A share of 4096 queue pair numbers, and of the communication ids.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(u16);
+
+impl Slot {
+    /// Queue pair numbers in a slot.
+    pub const INDICES: u16 = 1 << 12;
+
+    /// How many slots a host has.
+    pub const COUNT: u16 = 4094;
+
+    /// Communication ids in a slot.
+    pub const COMMUNICATIONS: u32 = 1 << 20;
+
+    /// The slot with this number, 1 to [`COUNT`](Slot::COUNT).
+    pub const fn new(number: u16) -> Option<Slot> {
+        if number >= 1 && number <= Slot::COUNT { Some(Slot(number)) } else { None }
+    }
+
+    /// Its number.
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+
+    /// The slot that a queue pair number belongs to; none for management and multicast.
+    #[inline]
+    pub const fn of(qpn: Qpn) -> Option<Slot> {
+        Slot::new((qpn.value() >> 12) as u16)
+    }
+
+    /// The queue pair number with this index in the slot; of the index only the lower 12 bits count.
+    #[inline]
+    pub const fn qpn(self, index: u16) -> Qpn {
+        Qpn::new((self.0 as u32) << 12 | (index % Slot::INDICES) as u32)
+    }
+
+    /// The place of a queue pair number within its slot.
+    #[inline]
+    pub const fn index(qpn: Qpn) -> u16 {
+        qpn.value() as u16 % Slot::INDICES
+    }
+
+    /// The slot whose owner gave out a communication id.
+    pub const fn of_communication(id: CommId) -> Option<Slot> {
+        Slot::new((id.value() >> 20) as u16)
+    }
+
+    /// The communication id with this number in the slot; of the number only the lower 20 bits count.
+    pub const fn communication(self, number: u32) -> CommId {
+        CommId::new(((self.0 as u32) << 20) | (number % Slot::COMMUNICATIONS))
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "slot {}", self.0)
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Why there is no slot.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SlotError {
+    /// Every slot of the host that this user may have is taken.
+    #[error("all slots of this host that this user may have are taken, of {}", Slot::COUNT)]
+    Exhausted,
+    /// The system refused.
+    #[error("cannot bind a slot's socket")]
+    System(#[from] io::Error),
+}
+
+/// The slots of this process. Clones are handles to the same.
+#[derive(Clone, Debug)]
+pub struct Slots {
+    registry: Arc<Registry>,
+}
+
+impl Slots {
+    /// A process without slots yet.
+    pub fn open() -> io::Result<Slots> {
+        Ok(Slots { registry: Arc::new(Registry::new()?) })
+    }
+
+    /// Takes one more slot: the first free one from a random place on. Random, because numbers of a process that has
+    /// just ended should not come back while packets for it are still under way, and because most slots are free, so
+    /// that the first try succeeds.
+    pub fn take(&self) -> Result<Slot, SlotError> {
+        let socket = names::socket()?;
+        let uid = holders::own_uid();
+        let mut bound = Vec::new();
+        let start = random() % u64::from(Slot::COUNT);
+        for step in 0..u64::from(Slot::COUNT) {
+            let Some(slot) = Slot::new(((start + step) % u64::from(Slot::COUNT)) as u16 + 1) else { continue };
+            if !shares::may_have_slot(uid, slot) {
+                continue;
+            }
+            match names::listen(&socket, Name::Slot(slot)) {
+                Ok(()) => {
+                    self.registry.enter(Name::Slot(slot), socket)?;
+                    return Ok(slot);
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => bound.push(slot),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.take_from_squatters(bound)
+    }
+
+    /// Takes a slot whose name is bound by somebody who may not have it. Whoever takes one so publishes before it
+    /// looks for others who do, so of two at least one sees the other.
+    fn take_from_squatters(&self, bound: Vec<Slot>) -> Result<Slot, SlotError> {
+        // Whoever accepts no more connections is stopped, and may be the owner.
+        let has_owner = |name| match names::connect_to(name) {
+            Ok(_) => true,
+            Err(error) => error.raw_os_error() != Some(libc::ECONNREFUSED),
+        };
+        let is_other = |name: &Name, slot| matches!(name, Name::Other(of, _) if *of == slot);
+        let names = Name::of_this_host()?;
+        for slot in bound {
+            if has_owner(Name::Slot(slot)) || names.iter().any(|name| is_other(name, slot) && has_owner(*name)) {
+                continue;
+            }
+            let name = Name::Other(slot, random() as u32);
+            let socket = names::socket()?;
+            if names::listen(&socket, name).is_err() {
+                continue;
+            }
+            let mut others = Name::of_this_host()?.into_iter();
+            if others.any(|other| other != name && is_other(&other, slot) && has_owner(other)) {
+                continue;
+            }
+            self.registry.enter(name, socket)?;
+            return Ok(slot);
+        }
+        Err(SlotError::Exhausted)
+    }
+
+    /// Whether a slot is ours.
+    #[inline]
+    pub fn owns(&self, slot: Slot) -> bool {
+        self.registry.owns(slot)
+    }
+
+    /// Our slots, in order.
+    pub fn owned(&self) -> Vec<Slot> {
+        (1..=Slot::COUNT).filter_map(Slot::new).filter(|slot| self.owns(*slot)).collect()
+    }
+
+    /// Gives a slot back. A queue pair that is still in it gets no more packets.
+    pub fn release(&self, slot: Slot) {
+        let names = self.registry.names().into_iter();
+        names.filter(|name| name.slot() == Some(slot)).for_each(|name| self.registry.leave(name));
+    }
+
+    /// The slots that some process of this host has, in order.
+    pub fn of_this_host() -> io::Result<Vec<Slot>> {
+        let names = Name::of_this_host()?;
+        let mut slots: Vec<_> = names.into_iter().filter_map(Name::slot).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        Ok(slots)
+    }
+
+    /// What this process has bound.
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+}
+
+/// A few random bits, from the randomness that the system gave to the process.
+pub fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// What this process has bound, and the epoll set that tells when another process calls.
+#[derive(Debug)]
+pub struct Registry {
+    epoll: Descriptor,
+    listeners: Mutex<Vec<Listener>>,
+    next: AtomicU64,
+    /// One bit per slot: packets are looked up without a lock.
+    owned: [AtomicU64; 64],
+    /// Counts changes of what is owned.
+    changes: AtomicU64,
+    /// Connections that offer shared memory, until the exchange takes them.
+    offers: Mutex<Vec<Offer>>,
+    /// There are some, or those that were accepted have something.
+    called: AtomicBool,
+    /// A process whose end matters has ended, until [`deaths_seen`](Registry::deaths_seen).
+    died: AtomicBool,
+    connection_records: Mutex<Vec<Descriptor>>,
+}
+
+/// A name that this process has bound.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// Its key in the epoll set.
+    pub key: u64,
+    /// The name.
+    pub name: Name,
+    /// The socket that has it.
+    pub socket: Arc<Descriptor>,
+}
+
+impl Registry {
+    /// Keys below this are for modules that add a descriptor of their own.
+    const FIRST_KEY: u64 = 16;
+
+    /// The key of the processes whose end matters.
+    pub const PROCESS_WATCH: u64 = 6;
+
+    /// One of them has ended.
+    pub fn died(&self) {
+        self.died.store(true, Ordering::Release);
+    }
+
+    /// The caller is about to look which.
+    pub fn deaths_seen(&self) {
+        self.died.store(false, Ordering::Release);
+    }
+
+    /// Whether a process whose end matters has ended since the last look.
+    #[inline]
+    pub fn has_died(&self) -> bool {
+        self.died.load(Ordering::Acquire)
+    }
+
+    /// A process ended, and this one keeps its connection records.
+    pub fn take_over(&self, will: Descriptor) {
+        self.connection_records.lock().push(will);
+        self.died();
+    }
+
+    /// The connection records of processes that have ended.
+    pub fn take_connection_records(&self) -> Vec<Descriptor> {
+        std::mem::take(&mut *self.connection_records.lock())
+    }
+
+    /// The key of the exchange of shared memory.
+    pub const EXCHANGE: u64 = 5;
+
+    /// Another process offers shared memory.
+    pub fn offer(&self, offer: Offer) {
+        self.offers.lock().push(offer);
+        self.call();
+    }
+
+    /// What was offered.
+    pub fn take_offers(&self) -> Vec<Offer> {
+        std::mem::take(&mut *self.offers.lock())
+    }
+
+    /// The exchange of shared memory has something to do.
+    pub fn call(&self) {
+        self.called.store(true, Ordering::Release);
+    }
+
+    /// It is about to do it.
+    pub fn answered(&self) {
+        self.called.store(false, Ordering::Release);
+    }
+
+    /// Whether the exchange of shared memory has something to do.
+    #[inline]
+    pub fn is_called(&self) -> bool {
+        self.called.load(Ordering::Acquire)
+    }
+
+    fn new() -> io::Result<Registry> {
+        // SAFETY: a number.
+        let epoll = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: just opened, and not shared.
+        let epoll = Descriptor::keep(unsafe { OwnedFd::from_raw_fd(epoll) });
+        Ok(Registry {
+            epoll,
+            listeners: Mutex::new(Rank::Listeners, Vec::new()),
+            next: AtomicU64::new(Registry::FIRST_KEY),
+            owned: [const { AtomicU64::new(0) }; 64],
+            changes: AtomicU64::new(0),
+            offers: Mutex::new(Rank::Offers, Vec::new()),
+            called: AtomicBool::new(false),
+            died: AtomicBool::new(false),
+            connection_records: Mutex::new(Rank::Records, Vec::new()),
+        })
+    }
+
+    fn listeners(&self) -> Guard<MutexGuard<'_, Vec<Listener>>> {
+        self.listeners.lock()
+    }
+
+    /// A key that no other descriptor in the set has.
+    pub fn new_key(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// From now on `name`, on which `socket` listens, is ours.
+    pub fn enter(&self, name: Name, socket: Descriptor) -> io::Result<()> {
+        let key = self.new_key();
+        let socket = Arc::new(socket);
+        let mut listeners = self.listeners();
+        self.watch(socket.raw(), key)?;
+        listeners.push(Listener { key, name, socket });
+        self.mark(name, true);
+        Ok(())
+    }
+
+    /// Gives `name` back.
+    pub fn leave(&self, name: Name) {
+        let mut listeners = self.listeners();
+        if let Some(at) = listeners.iter().position(|listener| listener.name == name) {
+            self.mark(name, false);
+            let listener = listeners.swap_remove(at);
+            self.unwatch(listener.socket.raw());
+        }
+    }
+
+    fn mark(&self, name: Name, ours: bool) {
+        if let Some(slot) = name.slot()
+            && let Some(word) = self.owned.get(usize::from(slot.number() / 64))
+        {
+            let bit = 1 << (slot.number() % 64);
+            if ours {
+                word.fetch_or(bit, Ordering::AcqRel)
+            } else {
+                word.fetch_and(!bit, Ordering::AcqRel)
+            };
+        }
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether a slot is ours.
+    #[inline]
+    pub fn owns(&self, slot: Slot) -> bool {
+        let word = self.owned.get(usize::from(slot.number() / 64));
+        word.is_some_and(|word| word.load(Ordering::Acquire) & 1 << (slot.number() % 64) != 0)
+    }
+
+    /// A number that is another after slots or ports were taken or given back.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// All names that are ours.
+    pub fn names(&self) -> Vec<Name> {
+        self.listeners().iter().map(|listener| listener.name).collect()
+    }
+
+    /// Whether `name` is ours.
+    pub fn has(&self, name: Name) -> bool {
+        match name {
+            Name::Slot(slot) => self.owns(slot),
+            name => self.listeners().iter().any(|listener| listener.name == name),
+        }
+    }
+
+    /// The name with this key in the epoll set.
+    pub fn listener(&self, key: u64) -> Option<Listener> {
+        self.listeners().iter().find(|listener| listener.key == key).cloned()
+    }
+
+    /// The epoll set.
+    pub fn epoll(&self) -> RawFd {
+        self.epoll.raw()
+    }
+
+    /// Adds a descriptor to the set.
+    pub fn watch(&self, fd: RawFd, key: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: key };
+        // SAFETY: numbers, and a live event that the kernel reads.
+        check(unsafe { libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_ADD, fd, &raw mut event) })?;
+        Ok(())
+    }
+
+    /// Removes one. Closing it would do so too, unless a forked child has not closed its copy yet.
+    pub fn unwatch(&self, fd: RawFd) {
+        // SAFETY: numbers; the event may be null for this operation.
+        unsafe { libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+    }
+
+    /// Those of the set that are ready, without waiting: their keys in `keys`.
+    pub fn ready<'a>(&self, keys: &'a mut [u64; 32]) -> io::Result<&'a [u64]> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
+        let (room, no_wait, no_mask) = (events.len() as libc::c_int, 0, std::ptr::null::<libc::sigset_t>());
+        // Not `epoll_wait`, at which a thread can be cancelled: polling threads come here with locks.
+        // SAFETY: the kernel writes at most as many events as there is room for.
+        let count = match check(unsafe {
+            libc::syscall(libc::SYS_epoll_pwait, self.epoll.raw(), events.as_mut_ptr(), room, no_wait, no_mask, 0)
+                as libc::c_int
+        }) {
+            Ok(count) => count as usize,
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => 0,
+            Err(error) => return Err(error),
+        };
+        for (key, event) in keys.iter_mut().zip(&events).take(count) {
+            *key = event.u64;
+        }
+        Ok(keys.get(..count).unwrap_or(&[]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_slot_and_index() {
+        let slot = Slot::new(0xabc).unwrap();
+        assert_eq!(slot.qpn(0xdef).value(), 0xabcdef);
+        assert_eq!(slot.qpn(0xfdef).value(), 0xabcdef);
+        assert_eq!(Slot::of(Qpn::new(0xabcdef)), Some(slot));
+        assert_eq!(Slot::index(Qpn::new(0xabcdef)), 0xdef);
+        assert_eq!(Slot::of_communication(slot.communication(0xf1_2345)), Some(slot));
+        for qpn in [Qpn::SMI, Qpn::GSI, Qpn::MULTICAST, Qpn::new(0xfff), Qpn::new(0xfff000)] {
+            assert_eq!(Slot::of(qpn), None);
+        }
+        assert_eq!(Slot::new(Slot::COUNT).map(Slot::number), Some(4094));
+    }
+
+    #[test]
+    fn a_slot_has_one_owner() {
+        let (one, other) = (Slots::open().unwrap(), Slots::open().unwrap());
+        let slot = one.take().unwrap();
+        assert!(one.owns(slot) && !other.owns(slot));
+        assert!(Slots::of_this_host().unwrap().contains(&slot));
+        let socket = names::socket().unwrap();
+        let error = names::listen(&socket, Name::Slot(slot)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
+        one.release(slot);
+        assert!(!one.owns(slot) && one.owned().is_empty());
+        names::listen_patiently(&socket, Name::Slot(slot)).unwrap();
+    }
+
+    #[test]
+    fn many_slots_and_all_of_them_go() {
+        let before = Slots::of_this_host().unwrap().len();
+        let slots = Slots::open().unwrap();
+        let mut taken: Vec<_> = (0..100).map(|_| slots.take().unwrap()).collect();
+        taken.sort_unstable();
+        assert_eq!(slots.owned(), taken);
+        assert!(Slots::of_this_host().unwrap().len() >= before.min(1) + 100 - 1);
+        drop(slots);
+        let left = Slots::of_this_host().unwrap();
+        // Another test may have taken one of them by now, but hardly many.
+        assert!(taken.iter().filter(|slot| left.contains(slot)).count() < 10);
+    }
+}

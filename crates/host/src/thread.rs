@@ -1,0 +1,115 @@
+//! Threads of ours in a program that is not: no signal is handled on one. A program that blocks signals in all of its
+//! threads and reads them from a `signalfd` knows nothing of ours, and a handler may rely on the thread that it runs on.
+//!
+//! And threads of the program in us: none is cancelled (`pthread_cancel`) while it has our locks.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+use std::thread::Builder;
+
+/// Starts a thread of that name, which ends by itself. It takes no signals from its first instruction on: it inherits
+/// the mask, which is set for so long.
+pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let _blocked = Blocked::all();
+    Builder::new().name(name.into()).spawn(run).map(drop)
+}
+
+/// The calling thread takes no signals, until this is dropped.
+#[derive(Debug)]
+pub struct Blocked {
+    before: libc::sigset_t,
+    /// The mask is the thread's own.
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+impl Blocked {
+    /// No signal but those that cannot be blocked.
+    pub fn all() -> Blocked {
+        let mut all = MaybeUninit::uninit();
+        // SAFETY: fills the set, which is large enough.
+        Blocked::set(unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            all.assume_init()
+        })
+    }
+
+    fn set(signals: libc::sigset_t) -> Blocked {
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: two live sets. It cannot fail for a known operation; the kernel then has filled the second.
+        let before = unsafe {
+            libc::sigemptyset(before.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, before.as_mut_ptr());
+            before.assume_init()
+        };
+        Blocked { before, _thread: std::marker::PhantomData }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: a live set, and no place for the old one.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, null_mut()) };
+    }
+}
+
+/// The calling thread is not cancelled, until this is dropped. A thread that is to be cancelled is, in most functions of
+/// the C library that make a system call: it would leave our locks behind, taken.
+#[derive(Debug)]
+#[must_use]
+pub struct Shield {
+    before: libc::c_int,
+    /// The state is the thread's own.
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+const PTHREAD_CANCEL_DISABLE: libc::c_int = 1;
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, old: *mut libc::c_int) -> libc::c_int;
+}
+
+impl Shield {
+    /// Lets no cancellation through. Costs two locked instructions.
+    pub fn up() -> Shield {
+        let mut before = 0;
+        // SAFETY: a number, and a place for what was before.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
+        Shield { before, _thread: std::marker::PhantomData }
+    }
+}
+
+impl Drop for Shield {
+    fn drop(&mut self) {
+        // SAFETY: what the C library answered before. It cancels no thread here, unless that asked to be cancelled at
+        // any instruction, and such a thread must not call us.
+        unsafe { pthread_setcancelstate(self.before, null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    /// `SigBlk` of the calling thread.
+    fn blocked() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap()
+    }
+
+    #[test]
+    fn a_thread_of_ours_takes_no_signals_and_the_callers_mask_stays() {
+        let before = blocked();
+        let (tell, told) = channel();
+        spawn("quiet", move || tell.send((blocked(), std::thread::current().name().map(str::to_owned))).unwrap())
+            .unwrap();
+        assert_eq!(blocked(), before);
+        let (mask, name) = told.recv().unwrap();
+        // All 64, but SIGKILL and SIGSTOP, and the two that the C library keeps for itself.
+        let never = [9, 19, 32, 33].map(|signal: u32| 1u64 << (signal - 1)).iter().sum::<u64>();
+        assert_eq!(mask | never, u64::MAX);
+        assert_eq!(name.as_deref(), Some("quiet"));
+    }
+}

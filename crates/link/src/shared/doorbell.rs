@@ -1,0 +1,169 @@
+//! What a process shows the others of its host: one word that says whether it must be rung for, and the bell. The
+//! writer of a ring reads the word after it has written; a sleeper writes the word, then looks at its rings once more
+//! before it sleeps; a full fence on both sides makes it impossible that both miss. A burst rings once: the first to
+//! ring takes the word back.
+
+use super::map::Mapping;
+use super::word::{self, Sleeper};
+use host::descriptor::{Descriptor, check};
+use host::event_fd::{self, Bell};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// One page is the least there is.
+const LENGTH: usize = 4096;
+
+/// Our own.
+#[derive(Debug)]
+pub struct Doorbell {
+    map: Mapping,
+    /// For the processes that map it.
+    pub(super) memory: Descriptor,
+    /// For the engine, and for a thread in a call.
+    pub(super) bells: [Bell; 2],
+    /// The engine's may have been struck and not read.
+    unread: AtomicBool,
+}
+
+impl Doorbell {
+    /// One that other processes can map.
+    pub(crate) fn new() -> io::Result<Doorbell> {
+        let (map, memory) = Mapping::create(LENGTH)?;
+        Doorbell::of(map, memory)
+    }
+
+    /// One that no other process rings: for a process without shared memory.
+    pub(crate) fn private() -> io::Result<Doorbell> {
+        // Nothing is passed to others; the descriptor only tells whether this is a forked child.
+        Doorbell::of(Mapping::private(LENGTH)?, event_fd::open()?)
+    }
+
+    fn of(map: Mapping, memory: OwnedFd) -> io::Result<Doorbell> {
+        Ok(Doorbell {
+            map,
+            memory: Descriptor::keep(memory),
+            bells: [Bell::new()?, Bell::new()?],
+            unread: AtomicBool::new(false),
+        })
+    }
+
+    fn word(&self) -> Option<&AtomicU32> {
+        // A forked child has neither.
+        (self.memory.raw() >= 0).then(|| self.map.word(0))
+    }
+
+    /// Readable when another process rang for this sleeper.
+    pub fn fd(&self, sleeper: Sleeper) -> RawFd {
+        self.bell(sleeper).raw()
+    }
+
+    fn bell(&self, sleeper: Sleeper) -> &Bell {
+        &self.bells[usize::from(sleeper == Sleeper::Caller)]
+    }
+
+    /// From now on this sleeper is rung for. Look once more after this, then sleep on [`fd`](Doorbell::fd).
+    pub fn prepare_sleep(&self, sleeper: Sleeper) {
+        if let Some(word) = self.word() {
+            word::prepare_sleep(word, sleeper);
+        }
+    }
+
+    /// The same for the engine, which is not rung for because of acknowledgements unless a thread of this process waits
+    /// for them.
+    pub fn prepare_sleep_lazily(&self, waited_for: impl FnOnce() -> bool) {
+        if let Some(word) = self.word() {
+            word::prepare_sleep_lazily(word, waited_for);
+        }
+    }
+
+    /// A thread of this process begins to wait for acknowledgements.
+    pub fn expect(&self) {
+        if let Some(word) = self.word() {
+            word::expect(word);
+        }
+    }
+
+    /// The program polls: its peers need not ring.
+    pub fn lease(&self) {
+        // Empties the bell: a ring that insists must be told from one that came before the lease.
+        if self.unread.swap(false, Ordering::Relaxed) {
+            self.was_insisted_on();
+        }
+        if let Some(word) = self.word() {
+            word::lease(word);
+        }
+    }
+
+    /// Whether another process rang for the engine though the program polls.
+    pub fn was_insisted_on(&self) -> bool {
+        self.bell(Sleeper::Engine).hear()
+    }
+
+    /// The engine is awake again, and will look. It hears its bell whether or not that was read.
+    pub fn wake_engine(&self) {
+        if let Some(word) = self.word()
+            && word::wake(word)
+        {
+            self.unread.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// This sleeper is awake again, and will look.
+    pub fn wake(&self, sleeper: Sleeper) {
+        let Some(word) = self.word() else { return };
+        if word::wake(word) {
+            self.bell(sleeper).hear();
+        }
+    }
+}
+
+/// Another process's.
+#[derive(Debug)]
+pub(super) struct PeerDoorbell {
+    map: Mapping,
+    bells: [Descriptor; 2],
+}
+
+impl PeerDoorbell {
+    /// What the other process gave us, if it can be believed.
+    pub fn accept(memory: BorrowedFd<'_>, bells: [OwnedFd; 2]) -> io::Result<PeerDoorbell> {
+        let map = Mapping::accept(memory, |length| length == LENGTH as u64)?;
+        let bells = bells.map(Descriptor::keep);
+        for bell in &bells {
+            // It may be anything: nothing that we write to may make us wait.
+            // SAFETY: numbers.
+            let flags = check(unsafe { libc::fcntl(bell.raw(), libc::F_GETFL) })?;
+            if flags & libc::O_NONBLOCK == 0 {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+        Ok(PeerDoorbell { map, bells })
+    }
+
+    /// Something was written for it, `urgent` if it is more than an acknowledgement. Answers the sleeper to ring for,
+    /// if there is one; the caller must ring, since no other process will.
+    #[inline]
+    pub fn to_ring_for(&self, urgent: bool) -> Option<Sleeper> {
+        word::to_ring_for(self.map.word(0), urgent)
+    }
+
+    /// Whether its program is said to poll.
+    #[inline]
+    pub fn is_leased(&self) -> bool {
+        word::is_leased(self.map.word(0))
+    }
+
+    /// Rings for its engine though its program is said to poll. False if it does not say so now.
+    pub fn insist(&self) -> bool {
+        let insists = word::to_insist(self.map.word(0));
+        if insists {
+            self.strike(Sleeper::Engine);
+        }
+        insists
+    }
+
+    pub fn strike(&self, sleeper: Sleeper) {
+        event_fd::add(self.bells[usize::from(sleeper == Sleeper::Caller)].raw());
+    }
+}

@@ -1,0 +1,69 @@
+//! The process that a packet is for, as far as the packet itself tells.
+
+use crate::udp::Arrival;
+use host::slots::Slot;
+use wire::Qpn;
+use wire::cm::{CmDatagram, CommId, Message, PortSpace, RejectReason, ServiceId};
+
+/// The process that a packet is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// The owner of this slot: the packet is for a queue pair.
+    Queue(Slot),
+    /// The owner of this slot: the packet is of connection management, and about one of its communications.
+    Communication(Slot),
+    /// The owner of this port: the packet asks for a connection.
+    Service(PortSpace, u16),
+    /// One process of this host, and it does not say which: a peer gives up a request before it has learnt our id for
+    /// it. Every process gets it, and the one that has the request takes it.
+    Everybody,
+    /// The process that received it: multicast, which every process of the group gets, and packets that name no owner.
+    Here,
+    /// No process: sent to all, but for a queue pair of one. Were it passed on, its owner would get as many as there
+    /// are processes in the group.
+    Nobody,
+}
+
+impl Target {
+    /// The process that this packet is for.
+    #[inline]
+    pub fn of(arrival: &Arrival<'_>) -> Target {
+        let destination = arrival.headers.bth.dest_qpn;
+        if destination != Qpn::MULTICAST && arrival.is_multicast() {
+            return Target::Nobody;
+        }
+        match Slot::of(destination) {
+            Some(slot) => Target::Queue(slot),
+            None if destination == Qpn::GSI => Target::of_management(arrival.payload),
+            None => Target::Here,
+        }
+    }
+
+    fn of_management(payload: &[u8]) -> Target {
+        let Ok(datagram) = CmDatagram::parse(payload) else { return Target::Here };
+        let service = |id: ServiceId| match (id.port_space(), id.port()) {
+            (Some(space), Some(port)) => Target::Service(space, port),
+            _ => Target::Here,
+        };
+        // An answer names the communication by the asking process's id. The answer to a resolution has only that.
+        let ours = match datagram.message {
+            Message::Req(message) => return service(message.service_id),
+            Message::SidrReq(message) => return service(message.service_id),
+            Message::SidrRep(message) => message.request_id,
+            Message::Mra(message) => message.remote_comm_id,
+            Message::Rej(message)
+                if message.remote_comm_id == CommId::new(0) && message.reason == RejectReason::Timeout =>
+            {
+                return Target::Everybody;
+            }
+            Message::Rej(message) => message.remote_comm_id,
+            Message::Rep(message) => message.remote_comm_id,
+            Message::Rtu(message) => message.remote_comm_id,
+            Message::Dreq(message) => message.remote_comm_id,
+            Message::Drep(message) => message.remote_comm_id,
+            Message::Lap(message) => message.remote_comm_id,
+            Message::Apr(message) => message.remote_comm_id,
+        };
+        Slot::of_communication(ours).map_or(Target::Here, Target::Communication)
+    }
+}

@@ -1,0 +1,110 @@
+//! What the kernel, the environment and other programs write as text or as small blocks of bytes: tables of `/proc`,
+//! plans of faults, probes, endpoints. What reads back must be written the same.
+
+use host::steering::probe::{Answer, Probe};
+use link::faults::{Chance, Plan};
+use std::ffi::OsStr;
+use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+use ubiverbs::Endpoint;
+
+/// Takes bytes for the encoding and for the text of an endpoint.
+///
+/// # Panics
+/// If one is read that is not written the same.
+pub fn endpoint(bytes: &[u8]) {
+    if let Ok(endpoint) = Endpoint::from_bytes(bytes) {
+        assert_eq!(endpoint.to_bytes(), bytes, "every bit counts");
+        assert_eq!(endpoint.to_string().parse::<Endpoint>().ok(), Some(endpoint));
+    }
+    if let Some(endpoint) = std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<Endpoint>().ok()) {
+        assert_eq!(endpoint.to_string().parse::<Endpoint>().ok(), Some(endpoint));
+        let encoded = endpoint.to_bytes();
+        let again = Endpoint::from_bytes(&encoded).expect("what was encoded reads");
+        assert_eq!(again.to_bytes(), encoded);
+    }
+}
+
+/// Takes bytes for a probe, and for an answer to one.
+///
+/// # Panics
+/// If one is read that is not written the same.
+pub fn probes(bytes: &[u8]) {
+    if let Some(probe) = Probe::parse(bytes) {
+        assert!(wire::Packet::parse(bytes).is_err(), "a probe is no packet");
+        assert_eq!(Probe::parse(&probe.bytes()), Some(probe));
+    }
+    if let Some(answer) = Answer::parse(bytes) {
+        let written = answer.bytes();
+        assert!(written.len() <= Answer::LONGEST);
+        assert_eq!(Answer::parse(&written), Some(answer));
+    }
+}
+
+/// Takes bytes for what a program's user sets: a plan of faults, what is logged, the name of a socket.
+///
+/// # Panics
+/// If something is read that makes no sense.
+pub fn settings(bytes: &[u8]) {
+    let _ = hca::environment::Log::of(OsStr::from_bytes(bytes));
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match text.parse::<Plan>() {
+        Err(error) => assert!(!error.to_string().is_empty()),
+        Ok(plan) => {
+            assert!(!plan.rules.is_empty());
+            for rule in &plan.rules {
+                let hour = Duration::from_secs(3600);
+                assert!(rule.delay.0 <= rule.delay.1 && rule.delay.1 <= hour && rule.hold <= hour);
+                for Chance { probability, numbers } in [&rule.drop, &rule.dup, &rule.reorder, &rule.corrupt] {
+                    assert!((0.0..=1.0).contains(probability));
+                    assert!(numbers.iter().all(|range| *range.start() >= 1 && range.start() <= range.end()));
+                }
+            }
+            act(plan);
+        }
+    }
+    if let Ok(name) = text.parse::<host::names::Name>() {
+        assert_eq!(name.to_string(), text);
+    }
+}
+
+/// Lets packets meet the plan: each is lost, or passes once or twice, and not before its time.
+fn act(plan: Plan) {
+    let now = std::time::Instant::now();
+    let mut faults = link::faults::Faults::<u8>::new(plan);
+    let address = |last| IpAddr::from([10, 0, 0, last]);
+    for last in 0..4 {
+        let fate = faults.decide(now, address(1), address(last));
+        assert!(fate.first.is_none() == fate.lost.is_some(), "{fate:?}");
+        assert!(fate.first.is_none_or(|when| when >= now) && fate.again.is_none_or(|when| when >= now));
+    }
+    assert_eq!(faults.injected().packets, 4);
+}
+
+/// Takes bytes for tables of the kernel's.
+///
+/// # Panics
+/// If more is found than there can be.
+pub fn tables(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let lines = text.lines().count();
+    let names = host::names::listening(&text);
+    assert!(names.len() <= lines);
+    for name in names {
+        assert_eq!(name.to_string().parse(), Ok(name));
+    }
+    let all = host::holders::users(&text, None, 4791);
+    let some = host::holders::users(&text, Some([0, 0, 0, 0].into()), 4791);
+    assert!(all.len() <= lines && some.len() <= all.len());
+    let blocks = host::ports::blocks_within(&text);
+    assert!(!blocks.is_empty() && blocks.end() < &1024, "{blocks:?}");
+    let figures = hca::KernelDrops::of(1, &text, &text);
+    assert_eq!(figures.sockets, 1);
+    for (start, span) in [(0x1000, 0x1000), (0x3000, 0x9000), (0, u64::MAX), (u64::MAX - 1, 1)] {
+        // What may be written may also be read.
+        if memory::judge(&text, start, span, true).is_ok() {
+            assert_eq!(memory::judge(&text, start, span, false), Ok(()));
+        }
+    }
+}

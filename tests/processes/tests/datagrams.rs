@@ -1,0 +1,148 @@
+//! Datagrams between processes of a host, more of them than their link holds: a sender waits for a peer that runs, and not
+//! for one that does not.
+
+use rustix::process::{Pid, Signal, kill_process};
+use stage::Other;
+use stage::datagrams::{DATAGRAMS, Here, LAST, LENGTH};
+use std::io::Write;
+use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use ubiverbs::{AddressHandle, Datagram, Endpoint};
+
+/// The program that is the other process.
+const PEER: &str = env!("CARGO_BIN_EXE_peer");
+
+/// Longer than the receiver waits for the last datagram before it says how many it has.
+const COUNTED_WITHIN: Duration = Duration::from_secs(60);
+
+struct Receiver {
+    other: Other,
+    to: AddressHandle,
+}
+
+impl Receiver {
+    /// Starts one, and sees to it that the link to it is up: the first datagram waits for that.
+    fn start(here: &Here) -> Receiver {
+        let mut other = Other::start(Command::new(PEER).arg("datagrams"));
+        let endpoint: Endpoint = other.hear_text("at ").parse().unwrap();
+        let to = here.pd.address(&endpoint).unwrap();
+        here.qp.send_inline_to(b"first", &to).unwrap().wait().unwrap();
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", other.child.id())).unwrap();
+        assert!(maps.contains("memfd:ubiverbs"), "no link through shared memory");
+        Receiver { other, to }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.other.child), signal).unwrap();
+    }
+
+    /// Stops it, all of its threads: each does so in its own time.
+    fn stop(&self) {
+        self.signal(Signal::STOP);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let runs = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+            !stat.contains(") T ")
+        };
+        while std::fs::read_dir(format!("/proc/{}/task", self.other.child.id())).unwrap().any(runs) {
+            assert!(Instant::now() < deadline, "it does not stop");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Sends the last one, until it comes, and answers how many came before it.
+    fn count(mut self, here: &Here) -> u32 {
+        writeln!(self.other.stdin).unwrap();
+        let (tell, told) = mpsc::channel();
+        let Receiver { other, to } = &mut self;
+        let counted = std::thread::scope(|scope| {
+            scope.spawn(move || tell.send(other.hear_text("counted ")));
+            let deadline = Instant::now() + COUNTED_WITHIN;
+            loop {
+                here.qp.send_inline_to(&[0; LAST], to).unwrap().wait().unwrap();
+                match told.recv_timeout(Duration::from_millis(1)) {
+                    Err(RecvTimeoutError::Timeout) => assert!(Instant::now() < deadline, "it does not count"),
+                    counted => break counted.expect("it ended without a word"),
+                }
+            }
+        });
+        let (count, last) = counted.split_once(' ').unwrap();
+        assert_eq!(last, "true", "the last one did not come, after {count}");
+        count.parse().unwrap()
+    }
+}
+
+#[test]
+fn a_full_link_holds_datagrams_back_and_loses_none() {
+    let here = Here::new();
+    let receiver = Receiver::start(&here);
+    here.post(&receiver.to);
+    here.complete(DATAGRAMS);
+    assert_eq!(receiver.count(&here), DATAGRAMS);
+}
+
+#[test]
+fn several_threads_fill_one_link_and_lose_none() {
+    const THREADS: u32 = 4;
+    let here = Here::new();
+    let receiver = Receiver::start(&here);
+    // What completes in one queue goes through one ring.
+    let builder = || here.pd.queue_pair::<Datagram>(&here.cq).max_sends(DATAGRAMS).max_receives(1);
+    let pairs: Vec<_> = (0..THREADS).map(|_| builder().prepare().unwrap().activate().unwrap()).collect();
+    let datagram = here.pd.allocate(LENGTH).unwrap().freeze();
+    std::thread::scope(|scope| {
+        for pair in &pairs {
+            let (datagram, to) = (&datagram, &receiver.to);
+            scope.spawn(move || {
+                for _ in 0..DATAGRAMS / THREADS {
+                    pair.send_to(datagram.clone(), to).unwrap().polled(1);
+                }
+            });
+        }
+        here.complete(DATAGRAMS);
+    });
+    assert_eq!(receiver.count(&here), DATAGRAMS);
+}
+
+#[test]
+fn held_datagrams_go_on_while_their_program_sleeps() {
+    let here = Here::new();
+    let receiver = Receiver::start(&here);
+    here.post(&receiver.to);
+    // Waiting sleeps, as polling does not.
+    here.qp.send_inline_to(b"behind", &receiver.to).unwrap().wait().unwrap();
+    assert_eq!(receiver.count(&here), DATAGRAMS);
+}
+
+#[test]
+fn a_stopped_receiver_is_waited_for_only_so_long() {
+    let here = Here::new();
+    let receiver = Receiver::start(&here);
+    receiver.stop();
+    here.post(&receiver.to);
+    here.complete(DATAGRAMS);
+    // It is not waited for a second time. The quickest of some, since this process may have to wait for a processor.
+    let again = || {
+        let start = Instant::now();
+        here.post(&receiver.to);
+        here.complete(DATAGRAMS);
+        start.elapsed()
+    };
+    let quickest = (0..5).map(|_| again()).min().unwrap();
+    assert!(quickest < Duration::from_millis(200), "{quickest:?}");
+    receiver.signal(Signal::CONT);
+    let count = receiver.count(&here);
+    assert!((1..DATAGRAMS).contains(&count), "{count}");
+}
+
+#[test]
+fn a_receiver_that_is_killed_is_not_waited_for() {
+    let here = Here::new();
+    let mut receiver = Receiver::start(&here);
+    receiver.stop();
+    here.post(&receiver.to);
+    receiver.other.child.kill().unwrap();
+    receiver.other.child.wait().unwrap();
+    here.complete(DATAGRAMS);
+}
