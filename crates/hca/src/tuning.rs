@@ -142,9 +142,9 @@ pub(crate) const TRAINS_PER_RUN: u32 = 16;
 pub(crate) const BYTES_PER_RUN: usize = 256 * 1024;
 /// A peer whose program polls has this long to take one-sided work before its engine is rung for.
 pub(crate) const UNREAD_RING_AFTER: Duration = micros(10);
-/// How long a full ring, or a link that does not come up, holds datagrams: a busy machine gives its reader a processor
-/// in tens of milliseconds.
-pub(crate) const DATAGRAM_WAIT_MAX: Duration = millis(250);
+/// How long a full ring, or a link that does not come up, holds datagrams. With 30 busy processes on two processors a
+/// reader waits for its turn for hundreds of milliseconds; one that was stopped holds up a sender once.
+pub(crate) const DATAGRAM_WAIT_MAX: Duration = millis(2000);
 /// How often rings are looked at before a peer that has gone is believed to have said nothing more.
 pub(crate) const GONE_PEER_LOOKS: u32 = 1024;
 /// Where the program has connections, work that a gone process has not acknowledged fails this much later: programs

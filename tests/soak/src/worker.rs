@@ -21,6 +21,9 @@ use crate::watch::{Result, Trouble, Watch};
 /// Stands for the shared receive queue where a queue pair's index would.
 const SHARED: u64 = 0xffff;
 
+/// How often what a thread waits for is told anew.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
 /// So long may what must come take to come, stops and faults included.
 pub const PATIENCE: Duration = Duration::from_secs(50);
 
@@ -262,14 +265,15 @@ impl<'a> Worker<'a> {
     /// Takes what ends until `done`, or until nothing has ended for `limit`. Answers whether it is done.
     pub fn until(&mut self, what: &str, limit: Duration, done: impl Fn(&Worker<'_>) -> bool) -> Result<bool> {
         let mut deadline = Instant::now() + limit;
-        let mut told = false;
+        // What is missing at first may come: it is told again.
+        let mut tell = Instant::now();
         while !done(self) {
             if self.harvest(Duration::from_millis(10))? {
                 deadline = Instant::now() + limit;
                 continue;
             }
-            if !told {
-                told = true;
+            if Instant::now() >= tell {
+                tell = Instant::now() + TELL_EVERY;
                 let stuck = self.pairs.iter().filter(|pair| pair.outstanding() + pair.missing() > 0);
                 let stuck: Vec<_> = stuck.map(Pair::first_missing).collect();
                 let text = format!("thread {} ({:?}), {what}: {}", self.number, self.harvest.style, stuck.join(", "));

@@ -1,7 +1,9 @@
 //! One round: both sides are started, harmed as drawn, and judged.
 
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -61,10 +63,23 @@ impl Programs {
     }
 }
 
-/// A TCP port that nobody has.
+/// Ports below those that systems choose, so that neither a client nor another round has it when the server listens.
+const PORTS: Range<u32> = 10_000..30_000;
+
+/// A port that no other round has.
 fn free_port() -> Result<u16, String> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| format!("no port: {e}"))?;
-    listener.local_addr().map(|address| address.port()).map_err(|e| format!("no port: {e}"))
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    // Another run on this host begins elsewhere.
+    let begin = std::process::id().wrapping_mul(997);
+    for _ in PORTS {
+        let offset = begin.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u32;
+        if let Ok(port) = u16::try_from(PORTS.start + offset)
+            && TcpListener::bind(("0.0.0.0", port)).is_ok()
+        {
+            return Ok(port);
+        }
+    }
+    Err("no port is free".into())
 }
 
 impl Stage<'_> {
