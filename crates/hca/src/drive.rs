@@ -13,7 +13,7 @@ use crate::progress::ready::ReadyQueue;
 use crate::queue_pair::Qp;
 use crate::tuning::{
     EXIT_LOOKS, FULL_DATAGRAM_PACKETS, FULL_POLL_EVERY, LOOKS_TOGETHER, PACKETS_PER_DRIVE, SOCKET_LOOK_POLLS,
-    TIMER_GRACE, nanos,
+    TIMER_GRACE, TIMERS_PER_TURN, nanos,
 };
 use ::host::arrival::Origin;
 use ::host::thread::Shield;
@@ -378,7 +378,9 @@ impl Nic {
     /// Wakes the queue pairs whose deadline was `latest` or before.
     fn fire_timers(&self, latest: Time, now: Time) -> bool {
         let mut any = false;
-        while let Some((entry, qpn)) = self.timers.due(latest) {
+        // Bounded: a thread that polls is to come back, and the engine has more to see to.
+        for _ in 0..TIMERS_PER_TURN {
+            let Some((entry, qpn)) = self.timers.due(latest) else { break };
             any = true;
             if qpn == Qpn::GSI {
                 let _shield = Shield::up();

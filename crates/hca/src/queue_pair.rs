@@ -376,6 +376,8 @@ impl Qp {
             let (pair, mut port) = self.split(nic, &mut inner);
             pair.handle_timeout(now, &mut port);
         }
+        // Else its deadline would be in the past, and set again and again.
+        inner.held.time_has_come(now);
         self.drive(nic, &mut inner, now);
         if let Some(deadline) = self.wake_moderated(Some(now)) {
             self.wake_at(nic, &mut inner.alarm, deadline);

@@ -94,6 +94,8 @@ pub(crate) const FULL_DATAGRAM_PACKETS: u32 = 8;
 pub(crate) const LOOKS_TOGETHER: u32 = 4;
 /// Packets of one queue pair after which it is driven though more are at hand: the peer's window must not run dry.
 pub(crate) const PACKETS_PER_DRIVE: u32 = 64;
+/// So many timers are seen to before everything else is looked at again.
+pub(crate) const TIMERS_PER_TURN: u32 = 256;
 /// A timer that is due waits this long for a socket to be empty: what it waits for may be there.
 pub(crate) const TIMER_GRACE: Duration = millis(2);
 /// No retry is counted before so much time has passed without an answer, however short a program's timeout is: threads

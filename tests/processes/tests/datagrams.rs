@@ -146,3 +146,39 @@ fn a_receiver_that_is_killed_is_not_waited_for() {
     receiver.other.child.wait().unwrap();
     here.complete(DATAGRAMS);
 }
+
+/// Nanoseconds for which the threads of this process have had a processor that drive its NIC.
+fn engine_time() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let engines =
+        tasks.filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm == "ubiverbs\n"));
+    let time = |engine: std::path::PathBuf| {
+        let text = std::fs::read_to_string(engine.join("schedstat")).unwrap();
+        text.split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    engines.map(time).sum()
+}
+
+/// The way of what was held is another by then, and the time it would have waited comes.
+#[test]
+fn what_was_held_for_a_killed_receiver_is_not_seen_to_for_ever() {
+    /// As long as datagrams are held, and some more.
+    const HELD: Duration = Duration::from_millis(2500);
+    let here = Here::new();
+    let mut receiver = Receiver::start(&here);
+    receiver.stop();
+    here.post(&receiver.to);
+    std::thread::sleep(Duration::from_millis(50));
+    receiver.other.child.kill().unwrap();
+    receiver.other.child.wait().unwrap();
+    here.complete(DATAGRAMS);
+    std::thread::sleep(HELD);
+    assert!(engine_time() > 0, "there is no thread of that name");
+    // Other tests work beside this one, for some seconds.
+    let quiet = (0..80).any(|_| {
+        let before = engine_time();
+        std::thread::sleep(Duration::from_millis(250));
+        engine_time() - before < 50_000_000
+    });
+    assert!(quiet, "it is busy all the time");
+}
