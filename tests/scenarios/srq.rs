@@ -384,6 +384,24 @@ fn a_fault_in_a_message_takes_its_receive_and_no_other() {
     }
 }
 
+/// The specification has the receive fail here (class E); as with datagrams it waits for the next message instead.
+#[test]
+fn an_unreliable_message_too_long_for_its_receive_is_dropped() {
+    for setting in Setting::each_link() {
+        let mut stage = Stage::new(&setting, Kind::UnreliableConnected, 2);
+        let there = stage.pairs[0].1;
+        stage.fill(0, 3);
+        stage.send(0, 1001);
+        stage.sim.run_until_idle();
+        assert_eq!(stage.sim.completions(there), []);
+        assert_eq!(stage.sim.state(there), State::ReadyToSend);
+        stage.send(1, 1000);
+        stage.send(0, 1000);
+        stage.sim.run_until_idle();
+        assert_eq!((stage.received(0), stage.received(1)), (vec![0], vec![1]), "the first queue pair kept its receive");
+    }
+}
+
 #[test]
 fn receives_act_in_the_domain_of_the_shared_queue() {
     for setting in Setting::each_link() {

@@ -72,7 +72,9 @@ impl Responder {
         if let Err(fault) = self.store(&arrival, opcode.ends(), subject, port) {
             self.abandon();
             return match fault.receive {
-                Status::LocalProtection | Status::LocalLength => self.stop(fault, connection),
+                Status::LocalProtection => self.stop(fault, connection),
+                // As with datagrams, below: the receive waits for the next message.
+                Status::LocalLength => Reaction::Dropped(DropReason::TooLong),
                 _ => passed_over(&fault, DropReason::BadLength),
             };
         }
