@@ -44,7 +44,7 @@
 //! - f: the layer of faults is that of shared memory: `link::faults`, and `faults.rs` here;
 //! - g: the process would be our own; over UDP nothing tells of it;
 //! - h: there are no rings, records or other processes on that link;
-//! - i: it takes two users, as `crates/link/tests/sharing.rs` has them where it may;
+//! - i: it takes two users, as `crates/link/tests/sharing_users.rs` has them where it may;
 //! - j: it takes a system without memory or descriptors;
 //! - k: no queue pair makes such trains: `link::shared::tests`;
 //! - l: it takes a path whose MTU is smaller than that of the device;

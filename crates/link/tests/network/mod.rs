@@ -3,6 +3,8 @@
 
 #![allow(dead_code)] // not every program uses all of it
 
+pub mod processes;
+
 use link::udp::{Cargo, Route, Sender};
 use std::convert::Infallible;
 use std::fs;
