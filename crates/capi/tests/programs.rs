@@ -115,6 +115,29 @@ fn without_memory_to_share_there_is_udp() {
     }
 }
 
+#[test]
+fn an_engine_sleeps_where_a_sandbox_knows_no_epoll_pwait2() {
+    for what in ["epoll", "no-epoll"] {
+        assert_eq!(short_of(what, &[]), "");
+    }
+}
+
+/// Shared memory is a file, and one beyond the limit would be SIGXFSZ.
+#[test]
+fn with_a_limit_of_file_sizes_there_is_udp() {
+    let programs = ["global_route.c", "cm_events.c"].map(|source| compile("cc", source));
+    let _turn = alone();
+    for limit in ["64", "0"] {
+        for program in &programs {
+            let script = format!("ulimit -f {limit}; exec \"$0\"");
+            let output = on_library("bash").args(["-c", &script]).arg(program).output().unwrap();
+            assert!(output.status.success(), "{limit}: {}", library::show("small files", &output));
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains("ubiverbs: no shared memory (File too large"), "{said}");
+        }
+    }
+}
+
 /// A program that belongs to another user, and runs as that user, writes no files that the first one names.
 #[test]
 fn a_set_uid_program_believes_no_variable() {

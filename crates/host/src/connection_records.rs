@@ -7,7 +7,7 @@ use crate::descriptor::{Descriptor, check};
 use crate::holders;
 use crate::names::{self, Name};
 use crate::slots::{Slot, Slots};
-use crate::{greeting, passing};
+use crate::{file_size, greeting, passing};
 use std::fs::File;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -132,6 +132,7 @@ impl ConnectionRecords {
 
     fn write(&self, at: usize, bytes: &[u8; LEN]) -> io::Result<()> {
         let fd = self.memory.as_ref().map_or(-1, Descriptor::raw);
+        file_size::check(((at + 1) * LEN) as u64)?;
         // SAFETY: live bytes; a descriptor that is not open is an error.
         let written = unsafe { libc::pwrite(fd, bytes.as_ptr().cast(), LEN, (at * LEN) as libc::off_t) };
         if written == LEN as isize { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -14,12 +14,14 @@
 //! | [`arrival`], [`family`] | a packet, and the sockets that receive it |
 //! | [`descriptor`], [`event_fd`], [`ready_pipe`] | what a forked child must not keep; bells; what programs wait for |
 //! | [`thread`], [`standard_error`], [`stamp`], [`environment`] | threads that take no signals; lines for a person, and when they were written; what is believed of variables |
+//! | [`file_size`] | how long a file may become |
 
 pub mod arrival;
 pub mod descriptor;
 pub mod environment;
 pub mod event_fd;
 pub mod family;
+pub mod file_size;
 pub mod forward;
 pub mod greeting;
 pub mod holders;

@@ -126,19 +126,42 @@ static void with_a_bad_plan(void)
 	CHECK(!rdma_create_event_channel() && errno == EINVAL);
 }
 
-/* A sandbox that knows no memfd_create. */
-static void without_memfd(int error)
+/* A sandbox that refuses a system call. */
+static void refuse(unsigned call, int error)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog program = {sizeof code / sizeof *code, code};
 
 	NEED(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+}
+
+static void without_memfd(int error)
+{
+	refuse(SYS_memfd_create, error);
 	work(nothing);
+}
+
+/* Sandboxes that are older than the call refuse it with EPERM: the engine must sleep in another way. */
+static void without_epoll_pwait2(int error)
+{
+	struct timespec used, quarter = {0, 250000000};
+
+	refuse(SYS_epoll_pwait2, error);
+	work(nothing);
+	struct ibv_context *context = open_lo();
+
+	NEED(context && !clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used));
+	long before = used.tv_sec * 1000000000 + used.tv_nsec;
+
+	nanosleep(&quarter, NULL);
+	NEED(!clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used));
+	CHECK(used.tv_sec * 1000000000 + used.tv_nsec - before < 20000000);
+	CHECK(!ibv_close_device(context));
 }
 
 static struct ibv_pd *domain;
@@ -209,6 +232,10 @@ int main(int count, char **arguments)
 		without_memfd(EPERM);
 	else if (!strcmp(what, "no-memfd"))
 		without_memfd(ENOSYS);
+	else if (!strcmp(what, "epoll"))
+		without_epoll_pwait2(EPERM);
+	else if (!strcmp(what, "no-epoll"))
+		without_epoll_pwait2(ENOSYS);
 	else
 		work(nothing);
 	return failures != 0;

@@ -101,7 +101,10 @@ impl Set {
         let (room, fd) = (MOST as libc::c_int, self.0.raw());
         // SAFETY: the events and the limit are live for the duration of the call.
         let mut count = unsafe { libc::syscall(libc::SYS_epoll_pwait2, fd, events.as_mut_ptr(), room, limit, none, 0) };
-        if count < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
+        // Sandboxes that are older than the call refuse it with EPERM.
+        let refused =
+            |error: io::Error| matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EACCES));
+        if count < 0 && refused(io::Error::last_os_error()) {
             let millis = nanos.map_or(-1, |nanos| nanos.div_ceil(1_000_000).min(i32::MAX as u64) as libc::c_int);
             // SAFETY: as above.
             count = unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), room, millis) }.into();

@@ -6,7 +6,6 @@ use ::host::standard_error::say;
 use ::host::thread::Shield;
 use std::fs::{File, OpenOptions, symlink_metadata};
 use std::io::{self, ErrorKind, Write};
-use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -64,7 +63,7 @@ impl RecordFile {
     fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // Beyond the limit the kernel would send SIGXFSZ, which ends a program that did not expect it.
         if let Some(length) = &self.length
-            && length.written.saturating_add(bytes.len() as u64) > largest_file()
+            && length.written.saturating_add(bytes.len() as u64) > ::host::file_size::largest()
         {
             return Err(io::Error::from_raw_os_error(libc::EFBIG));
         }
@@ -131,14 +130,6 @@ fn descriptor_in(path: &Path) -> Option<i32> {
         _ => path.strip_prefix("/dev/fd/").or_else(|| path.strip_prefix("/proc/self/fd/"))?.parse().ok(),
     }
     .filter(|fd| *fd >= 0)
-}
-
-/// How long a file of this process may become.
-fn largest_file() -> u64 {
-    let mut limit = MaybeUninit::<libc::rlimit>::zeroed();
-    // SAFETY: fills in a live structure, for which zeros are a value.
-    let (answer, limit) = unsafe { (libc::getrlimit(libc::RLIMIT_FSIZE, limit.as_mut_ptr()), limit.assume_init()) };
-    if answer == 0 { limit.rlim_cur } else { u64::MAX }
 }
 
 /// `a/b.pcapng` becomes `a/b-1234.pcapng`.

@@ -75,9 +75,9 @@ enum Watched {
     Inbound(Arc<Inbound>),
 }
 
-/// Whether the system has no memory to share, or forbids it, as sandboxes do.
+/// Whether the system has no memory to share, or forbids it, as sandboxes and limits of file sizes do.
 fn is_forbidden(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EACCES))
+    matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EACCES | libc::EFBIG))
 }
 
 impl Exchange {
@@ -87,7 +87,7 @@ impl Exchange {
         // SAFETY: a number; the descriptor that comes back is ours.
         let epoll = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
         let epoll = Descriptor::keep(epoll);
-        let (doorbell, willing) = match willing.then(Doorbell::new) {
+        let (doorbell, willing) = match willing.then(|| Writer::may_create().and_then(|()| Doorbell::new())) {
             None => (Doorbell::private()?, false),
             Some(Err(error)) if is_forbidden(&error) => {
                 host::standard_error::say(format_args!(

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 #[cfg(not(miri))]
 use {
     host::descriptor::check,
+    host::file_size,
     std::io,
     std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
@@ -38,6 +39,7 @@ impl Mapping {
     /// other process.
     pub fn create(length: usize) -> io::Result<(Mapping, OwnedFd)> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        file_size::check(length as u64)?;
         // SAFETY: a string constant and a number; the descriptor that comes back is ours.
         let fd = unsafe { OwnedFd::from_raw_fd(check(libc::memfd_create(c"ubiverbs".as_ptr(), flags))?) };
         // SAFETY: numbers.

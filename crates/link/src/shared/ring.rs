@@ -119,6 +119,11 @@ impl Writer {
         Ok((Writer { map, lap, offset: 0, cleared: LINE, written: 0, read: 0, address, handling, broken }, fd))
     }
 
+    /// Whether the limit of file sizes leaves room for rings.
+    pub(super) fn may_create() -> std::io::Result<()> {
+        host::file_size::check((CONTROL + LARGE) as u64)
+    }
+
     /// Whether the longest train fits. Looks at what the reader has read only if it must.
     #[inline]
     pub fn has_room(&mut self) -> bool {
