@@ -2,6 +2,9 @@
 //! thing and changes nothing.
 
 mod checks;
+mod libraries;
+mod network;
+mod system_calls;
 
 use crate::exit::{Exit, Failure};
 use clap::Args;

@@ -49,7 +49,7 @@ pub enum Failure {
     },
     /// The NIC could not be attached to this host.
     #[error("cannot attach to this host: {0}")]
-    Nic(hca::Error),
+    Nic(#[source] hca::Error),
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),

@@ -4,7 +4,7 @@
 
 use crate::environment;
 use crate::links::registry::Registry;
-use crate::links::udp::{Teller, Udp};
+use crate::links::udp::{Reach, Teller, Udp};
 use crate::links::unread_watch::UnreadWatch;
 use crate::links::windows::SharedWindow;
 use crate::objects::device::Device;
@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use trace::{DropReason, Event, Kind};
 use transport::Time;
 use transport::congestion::WindowConfig;
-use wire::{Gid, Headers, Qpn, Srqn};
+use wire::{Gid, Headers, Qpn, ROCE_PORT, Srqn};
 
 /// How a NIC attaches to its host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -125,9 +125,23 @@ impl Ground {
         &self.memory
     }
 
+    /// How packets of other hosts reach this process: over IPv4, and over IPv6.
+    pub fn reach(&self) -> [Reach; 2] {
+        [Family::V4, Family::V6].map(|family| self.udp.reach(family))
+    }
+
     /// Why packets of other hosts do not reach this process, if they do not: one reason per address family that is out.
     pub fn unreachable(&self) -> Vec<String> {
-        [Family::V4, Family::V6].into_iter().filter_map(|family| self.udp.error(family)).collect()
+        let reason = |(family, reach)| match reach {
+            Reach::Direct | Reach::Forwarded { .. } => None,
+            Reach::Taken => Some(format!(
+                "UDP port {ROCE_PORT} ({family}) is held by something that does not share it (kernel Soft-RoCE, or \
+                 another program)"
+            )),
+            Reach::NoFamily => Some(format!("the system has no {family}")),
+            Reach::Refused(error) => Some(error),
+        };
+        ["IPv4", "IPv6"].into_iter().zip(self.reach()).filter_map(reason).collect()
     }
 
     /// The NIC's clock.

@@ -19,6 +19,7 @@ pub use ::host::thread::{Shield, spawn};
 pub use drive::blocked_call::{BlockedCall, Look};
 pub use error::Error;
 pub use ground::{Ground, Options};
+pub use links::udp::Reach;
 pub use nic::device_memory::DeviceMemory;
 pub use nic::multicast;
 pub use nic::{Nic, limits};

@@ -1,11 +1,8 @@
-//! The checks, in the order in which they are told.
+//! The checks, in the order in which they are told, and those of limits: the kernel's, the user's, the container's.
 
-use super::Finding;
-use crate::run;
-use hca::Nic;
-use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
-use std::ffi::OsStr;
+use super::{Finding, libraries, network, system_calls};
+use rustix::process::{Resource, getrlimit};
+use std::fs;
 use std::path::Path;
 
 /// The oldest kernel that has what we use: `pidfd_open`.
@@ -17,16 +14,25 @@ const DESCRIPTORS: u64 = 1024;
 /// Programs that look at the limit of locked memory want about this much, or no limit.
 const LOCKED_MEMORY: u64 = 64 << 20;
 
+/// What two processes share takes about a mebibyte, as a file.
+const SHARED_FILE: u64 = 1 << 20;
+
+/// A container with less than this has room for few peers.
+const CONTAINER_MEMORY: u64 = 64 << 20;
+
 pub fn all() -> Vec<Finding> {
-    let mut findings = vec![kernel(std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim())];
-    findings.extend(system_calls());
-    findings.extend(network());
+    let mut findings = vec![kernel(fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim())];
+    findings.extend(system_calls::check());
+    match proc() {
+        Some(finding) => findings.push(finding),
+        None => findings.extend(network::check()),
+    }
     let limit = |resource| getrlimit(resource).current;
     findings.push(descriptors(limit(Resource::Nofile)));
+    findings.push(file_size(limit(Resource::Fsize)));
     findings.push(locked_memory(limit(Resource::Memlock)));
-    findings.push(libraries());
-    findings.push(preloaded(&std::env::var_os("LD_PRELOAD").unwrap_or_default()));
-    findings.push(files());
+    findings.extend(container_memory(smallest_limit()));
+    findings.extend(libraries::check());
     findings
 }
 
@@ -42,60 +48,14 @@ fn kernel(release: &str) -> Finding {
     }
 }
 
-/// Filters of containers and sandboxes may forbid some.
-fn system_calls() -> Vec<Finding> {
-    let memory = memfd_create(c"ubiverbs-doctor", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).err();
-    let watch = pidfd_open(getpid(), PidfdFlags::empty()).err();
-    let refused: Vec<Finding> = [
-        ("memfd_create", memory, "processes of one host cannot share memory"),
-        ("pidfd_open", watch, "a process cannot see the end of another"),
-    ]
-    .into_iter()
-    .filter_map(|(call, error, so)| {
-        let what = format!("{call} is refused ({}): {so}", error?);
-        let fix = "allow it in the sandbox or the container (docker run --security-opt seccomp=unconfined)";
-        Some(Finding::failure("system calls", what, fix))
-    })
-    .collect();
-    if refused.is_empty() {
-        vec![Finding::ok("system calls", "memfd_create and pidfd_open are allowed")]
-    } else {
-        refused
-    }
+/// Processes find one another in it.
+fn proc() -> Option<Finding> {
+    let what = fs::read("/proc/thread-self/net/unix").err()?;
+    let what = format!("cannot be read, and processes find one another there: /proc/thread-self/net/unix: {what}");
+    Some(Finding::failure("/proc", what, "mount -t proc proc /proc"))
 }
 
-/// Whether there are devices, the loopback among them, and whether packets of other hosts would arrive.
-fn network() -> Vec<Finding> {
-    const LO: &str = "ip link set lo up";
-    let nic = match Nic::of_process() {
-        Ok(nic) => nic,
-        Err(error) => {
-            let what = crate::exit::Failure::Nic(error).told();
-            return vec![Finding::failure("network", what, format!("{LO}; then look again"))];
-        }
-    };
-    let devices = nic.devices();
-    let names: Vec<&str> = devices.iter().map(|device| device.name()).collect();
-    let mut findings = vec![if names.is_empty() {
-        Finding::failure("devices", "none: no network interface is up and has an address", LO)
-    } else if !names.contains(&"ubi_lo") {
-        let what = format!("{}, but not ubi_lo: programs that use 127.0.0.1 would fail", names.join(", "));
-        Finding::failure("devices", what, LO)
-    } else {
-        Finding::ok("devices", names.join(", "))
-    }];
-    let unreachable = nic.unreachable();
-    findings.extend(unreachable.iter().map(|reason| {
-        let what = format!("other hosts cannot reach programs here: {reason}");
-        Finding::failure("UDP port", what, "find the program that holds it with: ss -lunp 'sport = :4791'")
-    }));
-    if unreachable.is_empty() {
-        findings.push(Finding::ok("UDP port", "4791 can be used"));
-    }
-    findings
-}
-
-/// None is unlimited.
+/// None is unlimited, here and below.
 fn descriptors(limit: Option<u64>) -> Finding {
     match limit {
         Some(limit) if limit < DESCRIPTORS => {
@@ -104,6 +64,19 @@ fn descriptors(limit: Option<u64>) -> Finding {
         }
         Some(limit) => Finding::ok("open files", format!("{limit} for a process")),
         None => Finding::ok("open files", "no limit"),
+    }
+}
+
+fn file_size(limit: Option<u64>) -> Finding {
+    match limit {
+        Some(limit) if limit < SHARED_FILE => {
+            let what = format!(
+                "files may have {} KiB, shared memory as well: processes of one host use UDP, which is slower",
+                limit >> 10
+            );
+            Finding::warning("file size", what, "ulimit -f unlimited")
+        }
+        _ => Finding::ok("file size", "the limit leaves room for shared memory"),
     }
 }
 
@@ -118,42 +91,37 @@ fn locked_memory(limit: Option<u64>) -> Finding {
     }
 }
 
-fn libraries() -> Finding {
-    match run::library() {
-        Ok(directory) => Finding::ok("libraries", format!("in {}", directory.display())),
-        Err(failure) => {
-            Finding::failure("libraries", failure.to_string(), "copy bin and lib together, or run: cargo xtask dist")
-        }
+fn container_memory((limit, file): (u64, String)) -> Option<Finding> {
+    if limit >= CONTAINER_MEMORY {
+        return None;
     }
+    let what = format!(
+        "{} KiB for all processes of the control group: each peer takes about 1 MiB, and a process that finds none \
+         left is killed",
+        limit >> 10
+    );
+    Some(Finding::warning("memory", what, format!("echo {CONTAINER_MEMORY} > {file}")))
 }
 
-/// What the user preloads comes before ours.
-fn preloaded(list: &OsStr) -> Finding {
-    let list = list.to_string_lossy();
-    let ours = |name: &str| run::linker::LIBRARIES.contains(&name);
-    let other = list.split([' ', ':']).find(|entry| {
-        let name = Path::new(entry).file_name().unwrap_or_default().to_string_lossy();
-        // A copy with our name is left out by `ubiverbs run`.
-        (name.starts_with("libibverbs") || name.starts_with("librdmacm")) && !ours(&name)
-    });
-    match other {
-        Some(entry) => {
-            let what = format!("LD_PRELOAD has {entry}, which programs would get instead of ours");
-            Finding::failure("preloaded", what, "unset LD_PRELOAD")
-        }
-        None => Finding::ok("preloaded", "no other libibverbs"),
-    }
-}
-
-/// Without them UCX and others find no device.
-fn files() -> Finding {
-    match run::files_can_be_written() {
-        Ok(directory) => Finding::ok("files", format!("of devices can be written to {}", directory.display())),
-        Err(reason) => {
-            let what = format!("of devices cannot be shown, and UCX, MPI and NCCL look for them: {reason}");
-            Finding::warning("files", what, "set TMPDIR to a directory that can be written to")
+/// The smallest of the limits of our control group and those around it, of both versions, and the file that says so.
+fn smallest_limit() -> (u64, String) {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let versions =
+        [("0::/", "/sys/fs/cgroup", "memory.max"), (":memory:/", "/sys/fs/cgroup/memory", "memory.limit_in_bytes")];
+    let mut smallest = (u64::MAX, String::new());
+    for (mark, root, file) in versions {
+        let ours = groups.lines().find_map(|line| line.split_once(mark)).map_or("", |(_, group)| group);
+        let group = Path::new(root).join(ours);
+        for group in group.ancestors().take_while(|group| group.starts_with(root)) {
+            let file = group.join(file);
+            if let Some(limit) = fs::read_to_string(&file).ok().and_then(|limit| limit.trim().parse().ok())
+                && limit < smallest.0
+            {
+                smallest = (limit, file.display().to_string());
+            }
         }
     }
+    smallest
 }
 
 #[cfg(test)]
@@ -180,21 +148,12 @@ mod tests {
         assert_eq!(descriptors(Some(1023)).level, Level::Warning);
         assert_eq!(descriptors(Some(1024)).level, Level::Ok);
         assert_eq!(descriptors(None).level, Level::Ok);
+        assert_eq!(file_size(Some(64 << 10)).level, Level::Warning);
+        assert_eq!(file_size(None).level, Level::Ok);
         assert_eq!(locked_memory(Some(8 << 20)).level, Level::Warning);
         assert_eq!(locked_memory(Some(64 << 20)).level, Level::Ok);
         assert_eq!(locked_memory(None).level, Level::Ok);
-    }
-
-    #[test]
-    fn a_preloaded_copy_of_another_name_fails() {
-        for (list, level) in [
-            ("", Level::Ok),
-            ("libasan.so.8:/x/libjemalloc.so", Level::Ok),
-            ("/x/libibverbs.so.1", Level::Ok),
-            ("/x/libibverbs-ab12cd34.so.1.14.44", Level::Failure),
-            ("a.so /x/librdmacm.so.1.3.44.0", Level::Failure),
-        ] {
-            assert_eq!(preloaded(OsStr::new(list)).level, level, "{list}");
-        }
+        assert!(container_memory((16 << 20, String::new())).is_some_and(|finding| finding.level == Level::Warning));
+        assert_eq!(container_memory((64 << 20, String::new())), None);
     }
 }

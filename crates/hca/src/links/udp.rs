@@ -19,6 +19,24 @@ use std::os::fd::RawFd;
 use trace::DropReason;
 use wire::{Headers, Qpn};
 
+/// How packets of other hosts reach this process, in one address family.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// By a socket of its own.
+    Direct,
+    /// Through ubiverbs of another user, which has the port.
+    Forwarded {
+        /// The user.
+        uid: u32,
+    },
+    /// Not at all: a program that does not share it has the port, or the kernel has.
+    Taken,
+    /// Not at all: the system does not have the family.
+    NoFamily,
+    /// Not at all: the system gave no socket.
+    Refused(String),
+}
+
 #[derive(Debug)]
 pub(crate) struct Udp {
     attachment: Mutex<Attachment>,
@@ -85,9 +103,15 @@ impl Udp {
         self.attachment.lock().traffic().overflowed
     }
 
-    /// Why packets of other hosts do not reach us, if they do not.
-    pub fn error(&self, family: Family) -> Option<String> {
-        self.attachment.lock().error(family).map(BindError::to_string)
+    /// How packets of other hosts reach us.
+    pub fn reach(&self, family: Family) -> Reach {
+        match self.attachment.lock().error(family) {
+            None => Reach::Direct,
+            Some(BindError::OtherUser { uid }) => Reach::Forwarded { uid: *uid },
+            Some(BindError::Taken) => Reach::Taken,
+            Some(BindError::NoFamily(_)) => Reach::NoFamily,
+            Some(error) => Reach::Refused(error.to_string()),
+        }
     }
 
     /// What keeps packets of other hosts from us for good: nothing, if another user's processes forward them.
