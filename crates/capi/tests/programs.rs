@@ -122,6 +122,13 @@ fn an_engine_sleeps_where_a_sandbox_knows_no_epoll_pwait2() {
     }
 }
 
+#[test]
+fn packets_come_and_go_one_by_one_where_a_sandbox_refuses_many() {
+    for what in ["many", "no-many"] {
+        assert_eq!(short_of(what, &[("UBIVERBS_LINK", "udp")]), "");
+    }
+}
+
 /// Shared memory is a file, and one beyond the limit would be SIGXFSZ.
 #[test]
 fn with_a_limit_of_file_sizes_there_is_udp() {

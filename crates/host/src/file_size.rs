@@ -1,5 +1,5 @@
-//! The limit of file sizes (`ulimit -f`). It counts for memory that is shared as a file, too. Beyond it the kernel sends
-//! SIGXFSZ, which ends a program that did not expect it: so whatever may become long asks first.
+//! The limit of file sizes (`ulimit -f`). It counts for memory that is shared as a file, too. Beyond it the kernel
+//! sends SIGXFSZ, which ends a program that did not expect it: so whatever may become long asks first.
 
 use std::io;
 use std::mem::MaybeUninit;

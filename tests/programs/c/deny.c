@@ -1,4 +1,5 @@
-/* Runs a program under a filter that refuses system calls, as sandboxes and containers do: deny ERRNO CALL,CALL PROGRAM ...
+/* Runs a program under a filter that refuses system calls, as sandboxes and containers do:
+ * deny ERRNO CALL,CALL PROGRAM ...
  * The call "ipv6" is every socket of that family. */
 #include <errno.h>
 #include <linux/filter.h>
@@ -14,7 +15,7 @@
 
 static const struct {
 	const char *name;
-	long number;
+	unsigned number;
 } calls[] = {
 	{"ipv6", SYS_socket},
 	{"epoll_pwait2", SYS_epoll_pwait2},
@@ -51,9 +52,11 @@ int main(int count, char **arguments)
 		int family = calls[i].number == SYS_socket;
 
 		/* What is looked at then is the first argument: the answer follows at once. */
-		code[length++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)calls[i].number, 0, family ? 4 : 1);
+		code[length++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls[i].number, 0, family ? 4 : 1);
 		if (family) {
-			code[length++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0]));
+			unsigned first = offsetof(struct seccomp_data, args[0]);
+
+			code[length++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, first);
 			code[length++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 1, 0);
 			code[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
 		}

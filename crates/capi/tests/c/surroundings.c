@@ -164,6 +164,34 @@ static void without_epoll_pwait2(int error)
 	CHECK(!ibv_close_device(context));
 }
 
+/* Messages of many packets. */
+static void long_messages(void)
+{
+	enum { LENGTH = 1 << 18, COUNT = 8 };
+	static char from[LENGTH], to[LENGTH];
+	struct ibv_context *context = open_lo();
+
+	NEED(context);
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 64, NULL, NULL, 0);
+	struct ibv_mr *source = ibv_reg_mr(pd, from, LENGTH, 0), *target = ibv_reg_mr(pd, to, LENGTH, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_qp_init_attr init = plain_init(cq, IBV_QPT_RC);
+	struct ibv_qp *a = ibv_create_qp(pd, &init), *b = ibv_create_qp(pd, &init);
+
+	NEED(pd && cq && source && target && a && b);
+	CHECK(!to_init(a) && !to_init(b) && !connect_to(a, b->qp_num) && !connect_to(b, a->qp_num));
+	for (int i = 0; i < COUNT; i++) {
+		struct ibv_sge out = {(uintptr_t)from, LENGTH, source->lkey}, in = {(uintptr_t)to, LENGTH, target->lkey};
+
+		memset(from, 'a' + i, LENGTH);
+		CHECK(!receive(b, 1, &in) && !post(a, 1, IBV_WR_SEND, &out, 0, 0));
+		CHECK(completion(cq).status == IBV_WC_SUCCESS && completion(cq).status == IBV_WC_SUCCESS);
+		CHECK(!memcmp(from, to, LENGTH));
+	}
+	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(cq) && !ibv_dereg_mr(source) && !ibv_dereg_mr(target));
+	CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
+}
+
 static struct ibv_pd *domain;
 
 /* Runs when the thread has already lost what was its own. */
@@ -234,6 +262,10 @@ int main(int count, char **arguments)
 		without_memfd(ENOSYS);
 	else if (!strcmp(what, "epoll"))
 		without_epoll_pwait2(EPERM);
+	else if (!strcmp(what, "many"))
+		refuse(SYS_recvmmsg, EPERM), refuse(SYS_sendmmsg, EPERM), long_messages();
+	else if (!strcmp(what, "no-many"))
+		refuse(SYS_recvmmsg, ENOSYS), refuse(SYS_sendmmsg, ENOSYS), long_messages();
 	else if (!strcmp(what, "no-epoll"))
 		without_epoll_pwait2(ENOSYS);
 	else

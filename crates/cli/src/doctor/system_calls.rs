@@ -46,7 +46,7 @@ fn attempts() -> [Attempt; 7] {
     };
     [
         needed(attempt("eventfd", "2.6.27", bell, "no program can open a device")),
-        needed(attempt("recvmmsg", "2.6.33", on_socket(probe::receive_many), "nothing arrives over UDP")),
+        attempt("recvmmsg", "2.6.33", on_socket(probe::receive_many), "over UDP a call receives one packet"),
         attempt(
             "memfd_create",
             "3.17",

@@ -24,8 +24,14 @@ pub(super) unsafe fn send_many(
     count: libc::c_uint,
     flags: libc::c_int,
 ) -> isize {
-    // SAFETY: the caller's promise is the one asked for here.
-    unsafe { libc::syscall(libc::SYS_sendmmsg, socket, messages, count, flags) as isize }
+    // SAFETY: the caller's promise is the one asked for here, and if there is a message the first is one.
+    unsafe {
+        let sent = libc::syscall(libc::SYS_sendmmsg, socket, messages, count, flags) as isize;
+        if sent >= 0 || count == 0 || !is_refused() {
+            return sent;
+        }
+        one(messages, send(socket, &raw const (*messages).msg_hdr, flags))
+    }
 }
 
 /// `recvmsg`.
@@ -49,6 +55,29 @@ pub(super) unsafe fn receive_many(
     flags: libc::c_int,
 ) -> isize {
     let forever = std::ptr::null_mut::<libc::timespec>();
-    // SAFETY: the caller's promise is the one asked for here.
-    unsafe { libc::syscall(libc::SYS_recvmmsg, socket, messages, count, flags, forever) as isize }
+    // SAFETY: the caller's promise is the one asked for here, and if there is a message the first is one.
+    unsafe {
+        let received = libc::syscall(libc::SYS_recvmmsg, socket, messages, count, flags, forever) as isize;
+        if received >= 0 || count == 0 || !is_refused() {
+            return received;
+        }
+        one(messages, receive(socket, &raw mut (*messages).msg_hdr, flags))
+    }
+}
+
+/// Whether the last call was refused by a sandbox that lets only single messages through.
+#[cold]
+fn is_refused() -> bool {
+    matches!(std::io::Error::last_os_error().raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EACCES))
+}
+
+/// The answer of a call for many messages, of which only the first was tried.
+///
+/// # Safety
+/// There is a first message.
+unsafe fn one(messages: *mut libc::mmsghdr, length: isize) -> isize {
+    let Ok(bytes) = libc::c_uint::try_from(length) else { return length };
+    // SAFETY: the caller's promise.
+    unsafe { (*messages).msg_len = bytes };
+    1
 }
