@@ -10,6 +10,9 @@ use crate::{Test, expect};
 enum Place {
     Loopback,
     Loopback6,
+    /// The same, with a device that is not the loopback's.
+    OtherDevice,
+    OtherDevice6,
     HostAddress,
     Between,
     Between6,
@@ -20,6 +23,8 @@ impl Place {
         match self {
             Place::Loopback => "loopback",
             Place::Loopback6 => "IPv6 loopback",
+            Place::OtherDevice => "loopback of another device",
+            Place::OtherDevice6 => "IPv6 loopback of another device",
             Place::HostAddress => "address of the host",
             Place::Between => "two hosts",
             Place::Between6 => "two hosts, IPv6",
@@ -35,6 +40,8 @@ impl Place {
         Ok(match self {
             Place::Loopback => ([&stage.alone; 2], "127.0.0.1"),
             Place::Loopback6 => ([&stage.alone; 2], "::1"),
+            Place::OtherDevice => ([&joined()?[0]; 2], "127.0.0.1"),
+            Place::OtherDevice6 => ([&joined()?[0]; 2], "::1"),
             Place::HostAddress => {
                 let [left, _] = joined()?;
                 ([left; 2], left.address)
@@ -136,6 +143,13 @@ pub fn tests() -> Vec<Test> {
         tests.push(test(RPING, place, None, None));
         tests.push(test(SERVER, place, None, None));
     }
+    // As with kernels, the loopback is reached through the device that there is.
+    let device = || ["--device", "ubi_veth0"].map(String::from).to_vec();
+    for line in [RPING, UCMATOSE, UDADDY, SERVER] {
+        tests.push(test_with(line, Place::OtherDevice, None, "", device()));
+        tests.push(test_with(line, Place::OtherDevice, None, ", UDP", [device(), Link::Udp.options()].concat()));
+    }
+    tests.push(test_with(RPING, Place::OtherDevice6, None, "", device()));
     tests.extend(ONCE.map(|line| test(line, Place::Loopback, None, None)));
     for line in PERFTEST {
         tests.push(perftest(line, Place::Loopback));

@@ -26,8 +26,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use transport::Kind;
+use wire::Pkey;
 use wire::cm::PortSpace;
-use wire::{Gid, Pkey};
 
 /// A communication id.
 #[repr(C)]
@@ -208,7 +208,7 @@ impl ConnectionId {
             }
         }
         if let Some((sgid, _)) = self.id.source_gid() {
-            let dgid = self.id.destination().map_or(sgid, |peer| Gid::from_ip(peer.ip()));
+            let dgid = self.id.peer_gid().unwrap_or(sgid);
             let (sgid, dgid) = (gid_to_c(sgid), gid_to_c(dgid));
             let address = abi::rdma_ib_addr { sgid, dgid, pkey: Pkey::DEFAULT.value().to_be() };
             set_field!(self.base, route.addr.addr, address);

@@ -141,6 +141,11 @@ impl Id {
         self.read(|record| record.place.as_ref().map(|place| (place.gid, place.index))).flatten()
     }
 
+    /// The peer's GID, if the id is bound to a device and knows its peer.
+    pub fn peer_gid(&self) -> Option<Gid> {
+        self.read(Record::peer_gid).flatten()
+    }
+
     /// The way to the peer, once it is resolved.
     pub fn path(&self) -> Option<PathFacts> {
         self.read(|record| record.path).flatten()
@@ -236,7 +241,7 @@ impl Id {
             record.expect("listening", &[Stage::Bound])?;
             let Some(address) = record.source else { return record.refuse("listening") };
             bindings.listen(record.space, address.port(), self.key)?;
-            let (address_filter, families) = super::filter(address, record.settings.only_its_family);
+            let (address_filter, families) = super::filter(self.heard_at(address), record.settings.only_its_family);
             let listen = ::cm::Listen {
                 service: ServiceId::ip(record.space, address.port()),
                 mask: u64::MAX,
@@ -254,7 +259,17 @@ impl Id {
         })
     }
 
-    /// Finds the device and the source address for a peer. [`EventKind::AddressResolved`] follows.
+    /// Where an id that listens at `address` is called. Without the loopback's device the loopback is another one: see
+    /// [`resolve_address`](Id::resolve_address).
+    fn heard_at(&self, address: SocketAddr) -> SocketAddr {
+        let ip = address.ip();
+        let elsewhere = ip.is_loopback() && self.nic.known_place(ip, 0).is_none();
+        let place = if elsewhere { self.nic.loopback_place(ip) } else { None };
+        place.map_or(address, |place| SocketAddr::new(place.gid.to_ip(), address.port()))
+    }
+
+    /// Finds the device and the source address for a peer. A peer on the loopback is on the first device, if programs
+    /// may not see the loopback's. [`EventKind::AddressResolved`] follows.
     #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_address(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<(), CmError> {
         let stage = self.read(|record| record.stage).ok_or(CmError::Invalid("the id is destroyed"))?;
@@ -279,6 +294,10 @@ impl Id {
             _ => route::source_for(fixed, destination)?,
         };
         let place = self.nic.place(from, if route::is_link_local(from) { scope } else { 0 });
+        let place = match place {
+            Err(error) if from.is_loopback() => self.nic.loopback_place(from).ok_or(error),
+            place => place,
+        };
         let port = bound.map_or(0, |bound| bound.port());
         self.change(|cm, _| {
             let super::Inner { records, bindings, .. } = cm;
@@ -608,11 +627,18 @@ impl Record {
     }
 
     /// The way between the two addresses.
+    /// The peer's GID. The loopback of another device than the loopback's is that device itself.
+    fn peer_gid(&self) -> Option<Gid> {
+        let (place, destination) = (self.place.as_ref()?, self.destination?.ip());
+        let itself = destination.is_loopback() && !place.gid.to_ip().is_loopback();
+        Some(if itself { place.gid } else { Gid::from_ip(destination) })
+    }
+
     pub(crate) fn find_path(&mut self) {
-        let (Some(place), Some(destination)) = (&self.place, self.destination) else { return };
+        let (Some(place), Some(dgid)) = (&self.place, self.peer_gid()) else { return };
         self.path = Some(PathFacts {
             sgid: place.gid,
-            dgid: Gid::from_ip(destination.ip()),
+            dgid,
             sgid_index: place.index,
             mtu: place.device.port().mtu(),
             traffic_class: self.settings.type_of_service,

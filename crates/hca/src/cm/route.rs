@@ -54,7 +54,18 @@ impl Nic {
         })
     }
 
-    /// The same, as far as it is known already.
+    /// Where a destination on the loopback is reached from if programs may not see the loopback's device: the first
+    /// device that they may, as kernels have it, from an address of the same family if it has one.
+    pub(crate) fn loopback_place(&self, destination: IpAddr) -> Option<Place> {
+        let device = self.shown_devices().into_iter().find(|device| device.port().active)?;
+        let gids: Vec<(usize, Gid)> =
+            device.port().gids.iter().enumerate().filter_map(|(index, gid)| Some((index, (*gid)?))).collect();
+        let same = gids.iter().find(|(_, gid)| gid.to_ip().is_ipv4() == destination.is_ipv4());
+        let (index, gid) = *same.or(gids.first())?;
+        Some(Place { device, gid, index: u8::try_from(index).ok()? })
+    }
+
+    /// The same as [`place`](Nic::place), as far as it is known already.
     pub(crate) fn known_place(&self, address: IpAddr, scope: u32) -> Option<Place> {
         let gid = Gid::from_ip(address);
         let find = |devices: Vec<Arc<Device>>, gid: Gid| {
