@@ -42,17 +42,17 @@ pub struct Options {
 
 const EXAMPLES: &str = "\
 Examples:
-  ubiverbs demo                             two processes of this machine, over ubi_lo
-  ubiverbs demo --device ubi_eth0           the same over another device
-  ubiverbs demo --server                    one half here ...
-  ubiverbs demo --connect 10.0.0.1          ... and the other on another host, or in another network namespace
-  ubiverbs demo --connect '[fd00::1]:5000'  IPv6, with a port
-  ubiverbs demo --json                      for programs: every step and figure
-  ubiverbs demo --simulated --loss 20       a simulated wire that loses packets, each one shown
-  ubiverbs demo --simulated --pcap a.pcapng the same packets for Wireshark
+  ubiverbs demo                             on this machine
+  ubiverbs demo --device ubi_eth0           another device
+  ubiverbs demo --server                    one half here,
+  ubiverbs demo --connect 10.0.0.1          one elsewhere
+  ubiverbs demo --connect '[fd00::1]:5000'  IPv6, a port
+  ubiverbs demo --json                      for programs
+  ubiverbs demo --simulated --loss 20       a lossy wire
+  ubiverbs demo --simulated --pcap a.pcapng for Wireshark
 
-Between hosts packets are RoCEv2, on UDP port 4791; processes of one host and user share memory instead, unless \
-UBIVERBS_LINK=udp. --server and --connect agree on what to do over TCP, port 18515 unless you say another.";
+Between hosts packets are RoCEv2, on UDP port 4791; processes of one host and user share memory instead, unless you \
+say --link udp. The halves agree over TCP on what to do, on port 18515 unless you say another.";
 
 /// What alice and bob do, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

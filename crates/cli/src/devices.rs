@@ -1,6 +1,7 @@
 //! `ubiverbs devices`: the RDMA devices a program of this host would see.
 
 use crate::exit::{Exit, Failure};
+use crate::style;
 use clap::Args;
 use hca::{Device, Nic};
 use serde_json::{Value, json};
@@ -8,8 +9,8 @@ use std::io::Write;
 
 /// List the RDMA devices of this host
 ///
-/// One device per network interface that is up and has an address, loopback included. Each has one port; its GIDs are the interface's addresses,
-/// and the largest path MTU is what fits the interface's.
+/// One device per network interface that is up and has an address, loopback included. Each has one port. The GIDs are
+/// the interface's addresses; the MTU is the largest of RDMA that fits the interface's.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
     /// Print one JSON document instead of text
@@ -27,9 +28,10 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
         writeln!(out, "{document:#}").map_err(Failure::Output)?;
         return Ok(Exit::Ok);
     }
+    let title = style::TITLE;
     for device in &devices {
         let port = device.port();
-        writeln!(out, "{}", device.name())
+        writeln!(out, "{title}{}{title:#}", device.name())
             .and_then(|()| writeln!(out, "    guid        {}", guid(device)))
             .and_then(|()| writeln!(out, "    port 1      {}", if port.active { "active" } else { "down" }))
             .and_then(|()| writeln!(out, "    mtu         {} (interface: {})", port.mtu().bytes(), port.interface_mtu))

@@ -7,6 +7,7 @@ mod network;
 mod system_calls;
 
 use crate::exit::{Exit, Failure};
+use crate::style;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
@@ -74,14 +75,15 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
 }
 
 fn tell(finding: &Finding, out: &mut impl Write) -> io::Result<()> {
-    let mark = match finding.level {
-        Level::Ok => "ok",
-        Level::Warning => "warning",
-        Level::Failure => "FAILURE",
+    let (mark, style) = match finding.level {
+        Level::Ok => ("ok", style::GOOD),
+        Level::Warning => ("warning", style::WARNING),
+        Level::Failure => ("FAILURE", style::BAD),
     };
-    writeln!(out, "{mark:<8} {:<14} {}", finding.check, finding.what)?;
+    writeln!(out, "{style}{mark:<8}{style:#} {:<14} {}", finding.check, finding.what)?;
+    let command = style::COMMAND;
     match &finding.fix {
-        Some(fix) => writeln!(out, "{:<8} {:<14} mend it: {fix}", "", ""),
+        Some(fix) => writeln!(out, "{:<8} {:<14} mend it: {command}{fix}{command:#}", "", ""),
         None => Ok(()),
     }
 }

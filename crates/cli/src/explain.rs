@@ -1,21 +1,27 @@
 //! `ubiverbs explain`: what a completion status means, and what to look at.
 
 use crate::exit::{Exit, Failure};
-use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
-use clap::{Arg, Args, Command};
-use std::ffi::OsStr;
+use crate::style;
+use clap::Args;
 use std::io::Write;
 use transport::Status;
 
 /// Explain a completion status
 ///
-/// Takes the number a program printed (12), the name (IBV_WC_RETRY_EXC_ERR), or a part of it (retry). Without one, lists them all.
+/// A completion status is what a program finds in `ibv_wc.status`. Says what it means and where to look for the cause.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub struct Options {
-    /// A number, a name, or a part of a name
-    #[arg(value_parser = AnyStatus, hide_possible_values = true)]
+    /// A number, a name, or a part of a name; without it, all are listed
+    #[arg(add = crate::completions::statuses())]
     status: Option<String>,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  ubiverbs explain 12
+  ubiverbs explain IBV_WC_RETRY_EXC_ERR
+  ubiverbs explain retry";
 
 /// Explains.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
@@ -34,34 +40,23 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
         })
         .collect();
     if found.is_empty() {
-        eprintln!("ubiverbs: no completion status is called {asked:?}; `ubiverbs explain` lists them");
+        let bad = style::BAD;
+        anstream::eprintln!(
+            "{bad}ubiverbs:{bad:#} no completion status is called {asked:?}; `ubiverbs explain` lists them"
+        );
         return Ok(Exit::Job);
     }
+    let title = style::TITLE;
     for status in found {
-        writeln!(out, "{} ({}): {}\n", status.name(), status.code(), short(status))
+        writeln!(out, "{title}{} ({}){title:#}: {}\n", status.name(), status.code(), short(status))
             .and_then(|()| writeln!(out, "{}\n", causes(status)))
             .map_err(Failure::Output)?;
     }
     Ok(Exit::Ok)
 }
 
-/// Takes any text, and tells shells the names that they may complete.
-#[derive(Clone, Debug)]
-struct AnyStatus;
-
-impl TypedValueParser for AnyStatus {
-    type Value = String;
-
-    fn parse_ref(&self, command: &Command, argument: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
-        StringValueParser::new().parse_ref(command, argument, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(STATUSES.iter().map(|status| PossibleValue::new(status.name()).help(short(*status)))))
-    }
-}
-
-const STATUSES: [Status; 15] = [
+/// All of them.
+pub const STATUSES: [Status; 15] = [
     Status::Success,
     Status::LocalLength,
     Status::LocalQpOperation,
@@ -79,7 +74,8 @@ const STATUSES: [Status; 15] = [
     Status::General,
 ];
 
-fn short(status: Status) -> &'static str {
+/// What it means, in a few words.
+pub fn short(status: Status) -> &'static str {
     match status {
         Status::Success => "the work was done",
         Status::LocalLength => "a message was longer than the space for it",

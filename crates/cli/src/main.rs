@@ -16,27 +16,38 @@ mod meeting;
 mod peer;
 mod run;
 mod station;
+mod style;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{ColorChoice, Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
 
 use exit::{Exit, Failure};
 
-/// RDMA verbs in user space: see it work, measure it, run verbs programs on it, look at the devices of this host, and learn what went wrong.
+/// An RDMA NIC in user space: see it work, measure it, run RDMA programs on it, and learn what went wrong
 #[derive(Parser)]
-#[command(name = "ubiverbs", version, after_help = EXIT_CODES)]
+#[command(name = "ubiverbs", version, after_help = EXIT_CODES, styles = style::HELP)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+    /// When to use colours; NO_COLOR and CLICOLOR_FORCE are heard too
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_default_value = true,
+        display_order = 900
+    )]
+    color: ColorChoice,
 }
 
 const EXIT_CODES: &str = "\
 Begin with: ubiverbs demo
 
-Exit codes: 0 it worked; 1 the job failed or could not be done; 2 the command line was wrong.
-Results go to standard output, errors to standard error.";
+Exit codes: 0 it worked; 1 the job failed or could not be done; 2 the command line was wrong. `run` ends as its \
+program does. Results go to standard output, errors to standard error.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -56,6 +67,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    completions::answer();
+    style::choose(style::said(std::env::args_os()));
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -68,7 +81,8 @@ fn main() -> ExitCode {
             .into();
         }
     };
-    let out = &mut std::io::stdout().lock();
+    style::choose(arguments.color);
+    let out = &mut anstream::stdout().lock();
     let ended = match arguments.command {
         Command::Demo(options) => demo::run(&options, out),
         Command::Bench(options) => bench::run(&options, out),
@@ -89,7 +103,8 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(failure) => {
             if !failure.is_closed_pipe() {
-                eprintln!("ubiverbs: {}", failure.told());
+                let bad = style::BAD;
+                anstream::eprintln!("{bad}ubiverbs:{bad:#} {}", failure.told());
             }
             failure.exit().into()
         }

@@ -1,5 +1,6 @@
 //! `ubiverbs manual`: manual pages and completions as files, made from the definition of the command line; `cargo xtask dist` calls it.
 
+use crate::completions;
 use crate::exit::{Exit, Failure};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -30,7 +31,8 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     ] {
         let path = options.share.join(place);
         directory(&Path::new(place).parent().unwrap_or(Path::new("")).display().to_string())?;
-        fs::write(&path, crate::completions::script(shell)).map_err(|source| Failure::Open { path, source })?;
+        let written = completions::script(shell, "ubiverbs").and_then(|script| fs::write(&path, script));
+        written.map_err(|source| Failure::Open { path, source })?;
     }
     Ok(Exit::Ok)
 }

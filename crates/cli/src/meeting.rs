@@ -30,13 +30,14 @@ const STUCK: Duration = Duration::from_secs(10);
 /// Which two sides there are, and where.
 #[derive(Args, Clone, Debug)]
 pub struct Ends {
-    /// The device to use (`ubiverbs devices` lists them) [default: ubi_lo, or the device that has the address of --server or --connect]
-    #[arg(long, value_name = "NAME")]
+    /// The device to use; `ubiverbs devices` lists them [default: ubi_lo, or the one with the address of --server or
+    /// --connect]
+    #[arg(long, value_name = "NAME", add = crate::completions::devices())]
     pub device: Option<String>,
-    /// Be the second side, for a --connect from another network namespace or host; ends after one run
+    /// Be the second half: wait for a --connect from another host or network namespace, and end after one run
     #[arg(long, value_name = "ADDRESS[:PORT]", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["connect", "json"])]
     pub server: Option<String>,
-    /// Run with the --server at this address instead of a second process of this machine
+    /// Be the first half, and take the --server at this address for the second
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     pub connect: Option<String>,
     /// How packets travel between the two
@@ -48,6 +49,7 @@ pub struct Ends {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Link {
     /// Shared memory between processes of one host, UDP otherwise
+    #[value(alias = "shared")]
     Auto,
     /// UDP, also where something faster exists
     Udp,

@@ -6,6 +6,7 @@ pub mod linker;
 pub mod reach;
 
 use crate::exit::{Exit, Failure};
+use crate::meeting::Link;
 use clap::Args;
 use hca::Device;
 use hca::environment::{self, Log};
@@ -21,13 +22,13 @@ use std::process::Command;
 
 /// Run a program on ubiverbs: its libibverbs and librdmacm are ours
 ///
-/// The program needs no changes and no privileges, and neither do you. Only this program (and what it starts) is
-/// affected.
+/// The program is not changed or compiled again, and nobody needs privileges. Only this program is affected, and what it
+/// starts.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = AFTER)]
 pub struct Options {
-    /// Show the program only these devices; names with commas between them (`ubiverbs devices` lists them)
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// Show the program only these devices, separated by commas; `ubiverbs devices` lists them
+    #[arg(long, value_name = "NAME", value_delimiter = ',', add = crate::completions::devices())]
     device: Vec<String>,
     /// Show the program no files under /sys/class/infiniband and /dev/infiniband
     ///
@@ -39,21 +40,25 @@ pub struct Options {
     /// Show those files; this is the default
     #[arg(long, overrides_with = "no_files", hide = true)]
     files: bool,
-    /// How it reaches other processes of this host: shared memory where it can, or always udp
-    #[arg(long, value_name = "LINK", value_parser = ["shared", "udp"])]
-    link: Option<String>,
+    /// How it reaches other processes of this host
+    #[arg(long, value_enum)]
+    link: Option<Link>,
     /// Lose, double, delay or damage packets that arrive, e.g. drop=1%,seed=7
-    #[arg(long, value_name = "PLAN")]
+    ///
+    /// Items, separated by commas: drop, dup, reorder, corrupt, each with a share of packets (drop=1%) or with numbers of
+    /// packets (drop@7); delay=1ms..3ms; hold=1ms, for packets that are to be overtaken; from=ADDRESS and to=ADDRESS, to
+    /// strike only these; partition, so that nothing passes; seed=7, for other chances.
+    #[arg(long, value_name = "PLAN", add = crate::completions::faults())]
     faults: Option<String>,
     /// Write every packet the program sends or receives to a file for Wireshark
     ///
     /// If the file exists, the number of the process becomes part of the name: a program may start others.
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Tell what happens: errors, events or json on standard error; anything else is a file for JSON lines
+    /// Tell what happens on standard error: errors, events, or json; any other word is a file for JSON lines
     ///
     /// Lines begin with the time in UTC, the process and the thread.
-    #[arg(long, value_name = "LEVEL|FILE")]
+    #[arg(long, value_name = "LEVEL|FILE", add = crate::completions::levels_and_files())]
     log: Option<OsString>,
     /// Run the program even if our libraries cannot reach it: static, set-user-ID, of another C library or machine
     #[arg(long)]
@@ -62,7 +67,8 @@ pub struct Options {
     #[arg(short, long)]
     verbose: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM",
+        add = crate::completions::programs())]
     program: Vec<OsString>,
 }
 
@@ -70,7 +76,9 @@ const AFTER: &str = "\
 Examples:
   ubiverbs run -- ibv_devinfo -v
   ubiverbs run --device ubi_lo -- ibv_rc_pingpong -g 0
-  ubiverbs run --faults drop=1% --pcap lossy.pcapng -- ib_write_bw -x 0 -F 127.0.0.1
+  ubiverbs run --log errors -- ./my_program
+  ubiverbs run --faults drop=1% --pcap lossy.pcapng -- \\
+    ib_write_bw -x 0 -F 127.0.0.1
 
 Exit code: the program's own; 127 if it is not found, 126 if it cannot be started, 2 if our libraries cannot reach it.";
 
@@ -89,7 +97,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         command.env(environment::DEVICE, options.device.join(","));
     }
     if let Some(link) = &options.link {
-        command.env(environment::LINK, link);
+        command.env(environment::LINK, if *link == Link::Udp { "udp" } else { "shared" });
     }
     if let Some(plan) = &options.faults {
         environment::check_faults(plan).map_err(|reason| Failure::Argument {
@@ -166,7 +174,7 @@ fn explain(command: &Command, files: &Result<PathBuf, String>) {
 }
 
 /// The devices of this host. No NIC is made for that: it would write to the captures and logs that are the program's.
-fn devices() -> Result<Vec<Device>, Failure> {
+pub fn devices() -> Result<Vec<Device>, Failure> {
     let what = "cannot list the network interfaces";
     let interfaces = interfaces::interfaces().map_err(|source| Failure::System { what, source })?;
     let usable = interfaces.iter().filter(|interface| interface.running && !interface.addresses.is_empty());

@@ -5,6 +5,7 @@ use super::{Act, known};
 use crate::exit::Failure;
 use crate::measure::Figures;
 use crate::meeting::{Hello, Meeting};
+use crate::style;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -82,7 +83,8 @@ impl Report {
             return Ok(());
         }
         let mtu = self.connection["mtu"].as_u64().unwrap_or(1).max(1) as usize;
-        writeln!(out, "\n{}. {}", act as usize + 1, title(act))?;
+        let bold = style::TITLE;
+        writeln!(out, "\n{bold}{}. {}{bold:#}", act as usize + 1, title(act))?;
         for line in mechanism(act, mtu) {
             writeln!(out, "   {line}")?;
         }
@@ -91,14 +93,15 @@ impl Report {
 
     pub fn step(&mut self, step: Step, out: &mut impl Write) -> io::Result<()> {
         if !self.json {
-            let verdict = match (step.right, step.act) {
-                (true, Act::WrongKey) => "ok, it failed as it should",
-                (true, _) => "ok",
-                (false, _) => "FAILED",
+            let (verdict, style) = match (step.right, step.act) {
+                (true, Act::WrongKey) => ("ok, it failed as it should", style::GOOD),
+                (true, _) => ("ok", style::GOOD),
+                (false, _) => ("FAILED", style::BAD),
             };
-            writeln!(out, "   alice: {}", step.alice.replace(" (hint: ", "\n          (hint: "))?;
-            writeln!(out, "   bob:   {}", step.bob)?;
-            writeln!(out, "   {verdict}: {}, {:.1} us", step.status, step.took.as_secs_f64() * 1e6)?;
+            let (alice, bob) = (style::ALICE, style::BOB);
+            writeln!(out, "   {alice}alice:{alice:#} {}", step.alice.replace(" (hint: ", "\n          (hint: "))?;
+            writeln!(out, "   {bob}bob:{bob:#}   {}", step.bob)?;
+            writeln!(out, "   {style}{verdict}:{style:#} {}, {:.1} us", step.status, step.took.as_secs_f64() * 1e6)?;
             out.flush()?;
         }
         self.steps.push(step);
@@ -134,12 +137,18 @@ impl Report {
             serde_json::to_writer_pretty(&mut *out, &self.document())?;
             return writeln!(out);
         }
+        let (good, bad, command) = (style::GOOD, style::BAD, style::COMMAND);
         match (&self.failure, self.steps.iter().find(|step| !step.right)) {
-            (Some(_), _) => writeln!(out, "\nThe demo could not go on after {} steps.", self.steps.len()),
-            (None, Some(step)) => writeln!(out, "\nThe demo failed: {}", title(step.act)),
+            (Some(_), _) => writeln!(out, "\n{bad}The demo could not go on after {} steps.{bad:#}", self.steps.len()),
+            (None, Some(step)) => writeln!(out, "\n{bad}The demo failed:{bad:#} {}", title(step.act)),
             (None, None) => {
-                writeln!(out, "\nAll {} steps went as they should, and every byte was verified.", self.steps.len())?;
-                writeln!(out, "More: ubiverbs bench; ubiverbs explain REM_ACCESS; ubiverbs demo --simulated")
+                writeln!(
+                    out,
+                    "\n{good}All {} steps went as they should, and every byte was verified.{good:#}",
+                    self.steps.len()
+                )?;
+                let more = "ubiverbs bench; ubiverbs explain REM_ACCESS; ubiverbs demo --simulated";
+                writeln!(out, "More: {command}{more}{command:#}")
             }
         }
     }

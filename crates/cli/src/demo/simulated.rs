@@ -13,6 +13,7 @@ use transport::{Access, Completion, Status};
 use wire::Mtu;
 
 use crate::exit::{Exit, Failure};
+use crate::style;
 use log::Log;
 use report::Report;
 
@@ -63,7 +64,8 @@ pub fn run(options: &Wire, json: bool, out: &mut impl Write) -> Result<Exit, Fai
     }
     for act in Act::ALL {
         if !json {
-            writeln!(out, "\n{}", act.heading(options)).map_err(Failure::Output)?;
+            let title = style::TITLE;
+            writeln!(out, "\n{title}{}{title:#}", act.heading(options)).map_err(Failure::Output)?;
         }
         let (completion, verified) = stage.play(act, options);
         if !json {

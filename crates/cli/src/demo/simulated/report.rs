@@ -6,6 +6,7 @@ use trace::{DropReason, RetryCause};
 use transport::{Completion, Status};
 
 use super::{Act, Stage, Wire};
+use crate::style;
 use sim::Shared;
 
 /// Keeps count of how it goes.
@@ -60,26 +61,31 @@ impl Report {
     /// One line on the act that has just ended.
     pub fn verdict(&self, out: &mut impl Write) -> io::Result<()> {
         let Some((act, completion, verified)) = self.acts.last() else { return Ok(()) };
+        let (good, bad) = (style::GOOD, style::BAD);
         match (completion, verified) {
-            (Some(_), true) => writeln!(out, "   {}", praise(*act, self.options.size)),
+            (Some(_), true) => writeln!(out, "   {good}{}{good:#}", praise(*act, self.options.size)),
             (Some(Completion { status: Status::Success, .. }), false) => {
-                writeln!(out, "   WRONG: it completed with success, and the bytes are not what they should be.")
+                writeln!(
+                    out,
+                    "   {bad}WRONG:{bad:#} it completed with success, and the bytes are not what they should be."
+                )
             }
             (Some(completion), _) => {
                 let cause = completion.cause.map(|cause| format!(": {cause}")).unwrap_or_default();
-                writeln!(out, "   FAILED with {}{cause}.", completion.status)
+                writeln!(out, "   {bad}FAILED{bad:#} with {}{cause}.", completion.status)
             }
-            (None, _) => writeln!(out, "   FAILED: it did not complete."),
+            (None, _) => writeln!(out, "   {bad}FAILED:{bad:#} it did not complete."),
         }
     }
 
     pub fn closing(&self, stage: &Stage, out: &mut impl Write) -> io::Result<()> {
         let numbers = self.numbers(stage);
+        let (good, bad) = (style::GOOD, style::BAD);
         writeln!(out)?;
         if self.good() {
-            writeln!(out, "All four operations completed, and every byte was verified.")?;
+            writeln!(out, "{good}All four operations completed, and every byte was verified.{good:#}")?;
         } else if let Some((act, ..)) = self.acts.last() {
-            writeln!(out, "The demo failed at its {}.", act.name().to_uppercase())?;
+            writeln!(out, "{bad}The demo failed at its {}.{bad:#}", act.name().to_uppercase())?;
         }
         let Numbers { sent, lost, again, timeouts, naks, nanos } = numbers;
         write!(out, "{sent} packets in {}.{:03} us of simulated time; ", nanos / 1000, nanos % 1000)?;
