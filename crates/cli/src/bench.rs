@@ -3,71 +3,80 @@
 
 mod document;
 mod goals;
+mod page;
 mod plot;
+mod questions;
 mod table;
 
 use crate::exit::{Exit, Failure};
+use crate::measure::machine::Machine;
 use crate::measure::{
     CROWD_SIZE, CROWDS, Carrier, Extras, Kind, Measured, Point, Size, THREADS_SIZE, Turns, Waiting, thread_counts,
 };
 use crate::meeting::{Ends, Link, Meeting};
 use clap::{Args, ValueEnum};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Measure latency, bandwidth and message rate beside TCP and Unix sockets
 ///
-/// Two processes exchange messages by SEND, WRITE, READ and atomics, by TCP and by a Unix socket, and by as little as possible: a ring in shared
-/// memory, process_vm_writev, memcpy. On one machine two more do the same over UDP. They take turns in short runs, in several rounds, so that
-/// whatever else the machine does falls on all of them. Latency is the time of a round trip (READ and atomics are round trips of their own), of
-/// programs that spin and of programs that sleep; a stream keeps many messages under way and gives bandwidth and message rate.
+/// Two processes exchange messages by SEND, WRITE, READ and atomics, by TCP and by a Unix socket, and by as little as
+/// possible: a ring in shared memory, process_vm_writev, memcpy. Two more processes do the same over UDP. All take turns
+/// in short runs, so that whatever else the machine does falls on all of them alike.
+///
+/// Latency is the time of a round trip, of programs that spin and of programs that sleep. A stream keeps many messages
+/// under way and gives bandwidth and message rate.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
     #[command(flatten)]
     ends: Ends,
-    /// Message sizes, with commas: bytes, or with K or M
+    /// Message sizes in bytes, separated by commas; K and M mean KiB and MiB
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size, default_value = "8,64,512,4K,64K,1M,8M")]
     sizes: Vec<usize>,
-    /// Seconds to measure each size and carrier, latency and bandwidth each
+    /// Seconds to measure each figure, all rounds together
     #[arg(long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
     time: Duration,
-    /// In how many rounds: in each, all have a turn
+    /// How many rounds; in each, everything has a turn
     #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// A few seconds for everything: only the sizes that the goals name, 0.02 seconds and three rounds each
+    /// Take seconds instead of minutes: four sizes, and three rounds in 0.02 seconds for each figure
     #[arg(long, conflicts_with_all = ["sizes", "time", "rounds"])]
     quick: bool,
-    /// Measure only these, with commas; TCP is always measured, to compare with. `events`, `limits` and `udp` add to what is named
+    /// Measure only these, separated by commas, and TCP to compare with
+    ///
+    /// Kinds and operations narrow each other: `latency,write` is the latency of WRITE. What sleeps, limits and UDP are
+    /// measured only if they are named, too: `latency,write,udp`.
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     only: Vec<Part>,
-    /// Both sides sleep until they are woken (completion channels, blocking sockets) instead of spinning
+    /// Measure programs that sleep until they are woken (completion channels, blocking sockets) instead of spinning
     #[arg(long)]
     events: bool,
-    /// Write all figures as JSON; `-` is standard output, instead of the tables
+    /// Write all figures as JSON; here and below, `-` is standard output, instead of the tables
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page with plots and tables, complete in one file
-    #[arg(long, value_name = "FILE")]
+    /// Write a page to look at: one plot per question, and the tables; complete in one file
+    #[arg(long, value_name = "FILE", conflicts_with = "server")]
     html: Option<PathBuf>,
     /// Write the plots as one SVG picture
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "server")]
     svg: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  ubiverbs bench                                      everything, in a minute or two
-  ubiverbs bench --quick                              everything that has a goal, in seconds
-  ubiverbs bench --only latency --sizes 64 --time 2   one size, longer
-  ubiverbs bench --only bandwidth,write --sizes 1M    one operation beside TCP
-  ubiverbs bench --only latency,udp --sizes 64        the same processes' way, and UDP
-  ubiverbs bench --events                             programs that sleep instead of spinning
-  ubiverbs bench --html bench.html                    plots to look at
-  ubiverbs bench --json - | jq '.rows[] | {carrier, size, ratio_to_tcp}'
-  ubiverbs bench --server                             one half here, the other: ubiverbs bench --connect ADDRESS";
+  ubiverbs bench                        all, in minutes
+  ubiverbs bench --quick                all, in seconds
+  ubiverbs bench --html bench.html      a page with plots
+  ubiverbs bench --only latency --sizes 64 --time 2
+  ubiverbs bench --only bandwidth,write --sizes 1M
+  ubiverbs bench --only latency,send,udp
+  ubiverbs bench --events               programs that sleep
+  ubiverbs bench --json - | jq '.goals[] | {what, measured}'
+  ubiverbs bench --server               one half here,
+  ubiverbs bench --connect 10.0.0.1     one elsewhere";
 
 /// What `--only` can say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -78,15 +87,21 @@ enum Part {
     Bandwidth,
     /// WRITEs posted in batches
     Rate,
+    /// SEND, met by receives
     Send,
+    /// WRITE into the peer's memory
     Write,
+    /// READ of the peer's memory
     Read,
+    /// FETCH_ADD
     Atomic,
+    /// Nothing but TCP
     Tcp,
+    /// Unix sockets
     Unix,
     /// Programs that sleep
     Events,
-    /// A bare ring, process_vm_writev, memcpy
+    /// What the machine could do at most: a bare ring, process_vm_writev, memcpy
     Limits,
     /// Connections per second
     Connections,
@@ -105,6 +120,7 @@ pub struct Outcome {
     pub device: String,
     pub link: &'static str,
     pub local: bool,
+    pub machine: Machine,
 }
 
 impl Outcome {
@@ -167,36 +183,50 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     if let Some(address) = &options.ends.server {
         return crate::demo::serve(&options.ends, "bench", address, out);
     }
-    // What cannot be written should be known before half a minute has passed.
-    let mut files = Vec::new();
-    for (path, render) in [
-        (&options.json, document::render as fn(&Outcome) -> String),
-        (&options.html, plot::page),
-        (&options.svg, plot::picture),
-    ] {
-        if let Some(path) = path.as_ref().filter(|path| **path != Path::new("-")) {
-            let file = File::create(path).map_err(|source| Failure::Open { path: path.clone(), source })?;
-            files.push((path.clone(), file, render));
+    let wanted = [
+        ("--json", &options.json, document::render as fn(&Outcome) -> String),
+        ("--html", &options.html, page::page),
+        ("--svg", &options.svg, page::picture),
+    ];
+    // What cannot be written should be known before a minute has passed.
+    let (mut files, mut to_stdout) = (Vec::new(), None);
+    for (option, path, render) in
+        wanted.into_iter().filter_map(|(option, path, render)| Some((option, path.as_ref()?, render)))
+    {
+        if path == Path::new("-") {
+            if to_stdout.replace(render).is_some() {
+                let reason = "only one of them can be on standard output".to_owned();
+                return Err(Failure::Argument { option, text: "-".into(), reason });
+            }
+        } else {
+            files.push((path.clone(), open(path)?, render));
         }
     }
+    let machine = Machine::now();
     let mut meeting = options.ends.meet()?;
-    let measured = measure(options, &mut meeting);
+    let measured = measure(options, machine, &mut meeting);
     meeting.end();
     let outcome = measured?;
-    let to_stdout = options.json.as_deref() == Some(Path::new("-"));
-    let text = if to_stdout { document::render(&outcome) } else { table::render(&outcome) };
+    let text = to_stdout.unwrap_or(table::render)(&outcome);
     out.write_all(text.as_bytes()).map_err(Failure::Output)?;
     for (path, mut file, render) in files {
-        let written = file.write_all(render(&outcome).as_bytes());
+        // What was there before is kept until there is something better.
+        let cut = if file.metadata().is_ok_and(|file| file.is_file()) { file.set_len(0) } else { Ok(()) };
+        let written = cut.and_then(|()| file.write_all(render(&outcome).as_bytes()));
         written.map_err(|source| Failure::Open { path: path.clone(), source })?;
-        if !to_stdout {
+        if to_stdout.is_none() {
             writeln!(out, "Written: {}", path.display()).map_err(Failure::Output)?;
         }
     }
     Ok(Exit::Ok)
 }
 
-fn measure(options: &Options, meeting: &mut Meeting) -> Result<Outcome, Failure> {
+fn open(path: &Path) -> Result<File, Failure> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    file.map_err(|source| Failure::Open { path: path.to_owned(), source })
+}
+
+fn measure(options: &Options, machine: Machine, meeting: &mut Meeting) -> Result<Outcome, Failure> {
     let waiting = if options.events { Waiting::Sleep } else { Waiting::Spin };
     let (mut sizes, time, rounds) = match options.quick {
         true => (QUICK_SIZES.to_vec(), QUICK_TIME, 3),
@@ -252,7 +282,7 @@ fn measure(options: &Options, meeting: &mut Meeting) -> Result<Outcome, Failure>
     }
     progress.clear();
     turns.end();
-    Ok(Outcome { rows, waiting, device, link, local })
+    Ok(Outcome { rows, waiting, device, link, local, machine })
 }
 
 const QUICK_SIZES: [usize; 4] = [8, 64, 64 << 10, 1 << 20];

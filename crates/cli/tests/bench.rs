@@ -129,19 +129,55 @@ fn everything_is_measured_and_written_down() {
     let counts: Vec<_> = threads.iter().filter_map(|threads| threads["threads"].as_u64()).collect();
     assert_eq!(counts[..2], [1, 2]);
     assert!(threads.iter().all(|threads| threads["round_trips_per_second"].as_f64() > Some(0.0)), "{threads:#?}");
-    // Connections are in no plot.
-    let lines: BTreeSet<_> =
-        got.iter().filter(|row| row.0 != "connect").map(|row| (&row.0, &row.1, &row.2, &row.3)).collect();
     assert_eq!(got, expected(&[13, 4096, 1 << 20], "spin", &got));
     let picture = fs::read_to_string(&svg).expect("written");
     assert_eq!(well_formed(&picture), Ok(()), "{picture}");
-    // A stream is in two plots: bandwidth and message rate.
-    let twice = lines.iter().filter(|line| line.0 == "stream").count();
-    assert_eq!(picture.matches("<polyline").count(), lines.len() + twice, "{picture}");
+    let may_write = got.iter().any(|row| row.1 == "process_vm");
     let page = fs::read_to_string(&html).expect("written");
     assert_eq!(well_formed(page.trim_start_matches("<!DOCTYPE html>")), Ok(()), "{page}");
-    assert!(page.contains("<svg") && !page.contains("NaN"), "{page}");
-    assert!(!["src=", "href=", "url(", "@import"].iter().any(|loads| page.contains(loads)), "{page}");
+    for drawn in [&picture, &page] {
+        assert_eq!(plots(drawn), expected_plots(may_write));
+        assert!(
+            drawn.contains("prefers-color-scheme:dark") && drawn.contains(" UTC") && !drawn.contains("NaN"),
+            "{drawn}"
+        );
+        assert!(drawn.contains(&format!("ubiverbs {}", env!("CARGO_PKG_VERSION"))), "{drawn}");
+        assert!(!["src=", "href=", "url(", "@import"].iter().any(|loads| drawn.contains(loads)), "{drawn}");
+    }
+    assert!(page.contains("<h1>A 13 B message and its answer take ") && page.contains("@media print"), "{page}");
+    assert!(page.contains("Message rate, thousands per second"), "the tables are there, too: {page}");
+}
+
+/// The questions of a page or picture, each with the names at its lines.
+fn plots(drawn: &str) -> Vec<(String, BTreeSet<String>)> {
+    let text = |part: &str| part.split_once('>').and_then(|(_, rest)| rest.split('<').next()).unwrap_or("").to_owned();
+    let plots = drawn.split("class=\"asks\"").skip(1).map(|plot| {
+        let names: Vec<String> = plot.split("class=\"name\"").skip(1).map(text).collect();
+        assert_eq!(plot.matches("<polyline").count(), names.len(), "{plot}");
+        (text(plot), names.into_iter().collect())
+    });
+    plots.collect()
+}
+
+fn expected_plots(may_write: bool) -> Vec<(String, BTreeSet<String>)> {
+    let process_vm: &[&str] = if may_write { &["process_vm_writev"] } else { &[] };
+    let streams = [&["SEND", "WRITE", "READ", "TCP", "Unix", "bare ring", "memcpy"], process_vm].concat();
+    let asleep =
+        ["SEND, blocking", "SEND, epoll", "WRITE, blocking", "WRITE, epoll", "TCP, blocking", "Unix, blocking"];
+    let spinning = ["SEND", "WRITE", "WRITE, memory", "READ", "ATOMIC", "TCP", "Unix", "bare ring"];
+    let batches = ["WRITE, batches"];
+    let plots: [(&str, Vec<&str>); 9] = [
+        ("How long do a message and its answer take?", spinning.to_vec()),
+        ("How many bytes per second?", streams.clone()),
+        ("How many messages per second?", [&streams[..6], &batches].concat()),
+        ("And if the programs sleep until it comes?", asleep.to_vec()),
+        ("How long over UDP, as between hosts?", vec!["SEND", "WRITE", "READ", "ATOMIC", "TCP"]),
+        ("How many bytes per second over UDP?", vec!["SEND", "WRITE", "READ", "TCP"]),
+        ("How many messages per second over UDP?", vec!["SEND", "WRITE", "READ", "TCP", "WRITE, batches"]),
+        ("What does a WRITE cost with many queue pairs?", vec!["WRITE"]),
+        ("How many round trips by several threads?", vec!["SEND"]),
+    ];
+    plots.map(|(asks, names)| (asks.to_owned(), names.into_iter().map(str::to_owned).collect())).to_vec()
 }
 
 #[test]
@@ -192,9 +228,36 @@ fn where_all_is_udp_only_goals_of_udp_are_judged() {
 
 #[test]
 fn a_file_that_cannot_be_written_is_known_before_anything_is_measured() {
-    let output = ubiverbs(&["bench", "--svg", "/nonexistent/bench.svg"]);
+    let directory = scratch("");
+    for option in ["--json", "--html", "--svg"] {
+        for path in ["/nonexistent/bench", directory.to_str().expect("text")] {
+            let began = std::time::Instant::now();
+            let output = ubiverbs(&["bench", option, path, "--time", "60"]);
+            assert_eq!(code(&output), 1);
+            assert!(stderr(&output).contains(&format!("cannot write {path}")), "{}", stderr(&output));
+            assert!(began.elapsed().as_secs() < 30, "it measured");
+        }
+    }
+}
+
+#[test]
+fn a_page_of_another_day_is_kept_if_nothing_can_be_measured() {
+    let page = scratch("kept.html");
+    fs::write(&page, "of another day").expect("written");
+    let output = ubiverbs(&["bench", "--html", page.to_str().expect("text"), "--connect", "127.0.0.1:1"]);
     assert_eq!(code(&output), 1);
-    assert!(stderr(&output).contains("cannot write /nonexistent/bench.svg"), "{}", stderr(&output));
+    assert_eq!(fs::read_to_string(&page).expect("there"), "of another day");
+}
+
+#[test]
+fn standard_output_takes_a_page_or_a_picture_but_not_both() {
+    let little = ["bench", "--only", "latency,send", "--sizes", "8", "--time", "0.003"];
+    let page = stdout(&ubiverbs(&[&little[..], &["--html", "-"]].concat()));
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"), "{page}");
+    let picture = stdout(&ubiverbs(&[&little[..], &["--svg", "-"]].concat()));
+    assert!(picture.starts_with("<svg") && picture.ends_with("</svg>\n"), "{picture}");
+    let both = ubiverbs(&[&little[..], &["--html", "-", "--svg", "-"]].concat());
+    assert_eq!((code(&both), stdout(&both)), (2, String::new()));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The figures as one JSON document.
 
 use super::{Outcome, UDP, goals};
-use crate::measure::{Kind, Measured, machine};
+use crate::measure::{Kind, Measured};
 use serde_json::{Map, Value, json};
 
 /// Renders it.
@@ -15,7 +15,8 @@ pub fn render(outcome: &Outcome) -> String {
         "link": outcome.link,
         "one_machine": outcome.local,
         "waiting": outcome.waiting,
-        "machine": machine::document(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "machine": outcome.machine.document(),
         "goals": goals::document(outcome),
         "rows": rows,
         "queue_pairs": crowds,

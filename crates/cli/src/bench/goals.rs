@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use crate::measure::{Carrier, Kind, Point, Waiting, machine};
+use crate::style;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -123,12 +124,12 @@ pub fn table(outcome: &Outcome, text: &mut String) -> std::fmt::Result {
         };
         let measured = goal.measured.map_or("not measured".into(), |measured| format!("{measured:.2}"));
         let spread = goal.spread.map(|[least, greatest]| format!("({least:.2}..{greatest:.2})")).unwrap_or_default();
-        let met = match goal.met() {
-            Some(true) => "met",
-            Some(false) => "missed",
-            None => "",
+        let (met, style) = match goal.met() {
+            Some(true) => ("met", style::GOOD),
+            Some(false) => ("missed", style::WARNING),
+            None => ("", style::TITLE),
         };
-        writeln!(text, "  {:<78} {bound:<14} {measured:>12} {spread:<18} {met}", goal.what)?;
+        writeln!(text, "  {:<78} {bound:<14} {measured:>12} {spread:<18} {style}{met}{style:#}", goal.what)?;
     }
     writeln!(text)
 }
