@@ -23,8 +23,8 @@ use std::time::Duration;
 /// Measure latency, bandwidth and message rate beside TCP and Unix sockets
 ///
 /// Two processes exchange messages by SEND, WRITE, READ and atomics, by TCP and by a Unix socket, and by as little as
-/// possible: a ring in shared memory, process_vm_writev, memcpy. Two more processes do the same over UDP. All take turns
-/// in short runs, so that whatever else the machine does falls on all of them alike.
+/// possible: a ring in shared memory, process_vm_writev, memcpy. Two more processes do the same over UDP. All take
+/// turns in short runs, so that whatever else the machine does falls on all of them alike.
 ///
 /// Latency is the time of a round trip, of programs that spin and of programs that sleep. A stream keeps many messages
 /// under way and gives bandwidth and message rate.

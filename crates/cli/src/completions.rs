@@ -1,5 +1,6 @@
-//! `ubiverbs completions`: a script that makes a shell complete our command lines. The script asks this program at every
-//! key press, so what it offers is what there is: the devices of this host, statuses with their meaning, programs.
+//! `ubiverbs completions`: a script that makes a shell complete our command lines. The script asks this program at
+//! every key press, so what it offers is what there is: the devices of this host, statuses with their meaning,
+//! programs.
 
 mod bash;
 mod candidates;

@@ -22,8 +22,8 @@ use std::process::Command;
 
 /// Run a program on ubiverbs: its libibverbs and librdmacm are ours
 ///
-/// The program is not changed or compiled again, and nobody needs privileges. Only this program is affected, and what it
-/// starts.
+/// The program is not changed or compiled again, and nobody needs privileges. Only this program is affected, and what
+/// it starts.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = AFTER)]
 pub struct Options {
@@ -45,9 +45,9 @@ pub struct Options {
     link: Option<Link>,
     /// Lose, double, delay or damage packets that arrive, e.g. drop=1%,seed=7
     ///
-    /// Items, separated by commas: drop, dup, reorder, corrupt, each with a share of packets (drop=1%) or with numbers of
-    /// packets (drop@7); delay=1ms..3ms; hold=1ms, for packets that are to be overtaken; from=ADDRESS and to=ADDRESS, to
-    /// strike only these; partition, so that nothing passes; seed=7, for other chances.
+    /// Items, separated by commas: drop, dup, reorder, corrupt, each with a share of packets (drop=1%) or with numbers
+    /// of packets (drop@7); delay=1ms..3ms; hold=1ms, for packets that are to be overtaken; from=ADDRESS and
+    /// to=ADDRESS, to strike only these; partition, so that nothing passes; seed=7, for other chances.
     #[arg(long, value_name = "PLAN", add = crate::completions::faults())]
     faults: Option<String>,
     /// Write every packet the program sends or receives to a file for Wireshark

@@ -7,7 +7,8 @@ use program::{code, stderr, stdout, ubiverbs, ubiverbs_with};
 use std::fs;
 use std::process::Command;
 
-/// What bash would offer for this line, whose last word is being typed. Bash itself cuts words at `=`; so does the line.
+/// What bash would offer for this line, whose last word is being typed. Bash itself cuts words at `=`; so does the
+/// line.
 fn bash(words: &[&str]) -> Vec<String> {
     let script = stdout(&ubiverbs(&["completions", "bash"]));
     let asked = r#"

@@ -1,5 +1,5 @@
-//! The figures to look at: a page, complete in one file, and a picture. Both begin with the figure that matters and have
-//! one plot per question.
+//! The figures to look at: a page, complete in one file, and a picture. Both begin with the figure that matters and
+//! have one plot per question.
 
 use super::plot::{self, HEIGHT, STYLE, WIDTH, escape};
 use super::{Outcome, questions, table};
@@ -12,7 +12,8 @@ padding:28px 20px 48px}h1{font-size:30px;line-height:1.25;margin:0 0 6px}h2{font
 .figure{border:1px solid var(--grid);border-radius:8px;padding:10px 16px;flex:1 1 170px}\
 .figure b{display:block;font-size:26px;line-height:1.3}.figure span{color:var(--faint);font-size:14px;display:block}\
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,460px),1fr));gap:14px}\
-.plots svg{box-sizing:border-box;width:100%;height:auto;border:1px solid var(--grid);border-radius:8px;break-inside:avoid}\
+.plots svg{box-sizing:border-box;width:100%;height:auto;border:1px solid var(--grid);border-radius:8px;\
+break-inside:avoid}\
 .warning{border-left:4px solid var(--send);padding-left:12px}\
 pre{font-size:12px;line-height:1.4;overflow-x:auto;border:1px solid var(--grid);border-radius:8px;padding:14px}\n\
 @media print{body{max-width:none;padding:0;font-size:12px}h1{font-size:22px}pre{font-size:6.5px;border:0;padding:0}\
@@ -29,7 +30,8 @@ pub fn page(outcome: &Outcome) -> String {
     let figures: String = questions::key_figures(outcome).iter().map(figure).collect();
     let plot = |question: &questions::Question| {
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+             role=\"img\" aria-label=\"{}\">\n",
             escape(question.asks)
         );
         // Writing to a string cannot fail.
@@ -44,7 +46,8 @@ pub fn page(outcome: &Outcome) -> String {
          <style>\n{STYLE}\n{PAGE_STYLE}\n</style>\n</head>\n<body>\n<h1>{headline}</h1>\n<p class=\"small\">{}</p>\n\
          {}<div class=\"figures\">\n{figures}</div>\n<div class=\"plots\">\n{plots}</div>\n\
          <p class=\"small\">SEND, WRITE and sockets carry a message there and another back; READ and ATOMIC bring one, \
-         for one request. “WRITE, memory” is between programs that look at their memory and at no queue. Grey lines are limits: what this machine does without any protocol. Absolute figures depend on \
+         for one request. “WRITE, memory” is between programs that look at their memory and at no queue. \
+         Grey lines are limits: what this machine does without any protocol. Absolute figures depend on \
          the machine and on what else it does; compare within this page.</p>\n\
          <h2>All figures</h2>\n<pre>\n{}</pre>\n</body>\n</html>\n",
         escape(
@@ -65,9 +68,11 @@ pub fn picture(outcome: &Outcome) -> String {
     let width = WIDTH * columns as f64;
     let height = head + HEIGHT * questions.len().div_ceil(columns) as f64 + foot;
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\">\n\
          <style>\n{STYLE}\n.head{{font:700 20px system-ui,sans-serif;fill:var(--ink)}}\
-         .foot{{font:12px system-ui,sans-serif;fill:var(--faint)}}.paper{{fill:var(--paper);stroke:var(--grid)}}\n</style>\n\
+         .foot{{font:12px system-ui,sans-serif;fill:var(--faint)}}\
+         .paper{{fill:var(--paper);stroke:var(--grid)}}\n</style>\n\
          <rect class=\"paper\" x=\"0.5\" y=\"0.5\" width=\"{}\" height=\"{}\" rx=\"8\"/>\n\
          <text class=\"head\" x=\"14\" y=\"32\">{}</text>\n",
         width - 1.0,
