@@ -98,14 +98,14 @@ fn open(family: Family, port: u16, receives: Option<Scope>) -> io::Result<Descri
             Family::V4 => {
                 set(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
                 set(&socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
-                set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
+                only_own_groups(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL)?;
             }
             Family::V6 => {
                 set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
                 set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
                 // Peers send UDP checksum 0, also where IPv6 forbids it: RoCE has the ICRC.
                 set(&socket, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)?;
-                set(&socket, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)?;
+                only_own_groups(&socket, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL)?;
             }
         }
         // Several packets of one train in one buffer; without it everything still works, slower.
@@ -134,6 +134,15 @@ pub(super) fn tell_all(socket: RawFd, family: Family) -> io::Result<()> {
 /// Missing from `libc` for Linux.
 const UDP_NO_CHECK6_RX: libc::c_int = 102;
 const IPV6_MULTICAST_ALL: libc::c_int = 29;
+
+/// Keeps out what is for groups that only other sockets joined. Linux before 4.20 cannot do it for IPv6, and sandboxes
+/// and emulators often not at all: then such datagrams arrive, and are dropped where no queue pair is in their group.
+fn only_own_groups(socket: &Socket, level: libc::c_int, name: libc::c_int) -> io::Result<()> {
+    match set(socket, level, name, 0) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(()),
+        result => result,
+    }
+}
 
 fn set(socket: &Socket, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     set_raw(socket.as_raw_fd(), level, name, value)
