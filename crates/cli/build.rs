@@ -9,7 +9,13 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let is = |name: &str, wanted: &str| env::var(name).is_ok_and(|value| value == wanted);
     let natively = env::var("HOST").ok() == env::var("TARGET").ok();
-    if !is("CARGO_CFG_TARGET_OS", "linux") || !is("CARGO_CFG_TARGET_ENV", "gnu") || !natively || !has_static_parts() {
+    // Cargo names it if a linker was set, as it must be for another machine.
+    let linker = env::var("RUSTC_LINKER").ok().or_else(|| natively.then(|| "cc".to_owned()));
+    let Some(linker) = linker.filter(|_| is("CARGO_CFG_TARGET_OS", "linux") && is("CARGO_CFG_TARGET_ENV", "gnu"))
+    else {
+        return;
+    };
+    if !has_static_parts(&linker) {
         return;
     }
     let place = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
@@ -18,7 +24,7 @@ fn main() {
 }
 
 /// Whether the linker would find them.
-fn has_static_parts() -> bool {
-    let found = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output();
+fn has_static_parts(linker: &str) -> bool {
+    let found = Command::new(linker).arg("-print-file-name=libgcc_eh.a").output();
     found.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_absolute())
 }

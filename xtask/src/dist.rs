@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::packages;
-use crate::process::{self, cargo, run};
+use crate::process::{self, run};
+use crate::toolchain::{Machine, Toolchain};
 
 /// The private nodes of rdma-core's releases; drivers ask for the one of the release they were built with.
 const PRIVATE: &[u32] = &[25, 33, 34, 57, 59, 64, 65];
@@ -20,35 +21,65 @@ const OWN: &str = "UBIVERBS_PRIVATE";
 /// The one whose symbols count when no version is named.
 const DEFAULT_PRIVATE: u32 = 34;
 
-/// Builds everything and returns where it is.
-pub fn build(root: &Path, library_only: bool) -> Result<String, String> {
-    let target = process::target_directory(root)?;
-    let place = target.join("dist");
+/// What to build.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Only the C library.
+    #[arg(long)]
+    library: bool,
+    /// For this machine; another than this one needs a cross compiler and QEMU, which are installed where that is
+    /// possible. What is made is then in target/MACHINE-unknown-linux-gnu.
+    #[arg(long, value_name = "MACHINE")]
+    target: Option<Machine>,
+}
+
+impl Options {
+    /// Only the C library, for this machine.
+    pub const LIBRARY: Options = Options { library: true, target: None };
+
+    /// Everything, for a machine.
+    pub fn machine(target: Machine) -> Options {
+        Options { library: false, target: Some(target) }
+    }
+}
+
+/// Builds what is asked for and returns where it is.
+pub fn build(root: &Path, options: Options) -> Result<String, String> {
+    let toolchain = Toolchain::system(root, options.target)?;
+    let place = toolchain.place(&process::target_directory(root)?).join("dist");
+    let mut made = tree(root, &toolchain, &place, options.library)?;
+    if !options.library {
+        made.extend(packages::build(root, &toolchain, &place)?);
+    }
+    Ok(made.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join("\n"))
+}
+
+/// Makes the directory with programs and libraries; returns what is in it.
+pub fn tree(root: &Path, toolchain: &Toolchain, place: &Path, library_only: bool) -> Result<Vec<PathBuf>, String> {
+    let built = toolchain.place(&process::target_directory(root)?).join("release");
     let directory = |name: &str| {
         let path = place.join(name);
         fs::create_dir_all(&path).map_err(|e| format!("cannot make {}: {e}", path.display())).map(|()| path)
     };
-    run(cargo(root).args(["build", "--release", "--package", "ubiverbs-capi"]))?;
+    toolchain.build(root, "ubiverbs-capi")?;
     let work = directory("build")?;
     let jumps = table(root, "rdmacm.txt")?;
     let jumps = jumps_of(&jumps)?;
-    let library = link(root, &jumps, &target.join("release/libcapi.a"), &work, &directory("lib")?)?;
-    let manager = link_rdmacm(&jumps, &library, &work)?;
+    let library = link(root, toolchain, &jumps, &built.join("libcapi.a"), &work, &directory("lib")?)?;
+    let manager = link_rdmacm(toolchain, &jumps, &library, &work)?;
     if library_only {
         let _ = fs::remove_dir_all(&work);
-        return Ok(format!("{}", library.display()));
+        return Ok(vec![library]);
     }
-    run(cargo(root).args(["build", "--release", "--package", "ubiverbs-paths"]))?;
-    let paths = link_paths(&target.join("release/libpaths.a"), &work, &directory("lib")?)?;
+    toolchain.build(root, "ubiverbs-paths")?;
+    let paths = link_paths(toolchain, &built.join("libpaths.a"), &work, &directory("lib")?)?;
     let _ = fs::remove_dir_all(&work);
-    run(cargo(root).args(["build", "--release", "--package", "ubiverbs-cli"]))?;
+    toolchain.build_program(root, "ubiverbs-cli")?;
     let program = directory("bin")?.join("ubiverbs");
-    replace(&program, |to| fs::copy(target.join("release/ubiverbs"), to).map(|_| ()))?;
+    replace(&program, |to| fs::copy(built.join("ubiverbs"), to).map(|_| ()))?;
     let share = directory("share")?;
-    run(Command::new(&program).arg("manual").arg(&share))?;
-    let mut made = vec![program, library, manager, paths, share];
-    made.extend(packages::build(root, &place)?);
-    Ok(made.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join("\n"))
+    run(toolchain.start(&program).arg("manual").arg(&share))?;
+    Ok(vec![program, library, manager, paths, share])
 }
 
 /// A table of symbols.
@@ -64,35 +95,41 @@ fn write(work: &Path, name: &str, content: &str) -> Result<PathBuf, String> {
 }
 
 /// Links the archive into `libibverbs.so.1`.
-fn link(root: &Path, jumps: &[Jump<'_>], archive: &Path, work: &Path, lib: &Path) -> Result<PathBuf, String> {
+fn link(
+    root: &Path,
+    toolchain: &Toolchain,
+    jumps: &[Jump<'_>],
+    archive: &Path,
+    work: &Path,
+    lib: &Path,
+) -> Result<PathBuf, String> {
     let text = table(root, "symbols.txt")?;
     let symbols = symbols(&text)?;
     let script = write(work, "versions.map", &(version_script(&symbols) + &private_node(jumps)))?;
-    let stand_ins = write(work, "stand_ins.s", &assembly(&symbols)?)?;
+    let stand_ins = write(work, "stand_ins.s", &assembly(toolchain.machine, &symbols))?;
     let library = lib.join("libibverbs.so.1");
-    link_shared(&library, &script, &[&stand_ins], archive)?;
+    link_shared(toolchain, &library, &script, &[&stand_ins], archive)?;
     // What programs find when they are linked, and what NCCL opens first.
     replace(&lib.join("libibverbs.so"), |to| symlink("libibverbs.so.1", to))?;
     Ok(library)
 }
 
 /// Links `librdmacm.so.1`, beside the library that it jumps into, and looks for it beside itself.
-fn link_rdmacm(jumps: &[Jump<'_>], verbs: &Path, work: &Path) -> Result<PathBuf, String> {
+fn link_rdmacm(toolchain: &Toolchain, jumps: &[Jump<'_>], verbs: &Path, work: &Path) -> Result<PathBuf, String> {
     let script = write(work, "rdmacm.map", &rdmacm_script(jumps))?;
-    let code = write(work, "rdmacm.s", &rdmacm_code(jumps)?)?;
+    let code = write(work, "rdmacm.s", &rdmacm_code(toolchain.machine, jumps))?;
     let library = verbs.with_file_name("librdmacm.so.1");
     replace(&library, |to| {
-        let mut linker = Command::new("cc");
+        let mut linker = toolchain.compiler();
         linker
-            .args(["-shared", "-nostdlib", "-o"])
+            .args(["-shared", "-nostdlib", "-Wl,--build-id=sha1", "-o"])
             .arg(to)
             .args(["-Wl,-soname,librdmacm.so.1", "-Wl,--enable-new-dtags,-rpath,$ORIGIN"])
             .arg(format!("-Wl,--version-script={}", script.display()))
             .args(["-Wl,-z,nodelete", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,--no-undefined"])
             .arg(&code)
             .arg(verbs)
-            // It uses nothing of the C library; what it jumps into does, and brings its own.
-            .arg("-Wl,--unresolved-symbols=ignore-in-shared-libs");
+            .args(toolchain.without_libraries_of_libraries());
         run(&mut linker).map_err(std::io::Error::other)
     })?;
     replace(&library.with_extension(""), |to| symlink("librdmacm.so.1", to))?;
@@ -100,7 +137,7 @@ fn link_rdmacm(jumps: &[Jump<'_>], verbs: &Path, work: &Path) -> Result<PathBuf,
 }
 
 /// Links the archive into the library that `ubiverbs run` preloads for files of devices; it exports what it stands in for, and nothing else.
-fn link_paths(archive: &Path, work: &Path, lib: &Path) -> Result<PathBuf, String> {
+fn link_paths(toolchain: &Toolchain, archive: &Path, work: &Path, lib: &Path) -> Result<PathBuf, String> {
     // Not nm: where it has LLVM's plugin it reads Rust's objects with that, and badly.
     let text = process::output(Command::new("readelf").args(["--symbols", "--wide"]).arg(archive))?;
     let own =
@@ -119,17 +156,23 @@ fn link_paths(archive: &Path, work: &Path, lib: &Path) -> Result<PathBuf, String
     let text = format!("{{ global: {}; local: *; }};\n", names.join("; "));
     fs::write(&script, text).map_err(|e| format!("cannot write {}: {e}", script.display()))?;
     let library = lib.join("libubiverbs-paths.so");
-    link_shared(&library, &script, &[], archive)?;
+    link_shared(toolchain, &library, &script, &[], archive)?;
     Ok(library)
 }
 
 /// Links an archive of Rust into a shared library that needs only the C library.
-fn link_shared(library: &Path, script: &Path, more: &[&Path], archive: &Path) -> Result<(), String> {
+fn link_shared(
+    toolchain: &Toolchain,
+    library: &Path,
+    script: &Path,
+    more: &[&Path],
+    archive: &Path,
+) -> Result<(), String> {
     let name = library.file_name().unwrap_or_default().display();
     replace(library, |to| {
-        let mut linker = Command::new("cc");
+        let mut linker = toolchain.compiler();
         linker
-            .args(["-shared", "-static-libgcc", "-o"])
+            .args(["-shared", "-Wl,--build-id=sha1", "-o"])
             .arg(to)
             .arg(format!("-Wl,-soname,{name}"))
             .arg(format!("-Wl,--version-script={}", script.display()))
@@ -137,7 +180,9 @@ fn link_shared(library: &Path, script: &Path, more: &[&Path], archive: &Path) ->
             .args(more)
             .arg("-Wl,--whole-archive")
             .arg(archive)
-            .args(["-Wl,--no-whole-archive", "-lpthread", "-ldl", "-lm", "-lc"]);
+            .args(["-Wl,--no-whole-archive", "-lpthread", "-ldl", "-lm", "-lc"])
+            // What unwinds the stack, as a part of the library.
+            .arg(if toolchain.is_zig() { "-lunwind" } else { "-static-libgcc" });
         run(&mut linker).map_err(std::io::Error::other)
     })
 }
@@ -277,31 +322,22 @@ fn rdmacm_script(jumps: &[Jump<'_>]) -> String {
 }
 
 /// The jumps.
-fn rdmacm_code(jumps: &[Jump<'_>]) -> Result<String, String> {
-    let (instruction, mut code) = (jump()?, String::from(NO_STACK));
+fn rdmacm_code(machine: Machine, jumps: &[Jump<'_>]) -> String {
+    let (instruction, mut code) = (machine.jump(), String::from(NO_STACK));
     code.push_str("\t.text\n");
     for Jump { name, .. } in jumps {
         let _ = write!(code, "\t.globl {name}\n\t.type {name}, %function\n{name}:\n");
         let _ = write!(code, "\t{instruction} ubiverbs_{name}\n\t.size {name}, .-{name}\n");
     }
-    Ok(code)
+    code
 }
 
 /// The stack need not be executable.
 const NO_STACK: &str = "\t.section .note.GNU-stack,\"\",%progbits\n";
 
-/// The instruction that passes a call on, with everything in its registers.
-fn jump() -> Result<&'static str, String> {
-    match std::env::consts::ARCH {
-        "x86_64" => Ok("jmp"),
-        "aarch64" => Ok("b"),
-        other => Err(format!("no stand-ins are written for {other}")),
-    }
-}
-
 /// Stand-ins, each with the name and version it plays.
-fn assembly(symbols: &[Symbol<'_>]) -> Result<String, String> {
-    let jump = jump()?;
+fn assembly(machine: Machine, symbols: &[Symbol<'_>]) -> String {
+    let jump = machine.jump();
     let mut code = String::from(NO_STACK);
     let mut count = 0;
     let mut stand_in = |name: &str, node: &str, default: bool, answer: Answer| {
@@ -332,7 +368,7 @@ fn assembly(symbols: &[Symbol<'_>]) -> Result<String, String> {
         }
         stand_in(&format!("verbs_register_driver_{release}"), &node, true, Answer::StandIn("ubiverbs_nothing"));
     }
-    Ok(code)
+    code
 }
 
 #[cfg(test)]
@@ -354,7 +390,7 @@ mod tests {
 
     #[test]
     fn what_is_old_is_not_the_default() {
-        let code = assembly(&symbols(TABLE).unwrap()).unwrap();
+        let code = assembly(Machine::X86_64, &symbols(TABLE).unwrap());
         assert!(code.contains(", f@IBVERBS_1.0\n"), "{code}");
         assert!(code.contains(", d@@IBVERBS_PRIVATE_34\n") && code.contains(", d@IBVERBS_PRIVATE_57\n"), "{code}");
         assert!(code.contains(", verbs_register_driver_57@@IBVERBS_PRIVATE_57\n"), "{code}");
@@ -367,7 +403,8 @@ mod tests {
         assert!(script.starts_with("RDMACM_1.0 {\n  global:\n    f;\n    h;\n  local:\n    *;\n};\n"), "{script}");
         assert!(script.contains("RDMACM_1.1 {\n  global:\n    g;\n} RDMACM_1.0;\n"), "{script}");
         assert!(private_node(&jumps).contains("    ubiverbs_g;\n"));
-        assert!(rdmacm_code(&jumps).unwrap().contains("f:\n"));
+        assert!(rdmacm_code(Machine::X86_64, &jumps).contains("f:\n\tjmp ubiverbs_f\n"));
+        assert!(rdmacm_code(Machine::Aarch64, &jumps).contains("f:\n\tb ubiverbs_f\n"));
         assert!(jumps_of("RDMACM_1.0 own f").is_err());
     }
 

@@ -71,7 +71,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     process::run(Command::new("cc").args(["-O2", "-Wall", "-o"]).arg(&program).arg(source).arg("-libverbs"))?;
     image::build(&unpacked, &program, &place)?;
     if options.lib.is_none() {
-        dist::build(root, true)?;
+        dist::build(root, dist::Options::LIBRARY)?;
     }
     inside()
 }

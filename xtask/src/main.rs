@@ -8,6 +8,7 @@ mod bench;
 mod demo;
 mod deny;
 mod dist;
+mod elf;
 mod fuzz;
 mod interop;
 mod miri;
@@ -20,6 +21,8 @@ mod purity;
 mod rooms;
 mod soak;
 mod test;
+mod toolchain;
+mod wheel;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -110,11 +113,12 @@ enum Task {
     /// anywhere.
     ///
     /// The same as a tarball and as a Debian package is in target/packages.
-    Dist {
-        /// Only the C library.
-        #[arg(long)]
-        library: bool,
-    },
+    Dist(dist::Options),
+    /// Build the Python wheel, install it into an environment of its own and run programs on it.
+    ///
+    /// It is in target/wheel, and runs wherever the C library is glibc 2.28 or newer. Zig, which links for that, is
+    /// fetched with pip (100 MB, once), so this is no part of `test`.
+    Wheel(wheel::Options),
     /// Run verbs programs between our NIC and the kernel's Soft-RoCE, which boots in a virtual machine. Needs root.
     ///
     /// Packages for the machine are downloaded once, into target/interop; remove it to get newer ones. Prints a table,
@@ -153,7 +157,8 @@ fn main() -> ExitCode {
         Task::Damage { packets } => test::damage(&root, packets),
         Task::Miri => miri::run(&root),
         Task::Fuzz(options) => fuzz::run(&root, &options),
-        Task::Dist { library } => dist::build(&root, library).map(|note| println!("{note}")),
+        Task::Dist(options) => dist::build(&root, options).map(|note| println!("{note}")),
+        Task::Wheel(options) => wheel::build(&root, options).map(|note| println!("{note}")),
         Task::Interop(options) => interop::run(&root, &options),
         Task::Soak(options) => soak::run(&root, &options),
         Task::Attack(options) => attack::run(&root, &options),

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::process;
+use crate::toolchain::Machine;
 
 /// A program that tests start, or a file they need, and the package that has it.
 struct Tool {
@@ -58,6 +59,26 @@ const PROGRAMS: [Tool; 17] = [
     Tool { program: "/usr/include/rdma/rdma_cma.h", package: "librdmacm-dev" },
 ];
 
+/// What builds for ARM elsewhere, and runs what was built.
+const CROSS_AARCH64: [Tool; 4] = [
+    Tool { program: "aarch64-linux-gnu-gcc", package: "gcc-aarch64-linux-gnu" },
+    Tool { program: "/usr/aarch64-linux-gnu/lib/libc.so.6", package: "libc6-arm64-cross" },
+    Tool { program: "/usr/aarch64-linux-gnu/include/stdio.h", package: "libc6-dev-arm64-cross" },
+    Tool { program: "qemu-aarch64-static", package: "qemu-user-static" },
+];
+
+/// What builds for PCs elsewhere, and runs what was built.
+const CROSS_X86_64: [Tool; 4] = [
+    Tool { program: "x86_64-linux-gnu-gcc", package: "gcc-x86-64-linux-gnu" },
+    Tool { program: "/usr/x86_64-linux-gnu/lib/libc.so.6", package: "libc6-amd64-cross" },
+    Tool { program: "/usr/x86_64-linux-gnu/include/stdio.h", package: "libc6-dev-amd64-cross" },
+    Tool { program: "qemu-x86_64-static", package: "qemu-user-static" },
+];
+
+/// What makes a Python environment.
+const PYTHON: [Tool; 2] =
+    [Tool { program: "python3", package: "python3" }, Tool { program: "readelf", package: "binutils" }];
+
 /// Everything `cargo xtask test` needs.
 pub fn check(root: &Path) -> Result<String, String> {
     for component in ["fmt", "clippy"] {
@@ -107,6 +128,36 @@ pub fn attack() -> Result<(), String> {
     HOSTS.iter().chain([&setpriv]).try_for_each(Tool::provide)
 }
 
+/// What builds for another machine and runs it here.
+pub fn cross(root: &Path, machine: Machine) -> Result<(), String> {
+    let tools = match machine {
+        Machine::X86_64 => &CROSS_X86_64,
+        Machine::Aarch64 => &CROSS_AARCH64,
+    };
+    tools.iter().try_for_each(Tool::provide)?;
+    // Asked in the workspace: a toolchain may be set for it.
+    let mut rustc = Command::new("rustc");
+    let directory =
+        process::output(rustc.current_dir(root).args(["--print", "target-libdir", "--target"]).arg(machine.target()))?;
+    match Path::new(directory.trim()).is_dir() {
+        true => Ok(()),
+        false => {
+            Err(format!("Rust's library for it is missing; install it with: rustup target add {}", machine.target()))
+        }
+    }
+}
+
+/// What makes wheels, besides what pip gets.
+pub fn wheel() -> Result<(), String> {
+    PYTHON.iter().try_for_each(Tool::provide)?;
+    let has_venv = || succeeds(Command::new("python3").args(["-c", "import ensurepip, venv"]));
+    if has_venv() {
+        return Ok(());
+    }
+    install("venv of python3", "python3-venv")?;
+    if has_venv() { Ok(()) } else { Err("python3 still has no venv though python3-venv is installed".into()) }
+}
+
 /// Wireshark's terminal program, and its version.
 pub fn tshark() -> Result<String, String> {
     TSHARK.provide()?;
@@ -126,18 +177,8 @@ impl Tool {
         if self.is_present() {
             return Ok(());
         }
-        let how = format!("{program} is missing; install it with: apt-get install {package}");
-        if !is_root() || !succeeds(Command::new("apt-get").arg("--version")) {
-            return Err(how);
-        }
-        println!("{program} is missing; installing {package}");
-        let apt = |arguments: &[&str]| {
-            process::run(Command::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").args(arguments))
-                .map_err(|e| format!("{how}\n{e}"))
-        };
-        apt(&["update"])?;
-        apt(&["install", "--yes", "--no-install-recommends", package])?;
-        if self.is_present() { Ok(()) } else { Err(how) }
+        install(program, package)?;
+        if self.is_present() { Ok(()) } else { Err(format!("{package} is installed, and {program} is still missing")) }
     }
 
     /// Whether the system can start it, whatever it then thinks of the argument.
@@ -147,6 +188,21 @@ impl Tool {
         }
         Command::new(self.program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
     }
+}
+
+/// Installs a package, where that can be done without asking; says how elsewhere.
+fn install(what: &str, package: &str) -> Result<(), String> {
+    let how = format!("{what} is missing; install it with: apt-get install {package}");
+    if !is_root() || !succeeds(Command::new("apt-get").arg("--version")) {
+        return Err(how);
+    }
+    println!("{what} is missing; installing {package}");
+    let apt = |arguments: &[&str]| {
+        process::run(Command::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").args(arguments))
+            .map_err(|e| format!("{how}\n{e}"))
+    };
+    apt(&["update"])?;
+    apt(&["install", "--yes", "--no-install-recommends", package])
 }
 
 pub fn is_root() -> bool {

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -65,6 +66,12 @@ pub fn target_directory(root: &Path) -> Result<PathBuf, String> {
 pub fn metadata(root: &Path) -> Result<serde_json::Value, String> {
     let text = output(cargo(root).args(["metadata", "--no-deps", "--format-version", "1"]))?;
     serde_json::from_str(&text).map_err(|e| format!("cargo metadata is not JSON: {e}"))
+}
+
+/// A port of TCP that nothing listens at now.
+pub fn free_port() -> Result<u16, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    listener.map(|address| address.port()).map_err(|e| format!("no port is free: {e}"))
 }
 
 fn show(command: &Command) -> String {

@@ -8,7 +8,7 @@ use crate::process::{self, cargo};
 
 /// Builds everything and returns the command that runs the tests whose names contain one of `words`.
 pub fn prepare(root: &Path, words: &[String]) -> Result<Command, String> {
-    dist::build(root, false)?;
+    dist::build(root, dist::Options::default())?;
     let mut command = cargo(root);
     command.args(["run", "--quiet", "--package", "ubiverbs-programs", "--"]);
     command.arg(process::target_directory(root)?.join("dist")).args(words);

@@ -1,0 +1,5 @@
+"""`python -m ubiverbs`: the same as `ubiverbs`."""
+
+from ubiverbs import main
+
+main()
