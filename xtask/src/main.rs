@@ -2,6 +2,7 @@
 //! knows the design's rules (which crate may use which, what the core may not do) and nothing of RDMA.
 #![forbid(unsafe_code)]
 
+mod aarch64;
 mod arrows;
 mod attack;
 mod bench;
@@ -119,6 +120,11 @@ enum Task {
     /// It is in target/wheel, and runs wherever the C library is glibc 2.28 or newer. Zig, which links for that, is
     /// fetched with pip (100 MB, once), so this is no part of `test`.
     Wheel(wheel::Options),
+    /// Build everything for 64-bit ARM, and run tests, ping-pongs and the demo there; QEMU plays the machine elsewhere.
+    ///
+    /// The cross compiler, QEMU and Debian's programs for ARM are fetched. What is made, with tarball and package, is in
+    /// target/aarch64-unknown-linux-gnu. Emulation cannot show that memory accesses are in order.
+    Aarch64(aarch64::Options),
     /// Run verbs programs between our NIC and the kernel's Soft-RoCE, which boots in a virtual machine. Needs root.
     ///
     /// Packages for the machine are downloaded once, into target/interop; remove it to get newer ones. Prints a table,
@@ -159,6 +165,7 @@ fn main() -> ExitCode {
         Task::Fuzz(options) => fuzz::run(&root, &options),
         Task::Dist(options) => dist::build(&root, options).map(|note| println!("{note}")),
         Task::Wheel(options) => wheel::build(&root, options).map(|note| println!("{note}")),
+        Task::Aarch64(options) => aarch64::check(&root, &options).map(|note| println!("{note}")),
         Task::Interop(options) => interop::run(&root, &options),
         Task::Soak(options) => soak::run(&root, &options),
         Task::Attack(options) => attack::run(&root, &options),
