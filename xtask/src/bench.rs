@@ -56,7 +56,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
         println!("written to {}", directory.display());
         return Ok(());
     }
-    dist::build(root, dist::Options::default())?;
+    dist::unpacked(root)?;
     let ubiverbs = process::target_directory(root)?.join("dist/bin/ubiverbs");
     let mut ratios = own(&ubiverbs, options.quick, &directory)?;
     let (of_programs, missing) = programs::run(&ubiverbs, if options.quick { 1 } else { 5 })?;

@@ -54,6 +54,12 @@ pub fn build(root: &Path, options: Options) -> Result<String, String> {
     Ok(made.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join("\n"))
 }
 
+/// Builds everything for this machine, and packs nothing.
+pub fn unpacked(root: &Path) -> Result<(), String> {
+    let toolchain = Toolchain::system(root, None)?;
+    tree(root, &toolchain, &process::target_directory(root)?.join("dist"), false).map(|_| ())
+}
+
 /// Makes the directory with programs and libraries; returns what is in it.
 pub fn tree(root: &Path, toolchain: &Toolchain, place: &Path, library_only: bool) -> Result<Vec<PathBuf>, String> {
     let built = toolchain.place(&process::target_directory(root)?).join("release");

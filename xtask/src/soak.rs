@@ -142,7 +142,7 @@ pub fn date() -> Result<u64, String> {
 
 /// Builds what is handed to people and both programs.
 fn build(root: &Path) -> Result<Programs, String> {
-    dist::build(root, dist::Options::default())?;
+    dist::unpacked(root)?;
     let target = process::target_directory(root)?;
     let logs = target.join("soak");
     let failed = |e: std::io::Error| format!("cannot make {}: {e}", logs.display());
