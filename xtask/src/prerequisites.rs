@@ -75,9 +75,12 @@ const CROSS_X86_64: [Tool; 4] = [
     Tool { program: "qemu-x86_64-static", package: "qemu-user-static" },
 ];
 
-/// What makes a Python environment.
-const PYTHON: [Tool; 2] =
-    [Tool { program: "python3", package: "python3" }, Tool { program: "readelf", package: "binutils" }];
+/// What makes a Python environment, looks at what is packed, and is run on it.
+const PYTHON: [Tool; 3] = [
+    Tool { program: "python3", package: "python3" },
+    Tool { program: "readelf", package: "binutils" },
+    Tool { program: "ibv_devices", package: "ibverbs-utils" },
+];
 
 /// Everything `cargo xtask test` needs.
 pub fn check(root: &Path) -> Result<String, String> {

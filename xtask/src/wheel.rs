@@ -45,12 +45,11 @@ pub fn build(root: &Path, options: Options) -> Result<String, String> {
     let zig = system.clone().with_zig(compiler(&place, &python, machine)?);
 
     let tree = work.join("dist");
-    let made = dist::tree(root, &zig, &tree, false)?;
+    dist::tree(root, &zig, &tree, false)?;
     stand_for_links(&zig, &work, &tree.join("lib"))?;
     let files = ["bin/ubiverbs", "lib/libibverbs.so.1", "lib/librdmacm.so.1", "lib/libubiverbs-paths.so"];
     let mut files: Vec<PathBuf> = files.iter().map(|file| tree.join(file)).collect();
     files.extend(["lib/libibverbs.so", "lib/librdmacm.so"].map(|file| tree.join(file)));
-    debug_assert!(made.iter().all(|path| path.starts_with(&tree)));
     for file in &files {
         run(zig.tool("strip").args(["--strip-debug"]).arg(file))?;
     }
