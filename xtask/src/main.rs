@@ -75,10 +75,14 @@ enum Task {
     NoStd,
     /// Run the release build's demo and let tshark judge the capture it writes.
     Demo,
-    /// Run programs written for other NICs on ours: those of rdma-core and perftest, and some compiled here.
+    /// Run programs written for other NICs on ours: those of rdma-core, perftest, UCX, libfabric, fio, qperf, two MPI
+    /// libraries, and some compiled here.
     Programs {
         /// Run only the tests whose names contain one of these words.
         words: Vec<String>,
+        /// Write the table of docs/programs.md: what was run, and how it went.
+        #[arg(long, conflicts_with = "words")]
+        scoreboard: bool,
     },
     /// Kill peers in the middle of transfers, a thousand times through shared memory, and look at what is left of them.
     ///
@@ -156,8 +160,8 @@ fn main() -> ExitCode {
         Task::Deny => deny::check(&root).map(|note| println!("{note}")),
         Task::Purity => purity::check(&root).map(|note| println!("{note}")),
         Task::NoStd => no_std::check(&root).map(|note| println!("{note}")),
-        Task::Programs { words } => prerequisites::programs()
-            .and_then(|()| programs::prepare(&root, &words))
+        Task::Programs { words, scoreboard } => prerequisites::programs()
+            .and_then(|()| programs::prepare(&root, &words, scoreboard))
             .and_then(|mut command| process::run(&mut command)),
         Task::Kills { count } => test::kills(&root, count),
         Task::Damage { packets } => test::damage(&root, packets),

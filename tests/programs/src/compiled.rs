@@ -2,9 +2,17 @@
 
 use crate::Test;
 use crate::expect;
+use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::{Link, Stage};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+const ROW: Row = Row {
+    program: "a C and a C++ program",
+    version: Version::Ours,
+    what: "compiled with the distribution's headers: device memory, extended completion queues, timestamps, \
+        `ibv_wr_*`, memory windows",
+};
 
 pub fn tests() -> Vec<Test> {
     let mut tests = Vec::new();
@@ -21,7 +29,7 @@ pub fn tests() -> Vec<Test> {
             expect(&text, &["read back what was written", "counted to 100", "the window is shut"])
         }));
     }
-    tests
+    all_of(&ROW, tests)
 }
 
 fn compiled(stage: &Stage, link: Link, compiler: &str, source: &str, options: &[&str]) -> Result<String, String> {

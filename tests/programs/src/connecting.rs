@@ -2,6 +2,7 @@
 //! and IPv6, as nobody, and where packets get lost.
 
 use crate::host::Host;
+use crate::scoreboard::{Row, Version};
 use crate::stage::{Link, NOBODY, Scene, Stage};
 use crate::{Test, expect};
 
@@ -125,6 +126,55 @@ const PERFTEST: [&str; 12] = [
     "ib_atomic_bw -n 100",
 ];
 
+const RPING_ROW: Row = Row {
+    program: "`rping`",
+    version: Version::Package("rdmacm-utils"),
+    what: "data checked; loopback, an address of the host, two hosts; as nobody; 5 % of packets lost; IPv6; its own \
+        queue pairs; several clients",
+};
+
+const UCMATOSE_ROW: Row = Row {
+    program: "`ucmatose`",
+    version: Version::Package("rdmacm-utils"),
+    what: "the same places; 100 connections, migrated ids, type of service, ACK timeout, `RDMA_PS_IB`",
+};
+
+const UDADDY_ROW: Row = Row {
+    program: "`udaddy`",
+    version: Version::Package("rdmacm-utils"),
+    what: "the same places; 20 connections; over IPOIB",
+};
+
+const ENDPOINTS_ROW: Row = Row {
+    program: "`rdma_client`, `rdma_server`, `rdma_xclient`, `rdma_xserver`",
+    version: Version::Package("rdmacm-utils"),
+    what: "the same places; RC and XRC",
+};
+
+const CMTIME_ROW: Row = Row {
+    program: "`cmtime`",
+    version: Version::Package("rdmacm-utils"),
+    what: "the same places; 1000 connections by one process and by fifty",
+};
+
+const PERFTEST_ROW: Row = Row {
+    program: "`ib_*` with `-R`",
+    version: Version::Package("perftest"),
+    what: "SEND, WRITE, READ, atomics; RC and UD; 4 queue pairs, both ways, events, type of service; loopback and two \
+        hosts",
+};
+
+/// The row of a program.
+fn row(program: &str) -> &'static Row {
+    match program.split_whitespace().next() {
+        Some("rping") => &RPING_ROW,
+        Some("ucmatose") => &UCMATOSE_ROW,
+        Some("udaddy") => &UDADDY_ROW,
+        Some("cmtime") => &CMTIME_ROW,
+        _ => &ENDPOINTS_ROW,
+    }
+}
+
 pub fn tests() -> Vec<Test> {
     let mut tests = Vec::new();
     for line in [RPING, UCMATOSE, UDADDY, SERVER, CMTIME] {
@@ -155,8 +205,8 @@ pub fn tests() -> Vec<Test> {
         tests.push(perftest(line, Place::Loopback));
         tests.push(perftest(line, Place::Between));
     }
-    tests.push(Test::new("rping: nobody listens", nobody_listens));
-    tests.push(Test::new("cm: tshark reads every message of a connection", messages));
+    tests.push(Test::new("rping: nobody listens", nobody_listens).of(&RPING_ROW));
+    tests.push(Test::new("cm: tshark reads every message of a connection", messages).of(&RPING_ROW));
     tests
 }
 
@@ -193,7 +243,7 @@ fn test_with(line: Line, place: Place, user: Option<u32>, what: &str, options: V
         let told = stage.play(&scene)?;
         told.iter().take(line.clients).try_for_each(|text| expect(text, &[line.says]))
     };
-    for_place(Test::new(name, play), place, user)
+    for_place(Test::new(name, play), place, user).of(row(line.client))
 }
 
 fn perftest(line: &'static str, place: Place) -> Test {
@@ -205,7 +255,7 @@ fn perftest(line: &'static str, place: Place) -> Test {
         let told = stage.play(&Scene { hosts, user: None, options: &[], server, port, clients, stays: false })?;
         expect(&told[0], &["#bytes"])
     };
-    for_place(Test::new(format!("{line} -R, {}", place.name()), play), place, None)
+    for_place(Test::new(format!("{line} -R, {}", place.name()), play), place, None).of(&PERFTEST_ROW)
 }
 
 fn nobody_listens(stage: &Stage) -> Result<(), String> {

@@ -2,6 +2,7 @@
 
 use crate::Test;
 use crate::host;
+use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::Stage;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,14 +10,21 @@ use std::time::{Duration, Instant};
 /// As soon as a person would call it at once, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
+const ROW: Row = Row {
+    program: "`rping`, killed",
+    version: Version::Package("rdmacm-utils"),
+    what: "the other side hears of it at once, on one host and through a survivor on another",
+};
+
 pub fn tests() -> Vec<Test> {
-    vec![
+    let tests = vec![
         Test::new("rping: a client that is killed has disconnected, on its host", |stage| killed(stage, false)),
         Test::new("rping: a client that is killed has disconnected, for another host through a survivor", |stage| {
             killed(stage, true)
         })
         .for_root(),
-    ]
+    ];
+    all_of(&ROW, tests)
 }
 
 /// The client needs time to leave a will, and nobody can see when it has: if that was not enough, it gets more.

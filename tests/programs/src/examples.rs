@@ -2,6 +2,7 @@
 
 use crate::Test;
 use crate::expect;
+use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::Stage;
 use std::path::Path;
 use std::process::Command;
@@ -14,6 +15,12 @@ const EXAMPLES: [(&str, &[&str]); 4] = [
     ("device_memory", &["client: read: this text is in the device", "server: the client counted to 10"]),
 ];
 
+const ROW: Row = Row {
+    program: "the examples in C",
+    version: Version::Ours,
+    what: "each by the one command that its page names; IPv4 and IPv6",
+};
+
 pub fn tests() -> Vec<Test> {
     let mut tests = Vec::new();
     for (name, wanted) in EXAMPLES {
@@ -25,7 +32,7 @@ pub fn tests() -> Vec<Test> {
             }));
         }
     }
-    tests
+    all_of(&ROW, tests)
 }
 
 /// `make run-NAME`, as the page says.

@@ -1,6 +1,7 @@
 //! Groups: `mckey`, which joins one and sends to it or receives from it. On one host and between two, IPv4 and IPv6, only to send, and as nobody.
 
 use crate::host::{self, Host};
+use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::{NOBODY, Stage};
 use crate::{Test, expect};
 use std::time::{Duration, Instant};
@@ -25,10 +26,17 @@ const LINES: [(Place, &str, &str); 7] = [
     (Place::Between6, "-M ff0e::77", ""),
 ];
 
+const ROW: Row = Row {
+    program: "`mckey`",
+    version: Version::Package("rdmacm-utils"),
+    what: "loopback, one host, two hosts; several at once, only to send, IPOIB, a group named by its GID over IPv6; \
+        as nobody",
+};
+
 pub fn tests() -> Vec<Test> {
     let mut tests: Vec<Test> = LINES.map(|(place, both, sender)| test(place, both, sender, None)).into();
     tests.push(test(Place::Loopback, "-m 239.77.0.7", "", Some(NOBODY)));
-    tests
+    all_of(&ROW, tests)
 }
 
 fn hosts(place: Place, stage: &Stage) -> Result<[(&Host, &'static str); 2], String> {

@@ -2,10 +2,18 @@
 //! counts them.
 
 use crate::Test;
+use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::{Link, Scene, Stage};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+
+const ROW: Row = Row {
+    program: "`ib_send_lat`, watched",
+    version: Version::Package("perftest"),
+    what: "each link of a host carries what it is asked to; no system call per message through shared memory, by \
+        `strace`",
+};
 
 pub fn tests() -> Vec<Test> {
     let carries = |link: Link| {
@@ -16,7 +24,7 @@ pub fn tests() -> Vec<Test> {
     // Not `ib_write_lat`: it looks at memory, and somebody has to be woken who writes there.
     let name = "links: ib_send_lat makes no system call per message, strace, shared memory";
     tests.push(Test::new(name, no_system_calls).for_tracers());
-    tests
+    all_of(&ROW, tests)
 }
 
 /// Whether one process may look at another.

@@ -1,10 +1,36 @@
 //! Programs that only look: the list of devices, everything about a device, and its asynchronous events.
 
+use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::{NOBODY, Stage};
 use crate::{Test, expect, host};
 use std::time::{Duration, Instant};
 
+const DEVICES: Row = Row {
+    program: "`ibv_devices`, `ibv_devinfo`, `ibv_asyncwatch`",
+    version: Version::Package("ibverbs-utils"),
+    what: "what they print; as nobody; events of a cable that is pulled, and of addresses",
+};
+
+const FILES: Row = Row {
+    program: "`ibstat`, `ibstatus`",
+    version: Version::Package("infiniband-diags"),
+    what: "what they read from the files of devices",
+};
+
+const TOPOLOGY: Row = Row {
+    program: "`lstopo`",
+    version: Version::Package("hwloc-nox"),
+    what: "a device is shown under that of its interface",
+};
+
 pub fn tests() -> Vec<Test> {
+    let mut tests = all_of(&DEVICES, devices());
+    tests.push(Test::new("ibstat and ibstatus, which read files", read_files).of(&FILES));
+    tests.push(Test::new("hwloc shows a device under that of its interface", topology).for_root().of(&TOPOLOGY));
+    tests
+}
+
+fn devices() -> Vec<Test> {
     vec![
         Test::new("ibv_devices", |stage| expect(&stage.run(None, &[], "ibv_devices")?, &["node GUID", "ubi_lo"])),
         Test::new("ibv_devices, as nobody", |stage| {
@@ -17,18 +43,17 @@ pub fn tests() -> Vec<Test> {
         }),
         Test::new("ibv_devinfo -l", |stage| expect(&stage.run(None, &[], "ibv_devinfo -l")?, &["HCA", "ubi_lo"])),
         Test::new("ibv_devinfo -v", verbose),
-        Test::new("ibstat and ibstatus, which read files", |stage| {
-            let option = ["--device".to_owned(), "ubi_lo".to_owned()];
-            let wanted =
-                ["CA 'ubi_lo'", "State: Active", "Physical state: LinkUp", "Rate: 100", "Link layer: Ethernet"];
-            expect(&stage.run(None, &option, "ibstat")?, &wanted)?;
-            let wanted = ["device 'ubi_lo' port 1", "4: ACTIVE", "5: LinkUp", "100 Gb/sec (4X EDR)", "Ethernet"];
-            expect(&stage.run(None, &option, "ibstatus")?, &wanted)
-        }),
-        Test::new("hwloc shows a device under that of its interface", topology).for_root(),
         Test::new("ibv_devices, two cables", cables).for_root(),
         Test::new("ibv_asyncwatch, a cable is pulled and put back", asynchronous).for_root(),
     ]
+}
+
+fn read_files(stage: &Stage) -> Result<(), String> {
+    let option = ["--device".to_owned(), "ubi_lo".to_owned()];
+    let wanted = ["CA 'ubi_lo'", "State: Active", "Physical state: LinkUp", "Rate: 100", "Link layer: Ethernet"];
+    expect(&stage.run(None, &option, "ibstat")?, &wanted)?;
+    let wanted = ["device 'ubi_lo' port 1", "4: ACTIVE", "5: LinkUp", "100 Gb/sec (4X EDR)", "Ethernet"];
+    expect(&stage.run(None, &option, "ibstatus")?, &wanted)
 }
 
 fn verbose(stage: &Stage) -> Result<(), String> {

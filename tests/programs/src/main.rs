@@ -1,5 +1,6 @@
 //! Programs written for other NICs, run on ours: those of rdma-core and perftest, and some compiled here, started with `ubiverbs run` on a copy of
-//! what is handed to people. `programs DIST [WORD…]` runs the tests whose names contain one of the words; `--list` names them.
+//! what is handed to people. `programs DIST [WORD…]` runs the tests whose names contain one of the words; `--list`
+//! names them; `programs DIST --scoreboard` runs them all and writes the table of `docs/programs.md`.
 //!
 //! Tests between hosts and as another user need root; without it they are left out, and counted as ignored. What runs on one host runs through shared
 //! memory unless its name says UDP.
@@ -21,10 +22,13 @@ mod pingpong;
 mod pyverbs;
 mod reach;
 mod running;
+mod scoreboard;
 mod stage;
 mod ucx;
+mod usage;
 mod vendored;
 
+use scoreboard::{Row, Scoreboard};
 use stage::Stage;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -33,6 +37,8 @@ use std::time::Instant;
 /// One test.
 pub struct Test {
     name: String,
+    /// The row of the scoreboard that it counts for. None for tests of our own tools.
+    row: Option<&'static Row>,
     /// It needs namespaces, or another user.
     needs_root: bool,
     /// It looks at what another process does.
@@ -42,7 +48,12 @@ pub struct Test {
 
 impl Test {
     fn new(name: impl Into<String>, play: impl Fn(&Stage) -> Result<(), String> + 'static) -> Test {
-        Test { name: name.into(), needs_root: false, needs_ptrace: false, play: Box::new(play) }
+        Test { name: name.into(), row: None, needs_root: false, needs_ptrace: false, play: Box::new(play) }
+    }
+
+    /// It counts for a row of the scoreboard.
+    fn of(self, row: &'static Row) -> Test {
+        Test { row: Some(row), ..self }
     }
 
     fn for_root(self) -> Test {
@@ -101,6 +112,8 @@ fn main() -> ExitCode {
     .into_iter()
     .flatten()
     .collect();
+    let scoreboard = scoreboard::test(&tests);
+    let tests: Vec<Test> = tests.into_iter().chain([scoreboard]).collect();
     match arguments.split_first() {
         Some((first, _)) if first == "--list" => {
             tests.iter().for_each(|test| println!("{}: test", test.name));
@@ -115,7 +128,10 @@ fn main() -> ExitCode {
                 }
             }
             match Stage::new(Path::new(dist)) {
-                Ok(stage) => run(&stage, &tests, words),
+                Ok(stage) => match words {
+                    [option] if option == "--scoreboard" => run(&stage, &tests, &[], true),
+                    words => run(&stage, &tests, words, false),
+                },
                 Err(error) => {
                     println!("{error}");
                     ExitCode::FAILURE
@@ -123,37 +139,43 @@ fn main() -> ExitCode {
             }
         }
         None => {
-            println!("usage: programs DIST [WORD…] | --list");
+            println!("usage: programs DIST [--scoreboard | WORD…] | --list");
             ExitCode::from(64)
         }
     }
 }
 
 /// Runs the tests one after the other: two programs at a time are enough for two cores.
-fn run(stage: &Stage, tests: &[Test], words: &[String]) -> ExitCode {
+fn run(stage: &Stage, tests: &[Test], words: &[String], write: bool) -> ExitCode {
+    let mut scoreboard = Scoreboard::default();
     let (mut passed, mut failed, mut ignored) = (0, Vec::new(), 0);
     let begin = Instant::now();
     for test in tests {
-        let Test { name, needs_root, needs_ptrace, play } = test;
+        let Test { name, needs_root, needs_ptrace, play, .. } = test;
         if !words.is_empty() && !words.iter().any(|word| name.contains(word.as_str())) {
             continue;
         }
         if *needs_root && !is_root() {
             println!("test {name} ... ignored, not root");
+            scoreboard.ignored(test);
             ignored += 1;
             continue;
         }
         if *needs_ptrace && !links::may_trace() {
             println!("test {name} ... ignored, this system does not let a process look at another (ptrace)");
+            scoreboard.ignored(test);
             ignored += 1;
             continue;
         }
         let start = Instant::now();
+        stage.take_usage();
         let outcome = play(stage);
         let time = start.elapsed().as_millis();
+        let usage = stage.take_usage();
+        scoreboard.ran(test, outcome.is_ok(), usage);
         match outcome {
             Ok(()) => {
-                println!("test {name} ... ok ({time} ms)");
+                println!("test {name} ... ok ({time} ms, {usage})");
                 passed += 1;
             }
             Err(error) => {
@@ -168,6 +190,10 @@ fn run(stage: &Stage, tests: &[Test], words: &[String]) -> ExitCode {
     let verdict = if failed.is_empty() { "ok" } else { "FAILED" };
     let (failures, time) = (failed.len(), begin.elapsed());
     println!("test result: {verdict}. {passed} passed; {failures} failed; {ignored} ignored; in {time:?}");
+    if write && let Err(error) = scoreboard.write(stage, &scoreboard::page()) {
+        println!("{error}");
+        return ExitCode::FAILURE;
+    }
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

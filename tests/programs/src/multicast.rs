@@ -2,6 +2,7 @@
 
 use crate::compiled::compile;
 use crate::host::Host;
+use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::Stage;
 use crate::{Test, expect, host};
 use std::path::Path;
@@ -17,11 +18,17 @@ const GROUPS: [(&str, &str); 3] = [
 
 const COUNT: usize = 40;
 
+const ROW: Row = Row {
+    program: "a C program",
+    version: Version::Ours,
+    what: "multicast to three groups, with listeners on both hosts; frames as tshark sees them",
+};
+
 pub fn tests() -> Vec<Test> {
     let test = |(group, mac)| {
         Test::new(format!("C: multicast to {group}, two hosts"), move |stage| multicast(stage, group, mac)).for_root()
     };
-    GROUPS.map(test).into()
+    all_of(&ROW, GROUPS.map(test))
 }
 
 fn multicast(stage: &Stage, group: &str, mac: &str) -> Result<(), String> {

@@ -2,6 +2,7 @@
 //! events, inline data and shared receive queues, on one host and between two, and where packets get lost.
 
 use crate::Test;
+use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::{Link, Pair, Where};
 
 /// A program: the arguments it knows in place of others.
@@ -36,6 +37,13 @@ const TOOLS: [Tool; 8] = [
 
 /// The largest size of `-a`, and the number of its sizes.
 const SIZES: std::ops::RangeInclusive<u32> = 1..=23;
+
+const ROW: Row = Row {
+    program: "`ib_{send,write,read}_{lat,bw}`, `ib_atomic_{lat,bw}`",
+    version: Version::Package("perftest"),
+    what: "RC, UC, UD, XRC where the program has them; all sizes, 4 queue pairs, both ways, events, inline, shared \
+        receive queue; loopback and two hosts; multicast; 1 % of packets lost",
+};
 
 pub fn tests() -> Vec<Test> {
     let mut tests = Vec::new();
@@ -95,7 +103,7 @@ pub fn tests() -> Vec<Test> {
             tests.push(test(Where::TwoHosts, program, &format!("-n 50 -c UD -s 1024 -g -M {group}"), None));
         }
     }
-    tests
+    all_of(&ROW, tests)
 }
 
 fn test(at: Where, program: &'static str, arguments: &str, faults: Option<&'static str>) -> Test {

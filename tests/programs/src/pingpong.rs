@@ -2,6 +2,7 @@
 //! over cables, in sizes around the path MTU and up to a megabyte.
 
 use crate::Test;
+use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::{Link, NOBODY, Pair, Stage, Where};
 
 /// A program and what it is run with.
@@ -52,6 +53,13 @@ const MORE: [(Where, &str); 25] = [
     (Where::TwoHosts, "ibv_xsrq_pingpong -d ubi_veth1 -m 4096 -g 1 -e"),
 ];
 
+const ROW: Row = Row {
+    program: "`ibv_{rc,uc,ud,srq,xsrq}_pingpong`",
+    version: Version::Package("ibverbs-utils"),
+    what: "polling and events, data checked where offered; loopback and two hosts; root and nobody; 1 byte to 1 MiB, \
+        every MTU, IPv4 and IPv6; timestamps, device memory, on-demand paging, `ibv_wr_*`; packets lost",
+};
+
 pub fn tests() -> Vec<Test> {
     let mut tests = Vec::new();
     for Line { program, check, fits } in &LINES {
@@ -82,7 +90,7 @@ pub fn tests() -> Vec<Test> {
         let options = vec!["--faults".to_owned(), "drop@7,drop@33..35,drop@60,corrupt@100".to_owned()];
         tests.push(Test::new(name, move |stage| play_on(stage, Where::TwoHosts, None, line, &options)).for_root());
     }
-    tests
+    all_of(&ROW, tests)
 }
 
 fn words(words: &[&str]) -> String {

@@ -2,6 +2,7 @@
 //! and the files of devices. The rest of the suite, which needs no files, runs with the tests of the C library.
 
 use crate::Test;
+use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::{Link, Stage};
 use std::fs;
 use std::path::Path;
@@ -10,12 +11,18 @@ use std::process::Command;
 /// Where Debian has the suite, compressed.
 const SHIPPED: &str = "/usr/share/doc/rdma-core/tests";
 
+const ROW: Row = Row {
+    program: "pyverbs",
+    version: Version::Package("python3-pyverbs"),
+    what: "rdma-core's ten tests of its connection manager",
+};
+
 pub fn tests() -> Vec<Test> {
     let test = |link: Link| {
         let name = format!("pyverbs: the ten tests of the connection manager, {}", link.name());
         Test::new(name, move |stage| connection_manager(stage, link))
     };
-    Link::BOTH.map(test).into()
+    all_of(&ROW, Link::BOTH.map(test))
 }
 
 fn unpack(place: &Path) -> Result<(), String> {

@@ -2,10 +2,12 @@
 //! the first is the server and waits until the others come. Whoever takes too long is ended, and what it printed last is told.
 
 use crate::host::{self, Host};
+use crate::usage::Usage;
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// A user who may do nothing that not everybody may.
@@ -28,6 +30,8 @@ pub struct Stage {
     /// The two with cables, if we are root.
     pub joined: Option<[Host; 2]>,
     port: Cell<u16>,
+    /// The most that a program of this test had.
+    usage: Rc<Cell<Usage>>,
 }
 
 /// Where two programs run.
@@ -110,7 +114,8 @@ impl Stage {
         made.and_then(|()| copy_directory(dist, &copy)).map_err(|e| format!("cannot copy {}: {e}", dist.display()))?;
         let joined = if crate::is_root() { Some(Host::joined()?) } else { None };
         let packages = dist.with_file_name("packages");
-        Ok(Stage { dist: copy, packages, place, alone: Host::alone()?, joined, port: Cell::new(18600) })
+        let (port, usage) = (Cell::new(18600), Rc::default());
+        Ok(Stage { dist: copy, packages, place, alone: Host::alone()?, joined, port, usage })
     }
 
     /// `ubiverbs run OPTIONS -- LINE` on a host.
@@ -139,7 +144,12 @@ impl Stage {
         let (out, err) = file.map_err(|e| format!("cannot write {}: {e}", path.display()))?;
         let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
         let child = child.map_err(|e| format!("{} did not start: {e}", command.get_program().display()))?;
-        Ok(Running { name: name.to_owned(), child, path })
+        Ok(Running { name: name.to_owned(), child, path, usage: Rc::clone(&self.usage) })
+    }
+
+    /// The most memory and descriptors that one process had since this was asked last.
+    pub fn take_usage(&self) -> Usage {
+        self.usage.take()
     }
 
     /// Runs server and clients, who must all end well; answers what the first client printed.
@@ -244,6 +254,7 @@ pub struct Running {
     name: String,
     child: Child,
     path: PathBuf,
+    usage: Rc<Cell<Usage>>,
 }
 
 impl Running {
@@ -256,6 +267,13 @@ impl Running {
         fs::read(&self.path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
+    /// Looks at what it has of the machine.
+    fn watch(&self) {
+        let mut usage = self.usage.get();
+        usage.join(Usage::of(self.id()));
+        self.usage.set(usage);
+    }
+
     fn told(&self) -> String {
         format!("--- {}\n{}", self.name, last_lines(&self.text()))
     }
@@ -266,7 +284,11 @@ impl Running {
 
     /// Waits for its end.
     pub fn end(mut self, deadline: Instant) -> Result<Ended, String> {
-        loop {
+        for look in 0_u32.. {
+            // Often at first, as most end soon.
+            if look < 16 || look.is_multiple_of(16) {
+                self.watch();
+            }
             if let Some(status) = self.child.try_wait().map_err(|e| format!("{}: {e}", self.name))? {
                 return Ok(Ended { status, text: self.text() });
             }
@@ -275,6 +297,7 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
+        unreachable!("it ends, or the deadline passes")
     }
 }
 

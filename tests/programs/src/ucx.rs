@@ -1,8 +1,15 @@
 //! UCX, which looks for devices among files before it asks the library, and then uses all of it: RC with a shared receive queue, UD, RDMA, atomics, and every
 //! asynchronous event.
 
+use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::{Pair, Stage, Where};
 use crate::{Test, expect};
+
+const ROW: Row = Row {
+    program: "`ucx_info`, `ucx_perftest`",
+    version: Version::Package("ucx-utils"),
+    what: "RC and UD between two hosts: messages, put, get, atomics; messages over IPv4, too",
+};
 
 pub fn tests() -> Vec<Test> {
     let mut tests = vec![Test::new("ucx_info -d", |stage| {
@@ -19,7 +26,7 @@ pub fn tests() -> Vec<Test> {
             tests.push(Test::new(name, move |stage| perftest(stage, transports, test, 1)).for_root());
         }
     }
-    tests
+    all_of(&ROW, tests)
 }
 
 /// Entry 0 of the table is an address of IPv6, entry 1 one of IPv4.
