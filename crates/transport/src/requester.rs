@@ -151,7 +151,7 @@ impl Requester {
     }
 
     #[inline]
-    fn next_seq(&self, queue: &SendQueue) -> u64 {
+    pub fn next_seq(&self, queue: &SendQueue) -> u64 {
         let next = self.cursor.max(queue.head());
         let behind =
             queue.get(next).is_some_and(|work| work.started && self.sent >= work.packets && next == self.cursor);

@@ -122,6 +122,16 @@ impl SendWork {
         };
     }
 
+    /// Reads the bytes out of the program's memory, if `read` can: from here on they are as good as inline data.
+    fn keep(&mut self, read: impl FnOnce(&[Sge], &mut [u8]) -> bool) {
+        let mut bytes = core::mem::take(&mut self.far);
+        bytes.resize(self.length as usize, 0);
+        if read(self.sges(), &mut bytes) {
+            self.place = Place::Far;
+        }
+        self.far = bytes;
+    }
+
     /// The pieces of memory that its bytes come from or go to.
     #[inline]
     pub fn sges(&self) -> &[Sge] {
@@ -227,11 +237,13 @@ pub(crate) struct SendQueue {
     signal_all: bool,
     /// Work that was started, wants an answer from the peer, and has no outcome yet: what a fence waits for.
     unanswered: u32,
+    /// Work before this number was asked to keep its bytes.
+    kept: u64,
 }
 
 impl SendQueue {
     pub fn new(capacity: u32, max_sge: u32, max_inline: u32, signal_all: bool) -> SendQueue {
-        SendQueue { ring: Ring::new(capacity), max_sge, max_inline, signal_all, unanswered: 0 }
+        SendQueue { ring: Ring::new(capacity), max_sge, max_inline, signal_all, unanswered: 0, kept: 0 }
     }
 
     /// Takes a work request. `outcome` is set when it is already clear how it ends (a queue pair in error flushes).
@@ -333,6 +345,20 @@ impl SendQueue {
                 self.unanswered += 1;
             }
         }
+    }
+
+    /// Copies the bytes of all work from `from` on, if it has no more of them than `max`. Each is asked once.
+    pub fn keep(&mut self, from: u64, max: u32, mut read: impl FnMut(&[Sge], &mut [u8]) -> bool) {
+        for seq in from.max(self.kept)..self.ring.tail() {
+            if let Some(work) = self.ring.get_mut(seq)
+                && work.is_open()
+                && !work.is_inline()
+                && (1..=max).contains(&work.length)
+            {
+                work.keep(&mut read);
+            }
+        }
+        self.kept = self.ring.tail();
     }
 
     /// Decides how work ended. The first verdict stands.

@@ -187,7 +187,7 @@ impl Qp {
                 (&*way, held.room(nic, self.qpn, &way.path, now))
             });
             if let Some((_, Room::Wait)) = reserved {
-                return;
+                return pair.keep_datagrams(&mut port);
             }
             let Some(train) = pair.poll_transmit(now, &mut port) else { return };
             let (to, qpn) = (train.to, train.headers.bth.dest_qpn);

@@ -40,6 +40,18 @@ impl QueuePair {
         self.requester.next_work(&self.queue).and_then(|work| work.target.as_ref())
     }
 
+    /// Copies the bytes of the datagrams that wait for room on their link. Real NICs have read them within a
+    /// microsecond, and programs rely on it: UCX takes a request of its peer for the answer to its own, and uses the
+    /// memory of its own for something else.
+    pub fn keep_datagrams<P: Port>(&mut self, port: &mut P) {
+        let (subject, mtu) = (self.connection.local(), self.connection.mtu());
+        let from = self.requester.next_seq(&self.queue);
+        self.queue.keep(from, mtu, |sges, out| {
+            let payload = Payload::Gather { subject, sges, offset: 0, length: out.len() as u32 };
+            payload.copy(0, out, port).is_ok()
+        });
+    }
+
     /// The next train to send, if any. Its payload is described, not copied: the link gathers it before this queue pair is touched again.
     pub fn poll_transmit<P: Port>(&mut self, now: Time, port: &mut P) -> Option<Train<'_>> {
         self.handed = Handed::Nothing;

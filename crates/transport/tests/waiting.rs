@@ -1,0 +1,40 @@
+//! Work that has to wait for its link keeps the bytes it was posted with, if it is asked to: datagrams are.
+#![allow(missing_docs)]
+
+mod direct;
+
+use direct::{Pair, write};
+use ubiverbs_transport::SendFlags;
+use wire::Mtu;
+
+#[test]
+fn what_waits_is_sent_as_it_was_when_it_was_posted() {
+    let mut pair = Pair::new(Mtu::B1024, 4096);
+    for round in 0..3_u8 {
+        pair.a.memory.bytes.fill(100 + round);
+        pair.post(1, write(), 1000, SendFlags::SIGNALED);
+        pair.a.qp.keep_datagrams(&mut pair.a.memory);
+        pair.a.memory.bytes.fill(200);
+        // Posted later, and its memory is left alone: it waits with its own bytes.
+        pair.post(2, write(), 10, SendFlags::SIGNALED);
+        pair.a.qp.keep_datagrams(&mut pair.a.memory);
+        pair.a.memory.bytes.fill(0);
+        let mut done = Vec::new();
+        pair.run(|completion| done.push(completion.wr_id));
+        assert_eq!(done, [1, 2]);
+        assert_eq!(pair.b.memory.bytes[..10], [200; 10]);
+        assert_eq!(pair.b.memory.bytes[10..1000], [100 + round; 990]);
+    }
+}
+
+#[test]
+fn a_message_of_several_packets_is_read_when_it_is_sent() {
+    let mut pair = Pair::new(Mtu::B1024, 4096);
+    // Longer than a packet: no datagram, so it is not asked.
+    pair.post(2, write(), 2000, SendFlags::SIGNALED);
+    pair.a.memory.bytes.fill(3);
+    pair.a.qp.keep_datagrams(&mut pair.a.memory);
+    pair.a.memory.bytes.fill(4);
+    pair.run(|_| ());
+    assert_eq!(pair.b.memory.bytes[..2000], [4; 2000]);
+}
