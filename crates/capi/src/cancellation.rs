@@ -9,7 +9,7 @@
 //! | in calls made for every message | nothing: their system calls are none at which the C library cancels a thread, or are rare and have a shield of their own |
 //!
 //! A call that waits is a loop in a frame with nothing to drop. Each turn calls [`Waits::go_on`], which looks for an
-//! event under a shield, and comes back before the thread sleeps. The sleep is `poll`, called from that frame. What the
+//! event under a shield, and comes back before the thread sleeps. The sleep is `ppoll`, called from that frame. What the
 //! call has taken by then (the watch over the NIC's links, say) is in a plain structure; the C library calls
 //! [`Waits::end`] on it before it unwinds. An event is taken in a turn or not at all, so none is lost.
 
@@ -19,6 +19,7 @@ use crate::signals;
 use hca::Sleep;
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, needs_drop};
+use std::ptr::null;
 
 unsafe extern "C" {
     fn _pthread_cleanup_push(place: *mut CleanupHandler, routine: extern "C" fn(*mut c_void), argument: *mut c_void);
@@ -28,7 +29,12 @@ unsafe extern "C" {
 // Declared here, since a cancelled thread is unwound from them; those of the crate `libc` are said not to unwind.
 unsafe extern "C-unwind" {
     fn pthread_testcancel();
-    fn poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int;
+    fn ppoll(
+        fds: *mut libc::pollfd,
+        count: libc::nfds_t,
+        timeout: *const libc::timespec,
+        signals: *const libc::sigset_t,
+    ) -> c_int;
 }
 
 /// A place on the stack for the C library's note of what is to be called when the thread is cancelled: `struct
@@ -61,6 +67,8 @@ pub(crate) trait Waits {
 struct Frame<W> {
     call: W,
     sleep: Sleep,
+    /// The signals that the program holds back. The call holds back all, but while it sleeps.
+    signals: libc::sigset_t,
     /// A signal ended the last sleep.
     interrupted: bool,
 }
@@ -70,7 +78,7 @@ pub(crate) fn call_that_waits<W: Waits>(call: W) -> c_int {
     const { assert!(!needs_drop::<W>(), "no destructor runs when the thread is cancelled") };
     // SAFETY: this frame has nothing to drop, nor have those of the entry points that call it.
     unsafe { pthread_testcancel() };
-    let mut frame = Frame { call, sleep: Sleep::default(), interrupted: false };
+    let mut frame = Frame { call, sleep: Sleep::default(), signals: signals::hold_back(), interrupted: false };
     let answer = loop {
         match boundary::caught(W::CALL, || frame.turn()) {
             // SAFETY: `sleep` sleeps in a frame with nothing to drop, called from one with nothing to drop.
@@ -82,6 +90,7 @@ pub(crate) fn call_that_waits<W: Waits>(call: W) -> c_int {
         frame.call.end();
         Ok(())
     });
+    signals::let_through(&frame.signals);
     match answer {
         Ok(_) => 0,
         Err(error) => {
@@ -108,11 +117,11 @@ unsafe fn sleep<W: Waits>(frame: &mut Frame<W>) {
     let frame = &raw mut *frame;
     let mut handler = CleanupHandler([const { MaybeUninit::uninit() }; 8]);
     // SAFETY: the handler and the frame stay where they are until the handler is taken away again, below. It is called
-    // only while this thread is in `poll`, when no reference to the frame is used but that to the descriptors.
+    // only while this thread is in `ppoll`, when no reference to the frame is used but that to the descriptors.
     unsafe {
         _pthread_cleanup_push(&raw mut handler, cancelled::<W>, frame.cast());
         let fds = (*frame).sleep.descriptors();
-        let answer = poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1);
+        let answer = ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, null(), &raw const (*frame).signals);
         (*frame).interrupted = answer < 0;
         _pthread_cleanup_pop(&raw mut handler, 0);
     }

@@ -6,6 +6,7 @@
 #include <rdma/rdma_cma.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -425,6 +426,55 @@ static void interruptions(void)
 	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(cq) && !ibv_destroy_comp_channel(channel));
 }
 
+static long nanoseconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000L + now.tv_nsec;
+}
+
+static volatile int timers_seen;
+static volatile long first_timer;
+
+static void on_timer(int signal)
+{
+	(void)signal;
+	if (timers_seen++ == 0)
+		first_timer = nanoseconds();
+}
+
+/* A timer that fires while the call is awake, before it sleeps, ends it as well. Should it not, the next one does. A
+ * timer that fires before the call begins ends nothing, and does not count. */
+static void signals_while_awake(void)
+{
+	enum { TIMES = 500 };
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, channel, 0), *found;
+	struct sigaction action = {.sa_handler = on_timer};
+	struct itimerval never = {0};
+	int late = 0;
+	void *found_context;
+
+	NEED(channel && cq);
+	sigaction(SIGALRM, &action, NULL);
+	for (int i = 0; i < TIMES; i++) {
+		struct itimerval soon = {.it_value = {.tv_usec = 4 + i % 12}, .it_interval = {.tv_usec = 30000}};
+
+		timers_seen = 0;
+		setitimer(ITIMER_REAL, &soon, NULL);
+		long begun = nanoseconds();
+
+		CHECK(ibv_get_cq_event(channel, &found, &found_context) == -1 && errno == EINTR);
+		setitimer(ITIMER_REAL, &never, NULL);
+		late += timers_seen > 1 && first_timer > begun;
+	}
+	if (late > TIMES / 5)
+		fprintf(stderr, "%d of %d timers did not end the call\n", late, TIMES);
+	CHECK(late <= TIMES / 5);
+	CHECK(!ibv_destroy_cq(cq) && !ibv_destroy_comp_channel(channel));
+}
+
 /* A child makes a NIC of its own, and its parent's goes on. */
 static void forks(void)
 {
@@ -459,6 +509,7 @@ int main(void)
 	descriptors();
 	asynchronous_events();
 	interruptions();
+	signals_while_awake();
 	forks();
 	printf("%d failures\n", failures);
 	return failures != 0;
