@@ -39,12 +39,19 @@ const SOAK: [Tool; 5] = [
 const QEMU: Tool = Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" };
 
 /// Programs that are run on our library, what they are compiled with, and what takes our packages apart.
-const PROGRAMS: [Tool; 17] = [
+const PROGRAMS: [Tool; 24] = [
     Tool { program: "make", package: "make" },
     Tool { program: "ibv_devices", package: "ibverbs-utils" },
     Tool { program: "rping", package: "rdmacm-utils" },
     Tool { program: "ib_send_bw", package: "perftest" },
     Tool { program: "ucx_info", package: "ucx-utils" },
+    Tool { program: "fi_info", package: "libfabric-bin" },
+    Tool { program: "mpirun.openmpi", package: "openmpi-bin" },
+    Tool { program: "mpicc.openmpi", package: "libopenmpi-dev" },
+    Tool { program: "mpiexec.mpich", package: "mpich" },
+    Tool { program: "mpicc.mpich", package: "libmpich-dev" },
+    Tool { program: "fio", package: "fio" },
+    Tool { program: "qperf", package: "qperf" },
     Tool { program: "ibstat", package: "infiniband-diags" },
     Tool { program: "lstopo-no-graphics", package: "hwloc-nox" },
     Tool { program: "/usr/share/doc/rdma-core/tests", package: "python3-pyverbs" },

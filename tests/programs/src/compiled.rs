@@ -39,19 +39,25 @@ fn compiled(stage: &Stage, link: Link, compiler: &str, source: &str, options: &[
 
 /// Compiles a program with every warning an error.
 pub fn compile(stage: &Stage, compiler: &str, source: &str, options: &[&str]) -> Result<PathBuf, String> {
+    let name = source.split('.').next().unwrap_or(source);
+    compile_with(stage, compiler, source, name, &[options, &["-libverbs"]].concat())
+}
+
+/// The same without our library, and with a name of its own.
+pub fn compile_with(
+    stage: &Stage,
+    compiler: &str,
+    source: &str,
+    name: &str,
+    options: &[&str],
+) -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(source);
-    let name = source.file_stem().unwrap_or_default().display().to_string();
-    let program = stage.place.join(&name);
+    let program = stage.place.join(name);
     let mut command = Command::new(compiler);
-    command
-        .args(options)
-        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
-        .arg(&program)
-        .arg(&source)
-        .arg("-libverbs");
+    command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source).args(options);
     let ended = stage.end(&mut command)?;
     if !ended.status.success() {
-        return Err(format!("{compiler} {}: is libibverbs-dev installed?\n{}", source.display(), ended.last()));
+        return Err(format!("{compiler} {}: is its package installed?\n{}", source.display(), ended.last()));
     }
     Ok(program)
 }

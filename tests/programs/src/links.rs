@@ -2,6 +2,7 @@
 //! counts them.
 
 use crate::Test;
+use crate::host::Host;
 use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::{Link, Scene, Stage};
 use std::fs;
@@ -50,9 +51,9 @@ fn pair(stage: &Stage, link: Link, line: &str, before: &str) -> Result<String, S
     Ok(stage.play(&scene)?.swap_remove(0))
 }
 
-/// How many datagrams processes of the lonely host have sent by UDP.
-fn datagrams(stage: &Stage) -> Result<u64, String> {
-    let mut command = stage.alone.command(None, Path::new("cat"));
+/// How many datagrams processes of a host have sent by UDP.
+pub fn datagrams(stage: &Stage, host: &Host) -> Result<u64, String> {
+    let mut command = host.command(None, Path::new("cat"));
     let text = stage.end(command.args(["/proc/net/snmp", "/proc/net/snmp6"]))?.text;
     // IPv4 has a row of names and one of numbers, IPv6 a row for each.
     let mut rows = text.lines().filter(|line| line.starts_with("Udp:")).map(str::split_whitespace);
@@ -63,9 +64,9 @@ fn datagrams(stage: &Stage) -> Result<u64, String> {
 }
 
 fn carries(stage: &Stage, link: Link) -> Result<(), String> {
-    let before = datagrams(stage)?;
+    let before = datagrams(stage, &stage.alone)?;
     pair(stage, link, "ib_send_lat -n 1000", "")?;
-    let sent = datagrams(stage)? - before;
+    let sent = datagrams(stage, &stage.alone)? - before;
     // A thousand messages and their answers; others of this machine may send a few where there is no host of our own.
     match link {
         Link::Udp if sent >= 2000 => Ok(()),

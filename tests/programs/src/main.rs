@@ -11,19 +11,24 @@ mod connecting;
 mod doctor;
 mod dying;
 mod examples;
+mod fio;
 mod groups;
 mod host;
+mod libfabric;
 mod links;
 mod looking;
+mod mpi;
 mod multicast;
 mod packages;
 mod perftest;
 mod pingpong;
 mod pyverbs;
+mod qperf;
 mod reach;
 mod running;
 mod scoreboard;
 mod stage;
+mod steady;
 mod ucx;
 mod usage;
 mod vendored;
@@ -72,6 +77,13 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("rping", "rdmacm-utils"),
     ("ib_send_bw", "perftest"),
     ("ucx_info", "ucx-utils"),
+    ("fi_info", "libfabric-bin"),
+    ("mpirun.openmpi", "openmpi-bin"),
+    ("mpicc.openmpi", "libopenmpi-dev"),
+    ("mpiexec.mpich", "mpich"),
+    ("mpicc.mpich", "libmpich-dev"),
+    ("fio", "fio"),
+    ("qperf", "qperf"),
     ("ibstat", "infiniband-diags"),
     ("lstopo-no-graphics", "hwloc-nox"),
     ("ip", "iproute2"),
@@ -108,6 +120,11 @@ fn main() -> ExitCode {
         groups::tests(),
         links::tests(),
         pyverbs::tests(),
+        libfabric::tests(),
+        mpi::tests(),
+        fio::tests(),
+        qperf::tests(),
+        steady::tests(),
     ]
     .into_iter()
     .flatten()

@@ -34,10 +34,17 @@ pub enum Version {
 }
 
 /// What is not run, and why: rows without tests.
-const NOT_RUN: &[(&str, &str)] = &[(
-    "`ibv_rc_pingpong -t -e`",
-    "the program takes it for a failure to be woken for a completion that it has already seen",
-)];
+const NOT_RUN: &[(&str, &str)] = &[
+    (
+        "`ibv_rc_pingpong -t -e`",
+        "the program takes it for a failure to be woken for a completion that it has already seen",
+    ),
+    (
+        "`qperf`: `uc_*`, `ud_*`, `xrc_*`",
+        "the program addresses them by LID, which Ethernet does not have; with `-cm1` it knows RC only",
+    ),
+    ("Open MPI, `btl openib`", "it does not take the device; Open MPI itself calls it obsolete, and uses UCX"),
+];
 
 /// Around the table.
 const BEGIN: &str = "<!-- The table: `cargo xtask programs --scoreboard` writes it. -->";

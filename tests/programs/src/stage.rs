@@ -147,6 +147,13 @@ impl Stage {
         Ok(Running { name: name.to_owned(), child, path, usage: Rc::clone(&self.usage) })
     }
 
+    /// A process that this stage did not start itself had so much.
+    pub fn add_usage(&self, usage: Usage) {
+        let mut most = self.usage.get();
+        most.join(usage);
+        self.usage.set(most);
+    }
+
     /// The most memory and descriptors that one process had since this was asked last.
     pub fn take_usage(&self) -> Usage {
         self.usage.take()
@@ -282,12 +289,22 @@ impl Running {
         matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
     }
 
+    /// Waits for its end, as long as a run may take, and looks at something now and then.
+    pub fn end_watched(self, watch: impl FnMut()) -> Result<Ended, String> {
+        self.end_by(Instant::now() + PATIENCE, watch)
+    }
+
     /// Waits for its end.
-    pub fn end(mut self, deadline: Instant) -> Result<Ended, String> {
+    pub fn end(self, deadline: Instant) -> Result<Ended, String> {
+        self.end_by(deadline, || ())
+    }
+
+    fn end_by(mut self, deadline: Instant, mut watch: impl FnMut()) -> Result<Ended, String> {
         for look in 0_u32.. {
             // Often at first, as most end soon.
             if look < 16 || look.is_multiple_of(16) {
                 self.watch();
+                watch();
             }
             if let Some(status) = self.child.try_wait().map_err(|e| format!("{}: {e}", self.name))? {
                 return Ok(Ended { status, text: self.text() });

@@ -16,8 +16,17 @@ pub struct Usage {
 impl Usage {
     /// The most that a process had until now. One that has ended counts for nothing.
     pub fn of(process: u32) -> Usage {
+        Usage::look(process, "VmHWM:")
+    }
+
+    /// What a process has now.
+    pub fn present(process: u32) -> Usage {
+        Usage::look(process, "VmRSS:")
+    }
+
+    fn look(process: u32, memory: &str) -> Usage {
         let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(memory));
         let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0);
         let descriptors = fs::read_dir(format!("/proc/{process}/fd")).map_or(0, |entries| entries.count() as u64);
         Usage { kilobytes, descriptors }

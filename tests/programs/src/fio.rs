@@ -1,0 +1,82 @@
+//! fio's RDMA engine, whose server is the job that reads. With SEND the server gets the data and verifies it by the
+//! checksum in each block. With WRITE and READ it only lends its memory and looks at nothing: what is written is looked
+//! for in a capture of what arrived there. What is read is verified by other programs.
+
+use crate::scoreboard::{Row, Version, all_of};
+use crate::stage::{Scene, Stage, Where};
+use crate::{Test, expect};
+use std::fs;
+
+const ROW: Row = Row {
+    program: "`fio --ioengine=rdma`",
+    version: Version::Package("fio"),
+    what: "SEND (each block by its crc32c), WRITE (every byte in a capture of what arrived), READ (unverified: fio \
+        cannot), 2 MiB; one host and two",
+};
+
+/// What all jobs have. `thread`: else it keeps its buffers in System V memory, and starts further processes.
+const JOB: &str = "fio --ioengine=rdma --name=job --thread --eta=never --bs=64k --iodepth=8 --size=2m";
+
+const SIZE: usize = 2 << 20;
+
+/// What a written buffer is full of.
+const PATTERN: &[u8; 8] = b"Verified";
+
+pub fn tests() -> Vec<Test> {
+    let mut tests = Vec::new();
+    for verb in ["send", "write", "read"] {
+        for at in [Where::OneHost, Where::TwoHosts] {
+            let hosts = if at == Where::OneHost { "one host" } else { "two hosts" };
+            let test = Test::new(format!("fio rdma, verb={verb}, {hosts}"), move |stage| transfer(stage, verb, at));
+            tests.push(if at == Where::TwoHosts { test.for_root() } else { test });
+        }
+    }
+    all_of(&ROW, tests)
+}
+
+fn transfer(stage: &Stage, verb: &str, at: Where) -> Result<(), String> {
+    let hosts = match (at, &stage.joined) {
+        (Where::OneHost, _) => [&stage.alone; 2],
+        (Where::TwoHosts, Some([left, right])) => [left, right],
+        (Where::TwoHosts, None) => return Err("there is one host only".into()),
+    };
+    let (port, capture) = (stage.next_port(), stage.place.join("fio.pcapng"));
+    let _ = fs::remove_file(&capture);
+    let (server, client) = match verb {
+        "send" => (String::from("--verify=crc32c"), "--verify=crc32c --do_verify=0"),
+        _ => (String::new(), "--buffer_pattern=\"Verified\""),
+    };
+    let before = if verb == "write" { format!("env UBIVERBS_PCAP={} ", capture.display()) } else { String::new() };
+    let told = stage.play(&Scene {
+        hosts,
+        user: None,
+        options: &[],
+        server: format!("{before}{JOB} --rw=read --port={port} {server}"),
+        port,
+        clients: vec![format!("{JOB} --rw=write --hostname={} --port={port} --verb={verb} {client}", hosts[0].address)],
+        stays: false,
+    })?;
+    expect(&told[0], &["io=2048KiB", "err= 0"])?;
+    expect(&told[1], &["err= 0"])?;
+    match verb {
+        "send" => expect(&told[1], &["io=2048KiB"]),
+        "write" => {
+            let bytes = fs::read(&capture).map_err(|e| format!("no capture of the server: {e}"))?;
+            // Packets have multiples of eight bytes.
+            let found = count(&bytes, PATTERN) * PATTERN.len();
+            if found == SIZE { Ok(()) } else { Err(format!("{found} bytes arrived as they were written, not {SIZE}")) }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How often a pattern occurs, without overlap.
+fn count(bytes: &[u8], pattern: &[u8]) -> usize {
+    let (mut found, mut at) = (0, 0);
+    while at + pattern.len() <= bytes.len() {
+        let same = &bytes[at..at + pattern.len()] == pattern;
+        found += usize::from(same);
+        at += if same { pattern.len() } else { 1 };
+    }
+    found
+}
