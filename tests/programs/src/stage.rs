@@ -285,7 +285,7 @@ impl Running {
         format!("--- {}\n{}", self.name, last_lines(&self.text()))
     }
 
-    fn has_ended(&mut self) -> bool {
+    pub fn has_ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
     }
 

@@ -262,6 +262,20 @@ impl Forwarder {
         }
     }
 
+    /// Closes the connections whose other end has gone. A server whose clients come and go would keep one for each of
+    /// the last [`CONNECTIONS`], and a program has few descriptors.
+    fn forget_ended(&mut self) {
+        let descriptor = |connection: &Connection| connection.socket.raw();
+        let ask = |fd| libc::pollfd { fd, events: 0, revents: 0 };
+        let mut asked: Vec<libc::pollfd> = self.connections.values().map(descriptor).map(ask).collect();
+        // SAFETY: as many entries as it says, live until it returns, which is at once.
+        let ended = unsafe { libc::poll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, 0) };
+        if ended > 0 {
+            let has_ended = |fd| asked.iter().any(|asked| asked.fd == fd && asked.revents != 0);
+            self.connections.retain(|_, connection| !has_ended(connection.socket.raw()));
+        }
+    }
+
     fn connect(&mut self, name: Name, now: Instant) -> Result<(), Loss> {
         let (socket, peer) = names::connect_to_owner(name).map_err(|error| match error.raw_os_error() {
             Some(libc::ECONNREFUSED) => Loss::Nobody,
@@ -278,6 +292,7 @@ impl Forwarder {
         unsafe {
             libc::setsockopt(socket.raw(), libc::SOL_SOCKET, libc::SO_SNDBUF, (&raw const backlog).cast(), size);
         }
+        self.forget_ended();
         if self.connections.len() >= CONNECTIONS {
             let oldest = self.connections.iter().min_by_key(|(_, connection)| connection.used).map(|(name, _)| *name);
             oldest.and_then(|name| self.connections.remove(&name));
