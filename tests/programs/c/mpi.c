@@ -1,5 +1,5 @@
 /* An MPI program that looks at every byte: messages of sizes around the limits at which libraries change their
- * protocol, sums, exchanges of all with all, and one-sided work. The first argument says how many times to do it all. */
+ * protocol, sums, exchanges of all with all, and one-sided work. The first argument says how many times to do it. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -31,31 +31,33 @@ const FLAVOURS: [Flavour; 4] = [
         name: "Open MPI, pml ucx",
         row: Row { program: "Open MPI, `pml ucx`, `osc ucx`", version: Version::Package("openmpi-bin"), what: WHAT },
         compiler: "mpicc.openmpi",
-        launcher: "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=ubi_INTERFACE:1 mpirun.openmpi --allow-run-as-root \
-            --oversubscribe --mca pml ucx --mca osc ucx --mca btl self --mca coll ^sm -n RANKS",
+        launcher: "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=ubi_INTERFACE:1 mpirun.openmpi \
+            --allow-run-as-root --oversubscribe --mca pml ucx --mca osc ucx --mca btl self --mca coll ^sm -n RANKS",
         loopback: true,
     },
     Flavour {
         name: "Open MPI, mtl ofi",
         row: Row { program: "Open MPI, `pml cm`, `mtl ofi`", version: Version::Package("openmpi-bin"), what: WHAT },
         compiler: "mpicc.openmpi",
-        launcher: "env FI_VERBS_IFACE=INTERFACE mpirun.openmpi --allow-run-as-root --oversubscribe --mca pml cm --mca mtl \
-            ofi --mca mtl_ofi_provider_include verbs;ofi_rxm --mca osc pt2pt --mca btl self --mca coll ^sm -n RANKS",
+        launcher: "env FI_VERBS_IFACE=INTERFACE mpirun.openmpi --allow-run-as-root --oversubscribe --mca pml cm \
+            --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm --mca osc pt2pt --mca btl self \
+            --mca coll ^sm -n RANKS",
         loopback: false,
     },
     Flavour {
         name: "MPICH, RC and UD",
         row: Row { program: "MPICH, `ch4:ucx`, RC and UD", version: Version::Package("mpich"), what: WHAT },
         compiler: "mpicc.mpich",
-        launcher: "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=ubi_INTERFACE:1 MPIR_CVAR_NOLOCAL=1 mpiexec.mpich \
-            -n RANKS",
+        launcher: "env UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=ubi_INTERFACE:1 MPIR_CVAR_NOLOCAL=1 \
+            mpiexec.mpich -n RANKS",
         loopback: true,
     },
     Flavour {
         name: "MPICH, UD",
         row: Row { program: "MPICH, `ch4:ucx`, UD", version: Version::Package("mpich"), what: WHAT },
         compiler: "mpicc.mpich",
-        launcher: "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=ubi_INTERFACE:1 MPIR_CVAR_NOLOCAL=1 mpiexec.mpich -n RANKS",
+        launcher: "env UCX_TLS=ud_verbs,self UCX_NET_DEVICES=ubi_INTERFACE:1 MPIR_CVAR_NOLOCAL=1 \
+            mpiexec.mpich -n RANKS",
         loopback: true,
     },
 ];

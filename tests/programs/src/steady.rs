@@ -10,8 +10,8 @@ use crate::{Test, expect};
 const ROW: Row = Row {
     program: "`rping`, `cmtime`, servers that stay",
     version: Version::Package("rdmacm-utils"),
-    what: "40 clients one after the other, 800 connections with `cmtime`: the server's descriptors and memory stay what \
-        they were after the first",
+    what: "40 clients one after the other, 800 connections with `cmtime`: the server's descriptors and memory stay \
+        what they were after the first",
 };
 
 /// How many clients a server may need to get everything it keeps.

@@ -317,6 +317,7 @@ fn send(socket: &Descriptor, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slots::Slots;
 
     #[test]
     fn another_user_waits_for_a_slot_and_not_for_ever() {
@@ -332,5 +333,21 @@ mod tests {
         assert!(owners.is_heir(slot, 2, at(15_001)));
         assert!(!owners.is_heir(slot, 1, at(15_002)), "the first user is now another one");
         assert!(owners.is_heir(Slot::new(8).unwrap(), 2, at(15_002)), "nobody had this one");
+    }
+
+    #[test]
+    fn a_connection_whose_other_end_has_gone_is_closed() {
+        let (slots, mut forwarder) = (Slots::open().unwrap(), Forwarder::new());
+        for _ in 0..5 {
+            let slot = slots.take().unwrap();
+            assert!(forwarder.reaches(Name::Slot(slot)));
+            assert_eq!(forwarder.connections.len(), 1, "those before have ended");
+            slots.release(slot);
+        }
+        let (one, two) = (slots.take().unwrap(), slots.take().unwrap());
+        for slot in [one, two, one] {
+            assert!(forwarder.reaches(Name::Slot(slot)));
+        }
+        assert_eq!(forwarder.connections.len(), 2, "these live");
     }
 }
