@@ -9,6 +9,7 @@ mod bench;
 mod demo;
 mod deny;
 mod dist;
+mod downloads;
 mod elf;
 mod fuzz;
 mod interop;
@@ -76,12 +77,18 @@ enum Task {
     /// Run the release build's demo and let tshark judge the capture it writes.
     Demo,
     /// Run programs written for other NICs on ours: those of rdma-core, perftest, UCX, libfabric, fio, qperf, two MPI
-    /// libraries, and some compiled here.
+    /// libraries, qemu, and some compiled here.
     Programs {
         /// Run only the tests whose names contain one of these words.
         words: Vec<String>,
-        /// Write the table of docs/programs.md: what was run, and how it went.
-        #[arg(long, conflicts_with = "words")]
+        /// Run only programs that must be downloaded first, some 120 MB: Mooncake and NIXL, from the Python Package
+        /// Index.
+        ///
+        /// They are kept in target/python; remove it to download them again. They are no part of `test`.
+        #[arg(long)]
+        downloads: bool,
+        /// Run all, those that must be downloaded too, and write the table of docs/programs.md.
+        #[arg(long, conflicts_with_all = ["words", "downloads"])]
         scoreboard: bool,
     },
     /// Kill peers in the middle of transfers, a thousand times through shared memory, and look at what is left of them.
@@ -160,8 +167,15 @@ fn main() -> ExitCode {
         Task::Deny => deny::check(&root).map(|note| println!("{note}")),
         Task::Purity => purity::check(&root).map(|note| println!("{note}")),
         Task::NoStd => no_std::check(&root).map(|note| println!("{note}")),
-        Task::Programs { words, scoreboard } => prerequisites::programs()
-            .and_then(|()| programs::prepare(&root, &words, scoreboard))
+        Task::Programs { words, downloads, scoreboard } => prerequisites::programs()
+            .and_then(|()| {
+                let which = match (downloads, scoreboard) {
+                    (_, true) => programs::Which::Scoreboard,
+                    (true, false) => programs::Which::Downloaded,
+                    (false, false) => programs::Which::Installed,
+                };
+                programs::prepare(&root, which, &words)
+            })
             .and_then(|mut command| process::run(&mut command)),
         Task::Kills { count } => test::kills(&root, count),
         Task::Damage { packets } => test::damage(&root, packets),

@@ -35,7 +35,7 @@ const SOAK: [Tool; 5] = [
     Tool { program: "/usr/include/rdma/rdma_cma.h", package: "librdmacm-dev" },
 ];
 
-/// The virtual machine of `cargo xtask interop`.
+/// The virtual machine of `cargo xtask interop`, and the one that moves by RDMA.
 const QEMU: Tool = Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" };
 
 /// Programs that are run on our library, what they are compiled with, and what takes our packages apart.
@@ -123,7 +123,7 @@ fn space(root: &Path) -> Result<u64, String> {
 
 /// What the programs step needs.
 pub fn programs() -> Result<(), String> {
-    PROGRAMS.iter().try_for_each(Tool::provide)
+    PROGRAMS.iter().chain([&QEMU]).try_for_each(Tool::provide)
 }
 
 /// What the soak step needs.

@@ -3,18 +3,31 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::dist;
 use crate::process::{self, cargo};
+use crate::{dist, downloads};
 
-/// Builds everything and returns the command that runs the tests whose names contain one of `words`, or all of them to
-/// write the scoreboard.
-pub fn prepare(root: &Path, words: &[String], scoreboard: bool) -> Result<Command, String> {
+/// Which tests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// Those that need nothing but Debian's packages.
+    Installed,
+    /// Those of programs that are downloaded.
+    Downloaded,
+    /// All, to write the scoreboard.
+    Scoreboard,
+}
+
+/// Builds everything and returns the command that runs these tests, or those of them whose names contain one of
+/// `words`.
+pub fn prepare(root: &Path, which: Which, words: &[String]) -> Result<Command, String> {
+    let environment = (which != Which::Installed).then(|| downloads::provide(root)).transpose()?;
     dist::build(root, dist::Options::default())?;
     let mut command = cargo(root);
     command.args(["run", "--quiet", "--package", "ubiverbs-programs", "--"]);
-    command.arg(process::target_directory(root)?.join("dist")).args(words);
-    if scoreboard {
-        command.arg("--scoreboard");
+    command.arg(process::target_directory(root)?.join("dist"));
+    if let Some(environment) = environment {
+        command.arg(if which == Which::Scoreboard { "--scoreboard" } else { "--python" }).arg(environment);
     }
+    command.args(words);
     Ok(command)
 }

@@ -38,7 +38,10 @@ const STEPS: &[Step] = &[
         action: |root, _| counted(cargo(root).args(["test", "--workspace", "--doc", "--no-fail-fast"])),
     },
     Step { name: "docs", action: |root, _| docs(root) },
-    Step { name: "programs", action: |root, _| counted(&mut programs::prepare(root, &[], false)?) },
+    Step {
+        name: "programs",
+        action: |root, _| counted(&mut programs::prepare(root, programs::Which::Installed, &[])?),
+    },
     Step { name: "demo", action: |root, _| demo::check(root).map(note) },
     Step { name: "soak", action: |root, _| soak(root) },
     Step { name: "attack", action: |root, _| attack(root) },

@@ -1,6 +1,8 @@
-//! Programs written for other NICs, run on ours: those of rdma-core and perftest, and some compiled here, started with `ubiverbs run` on a copy of
-//! what is handed to people. `programs DIST [WORD…]` runs the tests whose names contain one of the words; `--list`
-//! names them; `programs DIST --scoreboard` runs them all and writes the table of `docs/programs.md`.
+//! Programs written for other NICs, run on ours: those of rdma-core and perftest, MPI libraries, qemu and more, and some
+//! compiled here, started with `ubiverbs run` on a copy of what is handed to people. `programs DIST [WORD…]` runs the
+//! tests whose names contain one of the words; `--list` names them. `programs DIST --python ENVIRONMENT [WORD…]` runs
+//! those of Python's packages in that virtual environment instead; `programs DIST --scoreboard ENVIRONMENT` runs all
+//! and writes the table of `docs/programs.md`.
 //!
 //! Tests between hosts and as another user need root; without it they are left out, and counted as ignored. What runs on one host runs through shared
 //! memory unless its name says UDP.
@@ -13,15 +15,18 @@ mod dying;
 mod examples;
 mod fio;
 mod groups;
+mod guest;
 mod host;
 mod libfabric;
 mod links;
 mod looking;
+mod migration;
 mod mpi;
 mod multicast;
 mod packages;
 mod perftest;
 mod pingpong;
+mod python;
 mod pyverbs;
 mod qperf;
 mod reach;
@@ -98,6 +103,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("c++", "g++"),
     ("dpkg-deb", "dpkg"),
     ("readelf", "binutils"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
 ];
 
 fn main() -> ExitCode {
@@ -125,11 +131,17 @@ fn main() -> ExitCode {
         fio::tests(),
         qperf::tests(),
         steady::tests(),
+        migration::tests(),
     ]
     .into_iter()
     .flatten()
     .collect();
-    let scoreboard = scoreboard::test(&tests);
+    let environment = match arguments.get(1..) {
+        Some([option, environment, ..]) if option == "--python" || option == "--scoreboard" => environment.as_str(),
+        _ => "",
+    };
+    let downloaded = python::tests(Path::new(environment));
+    let scoreboard = scoreboard::test(tests.iter().chain(&downloaded));
     let tests: Vec<Test> = tests.into_iter().chain([scoreboard]).collect();
     match arguments.split_first() {
         Some((first, _)) if first == "--list" => {
@@ -146,7 +158,10 @@ fn main() -> ExitCode {
             }
             match Stage::new(Path::new(dist)) {
                 Ok(stage) => match words {
-                    [option] if option == "--scoreboard" => run(&stage, &tests, &[], true),
+                    [option, _] if option == "--scoreboard" => {
+                        run(&stage, &tests.into_iter().chain(downloaded).collect::<Vec<_>>(), &[], true)
+                    }
+                    [option, _, words @ ..] if option == "--python" => run(&stage, &downloaded, words, false),
                     words => run(&stage, &tests, words, false),
                 },
                 Err(error) => {
@@ -156,7 +171,7 @@ fn main() -> ExitCode {
             }
         }
         None => {
-            println!("usage: programs DIST [--scoreboard | WORD…] | --list");
+            println!("usage: programs DIST [--scoreboard ENVIRONMENT | [--python ENVIRONMENT] WORD…] | --list");
             ExitCode::from(64)
         }
     }
@@ -207,7 +222,7 @@ fn run(stage: &Stage, tests: &[Test], words: &[String], write: bool) -> ExitCode
     let verdict = if failed.is_empty() { "ok" } else { "FAILED" };
     let (failures, time) = (failed.len(), begin.elapsed());
     println!("test result: {verdict}. {passed} passed; {failures} failed; {ignored} ignored; in {time:?}");
-    if write && let Err(error) = scoreboard.write(stage, &scoreboard::page()) {
+    if write && let Err(error) = scoreboard.write(&scoreboard::page()) {
         println!("{error}");
         return ExitCode::FAILURE;
     }

@@ -3,7 +3,6 @@
 //! test compares its rows with those of the tests.
 
 use crate::Test;
-use crate::stage::Stage;
 use crate::usage::Usage;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -26,9 +25,8 @@ pub struct Row {
 pub enum Version {
     /// That of a Debian package.
     Package(&'static str),
-    /// Asked from whatever knows it.
-    #[expect(dead_code, reason = "for programs that are no Debian packages")]
-    Asked(fn(&Stage) -> Result<String, String>),
+    /// That which is downloaded.
+    Named(&'static str),
     /// A program of this repository.
     Ours,
 }
@@ -42,6 +40,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     (
         "`qperf`: `uc_*`, `ud_*`, `xrc_*`",
         "the program addresses them by LID, which Ethernet does not have; with `-cm1` it knows RC only",
+    ),
+    (
+        "`mooncake-transfer-engine` (PyPI)",
+        "the package with CUDA needs CUDA's libraries to be loaded at all; the one without is above",
     ),
     ("Open MPI, `btl openib`", "it does not take the device; Open MPI itself calls it obsolete, and uses UCX"),
 ];
@@ -94,7 +96,7 @@ impl Scoreboard {
     }
 
     /// Writes the table into the page.
-    pub fn write(&self, stage: &Stage, page: &Path) -> Result<(), String> {
+    pub fn write(&self, page: &Path) -> Result<(), String> {
         let text = fs::read_to_string(page).map_err(|e| format!("cannot read {}: {e}", page.display()))?;
         let Some(((before, _), after)) = text.split_once(BEGIN).zip(text.split_once(END).map(|(_, after)| after))
         else {
@@ -108,7 +110,7 @@ impl Scoreboard {
                 table,
                 "| {} | {} | {} | {passed} of {runs}{left_out} | {} | {} |",
                 row.program,
-                row.version.text(stage)?,
+                row.version.text()?,
                 row.what,
                 usage.megabytes(),
                 usage.descriptors,
@@ -130,10 +132,10 @@ impl Row {
 }
 
 impl Version {
-    fn text(self, stage: &Stage) -> Result<String, String> {
+    fn text(self) -> Result<String, String> {
         match self {
             Version::Ours => Ok("ours".into()),
-            Version::Asked(ask) => ask(stage),
+            Version::Named(version) => Ok(version.into()),
             Version::Package(name) => {
                 let asked = Command::new("dpkg-query").args(["--show", "--showformat=${Version}", name]).output();
                 let asked = asked.map_err(|e| format!("dpkg-query did not start: {e}"))?;
@@ -176,9 +178,9 @@ pub fn page() -> PathBuf {
 }
 
 /// A test that fails if the page has a row that no test has, or lacks one.
-pub fn test(rows: &[Test]) -> Test {
+pub fn test<'a>(rows: impl IntoIterator<Item = &'a Test>) -> Test {
     let tested: BTreeSet<(String, String)> =
-        rows.iter().filter_map(|test| test.row).map(|row| (row.program.into(), row.what.into())).collect();
+        rows.into_iter().filter_map(|test| test.row).map(|row| (row.program.into(), row.what.into())).collect();
     Test::new("scoreboard: docs/programs.md has a row for each program that is tested, and no other", move |_| {
         let page = page();
         let text = fs::read_to_string(&page).map_err(|e| format!("cannot read {}: {e}", page.display()))?;

@@ -2,7 +2,7 @@
 //! the first is the server and waits until the others come. Whoever takes too long is ended, and what it printed last is told.
 
 use crate::host::{self, Host};
-use crate::usage::Usage;
+use crate::usage::{Bounds, Usage};
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -281,7 +281,14 @@ impl Running {
         self.usage.set(usage);
     }
 
-    fn told(&self) -> String {
+    /// Looks at what it has, and fails if that is too much.
+    pub fn stays_within(&self, bounds: Bounds) -> Result<(), String> {
+        self.watch();
+        bounds.allow(Usage::of(self.id())).map_err(|e| format!("{}: {e}", self.name))
+    }
+
+    /// Its name and the last lines.
+    pub fn told(&self) -> String {
         format!("--- {}\n{}", self.name, last_lines(&self.text()))
     }
 

@@ -49,3 +49,20 @@ impl fmt::Display for Usage {
         write!(f, "{} MB, {} descriptors", self.megabytes(), self.descriptors)
     }
 }
+
+/// The most that a process may have.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub megabytes: u64,
+    pub descriptors: u64,
+}
+
+impl Bounds {
+    /// Fails if that is more.
+    pub fn allow(self, usage: Usage) -> Result<(), String> {
+        match usage.megabytes() > self.megabytes || usage.descriptors > self.descriptors {
+            true => Err(format!("{usage}: more than {} MB, {} descriptors", self.megabytes, self.descriptors)),
+            false => Ok(()),
+        }
+    }
+}
