@@ -131,7 +131,10 @@ unsafe fn sleep<W: Waits>(frame: &mut Frame<W>) {
 extern "C" fn cancelled<W: Waits>(frame: *mut c_void) {
     boundary::unreported(W::CALL, || {
         // SAFETY: from `sleep`, whose caller's frame is still there.
-        unsafe { &mut *frame.cast::<Frame<W>>() }.call.end();
+        let frame = unsafe { &mut *frame.cast::<Frame<W>>() };
+        frame.call.end();
+        // What the program does while its thread ends, it does with its own signals.
+        signals::let_through(&frame.signals);
         Ok(())
     });
 }

@@ -1,7 +1,6 @@
 //! What becomes of a call that a signal interrupts. The original blocks in `read`, which the kernel restarts if the
 //! signal's handler was installed with `SA_RESTART`. This library waits in another way and cannot see which signal it
 //! was, so it looks at all handlers there are.
-
 //!
 //! The original is asleep in `read` from its beginning to its end, so every signal interrupts it. This library is awake
 //! for a part of the call: signals are held back then, and are let through only by the system call that sleeps. Else a
