@@ -3,6 +3,7 @@
 
 use clap::builder::styling::{AnsiColor, Style, Styles};
 use clap::{ColorChoice, ValueEnum};
+use std::env;
 use std::ffi::OsString;
 
 pub const GOOD: Style = AnsiColor::Green.on_default().bold();
@@ -27,11 +28,19 @@ pub const HELP: Styles = Styles::styled()
 /// From now on, all output is so.
 pub fn choose(choice: ColorChoice) {
     let choice = match choice {
+        // A CI job counts as a terminal with colours there, whatever its terminal is.
+        ColorChoice::Auto if is_dumb() => anstream::ColorChoice::Never,
         ColorChoice::Auto => anstream::ColorChoice::Auto,
         ColorChoice::Always => anstream::ColorChoice::Always,
         ColorChoice::Never => anstream::ColorChoice::Never,
     };
     choice.write_global();
+}
+
+/// Whether the terminal says that it has no colours, and nobody insists.
+fn is_dumb() -> bool {
+    let forced = env::var_os("CLICOLOR_FORCE").is_some_and(|value| value != "0");
+    !forced && env::var_os("TERM").is_some_and(|terminal| terminal == "dumb")
 }
 
 /// What these arguments say of colours, for the help and the errors of a command line that was not understood.

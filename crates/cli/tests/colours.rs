@@ -41,6 +41,7 @@ fn on_terminal(variables: &[(&str, &str)], arguments: &[&str]) -> String {
         .args(arguments)
         .env("TERM", "xterm")
         .env_remove("NO_COLOR")
+        .env_remove("CI")
         .env_remove("CLICOLOR_FORCE")
         .envs(variables.iter().copied())
         .stdin(Stdio::null())
@@ -71,7 +72,8 @@ fn terminals_are_shown_colours_and_pipes_are_not() {
 #[test]
 fn whoever_wants_no_colours_sees_none() {
     for command in COMMANDS {
-        for variables in [&[("NO_COLOR", "1")][..], &[("TERM", "dumb")], &[("CLICOLOR", "0")]] {
+        let dumb = [("TERM", "dumb"), ("CI", "true")];
+        for variables in [&[("NO_COLOR", "1")][..], &dumb[..1], &dumb, &[("CLICOLOR", "0")]] {
             let shown = on_terminal(variables, command);
             assert!(!shown.is_empty() && !shown.contains(ESCAPE), "{variables:?} {command:?}: {shown}");
         }
