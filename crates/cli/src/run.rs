@@ -22,7 +22,7 @@ use std::process::Command;
 
 /// Run a program on ubiverbs: its libibverbs and librdmacm are ours
 ///
-/// The program is not changed or compiled again, and nobody needs privileges. Only this program is affected, and what
+/// The program is not changed or compiled again, and it needs no privileges. Only this program is affected, and what
 /// it starts.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = AFTER)]

@@ -37,7 +37,7 @@ pub fn choose(choice: ColorChoice) {
     choice.write_global();
 }
 
-/// Whether the terminal says that it has no colours, and nobody insists.
+/// Whether the terminal says that it has no colours, and the user does not insist.
 fn is_dumb() -> bool {
     let forced = env::var_os("CLICOLOR_FORCE").is_some_and(|value| value != "0");
     !forced && env::var_os("TERM").is_some_and(|terminal| terminal == "dumb")

@@ -30,7 +30,7 @@ fn pair() -> (File, OwnedFd) {
     // SAFETY: writes to two live integers; the other arguments may be absent.
     let made = unsafe { libc::openpty(&raw mut master, &raw mut terminal, ptr::null_mut(), ptr::null(), ptr::null()) };
     assert_eq!(made, 0, "a terminal: {}", std::io::Error::last_os_error());
-    // SAFETY: both are new, and nobody else's.
+    // SAFETY: both are new, and owned by nothing else.
     unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(terminal)) }
 }
 
@@ -50,7 +50,7 @@ fn on_terminal(variables: &[(&str, &str)], arguments: &[&str]) -> String {
         .spawn()
         .expect("the program starts");
     let (mut master, mut shown, mut part) = (master, Vec::new(), [0; 4096]);
-    // A terminal that nobody holds any longer is an error to read.
+    // A terminal that no process holds any longer is an error to read.
     while let Ok(length @ 1..) = master.read(&mut part) {
         shown.extend_from_slice(&part[..length]);
     }

@@ -46,7 +46,7 @@ impl Ids {
         }
     }
 
-    /// The transaction of an id: a number nobody can foresee who does not know the seed, even if others are known.
+    /// The transaction of an id: a number that a stranger without the seed cannot foresee, even from others of them.
     pub fn transaction(&self, id: CommId) -> u64 {
         keyed(self.key, [ROUNDS, id.value().into()])
     }

@@ -1,4 +1,4 @@
-//! Bash's part: it cuts words at `=`, which nobody else does, and replaces only what stands behind.
+//! Bash's part: it cuts words at `=`, which other shells do not, and replaces only what stands behind.
 
 use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::EnvCompleter;

@@ -94,7 +94,7 @@ impl ValueCompleter for Programs {
             return PathCompleter::any().complete(typed);
         }
         if text.is_empty() {
-            // Thousands of names would help nobody.
+            // Thousands of names would help no user.
             return PathCompleter::any().complete(typed);
         }
         let path = std::env::var_os("PATH").unwrap_or_default();

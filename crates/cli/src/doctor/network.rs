@@ -12,7 +12,7 @@ use wire::ROCE_PORT;
 
 const LO: &str = "ip link set lo up";
 
-/// What Linux grants unless somebody said less, and what our bursts are made for.
+/// What Linux grants unless the administrator said less, and what our bursts are made for.
 const BUFFER: u64 = 212_992;
 
 pub fn check() -> Vec<Finding> {
