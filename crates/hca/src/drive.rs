@@ -303,7 +303,13 @@ impl Nic {
                                 Ok(_) if self.is_own_address(came.source) != (arrival.origin == Origin::Local) => {
                                     drop(DropReason::Untrusted);
                                 }
-                                Ok(message) => messages.push((came, message)),
+                                Ok(message) => {
+                                    if let Some(device) = self.device_with(came.destination) {
+                                        let (opcode, length) = (arrival.headers.bth.opcode, arrival.payload.len());
+                                        device.count_mad(came.source, opcode, length, false);
+                                    }
+                                    messages.push((came, message));
+                                }
                                 Err(reason) => drop(reason),
                             }
                         } else if qpn == Qpn::MULTICAST {

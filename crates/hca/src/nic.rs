@@ -2,6 +2,7 @@
 //! one per process; after a fork the child has none and makes its own.
 
 mod calls;
+mod counters;
 pub(crate) mod device_memory;
 pub mod multicast;
 pub(crate) mod process;
@@ -23,7 +24,7 @@ use link::shared::Outbound;
 use std::io;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use transport::{ProtectionDomain, QueuePairConfig, Time};
 use wire::{Qpn, Srqn};
 
@@ -48,6 +49,8 @@ pub struct Nic {
     pub(crate) cm: Cm,
     pub(crate) changes: Option<Changes>,
     pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
+    /// The interface of the device that was opened first.
+    pub(crate) first_opened: OnceLock<u32>,
     pub(crate) qps: Table<Qp>,
     pub(crate) watch: Watch,
     /// Links to processes that have gone, and when what they have not acknowledged fails.
@@ -67,6 +70,7 @@ impl Nic {
     pub fn open_device(&self, device: &Arc<Device>) -> Result<Arc<Context>, Error> {
         let context =
             Arc::new(Context::new(Arc::clone(device)).map_err(system("cannot make a descriptor for events"))?);
+        self.first_opened.get_or_init(|| device.interface_index());
         let mut contexts = self.contexts.lock();
         contexts.retain(|context| context.strong_count() > 0);
         contexts.push(Arc::downgrade(&context));
@@ -109,6 +113,7 @@ impl Nic {
         self.exchange.forget_notes();
         self.detach_all(qp);
         let taken = qp.shut(self);
+        qp.context().device().count(qp.counters());
         self.memory.release_queue_pair(qp.qpn());
         self.numbers.give_back(qp.qpn());
         self.advance_ready(&self.ready, self.now());

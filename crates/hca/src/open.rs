@@ -34,8 +34,8 @@ use link::faults::Plan;
 use link::shared::Exchange;
 use link::udp::attachment::AttachError;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use transport::congestion::WindowConfig;
 
 impl Nic {
@@ -106,6 +106,7 @@ impl Nic {
             ground,
             changes: changes()?,
             contexts: Mutex::new(Rank::Contexts, Vec::new()),
+            first_opened: OnceLock::new(),
             qps: Table::default(),
             watch: Watch::new().map_err(system("cannot make a descriptor for waiting threads"))?,
             gone_peers: Mutex::new(Rank::GonePeers, Vec::new()),

@@ -36,10 +36,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use transport::{
-    AddressVector, Attributes, Completion, Inbound, Kind, Modify, ModifyError, PostError, Queue, ReceiveRequest,
-    SendRequest, State, Time,
+    AddressVector, Attributes, Completion, Counters, Inbound, Kind, Modify, ModifyError, PostError, Queue,
+    ReceiveRequest, SendRequest, State, Time,
 };
-use wire::Qpn;
+use wire::{Opcode, Qpn};
 
 /// A queue pair of this process. Fields lie in the order in which they are written down: what every message needs lies
 /// together, as a message of a queue pair that was not used for long waits for each cache line of it.
@@ -211,6 +211,11 @@ impl Qp {
     /// Its attributes as they are now.
     pub fn attributes(&self) -> Attributes {
         self.inner.lock().pair.attributes()
+    }
+
+    /// What it has counted since it was made.
+    pub fn counters(&self) -> Counters {
+        self.inner.lock().pair.counters()
     }
 
     /// Changes state and attributes, or neither. The link to its peer is chosen on the way to RTR.
@@ -402,6 +407,7 @@ impl Qp {
         }
         if let (Some((psn, msn)), Some(route)) = (inner.delayed_ack.held(), &inner.path.route) {
             nic.send_alone(route, &inner.pair.acknowledgement(psn, msn), &mut nic.outgoing(self.qpn));
+            inner.pair.sent_alone(Opcode::RcAcknowledge);
         }
         inner.delayed_ack.paid(nic.delayed_ack_owner());
     }

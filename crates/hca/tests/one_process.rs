@@ -77,7 +77,12 @@ fn connect(nic: &Nic, end: &End, peer: Qpn, context: &Context) {
 }
 
 /// The same with a timeout and a number of retries.
-fn connect_with(nic: &Nic, end: &End, peer: Qpn, context: &Context, (timeout, retries): (u8, u8)) {
+fn connect_with(nic: &Nic, end: &End, peer: Qpn, context: &Context, patience: (u8, u8)) {
+    connect_at(nic, end, peer, context, patience, Mtu::B4096);
+}
+
+/// The same with a path MTU.
+fn connect_at(nic: &Nic, end: &End, peer: Qpn, context: &Context, (timeout, retries): (u8, u8), mtu: Mtu) {
     let (index, gid) = context
         .device()
         .port()
@@ -102,7 +107,7 @@ fn connect_with(nic: &Nic, end: &End, peer: Qpn, context: &Context, (timeout, re
         Modify {
             state: Some(State::ReadyToReceive),
             av: connected.then_some(av),
-            path_mtu: connected.then_some(Mtu::B4096),
+            path_mtu: connected.then_some(mtu),
             dest_qpn: connected.then_some(peer),
             rq_psn: connected.then_some(Psn::new(77)),
             max_dest_rd_atomic: reliable.then_some(16),
@@ -354,4 +359,94 @@ fn no_time_to_answer_runs_while_the_answer_is_under_way_inside_the_process() {
     a.qp.post_send(&nic, &[send(3, Operation::Send { immediate: None }, &[a.sge(0, 64)])]).unwrap();
     assert_eq!(next(&nic, &a.cq).status, Status::RetryExceeded);
     nic.destroy_qp(&a.qp);
+}
+
+/// A thousand WRITEs of 4 KiB at a path MTU of 1024, counted by both sides.
+fn counted_writes(options: Options) {
+    const WRITES: u64 = 1000;
+    // IP, UDP, BTH, payload and ICRC; the first packet has a RETH, too. An acknowledgement has an AETH and no payload.
+    const OCTETS: u64 = 4 * (20 + 8 + 12 + 1024 + 4) + 16;
+    const ACKNOWLEDGEMENT: u64 = 20 + 8 + 12 + 4 + 4;
+    // A busy machine may lose packets over UDP; then the figures are others, as they should be.
+    for _ in 0..20 {
+        let nic = Nic::open_with(options).unwrap();
+        let context = loopback(&nic);
+        let ends = [(); 2].map(|()| End::new(&nic, &context, Kind::ReliableConnected));
+        let [a, b] = &ends;
+        connect_at(&nic, a, b.qp.qpn(), &context, (18, 7), Mtu::B1024);
+        connect_at(&nic, b, a.qp.qpn(), &context, (18, 7), Mtu::B1024);
+        for round in 0..WRITES {
+            let write = Operation::Write { remote: b.remote(0), immediate: None };
+            a.qp.post_send(&nic, &[send(round, write, &[a.sge(0, 4096)])]).unwrap();
+            assert_eq!(next(&nic, &a.cq).status, Status::Success);
+        }
+        let (of_a, of_b) = (a.qp.counters(), b.qp.counters());
+        if of_a.incidents.retries > 0 {
+            continue;
+        }
+        let (a_traffic, b_traffic) = (of_a.traffic, of_b.traffic);
+        assert_eq!((a_traffic.sent_packets, a_traffic.sent_octets), (4 * WRITES, OCTETS * WRITES));
+        assert_eq!((b_traffic.received_packets, b_traffic.received_octets), (4 * WRITES, OCTETS * WRITES));
+        let answers = b_traffic.sent_packets;
+        assert!((1..=4 * WRITES).contains(&answers), "{answers} acknowledgements");
+        assert_eq!((a_traffic.received_packets, b_traffic.sent_octets), (answers, answers * ACKNOWLEDGEMENT));
+        assert_eq!((a_traffic.sends, b_traffic.receives), (0, 0));
+        // The port has the sum, also when the queue pairs are gone.
+        let port = |nic: &Nic| {
+            let all = nic.counters();
+            all.iter().find(|(device, _)| device.name() == "ubi_lo").map(|(_, counters)| counters.traffic).unwrap()
+        };
+        let before = port(&nic);
+        assert_eq!(before.sent_packets, 4 * WRITES + answers);
+        for end in &ends {
+            nic.destroy_qp(&end.qp);
+        }
+        assert_eq!(port(&nic), before);
+        return;
+    }
+    panic!("packets were lost in each of 20 rounds");
+}
+
+#[test]
+fn counters_are_exact_inside_the_process() {
+    counted_writes(Options::default());
+}
+
+#[test]
+fn counters_are_exact_over_udp() {
+    let mut options = Options::default();
+    options.only_udp = true;
+    counted_writes(options);
+}
+
+#[test]
+fn counters_tell_messages_and_refusals() {
+    let nic = Nic::open().unwrap();
+    let context = loopback(&nic);
+    let ends = [(); 2].map(|()| End::new(&nic, &context, Kind::ReliableConnected));
+    let [a, b] = &ends;
+    connect(&nic, a, b.qp.qpn(), &context);
+    connect(&nic, b, a.qp.qpn(), &context);
+    // No receive yet: the receiver is not ready, and the sender comes back.
+    a.qp.post_send(&nic, &[send(1, Operation::Send { immediate: None }, &[a.sge(0, 64)])]).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while a.qp.counters().incidents.rnr_naks_received == 0 {
+        assert!(Instant::now() < deadline, "no refusal in a minute");
+        nic.poll(&a.cq, 1, |_, _| panic!("it completed"));
+    }
+    b.qp.post_receive(&nic, &[ReceiveRequest { wr_id: 9, sges: &[b.sge(0, 64)] }]).unwrap();
+    assert_eq!(next(&nic, &a.cq).status, Status::Success);
+    assert_eq!(next(&nic, &b.cq).status, Status::Success);
+    let (of_a, of_b) = (a.qp.counters(), b.qp.counters());
+    assert!(of_b.incidents.rnr_naks_sent >= 1 && of_b.incidents.no_receives >= of_b.incidents.rnr_naks_sent);
+    assert_eq!(of_a.incidents.rnr_naks_received, of_b.incidents.rnr_naks_sent);
+    assert_eq!((of_a.traffic.sends, of_b.traffic.receives), (1, 1));
+    // Memory that may not be touched.
+    let beyond = Operation::Write { remote: b.remote((1 << 20) - 9), immediate: None };
+    a.qp.post_send(&nic, &[send(2, beyond, &[a.sge(0, 64)])]).unwrap();
+    assert_eq!(next(&nic, &a.cq).status, Status::RemoteAccess);
+    assert_eq!(b.qp.counters().incidents.access_refused, 1);
+    for end in &ends {
+        nic.destroy_qp(&end.qp);
+    }
 }

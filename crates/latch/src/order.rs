@@ -79,6 +79,8 @@ pub enum Rank {
     Devices,
     /// The addresses of a device.
     Port,
+    /// What queue pairs of a device counted that are gone.
+    PortCounters,
     /// Ports of the connection manager.
     CmPorts,
     /// Processes that are watched.

@@ -63,6 +63,7 @@ mod completer;
 mod completion;
 pub mod congestion;
 mod connection;
+pub mod counters;
 mod port;
 mod queue_pair;
 mod receive;
@@ -80,6 +81,7 @@ pub use attributes::{
     AddressVector, AlternatePath, AttributeMask, Attributes, Capabilities, Limits, MigrationState, Modify,
 };
 pub use completion::{Cause, Completion, CompletionKind, Queue, Status};
+pub use counters::Counters;
 pub use port::{Port, Taken, Toward};
 pub use queue_pair::{AsyncEvent, AtOnce, QueuePair, QueuePairConfig};
 pub use receive::ReceiveWork;

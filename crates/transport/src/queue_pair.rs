@@ -1,6 +1,7 @@
 //! A queue pair: requester, completer and responder under one roof, with the state machine that says which of them works. The three never
 //! touch each other's fields; this file passes what one concludes on to the others.
 
+mod counts;
 mod express;
 mod inbound;
 mod outbound;
@@ -14,6 +15,7 @@ use crate::attributes::{Attributes, Capabilities, Limits};
 use crate::completer::Completer;
 use crate::completion::{Cause, Completion, Queue, Status};
 use crate::connection::Connection;
+use crate::counters::{Incidents, Traffic};
 use crate::port::Port;
 use crate::receive::ReceiveQueue;
 use crate::requester::Requester;
@@ -97,6 +99,7 @@ impl AsyncEvent {
 #[repr(C)]
 pub struct QueuePair {
     limits: Limits,
+    incidents: Incidents,
     /// When the last congestion notification was sent.
     last_cnp: Option<Time>,
     /// When the last one was believed.
@@ -105,6 +108,9 @@ pub struct QueuePair {
     queue: SendQueue,
     /// What the last train was, for the link's complaint that it could not gather it.
     handed: Handed,
+    traffic: Traffic,
+    /// How long the IP header of a packet to or from the peer is.
+    ip_header: u64,
     completer: Completer,
     events: VecDeque<AsyncEvent>,
     /// Requests and responses take turns.
@@ -144,6 +150,9 @@ impl QueuePair {
                 attributes: Attributes { capabilities: caps, ..Attributes::default() },
             },
             limits: config.limits,
+            incidents: Incidents::default(),
+            traffic: Traffic::default(),
+            ip_header: 0,
             queue: SendQueue::new(send_wr, caps.max_send_sge, caps.max_inline_data, config.signal_all),
             requester: Requester::default(),
             completer: Completer::default(),
@@ -311,7 +320,11 @@ impl QueuePair {
         let sent = if self.queue.has_outcome() { self.queue.completion(qpn) } else { None };
         let completion = match sent {
             Some(completion) => completion,
-            None if self.responder.has_completion() => self.responder.completion()?,
+            None if self.responder.has_completion() => {
+                let completion = self.responder.completion()?;
+                self.count_receive(&completion);
+                completion
+            }
             None if self.state() == State::Error => self.responder.flushed(&self.connection)?,
             None => return None,
         };
@@ -335,6 +348,7 @@ impl QueuePair {
             if let Some(completion) = self.responder.next_completion() {
                 trace_completed(now, qpn, completion, port);
                 show(completion);
+                self.traffic.receives += u64::from(completion.status == Status::Success);
                 self.responder.completed();
             } else if self.state() == State::Error
                 && let Some(completion) = self.responder.flushed(&self.connection)

@@ -3,10 +3,12 @@
 
 use crate::interfaces::Interface;
 use latch::Rank;
-use latch::plain::{Guard, RwLock};
+use latch::plain::{Guard, Mutex, RwLock};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::RwLockReadGuard;
-use wire::{Gid, Mtu};
+use transport::Counters;
+use transport::counters::ip_header;
+use wire::{Gid, Mtu, Opcode};
 
 /// How many entries a GID table has. Always more than there are addresses: programs expect empty ones.
 pub const GIDS: usize = 64;
@@ -18,6 +20,8 @@ pub struct Device {
     guid: u64,
     index: u32,
     port: RwLock<Port>,
+    /// What was counted by queue pairs that are gone, and by queue pair 1.
+    counted: Mutex<Counters>,
 }
 
 /// What can change about a device's one port.
@@ -48,6 +52,7 @@ impl Device {
             guid: guid(interface),
             index: interface.index,
             port: RwLock::new(Rank::Port, Port { active: false, interface_mtu: 0, gids: vec![None; GIDS] }),
+            counted: Mutex::new(Rank::PortCounters, Counters::default()),
         };
         device.follow(Some(interface));
         device
@@ -66,6 +71,23 @@ impl Device {
     /// The number of its interface.
     pub fn interface_index(&self) -> u32 {
         self.index
+    }
+
+    /// What was counted by queue pairs of this process that are gone, and by queue pair 1.
+    pub(crate) fn counted(&self) -> Counters {
+        *self.counted.lock()
+    }
+
+    /// Keeps what a queue pair has counted that goes.
+    pub(crate) fn count(&self, counters: Counters) {
+        *self.counted.lock() += counters;
+    }
+
+    /// A management datagram of queue pair 1 was sent to that address, or has come from there.
+    pub(crate) fn count_mad(&self, peer: Gid, opcode: Opcode, payload: usize, sent: bool) {
+        let mut counted = self.counted.lock();
+        let count = if sent { transport::counters::Traffic::sent } else { transport::counters::Traffic::received };
+        count(&mut counted.traffic, opcode, 1, payload as u32, ip_header(peer));
     }
 
     /// Its port as it is now.

@@ -16,7 +16,8 @@ impl Qp {
     /// Goes on, because there is room on the link, or because it has become another.
     pub(crate) fn resume(&self, nic: &Ground, now: Time) {
         let mut inner = self.inner.lock();
-        inner.shared.resumed();
+        let waited = inner.shared.resumed(now);
+        inner.pair.incidents().wait_nanos += waited;
         inner.held.resumed();
         self.drive(nic, &mut inner, now);
         self.leave(nic, inner);

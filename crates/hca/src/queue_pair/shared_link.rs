@@ -19,6 +19,8 @@ use wire::{Headers, Opcode, Syndrome};
 pub(crate) struct Shared {
     /// It is among the queue pairs that wait for room.
     waits: bool,
+    /// Since when.
+    since: Time,
     /// Where its last train ends in the ring.
     position: u64,
     /// The last time its timer came up the peer had not read everything.
@@ -105,7 +107,7 @@ impl Shared {
             if done || self.waits {
                 return Way::Done;
             }
-            self.waits = true;
+            (self.waits, self.since) = (true, now);
             nic.exchange.stall(link, qp.qpn());
             fence(Ordering::SeqCst);
             if link.state() == state && looked_for <= nic.engine().looks_for_room() {
@@ -156,6 +158,7 @@ impl Shared {
             let now = *now.get_or_insert_with(|| nic.now());
             pair.sent_at_once(now, request, &at_once, port);
             match written {
+                Ok(()) if along.is_some() => pair.sent_alone(Opcode::RcAcknowledge),
                 Ok(()) => {}
                 Err(Unwritten::Payload(refusal)) => {
                     pair.owe_acknowledgement(along);
@@ -269,9 +272,9 @@ impl Shared {
         pair.peer_gone(now, port);
     }
 
-    /// It no longer waits.
-    pub fn resumed(&mut self) {
-        self.waits = false;
+    /// It no longer waits. Answers for how many nanoseconds it did.
+    pub fn resumed(&mut self, now: Time) -> u64 {
+        if std::mem::take(&mut self.waits) { now.since(self.since) } else { 0 }
     }
 
     /// What to do about a timeout, where the peer has so many nanoseconds to answer. Links that lose nothing know

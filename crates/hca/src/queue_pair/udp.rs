@@ -13,7 +13,7 @@ use link::udp::{Arrival, Route, SendError};
 use std::sync::atomic::Ordering;
 use trace::DropReason;
 use transport::{AddressVector, Inbound, Kind, Refusal, SendRequest, Time, Train};
-use wire::{Gid, Headers, Operation, Qpn, grh_bytes};
+use wire::{Gid, Headers, Opcode, Operation, Qpn, grh_bytes};
 
 impl Qp {
     /// Whether a train may be sent from the program's memory. Not one that is sent again: perhaps the program changes
@@ -57,6 +57,9 @@ impl Qp {
                 continue;
             }
             (inbound.headers, inbound.payload) = (&arrival.headers, arrival.payload);
+            if !self.kind.is_connected() && arrival.headers.bth.dest_qpn == Qpn::MULTICAST {
+                pair.incidents().multicast_received_packets += 1;
+            }
             inbound.congestion_marked = arrival.congestion_marked;
             match self.kind.is_connected() {
                 true => pair.handle(now, &inbound, &mut port),
@@ -112,6 +115,7 @@ impl Qp {
         }
         let (Some(route), Some(question)) = (&path.route, pair.ask_peer()) else { return false };
         nic.send_alone(route, &question, &mut nic.outgoing(self.qpn));
+        pair.sent_alone(question.bth.opcode);
         true
     }
 
@@ -132,7 +136,7 @@ impl Qp {
     fn accompany(
         &self,
         nic: &Ground,
-        pair: &transport::QueuePair,
+        pair: &mut transport::QueuePair,
         route: &Route,
         delayed_ack: &mut DelayedAck,
         now: Time,
@@ -140,6 +144,7 @@ impl Qp {
     ) {
         if let Some((psn, msn)) = delayed_ack.goes_with(now, nic.delayed_ack_owner()) {
             nic.send_alone(route, &pair.acknowledgement(psn, msn), outgoing);
+            pair.sent_alone(Opcode::RcAcknowledge);
             delayed_ack.paid(nic.delayed_ack_owner());
         }
     }
@@ -157,6 +162,7 @@ impl Qp {
                 .may_hold(nic.delayed_ack_owner(), self.qpn, || nic.engine().is_leased() && !nic.trace.is_on())
             && let Some(acknowledgement) = pair.take_acknowledgement(&port)
         {
+            pair.incidents().acknowledgements_deferred += 1;
             return delayed_ack.hold(acknowledgement, now, nic.delayed_ack_owner());
         }
         let mut outgoing = nic.outgoing(self.qpn);

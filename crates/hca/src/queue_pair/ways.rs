@@ -184,6 +184,9 @@ impl Ground {
             let port = self.udp.port(&route, to.from);
             capture.lock().frame(&device, &route, port, headers, bytes, Direction::Outbound);
         }
+        if let Some(device) = self.device_with(to.source) {
+            device.count_mad(to.destination, headers.bth.opcode, bytes.len(), true);
+        }
         if self.is_own_address(to.destination) {
             return self.tell_local(to, headers, bytes);
         }

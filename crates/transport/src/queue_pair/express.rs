@@ -163,6 +163,8 @@ impl QueuePair {
         let Ok(seq) = posted else { return };
         self.trace_posted(now, request, port);
         self.requester.send_at_once(seq, charge);
+        self.traffic.sent(at_once.bth.opcode, 1, length, self.ip_header);
+        self.traffic.sends += u64::from(at_once.reth.is_none());
         self.handed = Handed::Request { seq };
         let armed = self.completer.ack_deadline();
         self.completer.trust(lossless);
@@ -220,7 +222,9 @@ impl QueuePair {
     /// Takes an acknowledgement that came along with a request, as if it had come before it as a packet of its own.
     #[inline]
     pub fn handle_acknowledgement<P: Port>(&mut self, now: Time, from: Gid, psn: Psn, msn: Msn, port: &mut P) {
-        if !self.acknowledge_at_once(now, from, psn, port) {
+        if self.acknowledge_at_once(now, from, psn, port) {
+            self.traffic.received(Opcode::RcAcknowledge, 1, 0, self.ip_header);
+        } else {
             let mut headers = Headers::new(Opcode::RcAcknowledge, self.connection.qpn, psn);
             headers.bth.pkey = self.connection.pkey;
             headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn });

@@ -26,8 +26,10 @@ impl QueuePair {
             packets: inbound.count,
         });
         if self.take_at_once(inbound, port) {
+            self.traffic.received(headers.bth.opcode, 1, inbound.payload.len() as u32, self.ip_header);
             return;
         }
+        self.count_received(inbound);
         if let Err(reason) = self.screen(inbound) {
             return self.dropped(now, Some(headers), reason, port);
         }
@@ -42,6 +44,7 @@ impl QueuePair {
                     return self.dropped(now, Some(headers), DropReason::CnpTooSoon, port);
                 }
                 self.believed_cnp = Some(now);
+                self.incidents.cnps_handled += 1;
                 self.adjust(now, Toward::Peer, WindowCause::Marked, port, |window| window.congested(now));
             }
             _ if opcode.is_request() => self.handle_request(now, inbound, port),
@@ -50,6 +53,7 @@ impl QueuePair {
                     return self.dropped(now, Some(headers), DropReason::Malformed, port);
                 };
                 if let Some(code) = refusal_name(aeth.syndrome) {
+                    self.incidents.nak_received(aeth.syndrome);
                     self.trace(now, port, || trace::Kind::NakReceived { psn: headers.bth.psn, code });
                 }
                 self.note_answer(inbound);
@@ -173,8 +177,9 @@ impl QueuePair {
 
     /// A packet goes no further.
     #[cold]
-    fn dropped<P: Port>(&self, now: Time, headers: Option<&Headers>, reason: DropReason, port: &mut P) {
+    fn dropped<P: Port>(&mut self, now: Time, headers: Option<&Headers>, reason: DropReason, port: &mut P) {
         port.dropped(reason);
+        self.incidents.dropped(reason, 1);
         self.trace(now, port, || trace::Kind::PacketDropped { headers: headers.copied(), reason });
     }
 
@@ -197,6 +202,7 @@ impl QueuePair {
             }
             Reaction::Refused(reason, psn, syndrome) => {
                 self.dropped(now, Some(inbound.headers), reason, port);
+                self.incidents.rnr_naks_sent += u64::from(matches!(syndrome, Syndrome::RnrNak { .. }));
                 let code = refusal_name(syndrome).unwrap_or("");
                 self.trace(now, port, || trace::Kind::NakSent { psn, code });
             }
@@ -289,6 +295,7 @@ impl QueuePair {
     /// Go-back-N: everything from the oldest unacknowledged packet on is sent again.
     fn go_back<P: Port>(&mut self, now: Time, cause: RetryCause, left: Option<u8>, port: &mut P) {
         let from = self.completer.una();
+        self.incidents.retried(cause);
         self.trace(now, port, || trace::Kind::Retry { cause, from, left });
         let oldest = self.completer.catch_up(&self.queue);
         let lost_answer = self.queue.get(oldest).is_some_and(|work| matches!(work.operation, Work::Read { .. }));
@@ -359,6 +366,8 @@ impl QueuePair {
         if let Cause::Refused(refusal) = &cause {
             self.trace_refusal(now, refusal, port);
         }
+        self.incidents.retries_exceeded += u64::from(status == Status::RetryExceeded);
+        self.incidents.rnr_retries_exceeded += u64::from(status == Status::RnrRetryExceeded);
         let seq = self.completer.catch_up(&self.queue);
         self.queue.overrule(seq, status, cause);
         let wr_id = self.queue.get(seq).map_or(0, |work| work.wr_id);

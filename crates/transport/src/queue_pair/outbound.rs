@@ -130,6 +130,10 @@ impl QueuePair {
     fn hand_request<P: Port>(&mut self, now: Time, port: &mut P) -> Train<'_> {
         let &RequestTrain { seq, ref headers, count, psns, offset, length, retransmission } = self.requester.train();
         self.handed = Handed::Request { seq };
+        let target = self.queue.get(seq).and_then(|work| work.target.as_ref()).map(|target| target.av.dgid);
+        let opcode = headers.bth.opcode;
+        self.count_sent(opcode, count, length, retransmission, target);
+        let headers = &self.requester.train().headers;
         let reliable = self.connection.kind.is_reliable();
         let work = self.queue.get(seq);
         if reliable {
@@ -185,13 +189,14 @@ impl QueuePair {
 
     /// A train that belongs to no work of ours.
     fn answer_train<'a, P: Port>(
-        &'a self,
+        &'a mut self,
         now: Time,
         headers: &Headers,
         count: u32,
         payload: Payload<'a>,
         port: &mut P,
     ) -> Train<'a> {
+        self.traffic.sent(headers.bth.opcode, count, payload.len(), self.ip_header);
         self.trace(now, port, || trace::Kind::PacketSent {
             headers: *headers,
             payload_len: payload.len(),
@@ -214,6 +219,7 @@ impl QueuePair {
     fn notify_congestion<P: Port>(&mut self, now: Time, port: &mut P) -> Train<'_> {
         self.cnp_owed = false;
         self.last_cnp = Some(now);
+        self.incidents.cnps_sent += 1;
         let mut headers = self.connection.response(Opcode::Cnp, Psn::default());
         headers.bth.becn = true;
         self.answer_train(now, &headers, 1, Payload::Bytes(&CNP_PAYLOAD), port)

@@ -2,6 +2,7 @@
 
 use super::{AsyncEvent, QueuePair, State};
 use crate::attributes::{Attributes, Modify};
+use crate::counters::ip_header;
 use crate::port::{Port, Toward};
 use crate::state::{self, ModifyError};
 use trace::StateCause;
@@ -13,6 +14,7 @@ impl QueuePair {
         let from = self.state();
         let to = state::check(self.kind(), from, modify, &self.limits)?;
         self.connection.attributes.apply(modify);
+        self.ip_header = ip_header(self.connection.attributes.av.dgid);
         if modify.state.is_none() {
             return Ok(());
         }

@@ -1,0 +1,54 @@
+//! What this process has counted on a port: queue pairs count for themselves, and here they are added up. Not the
+//! host's figures: those are the sum over all processes.
+
+use crate::nic::Nic;
+use crate::objects::device::Device;
+use std::collections::HashMap;
+use std::sync::Arc;
+use trace::DropReason;
+use transport::Counters;
+use transport::counters::Incidents;
+
+impl Nic {
+    /// What this process has counted on the port of each device, since it opened its NIC. What belongs to no queue pair,
+    /// a packet for one that does not exist, say, counts for the device that the process opened first.
+    pub fn counters(&self) -> Vec<(Arc<Device>, Counters)> {
+        let mut of_device: HashMap<u32, Counters> = HashMap::new();
+        self.each_qp(|qp| *of_device.entry(qp.context().device().interface_index()).or_default() += qp.counters());
+        let mut all: Vec<(Arc<Device>, Counters)> = self
+            .devices()
+            .into_iter()
+            .map(|device| {
+                let mut counters = device.counted();
+                counters += of_device.remove(&device.interface_index()).unwrap_or_default();
+                (device, counters)
+            })
+            .collect();
+        let known = all.iter().fold(Incidents::default(), |mut sum, (_, counters)| {
+            sum += counters.incidents;
+            sum
+        });
+        let first = self.first_opened.get().copied();
+        let place = all.iter().position(|(device, _)| Some(device.interface_index()) == first).unwrap_or(0);
+        if let Some((_, counters)) = all.get_mut(place) {
+            counters.incidents += self.of_no_queue_pair(&known);
+        }
+        all
+    }
+
+    /// What was dropped beside what queue pairs know of.
+    fn of_no_queue_pair(&self, known: &Incidents) -> Incidents {
+        let mut drops = Incidents::default();
+        DropReason::ALL.iter().for_each(|reason| drops.dropped(*reason, self.drops(*reason)));
+        Incidents {
+            duplicate_requests: drops.duplicate_requests.saturating_sub(known.duplicate_requests),
+            out_of_sequence_requests: drops.out_of_sequence_requests.saturating_sub(known.out_of_sequence_requests),
+            no_receives: drops.no_receives.saturating_sub(known.no_receives),
+            access_refused: drops.access_refused.saturating_sub(known.access_refused),
+            receive_errors: drops.receive_errors.saturating_sub(known.receive_errors),
+            receive_discards: drops.receive_discards.saturating_sub(known.receive_discards),
+            send_errors: drops.send_errors.saturating_sub(known.send_errors),
+            ..Incidents::default()
+        }
+    }
+}
