@@ -21,8 +21,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("transport", &["wire", "trace"]),
     ("cm", &["wire", "trace"]),
     ("host", &["wire", "latch"]),
+    // Reports of processes: what hca tells, and programs ask for.
+    ("inventory", &["wire", "trace", "transport", "host"]),
     ("link", &["wire", "trace", "latch", "host"]),
-    ("hca", &["wire", "trace", "transport", "cm", "latch", "memory", "host", "link"]),
+    ("hca", &["wire", "trace", "transport", "cm", "latch", "memory", "host", "inventory", "link"]),
     ("sim", &["wire", "trace", "transport", "cm"]),
     ("ubiverbs", &["wire", "trace", "transport", "cm", "latch", "hca"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.

@@ -94,6 +94,7 @@ impl CompletionQueue {
         };
         let opened = Arc::clone(&context.opened);
         let cq = opened.nic.create_cq(rounded_up(spec.entries), channel)?;
+        cq.belongs_to(opened.hca.device());
         let mut base = ibv_cq_ex::zeroed();
         base.context = context.as_c();
         base.channel = spec.channel.as_ptr();

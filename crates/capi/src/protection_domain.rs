@@ -114,6 +114,7 @@ pub extern "C" fn ibv_dealloc_pd(pd: Owned<'_, ibv_pd>) -> c_int {
             underlying.users.leave();
         } else if !domain.imported {
             DOMAINS.lock().remove(&domain.domain.0);
+            domain.opened.hca.free_domain(domain.domain);
         }
         if let Some(td) = thread_domain {
             td.users.leave();

@@ -173,6 +173,14 @@ impl Cm {
         });
     }
 
+    /// Its ids, for those who ask what there is.
+    pub fn report(&self) -> Vec<inventory::ConnectionId> {
+        let inner = self.inner.lock();
+        let mut ids: Vec<_> = inner.records.iter().map(|(key, record)| record.report(*key as u32)).collect();
+        ids.sort_by_key(|id| id.number);
+        ids
+    }
+
     /// Whether the program uses it.
     pub fn has_ids(&self) -> bool {
         !self.inner.lock().records.is_empty()

@@ -250,6 +250,7 @@ impl Nic {
     pub(crate) fn flush_before_exit(&self) {
         self.cm.leave(self);
         self.qps.for_each(|qp| qp.flush_before_exit(self));
+        self.count_as_ended();
         self.udp.leave_soon();
         // Bounded: packets may come as fast as they are taken.
         for _ in 0..EXIT_LOOKS {

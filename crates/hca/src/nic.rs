@@ -7,6 +7,7 @@ pub(crate) mod device_memory;
 pub mod multicast;
 pub(crate) mod process;
 mod registration;
+mod report;
 
 use crate::cm::Cm;
 use crate::error::{Error, system};
@@ -23,7 +24,7 @@ use latch::plain::Mutex;
 use link::shared::Outbound;
 use std::io;
 use std::ops::Deref;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use transport::{ProtectionDomain, QueuePairConfig, Time};
 use wire::{Qpn, Srqn};
@@ -49,6 +50,10 @@ pub struct Nic {
     pub(crate) cm: Cm,
     pub(crate) changes: Option<Changes>,
     pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
+    /// For those who ask what there is.
+    pub(crate) cqs: Mutex<Vec<Weak<CompletionQueue>>>,
+    /// What was counted here has been added to what the host remembers of processes that ended.
+    pub(crate) counted_as_ended: AtomicBool,
     /// The interface of the device that was opened first.
     pub(crate) first_opened: OnceLock<u32>,
     pub(crate) qps: Table<Qp>,
@@ -84,7 +89,13 @@ impl Nic {
         channel: Option<Arc<CompletionChannel>>,
     ) -> Result<Arc<CompletionQueue>, Error> {
         let id = self.next_cq.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(CompletionQueue::new(id, capacity, channel)?.served_by(&self.engine)))
+        let queue = Arc::new(CompletionQueue::new(id, capacity, channel)?.served_by(&self.engine));
+        let mut queues = self.cqs.lock();
+        if queues.len() == queues.capacity() {
+            queues.retain(|queue| queue.strong_count() > 0);
+        }
+        queues.push(Arc::downgrade(&queue));
+        Ok(queue)
     }
 
     /// A queue pair in RESET. Its number is given by the NIC, whatever `config` says.
@@ -207,6 +218,7 @@ impl Nic {
 /// The engine's thread is asleep, perhaps: it must learn that there is nothing left to drive.
 impl Drop for Nic {
     fn drop(&mut self) {
+        self.count_as_ended();
         self.engine.ring();
     }
 }

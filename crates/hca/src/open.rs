@@ -34,7 +34,7 @@ use link::faults::Plan;
 use link::shared::Exchange;
 use link::udp::attachment::AttachError;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use transport::congestion::WindowConfig;
 
@@ -106,6 +106,8 @@ impl Nic {
             ground,
             changes: changes()?,
             contexts: Mutex::new(Rank::Contexts, Vec::new()),
+            cqs: Mutex::new(Rank::CompletionQueues, Vec::new()),
+            counted_as_ended: AtomicBool::new(false),
             first_opened: OnceLock::new(),
             qps: Table::default(),
             watch: Watch::new().map_err(system("cannot make a descriptor for waiting threads"))?,

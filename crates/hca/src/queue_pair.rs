@@ -218,6 +218,33 @@ impl Qp {
         self.inner.lock().pair.counters()
     }
 
+    /// The same, unless a thread is in the middle of something: it may be the one that ends the process.
+    pub(crate) fn try_counters(&self) -> Option<Counters> {
+        self.inner.try_lock().map(|inner| inner.pair.counters())
+    }
+
+    /// Itself, for those who ask what there is.
+    pub(crate) fn report(&self) -> inventory::QueuePair {
+        let inner = self.inner.lock();
+        let attributes = inner.pair.attributes();
+        let queue = |cq: &Option<Arc<CompletionQueue>>| cq.as_ref().map_or(0, |cq| cq.id);
+        inventory::QueuePair {
+            number: self.qpn.value(),
+            interface: self.context.device().interface_index(),
+            kind: self.kind.code(),
+            state: attributes.state as u8,
+            peer: attributes.dest_qpn.value(),
+            send_psn: attributes.sq_psn.value(),
+            receive_psn: attributes.rq_psn.value(),
+            domain: inner.pair.domain().0,
+            send_queue: queue(&self.send_cq),
+            receive_queue: queue(&self.receive_cq),
+            shared_queue: inner.pair.shared_queue().map_or(0, |number| number.value()),
+            link: inner.path.link.name().to_owned(),
+            counters: inner.pair.counters(),
+        }
+    }
+
     /// Changes state and attributes, or neither. The link to its peer is chosen on the way to RTR.
     pub(crate) fn change(&self, nic: &Ground, modify: &Modify) -> Result<(), ModifyError> {
         if modify.state == Some(State::ReadyToReceive)

@@ -450,3 +450,43 @@ fn counters_tell_messages_and_refusals() {
         nic.destroy_qp(&end.qp);
     }
 }
+
+/// Asked over the host's registry, as any other process would ask.
+#[test]
+fn a_process_tells_what_it_has() {
+    let nic = Nic::open().unwrap();
+    let context = loopback(&nic);
+    let ends = [(); 2].map(|()| End::new(&nic, &context, Kind::ReliableConnected));
+    let [a, b] = &ends;
+    connect(&nic, a, b.qp.qpn(), &context);
+    let pid = std::process::id() as i32;
+    // Tests of this file share the process, and the asker asks each process once: another NIC may answer.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let report = loop {
+        let processes = inventory::gather().unwrap();
+        let own = processes.into_iter().find(|process| process.pid == pid).expect("this process is listed");
+        assert!(!own.command.is_empty());
+        let number = a.qp.qpn().value();
+        let found = own.report.filter(|report| report.queue_pairs.iter().any(|pair| pair.number == number));
+        match found {
+            Some(report) => break report,
+            None => assert!(Instant::now() < deadline, "no report in a minute"),
+        }
+    };
+    let pair = report.queue_pairs.iter().find(|pair| pair.number == a.qp.qpn().value()).unwrap();
+    assert_eq!((pair.kind, pair.state, pair.peer), (2, State::ReadyToSend as u8, b.qp.qpn().value()));
+    assert_eq!((pair.send_psn, pair.receive_psn, pair.send_queue), (77, 77, a.cq.id));
+    let other = report.queue_pairs.iter().find(|pair| pair.number == b.qp.qpn().value()).unwrap();
+    assert_eq!((other.state, other.peer), (State::Reset as u8, 0));
+    let region = report.regions.iter().find(|region| region.key == a.key.value()).unwrap();
+    assert_eq!((region.length, region.address, region.domain), (1 << 20, a.memory.as_ptr() as u64, pair.domain));
+    let domain = report.domains.iter().find(|domain| domain.number == pair.domain).unwrap();
+    assert_eq!((domain.users, domain.interface), (2, context.device().interface_index()));
+    let queue = report.completion_queues.iter().find(|queue| queue.number == a.cq.id).unwrap();
+    assert_eq!((queue.users, queue.entries), (1, 256));
+    assert!(report.ports.iter().any(|port| port.device == "ubi_lo"));
+    for end in &ends {
+        nic.destroy_qp(&end.qp);
+    }
+    assert!(nic.report().queue_pairs.is_empty());
+}

@@ -15,6 +15,11 @@ pub const ROOM: u8 = 5;
 /// "When I end, read this", with the memory of the connection records. The connection stays until its process ends.
 pub const CONNECTION_RECORDS: u8 = 6;
 
+/// "What do you have?" The first message of a connection. 7 is a packet's, see [`forward`](crate::forward).
+pub const INQUIRY: u8 = 8;
+/// "This", with sealed memory.
+pub const REPORT: u8 = 9;
+
 /// The message of that kind.
 pub fn of(kind: u8) -> [u8; 8] {
     let [a, b, c, d] = MAGIC;
@@ -24,7 +29,9 @@ pub fn of(kind: u8) -> [u8; 8] {
 /// The kind of a message, if it is one of these.
 pub fn kind(bytes: &[u8]) -> Option<u8> {
     match bytes {
-        [magic @ .., VERSION, kind @ OFFER..=CONNECTION_RECORDS, 0, 0] if *magic == MAGIC => Some(*kind),
+        [magic @ .., VERSION, kind @ (OFFER..=CONNECTION_RECORDS | INQUIRY | REPORT), 0, 0] if *magic == MAGIC => {
+            Some(*kind)
+        }
         _ => None,
     }
 }

@@ -10,6 +10,7 @@
 //! | [`forward`] | packets that came to the wrong process of the host go on to the right one |
 //! | [`steering`] | and seldom come to the wrong one |
 //! | [`process_watch`], [`connection_records`] | which processes have ended, and which connections they had |
+//! | [`inquiry`] | what other processes have |
 //! | [`offer`], [`greeting`], [`passing`] | what two processes say to each other, with descriptors |
 //! | [`arrival`], [`family`] | a packet, and the sockets that receive it |
 //! | [`descriptor`], [`event_fd`], [`ready_pipe`] | what a forked child must not keep; bells; what programs wait for |
@@ -25,6 +26,7 @@ pub mod file_size;
 pub mod forward;
 pub mod greeting;
 pub mod holders;
+pub mod inquiry;
 pub mod process_watch;
 pub mod ready_pipe;
 

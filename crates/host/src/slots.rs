@@ -194,6 +194,9 @@ impl Slots {
     }
 }
 
+/// So many wait for an answer at a time; others hear nothing.
+const MOST_INQUIRIES: usize = 64;
+
 /// A few random bits, from the randomness that the system gave to the process.
 pub fn random() -> u64 {
     RandomState::new().build_hasher().finish()
@@ -211,6 +214,8 @@ pub struct Registry {
     changes: AtomicU64,
     /// Connections that offer shared memory, until the exchange takes them.
     offers: Mutex<Vec<Offer>>,
+    /// Connections of processes that want to know what this one has.
+    inquiries: Mutex<Vec<Descriptor>>,
     /// There are some, or those that were accepted have something.
     called: AtomicBool,
     /// A process whose end matters has ended, until [`deaths_seen`](Registry::deaths_seen).
@@ -277,6 +282,20 @@ impl Registry {
         std::mem::take(&mut *self.offers.lock())
     }
 
+    /// Another process, which may, wants to know what this one has.
+    pub fn inquire(&self, socket: Descriptor) {
+        let mut inquiries = self.inquiries.lock();
+        if inquiries.len() < MOST_INQUIRIES {
+            inquiries.push(socket);
+        }
+        self.call();
+    }
+
+    /// The connections of those that do.
+    pub fn take_inquiries(&self) -> Vec<Descriptor> {
+        std::mem::take(&mut *self.inquiries.lock())
+    }
+
     /// The exchange of shared memory has something to do.
     pub fn call(&self) {
         self.called.store(true, Ordering::Release);
@@ -305,6 +324,7 @@ impl Registry {
             owned: [const { AtomicU64::new(0) }; 64],
             changes: AtomicU64::new(0),
             offers: Mutex::new(Rank::Offers, Vec::new()),
+            inquiries: Mutex::new(Rank::Inquiries, Vec::new()),
             called: AtomicBool::new(false),
             died: AtomicBool::new(false),
             connection_records: Mutex::new(Rank::Records, Vec::new()),

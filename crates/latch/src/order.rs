@@ -27,6 +27,8 @@ pub enum Rank {
     ConnectionManager,
     /// Opened devices.
     Contexts,
+    /// Completion queues, for those who ask what there is.
+    CompletionQueues,
     /// Faults around a link, while it receives.
     Faults,
     /// Rings that other processes write.
@@ -81,6 +83,8 @@ pub enum Rank {
     Port,
     /// What queue pairs of a device counted that are gone.
     PortCounters,
+    /// Protection domains.
+    Domains,
     /// Ports of the connection manager.
     CmPorts,
     /// Processes that are watched.
@@ -91,6 +95,8 @@ pub enum Rank {
     Listeners,
     /// Rings that were offered to this process.
     Offers,
+    /// Processes that want to know what this one has.
+    Inquiries,
     /// Connection records that were handed to this process.
     Records,
     /// Events for a program.

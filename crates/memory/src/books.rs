@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::device::{Block, DeviceMemory};
 use crate::error::Error;
 use crate::keys::{Keys, SLOTS};
+use crate::memory::RegionFacts;
 use crate::region::Holding;
 use crate::window::WindowType;
 use wire::access::ProtectionDomain;
@@ -68,6 +69,19 @@ pub(crate) struct Window {
 const RESERVE: usize = 1024;
 
 impl Books {
+    /// The regions there are.
+    pub(crate) fn facts(&self, keys: &Keys) -> Vec<RegionFacts> {
+        let fact = |(slot, record): (usize, &Record)| match &record.what {
+            What::Region(region) => {
+                let (address, length) = region.holding.extent();
+                let key = keys.key(slot as u32, record.life)?;
+                Some(RegionFacts { key, domain: region.holding.domain, address, length })
+            }
+            _ => None,
+        };
+        self.records.iter().enumerate().filter_map(fact).collect()
+    }
+
     /// Whether no slot is left.
     pub(crate) fn full(&self) -> bool {
         self.free.is_empty() && self.records.len() as u32 >= SLOTS

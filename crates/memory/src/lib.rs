@@ -63,7 +63,7 @@ pub use error::Error;
 pub use guard::Guard;
 #[doc(hidden)] // for fuzzing
 pub use mapped::judge;
-pub use memory::{Limits, Memory, Usage};
+pub use memory::{Limits, Memory, RegionFacts, Usage};
 pub use region::{Change, RegionSpec, Translation};
 pub use window::WindowType;
 pub use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, RefusalCause, Subject};

@@ -12,7 +12,7 @@ use crate::keys::{Keys, SLOTS};
 use crate::slot::Slot;
 use crate::table::Table;
 use wire::Key;
-use wire::access::{Access, Atomic, Range, Refusal, RefusalCause, Subject};
+use wire::access::{Access, Atomic, ProtectionDomain, Range, Refusal, RefusalCause, Subject};
 
 /// All registered memory of one process.
 ///
@@ -66,6 +66,19 @@ pub struct Usage {
     pub device_memory: u64,
 }
 
+/// A region, as others see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RegionFacts {
+    /// L_Key and R_Key in one.
+    pub key: Key,
+    /// The protection domain.
+    pub domain: ProtectionDomain,
+    /// The address by which keys reach it.
+    pub address: u64,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
 impl Default for Memory {
     fn default() -> Memory {
         Memory::new()
@@ -102,6 +115,12 @@ impl Memory {
     pub fn usage(&self) -> Usage {
         let books = self.books();
         Usage { regions: books.regions, windows: books.windows, device_memory: books.device_used }
+    }
+
+    /// The regions there are: for those who ask what a process has.
+    #[must_use]
+    pub fn regions(&self) -> Vec<RegionFacts> {
+        self.books().facts(&self.keys)
     }
 
     /// Would this access succeed now? Changes nothing, not even a counter. An empty range needs no key at all (IBA

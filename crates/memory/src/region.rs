@@ -61,6 +61,21 @@ pub(crate) struct Holding {
     pub(crate) access: Access,
 }
 
+impl Holding {
+    /// The first address by which keys reach it, and its length.
+    pub(crate) fn extent(&self) -> (u64, u64) {
+        let zero_based = self.access.contains(Access::ZERO_BASED);
+        match &self.place {
+            Place::Program(place) => {
+                let own = place.iova.unwrap_or(place.address as u64);
+                (if zero_based { 0 } else { own }, place.length as u64)
+            }
+            Place::Device { length, .. } => (0, *length as u64),
+            Place::Nowhere => (0, 0),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     Program(Translation),

@@ -20,6 +20,21 @@ macro_rules! sums {
             $($(#[$field_doc])* pub $field: u64,)*
         }
 
+        impl $name {
+            /// The names of its numbers, in order.
+            pub const NAMES: &[&str] = &[$(stringify!($field),)*];
+
+            /// Its numbers, in the order of their names.
+            pub fn values(&self) -> impl Iterator<Item = u64> {
+                [$(self.$field,)*].into_iter()
+            }
+
+            /// The numbers in that order; those that are not there are 0.
+            pub fn from_values(values: &mut impl Iterator<Item = u64>) -> $name {
+                $name { $($field: values.next().unwrap_or(0),)* }
+            }
+        }
+
         impl AddAssign for $name {
             fn add_assign(&mut self, other: $name) {
                 $(self.$field = self.$field.wrapping_add(other.$field);)*

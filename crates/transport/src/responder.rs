@@ -167,6 +167,11 @@ impl Responder {
         self.expected
     }
 
+    /// The shared receive queue that its receives come from.
+    pub fn srq(&self) -> Option<Srqn> {
+        self.srq
+    }
+
     pub fn uses_srq(&self) -> bool {
         self.srq.is_some()
     }

@@ -174,6 +174,36 @@ impl Record {
         }
     }
 
+    /// Itself, for those who ask what there is.
+    pub fn report(&self, number: u32) -> inventory::ConnectionId {
+        // The kernel's `enum rdma_cm_state`.
+        let state = match self.stage {
+            Stage::Idle => 0,
+            Stage::AddressResolved => 2,
+            Stage::RouteResolved => 4,
+            Stage::Connecting | Stage::Answered | Stage::Requested | Stage::Accepted | Stage::Connected => 5,
+            Stage::Disconnecting | Stage::PeerLeft | Stage::Ended => 6,
+            Stage::Bound => 7,
+            Stage::Listening => 8,
+        };
+        let space = match self.space {
+            PortSpace::Ipoib => 0x0002,
+            PortSpace::Tcp => 0x0106,
+            PortSpace::Udp => 0x0111,
+            PortSpace::Ib => 0x013f,
+        };
+        inventory::ConnectionId {
+            number,
+            interface: self.place.as_ref().map_or(0, |place| place.device.interface_index()),
+            queue_pair: self.qpn.value(),
+            kind: self.kind.code(),
+            space,
+            state,
+            source: self.source,
+            destination: self.destination,
+        }
+    }
+
     pub fn refuse<T>(&self, what: &'static str) -> Result<T, CmError> {
         Err(CmError::State { what, state: self.stage.name() })
     }

@@ -102,6 +102,10 @@ impl Nic {
                 died.push(Arc::clone(link));
             }
         });
+        for socket in self.slots.registry().take_inquiries() {
+            // Whoever asked and has gone does not miss the answer.
+            let _ = ::host::inquiry::answer(&socket, &self.report().encode());
+        }
         for _ in 0..refused {
             self.dropped(self.now(), None, None, DropReason::RingRefused);
         }

@@ -3,6 +3,7 @@
 
 use crate::nic::Nic;
 use crate::objects::device::Device;
+use crate::queue_pair::Qp;
 use std::collections::HashMap;
 use std::sync::Arc;
 use trace::DropReason;
@@ -13,8 +14,20 @@ impl Nic {
     /// What this process has counted on the port of each device, since it opened its NIC. What belongs to no queue pair,
     /// a packet for one that does not exist, say, counts for the device that the process opened first.
     pub fn counters(&self) -> Vec<(Arc<Device>, Counters)> {
+        self.sum(|qp| Some(qp.counters()))
+    }
+
+    /// The same without what a thread is in the middle of, which may be the one that ends the process.
+    pub(crate) fn counters_before_exit(&self) -> Vec<(Arc<Device>, Counters)> {
+        self.sum(Qp::try_counters)
+    }
+
+    fn sum(&self, of_qp: impl Fn(&Qp) -> Option<Counters>) -> Vec<(Arc<Device>, Counters)> {
         let mut of_device: HashMap<u32, Counters> = HashMap::new();
-        self.each_qp(|qp| *of_device.entry(qp.context().device().interface_index()).or_default() += qp.counters());
+        self.each_qp(|qp| {
+            let device = of_device.entry(qp.context().device().interface_index()).or_default();
+            *device += of_qp(qp).unwrap_or_default();
+        });
         let mut all: Vec<(Arc<Device>, Counters)> = self
             .devices()
             .into_iter()

@@ -1,6 +1,7 @@
 //! Completion queues: where completions wait to be polled, and what wakes a program that waits for them.
 
 use crate::objects::channel::Channel;
+use crate::objects::device::Device;
 use crate::progress::engine::Engine;
 use latch::{Mutex, Rank};
 use std::collections::VecDeque;
@@ -128,6 +129,8 @@ pub struct CompletionQueue {
     observer: OnceLock<Observer>,
     /// Something was added that the observer has not been told of.
     fresh: AtomicBool,
+    /// The interface of its device; 0 if that was not said.
+    interface: AtomicU32,
 }
 
 /// The program's function that is told that something was added.
@@ -219,6 +222,7 @@ impl CompletionQueue {
             engine: None,
             observer: OnceLock::new(),
             fresh: AtomicBool::new(false),
+            interface: AtomicU32::new(0),
         })
     }
 
@@ -450,6 +454,15 @@ impl CompletionQueue {
     #[inline]
     pub fn has_overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Acquire)
+    }
+
+    /// Says which device it was made on.
+    pub fn belongs_to(&self, device: &Device) {
+        self.interface.store(device.interface_index(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn interface(&self) -> u32 {
+        self.interface.load(Ordering::Relaxed)
     }
 
     /// How many entries it holds.

@@ -2,6 +2,9 @@
 
 use crate::objects::channel::Channel;
 use crate::objects::device::Device;
+use latch::Rank;
+use latch::plain::Mutex;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,14 +36,26 @@ pub struct Context {
     device: Arc<Device>,
     events: Channel<AsyncEvent>,
     next_domain: &'static AtomicU32,
+    number: u32,
+    /// Protection domains that were made in it and not freed.
+    domains: Mutex<BTreeSet<u32>>,
 }
 
 /// Protection domains are numbered across the process: memory of one device must not open another's.
 static DOMAINS: AtomicU32 = AtomicU32::new(1);
 
+static CONTEXTS: AtomicU32 = AtomicU32::new(1);
+
 impl Context {
     pub(crate) fn new(device: Arc<Device>) -> io::Result<Context> {
-        Ok(Context { device, events: Channel::new()?, next_domain: &DOMAINS })
+        let number = CONTEXTS.fetch_add(1, Ordering::Relaxed);
+        let domains = Mutex::new(Rank::Domains, BTreeSet::new());
+        Ok(Context { device, events: Channel::new()?, next_domain: &DOMAINS, number, domains })
+    }
+
+    /// Its number, for those who ask what there is.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
     }
 
     /// The device.
@@ -55,7 +70,18 @@ impl Context {
 
     /// The number of a new protection domain.
     pub fn new_domain(&self) -> transport::ProtectionDomain {
-        transport::ProtectionDomain(self.next_domain.fetch_add(1, Ordering::Relaxed))
+        let number = self.next_domain.fetch_add(1, Ordering::Relaxed);
+        self.domains.lock().insert(number);
+        transport::ProtectionDomain(number)
+    }
+
+    /// A protection domain is no longer.
+    pub fn free_domain(&self, domain: transport::ProtectionDomain) {
+        self.domains.lock().remove(&domain.0);
+    }
+
+    pub(crate) fn domains(&self) -> Vec<u32> {
+        self.domains.lock().iter().copied().collect()
     }
 
     pub(crate) fn raise(&self, event: AsyncEvent) {

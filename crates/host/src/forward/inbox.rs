@@ -11,7 +11,7 @@ use crate::names::{self, Name};
 use crate::offer::Offer;
 use crate::slots::{Listener, Registry, Slots};
 use crate::thread::Shield;
-use crate::{greeting, passing};
+use crate::{greeting, inquiry, passing};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -270,6 +270,15 @@ impl Inbox {
                 self.registry.unwatch(connection.socket.raw());
                 let Connection { socket, uid, .. } = self.connections.remove(&key)?;
                 self.registry.offer(Offer { socket, uid, descriptors });
+                return None;
+            }
+            if kind == Some(greeting::INQUIRY) {
+                self.registry.unwatch(connection.socket.raw());
+                let Connection { socket, uid, .. } = self.connections.remove(&key)?;
+                match inquiry::may_ask(uid) {
+                    true => self.registry.inquire(socket),
+                    false => self.collected.refused += 1,
+                }
                 return None;
             }
             // Longer than any message of ours: its end is missing.

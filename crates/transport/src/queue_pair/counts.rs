@@ -5,12 +5,23 @@ use crate::completion::{Completion, Status};
 use crate::counters::{Counters, Incidents, ip_header};
 use crate::state::Kind;
 use crate::train::Inbound;
-use wire::{Gid, NakCode, Opcode, Operation, Syndrome};
+use wire::access::ProtectionDomain;
+use wire::{Gid, NakCode, Opcode, Operation, Srqn, Syndrome};
 
 impl QueuePair {
     /// What it has counted since it was made; a reset changes nothing.
     pub fn counters(&self) -> Counters {
         Counters { traffic: self.traffic, incidents: self.incidents }
+    }
+
+    /// Its protection domain.
+    pub fn domain(&self) -> ProtectionDomain {
+        self.connection.pd
+    }
+
+    /// The shared receive queue that it takes its receives from.
+    pub fn shared_queue(&self) -> Option<Srqn> {
+        self.responder.srq()
     }
 
     /// What its driver saw and this queue pair could not: links that are full or refuse, acknowledgements that wait.

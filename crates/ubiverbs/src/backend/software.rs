@@ -186,6 +186,7 @@ unsafe impl Context for Opened {
             None => None,
         };
         let queue = self.nic.create_cq(capacity, channel).map_err(create("a completion queue"))?;
+        queue.belongs_to(self.context.device());
         Ok(Arc::new(OurQueue { nic: Arc::clone(&self.nic), queue }))
     }
 

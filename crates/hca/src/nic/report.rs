@@ -1,0 +1,120 @@
+//! What this process has, for another process of the host that asks: `rdma`, `ubiverbs ps`, programs that read counters.
+
+use crate::nic::Nic;
+use crate::objects::context::Context;
+use inventory::{CompletionQueue, Domain, Port, Region, Report, SharedReceiveQueue};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+/// How often something is used, by its number.
+#[derive(Default)]
+struct Users(HashMap<u32, u32>);
+
+impl Users {
+    fn add(&mut self, number: u32) {
+        *self.0.entry(number).or_default() += 1;
+    }
+
+    fn of(&self, number: u32) -> u32 {
+        self.0.get(&number).copied().unwrap_or(0)
+    }
+}
+
+impl Nic {
+    /// Everything that this process has, and what it has counted.
+    pub fn report(&self) -> Report {
+        let mut queue_pairs = Vec::new();
+        self.each_qp(|qp| queue_pairs.push(qp.report()));
+        let contexts: Vec<Arc<Context>> = self.contexts.lock().iter().filter_map(Weak::upgrade).collect();
+        let regions = self.memory.regions();
+        let shared: Vec<_> = self.srqs.read().values().cloned().collect();
+        let (mut of_domain, mut of_queue) = (Users::default(), Users::default());
+        for pair in &queue_pairs {
+            of_domain.add(pair.domain);
+            of_queue.add(pair.send_queue);
+            if pair.receive_queue != pair.send_queue {
+                of_queue.add(pair.receive_queue);
+            }
+        }
+        regions.iter().for_each(|region| of_domain.add(region.domain.0));
+        shared.iter().for_each(|queue| of_domain.add(queue.domain().0));
+        let mut domains = Vec::new();
+        for context in &contexts {
+            let interface = context.device().interface_index();
+            let domain = |number| Domain { number, interface, users: of_domain.of(number) };
+            domains.extend(context.domains().into_iter().map(domain));
+        }
+        let device_of: HashMap<u32, u32> = domains.iter().map(|domain| (domain.number, domain.interface)).collect();
+        let interface_of = |domain: u32| device_of.get(&domain).copied().unwrap_or(0);
+        let queues: Vec<_> = self.cqs.lock().iter().filter_map(Weak::upgrade).collect();
+        let ended = self.counted_as_ended.load(Ordering::Acquire);
+        let ports = if ended { Vec::new() } else { self.counters() };
+        let mut shared_queues: Vec<_> = shared
+            .iter()
+            .map(|queue| SharedReceiveQueue {
+                number: queue.number().value(),
+                interface: interface_of(queue.domain().0),
+                domain: queue.domain().0,
+                kind: u8::from(queue.xrc().is_some()),
+                completion_queue: queue.xrc().map_or(0, |xrc| xrc.cq.id),
+            })
+            .collect();
+        shared_queues.sort_by_key(|queue| queue.number);
+        Report {
+            ports: ports
+                .into_iter()
+                .map(|(device, counters)| Port {
+                    device: device.name().to_owned(),
+                    interface: device.interface_index(),
+                    counters,
+                })
+                .collect(),
+            contexts: contexts
+                .iter()
+                .map(|context| inventory::Context {
+                    number: context.number(),
+                    interface: context.device().interface_index(),
+                })
+                .collect(),
+            domains,
+            queue_pairs,
+            completion_queues: queues
+                .iter()
+                .map(|queue| CompletionQueue {
+                    number: queue.id,
+                    interface: queue.interface(),
+                    entries: queue.capacity(),
+                    users: of_queue.of(queue.id),
+                })
+                .collect(),
+            regions: regions
+                .iter()
+                .zip(1..)
+                .map(|(region, number)| Region {
+                    number,
+                    interface: interface_of(region.domain.0),
+                    key: region.key.value(),
+                    address: region.address,
+                    length: region.length,
+                    domain: region.domain.0,
+                })
+                .collect(),
+            shared_queues,
+            ids: self.cm.report(),
+        }
+    }
+
+    /// Has the host remember what this process counted, because it ends. Once.
+    pub(crate) fn count_as_ended(&self) {
+        if self.counted_as_ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let ports: Vec<_> = self
+            .counters_before_exit()
+            .into_iter()
+            .map(|(device, counters)| (device.name().to_owned(), counters))
+            .collect();
+        inventory::ended::add(&ports);
+    }
+}
