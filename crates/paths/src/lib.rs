@@ -1,7 +1,11 @@
 //! A library to preload: shows one program files under `/sys/class/infiniband`, `/sys/devices` and `/dev/infiniband`
 //! that are not there. Calls of the C library that take such a path get one under the directory that `UBIVERBS_FILES`
 //! names instead, and those that resolve links answer without that directory; every other call goes through untouched.
-//! It knows nothing of what the files say.
+//! It knows nothing of what the files say. Where they count something, the process that tidies them up is asked to bring
+//! them up to date first (`attendant.rs`); and it answers `NETLINK_RDMA` (`netlink.rs`).
+
+mod attendant;
+mod netlink;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -48,6 +52,9 @@ impl Path {
         let below = below.unwrap_or(bytes);
         match files() {
             Some(files) => {
+                if of_counters(below) {
+                    attendant::refresh(files);
+                }
                 join(&[files.to_bytes(), b"/", below], &mut self.room).map_or(path, |path| path.as_ptr().cast())
             }
             None => path,
@@ -61,6 +68,11 @@ fn is_elsewhere(path: &[u8]) -> bool {
         |start: &&[u8]| path.strip_prefix(*start).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')));
     let of_device = |rest: &[u8]| rest.split(|byte| *byte == b'/').any(|name| OF_DEVICES.contains(&name));
     ELSEWHERE.iter().any(begins) || path.strip_prefix(DEVICES).is_some_and(of_device)
+}
+
+/// Whether it is among files that say how often something happened.
+fn of_counters(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').any(|name| matches!(name, b"counters" | b"hw_counters"))
 }
 
 /// Whether a descriptor is of the root directory.

@@ -1,7 +1,8 @@
 //! Files that the kernel would show for its devices, for programs that look there instead of asking the library:
 //! written to a directory of the program's own, as things are when it starts, and taken away when it ends. What they
-//! say is in `tree.rs`.
+//! say is in `tree.rs`; what changes later, and `NETLINK_RDMA`, is up to `attendant.rs`.
 
+mod attendant;
 mod tree;
 
 use crate::exit::{Exit, Failure};
@@ -24,6 +25,9 @@ pub struct Options {
     process: i32,
     /// The directory to take away
     directory: PathBuf,
+    /// The devices that the program sees, in their order
+    #[arg(long, value_delimiter = ',')]
+    devices: Vec<String>,
     /// Be the one who waits
     #[arg(long)]
     stay: bool,
@@ -35,7 +39,7 @@ pub fn provide(devices: &[Device]) -> Result<PathBuf, Failure> {
     let place = std::env::temp_dir();
     let place = place.canonicalize().map_err(|source| Failure::Open { path: place, source })?;
     let directory = fresh_directory(&place)?;
-    tree::write(&directory, devices).and_then(|()| tidy_later(&directory)).map_err(|source| {
+    tree::write(&directory, devices).and_then(|()| tidy_later(&directory, devices)).map_err(|source| {
         let _ = fs::remove_dir_all(&directory);
         Failure::Open { path: directory.clone(), source }
     })?;
@@ -69,13 +73,15 @@ fn fresh_directory(place: &Path) -> Result<PathBuf, Failure> {
 /// Leaves a process behind that takes the directory away when this process has ended, whatever it is by then. That one
 /// is no child of ours: the program may wait for all its children. Where orphans become our children (we are the first
 /// process of a container) there is none, and the directory stays.
-fn tidy_later(directory: &Path) -> io::Result<()> {
+fn tidy_later(directory: &Path, devices: &[Device]) -> io::Result<()> {
     let adopts = rustix::process::child_subreaper().is_ok_and(|it| it.is_some());
     if std::process::id() == 1 || adopts {
         return Ok(());
     }
     let us = std::process::id().to_string();
-    let status = itself()?.args(["tidy", &us]).arg(directory).stdout(Stdio::null()).status()?;
+    let names: Vec<&str> = devices.iter().map(Device::name).collect();
+    let devices = format!("--devices={}", names.join(","));
+    let status = itself()?.args(["tidy", &devices, &us]).arg(directory).stdout(Stdio::null()).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other("nobody would take it away again")) }
 }
 
@@ -89,10 +95,11 @@ fn itself() -> io::Result<Command> {
 /// Waits for a process and takes its directory away; or starts somebody who does, and leaves when that one is ready.
 pub fn tidy(options: &Options) -> Result<Exit, Failure> {
     let system = |what| move |source| Failure::System { what, source };
-    let Options { process, directory, stay } = options;
+    let Options { process, directory, devices, stay } = options;
     if !stay {
         let mut command = itself().map_err(system("cannot find this program"))?;
-        command.args(["tidy", "--stay", &process.to_string()]).arg(directory).stdout(Stdio::piped());
+        let devices = format!("--devices={}", devices.join(","));
+        command.args(["tidy", "--stay", &devices, &process.to_string()]).arg(directory).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(system("cannot start a process"))?;
         let mut ready = [0];
         let read = child.stdout.take().map_or(Ok(0), |mut pipe| pipe.read(&mut ready)).unwrap_or(0);
@@ -101,8 +108,13 @@ pub fn tidy(options: &Options) -> Result<Exit, Failure> {
     let process = Pid::from_raw(*process).ok_or(rustix::io::Errno::SRCH);
     let process = process.and_then(|process| pidfd_open(process, PidfdFlags::empty()));
     let process = process.map_err(io::Error::from).map_err(system("cannot watch the process"))?;
+    // Without it counters stay as they are, and NETLINK_RDMA is the kernel's.
+    let attendant = attendant::Attendant::new(directory, devices).ok();
     io::stdout().write_all(b"!").and_then(|()| io::stdout().flush()).map_err(Failure::Output)?;
-    while poll(&mut [PollFd::new(&process, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {}
+    match attendant {
+        Some(mut attendant) => attendant.serve(&process),
+        None => while poll(&mut [PollFd::new(&process, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {},
+    }
     fs::remove_dir_all(directory).map_err(|source| Failure::Open { path: directory.clone(), source })?;
     Ok(Exit::Ok)
 }

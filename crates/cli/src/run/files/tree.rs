@@ -1,45 +1,14 @@
 //! The files themselves, laid out as the kernel does. Entries of `/sys/class` are links into `/sys/devices`: under the
 //! PCI device of the interface where it has one, so that topologies show the device where its packets leave the host,
-//! and else under `virtual`, as those of Soft-RoCE are. Counters stay at zero.
+//! and else under `virtual`, as those of Soft-RoCE are.
 
 use hca::Device;
+use inventory::names;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-
-/// What ports count, for InfiniBand and for RoCE.
-const COUNTERS: [&str; 18] = [
-    "VL15_dropped",
-    "excessive_buffer_overrun_errors",
-    "link_downed",
-    "link_error_recovery",
-    "local_link_integrity_errors",
-    "multicast_rcv_packets",
-    "multicast_xmit_packets",
-    "port_rcv_constraint_errors",
-    "port_rcv_data",
-    "port_rcv_errors",
-    "port_rcv_packets",
-    "port_rcv_remote_physical_errors",
-    "port_rcv_switch_relay_errors",
-    "port_xmit_constraint_errors",
-    "port_xmit_data",
-    "port_xmit_discards",
-    "port_xmit_packets",
-    "port_xmit_wait",
-];
-
-const HW_COUNTERS: [&str; 8] = [
-    "duplicate_request",
-    "local_ack_timeout_err",
-    "out_of_sequence",
-    "packet_seq_err",
-    "rnr_nak_retry_err",
-    "np_cnp_sent",
-    "rp_cnp_handled",
-    "rx_icrc_encapsulated",
-];
+use transport::Counters;
 
 /// Writes the files of these devices into a directory that stands for `/`.
 pub fn write(root: &Path, devices: &[Device]) -> io::Result<()> {
@@ -133,12 +102,24 @@ fn write_port(place: &Path, device: &Device, interface: &str) -> io::Result<()> 
             file(&place.join(format!("gid_attrs/ndevs/{index}")), interface)?;
         }
     }
-    for (directory, names) in [("counters", &COUNTERS[..]), ("hw_counters", &HW_COUNTERS)] {
-        for name in names {
-            file(&place.join(directory).join(name), "0")?;
+    write_counters(place, &Counters::default())
+}
+
+/// What ports count, for InfiniBand and for RoCE. A file that is there is replaced as a whole.
+fn write_counters(place: &Path, counters: &Counters) -> io::Result<()> {
+    for (directory, values) in [("counters", names::port(counters)), ("hw_counters", names::hardware(counters))] {
+        let fresh = place.join(directory).join(".fresh");
+        for (name, value) in values {
+            file(&fresh, &value.to_string())?;
+            fs::rename(&fresh, place.join(directory).join(name))?;
         }
     }
     Ok(())
+}
+
+/// Brings the counters of a device up to date.
+pub fn refresh(root: &Path, device: &str, counters: &Counters) -> io::Result<()> {
+    write_counters(&root.join("sys/class/infiniband").join(device).join("ports/1"), counters)
 }
 
 /// The PCI device that an interface belongs to, by its path under `/sys/devices`. A network namespace may be shown the
