@@ -4,6 +4,7 @@
 pub(crate) mod blocked_call;
 pub(crate) mod engine_thread;
 mod links;
+mod packets;
 mod rings;
 
 use crate::links::udp::Found;
@@ -76,9 +77,12 @@ impl Nic {
 
     /// Does what there is to do besides what comes through shared memory; with a poller for a polling thread, which
     /// will call again at once if there was nothing.
-    fn advance(&self, poller: Option<&mut Poller<'_>>) -> bool {
+    fn advance(&self, mut poller: Option<&mut Poller<'_>>) -> bool {
         let polling = poller.is_some();
         let mut any = false;
+        if self.packets.any() {
+            any |= self.receive_packets(poller.as_deref_mut());
+        }
         if self.unread_watch.any() {
             self.unread_watch.check(self.now());
         }
@@ -133,6 +137,7 @@ impl Nic {
             && self.delayed_ack_owner.get().is_none()
             && !self.unread_watch.any()
             && !self.exchange.has_stalled()
+            && !self.packets.any()
             && self.exchange.has_inbound()
             && !self.sees_to_everything()
             && !self.engine.policy.sockets.is_hot()

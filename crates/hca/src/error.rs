@@ -48,6 +48,15 @@ pub enum Error {
         /// The group.
         group: IpAddr,
     },
+    /// A flow for a queue pair that is not a raw one.
+    #[error("only raw packet queue pairs have flows")]
+    NotRaw,
+    /// A flow that cannot be.
+    #[error("a flow is refused: {why}")]
+    NoFlow {
+        /// Why not.
+        why: &'static str,
+    },
     /// A limit of the device.
     #[error("{what} {asked} is more than the device's {max}")]
     TooMany {

@@ -3,6 +3,7 @@
 //! connection manager use it; it knows none of them.
 
 use crate::environment;
+use crate::links::packets::Packets;
 use crate::links::registry::Registry;
 use crate::links::udp::{Reach, Teller, Udp};
 use crate::links::unread_watch::UnreadWatch;
@@ -71,6 +72,8 @@ pub struct Ground {
     pub(crate) udp: Arc<Udp>,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) links: Registry,
+    /// Interfaces of raw queue pairs.
+    pub(crate) packets: Packets,
     pub(crate) unread_watch: UnreadWatch,
     pub(crate) groups: Groups,
     /// Which users have which UDP ports of this host.

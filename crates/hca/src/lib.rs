@@ -19,9 +19,11 @@ pub use ::host::thread::{Shield, spawn};
 pub use drive::blocked_call::{BlockedCall, Look};
 pub use error::Error;
 pub use ground::{Ground, Options};
+pub use links::packets::FlowCounters;
 pub use links::udp::Reach;
 pub use nic::device_memory::DeviceMemory;
 pub use nic::multicast;
+pub use nic::packets::{Flow, RawOptions};
 pub use nic::{Nic, limits};
 pub use objects::completion_queue::{
     Added, CompletionChannel, CompletionQueue, CqError, MAX_ENTRIES, Moderation, Notify,
@@ -31,6 +33,7 @@ pub use objects::device::Device;
 pub use objects::shared_queue::{SharedQueue, Xrc};
 pub use objects::{channel, device};
 pub use progress::sleep::Sleep;
+pub use queue_pair::frames::Spread;
 pub use queue_pair::{Joins, Qp};
 pub use record::drops::KernelDrops;
 pub use record::tracing::Tracing;

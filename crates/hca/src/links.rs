@@ -1,5 +1,6 @@
-//! The links that a queue pair may use, in order of preference; the sockets of UDP; windows that queue pairs share.
+//! The links that a queue pair may use, in order of preference; the sockets of UDP and of raw packets; windows that queue pairs share.
 
+pub(crate) mod packets;
 pub(crate) mod path;
 pub(crate) mod registry;
 pub(crate) mod udp;

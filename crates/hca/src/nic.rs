@@ -5,6 +5,7 @@ mod calls;
 mod counters;
 pub(crate) mod device_memory;
 pub mod multicast;
+pub(crate) mod packets;
 pub(crate) mod process;
 mod registration;
 mod report;
@@ -19,6 +20,7 @@ use crate::objects::device::{Change, Device};
 use crate::objects::shared_queue::{SharedQueue, Xrc};
 use crate::objects::table::Table;
 use crate::progress::watch::Watch;
+use crate::queue_pair::frames::RawPart;
 use crate::queue_pair::{Joins, Qp};
 use latch::plain::Mutex;
 use link::shared::Outbound;
@@ -26,7 +28,7 @@ use std::io;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use transport::{ProtectionDomain, QueuePairConfig, Time};
+use transport::{Kind, ProtectionDomain, QueuePairConfig, Time};
 use wire::{Qpn, Srqn};
 
 /// What a device allows.
@@ -99,7 +101,11 @@ impl Nic {
     }
 
     /// A queue pair in RESET. Its number is given by the NIC, whatever `config` says.
-    pub fn create_qp(&self, mut config: QueuePairConfig, joins: Joins) -> Result<Arc<Qp>, Error> {
+    pub fn create_qp(&self, config: QueuePairConfig, joins: Joins) -> Result<Arc<Qp>, Error> {
+        self.add_qp(config, joins, None)
+    }
+
+    fn add_qp(&self, mut config: QueuePairConfig, joins: Joins, raw: Option<Box<RawPart>>) -> Result<Arc<Qp>, Error> {
         let capabilities = config.capabilities;
         within("max_send_wr", capabilities.max_send_wr, limits::MAX_WR)?;
         within("max_recv_wr", capabilities.max_recv_wr, limits::MAX_WR)?;
@@ -108,8 +114,8 @@ impl Nic {
         within("max_inline_data", capabilities.max_inline_data, limits::MAX_INLINE)?;
         let exhausted = Error::Exhausted { what: "queue pairs", limit: limits::MAX_QP };
         config.qpn = self.numbers.take().ok_or(exhausted)?;
-        let qp = Arc::new(Qp::new(config, joins));
-        if !qp.kind().is_connected() {
+        let qp = Arc::new(Qp::new(config, joins, raw));
+        if qp.kind() == Kind::UnreliableDatagram {
             // The header in front of what it receives says how that came.
             self.udp.tell_all();
         }
@@ -123,6 +129,7 @@ impl Nic {
         self.qps.remove(qp.qpn())?;
         self.exchange.forget_notes();
         self.detach_all(qp);
+        self.remove_flows(qp);
         let taken = qp.shut(self);
         qp.context().device().count(qp.counters());
         self.memory.release_queue_pair(qp.qpn());

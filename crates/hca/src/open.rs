@@ -6,6 +6,7 @@ use crate::environment;
 use crate::error::{Error, system};
 use crate::ground::{Ground, Options};
 use crate::interfaces::Changes;
+use crate::links::packets::Packets;
 use crate::links::registry::{Entry, Registry};
 use crate::links::udp::Udp;
 use crate::links::unread_watch::UnreadWatch;
@@ -92,6 +93,7 @@ impl Nic {
             next_srq: AtomicU32::new(1),
             next_cq: AtomicU32::new(1),
             links,
+            packets: Packets::new(&slots),
             ready: ReadyQueue::default(),
             windows: Mutex::new(Rank::Windows, HashMap::new()),
             local_receive_window: Arc::new(SharedWindow::new(WindowConfig { limit, ..WindowConfig::default() })),

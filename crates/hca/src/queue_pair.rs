@@ -3,6 +3,7 @@
 
 mod belief;
 mod datagrams;
+pub(crate) mod frames;
 mod order;
 pub(crate) mod port;
 mod reach;
@@ -25,6 +26,7 @@ use crate::progress::piggybacked_ack::PiggybackedAck;
 use crate::progress::timers::Alarm;
 use crate::queue_pair::belief::Belief;
 use crate::queue_pair::datagrams::Held;
+use crate::queue_pair::frames::RawPart;
 use crate::queue_pair::order::Order;
 use crate::queue_pair::port::NicPort;
 use crate::queue_pair::shared_link::{Patience, Shared, Way};
@@ -59,6 +61,8 @@ pub struct Qp {
     inner: Mutex<Inner>,
     /// Trains that are sent from copies, because something had to be sent again.
     copies: AtomicU32,
+    /// What a raw queue pair or work queue has beside.
+    raw: Option<Box<RawPart>>,
 }
 
 #[derive(Debug)]
@@ -86,6 +90,8 @@ struct Inner {
     /// The way of the last datagram, as most go the same way.
     last: Option<LastWay>,
     pair: transport::QueuePair,
+    /// Frames of a raw queue pair on their way out.
+    outbox: Vec<Vec<u8>>,
 }
 
 /// The way to where a datagram went.
@@ -142,7 +148,7 @@ impl Qp {
         link::prefetch(self, PAIR + HOT.start..PAIR + HOT.end);
     }
 
-    pub(crate) fn new(config: transport::QueuePairConfig, joins: Joins) -> Qp {
+    pub(crate) fn new(config: transport::QueuePairConfig, joins: Joins, raw: Option<Box<RawPart>>) -> Qp {
         Qp {
             qpn: config.qpn,
             kind: config.kind,
@@ -153,6 +159,7 @@ impl Qp {
             uses_srq: config.srq.is_some() || config.kind == Kind::XrcTarget,
             ignores_own: AtomicBool::new(false),
             copies: AtomicU32::new(0),
+            raw,
             inner: Mutex::new(
                 Rank::QueuePair,
                 Inner {
@@ -169,6 +176,7 @@ impl Qp {
                     held: Held::default(),
                     delayed_ack: DelayedAck::default(),
                     piggyback: PiggybackedAck::default(),
+                    outbox: Vec::new(),
                 },
             ),
         }
@@ -602,7 +610,10 @@ impl Qp {
     /// Sends what there is to send, as far as the link takes it.
     fn transmit(&self, nic: &Ground, inner: &mut Inner, now: Time) {
         if !self.kind.is_connected() {
-            return self.transmit_datagrams(nic, inner, now);
+            return match self.kind {
+                Kind::RawPacket => self.transmit_frames(nic, inner, now),
+                _ => self.transmit_datagrams(nic, inner, now),
+            };
         }
         let Inner { pair, windows, path, shared, .. } = &mut *inner;
         let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain };
@@ -627,7 +638,10 @@ impl Qp {
 
     /// Tells the NIC whether other hosts may send to it.
     fn note_udp(&self, nic: &Ground, inner: &mut Inner) {
-        let uses = inner.pair.state().receives() && (!self.kind.is_connected() || matches!(inner.path.link, Link::Udp));
+        let over_network = self.kind != Kind::RawPacket;
+        let uses = over_network
+            && inner.pair.state().receives()
+            && (!self.kind.is_connected() || matches!(inner.path.link, Link::Udp));
         if std::mem::replace(&mut inner.uses_udp, uses) != uses {
             nic.uses_udp(uses);
         }

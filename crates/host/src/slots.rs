@@ -241,6 +241,9 @@ impl Registry {
     /// The key of the processes whose end matters.
     pub const PROCESS_WATCH: u64 = 6;
 
+    /// The key of sockets for raw packets.
+    pub const PACKETS: u64 = 7;
+
     /// One of them has ended.
     pub fn died(&self) {
         self.died.store(true, Ordering::Release);

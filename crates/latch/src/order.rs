@@ -23,6 +23,10 @@ pub enum Rank {
     Nics,
     /// The receiving UDP sockets.
     Attachment,
+    /// A socket for raw packets, while it receives.
+    PacketReceiver,
+    /// The flows of an interface.
+    Flows,
     /// The connection manager.
     ConnectionManager,
     /// Opened devices.
@@ -47,6 +51,8 @@ pub enum Rank {
     Sender,
     /// Links to other processes.
     Links,
+    /// Interfaces that raw queue pairs use.
+    PacketPorts,
     /// Links that queue pairs wait for.
     StalledLinks,
     /// Work that peers have not read yet.

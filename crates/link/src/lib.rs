@@ -9,6 +9,7 @@
 //! | [`udp`] | between hosts: trains as GSO and GRO datagrams with exact ICRCs |
 //! | [`process`], [`local`] | inside the process: a queue of whole trains |
 //! | [`shared`] | between processes of a host: trains in shared memory |
+//! | [`packet`] | raw Ethernet frames of an interface: no link of queue pairs to one another, and not of that interface |
 //! | [`faults`] | packets lost, doubled, late or damaged on purpose, around any link |
 
 mod carrier;
@@ -19,6 +20,7 @@ pub mod local;
 #[cfg(test)]
 #[path = "local/tests.rs"]
 mod local_tests;
+pub mod packet;
 mod prefetch;
 pub mod process;
 pub mod shared;

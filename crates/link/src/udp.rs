@@ -7,7 +7,7 @@
 //! ICRC. A receiver predicts what such senders use, and learns how others count: see `identification.rs`.
 
 pub mod attachment;
-mod call;
+pub(crate) mod call;
 mod envelope;
 mod front;
 mod general;

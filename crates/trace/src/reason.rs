@@ -62,6 +62,7 @@ vocabulary! {
         BadRecord = "bad_record": "a record of a dead process's connections cannot be read",
         // Multicast.
         NotMember = "not_member": "no queue pair of this process is in the multicast group",
+        FlowDrops = "flow_drops": "a flow of the program has such frames dropped",
         OwnMulticast = "own_multicast": "the queue pair does not want what it sends to the group itself",
         // Connection management.
         NotFromGsi = "not_from_gsi": "it is for queue pair 1 and does not come from one",

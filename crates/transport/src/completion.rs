@@ -233,6 +233,19 @@ pub struct Completion {
     pub over_ipv4: bool,
     /// Wakes a waiter that asked for solicited events only (errors always do).
     pub solicited: bool,
+    /// Raw packets: what the device found out about the frame.
+    pub frame: FrameNotes,
     /// For errors: why.
     pub cause: Option<Cause>,
+}
+
+/// What a device says of a frame beside its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FrameNotes {
+    /// The tag of the flow that took it.
+    pub flow_tag: u32,
+    /// The VLAN tag that was taken out of it.
+    pub vlan: u16,
+    /// Its checksums are right.
+    pub checksums_are_right: bool,
 }

@@ -80,10 +80,10 @@ mod work;
 pub use attributes::{
     AddressVector, AlternatePath, AttributeMask, Attributes, Capabilities, Limits, MigrationState, Modify,
 };
-pub use completion::{Cause, Completion, CompletionKind, Queue, Status};
+pub use completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 pub use counters::Counters;
 pub use port::{Port, Taken, Toward};
-pub use queue_pair::{AsyncEvent, AtOnce, QueuePair, QueuePairConfig};
+pub use queue_pair::{AsyncEvent, AtOnce, FrameOut, QueuePair, QueuePairConfig};
 pub use receive::ReceiveWork;
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent, SrqModify};
 pub use state::{Kind, ModifyError, State};

@@ -3,12 +3,14 @@
 
 mod counts;
 mod express;
+mod frames;
 mod inbound;
 mod outbound;
 mod question;
 mod transitions;
 
 pub use express::AtOnce;
+pub use frames::FrameOut;
 
 use self::question::Question;
 use crate::attributes::{Attributes, Capabilities, Limits};
@@ -28,6 +30,7 @@ use core::mem::offset_of;
 use core::ops::Range;
 use trace::Time;
 use wire::access::ProtectionDomain;
+use wire::flow::ETHERNET_HEADER;
 use wire::{Mtu, Pkey, Qpn, Srqn};
 
 pub(crate) use outbound::Handed;
@@ -251,7 +254,7 @@ impl QueuePair {
             return Err(PostError::WrongState { state, queue: "send" });
         }
         let supported = match operation {
-            Operation::Send { .. } => true,
+            Operation::Send { immediate } => immediate.is_none() || kind != Kind::RawPacket,
             Operation::Write { .. } | Operation::LocalInvalidate { .. } | Operation::BindWindow(_) => {
                 kind.is_connected()
             }
@@ -268,6 +271,9 @@ impl QueuePair {
         let length = request.data.length();
         if length > MAX_MESSAGE {
             return Err(PostError::MessageTooLong { length });
+        }
+        if kind == Kind::RawPacket && length < ETHERNET_HEADER as u64 {
+            return Err(PostError::FrameTooShort { length });
         }
         if request.target.is_some() != (kind == Kind::UnreliableDatagram) {
             return Err(PostError::Target);

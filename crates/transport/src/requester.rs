@@ -180,6 +180,11 @@ impl Requester {
         self.charged += charge;
     }
 
+    /// Work `seq`, which has no packets and no sequence numbers, was carried out.
+    pub fn handed_out(&mut self, seq: u64) {
+        (self.cursor, self.sent) = (seq + 1, 0);
+    }
+
     /// Resumes at `psn`, which lies in work `seq` (or is where the next work will begin).
     pub fn resume_at(&mut self, psn: Psn, seq: u64, queue: &SendQueue) {
         self.psn = psn;

@@ -3,12 +3,13 @@
 
 pub(crate) mod answers;
 mod at_once;
+mod frames;
 mod questions;
 mod unreliable;
 
 pub(crate) use answers::ResponseTrain;
 
-use crate::completion::{Cause, Completion, CompletionKind, Queue, Status};
+use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 use crate::connection::Connection;
 use crate::port::{Port, Taken};
 use crate::queue_pair::AsyncEvent;
@@ -553,6 +554,7 @@ impl Responder {
             grh: false,
             over_ipv4: false,
             solicited: headers.bth.solicited,
+            frame: FrameNotes::default(),
             cause: None,
         });
     }
@@ -606,6 +608,7 @@ impl Responder {
             grh: false,
             over_ipv4: false,
             solicited: true,
+            frame: FrameNotes::default(),
             cause: Some(cause),
         }
     }

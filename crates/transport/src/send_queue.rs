@@ -1,7 +1,7 @@
 //! The send queue: work in the order it was posted, from posting until its completion is taken. The requester marks work as started, the
 //! completer decides its outcome, and completions leave in posting order; none of them knows the others' position in the queue.
 
-use crate::completion::{Cause, Completion, CompletionKind, Queue, Status};
+use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 use crate::congestion::Window;
 use crate::ring::Ring;
 use crate::work::{Data, DatagramTarget, Operation, PostError, SendFlags, SendRequest, Sge};
@@ -437,6 +437,7 @@ impl SendQueue {
             grh: false,
             over_ipv4: false,
             solicited: status != Status::Success,
+            frame: FrameNotes::default(),
             cause,
         });
         self.ring.pop();

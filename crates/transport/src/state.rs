@@ -92,6 +92,8 @@ pub enum Kind {
     UnreliableConnected = 3,
     /// Any peer, one packet per message, a message may be lost.
     UnreliableDatagram = 4,
+    /// Ethernet frames as they are, headers and all.
+    RawPacket = 8,
     /// The sending half of a reliable connection to a process rather than to a queue.
     XrcInitiator = 9,
     /// The receiving half; its receives come from the shared receive queue each message names.
@@ -100,10 +102,11 @@ pub enum Kind {
 
 impl Kind {
     /// Every one, in the order of their numbers.
-    pub const ALL: [Kind; 5] = [
+    pub const ALL: [Kind; 6] = [
         Kind::ReliableConnected,
         Kind::UnreliableConnected,
         Kind::UnreliableDatagram,
+        Kind::RawPacket,
         Kind::XrcInitiator,
         Kind::XrcTarget,
     ];
@@ -124,6 +127,7 @@ impl Kind {
             Kind::ReliableConnected => "RC",
             Kind::UnreliableConnected => "UC",
             Kind::UnreliableDatagram => "UD",
+            Kind::RawPacket => "RAW_PACKET",
             Kind::XrcInitiator => "XRC_SEND",
             Kind::XrcTarget => "XRC_RECV",
         }
@@ -131,7 +135,7 @@ impl Kind {
 
     /// Whether it has one peer.
     pub const fn is_connected(self) -> bool {
-        !matches!(self, Kind::UnreliableDatagram)
+        !matches!(self, Kind::UnreliableDatagram | Kind::RawPacket)
     }
 
     /// Whether requests are acknowledged and sent again.
@@ -159,12 +163,12 @@ impl Kind {
         !matches!(self, Kind::XrcInitiator)
     }
 
-    /// The transport its packets belong to.
+    /// The transport its packets belong to. Frames belong to none: a raw queue pair is handed no packets.
     pub const fn transport(self) -> Transport {
         match self {
             Kind::ReliableConnected => Transport::Rc,
             Kind::UnreliableConnected => Transport::Uc,
-            Kind::UnreliableDatagram => Transport::Ud,
+            Kind::UnreliableDatagram | Kind::RawPacket => Transport::Ud,
             Kind::XrcInitiator | Kind::XrcTarget => Transport::Xrc,
         }
     }

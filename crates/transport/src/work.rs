@@ -164,6 +164,8 @@ bitflags::bitflags! {
         const SIGNALED = 1 << 1;
         /// Mark the message so that the peer's completion queue wakes a waiter that asked for solicited events only.
         const SOLICITED = 1 << 2;
+        /// Raw packets: fill in the checksums of IPv4, TCP and UDP.
+        const CHECKSUMS = 1 << 3;
     }
 }
 
@@ -267,6 +269,12 @@ pub enum PostError {
         /// Its name.
         operation: &'static str,
     },
+    /// Not even an Ethernet header.
+    #[error("a frame of {length} bytes is shorter than an Ethernet header")]
+    FrameTooShort {
+        /// Its length.
+        length: u64,
+    },
     /// Longer than the specification's 2^31 bytes.
     #[error("a message of {length} bytes is longer than 2^31")]
     MessageTooLong {
@@ -304,6 +312,7 @@ impl PostError {
             PostError::TooManySges { .. } => "too_many_sges",
             PostError::InlineTooLong { .. } => "inline_too_long",
             PostError::InlineNotAllowed { .. } => "inline_not_allowed",
+            PostError::FrameTooShort { .. } => "frame_too_short",
             PostError::MessageTooLong { .. } => "message_too_long",
             PostError::NotSupported { .. } => "not_supported",
             PostError::Target => "target",

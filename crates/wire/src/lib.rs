@@ -2,7 +2,7 @@
 //! values mean to a queue pair or to a connection is decided elsewhere. No sockets, no clocks, no allocation on the way of a packet.
 //!
 //! [`access`] has the words for what packets ask of memory, since those that ask and those that answer share only this
-//! crate.
+//! crate. [`flow`] has what raw queue pairs know of Ethernet frames.
 //!
 //! ```
 //! use wire::{Gid, Headers, IpHeader, Key, Opcode, Packet, Psn, Qpn, Reth, UdpHeader};
@@ -26,7 +26,6 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
 extern crate alloc;
 
 pub mod access;
@@ -34,6 +33,7 @@ pub mod cm;
 mod cursor;
 mod display;
 mod error;
+pub mod flow;
 mod gid;
 mod headers;
 mod icrc;

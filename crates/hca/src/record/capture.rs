@@ -82,6 +82,13 @@ impl Capture {
         }
     }
 
+    /// A frame as it was, of a raw queue pair.
+    pub fn raw(&mut self, device: &str, frame: &[u8], direction: Direction) {
+        self.built.clear();
+        self.built.extend_from_slice(frame);
+        self.write(device, direction);
+    }
+
     fn encode(&mut self, ip: IpHeader, port: u16, bytes: &[u8]) -> Result<(), EncodeError> {
         let ethernet = Ethernet { destination: [0; 6], source: [0; 6], ethertype: ip.ethertype() };
         let mut udp = UdpHeader::roce(port, bytes.len())?;

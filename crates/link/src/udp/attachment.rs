@@ -308,6 +308,8 @@ impl Attachment {
                 registry.call();
             } else if *key == Registry::PROCESS_WATCH {
                 registry.died();
+            } else if *key == Registry::PACKETS {
+                // The NIC takes frames itself.
             } else if self.receive_forwarded(*key, take) {
                 // Another user's process has gone, and perhaps left the port.
                 for side in &mut self.sides {

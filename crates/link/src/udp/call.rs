@@ -18,7 +18,7 @@ pub(super) unsafe fn send(socket: RawFd, message: *const libc::msghdr, flags: li
 /// # Safety
 /// As for `sendmmsg`: there are so many messages, which the kernel writes to, and every pointer in them is to readable
 /// memory of the length given.
-pub(super) unsafe fn send_many(
+pub(crate) unsafe fn send_many(
     socket: RawFd,
     messages: *mut libc::mmsghdr,
     count: libc::c_uint,
@@ -48,7 +48,7 @@ pub(super) unsafe fn receive(socket: RawFd, message: *mut libc::msghdr, flags: l
 ///
 /// # Safety
 /// As for `recvmmsg`: there are so many messages, and every pointer in them is to writable memory of the length given.
-pub(super) unsafe fn receive_many(
+pub(crate) unsafe fn receive_many(
     socket: RawFd,
     messages: *mut libc::mmsghdr,
     count: libc::c_uint,

@@ -133,6 +133,9 @@ impl QueuePair {
     fn screen(&self, inbound: &Inbound<'_>) -> Result<(), DropReason> {
         let headers = inbound.headers;
         let (kind, state, opcode) = (self.kind(), self.state(), headers.bth.opcode);
+        if kind == Kind::RawPacket {
+            return Err(DropReason::BadOpcodeForTransport);
+        }
         if opcode.operation() == Operation::Cnp {
             // It is about requests, or about the answers to READs, which go out as soon as requests come in.
             return match kind.is_connected() && state.receives() {
@@ -177,7 +180,7 @@ impl QueuePair {
 
     /// A packet goes no further.
     #[cold]
-    fn dropped<P: Port>(&mut self, now: Time, headers: Option<&Headers>, reason: DropReason, port: &mut P) {
+    pub(super) fn dropped<P: Port>(&mut self, now: Time, headers: Option<&Headers>, reason: DropReason, port: &mut P) {
         port.dropped(reason);
         self.incidents.dropped(reason, 1);
         self.trace(now, port, || trace::Kind::PacketDropped { headers: headers.copied(), reason });

@@ -2,7 +2,7 @@
 //! packet is missing is lost as a whole (IBA 9.8.2.2), and only a fault of our own memory stops the queue.
 
 use super::{Arrival, Fault, Message, Reaction, Responder, grant, length_fits};
-use crate::completion::{Cause, Completion, CompletionKind, Status};
+use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Status};
 use crate::connection::Connection;
 use crate::port::{Port, Taken};
 use crate::receive::scatter;
@@ -127,6 +127,7 @@ impl Responder {
             grh: true,
             over_ipv4: inbound.from.to_ip().is_ipv4(),
             solicited: headers.bth.solicited,
+            frame: FrameNotes::default(),
             cause: None,
         });
         Reaction::Fine
@@ -138,7 +139,7 @@ impl Responder {
     }
 
     /// Our own memory or buffer is at fault: the receive fails and the queue pair with it.
-    fn stop(&mut self, fault: Fault, connection: &Connection) -> Reaction {
+    pub(super) fn stop(&mut self, fault: Fault, connection: &Connection) -> Reaction {
         if self.hand.held {
             self.hand.held = false;
             let completion = self.failed_receive(fault.receive, fault.cause, connection);

@@ -109,7 +109,7 @@ impl fmt::Display for Article {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let article = match self.0 {
             Kind::ReliableConnected | Kind::XrcInitiator | Kind::XrcTarget => "an",
-            Kind::UnreliableConnected | Kind::UnreliableDatagram => "a",
+            Kind::UnreliableConnected | Kind::UnreliableDatagram | Kind::RawPacket => "a",
         };
         write!(f, "{article} {}", self.0)
     }

@@ -41,10 +41,13 @@ struct Rule {
 const RC: Kind = Kind::ReliableConnected;
 const UC: Kind = Kind::UnreliableConnected;
 const UD: Kind = Kind::UnreliableDatagram;
+const RAW: Kind = Kind::RawPacket;
 const XRC_SEND: Kind = Kind::XrcInitiator;
 const XRC_RECV: Kind = Kind::XrcTarget;
 
 const EVERY: &[Kind] = &[RC, UC, UD, XRC_SEND, XRC_RECV];
+/// Frames have no transport, and so none of its attributes: only the port is said.
+const FRAMES: &[Kind] = &[RAW];
 const CONNECTED: &[Kind] = &[RC, UC, XRC_SEND, XRC_RECV];
 const DATAGRAM: &[Kind] = &[UD];
 /// The reliable kinds that send requests, and so retry them.
@@ -105,6 +108,16 @@ const RULES: &[Rule] = &[
     takes(SQE, RTS, UNRELIABLE, &[A::CUR_STATE]),
     takes(SQE, RTS, DATAGRAM, &[A::QKEY]),
     takes(SQE, RTS, &[UC], &[A::ACCESS_FLAGS]),
+    //
+    needs(RESET, INIT, FRAMES, &[A::PORT]),
+    takes(INIT, INIT, FRAMES, &[A::PORT]),
+    takes(INIT, RTR, FRAMES, &[]),
+    takes(RTR, RTS, FRAMES, &[A::CUR_STATE]),
+    takes(RTS, RTS, FRAMES, &[A::CUR_STATE]),
+    takes(RTS, SQD, FRAMES, &[A::EN_SQD_ASYNC_NOTIFY]),
+    takes(SQD, SQD, FRAMES, &[]),
+    takes(SQD, RTS, FRAMES, &[A::CUR_STATE]),
+    takes(SQE, RTS, FRAMES, &[A::CUR_STATE]),
 ];
 
 use AttributeMask as A;

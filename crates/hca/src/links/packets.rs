@@ -1,0 +1,243 @@
+//! Interfaces as raw queue pairs use them: a socket that sends, one that receives while there are flows, and the flows.
+//! A port lives as long as a queue pair has it.
+
+use ::host::slots::{Registry, Slots};
+use ::host::thread::Shield;
+use latch::Rank;
+use latch::plain::{Mutex, RwLock};
+use link::packet::{FrameIn, Membership, Receiver, Sender};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use wire::Qpn;
+use wire::flow::{Rule, RuleKind, Table};
+
+/// How often a sender waits for the kernel to have room, a millisecond each, before a frame is lost.
+const SEND_WAITS: u32 = 100;
+
+/// The most flows of an interface.
+pub(crate) const MAX_FLOWS: u32 = 1 << 16;
+
+/// All ports of this process.
+#[derive(Debug)]
+pub(crate) struct Packets {
+    /// There are flows: a look at the sockets may find something.
+    any: AtomicBool,
+    ports: RwLock<Vec<Weak<PacketPort>>>,
+    slots: Slots,
+    next_flow: AtomicU32,
+}
+
+/// An interface.
+#[derive(Debug)]
+pub(crate) struct PacketPort {
+    interface: u32,
+    sender: Sender,
+    receiver: Mutex<Option<Receiver>>,
+    flows: RwLock<Table<Target>>,
+}
+
+/// What a flow leads to. Two lead to the same if they lead to one queue pair.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub qpn: Qpn,
+    pub counters: Option<Arc<FlowCounters>>,
+}
+
+impl PartialEq for Target {
+    fn eq(&self, other: &Target) -> bool {
+        self.qpn == other.qpn
+    }
+}
+
+/// What flows have matched: `ibv_counters`.
+#[derive(Debug, Default)]
+pub struct FlowCounters {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl FlowCounters {
+    pub(crate) fn count(&self, bytes: usize) {
+        self.packets.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Frames.
+    pub fn packets(&self) -> u64 {
+        self.packets.load(Ordering::Relaxed)
+    }
+
+    /// Their bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Packets {
+    pub fn new(slots: &Slots) -> Packets {
+        Packets {
+            any: AtomicBool::new(false),
+            ports: RwLock::new(Rank::PacketPorts, Vec::new()),
+            slots: slots.clone(),
+            next_flow: AtomicU32::new(1),
+        }
+    }
+
+    /// Whether there are flows.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// The port of an interface.
+    pub fn port(&self, interface: u32) -> io::Result<Arc<PacketPort>> {
+        let mut ports = self.ports.write();
+        ports.retain(|port| port.strong_count() > 0);
+        if let Some(port) = ports.iter().filter_map(Weak::upgrade).find(|port| port.interface == interface) {
+            return Ok(port);
+        }
+        let port = Arc::new(PacketPort {
+            interface,
+            sender: Sender::open(interface)?,
+            receiver: Mutex::new(Rank::PacketReceiver, None),
+            flows: RwLock::new(Rank::Flows, Table::default()),
+        });
+        ports.push(Arc::downgrade(&port));
+        Ok(port)
+    }
+
+    pub fn ports(&self) -> Vec<Arc<PacketPort>> {
+        self.ports.read().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Adds a flow to a port, and answers its number. None if there are too many. Waits for the thread that receives.
+    pub fn add(&self, port: &PacketPort, mut rule: Rule<Target>) -> io::Result<Option<u32>> {
+        let mut receiver = port.receiver.lock();
+        let opened = match receiver.take() {
+            Some(opened) => opened,
+            None => {
+                let opened = Receiver::open(port.interface)?;
+                self.slots.registry().watch(opened.raw_fd(), Registry::PACKETS)?;
+                opened
+            }
+        };
+        let opened = receiver.insert(opened);
+        rule.id = self.next_flow.fetch_add(1, Ordering::Relaxed);
+        let id = rule.id;
+        let joined: Vec<Membership> = memberships(&rule).collect();
+        let added = {
+            let mut flows = port.flows.write();
+            let has_room = flows.iter().count() < MAX_FLOWS as usize;
+            if has_room {
+                flows.insert(rule);
+            }
+            opened.hear_outgoing(flows.wants_outgoing()).map(|()| has_room)
+        };
+        let started = added.and_then(|has_room| {
+            joined.iter().try_for_each(|membership| opened.member(*membership, has_room))?;
+            opened.start().map(|()| has_room)
+        });
+        drop(receiver);
+        self.any.store(true, Ordering::Release);
+        match started {
+            Ok(has_room) => Ok(has_room.then_some(id)),
+            Err(error) => {
+                self.remove(port, |rule| rule.id == id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes the flows of a port that `which` names: nothing arrives by them any more when this returns. Answers how
+    /// many there were.
+    pub fn remove(&self, port: &PacketPort, which: impl FnMut(&Rule<Target>) -> bool) -> usize {
+        let mut receiver = port.receiver.lock();
+        let mut flows = port.flows.write();
+        let removed = flows.remove(which);
+        if let Some(opened) = receiver.as_ref() {
+            for membership in removed.iter().flat_map(memberships) {
+                // The kernel forgets it with the socket at the latest.
+                let _ = opened.member(membership, false);
+            }
+            let _ = opened.hear_outgoing(flows.wants_outgoing());
+            if flows.is_empty() {
+                self.slots.registry().unwatch(opened.raw_fd());
+                *receiver = None;
+            }
+        }
+        drop(flows);
+        drop(receiver);
+        let any = self.ports().iter().any(|port| !port.flows.read().is_empty());
+        self.any.store(any, Ordering::Release);
+        removed.len()
+    }
+}
+
+impl PacketPort {
+    /// Takes what has come, a batch at most, with the flows as they are. None if another thread is about it.
+    pub fn receive(&self, mut take: impl FnMut(&Table<Target>, &FrameIn<'_>)) -> Option<Received> {
+        let mut receiver = self.receiver.try_lock()?;
+        let receiver = receiver.as_mut()?;
+        let flows = self.flows.read();
+        let count = receiver.receive(|frame| take(&flows, frame));
+        let full = count == link::packet::MAX_BATCH;
+        // Only where there is much may there be too much.
+        Some(Received { any: count > 0, full, overflowed: if full { receiver.overflowed() } else { 0 } })
+    }
+
+    /// Whether a queue pair has flows here.
+    pub fn has_flows_of(&self, qpn: Qpn) -> bool {
+        self.flows.read().iter().any(|rule| rule.target.qpn == qpn)
+    }
+
+    /// Sends frames. One that the kernel does not take is shown to `lost`.
+    pub fn send(&self, frames: &[Vec<u8>], mut lost: impl FnMut()) {
+        let (mut rest, mut waits) = (frames, 0);
+        while !rest.is_empty() {
+            let sent = match self.sender.send(rest) {
+                Ok(sent) => sent,
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => 0,
+                    // Its buffer, or the interface's queue, is full.
+                    Some(libc::EAGAIN | libc::ENOBUFS) if waits < SEND_WAITS => {
+                        let _shield = Shield::up();
+                        self.sender.wait(1);
+                        if error.raw_os_error() == Some(libc::ENOBUFS) {
+                            std::thread::sleep(std::time::Duration::from_micros(100));
+                        }
+                        waits += 1;
+                        0
+                    }
+                    _ => {
+                        lost();
+                        1
+                    }
+                },
+            };
+            rest = rest.get(sent..).unwrap_or_default();
+        }
+    }
+}
+
+/// What a look at a port found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    pub any: bool,
+    /// There may be more.
+    pub full: bool,
+    /// Frames that the kernel dropped.
+    pub overflowed: u64,
+}
+
+/// What an interface must let through for a rule.
+fn memberships(rule: &Rule<Target>) -> impl Iterator<Item = Membership> {
+    let of_kind = match rule.kind {
+        RuleKind::Normal => None,
+        RuleKind::AllDefault | RuleKind::Sniffer => Some(Membership::Promiscuous),
+        RuleKind::MulticastDefault => Some(Membership::AllMulticast),
+    };
+    let named = rule.matches.iter().filter(|condition| !condition.inner);
+    let named = named.filter_map(|condition| condition.filter.destination()).map(Membership::Address);
+    of_kind.into_iter().chain(named)
+}

@@ -1,0 +1,109 @@
+//! Raw queue pairs, and the work queues that several of them may share the frames of: what each has beside the
+//! transport's machine, and how its frames get out and in.
+
+use super::{Inner, Qp};
+use crate::ground::Ground;
+use crate::links::packets::PacketPort;
+use crate::queue_pair::port::NicPort;
+use link::packet::MAX_BATCH;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use trace::{Direction, DropReason};
+use transport::{FrameNotes, State, Time};
+use wire::flow::{ETHERNET_HEADER, Layers, Rss, fill_checksums, remove_tag};
+
+/// The bytes of a VLAN tag, for which every interface has room beside its MTU.
+const TAG: usize = 4;
+
+/// What a raw queue pair, or a work queue, has beside others.
+#[derive(Debug)]
+pub(crate) struct RawPart {
+    /// Its interface; a work queue has none.
+    pub port: Option<Arc<PacketPort>>,
+    /// The work queues that take its frames, and by which hash; then it has no queues of its own.
+    pub spread: Option<Spread>,
+    /// VLAN tags are taken out of what it receives.
+    pub strips_tags: AtomicBool,
+}
+
+/// How frames are given to work queues.
+#[derive(Clone, Debug)]
+pub struct Spread {
+    /// The hash.
+    pub rss: Rss,
+    /// As many as a power of two says; a queue may be there several times.
+    pub queues: Vec<Arc<Qp>>,
+}
+
+impl Qp {
+    /// Whether VLAN tags are taken out of what it receives from now on.
+    pub fn strip_tags(&self, strips: bool) {
+        if let Some(raw) = &self.raw {
+            raw.strips_tags.store(strips, Ordering::Relaxed);
+        }
+    }
+
+    /// The interface of a raw queue pair.
+    pub(crate) fn packet_port(&self) -> Option<&Arc<PacketPort>> {
+        self.raw.as_ref()?.port.as_ref()
+    }
+
+    /// The work queue that takes a frame of this queue pair; none if it takes it itself.
+    pub(crate) fn work_queue(&self, layers: &Layers) -> Option<&Arc<Qp>> {
+        let spread = self.raw.as_ref()?.spread.as_ref()?;
+        // The table is not empty, and its size a power of two.
+        let mask = (spread.queues.len() as u32).wrapping_sub(1);
+        spread.queues.get((spread.rss.hash(layers) & mask) as usize)
+    }
+
+    /// Takes a frame that a flow gave to it. The caller must see to it that it is driven.
+    pub(crate) fn take_frame(&self, nic: &Ground, now: Time, frame: &[u8], mut notes: FrameNotes) {
+        let strips = self.raw.as_ref().is_some_and(|raw| raw.strips_tags.load(Ordering::Relaxed));
+        let stripped = if strips { remove_tag(frame) } else { None };
+        let frame = match &stripped {
+            Some((frame, tag)) => {
+                notes.vlan = *tag;
+                frame
+            }
+            None => frame,
+        };
+        let mut inner = self.inner.lock();
+        let (pair, mut port) = self.split(nic, &mut inner);
+        pair.handle_frame(now, frame, notes, &mut port);
+    }
+
+    /// Sends the frames that wait in its send queue.
+    pub(super) fn transmit_frames(&self, nic: &Ground, inner: &mut Inner, now: Time) {
+        let Some(packets) = self.packet_port() else { return };
+        let Inner { pair, windows, outbox, .. } = inner;
+        if pair.state() != State::ReadyToSend || !pair.may_transmit() {
+            return;
+        }
+        let device = self.context.device();
+        let longest = device.port().interface_mtu as usize + ETHERNET_HEADER + TAG;
+        let mut port = NicPort { nic, windows, xrc_domain: None };
+        outbox.resize_with(MAX_BATCH, Vec::new);
+        loop {
+            let mut count = 0;
+            while let Some(frame) = outbox.get_mut(count)
+                && let Some(sent) = pair.poll_frame(now, longest, frame, &mut port)
+            {
+                if sent.fills_checksums
+                    && let Some(layers) = Layers::parse(frame)
+                {
+                    fill_checksums(frame, &layers);
+                }
+                count += 1;
+            }
+            let frames = outbox.get(..count).unwrap_or_default();
+            if frames.is_empty() {
+                return;
+            }
+            if let Some(capture) = nic.capture() {
+                let mut capture = capture.lock();
+                frames.iter().for_each(|frame| capture.raw(device.name(), frame, Direction::Outbound));
+            }
+            packets.send(frames, || nic.dropped(now, Some(self.qpn), None, DropReason::SystemRefused));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Raw queue pairs: frames out of the send queue and into the receive queue, without a transport between them. Nothing
+//! is answered, and a send is done when its frame was handed out.
+
+use super::{QueuePair, State};
+use crate::completion::{Cause, FrameNotes, Status};
+use crate::port::Port;
+use crate::responder::Reaction;
+use crate::send_queue::Outcome;
+use crate::train::Payload;
+use crate::work::SendFlags;
+use alloc::vec::Vec;
+use trace::{DropReason, Time};
+
+/// A frame that is to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameOut {
+    /// The program leaves the checksums to the device.
+    pub fills_checksums: bool,
+}
+
+impl QueuePair {
+    /// Copies the next frame into `out`, if there is one that may be sent, and takes its work for done. A frame of more
+    /// than `longest` bytes fails, and so does one whose memory may not be read; then the send queue stops.
+    pub fn poll_frame<P: Port>(
+        &mut self,
+        now: Time,
+        longest: usize,
+        out: &mut Vec<u8>,
+        port: &mut P,
+    ) -> Option<FrameOut> {
+        while self.state() == State::ReadyToSend {
+            let seq = self.requester.next_seq(&self.queue);
+            let work = self.queue.get(seq)?;
+            let length = work.length as usize;
+            if length > longest {
+                let cause = Cause::TooLong { length: length as u64, space: longest as u64 };
+                self.fail_work(now, seq, Status::LocalLength, cause, port);
+                break;
+            }
+            let fills_checksums = work.flags.contains(SendFlags::CHECKSUMS);
+            out.clear();
+            out.resize(length, 0);
+            let payload = match work.inline() {
+                Some(bytes) => Payload::Bytes(bytes),
+                None => {
+                    let subject = self.connection.local();
+                    Payload::Gather { subject, sges: work.sges(), offset: 0, length: work.length }
+                }
+            };
+            if let Err(refusal) = payload.copy(0, out, port) {
+                self.fail_work(now, seq, Status::LocalProtection, Cause::Refused(refusal), port);
+                break;
+            }
+            self.requester.handed_out(seq);
+            self.queue.settle(seq, Outcome::Done);
+            return Some(FrameOut { fills_checksums });
+        }
+        if self.state() == State::SendQueueDrained {
+            self.check_drained(now, port);
+        }
+        None
+    }
+
+    /// Takes a frame that a flow gave to this queue pair.
+    pub fn handle_frame<P: Port>(&mut self, now: Time, frame: &[u8], notes: FrameNotes, port: &mut P) {
+        if !self.state().receives() {
+            return self.dropped(now, None, DropReason::WrongState, port);
+        }
+        match self.responder.frame(frame, notes, &self.connection, port) {
+            Reaction::Dropped(reason) => self.dropped(now, None, reason, port),
+            Reaction::Fault(fault) => {
+                if let Cause::Refused(refusal) = &fault.cause {
+                    self.trace_refusal(now, refusal, port);
+                }
+                self.fault(now, fault, port);
+            }
+            _ => {}
+        }
+    }
+}
