@@ -16,6 +16,7 @@ const PLAIN: Completion = Completion {
     grh: false,
     over_ipv4: false,
     solicited: false,
+    frame: transport::FrameNotes { flow_tag: 0, vlan: 0, checksums_are_right: false },
     cause: None,
 };
 const SOLICITED: Completion = Completion { solicited: true, ..PLAIN };
