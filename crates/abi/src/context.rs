@@ -68,12 +68,18 @@ mirror! {
         query_port: Option<unsafe extern "C" fn(Handle<'_, ibv_context>, u8, *mut ibv_port_attr, usize) -> c_int>,
         advise_mr: Option<unsafe extern "C" fn(Handle<'_, ibv_pd>, c_uint, u32, *mut ibv_sge, u32) -> c_int>,
         alloc_null_mr: Option<unsafe extern "C" fn(Handle<'_, ibv_pd>) -> *mut ibv_mr>,
-        read_counters: Option<unsafe extern "C" fn(*mut ibv_counters, *mut u64, u32, u32) -> c_int>,
+        read_counters: Option<unsafe extern "C" fn(Handle<'_, ibv_counters>, *mut u64, u32, u32) -> c_int>,
         attach_counters_point_flow:
-            Option<unsafe extern "C" fn(*mut ibv_counters, *mut ibv_counter_attach_attr, *mut ibv_flow) -> c_int>,
+            Option<
+                unsafe extern "C" fn(
+                    Handle<'_, ibv_counters>,
+                    In<'_, ibv_counter_attach_attr>,
+                    Handle<'_, ibv_flow>,
+                ) -> c_int,
+            >,
         create_counters:
-            Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_counters_init_attr) -> *mut ibv_counters>,
-        destroy_counters: Option<unsafe extern "C" fn(*mut ibv_counters) -> c_int>,
+            Option<unsafe extern "C" fn(Handle<'_, ibv_context>, In<'_, ibv_counters_init_attr>) -> *mut ibv_counters>,
+        destroy_counters: Option<unsafe extern "C" fn(Owned<'_, ibv_counters>) -> c_int>,
         reg_dm_mr:
             Option<unsafe extern "C" fn(Handle<'_, ibv_pd>, Handle<'_, ibv_dm>, u64, usize, c_uint) -> *mut ibv_mr>,
         alloc_dm: Option<unsafe extern "C" fn(Handle<'_, ibv_context>, In<'_, ibv_alloc_dm_attr>) -> *mut ibv_dm>,
@@ -90,12 +96,16 @@ mirror! {
         alloc_td: Option<unsafe extern "C" fn(Handle<'_, ibv_context>, In<'_, ibv_td_init_attr>) -> *mut ibv_td>,
         modify_cq: Option<unsafe extern "C" fn(Handle<'_, ibv_cq>, In<'_, ibv_modify_cq_attr>) -> c_int>,
         post_srq_ops: Option<unsafe extern "C" fn(*mut ibv_srq, *mut ibv_ops_wr, *mut *mut ibv_ops_wr) -> c_int>,
-        destroy_rwq_ind_table: Option<unsafe extern "C" fn(*mut ibv_rwq_ind_table) -> c_int>,
-        create_rwq_ind_table:
-            Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_rwq_ind_table_init_attr) -> *mut ibv_rwq_ind_table>,
-        destroy_wq: Option<unsafe extern "C" fn(*mut ibv_wq) -> c_int>,
-        modify_wq: Option<unsafe extern "C" fn(*mut ibv_wq, *mut ibv_wq_attr) -> c_int>,
-        create_wq: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_wq_init_attr) -> *mut ibv_wq>,
+        destroy_rwq_ind_table: Option<unsafe extern "C" fn(Owned<'_, ibv_rwq_ind_table>) -> c_int>,
+        create_rwq_ind_table: Option<
+            unsafe extern "C" fn(
+                Handle<'_, ibv_context>,
+                In<'_, ibv_rwq_ind_table_init_attr>,
+            ) -> *mut ibv_rwq_ind_table,
+        >,
+        destroy_wq: Option<unsafe extern "C" fn(Owned<'_, ibv_wq>) -> c_int>,
+        modify_wq: Option<unsafe extern "C" fn(Handle<'_, ibv_wq>, In<'_, ibv_wq_attr>) -> c_int>,
+        create_wq: Option<unsafe extern "C" fn(Handle<'_, ibv_context>, InOut<'_, ibv_wq_init_attr>) -> *mut ibv_wq>,
         query_rt_values: Option<unsafe extern "C" fn(Handle<'_, ibv_context>, InOut<'_, ibv_values_ex>) -> c_int>,
         create_cq_ex:
             Option<unsafe extern "C" fn(Handle<'_, ibv_context>, In<'_, ibv_cq_init_attr_ex>) -> *mut ibv_cq_ex>,
@@ -107,9 +117,9 @@ mirror! {
                 usize,
             ) -> c_int,
         >,
-        ibv_destroy_flow: Option<unsafe extern "C" fn(*mut ibv_flow) -> c_int>,
+        ibv_destroy_flow: Option<unsafe extern "C" fn(Owned<'_, ibv_flow>) -> c_int>,
         ABI_placeholder2: Unused,
-        ibv_create_flow: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_flow_attr) -> *mut ibv_flow>,
+        ibv_create_flow: Option<unsafe extern "C" fn(Handle<'_, ibv_qp>, In<'_, ibv_flow_attr>) -> *mut ibv_flow>,
         ABI_placeholder1: Unused,
         open_qp: Option<unsafe extern "C" fn(Handle<'_, ibv_context>, In<'_, ibv_qp_open_attr>) -> *mut ibv_qp>,
         create_qp_ex:

@@ -1,6 +1,7 @@
-//! Work queues, flow steering and counters: what raw Ethernet needs. Only what the context's tables name.
+//! Work queues, flow steering and counters: what raw Ethernet needs. Flow specifications are read byte by byte
+//! (`wire::flow`), so they are not here.
 
-use crate::{ibv_context, ibv_cq, ibv_pd, ibv_recv_wr};
+use crate::{Handle, In, Out, ibv_context, ibv_cq, ibv_pd, ibv_recv_wr};
 use libc::{pthread_cond_t, pthread_mutex_t, timespec};
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -31,7 +32,8 @@ mirror! {
         handle: u32,
         state: c_uint,
         wq_type: c_uint,
-        post_recv: Option<unsafe extern "C" fn(*mut ibv_wq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int>,
+        post_recv:
+            Option<unsafe extern "C" fn(Handle<'_, ibv_wq>, In<'_, ibv_recv_wr>, Out<'_, *mut ibv_recv_wr>) -> c_int>,
         mutex: pthread_mutex_t,
         cond: pthread_cond_t,
         events_completed: u32,

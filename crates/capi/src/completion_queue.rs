@@ -267,6 +267,9 @@ pub(crate) fn flags(completion: &Completion) -> u32 {
     if completion.invalidated.is_some() {
         flags |= abi::IBV_WC_WITH_INV;
     }
+    if completion.frame.checksums_are_right {
+        flags |= abi::IBV_WC_IP_CSUM_OK;
+    }
     flags
 }
 

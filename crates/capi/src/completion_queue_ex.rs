@@ -12,9 +12,11 @@ use abi::{Handle, In, Out, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll
 use std::ffi::{c_int, c_uint};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The fields a program may ask for. What raw Ethernet and tag matching have is not among them.
+/// The fields a program may ask for. What tag matching has is not among them.
 const SUPPORTED_WC_FLAGS: u32 = abi::IBV_WC_STANDARD_FLAGS
     | abi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+    | abi::IBV_WC_EX_WITH_CVLAN
+    | abi::IBV_WC_EX_WITH_FLOW_TAG
     | abi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
 /// All that `verbs.h` has.
@@ -41,7 +43,7 @@ pub(crate) extern "C" fn create_cq_ex(
             return Err(Errno::INVALID);
         }
         if attributes.wc_flags & !u64::from(SUPPORTED_WC_FLAGS) != 0 {
-            return Err(Errno::unsupported("wc_flags asks for what only raw Ethernet or tag matching has"));
+            return Err(Errno::unsupported("wc_flags asks for what only tag matching has"));
         }
         // SAFETY: a field of the attributes, which the manual page wants null or a channel.
         let channel = unsafe { Handle::new(attributes.channel) };
@@ -182,12 +184,12 @@ extern "C" fn read_completion_ts(cq: Handle<'_, ibv_cq_ex>) -> u64 {
     read(cq, |entry| entry.at)
 }
 
-extern "C" fn read_cvlan(_cq: Handle<'_, ibv_cq_ex>) -> u16 {
-    0
+extern "C" fn read_cvlan(cq: Handle<'_, ibv_cq_ex>) -> u16 {
+    read(cq, |entry| entry.completion.frame.vlan)
 }
 
-extern "C" fn read_flow_tag(_cq: Handle<'_, ibv_cq_ex>) -> u32 {
-    0
+extern "C" fn read_flow_tag(cq: Handle<'_, ibv_cq_ex>) -> u32 {
+    read(cq, |entry| entry.completion.frame.flow_tag)
 }
 
 extern "C" fn read_tm_info(_cq: Handle<'_, ibv_cq_ex>, mut info: Out<'_, ibv_wc_tm_info>) {

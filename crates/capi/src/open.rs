@@ -8,8 +8,8 @@ use crate::object::Object;
 use crate::queue_pair::QueuePair;
 use crate::registry::Pointer;
 use crate::{
-    completion_queue, completion_queue_ex, device_memory, memory_region, memory_window, posting, protection_domain,
-    query, queue_pair_create, queue_pair_state, shared_receive_queue, xrc,
+    completion_queue, completion_queue_ex, counters, device_memory, flow, memory_region, memory_window, posting,
+    protection_domain, query, queue_pair_create, queue_pair_state, shared_receive_queue, work_queue, xrc,
 };
 use abi::{Handle, Owned, ibv_context, ibv_device, verbs_context};
 use hca::Nic;
@@ -59,6 +59,17 @@ impl Context {
         verbs.create_srq_ex = Some(shared_receive_queue::create_srq_ex);
         verbs.open_xrcd = Some(xrc::open_xrcd);
         verbs.close_xrcd = Some(xrc::close_xrcd);
+        verbs.create_wq = Some(work_queue::create_wq);
+        verbs.modify_wq = Some(work_queue::modify_wq);
+        verbs.destroy_wq = Some(work_queue::destroy_wq);
+        verbs.create_rwq_ind_table = Some(work_queue::create_rwq_ind_table);
+        verbs.destroy_rwq_ind_table = Some(work_queue::destroy_rwq_ind_table);
+        verbs.ibv_create_flow = Some(flow::create_flow);
+        verbs.ibv_destroy_flow = Some(flow::destroy_flow);
+        verbs.create_counters = Some(counters::create_counters);
+        verbs.destroy_counters = Some(counters::destroy_counters);
+        verbs.attach_counters_point_flow = Some(counters::attach_counters_point_flow);
+        verbs.read_counters = Some(counters::read_counters);
         let context = &mut verbs.context;
         context.device = self.device;
         context.cmd_fd = self.command.as_raw_fd();

@@ -41,6 +41,7 @@ pub(crate) fn flags(bits: c_uint) -> SendFlags {
     flags.set(SendFlags::FENCE, bits & abi::IBV_SEND_FENCE != 0);
     flags.set(SendFlags::SIGNALED, bits & abi::IBV_SEND_SIGNALED != 0);
     flags.set(SendFlags::SOLICITED, bits & abi::IBV_SEND_SOLICITED != 0);
+    flags.set(SendFlags::CHECKSUMS, bits & abi::IBV_SEND_IP_CSUM != 0);
     flags
 }
 
@@ -268,7 +269,7 @@ pub(crate) extern "C" fn post_send(
 }
 
 /// Posts receives one by one through `post`.
-fn post_receives(
+pub(crate) fn post_receives(
     list: In<'_, ibv_recv_wr>,
     mut bad_list: Out<'_, *mut ibv_recv_wr>,
     mut post: impl FnMut(&ReceiveRequest<'_>) -> Result<(), Errno>,

@@ -6,12 +6,14 @@ use crate::context::{Context, OpenDevice};
 use crate::device::copy_string;
 use crate::errno::Errno;
 use crate::object::Object;
+use crate::work_queue::MAX_LOG_TABLE;
 use abi::{
     Handle, In, InOut, Out, ibv_context, ibv_cq_moderation_caps, ibv_device_attr, ibv_device_attr_ex, ibv_gid,
-    ibv_gid_entry, ibv_port_attr, ibv_query_device_ex_input, ibv_values_ex,
+    ibv_gid_entry, ibv_port_attr, ibv_query_device_ex_input, ibv_rss_caps, ibv_values_ex,
 };
 use hca::limits;
 use std::ffi::{c_int, c_uint};
+use wire::flow::HashFields;
 use wire::{Gid, Mtu, Pkey};
 
 /// The vendor number: locally administered, of no vendor. Programs know the real ones and change their behaviour by
@@ -52,7 +54,11 @@ fn attributes(opened: &OpenDevice) -> ibv_device_attr {
         | abi::IBV_DEVICE_MEM_WINDOW
         | abi::IBV_DEVICE_MEM_MGT_EXTENSIONS
         | abi::IBV_DEVICE_MEM_WINDOW_TYPE_2B
-        | abi::IBV_DEVICE_XRC;
+        | abi::IBV_DEVICE_XRC
+        | abi::IBV_DEVICE_RAW_MULTI
+        | abi::IBV_DEVICE_RAW_IP_CSUM
+        | abi::IBV_DEVICE_MANAGED_FLOW_STEERING;
+    attributes.max_raw_ethy_qp = int(limits::MAX_QP.into());
     attributes.max_sge = int(limits::MAX_SGE.into());
     attributes.max_sge_rd = int(limits::MAX_SGE.into());
     attributes.max_cq = 1 << 24;
@@ -98,6 +104,15 @@ fn extended_attributes(opened: &OpenDevice) -> ibv_device_attr_ex {
     attributes_ex.max_dm_size = opened.nic.memory().limits().device_memory;
     attributes_ex.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
     attributes_ex.phys_port_cnt_ex = 1;
+    attributes_ex.rss_caps = ibv_rss_caps {
+        supported_qpts: 1 << abi::IBV_QPT_RAW_PACKET,
+        max_rwq_indirection_tables: limits::MAX_QP,
+        max_rwq_indirection_table_size: 1 << MAX_LOG_TABLE,
+        rx_hash_fields_mask: HashFields::all().bits(),
+        rx_hash_function: abi::IBV_RX_HASH_FUNC_TOEPLITZ as u8,
+    };
+    attributes_ex.max_wq_type_rq = limits::MAX_QP;
+    attributes_ex.raw_packet_caps = abi::IBV_RAW_PACKET_CAP_CVLAN_STRIPPING | abi::IBV_RAW_PACKET_CAP_IP_CSUM;
     attributes_ex
 }
 

@@ -7,7 +7,7 @@ use crate::cross_call_lock::CrossCallLock;
 use crate::errno::Errno;
 use crate::object::{Object, Public, field};
 use crate::work_builder::Builder;
-use abi::{Handle, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_xrcd};
+use abi::{Handle, ibv_context, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_rwq_ind_table, ibv_xrcd};
 use hca::Qp;
 use std::ffi::c_uint;
 use std::fmt;
@@ -26,6 +26,8 @@ pub struct QueuePair {
     pub(crate) operations: Option<u64>,
     pub(crate) builder: CrossCallLock<Builder>,
     pub(crate) xrcd: *mut ibv_xrcd,
+    /// The table of work queues of one that spreads what it receives.
+    pub(crate) table: *mut ibv_rwq_ind_table,
     /// An XRC target lives as long as a queue pair of the program holds it.
     pub(crate) handles: Arc<()>,
 }
@@ -46,6 +48,11 @@ unsafe impl Object for QueuePair {
 }
 
 impl QueuePair {
+    /// The pointer that C has to its context.
+    pub(crate) fn context_in_c(&self) -> *mut ibv_context {
+        field!(self.base, qp_base.context)
+    }
+
     /// The completion queues of its sends and of its receives.
     pub(crate) fn completion_queues(&self) -> [Option<&CompletionQueue>; 2] {
         // SAFETY: null, or the queues it was made with, which are not destroyed while queue pairs complete into them.
@@ -63,7 +70,7 @@ pub(crate) fn kind(qp_type: c_uint) -> Result<Kind, Errno> {
         abi::IBV_QPT_UD => Kind::UnreliableDatagram,
         abi::IBV_QPT_XRC_SEND => Kind::XrcInitiator,
         abi::IBV_QPT_XRC_RECV => Kind::XrcTarget,
-        abi::IBV_QPT_RAW_PACKET => return Err(Errno::unsupported("raw Ethernet is not offered")),
+        abi::IBV_QPT_RAW_PACKET => Kind::RawPacket,
         abi::IBV_QPT_DRIVER => return Err(Errno::unsupported("there are no queue pairs of the driver's own kind")),
         _ => return Err(Errno::invalid("no such type of queue pair")),
     })

@@ -12,16 +12,18 @@ use crate::queue_pair::{QueuePair, capabilities_to_c, kind};
 use crate::queue_pair_ex;
 use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::work_builder::Builder;
+use crate::work_queue::IndirectionTable;
 use crate::xrc::XrcDomain;
 use abi::{
     Handle, In, InOut, Owned, ibv_context, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_xrcd,
+    ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_rwq_ind_table, ibv_rx_hash_conf, ibv_xrcd,
 };
-use hca::{AsyncEvent, Joins, Qp};
+use hca::{AsyncEvent, Joins, Qp, RawOptions, Spread};
 use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use transport::{Capabilities, Kind, Limits, ProtectionDomain, QueuePairConfig};
+use wire::flow::{HASH_KEY_LENGTH, HashFields, Rss};
 use wire::{Pkey, Qpn};
 
 /// What a program asks for, in either form.
@@ -30,6 +32,66 @@ struct QueuePairSpec<'a> {
     pd: Handle<'a, ibv_pd>,
     xrcd: Handle<'a, ibv_xrcd>,
     operations: Option<u64>,
+    /// What only raw queue pairs have.
+    raw: RawSpec,
+}
+
+/// How a raw queue pair receives.
+#[derive(Default)]
+struct RawSpec {
+    strips_tags: bool,
+    /// The table of its work queues, and how it hashes.
+    spread: Option<(*mut ibv_rwq_ind_table, Spread)>,
+}
+
+impl RawSpec {
+    /// What extended attributes ask for.
+    fn of(attributes: &ibv_qp_init_attr_ex) -> Result<RawSpec, Errno> {
+        let has = |bit: u32| attributes.comp_mask & bit != 0;
+        let is_raw = attributes.qp_type == abi::IBV_QPT_RAW_PACKET;
+        let flags = if has(abi::IBV_QP_INIT_ATTR_CREATE_FLAGS) { attributes.create_flags } else { 0 };
+        let strips_tags = flags & abi::IBV_QP_CREATE_CVLAN_STRIPPING != 0;
+        let hashes = has(abi::IBV_QP_INIT_ATTR_IND_TABLE) || has(abi::IBV_QP_INIT_ATTR_RX_HASH);
+        if (strips_tags || hashes) && !is_raw {
+            return Err(Errno::unsupported("only raw packet queue pairs have hashes and take VLAN tags out"));
+        }
+        if !hashes {
+            return Ok(RawSpec { strips_tags, spread: None });
+        }
+        if !(has(abi::IBV_QP_INIT_ATTR_IND_TABLE) && has(abi::IBV_QP_INIT_ATTR_RX_HASH)) {
+            return Err(Errno::invalid("rwq_ind_tbl and rx_hash_conf go together"));
+        }
+        let cap = &attributes.cap;
+        if cap.max_recv_wr != 0 || cap.max_recv_sge != 0 || !attributes.srq.is_null() {
+            return Err(Errno::invalid("a queue pair with an indirection table has no receive queue"));
+        }
+        if cap.max_send_wr != 0 || strips_tags {
+            return Err(Errno::unsupported("a queue pair with an indirection table has no send queue and no flags"));
+        }
+        // SAFETY: a field of the attributes, which the manual page wants null or a table.
+        let table = unsafe { Handle::new(attributes.rwq_ind_tbl) };
+        let queues = IndirectionTable::by_handle(table)?.queues.clone();
+        let rss = rss(&attributes.rx_hash_conf)?;
+        Ok(RawSpec { strips_tags, spread: Some((table.as_ptr(), Spread { rss, queues })) })
+    }
+}
+
+/// How a queue pair hashes.
+fn rss(conf: &ibv_rx_hash_conf) -> Result<Rss, Errno> {
+    if u32::from(conf.rx_hash_function) != abi::IBV_RX_HASH_FUNC_TOEPLITZ {
+        return Err(Errno::unsupported("only the hash of Toeplitz is offered"));
+    }
+    if usize::from(conf.rx_hash_key_len) != HASH_KEY_LENGTH || conf.rx_hash_key.is_null() {
+        return Err(Errno::invalid("the hash key must have 40 bytes"));
+    }
+    let unknown = || Errno::unsupported("rx_hash_fields_mask has bits that are not offered");
+    let fields = HashFields::from_bits(conf.rx_hash_fields_mask).ok_or_else(unknown)?;
+    if !fields.is_consistent() {
+        return Err(Errno::invalid("rx_hash_fields_mask names fields that no packet has together"));
+    }
+    // SAFETY: not null, so of the length that was just checked.
+    let key = unsafe { conf.rx_hash_key.cast::<[u8; HASH_KEY_LENGTH]>().read() };
+    Ok(Rss { key, fields })
 }
 
 impl QueuePair {
@@ -37,11 +99,13 @@ impl QueuePair {
     fn create(context: &Context, spec: &QueuePairSpec<'_>) -> Result<Box<QueuePair>, Errno> {
         let init = &spec.init;
         let kind = kind(init.qp_type)?;
-        let sends = kind != Kind::XrcTarget;
-        let receives = !matches!(kind, Kind::XrcInitiator | Kind::XrcTarget);
+        let is_target = kind == Kind::XrcTarget;
+        let spreads = spec.raw.spread.is_some();
+        let sends = !is_target && !spreads;
+        let receives = !matches!(kind, Kind::XrcInitiator | Kind::XrcTarget) && !spreads;
         // An XRC target acts in the domain of the queue each message names.
-        let domain = if sends { Pd::by_handle(spec.pd)?.domain } else { ProtectionDomain(0) };
-        let xrc_domain = if sends { None } else { Some(XrcDomain::of(spec.xrcd)?.number) };
+        let domain = if is_target { ProtectionDomain(0) } else { Pd::by_handle(spec.pd)?.domain };
+        let xrc_domain = if is_target { Some(XrcDomain::of(spec.xrcd)?.number) } else { None };
         // SAFETY: fields of the attributes, which the manual page wants null or objects of these types.
         let (send_cq, receive_cq, srq) =
             unsafe { (Handle::new(init.send_cq), Handle::new(init.recv_cq), Handle::new(init.srq)) };
@@ -74,12 +138,23 @@ impl QueuePair {
             receive_cq: receive_cq.map(|cq| Arc::clone(&cq.cq)),
             xrc_domain,
         };
-        let qp = context.opened.nic.create_qp(config, joins)?;
-        if sends {
-            Pd::of(spec.pd)?.join();
+        let nic = &context.opened.nic;
+        let qp = match kind {
+            Kind::RawPacket => {
+                let spread = spec.raw.spread.as_ref().map(|(_, spread)| spread.clone());
+                let options = RawOptions { spread, strips_tags: spec.raw.strips_tags, ..RawOptions::default() };
+                nic.create_raw_qp(config, joins, options)?
+            }
+            _ => nic.create_qp(config, joins)?,
+        };
+        if is_target {
+            XrcDomain::of(spec.xrcd)?.users.join();
         } else {
-            let domain = XrcDomain::of(spec.xrcd)?;
-            domain.users.join();
+            Pd::of(spec.pd)?.join();
+        }
+        if let Some((table, _)) = &spec.raw.spread {
+            // SAFETY: the table that the specification was made from.
+            IndirectionTable::of(unsafe { Handle::new(*table) })?.users.join();
         }
         for cq in [send_cq, receive_cq].into_iter().flatten() {
             cq.users.join();
@@ -88,10 +163,10 @@ impl QueuePair {
             srq.users.join();
         }
         let handles = Arc::new(());
-        if !sends {
+        if is_target {
             XrcDomain::of(spec.xrcd)?.register_target(&qp, &handles);
         }
-        Ok(QueuePair::boxed(context, qp, spec, handles, receives))
+        Ok(QueuePair::boxed(context, qp, spec, handles, (sends, receives)))
     }
 
     fn boxed(
@@ -99,7 +174,7 @@ impl QueuePair {
         qp: Arc<Qp>,
         spec: &QueuePairSpec<'_>,
         handles: Arc<()>,
-        receives: bool,
+        (sends, receives): (bool, bool),
     ) -> Box<QueuePair> {
         let mut init = spec.init;
         init.cap = capabilities_to_c(&qp.attributes().capabilities);
@@ -109,7 +184,7 @@ impl QueuePair {
         public.qp_context = init.qp_context;
         public.pd = spec.pd.as_ptr();
         // Only a queue that counts the pair among its users: an XRC target does not send.
-        public.send_cq = if qp.kind() == Kind::XrcTarget { null_mut() } else { init.send_cq };
+        public.send_cq = if sends { init.send_cq } else { null_mut() };
         public.recv_cq = if receives { init.recv_cq } else { null_mut() };
         public.srq = if receives { init.srq } else { null_mut() };
         public.handle = qp.qpn().value();
@@ -130,6 +205,7 @@ impl QueuePair {
             operations: spec.operations,
             builder: CrossCallLock::new(Builder::default()),
             xrcd: spec.xrcd.as_ptr(),
+            table: spec.raw.spread.as_ref().map_or(null_mut(), |(table, _)| *table),
             handles,
         })
     }
@@ -154,8 +230,8 @@ impl QueuePair {
         let (qp, handles) = domain.find_target(number).ok_or(Errno::INVALID)?;
         domain.users.join();
         let init = ibv_qp_init_attr { qp_context, qp_type: abi::IBV_QPT_XRC_RECV, ..ibv_qp_init_attr::zeroed() };
-        let spec = QueuePairSpec { init, pd: Handle::null(), xrcd, operations: None };
-        Ok(QueuePair::boxed(context, qp, &spec, handles, false).publish())
+        let spec = QueuePairSpec { init, pd: Handle::null(), xrcd, operations: None, raw: RawSpec::default() };
+        Ok(QueuePair::boxed(context, qp, &spec, handles, (false, false)).publish())
     }
 }
 
@@ -177,7 +253,8 @@ pub extern "C" fn ibv_create_qp(pd: Handle<'_, ibv_pd>, attributes: InOut<'_, ib
     object("ibv_create_qp", || {
         let context = Pd::of(pd)?.context()?;
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
-        let spec = QueuePairSpec { init: *attributes, pd, xrcd: Handle::null(), operations: None };
+        let (xrcd, raw) = (Handle::null(), RawSpec::default());
+        let spec = QueuePairSpec { init: *attributes, pd, xrcd, operations: None, raw };
         let pair = QueuePair::create(context, &spec)?;
         attributes.cap = pair.init.cap;
         Ok(pair.publish())
@@ -196,14 +273,12 @@ pub(crate) extern "C" fn create_qp_ex(
         if attributes.comp_mask & !known != 0 {
             return Err(Errno::INVALID);
         }
-        if has(abi::IBV_QP_INIT_ATTR_MAX_TSO_HEADER)
-            || has(abi::IBV_QP_INIT_ATTR_IND_TABLE)
-            || has(abi::IBV_QP_INIT_ATTR_RX_HASH)
-            || has(abi::IBV_QP_INIT_ATTR_CREATE_FLAGS)
-                && attributes.create_flags & !abi::IBV_QP_CREATE_BLOCK_SELF_MCAST_LB != 0
-        {
+        let offered = abi::IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | abi::IBV_QP_CREATE_CVLAN_STRIPPING;
+        let flags = if has(abi::IBV_QP_INIT_ATTR_CREATE_FLAGS) { attributes.create_flags } else { 0 };
+        if has(abi::IBV_QP_INIT_ATTR_MAX_TSO_HEADER) || flags & !offered != 0 {
             return Err(Errno::UNSUPPORTED);
         }
+        let raw = RawSpec::of(attributes)?;
         let operations = has(abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attributes.send_ops_flags);
         if let Some(operations) = operations {
             queue_pair_ex::check(kind(attributes.qp_type)?, operations)?;
@@ -212,9 +287,9 @@ pub(crate) extern "C" fn create_qp_ex(
         let xrcd = if has(abi::IBV_QP_INIT_ATTR_XRCD) { attributes.xrcd } else { null_mut() };
         // SAFETY: fields of the attributes, which the manual page wants null or objects of these types.
         let (pd, xrcd) = unsafe { (Handle::new(pd), Handle::new(xrcd)) };
-        let spec = QueuePairSpec { init: attributes.plain(), pd, xrcd, operations };
+        let spec = QueuePairSpec { init: attributes.plain(), pd, xrcd, operations, raw };
         let pair = QueuePair::create(context, &spec)?;
-        if has(abi::IBV_QP_INIT_ATTR_CREATE_FLAGS) && attributes.create_flags != 0 {
+        if flags & abi::IBV_QP_CREATE_BLOCK_SELF_MCAST_LB != 0 {
             pair.qp.ignore_own_multicast();
         }
         attributes.cap = pair.init.cap;
@@ -251,6 +326,9 @@ pub extern "C" fn ibv_destroy_qp(qp: Owned<'_, ibv_qp>) -> c_int {
         if pair.qp.is_attached(&pair.opened.nic) {
             return Err(Errno::busy("the queue pair is attached to a multicast group"));
         }
+        if pair.qp.has_flows() {
+            return Err(Errno::busy("the queue pair has flows"));
+        }
         let qpn = pair.qp.qpn();
         {
             let mut objects = pair.opened.objects();
@@ -278,6 +356,10 @@ pub extern "C" fn ibv_destroy_qp(qp: Owned<'_, ibv_qp>) -> c_int {
         }
         if let Ok(xrcd) = XrcDomain::of(xrcd) {
             xrcd.users.leave();
+        }
+        // SAFETY: null, or the table it was made with, which is not destroyed before it.
+        if let Ok(table) = IndirectionTable::of(unsafe { Handle::new(pair.table) }) {
+            table.users.leave();
         }
         drop(QueuePair::from_c(qp)?);
         Ok(())

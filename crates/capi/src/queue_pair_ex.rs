@@ -42,6 +42,7 @@ pub(crate) fn check(kind: Kind, operations: u64) -> Result<(), Errno> {
         Kind::ReliableConnected | Kind::XrcInitiator => RC_OPERATIONS,
         Kind::UnreliableConnected => UC_OPERATIONS,
         Kind::UnreliableDatagram => UD_OPERATIONS,
+        Kind::RawPacket => abi::IBV_QP_EX_WITH_SEND,
         _ => 0,
     };
     if operations & !u64::from(supported) == 0 {

@@ -33,7 +33,7 @@ fn is_trouble(kind: &Kind) -> bool {
         // The program asked for these.
         Kind::PacketDropped { reason, .. } => {
             !matches!(reason, DropReason::RingRefused | DropReason::OwnMulticast | DropReason::FlowDrops)
-        },
+        }
         // Messages are repeated, and the second of two alike is ignored.
         Kind::CmMessageDropped { reason, .. } => *reason == DropReason::CmCrowded,
         // That work is flushed was told at once for all of it.
