@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("paths", &[]),
     ("transport", &["wire", "trace"]),
     ("cm", &["wire", "trace"]),
+    ("rsocket", &["wire"]),
     ("host", &["wire", "latch"]),
     // Reports of processes: what hca tells, and programs ask for.
     ("inventory", &["wire", "trace", "transport", "host"]),
@@ -27,15 +28,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("link", &["wire", "trace", "latch", "host"]),
     ("hca", &["wire", "trace", "transport", "cm", "latch", "memory", "host", "inventory", "link"]),
     ("sim", &["wire", "trace", "transport", "cm"]),
+    ("sockets", &["wire", "transport", "latch", "hca", "rsocket"]),
     ("ubiverbs", &["wire", "trace", "transport", "cm", "latch", "hca"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.
-    ("capi", &["wire", "trace", "transport", "cm", "latch", "memory", "hca", "abi"]),
+    ("capi", &["wire", "trace", "transport", "cm", "latch", "memory", "hca", "abi", "sockets"]),
     // `demo --simulated` runs on the simulator.
     ("cli", &["wire", "trace", "transport", "cm", "hca", "inventory", "netlink", "ubiverbs", "capi", "sim"]),
     // Tests across crates, and the harness they share.
-    ("scenarios", &["wire", "trace", "transport", "cm", "sim"]),
+    ("scenarios", &["wire", "trace", "transport", "cm", "sim", "rsocket"]),
     // The bodies of fuzz targets: rings, messages between processes, texts, the C interface.
-    ("fuzzing", &["wire", "memory", "host", "inventory", "netlink", "link", "hca", "abi", "capi", "ubiverbs"]),
+    ("fuzzing", &["wire", "memory", "host", "inventory", "netlink", "link", "hca", "abi", "capi", "ubiverbs", "rsocket"]),
     // Tests between processes, at the level of the NIC and of the safe API, and the program that is the other process.
     ("processes", &["host", "trace", "wire", "transport", "memory", "hca", "ubiverbs"]),
     // Starts programs; uses nothing of ours.
