@@ -59,6 +59,13 @@ pub(crate) trait Waits {
     /// Looks for an event and hands it to the program, or sets up `sleep`.
     fn go_on(&mut self, sleep: &mut Sleep) -> Result<Turn, Errno>;
 
+    /// What the thread sleeps on, and how long: descriptors and their count, and a limit or null. They stay where they
+    /// are until the next turn.
+    fn sleeps_on(&mut self, sleep: &mut Sleep) -> (*mut libc::pollfd, usize, *const libc::timespec) {
+        let descriptors = sleep.descriptors();
+        (descriptors.as_mut_ptr(), descriptors.len(), null())
+    }
+
     /// Gives back what the call has taken. It is over, or its thread is.
     fn end(&mut self);
 }
@@ -119,9 +126,10 @@ unsafe fn sleep<W: Waits>(frame: &mut Frame<W>) {
     // SAFETY: the handler and the frame stay where they are until the handler is taken away again, below. It is called
     // only while this thread is in `ppoll`, when no reference to the frame is used but that to the descriptors.
     unsafe {
+        let Frame { call, sleep, .. } = &mut *frame;
+        let (fds, count, limit) = call.sleeps_on(sleep);
         _pthread_cleanup_push(&raw mut handler, cancelled::<W>, frame.cast());
-        let fds = (*frame).sleep.descriptors();
-        let answer = ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, null(), &raw const (*frame).signals);
+        let answer = ppoll(fds, count as libc::nfds_t, limit, &raw const (*frame).signals);
         (*frame).interrupted = answer < 0;
         _pthread_cleanup_pop(&raw mut handler, 0);
     }

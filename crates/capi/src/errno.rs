@@ -119,6 +119,12 @@ impl From<memory::Error> for Errno {
     }
 }
 
+impl From<sockets::Error> for Errno {
+    fn from(error: sockets::Error) -> Errno {
+        Errno(error.0)
+    }
+}
+
 impl From<hca::CqError> for Errno {
     fn from(error: hca::CqError) -> Errno {
         Errno::INVALID.with_reason(&error)

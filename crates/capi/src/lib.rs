@@ -50,6 +50,7 @@ pub mod queue_pair_state;
 pub mod rates;
 pub mod rdma;
 mod registry;
+pub mod rsocket;
 pub mod shared_receive_queue;
 mod signals;
 pub mod strings;

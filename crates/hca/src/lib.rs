@@ -15,12 +15,14 @@ mod queue_pair;
 mod record;
 mod tuning;
 
+pub use ::host::descriptor::Descriptor;
 pub use ::host::thread::{Shield, spawn};
 pub use drive::blocked_call::{BlockedCall, Look};
 pub use error::Error;
 pub use ground::{Ground, Options};
 pub use links::packets::FlowCounters;
 pub use links::udp::Reach;
+pub use nic::buffer::Buffer;
 pub use nic::device_memory::DeviceMemory;
 pub use nic::multicast;
 pub use nic::packets::{Flow, RawOptions};

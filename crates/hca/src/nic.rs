@@ -1,6 +1,7 @@
 //! The NIC of this process: the phone book of its objects, its links, and the rules by which work gets done. There is
 //! one per process; after a fork the child has none and makes its own.
 
+pub(crate) mod buffer;
 mod calls;
 mod counters;
 pub(crate) mod device_memory;

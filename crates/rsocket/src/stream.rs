@@ -1,11 +1,11 @@
 //! One side of a connection: what it may write where, what it has been told, what its program has not read, and what its peer is owed.
 
+use crate::ProtocolError;
 use crate::connection_data::ConnectionData;
 use crate::iomap::IoMapping;
 use crate::message::{Control, Message};
 use crate::sizes::{CONTROL_SLOTS, SEND_LOW_WATER, Sizes};
 use crate::target::{ByteOrder, Span, Target};
-use crate::ProtocolError;
 use alloc::collections::VecDeque;
 
 /// Entries of this side's list of targets.

@@ -130,10 +130,7 @@ fn a_sender_sends_no_more_messages_than_its_peer_keeps() {
 fn a_peer_that_overruns_its_limits_ends_the_connection() {
     let data = |bytes| Message::Data(bytes).encode();
     let (_, mut bob) = pair();
-    assert_eq!(
-        bob.handle_received(data(2049), 2049, &[]),
-        Err(ProtocolError::Overrun { bytes: 2049, lent: 2048 })
-    );
+    assert_eq!(bob.handle_received(data(2049), 2049, &[]), Err(ProtocolError::Overrun { bytes: 2049, lent: 2048 }));
     assert!(bob.has_failed() && !bob.is_readable());
 
     let (_, mut bob) = pair();

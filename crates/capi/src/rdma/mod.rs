@@ -22,4 +22,3 @@ pub mod multicast;
 pub mod option;
 pub mod queue_pair;
 pub mod shared_receive_queue;
-pub mod socket;

@@ -1,0 +1,214 @@
+//! From `rsocket` to `rclose`.
+
+use super::address;
+use super::table::{self, Entry, entry};
+use super::waiting::{Operation, errno, perform};
+use crate::boundary::number;
+use crate::errno::Errno;
+use libc::{sockaddr, socklen_t};
+use sockets::{Shutdown, Socket};
+use std::ffi::c_int;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long `rclose` waits at most until what was sent has arrived.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+const NOT_SUPPORTED: Errno = Errno(libc::ENOTSUP);
+
+/// A socket.
+#[unsafe(export_name = "ubiverbs_rsocket")]
+pub extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    number("rsocket", || {
+        let flags = kind & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
+        let stream = match (kind & !flags, protocol) {
+            (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => true,
+            (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => false,
+            _ => return Err(NOT_SUPPORTED),
+        };
+        if !matches!(domain, libc::AF_INET | libc::AF_INET6) || !stream {
+            return Err(NOT_SUPPORTED);
+        }
+        Ok(Entry::open(Socket::new()?, domain, flags)?.fd)
+    })
+}
+
+/// Takes an address.
+///
+/// # Safety
+/// As for `bind`.
+#[unsafe(export_name = "ubiverbs_rbind")]
+pub unsafe extern "C" fn rbind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    number("rbind", || {
+        let entry = entry(fd)?;
+        // SAFETY: as `bind` wants it.
+        let address = unsafe { address::given(address, length) }?;
+        entry.socket.bind(address)?;
+        Ok(0)
+    })
+}
+
+/// Waits for connections from now on.
+#[unsafe(export_name = "ubiverbs_rlisten")]
+pub extern "C" fn rlisten(fd: c_int, backlog: c_int) -> c_int {
+    number("rlisten", || {
+        entry(fd)?.socket.listen(backlog)?;
+        Ok(0)
+    })
+}
+
+/// Takes the next connection.
+///
+/// # Safety
+/// As for `accept`.
+#[unsafe(export_name = "ubiverbs_raccept")]
+pub unsafe extern "C-unwind" fn raccept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    let made = perform(fd, 0, Accept { fd: -1 }) as c_int;
+    if made >= 0 && !address.is_null() {
+        // SAFETY: as `accept` wants it.
+        unsafe { rgetpeername(made, address, length) };
+    }
+    made
+}
+
+struct Accept {
+    fd: c_int,
+}
+
+impl Operation for Accept {
+    const CALL: &'static str = "raccept";
+
+    fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
+        let socket = entry.socket.accept().map_err(errno)?;
+        self.fd = Entry::open(socket, entry.family, 0)?.fd;
+        Ok(())
+    }
+
+    fn answer(&self) -> isize {
+        self.fd as isize
+    }
+}
+
+/// Connects. A socket that does not block answers `EINPROGRESS`.
+///
+/// # Safety
+/// As for `connect`.
+#[unsafe(export_name = "ubiverbs_rconnect")]
+pub unsafe extern "C-unwind" fn rconnect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    let begun = number("rconnect", || {
+        let entry = entry(fd)?;
+        // SAFETY: as `connect` wants it.
+        let address = unsafe { address::given(address, length) }?;
+        entry.socket.connect(address)?;
+        if entry.waits(0) {
+            return Ok(0);
+        }
+        // It may have been answered at once.
+        match entry.socket.outcome() {
+            Ok(()) => Ok(1),
+            Err(error) => Err(errno(error)),
+        }
+    });
+    match begun {
+        0 => perform(fd, 0, Connect) as c_int,
+        1 => 0,
+        failed => failed,
+    }
+}
+
+struct Connect;
+
+impl Operation for Connect {
+    const CALL: &'static str = "rconnect";
+
+    fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
+        match entry.socket.outcome() {
+            Err(error) if error.0 == libc::EINPROGRESS => Err(Errno(libc::EAGAIN)),
+            other => other.map_err(errno),
+        }
+    }
+
+    fn answer(&self) -> isize {
+        0
+    }
+}
+
+/// Ends a direction, or both. What was sent before arrives first.
+#[unsafe(export_name = "ubiverbs_rshutdown")]
+pub extern "C-unwind" fn rshutdown(fd: c_int, how: c_int) -> c_int {
+    let begun = number("rshutdown", || {
+        let which = match how {
+            libc::SHUT_RD => Shutdown::Read,
+            libc::SHUT_WR => Shutdown::Write,
+            libc::SHUT_RDWR => Shutdown::Both,
+            _ => return Err(Errno::INVALID),
+        };
+        entry(fd)?.socket.shutdown(which)?;
+        Ok(0)
+    });
+    if begun == 0 { perform(fd, 0, Flush) as c_int } else { begun }
+}
+
+/// Waits until everything that was sent has arrived.
+struct Flush;
+
+impl Operation for Flush {
+    const CALL: &'static str = "rshutdown";
+
+    fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
+        if entry.socket.is_flushed() || !entry.waits(0) { Ok(()) } else { Err(Errno(libc::EAGAIN)) }
+    }
+
+    fn answer(&self) -> isize {
+        0
+    }
+}
+
+/// Closes a socket. What was sent arrives first.
+#[unsafe(export_name = "ubiverbs_rclose")]
+pub extern "C-unwind" fn rclose(fd: c_int) -> c_int {
+    let known = number("rclose", || entry(fd).map(|_| 0));
+    if known < 0 {
+        return known;
+    }
+    number("rclose", || {
+        let entry = table::remove(fd)?;
+        // SAFETY: the table had it, and no longer has.
+        unsafe { libc::close(entry.fd) };
+        entry.socket.close(CLOSE_PATIENCE);
+        Ok(0)
+    })
+}
+
+/// The address of the peer.
+///
+/// # Safety
+/// As for `getpeername`.
+#[unsafe(export_name = "ubiverbs_rgetpeername")]
+pub unsafe extern "C" fn rgetpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    number("rgetpeername", || {
+        let peer = entry(fd)?.socket.peer_address()?;
+        // SAFETY: as `getpeername` wants it.
+        unsafe { address::answer(peer, address, length) }?;
+        Ok(0)
+    })
+}
+
+/// The own address; a wildcard as long as there is none.
+///
+/// # Safety
+/// As for `getsockname`.
+#[unsafe(export_name = "ubiverbs_rgetsockname")]
+pub unsafe extern "C" fn rgetsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    number("rgetsockname", || {
+        let entry = entry(fd)?;
+        let none = match entry.family {
+            libc::AF_INET6 => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
+            _ => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+        };
+        // SAFETY: as `getsockname` wants it.
+        unsafe { address::answer(entry.socket.local_address().unwrap_or(none), address, length) }?;
+        Ok(0)
+    })
+}

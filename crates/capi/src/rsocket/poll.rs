@@ -1,0 +1,349 @@
+//! `rpoll` and `rselect`: waiting for sockets over RDMA and for ordinary descriptors at once. The waiting thread drives
+//! the NIC, as one does that waits for completions.
+
+use super::table::{Entry, find};
+use crate::boundary::{self, number};
+use crate::cancellation::{Turn, Waits, call_that_waits};
+use crate::errno::Errno;
+use hca::{Look, Sleep};
+use libc::{fd_set, nfds_t, pollfd, timespec, timeval};
+use sockets::{Readiness, Settings, Wait};
+use std::ffi::{c_int, c_short};
+use std::ptr::{null, null_mut};
+use std::slice;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+// Declared here, since a thread may be cancelled in it; that of the crate `libc` is said not to unwind.
+unsafe extern "C-unwind" {
+    fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+}
+
+/// Waits until one of the descriptors is ready.
+///
+/// # Safety
+/// As for `poll`.
+#[unsafe(export_name = "ubiverbs_rpoll")]
+pub unsafe extern "C-unwind" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    let mut waiting: *mut Polling = null_mut();
+    let first = number("rpoll", || {
+        if fds.is_null() {
+            return if count == 0 { Ok(0) } else { Err(Errno(libc::EFAULT)) };
+        }
+        // SAFETY: as `poll` wants them.
+        let asked = unsafe { slice::from_raw_parts_mut(fds, count as usize) };
+        let polling = Polling::new(asked, timeout);
+        if polling.sockets.is_empty() {
+            return Ok(0);
+        }
+        let polling = Box::new(polling);
+        let since = Instant::now();
+        loop {
+            let ready = polling.check(asked)?;
+            if ready > 0 {
+                return Ok(ready);
+            }
+            if timeout == 0 || since.elapsed() >= Settings::of_process().polling_time {
+                break;
+            }
+        }
+        waiting = Box::into_raw(polling);
+        Ok(0)
+    });
+    if first != 0 {
+        return first;
+    }
+    if waiting.is_null() {
+        // No socket of ours is among them.
+        // SAFETY: the arguments are those of `poll`.
+        return unsafe { poll(fds, count, timeout) };
+    }
+    let mut ready = 0;
+    if timeout == 0 {
+        // SAFETY: from the box above, and given up here.
+        drop(unsafe { Box::from_raw(waiting) });
+        return 0;
+    }
+    let call = PollCall { polling: waiting, fds, count: count as usize, ready: &raw mut ready, wait: Wait::default() };
+    if call_that_waits(call) == 0 { ready } else { -1 }
+}
+
+/// A call of `rpoll` that has sockets among its descriptors.
+struct Polling {
+    /// The sockets, and where they are in the program's array.
+    sockets: Vec<(usize, Arc<Entry>)>,
+    deadline: Option<Instant>,
+    /// What to sleep on: what the NIC wants, the sockets, the other descriptors.
+    sleeping: Vec<pollfd>,
+    limit: timespec,
+    has_limit: bool,
+    counted: bool,
+    looked: bool,
+}
+
+/// How many descriptors the NIC wants to be woken by.
+const NIC: usize = 8;
+
+impl Polling {
+    fn new(asked: &[pollfd], timeout: c_int) -> Polling {
+        let sockets = asked.iter().enumerate().filter_map(|(at, one)| Some((at, find(one.fd)?))).collect::<Vec<_>>();
+        let deadline = u64::try_from(timeout).ok().map(|millis| Instant::now() + Duration::from_millis(millis));
+        Polling {
+            sockets,
+            deadline,
+            sleeping: Vec::new(),
+            limit: timespec { tv_sec: 0, tv_nsec: 0 },
+            has_limit: false,
+            counted: false,
+            looked: false,
+        }
+    }
+
+    /// Looks at all, and writes down what is ready. Answers how many are.
+    fn check(&self, asked: &mut [pollfd]) -> Result<c_int, Errno> {
+        if self.sockets.len() < asked.len() {
+            // Those that are ours count for nothing there: a negative number is passed over.
+            let mut others: Vec<pollfd> = asked.to_vec();
+            for (at, _) in &self.sockets {
+                others[*at].fd = -1;
+            }
+            // SAFETY: live descriptors.
+            if unsafe { libc::poll(others.as_mut_ptr(), others.len() as nfds_t, 0) } < 0 {
+                return Err(std::io::Error::last_os_error().into());
+            }
+            for (one, other) in asked.iter_mut().zip(&others) {
+                one.revents = other.revents;
+            }
+        }
+        for (at, entry) in &self.sockets {
+            let one = &mut asked[*at];
+            one.revents = events(entry.socket.readiness(), one.events);
+        }
+        Ok(asked.iter().filter(|one| one.revents != 0).count() as c_int)
+    }
+
+    /// A change of any socket wakes this call from now on.
+    fn arm(&mut self) {
+        let first = !std::mem::replace(&mut self.counted, true);
+        for (_, entry) in &self.sockets {
+            if first {
+                entry.socket.count_sleeper(true);
+            }
+            entry.socket.arm();
+        }
+    }
+
+    /// Sets up what to sleep on.
+    fn prepare(&mut self, asked: &[pollfd], nic: &mut Sleep) {
+        self.sleeping.clear();
+        self.sleeping.extend(nic.descriptors().iter().copied());
+        self.sleeping.resize(NIC, pollfd { fd: -1, events: 0, revents: 0 });
+        let mut sockets = self.sockets.iter().peekable();
+        for (at, one) in asked.iter().enumerate() {
+            match sockets.next_if(|(place, _)| *place == at) {
+                Some((_, entry)) => {
+                    self.sleeping.push(pollfd { fd: entry.socket.wake_fd(), events: libc::POLLIN, revents: 0 });
+                }
+                None => self.sleeping.push(pollfd { revents: 0, ..*one }),
+            }
+        }
+        let interval = Settings::of_process().wake_up_interval.max(Duration::from_millis(1));
+        let left = self.deadline.map_or(interval, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.min(interval);
+        self.limit = timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ };
+        self.has_limit = true;
+    }
+
+    /// Takes what has woken this call, from all sockets.
+    fn woken(&mut self, nic: &mut Sleep) {
+        for (place, slept) in nic.descriptors().iter_mut().zip(&self.sleeping) {
+            place.revents = slept.revents;
+        }
+    }
+}
+
+/// What a program is told of a socket.
+fn events(ready: Readiness, wanted: c_short) -> c_short {
+    let mut events = 0;
+    let mut tell = |is: bool, event: c_short| events |= if is { event } else { 0 };
+    tell(ready.readable, wanted & (libc::POLLIN | libc::POLLRDNORM));
+    tell(ready.writable, wanted & (libc::POLLOUT | libc::POLLWRNORM));
+    tell(ready.peer_closed, wanted & libc::POLLRDHUP);
+    tell(ready.hung_up, libc::POLLHUP);
+    tell(ready.failed, libc::POLLERR);
+    events
+}
+
+/// The call, while it waits.
+struct PollCall {
+    polling: *mut Polling,
+    fds: *mut pollfd,
+    count: usize,
+    /// In the caller's frame.
+    ready: *mut c_int,
+    wait: Wait,
+}
+
+impl Waits for PollCall {
+    const CALL: &'static str = "rpoll";
+
+    fn go_on(&mut self, sleep: &mut Sleep) -> Result<Turn, Errno> {
+        // SAFETY: from `rpoll`, whose frame waits for this call: its own, the program's descriptors, and the place for the
+        // answer.
+        let (polling, asked, ready) =
+            unsafe { (&mut *self.polling, slice::from_raw_parts_mut(self.fds, self.count), &mut *self.ready) };
+        let Some((_, first)) = polling.sockets.first() else { return Ok(Turn::Done) };
+        let first = Arc::clone(&first.socket);
+        if std::mem::take(&mut polling.looked) {
+            polling.woken(sleep);
+        }
+        loop {
+            for (_, entry) in polling.sockets.iter().skip(1) {
+                entry.socket.clear_wake();
+            }
+            polling.arm();
+            *ready = polling.check(asked)?;
+            if *ready > 0 || polling.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Ok(Turn::Done);
+            }
+            self.wait.call.sleep = *sleep;
+            match first.look(&mut self.wait, None) {
+                Look::Event(_) => {}
+                Look::Sleep | Look::TooLate => {
+                    *sleep = self.wait.call.sleep;
+                    polling.prepare(asked, sleep);
+                    polling.looked = true;
+                    return Ok(Turn::Sleep);
+                }
+            }
+        }
+    }
+
+    fn sleeps_on(&mut self, _sleep: &mut Sleep) -> (*mut pollfd, usize, *const timespec) {
+        // SAFETY: as in `go_on`.
+        let polling = unsafe { &mut *self.polling };
+        let limit = if polling.has_limit { &raw const polling.limit } else { null() };
+        (polling.sleeping.as_mut_ptr(), polling.sleeping.len(), limit)
+    }
+
+    fn end(&mut self) {
+        // SAFETY: from the box of `rpoll`; this is the one place that gives it back.
+        let polling = unsafe { Box::from_raw(self.polling) };
+        if let Some((_, first)) = polling.sockets.first() {
+            first.socket.end_wait(&mut self.wait);
+        }
+        if polling.counted {
+            for (_, entry) in &polling.sockets {
+                entry.socket.count_sleeper(false);
+            }
+        }
+    }
+}
+
+/// Waits until one of the descriptors of the sets is ready.
+///
+/// # Safety
+/// As for `select`.
+#[unsafe(export_name = "ubiverbs_rselect")]
+pub unsafe extern "C-unwind" fn rselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let mut asked: *mut Selected = null_mut();
+    let known = number("rselect", || {
+        // SAFETY: as `select` wants them.
+        asked = Box::into_raw(unsafe { Selected::new(count, read, write, except, timeout) }?);
+        Ok(0)
+    });
+    if known < 0 {
+        return known;
+    }
+    // SAFETY: from the box above, which stays until it is taken back. A thread that is cancelled here leaves it behind.
+    let (fds, number_of, millis) = unsafe { ((*asked).fds.as_mut_ptr(), (*asked).fds.len(), (*asked).millis) };
+    // SAFETY: live descriptors.
+    let answer = unsafe { rpoll(fds, number_of as nfds_t, millis) };
+    boundary::value("rselect", -1, || {
+        // SAFETY: from the box above, and given up here; the sets are the program's.
+        let selected = unsafe { Box::from_raw(asked) };
+        if answer < 0 { answer } else { selected.tell(read, write, except) }
+    })
+}
+
+/// The sets of `rselect` as `rpoll` has them.
+struct Selected {
+    fds: Vec<pollfd>,
+    millis: c_int,
+}
+
+impl Selected {
+    /// # Safety
+    /// As for `select`.
+    unsafe fn new(
+        count: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+        timeout: *mut timeval,
+    ) -> Result<Box<Selected>, Errno> {
+        if !(0..=libc::FD_SETSIZE as c_int).contains(&count) {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: null, or a time.
+        let millis = match unsafe { timeout.as_ref() } {
+            None => -1,
+            Some(time) if time.tv_sec < 0 || !(0..1_000_000).contains(&time.tv_usec) => return Err(Errno::INVALID),
+            Some(time) => {
+                let millis = (time.tv_sec as i128) * 1000 + (i128::from(time.tv_usec) + 999) / 1000;
+                millis.min(c_int::MAX.into()) as c_int
+            }
+        };
+        // SAFETY: null, or a set.
+        let has = |set: *mut fd_set, fd: c_int| !set.is_null() && unsafe { libc::FD_ISSET(fd, set) };
+        let mut fds = Vec::new();
+        for fd in 0..count {
+            let mut events = 0;
+            events |= if has(read, fd) { libc::POLLIN } else { 0 };
+            events |= if has(write, fd) { libc::POLLOUT } else { 0 };
+            events |= if has(except, fd) { libc::POLLPRI } else { 0 };
+            if events != 0 {
+                fds.push(pollfd { fd, events, revents: 0 });
+            }
+        }
+        Ok(Box::new(Selected { fds, millis }))
+    }
+
+    /// Writes down what is ready, and answers how many bits that is.
+    fn tell(&self, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set) -> c_int {
+        if self.fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
+            boundary::report(Errno(libc::EBADF));
+            return -1;
+        }
+        let broken = libc::POLLHUP | libc::POLLERR;
+        let mut bits = 0;
+        for (set, asked, means) in [
+            (read, libc::POLLIN, libc::POLLIN | broken),
+            (write, libc::POLLOUT, libc::POLLOUT | libc::POLLERR),
+            (except, libc::POLLPRI, libc::POLLPRI),
+        ] {
+            if set.is_null() {
+                continue;
+            }
+            for one in &self.fds {
+                let is = one.events & asked != 0 && one.revents & means != 0;
+                // SAFETY: a set of the program's, and a descriptor that was in one.
+                unsafe {
+                    if is {
+                        libc::FD_SET(one.fd, set);
+                    } else {
+                        libc::FD_CLR(one.fd, set);
+                    }
+                }
+                bits += c_int::from(is);
+            }
+        }
+        bits
+    }
+}

@@ -1,0 +1,169 @@
+//! The sockets of the process by descriptor. A descriptor is one end of a pair of Unix sockets, so that its number is
+//! the process's and `close`, `dup` and `fork` know it; the other end is the library's, and a child does not have it.
+
+use crate::errno::Errno;
+use crate::registry::lock;
+use hca::Descriptor;
+use latch::{PerProcess, generation};
+use sockets::Socket;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// A socket that a program has.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// The program's descriptor.
+    pub fd: RawFd,
+    /// The other end.
+    pub own: Descriptor,
+    pub socket: Arc<Socket>,
+    /// `AF_INET` or `AF_INET6`.
+    pub family: i32,
+    pub nonblocking: AtomicBool,
+    /// What `F_SETFL` has set.
+    pub status_flags: AtomicI32,
+    pub options: Mutex<super::options::Options>,
+}
+
+impl Entry {
+    /// A socket with a descriptor, in the table.
+    pub fn open(socket: Arc<Socket>, family: i32, flags: i32) -> Result<Arc<Entry>, Errno> {
+        let mut ends = [0; 2];
+        let kind = libc::SOCK_STREAM | (flags & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK));
+        // SAFETY: room for two descriptors, which are owned from here on.
+        let [shown, own] = unsafe {
+            if libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) < 0 {
+                return Err(std::io::Error::last_os_error().into());
+            }
+            ends.map(|fd| OwnedFd::from_raw_fd(fd))
+        };
+        let own = Descriptor::keep(own);
+        // SAFETY: numbers. A descriptor of the library's is no program's business, and never blocks.
+        unsafe {
+            libc::fcntl(own.raw(), libc::F_SETFD, libc::FD_CLOEXEC);
+            libc::fcntl(own.raw(), libc::F_SETFL, libc::O_NONBLOCK);
+        }
+        let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+        let entry = Arc::new(Entry {
+            fd: shown.into_raw_fd(),
+            own,
+            socket,
+            family,
+            nonblocking: AtomicBool::new(nonblocking),
+            status_flags: AtomicI32::new(libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 }),
+            options: Mutex::default(),
+        });
+        if !insert(&entry) {
+            // SAFETY: just made, and nowhere else known.
+            unsafe { libc::close(entry.fd) };
+            return Err(Errno(libc::EMFILE));
+        }
+        Ok(entry)
+    }
+
+    /// Whether a call with these flags waits.
+    pub fn waits(&self, flags: i32) -> bool {
+        flags & libc::MSG_DONTWAIT == 0 && !self.nonblocking.load(Ordering::Relaxed)
+    }
+}
+
+const CHUNK: usize = 1024;
+const CHUNKS: usize = 1024;
+
+type Slots = Box<[Mutex<Option<Arc<Entry>>>]>;
+
+/// Sockets by descriptor: chunks that are made when they are needed, and stay.
+struct Table {
+    chunks: [OnceLock<Slots>; CHUNKS],
+}
+
+static TABLE: PerProcess<Table> = PerProcess::new();
+
+fn table() -> &'static Table {
+    TABLE.get_or_make(|| Table { chunks: [const { OnceLock::new() }; CHUNKS] })
+}
+
+impl Table {
+    fn slot(&self, fd: RawFd) -> Option<&Mutex<Option<Arc<Entry>>>> {
+        let fd = usize::try_from(fd).ok()?;
+        self.chunks.get(fd / CHUNK)?.get()?.get(fd % CHUNK)
+    }
+
+    fn make_slot(&self, fd: RawFd) -> Option<&Mutex<Option<Arc<Entry>>>> {
+        let fd = usize::try_from(fd).ok()?;
+        let chunk = self.chunks.get(fd / CHUNK)?;
+        chunk.get_or_init(|| (0..CHUNK).map(|_| Mutex::default()).collect()).get(fd % CHUNK)
+    }
+}
+
+fn insert(entry: &Arc<Entry>) -> bool {
+    let Some(slot) = table().make_slot(entry.fd) else { return false };
+    let before = lock(slot).replace(Arc::clone(entry));
+    mark(entry.fd, generation().wrapping_add(1));
+    // The program has closed its descriptor without a word to us, and the number is in use again.
+    drop(before);
+    true
+}
+
+/// The socket behind a descriptor, if there is one.
+#[inline]
+pub(crate) fn find(fd: RawFd) -> Option<Arc<Entry>> {
+    lock(TABLE.get()?.slot(fd)?).clone()
+}
+
+/// The socket behind a descriptor, or why there is none: `EBADF`, or `EIO` for one that a forked child has inherited.
+#[inline]
+pub(crate) fn entry(fd: RawFd) -> Result<Arc<Entry>, Errno> {
+    find(fd).ok_or_else(|| missing(fd))
+}
+
+#[cold]
+fn missing(fd: RawFd) -> Errno {
+    match marked(fd) {
+        0 => Errno(libc::EBADF),
+        mark if mark == generation().wrapping_add(1) => Errno(libc::EBADF),
+        _ => Errno::inherited(),
+    }
+}
+
+/// Takes a socket out of the table.
+pub(crate) fn remove(fd: RawFd) -> Result<Arc<Entry>, Errno> {
+    let found = TABLE.get().and_then(|table| table.slot(fd)).and_then(|slot| lock(slot).take());
+    let entry = found.ok_or_else(|| missing(fd))?;
+    mark(fd, 0);
+    Ok(entry)
+}
+
+type Marks = [AtomicU32; CHUNK];
+
+/// Which process had a socket of that number, as its generation plus one: what a forked child has inherited it must not
+/// take for a descriptor that never was. No lock: its holder may be missing in a child.
+static MARKS: [AtomicPtr<Marks>; CHUNKS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS];
+
+fn marked(fd: RawFd) -> u32 {
+    let Ok(fd) = usize::try_from(fd) else { return 0 };
+    let Some(chunk) = MARKS.get(fd / CHUNK) else { return 0 };
+    // SAFETY: null, or from a leaked box.
+    unsafe { chunk.load(Ordering::Acquire).as_ref() }.map_or(0, |marks| marks[fd % CHUNK].load(Ordering::Relaxed))
+}
+
+fn mark(fd: RawFd, value: u32) {
+    let Ok(fd) = usize::try_from(fd) else { return };
+    let Some(chunk) = MARKS.get(fd / CHUNK) else { return };
+    let mut marks = chunk.load(Ordering::Acquire);
+    if marks.is_null() {
+        let made = Box::into_raw(Box::new([const { AtomicU32::new(0) }; CHUNK]));
+        match chunk.compare_exchange(marks, made, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => marks = made,
+            Err(other) => {
+                // SAFETY: no other thread has seen ours.
+                drop(unsafe { Box::from_raw(made) });
+                marks = other;
+            }
+        }
+    }
+    // SAFETY: from a leaked box, not null.
+    let marks = unsafe { &*marks };
+    marks[fd % CHUNK].store(value, Ordering::Relaxed);
+}

@@ -1,0 +1,166 @@
+//! Connecting, and what the connection manager says to a socket.
+
+use crate::endpoint::Endpoint;
+use crate::error::Error;
+use crate::events::Letter;
+use crate::socket::{Phase, Socket, State};
+use hca::cm::{Body, ConnectParameters, Event, EventKind};
+use hca::limits::MAX_WR;
+use rsocket::ConnectionData;
+use std::net::SocketAddr;
+use wire::cm::RejectReason;
+
+/// Retries, of requests and of a receiver that is not ready: for ever, as long as the peer is there.
+const RETRIES: u8 = 7;
+
+/// Why a request for a socket is refused.
+pub(crate) const REFUSAL: RejectReason = RejectReason::Consumer;
+
+impl Socket {
+    /// Asks a peer for a connection. The answer comes later: [`outcome`](Socket::outcome).
+    pub fn connect(&self, address: SocketAddr) -> Result<(), Error> {
+        let mut state = self.lock();
+        match &state.phase {
+            Phase::Idle | Phase::Bound => {}
+            Phase::Connecting(_) => return Err(Error(libc::EALREADY)),
+            Phase::Connected(_) => return Err(Error(libc::EISCONN)),
+            Phase::Listening(_) => return Err(Error::INVALID),
+            Phase::Failed => return Err(Error::NOT_CONNECTED),
+        }
+        let asked = self.ask(&mut state, address);
+        if let Err(error) = asked {
+            self.fail(&mut state, error);
+        }
+        asked
+    }
+
+    fn ask(&self, state: &mut State, address: SocketAddr) -> Result<(), Error> {
+        self.id.resolve_address(None, address)?;
+        let device = self.id.device().ok_or(Error(libc::EADDRNOTAVAIL))?;
+        self.id.resolve_route()?;
+        state.sizes = state.sizes.fitted(u16::try_from(MAX_WR).unwrap_or(u16::MAX));
+        let endpoint = Endpoint::new(&self.nic, &self.hub.context(&device)?, &self.channel, state.sizes)?;
+        if self.is_observed() {
+            self.watch_completions(&endpoint);
+        }
+        let private_data = endpoint.protocol.connection_data().to_bytes();
+        self.id.connect(&parameters(&private_data, &endpoint))?;
+        state.phase = Phase::Connecting(Box::new(endpoint));
+        Ok(())
+    }
+
+    /// What has become of a connection that was asked for: `EINPROGRESS` as long as nothing has.
+    pub fn outcome(&self) -> Result<(), Error> {
+        let mut state = self.lock();
+        match &state.phase {
+            Phase::Connected(_) => Ok(()),
+            Phase::Connecting(_) => Err(Error(libc::EINPROGRESS)),
+            Phase::Failed => match std::mem::take(&mut state.error) {
+                0 => Err(Error::NOT_CONNECTED),
+                code => Err(Error(code)),
+            },
+            _ => Err(Error::NOT_CONNECTED),
+        }
+    }
+
+    /// There will be no connection.
+    fn fail(&self, state: &mut State, error: Error) {
+        state.phase = Phase::Failed;
+        state.error = error.0;
+        state.mark_changed();
+        self.hub.tell_listener(self.key, false);
+    }
+
+    /// Reads a letter.
+    pub(crate) fn open(&self, state: &mut State, letter: Letter) {
+        match letter {
+            Letter::Accepted(key, connected) => {
+                if let Phase::Listening(listening) = &mut state.phase {
+                    listening.settle(key, connected);
+                }
+            }
+            Letter::Event(event) => match event.kind {
+                EventKind::ConnectRequest => self.requested(state, event),
+                EventKind::ConnectResponse => self.answered(state, &event),
+                EventKind::Established => self.established(state),
+                EventKind::AddressError | EventKind::RouteError | EventKind::ConnectError => {
+                    self.refused(state, Error(event.status.checked_neg().unwrap_or(libc::EIO)));
+                }
+                EventKind::Unreachable => self.refused(state, Error(libc::ETIMEDOUT)),
+                EventKind::Rejected => self.refused(state, Error(libc::ECONNREFUSED)),
+                EventKind::Disconnected => self.left(state),
+                EventKind::DeviceRemoval => {
+                    self.refused(state, Error(libc::ENETDOWN));
+                    if let Phase::Connected(endpoint) = &mut state.phase {
+                        endpoint.protocol.handle_failure();
+                        state.error = libc::ENETDOWN;
+                    }
+                }
+                // Addresses and routes are found at once, and asked for.
+                _ => {}
+            },
+        }
+    }
+
+    /// The peer accepted.
+    fn answered(&self, state: &mut State, event: &Event) {
+        let Phase::Connecting(endpoint) = &mut state.phase else { return };
+        let Body::Connection(body) = &event.body else { return };
+        let mut ready = || -> Result<(), Error> {
+            endpoint.protocol.handle_connection_data(&body.private_data)?;
+            endpoint.make_ready(&self.id)?;
+            Ok(self.id.establish()?)
+        };
+        match ready() {
+            Ok(()) => self.established(state),
+            Err(error) => {
+                let _ = self.id.reject(REFUSAL, &[]);
+                self.refused(state, error);
+            }
+        }
+    }
+
+    /// The connection stands.
+    fn established(&self, state: &mut State) {
+        if !matches!(state.phase, Phase::Connecting(_)) {
+            return;
+        }
+        if let Phase::Connecting(mut endpoint) = std::mem::take(&mut state.phase) {
+            endpoint.post_due();
+            state.phase = Phase::Connected(endpoint);
+        }
+        self.hub.tell_listener(self.key, true);
+    }
+
+    fn refused(&self, state: &mut State, error: Error) {
+        if matches!(state.phase, Phase::Connecting(_)) {
+            self.fail(state, error);
+        }
+    }
+
+    /// The peer has gone. What it sent before can be read.
+    fn left(&self, state: &mut State) {
+        self.refused(state, Error(libc::ECONNRESET));
+        state.progress();
+        if let Phase::Connected(endpoint) = &mut state.phase {
+            endpoint.protocol.handle_disconnected();
+            endpoint.stop();
+            let _ = self.id.disconnect();
+        }
+    }
+}
+
+/// What one side offers its peer.
+pub(crate) fn parameters<'a>(
+    private_data: &'a [u8; ConnectionData::LENGTH],
+    endpoint: &Endpoint,
+) -> ConnectParameters<'a> {
+    ConnectParameters {
+        private_data,
+        flow_control: true,
+        retry_count: RETRIES,
+        rnr_retry_count: RETRIES,
+        qpn: endpoint.parts.qp.qpn(),
+        ..ConnectParameters::default()
+    }
+}

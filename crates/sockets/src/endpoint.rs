@@ -1,0 +1,228 @@
+//! The queue pair of a connection with its buffers, and the protocol on it.
+
+use crate::error::Error;
+use hca::cm::Id;
+use hca::{Buffer, CompletionChannel, CompletionQueue, Context, Joins, Nic, Qp};
+use rsocket::{ControlWork, Local, Sizes, Span, Stream};
+use std::sync::Arc;
+use transport::{
+    Access, Capabilities, Completion, Data, Kind, Limits, Modify, Operation, ProtectionDomain, Queue, QueuePairConfig,
+    ReceiveRequest, Remote, SendFlags, SendRequest, State, Status,
+};
+use wire::{Pkey, Qpn};
+
+/// Bytes that control messages and I/O mappings take inline.
+const CONTROL_INLINE: u32 = 24;
+/// Completions that are taken at a time.
+const BATCH: usize = 16;
+/// What receives are called.
+const RECEIVE: u64 = 1 << 63;
+
+/// What work is done with: the parts that a caller may use while the socket is not locked.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub nic: Arc<Nic>,
+    pub qp: Arc<Qp>,
+    pub cq: Arc<CompletionQueue>,
+    pub domain: ProtectionDomain,
+    pub send: Buffer,
+    pub receive: Buffer,
+    pub targets: Buffer,
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        self.nic.destroy_qp(&self.qp);
+    }
+}
+
+/// One end of a connection, or of one that is to be.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub parts: Arc<Parts>,
+    pub protocol: Stream,
+    /// Receives that have completed and were not posted anew.
+    missing_receives: u16,
+}
+
+impl Endpoint {
+    /// A queue pair in INIT with all its receives posted.
+    pub fn new(
+        nic: &Arc<Nic>,
+        context: &Arc<Context>,
+        channel: &Arc<CompletionChannel>,
+        sizes: Sizes,
+    ) -> Result<Endpoint, Error> {
+        let domain = context.new_domain();
+        let buffer = |length: usize, access| Buffer::allocate(nic, length, domain, access);
+        let send = buffer(sizes.send_buffer as usize, Access::empty())?;
+        let receive = buffer(sizes.receive_buffer as usize, Access::REMOTE_WRITE)?;
+        let targets = buffer(Stream::target_list_length(&sizes), Access::REMOTE_WRITE)?;
+        let (send_queue, receive_queue) = (u32::from(sizes.send_queue), u32::from(sizes.receive_queue));
+        let cq = nic.create_cq(send_queue + receive_queue, Some(Arc::clone(channel)))?;
+        let config = QueuePairConfig {
+            qpn: Qpn::default(),
+            kind: Kind::ReliableConnected,
+            pd: domain,
+            capabilities: Capabilities {
+                max_send_wr: send_queue,
+                max_recv_wr: receive_queue,
+                max_send_sge: 2,
+                max_recv_sge: 1,
+                max_inline_data: CONTROL_INLINE.max(sizes.inline.into()),
+            },
+            srq: None,
+            signal_all: true,
+            limits: Limits::default(),
+            pkey: Pkey::DEFAULT,
+            port_mtu: context.device().port().mtu(),
+        };
+        let joins = Joins {
+            context: Arc::clone(context),
+            send_cq: Some(Arc::clone(&cq)),
+            receive_cq: Some(Arc::clone(&cq)),
+            xrc_domain: None,
+        };
+        let qp = nic.create_qp(config, joins)?;
+        let span = |buffer: &Buffer| Span { address: buffer.address(), key: buffer.key() };
+        let protocol = Stream::new(sizes, Local { receive: span(&receive), targets: span(&targets) });
+        let parts = Arc::new(Parts { nic: Arc::clone(nic), qp, cq, domain, send, receive, targets });
+        let mut endpoint = Endpoint { parts, protocol, missing_receives: sizes.receive_queue };
+        let init = Modify {
+            state: Some(State::Init),
+            pkey_index: Some(0),
+            port: Some(1),
+            access: Some(Access::REMOTE_WRITE),
+            ..Modify::default()
+        };
+        endpoint.parts.qp.modify(nic, &init)?;
+        endpoint.post_receives();
+        Ok(endpoint)
+    }
+
+    /// Makes the queue pair ready for its connection.
+    pub fn make_ready(&self, id: &Id) -> Result<(), Error> {
+        for state in [State::Init, State::ReadyToReceive, State::ReadyToSend] {
+            let mut modify = id.modify_for(state)?;
+            if state == State::Init {
+                modify.access = Some(Access::REMOTE_WRITE);
+            }
+            self.parts.qp.modify(&self.parts.nic, &modify)?;
+        }
+        Ok(())
+    }
+
+    /// The connection has ended: what is posted is flushed.
+    pub fn stop(&self) {
+        let modify = Modify { state: Some(State::Error), ..Modify::default() };
+        let _ = self.parts.qp.modify(&self.parts.nic, &modify);
+    }
+
+    /// Takes what has completed and answers what it means, and posts what is due. Answers whether anything had.
+    pub fn progress(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            let mut batch = Batch { completions: [None; BATCH], count: 0 };
+            let taken = self.parts.nic.poll(&self.parts.cq, BATCH, |completion, _| batch.push(completion));
+            for completion in batch.completions.iter().take(taken).flatten() {
+                self.take(completion);
+            }
+            any |= taken > 0;
+            if taken < BATCH {
+                break;
+            }
+        }
+        if any || self.missing_receives >= self.receive_batch() {
+            self.post_due();
+        }
+        any
+    }
+
+    /// Posts receives and messages that are due.
+    pub fn post_due(&mut self) {
+        if self.missing_receives >= self.receive_batch() {
+            self.post_receives();
+        }
+        while let Some(work) = self.protocol.poll_control() {
+            self.post_control(&work);
+        }
+    }
+
+    fn receive_batch(&self) -> u16 {
+        (self.protocol.sizes().receive_queue / 8).max(1)
+    }
+
+    fn take(&mut self, completion: &Completion) {
+        let succeeded = completion.status == Status::Success;
+        if completion.queue == Queue::Send {
+            return self.protocol.handle_sent(completion.wr_id, succeeded);
+        }
+        if !succeeded {
+            return;
+        }
+        self.missing_receives += 1;
+        let Some(immediate) = completion.immediate else { return self.protocol.handle_failure() };
+        // The peer has written it before its immediate came.
+        let mut list = [0; 2 * rsocket::Target::LENGTH];
+        if completion.bytes > 0 && immediate >> 31 != 0 && self.parts.targets.read(0, &mut list).is_err() {
+            return self.protocol.handle_failure();
+        }
+        // A peer that breaks the rules has no connection any more: the state says so.
+        let _ = self.protocol.handle_received(immediate, completion.bytes, &list);
+    }
+
+    fn post_receives(&mut self) {
+        let request = ReceiveRequest { wr_id: RECEIVE, sges: &[] };
+        let requests = [request; 64];
+        while self.missing_receives > 0 {
+            let some = requests.len().min(self.missing_receives.into());
+            if self.parts.qp.post_receive(&self.parts.nic, &requests[..some]).is_err() {
+                // In error, it takes none.
+                return;
+            }
+            self.missing_receives -= some as u16;
+        }
+    }
+
+    fn post_control(&mut self, work: &ControlWork) {
+        let (wr_id, remote, immediate, bytes): (u64, Span, Option<u32>, &[u8]) = match work {
+            ControlWork::Message { immediate } => ((*immediate).into(), Span::default(), Some(*immediate), &[]),
+            ControlWork::Target { bytes, remote, immediate } => ((*immediate).into(), *remote, Some(*immediate), bytes),
+            ControlWork::KeepAlive { wr_id } => (*wr_id, Span::default(), None, &[]),
+        };
+        if !self.parts.write(wr_id, remote, immediate, Data::Inline(bytes)) {
+            self.protocol.handle_sent(wr_id, false);
+        }
+    }
+}
+
+impl Parts {
+    /// Posts an RDMA WRITE. False if the queue pair takes none.
+    pub fn write(&self, wr_id: u64, to: Span, immediate: Option<u32>, data: Data<'_>) -> bool {
+        let remote = Remote { address: to.address, key: to.key };
+        let request = SendRequest {
+            wr_id,
+            operation: Operation::Write { remote, immediate },
+            flags: SendFlags::SIGNALED,
+            data,
+            target: None,
+            xrc_srq: None,
+        };
+        self.qp.post_send(&self.nic, &[request]).is_ok()
+    }
+}
+
+/// Completions on their way from the queue.
+struct Batch {
+    completions: [Option<Completion>; BATCH],
+    count: usize,
+}
+
+impl Batch {
+    fn push(&mut self, completion: &Completion) {
+        if let Some(place) = self.completions.get_mut(self.count) {
+            *place = Some(*completion);
+            self.count += 1;
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! A stream socket: what it is at the moment, its lock, and who is told when that changes.
+
+use crate::accept::Listening;
+use crate::endpoint::Endpoint;
+use crate::error::Error;
+use crate::events::{Hub, Letter};
+use crate::iomap::IoMaps;
+use crate::settings::Settings;
+use hca::cm::{Id, IdOption};
+use hca::{CompletionChannel, Nic};
+use rsocket::Sizes;
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use transport::Kind;
+use wire::cm::PortSpace;
+
+/// A stream socket.
+pub struct Socket {
+    pub(crate) nic: Arc<Nic>,
+    pub(crate) hub: &'static Hub,
+    /// Its number among the sockets of the process.
+    pub(crate) key: u64,
+    pub(crate) id: Arc<Id>,
+    /// Wakes callers that sleep: completions do, and so do threads that have changed something.
+    pub(crate) channel: Arc<CompletionChannel>,
+    state: Mutex<State>,
+    /// What the connection manager has to say, and what other sockets do.
+    inbox: Mutex<VecDeque<Letter>>,
+    /// There is something in the inbox, or in the completion queue of a socket that is observed.
+    news: AtomicBool,
+    /// Callers that sleep, or are about to.
+    pub(crate) sleepers: AtomicU32,
+    /// One caller at a time sends, and one receives.
+    pub(crate) send_turn: Mutex<()>,
+    pub(crate) receive_turn: Mutex<()>,
+    observer: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    telling: Mutex<()>,
+    untold: AtomicBool,
+}
+
+/// What a socket is at the moment.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub phase: Phase,
+    pub sizes: Sizes,
+    /// What went wrong, until the program has asked.
+    pub error: i32,
+    /// The program has been told of the failure by a call.
+    pub failure_told: bool,
+    pub io_maps: IoMaps,
+    /// Something is different from what sleepers and the observer know.
+    changed: bool,
+}
+
+/// How far a socket is.
+#[derive(Debug, Default)]
+pub(crate) enum Phase {
+    #[default]
+    Idle,
+    Bound,
+    Listening(Listening),
+    /// A request is on its way, or an answer to one.
+    Connecting(Box<Endpoint>),
+    /// There is a connection, or there was.
+    Connected(Box<Endpoint>),
+    /// There will be none.
+    Failed,
+}
+
+/// What a program could do without waiting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Readiness {
+    /// A read, or an accept, would not wait.
+    pub readable: bool,
+    /// A write would not wait.
+    pub writable: bool,
+    /// The peer sends no more.
+    pub peer_closed: bool,
+    /// Both directions have ended.
+    pub hung_up: bool,
+    /// Something went wrong.
+    pub failed: bool,
+}
+
+/// What may be set on a socket that the connection manager must know.
+pub type SocketOption = IdOption;
+
+impl Socket {
+    /// A fresh socket.
+    pub fn new() -> Result<Arc<Socket>, Error> {
+        let hub = Hub::of_process()?;
+        let key = hub.new_key();
+        let id = Id::new(hub.nic(), hub.events(), PortSpace::Tcp, Kind::ReliableConnected, key);
+        Socket::make(hub, key, id, Settings::of_process().sizes, Phase::Idle)
+    }
+
+    pub(crate) fn make(
+        hub: &'static Hub,
+        key: u64,
+        id: Arc<Id>,
+        sizes: Sizes,
+        phase: Phase,
+    ) -> Result<Arc<Socket>, Error> {
+        let socket = Arc::new(Socket {
+            nic: Arc::clone(hub.nic()),
+            hub,
+            key,
+            id,
+            channel: Arc::new(CompletionChannel::new()?),
+            state: Mutex::new(State { phase, sizes, ..State::default() }),
+            inbox: Mutex::default(),
+            news: AtomicBool::new(false),
+            sleepers: AtomicU32::new(0),
+            send_turn: Mutex::default(),
+            receive_turn: Mutex::default(),
+            observer: OnceLock::new(),
+            telling: Mutex::default(),
+            untold: AtomicBool::new(false),
+        });
+        hub.enter(key, &socket);
+        Ok(socket)
+    }
+
+    /// The NIC it is on.
+    pub fn nic(&self) -> &Arc<Nic> {
+        &self.nic
+    }
+
+    /// The descriptor to sleep on after [`arm`](Socket::arm), for a thread that sleeps on others too: readable when the
+    /// socket should be looked at.
+    pub fn wake_fd(&self) -> i32 {
+        self.channel.raw_fd()
+    }
+
+    /// Its own address, as far as it has one.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.id.source()
+    }
+
+    /// Its peer's.
+    pub fn peer_address(&self) -> Result<SocketAddr, Error> {
+        match self.lock().phase {
+            Phase::Connected(_) | Phase::Connecting(_) => self.id.destination().ok_or(Error::NOT_CONNECTED),
+            _ => Err(Error::NOT_CONNECTED),
+        }
+    }
+
+    /// Takes an address.
+    pub fn bind(&self, address: SocketAddr) -> Result<(), Error> {
+        let mut state = self.lock();
+        if !matches!(state.phase, Phase::Idle) {
+            return Err(Error::INVALID);
+        }
+        self.id.bind(address)?;
+        state.phase = Phase::Bound;
+        Ok(())
+    }
+
+    /// Sets something that the connection manager must know.
+    pub fn set(&self, option: SocketOption) -> Result<(), Error> {
+        Ok(self.id.set(option)?)
+    }
+
+    /// Its sizes: those it has, or those that it will ask for.
+    pub fn sizes(&self) -> Sizes {
+        self.lock().sizes
+    }
+
+    /// Changes the sizes it will have. Once it has a queue pair, `EINVAL`.
+    pub fn set_sizes(&self, change: impl FnOnce(&mut Sizes)) -> Result<(), Error> {
+        let mut state = self.lock();
+        if matches!(state.phase, Phase::Connecting(_) | Phase::Connected(_) | Phase::Failed) {
+            return Err(Error::INVALID);
+        }
+        change(&mut state.sizes);
+        Ok(())
+    }
+
+    /// What went wrong since the program last asked: an errno, or 0.
+    pub fn take_error(&self) -> i32 {
+        std::mem::take(&mut self.lock().error)
+    }
+
+    /// The most payload of a packet to the peer.
+    pub fn segment(&self) -> Option<u32> {
+        self.id.path().map(|path| path.mtu.bytes() as u32)
+    }
+
+    /// The way to the peer, once it is known.
+    pub fn path(&self) -> Option<hca::cm::PathFacts> {
+        self.id.path()
+    }
+
+    /// Whether there is a connection that neither side has ended.
+    pub fn is_connected(&self) -> bool {
+        matches!(&self.lock().phase, Phase::Connected(endpoint) if endpoint.protocol.is_connected())
+    }
+
+    /// Whether it waits for connections.
+    pub fn is_listening(&self) -> bool {
+        matches!(self.lock().phase, Phase::Listening(_))
+    }
+
+    /// What a program could do without waiting, after a look at what has arrived.
+    pub fn readiness(&self) -> Readiness {
+        let mut state = self.lock();
+        state.progress();
+        match &state.phase {
+            Phase::Idle | Phase::Bound | Phase::Connecting(_) => Readiness::default(),
+            Phase::Listening(listening) => Readiness { readable: listening.has_waiting(), ..Readiness::default() },
+            Phase::Failed => Readiness { readable: true, writable: true, failed: true, ..Readiness::default() },
+            Phase::Connected(endpoint) => {
+                let protocol = &endpoint.protocol;
+                let ended = !protocol.is_connected();
+                Readiness {
+                    readable: protocol.unread() > 0 || !protocol.is_readable(),
+                    writable: ended || !protocol.is_writable() || protocol.can_send(),
+                    peer_closed: !protocol.is_readable(),
+                    hung_up: protocol.is_disconnected(),
+                    failed: protocol.has_failed(),
+                }
+            }
+        }
+    }
+
+    /// Calls `observer` whenever something may be different, in whichever thread found it, with no lock held. Set once; false if there was one.
+    /// From then on completions are looked at when they come, and not when the program asks.
+    pub fn observe(self: &Arc<Socket>, observer: impl Fn() + Send + Sync + 'static) -> bool {
+        if self.observer.set(Box::new(observer)).is_err() {
+            return false;
+        }
+        let state = self.lock();
+        if let Phase::Connected(endpoint) | Phase::Connecting(endpoint) = &state.phase {
+            self.watch_completions(endpoint);
+        }
+        drop(state);
+        self.kick();
+        self.tell_observer();
+        true
+    }
+
+    /// Whether somebody observes it.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.observer.get().is_some()
+    }
+
+    /// Has completions of a queue pair looked at when they come.
+    pub(crate) fn watch_completions(&self, endpoint: &Endpoint) {
+        let (hub, key) = (self.hub, self.key);
+        endpoint.parts.cq.observe(move || {
+            if let Some(socket) = hub.find(key) {
+                socket.kick();
+            }
+        });
+    }
+
+    /// Takes the lock. Whoever lets go of it sees to what has come meanwhile.
+    pub(crate) fn lock(&self) -> Guard<'_> {
+        Guard { socket: self, state: Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)) }
+    }
+
+    /// Puts something into the inbox. [`kick`](Socket::kick) is due.
+    pub(crate) fn deliver(&self, letter: Letter) {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push_back(letter);
+    }
+
+    fn next_letter(&self) -> Option<Letter> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// There is something to see to. If the socket is locked, the lock's holder does.
+    pub(crate) fn kick(&self) {
+        self.news.store(true, Ordering::SeqCst);
+        self.see_to_news();
+    }
+
+    fn see_to_news(&self) {
+        loop {
+            // Between storing the flag, or letting go of the lock, and the look at the other.
+            fence(Ordering::SeqCst);
+            if !self.news.load(Ordering::SeqCst) {
+                return;
+            }
+            let state = match self.state.try_lock() {
+                Ok(state) => state,
+                Err(TryLockError::Poisoned(state)) => state.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
+            };
+            let mut state = state;
+            self.news.store(false, Ordering::SeqCst);
+            while let Some(letter) = self.next_letter() {
+                self.open(&mut state, letter);
+                state.changed = true;
+            }
+            if self.is_observed() {
+                state.progress();
+            }
+            self.unlock(state);
+        }
+    }
+
+    /// Lets go of the lock, and tells those who should know what has changed.
+    fn unlock(&self, mut state: MutexGuard<'_, State>) {
+        let changed = std::mem::take(&mut state.changed);
+        drop(state);
+        if changed {
+            self.wake_sleepers();
+            self.tell_observer();
+        }
+    }
+
+    /// Callers that sleep look again.
+    pub(crate) fn wake_sleepers(&self) {
+        fence(Ordering::SeqCst);
+        let sleepers = self.sleepers.load(Ordering::SeqCst);
+        for _ in 0..sleepers {
+            self.channel.push_if(0, |waiting| waiting.len() < sleepers as usize);
+        }
+    }
+
+    fn tell_observer(&self) {
+        let Some(observer) = self.observer.get() else { return };
+        self.untold.store(true, Ordering::SeqCst);
+        loop {
+            fence(Ordering::SeqCst);
+            if !self.untold.load(Ordering::SeqCst) {
+                return;
+            }
+            let Ok(turn) = self.telling.try_lock() else { return };
+            while self.untold.swap(false, Ordering::SeqCst) {
+                observer();
+            }
+            drop(turn);
+        }
+    }
+}
+
+impl State {
+    /// The connection, or why there is none.
+    pub fn connection(&mut self) -> Result<&mut Endpoint, Error> {
+        match &mut self.phase {
+            Phase::Connected(endpoint) => Ok(endpoint),
+            // It may become one.
+            Phase::Connecting(_) => Err(Error::WOULD_BLOCK),
+            _ => Err(Error::NOT_CONNECTED),
+        }
+    }
+
+    /// Takes what has completed.
+    pub fn progress(&mut self) {
+        if let Phase::Connected(endpoint) = &mut self.phase
+            && endpoint.progress()
+        {
+            self.changed = true;
+            if endpoint.protocol.has_failed() && !self.failure_told && self.error == 0 {
+                self.error = libc::EIO;
+            }
+        }
+    }
+
+    /// Something is different.
+    pub fn mark_changed(&mut self) {
+        self.changed = true;
+    }
+}
+
+/// The lock of a socket. Whoever lets go of it sees to what has come meanwhile.
+pub(crate) struct Guard<'a> {
+    socket: &'a Socket,
+    /// There until it is dropped.
+    state: Option<MutexGuard<'a, State>>,
+}
+
+impl Deref for Guard<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.state.as_deref().expect("the lock is held until this is dropped")
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.state.as_deref_mut().expect("the lock is held until this is dropped")
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if let Some(state) = self.state.take() {
+            self.socket.unlock(state);
+            self.socket.see_to_news();
+        }
+    }
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "socket {}", self.key)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.hub.leave(self.key);
+        self.id.destroy();
+    }
+}
