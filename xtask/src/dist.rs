@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::packages;
+use crate::preload;
 use crate::process::{self, run};
 use crate::toolchain::{Machine, Toolchain};
 
 /// The private nodes of rdma-core's releases; drivers ask for the one of the release they were built with.
 const PRIVATE: &[u32] = &[25, 33, 34, 57, 59, 64, 65];
 
-/// The node of libibverbs.so.1 that is for librdmacm.so.1 only.
+/// The node of libibverbs.so.1 that is for librdmacm.so.1 and librspreload.so only.
 const OWN: &str = "UBIVERBS_PRIVATE";
 
 /// The one whose symbols count when no version is named.
@@ -27,6 +28,9 @@ pub struct Options {
     /// Only the C library.
     #[arg(long)]
     library: bool,
+    /// Quickly and slow: for tries, in target/dist-debug.
+    #[arg(long, requires = "library")]
+    debug: bool,
     /// For this machine; another than this one needs a cross compiler and QEMU, which are installed where that is
     /// possible. What is made is then in target/MACHINE-unknown-linux-gnu.
     #[arg(long, value_name = "MACHINE")]
@@ -35,18 +39,21 @@ pub struct Options {
 
 impl Options {
     /// Only the C library, for this machine.
-    pub const LIBRARY: Options = Options { library: true, target: None };
+    pub const LIBRARY: Options = Options { library: true, debug: false, target: None };
 
     /// Everything, for a machine.
     pub fn machine(target: Machine) -> Options {
-        Options { library: false, target: Some(target) }
+        Options { library: false, debug: false, target: Some(target) }
     }
 }
 
 /// Builds what is asked for and returns where it is.
 pub fn build(root: &Path, options: Options) -> Result<String, String> {
-    let toolchain = Toolchain::system(root, options.target)?;
-    let place = toolchain.place(&process::target_directory(root)?).join("dist");
+    let mut toolchain = Toolchain::system(root, options.target)?;
+    let mut place = toolchain.place(&process::target_directory(root)?).join("dist");
+    if options.debug {
+        (toolchain, place) = (toolchain.with_debug_profile(), place.with_file_name("dist-debug"));
+    }
     let mut made = tree(root, &toolchain, &place, options.library)?;
     if !options.library {
         made.extend(packages::build(root, &toolchain, &place)?);
@@ -62,7 +69,7 @@ pub fn unpacked(root: &Path) -> Result<(), String> {
 
 /// Makes the directory with programs and libraries; returns what is in it.
 pub fn tree(root: &Path, toolchain: &Toolchain, place: &Path, library_only: bool) -> Result<Vec<PathBuf>, String> {
-    let built = toolchain.place(&process::target_directory(root)?).join("release");
+    let built = toolchain.place(&process::target_directory(root)?).join(toolchain.profile());
     let directory = |name: &str| {
         let path = place.join(name);
         fs::create_dir_all(&path).map_err(|e| format!("cannot make {}: {e}", path.display())).map(|()| path)
@@ -71,8 +78,12 @@ pub fn tree(root: &Path, toolchain: &Toolchain, place: &Path, library_only: bool
     let work = directory("build")?;
     let jumps = table(root, "rdmacm.txt")?;
     let jumps = jumps_of(&jumps)?;
-    let library = link(root, toolchain, &jumps, &built.join("libcapi.a"), &work, &directory("lib")?)?;
+    let stands = table(root, "rspreload.txt")?;
+    let stands = preload::stands(&stands)?;
+    let private = private_node(&jumps, &preload::private_names(&stands));
+    let library = link(root, toolchain, &private, &built.join("libcapi.a"), &work, &directory("lib")?)?;
     let manager = link_rdmacm(toolchain, &jumps, &library, &work)?;
+    let sockets = preload::link(toolchain, &stands, &library, &work)?;
     if library_only {
         let _ = fs::remove_dir_all(&work);
         return Ok(vec![library]);
@@ -85,7 +96,7 @@ pub fn tree(root: &Path, toolchain: &Toolchain, place: &Path, library_only: bool
     replace(&program, |to| fs::copy(built.join("ubiverbs"), to).map(|_| ()))?;
     let share = directory("share")?;
     run(toolchain.start(&program).arg("manual").arg(&share))?;
-    Ok(vec![program, library, manager, paths, share])
+    Ok(vec![program, library, manager, sockets, paths, share])
 }
 
 /// A table of symbols.
@@ -95,7 +106,7 @@ fn table(root: &Path, name: &str) -> Result<String, String> {
 }
 
 /// Writes what the linker is to read.
-fn write(work: &Path, name: &str, content: &str) -> Result<PathBuf, String> {
+pub fn write(work: &Path, name: &str, content: &str) -> Result<PathBuf, String> {
     let path = work.join(name);
     fs::write(&path, content).map_err(|e| format!("cannot write {}: {e}", path.display())).map(|()| path)
 }
@@ -104,14 +115,14 @@ fn write(work: &Path, name: &str, content: &str) -> Result<PathBuf, String> {
 fn link(
     root: &Path,
     toolchain: &Toolchain,
-    jumps: &[Jump<'_>],
+    private: &str,
     archive: &Path,
     work: &Path,
     lib: &Path,
 ) -> Result<PathBuf, String> {
     let text = table(root, "symbols.txt")?;
     let symbols = symbols(&text)?;
-    let script = write(work, "versions.map", &(version_script(&symbols) + &private_node(jumps)))?;
+    let script = write(work, "versions.map", &(version_script(&symbols) + private))?;
     let stand_ins = write(work, "stand_ins.s", &assembly(toolchain.machine, &symbols))?;
     let library = lib.join("libibverbs.so.1");
     link_shared(toolchain, &library, &script, &[&stand_ins], archive)?;
@@ -125,21 +136,34 @@ fn link_rdmacm(toolchain: &Toolchain, jumps: &[Jump<'_>], verbs: &Path, work: &P
     let script = write(work, "rdmacm.map", &rdmacm_script(jumps))?;
     let code = write(work, "rdmacm.s", &rdmacm_code(toolchain.machine, jumps))?;
     let library = verbs.with_file_name("librdmacm.so.1");
-    replace(&library, |to| {
+    link_jumps(toolchain, &library, "librdmacm.so.1", &script, &code, verbs)?;
+    replace(&library.with_extension(""), |to| symlink("librdmacm.so.1", to))?;
+    Ok(library)
+}
+
+/// Links a library of jumps into libibverbs.so.1, which it looks for beside itself.
+pub fn link_jumps(
+    toolchain: &Toolchain,
+    library: &Path,
+    name: &str,
+    script: &Path,
+    code: &Path,
+    verbs: &Path,
+) -> Result<(), String> {
+    replace(library, |to| {
         let mut linker = toolchain.compiler();
         linker
             .args(["-shared", "-nostdlib", "-Wl,--build-id=sha1", "-o"])
             .arg(to)
-            .args(["-Wl,-soname,librdmacm.so.1", "-Wl,--enable-new-dtags,-rpath,$ORIGIN"])
+            .arg(format!("-Wl,-soname,{name}"))
+            .arg("-Wl,--enable-new-dtags,-rpath,$ORIGIN")
             .arg(format!("-Wl,--version-script={}", script.display()))
             .args(["-Wl,-z,nodelete", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,--no-undefined"])
-            .arg(&code)
+            .arg(code)
             .arg(verbs)
             .args(toolchain.without_libraries_of_libraries());
         run(&mut linker).map_err(std::io::Error::other)
-    })?;
-    replace(&library.with_extension(""), |to| symlink("librdmacm.so.1", to))?;
-    Ok(library)
+    })
 }
 
 /// Links the archive into the library that `ubiverbs run` preloads for files of devices; it exports what it stands in for, and nothing else.
@@ -194,7 +218,7 @@ fn link_shared(
 }
 
 /// Puts a file in place at once, so that a program which has the old one open keeps it.
-fn replace(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), String> {
+pub fn replace(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), String> {
     let fresh = path.with_extension("fresh");
     let _ = fs::remove_file(&fresh);
     make(&fresh).and_then(|()| fs::rename(&fresh, path)).map_err(|e| format!("cannot make {}: {e}", path.display()))
@@ -306,9 +330,10 @@ fn version_script(symbols: &[Symbol<'_>]) -> String {
     script
 }
 
-/// The node of libibverbs.so.1 with what librdmacm.so.1 jumps to.
-fn private_node(jumps: &[Jump<'_>]) -> String {
-    let names: Vec<String> = jumps.iter().map(|jump| format!("    ubiverbs_{};\n", jump.name)).collect();
+/// The node of libibverbs.so.1 with what librdmacm.so.1 and librspreload.so jump to.
+fn private_node(jumps: &[Jump<'_>], more: &[String]) -> String {
+    let names = jumps.iter().map(|jump| format!("ubiverbs_{}", jump.name)).chain(more.iter().cloned());
+    let names: Vec<String> = names.map(|name| format!("    {name};\n")).collect();
     format!("{OWN} {{\n  global:\n{}}};\n", names.concat())
 }
 
@@ -339,7 +364,7 @@ fn rdmacm_code(machine: Machine, jumps: &[Jump<'_>]) -> String {
 }
 
 /// The stack need not be executable.
-const NO_STACK: &str = "\t.section .note.GNU-stack,\"\",%progbits\n";
+pub const NO_STACK: &str = "\t.section .note.GNU-stack,\"\",%progbits\n";
 
 /// Stand-ins, each with the name and version it plays.
 fn assembly(machine: Machine, symbols: &[Symbol<'_>]) -> String {
@@ -408,7 +433,7 @@ mod tests {
         let script = rdmacm_script(&jumps);
         assert!(script.starts_with("RDMACM_1.0 {\n  global:\n    f;\n    h;\n  local:\n    *;\n};\n"), "{script}");
         assert!(script.contains("RDMACM_1.1 {\n  global:\n    g;\n} RDMACM_1.0;\n"), "{script}");
-        assert!(private_node(&jumps).contains("    ubiverbs_g;\n"));
+        assert!(private_node(&jumps, &[]).contains("    ubiverbs_g;\n"));
         assert!(rdmacm_code(Machine::X86_64, &jumps).contains("f:\n\tjmp ubiverbs_f\n"));
         assert!(rdmacm_code(Machine::Aarch64, &jumps).contains("f:\n\tb ubiverbs_f\n"));
         assert!(jumps_of("RDMACM_1.0 own f").is_err());

@@ -16,6 +16,7 @@ mod interop;
 mod miri;
 mod no_std;
 mod packages;
+mod preload;
 mod prerequisites;
 mod process;
 mod programs;

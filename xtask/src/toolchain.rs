@@ -75,6 +75,8 @@ pub struct Toolchain {
     cross: bool,
     /// Zig's compiler, behind a name of its own.
     zig: Option<PathBuf>,
+    /// Builds without optimisation, for tries.
+    debug: bool,
 }
 
 impl Toolchain {
@@ -82,7 +84,7 @@ impl Toolchain {
     pub fn system(root: &Path, machine: Option<Machine>) -> Result<Toolchain, String> {
         let here = Machine::here()?;
         let machine = machine.unwrap_or(here);
-        let toolchain = Toolchain { machine, cross: machine != here, zig: None };
+        let toolchain = Toolchain { machine, cross: machine != here, zig: None, debug: false };
         if toolchain.cross {
             prerequisites::cross(root, machine)?;
         }
@@ -92,6 +94,16 @@ impl Toolchain {
     /// The same, with another compiler.
     pub fn with_zig(self, compiler: PathBuf) -> Toolchain {
         Toolchain { zig: Some(compiler), ..self }
+    }
+
+    /// The same, in haste.
+    pub fn with_debug_profile(self) -> Toolchain {
+        Toolchain { debug: true, ..self }
+    }
+
+    /// Where cargo puts what it builds so.
+    pub fn profile(&self) -> &'static str {
+        if self.debug { "debug" } else { "release" }
     }
 
     /// Whether another machine is played by QEMU.
@@ -138,9 +150,13 @@ impl Toolchain {
         cargo
     }
 
-    /// Builds the release of a package.
+    /// Builds a package.
     pub fn build(&self, root: &Path, package: &str) -> Result<(), String> {
-        process::run(self.cargo(root, "build").args(["--release", "--package", package]))
+        let mut command = self.cargo(root, "build");
+        if !self.debug {
+            command.arg("--release");
+        }
+        process::run(command.args(["--package", package]))
     }
 
     /// Builds the program of a package. Only its last step differs between compilers, so all use the same crates.

@@ -40,6 +40,7 @@ pub mod multicast;
 mod object;
 pub mod open;
 mod posting;
+pub mod preload;
 pub mod protection_domain;
 pub mod provider;
 pub mod query;

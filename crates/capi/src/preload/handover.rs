@@ -1,0 +1,133 @@
+//! Streams that the kernel gets: a [`pump`](super::pump) moves their bytes from then on, and the program's descriptors
+//! are those of a pair of sockets. So they can be inherited, passed on, waited for with `epoll`, and read and written by
+//! calls that do not ask us.
+
+use super::options::Notes;
+use super::pump::Pump;
+use super::status::Status;
+use super::table::{self, Socket};
+use super::{errno, fail, listeners, options, real, rsocket};
+use libc::ssize_t;
+use std::ffi::c_int;
+use std::ptr::null;
+use std::sync::atomic::Ordering;
+
+/// Hands a socket over, if it is a stream that is connected, is connecting or listens: others have nothing that could
+/// be used elsewhere. What cannot be handed over is ended rather than used by two, and a message says so.
+pub(super) fn hand_over(socket: &'static Socket) {
+    let _turn = table::turn();
+    let Some(rsocket) = socket.direct().filter(|_| socket.is_stream()) else { return };
+    let result = match (socket.listens.load(Ordering::Relaxed), socket.connects.load(Ordering::Relaxed)) {
+        (true, _) => listeners::hand_over(socket, rsocket),
+        (_, true) => hand_over_stream(socket, rsocket),
+        _ => return,
+    };
+    if let Err(code) = result {
+        let error = std::io::Error::from_raw_os_error(code);
+        crate::log::print(format_args!("cannot hand a stream over to the kernel ({error}); the stream is ended"));
+        // SAFETY: an rsocket.
+        unsafe { rsocket::rshutdown(rsocket, libc::SHUT_RDWR) };
+    }
+}
+
+/// The same for a descriptor, if it is one of ours.
+pub(super) fn hand_over_descriptor(fd: c_int) {
+    if let Some(socket) = table::socket(fd) {
+        hand_over(socket);
+    }
+}
+
+/// Hands over every socket there is.
+pub(super) fn hand_over_all() {
+    for (_, socket) in table::all() {
+        hand_over(socket);
+    }
+}
+
+fn hand_over_stream(socket: &'static Socket, rsocket: c_int) -> Result<(), c_int> {
+    let [program, kernel] = pair(libc::SOCK_STREAM)?;
+    let status = Status::new();
+    let connecting = (!is_connected(rsocket)).then(|| fill(program));
+    options::note_names(socket, rsocket, Some(status));
+    // From here on calls go to the descriptors; what they write waits in the pair.
+    socket.let_go();
+    replace(socket, program);
+    let pump = Pump { rsocket, kernel, status, socket: Some(socket), connecting };
+    pump.start().inspect_err(|_| {
+        // SAFETY: our end: the program's hears that its peer has gone.
+        unsafe { real::close(kernel) };
+    })
+}
+
+/// A pair of sockets: the program's end, and ours. Neither is for programs that are executed.
+pub(super) fn pair(kind: c_int) -> Result<[c_int; 2], c_int> {
+    let mut pair = [0; 2];
+    // SAFETY: room for two descriptors.
+    match unsafe { real::socketpair(libc::AF_UNIX, kind | libc::SOCK_CLOEXEC, 0, pair.as_mut_ptr()) } {
+        0 => Ok(pair),
+        _ => Err(errno()),
+    }
+}
+
+/// A connection that is being made can be told by this: it does not know its peer.
+fn is_connected(rsocket: c_int) -> bool {
+    let mut wanted = libc::pollfd { fd: rsocket, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one descriptor. A connection whose room is used up is one, too.
+    unsafe { rsocket::rpoll(&raw mut wanted, 1, 0) > 0 || options::has_peer(rsocket) }
+}
+
+/// Writes until no more can be written: the program must not take it for connected. Answers how much that was.
+fn fill(program: c_int) -> usize {
+    let (zeros, mut filled) = ([0_u8; 4096], 0);
+    loop {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: bytes and their length.
+        let written = unsafe { real::sendto(program, zeros.as_ptr().cast(), zeros.len(), flags, null(), 0) };
+        match usize::try_from(written) {
+            Ok(written @ 1..) => filled += written,
+            _ => return filled,
+        }
+    }
+}
+
+/// All descriptors of a socket become those of `end`, which is closed. What waits for them with `epoll` goes on to.
+pub(super) fn replace(socket: &'static Socket, end: c_int) {
+    if socket.nonblocking.load(Ordering::Relaxed) {
+        // SAFETY: a descriptor, and a flag.
+        unsafe { real::fcntl(end, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as _) };
+    }
+    for (fd, _) in table::all().filter(|(_, it)| std::ptr::eq(*it, socket)) {
+        // SAFETY: both are open.
+        unsafe {
+            let closes = real::fcntl(fd, libc::F_GETFD, 0) & libc::FD_CLOEXEC != 0;
+            real::dup3(end, fd, if closes { libc::O_CLOEXEC } else { 0 });
+        }
+    }
+    // SAFETY: ours.
+    unsafe { real::close(end) };
+    let watchers = options::with_notes(socket, |notes| std::mem::take(&mut notes.watchers));
+    for mut watcher in watchers {
+        // SAFETY: an event of ours. The descriptor that was waited for is another one now.
+        unsafe { real::epoll_ctl(watcher.epoll, libc::EPOLL_CTL_ADD, watcher.fd, &raw mut watcher.event) };
+    }
+}
+
+/// A descriptor of a stream that somebody else moves leads to a socket, for its addresses.
+pub(super) fn adopt(fd: c_int, domain: c_int, notes: Notes, nonblocking: bool) {
+    let socket = table::new_socket(-1, domain, libc::SOCK_STREAM);
+    socket.connects.store(true, Ordering::Relaxed);
+    table::with_book(|book| book.notes.insert(table::key(socket), notes));
+    table::insert(fd, socket);
+    options::set_nonblocking(socket, fd, nonblocking);
+}
+
+/// What a call that read from the kernel's end answers. The end of a stream that broke off is no end.
+pub(super) fn explained(socket: &'static Socket, result: ssize_t) -> ssize_t {
+    if result != 0 {
+        return result;
+    }
+    match options::status(socket).map_or(0, Status::get) {
+        0 => 0,
+        code => fail(code) as ssize_t,
+    }
+}

@@ -1,0 +1,289 @@
+//! Sockets are made, bound, listened at, accepted, connected, shut down and closed.
+
+use super::config::config;
+use super::table::{self, Socket};
+use super::{errno, fail, handover, listeners, options, real, rsocket, waiting};
+use libc::{sockaddr, socklen_t};
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+/// What may be said along with the kind of a socket.
+const FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+
+/// `socket`: an rsocket, if the settings allow it and there are rsockets of that kind; else the kernel's.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload_socket")]
+pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let (bare, flags) = (kind & !FLAGS, kind & FLAGS);
+    let possible =
+        matches!(domain, libc::AF_INET | libc::AF_INET6) && matches!(bare, libc::SOCK_STREAM | libc::SOCK_DGRAM);
+    // SAFETY: plain numbers.
+    unsafe {
+        if !possible || !config().takes(domain, bare, protocol) {
+            return real::socket(domain, kind, protocol);
+        }
+        let Some(place) = Place::reserve() else { return -1 };
+        let made = rsocket::rsocket(domain, bare, protocol);
+        if made < 0 {
+            drop(place);
+            return real::socket(domain, kind, protocol);
+        }
+        options::apply_environment(made);
+        place.fill(made, domain, bare, flags).0
+    }
+}
+
+/// A number for a descriptor: the lowest that is free, as programs expect.
+struct Place(c_int);
+
+impl Place {
+    /// None, with errno, where there is none left.
+    fn reserve() -> Option<Place> {
+        // SAFETY: the path is a string.
+        let fd = unsafe { real::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        if fd >= 0 && !table::has_room(fd) {
+            drop(Place(fd));
+            fail(libc::EMFILE);
+            return None;
+        }
+        (fd >= 0).then_some(Place(fd))
+    }
+
+    /// Becomes a descriptor of an rsocket.
+    fn fill(self, made: c_int, domain: c_int, kind: c_int, flags: c_int) -> (c_int, &'static Socket) {
+        let fd = self.0;
+        std::mem::forget(self);
+        let close_on_exec = if flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
+        // SAFETY: both are open. What the rsocket itself has is not for programs that are executed.
+        unsafe {
+            real::dup3(made, fd, close_on_exec);
+            real::fcntl(made, libc::F_SETFD, libc::FD_CLOEXEC as _);
+        }
+        let socket = table::new_socket(made, domain, kind);
+        table::insert(fd, socket);
+        if flags & libc::SOCK_NONBLOCK != 0 {
+            options::set_nonblocking(socket, fd, true);
+        }
+        (fd, socket)
+    }
+
+    /// Becomes another descriptor, which is closed.
+    fn become_other(self, other: c_int, close_on_exec: bool) -> c_int {
+        let fd = self.0;
+        std::mem::forget(self);
+        // SAFETY: both are open.
+        unsafe {
+            real::dup3(other, fd, if close_on_exec { libc::O_CLOEXEC } else { 0 });
+            real::close(other);
+        }
+        fd
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let kept = errno();
+        // SAFETY: ours, and open.
+        unsafe { real::close(self.0) };
+        fail(kept);
+    }
+}
+
+/// `bind`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload_bind")]
+pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    // SAFETY: the caller's promises.
+    unsafe {
+        match table::direct(fd) {
+            Some(rsocket) => rsocket::rbind(rsocket, address, length),
+            None => handed_over_is(fd, libc::EINVAL),
+        }
+    }
+}
+
+/// `listen`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload_listen")]
+pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    let Some(socket) = table::socket(fd) else { return fail(libc::EBADF) };
+    let Some(rsocket) = socket.direct() else {
+        // A child of a server that listens already.
+        return if socket.listens.load(Ordering::Relaxed) { 0 } else { handed_over_is(fd, libc::EINVAL) };
+    };
+    // SAFETY: plain numbers.
+    let result = unsafe { rsocket::rlisten(rsocket, backlog) };
+    if result == 0 {
+        socket.listens.store(true, Ordering::Relaxed);
+        waiting::see_to_watchers(socket);
+    }
+    result
+}
+
+/// What cannot be said to a socket that was handed over, or to a number that is none.
+fn handed_over_is(fd: c_int, code: c_int) -> c_int {
+    fail(if table::socket(fd).is_some() { code } else { libc::EBADF })
+}
+
+/// `accept`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload_accept")]
+pub unsafe extern "C-unwind" fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    // SAFETY: the caller's promises.
+    unsafe { accept4(fd, address, length, 0) }
+}
+
+/// `accept4`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload_accept4")]
+pub unsafe extern "C-unwind" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    let Some(listener) = table::socket(fd) else { return fail(libc::EBADF) };
+    if flags & !FLAGS != 0 {
+        return fail(libc::EINVAL);
+    }
+    let Some(place) = Place::reserve() else { return -1 };
+    let domain = listener.domain.load(Ordering::Relaxed);
+    let Some(rsocket) = listener.direct() else {
+        let accepted = listeners::accept(fd, address, length);
+        let Some((stream, notes)) = accepted else { return -1 };
+        let fd = place.become_other(stream, flags & libc::SOCK_CLOEXEC != 0);
+        handover::adopt(fd, domain, notes, flags & libc::SOCK_NONBLOCK != 0);
+        return fd;
+    };
+    listener.readers.fetch_add(1, Ordering::AcqRel);
+    // SAFETY: the caller's promises.
+    let made = unsafe { rsocket::raccept(rsocket, address, length) };
+    listener.readers.fetch_sub(1, Ordering::AcqRel);
+    if made < 0 {
+        return -1;
+    }
+    let (fd, socket) = place.fill(made, domain, libc::SOCK_STREAM, flags);
+    socket.connects.store(true, Ordering::Relaxed);
+    if flags & libc::SOCK_NONBLOCK == 0 {
+        // What is accepted waits, though its listener may not.
+        options::set_nonblocking(socket, fd, false);
+    }
+    fd
+}
+
+/// `connect`. A connection that fails at once is tried with the kernel's TCP, as rdma-core does: the peer may have no
+/// rsockets.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload_connect")]
+pub unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    let Some(socket) = table::socket(fd) else { return fail(libc::EBADF) };
+    let Some(rsocket) = socket.direct() else { return fail(libc::EISCONN) };
+    socket.writers.fetch_add(1, Ordering::AcqRel);
+    // SAFETY: the caller's promises.
+    let result = unsafe { rsocket::rconnect(rsocket, address, length) };
+    let code = errno();
+    socket.writers.fetch_sub(1, Ordering::AcqRel);
+    if result == 0 || code == libc::EINPROGRESS {
+        socket.connects.store(true, Ordering::Relaxed);
+        waiting::see_to_watchers(socket);
+        return result;
+    }
+    let hopeless = matches!(code, libc::EISCONN | libc::EALREADY | libc::EBADF | libc::EFAULT | libc::EINTR);
+    if hopeless || !socket.is_stream() || socket.connects.load(Ordering::Relaxed) {
+        return fail(code);
+    }
+    if crate::log::is_on() {
+        let error = std::io::Error::from_raw_os_error(code);
+        crate::log::print(format_args!("rconnect fails: {error}; trying TCP instead"));
+    }
+    if !fall_back(socket, rsocket) {
+        return fail(code);
+    }
+    // SAFETY: the caller's promises; the descriptor is a TCP socket now.
+    unsafe { real::connect(fd, address, length) }
+}
+
+/// All descriptors of a socket become those of a TCP socket. False if that cannot be.
+fn fall_back(socket: &'static Socket, rsocket: c_int) -> bool {
+    let domain = socket.domain.load(Ordering::Relaxed);
+    // SAFETY: plain numbers.
+    let tcp = unsafe { real::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    if tcp < 0 {
+        return false;
+    }
+    options::copy_to_tcp(socket, rsocket, tcp);
+    for (fd, _) in table::all().filter(|(_, it)| std::ptr::eq(*it, socket)).collect::<Vec<_>>() {
+        // SAFETY: both are open.
+        unsafe {
+            let closes = real::fcntl(fd, libc::F_GETFD, 0) & libc::FD_CLOEXEC != 0;
+            table::remove(fd);
+            real::dup3(tcp, fd, if closes { libc::O_CLOEXEC } else { 0 });
+        }
+    }
+    // SAFETY: ours.
+    unsafe { real::close(tcp) };
+    end(socket);
+    true
+}
+
+/// `shutdown`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload_shutdown")]
+pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    // SAFETY: plain numbers.
+    unsafe {
+        match table::direct(fd) {
+            Some(rsocket) => rsocket::rshutdown(rsocket, how),
+            None => real::shutdown(fd, how),
+        }
+    }
+}
+
+/// `close`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload_close")]
+pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    if table::is_internal(fd) {
+        return fail(libc::EBADF);
+    }
+    let found = table::remove(fd);
+    // SAFETY: the program's descriptor. Nothing is lost with it: the rsocket has another.
+    let result = unsafe { real::close(fd) };
+    match found {
+        Some((socket, true)) => end(socket),
+        _ => result,
+    }
+}
+
+/// No descriptor leads to this socket any more.
+pub(super) fn end(socket: &'static Socket) -> c_int {
+    let rsocket = socket.let_go();
+    table::recycle(socket);
+    match rsocket {
+        Some(rsocket) => close_rsocket(rsocket),
+        None => 0,
+    }
+}
+
+/// Closes an rsocket; its number is the program's again, or anybody's.
+pub(super) fn close_rsocket(rsocket: c_int) -> c_int {
+    table::set_internal(rsocket, false);
+    // SAFETY: an rsocket that is closed once.
+    unsafe { rsocket::rclose(rsocket) }
+}

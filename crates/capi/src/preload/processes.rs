@@ -1,0 +1,209 @@
+//! Other processes: children inherit descriptors, programs that are executed keep some, and a process that ends leaves
+//! them to others. The process that made a connection moves its bytes: so before a fork everything is handed over to the
+//! kernel, and a process does not end while others use what it moves.
+
+use super::lifecycle;
+use super::table::{self, Socket};
+use super::{fail, handover, pump, real, rsocket};
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a process that ends waits before it says that it waits.
+const SAY_AFTER: Duration = Duration::from_secs(2);
+
+/// Sees to forks and to the end of the process.
+pub(super) fn prepare() {
+    static PREPARED: AtomicBool = AtomicBool::new(false);
+    if !PREPARED.swap(true, Ordering::AcqRel) {
+        // SAFETY: functions that take nothing and do not unwind.
+        unsafe {
+            libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));
+            libc::atexit(at_exit);
+        }
+    }
+}
+
+extern "C" fn before_fork() {
+    handover::hand_over_all();
+    table::lock_all();
+}
+
+extern "C" fn after_fork() {
+    table::unlock_all();
+}
+
+/// What is an rsocket's own belongs to the parent.
+extern "C" fn in_child() {
+    table::unlock_all();
+    for fd in table::internal() {
+        // SAFETY: open here only because it is open there.
+        unsafe { real::close(fd) };
+        table::set_internal(fd, false);
+    }
+    for (_, socket) in table::all() {
+        socket.forget_parents();
+    }
+}
+
+/// A child makes an rsocket in place of one that it inherited before it was of any use. Its options are those of a new
+/// one.
+#[cold]
+pub(super) fn remake(socket: &Socket) -> Option<c_int> {
+    let (domain, kind) = (socket.domain.load(Ordering::Relaxed), socket.kind.load(Ordering::Relaxed));
+    // SAFETY: plain numbers; both descriptors are open.
+    unsafe {
+        let made = rsocket::rsocket(domain, kind, 0);
+        if made < 0 {
+            return None;
+        }
+        real::fcntl(made, libc::F_SETFD, libc::FD_CLOEXEC as _);
+        if socket.nonblocking.load(Ordering::Relaxed) {
+            rsocket::rfcntl(made, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK).into());
+        }
+        for (fd, _) in table::all().filter(|(_, it)| std::ptr::eq(*it, socket)) {
+            let closes = real::fcntl(fd, libc::F_GETFD, 0) & libc::FD_CLOEXEC != 0;
+            real::dup3(made, fd, if closes { libc::O_CLOEXEC } else { 0 });
+        }
+        socket.set_direct(made);
+        Some(made)
+    }
+}
+
+/// `fork`, and `vfork` in its place.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload_fork")]
+pub unsafe extern "C-unwind" fn fork() -> c_int {
+    // SAFETY: no arguments.
+    unsafe { real::fork() }
+}
+
+/// A program is started that may inherit descriptors.
+///
+/// # Safety
+/// None needed; it is called from C.
+#[unsafe(export_name = "ubiverbs_rspreload_before_spawn")]
+pub unsafe extern "C" fn before_spawn() -> c_int {
+    let code = super::errno();
+    handover::hand_over_all();
+    fail(code);
+    0
+}
+
+/// This process is about to become another program, which has no rsockets. Refused while this would end connections
+/// that the other program is to have, or that other processes have.
+///
+/// # Safety
+/// None needed; it is called from C.
+#[unsafe(export_name = "ubiverbs_rspreload_before_exec")]
+pub unsafe extern "C" fn before_exec() -> c_int {
+    let code = super::errno();
+    // SAFETY: plain numbers.
+    let stays = |fd: c_int| unsafe { real::fcntl(fd, libc::F_GETFD, 0) & libc::FD_CLOEXEC == 0 };
+    let kept = table::all().filter(|(fd, socket)| socket.direct().is_some() && is_used(socket) && stays(*fd)).count();
+    let moved = pump::at_work();
+    if kept > 0 || moved > 0 {
+        crate::log::print(format_args!(
+            "exec is refused (EBUSY): this process moves the bytes of {} sockets over RDMA, which would end; fork first",
+            kept + moved
+        ));
+        return fail(libc::EBUSY);
+    }
+    // What closes with this is told to be complete.
+    for (_, socket) in table::all() {
+        if let Some(rsocket) = socket.direct().filter(|_| is_used(socket)) {
+            // SAFETY: an rsocket.
+            unsafe { rsocket::rshutdown(rsocket, libc::SHUT_WR) };
+        }
+    }
+    fail(code);
+    0
+}
+
+fn is_used(socket: &Socket) -> bool {
+    socket.connects.load(Ordering::Relaxed) || socket.listens.load(Ordering::Relaxed)
+}
+
+extern "C" fn at_exit() {
+    if table::highest() > 0 && (pump::at_work() > 0 || table::all().next().is_some()) {
+        // What waits in streams of the C library would be written after this.
+        // SAFETY: all streams.
+        unsafe { libc::fflush(std::ptr::null_mut()) };
+        finish();
+    }
+}
+
+/// Closes what this process has, and waits for those who still use what it moves.
+fn finish() {
+    for (fd, _) in table::all() {
+        // SAFETY: a plain number.
+        unsafe { lifecycle::close(fd) };
+    }
+    let since = Instant::now();
+    let mut said = false;
+    while pump::at_work() > 0 {
+        if !said && since.elapsed() > SAY_AFTER {
+            said = true;
+            crate::log::print(format_args!(
+                "process {} stays until others have closed {} of its sockets over RDMA",
+                std::process::id(),
+                pump::at_work()
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// `_exit` and `_Exit`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload__exit")]
+pub unsafe extern "C-unwind" fn exit(status: c_int) {
+    let owns = pump::at_work() > 0 || table::all().any(|(_, socket)| socket.direct().is_some());
+    if owns && table::book_is_free() {
+        finish();
+    }
+    // SAFETY: a plain number.
+    unsafe { real::_exit(status) }
+}
+
+/// `daemon`: the child goes on. A parent that moves bytes for it stays in the background.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload_daemon")]
+pub unsafe extern "C-unwind" fn daemon(keep_directory: c_int, keep_streams: c_int) -> c_int {
+    // SAFETY: plain numbers and strings.
+    unsafe {
+        if table::all().next().is_none() {
+            return real::daemon(keep_directory, keep_streams);
+        }
+        match real::fork() {
+            -1 => return -1,
+            0 => {}
+            _ => exit(0),
+        }
+        if libc::setsid() < 0 {
+            return -1;
+        }
+        if keep_directory == 0 {
+            libc::chdir(c"/".as_ptr());
+        }
+        if keep_streams == 0 {
+            let null = real::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+            if null < 0 {
+                return -1;
+            }
+            for fd in 0..3 {
+                super::descriptors::dup2(null, fd);
+            }
+            if null > 2 {
+                real::close(null);
+            }
+        }
+        0
+    }
+}

@@ -1,0 +1,88 @@
+//! What became of a stream that was handed over: an error that the kernel's sockets cannot tell. It lies in memory that
+//! children share, since they have the stream, too.
+
+use latch::PerProcess;
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// A number for each of so many streams at a time; then places are used again.
+const PLACES: usize = 1 << 13;
+
+struct Arena {
+    places: &'static [AtomicU64],
+    used: AtomicUsize,
+}
+
+/// A stream's place. It has the number of its use, so that an error of a later stream is not taken for this one's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Status {
+    place: &'static AtomicU64,
+    number: u64,
+}
+
+/// Where no memory is to be had.
+static NOWHERE: AtomicU64 = AtomicU64::new(0);
+
+impl Status {
+    pub(super) fn new() -> Status {
+        static ARENA: PerProcess<Option<Arena>> = PerProcess::new();
+        let Some(arena) = ARENA.get_or_make(arena) else { return Status { place: &NOWHERE, number: 0 } };
+        let used = arena.used.fetch_add(1, Ordering::Relaxed);
+        let status = Status { place: &arena.places[used % PLACES], number: (used / PLACES) as u64 + 1 };
+        status.place.store(status.number << 32, Ordering::Release);
+        status
+    }
+
+    /// Tells everybody who has the stream.
+    pub(super) fn set(self, errno: c_int) {
+        if self.number > 0 {
+            self.place.store(self.number << 32 | errno as u32 as u64, Ordering::Release);
+        }
+    }
+
+    /// The error; 0 if there is none.
+    pub(super) fn get(self) -> c_int {
+        let value = self.place.load(Ordering::Acquire);
+        if self.number > 0 && value >> 32 == self.number { value as u32 as c_int } else { 0 }
+    }
+
+    /// The error, which is told once.
+    pub(super) fn take(self) -> c_int {
+        let errno = self.get();
+        if errno != 0 {
+            self.set(0);
+        }
+        errno
+    }
+}
+
+fn arena() -> Option<Arena> {
+    let length = PLACES * size_of::<AtomicU64>();
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+    // SAFETY: new memory, all zeros, which stays for ever.
+    unsafe {
+        let memory = libc::mmap(null_mut(), length, access, kind, -1, 0);
+        if memory == libc::MAP_FAILED {
+            return None;
+        }
+        let places = std::slice::from_raw_parts(memory.cast(), PLACES);
+        Some(Arena { places, used: AtomicUsize::new(0) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_told_until_it_is_taken_and_never_another_streams() {
+        let first = Status::new();
+        assert_eq!(first.get(), 0);
+        first.set(libc::ECONNRESET);
+        assert_eq!((first.get(), first.take(), first.get()), (libc::ECONNRESET, libc::ECONNRESET, 0));
+        let others: Vec<Status> = (0..PLACES).map(|_| Status::new()).collect();
+        others.iter().for_each(|other| other.set(libc::EPIPE));
+        assert_eq!(first.get(), 0);
+    }
+}

@@ -1,0 +1,263 @@
+//! The descriptors that are rsockets to the program. A byte for each says whether there is anything to know, which
+//! librspreload.so reads before every call; a pointer says what. A socket is never freed, only used again: a thread may
+//! still look at it when another closes its descriptor.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::mem::ManuallyDrop;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Descriptors beyond are never ours. `xtask/src/preload.rs` knows the number.
+pub const LIMIT: usize = 1 << 20;
+
+/// A descriptor that the program has nothing to do with: an rsocket's own.
+const INTERNAL: u8 = 2;
+
+/// A descriptor that leads to a [`Socket`].
+const SOCKET: u8 = 1;
+
+/// What librspreload.so looks at: 0 for what is not ours.
+#[unsafe(export_name = "ubiverbs_rspreload_kinds")]
+pub static KINDS: [AtomicU8; LIMIT] = [const { AtomicU8::new(0) }; LIMIT];
+
+static SOCKETS: [AtomicPtr<Socket>; LIMIT] = [const { AtomicPtr::new(null_mut()) }; LIMIT];
+
+/// No descriptor of ours is higher.
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+/// The kernel has it.
+const HANDED_OVER: c_int = -1;
+
+/// This process has inherited it before it was bound or connected, and makes an rsocket when it needs one.
+const UNMADE: c_int = -2;
+
+/// What an rsocket is to the program, by whichever descriptors.
+#[derive(Debug, Default)]
+pub struct Socket {
+    /// The rsocket; [`HANDED_OVER`] or [`UNMADE`] where there is none.
+    rsocket: AtomicI32,
+    /// Another socket has another number, though it may have the same place.
+    pub era: AtomicU32,
+    /// How many descriptors lead here.
+    references: AtomicU32,
+    /// `AF_INET` or `AF_INET6`.
+    pub domain: AtomicI32,
+    /// `SOCK_STREAM` or `SOCK_DGRAM`.
+    pub kind: AtomicI32,
+    /// It listens.
+    pub listens: AtomicBool,
+    /// A connection was made, or is being made.
+    pub connects: AtomicBool,
+    /// Calls do not wait.
+    pub nonblocking: AtomicBool,
+    /// Calls that are reading from the rsocket now: a thread that takes over waits for them.
+    pub readers: AtomicU32,
+    /// Calls that are writing to it.
+    pub writers: AtomicU32,
+    /// How long a call may wait for bytes, in milliseconds; 0 is for ever.
+    pub receive_timeout: AtomicU32,
+    /// The same for room to write.
+    pub send_timeout: AtomicU32,
+}
+
+impl Socket {
+    /// The rsocket, unless it has been handed over.
+    #[inline]
+    pub fn direct(&self) -> Option<c_int> {
+        match self.rsocket.load(Ordering::SeqCst) {
+            rsocket @ 0.. => Some(rsocket),
+            UNMADE => super::processes::remake(self),
+            _ => None,
+        }
+    }
+
+    /// The rsocket is another's from now on: it is answered once.
+    pub fn let_go(&self) -> Option<c_int> {
+        let rsocket = self.rsocket.swap(HANDED_OVER, Ordering::SeqCst);
+        (rsocket >= 0).then_some(rsocket)
+    }
+
+    /// Its rsocket is that of a parent process.
+    pub(super) fn forget_parents(&self) {
+        if self.rsocket.load(Ordering::Relaxed) >= 0 {
+            self.rsocket.store(UNMADE, Ordering::Relaxed);
+        }
+    }
+
+    /// Another rsocket, or one again.
+    pub fn set_direct(&self, rsocket: c_int) {
+        set_internal(rsocket, true);
+        self.rsocket.store(rsocket, Ordering::SeqCst);
+    }
+
+    /// Whether it is no datagram socket.
+    pub fn is_stream(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) == libc::SOCK_STREAM
+    }
+}
+
+/// What is asked for rarely, under one lock, which a fork waits for: so no child finds it locked.
+#[derive(Debug, Default)]
+pub struct Book {
+    free: Vec<&'static Socket>,
+    /// What is known of sockets that were handed over, and of options that rsockets do not know.
+    pub(super) notes: HashMap<usize, super::options::Notes>,
+}
+
+static BOOK: Mutex<Option<Book>> = Mutex::new(None);
+
+/// One socket is handed over at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The locks, while a fork is under way.
+static HELD: Mutex<Held> = Mutex::new(Held(None));
+
+type Locks = (MutexGuard<'static, ()>, MutexGuard<'static, Option<Book>>);
+
+struct Held(Option<ManuallyDrop<Locks>>);
+
+// SAFETY: the guards are dropped by the thread that locked, or by the only thread of its child.
+unsafe impl Send for Held {}
+
+/// Runs with the book, alone.
+pub fn with_book<T>(f: impl FnOnce(&mut Book) -> T) -> T {
+    let mut book = BOOK.lock().unwrap_or_else(PoisonError::into_inner);
+    f(book.get_or_insert_default())
+}
+
+/// Whether the book can be had soon: a thread that is interrupted may have it.
+pub(super) fn book_is_free() -> bool {
+    (0..1000).any(|_| {
+        let free = BOOK.try_lock().is_ok();
+        if !free {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        free
+    })
+}
+
+/// The right to hand a socket over.
+pub(super) fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps all locks until [`unlock_all`].
+pub(super) fn lock_all() {
+    let locks = (turn(), BOOK.lock().unwrap_or_else(PoisonError::into_inner));
+    HELD.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(ManuallyDrop::new(locks));
+}
+
+/// In the parent, and in the child.
+pub(super) fn unlock_all() {
+    let locks = HELD.lock().unwrap_or_else(PoisonError::into_inner).0.take();
+    drop(locks.map(ManuallyDrop::into_inner));
+}
+
+/// What a descriptor leads to.
+#[inline]
+pub fn socket(fd: c_int) -> Option<&'static Socket> {
+    let at = usize::try_from(fd).ok().filter(|at| *at < LIMIT)?;
+    if KINDS[at].load(Ordering::Acquire) != SOCKET {
+        return None;
+    }
+    // SAFETY: null, or a socket, which is never freed.
+    unsafe { SOCKETS[at].load(Ordering::Acquire).as_ref() }
+}
+
+/// The rsocket of a descriptor, if there is one and it has not been handed over.
+#[inline]
+pub fn direct(fd: c_int) -> Option<c_int> {
+    socket(fd)?.direct()
+}
+
+/// Whether a descriptor is an rsocket's own, which the program does not know.
+pub fn is_internal(fd: c_int) -> bool {
+    usize::try_from(fd).is_ok_and(|at| at < LIMIT && KINDS[at].load(Ordering::Relaxed) == INTERNAL)
+}
+
+/// Says whether a descriptor is ours alone. A forked child closes those that are.
+pub(super) fn set_internal(fd: c_int, internal: bool) {
+    if let Some(kind) = usize::try_from(fd).ok().and_then(|at| KINDS.get(at)) {
+        kind.store(if internal { INTERNAL } else { 0 }, Ordering::Release);
+        HIGHEST.fetch_max(fd as usize, Ordering::Relaxed);
+    }
+}
+
+/// A socket for an rsocket, which no descriptor leads to yet.
+pub fn new_socket(rsocket: c_int, domain: c_int, kind: c_int) -> &'static Socket {
+    let socket = with_book(|book| book.free.pop()).unwrap_or_else(|| Box::leak(Box::default()));
+    socket.references.store(0, Ordering::Relaxed);
+    socket.era.fetch_add(1, Ordering::AcqRel);
+    socket.domain.store(domain, Ordering::Relaxed);
+    socket.kind.store(kind, Ordering::Relaxed);
+    socket.listens.store(false, Ordering::Relaxed);
+    socket.connects.store(false, Ordering::Relaxed);
+    socket.nonblocking.store(false, Ordering::Relaxed);
+    socket.readers.store(0, Ordering::Relaxed);
+    socket.writers.store(0, Ordering::Relaxed);
+    socket.receive_timeout.store(0, Ordering::Relaxed);
+    socket.send_timeout.store(0, Ordering::Relaxed);
+    if rsocket >= 0 {
+        socket.set_direct(rsocket);
+    } else {
+        socket.rsocket.store(HANDED_OVER, Ordering::Release);
+    }
+    socket
+}
+
+/// Whether a descriptor has a place in the table.
+pub fn has_room(fd: c_int) -> bool {
+    usize::try_from(fd).is_ok_and(|at| at < LIMIT)
+}
+
+/// From now on, a descriptor leads to a socket.
+pub fn insert(fd: c_int, socket: &'static Socket) {
+    let Some(at) = usize::try_from(fd).ok().filter(|at| *at < LIMIT) else { return };
+    socket.references.fetch_add(1, Ordering::AcqRel);
+    SOCKETS[at].store(std::ptr::from_ref(socket).cast_mut(), Ordering::Release);
+    HIGHEST.fetch_max(at, Ordering::Relaxed);
+    KINDS[at].store(SOCKET, Ordering::Release);
+}
+
+/// From now on it leads nowhere. Answers where it did, and whether no other descriptor does.
+pub fn remove(fd: c_int) -> Option<(&'static Socket, bool)> {
+    let found = socket(fd)?;
+    let at = fd as usize;
+    KINDS[at].store(0, Ordering::Release);
+    if SOCKETS[at].swap(null_mut(), Ordering::AcqRel).is_null() {
+        return None;
+    }
+    let last = found.references.fetch_sub(1, Ordering::AcqRel) == 1;
+    Some((found, last))
+}
+
+/// No descriptor leads there any more: it may be used again.
+pub fn recycle(socket: &'static Socket) {
+    with_book(|book| {
+        book.notes.remove(&key(socket));
+        book.free.push(socket);
+    });
+}
+
+/// What a socket's notes are found by.
+pub fn key(socket: &'static Socket) -> usize {
+    std::ptr::from_ref(socket).addr()
+}
+
+/// All descriptors that are ours alone.
+pub fn internal() -> impl Iterator<Item = c_int> {
+    (0..=highest()).filter(|fd| is_internal(*fd))
+}
+
+/// All descriptors that lead somewhere.
+pub fn all() -> impl Iterator<Item = (c_int, &'static Socket)> {
+    let end = HIGHEST.load(Ordering::Relaxed) as c_int;
+    (0..=end).filter_map(|fd| socket(fd).map(|socket| (fd, socket)))
+}
+
+/// The highest descriptor that may be ours.
+pub fn highest() -> c_int {
+    HIGHEST.load(Ordering::Relaxed) as c_int
+}

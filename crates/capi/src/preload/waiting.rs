@@ -1,0 +1,340 @@
+//! Waiting for descriptors, rsockets among them. `poll` and `select` ask rsockets directly. What `epoll` waits for is
+//! handed over to the kernel, and so is what is waited for with other signals let through: only the kernel does that
+//! without a gap.
+
+use super::options::{self, Watcher};
+use super::table::{self, Socket};
+use super::{errno, fail, handover, real, rsocket};
+use libc::{
+    POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval,
+};
+use std::ffi::c_short;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long a thread waits before it looks whether a socket has been handed over meanwhile, by another thread.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// `poll`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload_poll")]
+pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the caller's promises.
+    unsafe {
+        if fds.is_null() || !any_direct(fds, count) {
+            return real::poll(fds, count, timeout);
+        }
+        let asked = std::slice::from_raw_parts_mut(fds, count as usize);
+        let end = u64::try_from(timeout).ok().map(|limit| Instant::now() + Duration::from_millis(limit));
+        poll_until(asked, end)
+    }
+}
+
+/// # Safety
+/// There are so many.
+unsafe fn any_direct(fds: *const pollfd, count: nfds_t) -> bool {
+    // SAFETY: the caller says so.
+    (0..count as usize).any(|at| table::direct(unsafe { (*fds.add(at)).fd }).is_some())
+}
+
+/// Waits with rsockets where there are some.
+fn poll_until(asked: &mut [pollfd], end: Option<Instant>) -> c_int {
+    let mut copies = asked.to_vec();
+    loop {
+        for (copy, one) in copies.iter_mut().zip(&*asked) {
+            *copy = pollfd { fd: table::direct(one.fd).unwrap_or(one.fd), events: one.events, revents: 0 };
+        }
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let limit = left.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL);
+        let limit = limit.as_micros().div_ceil(1000) as c_int;
+        // SAFETY: as many as it says.
+        let ready = unsafe { rsocket::rpoll(copies.as_mut_ptr(), copies.len() as nfds_t, limit) };
+        let over = left.is_some_and(|left| left <= LOOK_INTERVAL);
+        if ready == 0 && !over {
+            continue;
+        }
+        for (one, copy) in asked.iter_mut().zip(&copies) {
+            one.revents = copy.revents;
+        }
+        return ready;
+    }
+}
+
+/// `poll` of programs that are checked for overflows.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload___poll_chk")]
+pub unsafe extern "C-unwind" fn poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: usize) -> c_int {
+    if room / size_of::<pollfd>() < count as usize {
+        overflow();
+    }
+    // SAFETY: the caller's promises.
+    unsafe { poll(fds, count, timeout) }
+}
+
+/// The program is wrong, as the C library says it then.
+fn overflow() -> ! {
+    crate::log::print("buffer overflow detected: the program is ended");
+    std::process::abort()
+}
+
+/// `ppoll`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload_ppoll")]
+pub unsafe extern "C-unwind" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promises.
+    unsafe {
+        if fds.is_null() || !any_direct(fds, count) {
+            return real::ppoll(fds, count, timeout, mask);
+        }
+        let asked = std::slice::from_raw_parts_mut(fds, count as usize);
+        if !mask.is_null() {
+            asked.iter().for_each(|one| handover::hand_over_descriptor(one.fd));
+            return real::ppoll(fds, count, timeout, mask);
+        }
+        match deadline(timeout) {
+            Ok(end) => poll_until(asked, end),
+            Err(code) => fail(code),
+        }
+    }
+}
+
+/// # Safety
+/// It is null or a time.
+unsafe fn deadline(timeout: *const timespec) -> Result<Option<Instant>, c_int> {
+    // SAFETY: the caller says so.
+    let Some(time) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
+    match (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec)) {
+        (Ok(seconds), Ok(rest @ 0..1_000_000_000)) => Ok(Instant::now().checked_add(Duration::new(seconds, rest))),
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// `ppoll` of programs that are checked for overflows.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload___ppoll_chk")]
+pub unsafe extern "C-unwind" fn ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    room: usize,
+) -> c_int {
+    if room / size_of::<pollfd>() < count as usize {
+        overflow();
+    }
+    // SAFETY: the caller's promises.
+    unsafe { ppoll(fds, count, timeout, mask) }
+}
+
+/// The three sets of `select`, as bits. They may be longer than the type says.
+#[derive(Clone, Copy)]
+struct Sets([*mut fd_set; 3]);
+
+/// What each of the three asks for, and what answers it.
+const MEANINGS: [(c_short, c_short); 3] =
+    [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
+
+impl Sets {
+    fn bit(set: *mut fd_set, fd: c_int) -> Option<(*mut u64, u64)> {
+        // SAFETY: the caller of `select` says that the sets have a bit for every descriptor below its number.
+        (!set.is_null()).then(|| (unsafe { set.cast::<u64>().add(fd as usize / 64) }, 1 << (fd % 64)))
+    }
+
+    fn events(self, fd: c_int) -> c_short {
+        let asked = self.0.iter().zip(MEANINGS).filter(|(set, _)| {
+            // SAFETY: as above.
+            Sets::bit(**set, fd).is_some_and(|(word, bit)| unsafe { *word } & bit != 0)
+        });
+        asked.fold(0, |events, (_, (asked, _))| events | asked)
+    }
+
+    fn asked(self, count: c_int) -> Vec<pollfd> {
+        let entry = |fd| pollfd { fd, events: self.events(fd), revents: 0 };
+        (0..count).map(entry).filter(|one| one.events != 0).collect()
+    }
+
+    /// Writes down what is ready, and answers how many bits that is.
+    fn answer(self, fds: &[pollfd]) -> c_int {
+        let mut bits = 0;
+        for one in fds {
+            for (set, (asked, means)) in self.0.iter().zip(MEANINGS) {
+                let Some((word, bit)) = Sets::bit(*set, one.fd) else { continue };
+                let is = one.events & asked != 0 && one.revents & means != 0;
+                // SAFETY: as above.
+                unsafe { *word = if is { *word | bit } else { *word & !bit } };
+                bits += c_int::from(is);
+            }
+        }
+        bits
+    }
+
+    fn any_direct(self, count: c_int) -> bool {
+        (0..count.min(table::highest() + 1)).any(|fd| table::direct(fd).is_some() && self.events(fd) != 0)
+    }
+
+    fn wait(self, count: c_int, end: Option<Instant>) -> c_int {
+        let mut fds = self.asked(count);
+        match poll_until(&mut fds, end) {
+            ..0 => -1,
+            _ if fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) => fail(libc::EBADF),
+            _ => self.answer(&fds),
+        }
+    }
+}
+
+/// `select`. What is left of the time is told, as the kernel does.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload_select")]
+pub unsafe extern "C-unwind" fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let sets = Sets([read, write, except]);
+    // SAFETY: the caller's promises.
+    unsafe {
+        if count < 0 || !sets.any_direct(count) {
+            return real::select(count, read, write, except, timeout);
+        }
+        let end = match timeout.as_ref() {
+            None => None,
+            Some(time) if time.tv_sec < 0 || time.tv_usec < 0 => return fail(libc::EINVAL),
+            Some(time) => {
+                let limit = Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64);
+                Instant::now().checked_add(limit)
+            }
+        };
+        let result = sets.wait(count, end);
+        if let (Some(time), Some(end)) = (timeout.as_mut(), end) {
+            let left = end.saturating_duration_since(Instant::now());
+            (time.tv_sec, time.tv_usec) = (left.as_secs() as _, left.subsec_micros().into());
+        }
+        result
+    }
+}
+
+/// `pselect`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload_pselect")]
+pub unsafe extern "C-unwind" fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let sets = Sets([read, write, except]);
+    // SAFETY: the caller's promises.
+    unsafe {
+        if count < 0 || !sets.any_direct(count) {
+            return real::pselect(count, read, write, except, timeout, mask);
+        }
+        if !mask.is_null() {
+            sets.asked(count).iter().for_each(|one| handover::hand_over_descriptor(one.fd));
+            return real::pselect(count, read, write, except, timeout, mask);
+        }
+        match deadline(timeout) {
+            Ok(end) => sets.wait(count, end),
+            Err(code) => fail(code),
+        }
+    }
+}
+
+/// `epoll_ctl`. A socket that is neither connected nor listens is remembered, and handed over when it is.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(export_name = "ubiverbs_rspreload_epoll_ctl")]
+pub unsafe extern "C-unwind" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    if let Some(socket) = table::socket(fd) {
+        if !socket.is_stream() && socket.direct().is_some() {
+            crate::log::print("a datagram socket over RDMA cannot be waited for with epoll (EPERM)");
+            return fail(libc::EPERM);
+        }
+        if operation != libc::EPOLL_CTL_DEL {
+            handover::hand_over(socket);
+        }
+        if socket.direct().is_some() {
+            // SAFETY: the caller's promises.
+            let event = unsafe { event.as_ref() }.copied();
+            options::with_notes(socket, |notes| {
+                notes.watchers.retain(|watcher| (watcher.epoll, watcher.fd) != (epoll, fd));
+                let more = event.filter(|_| operation != libc::EPOLL_CTL_DEL);
+                notes.watchers.extend(more.map(|event| Watcher { epoll, fd, event }));
+            });
+        }
+    }
+    // SAFETY: the caller's promises.
+    unsafe { real::epoll_ctl(epoll, operation, fd, event) }
+}
+
+/// A socket has begun to listen or to connect: who waits for it with `epoll` waits for what the kernel knows.
+pub(super) fn see_to_watchers(socket: &'static Socket) {
+    let kept = errno();
+    let watched =
+        table::with_book(|book| book.notes.get(&table::key(socket)).is_some_and(|notes| !notes.watchers.is_empty()));
+    if watched && (socket.listens.load(Ordering::Relaxed) || socket.connects.load(Ordering::Relaxed)) {
+        handover::hand_over(socket);
+    }
+    fail(kept);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_become_questions_and_answers_become_sets() {
+        // SAFETY: all zeros are empty sets; descriptors are below their size.
+        unsafe {
+            let [mut read, mut write]: [fd_set; 2] = std::mem::zeroed();
+            libc::FD_SET(3, &raw mut read);
+            libc::FD_SET(3, &raw mut write);
+            libc::FD_SET(70, &raw mut read);
+            let sets = Sets([&raw mut read, &raw mut write, std::ptr::null_mut()]);
+            let mut asked = sets.asked(71);
+            assert_eq!(
+                asked.iter().map(|one| (one.fd, one.events)).collect::<Vec<_>>(),
+                [(3, POLLIN | POLLOUT), (70, POLLIN)]
+            );
+            assert_eq!(sets.asked(70).len(), 1);
+            asked[0].revents = POLLOUT;
+            asked[1].revents = POLLHUP;
+            assert_eq!(sets.answer(&asked), 2);
+            assert!(!libc::FD_ISSET(3, &raw const read) && libc::FD_ISSET(3, &raw const write));
+            assert!(libc::FD_ISSET(70, &raw const read));
+        }
+    }
+
+    #[test]
+    fn times_that_are_none_are_refused() {
+        let time = |tv_sec, tv_nsec| timespec { tv_sec, tv_nsec };
+        // SAFETY: null, or a time.
+        unsafe {
+            assert_eq!(deadline(std::ptr::null()), Ok(None));
+            assert_eq!(deadline(&time(-1, 0)), Err(libc::EINVAL));
+            assert_eq!(deadline(&time(0, 1_000_000_000)), Err(libc::EINVAL));
+            assert_eq!(deadline(&time(i64::MAX, 0)), Ok(None));
+        }
+    }
+}
