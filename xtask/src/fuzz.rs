@@ -42,11 +42,13 @@ const fn shell(name: &'static str, longest: u32) -> Target {
     Target { name, sanitizer: "address", longest, alone: false }
 }
 
-const TARGETS: [Target; 12] = [
+const TARGETS: [Target; 14] = [
     core("parse", 4096),
     core("round_trip", 4096),
     core("queue_pair", 768),
     core("connection", 768),
+    core("netlink", 512),
+    core("reports", 1024),
     shell("ring", 512),
     shell("messages", 512),
     shell("records", 256),

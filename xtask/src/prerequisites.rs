@@ -39,7 +39,7 @@ const SOAK: [Tool; 5] = [
 const QEMU: Tool = Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" };
 
 /// Programs that are run on our library, what they are compiled with, and what takes our packages apart.
-const PROGRAMS: [Tool; 24] = [
+const PROGRAMS: [Tool; 25] = [
     Tool { program: "make", package: "make" },
     Tool { program: "ibv_devices", package: "ibverbs-utils" },
     Tool { program: "rping", package: "rdmacm-utils" },
@@ -53,6 +53,7 @@ const PROGRAMS: [Tool; 24] = [
     Tool { program: "fio", package: "fio" },
     Tool { program: "qperf", package: "qperf" },
     Tool { program: "ibstat", package: "infiniband-diags" },
+    Tool { program: "rdma", package: "iproute2" },
     Tool { program: "lstopo-no-graphics", package: "hwloc-nox" },
     Tool { program: "/usr/share/doc/rdma-core/tests", package: "python3-pyverbs" },
     Tool { program: "setpriv", package: "util-linux" },

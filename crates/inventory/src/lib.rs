@@ -16,12 +16,13 @@ pub mod ended;
 pub mod names;
 pub mod report;
 
+pub use transport::Counters;
+
 pub use report::{CompletionQueue, ConnectionId, Context, Domain, Port, QueuePair, Region, Report, SharedReceiveQueue};
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
-use transport::Counters;
 
 /// How long processes have to answer.
 pub const PATIENCE: Duration = Duration::from_millis(250);

@@ -7,8 +7,11 @@ use crate::numbers::errno::{EINVAL, ENOENT};
 use crate::numbers::{attribute, command};
 use crate::requests::{Asked, Errno, Exchange};
 use crate::{Device, Host};
-use inventory::{Process, QueuePair, Report};
+use inventory::{ConnectionId, Process, QueuePair, Report};
 use std::net::SocketAddr;
+
+/// A state of ids of the connection manager.
+const LISTEN: u8 = 8;
 
 /// A kind of object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,7 +149,9 @@ impl Entries<'_> {
                 }
             }
             Kind::ConnectionId => {
-                for id in report.ids.iter().filter(|id| id.interface == here) {
+                // One that listens to all addresses has no device, and is of each.
+                let listens = |id: &ConnectionId| id.interface == 0 && id.state == LISTEN;
+                for id in report.ids.iter().filter(|id| id.interface == here || listens(id)) {
                     self.add(process, id.number, true, |to| {
                         if id.queue_pair > 0 {
                             to.u32(attribute::RES_LQPN, id.queue_pair).u8(attribute::RES_TYPE, id.kind);

@@ -7,11 +7,13 @@ mod c_calls;
 mod choices;
 mod descriptors;
 mod messages;
+mod netlink;
 mod ring;
 mod texts;
 
 pub use c_calls::c_calls;
 pub use descriptors::open_descriptors;
 pub use messages::{messages, records};
+pub use netlink::{netlink, reports};
 pub use ring::{ring, ring_under_attack};
 pub use texts::{endpoint, probes, settings, tables};

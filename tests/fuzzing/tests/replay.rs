@@ -46,3 +46,13 @@ fn settings_replay() {
 fn endpoints_replay() {
     play("endpoint", 20_000, fuzzing::endpoint);
 }
+
+#[test]
+fn requests_of_netlink_replay() {
+    play("netlink", 5000, fuzzing::netlink);
+}
+
+#[test]
+fn reports_of_processes_replay() {
+    play("reports", 5000, fuzzing::reports);
+}

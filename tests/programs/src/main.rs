@@ -20,6 +20,7 @@ mod host;
 mod libfabric;
 mod links;
 mod looking;
+mod management;
 mod migration;
 mod mpi;
 mod multicast;
@@ -92,6 +93,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("ibstat", "infiniband-diags"),
     ("lstopo-no-graphics", "hwloc-nox"),
     ("ip", "iproute2"),
+    ("rdma", "iproute2"),
     ("nsenter", "util-linux"),
     ("setpriv", "util-linux"),
     ("unshare", "util-linux"),
@@ -110,6 +112,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let tests: Vec<Test> = [
         looking::tests(),
+        management::tests(),
         running::tests(),
         vendored::tests(),
         reach::tests(),

@@ -101,8 +101,20 @@ impl Nic {
                 })
                 .collect(),
             shared_queues,
-            ids: self.cm.report(),
+            ids: self.ids(),
         }
+    }
+
+    /// Ids of the connection manager. One that is bound to the loopback has no device before its peer is known; others
+    /// see it where it listens.
+    fn ids(&self) -> Vec<inventory::ConnectionId> {
+        let mut ids = self.cm.report();
+        for id in ids.iter_mut().filter(|id| id.interface == 0) {
+            if let Some(source) = id.source.filter(|source| !source.ip().is_unspecified()) {
+                id.interface = self.interface_of(wire::Gid::from_ip(source.ip()));
+            }
+        }
+        ids
     }
 
     /// Has the host remember what this process counted, because it ends. Once.
