@@ -42,7 +42,7 @@ const fn shell(name: &'static str, longest: u32) -> Target {
     Target { name, sanitizer: "address", longest, alone: false }
 }
 
-const TARGETS: [Target; 14] = [
+const TARGETS: [Target; 15] = [
     core("parse", 4096),
     core("round_trip", 4096),
     core("queue_pair", 768),
@@ -54,6 +54,7 @@ const TARGETS: [Target; 14] = [
     shell("records", 256),
     shell("probes", 64),
     shell("tables", 1024),
+    shell("flows", 512),
     shell("settings", 256),
     shell("endpoint", 64),
     Target { name: "c_calls", sanitizer: "address", longest: 1024, alone: true },

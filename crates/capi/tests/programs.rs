@@ -3,7 +3,7 @@
 
 mod library;
 
-use library::{Link, alone, compile, on_library, on_link, succeed};
+use library::{Link, alone, compile, in_namespace, on_library, on_link, succeed};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
@@ -44,6 +44,33 @@ fn run_to_its_end(link: Link, compiler: &str, source: &str) {
     let program = compile(compiler, source);
     let _turn = alone();
     succeed(&mut on_link(link, program));
+}
+
+#[test]
+fn raw_packets_go_where_flows_say() {
+    let program = compile("cc", "raw_packets.c");
+    let _turn = alone();
+    succeed(&mut in_namespace(program));
+}
+
+#[test]
+fn calls_about_raw_packets_that_cannot_be_are_refused() {
+    let program = compile("cc", "raw_misuse.c");
+    let _turn = alone();
+    succeed(&mut in_namespace(program));
+}
+
+/// Without `CAP_NET_RAW` there are none, and the log says why.
+#[test]
+fn raw_packets_need_a_right() {
+    let program = compile("cc", "raw_misuse.c");
+    let _turn = alone();
+    let mut command = in_namespace("setpriv");
+    command.args(["--bounding-set", "-net_raw", "--inh-caps", "-net_raw"]).arg(program);
+    let output = command.env("UBIVERBS_LOG", "errors").output().unwrap();
+    let said = library::show("without the right", &output);
+    let reason = "ibv_create_qp fails: Operation not permitted (os error 1): raw packets need CAP_NET_RAW";
+    assert!(!output.status.success() && said.contains(reason), "{said}");
 }
 
 #[test]

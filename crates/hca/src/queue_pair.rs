@@ -26,7 +26,7 @@ use crate::progress::piggybacked_ack::PiggybackedAck;
 use crate::progress::timers::Alarm;
 use crate::queue_pair::belief::Belief;
 use crate::queue_pair::datagrams::Held;
-use crate::queue_pair::frames::RawPart;
+use crate::queue_pair::frames::{RawPart, Unreceived};
 use crate::queue_pair::order::Order;
 use crate::queue_pair::port::NicPort;
 use crate::queue_pair::shared_link::{Patience, Shared, Way};
@@ -90,8 +90,9 @@ struct Inner {
     /// The way of the last datagram, as most go the same way.
     last: Option<LastWay>,
     pair: transport::QueuePair,
-    /// Frames of a raw queue pair on their way out.
+    /// Frames of a raw queue pair on their way out, and those that wait for a receive.
     outbox: Vec<Vec<u8>>,
+    unreceived: Unreceived,
 }
 
 /// The way to where a datagram went.
@@ -177,6 +178,7 @@ impl Qp {
                     delayed_ack: DelayedAck::default(),
                     piggyback: PiggybackedAck::default(),
                     outbox: Vec::new(),
+                    unreceived: Unreceived::default(),
                 },
             ),
         }
@@ -268,6 +270,9 @@ impl Qp {
         let now = nic.now();
         let (pair, mut port) = self.split(nic, &mut inner);
         pair.modify(now, modify, &mut port)?;
+        if self.kind == Kind::RawPacket && !inner.pair.state().receives() {
+            self.lose_unreceived(nic, &mut inner);
+        }
         if modify.state == Some(State::ReadyToReceive) || modify.av.is_some() {
             let attributes = inner.pair.attributes();
             if self.kind.is_connected() {
@@ -353,8 +358,11 @@ impl Qp {
                 break;
             }
         }
-        // In error a receive is flushed at once; otherwise posting one sends and completes nothing.
-        if pair.state() == State::Error {
+        let late = self.kind == Kind::RawPacket && self.take_unreceived(nic, &mut inner);
+        // In error a receive is flushed at once; otherwise posting one sends and completes nothing, unless a frame waits
+        // for it.
+        if late || inner.pair.state() == State::Error {
+            let now = if late { nic.now() } else { now };
             self.drive(nic, &mut inner, now);
             self.leave(nic, inner);
         } else {
@@ -493,6 +501,7 @@ impl Qp {
         }
         // RESET is legal from every state.
         let _ = pair.modify(now, &Modify { state: Some(State::Reset), ..Modify::default() }, &mut port);
+        self.lose_unreceived(nic, &mut inner);
         self.note_udp(nic, &mut inner);
         self.wake_moderated(None);
         self.leave(nic, inner);

@@ -201,3 +201,14 @@ pub(crate) const CLOCK_JUMP: Duration = millis(100);
 pub(crate) const CAPTURE_BUFFER_BYTES: usize = 16 << 10;
 /// A queue pair number rests until so many others were given back after it: late packets of the old one find nothing.
 pub(crate) const NUMBERS_AT_REST: usize = 1024;
+
+// ---- Raw packets ----
+
+/// How long a frame of a raw queue pair waits for a receive.
+pub(crate) const FRAME_WAIT_MAX: Duration = millis(100);
+/// How many bytes of frames wait for receives of one queue pair at most.
+pub(crate) const UNRECEIVED_MAX_BYTES: usize = 4 << 20;
+/// How often a sender waits for the kernel to have room, a millisecond each, before a frame is lost.
+pub(crate) const FRAME_SEND_WAITS: u32 = 100;
+/// Batches of frames that a thread takes at once if no poll waits for it.
+pub(crate) const FRAME_BATCHES: u32 = 8;

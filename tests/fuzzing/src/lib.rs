@@ -1,11 +1,13 @@
 //! What the fuzz targets do with their bytes, where that takes more than the core: rings of shared memory, messages
-//! between processes, texts of the kernel and of the environment, and the C interface. Each body is a function of bytes
+//! between processes, texts of the kernel and of the environment, flows of raw packets, and the C
+//! interface. Each body is a function of bytes
 //! that panics if a rule is broken; `fuzz/` calls it with what libFuzzer thinks of, the tests of this crate with the
 //! corpora and with random bytes.
 
 mod c_calls;
 mod choices;
 mod descriptors;
+mod flows;
 mod messages;
 mod netlink;
 mod ring;
@@ -13,6 +15,7 @@ mod texts;
 
 pub use c_calls::c_calls;
 pub use descriptors::open_descriptors;
+pub use flows::flows;
 pub use messages::{messages, records};
 pub use netlink::{netlink, reports};
 pub use ring::{ring, ring_under_attack};

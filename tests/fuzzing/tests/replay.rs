@@ -56,3 +56,8 @@ fn requests_of_netlink_replay() {
 fn reports_of_processes_replay() {
     play("reports", 5000, fuzzing::reports);
 }
+
+#[test]
+fn flows_and_frames_replay() {
+    play("flows", 20_000, fuzzing::flows);
+}

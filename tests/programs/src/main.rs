@@ -30,6 +30,7 @@ mod pingpong;
 mod python;
 mod pyverbs;
 mod qperf;
+mod raw;
 mod reach;
 mod running;
 mod scoreboard;
@@ -124,6 +125,7 @@ fn main() -> ExitCode {
         packages::tests(),
         pingpong::tests(),
         perftest::tests(),
+        raw::tests(),
         ucx::tests(),
         connecting::tests(),
         groups::tests(),

@@ -51,6 +51,18 @@ pub fn on_link(link: Link, program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
+/// The same in a network namespace of its own, where every user may have raw packets.
+pub fn in_namespace(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = on_library("unshare");
+    if rustix::process::geteuid().is_root() {
+        command.arg("--net");
+    } else {
+        command.args(["--user", "--map-root-user", "--net"]);
+    }
+    command.args(["sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]).arg(program);
+    command
+}
+
 /// Only one test at a time drives programs that poll.
 pub fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());

@@ -4,6 +4,7 @@ use crate::links::packets::Target;
 use crate::nic::Nic;
 use crate::objects::completion_queue::Poller;
 use crate::queue_pair::Qp;
+use crate::tuning::FRAME_BATCHES;
 use link::packet::FrameIn;
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -11,15 +12,12 @@ use trace::{Direction, DropReason};
 use transport::{FrameNotes, State, Time};
 use wire::flow::{Layers, Table, Verdict, checksums};
 
-/// Batches of frames that a thread takes at once if no poll waits for it.
-const BATCHES: u32 = 8;
-
 impl Nic {
     /// Takes what has come to the interfaces of raw queue pairs.
     #[cold]
     pub(crate) fn receive_packets(&self, mut poller: Option<&mut Poller<'_>>) -> bool {
         let mut any = false;
-        let batches = if poller.is_some() { 1 } else { BATCHES };
+        let batches = if poller.is_some() { 1 } else { FRAME_BATCHES };
         for port in self.packets.ports() {
             for _ in 0..batches {
                 let now = self.now();

@@ -1,6 +1,7 @@
 //! Interfaces as raw queue pairs use them: a socket that sends, one that receives while there are flows, and the flows.
 //! A port lives as long as a queue pair has it.
 
+use crate::tuning::FRAME_SEND_WAITS;
 use ::host::slots::{Registry, Slots};
 use ::host::thread::Shield;
 use latch::Rank;
@@ -11,9 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use wire::Qpn;
 use wire::flow::{Rule, RuleKind, Table};
-
-/// How often a sender waits for the kernel to have room, a millisecond each, before a frame is lost.
-const SEND_WAITS: u32 = 100;
 
 /// The most flows of an interface.
 pub(crate) const MAX_FLOWS: u32 = 1 << 16;
@@ -200,7 +198,7 @@ impl PacketPort {
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => 0,
                     // Its buffer, or the interface's queue, is full.
-                    Some(libc::EAGAIN | libc::ENOBUFS) if waits < SEND_WAITS => {
+                    Some(libc::EAGAIN | libc::ENOBUFS) if waits < FRAME_SEND_WAITS => {
                         let _shield = Shield::up();
                         self.sender.wait(1);
                         if error.raw_os_error() == Some(libc::ENOBUFS) {

@@ -5,7 +5,9 @@ use super::{Inner, Qp};
 use crate::ground::Ground;
 use crate::links::packets::PacketPort;
 use crate::queue_pair::port::NicPort;
+use crate::tuning::{FRAME_WAIT_MAX, UNRECEIVED_MAX_BYTES, nanos};
 use link::packet::MAX_BATCH;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use trace::{Direction, DropReason};
@@ -14,6 +16,15 @@ use wire::flow::{ETHERNET_HEADER, Layers, Rss, fill_checksums, remove_tag};
 
 /// The bytes of a VLAN tag, for which every interface has room beside its MTU.
 const TAG: usize = 4;
+
+/// Frames that came while no receive was posted, oldest first. A program that is kept from its processor for a moment
+/// loses none: hardware would not have taken its processor away. A frame that is older than
+/// [`FRAME_WAIT_MAX`] when a receive is posted, or finds too many before it, is lost.
+#[derive(Debug, Default)]
+pub(crate) struct Unreceived {
+    frames: VecDeque<(Time, Vec<u8>, FrameNotes)>,
+    bytes: usize,
+}
 
 /// What a raw queue pair, or a work queue, has beside others.
 #[derive(Debug)]
@@ -33,6 +44,22 @@ pub struct Spread {
     pub rss: Rss,
     /// As many as a power of two says; a queue may be there several times.
     pub queues: Vec<Arc<Qp>>,
+}
+
+impl Unreceived {
+    fn pop(&mut self) -> Option<(Time, Vec<u8>, FrameNotes)> {
+        let first = self.frames.pop_front()?;
+        self.bytes -= first.1.len();
+        Some(first)
+    }
+
+    /// Shows those that have waited too long to `lost`, one call each.
+    fn expire(&mut self, now: Time, mut lost: impl FnMut()) {
+        while self.frames.front().is_some_and(|(came, ..)| now.since(*came) > nanos(FRAME_WAIT_MAX)) {
+            self.pop();
+            lost();
+        }
+    }
 }
 
 impl Qp {
@@ -68,8 +95,46 @@ impl Qp {
             None => frame,
         };
         let mut inner = self.inner.lock();
-        let (pair, mut port) = self.split(nic, &mut inner);
-        pair.handle_frame(now, frame, notes, &mut port);
+        let Inner { pair, windows, unreceived, .. } = &mut *inner;
+        let mut port = NicPort { nic, windows, xrc_domain: None };
+        let in_line = !unreceived.frames.is_empty();
+        if !in_line && pair.handle_frame(now, frame, notes, &mut port) {
+            return;
+        }
+        unreceived.expire(now, || pair.frame_lost(now, &mut port));
+        if unreceived.bytes + frame.len() > UNRECEIVED_MAX_BYTES {
+            return pair.frame_lost(now, &mut port);
+        }
+        unreceived.bytes += frame.len();
+        unreceived.frames.push_back((now, frame.to_vec(), notes));
+    }
+
+    /// Receives were posted: frames that wait take them. Answers whether any did.
+    pub(super) fn take_unreceived(&self, nic: &Ground, inner: &mut Inner) -> bool {
+        let Inner { pair, windows, unreceived, .. } = inner;
+        if unreceived.frames.is_empty() {
+            return false;
+        }
+        let now = nic.now();
+        let mut port = NicPort { nic, windows, xrc_domain: None };
+        unreceived.expire(now, || pair.frame_lost(now, &mut port));
+        let mut any = false;
+        while let Some((_, frame, notes)) = unreceived.frames.front()
+            && pair.handle_frame(now, frame, *notes, &mut port)
+        {
+            unreceived.pop();
+            any = true;
+        }
+        any
+    }
+
+    /// The queue pair changes its state, or goes: what waited is lost.
+    pub(super) fn lose_unreceived(&self, nic: &Ground, inner: &mut Inner) {
+        let Inner { pair, windows, unreceived, .. } = inner;
+        let mut port = NicPort { nic, windows, xrc_domain: None };
+        while unreceived.pop().is_some() {
+            pair.frame_lost(nic.now(), &mut port);
+        }
     }
 
     /// Sends the frames that wait in its send queue.

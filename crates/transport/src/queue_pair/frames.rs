@@ -61,12 +61,16 @@ impl QueuePair {
         None
     }
 
-    /// Takes a frame that a flow gave to this queue pair.
-    pub fn handle_frame<P: Port>(&mut self, now: Time, frame: &[u8], notes: FrameNotes, port: &mut P) {
+    /// Takes a frame that a flow gave to this queue pair. False if no receive is posted: then nothing has happened, and
+    /// the frame may be shown again later, or is [lost](QueuePair::frame_lost).
+    #[must_use]
+    pub fn handle_frame<P: Port>(&mut self, now: Time, frame: &[u8], notes: FrameNotes, port: &mut P) -> bool {
         if !self.state().receives() {
-            return self.dropped(now, None, DropReason::WrongState, port);
+            self.dropped(now, None, DropReason::WrongState, port);
+            return true;
         }
         match self.responder.frame(frame, notes, &self.connection, port) {
+            Reaction::Dropped(DropReason::NoReceive) => return false,
             Reaction::Dropped(reason) => self.dropped(now, None, reason, port),
             Reaction::Fault(fault) => {
                 if let Cause::Refused(refusal) = &fault.cause {
@@ -76,5 +80,11 @@ impl QueuePair {
             }
             _ => {}
         }
+        true
+    }
+
+    /// A frame found no receive, and is not kept.
+    pub fn frame_lost<P: Port>(&self, now: Time, port: &mut P) {
+        self.dropped(now, None, DropReason::NoReceive, port);
     }
 }
