@@ -1,7 +1,7 @@
 //! Listening and accepting. A request is accepted when it comes, by the thread that hears of it; the program takes the connection later.
 
 use crate::connect::{REFUSAL, parameters};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, fitted};
 use crate::error::Error;
 use crate::events::{Hub, Letter};
 use crate::socket::{Phase, Socket, State};
@@ -83,7 +83,7 @@ impl Socket {
         let key = self.hub.new_key();
         let id: &Arc<Id> = &event.id;
         id.set_user(key);
-        let sizes = sizes.fitted(u16::try_from(hca::limits::MAX_WR).unwrap_or(u16::MAX));
+        let sizes = fitted(sizes);
         let device = id.device().ok_or(Error(libc::ENODEV))?;
         let context = self.hub.context(&device)?;
         let socket = Socket::make(self.hub, key, Arc::clone(id), sizes, Phase::Idle)?;

@@ -1,11 +1,10 @@
 //! Connecting, and what the connection manager says to a socket.
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, fitted};
 use crate::error::Error;
 use crate::events::Letter;
 use crate::socket::{Phase, Socket, State};
 use hca::cm::{Body, ConnectParameters, Event, EventKind};
-use hca::limits::MAX_WR;
 use rsocket::ConnectionData;
 use std::net::SocketAddr;
 use wire::cm::RejectReason;
@@ -38,7 +37,7 @@ impl Socket {
         self.id.resolve_address(None, address)?;
         let device = self.id.device().ok_or(Error(libc::EADDRNOTAVAIL))?;
         self.id.resolve_route()?;
-        state.sizes = state.sizes.fitted(u16::try_from(MAX_WR).unwrap_or(u16::MAX));
+        state.sizes = fitted(state.sizes);
         let endpoint = Endpoint::new(&self.nic, &self.hub.context(&device)?, &self.channel, state.sizes)?;
         if self.is_observed() {
             self.watch_completions(&endpoint);

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use hca::cm::Id;
-use hca::{Buffer, CompletionChannel, CompletionQueue, Context, Joins, Nic, Qp};
+use hca::{Buffer, CompletionChannel, CompletionQueue, Context, Joins, Nic, Qp, limits};
 use rsocket::{ControlWork, Local, Sizes, Span, Stream};
 use std::sync::Arc;
 use transport::{
@@ -17,6 +17,12 @@ const CONTROL_INLINE: u32 = 24;
 const BATCH: usize = 16;
 /// What receives are called.
 const RECEIVE: u64 = 1 << 63;
+
+/// The nearest sizes that the protocol and the NIC allow.
+pub(crate) fn fitted(sizes: Sizes) -> Sizes {
+    let most = |limit: u32| u16::try_from(limit).unwrap_or(u16::MAX);
+    Sizes { inline: sizes.inline.min(most(limits::MAX_INLINE)), ..sizes.fitted(most(limits::MAX_WR)) }
+}
 
 /// What work is done with: the parts that a caller may use while the socket is not locked.
 #[derive(Debug)]

@@ -28,6 +28,8 @@ pub(crate) struct Hub {
     /// Sockets that are being accepted, and the listeners that were asked for them.
     accepting: Mutex<HashMap<u64, u64>>,
     contexts: Mutex<Vec<Arc<Context>>>,
+    /// Sockets that are closed and have not sent everything.
+    lingering: Mutex<HashMap<u64, Arc<Socket>>>,
     next_key: AtomicU64,
     /// Events may wait.
     news: AtomicBool,
@@ -54,6 +56,7 @@ impl Hub {
             sockets: Mutex::default(),
             accepting: Mutex::default(),
             contexts: Mutex::default(),
+            lingering: Mutex::default(),
             next_key: AtomicU64::new(1),
             news: AtomicBool::new(false),
             turn: Mutex::default(),
@@ -88,6 +91,16 @@ impl Hub {
     /// The socket of a number.
     pub fn find(&self, key: u64) -> Option<Arc<Socket>> {
         lock(&self.sockets).get(&key).and_then(Weak::upgrade)
+    }
+
+    /// Keeps a socket, though its program has closed it.
+    pub fn keep(&self, socket: &Arc<Socket>) {
+        lock(&self.lingering).insert(socket.key, Arc::clone(socket));
+    }
+
+    /// Keeps it no more.
+    pub fn let_go(&self, key: u64) -> Option<Arc<Socket>> {
+        lock(&self.lingering).remove(&key)
     }
 
     /// A socket is being accepted for a listener.

@@ -11,22 +11,26 @@
 
 mod accept;
 mod connect;
+mod datagram;
 mod endpoint;
 mod error;
 mod events;
 mod iomap;
+mod keep_alive;
 mod settings;
 mod shutdown;
 mod socket;
 mod transfer;
 mod wait;
 
+pub use datagram::{Datagram, MAX_DATAGRAM};
 pub use error::Error;
+pub use iomap::LentMemory;
 pub use rsocket::{Shutdown, Sizes};
 pub use settings::Settings;
 pub use socket::{Readiness, Socket, SocketOption};
 pub use transfer::{Receive, Scatter, Slices};
-pub use wait::Wait;
+pub use wait::{Wait, Waitable};
 
 /// The largest number of I/O mappings that the protocol can say, up to this.
 pub fn io_mappings(count: u32) -> u16 {

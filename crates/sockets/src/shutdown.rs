@@ -2,9 +2,9 @@
 
 use crate::error::Error;
 use crate::socket::{Phase, Socket};
-use crate::wait::Wait;
+use crate::wait::{Wait, Waitable};
 use rsocket::Shutdown;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 impl Socket {
@@ -33,19 +33,55 @@ impl Socket {
         }
     }
 
-    /// Ends it. What was sent arrives first, for which the caller waits as long as `patience`.
-    pub fn close(&self, patience: Duration) {
+    /// Ends it. What was sent arrives first: the caller waits for that as long as `patience`, and after that it goes on
+    /// without the caller.
+    pub fn close(self: &Arc<Socket>, patience: Duration) {
         let _ = self.shutdown(Shutdown::Both);
         let until = Instant::now() + patience;
         let mut wait = Wait::default();
-        while !self.is_flushed() {
+        let mut flushed = self.is_flushed();
+        while !flushed {
             self.begin_wait(&mut wait);
+            flushed = self.is_flushed();
             let left = until.saturating_duration_since(Instant::now());
-            if self.is_flushed() || left.is_zero() || self.nic.wait_for(&self.channel, Some(left)).is_err() {
+            if flushed || left.is_zero() || self.nic.wait_for(&self.channel, Some(left)).is_err() {
                 break;
             }
+            flushed = self.is_flushed();
         }
         self.end_wait(&mut wait);
+        match flushed {
+            true => self.end(),
+            false => self.linger(),
+        }
+    }
+
+    /// Ends it at once: what was not sent is lost, and the peer hears that the connection is gone.
+    pub fn abort(&self) {
+        self.end();
+    }
+
+    /// It is closed, but the peer has not got everything. It stays until the peer has, or is gone.
+    fn linger(self: &Arc<Socket>) {
+        self.hub.keep(self);
+        let (hub, key) = (self.hub, self.key);
+        let look = move || {
+            if let Some(socket) = hub.find(key)
+                && socket.is_flushed()
+            {
+                // Not here, where the socket may be in use: the last owner ends it.
+                drop(hub.let_go(key));
+            }
+        };
+        if !self.observe(look) {
+            self.end();
+            drop(self.hub.let_go(self.key));
+        }
+    }
+
+    /// Gives back what it has.
+    fn end(&self) {
+        self.take_all_back();
         // Those that no program has taken end with it.
         let phase = std::mem::take(&mut self.lock().phase);
         drop(phase);

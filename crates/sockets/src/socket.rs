@@ -6,8 +6,9 @@ use crate::error::Error;
 use crate::events::{Hub, Letter};
 use crate::iomap::IoMaps;
 use crate::settings::Settings;
+use crate::wait::Waitable;
 use hca::cm::{Id, IdOption};
-use hca::{CompletionChannel, Nic};
+use hca::{CompletionChannel, Nic, Notify};
 use rsocket::Sizes;
 use std::collections::VecDeque;
 use std::fmt;
@@ -125,17 +126,6 @@ impl Socket {
         Ok(socket)
     }
 
-    /// The NIC it is on.
-    pub fn nic(&self) -> &Arc<Nic> {
-        &self.nic
-    }
-
-    /// The descriptor to sleep on after [`arm`](Socket::arm), for a thread that sleeps on others too: readable when the
-    /// socket should be looked at.
-    pub fn wake_fd(&self) -> i32 {
-        self.channel.raw_fd()
-    }
-
     /// Its own address, as far as it has one.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.id.source()
@@ -203,28 +193,6 @@ impl Socket {
     /// Whether it waits for connections.
     pub fn is_listening(&self) -> bool {
         matches!(self.lock().phase, Phase::Listening(_))
-    }
-
-    /// What a program could do without waiting, after a look at what has arrived.
-    pub fn readiness(&self) -> Readiness {
-        let mut state = self.lock();
-        state.progress();
-        match &state.phase {
-            Phase::Idle | Phase::Bound | Phase::Connecting(_) => Readiness::default(),
-            Phase::Listening(listening) => Readiness { readable: listening.has_waiting(), ..Readiness::default() },
-            Phase::Failed => Readiness { readable: true, writable: true, failed: true, ..Readiness::default() },
-            Phase::Connected(endpoint) => {
-                let protocol = &endpoint.protocol;
-                let ended = !protocol.is_connected();
-                Readiness {
-                    readable: protocol.unread() > 0 || !protocol.is_readable(),
-                    writable: ended || !protocol.is_writable() || protocol.can_send(),
-                    peer_closed: !protocol.is_readable(),
-                    hung_up: protocol.is_disconnected(),
-                    failed: protocol.has_failed(),
-                }
-            }
-        }
     }
 
     /// Calls `observer` whenever something may be different, in whichever thread found it, with no lock held. Set once; false if there was one.
@@ -313,15 +281,6 @@ impl Socket {
         }
     }
 
-    /// Callers that sleep look again.
-    pub(crate) fn wake_sleepers(&self) {
-        fence(Ordering::SeqCst);
-        let sleepers = self.sleepers.load(Ordering::SeqCst);
-        for _ in 0..sleepers {
-            self.channel.push_if(0, |waiting| waiting.len() < sleepers as usize);
-        }
-    }
-
     fn tell_observer(&self) {
         let Some(observer) = self.observer.get() else { return };
         self.untold.store(true, Ordering::SeqCst);
@@ -335,6 +294,48 @@ impl Socket {
                 observer();
             }
             drop(turn);
+        }
+    }
+}
+
+impl Waitable for Socket {
+    fn nic(&self) -> &Arc<Nic> {
+        &self.nic
+    }
+
+    fn channel(&self) -> &Arc<CompletionChannel> {
+        &self.channel
+    }
+
+    fn sleepers(&self) -> &AtomicU32 {
+        &self.sleepers
+    }
+
+    fn arm(&self) {
+        if let Phase::Connected(endpoint) | Phase::Connecting(endpoint) = &self.lock().phase {
+            endpoint.parts.cq.arm(Notify::Any);
+        }
+    }
+
+    fn readiness(&self) -> Readiness {
+        let mut state = self.lock();
+        state.progress();
+        match &state.phase {
+            Phase::Idle | Phase::Bound | Phase::Connecting(_) => Readiness::default(),
+            Phase::Listening(listening) => Readiness { readable: listening.has_waiting(), ..Readiness::default() },
+            Phase::Failed => Readiness { readable: true, writable: true, failed: true, ..Readiness::default() },
+            Phase::Connected(endpoint) => {
+                let protocol = &endpoint.protocol;
+                let ended = !protocol.is_connected();
+                Readiness {
+                    readable: protocol.unread() > 0 || !protocol.is_readable(),
+                    writable: ended || !protocol.is_writable() || protocol.can_send(),
+                    peer_closed: !protocol.is_readable(),
+                    // Not before the program has read what came before.
+                    hung_up: protocol.is_disconnected() && protocol.unread() == 0,
+                    failed: protocol.has_failed(),
+                }
+            }
         }
     }
 }
@@ -407,6 +408,8 @@ impl fmt::Debug for Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         self.hub.leave(self.key);
+        crate::keep_alive::forget(self.key);
+        self.take_all_back();
         self.id.destroy();
     }
 }

@@ -11,6 +11,7 @@ mod flows;
 mod messages;
 mod netlink;
 mod ring;
+mod socket_messages;
 mod texts;
 
 pub use c_calls::c_calls;
@@ -19,4 +20,5 @@ pub use flows::flows;
 pub use messages::{messages, records};
 pub use netlink::{netlink, reports};
 pub use ring::{ring, ring_under_attack};
+pub use socket_messages::socket_messages;
 pub use texts::{endpoint, probes, settings, tables};

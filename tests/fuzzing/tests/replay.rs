@@ -23,6 +23,11 @@ fn a_writer_that_changes_the_ring_while_it_is_read_gets_nothing_out_of_it() {
 }
 
 #[test]
+fn messages_of_sockets_replay() {
+    play("socket_messages", 20_000, fuzzing::socket_messages);
+}
+
+#[test]
 fn records_replay() {
     play("records", 3000, fuzzing::records);
 }

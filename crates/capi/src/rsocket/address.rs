@@ -39,6 +39,18 @@ pub(super) unsafe fn given(address: *const sockaddr, length: socklen_t) -> Resul
     unsafe { from_c((&raw const whole).cast()) }
 }
 
+/// An address of a program's, if it gives one.
+///
+/// # Safety
+/// As for [`given`].
+pub(super) unsafe fn maybe_given(address: *const sockaddr, length: socklen_t) -> Result<Option<SocketAddr>, Errno> {
+    if address.is_null() && length == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { given(address, length) }.map(Some)
+}
+
 /// Writes an address where a program wants it, as far as there is room, and how long it is.
 ///
 /// # Safety

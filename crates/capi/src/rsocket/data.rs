@@ -1,14 +1,15 @@
 //! Sending and receiving.
 
 use super::address;
-use super::table::{Entry, entry};
-use super::waiting::{Operation, errno, perform};
+use super::table::{Entry, Kind, entry};
+use super::waiting::{Operation, errno, perform, perform_in};
 use crate::boundary::data_path;
 use crate::errno::Errno;
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
-use sockets::{Receive, Scatter, Slices};
+use sockets::{MAX_DATAGRAM, Receive, Scatter, Slices};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::slice;
 use std::sync::Arc;
 
@@ -68,6 +69,23 @@ impl Pieces {
         Ok(Pieces { array, count, length })
     }
 
+    /// All of a datagram in one piece; `EMSGSIZE` if it is longer than any.
+    ///
+    /// # Safety
+    /// The pieces are as `new` wants them, and readable.
+    unsafe fn whole(&self) -> Result<Vec<u8>, Errno> {
+        if self.length > MAX_DATAGRAM {
+            return Err(Errno(libc::EMSGSIZE));
+        }
+        let mut whole = Vec::with_capacity(self.length);
+        while whole.len() < self.length {
+            let mut room = [const { MaybeUninit::uninit() }; PIECES];
+            // SAFETY: the caller's promise.
+            unsafe { self.fill(whole.len(), &mut room) }.iter().for_each(|piece| whole.extend_from_slice(piece));
+        }
+        Ok(whole)
+    }
+
     /// # Safety
     /// The pieces are as `new` wants them, and readable.
     unsafe fn fill<'a>(&self, from: usize, room: &'a mut [MaybeUninit<&'a [u8]>; PIECES]) -> &'a [&'a [u8]] {
@@ -121,6 +139,8 @@ impl Scatter for Room {
 struct Send {
     pieces: Pieces,
     sent: usize,
+    /// Where a datagram goes.
+    to: Option<SocketAddr>,
 }
 
 impl Operation for Send {
@@ -128,11 +148,21 @@ impl Operation for Send {
 
     #[inline]
     fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
+        let socket = match &entry.kind {
+            Kind::Stream(_) if self.to.is_some() => return Err(Errno(libc::EISCONN)),
+            Kind::Stream(socket) => socket,
+            Kind::Datagram(socket) => {
+                // SAFETY: as the calls want them.
+                let whole = unsafe { self.pieces.whole() }?;
+                self.sent = socket.send(&[&whole], self.to).map_err(errno)?;
+                return Ok(());
+            }
+        };
         loop {
             let mut room = [const { MaybeUninit::uninit() }; PIECES];
             // SAFETY: as the calls want them.
             let pieces = unsafe { self.pieces.fill(self.sent, &mut room) };
-            self.sent += entry.socket.send(&mut Slices::new(pieces)).map_err(errno)?;
+            self.sent += socket.send(&mut Slices::new(pieces)).map_err(errno)?;
             if self.sent >= self.pieces.length {
                 return Ok(());
             }
@@ -155,6 +185,9 @@ struct ReceiveInto {
     peek: bool,
     /// Until there is no more room.
     whole: bool,
+    /// Who sent a datagram, and how long it was.
+    from: Option<SocketAddr>,
+    length: usize,
 }
 
 impl Operation for ReceiveInto {
@@ -162,9 +195,32 @@ impl Operation for ReceiveInto {
 
     #[inline]
     fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
+        let socket = match &entry.kind {
+            Kind::Stream(socket) => socket,
+            Kind::Datagram(socket) => {
+                let pieces = self.pieces;
+                let (from, length) = socket.receive(self.peek, |from, bytes| {
+                    let mut room = Room { pieces, at: 0 };
+                    let mut left = bytes;
+                    while !left.is_empty() {
+                        let place = room.next(left.len());
+                        let (now, later) = left.split_at(place.len());
+                        if now.is_empty() {
+                            break;
+                        }
+                        place.copy_from_slice(now);
+                        left = later;
+                    }
+                    (from, bytes.len())
+                })?;
+                (self.from, self.length) = (Some(from), length);
+                self.received = length.min(pieces.length);
+                return Ok(());
+            }
+        };
         loop {
             let mut room = Room { pieces: self.pieces, at: self.received };
-            let some = entry.socket.receive(&mut room, Receive { peek: self.peek }).map_err(errno)?;
+            let some = socket.receive(&mut room, Receive { peek: self.peek }).map_err(errno)?;
             self.received += some;
             if some == 0 || !self.whole || self.peek || self.received >= self.pieces.length {
                 return Ok(());
@@ -184,10 +240,18 @@ impl Operation for ReceiveInto {
 /// # Safety
 /// As for [`Pieces::new`]; readable.
 #[inline]
-unsafe fn send(call: &'static str, fd: c_int, array: *const iovec, count: usize, flags: c_int) -> ssize_t {
+unsafe fn send(
+    call: &'static str,
+    fd: c_int,
+    array: *const iovec,
+    count: usize,
+    flags: c_int,
+    to: Result<Option<SocketAddr>, Errno>,
+) -> ssize_t {
     // SAFETY: the caller's promise.
-    match refuse_flags(flags).and_then(|()| unsafe { Pieces::new(array, count) }) {
-        Ok(pieces) => perform(fd, flags, Send { pieces, sent: 0 }),
+    let pieces = refuse_flags(flags).and_then(|()| unsafe { Pieces::new(array, count) });
+    match pieces.and_then(|pieces| Ok((pieces, to?))) {
+        Ok((pieces, to)) => perform(fd, flags, Send { pieces, sent: 0, to }),
         // What is no descriptor is that first.
         Err(error) => fail(call, entry(fd).err().unwrap_or(error)),
     }
@@ -196,12 +260,24 @@ unsafe fn send(call: &'static str, fd: c_int, array: *const iovec, count: usize,
 /// # Safety
 /// As for [`Pieces::new`]; writable.
 #[inline]
-unsafe fn receive(call: &'static str, fd: c_int, array: *const iovec, count: usize, flags: c_int) -> ssize_t {
+unsafe fn receive(
+    call: &'static str,
+    fd: c_int,
+    array: *const iovec,
+    count: usize,
+    flags: c_int,
+    about: Option<&mut (Option<SocketAddr>, bool)>,
+) -> ssize_t {
     // SAFETY: the caller's promise.
     match refuse_flags(flags).and_then(|()| unsafe { Pieces::new(array, count) }) {
         Ok(pieces) => {
             let (peek, whole) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
-            perform(fd, flags, ReceiveInto { pieces, received: 0, peek, whole })
+            let mut call = ReceiveInto { pieces, received: 0, peek, whole, from: None, length: 0 };
+            let answer = perform_in(fd, flags, &mut call);
+            if let Some(about) = about {
+                *about = (call.from, call.length > call.received);
+            }
+            answer
         }
         Err(error) => fail(call, entry(fd).err().unwrap_or(error)),
     }
@@ -215,7 +291,7 @@ unsafe fn receive(call: &'static str, fd: c_int, array: *const iovec, count: usi
 pub unsafe extern "C-unwind" fn rsend(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t {
     let piece = iovec { iov_base: buffer.cast_mut(), iov_len: length };
     // SAFETY: one piece, as `send` wants it.
-    unsafe { send("rsend", fd, &raw const piece, 1, flags) }
+    unsafe { send("rsend", fd, &raw const piece, 1, flags, Ok(None)) }
 }
 
 /// Sends to the peer, or, with datagrams, to an address.
@@ -231,11 +307,9 @@ pub unsafe extern "C-unwind" fn rsendto(
     to: *const sockaddr,
     to_length: socklen_t,
 ) -> ssize_t {
-    if !to.is_null() || to_length != 0 {
-        return fail("rsendto", entry(fd).err().unwrap_or(Errno(libc::EISCONN)));
-    }
-    // SAFETY: as `sendto` wants it.
-    unsafe { rsend(fd, buffer, length, flags) }
+    let piece = iovec { iov_base: buffer.cast_mut(), iov_len: length };
+    // SAFETY: one piece, and an address, as `sendto` wants them.
+    unsafe { send("rsendto", fd, &raw const piece, 1, flags, address::maybe_given(to, to_length)) }
 }
 
 /// Sends from several pieces.
@@ -251,11 +325,11 @@ pub unsafe extern "C-unwind" fn rsendmsg(fd: c_int, message: *const msghdr, flag
     if !message.msg_control.is_null() && message.msg_controllen > 0 {
         return fail("rsendmsg", entry(fd).err().unwrap_or(Errno(libc::ENOTSUP)));
     }
-    if !message.msg_name.is_null() && message.msg_namelen > 0 {
-        return fail("rsendmsg", entry(fd).err().unwrap_or(Errno(libc::EISCONN)));
-    }
     // SAFETY: as `sendmsg` wants them.
-    unsafe { send("rsendmsg", fd, message.msg_iov, message.msg_iovlen, flags) }
+    unsafe {
+        let to = address::maybe_given(message.msg_name.cast(), message.msg_namelen);
+        send("rsendmsg", fd, message.msg_iov, message.msg_iovlen, flags, to)
+    }
 }
 
 /// Sends.
@@ -275,7 +349,7 @@ pub unsafe extern "C-unwind" fn rwrite(fd: c_int, buffer: *const c_void, length:
 #[unsafe(export_name = "ubiverbs_rwritev")]
 pub unsafe extern "C-unwind" fn rwritev(fd: c_int, array: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: as `writev` wants them.
-    unsafe { send("rwritev", fd, array, usize::try_from(count).unwrap_or(usize::MAX), 0) }
+    unsafe { send("rwritev", fd, array, usize::try_from(count).unwrap_or(usize::MAX), 0, Ok(None)) }
 }
 
 /// Receives.
@@ -286,7 +360,7 @@ pub unsafe extern "C-unwind" fn rwritev(fd: c_int, array: *const iovec, count: c
 pub unsafe extern "C-unwind" fn rrecv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
     let piece = iovec { iov_base: buffer, iov_len: length };
     // SAFETY: one piece, as `recv` wants it.
-    unsafe { receive("rrecv", fd, &raw const piece, 1, flags) }
+    unsafe { receive("rrecv", fd, &raw const piece, 1, flags, None) }
 }
 
 /// Receives, and says from whom.
@@ -302,15 +376,16 @@ pub unsafe extern "C-unwind" fn rrecvfrom(
     from: *mut sockaddr,
     from_length: *mut socklen_t,
 ) -> ssize_t {
-    // SAFETY: as `recvfrom` wants it.
-    let received = unsafe { rrecv(fd, buffer, length, flags) };
-    if received > 0
-        && !from.is_null()
-        && let Ok(entry) = entry(fd)
-        && let Ok(peer) = entry.socket.peer_address()
-    {
-        // SAFETY: as `recvfrom` wants it. What was received is there, whether or not its sender can be told.
-        let _ = unsafe { address::answer(peer, from, from_length) };
+    let piece = iovec { iov_base: buffer, iov_len: length };
+    let mut about = (None, false);
+    // SAFETY: one piece, as `recvfrom` wants it.
+    let received = unsafe { receive("rrecvfrom", fd, &raw const piece, 1, flags, Some(&mut about)) };
+    if received >= 0 && !from.is_null() {
+        let peer = || entry(fd).ok()?.stream().ok()?.peer_address().ok();
+        if let Some(peer) = about.0.or_else(peer) {
+            // SAFETY: as `recvfrom` wants it. What was received is there, whether or not its sender can be told.
+            let _ = unsafe { address::answer(peer, from, from_length) };
+        }
     }
     received
 }
@@ -332,12 +407,22 @@ pub unsafe extern "C-unwind" fn rrecvmsg(fd: c_int, message: *mut msghdr, flags:
     if control {
         return fail("rrecvmsg", entry(fd).err().unwrap_or(Errno(libc::ENOTSUP)));
     }
+    let mut about = (None, false);
     // SAFETY: as `recvmsg` wants them.
-    let received = unsafe { receive("rrecvmsg", fd, array, count, flags) };
+    let received = unsafe { receive("rrecvmsg", fd, array, count, flags, Some(&mut about)) };
     if received >= 0 {
-        // A stream has no names.
-        // SAFETY: a message.
-        unsafe { ((*message).msg_namelen, (*message).msg_flags) = (0, 0) };
+        // SAFETY: a message, whose name is null or as long as it says.
+        unsafe {
+            (*message).msg_flags = if about.1 { libc::MSG_TRUNC } else { 0 };
+            // A stream has no names.
+            match about.0.filter(|_| !(*message).msg_name.is_null()) {
+                Some(from) => {
+                    let length = &raw mut (*message).msg_namelen;
+                    let _ = address::answer(from, (*message).msg_name.cast(), length);
+                }
+                None => (*message).msg_namelen = 0,
+            }
+        }
     }
     received
 }
@@ -359,5 +444,5 @@ pub unsafe extern "C-unwind" fn rread(fd: c_int, buffer: *mut c_void, length: si
 #[unsafe(export_name = "ubiverbs_rreadv")]
 pub unsafe extern "C-unwind" fn rreadv(fd: c_int, array: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: as `readv` wants them.
-    unsafe { receive("rreadv", fd, array, usize::try_from(count).unwrap_or(usize::MAX), 0) }
+    unsafe { receive("rreadv", fd, array, usize::try_from(count).unwrap_or(usize::MAX), 0, None) }
 }

@@ -1,12 +1,13 @@
 //! From `rsocket` to `rclose`.
 
 use super::address;
-use super::table::{self, Entry, entry};
+use super::table::{self, Entry, Kind, entry};
 use super::waiting::{Operation, errno, perform};
 use crate::boundary::number;
 use crate::errno::Errno;
+use crate::registry::lock;
 use libc::{sockaddr, socklen_t};
-use sockets::{Shutdown, Socket};
+use sockets::{Datagram, Shutdown, Socket};
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -22,15 +23,19 @@ const NOT_SUPPORTED: Errno = Errno(libc::ENOTSUP);
 pub extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     number("rsocket", || {
         let flags = kind & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
-        let stream = match (kind & !flags, protocol) {
+        let is_stream = match (kind & !flags, protocol) {
             (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => true,
             (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => false,
             _ => return Err(NOT_SUPPORTED),
         };
-        if !matches!(domain, libc::AF_INET | libc::AF_INET6) || !stream {
+        if !matches!(domain, libc::AF_INET | libc::AF_INET6) {
             return Err(NOT_SUPPORTED);
         }
-        Ok(Entry::open(Socket::new()?, domain, flags)?.fd)
+        let kind = match is_stream {
+            true => Kind::Stream(Socket::new()?),
+            false => Kind::Datagram(Datagram::new(domain == libc::AF_INET)?),
+        };
+        Ok(Entry::open(kind, domain, flags)?.fd)
     })
 }
 
@@ -44,7 +49,10 @@ pub unsafe extern "C" fn rbind(fd: c_int, address: *const sockaddr, length: sock
         let entry = entry(fd)?;
         // SAFETY: as `bind` wants it.
         let address = unsafe { address::given(address, length) }?;
-        entry.socket.bind(address)?;
+        match &entry.kind {
+            Kind::Stream(socket) => socket.bind(address)?,
+            Kind::Datagram(socket) => socket.bind(address)?,
+        }
         Ok(0)
     })
 }
@@ -53,7 +61,7 @@ pub unsafe extern "C" fn rbind(fd: c_int, address: *const sockaddr, length: sock
 #[unsafe(export_name = "ubiverbs_rlisten")]
 pub extern "C" fn rlisten(fd: c_int, backlog: c_int) -> c_int {
     number("rlisten", || {
-        entry(fd)?.socket.listen(backlog)?;
+        entry(fd)?.stream()?.listen(backlog)?;
         Ok(0)
     })
 }
@@ -80,8 +88,8 @@ impl Operation for Accept {
     const CALL: &'static str = "raccept";
 
     fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
-        let socket = entry.socket.accept().map_err(errno)?;
-        self.fd = Entry::open(socket, entry.family, 0)?.fd;
+        let socket = entry.stream()?.accept().map_err(errno)?;
+        self.fd = Entry::open(Kind::Stream(socket), entry.family, 0)?.fd;
         Ok(())
     }
 
@@ -100,12 +108,19 @@ pub unsafe extern "C-unwind" fn rconnect(fd: c_int, address: *const sockaddr, le
         let entry = entry(fd)?;
         // SAFETY: as `connect` wants it.
         let address = unsafe { address::given(address, length) }?;
-        entry.socket.connect(address)?;
+        let socket = match &entry.kind {
+            Kind::Stream(socket) => socket,
+            Kind::Datagram(socket) => {
+                socket.connect(address)?;
+                return Ok(1);
+            }
+        };
+        socket.connect(address)?;
         if entry.waits(0) {
             return Ok(0);
         }
         // It may have been answered at once.
-        match entry.socket.outcome() {
+        match socket.outcome() {
             Ok(()) => Ok(1),
             Err(error) => Err(errno(error)),
         }
@@ -123,7 +138,7 @@ impl Operation for Connect {
     const CALL: &'static str = "rconnect";
 
     fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
-        match entry.socket.outcome() {
+        match entry.stream()?.outcome() {
             Err(error) if error.0 == libc::EINPROGRESS => Err(Errno(libc::EAGAIN)),
             other => other.map_err(errno),
         }
@@ -144,7 +159,7 @@ pub extern "C-unwind" fn rshutdown(fd: c_int, how: c_int) -> c_int {
             libc::SHUT_RDWR => Shutdown::Both,
             _ => return Err(Errno::INVALID),
         };
-        entry(fd)?.socket.shutdown(which)?;
+        entry(fd)?.stream()?.shutdown(which)?;
         Ok(0)
     });
     if begun == 0 { perform(fd, 0, Flush) as c_int } else { begun }
@@ -157,7 +172,7 @@ impl Operation for Flush {
     const CALL: &'static str = "rshutdown";
 
     fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
-        if entry.socket.is_flushed() || !entry.waits(0) { Ok(()) } else { Err(Errno(libc::EAGAIN)) }
+        if entry.stream()?.is_flushed() || !entry.waits(0) { Ok(()) } else { Err(Errno(libc::EAGAIN)) }
     }
 
     fn answer(&self) -> isize {
@@ -176,7 +191,11 @@ pub extern "C-unwind" fn rclose(fd: c_int) -> c_int {
         let entry = table::remove(fd)?;
         // SAFETY: the table had it, and no longer has.
         unsafe { libc::close(entry.fd) };
-        entry.socket.close(CLOSE_PATIENCE);
+        match (&entry.kind, lock(&entry.options).linger()) {
+            (Kind::Datagram(socket), _) => socket.close(),
+            (Kind::Stream(socket), Some(Duration::ZERO)) => socket.abort(),
+            (Kind::Stream(socket), patience) => socket.close(patience.unwrap_or(CLOSE_PATIENCE)),
+        }
         Ok(0)
     })
 }
@@ -188,7 +207,10 @@ pub extern "C-unwind" fn rclose(fd: c_int) -> c_int {
 #[unsafe(export_name = "ubiverbs_rgetpeername")]
 pub unsafe extern "C" fn rgetpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
     number("rgetpeername", || {
-        let peer = entry(fd)?.socket.peer_address()?;
+        let peer = match &entry(fd)?.kind {
+            Kind::Stream(socket) => socket.peer_address()?,
+            Kind::Datagram(socket) => socket.peer_address()?,
+        };
         // SAFETY: as `getpeername` wants it.
         unsafe { address::answer(peer, address, length) }?;
         Ok(0)
@@ -207,8 +229,12 @@ pub unsafe extern "C" fn rgetsockname(fd: c_int, address: *mut sockaddr, length:
             libc::AF_INET6 => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
             _ => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
         };
+        let own = match &entry.kind {
+            Kind::Stream(socket) => socket.local_address(),
+            Kind::Datagram(socket) => socket.local_address(),
+        };
         // SAFETY: as `getsockname` wants it.
-        unsafe { address::answer(entry.socket.local_address().unwrap_or(none), address, length) }?;
+        unsafe { address::answer(own.unwrap_or(none), address, length) }?;
         Ok(0)
     })
 }

@@ -117,7 +117,7 @@ impl Polling {
         }
         for (at, entry) in &self.sockets {
             let one = &mut asked[*at];
-            one.revents = events(entry.socket.readiness(), one.events);
+            one.revents = events(entry.waitable().readiness(), one.events);
         }
         Ok(asked.iter().filter(|one| one.revents != 0).count() as c_int)
     }
@@ -127,9 +127,9 @@ impl Polling {
         let first = !std::mem::replace(&mut self.counted, true);
         for (_, entry) in &self.sockets {
             if first {
-                entry.socket.count_sleeper(true);
+                entry.waitable().count_sleeper(true);
             }
-            entry.socket.arm();
+            entry.waitable().arm();
         }
     }
 
@@ -142,7 +142,7 @@ impl Polling {
         for (at, one) in asked.iter().enumerate() {
             match sockets.next_if(|(place, _)| *place == at) {
                 Some((_, entry)) => {
-                    self.sleeping.push(pollfd { fd: entry.socket.wake_fd(), events: libc::POLLIN, revents: 0 });
+                    self.sleeping.push(pollfd { fd: entry.waitable().wake_fd(), events: libc::POLLIN, revents: 0 });
                 }
                 None => self.sleeping.push(pollfd { revents: 0, ..*one }),
             }
@@ -193,13 +193,13 @@ impl Waits for PollCall {
         let (polling, asked, ready) =
             unsafe { (&mut *self.polling, slice::from_raw_parts_mut(self.fds, self.count), &mut *self.ready) };
         let Some((_, first)) = polling.sockets.first() else { return Ok(Turn::Done) };
-        let first = Arc::clone(&first.socket);
+        let first = Arc::clone(first);
         if std::mem::take(&mut polling.looked) {
             polling.woken(sleep);
         }
         loop {
             for (_, entry) in polling.sockets.iter().skip(1) {
-                entry.socket.clear_wake();
+                entry.waitable().clear_wake();
             }
             polling.arm();
             *ready = polling.check(asked)?;
@@ -207,7 +207,7 @@ impl Waits for PollCall {
                 return Ok(Turn::Done);
             }
             self.wait.call.sleep = *sleep;
-            match first.look(&mut self.wait, None) {
+            match first.waitable().look(&mut self.wait, None) {
                 Look::Event(_) => {}
                 Look::Sleep | Look::TooLate => {
                     *sleep = self.wait.call.sleep;
@@ -230,11 +230,11 @@ impl Waits for PollCall {
         // SAFETY: from the box of `rpoll`; this is the one place that gives it back.
         let polling = unsafe { Box::from_raw(self.polling) };
         if let Some((_, first)) = polling.sockets.first() {
-            first.socket.end_wait(&mut self.wait);
+            first.waitable().end_wait(&mut self.wait);
         }
         if polling.counted {
             for (_, entry) in &polling.sockets {
-                entry.socket.count_sleeper(false);
+                entry.waitable().count_sleeper(false);
             }
         }
     }

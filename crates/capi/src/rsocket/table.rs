@@ -5,19 +5,26 @@ use crate::errno::Errno;
 use crate::registry::lock;
 use hca::Descriptor;
 use latch::{PerProcess, generation};
-use sockets::Socket;
+use sockets::{Datagram, Socket, Waitable};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+
+/// What is behind a descriptor.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Stream(Arc<Socket>),
+    Datagram(Arc<Datagram>),
+}
 
 /// A socket that a program has.
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// The program's descriptor.
     pub fd: RawFd,
-    /// The other end.
-    pub own: Descriptor,
-    pub socket: Arc<Socket>,
+    /// The other end: as long as there is one, the program's is not at its end.
+    _own: Descriptor,
+    pub kind: Kind,
     /// `AF_INET` or `AF_INET6`.
     pub family: i32,
     pub nonblocking: AtomicBool,
@@ -28,12 +35,12 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// A socket with a descriptor, in the table.
-    pub fn open(socket: Arc<Socket>, family: i32, flags: i32) -> Result<Arc<Entry>, Errno> {
+    pub fn open(kind: Kind, family: i32, flags: i32) -> Result<Arc<Entry>, Errno> {
         let mut ends = [0; 2];
-        let kind = libc::SOCK_STREAM | (flags & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK));
+        let flavour = libc::SOCK_STREAM | (flags & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK));
         // SAFETY: room for two descriptors, which are owned from here on.
         let [shown, own] = unsafe {
-            if libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) < 0 {
+            if libc::socketpair(libc::AF_UNIX, flavour, 0, ends.as_mut_ptr()) < 0 {
                 return Err(std::io::Error::last_os_error().into());
             }
             ends.map(|fd| OwnedFd::from_raw_fd(fd))
@@ -47,8 +54,8 @@ impl Entry {
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
         let entry = Arc::new(Entry {
             fd: shown.into_raw_fd(),
-            own,
-            socket,
+            _own: own,
+            kind,
             family,
             nonblocking: AtomicBool::new(nonblocking),
             status_flags: AtomicI32::new(libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 }),
@@ -60,6 +67,22 @@ impl Entry {
             return Err(Errno(libc::EMFILE));
         }
         Ok(entry)
+    }
+
+    /// The stream; `EOPNOTSUPP` for a socket of datagrams.
+    pub fn stream(&self) -> Result<&Arc<Socket>, Errno> {
+        match &self.kind {
+            Kind::Stream(socket) => Ok(socket),
+            Kind::Datagram(_) => Err(Errno::UNSUPPORTED),
+        }
+    }
+
+    /// What calls wait for.
+    pub fn waitable(&self) -> &dyn Waitable {
+        match &self.kind {
+            Kind::Stream(socket) => &**socket,
+            Kind::Datagram(socket) => &**socket,
+        }
     }
 
     /// Whether a call with these flags waits.

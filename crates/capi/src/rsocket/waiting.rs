@@ -33,13 +33,18 @@ const AGAIN: Errno = Errno(libc::EAGAIN);
 
 /// Does it: its answer, or minus one with errno. `flags` are those of the call.
 pub(super) fn perform<O: Operation>(fd: c_int, flags: c_int, mut operation: O) -> isize {
+    perform_in(fd, flags, &mut operation)
+}
+
+/// The same with an operation that the caller looks at afterwards.
+pub(super) fn perform_in<O: Operation>(fd: c_int, flags: c_int, operation: &mut O) -> isize {
     const { assert!(!needs_drop::<O>(), "no destructor runs when the thread is cancelled") };
     let mut waiting: *const Entry = std::ptr::null();
-    let first = data_path::value(O::CALL, Err(Errno(libc::EIO)), || begin(fd, flags, &mut operation, &mut waiting));
+    let first = data_path::value(O::CALL, Err(Errno(libc::EIO)), || begin(fd, flags, operation, &mut waiting));
     match first {
         Ok(()) if waiting.is_null() => operation.answer(),
         Ok(()) => {
-            let call = Waiting { entry: waiting, operation: &raw mut operation, wait: Wait::default(), armed: false };
+            let call = Waiting { entry: waiting, operation: &raw mut *operation, wait: Wait::default(), armed: false };
             let failed = call_that_waits(call) != 0;
             if failed { operation.part().unwrap_or(-1) } else { operation.answer() }
         }
@@ -88,7 +93,7 @@ impl<O: Operation> Waits for Waiting<O> {
         loop {
             if self.armed {
                 self.wait.call.sleep = *sleep;
-                match entry.socket.look(&mut self.wait, None) {
+                match entry.waitable().look(&mut self.wait, None) {
                     Look::Event(_) => self.armed = false,
                     Look::Sleep | Look::TooLate => {
                         *sleep = self.wait.call.sleep;
@@ -100,7 +105,7 @@ impl<O: Operation> Waits for Waiting<O> {
                 Err(AGAIN) => {}
                 done => return done.map(|()| Turn::Done),
             }
-            entry.socket.begin_wait(&mut self.wait);
+            entry.waitable().begin_wait(&mut self.wait);
             self.armed = true;
             match operation.attempt(&entry) {
                 Err(AGAIN) => {}
@@ -112,7 +117,7 @@ impl<O: Operation> Waits for Waiting<O> {
     fn end(&mut self) {
         // SAFETY: from `begin`; this is the one place that gives it back.
         let entry = unsafe { Arc::from_raw(self.entry) };
-        entry.socket.end_wait(&mut self.wait);
+        entry.waitable().end_wait(&mut self.wait);
     }
 }
 

@@ -1,0 +1,543 @@
+//! Datagram sockets. What fits goes from queue pair to queue pair once both sides know of each other; before that, and
+//! where a path is too narrow, it goes over an ordinary UDP socket, which is also how they get to know.
+
+use crate::endpoint;
+use crate::error::Error;
+use crate::events::Hub;
+use crate::settings::Settings;
+use crate::socket::Readiness;
+use crate::wait::Waitable;
+use hca::cm::{Id, UDP_QKEY};
+use hca::{Buffer, CompletionChannel, CompletionQueue, Context, Joins, Nic, Notify, Qp};
+use rsocket::{DatagramHeader, DiscoveryHeader, DiscoveryKind, MAX_DATAGRAM_HEADER, Sizes};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use transport::{
+    Access, AddressVector, Capabilities, Data, DatagramTarget, Kind, Limits, Modify, Operation, Queue, QueuePairConfig,
+    ReceiveRequest, SendFlags, SendRequest, Sge, State, Status,
+};
+use wire::cm::PortSpace;
+use wire::{Pkey, Psn, Qpn};
+
+/// Bytes of a datagram with its header, at most.
+const SLOT: usize = 2048;
+/// In front of what a queue pair of datagrams receives.
+const GRH: usize = 40;
+/// The longest datagram that a program can send.
+pub const MAX_DATAGRAM: usize = SLOT - DiscoveryHeader::MAX_LENGTH;
+/// Peers that a socket remembers. Strangers can make it remember them.
+const MAX_PEERS: usize = 4096;
+/// How often the thread of a socket looks whether that is still there.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// A datagram socket.
+pub struct Datagram {
+    hub: &'static Hub,
+    family_is_ipv4: bool,
+    channel: Arc<CompletionChannel>,
+    sleepers: AtomicU32,
+    state: Mutex<Inner>,
+    closed: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    sizes: Sizes,
+    udp: Option<Arc<UdpSocket>>,
+    /// One queue pair for each device.
+    pairs: Vec<Pair>,
+    peers: HashMap<SocketAddr, Peer>,
+    connected: Option<SocketAddr>,
+    received: VecDeque<(SocketAddr, Vec<u8>)>,
+}
+
+/// A queue pair of datagrams.
+#[derive(Debug)]
+struct Pair {
+    nic: Arc<Nic>,
+    context: Arc<Context>,
+    qp: Arc<Qp>,
+    cq: Arc<CompletionQueue>,
+    buffer: Buffer,
+    /// Slots of the buffer for datagrams to send that are free.
+    free: Vec<u32>,
+    receives: u32,
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        self.nic.destroy_qp(&self.qp);
+    }
+}
+
+/// A peer, as far as it is known.
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    /// The queue pair that reaches it, by its place in the list.
+    pair: usize,
+    av: AddressVector,
+    /// Our address, as it sees it.
+    source: IpAddr,
+    /// Its queue pair, once it has said so.
+    qpn: Option<Qpn>,
+    /// The longest datagram that a queue pair can send it.
+    longest: usize,
+}
+
+impl fmt::Debug for Datagram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "datagram socket, IPv4: {}", self.family_is_ipv4)
+    }
+}
+
+impl Datagram {
+    /// A fresh socket.
+    pub fn new(family_is_ipv4: bool) -> Result<Arc<Datagram>, Error> {
+        let inner = Inner {
+            sizes: Settings::of_process().sizes,
+            udp: None,
+            pairs: Vec::new(),
+            peers: HashMap::new(),
+            connected: None,
+            received: VecDeque::new(),
+        };
+        Ok(Arc::new(Datagram {
+            hub: Hub::of_process()?,
+            family_is_ipv4,
+            channel: Arc::new(CompletionChannel::new()?),
+            sleepers: AtomicU32::new(0),
+            state: Mutex::new(inner),
+            closed: AtomicBool::new(false),
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes an address.
+    pub fn bind(self: &Arc<Datagram>, address: SocketAddr) -> Result<(), Error> {
+        if address.is_ipv4() != self.family_is_ipv4 {
+            return Err(Error(libc::EAFNOSUPPORT));
+        }
+        let mut state = self.lock();
+        if state.udp.is_some() {
+            return Err(Error::INVALID);
+        }
+        self.open(&mut state, address)?;
+        Ok(())
+    }
+
+    /// The UDP socket; any port, if the program has not chosen.
+    fn udp(self: &Arc<Datagram>, state: &mut Inner) -> Result<Arc<UdpSocket>, Error> {
+        let any: IpAddr = match self.family_is_ipv4 {
+            true => Ipv4Addr::UNSPECIFIED.into(),
+            false => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        match &state.udp {
+            Some(udp) => Ok(Arc::clone(udp)),
+            None => self.open(state, SocketAddr::new(any, 0)),
+        }
+    }
+
+    fn open(self: &Arc<Datagram>, state: &mut Inner, address: SocketAddr) -> Result<Arc<UdpSocket>, Error> {
+        let udp = Arc::new(UdpSocket::bind(address)?);
+        udp.set_read_timeout(Some(LOOK_INTERVAL))?;
+        let (weak, ear) = (Arc::downgrade(self), Arc::downgrade(&udp));
+        hca::spawn("rsocket-udp", move || listen(&weak, &ear))?;
+        state.udp = Some(Arc::clone(&udp));
+        Ok(udp)
+    }
+
+    /// Sends to this peer, and receives from it only.
+    pub fn connect(self: &Arc<Datagram>, address: SocketAddr) -> Result<(), Error> {
+        if address.is_ipv4() != self.family_is_ipv4 {
+            return Err(Error(libc::EAFNOSUPPORT));
+        }
+        let mut state = self.lock();
+        self.udp(&mut state)?;
+        self.peer(&mut state, address)?;
+        state.connected = Some(address);
+        state.received.retain(|(from, _)| *from == address);
+        Ok(())
+    }
+
+    /// Its own address; a wildcard as long as there is none.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        let state = self.lock();
+        let udp = state.udp.as_ref()?;
+        let bound = udp.local_addr().ok()?;
+        let peer = state.connected.and_then(|peer| state.peers.get(&peer));
+        Some(peer.map_or(bound, |peer| SocketAddr::new(peer.source, bound.port())))
+    }
+
+    /// The peer it is connected to.
+    pub fn peer_address(&self) -> Result<SocketAddr, Error> {
+        self.lock().connected.ok_or(Error::NOT_CONNECTED)
+    }
+
+    /// Its sizes.
+    pub fn sizes(&self) -> Sizes {
+        self.lock().sizes
+    }
+
+    /// Changes the sizes it will have. Once it has a queue pair, `EINVAL`.
+    pub fn set_sizes(&self, change: impl FnOnce(&mut Sizes)) -> Result<(), Error> {
+        let mut state = self.lock();
+        if !state.pairs.is_empty() {
+            return Err(Error::INVALID);
+        }
+        change(&mut state.sizes);
+        Ok(())
+    }
+
+    /// Does something with its UDP socket, if there is one: for options that are the kernel's.
+    pub fn with_udp<R>(&self, look: impl FnOnce(&UdpSocket) -> R) -> Option<R> {
+        self.lock().udp.as_deref().map(look)
+    }
+
+    /// Sends a datagram, to its peer if `to` is `None`. `EAGAIN` if there is no room.
+    pub fn send(self: &Arc<Datagram>, bytes: &[&[u8]], to: Option<SocketAddr>) -> Result<usize, Error> {
+        let mut state = self.lock();
+        let to = to.or(state.connected).ok_or(Error(libc::EDESTADDRREQ))?;
+        if to.is_ipv4() != self.family_is_ipv4 {
+            return Err(Error(libc::EAFNOSUPPORT));
+        }
+        let length: usize = bytes.iter().map(|piece| piece.len()).sum();
+        if length > MAX_DATAGRAM {
+            return Err(Error(libc::EMSGSIZE));
+        }
+        let udp = self.udp(&mut state)?;
+        let peer = self.peer(&mut state, to)?;
+        let Some(qpn) = peer.qpn.filter(|_| length + MAX_DATAGRAM_HEADER <= peer.longest) else {
+            let kind = DiscoveryKind::Data;
+            let qpn = state.pairs[peer.pair].qp.qpn();
+            drop(state);
+            let mut whole = discovery(DiscoveryHeader { kind, qpn, address: peer.source });
+            bytes.iter().for_each(|piece| whole.extend_from_slice(piece));
+            udp.send_to(&whole, to)?;
+            return Ok(length);
+        };
+        let source = SocketAddr::new(peer.source, udp.local_addr()?.port());
+        self.progress(&mut state);
+        state.pairs[peer.pair].send(source, bytes, DatagramTarget { av: peer.av, qpn, qkey: UDP_QKEY })?;
+        Ok(length)
+    }
+
+    /// The oldest datagram: shows it with its sender, and forgets it unless it is peeked at. `EAGAIN` if there is none.
+    pub fn receive<R>(&self, peek: bool, show: impl FnOnce(SocketAddr, &[u8]) -> R) -> Result<R, Error> {
+        let mut state = self.lock();
+        if state.received.is_empty() {
+            self.progress(&mut state);
+        }
+        let (from, bytes) = state.received.front().ok_or(Error::WOULD_BLOCK)?;
+        let answer = show(*from, bytes);
+        if !peek {
+            state.received.pop_front();
+        }
+        Ok(answer)
+    }
+
+    /// Ends it.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        let mut state = self.lock();
+        let limit = std::time::Instant::now() + LOOK_INTERVAL;
+        // What was sent goes out first.
+        while state.pairs.iter().any(|pair| pair.is_busy(&state.sizes)) && std::time::Instant::now() < limit {
+            self.progress(&mut state);
+            std::thread::yield_now();
+        }
+        state.pairs.clear();
+        let Some(udp) = state.udp.take() else { return };
+        // The thread waits at it: something for it to read lets it see that the socket is gone.
+        if let Ok(mut address) = udp.local_addr() {
+            if address.ip().is_unspecified() {
+                address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+            }
+            let _ = udp.send_to(&[0], address);
+        }
+        drop(state);
+        // Its port is free when this returns.
+        let ear = Arc::downgrade(&udp);
+        drop(udp);
+        let limit = std::time::Instant::now() + LOOK_INTERVAL;
+        while ear.strong_count() > 0 && std::time::Instant::now() < limit {
+            std::thread::yield_now();
+        }
+    }
+
+    /// What is known of a peer; the way to it is found if nothing is.
+    fn peer(&self, state: &mut Inner, address: SocketAddr) -> Result<Peer, Error> {
+        if let Some(peer) = state.peers.get(&address) {
+            return Ok(*peer);
+        }
+        if state.peers.len() >= MAX_PEERS {
+            let connected = state.connected;
+            state.peers.retain(|peer, _| Some(*peer) == connected);
+        }
+        let nic = self.hub.nic();
+        let id = Id::new(nic, self.hub.events(), PortSpace::Udp, Kind::UnreliableDatagram, 0);
+        let bound = state.udp.as_ref().and_then(|udp| udp.local_addr().ok()).filter(|own| !own.ip().is_unspecified());
+        id.resolve_address(bound.map(|own| SocketAddr::new(own.ip(), 0)), address)?;
+        let device = id.device().ok_or(Error(libc::EADDRNOTAVAIL))?;
+        id.resolve_route()?;
+        let (Some(path), Some(source)) = (id.path(), id.source()) else { return Err(Error(libc::ENETUNREACH)) };
+        let context = self.hub.context(&device)?;
+        let known = state.pairs.iter().position(|pair| Arc::ptr_eq(pair.context.device(), &device));
+        let pair = match known {
+            Some(pair) => pair,
+            None => {
+                state.sizes = fitted(state.sizes);
+                state.pairs.push(Pair::new(nic, context, &self.channel, &state.sizes)?);
+                state.pairs.len() - 1
+            }
+        };
+        let av = AddressVector {
+            dgid: path.dgid,
+            sgid_index: path.sgid_index,
+            flow_label: path.flow_label,
+            hop_limit: path.hop_limit,
+            traffic_class: path.traffic_class,
+            service_level: path.service_level,
+            ..AddressVector::default()
+        };
+        let longest = SLOT.min(path.mtu.bytes() as usize);
+        let peer = Peer { pair, av, source: source.ip(), qpn: None, longest };
+        state.peers.insert(address, peer);
+        Ok(peer)
+    }
+
+    /// Takes what has completed.
+    fn progress(&self, state: &mut Inner) {
+        let Inner { sizes, pairs, received, connected, .. } = state;
+        for pair in pairs {
+            pair.progress(sizes, |from, bytes| {
+                if received.len() < sizes.receive_queue.into() && connected.is_none_or(|peer| same(peer, from)) {
+                    received.push_back((from, bytes.to_vec()));
+                }
+            });
+        }
+    }
+
+    /// Something came to the UDP socket.
+    fn discovered(self: &Arc<Datagram>, bytes: &[u8], from: SocketAddr) {
+        let Some((header, length)) = DiscoveryHeader::decode(bytes, from.is_ipv4()) else { return };
+        let mut state = self.lock();
+        // An answer to nothing is no news.
+        if header.kind == DiscoveryKind::Answer && !state.peers.contains_key(&from) {
+            return;
+        }
+        let Ok(known) = self.peer(&mut state, from) else { return };
+        if let Some(peer) = state.peers.get_mut(&from) {
+            peer.qpn = Some(header.qpn);
+        }
+        if header.kind == DiscoveryKind::Data {
+            let qpn = state.pairs[known.pair].qp.qpn();
+            let answer = discovery(DiscoveryHeader { kind: DiscoveryKind::Answer, qpn, address: known.source });
+            if let Some(udp) = &state.udp {
+                let _ = udp.send_to(&answer, from);
+            }
+            let wanted = state.connected.is_none_or(|peer| same(peer, from));
+            if wanted && state.received.len() < state.sizes.receive_queue.into() {
+                let payload = bytes.get(length..).unwrap_or_default().to_vec();
+                state.received.push_back((from, payload));
+            }
+        }
+        drop(state);
+        self.wake_sleepers();
+    }
+}
+
+/// Whether two addresses are the same peer: a header has no scope.
+fn same(one: SocketAddr, other: SocketAddr) -> bool {
+    one.ip() == other.ip() && one.port() == other.port()
+}
+
+/// Takes what comes to the UDP socket, until the socket has gone.
+fn listen(socket: &Weak<Datagram>, udp: &Weak<UdpSocket>) {
+    let mut bytes = [0; SLOT];
+    loop {
+        let Some(ear) = udp.upgrade() else { return };
+        let arrived = ear.recv_from(&mut bytes);
+        drop(ear);
+        let Some(socket) = socket.upgrade().filter(|socket| !socket.closed.load(Ordering::Acquire)) else { return };
+        if let Ok((length, from)) = arrived {
+            socket.discovered(&bytes[..length], from);
+        }
+    }
+}
+
+fn discovery(header: DiscoveryHeader) -> Vec<u8> {
+    let mut room = [0; DiscoveryHeader::MAX_LENGTH];
+    let length = header.encode(&mut room);
+    room[..length].to_vec()
+}
+
+/// As many entries as the buffers have room for.
+fn fitted(sizes: Sizes) -> Sizes {
+    let sizes = endpoint::fitted(sizes);
+    let entries = |bytes: u32| u16::try_from(bytes as usize / SLOT).unwrap_or(u16::MAX).max(1);
+    Sizes {
+        send_queue: sizes.send_queue.min(entries(sizes.send_buffer)),
+        receive_queue: sizes.receive_queue.min(entries(sizes.receive_buffer)),
+        ..sizes
+    }
+}
+
+impl Pair {
+    fn new(
+        nic: &Arc<Nic>,
+        context: Arc<Context>,
+        channel: &Arc<CompletionChannel>,
+        sizes: &Sizes,
+    ) -> Result<Pair, Error> {
+        let (sends, receives) = (u32::from(sizes.send_queue), u32::from(sizes.receive_queue));
+        let domain = context.new_domain();
+        let room = receives as usize * (SLOT + GRH) + sends as usize * SLOT;
+        let buffer = Buffer::allocate(nic, room, domain, Access::empty())?;
+        let cq = nic.create_cq(sends + receives, Some(Arc::clone(channel)))?;
+        let config = QueuePairConfig {
+            qpn: Qpn::default(),
+            kind: Kind::UnreliableDatagram,
+            pd: domain,
+            capabilities: Capabilities {
+                max_send_wr: sends,
+                max_recv_wr: receives,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: 0,
+            },
+            srq: None,
+            signal_all: true,
+            limits: Limits::default(),
+            pkey: Pkey::DEFAULT,
+            port_mtu: context.device().port().mtu(),
+        };
+        let joins = Joins {
+            context: Arc::clone(&context),
+            send_cq: Some(Arc::clone(&cq)),
+            receive_cq: Some(Arc::clone(&cq)),
+            xrc_domain: None,
+        };
+        let qp = nic.create_qp(config, joins)?;
+        let pair = Pair { nic: Arc::clone(nic), context, qp, cq, buffer, free: (0..sends).collect(), receives };
+        let init = Modify {
+            state: Some(State::Init),
+            pkey_index: Some(0),
+            port: Some(1),
+            qkey: Some(UDP_QKEY),
+            ..Modify::default()
+        };
+        pair.qp.modify(nic, &init)?;
+        (0..receives).for_each(|slot| pair.post_receive(slot));
+        pair.qp.modify(nic, &Modify { state: Some(State::ReadyToReceive), ..Modify::default() })?;
+        let send = Modify { state: Some(State::ReadyToSend), sq_psn: Some(Psn::new(0)), ..Modify::default() };
+        pair.qp.modify(nic, &send)?;
+        Ok(pair)
+    }
+
+    fn is_busy(&self, sizes: &Sizes) -> bool {
+        self.free.len() < sizes.send_queue.into()
+    }
+
+    fn receive_offset(slot: u32) -> usize {
+        slot as usize * (SLOT + GRH)
+    }
+
+    fn send_offset(&self, slot: u32) -> usize {
+        Self::receive_offset(self.receives) + slot as usize * SLOT
+    }
+
+    fn sge(&self, offset: usize, length: usize) -> Sge {
+        Sge { address: self.buffer.address() + offset as u64, length: length as u32, key: self.buffer.key() }
+    }
+
+    fn post_receive(&self, slot: u32) {
+        let sge = self.sge(Self::receive_offset(slot), SLOT + GRH);
+        // In error it takes none, and then nothing comes either.
+        let _ = self.qp.post_receive(&self.nic, &[ReceiveRequest { wr_id: slot.into(), sges: &[sge] }]);
+    }
+
+    fn send(&mut self, source: SocketAddr, bytes: &[&[u8]], target: DatagramTarget) -> Result<(), Error> {
+        let slot = self.free.pop().ok_or(Error::WOULD_BLOCK)?;
+        let offset = self.send_offset(slot);
+        let mut header = [0; MAX_DATAGRAM_HEADER];
+        let mut length = DatagramHeader { source }.encode(&mut header);
+        let mut written = self.buffer.write(offset, &header[..length]).is_ok();
+        for piece in bytes {
+            written &= self.buffer.write(offset + length, piece).is_ok();
+            length += piece.len();
+        }
+        let sge = self.sge(offset, length);
+        let request = SendRequest {
+            wr_id: slot.into(),
+            operation: Operation::Send { immediate: None },
+            flags: SendFlags::SIGNALED,
+            data: Data::Gather(&[sge]),
+            target: Some(target),
+            xrc_srq: None,
+        };
+        if !written || self.qp.post_send(&self.nic, &[request]).is_err() {
+            self.free.push(slot);
+            return Err(Error(libc::EIO));
+        }
+        Ok(())
+    }
+
+    /// Takes what has completed, and shows what came.
+    fn progress(&mut self, sizes: &Sizes, mut show: impl FnMut(SocketAddr, &[u8])) {
+        let mut room = [0; SLOT];
+        for _ in 0..=sizes.receive_queue {
+            let mut found = None;
+            self.nic.poll(&self.cq, 1, |completion, _| found = Some(*completion));
+            let Some(completion) = found else { return };
+            let slot = completion.wr_id as u32;
+            if completion.queue == Queue::Send {
+                self.free.push(slot);
+                continue;
+            }
+            let length = (completion.bytes as usize).saturating_sub(GRH).min(SLOT);
+            let bytes = &mut room[..length];
+            let read = self.buffer.read(Self::receive_offset(slot) + GRH, bytes).is_ok();
+            if completion.status == Status::Success
+                && read
+                && let Some((header, past)) = DatagramHeader::decode(bytes)
+            {
+                show(header.source, bytes.get(past..).unwrap_or_default());
+            }
+            self.post_receive(slot);
+        }
+    }
+}
+
+impl Waitable for Datagram {
+    fn nic(&self) -> &Arc<Nic> {
+        self.hub.nic()
+    }
+
+    fn channel(&self) -> &Arc<CompletionChannel> {
+        &self.channel
+    }
+
+    fn sleepers(&self) -> &AtomicU32 {
+        &self.sleepers
+    }
+
+    fn arm(&self) {
+        for pair in &self.lock().pairs {
+            pair.cq.arm(Notify::Any);
+        }
+    }
+
+    fn readiness(&self) -> Readiness {
+        let mut state = self.lock();
+        self.progress(&mut state);
+        let writable = state.pairs.iter().all(|pair| !pair.free.is_empty());
+        Readiness { readable: !state.received.is_empty(), writable, ..Readiness::default() }
+    }
+}
