@@ -11,7 +11,7 @@ use clap::Args;
 use hca::Device;
 use hca::environment::{self, Log};
 use hca::interfaces;
-use linker::{LIBRARIES, PATHS, PRELOAD, SEARCH_PATH};
+use linker::{LIBRARIES, PATHS, PRELOAD, SEARCH_PATH, SOCKETS};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -40,6 +40,13 @@ pub struct Options {
     /// Show those files; this is the default
     #[arg(long, overrides_with = "no_files", hide = true)]
     files: bool,
+    /// Give the program sockets over RDMA (rsockets) in place of TCP's
+    ///
+    /// Both ends of a connection must have them: a connection to a program without is made over TCP where the call that
+    /// connects waits, and fails where it does not. /etc/rdma/rsocket/preload_config, if there is one, says which sockets
+    /// of which programs are meant.
+    #[arg(long)]
+    sockets: bool,
     /// How it reaches other processes of this host
     #[arg(long, value_enum)]
     link: Option<Link>,
@@ -77,6 +84,7 @@ Examples:
   ubiverbs run -- ibv_devinfo -v
   ubiverbs run --device ubi_lo -- ibv_rc_pingpong -g 0
   ubiverbs run --log errors -- ./my_program
+  ubiverbs run --sockets -- iperf3 -s
   ubiverbs run --faults drop=1% --pcap lossy.pcapng -- \\
     ib_write_bw -x 0 -F 127.0.0.1
 
@@ -92,6 +100,13 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let mut command = Command::new(program);
     command.args(arguments).env(SEARCH_PATH, linker::search_path(&library, env::var_os(SEARCH_PATH))?);
     let mut preload = LIBRARIES.to_vec();
+    if options.sockets {
+        if !library.join(SOCKETS).is_file() {
+            return Err(Failure::NoLibrary { directory: library });
+        }
+        // In front: its functions are found first, and the C library's after ours.
+        preload.insert(0, SOCKETS);
+    }
     if !options.device.is_empty() {
         check_devices(&options.device)?;
         command.env(environment::DEVICE, options.device.join(","));

@@ -11,6 +11,9 @@ use std::path::Path;
 /// The libraries that programs look for. The second jumps into the first.
 pub const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 
+/// What makes sockets rsockets.
+pub const SOCKETS: &str = "librspreload.so";
+
 /// What answers for the files of devices.
 pub const PATHS: &str = "libubiverbs-paths.so";
 
