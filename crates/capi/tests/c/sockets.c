@@ -301,6 +301,7 @@ static void names(void)
 		CHECK(system("true") == 0);
 	}
 	CHECK(echo(fd) == 100);
+	CHECK(close(fd) == 0);
 	client_ended();
 }
 
@@ -351,7 +352,9 @@ static void fork_client(void)
 		ended(fd);
 		exit(0);
 	}
-	CHECK(echo(accepted(serving(0))) == 300000);
+	int fd = accepted(serving(0));
+	CHECK(echo(fd) == 300000);
+	CHECK(close(fd) == 0);
 	client_ended();
 }
 
@@ -532,7 +535,10 @@ static void nonblocking(void)
 					struct epoll_event event = { .events = EPOLLOUT };
 					CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0);
 					CHECK(epoll_wait(epoll, &event, 1, 20000) == 1);
-					CHECK(refused ? event.events & (EPOLLERR | EPOLLHUP) : event.events == EPOLLOUT);
+					if (refused)
+						CHECK(event.events & (EPOLLERR | EPOLLHUP));
+					else
+						CHECK(event.events == EPOLLOUT);
 					close(epoll);
 				} else {
 					struct pollfd wanted = { fd, POLLOUT, 0 };
@@ -941,6 +947,7 @@ static void tcp(void)
 	}
 	int fd = accept(raw, NULL, NULL);
 	CHECK(fd >= 0 && echo(fd) == 100000);
+	CHECK(close(fd) == 0);
 	joined(child);
 }
 
@@ -955,14 +962,16 @@ static void settings(void)
 static void many_closed(void)
 {
 	if (is_client()) {
-		ask_echo(connected(), 1000);
-		ended(connected());
+		int first = connected(), second = connected();
+		ask_echo(first, 1000);
+		ended(second);
 		exit(0);
 	}
 	int listening = serving(0), fd = accepted(listening), other = accepted(listening);
 	/* What the rsockets need of their own stays. */
 	CHECK(close_range(other, ~0u, 0) == 0);
 	CHECK(echo(fd) == 1000);
+	CHECK(close(fd) == 0);
 	CHECK(write(other, "x", 1) == -1 && errno == EBADF);
 	client_ended();
 }
