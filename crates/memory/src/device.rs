@@ -1,12 +1,15 @@
 //! Device memory: what on hardware is memory of the NIC. Here it is memory of the process that no program has the
-//! address of; it is reached by copies in and out, and by regions over it, and there is only so much.
+//! address of; it is reached by copies in and out, and by regions over it, and there is only so much. It lies in a file
+//! of its own, which can be exported; where the system gives no such file, it is of the heap.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::copy;
 use crate::error::Error;
+use crate::mapping::Mapping;
 use crate::memory::Memory;
 use crate::region::{Holding, Place};
 use crate::slot::within;
@@ -95,6 +98,18 @@ impl Memory {
         self.enroll(holding)
     }
 
+    /// A descriptor of the file that the device memory lies in, for whoever is to map it. It stays good when the device
+    /// memory is freed.
+    ///
+    /// # Errors
+    /// [`Error::NotExportable`] where the system gave no file, or gives no descriptor.
+    pub fn export_device(&self, device: DeviceMemory) -> Result<OwnedFd, Error> {
+        match &self.device_block(device)?.backing {
+            Backing::File { file, .. } => file.try_clone().map_err(|_| Error::NotExportable),
+            Backing::Heap => Err(Error::NotExportable),
+        }
+    }
+
     /// Frees device memory.
     ///
     /// # Errors
@@ -129,8 +144,20 @@ impl Memory {
 pub(crate) struct Block {
     first: *mut u8,
     layout: Layout,
+    backing: Backing,
     /// Regions over it, or `FREED`. Changed only under the books' lock.
     regions: AtomicU32,
+}
+
+/// Where the bytes are from.
+#[derive(Debug)]
+enum Backing {
+    /// A file of its own, mapped.
+    File {
+        file: OwnedFd,
+        _mapping: Mapping,
+    },
+    Heap,
 }
 
 const FREED: u32 = u32::MAX;
@@ -143,12 +170,24 @@ unsafe impl Sync for Block {}
 impl Block {
     fn new(length: usize, log_alignment: u32) -> Result<Block, Error> {
         let layout = Layout::from_size_align(length, 1 << log_alignment.max(6)).map_err(|_| Error::OutOfMemory)?;
+        let regions = AtomicU32::new(0);
+        // Miri has no such files.
+        if !cfg!(miri)
+            && let Ok((mapping, file)) = Mapping::of_new_file(length, layout.align())
+        {
+            return Ok(Block {
+                first: mapping.first(),
+                layout,
+                backing: Backing::File { file, _mapping: mapping },
+                regions,
+            });
+        }
         // SAFETY: the length is not zero.
         let first = unsafe { alloc_zeroed(layout) };
         if first.is_null() {
             return Err(Error::OutOfMemory);
         }
-        Ok(Block { first, layout, regions: AtomicU32::new(0) })
+        Ok(Block { first, layout, backing: Backing::Heap, regions })
     }
 
     /// The byte at `offset`, which is at most the length.
@@ -193,7 +232,9 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout, and freed once.
-        unsafe { dealloc(self.first, self.layout) };
+        if let Backing::Heap = self.backing {
+            // SAFETY: allocated in `new` with this layout, and freed once.
+            unsafe { dealloc(self.first, self.layout) };
+        }
     }
 }

@@ -136,6 +136,9 @@ pub enum Error {
         /// The size of the device memory.
         size: u64,
     },
+    /// The device memory lies in no file, or the process has no descriptor left for it.
+    #[error("the system gives no descriptor for the device memory")]
+    NotExportable,
     /// Regions are registered over the device memory.
     #[error("{regions} regions are registered over the device memory")]
     DeviceMemoryInUse {
@@ -153,6 +156,7 @@ impl Error {
             Self::TooManyRegions { .. }
             | Self::TooManyWindows { .. }
             | Self::OutOfMemory
+            | Self::NotExportable
             | Self::DeviceMemoryExhausted { .. } => libc::ENOMEM,
             Self::WindowsBound { .. } | Self::ChangeUnderWay { .. } | Self::DeviceMemoryInUse { .. } => libc::EBUSY,
             Self::LocalWriteMissing

@@ -49,6 +49,7 @@ mod gate;
 mod guard;
 mod keys;
 mod mapped;
+mod mapping;
 mod memory;
 mod on_demand;
 mod region;
@@ -63,6 +64,7 @@ pub use error::Error;
 pub use guard::Guard;
 #[doc(hidden)] // for fuzzing
 pub use mapped::judge;
+pub use mapping::{Mapping, is_shareable};
 pub use memory::{Limits, Memory, RegionFacts, Usage};
 pub use region::{Change, RegionSpec, Translation};
 pub use window::WindowType;

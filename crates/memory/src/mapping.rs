@@ -1,0 +1,184 @@
+//! Memory that this process maps for its regions: of a file that others may map too, or of none. Device memory is such
+//! a file, so that it can be exported; an imported file is mapped for the region over it.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::null_mut;
+
+use crate::mapped::page_size;
+
+/// A mapping, unmapped when it is dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    /// All that is to be unmapped.
+    base: *mut u8,
+    span: usize,
+    /// Where the memory itself begins.
+    first: *mut u8,
+}
+
+// SAFETY: the mapping is owned, and only its address is given out; the code that uses it says why it may.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Zeroed memory of no file.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn anonymous(length: usize) -> io::Result<Mapping> {
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let base = map(null_mut(), length, rights, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, None)?;
+        Ok(Mapping { base, span: length, first: base })
+    }
+
+    /// `length` bytes at `offset` of a file, shared with whoever else has it.
+    ///
+    /// # Errors
+    /// What the system says; `EINVAL` if there is no such range.
+    pub fn of_file(file: BorrowedFd<'_>, offset: u64, length: usize, write: bool) -> io::Result<Mapping> {
+        let end = offset.checked_add(length as u64).ok_or_else(invalid)?;
+        if end > file_size(file)? {
+            return Err(invalid());
+        }
+        let inside = (offset % page_size() as u64) as usize;
+        let span = length.checked_add(inside).filter(|span| *span > 0).ok_or_else(invalid)?;
+        let start = libc::off_t::try_from(offset - inside as u64).map_err(|_| invalid())?;
+        let rights = if write { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let base = map(null_mut(), span, rights, libc::MAP_SHARED, Some((file, start)))?;
+        Ok(Mapping { base, span, first: base.wrapping_add(inside) })
+    }
+
+    /// A new file of `length` zeroed bytes that can be made neither longer nor shorter, mapped where its alignment
+    /// wants it.
+    pub(crate) fn of_new_file(length: usize, alignment: usize) -> io::Result<(Mapping, OwnedFd)> {
+        let span = length.checked_next_multiple_of(page_size()).ok_or_else(invalid)?;
+        let file = sealed_file(span)?;
+        // Room for the alignment is taken first; the file comes into the middle of it.
+        let room = if alignment > page_size() { span.checked_add(alignment).ok_or_else(invalid)? } else { span };
+        let hidden = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let base = map(null_mut(), room, libc::PROT_NONE, hidden, None)?;
+        let mapping = Mapping { base, span: room, first: base.wrapping_add(base.align_offset(alignment)) };
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        map(mapping.first, span, rights, libc::MAP_SHARED | libc::MAP_FIXED, Some((file.as_fd(), 0)))?;
+        Ok((mapping, file))
+    }
+
+    /// The first byte.
+    #[must_use]
+    pub fn first(&self) -> *mut u8 {
+        self.first
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by this type, and nothing that lives on has a right to it.
+        unsafe { libc::munmap(self.base.cast(), self.span) };
+    }
+}
+
+fn invalid() -> io::Error {
+    io::Error::from_raw_os_error(libc::EINVAL)
+}
+
+fn file_size(file: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: all zeros are numbers.
+    let mut facts: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: a descriptor, and room for the answer.
+    match unsafe { libc::fstat(file.as_raw_fd(), &raw mut facts) } {
+        0 => u64::try_from(facts.st_size).map_err(|_| invalid()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// With `MAP_FIXED` only inside a mapping that the caller has made for it.
+fn map(
+    at: *mut u8,
+    length: usize,
+    rights: i32,
+    flags: i32,
+    file: Option<(BorrowedFd<'_>, libc::off_t)>,
+) -> io::Result<*mut u8> {
+    let (file, offset) = file.map_or((-1, 0), |(file, offset)| (file.as_raw_fd(), offset));
+    // SAFETY: the kernel chooses the place, or the caller has made room there; no memory that is in use changes.
+    let place = unsafe { libc::mmap(at.cast(), length, rights, flags, file, offset) };
+    if place == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(place.cast()) }
+}
+
+/// A file in memory whose length stays: whoever maps it never meets its end.
+fn sealed_file(length: usize) -> io::Result<OwnedFd> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: a C string and flags.
+    let file = unsafe { libc::memfd_create(c"ubiverbs-device-memory".as_ptr(), flags) };
+    if file < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just made, and nobody else's.
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    let size = libc::off_t::try_from(length).map_err(|_| invalid())?;
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: calls without pointers, for a descriptor of our own.
+    let done = unsafe {
+        libc::ftruncate(file.as_raw_fd(), size) == 0 && libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) == 0
+    };
+    if done { Ok(file) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether a descriptor is of memory that can be shared between devices: a dma-buf, or a file in memory that nobody can
+/// make shorter.
+#[must_use]
+pub fn is_shareable(file: BorrowedFd<'_>) -> bool {
+    /// The file system of dma-bufs.
+    const DMA_BUF_MAGIC: libc::__fsword_t = 0x444d_4142;
+    // SAFETY: a call without pointers.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    if seals >= 0 {
+        return seals & libc::F_SEAL_SHRINK != 0;
+    }
+    // SAFETY: all zeros are numbers.
+    let mut system: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a descriptor, and room for the answer.
+    let known = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut system) } == 0;
+    known && system.f_type == DMA_BUF_MAGIC
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_file_is_aligned_and_what_one_mapping_writes_another_reads() {
+        let (mapping, file) = Mapping::of_new_file(100, 1 << 21).unwrap();
+        assert!(mapping.first().addr().is_multiple_of(1 << 21));
+        let offset = 4;
+        let other = Mapping::of_file(file.as_fd(), offset, 96, false).unwrap();
+        // SAFETY: inside both mappings.
+        unsafe {
+            mapping.first().add(offset as usize).write_volatile(7);
+            assert_eq!(other.first().read_volatile(), 7);
+        }
+    }
+
+    #[test]
+    fn only_files_that_stay_as_long_as_they_are_can_be_shared() {
+        let (_mapping, file) = Mapping::of_new_file(1, 64).unwrap();
+        assert!(is_shareable(file.as_fd()));
+        // SAFETY: a C string and a flag; nobody else's descriptor.
+        let loose = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"loose".as_ptr(), libc::MFD_ALLOW_SEALING)) };
+        assert!(!is_shareable(loose.as_fd()));
+        assert!(!is_shareable(std::fs::File::open("/dev/null").unwrap().as_fd()));
+    }
+
+    #[test]
+    fn ranges_that_do_not_exist_are_refused() {
+        let (_mapping, file) = Mapping::of_new_file(4096, 64).unwrap();
+        assert!(Mapping::of_file(file.as_fd(), 0, 0, false).is_err());
+        assert!(Mapping::of_file(file.as_fd(), 1, usize::MAX, false).is_err());
+        assert!(Mapping::of_file(file.as_fd(), u64::MAX - 5, 1, false).is_err());
+        assert!(Mapping::of_file(file.as_fd(), 4000, 97, false).is_err());
+        assert!(Mapping::of_file(file.as_fd(), 4000, 96, false).is_ok());
+    }
+}
