@@ -4,7 +4,7 @@
 use scenery::{Log, Pair, Seen, Setting};
 use sim::{Fate, LinkKind, Work, script};
 use trace::DropReason;
-use transport::{Completion, CompletionKind, Remote, SendFlags, Status};
+use transport::{Completion, CompletionKind, Count, Counts, Remote, SendFlags, Status};
 use wire::{Mtu, NakCode, Opcode, Placement, Psn, Syndrome};
 
 /// A program with every kind of work; what must be true after it whatever happened on the way.
@@ -39,6 +39,8 @@ impl Program {
     }
 
     fn prepare(&self, pair: &mut Pair) {
+        pair.sim.count(pair.a);
+        pair.sim.count(pair.b);
         sim::Rng::new(5).fill(&mut pair.sim.bytes_mut(&pair.far)[30_000..32_000]);
         pair.sim.bytes_mut(&pair.near)[30_000..32_000].fill(0);
         pair.sim.receive(pair.b, 100, &[pair.far.sge(2000, 1000)]).unwrap();
@@ -70,6 +72,17 @@ impl Program {
         let received = pair.sim.completions(pair.b);
         let got: Vec<_> = received.iter().map(|end| (end.wr_id, end.status, end.bytes, end.immediate)).collect();
         assert_eq!(got, [(100, Status::Success, 1000, Some(77)), (101, Status::Success, 700, Some(78))], "{context}");
+        // Each is counted once, however often its packets were sent.
+        let done = |requests, bytes| Count { requests, bytes, failures: 0 };
+        let counts = Counts { sends: done(1, 1000), writes: done(2, 1700), reads: done(2, 1600), ..Counts::default() };
+        assert_eq!(pair.sim.take_counts(pair.a), Some(counts), "{context}");
+        let counts = Counts {
+            receives: done(2, 1700),
+            remote_writes: done(2, 1700),
+            remote_reads: done(2, 1600),
+            ..Counts::default()
+        };
+        assert_eq!(pair.sim.take_counts(pair.b), Some(counts), "{context}");
         for (offset, length) in [(0, 1000), (2000, 1000), (4000, 700), (30_000, 1000), (31_000, 600)] {
             assert!(pair.far_bytes(offset, length) == pair.near_bytes(offset, length), "{context}: bytes at {offset}");
         }

@@ -35,6 +35,7 @@ pub use objects::device::Device;
 pub use objects::shared_queue::{SharedQueue, Xrc};
 pub use objects::{channel, device};
 pub use progress::sleep::Sleep;
+pub use queue_pair::counters::{AttachError, CompletionCounter, CountedWork};
 pub use queue_pair::frames::Spread;
 pub use queue_pair::{Joins, Qp};
 pub use record::drops::KernelDrops;

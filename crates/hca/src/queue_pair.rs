@@ -2,6 +2,7 @@
 //! means sending what it wants sent, then telling its program what it completed, in this order.
 
 mod belief;
+pub(crate) mod counters;
 mod datagrams;
 pub(crate) mod frames;
 mod order;
@@ -25,6 +26,7 @@ use crate::progress::delayed_ack::DelayedAck;
 use crate::progress::piggybacked_ack::PiggybackedAck;
 use crate::progress::timers::Alarm;
 use crate::queue_pair::belief::Belief;
+use crate::queue_pair::counters::CounterSet;
 use crate::queue_pair::datagrams::Held;
 use crate::queue_pair::frames::{RawPart, Unreceived};
 use crate::queue_pair::order::Order;
@@ -89,6 +91,8 @@ struct Inner {
     delayed_ack: DelayedAck,
     /// The way of the last datagram, as most go the same way.
     last: Option<LastWay>,
+    /// What counts its completions.
+    counters: Option<Box<CounterSet>>,
     pair: transport::QueuePair,
     /// Frames of a raw queue pair on their way out, and those that wait for a receive.
     outbox: Vec<Vec<u8>>,
@@ -174,6 +178,7 @@ impl Qp {
                     belief: Belief::default(),
                     order: Order::default(),
                     last: None,
+                    counters: None,
                     held: Held::default(),
                     delayed_ack: DelayedAck::default(),
                     piggyback: PiggybackedAck::default(),
@@ -524,9 +529,12 @@ impl Qp {
     /// Tells the program what has completed, and what else happened.
     #[inline]
     fn complete_all(&self, nic: &Ground, inner: &mut Inner, now: Time, poller: Option<&mut Poller<'_>>) {
-        let Inner { pair, windows, alarm, .. } = inner;
+        let Inner { pair, windows, alarm, counters, .. } = inner;
         let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain };
         self.complete(nic, pair, &mut port, alarm, now, poller);
+        if let Some(counters) = counters {
+            counters.collect(pair);
+        }
         while let Some(event) = pair.poll_event() {
             self.context.raise(AsyncEvent::Qp(self.qpn, event));
         }

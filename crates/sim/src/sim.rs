@@ -11,7 +11,7 @@ pub use watch::Shared;
 use std::collections::VecDeque;
 use trace::DropReason;
 use transport::congestion::packet_cost;
-use transport::{AsyncEvent, Completion, Inbound, PostError, ReceiveRequest, SendRequest, Sge, SrqEvent, Time};
+use transport::{AsyncEvent, Completion, Counts, Inbound, PostError, ReceiveRequest, SendRequest, Sge, SrqEvent, Time};
 use wire::{Psn, Qpn};
 
 use crate::frame;
@@ -188,6 +188,16 @@ impl Sim {
     /// How many completions wait.
     pub fn completion_count(&self, qp: QpId) -> usize {
         self.hosts[qp.host.index()].slot(qp.qpn).map_or(0, |slot| slot.completions.len())
+    }
+
+    /// Has a queue pair count what completes from now on.
+    pub fn count(&mut self, qp: QpId) {
+        self.slot(qp).qp.count();
+    }
+
+    /// Takes what a queue pair has counted since the last time, if it counts.
+    pub fn take_counts(&mut self, qp: QpId) -> Option<Counts> {
+        self.slot(qp).qp.take_counts()
     }
 
     /// Takes the events of a queue pair, oldest first.

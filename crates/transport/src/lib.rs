@@ -64,6 +64,7 @@ mod completion;
 pub mod congestion;
 mod connection;
 pub mod counters;
+mod counting;
 mod port;
 mod queue_pair;
 mod receive;
@@ -82,6 +83,7 @@ pub use attributes::{
 };
 pub use completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 pub use counters::Counters;
+pub use counting::{Count, Counts};
 pub use port::{Port, Taken, Toward};
 pub use queue_pair::{AsyncEvent, AtOnce, FrameOut, QueuePair, QueuePairConfig};
 pub use receive::ReceiveWork;

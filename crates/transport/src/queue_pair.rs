@@ -18,6 +18,7 @@ use crate::completer::Completer;
 use crate::completion::{Cause, Completion, Queue, Status};
 use crate::connection::Connection;
 use crate::counters::{Incidents, Traffic};
+use crate::counting::Counts;
 use crate::port::Port;
 use crate::receive::ReceiveQueue;
 use crate::requester::Requester;
@@ -336,6 +337,23 @@ impl QueuePair {
         };
         trace_completed(now, qpn, &completion, port);
         Some(completion)
+    }
+
+    /// Counts what completes from now on.
+    pub fn count(&mut self) {
+        self.responder.answers_read();
+        self.queue.counts.get_or_insert_default();
+        self.responder.counts.get_or_insert_default();
+    }
+
+    /// What has completed since the last time, if it counts. Ask after [`poll_transmit`](QueuePair::poll_transmit): a
+    /// READ of the peer is complete once its answer is on its way.
+    #[inline]
+    pub fn take_counts(&mut self) -> Option<Counts> {
+        let mut taken = core::mem::take(&mut **self.queue.counts.as_mut()?);
+        taken.join(&core::mem::take(&mut **self.responder.counts.as_mut()?));
+        taken.remote_reads = self.responder.answers_read();
+        Some(taken)
     }
 
     /// Shows all completions, in the same order. They are not copied on the way, as they would be by the other.

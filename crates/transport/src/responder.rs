@@ -11,11 +11,13 @@ pub(crate) use answers::ResponseTrain;
 
 use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 use crate::connection::Connection;
+use crate::counting::{Count, Counts};
 use crate::port::{Port, Taken};
 use crate::queue_pair::AsyncEvent;
 use crate::receive::{ReceiveQueue, ReceiveWork, scatter};
 use crate::train::Inbound;
 use crate::work::{MAX_MESSAGE, PostError, ReceiveRequest};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use answers::Answers;
 use trace::DropReason;
@@ -117,6 +119,8 @@ pub(crate) struct Responder {
     /// UC: the rest of a damaged message is passed over.
     abandoned: bool,
     message: Message,
+    /// What has completed, where somebody wants to know.
+    pub counts: Option<Box<Counts>>,
     completions: VecDeque<Completion>,
     answers: Answers,
     hand: Hand,
@@ -134,6 +138,7 @@ impl Responder {
             expected: Psn::default(),
             msn: Msn::default(),
             message: Message::None,
+            counts: None,
             hand,
             own,
             srq,
@@ -234,7 +239,20 @@ impl Responder {
 
     /// The next completion of a receive.
     pub fn completion(&mut self) -> Option<Completion> {
-        self.completions.pop_front()
+        let completion = self.completions.pop_front()?;
+        self.count(&completion);
+        Some(completion)
+    }
+
+    fn count(&mut self, completion: &Completion) {
+        if let Some(counts) = &mut self.counts {
+            counts.shown(completion);
+        }
+    }
+
+    /// READs of the peer that were answered since the last time.
+    pub fn answers_read(&mut self) -> Count {
+        core::mem::take(&mut self.answers.read)
     }
 
     /// The same, where it is: [`completed`](Responder::completed) lets go of it.
@@ -245,6 +263,9 @@ impl Responder {
 
     #[inline]
     pub fn completed(&mut self) {
+        if let (Some(counts), Some(completion)) = (&mut self.counts, self.completions.front()) {
+            counts.shown(completion);
+        }
         self.completions.pop_front();
     }
 
@@ -263,7 +284,9 @@ impl Responder {
         }
         self.hand.held = false;
         self.message = Message::None;
-        Some(self.failed_receive(Status::WorkRequestFlushed, Cause::Flushed, connection))
+        let completion = self.failed_receive(Status::WorkRequestFlushed, Cause::Flushed, connection);
+        self.count(&completion);
+        Some(completion)
     }
 
     /// A request of a reliable connection.
@@ -518,9 +541,16 @@ impl Responder {
         let (kind, bytes) = match core::mem::take(&mut self.message) {
             Message::None => return,
             Message::Send { placed } => (CompletionKind::Receive, placed),
-            // A WRITE uses a receive only for its immediate; one in hand may wait for a SEND.
-            Message::Write { .. } if headers.immediate.is_none() => return,
-            Message::Write { reth, .. } => (CompletionKind::ReceiveWriteImmediate, u64::from(reth.len)),
+            Message::Write { reth, .. } => {
+                if let Some(counts) = &mut self.counts {
+                    counts.remote_writes.add(reth.len.into());
+                }
+                // A WRITE uses a receive only for its immediate; one in hand may wait for a SEND.
+                if headers.immediate.is_none() {
+                    return;
+                }
+                (CompletionKind::ReceiveWriteImmediate, u64::from(reth.len))
+            }
         };
         if !self.hand.held {
             return;

@@ -3,8 +3,10 @@
 
 use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 use crate::congestion::Window;
+use crate::counting::Counts;
 use crate::ring::Ring;
 use crate::work::{Data, DatagramTarget, Operation, PostError, SendFlags, SendRequest, Sge};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use wire::{Psn, Qpn, Srqn};
 
@@ -239,11 +241,13 @@ pub(crate) struct SendQueue {
     unanswered: u32,
     /// Work before this number was asked to keep its bytes.
     kept: u64,
+    /// What has completed, where somebody wants to know.
+    pub counts: Option<Box<Counts>>,
 }
 
 impl SendQueue {
     pub fn new(capacity: u32, max_sge: u32, max_inline: u32, signal_all: bool) -> SendQueue {
-        SendQueue { ring: Ring::new(capacity), max_sge, max_inline, signal_all, unanswered: 0, kept: 0 }
+        SendQueue { ring: Ring::new(capacity), max_sge, max_inline, signal_all, unanswered: 0, kept: 0, counts: None }
     }
 
     /// Takes a work request. `outcome` is set when it is already clear how it ends (a queue pair in error flushes).
@@ -424,13 +428,17 @@ impl SendQueue {
             Some(Outcome::Done) => (Status::Success, None),
             Some(Outcome::Failed(status, cause)) => (status, Some(cause)),
         };
+        let bytes = if status == Status::Success { work.length } else { 0 };
+        if let Some(counts) = &mut self.counts {
+            counts.completed(work.kind(), status, bytes.into());
+        }
         show(&Completion {
             wr_id: work.wr_id,
             status,
             kind: work.kind(),
             queue: Queue::Send,
             qpn,
-            bytes: if status == Status::Success { work.length } else { 0 },
+            bytes,
             immediate: None,
             invalidated: None,
             src_qpn: None,
@@ -449,6 +457,9 @@ impl SendQueue {
             let signaled = self.signal_all || work.flags.contains(SendFlags::SIGNALED);
             if !work.is_done() || signaled {
                 return;
+            }
+            if let Some(counts) = &mut self.counts {
+                counts.completed(work.kind(), Status::Success, work.length.into());
             }
             self.ring.pop();
         }

@@ -2,6 +2,7 @@
 //! answered requests so that a repeated one gets the same answer (IBA 9.7.5.1.2: as many as `max_dest_rd_atomic`).
 
 use crate::connection::Connection;
+use crate::counting::Count;
 use crate::port::Port;
 use crate::state::Kind;
 use crate::train::{MAX_TRAIN, pad};
@@ -27,6 +28,8 @@ struct Answered {
     msn: Msn,
     kept: Kept,
     operation: Operation,
+    /// All of the answer has been handed out, once at least.
+    complete: bool,
     /// The part of the answer still to be sent.
     stream: Option<Stream>,
 }
@@ -66,6 +69,8 @@ pub(crate) struct Answers {
     kept: VecDeque<Answered>,
     /// The number of the first kept answer; they count up from there.
     base: u64,
+    /// READs whose answers have been handed out, counted until somebody asks.
+    pub read: Count,
 }
 
 impl Answers {
@@ -162,7 +167,7 @@ impl Answers {
             _ => 0,
         };
         let stream = Some(Stream { first: 0, next: 0, end: psns, bytes, again: false });
-        self.kept.push_back(Answered { psn, psns, msn, kept, operation, stream });
+        self.kept.push_back(Answered { psn, psns, msn, kept, operation, complete: false, stream });
         self.owe_answer(self.kept.len() - 1);
     }
 
@@ -278,6 +283,12 @@ impl Answers {
             }
             let next = stream.next + count;
             answered.stream = (next < stream.end).then_some(Stream { next, ..stream });
+            if next == answered.psns && !answered.complete {
+                answered.complete = true;
+                if let Kept::Read(_, range) = answered.kept {
+                    self.read.add(range.length);
+                }
+            }
             if answered.stream.is_none() {
                 self.owed.pop_front();
             }

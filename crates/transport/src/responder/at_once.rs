@@ -67,6 +67,9 @@ impl Responder {
                 if length > 0 && port.write(connection.remote(), range, payload).is_err() {
                     return false;
                 }
+                if let Some(counts) = &mut self.counts {
+                    counts.remote_writes.add(length);
+                }
             }
             _ => return false,
         }
