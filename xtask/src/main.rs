@@ -14,6 +14,7 @@ mod elf;
 mod fuzz;
 mod interop;
 mod miri;
+mod newest;
 mod no_std;
 mod packages;
 mod preload;
@@ -92,6 +93,11 @@ enum Task {
         #[arg(long, conflicts_with_all = ["words", "downloads"])]
         scoreboard: bool,
     },
+    /// Download the newest rdma-core and the Python that its test suite wants, and say where they are.
+    ///
+    /// Packages of Debian's testing suite, some 45 MB, unpacked into target/newest; remove it to get newer ones. `test`
+    /// does it when it needs them.
+    Newest,
     /// Kill peers in the middle of transfers, a thousand times through shared memory, and look at what is left of them.
     ///
     /// The survivor must get an error and all of its work back, and keep no descriptor, ring or memory of the dead.
@@ -178,6 +184,7 @@ fn main() -> ExitCode {
                 programs::prepare(&root, which, &words)
             })
             .and_then(|mut command| process::run(&mut command)),
+        Task::Newest => newest::provide(&root).map(|place| println!("{}", place.display())),
         Task::Kills { count } => test::kills(&root, count),
         Task::Damage { packets } => test::damage(&root, packets),
         Task::Miri => miri::run(&root),

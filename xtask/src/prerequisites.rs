@@ -61,6 +61,7 @@ const PROGRAMS: [Tool; 25] = [
     Tool { program: "ldconfig", package: "libc-bin" },
     Tool { program: "readelf", package: "binutils" },
     Tool { program: "dpkg-deb", package: "dpkg" },
+    Tool { program: "/usr/share/keyrings/debian-archive-keyring.gpg", package: "debian-archive-keyring" },
     Tool { program: "cc", package: "gcc" },
     Tool { program: "c++", package: "g++" },
     Tool { program: "/usr/include/infiniband/verbs.h", package: "libibverbs-dev" },

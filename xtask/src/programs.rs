@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::process::{self, cargo};
-use crate::{dist, downloads};
+use crate::{dist, downloads, newest};
 
 /// Which tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,6 +17,10 @@ pub enum Which {
     Scoreboard,
 }
 
+/// Where the newest rdma-core is, and why it is not there; the tests read these variables.
+const NEWEST: &str = "UBIVERBS_TEST_NEWEST";
+const NEWEST_MISSING: &str = "UBIVERBS_TEST_NEWEST_MISSING";
+
 /// Builds everything and returns the command that runs these tests, or those of them whose names contain one of
 /// `words`.
 pub fn prepare(root: &Path, which: Which, words: &[String]) -> Result<Command, String> {
@@ -25,6 +29,11 @@ pub fn prepare(root: &Path, which: Which, words: &[String]) -> Result<Command, S
     let mut command = cargo(root);
     command.args(["run", "--quiet", "--package", "ubiverbs-programs", "--"]);
     command.arg(process::target_directory(root)?.join("dist"));
+    // Where it cannot be had, the tests that want it fail and say so.
+    match newest::provide(root) {
+        Ok(place) => command.env(NEWEST, place),
+        Err(error) => command.env(NEWEST_MISSING, error),
+    };
     if let Some(environment) = environment {
         command.arg(if which == Which::Scoreboard { "--scoreboard" } else { "--python" }).arg(environment);
     }
