@@ -133,13 +133,14 @@ mirror! {
     }
 }
 
-/// What an event brings: of a connection, or of datagrams.
+/// What an event brings: of a connection, of datagrams, or a number of the program's own.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(missing_debug_implementations)]
 pub union rdma_cm_event_param {
     pub conn: rdma_conn_param,
     pub ud: rdma_ud_param,
+    pub arg: u64,
 }
 
 numbers! { CONNECTION_NUMBERS:

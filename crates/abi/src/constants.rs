@@ -268,12 +268,3 @@ numbers! { NUMBERS:
     IBV_RATE_800_GBPS = 23;
     IBV_RATE_1200_GBPS = 24;
 }
-
-// Of later releases than the one whose header the tests compile against.
-numbers! { LATER_NUMBERS:
-    IBV_WC_FLUSH = 8;
-    IBV_WR_FLUSH = 14;
-    IBV_QP_EX_WITH_FLUSH = 1 << 11;
-    IBV_ACCESS_FLUSH_GLOBAL = 1 << 8;
-    IBV_ACCESS_FLUSH_PERSISTENT = 1 << 9;
-}

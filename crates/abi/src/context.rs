@@ -59,12 +59,13 @@ mirror! {
         abi_compat: *mut c_void,
     }
     struct verbs_context {
-        free_buf: Unused,
-        alloc_buf: Unused,
-        dm_export_dmabuf_fd: Unused,
-        reg_mr_ex: Unused,
-        dealloc_dmah: Unused,
-        alloc_dmah: Unused,
+        free_buf: Option<unsafe extern "C" fn(Owned<'_, ibv_buf>)>,
+        alloc_buf: Option<unsafe extern "C" fn(Handle<'_, ibv_pd>, usize, Out<'_, *mut ibv_buf>) -> *mut c_void>,
+        dm_export_dmabuf_fd: Option<unsafe extern "C" fn(Handle<'_, ibv_dm>) -> c_int>,
+        reg_mr_ex: Option<unsafe extern "C" fn(Handle<'_, ibv_pd>, In<'_, ibv_mr_init_attr>) -> *mut ibv_mr>,
+        dealloc_dmah: Option<unsafe extern "C" fn(Owned<'_, ibv_dmah>) -> c_int>,
+        alloc_dmah:
+            Option<unsafe extern "C" fn(Handle<'_, ibv_context>, In<'_, ibv_dmah_init_attr>) -> *mut ibv_dmah>,
         query_port: Option<unsafe extern "C" fn(Handle<'_, ibv_context>, u8, *mut ibv_port_attr, usize) -> c_int>,
         advise_mr: Option<unsafe extern "C" fn(Handle<'_, ibv_pd>, c_uint, u32, *mut ibv_sge, u32) -> c_int>,
         alloc_null_mr: Option<unsafe extern "C" fn(Handle<'_, ibv_pd>) -> *mut ibv_mr>,

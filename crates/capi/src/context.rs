@@ -33,13 +33,22 @@ pub(crate) struct OpenDevice {
     pub objects: Mutex<ObjectTable>,
     /// How many address handles there are.
     pub address_handles: AtomicU32,
+    /// How many completion counters there are.
+    pub completion_counters: AtomicU32,
     /// The file behind `cmd_fd`, by device and inode.
     pub file: (u64, u64),
 }
 
 impl OpenDevice {
     pub fn new(nic: Arc<Nic>, hca: Arc<hca::Context>, file: (u64, u64)) -> OpenDevice {
-        OpenDevice { nic, hca, objects: Mutex::default(), address_handles: AtomicU32::new(0), file }
+        OpenDevice {
+            nic,
+            hca,
+            objects: Mutex::default(),
+            address_handles: AtomicU32::new(0),
+            completion_counters: AtomicU32::new(0),
+            file,
+        }
     }
 
     pub fn objects(&self) -> MutexGuard<'_, ObjectTable> {

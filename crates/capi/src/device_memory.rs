@@ -1,6 +1,6 @@
 //! Device memory: memory of the NIC, copied into and out of, and registered like any other.
 
-use crate::boundary::{object, status, unreported};
+use crate::boundary::{number, object, status, unreported};
 use crate::context::{Context, OpenDevice};
 use crate::errno::Errno;
 use crate::memory_region::{MemoryRegion, access};
@@ -9,6 +9,7 @@ use crate::protection_domain::Pd;
 use abi::{Handle, In, Owned, ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
+use std::os::fd::IntoRawFd;
 use std::ptr::null_mut;
 use std::slice;
 use std::sync::Arc;
@@ -120,6 +121,15 @@ pub(crate) extern "C" fn reg_dm_mr(
         let books = domain.opened.nic.memory();
         let key = books.register_device(memory.piece, offset, length, ProtectionDomain(domain.domain.0), access)?;
         MemoryRegion::make(pd, key, null_mut(), length)
+    })
+}
+
+/// A descriptor of the device memory, for `ibv_reg_dmabuf_mr` here and in other processes.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_dm_export_dmabuf_fd(dm: Handle<'_, ibv_dm>) -> c_int {
+    number("ibv_dm_export_dmabuf_fd", || {
+        let memory = DeviceMemory::by_handle(dm)?;
+        Ok(memory.opened.nic.memory().export_device(memory.piece)?.into_raw_fd())
     })
 }
 

@@ -2,12 +2,13 @@
 
 use crate::boundary::{number, object, status, unreported};
 use crate::context::OpenDevice;
+use crate::dma_handle::DmaHandle;
 use crate::errno::Errno;
 use crate::object::{Object, Public, field, set_field};
 use crate::protection_domain::Pd;
 use crate::registry::PerProcess;
-use abi::{Handle, Owned, ibv_mr, ibv_pd, ibv_sge};
-use memory::{Access, Change, Key, ProtectionDomain, Range, RegionSpec, Subject, Translation};
+use abi::{Handle, Owned, ibv_dmah, ibv_mr, ibv_pd, ibv_sge};
+use memory::{Access, Change, Key, Mapping, ProtectionDomain, Range, RegionSpec, Subject, Translation};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
@@ -22,6 +23,29 @@ pub struct MemoryRegion {
     opened: Arc<OpenDevice>,
     key: Key,
     imported: bool,
+    needs: Needs,
+}
+
+/// What a region needs besides its memory, for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Needs {
+    /// Memory that the library has mapped for it.
+    pub mapping: Option<Arc<Mapping>>,
+    /// The hints that it was registered with, which count it as a user; or null.
+    pub dma_handle: *mut ibv_dmah,
+}
+
+impl Default for Needs {
+    fn default() -> Needs {
+        Needs { mapping: None, dma_handle: null_mut() }
+    }
+}
+
+impl Needs {
+    fn dma_handle(&self) -> Option<&DmaHandle> {
+        // SAFETY: null, or what the region was registered with, which is not freed while it has regions.
+        DmaHandle::of(unsafe { Handle::new(self.dma_handle) }).ok()
+    }
 }
 
 impl fmt::Debug for MemoryRegion {
@@ -50,11 +74,25 @@ impl MemoryRegion {
         addr: *mut c_void,
         length: usize,
     ) -> Result<*mut ibv_mr, Errno> {
+        MemoryRegion::make_with(pd, key, addr, length, Needs::default())
+    }
+
+    /// The same for a region that needs more than its memory.
+    pub(crate) fn make_with(
+        pd: Handle<'_, ibv_pd>,
+        key: Key,
+        addr: *mut c_void,
+        length: usize,
+        needs: Needs,
+    ) -> Result<*mut ibv_mr, Errno> {
         let domain = Pd::of(pd)?;
         domain.join();
+        if let Some(handle) = needs.dma_handle() {
+            handle.users.join();
+        }
         REGIONS.lock().insert(key.value(), (domain.domain.0, length));
         let base = c_region(pd, key, addr, length)?;
-        Ok(MemoryRegion::boxed(domain, base, key, false))
+        Ok(MemoryRegion::boxed(domain, base, key, false, needs))
     }
 
     /// The key under which its program reaches it.
@@ -62,9 +100,9 @@ impl MemoryRegion {
         field!(self.base, lkey)
     }
 
-    fn boxed(domain: &Pd, base: ibv_mr, key: Key, imported: bool) -> *mut ibv_mr {
+    fn boxed(domain: &Pd, base: ibv_mr, key: Key, imported: bool, needs: Needs) -> *mut ibv_mr {
         let opened = Arc::clone(&domain.opened);
-        Box::new(MemoryRegion { base: Public::new(base), opened, key, imported }).into_c()
+        Box::new(MemoryRegion { base: Public::new(base), opened, key, imported, needs }).into_c()
     }
 }
 
@@ -83,12 +121,13 @@ pub(crate) fn access(bits: c_uint) -> Result<Access, Errno> {
 ///
 /// # Safety
 /// The memory stays mapped until the region is gone.
-unsafe fn register(
+pub(crate) unsafe fn register(
     pd: Handle<'_, ibv_pd>,
     addr: *mut c_void,
     length: usize,
     iova: Option<u64>,
     flags: c_uint,
+    needs: Needs,
 ) -> Result<*mut ibv_mr, Errno> {
     let domain = Pd::by_handle(pd)?;
     let access = access(flags)?;
@@ -96,7 +135,7 @@ unsafe fn register(
     let spec = RegionSpec { translation, domain: ProtectionDomain(domain.domain.0), access };
     // SAFETY: the program keeps the memory mapped while it is registered; that is what registering means in C.
     let key = unsafe { domain.opened.nic.memory().register(&spec) }?;
-    MemoryRegion::make(pd, key, addr, length)
+    MemoryRegion::make_with(pd, key, addr, length, needs)
 }
 
 /// Registers memory.
@@ -112,7 +151,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
 ) -> *mut ibv_mr {
     object("ibv_reg_mr", || {
         // SAFETY: the memory stays mapped, as this call demands too.
-        unsafe { register(pd, addr, length, None, access as c_uint) }
+        unsafe { register(pd, addr, length, None, access as c_uint, Needs::default()) }
     })
 }
 
@@ -130,7 +169,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
 ) -> *mut ibv_mr {
     object("ibv_reg_mr_iova", || {
         // SAFETY: the memory stays mapped, as this call demands too.
-        unsafe { register(pd, addr, length, Some(iova), access as c_uint) }
+        unsafe { register(pd, addr, length, Some(iova), access as c_uint, Needs::default()) }
     })
 }
 
@@ -150,23 +189,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     let iova = (iova != addr.addr() as u64).then_some(iova);
     object("ibv_reg_mr_iova2", || {
         // SAFETY: the memory stays mapped, as this call demands too.
-        unsafe { register(pd, addr, length, iova, access) }
-    })
-}
-
-/// Memory of another device, which this one cannot reach.
-#[unsafe(no_mangle)]
-pub extern "C" fn ibv_reg_dmabuf_mr(
-    pd: Handle<'_, ibv_pd>,
-    _offset: u64,
-    _length: usize,
-    _iova: u64,
-    _fd: c_int,
-    _access: c_int,
-) -> *mut ibv_mr {
-    object("ibv_reg_dmabuf_mr", || {
-        Pd::of(pd)?;
-        Err(Errno::unsupported("memory of other devices cannot be reached"))
+        unsafe { register(pd, addr, length, iova, access, Needs::default()) }
     })
 }
 
@@ -178,7 +201,7 @@ pub(crate) extern "C" fn alloc_null_mr(pd: Handle<'_, ibv_pd>) -> *mut ibv_mr {
         let key = domain.opened.nic.memory().register_null(ProtectionDomain(domain.domain.0))?;
         domain.join();
         let base = ibv_mr { rkey: 0, ..c_region(pd, key, null_mut(), usize::MAX)? };
-        Ok(MemoryRegion::boxed(domain, base, key, false))
+        Ok(MemoryRegion::boxed(domain, base, key, false, Needs::default()))
     })
 }
 
@@ -212,6 +235,9 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         if flags & abi::IBV_REREG_MR_CHANGE_TRANSLATION != 0 {
             if addr.is_null() || length == 0 {
                 return Err(Errno::INVALID);
+            }
+            if region.needs.mapping.is_some() {
+                return Err(Errno::unsupported("memory that the library has mapped for a region stays the region's"));
             }
             change.translation = Some(Translation::new(addr.cast(), length));
         }
@@ -255,6 +281,9 @@ pub extern "C" fn ibv_dereg_mr(mr: Owned<'_, ibv_mr>) -> c_int {
         }
         region.opened.nic.memory().deregister(region.key)?;
         REGIONS.lock().remove(&region.key.value());
+        if let Some(handle) = region.needs.dma_handle() {
+            handle.users.leave();
+        }
         // SAFETY: the domain of the region.
         unsafe { Pd::leave(field!(region.base, pd)) };
         drop(MemoryRegion::from_c(mr)?);
@@ -274,7 +303,7 @@ pub extern "C" fn ibv_import_mr(pd: Handle<'_, ibv_pd>, handle: u32) -> *mut ibv
         }
         // Where it lies, an importer is not told.
         let base = c_region(pd, Key::new(handle), null_mut(), length)?;
-        Ok(MemoryRegion::boxed(domain, base, Key::new(handle), true))
+        Ok(MemoryRegion::boxed(domain, base, Key::new(handle), true, Needs::default()))
     })
 }
 

@@ -8,8 +8,9 @@ use crate::object::Object;
 use crate::queue_pair::QueuePair;
 use crate::registry::Pointer;
 use crate::{
-    completion_queue, completion_queue_ex, counters, device_memory, flow, memory_region, memory_window, posting,
-    protection_domain, query, queue_pair_create, queue_pair_state, shared_receive_queue, work_queue, xrc,
+    buffer, completion_queue, completion_queue_ex, counters, device_memory, dma_handle, flow, memory_region,
+    memory_region_ex, memory_window, posting, protection_domain, query, queue_pair_create, queue_pair_state,
+    shared_receive_queue, work_queue, xrc,
 };
 use abi::{Handle, Owned, ibv_context, ibv_device, verbs_context};
 use hca::Nic;
@@ -39,6 +40,12 @@ impl Context {
     fn fill_tables(&mut self) {
         let verbs = &mut self.verbs;
         verbs.sz = size_of::<verbs_context>();
+        verbs.free_buf = Some(buffer::ibv_free_buf);
+        verbs.alloc_buf = Some(buffer::ibv_alloc_buf);
+        verbs.dm_export_dmabuf_fd = Some(device_memory::ibv_dm_export_dmabuf_fd);
+        verbs.reg_mr_ex = Some(memory_region_ex::ibv_reg_mr_ex);
+        verbs.dealloc_dmah = Some(dma_handle::ibv_dealloc_dmah);
+        verbs.alloc_dmah = Some(dma_handle::ibv_alloc_dmah);
         verbs.query_port = Some(query::query_port_sized);
         verbs.advise_mr = Some(memory_region::advise_mr);
         verbs.alloc_null_mr = Some(memory_region::alloc_null_mr);

@@ -194,7 +194,10 @@ pub(crate) extern "C" fn alloc_parent_domain(
     object("ibv_alloc_parent_domain", || {
         let context = Context::of(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
-        let known = abi::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | abi::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+        let known = abi::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
+            | abi::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
+            // Memory that a guest shares with its host: no device here needs it, and plain memory will do.
+            | abi::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
         if attributes.comp_mask & !known != 0 {
             // As mlx5 answers it; the manual page is silent.
             return Err(Errno::invalid("comp_mask has bits that are not known"));

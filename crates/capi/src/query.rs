@@ -18,8 +18,13 @@ use wire::{Gid, Mtu, Pkey};
 
 /// The vendor number: locally administered, of no vendor. Programs know the real ones and change their behaviour by
 /// them.
-const VENDOR: u32 = 0x02_7562;
+pub(crate) const VENDOR: u32 = 0x02_7562;
 const VENDOR_PART: u32 = 1;
+
+/// The speed of a lane as ports tell it: 25 Gbit/s.
+const SPEED_EDR: u8 = 32;
+/// Four such lanes, in units of 100 Mbit/s.
+const PORT_SPEED: u64 = 4 * 250;
 
 /// The one port.
 const PORT: u8 = 1;
@@ -91,7 +96,11 @@ fn extended_attributes(opened: &OpenDevice) -> ibv_device_attr_ex {
     attributes_ex.orig_attr = attributes(opened);
     let datagrams = abi::IBV_ODP_SUPPORT_SEND | abi::IBV_ODP_SUPPORT_RECV | abi::IBV_ODP_SUPPORT_SRQ_RECV;
     let unreliable = datagrams | abi::IBV_ODP_SUPPORT_WRITE;
-    let reliable = unreliable | abi::IBV_ODP_SUPPORT_READ | abi::IBV_ODP_SUPPORT_ATOMIC;
+    let reliable = unreliable
+        | abi::IBV_ODP_SUPPORT_READ
+        | abi::IBV_ODP_SUPPORT_ATOMIC
+        | abi::IBV_ODP_SUPPORT_FLUSH
+        | abi::IBV_ODP_SUPPORT_ATOMIC_WRITE;
     attributes_ex.odp_caps.general_caps = u64::from(abi::IBV_ODP_SUPPORT | abi::IBV_ODP_SUPPORT_IMPLICIT);
     attributes_ex.odp_caps.per_transport_caps.rc_odp_caps = reliable;
     attributes_ex.odp_caps.per_transport_caps.uc_odp_caps = unreliable;
@@ -157,7 +166,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
 ///
 /// # Safety
 /// There is room for `size` bytes at `to`.
-unsafe fn copy_out<T: Copy>(from: &T, to: *mut T, size: usize) {
+pub(crate) unsafe fn copy_out<T: Copy>(from: &T, to: *mut T, size: usize) {
     let known = size.min(size_of::<T>());
     // SAFETY: `known` bytes are no more than the structure has, and `size` no more than there is room for.
     unsafe {
@@ -179,11 +188,12 @@ fn port_attributes(context: &Context) -> ibv_port_attr {
     attributes.max_vl_num = 1;
     // Four lanes of 25 Gbit/s each: a plausible wire. There is none.
     attributes.active_width = 2;
-    attributes.active_speed = 32;
+    attributes.active_speed = SPEED_EDR;
     // Link up, or disabled.
     attributes.phys_state = if port.active { 5 } else { 3 };
     attributes.link_layer = abi::IBV_LINK_LAYER_ETHERNET as u8;
     attributes.flags = abi::IBV_QPF_GRH_REQUIRED as u8;
+    // The field before has room for this speed.
     attributes.active_speed_ex = 0;
     attributes
 }
@@ -217,6 +227,18 @@ pub(crate) unsafe extern "C" fn query_port_sized(
 pub unsafe extern "C" fn ibv_query_port(context: Handle<'_, ibv_context>, port: u8, out: *mut ibv_port_attr) -> c_int {
     // SAFETY: there is room for the part of that size.
     unsafe { query_port_sized(context, port, out, abi::IBV_PORT_ATTR_1_1) }
+}
+
+/// What a port can carry, in units of 100 Mbit/s: the same that its width and speed say.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_query_port_speed(context: Handle<'_, ibv_context>, port: u32, mut speed: Out<'_, u64>) -> c_int {
+    status("ibv_query_port_speed", || {
+        Context::of(context)?;
+        if port != u32::from(PORT) {
+            return Err(Errno::invalid("the device has one port, number 1"));
+        }
+        speed.write(PORT_SPEED).ok_or_else(Errno::null)
+    })
 }
 
 /// Entry `index` of the GID table; `None` if it is empty.
@@ -400,9 +422,15 @@ pub extern "C" fn ibv_resolve_eth_l2_from_gid(
     })
 }
 
-/// Whether data of a kind of work arrives in order in memory: it does, up to the last bytes, which come last.
+/// Whether data of a kind of work arrives in order in memory: it does, up to the last bytes, which come last. A program
+/// that asks for more than yes or no is told of the whole message, and of every piece of it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_query_qp_data_in_order(qp: Handle<'_, abi::ibv_qp>, opcode: c_uint, flags: u32) -> c_int {
     let _ = opcode;
-    c_int::from(!qp.is_null() && flags == 0)
+    let known = abi::IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS | abi::IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY;
+    if qp.is_null() || flags & !known != 0 {
+        return 0;
+    }
+    let all = abi::IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG | abi::IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES;
+    if flags & abi::IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS != 0 { all as c_int } else { 1 }
 }

@@ -5,11 +5,13 @@ use crate::boundary::{object, status};
 use crate::completion_queue::CompletionQueue;
 use crate::context::Context;
 use crate::cross_call_lock::CrossCallLock;
+use crate::ece::Options;
 use crate::errno::Errno;
 use crate::object::{Object, Public, field};
 use crate::protection_domain::Pd;
 use crate::queue_pair::{QueuePair, capabilities_to_c, kind};
 use crate::queue_pair_ex;
+use crate::registry::lock;
 use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::work_builder::Builder;
 use crate::work_queue::IndirectionTable;
@@ -21,7 +23,7 @@ use abi::{
 use hca::{AsyncEvent, Joins, Qp, RawOptions, Spread};
 use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use transport::{Capabilities, Kind, Limits, ProtectionDomain, QueuePairConfig};
 use wire::flow::{HASH_KEY_LENGTH, HashFields, Rss};
 use wire::{Pkey, Qpn};
@@ -199,6 +201,8 @@ impl QueuePair {
         Box::new(QueuePair {
             base: Public::new(base),
             opened: Arc::clone(&context.opened),
+            ece: Options::of(qp.kind()),
+            counters: Mutex::default(),
             qp,
             events: Acknowledgements::default(),
             init,
@@ -342,6 +346,7 @@ pub extern "C" fn ibv_destroy_qp(qp: Owned<'_, ibv_qp>) -> c_int {
             pair.opened.hca.events().purge(|event| matches!(event, AsyncEvent::Qp(other, _) if *other == qpn));
         }
         pair.events.wait();
+        lock(&pair.counters).detach();
         if pair.qp.kind() != Kind::XrcTarget {
             // SAFETY: the domain of the queue pair.
             unsafe { Pd::leave(field!(pair.base, qp_base.pd)) };

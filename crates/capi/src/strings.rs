@@ -35,7 +35,7 @@ const STATUSES: [&CStr; 24] = [
 ];
 
 /// By the numbers of `ibv_event_type`.
-const EVENTS: [&CStr; 20] = [
+const EVENTS: [&CStr; 21] = [
     c"CQ error",
     c"local work queue fatal error",
     c"invalid request local work queue error",
@@ -56,6 +56,7 @@ const EVENTS: [&CStr; 20] = [
     c"client reregistration",
     c"GID table changed",
     c"WQ fatal error",
+    c"device speed changed",
 ];
 
 /// By the numbers of `ibv_port_state`.
@@ -110,6 +111,7 @@ mod tests {
         assert_eq!(text(ibv_wc_status_str(abi::IBV_WC_WR_FLUSH_ERR)), "work request flushed");
         assert_eq!(text(ibv_wc_status_str(abi::IBV_WC_TM_RNDV_INCOMPLETE)), "tag matching rendezvous incomplete");
         assert_eq!(text(ibv_event_type_str(abi::IBV_EVENT_WQ_FATAL)), "WQ fatal error");
+        assert_eq!(text(ibv_event_type_str(abi::IBV_EVENT_DEVICE_SPEED_CHANGE)), "device speed changed");
         assert_eq!(text(ibv_event_type_str(abi::IBV_EVENT_QP_LAST_WQE_REACHED)), "last WQE reached");
         assert_eq!(text(ibv_port_state_str(abi::IBV_PORT_ACTIVE)), "active");
         assert_eq!(text(ibv_node_type_str(abi::IBV_NODE_CA as c_int)), "InfiniBand channel adapter");

@@ -31,6 +31,8 @@ on_both_links! {
     a_sender_hears_of_what_arrived_although_the_receiver_ends_at_once: "cc" "last_words.c",
     a_group_gets_what_is_sent_to_it_once_each: "cc" "multicast.c",
     device_memory_timestamps_and_built_work_requests: "c++" "extended.cpp",
+    what_releases_after_44_added: "cc" "newer.c",
+    what_they_added_to_the_connection_manager: "cc" "cm_newer.c",
     both_ends_of_a_connection_hear_what_they_should: "cc" "cm_events.c",
     endpoints_wait_for_their_own_events: "cc" "cm_endpoints.c",
     connections_come_and_go_in_many_threads: "cc" "cm_threads.c",

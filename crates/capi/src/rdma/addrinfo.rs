@@ -10,7 +10,7 @@ use std::mem::zeroed;
 use std::ptr::{null, null_mut};
 
 /// What the C library is asked, by what the program asks this one.
-fn hints_for_c(hints: &rdma_addrinfo) -> Result<addrinfo, c_int> {
+pub(super) fn hints_for_c(hints: &rdma_addrinfo) -> Result<addrinfo, c_int> {
     let flags = hints.ai_flags as u32;
     // SAFETY: all zeros are numbers and null pointers.
     let mut c: addrinfo = unsafe { zeroed() };
@@ -160,33 +160,53 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
         if result.is_null() || node.is_null() && service.is_null() && hints.is_none() {
             return Err(Errno::null());
         }
-        if hca::Nic::of_process()?.shown_devices().is_empty() {
-            return Err(Errno(libc::ENODEV));
-        }
-        // SAFETY: takes sizes and answers null or as many bytes, all zero.
-        let out = unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) }.cast::<rdma_addrinfo>();
-        // SAFETY: null, or room for the answer, for which all zeros are a value.
-        let answer = unsafe { out.as_mut() }.ok_or(Errno::NO_MEMORY)?;
         // SAFETY: as this call demands.
-        match unsafe { fill(answer, node, service, hints) } {
-            Ok(()) => {
-                result.write(out);
+        match unsafe { look_up(node, service, hints) } {
+            Ok(found) => {
+                result.write(found);
                 Ok(0)
             }
-            Err(failed) => {
-                // SAFETY: made above, and not handed out.
-                unsafe { free(out) };
-                failed
-            }
+            Err(failed) => failed,
         }
     })
+}
+
+/// Looks up a name and a service; an error is one of errno, or one of the C library's for `gai_strerror`.
+///
+/// # Safety
+/// As for [`rdma_getaddrinfo`].
+pub(super) unsafe fn look_up(
+    node: *const c_char,
+    service: *const c_char,
+    hints: Option<&rdma_addrinfo>,
+) -> Result<*mut rdma_addrinfo, Result<c_int, Errno>> {
+    if hints.is_some_and(|hints| hints.ai_flags as u32 & abi::RAI_SA != 0) {
+        return Err(Err(Errno::unsupported("no subnet administration on Ethernet")));
+    }
+    let nic = hca::Nic::of_process().map_err(|error| Err(error.into()))?;
+    if nic.shown_devices().is_empty() {
+        return Err(Err(Errno(libc::ENODEV)));
+    }
+    // SAFETY: takes sizes and answers null or as many bytes, all zero.
+    let out = unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) }.cast::<rdma_addrinfo>();
+    // SAFETY: null, or room for the answer, for which all zeros are a value.
+    let answer = unsafe { out.as_mut() }.ok_or(Err(Errno::NO_MEMORY))?;
+    // SAFETY: as this function demands.
+    match unsafe { fill(answer, node, service, hints) } {
+        Ok(()) => Ok(out),
+        Err(failed) => {
+            // SAFETY: made above, and not handed out.
+            unsafe { free(out) };
+            Err(failed)
+        }
+    }
 }
 
 /// Frees a list of answers.
 ///
 /// # Safety
 /// `list` is null or a list that `rdma_getaddrinfo` answers, and is not used any more.
-unsafe fn free(mut list: *mut rdma_addrinfo) {
+pub(super) unsafe fn free(mut list: *mut rdma_addrinfo) {
     // SAFETY: null, or an entry that is not freed yet.
     while let Some(entry) = unsafe { list.as_ref() } {
         let next = entry.ai_next;

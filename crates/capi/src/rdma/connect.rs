@@ -96,12 +96,14 @@ impl ConnectionId {
         Ok(self.id.set(IdOption::Ece(asked, taken))?)
     }
 
-    /// Tells the queue pair what the peer's device can do. Not being able to is no error: it is an offer.
+    /// Tells the queue pair what the peer's device can do. A device of another vendor, or one that says nothing, has
+    /// none of this one's options.
     fn take_ece(&self) {
-        let (vendor_id, options) = self.state().remote_ece;
-        if vendor_id != 0 {
-            let ece = ibv_ece { vendor_id, options, comp_mask: 0 };
-            ibv_set_ece(self.qp(), (&ece).into());
+        let mut ece = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
+        if ibv_query_ece(self.qp(), (&mut ece).into()) == 0 {
+            let (vendor_id, options) = self.state().remote_ece;
+            ece.options = if vendor_id == ece.vendor_id { options } else { 0 };
+            ibv_set_ece(self.qp(), (&mut ece).into());
         }
     }
 

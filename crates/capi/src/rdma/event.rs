@@ -12,7 +12,8 @@ use crate::errno::Errno;
 use crate::object::{Object, field, set_field};
 use crate::signals;
 use abi::{
-    Out, Owned, rdma_cm_event, rdma_cm_event_param, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_ud_param,
+    Handle, Out, Owned, rdma_cm_event, rdma_cm_event_param, rdma_cm_id, rdma_conn_param, rdma_event_channel,
+    rdma_ud_param,
 };
 use hca::Sleep;
 use hca::cm::{Body, Event, EventChannel, EventKind, Id};
@@ -74,6 +75,10 @@ impl DeliveredEvent {
     fn take_body(&mut self, owner: &ConnectionId, body: Body) -> (u32, u32) {
         match body {
             Body::None => (0, 0),
+            Body::Number(number) => {
+                self.base.param.arg = number;
+                (0, 0)
+            }
             Body::Connection(body) => {
                 self.private_data = body.private_data;
                 self.base.param.conn = rdma_conn_param {
@@ -123,6 +128,7 @@ impl DeliveredEvent {
                 }
             }
             EventKind::RouteResolved => owner.refresh_path(),
+            EventKind::AddressInfoError => owner.lookup_failed(),
             EventKind::ConnectRequest => match self.new_id(owner, subject, ece) {
                 Ok(id) => {
                     self.base.listen_id = owner.as_c();
@@ -289,6 +295,24 @@ impl Waits for NextEvent<'_> {
     }
 }
 
+/// Writes an event of the program's own to where the id reports, as to wake a thread that waits there.
+#[unsafe(export_name = "ubiverbs_rdma_write_cm_event")]
+pub extern "C" fn rdma_write_cm_event(
+    id: Handle<'_, rdma_cm_id>,
+    event: c_uint,
+    status: c_int,
+    argument: u64,
+) -> c_int {
+    number("rdma_write_cm_event", || {
+        let it = ConnectionId::of(id)?;
+        if event != abi::RDMA_CM_EVENT_USER {
+            return Err(Errno::invalid("programs write RDMA_CM_EVENT_USER only"));
+        }
+        it.id.write_event(EventKind::User, status, argument)?;
+        Ok(0)
+    })
+}
+
 /// Gives an event back.
 #[unsafe(export_name = "ubiverbs_rdma_ack_cm_event")]
 pub extern "C" fn rdma_ack_cm_event(event: Owned<'_, rdma_cm_event>) -> c_int {
@@ -302,7 +326,7 @@ pub extern "C" fn rdma_ack_cm_event(event: Owned<'_, rdma_cm_event>) -> c_int {
 }
 
 /// The names of events, by their numbers.
-const NAMES: [&CStr; 16] = [
+const NAMES: [&CStr; 20] = [
     c"RDMA_CM_EVENT_ADDR_RESOLVED",
     c"RDMA_CM_EVENT_ADDR_ERROR",
     c"RDMA_CM_EVENT_ROUTE_RESOLVED",
@@ -319,6 +343,10 @@ const NAMES: [&CStr; 16] = [
     c"RDMA_CM_EVENT_MULTICAST_ERROR",
     c"RDMA_CM_EVENT_ADDR_CHANGE",
     c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+    c"RDMA_CM_EVENT_ADDRINFO_ERROR",
+    c"RDMA_CM_EVENT_USER",
+    c"RDMA_CM_EVENT_INTERNAL",
 ];
 
 /// The name of an event.

@@ -9,6 +9,7 @@ use super::address;
 use super::channel::Channel;
 use super::device::CmDevice;
 use super::group::Group;
+use super::lookup::Lookup;
 use crate::acknowledgements::Acknowledgements;
 use crate::boundary::value;
 use crate::errno::Errno;
@@ -59,6 +60,7 @@ pub(super) struct State {
     pub local_ece: (u32, u32),
     pub remote_ece: (u32, u32),
     pub groups: Vec<Arc<Group>>,
+    pub lookup: Lookup,
 }
 
 // SAFETY: its pointers are only followed for calls of the program, which must not destroy what it still uses.
@@ -134,6 +136,7 @@ impl ConnectionId {
             local_ece: (0, 0),
             remote_ece: (0, 0),
             groups: Vec::new(),
+            lookup: Lookup::default(),
         };
         let events = Acknowledgements::default();
         let made = ConnectionId { base: Public::new(base), id, number, events, state: Mutex::new(state) };

@@ -5,6 +5,7 @@ use super::table::{self, Entry, Kind, entry};
 use super::waiting::{Operation, errno, perform};
 use crate::boundary::number;
 use crate::errno::Errno;
+use crate::rdma::repoll;
 use crate::registry::lock;
 use libc::{sockaddr, socklen_t};
 use sockets::{Datagram, Shutdown, Socket};
@@ -180,9 +181,12 @@ impl Operation for Flush {
     }
 }
 
-/// Closes a socket. What was sent arrives first.
+/// Closes a socket, or a set of descriptors. What was sent arrives first.
 #[unsafe(export_name = "ubiverbs_rclose")]
 pub extern "C-unwind" fn rclose(fd: c_int) -> c_int {
+    if repoll::close(fd) {
+        return 0;
+    }
     let known = number("rclose", || entry(fd).map(|_| 0));
     if known < 0 {
         return known;

@@ -476,14 +476,8 @@ static void not_offered(void)
 	struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
 	struct ibv_qp_init_attr init = plain_init(cq, IBV_QPT_RC);
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
-	struct ibv_ece ece = {1, 2, 3};
 
 	NEED(qp);
-	CHECK(ibv_query_ece(qp, &ece) == EOPNOTSUPP && !ece.vendor_id && !ece.options && !ece.comp_mask);
-	ece.vendor_id = 0x15b3, ece.options = 0x1000000f;
-	CHECK(ibv_set_ece(qp, &ece) == EOPNOTSUPP);
-	ece.comp_mask = 1;
-	CHECK(ibv_set_ece(qp, &ece) == EINVAL && ibv_query_ece(qp, NULL) == EINVAL);
 	struct ibv_modify_cq_attr nothing = {}, unknown = {.attr_mask = IBV_CQ_ATTR_RESERVED};
 	struct ibv_qp_rate_limit_attr pace = {.rate_limit = 1000};
 	struct ibv_counters_init_attr counters = {};

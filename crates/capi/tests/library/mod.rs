@@ -32,6 +32,19 @@ pub fn directory() -> &'static Path {
     })
 }
 
+/// Where the newest release of rdma-core is unpacked.
+pub fn newest() -> &'static Path {
+    static UNPACKED: OnceLock<PathBuf> = OnceLock::new();
+    UNPACKED.get_or_init(|| {
+        let mut get = Command::new(env!("CARGO"));
+        get.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        get.args(["run", "--quiet", "--package", "xtask", "--", "newest"]);
+        let output = get.stderr(Stdio::inherit()).output().expect("cargo runs");
+        assert!(output.status.success(), "cargo xtask newest failed");
+        PathBuf::from(String::from_utf8_lossy(&output.stdout).lines().last().expect("a path").trim())
+    })
+}
+
 /// A program that runs on the library, and is stopped when it takes too long.
 pub fn on_library(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("timeout");

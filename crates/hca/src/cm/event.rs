@@ -118,6 +118,12 @@ pub enum EventKind {
     AddressChange = 14,
     /// The queue pair's number may be used again.
     TimewaitExit = 15,
+    /// A name was looked up.
+    AddressInfoResolved = 16,
+    /// It could not be.
+    AddressInfoError = 17,
+    /// What the program itself has to say.
+    User = 18,
 }
 
 /// What comes with it.
@@ -130,6 +136,8 @@ pub enum Body {
     Connection(ConnectionBody),
     /// How to reach a queue pair of datagrams, or a group.
     Datagram(DatagramBody),
+    /// What the program wrote itself.
+    Number(u64),
 }
 
 /// What a peer said of a connection.

@@ -592,6 +592,16 @@ impl Id {
         })
     }
 
+    /// Writes an event of the program's own to where the id reports.
+    #[doc(alias = "rdma_write_cm_event")]
+    pub fn write_event(self: &Arc<Self>, kind: EventKind, status: i32, number: u64) -> Result<(), CmError> {
+        self.change(|cm, _| {
+            let channel = Arc::clone(&cm.record(self.key)?.channel);
+            channel.push(Event { id: Arc::clone(self), listener: None, kind, status, body: Body::Number(number) });
+            Ok(())
+        })
+    }
+
     /// Ends it: what stands is taken down without an event for its program, what waits for it on its channel is
     /// forgotten, its port is free.
     #[doc(alias = "rdma_destroy_id")]

@@ -182,7 +182,7 @@ impl Event {
     /// What the peer's program said: as long as the field of the message, filled up with zeros.
     pub fn private_data(&self) -> &[u8] {
         match &self.body {
-            Body::None => &[],
+            Body::None | Body::Number(_) => &[],
             Body::Connection(body) => &body.private_data,
             Body::Datagram(body) => &body.private_data,
         }

@@ -1,0 +1,166 @@
+//! Registering memory by attributes: any of the other ways to register, and what only this one can say. Also memory by
+//! its descriptor.
+
+use crate::boundary::object;
+use crate::buffer::Buffer;
+use crate::dma_handle::DmaHandle;
+use crate::errno::Errno;
+use crate::memory_region::{MemoryRegion, Needs, access, register};
+use crate::object::Object;
+use crate::protection_domain::Pd;
+use abi::{Handle, In, ibv_buf, ibv_mr, ibv_mr_init_attr, ibv_pd};
+use memory::{Mapping, ProtectionDomain, RegionSpec, Translation};
+use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::BorrowedFd;
+use std::ptr::without_provenance_mut;
+use std::sync::Arc;
+
+/// The rights that memory of a descriptor may have, but for those that a device may ignore.
+const RIGHTS_BY_DESCRIPTOR: c_uint = abi::IBV_ACCESS_LOCAL_WRITE
+    | abi::IBV_ACCESS_REMOTE_WRITE
+    | abi::IBV_ACCESS_REMOTE_READ
+    | abi::IBV_ACCESS_REMOTE_ATOMIC
+    | abi::IBV_ACCESS_OPTIONAL_RANGE;
+
+/// The unit in which a descriptor's memory and its addresses must agree.
+const PAGE: u64 = 4096;
+
+/// Part of what a descriptor stands for.
+struct ByDescriptor {
+    descriptor: c_int,
+    offset: u64,
+    length: usize,
+    iova: u64,
+}
+
+impl ByDescriptor {
+    fn register(&self, pd: Handle<'_, ibv_pd>, flags: c_uint, mut needs: Needs) -> Result<*mut ibv_mr, Errno> {
+        let domain = Pd::by_handle(pd)?;
+        if flags & !RIGHTS_BY_DESCRIPTOR != 0 {
+            return Err(Errno::invalid("a right that memory of a descriptor cannot have"));
+        }
+        let access = access(flags)?;
+        let ByDescriptor { descriptor, offset, length, iova } = *self;
+        if offset % PAGE != iova % PAGE {
+            return Err(Errno::invalid("offset and iova are at different places of a page"));
+        }
+        if descriptor < 0 {
+            return Err(Errno(libc::EBADF));
+        }
+        // SAFETY: a call without pointers.
+        if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } < 0 {
+            return Err(Errno(libc::EBADF));
+        }
+        // SAFETY: an open descriptor, which the program keeps during the call.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        if !memory::is_shareable(descriptor) {
+            return Err(Errno::invalid("neither a dma-buf nor memory whose size is sealed"));
+        }
+        let mapping = Arc::new(Mapping::of_file(descriptor, offset, length, access.writes())?);
+        let translation = Translation { address: mapping.first(), length, iova: Some(iova) };
+        let spec = RegionSpec { translation, domain: ProtectionDomain(domain.domain.0), access };
+        // SAFETY: the region keeps the mapping until it is gone.
+        let key = unsafe { domain.opened.nic.memory().register(&spec) }?;
+        needs.mapping = Some(mapping);
+        // An offset stands where other regions have their address.
+        MemoryRegion::make_with(pd, key, without_provenance_mut(offset as usize), length, needs)
+    }
+}
+
+/// Memory that several devices share, by its descriptor.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_reg_dmabuf_mr(
+    pd: Handle<'_, ibv_pd>,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    descriptor: c_int,
+    access: c_int,
+) -> *mut ibv_mr {
+    object("ibv_reg_dmabuf_mr", || {
+        ByDescriptor { descriptor, offset, length, iova }.register(pd, access as c_uint, Needs::default())
+    })
+}
+
+/// What a region needs besides its memory, by the attributes.
+fn needs(pd: &Pd, attributes: &ibv_mr_init_attr) -> Result<Needs, Errno> {
+    let mut needs = Needs::default();
+    if attributes.comp_mask & u64::from(abi::IBV_REG_MR_MASK_DMAH) != 0 {
+        // SAFETY: a field of the attributes, which the manual page wants to be a DMA handle.
+        let handle = DmaHandle::of(unsafe { Handle::new(attributes.dmah) })?;
+        if handle.context_in_c() != pd.context_in_c() {
+            return Err(Errno::invalid("the DMA handle is of another context than the domain"));
+        }
+        if attributes.access as c_uint & abi::IBV_ACCESS_ON_DEMAND != 0 {
+            return Err(Errno::invalid("a DMA handle is about memory that stays, not about memory on demand"));
+        }
+        needs.dma_handle = attributes.dmah;
+    }
+    Ok(needs)
+}
+
+/// Registers memory as the attributes say.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_reg_mr_ex(pd: Handle<'_, ibv_pd>, attributes: In<'_, ibv_mr_init_attr>) -> *mut ibv_mr {
+    object("ibv_reg_mr_ex", || {
+        let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
+        by_attributes(pd, attributes)
+    })
+}
+
+fn by_attributes(pd: Handle<'_, ibv_pd>, attributes: &ibv_mr_init_attr) -> Result<*mut ibv_mr, Errno> {
+    let domain = Pd::by_handle(pd)?;
+    let has = |bit: u32| attributes.comp_mask & u64::from(bit) != 0;
+    let known = u64::from((abi::IBV_REG_MR_MASK_BUF << 1) - 1);
+    if attributes.comp_mask & !known != 0 {
+        return Err(Errno::invalid("comp_mask has bits that are not known"));
+    }
+    let mut needs = needs(domain, attributes)?;
+    let &ibv_mr_init_attr { length, addr, fd, fd_offset, iova, .. } = attributes;
+    let flags = attributes.access as c_uint;
+    if has(abi::IBV_REG_MR_MASK_FD) {
+        if !has(abi::IBV_REG_MR_MASK_FD_OFFSET) || !has(abi::IBV_REG_MR_MASK_IOVA) || has(abi::IBV_REG_MR_MASK_ADDR) {
+            return Err(Errno::invalid("a descriptor goes with an offset and an iova, and without an address"));
+        }
+        if has(abi::IBV_REG_MR_MASK_BUF) {
+            return Err(Errno::invalid("a buffer and a descriptor"));
+        }
+        return ByDescriptor { descriptor: fd, offset: fd_offset, length, iova }.register(pd, flags, needs);
+    }
+    if !has(abi::IBV_REG_MR_MASK_ADDR) || has(abi::IBV_REG_MR_MASK_FD_OFFSET) {
+        return Err(Errno::invalid("without a descriptor there is an address, and no offset"));
+    }
+    if length == usize::MAX && !addr.is_null() && flags & abi::IBV_ACCESS_ON_DEMAND != 0 {
+        return Err(Errno::invalid("all memory begins at address 0"));
+    }
+    if has(abi::IBV_REG_MR_MASK_BUF) {
+        // SAFETY: a field of the attributes, which the manual page wants to be a buffer.
+        let buffer = Buffer::of(unsafe { Handle::new(attributes.buf) })?;
+        if buffer.domain != pd.as_ptr() {
+            return Err(Errno::invalid("the buffer was allocated in another domain"));
+        }
+        if !buffer.contains(addr, length) {
+            return Err(Errno::invalid("the range is not inside the buffer"));
+        }
+        needs.mapping = Some(Arc::clone(&buffer.memory));
+    }
+    let iova = has(abi::IBV_REG_MR_MASK_IOVA).then_some(iova).filter(|iova| *iova != addr.addr() as u64);
+    // SAFETY: the memory stays mapped, as `ibv_reg_mr` demands; that of a buffer the region keeps.
+    unsafe { register(pd, addr, length, iova, flags, needs) }
+}
+
+/// Registers part of a buffer.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_reg_buf_mr(
+    pd: Handle<'_, ibv_pd>,
+    buffer: Handle<'_, ibv_buf>,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    object("ibv_reg_buf_mr", || {
+        let comp_mask = u64::from(abi::IBV_REG_MR_MASK_BUF | abi::IBV_REG_MR_MASK_ADDR);
+        let buf = buffer.as_ptr();
+        by_attributes(pd, &ibv_mr_init_attr { length, access, comp_mask, addr, buf, ..ibv_mr_init_attr::zeroed() })
+    })
+}
