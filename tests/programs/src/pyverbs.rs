@@ -1,16 +1,53 @@
-//! rdma-core's own tests of its connection manager, as Debian ships them with its Python bindings. They look for the
-//! device's interface under `/sys`, and use the device that an address was bound to: none is by the loopback's, as with
-//! kernels. The rest of the suite runs with the tests of the C library.
+//! rdma-core's own tests, as Debian ships them with its Python bindings. Of the installed release those of the
+//! connection manager: they look for the device's interface under `/sys`, and use the device that an address was bound
+//! to: none is by the loopback's, as with kernels. The rest of that suite runs with the tests of the C library. Of the
+//! newest release, which `cargo xtask newest` gets, the whole suite.
 
 use crate::Test;
+use crate::host::Host;
 use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::{Link, Stage};
-use std::fs;
-use std::path::Path;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where Debian has the suite, compressed.
 const SHIPPED: &str = "/usr/share/doc/rdma-core/tests";
+
+/// Where the newest release's is, below where that is unpacked.
+const NEWEST_SHIPPED: &str = "root/usr/share/doc/rdma-core/tests";
+
+/// Where `cargo xtask programs` has unpacked the newest release, and why it has not.
+const NEWEST: &str = "UBIVERBS_TEST_NEWEST";
+const NEWEST_MISSING: &str = "UBIVERBS_TEST_NEWEST_MISSING";
+
+/// Why a test of the newest suite may be skipped.
+const ALLOWED_SKIPS: [(&str, &str); 14] = [
+    ("Can not run the test over non MLX5 device", "Mellanox hardware"),
+    ("This is not an MLX5 device", "Mellanox hardware"),
+    ("PCI device must be passed by the user", "Mellanox hardware, by VFIO"),
+    ("FDs file not found", "Mellanox hardware"),
+    ("Converting timestamp to nanoseconds is not supported", "Mellanox hardware"),
+    ("Can not run the test over non EFA device", "Amazon's hardware"),
+    ("/dev/dri/renderD128", "a graphics card"),
+    ("cuda-python", "a graphics card"),
+    ("No PHC or failed to open", "a clock of the network card's own"),
+    ("Device does not report CC_DMA_BOUNCE", "a guest whose memory is encrypted"),
+    ("There are no huge pages", "an administrator who provides huge pages"),
+    ("Create QP type 8 is not supported", "raw Ethernet"),
+    ("Create Raw Packet QP", "raw Ethernet"),
+    ("Extended CQ is not supported", "tag matching"),
+];
+
+/// Tests that pass at the least.
+const LEAST_PASSED: usize = 195;
+
+const NEWEST_ROW: Row = Row {
+    program: "pyverbs, the newest",
+    version: Version::Newest,
+    what: "rdma-core's whole test suite of its newest release, with the Python and C library that this wants",
+};
 
 const ROW: Row = Row {
     program: "pyverbs",
@@ -24,7 +61,14 @@ pub fn tests() -> Vec<Test> {
         let test = Test::new(name, move |stage| connection_manager(stage, link));
         if own_interface().is_some() { test } else { test.for_root() }
     };
-    all_of(&ROW, Link::BOTH.map(test))
+    let newest = |link: Link| {
+        let name = format!("pyverbs: the whole suite of the newest release, {}", link.name());
+        let test = Test::new(name, move |stage| newest_suite(stage, link));
+        if own_interface().is_some() { test } else { test.for_root() }
+    };
+    let mut tests = all_of(&ROW, Link::BOTH.map(test));
+    tests.extend(all_of(&NEWEST_ROW, Link::BOTH.map(newest)));
+    tests
 }
 
 /// An interface of this host that is up, and is not the loopback.
@@ -39,11 +83,11 @@ fn own_interface() -> Option<String> {
     names.into_iter().next()
 }
 
-fn unpack(place: &Path) -> Result<(), String> {
+fn unpack(from: &Path, place: &Path) -> Result<(), String> {
     let to = place.join("tests");
     fs::create_dir_all(&to).map_err(|e| e.to_string())?;
-    let shipped =
-        fs::read_dir(SHIPPED).map_err(|e| format!("{SHIPPED}: {e}: apt-get install rdma-core python3-pyverbs"))?;
+    let shipped = fs::read_dir(from)
+        .map_err(|e| format!("{}: {e}: apt-get install rdma-core python3-pyverbs", from.display()))?;
     for entry in shipped.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let bytes = if name.ends_with(".gz") {
@@ -56,13 +100,19 @@ fn unpack(place: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// A host with an interface that is not the loopback, and that.
+fn host(stage: &Stage) -> Result<(&Host, String), String> {
+    match &stage.joined {
+        Some([left, _]) => Ok((left, "veth0".to_owned())),
+        None => Ok((&stage.alone, own_interface().ok_or("there is the loopback only")?)),
+    }
+}
+
 fn connection_manager(stage: &Stage, link: Link) -> Result<(), String> {
     let place = stage.place.join("pyverbs");
-    unpack(&place)?;
-    let (host, device) = match &stage.joined {
-        Some([left, _]) => (left, "ubi_veth0".to_owned()),
-        None => (&stage.alone, format!("ubi_{}", own_interface().ok_or("there is the loopback only")?)),
-    };
+    unpack(Path::new(SHIPPED), &place)?;
+    let (host, interface) = host(stage)?;
+    let device = format!("ubi_{interface}");
     let line = format!("/usr/bin/python3 tests/run_tests.py --dev {device} -v tests.test_rdmacm");
     let options = link.options();
     let mut command = stage.run_on(host, None, &options, &line);
@@ -71,5 +121,80 @@ fn connection_manager(stage: &Stage, link: Link) -> Result<(), String> {
     match (ended.status.success(), passed) {
         (true, 10) => Ok(()),
         _ => Err(format!("{}, {passed} passed\n{}", ended.status, ended.text)),
+    }
+}
+
+/// Where the newest release is unpacked.
+pub fn newest() -> Result<PathBuf, String> {
+    let missing =
+        || std::env::var(NEWEST_MISSING).unwrap_or_else(|_| format!("{NEWEST} is not set: cargo xtask newest"));
+    std::env::var_os(NEWEST).map(PathBuf::from).ok_or_else(missing)
+}
+
+/// The suite asks `rdma` which interface a device is of, and there is no kernel's RDMA for that to ask.
+fn write_rdma(directory: &Path, interface: &str) -> Result<(), String> {
+    let facts = r#""ifindex":1,"port":1,"state":"ACTIVE","physical_state":"LINK_UP""#;
+    let link = format!(r#"[{{{facts},"ifname":"ubi_{interface}","netdev":"{interface}"}}]"#);
+    let program = directory.join("rdma");
+    fs::create_dir_all(directory)
+        .and_then(|()| fs::write(&program, format!("#!/bin/sh\necho '{link}'\n")))
+        .and_then(|()| fs::set_permissions(&program, Permissions::from_mode(0o755)))
+        .map_err(|e| format!("{}: {e}", program.display()))
+}
+
+fn newest_suite(stage: &Stage, link: Link) -> Result<(), String> {
+    let newest = newest()?;
+    let place = stage.place.join("newest-pyverbs");
+    unpack(&newest.join(NEWEST_SHIPPED), &place)?;
+    fs::write(place.join("suite.py"), include_str!("../python/suite.py")).map_err(|e| e.to_string())?;
+    let (host, interface) = host(stage)?;
+    write_rdma(&place.join("bin"), &interface)?;
+    let python = newest.join("python3");
+    let line = format!("{} suite.py tests/run_tests.py --dev ubi_{interface} -v", python.display());
+    let mut command = stage.run_on(host, None, &link.options(), &line);
+    let path = std::env::var("PATH").unwrap_or_default();
+    let ended =
+        stage.end(command.current_dir(&place).env("PATH", format!("{}:{path}", place.join("bin").display())))?;
+    judge(&ended.text, ended.status.success())
+}
+
+/// What the suite's report says: nothing failed, and nothing was skipped that need not be.
+fn judge(text: &str, success: bool) -> Result<(), String> {
+    let number_after = |start: &str| {
+        let rest = text.lines().rev().find_map(|line| line.split_once(start))?.1;
+        rest.split(|it: char| !it.is_ascii_digit()).next()?.parse::<usize>().ok()
+    };
+    let (ran, skips) = (number_after("Ran ").unwrap_or(0), number_after("skipped=").unwrap_or(0));
+    let passed = ran.saturating_sub(skips);
+    println!("  {passed} of {ran} passed, {skips} skipped");
+    if !success || passed < LEAST_PASSED {
+        return Err(format!("{passed} of {ran} passed\n{text}"));
+    }
+    let skipped: Vec<&str> =
+        text.lines().filter(|line| line.contains("skipped '") || line.contains("skipped \"")).collect();
+    let is_allowed = |line: &str| ALLOWED_SKIPS.iter().any(|(reason, _)| line.contains(reason));
+    let unexplained: Vec<&str> = skipped.iter().copied().filter(|line| !is_allowed(line)).collect();
+    match (unexplained.is_empty(), skipped.len() == skips) {
+        (true, true) => Ok(()),
+        (true, false) => Err(format!("{} of {skips} skipped tests have a reason\n{text}", skipped.len())),
+        (false, _) => Err(format!("skipped for no reason that is allowed:\n{}", unexplained.join("\n"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(skipped: &str, ran: usize, skips: usize) -> String {
+        format!("test_a (x) ... ok\ntest_b (x) ... skipped {skipped}\nRan {ran} tests in 1s\n\nOK (skipped={skips})\n")
+    }
+
+    #[test]
+    fn skips_need_a_reason_that_is_allowed() {
+        assert_eq!(judge(&report("'There are no huge pages of size 2M'", 300, 1), true), Ok(()));
+        assert!(judge(&report("'I do not feel like it'", 300, 1), true).unwrap_err().contains("feel like it"));
+        assert!(judge(&report("'There are no huge pages'", 300, 2), true).is_err());
+        assert!(judge(&report("'There are no huge pages'", 100, 1), true).is_err());
+        assert!(judge(&report("'There are no huge pages'", 300, 1), false).is_err());
     }
 }

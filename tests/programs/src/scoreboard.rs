@@ -27,6 +27,8 @@ pub enum Version {
     Package(&'static str),
     /// That which is downloaded.
     Named(&'static str),
+    /// That of the newest rdma-core.
+    Newest,
     /// A program of this repository.
     Ours,
 }
@@ -136,6 +138,11 @@ impl Version {
         match self {
             Version::Ours => Ok("ours".into()),
             Version::Named(version) => Ok(version.into()),
+            Version::Newest => {
+                let file = crate::pyverbs::newest()?.join("version");
+                let version = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+                Ok(format!("python3-pyverbs {}", version.trim()))
+            }
             Version::Package(name) => {
                 let asked = Command::new("dpkg-query").args(["--show", "--showformat=${Version}", name]).output();
                 let asked = asked.map_err(|e| format!("dpkg-query did not start: {e}"))?;
