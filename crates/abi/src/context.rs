@@ -96,7 +96,8 @@ mirror! {
         dealloc_td: Option<unsafe extern "C" fn(Owned<'_, ibv_td>) -> c_int>,
         alloc_td: Option<unsafe extern "C" fn(Handle<'_, ibv_context>, In<'_, ibv_td_init_attr>) -> *mut ibv_td>,
         modify_cq: Option<unsafe extern "C" fn(Handle<'_, ibv_cq>, In<'_, ibv_modify_cq_attr>) -> c_int>,
-        post_srq_ops: Option<unsafe extern "C" fn(*mut ibv_srq, *mut ibv_ops_wr, *mut *mut ibv_ops_wr) -> c_int>,
+        post_srq_ops:
+            Option<unsafe extern "C" fn(Handle<'_, ibv_srq>, InOut<'_, ibv_ops_wr>, Out<'_, *mut ibv_ops_wr>) -> c_int>,
         destroy_rwq_ind_table: Option<unsafe extern "C" fn(Owned<'_, ibv_rwq_ind_table>) -> c_int>,
         create_rwq_ind_table: Option<
             unsafe extern "C" fn(

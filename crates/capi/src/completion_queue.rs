@@ -12,13 +12,14 @@ use crate::use_count::UseCount;
 use crate::wall_clock::WallClock;
 use abi::{
     Handle, In, Owned, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_moderate_cq, ibv_modify_cq_attr, ibv_wc,
+    ibv_wc_tm_info,
 };
 use hca::{AsyncEvent, Moderation, Notify};
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use transport::{Completion, CompletionKind};
+use transport::{Cause, Completion, CompletionKind};
 
 /// A completion queue; every one is an extended one inside.
 #[repr(C)]
@@ -252,6 +253,16 @@ pub(crate) fn opcode(kind: CompletionKind) -> u32 {
         CompletionKind::LocalInvalidate => abi::IBV_WC_LOCAL_INV,
         CompletionKind::Receive => abi::IBV_WC_RECV,
         CompletionKind::ReceiveWriteImmediate => abi::IBV_WC_RECV_RDMA_WITH_IMM,
+        CompletionKind::TagAdd => abi::IBV_WC_TM_ADD,
+        CompletionKind::TagDelete => abi::IBV_WC_TM_DEL,
+        CompletionKind::TagSynchronize => abi::IBV_WC_TM_SYNC,
+        CompletionKind::TagUntagged => abi::IBV_WC_TM_NO_TAG,
+        // Where tag matching is described a message that matches nothing is an IBV_WC_RECV; hardware says this, and
+        // programs know it by the flags that it has not.
+        CompletionKind::TagUnexpected
+        | CompletionKind::TagMatch
+        | CompletionKind::TagData
+        | CompletionKind::TagMessage => abi::IBV_WC_TM_RECV,
     }
 }
 
@@ -270,7 +281,30 @@ pub(crate) fn flags(completion: &Completion) -> u32 {
     if completion.frame.checksums_are_right {
         flags |= abi::IBV_WC_IP_CSUM_OK;
     }
-    flags
+    flags | tag_flags(completion)
+}
+
+/// What tag matching has to say of a completion.
+#[inline]
+fn tag_flags(completion: &Completion) -> u32 {
+    let flags = match completion.kind {
+        CompletionKind::TagMatch => abi::IBV_WC_TM_MATCH,
+        CompletionKind::TagData => abi::IBV_WC_TM_DATA_VALID,
+        CompletionKind::TagMessage => abi::IBV_WC_TM_MATCH | abi::IBV_WC_TM_DATA_VALID,
+        _ => 0,
+    };
+    match completion.cause {
+        Some(Cause::OutOfStep) => flags | abi::IBV_WC_TM_SYNC_REQ,
+        _ => flags,
+    }
+}
+
+/// The tag and the sender's word of a message that matched, told with the match.
+pub(crate) fn tag_info(completion: &Completion) -> ibv_wc_tm_info {
+    match completion.cause {
+        Some(Cause::Matched(header)) => ibv_wc_tm_info { tag: header.tag, priv_: header.app_ctx },
+        _ => ibv_wc_tm_info { tag: 0, priv_: 0 },
+    }
 }
 
 /// The immediate, most significant byte first, or the key that was invalidated.
@@ -293,7 +327,7 @@ pub(crate) fn service_level(completion: &Completion) -> u8 {
 pub(crate) fn vendor_error(completion: &Completion) -> u32 {
     use transport::Cause as C;
     match completion.cause {
-        None => 0,
+        None | Some(C::Matched(_) | C::OutOfStep) => 0,
         Some(C::Refused(_)) => 1,
         Some(C::Nak { .. }) => 2,
         Some(C::NoAnswer { .. }) => 3,

@@ -3,7 +3,8 @@
 use crate::boundary::data_path::{status, value};
 use crate::boundary::object;
 use crate::completion_queue::{
-    CompletionQueue, CompletionQueueSpec, Cursor, Entry, flags, immediate, opcode, service_level, vendor_error,
+    CompletionQueue, CompletionQueueSpec, Cursor, Entry, flags, immediate, opcode, service_level, tag_info,
+    vendor_error,
 };
 use crate::context::Context;
 use crate::errno::Errno;
@@ -12,8 +13,9 @@ use abi::{Handle, In, Out, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll
 use std::ffi::{c_int, c_uint};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The fields a program may ask for. What tag matching has is not among them.
+/// The fields a program may ask for.
 const SUPPORTED_WC_FLAGS: u32 = abi::IBV_WC_STANDARD_FLAGS
+    | abi::IBV_WC_EX_WITH_TM_INFO
     | abi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
     | abi::IBV_WC_EX_WITH_CVLAN
     | abi::IBV_WC_EX_WITH_FLOW_TAG
@@ -43,7 +45,7 @@ pub(crate) extern "C" fn create_cq_ex(
             return Err(Errno::INVALID);
         }
         if attributes.wc_flags & !u64::from(SUPPORTED_WC_FLAGS) != 0 {
-            return Err(Errno::unsupported("wc_flags asks for what only tag matching has"));
+            return Err(Errno::unsupported("wc_flags asks for a field that is not offered"));
         }
         // SAFETY: a field of the attributes, which the manual page wants null or a channel.
         let channel = unsafe { Handle::new(attributes.channel) };
@@ -192,8 +194,8 @@ extern "C" fn read_flow_tag(cq: Handle<'_, ibv_cq_ex>) -> u32 {
     read(cq, |entry| entry.completion.frame.flow_tag)
 }
 
-extern "C" fn read_tm_info(_cq: Handle<'_, ibv_cq_ex>, mut info: Out<'_, ibv_wc_tm_info>) {
-    info.write(ibv_wc_tm_info { tag: 0, priv_: 0 });
+extern "C" fn read_tm_info(cq: Handle<'_, ibv_cq_ex>, mut info: Out<'_, ibv_wc_tm_info>) {
+    info.write(read(cq, |entry| Some(tag_info(&entry.completion))).unwrap_or(ibv_wc_tm_info { tag: 0, priv_: 0 }));
 }
 
 extern "C" fn read_completion_wallclock_ns(cq: Handle<'_, ibv_cq_ex>) -> u64 {

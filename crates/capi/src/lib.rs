@@ -60,6 +60,7 @@ pub mod shared_receive_queue;
 mod signals;
 pub mod strings;
 pub mod sysfs;
+mod tag_matching;
 mod use_count;
 mod wall_clock;
 pub mod work_builder;

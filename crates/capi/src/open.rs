@@ -10,7 +10,7 @@ use crate::registry::Pointer;
 use crate::{
     buffer, completion_queue, completion_queue_ex, counters, device_memory, dma_handle, flow, memory_region,
     memory_region_ex, memory_window, posting, protection_domain, query, queue_pair_create, queue_pair_state,
-    shared_receive_queue, work_queue, xrc,
+    shared_receive_queue, tag_matching, work_queue, xrc,
 };
 use abi::{Handle, Owned, ibv_context, ibv_device, verbs_context};
 use hca::Nic;
@@ -64,6 +64,7 @@ impl Context {
         verbs.create_qp_ex = Some(queue_pair_create::create_qp_ex);
         verbs.get_srq_num = Some(shared_receive_queue::get_srq_num);
         verbs.create_srq_ex = Some(shared_receive_queue::create_srq_ex);
+        verbs.post_srq_ops = Some(tag_matching::post_srq_ops);
         verbs.open_xrcd = Some(xrc::open_xrcd);
         verbs.close_xrcd = Some(xrc::close_xrcd);
         verbs.create_wq = Some(work_queue::create_wq);

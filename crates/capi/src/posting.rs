@@ -50,7 +50,7 @@ pub(crate) fn flags(bits: c_uint) -> SendFlags {
 /// # Safety
 /// `list` is null or has `count` entries.
 #[inline]
-unsafe fn sges_of<'a>(list: *mut ibv_sge, count: c_int) -> Result<&'a [Sge], Errno> {
+pub(crate) unsafe fn sges_of<'a>(list: *mut ibv_sge, count: c_int) -> Result<&'a [Sge], Errno> {
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
         Ok(count) if count <= MAX_SGE as usize && !list.is_null() => {

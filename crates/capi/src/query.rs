@@ -9,7 +9,7 @@ use crate::object::Object;
 use crate::work_queue::MAX_LOG_TABLE;
 use abi::{
     Handle, In, InOut, Out, ibv_context, ibv_cq_moderation_caps, ibv_device_attr, ibv_device_attr_ex, ibv_gid,
-    ibv_gid_entry, ibv_port_attr, ibv_query_device_ex_input, ibv_rss_caps, ibv_values_ex,
+    ibv_gid_entry, ibv_port_attr, ibv_query_device_ex_input, ibv_rss_caps, ibv_tm_caps, ibv_values_ex,
 };
 use hca::limits;
 use std::ffi::{c_int, c_uint};
@@ -110,6 +110,13 @@ fn extended_attributes(opened: &OpenDevice) -> ibv_device_attr_ex {
     // In kHz: completions carry nanoseconds.
     attributes_ex.hca_core_clock = 1_000_000;
     attributes_ex.device_cap_flags_ex = attributes_ex.orig_attr.device_cap_flags.into();
+    attributes_ex.tm_caps = ibv_tm_caps {
+        max_rndv_hdr_size: transport::MAX_RENDEZVOUS_HEADER,
+        max_num_tags: limits::MAX_TAGS,
+        flags: abi::IBV_TM_CAP_RC,
+        max_ops: limits::MAX_WR,
+        max_sge: limits::MAX_SGE,
+    };
     attributes_ex.max_dm_size = opened.nic.memory().limits().device_memory;
     attributes_ex.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
     attributes_ex.phys_port_cnt_ex = 1;

@@ -117,6 +117,9 @@ impl QueuePair {
         if srq.is_some_and(|srq| srq.queue.xrc().is_some()) {
             return Err(Errno::invalid("an XRC shared receive queue takes messages of XRC targets only"));
         }
+        if srq.is_some_and(|srq| srq.queue.matches_tags()) && kind != Kind::ReliableConnected {
+            return Err(Errno::invalid("tags are matched on reliable connections only"));
+        }
         let port_mtu = context.opened.device().port().mtu();
         let mut capabilities = capabilities(&init.cap, sends, receives && srq.is_none());
         if spec.operations.is_some_and(|operations| operations & u64::from(abi::IBV_QP_EX_WITH_ATOMIC_WRITE) != 0) {

@@ -1,4 +1,4 @@
-//! Shared receive queues, plain and XRC.
+//! Shared receive queues, plain, XRC and tag matching.
 
 use crate::acknowledgements::Acknowledgements;
 use crate::boundary::{object, status};
@@ -11,12 +11,11 @@ use crate::use_count::UseCount;
 use crate::xrc::XrcDomain;
 use abi::{
     Handle, In, InOut, Out, Owned, ibv_context, ibv_cq, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
-    ibv_srq_init_attr_ex, ibv_xrcd,
+    ibv_srq_init_attr_ex, ibv_tm_cap, ibv_xrcd,
 };
-use hca::{AsyncEvent, SharedQueue, Xrc};
+use hca::{AsyncEvent, SharedQueue, SharedQueueKind, TagMatching, Xrc};
 use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::ptr::null_mut;
 use std::sync::Arc;
 use transport::SrqModify;
 
@@ -38,10 +37,10 @@ impl fmt::Debug for SharedReceiveQueue {
     }
 }
 
-/// What makes it an XRC one.
-struct XrcPart<'a> {
-    xrcd: Handle<'a, ibv_xrcd>,
-    cq: Handle<'a, ibv_cq>,
+/// What makes it more than a plain one.
+enum Part<'a> {
+    Xrc { xrcd: Handle<'a, ibv_xrcd>, cq: Handle<'a, ibv_cq> },
+    Tags { max_tags: u32, cq: Handle<'a, ibv_cq> },
 }
 
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
@@ -59,25 +58,36 @@ impl SharedReceiveQueue {
         pd: Handle<'_, ibv_pd>,
         srq_context: *mut c_void,
         attributes: &mut ibv_srq_attr,
-        part: Option<&XrcPart<'_>>,
+        part: Option<&Part<'_>>,
     ) -> Result<*mut ibv_srq, Errno> {
         let domain = Pd::by_handle(pd)?;
         let opened = Arc::clone(&context.opened);
         if attributes.max_wr == 0 {
             return Err(Errno::invalid("max_wr is 0"));
         }
-        let mut xrc = None;
-        if let Some(part) = part {
-            let cq = Arc::clone(&CompletionQueue::of(part.cq)?.cq);
-            xrc = Some(Xrc { domain: XrcDomain::of(part.xrcd)?.number, cq });
-        }
         let (max_wr, max_sge) = (attributes.max_wr, attributes.max_sge.max(1));
-        let queue = opened.nic.create_srq(&opened.hca, domain.domain, max_wr, max_sge, xrc)?;
+        let (mut xrcd, mut completion_queue) = (Handle::null(), Handle::null());
+        let kind = match part {
+            None => SharedQueueKind::Basic,
+            Some(Part::Xrc { xrcd: domain, cq }) => {
+                (xrcd, completion_queue) = (*domain, *cq);
+                let cq = Arc::clone(&CompletionQueue::of(*cq)?.cq);
+                SharedQueueKind::Xrc(Xrc { domain: XrcDomain::of(xrcd)?.number, cq })
+            }
+            Some(Part::Tags { max_tags, cq }) => {
+                completion_queue = *cq;
+                let cq = Arc::clone(&CompletionQueue::of(*cq)?.cq);
+                SharedQueueKind::Tags(TagMatching { max_tags: *max_tags, max_sge: hca::limits::MAX_SGE, cq })
+            }
+        };
+        let queue = opened.nic.create_srq(&opened.hca, domain.domain, max_wr, max_sge, kind)?;
         attributes.max_sge = max_sge;
         domain.join();
-        if let Some(part) = part {
-            XrcDomain::of(part.xrcd)?.users.join();
-            CompletionQueue::of(part.cq)?.users.join();
+        if let Ok(xrcd) = XrcDomain::of(xrcd) {
+            xrcd.users.join();
+        }
+        if let Ok(cq) = CompletionQueue::of(completion_queue) {
+            cq.users.join();
         }
         let mut base = ibv_srq::zeroed();
         base.context = context.as_c();
@@ -93,8 +103,8 @@ impl SharedReceiveQueue {
             queue,
             events: Acknowledgements::default(),
             users: UseCount::default(),
-            xrcd: part.map_or(null_mut(), |part| part.xrcd.as_ptr()),
-            cq: part.map_or(null_mut(), |part| part.cq.as_ptr()),
+            xrcd: xrcd.as_ptr(),
+            cq: completion_queue.as_ptr(),
         })
         .into_c();
         // SAFETY: `ibv_destroy_srq` removes it.
@@ -136,9 +146,20 @@ pub(crate) extern "C" fn create_srq_ex(
                     return Err(Errno::INVALID);
                 }
                 // SAFETY: fields of the attributes, which the manual page wants null or objects of these types.
-                Some(unsafe { XrcPart { xrcd: Handle::new(attributes.xrcd), cq: Handle::new(attributes.cq) } })
+                Some(unsafe { Part::Xrc { xrcd: Handle::new(attributes.xrcd), cq: Handle::new(attributes.cq) } })
             }
-            abi::IBV_SRQT_TM => return Err(Errno::unsupported("tag matching is not offered")),
+            abi::IBV_SRQT_TM => {
+                let needed = abi::IBV_SRQ_INIT_ATTR_CQ | abi::IBV_SRQ_INIT_ATTR_TM;
+                let ibv_tm_cap { max_num_tags: max_tags, max_ops } = attributes.tm_cap;
+                if attributes.comp_mask & needed != needed || max_tags == 0 {
+                    return Err(Errno::invalid("tag matching needs a completion queue and a number of tags"));
+                }
+                if max_ops > hca::limits::MAX_WR {
+                    return Err(Errno::invalid("max_ops is more than the device takes"));
+                }
+                // SAFETY: as above.
+                Some(Part::Tags { max_tags, cq: unsafe { Handle::new(attributes.cq) } })
+            }
             _ => return Err(Errno::invalid("no such type of shared receive queue")),
         };
         // SAFETY: as above.
@@ -203,11 +224,13 @@ pub extern "C" fn ibv_destroy_srq(srq: Owned<'_, ibv_srq>) -> c_int {
         queue.events.wait();
         // SAFETY: the domain of the queue.
         unsafe { Pd::leave(field!(queue.base, pd)) };
-        if !queue.xrcd.is_null() {
-            // SAFETY: what it was made with, which is not destroyed while the queue uses it.
-            let (xrcd, cq) = unsafe { (Handle::new(queue.xrcd), Handle::new(queue.cq)) };
-            XrcDomain::of(xrcd)?.users.leave();
-            CompletionQueue::of(cq)?.users.leave();
+        // SAFETY: null, or what it was made with, which is not destroyed while the queue uses it.
+        let (xrcd, cq) = unsafe { (Handle::new(queue.xrcd), Handle::new(queue.cq)) };
+        if let Ok(xrcd) = XrcDomain::of(xrcd) {
+            xrcd.users.leave();
+        }
+        if let Ok(cq) = CompletionQueue::of(cq) {
+            cq.users.leave();
         }
         drop(SharedReceiveQueue::from_c(srq)?);
         Ok(())

@@ -40,6 +40,7 @@ on_both_links! {
     a_thread_that_is_cancelled_ends_and_the_process_goes_on: "cc" "cancelled.c",
     signals_are_the_programs_and_a_program_may_end_anywhere: "cc" "signals.c",
     what_a_sender_asks_of_the_network_is_in_the_header_of_its_datagram: "cc" "global_route.c",
+    messages_find_the_buffers_that_their_tags_match: "cc" "tag_matching.c",
 }
 
 fn run_to_its_end(link: Link, compiler: &str, source: &str) {
@@ -73,6 +74,13 @@ fn raw_packets_need_a_right() {
     let said = library::show("without the right", &output);
     let reason = "ibv_create_qp fails: Operation not permitted (os error 1): raw packets need CAP_NET_RAW";
     assert!(!output.status.success() && said.contains(reason), "{said}");
+}
+
+#[test]
+fn what_is_read_for_a_tag_is_whole_when_packets_get_lost() {
+    let program = compile("cc", "tag_matching.c");
+    let _turn = alone();
+    succeed(on_link(Link::Udp, program).env("UBIVERBS_FAULTS", "drop=2%,dup=2%,reorder=2%"));
 }
 
 #[test]

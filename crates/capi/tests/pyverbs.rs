@@ -32,10 +32,8 @@ const MODULES: [&str; 18] = [
     "tag_matching",
 ];
 
-/// Why a test may be skipped: tag matching, memory of a graphics card, and huge pages, which only an administrator can
-/// provide.
-const REASONS: [&str; 4] =
-    ["Extended CQ is not supported", "Allocating dmabuf is not supported", "There are no huge pages", "memlock"];
+/// Why a test may be skipped: memory of a graphics card, and huge pages, which only an administrator can provide.
+const REASONS: [&str; 3] = ["Allocating dmabuf is not supported", "There are no huge pages", "memlock"];
 
 /// Only root may have raw packets, and the suite asks for root rather than for the right.
 const REASONS_OF_OTHERS: [&str; 2] =

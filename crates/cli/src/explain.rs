@@ -56,7 +56,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
 }
 
 /// All of them.
-pub const STATUSES: [Status; 15] = [
+pub const STATUSES: [Status; 17] = [
     Status::Success,
     Status::LocalLength,
     Status::LocalQpOperation,
@@ -72,6 +72,8 @@ pub const STATUSES: [Status; 15] = [
     Status::RnrRetryExceeded,
     Status::RemoteAborted,
     Status::General,
+    Status::TagOperation,
+    Status::RendezvousIncomplete,
 ];
 
 /// What it means, in a few words.
@@ -92,6 +94,8 @@ pub fn short(status: Status) -> &'static str {
         Status::RnrRetryExceeded => "the peer had no receive posted",
         Status::RemoteAborted => "the peer gave the request up",
         Status::General => "something that should not happen did",
+        Status::TagOperation => "the tagged buffer is not there any more",
+        Status::RendezvousIncomplete => "a message was matched whose data was not read",
     }
 }
 
@@ -144,5 +148,14 @@ fn causes(status: Status) -> &'static str {
             "- The receiver posts too few receives, or too late. rnr_retry 7 waits for ever.\n- min_rnr_timer is very short."
         }
         Status::RemoteAborted | Status::General => "- Look at the trace of both sides.",
+        Status::TagOperation => {
+            "- A message took the buffer before it was deleted: its own completion comes, or has come.\n\
+             - The handle is of a buffer that was deleted, or was never added."
+        }
+        Status::RendezvousIncomplete => {
+            "The tagged buffer has the headers of the message, and the program goes on: it reads the data and sends the FIN.\n\
+             - The buffer is shorter than the data.\n\
+             - The queue pair cannot READ: it is not in RTS, or its max_rd_atomic is 0."
+        }
     }
 }

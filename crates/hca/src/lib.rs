@@ -32,7 +32,7 @@ pub use objects::completion_queue::{
 };
 pub use objects::context::{AsyncEvent, Context};
 pub use objects::device::Device;
-pub use objects::shared_queue::{SharedQueue, Xrc};
+pub use objects::shared_queue::{SharedQueue, SharedQueueKind, TagMatching, Xrc};
 pub use objects::{channel, device};
 pub use progress::sleep::Sleep;
 pub use queue_pair::counters::{AttachError, CompletionCounter, CountedWork};

@@ -18,7 +18,7 @@ use crate::interfaces::{self, Changes};
 use crate::objects::completion_queue::{CompletionChannel, CompletionQueue};
 use crate::objects::context::{AsyncEvent, Context};
 use crate::objects::device::{Change, Device};
-use crate::objects::shared_queue::{SharedQueue, Xrc};
+use crate::objects::shared_queue::{SharedQueue, SharedQueueKind};
 use crate::objects::table::Table;
 use crate::progress::watch::Watch;
 use crate::queue_pair::frames::RawPart;
@@ -44,6 +44,8 @@ pub mod limits {
     pub const MAX_QP: u32 = 1 << 18;
     /// Shared receive queues of a process.
     pub const MAX_SRQ: u32 = 1 << 16;
+    /// Tagged buffers of a shared receive queue. Each message is compared with them one by one.
+    pub const MAX_TAGS: u32 = 1023;
 }
 
 /// The NIC of this process: what its rooms stand on, the table of its queue pairs, and the connection manager.
@@ -115,7 +117,8 @@ impl Nic {
         within("max_inline_data", capabilities.max_inline_data, limits::MAX_INLINE)?;
         let exhausted = Error::Exhausted { what: "queue pairs", limit: limits::MAX_QP };
         config.qpn = self.numbers.take().ok_or(exhausted)?;
-        let qp = Arc::new(Qp::new(config, joins, raw));
+        let tags = config.srq.and_then(|srq| self.shared_queue(srq, None)).filter(|srq| srq.matches_tags());
+        let qp = Arc::new(Qp::new(config, joins, tags, raw));
         if qp.kind() == Kind::UnreliableDatagram {
             // The header in front of what it receives says how that came.
             self.udp.tell_all();
@@ -146,10 +149,13 @@ impl Nic {
         domain: ProtectionDomain,
         max_wr: u32,
         max_sge: u32,
-        xrc: Option<Xrc>,
+        kind: SharedQueueKind,
     ) -> Result<Arc<SharedQueue>, Error> {
         within("max_wr", max_wr, limits::MAX_WR)?;
         within("max_sge", max_sge, limits::MAX_SGE)?;
+        if let SharedQueueKind::Tags(tags) = &kind {
+            within("max_num_tags", tags.max_tags, limits::MAX_TAGS)?;
+        }
         let mut srqs = self.srqs.write();
         if srqs.len() >= limits::MAX_SRQ as usize {
             return Err(Error::Exhausted { what: "shared receive queues", limit: limits::MAX_SRQ });
@@ -161,7 +167,7 @@ impl Nic {
                 break number;
             }
         };
-        let queue = Arc::new(SharedQueue::new(number, domain, max_wr, max_sge, xrc, Arc::clone(context)));
+        let queue = Arc::new(SharedQueue::new(number, domain, max_wr, max_sge, kind, Arc::clone(context)));
         srqs.insert(number, Arc::clone(&queue));
         Ok(queue)
     }

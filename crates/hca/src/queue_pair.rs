@@ -22,6 +22,7 @@ use crate::links::path::{Link, Path};
 use crate::links::windows::Windows;
 use crate::objects::completion_queue::{Added, CompletionQueue, Poller};
 use crate::objects::context::{AsyncEvent, Context};
+use crate::objects::shared_queue::SharedQueue;
 use crate::progress::delayed_ack::DelayedAck;
 use crate::progress::piggybacked_ack::PiggybackedAck;
 use crate::progress::timers::Alarm;
@@ -61,6 +62,8 @@ pub struct Qp {
     receive_cq: Option<Arc<CompletionQueue>>,
     context: Arc<Context>,
     inner: Mutex<Inner>,
+    /// Its shared receive queue, if that matches tags.
+    tags: Option<Arc<SharedQueue>>,
     /// Trains that are sent from copies, because something had to be sent again.
     copies: AtomicU32,
     /// What a raw queue pair or work queue has beside.
@@ -153,7 +156,16 @@ impl Qp {
         link::prefetch(self, PAIR + HOT.start..PAIR + HOT.end);
     }
 
-    pub(crate) fn new(config: transport::QueuePairConfig, joins: Joins, raw: Option<Box<RawPart>>) -> Qp {
+    pub(crate) fn new(
+        config: transport::QueuePairConfig,
+        joins: Joins,
+        tags: Option<Arc<SharedQueue>>,
+        raw: Option<Box<RawPart>>,
+    ) -> Qp {
+        let mut pair = transport::QueuePair::new(config);
+        if let Some(srq) = &tags {
+            pair.match_tags(srq.number(), srq.domain());
+        }
         Qp {
             qpn: config.qpn,
             kind: config.kind,
@@ -165,10 +177,11 @@ impl Qp {
             ignores_own: AtomicBool::new(false),
             copies: AtomicU32::new(0),
             raw,
+            tags,
             inner: Mutex::new(
                 Rank::QueuePair,
                 Inner {
-                    pair: transport::QueuePair::new(config),
+                    pair,
                     windows: Windows::unlimited(),
                     path: Path::default(),
                     alarm: Alarm::default(),
@@ -274,10 +287,12 @@ impl Qp {
         self.flush_acks(nic, &mut inner);
         let now = nic.now();
         let (pair, mut port) = self.split(nic, &mut inner);
+        let in_hand = if modify.state == Some(State::Reset) { pair.tagged_in_hand() } else { 0 };
         pair.modify(now, modify, &mut port)?;
         if self.kind == Kind::RawPacket && !inner.pair.state().receives() {
             self.lose_unreceived(nic, &mut inner);
         }
+        self.tagged_finished(in_hand);
         if modify.state == Some(State::ReadyToReceive) || modify.av.is_some() {
             let attributes = inner.pair.attributes();
             if self.kind.is_connected() {
@@ -499,7 +514,9 @@ impl Qp {
             // ERR is legal from every state, and flushes what is in hand.
             let _ = pair.modify(now, &Modify { state: Some(State::Error), ..Modify::default() }, &mut port);
             while let Some(completion) = pair.poll_completion(now, &mut port) {
-                if let Queue::Shared(_) = completion.queue {
+                if completion.kind.ends_tagged_buffer() {
+                    self.tagged_finished(1);
+                } else if let Queue::Shared(_) = completion.queue {
                     taken = Some(completion.wr_id);
                 }
             }
@@ -511,6 +528,13 @@ impl Qp {
         self.wake_moderated(None);
         self.leave(nic, inner);
         taken
+    }
+
+    /// So many tagged buffers that it had taken have completed, or will not.
+    fn tagged_finished(&self, buffers: u32) {
+        if let Some(srq) = &self.tags {
+            srq.tagged_finished(buffers);
+        }
     }
 
     fn split<'a>(&self, nic: &'a Ground, inner: &'a mut Inner) -> (&'a mut transport::QueuePair, NicPort<'a>) {
@@ -566,17 +590,18 @@ impl Qp {
         now: Time,
         poller: Option<&mut Poller<'_>>,
     ) {
-        let xrc;
+        let shared;
         let cq = match completion.queue {
             Queue::Send => self.send_cq.as_ref(),
             Queue::Receive => self.receive_cq.as_ref(),
-            Queue::Shared(srq) => match nic.shared_queue(srq, self.xrc_domain) {
-                Some(queue) if queue.xrc().is_some() => {
-                    xrc = queue.xrc().map(|xrc| Arc::clone(&xrc.cq));
-                    xrc.as_ref()
+            Queue::Shared(srq) => {
+                if completion.kind.ends_tagged_buffer() {
+                    self.tagged_finished(1);
                 }
-                _ => self.receive_cq.as_ref(),
-            },
+                shared = nic.shared_queue(srq, self.xrc_domain);
+                let own = shared.as_ref().and_then(|queue| queue.completion_queue());
+                own.or(self.receive_cq.as_ref())
+            }
         };
         let Some(cq) = cq else { return };
         if let Some(poller) = poller

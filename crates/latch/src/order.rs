@@ -63,6 +63,8 @@ pub enum Rank {
     LinkWaiters,
     /// A window that queue pairs share.
     Window,
+    /// The tagged buffers of a shared receive queue.
+    TaggedBuffers,
     /// A completion queue.
     CompletionQueue,
     /// Registered memory: regions and windows.

@@ -387,7 +387,7 @@ impl Completer {
             }
             _ => return (progress, bad("the kind of answer does not fit the request")),
         };
-        if let Err(refusal) = scatter(work.sges(), u64::from(offset), bytes, connection.local(), port) {
+        if let Err(refusal) = scatter(work.sges(), u64::from(offset), bytes, work.subject(connection), port) {
             return (progress, Verdict::Fail(Status::LocalProtection, Cause::Refused(refusal)));
         }
         progress.charge_here += work.charge(from, count, connection.mtu());

@@ -1,5 +1,6 @@
 //! Completions: how a work request ended, with the reason a person can act on beside the code a program switches on.
 
+use crate::tag_matching::TagHeader;
 use core::fmt;
 use wire::access::Refusal;
 use wire::{Key, NakCode, Psn, Qpn, Srqn};
@@ -38,6 +39,10 @@ pub enum Status {
     RemoteAborted = 16,
     /// Something that should not happen did.
     General = 21,
+    /// A tagged buffer was to be deleted that is not there any more.
+    TagOperation = 22,
+    /// A message was matched whose data was not read: software goes on with it.
+    RendezvousIncomplete = 23,
 }
 
 impl Status {
@@ -64,6 +69,8 @@ impl Status {
             Status::RnrRetryExceeded => "IBV_WC_RNR_RETRY_EXC_ERR",
             Status::RemoteAborted => "IBV_WC_REM_ABORT_ERR",
             Status::General => "IBV_WC_GENERAL_ERR",
+            Status::TagOperation => "IBV_WC_TM_ERR",
+            Status::RendezvousIncomplete => "IBV_WC_TM_RNDV_INCOMPLETE",
         }
     }
 }
@@ -99,6 +106,22 @@ pub enum CompletionKind {
     Receive,
     /// A receive, consumed by a WRITE with immediate.
     ReceiveWriteImmediate,
+    /// A tagged buffer was added.
+    TagAdd,
+    /// A tagged buffer was deleted.
+    TagDelete,
+    /// The counts of messages that matched nothing were compared.
+    TagSynchronize,
+    /// A receive, filled by a message whose tag matched nothing.
+    TagUnexpected,
+    /// A receive, filled by a message that is not to be matched.
+    TagUntagged,
+    /// A tagged buffer was matched; its data is on the way.
+    TagMatch,
+    /// A tagged buffer that was matched before has its data.
+    TagData,
+    /// A tagged buffer was matched and has its data.
+    TagMessage,
 }
 
 impl CompletionKind {
@@ -116,7 +139,20 @@ impl CompletionKind {
             CompletionKind::LocalInvalidate => "LOCAL_INV",
             CompletionKind::Receive => "RECV",
             CompletionKind::ReceiveWriteImmediate => "RECV_RDMA_WITH_IMM",
+            CompletionKind::TagAdd => "TM_ADD",
+            CompletionKind::TagDelete => "TM_DEL",
+            CompletionKind::TagSynchronize => "TM_SYNC",
+            CompletionKind::TagUntagged => "TM_NO_TAG",
+            CompletionKind::TagUnexpected => "TM_RECV",
+            CompletionKind::TagMatch => "TM_RECV (match)",
+            CompletionKind::TagData => "TM_RECV (data)",
+            CompletionKind::TagMessage => "TM_RECV (match, data)",
         }
+    }
+
+    /// Whether the completion is the last of a tagged buffer.
+    pub fn ends_tagged_buffer(self) -> bool {
+        matches!(self, CompletionKind::TagData | CompletionKind::TagMessage)
     }
 }
 
@@ -131,7 +167,7 @@ pub enum Queue {
     Shared(Srqn),
 }
 
-/// Why a completion is an error, in more detail than its status.
+/// Why a completion is an error, in more detail than its status; or what a completion of tag matching has to say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Cause {
@@ -186,6 +222,10 @@ pub enum Cause {
     },
     /// The queue pair left the states that do work.
     Flushed,
+    /// No error: the message that matched a tagged buffer has this header.
+    Matched(TagHeader),
+    /// No error: software is to say how many messages that matched nothing it has handled.
+    OutOfStep,
 }
 
 impl fmt::Display for Cause {
@@ -202,6 +242,8 @@ impl fmt::Display for Cause {
             Cause::Unsuitable { what } => f.write_str(what),
             Cause::PeerFault { what, psn } => write!(f, "the peer's packet {psn}: {what}"),
             Cause::Flushed => f.write_str("the queue pair had stopped before this work was finished"),
+            Cause::Matched(header) => write!(f, "the message has tag {:#x}", header.tag),
+            Cause::OutOfStep => f.write_str("messages that matched no tag have not been handled"),
         }
     }
 }
@@ -235,7 +277,7 @@ pub struct Completion {
     pub solicited: bool,
     /// Raw packets: what the device found out about the frame.
     pub frame: FrameNotes,
-    /// For errors: why.
+    /// For errors: why. For tag matching: what it has to say.
     pub cause: Option<Cause>,
 }
 

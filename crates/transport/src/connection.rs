@@ -14,6 +14,8 @@ pub(crate) struct Connection {
     pub pkey: Pkey,
     pub port_mtu: Mtu,
     pub attributes: Attributes,
+    /// The protection domain of tagged buffers.
+    pub tag_domain: ProtectionDomain,
 }
 
 impl Connection {

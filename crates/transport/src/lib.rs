@@ -74,6 +74,7 @@ mod ring;
 mod send_queue;
 mod srq;
 pub mod state;
+mod tag_matching;
 mod time;
 mod train;
 mod work;
@@ -84,11 +85,14 @@ pub use attributes::{
 pub use completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 pub use counters::Counters;
 pub use counting::{Count, Counts};
-pub use port::{Port, Taken, Toward};
+pub use port::{Port, TaggedTaken, Taken, Toward};
 pub use queue_pair::{AsyncEvent, AtOnce, FrameOut, QueuePair, QueuePairConfig};
 pub use receive::ReceiveWork;
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent, SrqModify};
 pub use state::{Kind, ModifyError, State};
+pub use tag_matching::{
+    MAX_RENDEZVOUS_HEADER, TagHeader, TagList, TagOperation, TagOutcome, TagRequest, TaggedMessage,
+};
 pub use time::ack_timeout_nanos;
 pub use trace::Time;
 pub use train::{Inbound, MAX_TRAIN, Payload, Piece, Pieces, Train};

@@ -18,6 +18,22 @@ pub enum Taken {
     Unknown,
 }
 
+/// What came of asking a tag matching shared receive queue for a place for a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TaggedTaken {
+    /// The message matched a tagged buffer, which was moved out.
+    Matched,
+    /// It matched nothing, or is not to be matched: a receive was copied out.
+    Unmatched {
+        /// Software has many such messages to handle, and should say how many it has.
+        out_of_step: bool,
+    },
+    /// There is no receive.
+    Empty,
+    /// There is no such queue, or it matches no tags.
+    Unknown,
+}
+
 /// Which receiver's buffer a congestion window guards.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Toward {
@@ -53,6 +69,13 @@ pub trait Port {
 
     /// Takes the next receive of a shared receive queue into `into` (reusing its allocation).
     fn take_receive(&mut self, qpn: Qpn, srq: Srqn, into: &mut ReceiveWork) -> Taken;
+
+    /// Takes the tagged buffer that a message with this tag matches, or else the next receive. A message without a tag matches nothing, and is
+    /// not counted.
+    fn take_tagged(&mut self, qpn: Qpn, srq: Srqn, tag: Option<u64>, into: &mut ReceiveWork) -> TaggedTaken {
+        let _ = (qpn, srq, tag, into);
+        TaggedTaken::Unknown
+    }
 
     /// The protection domain of a shared receive queue that this queue pair may reach through XRC.
     fn shared_domain(&mut self, qpn: Qpn, srq: Srqn) -> Option<ProtectionDomain>;

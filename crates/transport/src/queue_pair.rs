@@ -7,12 +7,14 @@ mod frames;
 mod inbound;
 mod outbound;
 mod question;
+mod rendezvous;
 mod transitions;
 
 pub use express::AtOnce;
 pub use frames::FrameOut;
 
 use self::question::Question;
+use self::rendezvous::Rendezvouses;
 use crate::attributes::{Attributes, Capabilities, Limits};
 use crate::completer::Completer;
 use crate::completion::{Cause, Completion, Queue, Status};
@@ -26,6 +28,7 @@ use crate::responder::Responder;
 use crate::send_queue::{Outcome, SendQueue};
 use crate::state::{Kind, State};
 use crate::work::{Data, MAX_MESSAGE, Operation, PostError, ReceiveRequest, SendRequest};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::mem::offset_of;
 use core::ops::Range;
@@ -126,6 +129,8 @@ pub struct QueuePair {
     /// A packet has arrived since the queue pair became ready to receive.
     established: bool,
     question: Question,
+    /// Where its shared receive queue matches tags: the data that is to be read.
+    rendezvouses: Option<Box<Rendezvouses>>,
     connection: Connection,
     responder: Responder,
 }
@@ -152,6 +157,7 @@ impl QueuePair {
                 pkey: config.pkey,
                 port_mtu: config.port_mtu,
                 attributes: Attributes { capabilities: caps, ..Attributes::default() },
+                tag_domain: config.pd,
             },
             limits: config.limits,
             incidents: Incidents::default(),
@@ -170,6 +176,7 @@ impl QueuePair {
             believed_cnp: None,
             established: false,
             question: Question::None,
+            rendezvouses: None,
         }
     }
 
@@ -324,7 +331,8 @@ impl QueuePair {
     pub fn poll_completion<P: Port>(&mut self, now: Time, port: &mut P) -> Option<Completion> {
         let qpn = self.qpn();
         // Sends first: a peer acknowledges a request before it answers it, and programs that wait for both expect that order.
-        let sent = if self.queue.has_outcome() { self.queue.completion(qpn) } else { None };
+        let sends_first = self.queue.goes_first(self.responder.has_completion());
+        let sent = if sends_first { self.queue.completion(qpn) } else { None };
         let completion = match sent {
             Some(completion) => completion,
             None if self.responder.has_completion() => {
@@ -361,7 +369,7 @@ impl QueuePair {
     pub fn show_completions<P: Port>(&mut self, now: Time, port: &mut P, mut show: impl FnMut(&Completion)) {
         let qpn = self.connection.qpn;
         while self.may_complete() {
-            if self.queue.has_outcome()
+            if self.queue.goes_first(self.responder.has_completion())
                 && self.queue.show_completion(qpn, |completion| {
                     trace_completed(now, qpn, completion, port);
                     show(completion);

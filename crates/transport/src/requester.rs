@@ -276,7 +276,7 @@ impl Requester {
         port: &mut P,
     ) -> Result<(), (Status, Cause)> {
         let Some(work) = queue.get_mut(seq) else { return Ok(()) };
-        let subject = connection.local();
+        let subject = work.subject(connection);
         match work.operation {
             Operation::LocalInvalidate { key } => {
                 // The status of every operation on memory keys that fails (IBA 11.6.2), not only of binds: what mlx5
@@ -440,7 +440,7 @@ impl Requester {
         }
         let (offset, length) = work.span(self.sent, count, connection.mtu());
         let access: Access = work.operation.local_access();
-        check_all(work.sges(), u64::from(offset), u64::from(length), access, connection.local(), port)
+        check_all(work.sges(), u64::from(offset), u64::from(length), access, work.subject(connection), port)
             .map_err(|refusal| refused(Status::LocalProtection, refusal))
     }
 

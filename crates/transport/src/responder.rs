@@ -5,9 +5,11 @@ pub(crate) mod answers;
 mod at_once;
 mod frames;
 mod questions;
+mod tagged;
 mod unreliable;
 
 pub(crate) use answers::ResponseTrain;
+pub(crate) use tagged::Rendezvous;
 
 use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 use crate::connection::Connection;
@@ -20,6 +22,7 @@ use crate::work::{MAX_MESSAGE, PostError, ReceiveRequest};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use answers::Answers;
+use tagged::{Tagged, Tags};
 use trace::DropReason;
 use wire::access::{Access, ProtectionDomain, Range, Refusal, Subject};
 use wire::{Key, Msn, NakCode, Operation, Position, Psn, Reth, RnrTimer, Srqn, Syndrome};
@@ -100,6 +103,7 @@ struct Hand {
     queue: Queue,
     space: u64,
     subject: Option<Subject>,
+    tagged: Tagged,
 }
 
 /// A packet or train of a SEND or WRITE, cut to what is new.
@@ -126,6 +130,8 @@ pub(crate) struct Responder {
     hand: Hand,
     own: Option<ReceiveQueue>,
     srq: Option<Srqn>,
+    /// Where its shared receive queue matches tags.
+    tags: Option<Box<Tags>>,
 }
 
 impl Responder {
@@ -133,7 +139,14 @@ impl Responder {
     pub const HOT: usize = core::mem::offset_of!(Responder, hand) + core::mem::size_of::<bool>();
 
     pub fn new(own: Option<ReceiveQueue>, srq: Option<Srqn>) -> Responder {
-        let hand = Hand { held: false, work: ReceiveWork::default(), queue: Queue::Receive, space: 0, subject: None };
+        let hand = Hand {
+            held: false,
+            work: ReceiveWork::default(),
+            queue: Queue::Receive,
+            space: 0,
+            subject: None,
+            tagged: Tagged::No,
+        };
         Responder {
             expected: Psn::default(),
             msn: Msn::default(),
@@ -142,6 +155,7 @@ impl Responder {
             hand,
             own,
             srq,
+            tags: None,
             waiting: Waiting::No,
             answers: Answers::default(),
             completions: VecDeque::new(),
@@ -167,6 +181,9 @@ impl Responder {
         self.answers.reset(0);
         self.completions.clear();
         self.abandoned = false;
+        if let Some(tags) = &mut self.tags {
+            tags.clear();
+        }
     }
 
     pub fn expected(&self) -> Psn {
@@ -426,14 +443,24 @@ impl Responder {
             _ => ends && opcode.has_immediate(),
         };
         if needs_receive && !self.hand.held {
-            match self.take_receive(headers.xrc, connection, port) {
+            let taken = match self.matches_tags() && opcode.operation() == Operation::Send {
+                false => self.take_receive(headers.xrc, connection, port),
+                true => self.take_for_tag(arrival, ends, connection, port),
+            };
+            match taken {
                 Taken::Taken => {}
                 Taken::Empty => return Verdict::NotReady,
                 Taken::Unknown => return invalid("the shared receive queue is gone"),
             }
         }
+        let data = self.after_tag(arrival);
+        let arrival = data.as_ref().unwrap_or(arrival);
         let opens = self.message == Message::None;
-        if opens {
+        if self.hand.tagged.is_rendezvous() {
+            if let Err(fault) = self.begin_rendezvous(inbound, connection, port) {
+                return Verdict::Fault(fault);
+            }
+        } else if opens {
             let (message, fault) = self.open(inbound, subject, connection, port);
             if let Some(fault) = fault {
                 return Verdict::Fault(fault);
@@ -462,6 +489,9 @@ impl Responder {
             invalidated = Some(key);
         }
         self.expected = arrival.psn.add(arrival.count);
+        if arrival.starts && self.hand.tagged != Tagged::No {
+            self.announce_match(inbound, connection);
+        }
         if ends {
             self.msn = self.msn.add(1);
             self.finish(inbound, invalidated, connection);
@@ -556,7 +586,14 @@ impl Responder {
             return;
         }
         self.hand.held = false;
+        let kind = match kind {
+            CompletionKind::Receive => self.hand.tagged.kind(),
+            kind => kind,
+        };
         self.received(self.hand.work.wr_id, kind, bytes, inbound, invalidated, connection);
+        if self.hand.tagged != Tagged::No {
+            self.name_tag();
+        }
     }
 
     /// A receive of the queue in hand has completed.
@@ -620,6 +657,7 @@ impl Responder {
         };
         self.hand.held = taken == Taken::Taken;
         self.hand.space = self.hand.work.space();
+        self.hand.tagged = Tagged::No;
         taken
     }
 
@@ -628,7 +666,7 @@ impl Responder {
         Completion {
             wr_id: self.hand.work.wr_id,
             status,
-            kind: CompletionKind::Receive,
+            kind: self.hand.tagged.failed_kind(),
             queue: self.hand.queue,
             qpn: connection.qpn,
             bytes: 0,

@@ -3,11 +3,13 @@
 
 use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 use crate::congestion::Window;
+use crate::connection::Connection;
 use crate::counting::Counts;
 use crate::ring::Ring;
 use crate::work::{Data, DatagramTarget, Operation, PostError, SendFlags, SendRequest, Sge};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use wire::access::Subject;
 use wire::{Psn, Qpn, Srqn};
 
 /// How a piece of work ended.
@@ -16,6 +18,9 @@ pub(crate) enum Outcome {
     Done,
     Failed(Status, Cause),
 }
+
+/// Work of the queue pair's own, of which the program does not know: a rendezvous.
+const OWN: SendFlags = SendFlags::from_bits_retain(1 << 7);
 
 /// Inline data up to this length lies in the slot itself.
 const NEAR: usize = 64;
@@ -160,6 +165,21 @@ impl SendWork {
         matches!(self.place, Place::Near | Place::Far)
     }
 
+    /// On whose behalf it touches local memory.
+    #[inline]
+    pub fn subject(&self, connection: &Connection) -> Subject {
+        match self.is_own() {
+            false => connection.local(),
+            true => Subject { pd: connection.tag_domain, ..connection.local() },
+        }
+    }
+
+    /// Whether it is the queue pair's own.
+    #[inline]
+    fn is_own(&self) -> bool {
+        self.flags.contains(OWN)
+    }
+
     /// Whether it is not known yet how it ends.
     #[inline]
     pub fn is_open(&self) -> bool {
@@ -243,11 +263,52 @@ pub(crate) struct SendQueue {
     kept: u64,
     /// What has completed, where somebody wants to know.
     pub counts: Option<Box<Counts>>,
+    /// Work of the queue pair's own, for which the ring has room beyond what the program asked for; and how many READs there are in it.
+    own: u32,
+    own_reads: u32,
+    /// The shared receive queue that they are for.
+    srq: Option<Srqn>,
 }
 
 impl SendQueue {
     pub fn new(capacity: u32, max_sge: u32, max_inline: u32, signal_all: bool) -> SendQueue {
-        SendQueue { ring: Ring::new(capacity), max_sge, max_inline, signal_all, unanswered: 0, kept: 0, counts: None }
+        SendQueue {
+            ring: Ring::new(capacity),
+            max_sge,
+            max_inline,
+            signal_all,
+            unanswered: 0,
+            kept: 0,
+            own: 0,
+            own_reads: 0,
+            srq: None,
+            counts: None,
+        }
+    }
+
+    /// Takes work of the queue pair's own, for shared receive queue `srq`. The program's room stays what it is. Answers its number.
+    pub fn post_own(&mut self, request: &SendRequest<'_>, srq: Srqn) -> Option<u64> {
+        self.release_unsignaled();
+        self.ring.set_capacity(self.ring.capacity() + 1);
+        let own = SendRequest { flags: request.flags | OWN, ..*request };
+        let seq = self.take(&own, request.data.length() as u32, None, None).ok()?;
+        self.own += 1;
+        self.own_reads += u32::from(request.operation.is_answered());
+        self.srq = Some(srq);
+        Some(seq)
+    }
+
+    /// How many tagged buffers it fills.
+    pub fn own_reads(&self) -> u32 {
+        self.own_reads
+    }
+
+    /// Work of the queue pair's own has left the ring, and its room with it.
+    #[cold]
+    fn own_ended(&mut self, is_read: bool) {
+        self.own -= 1;
+        self.own_reads -= u32::from(is_read);
+        self.ring.set_capacity(self.ring.capacity() - 1);
     }
 
     /// Takes a work request. `outcome` is set when it is already clear how it ends (a queue pair in error flushes).
@@ -403,12 +464,20 @@ impl SendQueue {
     pub fn clear(&mut self) {
         self.ring.clear();
         self.unanswered = 0;
+        self.ring.set_capacity(self.ring.capacity() - self.own);
+        (self.own, self.own_reads) = (0, 0);
     }
 
     /// Whether it is known how the oldest work ended.
     #[inline]
     pub fn has_outcome(&self) -> bool {
         self.ring.front().is_some_and(|work| !work.is_open())
+    }
+
+    /// Whether it is known, and may be told before what was received: a rendezvous ends after its match was told.
+    #[inline]
+    pub fn goes_first(&self, received: bool) -> bool {
+        self.ring.front().is_some_and(|work| !(work.is_open() || received && work.is_own()))
     }
 
     /// The oldest completion not yet taken. Unsignaled successes leave no trace.
@@ -428,15 +497,18 @@ impl SendQueue {
             Some(Outcome::Done) => (Status::Success, None),
             Some(Outcome::Failed(status, cause)) => (status, Some(cause)),
         };
+        let own = work.is_own();
         let bytes = if status == Status::Success { work.length } else { 0 };
-        if let Some(counts) = &mut self.counts {
+        if let Some(counts) = &mut self.counts
+            && !own
+        {
             counts.completed(work.kind(), status, bytes.into());
         }
         show(&Completion {
             wr_id: work.wr_id,
             status,
-            kind: work.kind(),
-            queue: Queue::Send,
+            kind: if own { CompletionKind::TagData } else { work.kind() },
+            queue: self.srq.filter(|_| own).map_or(Queue::Send, Queue::Shared),
             qpn,
             bytes,
             immediate: None,
@@ -449,19 +521,30 @@ impl SendQueue {
             cause,
         });
         self.ring.pop();
+        if own {
+            self.own_ended(true);
+        }
         true
     }
 
     fn release_unsignaled(&mut self) {
         while let Some(work) = self.ring.front() {
-            let signaled = self.signal_all || work.flags.contains(SendFlags::SIGNALED);
-            if !work.is_done() || signaled {
+            let own = work.is_own();
+            let signaled = self.signal_all && !own || work.flags.contains(SendFlags::SIGNALED);
+            // Nobody hears of the end of a rendezvous, not even if it could not be told to the peer.
+            let over = work.is_done() || own && !work.is_open();
+            if !over || signaled {
                 return;
             }
-            if let Some(counts) = &mut self.counts {
+            if let Some(counts) = &mut self.counts
+                && !own
+            {
                 counts.completed(work.kind(), Status::Success, work.length.into());
             }
             self.ring.pop();
+            if own {
+                self.own_ended(false);
+            }
         }
     }
 }

@@ -301,6 +301,9 @@ pub enum PostError {
     /// A shared receive queue or queue pair kind with no receive queue.
     #[error("this queue pair has no receive queue")]
     NoReceiveQueue,
+    /// Tags for a shared receive queue that matches none.
+    #[error("this shared receive queue matches no tags")]
+    NoTags,
 }
 
 impl PostError {
@@ -319,6 +322,7 @@ impl PostError {
             PostError::XrcTarget => "xrc_target",
             PostError::UsesSrq => "uses_srq",
             PostError::NoReceiveQueue => "no_receive_queue",
+            PostError::NoTags => "no_tags",
         }
     }
 }

@@ -246,7 +246,9 @@ impl CompletionError {
             | Status::LocalQpOperation
             | Status::LocalProtection
             | Status::LocalAccess
-            | Status::MemoryWindowBind => Class::Local,
+            | Status::MemoryWindowBind
+            | Status::TagOperation
+            | Status::RendezvousIncomplete => Class::Local,
             Status::RemoteInvalidRequest | Status::RemoteAccess | Status::RemoteOperation | Status::RemoteAborted => {
                 Class::Remote
             }
@@ -285,6 +287,8 @@ impl CompletionError {
             Status::RnrRetryExceeded => "the peer must post more receives, or earlier; or raise the retry count",
             Status::RemoteAborted => "the peer has no such shared receive queue any more",
             Status::General => "this should not happen; please report it with a trace",
+            Status::TagOperation => "a message took the tagged buffer before it was deleted",
+            Status::RendezvousIncomplete => "read the data of the message and tell its sender when that is done",
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Shared receive queues: the transport's queue behind a lock, with its events and, for XRC, its domain and completion
-//! queue.
+//! Shared receive queues: the transport's queue behind a lock, with its events; for XRC its domain and completion queue;
+//! for tag matching the list of tagged buffers and their completion queue.
 
-use crate::objects::completion_queue::CompletionQueue;
+use crate::objects::completion_queue::{Added, CompletionQueue};
 use crate::objects::context::{AsyncEvent, Context};
 use latch::Rank;
 use latch::plain::Mutex;
 use std::sync::Arc;
 use transport::{
     PostError, ProtectionDomain, ReceiveRequest, ReceiveWork, SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent,
-    SrqModify, Taken,
+    SrqModify, TagList, TagRequest, TaggedTaken, Taken,
 };
 use wire::Srqn;
 
@@ -21,12 +21,42 @@ pub struct Xrc {
     pub cq: Arc<CompletionQueue>,
 }
 
+/// What makes a shared receive queue one that matches tags.
+#[derive(Clone, Debug)]
+pub struct TagMatching {
+    /// How many tagged buffers there may be.
+    pub max_tags: u32,
+    /// How many pieces each may have.
+    pub max_sge: u32,
+    /// Where all completions of the queue go.
+    pub cq: Arc<CompletionQueue>,
+}
+
+/// What else a shared receive queue is.
+#[derive(Clone, Debug)]
+pub enum SharedQueueKind {
+    /// Nothing.
+    Basic,
+    /// One that XRC senders name.
+    Xrc(Xrc),
+    /// One that matches tags.
+    Tags(TagMatching),
+}
+
+/// The tagged buffers, and where they complete.
+#[derive(Debug)]
+struct Tags {
+    cq: Arc<CompletionQueue>,
+    list: Mutex<TagList>,
+}
+
 /// A shared receive queue.
 #[derive(Debug)]
 pub struct SharedQueue {
     number: Srqn,
     domain: ProtectionDomain,
     xrc: Option<Xrc>,
+    tags: Option<Tags>,
     context: Arc<Context>,
     queue: Mutex<SharedReceiveQueue>,
 }
@@ -37,11 +67,20 @@ impl SharedQueue {
         domain: ProtectionDomain,
         max_wr: u32,
         max_sge: u32,
-        xrc: Option<Xrc>,
+        kind: SharedQueueKind,
         context: Arc<Context>,
     ) -> SharedQueue {
+        let (mut xrc, mut tags) = (None, None);
+        match kind {
+            SharedQueueKind::Basic => {}
+            SharedQueueKind::Xrc(kind) => xrc = Some(kind),
+            SharedQueueKind::Tags(TagMatching { max_tags, max_sge, cq }) => {
+                let list = TagList::new(max_tags, max_sge);
+                tags = Some(Tags { cq, list: Mutex::new(Rank::TaggedBuffers, list) });
+            }
+        }
         let queue = Mutex::new(Rank::SharedQueue, SharedReceiveQueue::new(number, domain, max_wr, max_sge));
-        SharedQueue { number, domain, xrc, context, queue }
+        SharedQueue { number, domain, xrc, tags, context, queue }
     }
 
     /// Its number, which XRC senders name.
@@ -57,6 +96,57 @@ impl SharedQueue {
     /// What makes it an XRC one.
     pub fn xrc(&self) -> Option<&Xrc> {
         self.xrc.as_ref()
+    }
+
+    /// Whether it matches tags.
+    pub fn matches_tags(&self) -> bool {
+        self.tags.is_some()
+    }
+
+    /// The completion queue of its own, if it has one: then all its receives complete there.
+    pub(crate) fn completion_queue(&self) -> Option<&Arc<CompletionQueue>> {
+        self.xrc.as_ref().map(|xrc| &xrc.cq).or(self.tags.as_ref().map(|tags| &tags.cq))
+    }
+
+    /// Carries out an operation on its tagged buffers at the time `at` of the NIC's clock. Answers the handle of a buffer
+    /// that was added.
+    pub fn run_tag_request(&self, request: &TagRequest<'_>, at: u64) -> Result<Option<u32>, PostError> {
+        let Some(tags) = &self.tags else { return Err(PostError::NoTags) };
+        let mut list = tags.list.lock();
+        let outcome = list.run(request)?;
+        if request.signaled {
+            // Before the list is let go: a message that matches the buffer completes after this.
+            match tags.cq.push(&request.completion(self.number, &outcome), at) {
+                Added::Fine | Added::Dead => {}
+                Added::Overflowed => self.context.raise(AsyncEvent::CqError(tags.cq.id)),
+                // No queue pair keeps the time for it.
+                Added::Later(_) => tags.cq.rouse(),
+            }
+        }
+        drop(list);
+        tags.cq.announce();
+        Ok(outcome.handle)
+    }
+
+    /// Takes the tagged buffer that a message with this tag matches, or else a receive.
+    pub(crate) fn take_tagged(&self, tag: Option<u64>, into: &mut ReceiveWork) -> TaggedTaken {
+        let Some(tags) = &self.tags else { return TaggedTaken::Unknown };
+        let mut list = tags.list.lock();
+        if tag.is_some_and(|tag| list.take(tag, into)) {
+            return TaggedTaken::Matched;
+        }
+        match self.take(into) {
+            Taken::Taken => TaggedTaken::Unmatched { out_of_step: tag.is_some() && list.was_unexpected() },
+            Taken::Empty => TaggedTaken::Empty,
+            Taken::Unknown => TaggedTaken::Unknown,
+        }
+    }
+
+    /// So many tagged buffers that messages had matched have completed, or will not.
+    pub(crate) fn tagged_finished(&self, buffers: u32) {
+        if let (1.., Some(tags)) = (buffers, &self.tags) {
+            tags.list.lock().finished(buffers);
+        }
     }
 
     /// Posts a receive.

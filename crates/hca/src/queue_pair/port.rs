@@ -4,7 +4,7 @@
 use crate::ground::Ground;
 use crate::links::windows::{WindowOf, Windows};
 use transport::congestion::Window;
-use transport::{Port, ReceiveWork, Taken, Toward};
+use transport::{Port, ReceiveWork, TaggedTaken, Taken, Toward};
 use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};
 use wire::{Feth, Key, Qpn, Srqn};
 
@@ -54,6 +54,13 @@ impl Port for NicPort<'_> {
         match self.nic.shared_queue(srq, self.xrc_domain) {
             Some(queue) => queue.take(into),
             None => Taken::Unknown,
+        }
+    }
+
+    fn take_tagged(&mut self, _qpn: Qpn, srq: Srqn, tag: Option<u64>, into: &mut ReceiveWork) -> TaggedTaken {
+        match self.nic.shared_queue(srq, None) {
+            Some(queue) => queue.take_tagged(tag, into),
+            None => TaggedTaken::Unknown,
         }
     }
 

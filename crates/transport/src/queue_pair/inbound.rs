@@ -196,6 +196,9 @@ impl QueuePair {
             Kind::UnreliableDatagram => self.responder.datagram(inbound, &self.connection, port),
             _ => self.responder.reliable(inbound, &self.connection, port),
         };
+        if self.rendezvouses.is_some() {
+            self.begin_rendezvouses();
+        }
         match reaction {
             Reaction::Fine => {}
             Reaction::Dropped(reason) => self.dropped(now, Some(inbound.headers), reason, port),
@@ -285,6 +288,9 @@ impl QueuePair {
                 self.trace(now, port, || trace::Kind::TimerSet { timer: Timer::Rnr, deadline: deadline.as_nanos() });
             }
             Verdict::Fail(status, cause) => self.fail_oldest(now, status, cause, port),
+        }
+        if self.rendezvouses.is_some() {
+            self.advance_rendezvouses();
         }
         let armed = self.completer.ack_deadline().is_some();
         self.completer.settle_timer(self.requester.psn());

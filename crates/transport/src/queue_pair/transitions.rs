@@ -53,6 +53,7 @@ impl QueuePair {
     /// Nothing is outstanding, posted or remembered.
     fn enter_reset<P: Port>(&mut self, now: Time, port: &mut P) {
         self.leave_windows(port);
+        self.forget_rendezvouses();
         self.queue.clear();
         let psn = self.requester.psn();
         self.requester.reset(self.queue.tail());
@@ -77,6 +78,7 @@ impl QueuePair {
             return;
         }
         self.leave_windows(port);
+        self.give_up_rendezvouses();
         let (sends, receives) = (self.queue.flush(0), self.responder.waiting_receives());
         let psn = self.requester.psn();
         self.requester.reset(self.queue.tail());

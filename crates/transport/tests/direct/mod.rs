@@ -5,14 +5,24 @@ use ubiverbs_transport::congestion::Window;
 use ubiverbs_transport::{
     Access, AddressVector, Atomic, Bind, Capabilities, Completion, Data, Inbound, Kind, Limits, Modify, Operation,
     Port, ProtectionDomain, QueuePair, QueuePairConfig, Range, ReceiveWork, Refusal, Remote, SendFlags, SendRequest,
-    Sge, State, Subject, Taken, Time, Toward,
+    Sge, SharedReceiveQueue, State, Subject, TagList, TaggedTaken, Taken, Time, Toward,
 };
+use wire::access::RefusalCause;
 use wire::{Feth, Gid, Headers, Key, Mtu, Pkey, Psn, Qpn, Srqn};
 
 /// Memory without keys: an address is an offset.
 pub struct Flat {
     pub bytes: Vec<u8>,
     window: Window,
+    pub shared: Option<Shared>,
+    /// What reaches beyond its end is refused.
+    bounded: bool,
+}
+
+/// A shared receive queue that matches tags.
+pub struct Shared {
+    pub tags: TagList,
+    pub receives: SharedReceiveQueue,
 }
 
 impl Flat {
@@ -22,8 +32,13 @@ impl Flat {
 }
 
 impl Port for Flat {
-    fn check(&mut self, _: Subject, _: Range, _: Access) -> Result<(), Refusal> {
-        Ok(())
+    fn check(&mut self, _: Subject, range: Range, access: Access) -> Result<(), Refusal> {
+        let length = self.bytes.len() as u64;
+        match range.address.checked_add(range.length) {
+            _ if !self.bounded => Ok(()),
+            Some(end) if end <= length => Ok(()),
+            _ => Err(Refusal { range, access, cause: RefusalCause::OutOfBounds { start: 0, length } }),
+        }
     }
     fn read(&mut self, _: Subject, range: Range, out: &mut [u8]) -> Result<(), Refusal> {
         out.copy_from_slice(self.slice(range));
@@ -50,6 +65,16 @@ impl Port for Flat {
     }
     fn take_receive(&mut self, _: Qpn, _: Srqn, _: &mut ReceiveWork) -> Taken {
         Taken::Unknown
+    }
+    fn take_tagged(&mut self, _: Qpn, _: Srqn, tag: Option<u64>, into: &mut ReceiveWork) -> TaggedTaken {
+        let Some(shared) = &mut self.shared else { return TaggedTaken::Unknown };
+        if tag.is_some_and(|tag| shared.tags.take(tag, into)) {
+            return TaggedTaken::Matched;
+        }
+        match shared.receives.take(into) {
+            true => TaggedTaken::Unmatched { out_of_step: tag.is_some() && shared.tags.was_unexpected() },
+            false => TaggedTaken::Empty,
+        }
     }
     fn shared_domain(&mut self, _: Qpn, _: Srqn) -> Option<ProtectionDomain> {
         None
@@ -85,7 +110,7 @@ pub struct Pair {
     pub carried: u64,
 }
 
-fn end(number: u8, memory: usize) -> End {
+fn end(number: u8, memory: usize, srq: Option<Srqn>) -> End {
     let capabilities =
         Capabilities { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 256 };
     let qp = QueuePair::new(QueuePairConfig {
@@ -93,27 +118,37 @@ fn end(number: u8, memory: usize) -> End {
         kind: Kind::ReliableConnected,
         pd: ProtectionDomain(1),
         capabilities,
-        srq: None,
+        srq,
         signal_all: false,
         limits: Limits::default(),
         pkey: Pkey::DEFAULT,
         port_mtu: Mtu::B4096,
     });
     let gid = Gid::from_ipv4([10, 0, 0, number].into());
-    End { qp, memory: Flat { bytes: vec![number; memory], window: Window::unlimited() }, gid }
+    let memory = Flat { bytes: vec![number; memory], window: Window::unlimited(), shared: None, bounded: false };
+    End { qp, memory, gid }
 }
 
 impl Pair {
     /// Two connected reliable queue pairs with `memory` bytes each.
     pub fn new(mtu: Mtu, memory: usize) -> Pair {
-        let mut pair = Pair {
-            a: end(1, memory),
-            b: end(2, memory),
-            now: Time::ZERO,
-            packets: false,
-            flying: Vec::new(),
-            carried: 0,
-        };
+        Pair::of(end(1, memory, None), end(2, memory, None), mtu)
+    }
+
+    #[allow(dead_code, reason = "one test needs it")]
+    /// The same, but `b` receives from a shared receive queue that matches tags.
+    pub fn with_tags(mtu: Mtu, memory: usize, max_tags: u32) -> Pair {
+        let (srq, domain) = (Srqn::new(5), ProtectionDomain(1));
+        let (mut a, mut b) = (end(1, memory, None), end(2, memory, Some(srq)));
+        (a.memory.bounded, b.memory.bounded) = (true, true);
+        b.qp.match_tags(srq, domain);
+        let receives = SharedReceiveQueue::new(srq, domain, 1024, 4);
+        b.memory.shared = Some(Shared { tags: TagList::new(max_tags, 4), receives });
+        Pair::of(a, b, mtu)
+    }
+
+    fn of(a: End, b: End, mtu: Mtu) -> Pair {
+        let mut pair = Pair { a, b, now: Time::ZERO, packets: false, flying: Vec::new(), carried: 0 };
         let (a, b) = (pair.a.gid, pair.b.gid);
         connect(&mut pair.a, 2, b, mtu);
         connect(&mut pair.b, 1, a, mtu);

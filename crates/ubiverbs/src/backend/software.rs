@@ -6,7 +6,7 @@ use super::{
 };
 use crate::error::Error;
 use crate::lock;
-use hca::{CompletionChannel, Joins, Nic, Notify, Options, Qp, SharedQueue};
+use hca::{CompletionChannel, Joins, Nic, Notify, Options, Qp, SharedQueue, SharedQueueKind};
 use latch::PerProcess;
 use std::any::Any;
 use std::io;
@@ -227,7 +227,7 @@ unsafe impl Context for Opened {
     ) -> Result<Arc<dyn SharedReceiveQueue>, Error> {
         let queue = self
             .nic
-            .create_srq(&self.context, domain, max_wr, max_sge, None)
+            .create_srq(&self.context, domain, max_wr, max_sge, SharedQueueKind::Basic)
             .map_err(create("a shared receive queue"))?;
         Ok(Arc::new(OurShared { nic: Arc::clone(&self.nic), queue }))
     }
