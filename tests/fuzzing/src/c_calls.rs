@@ -3,6 +3,8 @@
 //! objects are null or good, as the manual pages demand. Whatever comes, no call crashes, each answers, and when the
 //! program has destroyed everything nothing is left.
 
+mod tag_matching;
+
 use crate::choices::Choices;
 use crate::descriptors::open_descriptors;
 use abi::rdma_event_channel;
@@ -329,6 +331,8 @@ impl Program {
                     _ => destroy(choices, &mut self.channels, ibv_destroy_comp_channel),
                 },
                 25..=29 => self.connection(choices),
+                30 if self.srqs.len() < MOST && choices.one_in(3) => self.create_tag_queue(choices),
+                30 => self.tag_operations(choices),
                 _ => self.take_events(),
             }
         }
