@@ -8,7 +8,7 @@ pub use header::{TagHeader, TaggedMessage};
 
 pub(crate) use header::{FIN_LENGTH, TMH_LENGTH, fin};
 
-use crate::completion::{Cause, Completion, CompletionKind, Queue, Status};
+use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 use crate::receive::ReceiveWork;
 use crate::work::{PostError, Sge};
 use alloc::collections::VecDeque;
@@ -247,6 +247,7 @@ impl TagRequest<'_> {
             grh: false,
             over_ipv4: false,
             solicited: !outcome.done,
+            frame: FrameNotes::default(),
             cause: outcome.out_of_step.then_some(Cause::OutOfStep),
         }
     }

@@ -84,7 +84,7 @@ impl QueuePair {
     }
 
     /// A frame found no receive, and is not kept.
-    pub fn frame_lost<P: Port>(&self, now: Time, port: &mut P) {
+    pub fn frame_lost<P: Port>(&mut self, now: Time, port: &mut P) {
         self.dropped(now, None, DropReason::NoReceive, port);
     }
 }
