@@ -39,7 +39,7 @@ const SOAK: [Tool; 5] = [
 const QEMU: Tool = Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" };
 
 /// Programs that are run on our library, what they are compiled with, and what takes our packages apart.
-const PROGRAMS: [Tool; 25] = [
+const PROGRAMS: &[Tool] = &[
     Tool { program: "make", package: "make" },
     Tool { program: "ibv_devices", package: "ibverbs-utils" },
     Tool { program: "rping", package: "rdmacm-utils" },
@@ -179,7 +179,7 @@ pub fn tshark() -> Result<String, String> {
 
 /// Everything `cargo xtask interop` needs.
 pub fn interop() -> Result<(), String> {
-    HOSTS.iter().chain(&PROGRAMS).chain([&QEMU, &TSHARK]).try_for_each(Tool::provide)
+    HOSTS.iter().chain(PROGRAMS).chain([&QEMU, &TSHARK]).try_for_each(Tool::provide)
 }
 
 impl Tool {
