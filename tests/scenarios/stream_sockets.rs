@@ -146,6 +146,12 @@ fn sizes(rng: &mut Rng) -> Sizes {
     sizes.fitted(512)
 }
 
+/// A number of bytes, mostly a small one.
+fn some(rng: &mut Rng) -> usize {
+    let bound = 1 << rng.below(13);
+    rng.below(bound) as usize
+}
+
 fn weather(rng: &mut Rng) -> LinkConfig {
     let wire = if rng.chance(0.3) { LinkConfig::WHOLE } else { LinkConfig::PERFECT };
     match (wire.kind, rng.below(3)) {
@@ -184,14 +190,14 @@ fn play(seed: u64, tally: &mut Tally) {
         let end = &mut ends[at];
         match rng.below(16) {
             0..=5 => {
-                let mut bytes = vec![0; 1 + rng.below(1 << rng.below(13)) as usize];
+                let mut bytes = vec![0; 1 + some(&mut rng)];
                 rng.fill(&mut bytes);
                 let sent = end.send(&mut sim, &bytes);
                 assert!(sent == 0 || !ways[at].ended, "sent after its end");
                 tally.full += u32::from(sent < bytes.len() && !ways[at].ended);
                 ways[at].sent.extend_from_slice(&bytes[..sent]);
             }
-            6..=10 => take(&mut sim, end, &mut ways[1 - at], rng.below(1 << rng.below(13)) as usize),
+            6..=10 => take(&mut sim, end, &mut ways[1 - at], some(&mut rng)),
             11..=13 => {
                 sim.run_for(rng.below(60_000));
                 ends.iter_mut().for_each(|end| end.progress(&mut sim));

@@ -55,6 +55,7 @@ const TARGETS: &[Target] = &[
     shell("probes", 64),
     shell("tables", 1024),
     shell("flows", 512),
+    shell("socket_messages", 1024),
     shell("settings", 256),
     shell("endpoint", 64),
     Target { name: "c_calls", sanitizer: "address", longest: 1024, alone: true },
