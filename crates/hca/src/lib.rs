@@ -16,6 +16,7 @@ mod record;
 mod tuning;
 
 pub use ::host::descriptor::Descriptor;
+pub use ::host::descriptor::observe as observe_descriptors;
 pub use ::host::thread::{Shield, spawn};
 pub use drive::blocked_call::{BlockedCall, Look};
 pub use error::Error;

@@ -47,6 +47,24 @@ impl Chunk {
 
 static TABLE: Chunk = Chunk::new();
 
+/// What is told of every descriptor that is entered, and of every one that leaves.
+static OBSERVER: AtomicPtr<()> = AtomicPtr::new(null_mut());
+
+/// Has `observer` told of every descriptor that is entered from now on, and of every one that leaves, before it is
+/// closed. Not in a forked child: it has none.
+pub fn observe(observer: fn(RawFd, bool)) {
+    OBSERVER.store(observer as *mut (), Ordering::Release);
+}
+
+fn tell(fd: RawFd, kept: bool) {
+    let observer = OBSERVER.load(Ordering::Acquire);
+    if !observer.is_null() {
+        // SAFETY: `observe` stores nothing else.
+        let observer: fn(RawFd, bool) = unsafe { std::mem::transmute(observer) };
+        observer(fd, kept);
+    }
+}
+
 /// A descriptor that is closed when dropped, and in every forked child.
 ///
 /// What was opened before a fork is harmless in the child: it no longer has a descriptor, so using it fails with
@@ -76,6 +94,7 @@ impl Descriptor {
                 }
                 let value = free | low;
                 if entry.compare_exchange(free, value, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    tell(fd, true);
                     return Descriptor { entry, value };
                 }
             }
@@ -93,6 +112,7 @@ impl Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         if self.entry.compare_exchange(self.value, freed(self.value), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            tell((self.value as u32 - 1) as RawFd, false);
             // SAFETY: the table held it for us alone, and no longer does.
             drop(unsafe { OwnedFd::from_raw_fd((self.value as u32 - 1) as RawFd) });
         }

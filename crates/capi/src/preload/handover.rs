@@ -47,7 +47,7 @@ pub(super) fn hand_over_all() {
 fn hand_over_stream(socket: &'static Socket, rsocket: c_int) -> Result<(), c_int> {
     let [program, kernel] = pair(libc::SOCK_STREAM)?;
     let status = Status::new();
-    let connecting = (!is_connected(rsocket)).then(|| fill(program));
+    let connecting = (!is_connected(socket, rsocket)).then(|| fill(program));
     options::note_names(socket, rsocket, Some(status));
     // From here on calls go to the descriptors; what they write waits in the pair.
     socket.let_go();
@@ -69,11 +69,13 @@ pub(super) fn pair(kind: c_int) -> Result<[c_int; 2], c_int> {
     }
 }
 
-/// A connection that is being made can be told by this: it does not know its peer.
-fn is_connected(rsocket: c_int) -> bool {
+/// Whether the connection is there. What cannot be written to now is taken for one that is not: the program can write
+/// when the rsocket can.
+fn is_connected(socket: &Socket, rsocket: c_int) -> bool {
     let mut wanted = libc::pollfd { fd: rsocket, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one descriptor. A connection whose room is used up is one, too.
-    unsafe { rsocket::rpoll(&raw mut wanted, 1, 0) > 0 || options::has_peer(rsocket) }
+    // SAFETY: one descriptor.
+    !socket.connecting.load(Ordering::Relaxed)
+        || unsafe { rsocket::rpoll(&raw mut wanted, 1, 0) } > 0 && wanted.revents == libc::POLLOUT
 }
 
 /// Writes until no more can be written: the program must not take it for connected. Answers how much that was.

@@ -197,6 +197,7 @@ pub unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, len
     socket.writers.fetch_sub(1, Ordering::AcqRel);
     if result == 0 || code == libc::EINPROGRESS {
         socket.connects.store(true, Ordering::Relaxed);
+        socket.connecting.store(result != 0, Ordering::Relaxed);
         waiting::see_to_watchers(socket);
         return result;
     }

@@ -110,11 +110,6 @@ pub(super) fn status(socket: &'static Socket) -> Option<Status> {
     table::with_book(|book| book.notes.get(&table::key(socket)).and_then(|notes| notes.status))
 }
 
-/// Whether it has a peer.
-pub(super) fn has_peer(rsocket: c_int) -> bool {
-    Address::peer_of(rsocket).length > 0
-}
-
 /// What the environment says of queues. Where an rsocket does not want it, it is as it was.
 pub(super) fn apply_environment(rsocket: c_int) {
     let config = config();

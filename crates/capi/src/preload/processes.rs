@@ -16,6 +16,7 @@ const SAY_AFTER: Duration = Duration::from_secs(2);
 pub(super) fn prepare() {
     static PREPARED: AtomicBool = AtomicBool::new(false);
     if !PREPARED.swap(true, Ordering::AcqRel) {
+        table::observe_nic();
         // SAFETY: functions that take nothing and do not unwind.
         unsafe {
             libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));
@@ -36,11 +37,10 @@ extern "C" fn after_fork() {
 /// What is an rsocket's own belongs to the parent.
 extern "C" fn in_child() {
     table::unlock_all();
-    for fd in table::internal() {
+    table::close_internal(|fd| {
         // SAFETY: open here only because it is open there.
         unsafe { real::close(fd) };
-        table::set_internal(fd, false);
-    }
+    });
     for (_, socket) in table::all() {
         socket.forget_parents();
     }

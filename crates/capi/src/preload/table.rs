@@ -15,6 +15,9 @@ pub const LIMIT: usize = 1 << 20;
 /// A descriptor that the program has nothing to do with: an rsocket's own.
 const INTERNAL: u8 = 2;
 
+/// The same of the NIC's, which closes it in a child itself.
+const NIC: u8 = 3;
+
 /// A descriptor that leads to a [`Socket`].
 const SOCKET: u8 = 1;
 
@@ -50,6 +53,8 @@ pub struct Socket {
     pub listens: AtomicBool,
     /// A connection was made, or is being made.
     pub connects: AtomicBool,
+    /// The connection was not there yet when it was asked for.
+    pub connecting: AtomicBool,
     /// Calls do not wait.
     pub nonblocking: AtomicBool,
     /// Calls that are reading from the rsocket now: a thread that takes over waits for them.
@@ -172,15 +177,29 @@ pub fn direct(fd: c_int) -> Option<c_int> {
     socket(fd)?.direct()
 }
 
-/// Whether a descriptor is an rsocket's own, which the program does not know.
+/// Whether a descriptor is an rsocket's own, or the NIC's, which the program does not know.
 pub fn is_internal(fd: c_int) -> bool {
-    usize::try_from(fd).is_ok_and(|at| at < LIMIT && KINDS[at].load(Ordering::Relaxed) == INTERNAL)
+    matches!(kind(fd), INTERNAL | NIC)
+}
+
+fn kind(fd: c_int) -> u8 {
+    let kind = usize::try_from(fd).ok().and_then(|at| KINDS.get(at));
+    kind.map_or(0, |kind| kind.load(Ordering::Relaxed))
+}
+
+/// Keeps the program from the NIC's descriptors.
+pub(super) fn observe_nic() {
+    hca::observe_descriptors(|fd, kept| set_kind(fd, if kept { NIC } else { 0 }));
 }
 
 /// Says whether a descriptor is ours alone. A forked child closes those that are.
 pub(super) fn set_internal(fd: c_int, internal: bool) {
+    set_kind(fd, if internal { INTERNAL } else { 0 });
+}
+
+fn set_kind(fd: c_int, value: u8) {
     if let Some(kind) = usize::try_from(fd).ok().and_then(|at| KINDS.get(at)) {
-        kind.store(if internal { INTERNAL } else { 0 }, Ordering::Release);
+        kind.store(value, Ordering::Release);
         HIGHEST.fetch_max(fd as usize, Ordering::Relaxed);
     }
 }
@@ -194,6 +213,7 @@ pub fn new_socket(rsocket: c_int, domain: c_int, kind: c_int) -> &'static Socket
     socket.kind.store(kind, Ordering::Relaxed);
     socket.listens.store(false, Ordering::Relaxed);
     socket.connects.store(false, Ordering::Relaxed);
+    socket.connecting.store(false, Ordering::Relaxed);
     socket.nonblocking.store(false, Ordering::Relaxed);
     socket.readers.store(0, Ordering::Relaxed);
     socket.writers.store(0, Ordering::Relaxed);
@@ -246,9 +266,14 @@ pub fn key(socket: &'static Socket) -> usize {
     std::ptr::from_ref(socket).addr()
 }
 
-/// All descriptors that are ours alone.
-pub fn internal() -> impl Iterator<Item = c_int> {
-    (0..=highest()).filter(|fd| is_internal(*fd))
+/// In a child: what is an rsocket's own belongs to the parent, and is closed; so is what is the NIC's, by the NIC.
+pub(super) fn close_internal(close: impl Fn(c_int)) {
+    for fd in (0..=highest()).filter(|fd| is_internal(*fd)) {
+        if kind(fd) == INTERNAL {
+            close(fd);
+        }
+        set_kind(fd, 0);
+    }
 }
 
 /// All descriptors that lead somewhere.
