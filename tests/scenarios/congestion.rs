@@ -1,20 +1,22 @@
-//! How queue pairs share what a receiver can take: congestion marks and notifications, the window they shrink, who gets its room when there is not
-//! enough for all, and that every byte of it is given back however a queue pair ends.
+//! How queue pairs share what a receiver can take: congestion marks and notifications, the rate they cut, the window,
+//! who gets its room when there is not enough for all, and that every byte of it is given back however a queue pair
+//! ends.
 #![allow(missing_docs)]
 
 use scenery::{ALL_ACCESS, Pair, Setting};
 use sim::script::{always, once};
 use sim::{
-    ConnectOptions, Family, Fate, HostConfig, HostId, LinkConfig, LinkKind, QpId, QpSpec, ReceiveBuffer, Region,
-    Shared, Sim, Work,
+    ConnectOptions, Family, Fate, HostConfig, HostId, LinkConfig, LinkKind, Outcome, QpId, QpSpec, ReceiveBuffer,
+    Region, Shared, Sim, Work,
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use trace::DropReason;
 use transport::congestion::{FULL_PACKET, STOCK_BUFFER, Window, WindowConfig, packet_cost};
+use transport::rate::DcqcnConfig;
 use transport::{Completion, Modify, State, Status, Time};
-use wire::{Headers, Mtu, Opcode, Operation, Psn};
+use wire::{Headers, Mtu, Opcode, Operation, Psn, Qpn};
 
 const MIB: usize = 1 << 20;
 
@@ -107,10 +109,15 @@ fn marks_are_answered_with_one_notification_per_50_us_and_queue_pair() {
         pair.sim.connect(a2, b2, &setting.options);
         pair.sim.script(always(|packet| packet.headers.bth.opcode.operation() == Operation::Write, Fate::Mark));
         let seen: Rc<RefCell<Vec<(Time, HostId, Headers, Vec<u8>)>>> = Rc::default();
-        let notes = Rc::clone(&seen);
+        // When marked packets arrive, for which queue pair.
+        let marked: Rc<RefCell<Vec<(Time, Qpn)>>> = Rc::default();
+        let (notes, marks) = (Rc::clone(&seen), Rc::clone(&marked));
         pair.sim.watch(move |passing| {
-            if passing.sighting.headers.bth.opcode == Opcode::Cnp {
-                let sighting = passing.sighting;
+            let sighting = passing.sighting;
+            if let Outcome::Arrives { at, marked: true, .. } = passing.outcome {
+                marks.borrow_mut().push((at, sighting.headers.bth.dest_qpn));
+            }
+            if sighting.headers.bth.opcode == Opcode::Cnp {
                 notes.borrow_mut().push((sighting.at, sighting.from, *sighting.headers, sighting.payload.to_vec()));
             }
         });
@@ -118,13 +125,20 @@ fn marks_are_answered_with_one_notification_per_50_us_and_queue_pair() {
             pair.sim.post(qp, &Work::write(pair.far.remote(0)).sge(pair.near.whole())).unwrap();
         }
         pair.sim.run_until_idle();
-        let took = pair.sim.now().as_nanos();
-        for qp in [pair.a, a2] {
+        for (qp, peer) in [(pair.a, pair.b), (a2, b2)] {
             assert_eq!(pair.sim.completions(qp)[0].status, Status::Success);
             let seen = seen.borrow();
             let mine: Vec<_> = seen.iter().filter(|(_, _, headers, _)| headers.bth.dest_qpn == qp.qpn).collect();
-            // As often as they may be sent, or a train later.
-            assert!(mine.len() as u64 > took / 150_000, "{} in {took} ns, {setting:?}", mine.len());
+            // At once for the first marked packet, and then for the first that comes 50 us later, or more.
+            let marked = marked.borrow();
+            let mut expected: Vec<Time> = Vec::new();
+            for (at, _) in marked.iter().filter(|(_, to)| *to == peer.qpn) {
+                if expected.last().is_none_or(|last| at.since(*last) >= 50_000) {
+                    expected.push(*at);
+                }
+            }
+            assert!(expected.len() > 10);
+            assert_eq!(mine.iter().map(|(at, ..)| *at).collect::<Vec<_>>(), expected, "{setting:?}");
             for gap in mine.windows(2) {
                 assert!(gap[1].0.since(gap[0].0) >= 50_000, "{} after {}", gap[1].0, gap[0].0);
             }
@@ -150,68 +164,80 @@ fn unmarked_packets_are_not_answered_with_notifications() {
 }
 
 #[test]
-fn a_mark_takes_an_eighth_of_the_window_and_it_comes_back() {
+fn a_mark_halves_the_rate_and_it_comes_back() {
     for family in [Family::V4, Family::V6] {
-        let mut pair = pair(WIRE, family, 8 * MIB);
-        pair.sim.post(pair.a, &Work::write(pair.far.remote(0)).sge(pair.near.whole())).unwrap();
-        let gid = pair.sim.gid(pair.bob, family.index());
-        let alice = pair.alice;
-        let size = move |sim: &Sim| sim.window(alice, gid).unwrap().size();
-        assert!(pair.sim.run_until(1_000_000, |sim| size(sim) == STOCK_BUFFER), "it grows to the whole buffer");
+        let mut setting = Setting::default().mtu(Mtu::B4096);
+        setting.link = WIRE;
+        setting.options.family = family;
+        let mut spec = QpSpec::rc();
+        spec.limits.line_rate = 10_000_000_000;
+        let mut pair = Pair::new(&setting, spec, spec, 32 * MIB);
+        let (qp, minimum) = (pair.a, DcqcnConfig::default().minimum_rate);
+        pair.sim.post(qp, &Work::write(pair.far.remote(0)).sge(pair.near.whole())).unwrap();
+        pair.sim.run_for(1_000_000);
+        assert_eq!(pair.sim.congested_rate(qp), None);
 
         pair.sim.script(once(|packet| packet.headers.bth.opcode == Opcode::RcWriteMiddle, Fate::Mark));
-        assert!(pair.sim.run_until(100_000, |sim| size(sim) < STOCK_BUFFER));
-        assert_eq!(size(&pair.sim), STOCK_BUFFER - STOCK_BUFFER / 8);
-        assert_eq!(pair.sim.counters().marked, 1);
-        assert!(pair.sim.run_until(10_000_000, |sim| size(sim) == STOCK_BUFFER), "one mark is forgotten");
+        assert!(pair.sim.run_until(100_000, |sim| sim.congested_rate(qp).is_some()));
+        assert_eq!((pair.sim.congested_rate(qp), pair.sim.counters().marked), (Some(5_000_000_000), 1));
+        let sent = pair.sim.counters().payload_sent;
+        pair.sim.run_for(50_000);
+        let bytes = pair.sim.counters().payload_sent - sent;
+        assert!((20_000..45_000).contains(&bytes), "{bytes} bytes in 50 us, 62,500 at the line rate");
+        assert!(pair.sim.run_until(10_000_000, |sim| sim.congested_rate(qp).is_none()), "one mark is forgotten");
 
-        // Marks on everything take all of it but its minimum.
+        // Marks on everything take nearly all of it, and never more than all but the minimum.
         pair.sim.script(always(|_| true, Fate::Mark));
-        let minimum = WindowConfig::default().minimum;
-        assert!(pair.sim.run_until(10_000_000, |sim| size(sim) == minimum));
-        pair.sim.run_for(200_000);
-        assert_eq!(size(&pair.sim), minimum, "and no more");
+        let slow = |rate: Option<u64>| rate.is_some_and(|rate| (minimum..1_000_000_000).contains(&rate));
+        assert!(pair.sim.run_until(20_000_000, |sim| slow(sim.congested_rate(qp))));
+        // Packets are so rare then that it recovers a little between them.
+        for _ in 0..20 {
+            pair.sim.run_for(100_000);
+            assert!(slow(pair.sim.congested_rate(qp)), "{:?}", pair.sim.congested_rate(qp));
+        }
         pair.sim.end_script();
-        assert!(pair.sim.run_until(10_000_000, |sim| size(sim) == STOCK_BUFFER));
+        assert!(pair.sim.run_until(30_000_000, |sim| sim.congested_rate(qp).is_none()));
         pair.sim.run_until_idle();
-        assert_eq!(pair.sim.completions(pair.a)[0].status, Status::Success);
+        assert_eq!(pair.sim.completions(qp)[0].status, Status::Success);
         assert_eq!(pair.sim.bytes(&pair.near), pair.sim.bytes(&pair.far));
+        assert_all_returned(&pair.sim, &[pair.alice, pair.bob]);
     }
 }
 
 #[test]
 fn notifications_count_once_per_50_us_and_only_from_the_peer() {
     let mut pair = pair(LinkConfig::PERFECT, Family::V4, MIB);
-    let mut headers = Headers::new(Opcode::Cnp, pair.a.qpn, Psn::default());
-    headers.bth.becn = true;
-    let (bob, initial) = (pair.sim.gid(pair.bob, 0), WindowConfig::default().initial);
-    let size = |pair: &Pair| window(&pair.sim, pair.alice, pair.bob).size();
-    assert_eq!(size(&pair), initial);
+    let headers = Headers::cnp(pair.a.qpn);
+    let (bob, line) = (pair.sim.gid(pair.bob, 0), 100_000_000_000u64);
+    let rate = |pair: &mut Pair| pair.sim.congested_rate(pair.a);
 
     let stranger = "10.9.9.9".parse::<std::net::IpAddr>().unwrap().into();
     let drops = Shared::new(Vec::<trace::Event>::new());
     pair.sim.trace(drops.clone());
     pair.sim.inject(pair.alice, stranger, &headers, &[0; 16]).unwrap();
     pair.sim.run_for(1);
-    assert_eq!(size(&pair), initial, "anybody could say so");
+    assert_eq!(rate(&mut pair), None, "anybody could say so");
     let refused =
         |event: &trace::Event| matches!(event.kind, trace::Kind::PacketDropped { reason: DropReason::WrongSource, .. });
     assert_eq!(drops.borrow().iter().filter(|event| refused(event)).count(), 1);
 
-    let once = initial - initial / 8;
     for _ in 0..3 {
         pair.sim.inject(pair.alice, bob, &headers, &[0; 16]).unwrap();
         pair.sim.run_for(10_000);
-        assert_eq!(size(&pair), once);
+        assert_eq!(rate(&mut pair), Some(line / 2));
     }
     pair.sim.run_for(50_000 - 30_000 - 1);
     pair.sim.inject(pair.alice, bob, &headers, &[0; 16]).unwrap();
     pair.sim.run_for(0);
-    assert_eq!(size(&pair), once, "49,999 ns later");
+    assert_eq!(rate(&mut pair), Some(line / 2), "49,999 ns later");
     pair.sim.run_for(1);
     pair.sim.inject(pair.alice, bob, &headers, &[0; 16]).unwrap();
     pair.sim.run_for(0);
-    assert_eq!(size(&pair), once - once / 8, "50,000 ns later");
+    assert_eq!(rate(&mut pair), Some(line / 4), "50,000 ns later");
+    let told = |event: &&trace::Event| matches!(event.kind, trace::Kind::RateChanged { .. });
+    let events: Vec<_> = drops.borrow().iter().filter(told).map(|event| event.kind).collect();
+    let changes = [(line, line / 2), (line / 2, line / 4)];
+    assert_eq!(events, changes.map(|(from, to)| trace::Kind::RateChanged { from, to }));
     let early =
         |event: &trace::Event| matches!(event.kind, trace::Kind::PacketDropped { reason: DropReason::CnpTooSoon, .. });
     assert_eq!(drops.borrow().iter().filter(|event| early(event)).count(), 3, "and the others are told of");
@@ -228,20 +254,45 @@ fn a_window_belongs_to_a_destination_and_all_its_queue_pairs() {
     }
     let full = |sim: &Sim| window(sim, a, b).size() == STOCK_BUFFER && window(sim, a, c).size() == STOCK_BUFFER;
     assert!(crowd.sim.run_until(1_000_000, |sim| full(sim)));
-    // One queue pair learns of congestion: the other that goes there sends less too, the third does not care.
-    let first = crowd.members[0].0.qpn;
-    let mut cnp = Headers::new(Opcode::Cnp, first, Psn::default());
-    cnp.bth.becn = true;
-    let from = crowd.sim.gid(b, 0);
-    crowd.sim.inject(a, from, &cnp, &[0; 16]).unwrap();
-    crowd.sim.run_for(0);
-    assert_eq!(window(&crowd.sim, a, b).size(), STOCK_BUFFER - STOCK_BUFFER / 8);
+    // One queue pair loses a packet: the other that goes there sends less too, the third does not care.
+    let peer = crowd.sim.attributes(crowd.members[0].0).dest_qpn;
+    crowd.sim.script(once(
+        move |packet| packet.headers.bth.dest_qpn == peer && packet.headers.bth.opcode == Opcode::RcWriteMiddle,
+        Fate::Drop,
+    ));
+    assert!(crowd.sim.run_until(200_000, |sim| window(sim, a, b).size() < STOCK_BUFFER));
+    assert_eq!(window(&crowd.sim, a, b).size(), STOCK_BUFFER / 10 * 7);
     assert_eq!(window(&crowd.sim, a, c).size(), STOCK_BUFFER);
     crowd.sim.run_until_idle();
     for index in 0..3 {
         assert_eq!(crowd.completion(index).status, Status::Success);
     }
     assert_all_returned(&crowd.sim, &[a, b, c]);
+}
+
+#[test]
+fn a_rate_belongs_to_a_queue_pair() {
+    let mut crowd = Crowd::new(WIRE, [HostConfig::named("a"), HostConfig::named("b")], 2, 2 * MIB, Mtu::B4096);
+    let [a, b] = crowd.hosts;
+    let [first, second] = [0, 1].map(|index| crowd.members[index].0);
+    let from = crowd.sim.gid(b, 0);
+    for _ in 0..6 {
+        crowd.sim.inject(a, from, &Headers::cnp(first.qpn), &[0; 16]).unwrap();
+        crowd.sim.run_for(50_000);
+    }
+    assert_eq!((crowd.sim.congested_rate(first), crowd.sim.congested_rate(second)), (Some(1_562_500_000), None));
+    let window_before = window(&crowd.sim, a, b).size();
+    crowd.write_all(0);
+    crowd.write_all(1);
+    // The first has little more than a sixth of the wire to begin with, and the second takes the rest.
+    let done = |sim: &Sim| sim.completion_count(second) == 1;
+    assert!(crowd.sim.run_until(3_000_000, |sim| done(sim)) && crowd.sim.completion_count(first) == 0);
+    assert!(window(&crowd.sim, a, b).size() >= window_before, "the window is not concerned");
+    crowd.sim.run_until_idle();
+    for index in 0..2 {
+        assert_eq!(crowd.completion(index).status, Status::Success);
+    }
+    assert_all_returned(&crowd.sim, &[a, b]);
 }
 
 #[test]

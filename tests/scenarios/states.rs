@@ -105,8 +105,8 @@ fn a_move_without_one_of_its_attributes_is_refused_by_name_and_changes_nothing()
                 assert_eq!(rig.sim.modify(rig.qp, &without(&complete, missing)), refused);
                 assert_eq!(rig.attributes(), before, "{kind} {from} -> {to} without {missing}");
             }
-            let timer = Modify { rate_limit: Some(5), ..complete };
-            let excess = AttributeMask::RATE_LIMIT;
+            let timer = Modify { sqd_async_notify: Some(true), ..complete };
+            let excess = AttributeMask::EN_SQD_ASYNC_NOTIFY;
             assert_eq!(rig.sim.modify(rig.qp, &timer), Err(ModifyError::NotAllowed { kind, from, to, excess }));
             assert_eq!(rig.attributes(), before);
             assert_eq!(rig.sim.modify(rig.qp, &complete), Ok(()));

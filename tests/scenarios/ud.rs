@@ -146,7 +146,7 @@ fn a_datagram_arrives_behind_forty_bytes_that_say_where_it_came_from() {
                 // UDP, BTH and DETH, the immediate, the padded data, the ICRC.
                 let udp = 8 + 12 + 8 + if immediate.is_some() { 4 } else { 0 } + length.next_multiple_of(4) as u16 + 4;
                 let bytes = mail.sim.bytes(&mail.far);
-                assert_eq!(bytes[..GRH], grh(here, there, udp, 0x68, 0x5_4321, 64), "{length} bytes, {setting:?}");
+                assert_eq!(bytes[..GRH], grh(here, there, udp, 0x6a, 0x5_4321, 64), "{length} bytes, {setting:?}");
                 let end = GRH + length as usize;
                 assert_eq!(bytes[GRH..end], mail.sim.bytes(&mail.near)[..length as usize]);
                 assert!(bytes[end..].iter().all(|byte| *byte == 0xee));

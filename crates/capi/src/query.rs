@@ -9,10 +9,12 @@ use crate::object::Object;
 use crate::work_queue::MAX_LOG_TABLE;
 use abi::{
     Handle, In, InOut, Out, ibv_context, ibv_cq_moderation_caps, ibv_device_attr, ibv_device_attr_ex, ibv_gid,
-    ibv_gid_entry, ibv_port_attr, ibv_query_device_ex_input, ibv_rss_caps, ibv_tm_caps, ibv_values_ex,
+    ibv_gid_entry, ibv_packet_pacing_caps, ibv_port_attr, ibv_query_device_ex_input, ibv_rss_caps, ibv_tm_caps,
+    ibv_values_ex,
 };
 use hca::limits;
 use std::ffi::{c_int, c_uint};
+use transport::RateLimit;
 use wire::flow::HashFields;
 use wire::{Gid, Mtu, Pkey};
 
@@ -119,6 +121,11 @@ fn extended_attributes(opened: &OpenDevice) -> ibv_device_attr_ex {
     };
     attributes_ex.max_dm_size = opened.nic.memory().limits().device_memory;
     attributes_ex.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
+    attributes_ex.packet_pacing_caps = ibv_packet_pacing_caps {
+        qp_rate_limit_min: RateLimit::MIN_KBPS,
+        qp_rate_limit_max: RateLimit::MAX_KBPS,
+        supported_qpts: 1 << abi::IBV_QPT_RC | 1 << abi::IBV_QPT_UC | 1 << abi::IBV_QPT_UD | 1 << abi::IBV_QPT_XRC_SEND,
+    };
     attributes_ex.phys_port_cnt_ex = 1;
     attributes_ex.rss_caps = ibv_rss_caps {
         supported_qpts: 1 << abi::IBV_QPT_RAW_PACKET,
@@ -193,7 +200,7 @@ fn port_attributes(context: &Context) -> ibv_port_attr {
     attributes.max_msg_sz = transport::MAX_MESSAGE as u32;
     attributes.pkey_tbl_len = 1;
     attributes.max_vl_num = 1;
-    // Four lanes of 25 Gbit/s each: a plausible wire. There is none.
+    // Four lanes of 25 Gbit/s each, the line rate of `transport::Limits`: a plausible wire. There is none.
     attributes.active_width = 2;
     attributes.active_speed = SPEED_EDR;
     // Link up, or disabled.

@@ -7,7 +7,7 @@ use crate::object::{Object, set_field};
 use crate::queue_pair::{QueuePair, capabilities_to_c};
 use abi::{Handle, In, Out, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_rate_limit_attr};
 use std::ffi::{c_int, c_uint};
-use transport::{Access, AlternatePath, Capabilities, Kind, MigrationState, Modify, State};
+use transport::{Access, AlternatePath, Capabilities, Kind, MigrationState, Modify, RateLimit, State};
 use wire::{Mtu, Psn, Qkey, Qpn};
 
 /// Every bit of `ibv_qp_attr_mask`.
@@ -77,7 +77,7 @@ fn modification(pair: &QueuePair, attributes: &ibv_qp_attr, mask: u32) -> Result
             })
         })?,
         dest_qpn: take(mask, abi::IBV_QP_DEST_QPN, || Ok(Qpn::new(a.dest_qp_num)))?,
-        rate_limit: take(mask, abi::IBV_QP_RATE_LIMIT, || Ok(a.rate_limit))?,
+        rate_limit: take(mask, abi::IBV_QP_RATE_LIMIT, || Ok(RateLimit::kbps(a.rate_limit)))?,
     })
 }
 
@@ -141,7 +141,7 @@ pub extern "C" fn ibv_query_qp(
         out.rnr_retry = now.rnr_retry;
         out.alt_port_num = now.alternate.port;
         out.alt_timeout = now.alternate.timeout;
-        out.rate_limit = now.rate_limit;
+        out.rate_limit = now.rate_limit.kbps;
         attributes.write(out).ok_or_else(Errno::null)?;
         init.write(ibv_qp_init_attr { cap: out.cap, ..pair.init });
         if mask as u32 & abi::IBV_QP_STATE != 0 {
@@ -151,14 +151,19 @@ pub extern "C" fn ibv_query_qp(
     })
 }
 
-/// Pacing, which this device does not do.
+/// Limits what a queue pair sends.
 pub(crate) extern "C" fn modify_qp_rate_limit(
     qp: Handle<'_, ibv_qp>,
     attributes: In<'_, ibv_qp_rate_limit_attr>,
 ) -> c_int {
     status("ibv_modify_qp_rate_limit", || {
-        QueuePair::of(qp)?;
-        attributes.as_ref().ok_or_else(Errno::null)?;
-        Err(Errno::UNSUPPORTED)
+        let pair = QueuePair::by_handle(qp)?;
+        let asked = attributes.as_ref().ok_or_else(Errno::null)?;
+        if asked.comp_mask != 0 {
+            return Err(Errno::invalid("comp_mask names fields that ibv_qp_rate_limit_attr does not have"));
+        }
+        let limit =
+            RateLimit { kbps: asked.rate_limit, max_burst: asked.max_burst_sz, typical_packet: asked.typical_pkt_sz };
+        Ok(pair.qp.modify(&pair.opened.nic, &Modify { rate_limit: Some(limit), ..Modify::default() })?)
     })
 }

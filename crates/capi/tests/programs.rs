@@ -39,6 +39,7 @@ on_both_links! {
     no_child_hangs_that_is_forked_under_traffic: "cc" "forks.c",
     a_thread_that_is_cancelled_ends_and_the_process_goes_on: "cc" "cancelled.c",
     signals_are_the_programs_and_a_program_may_end_anywhere: "cc" "signals.c",
+    a_limit_of_the_rate_holds_and_what_is_none_is_refused: "cc" "pacing.c",
     what_a_sender_asks_of_the_network_is_in_the_header_of_its_datagram: "cc" "global_route.c",
     messages_find_the_buffers_that_their_tags_match: "cc" "tag_matching.c",
 }

@@ -22,6 +22,7 @@ use crate::progress::ready::ReadyQueue;
 use crate::progress::timers::Timers;
 use crate::progress::watch::Watch;
 use crate::record::clock::Clock;
+use crate::record::congestion::CongestionCounts;
 use crate::record::drops::Drops;
 use crate::record::tracing::Tracing;
 use crate::tuning::PEER_WINDOW_MAX_BYTES;
@@ -75,6 +76,7 @@ impl Nic {
             memory: memory::Memory::new(),
             trace: Tracing::default(),
             drops: Drops::default(),
+            congestion: CongestionCounts::default(),
             capture,
             timers: Timers::new(),
             udp,

@@ -137,8 +137,10 @@ impl Inner {
     /// When time is to be let pass.
     #[inline]
     fn deadline(&self) -> Option<Time> {
-        // Datagrams have no other.
-        self.pair.poll_timeout().or_else(|| self.held.deadline())
+        match self.held.deadline() {
+            None => self.pair.poll_timeout(),
+            held => held.into_iter().chain(self.pair.poll_timeout()).min(),
+        }
     }
 }
 
@@ -434,13 +436,16 @@ impl Qp {
         if inner.deadline().is_none_or(|deadline| deadline > now) && !self.moderates() {
             return self.sleep(nic, &mut inner);
         }
-        if inner.pair.poll_timeout().is_some_and(|deadline| deadline <= now) {
+        // What was sent is late only if it was sent: what waits because of a rate is not.
+        if inner.pair.answer_deadline().is_some_and(|deadline| deadline <= now) {
             let Inner { pair, path, shared, .. } = &mut *inner;
             match shared.patience(path, pair.time_to_answer().unwrap_or(0)) {
                 Patience::Hold => pair.hold_timers(now),
                 Patience::Forgive => pair.forgive_timeout(now, nanos(UDP_PATIENCE)),
                 Patience::Over => {}
             }
+        }
+        if inner.pair.poll_timeout().is_some_and(|deadline| deadline <= now) {
             let (pair, mut port) = self.split(nic, &mut inner);
             pair.handle_timeout(now, &mut port);
         }

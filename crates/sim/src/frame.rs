@@ -5,14 +5,11 @@ use trace::DropReason;
 use transport::AddressVector;
 use wire::ip::source_port_of_flow_label;
 use wire::{
-    EncodeError, Ethernet, Frame, Gid, Headers, IpHeader, Packet, ParseError, Qpn, ROCE_PORT, UdpHeader, grh_bytes,
-    source_port,
+    Ecn, EncodeError, Ethernet, Frame, Gid, Headers, IpHeader, Opcode, Packet, ParseError, Qpn, ROCE_PORT, UdpHeader,
+    grh_bytes, source_port,
 };
 
 use crate::host::HostId;
-
-/// The two bits of congestion experienced.
-const CONGESTION_EXPERIENCED: u8 = 0b11;
 
 /// What the outer headers of a packet follow from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,10 +41,11 @@ impl Path {
         }
     }
 
-    /// The IP header for `length` bytes of UDP payload.
-    pub(crate) fn ip(&self, length: usize, marked: bool) -> Result<IpHeader, EncodeError> {
+    /// The IP header for `length` bytes of UDP payload, which begins with this opcode.
+    pub(crate) fn ip(&self, opcode: Opcode, length: usize, marked: bool) -> Result<IpHeader, EncodeError> {
         let mut ip = IpHeader::udp(self.source, self.destination, length)?;
-        let class = if marked { self.traffic_class | CONGESTION_EXPERIENCED } else { self.traffic_class };
+        let ecn = if marked { Ecn::Experienced } else { Ecn::of_sent(opcode) };
+        let class = ecn.in_class(self.traffic_class);
         match &mut ip {
             IpHeader::V4(header) => {
                 header.tos = class;
@@ -84,7 +82,7 @@ pub(crate) fn encode(
 ) -> Result<(), EncodeError> {
     let packet = Packet { headers: *headers, payload };
     let length = packet.encoded_length();
-    let ip = path.ip(length, marked)?;
+    let ip = path.ip(headers.bth.opcode, length, marked)?;
     let udp = UdpHeader::roce(path.source_port, length)?;
     out.clear();
     out.resize(Ethernet::LEN + ip.header_length() + UdpHeader::LEN + length, 0);
@@ -114,17 +112,23 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Understood<'_>, DropReason> {
         ParseError::BadIcrc { .. } => DropReason::BadIcrc,
         _ => DropReason::Malformed,
     })?;
-    let class = match frame.ip {
-        IpHeader::V4(header) => header.tos,
-        IpHeader::V6(header) => header.traffic_class,
-    };
     Ok(Understood {
         packet,
         source: frame.ip.source(),
         destination: frame.ip.destination(),
         grh: grh_bytes(&frame.ip),
-        marked: class & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED,
+        marked: Ecn::of(frame.ip.traffic_class()) == Ecn::Experienced,
     })
+}
+
+/// Marks a frame, if its sender takes marks. Answers whether it is marked now.
+pub(crate) fn mark(bytes: &mut [u8]) -> bool {
+    let Ok(Frame { mut ip, .. }) = Frame::parse(bytes) else { return false };
+    if Ecn::of(ip.traffic_class()) == Ecn::NotCapable {
+        return false;
+    }
+    ip.set_traffic_class(Ecn::Experienced.in_class(ip.traffic_class()));
+    bytes.get_mut(Ethernet::LEN..).is_some_and(|out| ip.encode(out).is_ok())
 }
 
 /// Locally administered, with the host's number in it.
@@ -143,7 +147,7 @@ fn multicast_mac(group: Gid) -> [u8; 6] {
 mod tests {
     use super::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
-    use wire::{Opcode, Psn};
+    use wire::Psn;
 
     fn path(source: Gid, destination: Gid) -> Path {
         let av = AddressVector { dgid: destination, traffic_class: 0x68, hop_limit: 3, ..AddressVector::default() };
@@ -165,11 +169,16 @@ mod tests {
                 assert_eq!(understood.packet.headers.bth.psn, Psn::new(7));
                 assert_eq!((understood.source, understood.destination), (path.source, path.destination));
                 assert_eq!(understood.marked, marked);
+                // A switch marks it without touching anything else that counts.
+                assert!(mark(&mut bytes) && decode(&bytes).is_ok_and(|understood| understood.marked));
                 *bytes.last_mut().unwrap() ^= 1;
                 assert_eq!(decode(&bytes).err(), Some(DropReason::BadIcrc));
                 bytes.truncate(40);
                 assert_eq!(decode(&bytes).err(), Some(DropReason::Malformed));
             }
+            let mut bytes = Vec::new();
+            encode(&path, &Headers::cnp(Qpn::new(0x12)), &Headers::CNP_PAYLOAD, false, &mut bytes).unwrap();
+            assert!(!mark(&mut bytes) && decode(&bytes).is_ok_and(|understood| !understood.marked));
         }
     }
 }

@@ -19,7 +19,7 @@ mod sim;
 mod work;
 
 pub use host::{HostConfig, HostId, QpId, QpSpec, ReceiveBuffer, SrqId, SrqSpec};
-pub use link::{LinkConfig, LinkKind};
+pub use link::{LinkConfig, LinkKind, Red};
 pub use memory::{Region, RegionSpec, WindowKind, WindowSpec, pattern};
 pub use network::{Counters, Outcome, Passing};
 pub use rng::Rng;

@@ -15,6 +15,27 @@ pub enum LinkKind {
     Whole,
 }
 
+/// Random early detection: how a queue marks packets before it is full.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Red {
+    /// Bytes that wait, up to which none is marked,
+    pub from: u64,
+    /// and from which on all are.
+    pub all: u64,
+    /// The probability just below that; in between it rises evenly.
+    pub most: f64,
+}
+
+impl Red {
+    fn marks(&self, waiting: u64, rng: &mut Rng) -> bool {
+        match waiting {
+            waiting if waiting >= self.all => true,
+            waiting if waiting <= self.from => false,
+            waiting => rng.chance(self.most * (waiting - self.from) as f64 / (self.all - self.from) as f64),
+        }
+    }
+}
+
 /// Properties of one direction. They may be changed while the simulation runs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LinkConfig {
@@ -42,6 +63,8 @@ pub struct LinkConfig {
     pub marking: f64,
     /// Bytes waiting for the wire from which on packets are marked; needs a bandwidth.
     pub mark_above: Option<u64>,
+    /// The same with a probability that rises with what waits.
+    pub red: Option<Red>,
     /// Whole links: bytes the ring holds. Queue pairs wait until there is room.
     pub ring: u64,
 }
@@ -61,6 +84,7 @@ impl LinkConfig {
         corruption: 0.0,
         marking: 0.0,
         mark_above: None,
+        red: None,
         ring: 1 << 20,
     };
 
@@ -90,6 +114,8 @@ pub(crate) struct Link {
     busy_until: Time,
     /// When the last packet that keeps its place arrives.
     last_arrival: Time,
+    /// The most bytes that have waited.
+    pub(crate) most_waiting: u64,
     /// Whole links: bytes sent and not yet consumed.
     pub(crate) in_ring: u64,
     /// Whole links: queue pairs of the sender that wait for room.
@@ -133,6 +159,8 @@ impl Link {
                 return passage;
             }
             passage.marked = self.config.mark_above.is_some_and(|limit| waiting > limit);
+            passage.marked |= self.config.red.is_some_and(|red| red.marks(waiting, rng));
+            self.most_waiting = self.most_waiting.max(waiting);
             departure = self.busy_until.max(now).plus_nanos(nanos_of(bytes, bandwidth));
             self.busy_until = departure;
         }

@@ -45,6 +45,8 @@ impl Counters {
 /// What the agenda holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Plan {
+    /// At the switch in front of the host.
+    Switch(u32),
     Arrival(u32),
     Service(HostId),
     Timer(HostId, u32),
@@ -94,6 +96,8 @@ pub(crate) struct Network {
     pub(crate) routes: HashMap<Gid, HostId>,
     pub(crate) groups: HashMap<Gid, Vec<HostId>>,
     links: HashMap<(HostId, HostId), Link>,
+    /// Ports of the switch that lead to a host, where they are narrower than all links to it.
+    pub(crate) ports: HashMap<HostId, Link>,
     observers: Vec<Observer>,
     watchers: Vec<Watcher>,
     rng: Rng,
@@ -135,6 +139,7 @@ impl Network {
             routes: HashMap::new(),
             groups: HashMap::new(),
             links: HashMap::new(),
+            ports: HashMap::new(),
             observers: Vec::new(),
             watchers: Vec::new(),
             rng,
@@ -181,8 +186,11 @@ impl Network {
 
     /// Sends a train whose payload has been gathered.
     pub(crate) fn send(&mut self, sender: Sender<'_>, train: &Train<'_>, payload: &[u8]) {
-        let Some(&source) = sender.gids.get(usize::from(train.to.sgid_index)).or(sender.gids.first()) else { return };
         let destination = train.to.dgid;
+        // Whoever notifies the sender of a datagram knows its address and not which of the own ones it had written to.
+        let own = |gid: &&Gid| gid.to_ip().is_ipv4() == destination.to_ip().is_ipv4();
+        let chosen = sender.gids.get(usize::from(train.to.sgid_index)).filter(own);
+        let Some(&source) = chosen.or(sender.gids.iter().find(own)).or(sender.gids.first()) else { return };
         if let Some(&to) = self.routes.get(&destination) {
             self.send_to(to, source, sender, train, payload);
         } else if let Some(members) = self.groups.get(&destination).cloned() {
@@ -301,12 +309,32 @@ impl Network {
         }
         let parcel = Parcel { path: *path, bytes: buffer, train };
         let copy = again.map(|again| (again, parcel.clone()));
+        // A ring in memory passes no switch.
+        let switched = parcel.train.is_none() && self.ports.contains_key(&path.to);
+        let plan = if switched { Plan::Switch } else { Plan::Arrival };
         let number = self.parcels.put(parcel);
-        self.agenda.plan(at, Plan::Arrival(number));
+        self.agenda.plan(at, plan(number));
         if let Some((again, copy)) = copy {
             let number = self.parcels.put(copy);
-            self.agenda.plan(again, Plan::Arrival(number));
+            self.agenda.plan(again, plan(number));
         }
+    }
+
+    /// A frame reaches the switch in front of its host, and waits there for the port.
+    pub(crate) fn pass_switch(&mut self, number: u32) {
+        let Some(mut parcel) = self.parcels.take(number) else { return };
+        let to = parcel.path.to;
+        let Some(port) = self.ports.get_mut(&to) else { return };
+        let passage = port.pass(self.now, parcel.bytes.len() as u64, &mut self.rng);
+        let Some(at) = passage.arrival else {
+            let headers = frame::decode(&parcel.bytes).ok().map(|understood| understood.packet.headers);
+            self.parcels.recycle(parcel.bytes);
+            let reason = if passage.overflow { DropReason::Overflow } else { DropReason::RandomLoss };
+            return self.drop_packet(to, None, headers, 1, reason);
+        };
+        self.counters.marked += u64::from(passage.marked && frame::mark(&mut parcel.bytes));
+        let number = self.parcels.put(parcel);
+        self.agenda.plan(at, Plan::Arrival(number));
     }
 
     fn sight<'a>(&mut self, path: &Path, item: &'a Item<'_>) -> Sighting<'a> {

@@ -282,6 +282,11 @@ impl Sim {
                     self.arrive(number);
                     true
                 }
+                Plan::Switch(number) => {
+                    self.net.now = at;
+                    self.net.pass_switch(number);
+                    true
+                }
                 Plan::Service(host) => {
                     self.net.now = at;
                     self.serve(host);
@@ -396,7 +401,7 @@ impl Sim {
             Some(train) => {
                 // A receiver of datagrams sees the same 40 bytes whatever carried them.
                 let length = wire::Packet { headers: train.headers, payload: &parcel.bytes }.encoded_length();
-                if let Ok(ip) = parcel.path.ip(length, train.marked) {
+                if let Ok(ip) = parcel.path.ip(train.headers.bth.opcode, length, train.marked) {
                     grh = wire::grh_bytes(&ip);
                 }
                 let inbound = Inbound {

@@ -174,6 +174,13 @@ pub enum Kind {
         /// Why.
         cause: WindowCause,
     },
+    /// A congestion notification changed the rate of a queue pair.
+    RateChanged {
+        /// Bits a second before.
+        from: u64,
+        /// Bits a second now.
+        to: u64,
+    },
     /// An affiliated or unaffiliated asynchronous event was raised for the program.
     AsyncEvent {
         /// Its name, as verbs spell it.
@@ -219,6 +226,7 @@ impl Kind {
             Self::NakSent { .. } => "nak_sent",
             Self::NakReceived { .. } => "nak_received",
             Self::WindowChanged { .. } => "window_changed",
+            Self::RateChanged { .. } => "rate_changed",
             Self::AsyncEvent { .. } => "async_event",
             Self::CmTransition { .. } => "cm_transition",
             Self::CaptureEnded { .. } => "capture_ended",
@@ -247,6 +255,7 @@ impl Kind {
             Self::PacketSent { .. }
             | Self::PacketReceived { .. }
             | Self::Flushed { .. }
+            | Self::RateChanged { .. }
             | Self::CaptureEnded { .. } => return None,
         })
     }
@@ -312,6 +321,10 @@ impl fmt::Display for Kind {
             Self::NakSent { psn, code } => write!(f, "NAK sent for PSN {psn}: {code}"),
             Self::NakReceived { psn, code } => write!(f, "NAK received for PSN {psn}: {code}"),
             Self::WindowChanged { from, to, cause } => write!(f, "window {from} -> {to} packets: {cause}"),
+            Self::RateChanged { from, to } => {
+                let mbps = |rate: &u64| rate / 1_000_000;
+                write!(f, "rate {} -> {} Mbit/s: the peer told of congestion", mbps(from), mbps(to))
+            }
             Self::AsyncEvent { name } => write!(f, "asynchronous event {name}"),
             Self::CaptureEnded { errno } => write!(f, "the capture ends: its file cannot be written (errno {errno})"),
             Self::CmTransition { local_comm_id, from, to, message } => {

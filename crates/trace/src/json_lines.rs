@@ -23,6 +23,7 @@
 //! | `access_refused` | `key`, `address`, `length`, `access`, `cause`, `text` |
 //! | `nak_sent`, `nak_received` | `psn`, `code` |
 //! | `window_changed` | `from`, `to`, `cause` |
+//! | `rate_changed` | `from`, `to` (bit/s) |
 //! | `async_event` | `name` |
 //! | `cm_transition` | `local_comm_id`, `from`, `to`, `message`? |
 //! | `capture_ended` | `errno` |
@@ -225,6 +226,10 @@ fn fields<M: SerializeMap>(kind: &Kind, map: &mut M) -> Result<(), M::Error> {
             map.serialize_entry("from", from)?;
             map.serialize_entry("to", to)?;
             map.serialize_entry("cause", cause.name())
+        }
+        Kind::RateChanged { from, to } => {
+            map.serialize_entry("from", from)?;
+            map.serialize_entry("to", to)
         }
         Kind::CaptureEnded { errno } => map.serialize_entry("errno", errno),
         Kind::AsyncEvent { name } => map.serialize_entry("name", name),

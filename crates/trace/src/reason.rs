@@ -165,7 +165,6 @@ vocabulary! {
         Acknowledged = "acknowledged": "data was acknowledged",
         Loss = "loss": "a packet was lost",
         Timeout = "timeout": "an acknowledgement timed out",
-        Marked = "marked": "the network marked packets as congested",
         Delay = "delay": "the round trip grew",
         Idle = "idle": "the path was idle",
     }

@@ -34,11 +34,12 @@ fn every_kind_has_its_documented_fields() {
 {"at":1012,"qpn":17,"event":"nak_sent","psn":5,"code":"remote access error"}
 {"at":1013,"qpn":17,"event":"nak_received","psn":5,"code":"remote access error"}
 {"at":1014,"qpn":17,"event":"window_changed","from":16,"to":8,"cause":"loss"}
-{"at":1015,"qpn":17,"event":"async_event","name":"QP_LAST_WQE_REACHED"}
-{"at":1016,"qpn":17,"event":"cm_transition","local_comm_id":4660,"from":"REQ_SENT","to":"ESTABLISHED","message":"REP"}
-{"at":1017,"qpn":17,"event":"cm_message_dropped","message":"RTU","local_comm_id":4660,"reason":"cm_unknown","text":"no connection or request is known by what the message names"}
-{"at":1018,"qpn":17,"event":"capture_ended","errno":28}
-{"at":1019,"qpn":17,"event":"flushed","sends":3,"receives":500}
+{"at":1015,"qpn":17,"event":"rate_changed","from":40000000000,"to":20000000000}
+{"at":1016,"qpn":17,"event":"async_event","name":"QP_LAST_WQE_REACHED"}
+{"at":1017,"qpn":17,"event":"cm_transition","local_comm_id":4660,"from":"REQ_SENT","to":"ESTABLISHED","message":"REP"}
+{"at":1018,"qpn":17,"event":"cm_message_dropped","message":"RTU","local_comm_id":4660,"reason":"cm_unknown","text":"no connection or request is known by what the message names"}
+{"at":1019,"qpn":17,"event":"capture_ended","errno":28}
+{"at":1020,"qpn":17,"event":"flushed","sends":3,"receives":500}
 "#;
     assert_eq!(written(&samples::every_kind()), expected);
 }

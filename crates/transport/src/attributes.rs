@@ -1,6 +1,7 @@
 //! The attributes of a queue pair: what a program may ask to change ([`Modify`]), what a query answers ([`Attributes`]) and what the device can do
 //! ([`Limits`]). Plain values; which of them a transition takes, and whether a value is in range, is decided in [`crate::state`].
 
+use crate::rate::RateLimit;
 use crate::state::State;
 use core::fmt;
 use wire::access::Access;
@@ -210,8 +211,8 @@ pub struct Modify {
     pub capabilities: Option<Capabilities>,
     /// The peer's queue pair.
     pub dest_qpn: Option<Qpn>,
-    /// Pacing of packets, in kbit/s.
-    pub rate_limit: Option<u32>,
+    /// Pacing of packets.
+    pub rate_limit: Option<RateLimit>,
 }
 
 impl Modify {
@@ -291,8 +292,8 @@ pub struct Attributes {
     pub alternate: AlternatePath,
     /// The queues' sizes.
     pub capabilities: Capabilities,
-    /// Pacing of packets, in kbit/s; 0 for none.
-    pub rate_limit: u32,
+    /// Pacing of packets.
+    pub rate_limit: RateLimit,
 }
 
 /// A queue pair fresh from RESET. Nothing of it is used before the transition that sets it; the MTU is the one every path carries.
@@ -319,7 +320,7 @@ impl Default for Attributes {
             migration: MigrationState::Migrated,
             capabilities: Capabilities::default(),
             dest_qpn: Qpn::default(),
-            rate_limit: 0,
+            rate_limit: RateLimit::default(),
         }
     }
 }
@@ -370,13 +371,23 @@ pub struct Limits {
     pub max_mtu: Mtu,
     /// Entries of a port's address table.
     pub gids: u16,
+    /// What the port sends at most, in bit/s: the rate of a sender that has heard of no congestion.
+    pub line_rate: u64,
 }
 
 /// One port, the default partition, and every address an index can name. As many READs and atomics as kernel Soft-RoCE allows: programs
 /// ask for as many outstanding as their peer says it can answer, whatever their own device says.
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { max_rd_atomic: 128, max_dest_rd_atomic: 128, pkeys: 1, ports: 1, max_mtu: Mtu::B4096, gids: 256 }
+        Limits {
+            max_rd_atomic: 128,
+            max_dest_rd_atomic: 128,
+            pkeys: 1,
+            ports: 1,
+            max_mtu: Mtu::B4096,
+            gids: 256,
+            line_rate: 100_000_000_000,
+        }
     }
 }
 

@@ -3,9 +3,9 @@
 //! The first thing to overflow between two software NICs is not a switch but the receiver's UDP socket buffer: one per process, 212,992 bytes unless
 //! its owner may raise it, and the kernel charges it with the memory a packet occupies rather than with its bytes. So the window counts in
 //! that currency ([`packet_cost`]), belongs to the destination rather than to a queue pair, and never exceeds the buffer. Below that limit it behaves
-//! as a transport should: it starts small, doubles each round trip, then adds a packet per round trip; it shrinks on loss, on timeouts, on
-//! congestion notifications, and gently when the round trip says that a queue is building up somewhere. A limit alone would not do: several
-//! processes may send to the same buffer, and a network may lie in between.
+//! as a transport should: it starts small, doubles each round trip, then adds a packet per round trip; it shrinks on
+//! loss, on timeouts, and gently when the round trip says that a queue is building up somewhere. A limit alone would
+//! not do: several processes may send to the same buffer, and a network may lie in between.
 //!
 //! Queue pairs take turns ([`Window::next_waiter`]); the window does not know what they send, only what it costs. READ responses are not
 //! acknowledged, so a requester accounts them, before it asks, to the window that guards its own process.
@@ -85,7 +85,7 @@ impl Default for WindowConfig {
 
 /// How long the shortest round trip is remembered: paths change.
 const FORGET_NANOS: u64 = 10_000_000_000;
-/// A stand-in while no round trip has been measured, and the least time between two reactions to congestion notifications.
+/// A stand-in while no round trip has been measured.
 const GUESS_NANOS: u64 = 50_000;
 
 /// How long to wait between two steps towards a size that was too much before.
@@ -114,8 +114,6 @@ pub struct Window {
     round_trip: RoundTrip,
     /// When the window was last cut for loss or delay, or the threshold for a timeout.
     cut_at: Option<Time>,
-    /// When the window was last cut for a congestion notification.
-    marked_at: Option<Time>,
 }
 
 impl Window {
@@ -133,7 +131,6 @@ impl Window {
             turns: Turns::default(),
             round_trip: RoundTrip::default(),
             cut_at: None,
-            marked_at: None,
         }
     }
 
@@ -294,7 +291,7 @@ impl Window {
         }
         if self.round_trip.exceeds(self.config.slack_nanos) && self.size > self.delay_floor() {
             self.delayed(now);
-        } else if used && self.size < self.config.limit && !self.is_marked(now) {
+        } else if used && self.size < self.config.limit {
             self.grow(now, cost);
         }
     }
@@ -328,15 +325,6 @@ impl Window {
         }
         self.size = minimum;
         self.grown = 0;
-    }
-
-    /// A congestion notification arrived. Cuts the window by an eighth, once per round trip and per 50 us.
-    pub fn congested(&mut self, now: Time) {
-        let pause = self.mark_pause();
-        if !self.is_unlimited() && self.marked_at.is_none_or(|at| now.since(at) >= pause) {
-            self.marked_at = Some(now);
-            self.shrink_to(self.size - self.size / 8, self.config.minimum);
-        }
     }
 
     /// The queue pair that waited longest, if there is room for its next packet. It has left the queue and holds the turn until the next call: its
@@ -374,16 +362,6 @@ impl Window {
     /// The smoothed round trip, once one was measured.
     pub fn round_trip_nanos(&self) -> Option<u64> {
         self.round_trip.smoothed
-    }
-
-    /// Between two reactions to congestion notifications.
-    fn mark_pause(&self) -> u64 {
-        self.round_trip.smoothed().max(GUESS_NANOS)
-    }
-
-    /// Notifications come at most every 50 us, which may be many round trips: while they come, what one took is not to grow back before the next.
-    fn is_marked(&self, now: Time) -> bool {
-        self.marked_at.is_some_and(|at| now.since(at) < 2 * self.mark_pause())
     }
 
     fn grow(&mut self, now: Time, cost: u64) {

@@ -67,6 +67,7 @@ pub mod counters;
 mod counting;
 mod port;
 mod queue_pair;
+pub mod rate;
 mod receive;
 mod requester;
 mod responder;
@@ -85,8 +86,9 @@ pub use attributes::{
 pub use completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 pub use counters::Counters;
 pub use counting::{Count, Counts};
-pub use port::{Port, TaggedTaken, Taken, Toward};
+pub use port::{Congestion, Port, TaggedTaken, Taken, Toward};
 pub use queue_pair::{AsyncEvent, AtOnce, FrameOut, QueuePair, QueuePairConfig};
+pub use rate::RateLimit;
 pub use receive::ReceiveWork;
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent, SrqModify};
 pub use state::{Kind, ModifyError, State};

@@ -6,6 +6,7 @@ mod express;
 mod frames;
 mod inbound;
 mod outbound;
+mod pacing;
 mod question;
 mod rendezvous;
 mod transitions;
@@ -13,6 +14,7 @@ mod transitions;
 pub use express::AtOnce;
 pub use frames::FrameOut;
 
+use self::pacing::{MarkedDatagram, RecentTargets};
 use self::question::Question;
 use self::rendezvous::Rendezvouses;
 use crate::attributes::{Attributes, Capabilities, Limits};
@@ -22,6 +24,7 @@ use crate::connection::Connection;
 use crate::counters::{Incidents, Traffic};
 use crate::counting::Counts;
 use crate::port::Port;
+use crate::rate::Rate;
 use crate::receive::ReceiveQueue;
 use crate::requester::Requester;
 use crate::responder::Responder;
@@ -111,6 +114,10 @@ pub struct QueuePair {
     last_cnp: Option<Time>,
     /// When the last one was believed.
     believed_cnp: Option<Time>,
+    /// Datagrams: whom the notification that is owed, or was last sent, is for.
+    marked_by: Option<Box<MarkedDatagram>>,
+    /// Datagrams: whose notifications are believed.
+    recent: RecentTargets,
     requester: Requester,
     queue: SendQueue,
     /// What the last train was, for the link's complaint that it could not gather it.
@@ -131,6 +138,8 @@ pub struct QueuePair {
     question: Question,
     /// Where its shared receive queue matches tags: the data that is to be read.
     rendezvouses: Option<Box<Rendezvouses>>,
+    /// How fast it may send, where anything limits that.
+    rate: Option<Box<Rate>>,
     connection: Connection,
     responder: Responder,
 }
@@ -174,6 +183,9 @@ impl QueuePair {
             cnp_owed: false,
             last_cnp: None,
             believed_cnp: None,
+            marked_by: None,
+            recent: RecentTargets::default(),
+            rate: None,
             established: false,
             question: Question::None,
             rendezvouses: None,
@@ -399,7 +411,18 @@ impl QueuePair {
     }
 
     /// When [`handle_timeout`](QueuePair::handle_timeout) wants to be called.
+    #[inline]
     pub fn poll_timeout(&self) -> Option<Time> {
+        let answer = self.answer_deadline();
+        match self.paced_until() {
+            None => answer,
+            paced => answer.into_iter().chain(paced).min(),
+        }
+    }
+
+    /// When the peer's time to answer is over, or the time it has asked for.
+    #[inline]
+    pub fn answer_deadline(&self) -> Option<Time> {
         match (self.completer.next_deadline(), self.completer.not_ready_until()) {
             (Some(ack), Some(rnr)) => Some(ack.min(rnr)),
             (ack, rnr) => ack.or(rnr),

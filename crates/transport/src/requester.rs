@@ -55,6 +55,8 @@ pub(crate) struct Limits {
     pub partly_under_way: bool,
     /// The send queue is being drained: begin nothing new.
     pub draining: bool,
+    /// The most packets that the rate allows now; `u32::MAX` if there is none.
+    pub packets: u32,
 }
 
 #[derive(Debug)]
@@ -339,7 +341,7 @@ impl Requester {
         let retransmission = self.psn.is_before(self.high);
         if !connection.kind.is_reliable() {
             // Nobody acknowledges: no window, no retries. The work is done when its last packet is handed out.
-            let count = left.min(train_packets(mtu));
+            let count = left.min(train_packets(mtu)).min(limits.packets);
             if self.sent > 0 {
                 self.recheck(work, count, connection, port)?;
             }
@@ -369,7 +371,7 @@ impl Requester {
             self.question(seq, work, psns, connection);
             return Ok(true);
         }
-        let mut want = left.min(MAX_OUTSTANDING - outstanding);
+        let mut want = left.min(MAX_OUTSTANDING - outstanding).min(limits.packets);
         if retransmission {
             // What was sent before and what was not are different trains: links treat them differently.
             want = want.min(self.high.distance_from(self.psn));
@@ -394,7 +396,8 @@ impl Requester {
             self.recheck(work, count, connection, port)?;
         }
         self.request(seq, work, count, connection);
-        let asks = asks || retransmission || count == left;
+        // Where a rate holds packets back, the next may come long after the peer's time to answer this one.
+        let asks = asks || retransmission || count == left || limits.packets != u32::MAX;
         self.train.headers.bth.ack_req = asks;
         self.unasked = if asks { 0 } else { unasked + count };
         Ok(true)

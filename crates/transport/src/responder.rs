@@ -229,14 +229,20 @@ impl Responder {
         self.answers.acknowledge(psn, msn);
     }
 
-    /// The next answer to send, if one is owed.
+    /// Whether what is owed first is an answer, and no acknowledgement.
+    pub fn owes_answer_next(&self) -> bool {
+        self.answers.owes_answer_next()
+    }
+
+    /// The next answer to send, if one is owed, in so many packets at most.
     #[inline]
     pub fn next_response<P: Port>(
         &mut self,
         connection: &Connection,
+        packets: u32,
         port: &mut P,
     ) -> Result<Option<ResponseTrain>, Fault> {
-        self.answers.next(connection, port).map_err(|(psn, refusal)| self.unanswerable(psn, refusal))
+        self.answers.next(connection, packets, port).map_err(|(psn, refusal)| self.unanswerable(psn, refusal))
     }
 
     /// A READ that was granted cannot be answered after all.

@@ -11,6 +11,7 @@ pub use error::ModifyError;
 pub use table::{Requirements, requirements};
 
 use crate::attributes::{AddressVector, AttributeMask, Limits, Modify};
+use crate::rate::RateLimit;
 use core::fmt;
 use wire::{Qpn, Transport};
 
@@ -215,6 +216,12 @@ fn check_values(modify: &Modify, limits: &Limits) -> Result<(), ModifyError> {
     within("MIN_RNR_TIMER", modify.min_rnr_timer, 0, 31u8)?;
     within("MAX_QP_RD_ATOMIC", modify.max_rd_atomic, 0, limits.max_rd_atomic)?;
     within("MAX_DEST_RD_ATOMIC", modify.max_dest_rd_atomic, 0, limits.max_dest_rd_atomic)?;
+    if let Some(RateLimit { kbps, max_burst, typical_packet }) = modify.rate_limit {
+        // A burst of what is not limited is a contradiction, and so is one that no limit ever holds back.
+        let given = u32::from(max_burst > 0 || typical_packet > 0);
+        within("RATE_LIMIT", Some(kbps), given * RateLimit::MIN_KBPS, RateLimit::MAX_KBPS)?;
+        within("RATE_LIMIT.max_burst_sz", Some(max_burst), 0, RateLimit::MAX_BURST)?;
+    }
     if let Some(mtu) = modify.path_mtu
         && mtu > limits.max_mtu
     {

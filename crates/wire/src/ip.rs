@@ -5,11 +5,13 @@ use core::net::IpAddr;
 
 use crate::{EncodeError, Gid, Header, ParseError, Qpn};
 
+mod ecn;
 mod ethernet;
 mod ipv4;
 mod ipv6;
 mod udp;
 
+pub use ecn::Ecn;
 pub use ethernet::Ethernet;
 pub use ipv4::Ipv4Header;
 pub use ipv6::Ipv6Header;
@@ -74,6 +76,22 @@ impl IpHeader {
         }
     }
 
+    /// The type of service or traffic class.
+    pub const fn traffic_class(&self) -> u8 {
+        match self {
+            IpHeader::V4(header) => header.tos,
+            IpHeader::V6(header) => header.traffic_class,
+        }
+    }
+
+    /// Changes it.
+    pub const fn set_traffic_class(&mut self, class: u8) {
+        match self {
+            IpHeader::V4(header) => header.tos = class,
+            IpHeader::V6(header) => header.traffic_class = class,
+        }
+    }
+
     /// The protocol of what follows.
     pub const fn protocol(&self) -> u8 {
         match self {
@@ -117,6 +135,15 @@ pub fn grh_bytes(ip: &IpHeader) -> [u8; 40] {
             grh
         }
         IpHeader::V6(header) => header.bytes(),
+    }
+}
+
+/// The address a packet was sent to, as the GRH that its receiver is shown says it.
+pub fn grh_destination(grh: &[u8; 40]) -> Option<Gid> {
+    match (grh[0] >> 4, grh[20] >> 4, grh.last_chunk::<16>(), grh.last_chunk::<4>()) {
+        (6, _, Some(octets), _) => Some(Gid::new(*octets)),
+        (0, 4, _, Some(octets)) => Some(Gid::from_ipv4((*octets).into())),
+        _ => None,
     }
 }
 

@@ -52,7 +52,10 @@ pub use headers::{
 pub use icrc::{
     Icrc, Identification, Outer, Series, icrc, icrc_matches, solve_identification, solve_identification_from,
 };
-pub use ip::{Ethernet, Frame, IpHeader, Ipv4Header, Ipv6Header, ROCE_PORT, UdpHeader, grh_bytes, source_port};
+pub use ip::{
+    Ecn, Ethernet, Frame, IpHeader, Ipv4Header, Ipv6Header, ROCE_PORT, UdpHeader, grh_bytes, grh_destination,
+    source_port,
+};
 pub use numbers::{Key, Msn, Mtu, Pkey, Psn, Qkey, Qpn, Srqn, Timeout};
 pub use opcode::{HeaderSet, Opcode, Operation, Position, Tail, Transport};
 pub use packet::Packet;

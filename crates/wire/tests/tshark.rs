@@ -11,7 +11,7 @@ use wire::cm::{
 };
 use wire::mad::MAD_LEN;
 use wire::{
-    Aeth, AtomicAckEth, AtomicEth, Deth, Ethernet, Feth, Frame, Gid, HeaderSet, Headers, IpHeader, Key, Msn, Mtu,
+    Aeth, AtomicAckEth, AtomicEth, Deth, Ecn, Ethernet, Feth, Frame, Gid, HeaderSet, Headers, IpHeader, Key, Msn, Mtu,
     Opcode, Operation, Packet, Pkey, Placement, Psn, Qkey, Qpn, Reth, Selectivity, Srqn, Syndrome, Timeout, Transport,
     UdpHeader,
 };
@@ -149,6 +149,54 @@ fn every_opcode_is_recognised() {
                 _ => "",
             };
             assert_eq!(found.replace(':', ""), expected, "{opcode}: {field}");
+        }
+    }
+}
+
+#[test]
+fn marks_and_notifications_are_recognised_in_both_families() {
+    let cnp = Headers::cnp(Qpn::new(0x1234));
+    let send = headers(Opcode::RcSendOnly, 0);
+    let mut frames = Vec::new();
+    let mut expected = Vec::new();
+    for v6 in [false, true] {
+        for (headers, payload, ecn) in [
+            (send, &[0x5a; 16], Ecn::of_sent(Opcode::RcSendOnly)),
+            (send, &[0x5a; 16], Ecn::Experienced),
+            (cnp, &Headers::CNP_PAYLOAD, Ecn::of_sent(Opcode::Cnp)),
+        ] {
+            let gid = |last| {
+                if v6 {
+                    Gid::new([0xfd; 15].iter().copied().chain([last]).collect::<Vec<_>>().try_into().unwrap())
+                } else {
+                    Gid::from_ipv4([10, 0, 0, last].into())
+                }
+            };
+            let packet = Packet { headers, payload };
+            let mut ip = IpHeader::udp(gid(1), gid(2), packet.encoded_length()).unwrap();
+            ip.set_traffic_class(ecn.in_class(0x68));
+            let udp = UdpHeader::roce(0xc001, packet.encoded_length()).unwrap();
+            let mut roce = vec![0; packet.encoded_length()];
+            packet.encode(&ip, &udp, &mut roce).unwrap();
+            let ethernet =
+                Ethernet { destination: [2, 0, 0, 0, 0, 2], source: [2, 0, 0, 0, 0, 1], ethertype: ip.ethertype() };
+            let frame = Frame { ethernet, ip, udp, payload: &roce };
+            let mut bytes = vec![0; frame.encoded_length()];
+            frame.encode(&mut bytes).unwrap();
+            frames.push(bytes);
+            let ecn = (ecn as u8).to_string();
+            let (in_v4, in_v6) = if v6 { (String::new(), ecn) } else { (ecn, String::new()) };
+            expected.push([headers.bth.opcode.byte().to_string(), in_v4, in_v6, String::new(), String::new()]);
+        }
+    }
+    let fields = ["infiniband.bth.opcode", "ip.dsfield.ecn", "ipv6.tclass.ecn", "_ws.malformed", "_ws.expert"];
+    let rows = tshark("marks", &[&fields[..], &["udp.payload"]].concat(), &frames);
+    for (row, expected) in rows.iter().zip(expected) {
+        assert_eq!(row[..fields.len()], expected);
+        if row[0] == "129" {
+            // Opcode, P_Key, BECN, the queue pair, sequence number 0, sixteen bytes of nothing; then the ICRC.
+            let bytes = row[fields.len()].replace(':', "");
+            assert_eq!((bytes.len(), &bytes[..56]), (64, &*format!("8100ffff40001234{}", "0".repeat(40))));
         }
     }
 }

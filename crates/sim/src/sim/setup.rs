@@ -54,6 +54,18 @@ impl Sim {
         self.set_direction(b, a, config);
     }
 
+    /// The port of the switch that leads to a host: what all others send to it over links of datagrams waits there for
+    /// the same wire. Of
+    /// `config` its bandwidth, queue, marks, delay and faults count.
+    pub fn set_port(&mut self, to: HostId, config: LinkConfig) {
+        self.net.ports.entry(to).or_default().config = config;
+    }
+
+    /// The most bytes that have waited for the port to a host since this was last asked.
+    pub fn most_waiting(&mut self, to: HostId) -> u64 {
+        self.net.ports.get_mut(&to).map_or(0, |port| std::mem::take(&mut port.most_waiting))
+    }
+
     /// One direction between two hosts.
     pub fn set_direction(&mut self, from: HostId, to: HostId, config: LinkConfig) {
         self.net.link(from, to).config = config;
@@ -259,6 +271,12 @@ impl Sim {
     /// The congestion window of a host towards an address, or towards itself if the address is its own. `None` until somebody needed it.
     pub fn window(&self, host: HostId, towards: Gid) -> Option<&Window> {
         self.hosts[host.index()].world.window_at(towards)
+    }
+
+    /// What congestion leaves a queue pair of the line rate, in bit/s; none if it takes nothing.
+    pub fn congested_rate(&mut self, qp: QpId) -> Option<u64> {
+        let now = self.now();
+        self.slot(qp).qp.congested_rate(now)
     }
 
     pub(super) fn slot(&mut self, qp: QpId) -> &mut Slot {

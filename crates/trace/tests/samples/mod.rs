@@ -73,6 +73,7 @@ pub fn every_kind() -> Vec<Event> {
         Kind::NakSent { psn: Psn::new(5), code: "remote access error" },
         Kind::NakReceived { psn: Psn::new(5), code: "remote access error" },
         Kind::WindowChanged { from: 16, to: 8, cause: WindowCause::Loss },
+        Kind::RateChanged { from: 40_000_000_000, to: 20_000_000_000 },
         Kind::AsyncEvent { name: "QP_LAST_WQE_REACHED" },
         Kind::CmTransition { local_comm_id: 0x1234, from: "REQ_SENT", to: "ESTABLISHED", message: Some("REP") },
         Kind::CmMessageDropped { message: "RTU", local_comm_id: 0x1234, reason: DropReason::CmUnknown },

@@ -185,6 +185,7 @@ impl QueuePair {
         self.connection.kind == Kind::ReliableConnected
             && self.state() == State::ReadyToSend
             && self.completer.not_ready_until().is_none()
+            && self.rate.is_none()
             && !self.cnp_owed
             && !self.drain_owed
             && (!self.responder.owes() || self.responder.owes_acknowledgement_only())

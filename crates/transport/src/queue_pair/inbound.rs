@@ -1,11 +1,10 @@
 //! What a queue pair takes in: packets and the passing of time.
 
-use super::outbound::CNP_INTERVAL;
 use super::{AsyncEvent, QueuePair, State};
 use crate::completer::{Progress, Verdict};
 use crate::completion::{Cause, Status};
 use crate::congestion::{FULL_PACKET, Window};
-use crate::port::{Port, Toward};
+use crate::port::{Congestion, Port, Toward};
 use crate::responder::{Fault, Reaction};
 use crate::state::Kind;
 use crate::time::ack_timeout_nanos;
@@ -14,7 +13,7 @@ use crate::work::Operation as Work;
 use trace::Time;
 use trace::{DropReason, RetryCause, StateCause, Timer, WindowCause};
 use wire::access::Refusal;
-use wire::{Headers, NakCode, Operation, Psn, Syndrome};
+use wire::{Headers, NakCode, Opcode, Operation, Psn, Syndrome};
 
 impl QueuePair {
     /// Takes a packet, or a whole train, that arrived for this queue pair.
@@ -31,22 +30,18 @@ impl QueuePair {
         }
         self.count_received(inbound);
         if let Err(reason) = self.screen(inbound) {
+            if headers.bth.opcode == Opcode::Cnp {
+                port.congested(Congestion::Ignored);
+            }
             return self.dropped(now, Some(headers), reason, port);
         }
         let opcode = headers.bth.opcode;
         if inbound.congestion_marked && opcode.operation() != Operation::Cnp {
             // Never for a notification: on a path that marks everything two queue pairs would go on notifying each other.
-            self.owe_notification(now);
+            self.note_mark(now, inbound, port);
         }
         match opcode.operation() {
-            Operation::Cnp => {
-                if self.believed_cnp.is_some_and(|last| now.since(last) < CNP_INTERVAL) {
-                    return self.dropped(now, Some(headers), DropReason::CnpTooSoon, port);
-                }
-                self.believed_cnp = Some(now);
-                self.incidents.cnps_handled += 1;
-                self.adjust(now, Toward::Peer, WindowCause::Marked, port, |window| window.congested(now));
-            }
+            Operation::Cnp => self.handle_notification(now, headers, port),
             _ if opcode.is_request() => self.handle_request(now, inbound, port),
             Operation::Acknowledge => {
                 let Some(aeth) = headers.aeth else {
@@ -81,6 +76,9 @@ impl QueuePair {
 
     /// Lets deadlines pass.
     pub fn handle_timeout<P: Port>(&mut self, now: Time, port: &mut P) {
+        if let Some(rate) = &mut self.rate {
+            rate.time_has_come(now);
+        }
         let deadline = |time: Option<Time>| time.map_or(0, Time::as_nanos);
         let rnr = deadline(self.completer.not_ready_until());
         if self.completer.not_ready_over(now) {
@@ -137,12 +135,7 @@ impl QueuePair {
             return Err(DropReason::BadOpcodeForTransport);
         }
         if opcode.operation() == Operation::Cnp {
-            // It is about requests, or about the answers to READs, which go out as soon as requests come in.
-            return match kind.is_connected() && state.receives() {
-                true if inbound.from == self.connection.attributes.av.dgid => Ok(()),
-                true => Err(DropReason::WrongSource),
-                false => Err(DropReason::WrongState),
-            };
+            return self.screen_notification(inbound.from);
         }
         if opcode.transport() != self.connection.transport() {
             return Err(DropReason::BadOpcodeForTransport);

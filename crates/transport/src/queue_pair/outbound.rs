@@ -3,21 +3,15 @@
 use super::{QueuePair, State};
 use crate::completion::{Cause, Status};
 use crate::port::{Port, Toward};
+use crate::rate::Flow;
 use crate::requester::{self, RequestTrain, Step};
 use crate::responder::ResponseTrain;
 use crate::send_queue::SendWork;
-use crate::state::Kind;
 use crate::train::{Payload, Train};
 use crate::work::DatagramTarget;
 use trace::Time;
 use wire::access::Refusal;
-use wire::{Headers, Opcode, Psn};
-
-/// A congestion notification goes out at most this often, and is believed no more often.
-pub(super) const CNP_INTERVAL: u64 = 50_000;
-
-/// The 16 reserved bytes a congestion notification carries (IBA annex A17.9.3).
-static CNP_PAYLOAD: [u8; 16] = [0; 16];
+use wire::{Headers, Operation, Psn};
 
 /// What the last train was.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +91,11 @@ impl QueuePair {
 
     fn next_request<P: Port>(&mut self, now: Time, port: &mut P) -> bool {
         while self.may_request() {
+            let packets = match self.requester.has_more(&self.queue) {
+                true => self.allowance(now, Flow::Requests),
+                false => Some(u32::MAX),
+            };
+            let Some(packets) = packets else { break };
             let psn = self.requester.psn();
             let limits = requester::Limits {
                 una: self.completer.una(),
@@ -104,6 +103,7 @@ impl QueuePair {
                 longest_read: self.completer.asked_before(psn),
                 partly_under_way: self.completer.is_partly_under_way(psn),
                 draining: self.state() == State::SendQueueDrained,
+                packets,
             };
             match self.requester.step(&self.connection, &mut self.queue, &limits, port) {
                 Step::Idle => break,
@@ -119,8 +119,12 @@ impl QueuePair {
 
     #[inline]
     fn next_response<P: Port>(&mut self, now: Time, port: &mut P) -> Option<ResponseTrain> {
+        let packets = match self.rate.is_some() && self.responder.owes_answer_next() {
+            true => self.allowance(now, Flow::Answers)?,
+            false => u32::MAX,
+        };
         loop {
-            match self.responder.next_response(&self.connection, port) {
+            match self.responder.next_response(&self.connection, packets, port) {
                 Ok(response) => return response,
                 Err(fault) => self.fault(now, fault, port),
             }
@@ -133,9 +137,13 @@ impl QueuePair {
         let target = self.queue.get(seq).and_then(|work| work.target.as_ref()).map(|target| target.av.dgid);
         let opcode = headers.bth.opcode;
         self.count_sent(opcode, count, length, retransmission, target);
+        self.spend(now, Flow::Requests, count, length);
         let headers = &self.requester.train().headers;
         let reliable = self.connection.kind.is_reliable();
         let work = self.queue.get(seq);
+        if let Some(target) = work.and_then(|work| work.target.as_ref()) {
+            self.recent.note(target.av.dgid);
+        }
         if reliable {
             let question = work.is_some_and(|work| work.operation.is_answered());
             let armed = self.completer.ack_deadline();
@@ -184,19 +192,22 @@ impl QueuePair {
             Some((subject, range)) => Payload::Region { subject, range },
             None => Payload::NONE,
         };
+        if headers.bth.opcode.operation() != Operation::Acknowledge {
+            self.spend(now, Flow::Answers, count, payload.len());
+        }
+        self.traffic.sent(headers.bth.opcode, count, payload.len(), self.ip_header);
         self.answer_train(now, headers, count, payload, port)
     }
 
     /// A train that belongs to no work of ours.
-    fn answer_train<'a, P: Port>(
-        &'a mut self,
+    pub(super) fn answer_train<'a, P: Port>(
+        &'a self,
         now: Time,
         headers: &Headers,
         count: u32,
         payload: Payload<'a>,
         port: &mut P,
     ) -> Train<'a> {
-        self.traffic.sent(headers.bth.opcode, count, payload.len(), self.ip_header);
         self.trace(now, port, || trace::Kind::PacketSent {
             headers: *headers,
             payload_len: payload.len(),
@@ -206,22 +217,5 @@ impl QueuePair {
         });
         let to = &self.connection.attributes.av;
         Train { headers: *headers, count, mtu: self.connection.mtu(), payload, to, wr_id: None, retransmission: false }
-    }
-
-    /// Owes the peer a congestion notification, unless it has just had one.
-    pub(super) fn owe_notification(&mut self, now: Time) {
-        let recently = self.last_cnp.is_some_and(|last| now.since(last) < CNP_INTERVAL);
-        if self.kind() != Kind::UnreliableDatagram && !recently {
-            self.cnp_owed = true;
-        }
-    }
-
-    fn notify_congestion<P: Port>(&mut self, now: Time, port: &mut P) -> Train<'_> {
-        self.cnp_owed = false;
-        self.last_cnp = Some(now);
-        self.incidents.cnps_sent += 1;
-        let mut headers = self.connection.response(Opcode::Cnp, Psn::default());
-        headers.bth.becn = true;
-        self.answer_train(now, &headers, 1, Payload::Bytes(&CNP_PAYLOAD), port)
     }
 }

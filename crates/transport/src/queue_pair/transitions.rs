@@ -1,5 +1,6 @@
 //! The life of a queue pair: what each move between states does, whoever caused it. Which moves are legal is `state`'s business.
 
+use super::pacing::RecentTargets;
 use super::{AsyncEvent, QueuePair, State};
 use crate::attributes::{Attributes, Modify};
 use crate::counters::ip_header;
@@ -15,6 +16,9 @@ impl QueuePair {
         let to = state::check(self.kind(), from, modify, &self.limits)?;
         self.connection.attributes.apply(modify);
         self.ip_header = ip_header(self.connection.attributes.av.dgid);
+        if modify.rate_limit.is_some() || modify.av.is_some() {
+            self.limit_rate(now);
+        }
         if modify.state.is_none() {
             return Ok(());
         }
@@ -64,6 +68,9 @@ impl QueuePair {
         self.cnp_owed = false;
         self.last_cnp = None;
         self.believed_cnp = None;
+        self.marked_by = None;
+        self.recent = RecentTargets::default();
+        self.rate = None;
         self.established = false;
         self.question = Default::default();
         self.set_state(now, State::Reset, StateCause::Modify, port);

@@ -102,6 +102,11 @@ impl Answers {
         self.last.is_some() && self.owed.is_empty()
     }
 
+    /// Whether what is owed first is an answer.
+    pub fn owes_answer_next(&self) -> bool {
+        matches!(self.owed.front(), Some(Owed::Answer { .. }))
+    }
+
     /// Takes the acknowledgement that is owed, if it is all that is.
     #[inline]
     pub fn take_acknowledgement(&mut self) -> Option<(Psn, Msn)> {
@@ -208,22 +213,25 @@ impl Answers {
         true
     }
 
-    /// Builds the next train to send, if there is one. `Err` when memory a READ was granted is gone: with the packet that cannot be answered.
+    /// Builds the next train to send, if there is one, of so many packets at most. `Err` when memory a READ was granted
+    /// is gone: with the packet that cannot be answered.
     #[inline]
     pub fn next<P: Port>(
         &mut self,
         connection: &Connection,
+        packets: u32,
         port: &mut P,
     ) -> Result<Option<ResponseTrain>, (Psn, Refusal)> {
         if let Some((psn, msn)) = self.take_acknowledgement() {
             return Ok(Some(acknowledgement(connection, psn, msn, Syndrome::ACK)));
         }
-        self.next_of_several(connection, port)
+        self.next_of_several(connection, packets, port)
     }
 
     fn next_of_several<P: Port>(
         &mut self,
         connection: &Connection,
+        packets: u32,
         port: &mut P,
     ) -> Result<Option<ResponseTrain>, (Psn, Refusal)> {
         let transport = connection.transport();
@@ -241,7 +249,7 @@ impl Answers {
                 continue;
             };
             let mtu = connection.mtu();
-            let count = (stream.end - stream.next).min((MAX_TRAIN / mtu).max(1));
+            let count = (stream.end - stream.next).min((MAX_TRAIN / mtu).max(1)).min(packets);
             let psn = answered.psn.add(stream.next);
             let mut region = None;
             if let Kept::Read(subject, range) = answered.kept {

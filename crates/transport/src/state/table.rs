@@ -55,6 +55,8 @@ const REQUESTERS: &[Kind] = &[RC, XRC_SEND];
 /// The reliable kinds that answer requests, and so refuse and replay them.
 const RESPONDERS: &[Kind] = &[RC, XRC_RECV];
 const RELIABLE: &[Kind] = &[RC, XRC_SEND, XRC_RECV];
+/// The kinds that send requests, and so can be paced.
+const SENDERS: &[Kind] = &[RC, UC, UD, XRC_SEND];
 /// The kinds whose send queue can fail alone (IBA 10.3.1.6: SQE does not exist for reliable service).
 const UNRELIABLE: &[Kind] = &[UC, UD];
 
@@ -77,6 +79,7 @@ const RULES: &[Rule] = &[
     needs(INIT, RTR, CONNECTED, &[A::AV, A::PATH_MTU, A::DEST_QPN, A::RQ_PSN]),
     takes(INIT, RTR, CONNECTED, &[A::ACCESS_FLAGS, A::ALT_PATH]),
     needs(INIT, RTR, RESPONDERS, &[A::MAX_DEST_RD_ATOMIC, A::MIN_RNR_TIMER]),
+    takes(INIT, RTR, SENDERS, &[A::RATE_LIMIT]),
     //
     needs(RTR, RTS, EVERY, &[A::SQ_PSN]),
     takes(RTR, RTS, EVERY, &[A::CUR_STATE]),
@@ -85,11 +88,13 @@ const RULES: &[Rule] = &[
     needs(RTR, RTS, RELIABLE, &[A::TIMEOUT]),
     needs(RTR, RTS, REQUESTERS, &[A::RETRY_CNT, A::RNR_RETRY, A::MAX_QP_RD_ATOMIC]),
     takes(RTR, RTS, RESPONDERS, &[A::MIN_RNR_TIMER]),
+    takes(RTR, RTS, SENDERS, &[A::RATE_LIMIT]),
     //
     takes(RTS, RTS, EVERY, &[A::CUR_STATE]),
     takes(RTS, RTS, DATAGRAM, &[A::QKEY]),
     takes(RTS, RTS, CONNECTED, &[A::ACCESS_FLAGS, A::ALT_PATH, A::PATH_MIG_STATE]),
     takes(RTS, RTS, RESPONDERS, &[A::MIN_RNR_TIMER]),
+    takes(RTS, RTS, SENDERS, &[A::RATE_LIMIT]),
     //
     takes(RTS, SQD, EVERY, &[A::EN_SQD_ASYNC_NOTIFY]),
     //
@@ -99,11 +104,13 @@ const RULES: &[Rule] = &[
     takes(SQD, SQD, RELIABLE, &[A::PORT, A::TIMEOUT]),
     takes(SQD, SQD, REQUESTERS, &[A::RETRY_CNT, A::RNR_RETRY, A::MAX_QP_RD_ATOMIC]),
     takes(SQD, SQD, RESPONDERS, &[A::MAX_DEST_RD_ATOMIC, A::MIN_RNR_TIMER]),
+    takes(SQD, SQD, SENDERS, &[A::RATE_LIMIT]),
     //
     takes(SQD, RTS, EVERY, &[A::CUR_STATE]),
     takes(SQD, RTS, DATAGRAM, &[A::QKEY]),
     takes(SQD, RTS, CONNECTED, &[A::ACCESS_FLAGS, A::ALT_PATH, A::PATH_MIG_STATE]),
     takes(SQD, RTS, RESPONDERS, &[A::MIN_RNR_TIMER]),
+    takes(SQD, RTS, SENDERS, &[A::RATE_LIMIT]),
     //
     takes(SQE, RTS, UNRELIABLE, &[A::CUR_STATE]),
     takes(SQE, RTS, DATAGRAM, &[A::QKEY]),

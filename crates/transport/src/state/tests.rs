@@ -35,7 +35,7 @@ fn request(from: State, to: State, mask: AttributeMask) -> Modify {
         migration: given(mask, A::PATH_MIG_STATE, MigrationState::Rearm),
         capabilities: given(mask, A::CAP, Capabilities::default()),
         dest_qpn: given(mask, A::DEST_QPN, Qpn::new(0x11)),
-        rate_limit: given(mask, A::RATE_LIMIT, 0),
+        rate_limit: given(mask, A::RATE_LIMIT, RateLimit::kbps(1000)),
     }
 }
 

@@ -38,8 +38,8 @@ pub const ATTACKS: &[Attack] = &[
 /// WRITEs of 64 KiB that the client sends while it is told of congestion.
 const WRITES: u32 = 400;
 
-/// Packets that a sender may always have under way, whatever it is told.
-const LEAST: u64 = 2;
+/// What a sender may always send, whatever it is told, in bit/s.
+const LEAST: u64 = 10_000_000;
 
 /// The client on the other host sends; CNPs for it come from `from`. Its own record says what it believed.
 fn notifications(network: &Network, from: Ipv4Addr) -> Outcome<Verdict> {
@@ -64,12 +64,13 @@ fn recorded(network: &Network, from: Ipv4Addr, log: &Path) -> Outcome<Verdict> {
     }
     pair.client.kill();
     let text = std::fs::read_to_string(log)?;
-    let windows = text.lines().filter(|line| line.contains("window_changed") && line.contains("marked"));
-    let after: Vec<u64> = windows.filter_map(|line| number(line, "to")).collect();
+    let rates = text.lines().filter(|line| line.contains("rate_changed"));
+    let after: Vec<u64> = rates.filter_map(|line| number(line, "to")).collect();
     let Some(least) = after.iter().min() else {
         return Ok(Verdict::Held(format!("of 4,000 CNPs none was believed; {WRITES} WRITEs took {took:.1} s")));
     };
-    let told = format!("{} of 4,000 CNPs were believed, the window went down to {least} packets", after.len());
+    let told =
+        format!("{} of 4,000 CNPs were believed, the rate went down to {} Mbit/s", after.len(), least / 1_000_000);
     Ok(if from == network.home.address && *least >= LEAST {
         // Nothing in a CNP could show that it is the peer's.
         Verdict::Undefended(told)
