@@ -50,11 +50,11 @@ pub struct Options {
     /// How it reaches other processes of this host
     #[arg(long, value_enum)]
     link: Option<Link>,
-    /// Lose, double, delay or damage packets that arrive, e.g. drop=1%,seed=7
+    /// Lose, double, delay, damage or mark packets that arrive, e.g. drop=1%,seed=7
     ///
-    /// Items, separated by commas: drop, dup, reorder, corrupt, each with a share of packets (drop=1%) or with numbers
-    /// of packets (drop@7); delay=1ms..3ms; hold=1ms, for packets that are to be overtaken; from=ADDRESS and
-    /// to=ADDRESS, to strike only these; partition, so that nothing passes; seed=7, for other chances.
+    /// Items, separated by commas: drop, dup, reorder, corrupt, mark (as congested), each with a share of packets
+    /// (drop=1%) or with numbers of packets (drop@7); delay=1ms..3ms; hold=1ms, for packets that are to be overtaken;
+    /// from=ADDRESS and to=ADDRESS, to strike only these; partition, so that nothing passes; seed=7, for other chances.
     #[arg(long, value_name = "PLAN", add = crate::completions::faults())]
     faults: Option<String>,
     /// Write every packet the program sends or receives to a file for Wireshark

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Instant;
-use wire::{Gid, Headers, IpHeader, Qpn};
+use wire::{Ecn, Gid, Headers, IpHeader, Qpn};
 
 /// How trains move between queue pairs. What a train is, the sender says with [`Train`]; what has come, the receiver
 /// sees as [`Arrived`].
@@ -102,7 +102,7 @@ pub struct Handling {
 
 impl Handling {
     /// What packets have whose program asks for nothing.
-    pub const USUAL: Handling = Handling { traffic_class: 0, hop_limit: 64 };
+    pub const USUAL: Handling = Handling { traffic_class: Ecn::Capable0.in_class(0), hop_limit: 64 };
 
     /// The hop limit that packets really have.
     pub fn hops(&self) -> u8 {

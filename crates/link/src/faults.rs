@@ -1,14 +1,14 @@
-//! Faults on purpose: packets are lost, doubled, delayed, overtaken and damaged, by chance or by number, always the
-//! same for the same seed. [`Faults`] decides, and holds packets that are late; it reads no clock, and knows nothing
-//! of what packets mean. [`Faulty`] puts it around any link; inside the UDP receiver it stands below the check of the
-//! ICRC.
+//! Faults on purpose: packets are lost, doubled, delayed, overtaken, damaged and marked, by chance or by number, always
+//! the same for the same seed. [`Faults`] decides, and holds packets that are late; it reads no clock, and knows
+//! nothing of what packets mean. [`Faulty`] puts it around any link; inside the UDP receiver it stands below the check
+//! of the ICRC.
 //!
 //! A [`Plan`] says what goes wrong; it is written as text, for example in the environment variable `UBIVERBS_FAULTS`:
 //!
 //! ```text
 //! plan   = rule *( ";" rule )              the first rule whose filters fit a packet decides
 //! rule   = item *( "," item )
-//! item   = kind "=" chance                 kind: drop, dup, reorder, corrupt; chance: 1%, 0.05%, or 0.01
+//! item   = kind "=" chance                 kind: drop, dup, reorder, corrupt, mark; chance: 1%, 0.05%, 0.01
 //!        | kind "@" number [ ".." number ] the packets with these numbers, from 1, among those that the rule fits
 //!        | "delay=" time [ ".." time ]     every packet is late by this much; order is kept
 //!        | "hold=" time                    how long a packet that is to be overtaken is held back, 1ms if not said
@@ -19,6 +19,9 @@
 //! ```
 //!
 //! `drop=1%,dup=0.1%,reorder=1%,delay=1ms..3ms,corrupt=0.01%,seed=7,to=10.0.0.2`
+//!
+//! `mark` is what a congested switch does instead of dropping: it sets "congestion experienced" (CE) in the IP header,
+//! if the sender said that it takes marks (ECT). Shared memory has no such header, and its packets count as marked.
 //!
 //! Faults happen where packets arrive, so `to` is an address of this host.
 
@@ -53,6 +56,8 @@ pub struct Injected {
     pub delayed: u64,
     /// Damaged.
     pub corrupted: u64,
+    /// Marked.
+    pub marked: u64,
 }
 
 /// What becomes of one packet.
@@ -64,6 +69,8 @@ pub struct Fate {
     pub again: Option<Instant>,
     /// A number that says which bit is flipped: the remainder by the number of bits.
     pub flip: Option<u64>,
+    /// It is marked "congestion experienced".
+    pub mark: bool,
     /// Why it does not pass, if it does not.
     pub lost: Option<DropReason>,
 }
@@ -77,6 +84,8 @@ pub struct Passed<'a, M> {
     pub bytes: &'a mut [u8],
     /// Whether they are damaged. A link without a checksum drops such a packet, as a checksum would have.
     pub corrupted: bool,
+    /// Whether it is to be marked, if its sender takes marks.
+    pub marked: bool,
 }
 
 /// The layer. `M` is what a link knows of a packet beside its bytes.
@@ -101,6 +110,7 @@ struct Late<M> {
     meta: M,
     bytes: Vec<u8>,
     corrupted: bool,
+    marked: bool,
 }
 
 impl<M> PartialEq for Late<M> {
@@ -193,6 +203,10 @@ impl<M: Clone> Faults<M> {
             injected.duplicated += 1;
             fate.again = Some(at + rule.hold.mul_f64(dice.unit()));
         }
+        if rule.mark.strikes(number, dice) {
+            injected.marked += 1;
+            fate.mark = true;
+        }
         fate
     }
 
@@ -216,8 +230,8 @@ impl<M: Clone> Faults<M> {
                 *byte ^= 1 << (flip % 8);
             }
             self.serial += 1;
-            let late =
-                Late { at, serial: self.serial, meta: meta.clone(), bytes: copy, corrupted: fate.flip.is_some() };
+            let (serial, meta) = (self.serial, meta.clone());
+            let late = Late { at, serial, meta, bytes: copy, corrupted: fate.flip.is_some(), marked: fate.mark };
             self.late.push(late);
         }
         self.release(now, &mut pass);
@@ -228,7 +242,8 @@ impl<M: Clone> Faults<M> {
     pub fn release(&mut self, now: Instant, mut pass: impl FnMut(Passed<'_, M>)) {
         while self.late.peek().is_some_and(|late| late.at <= now) {
             let Some(mut late) = self.late.pop() else { return };
-            pass(Passed { meta: &late.meta, bytes: &mut late.bytes, corrupted: late.corrupted });
+            let Late { meta, bytes, corrupted, marked, .. } = &mut late;
+            pass(Passed { meta, bytes, corrupted: *corrupted, marked: *marked });
             late.bytes.clear();
             self.buffers.push(late.bytes);
         }

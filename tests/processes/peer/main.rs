@@ -16,6 +16,7 @@ const ROLES: &[(&str, fn(&str))] = &[
     ("interfaces", stage::interfaces::follow),
     ("killed", stage::killed::peer),
     ("progress", stage::progress::peer),
+    ("rates", stage::rates::peer),
     ("removal", stage::ids::removal),
     ("shared_memory", stage::shared_memory::peer),
     ("two_processes", stage::two_processes::peer),

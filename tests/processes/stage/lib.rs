@@ -12,6 +12,7 @@ pub mod interfaces;
 pub mod killed;
 mod other;
 pub mod progress;
+pub mod rates;
 pub mod shared_memory;
 pub mod two_processes;
 

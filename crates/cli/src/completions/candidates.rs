@@ -44,11 +44,12 @@ pub fn statuses() -> ArgValueCompleter {
 
 /// Faults that `--faults` knows, behind those that are there already.
 pub fn faults() -> ArgValueCompleter {
-    const FAULTS: [(&str, &str); 10] = [
+    const FAULTS: [(&str, &str); 11] = [
         ("drop=", "packets that are lost: drop=1%"),
         ("dup=", "packets that come twice: dup=0.1%"),
         ("reorder=", "packets that others overtake: reorder=1%"),
         ("corrupt=", "packets that are damaged: corrupt=0.01%"),
+        ("mark=", "packets that are marked as congested: mark=10%"),
         ("delay=", "how late packets are: delay=1ms..3ms"),
         ("hold=", "how long overtaken packets are held back: hold=1ms"),
         ("from=", "only packets from this address"),

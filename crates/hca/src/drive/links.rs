@@ -18,7 +18,7 @@ impl Nic {
             let capture = self.capture().filter(|_| link.descriptor().is_some());
             any |= link.receive(&mut |arrived| {
                 if let Some(capture) = capture {
-                    self.capture_arrived(&mut capture.lock(), arrived);
+                    self.capture_arrived(capture, arrived);
                 }
                 self.deliver(&**link, arrived);
             });

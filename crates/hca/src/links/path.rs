@@ -6,7 +6,7 @@ use link::shared::Outbound;
 use link::udp::Route;
 use std::net::IpAddr;
 use std::sync::Arc;
-use wire::{Gid, IpHeader, Ipv4Header, Ipv6Header, grh_bytes};
+use wire::{Ecn, Gid, Headers, IpHeader, Ipv4Header, Ipv6Header, Opcode, grh_bytes};
 
 /// How packets reach a peer.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +55,16 @@ impl Path {
             Link::Shared(_) => false,
             Link::None | Link::Udp => true,
         }
+    }
+
+    /// The route for a train with these headers: a congestion notification takes no marks, everything else does.
+    #[inline]
+    pub fn route_of(&self, headers: &Headers) -> Option<Route> {
+        let mut route = self.route?;
+        if headers.bth.opcode == Opcode::Cnp {
+            route.traffic_class = Ecn::of_sent(Opcode::Cnp).in_class(route.traffic_class);
+        }
+        Some(route)
     }
 
     /// How the network is to handle what goes this way.

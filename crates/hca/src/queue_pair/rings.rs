@@ -60,11 +60,10 @@ impl Qp {
                 congestion_marked: false,
             };
             if let Some(capture) = nic.capture() {
-                let mut capture = capture.lock();
                 if let Some(acknowledgement) = train.acknowledgement() {
-                    nic.capture_train(&mut capture, &acknowledgement, &[]);
+                    nic.capture_train(capture, &acknowledgement, &[]);
                 }
-                nic.capture_train(&mut capture, train, payload);
+                nic.capture_train(capture, train, payload);
             }
             if let Some((psn, msn)) = train.along {
                 pair.handle_acknowledgement(now, inbound.from, psn, msn, &mut port);

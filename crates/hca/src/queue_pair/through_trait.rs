@@ -20,8 +20,9 @@ impl Ground {
         train: &Train<'_>,
         port: &mut NicPort<'_>,
     ) -> Result<(), Refusal> {
-        let (scope, traffic_class, hop_limit) =
-            path.route.as_ref().map_or((0, 0, 64), |route| (route.scope, route.traffic_class, route.hop_limit));
+        let (scope, traffic_class, hop_limit) = path
+            .route_of(&train.headers)
+            .map_or((0, 0, 64), |route| (route.scope, route.traffic_class, route.hop_limit));
         let to =
             Destination { source: path.source, destination: path.destination, from, scope, traffic_class, hop_limit };
         let length = train.payload.len() as usize;

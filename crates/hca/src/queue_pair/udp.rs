@@ -195,8 +195,15 @@ impl Qp {
             if let Some((_, Room::Wait)) = reserved {
                 return pair.keep_datagrams(&mut port);
             }
+            let notifies_from = pair.owes_notification_from();
             let Some(train) = pair.poll_transmit(now, &mut port) else { return };
-            let (to, qpn) = (train.to, train.headers.bth.dest_qpn);
+            let (mut to, qpn) = (train.to, train.headers.bth.dest_qpn);
+            let answer;
+            if let Some(address) = notifies_from {
+                let own = self.context.device().port().gids.iter().position(|gid| *gid == Some(address));
+                answer = AddressVector { sgid_index: own.unwrap_or(0) as u8, ..*to };
+                to = &answer;
+            }
             let sent = match reserved {
                 Some((way, room)) if way.leads_to(to, qpn) => {
                     self.send_datagram(nic, &way.path, room, &train, &mut outgoing, &mut port, now)

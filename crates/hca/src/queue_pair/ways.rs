@@ -13,6 +13,7 @@ use crate::record::capture::Capture;
 use crate::tuning::LEND_MIN_PACKETS;
 use ::host::arrival::Origin;
 use ::host::slots::Slot;
+use latch::plain::Mutex;
 use link::shared::Front;
 use link::udp::Route;
 use link::{Arrived, Destination, Handling, NoPayload};
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use trace::{Direction, DropReason};
 use transport::{AddressVector, Piece, Train};
 use wire::access::{Access, Refusal};
-use wire::{Headers, IpHeader, Packet, Qpn, ROCE_PORT, UdpHeader};
+use wire::{Ecn, Headers, IpHeader, Packet, Qpn, ROCE_PORT, UdpHeader};
 
 impl Ground {
     /// The way from a device to a peer.
@@ -37,7 +38,8 @@ impl Ground {
             source: source.to_ip(),
             destination: destination.to_ip(),
             scope,
-            traffic_class: av.traffic_class,
+            // The first six bits are the program's, the last two the NIC's.
+            traffic_class: Ecn::Capable0.in_class(av.traffic_class),
             hop_limit: av.hop_limit,
         };
         Path { link, source, destination, route: Some(route) }
@@ -84,12 +86,12 @@ impl Ground {
             Link::General(entry) => self.send_through(entry.link(), qp.qpn(), path, train, port),
             // A ring that is up takes what it has room for elsewhere.
             Link::Shared(_) | Link::Udp => {
-                let Some(route) = &path.route else {
+                let Some(route) = path.route_of(&train.headers) else {
                     no_route();
                     return Ok(());
                 };
                 let lend = || self.lend(qp, train);
-                match outgoing.send(route, &mut TrainCargo { train, port }, lend, train.retransmission) {
+                match outgoing.send(&route, &mut TrainCargo { train, port }, lend, train.retransmission) {
                     Err(link::udp::SendError::Payload(refusal)) => Err(refusal),
                     // Told of there; the packet is lost, and its sender will find out.
                     _ => Ok(()),
@@ -133,8 +135,8 @@ impl Ground {
 
     pub(crate) fn capture_sent(&self, capture: &mut Capture, qp: &Qp, path: &Path, cargo: &mut TrainCargo<'_, '_, '_>) {
         use link::udp::Cargo;
-        let Some(route) = &path.route else { return };
-        let port = self.udp.port(route, qp.qpn());
+        let Some(route) = path.route_of(&cargo.train.headers) else { return };
+        let port = self.udp.port(&route, qp.qpn());
         let device = qp.context().device().name();
         let mut payload = Vec::new();
         for index in 0..cargo.count() {
@@ -142,13 +144,13 @@ impl Ground {
             payload.resize(length, 0);
             // A payload that is gone: the packet is not sent either.
             if cargo.payload(index, &mut payload).is_ok() {
-                capture.frame(device, route, port, &headers, &payload, Direction::Outbound);
+                capture.frame(device, &route, port, &headers, &payload, Direction::Outbound);
             }
         }
     }
 
     /// A train that came through shared memory, as the packets it stands for.
-    pub(crate) fn capture_train(&self, capture: &mut Capture, front: &Front, payload: &[u8]) {
+    pub(crate) fn capture_train(&self, capture: &Mutex<Capture>, front: &Front, payload: &[u8]) {
         let (source, destination) = front.addresses;
         let Front { headers, count, mtu, .. } = front;
         let (count, mtu) = (*count, *mtu);
@@ -161,15 +163,19 @@ impl Ground {
         );
     }
 
-    /// What came over a link that is received from through the trait, as the packets it stands for.
-    pub(crate) fn capture_arrived(&self, capture: &mut Capture, train: &Arrived<'_>) {
+    /// What came over a link that is received from through the trait, as the packets it stands for. The capture is not
+    /// locked before the list of devices.
+    pub(crate) fn capture_arrived(&self, capture: &Mutex<Capture>, train: &Arrived<'_>) {
         let Arrived { source, destination, handling, .. } = *train;
         let devices = self.devices();
         let device = devices.iter().find(|device| device.port().gids.contains(&Some(destination)));
         let (source, destination) = (source.to_ip(), destination.to_ip());
-        let (traffic_class, hop_limit) = (handling.traffic_class, handling.hops());
+        let sent = Ecn::of_sent(train.headers.bth.opcode);
+        let ecn = if train.congestion_marked { Ecn::Experienced } else { sent };
+        let (traffic_class, hop_limit) = (ecn.in_class(handling.traffic_class), handling.hops());
         let route = link::udp::Route { source, destination, scope: 0, traffic_class, hop_limit };
         let name = device.map_or("other", |device| device.name());
+        let mut capture = capture.lock();
         for index in 0..train.packets() {
             let (headers, bytes) = train.packet(index);
             capture.frame(name, &route, ROCE_PORT, &headers, bytes, Direction::Inbound);

@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use trace::DropReason;
-use wire::{Gid, Headers, IpHeader};
+use wire::{Ecn, Gid, Headers, IpHeader};
 
 /// No packet is held back.
 const NEVER: u64 = u64::MAX;
@@ -115,18 +115,25 @@ fn give(passed: &Passed<'_, Meta>, drops: &mut Drops, take: &mut dyn FnMut(&Arri
     if passed.corrupted {
         return drops.add(Some(passed.meta.headers), DropReason::BadIcrc);
     }
-    let Meta { headers, source, destination, process, ip, handling, congestion_marked } = passed.meta;
+    let Meta { headers, source, destination, process, mut ip, mut handling, mut congestion_marked } = *passed.meta;
+    if passed.marked && Ecn::of_sent(headers.bth.opcode) != Ecn::NotCapable {
+        congestion_marked = true;
+        handling.traffic_class = Ecn::Experienced.in_class(handling.traffic_class);
+        if let Some(ip) = &mut ip {
+            ip.set_traffic_class(Ecn::Experienced.in_class(ip.traffic_class()));
+        }
+    }
     take(&Arrived {
-        headers,
+        headers: &headers,
         count: 1,
         mtu: 0,
         payload: passed.bytes,
-        source: *source,
-        destination: *destination,
-        process: *process,
-        ip: *ip,
-        handling: *handling,
-        congestion_marked: *congestion_marked,
+        source,
+        destination,
+        process,
+        ip,
+        handling,
+        congestion_marked,
     });
 }
 

@@ -42,6 +42,8 @@ pub struct Rule {
     pub reorder: Chance,
     /// Packets that are damaged.
     pub corrupt: Chance,
+    /// Packets that are marked "congestion experienced".
+    pub mark: Chance,
     /// How late packets are.
     pub delay: Span,
     /// How long a packet that is overtaken is held back.
@@ -58,6 +60,7 @@ impl Default for Rule {
             dup: Chance::default(),
             reorder: Chance::default(),
             corrupt: Chance::default(),
+            mark: Chance::default(),
             delay: (Duration::ZERO, Duration::ZERO),
             hold: Duration::from_millis(1),
         }
@@ -98,7 +101,7 @@ impl Chance {
 #[non_exhaustive]
 pub enum PlanError {
     /// A word that is no fault.
-    #[error("{0:?} is no fault: it is drop, dup, reorder, corrupt, delay, hold, from, to, partition or seed")]
+    #[error("{0:?} is no fault: it is drop, dup, reorder, corrupt, mark, delay, hold, from, to, partition or seed")]
     UnknownItem(String),
     /// A word that says nothing.
     #[error("a fault is missing between two separators")]
@@ -216,6 +219,7 @@ impl Rule {
             "dup" => Some(&mut self.dup),
             "reorder" => Some(&mut self.reorder),
             "corrupt" => Some(&mut self.corrupt),
+            "mark" => Some(&mut self.mark),
             _ => None,
         }
     }

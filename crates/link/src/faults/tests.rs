@@ -153,3 +153,18 @@ fn mistakes_are_named() {
         assert!(error.starts_with(message), "{text}: {error}");
     }
 }
+
+#[test]
+fn marked_packets_say_so_and_are_otherwise_as_they_were() {
+    let mut plan = faults("mark@2,mark@4,dup@4");
+    let (start, mut passed) = (Instant::now(), Vec::new());
+    for number in 1..=5u64 {
+        plan.arrive(start, (FROM, TO), number, b"bytes", |packet| {
+            assert!(!packet.corrupted && packet.bytes == b"bytes");
+            passed.push((*packet.meta, packet.marked));
+        });
+    }
+    plan.release(start + Duration::from_secs(1), |packet| passed.push((*packet.meta, packet.marked)));
+    assert_eq!(passed, [(1, false), (2, true), (3, false), (4, true), (5, false), (4, true)]);
+    assert_eq!(plan.injected(), Injected { packets: 5, duplicated: 1, marked: 2, ..Injected::default() });
+}

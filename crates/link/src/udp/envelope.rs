@@ -4,14 +4,15 @@
 use super::way::align;
 use host::family::Family;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use wire::{IpHeader, Ipv4Header, Ipv6Header, Outer, UdpHeader};
+use wire::{Ecn, IpHeader, Ipv4Header, Ipv6Header, Outer, UdpHeader};
 
 /// Room for control messages, and for an address.
 pub(super) const CONTROL: usize = 256;
 pub(super) const NAME: usize = 32;
 
-/// How many hops a packet has left that says nothing of it.
+/// How many hops a packet has left that says nothing of it, and its class: ECT(0).
 const USUAL_HOPS: u8 = 64;
+const USUAL_CLASS: u8 = Ecn::Capable0.in_class(0);
 
 /// What the packets of a datagram have in common.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +55,18 @@ impl Envelope {
             port,
             interface: notes.interface,
             segment: notes.segment.filter(|segment| *segment > 0),
-            congestion_marked: notes.traffic_class & 3 == 3,
+            congestion_marked: Ecn::of(notes.traffic_class) == Ecn::Experienced,
         })
+    }
+
+    /// A router on the way marks them, if their sender takes marks.
+    pub fn mark(&mut self) {
+        let class = self.ip.traffic_class();
+        if Ecn::of(class) != Ecn::NotCapable {
+            // The ICRC covers the class as if it were all ones.
+            self.ip.set_traffic_class(Ecn::Experienced.in_class(class));
+            self.congestion_marked = true;
+        }
     }
 
     /// The source, and the destination.
@@ -121,7 +132,7 @@ impl Notes {
     /// Reads control messages. The kernel writes them, but they are read like anything else: no further than they
     /// reach.
     fn read(mut bytes: &[u8], destination: Option<IpAddr>) -> Notes {
-        let (interface, segment, traffic_class) = (0, None, 0);
+        let (interface, segment, traffic_class) = (0, None, USUAL_CLASS);
         let mut notes = Notes { destination, interface, segment, traffic_class, hop_limit: USUAL_HOPS };
         let header = align(size_of::<libc::cmsghdr>());
         while let Some((length, level, kind)) = read_header(bytes) {

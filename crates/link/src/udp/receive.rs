@@ -242,7 +242,10 @@ impl Receiver {
                 datagram: false,
             };
             faults.release(now, |passed| {
-                let Segment { envelope, index } = *passed.meta;
+                let Segment { mut envelope, index } = *passed.meta;
+                if passed.marked {
+                    envelope.mark();
+                }
                 judge.give(&envelope, index, passed.bytes, &mut take);
             });
         }
@@ -329,7 +332,10 @@ impl Receiver {
                 (Some(faults), Some(now), _) => {
                     let meta = Segment { envelope: *envelope, index };
                     let lost = faults.arrive(now, envelope.addresses(), meta, bytes, |passed| {
-                        let Segment { envelope, index } = *passed.meta;
+                        let Segment { mut envelope, index } = *passed.meta;
+                        if passed.marked {
+                            envelope.mark();
+                        }
                         judge.give(&envelope, index, passed.bytes, take);
                     });
                     if let Some(reason) = lost {

@@ -67,6 +67,9 @@ pub(super) fn receiver(family: Family, port: u16, scope: Scope, known: Option<u3
     Ok(socket)
 }
 
+/// The class of what is sent and does not say another: its sender takes marks.
+pub(super) const CLASS: u8 = wire::Ecn::Capable0.in_class(0);
+
 /// A socket to send from, with that port; 0 leaves the choice to the system. No other socket has it.
 pub(super) fn sender(family: Family, port: u16) -> io::Result<Descriptor> {
     open(family, port, None)
@@ -113,6 +116,10 @@ fn open(family: Family, port: u16, receives: Option<Scope>) -> io::Result<Descri
         let _ = socket.set_recv_buffer_size(BUFFER);
     } else {
         let _ = socket.set_send_buffer_size(BUFFER);
+        match family {
+            Family::V4 => set(&socket, libc::IPPROTO_IP, libc::IP_TOS, CLASS.into())?,
+            Family::V6 => set(&socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, CLASS.into())?,
+        }
     }
     // A child that is forked before this line has a socket without a port, and one forked after it knows what to close.
     let socket = Descriptor::keep(socket.into());

@@ -1,6 +1,7 @@
 //! Where packets go: the address and the control messages of a call, and what the headers outside add to the ICRC.
 
 use super::front::outer;
+use super::socket;
 use host::family::Family;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use wire::{Outer, ROCE_PORT};
@@ -14,7 +15,7 @@ pub struct Route {
     pub destination: IpAddr,
     /// The interface, for multicast and for link-local IPv6 addresses; 0 leaves it to the routes.
     pub scope: u32,
-    /// Type of service or traffic class.
+    /// Type of service or traffic class, with the bits of [`Ecn`](wire::Ecn).
     pub traffic_class: u8,
     /// Time to live or hop limit.
     pub hop_limit: u8,
@@ -51,7 +52,7 @@ impl Way {
                     ipi_addr: in_addr(Ipv4Addr::UNSPECIFIED),
                 };
                 control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
-                if route.traffic_class != 0 {
+                if route.traffic_class != socket::CLASS {
                     control.push(libc::IPPROTO_IP, libc::IP_TOS, &libc::c_int::from(route.traffic_class));
                 }
                 if let Some(hops) = route.hops() {
@@ -64,7 +65,7 @@ impl Way {
                     ipi6_ifindex: route.scope,
                 };
                 control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
-                if route.traffic_class != 0 {
+                if route.traffic_class != socket::CLASS {
                     control.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &libc::c_int::from(route.traffic_class));
                 }
                 if let Some(hops) = route.hops() {

@@ -1,0 +1,165 @@
+//! How fast one process writes to another: as fast as it may, when its program sets a limit, and when the network says
+//! that it is congested. Over UDP and through shared memory. The other process: `stage/rates.rs`.
+
+use hca::Notify;
+use stage::{End, Other, poll, turn};
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use transport::{Modify, Operation, RateLimit, Remote, Status};
+use wire::{Key, Qpn};
+
+/// The program that is the other process.
+const PEER: &str = env!("CARGO_BIN_EXE_peer");
+
+const MIB: u32 = 1 << 20;
+
+const LINKS: [&str; 2] = ["udp", "shared memory"];
+
+/// Two processes that are connected.
+struct Pair {
+    end: End,
+    other: Other,
+    remote: Remote,
+}
+
+impl Pair {
+    fn new(link: &str, environment: &[(&str, &str)]) -> Pair {
+        let mut other = Other::start(Command::new(PEER).args(["rates", link]).envs(environment.iter().copied()));
+        let end = if link == "udp" { End::over_udp() } else { End::new() };
+        let [qpn, address, key] = other.hear("here ")[..] else { panic!("three numbers") };
+        writeln!(other.stdin, "{}", end.qp.qpn().value()).unwrap();
+        end.connect(Qpn::new(qpn as u32));
+        other.hear("connected ");
+        Pair { end, other, remote: Remote { address, key: Key::new(key as u32) } }
+    }
+
+    fn limit(&self, limit: RateLimit) {
+        self.end.qp.modify(&self.end.nic, &Modify { rate_limit: Some(limit), ..Modify::default() }).unwrap();
+    }
+
+    /// WRITEs so many mebibytes. A program that does not poll wants to be told of completions, and the engine drives.
+    fn write(&self, count: usize, polls: bool) -> Duration {
+        let begun = Instant::now();
+        if !polls {
+            self.end.cq.arm(Notify::Any);
+        }
+        for _ in 0..count {
+            assert!(self.end.post(Operation::Write { remote: self.remote, immediate: None }, MIB));
+        }
+        let mut left = count;
+        while left > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{left} of {count} did not complete");
+            if !polls && self.end.cq.is_empty() {
+                std::thread::sleep(Duration::from_millis(1));
+            } else if let Some(completion) = poll(&self.end) {
+                assert_eq!(completion.status, Status::Success);
+                left -= 1;
+                if !polls {
+                    self.end.cq.arm(Notify::Any);
+                }
+            }
+        }
+        begun.elapsed()
+    }
+
+    /// Packets that came marked to the other process, and the notifications it has sent.
+    fn counts(&mut self) -> (u64, u64) {
+        writeln!(self.other.stdin).unwrap();
+        let [marked, notified, _] = self.other.hear("counts ")[..] else { panic!("three numbers") };
+        (marked, notified)
+    }
+}
+
+#[test]
+fn a_limit_holds_over_both_links_whoever_drives() {
+    let _turn = turn();
+    for link in LINKS {
+        for polls in [true, false] {
+            let pair = Pair::new(link, &[]);
+            // Once to get to know each other.
+            pair.write(1, true);
+            let expected = Duration::from_nanos(4 * 256 * (4096 + 58) * 8 * 10 / 4);
+            // On a busy machine a thread may wait for a processor for longer than all of it takes: one round is on
+            // time.
+            let mut rounds = Vec::new();
+            while rounds.len() < 20 && rounds.last().is_none_or(|took| *took > expected * 2) {
+                pair.limit(RateLimit::kbps(400_000));
+                let took = pair.write(4, polls);
+                assert!(took + Duration::from_millis(3) > expected, "{took:?} over {link}, polls: {polls}");
+                rounds.push(took);
+            }
+            assert!(rounds.len() < 20, "{rounds:?}, not {expected:?}, over {link}, polls: {polls}");
+            pair.limit(RateLimit::default());
+            let free = (0..20).map(|_| pair.write(4, polls)).min();
+            assert!(free < Some(expected / 2), "{free:?} without a limit over {link}, polls: {polls}");
+            pair.end.nic.destroy_qp(&pair.end.qp);
+        }
+    }
+}
+
+#[test]
+fn marked_packets_are_answered_and_slow_their_sender_down() {
+    let _turn = turn();
+    for link in LINKS {
+        let capture = std::env::temp_dir().join(format!("ubiverbs-rates-{}-{}.pcapng", std::process::id(), link.len()));
+        let _ = std::fs::remove_file(&capture);
+        let environment = [("UBIVERBS_FAULTS", "mark=100%"), ("UBIVERBS_PCAP", capture.to_str().unwrap())];
+        let mut pair = Pair::new(link, &environment);
+        let took = pair.write(8, true);
+        let believed = pair.end.nic.congestion().rp_cnp_handled;
+        let (marked, notified) = pair.counts();
+        // In the simulator it is less than a gigabit per second when every packet is marked.
+        assert!(took > Duration::from_millis(40), "{took:?} over {link}");
+        assert!(marked >= 8 * 256, "{marked} packets were marked");
+        let possible = took.as_micros() as u64 / 50 + 2;
+        assert!((5..=possible).contains(&notified), "{notified} notifications in {took:?}");
+        assert!(believed > 0 && believed <= notified, "{believed} of {notified}");
+        pair.end.nic.destroy_qp(&pair.end.qp);
+        // It writes the rest of its capture when it ends in peace.
+        let Pair { mut other, .. } = pair;
+        drop(std::mem::replace(&mut other.stdin, idle()));
+        assert!(other.child.wait().unwrap().success());
+        look_at(&capture, notified);
+        std::fs::remove_file(capture).unwrap();
+    }
+}
+
+/// The input of a process that has ended.
+fn idle() -> std::process::ChildStdin {
+    let mut child = Command::new("true").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let stdin = child.stdin.take().unwrap();
+    child.wait().unwrap();
+    stdin
+}
+
+/// What an independent reader says of the packets: WRITEs came with CE, what was answered said ECT(0), and
+/// notifications are CNPs with BECN that take no marks themselves.
+fn look_at(capture: &Path, notified: u64) {
+    let fields = ["infiniband.bth.opcode", "ip.dsfield.ecn", "udp.payload"];
+    let mut tshark = Command::new("tshark");
+    tshark.args(["-T", "fields", "-E", "occurrence=f", "-r"]).arg(capture);
+    tshark.args(fields.iter().flat_map(|field| ["-e", field]));
+    let output = tshark.output().unwrap_or_else(|error| panic!("tshark: {error}; apt-get install tshark"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (mut notifications, mut marked) = (0, 0);
+    for row in text.lines().map(|line| line.split('\t').collect::<Vec<_>>()) {
+        match row[0] {
+            // RC RDMA WRITE First, Middle, Last and Only.
+            "6" | "7" | "8" | "10" => {
+                assert_eq!(row[1], "3", "{row:?}");
+                marked += 1;
+            }
+            "129" => {
+                let bytes = row[2].replace(':', "");
+                assert!(row[1] == "0" && bytes.len() == 64 && bytes.starts_with("8100ffff40"), "{row:?}");
+                notifications += 1;
+            }
+            _ => assert_eq!(row[1], "2", "{row:?}"),
+        }
+    }
+    assert_eq!(notifications, notified);
+    assert!(marked >= 8 * 256, "{marked} packets in the capture were marked");
+}
