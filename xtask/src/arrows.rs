@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::process;
 
-/// A crate and what it may depend on. `wire <- trace <- {transport, cm} <- hca <- {ubiverbs, capi} <- cli`; `latch` and
+/// A crate and what it may depend on. `wire <- trace <- {transport, cm, mad} <- hca <- {ubiverbs, capi} <- cli`; `latch` and
 /// `abi` import nothing of ours; `memory` imports wire, for the words of an access, and latch; `host` imports wire and
 /// latch; `link` these, trace and host; `sim` drives transport and cm.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -21,23 +21,30 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("transport", &["wire", "trace"]),
     ("cm", &["wire", "trace"]),
     ("rsocket", &["wire"]),
+    ("mad", &["wire", "trace"]),
     ("host", &["wire", "latch"]),
     // Reports of processes: what hca tells, and programs ask for.
     ("inventory", &["wire", "trace", "transport", "host"]),
     ("netlink", &["transport", "inventory"]),
     ("link", &["wire", "trace", "latch", "host"]),
-    ("hca", &["wire", "trace", "transport", "cm", "latch", "memory", "host", "inventory", "link"]),
+    ("hca", &["wire", "trace", "transport", "cm", "mad", "latch", "memory", "host", "inventory", "link"]),
     ("sim", &["wire", "trace", "transport", "cm"]),
     ("sockets", &["wire", "transport", "latch", "hca", "rsocket"]),
     ("ubiverbs", &["wire", "trace", "transport", "cm", "latch", "hca"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.
-    ("capi", &["wire", "trace", "transport", "cm", "latch", "memory", "hca", "abi", "sockets"]),
+    ("capi", &["wire", "trace", "transport", "cm", "mad", "latch", "memory", "hca", "abi", "sockets"]),
     // `demo --simulated` runs on the simulator.
     ("cli", &["wire", "trace", "transport", "cm", "hca", "inventory", "netlink", "ubiverbs", "capi", "sim"]),
     // Tests across crates, and the harness they share.
     ("scenarios", &["wire", "trace", "transport", "cm", "sim", "rsocket"]),
     // The bodies of fuzz targets: rings, messages between processes, texts, the C interface.
-    ("fuzzing", &["wire", "memory", "host", "inventory", "netlink", "link", "hca", "abi", "capi", "ubiverbs", "rsocket"]),
+    (
+        "fuzzing",
+        &[
+            "wire", "trace", "mad", "memory", "host", "inventory", "netlink", "link", "hca", "abi", "capi", "ubiverbs",
+            "rsocket",
+        ],
+    ),
     // Tests between processes, at the level of the NIC and of the safe API, and the program that is the other process.
     ("processes", &["host", "trace", "wire", "transport", "memory", "hca", "ubiverbs"]),
     // Starts programs; uses nothing of ours.

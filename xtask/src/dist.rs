@@ -1,5 +1,6 @@
-//! What is handed to people: the program and the C libraries, in a directory that works wherever it is copied to. `libibverbs.so.1` is an archive
-//! of Rust linked by hand, because only a linker script gives symbols the versions that programs ask for; `librdmacm.so.1` jumps into it.
+//! What is handed to people: the program and the C libraries, in a directory that works wherever it is copied to.
+//! `libibverbs.so.1` is an archive of Rust linked by hand, because only a linker script gives symbols the versions that
+//! programs ask for; `librdmacm.so.1` and `libibumad.so.3` jump into it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,8 +17,11 @@ use crate::toolchain::{Machine, Toolchain};
 /// The private nodes of rdma-core's releases; drivers ask for the one of the release they were built with.
 const PRIVATE: &[u32] = &[25, 33, 34, 57, 59, 64, 65];
 
-/// The node of libibverbs.so.1 that is for librdmacm.so.1 and librspreload.so only.
+/// The node of libibverbs.so.1 that is for our own libraries only.
 const OWN: &str = "UBIVERBS_PRIVATE";
+
+/// The libraries that are jumps into libibverbs.so.1, and the tables of their symbols.
+const JUMPING: [(&str, &str); 2] = [("librdmacm.so.1", "rdmacm.txt"), ("libibumad.so.3", "umad.txt")];
 
 /// The one whose symbols count when no version is named.
 const DEFAULT_PRIVATE: u32 = 34;
@@ -76,14 +80,20 @@ pub fn tree(root: &Path, toolchain: &Toolchain, place: &Path, library_only: bool
     };
     toolchain.build(root, "ubiverbs-capi")?;
     let work = directory("build")?;
-    let jumps = table(root, "rdmacm.txt")?;
-    let jumps = jumps_of(&jumps)?;
+    let tables = JUMPING.map(|(library, name)| (library, table(root, name)));
+    let mut jumping = Vec::new();
+    for (library, table) in &tables {
+        jumping.push((*library, jumps_of(table.as_ref().map_err(String::clone)?)?));
+    }
+    let jumps: Vec<Jump<'_>> = jumping.iter().flat_map(|(_, jumps)| jumps).copied().collect();
     let stands = table(root, "rspreload.txt")?;
     let stands = preload::stands(&stands)?;
     let private = private_node(&jumps, &preload::private_names(&stands));
     let library = link(root, toolchain, &private, &built.join("libcapi.a"), &work, &directory("lib")?)?;
-    let manager = link_rdmacm(toolchain, &jumps, &library, &work)?;
-    let sockets = preload::link(toolchain, &stands, &library, &work)?;
+    let mut others = vec![preload::link(toolchain, &stands, &library, &work)?];
+    for (name, jumps) in &jumping {
+        others.push(link_table(toolchain, name, jumps, &library, &work)?);
+    }
     if library_only {
         let _ = fs::remove_dir_all(&work);
         return Ok(vec![library]);
@@ -96,7 +106,10 @@ pub fn tree(root: &Path, toolchain: &Toolchain, place: &Path, library_only: bool
     replace(&program, |to| fs::copy(built.join("ubiverbs"), to).map(|_| ()))?;
     let share = directory("share")?;
     run(toolchain.start(&program).arg("manual").arg(&share))?;
-    Ok(vec![program, library, manager, sockets, paths, share])
+    let mut made = vec![program, library];
+    made.append(&mut others);
+    made.extend([paths, share]);
+    Ok(made)
 }
 
 /// A table of symbols.
@@ -131,13 +144,19 @@ fn link(
     Ok(library)
 }
 
-/// Links `librdmacm.so.1`, beside the library that it jumps into, and looks for it beside itself.
-fn link_rdmacm(toolchain: &Toolchain, jumps: &[Jump<'_>], verbs: &Path, work: &Path) -> Result<PathBuf, String> {
-    let script = write(work, "rdmacm.map", &rdmacm_script(jumps))?;
-    let code = write(work, "rdmacm.s", &rdmacm_code(toolchain.machine, jumps))?;
-    let library = verbs.with_file_name("librdmacm.so.1");
-    link_jumps(toolchain, &library, "librdmacm.so.1", &script, &code, verbs)?;
-    replace(&library.with_extension(""), |to| symlink("librdmacm.so.1", to))?;
+/// Links a library of jumps from its table, beside the library that it jumps into.
+fn link_table(
+    toolchain: &Toolchain,
+    name: &str,
+    jumps: &[Jump<'_>],
+    verbs: &Path,
+    work: &Path,
+) -> Result<PathBuf, String> {
+    let script = write(work, &format!("{name}.map"), &jumps_script(jumps))?;
+    let code = write(work, &format!("{name}.s"), &jumps_code(toolchain.machine, jumps))?;
+    let library = verbs.with_file_name(name);
+    link_jumps(toolchain, &library, name, &script, &code, verbs)?;
+    replace(&library.with_extension(""), |to| symlink(name, to))?;
     Ok(library)
 }
 
@@ -234,7 +253,7 @@ struct Symbol<'a> {
     old: bool,
 }
 
-/// A symbol of `librdmacm.so.1`.
+/// A symbol of a library of jumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Jump<'a> {
     node: &'a str,
@@ -330,15 +349,15 @@ fn version_script(symbols: &[Symbol<'_>]) -> String {
     script
 }
 
-/// The node of libibverbs.so.1 with what librdmacm.so.1 and librspreload.so jump to.
+/// The node of libibverbs.so.1 with what the other libraries jump to.
 fn private_node(jumps: &[Jump<'_>], more: &[String]) -> String {
     let names = jumps.iter().map(|jump| format!("ubiverbs_{}", jump.name)).chain(more.iter().cloned());
     let names: Vec<String> = names.map(|name| format!("    {name};\n")).collect();
     format!("{OWN} {{\n  global:\n{}}};\n", names.concat())
 }
 
-/// Which names of librdmacm.so.1 are of which version.
-fn rdmacm_script(jumps: &[Jump<'_>]) -> String {
+/// Which names of a library of jumps are of which version.
+fn jumps_script(jumps: &[Jump<'_>]) -> String {
     let mut nodes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for jump in jumps {
         nodes.entry(jump.node).or_default().push(jump.name);
@@ -353,7 +372,7 @@ fn rdmacm_script(jumps: &[Jump<'_>]) -> String {
 }
 
 /// The jumps.
-fn rdmacm_code(machine: Machine, jumps: &[Jump<'_>]) -> String {
+fn jumps_code(machine: Machine, jumps: &[Jump<'_>]) -> String {
     let (instruction, mut code) = (machine.jump(), String::from(NO_STACK));
     code.push_str("\t.text\n");
     for Jump { name, .. } in jumps {
@@ -428,14 +447,14 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_manager_is_jumps_with_versions() {
+    fn libraries_of_jumps_have_versions() {
         let jumps = jumps_of("# a comment\nRDMACM_1.0 f\nRDMACM_1.1 g\nRDMACM_1.0 h\n").unwrap();
-        let script = rdmacm_script(&jumps);
+        let script = jumps_script(&jumps);
         assert!(script.starts_with("RDMACM_1.0 {\n  global:\n    f;\n    h;\n  local:\n    *;\n};\n"), "{script}");
         assert!(script.contains("RDMACM_1.1 {\n  global:\n    g;\n} RDMACM_1.0;\n"), "{script}");
         assert!(private_node(&jumps, &[]).contains("    ubiverbs_g;\n"));
-        assert!(rdmacm_code(Machine::X86_64, &jumps).contains("f:\n\tjmp ubiverbs_f\n"));
-        assert!(rdmacm_code(Machine::Aarch64, &jumps).contains("f:\n\tb ubiverbs_f\n"));
+        assert!(jumps_code(Machine::X86_64, &jumps).contains("f:\n\tjmp ubiverbs_f\n"));
+        assert!(jumps_code(Machine::Aarch64, &jumps).contains("f:\n\tb ubiverbs_f\n"));
         assert!(jumps_of("RDMACM_1.0 own f").is_err());
     }
 

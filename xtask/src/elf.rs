@@ -28,7 +28,7 @@ fn newest(text: &str) -> Option<&str> {
 /// Fails if one of these files needs a newer C library than `limit`, or another library than it and ours; `limit` is a
 /// promise to people who have that one.
 pub fn check(files: &[PathBuf], limit: &str) -> Result<(), String> {
-    const NEEDED: [&str; 9] = [
+    const NEEDED: [&str; 10] = [
         "libc.so.6",
         "libm.so.6",
         "libdl.so.2",
@@ -38,6 +38,7 @@ pub fn check(files: &[PathBuf], limit: &str) -> Result<(), String> {
         "ld-linux-aarch64.so.1",
         "libibverbs.so.1",
         "librdmacm.so.1",
+        "libibumad.so.3",
     ];
     for file in files {
         let text = process::output(Command::new("readelf").args(["--version-info", "--wide"]).arg(file))?;

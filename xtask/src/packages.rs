@@ -13,7 +13,8 @@ use crate::process::{self, run};
 use crate::toolchain::Toolchain;
 
 /// What of `dist` has code.
-const CODE: [&str; 4] = ["bin/ubiverbs", "lib/libibverbs.so.1", "lib/librdmacm.so.1", "lib/libubiverbs-paths.so"];
+pub const CODE: [&str; 5] =
+    ["bin/ubiverbs", "lib/libibverbs.so.1", "lib/librdmacm.so.1", "lib/libibumad.so.3", "lib/libubiverbs-paths.so"];
 
 /// What packages are made of.
 struct Source<'a> {
@@ -75,7 +76,7 @@ const INSTALL: &str = "\
 It works where it is unpacked; nothing else is needed than the C library.
 
 ```sh
-./bin/ubiverbs run -- ibv_devinfo      # any program that uses libibverbs or librdmacm
+./bin/ubiverbs run -- ibv_devinfo      # any program that uses libibverbs, librdmacm or libibumad
 ./bin/ubiverbs doctor                  # what would keep programs from working here
 ```
 

@@ -66,6 +66,8 @@ const PROGRAMS: &[Tool] = &[
     Tool { program: "c++", package: "g++" },
     Tool { program: "/usr/include/infiniband/verbs.h", package: "libibverbs-dev" },
     Tool { program: "/usr/include/rdma/rdma_cma.h", package: "librdmacm-dev" },
+    Tool { program: "/usr/include/infiniband/umad.h", package: "libibumad-dev" },
+    Tool { program: "/usr/include/infiniband/mad.h", package: "libibmad-dev" },
 ];
 
 /// What builds for ARM elsewhere, and runs what was built.

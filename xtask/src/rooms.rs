@@ -18,9 +18,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("links", &["tuning", "objects"]),
     ("ground", &["tuning", "record", "progress", "objects", "environment", "links"]),
     ("queue_pair", &["tuning", "record", "progress", "objects", "links", "ground"]),
+    ("gsi", &["tuning", "progress", "objects", "ground"]),
     ("cm", &["tuning", "progress", "objects", "ground", "nic"]),
-    ("nic", &["interfaces", "progress", "objects", "error", "ground", "queue_pair", "cm"]),
-    ("drive", &["tuning", "interfaces", "progress", "objects", "links", "queue_pair", "nic"]),
+    ("nic", &["interfaces", "progress", "objects", "error", "ground", "queue_pair", "gsi", "cm"]),
+    ("drive", &["tuning", "interfaces", "progress", "objects", "links", "queue_pair", "gsi", "nic"]),
     (
         "open",
         &[
@@ -33,6 +34,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "environment",
             "links",
             "ground",
+            "gsi",
             "cm",
             "nic",
             "drive",

@@ -21,6 +21,10 @@ const ZIG: &str = "ziglang==0.17.0";
 const PLATFORM: &str = "manylinux_2_28";
 const LIBC: &str = "2.28";
 
+/// The names under which programs are linked with our libraries, and the libraries.
+const LINKS: [(&str, &str); 3] =
+    [("libibverbs.so", "libibverbs.so.1"), ("librdmacm.so", "librdmacm.so.1"), ("libibumad.so", "libibumad.so.3")];
+
 /// How long a program on the installed wheel may take.
 const RUN_MAX: Duration = Duration::from_secs(60);
 
@@ -47,9 +51,8 @@ pub fn build(root: &Path, options: Options) -> Result<String, String> {
     let tree = work.join("dist");
     dist::tree(root, &zig, &tree, false)?;
     stand_for_links(&zig, &work, &tree.join("lib"))?;
-    let files = ["bin/ubiverbs", "lib/libibverbs.so.1", "lib/librdmacm.so.1", "lib/libubiverbs-paths.so"];
-    let mut files: Vec<PathBuf> = files.iter().map(|file| tree.join(file)).collect();
-    files.extend(["lib/libibverbs.so", "lib/librdmacm.so"].map(|file| tree.join(file)));
+    let mut files: Vec<PathBuf> = packages::CODE.iter().map(|file| tree.join(file)).collect();
+    files.extend(LINKS.map(|(link, _)| tree.join("lib").join(link)));
     for file in &files {
         run(zig.tool("strip").args(["--strip-debug"]).arg(file))?;
     }
@@ -110,13 +113,13 @@ fn compiler(place: &Path, python: &Path, machine: Machine) -> Result<PathBuf, St
 fn stand_for_links(toolchain: &Toolchain, work: &Path, lib: &Path) -> Result<(), String> {
     let empty = work.join("empty.s");
     fs::write(&empty, "\t.section .note.GNU-stack,\"\",%progbits\n").map_err(|e| e.to_string())?;
-    for name in ["libibverbs.so", "librdmacm.so"] {
+    for (name, library) in LINKS {
         let path = lib.join(name);
         fs::remove_file(&path).map_err(|e| format!("cannot remove {}: {e}", path.display()))?;
         let mut linker = toolchain.compiler();
         linker.args(["-shared", "-nostdlib", "-Wl,--no-as-needed", "-Wl,--enable-new-dtags,-rpath,$ORIGIN"]);
         linker.arg(format!("-Wl,-soname,{name}")).arg("-o").arg(&path).arg(&empty);
-        run(linker.arg(lib.join(format!("{name}.1"))).args(toolchain.without_libraries_of_libraries()))?;
+        run(linker.arg(lib.join(library)).args(toolchain.without_libraries_of_libraries()))?;
     }
     Ok(())
 }
@@ -125,9 +128,10 @@ fn stand_for_links(toolchain: &Toolchain, work: &Path, lib: &Path) -> Result<(),
 fn same_exports(root: &Path, system: &Toolchain, work: &Path, tree: &Path) -> Result<(), String> {
     let other = work.join("other");
     dist::tree(root, system, &other, true)?;
-    for name in ["lib/libibverbs.so.1", "lib/librdmacm.so.1"] {
-        let (ours, theirs) = (elf::exports(&tree.join(name))?, elf::exports(&other.join(name))?);
-        if ours != theirs || ours.len() < 50 {
+    for (_, name) in LINKS {
+        let of = |tree: &Path| elf::exports(&tree.join("lib").join(name));
+        let (ours, theirs) = (of(tree)?, of(&other)?);
+        if ours != theirs || ours.len() < 40 {
             let differing: Vec<_> = ours.symmetric_difference(&theirs).collect();
             return Err(format!("{name} differs from what the system's compiler makes: {differing:#?}"));
         }

@@ -1,4 +1,4 @@
-//! Mirrors of `verbs.h` and `rdma_cma.h`: layouts and numbers, no behaviour. A C program and this library must agree on
+//! Mirrors of `verbs.h`, `rdma_cma.h` and `umad.h`: layouts and numbers, no behaviour. A C program and this library must agree on
 //! every offset, so the tests compile a C program against the installed headers and compare. Names are the header's
 //! own, so that one finds here what one knows from there; what a field means is in the man pages. Fields of enumerated
 //! type are plain integers: C may store anything in them. What C promises about the pointers it passes is in
@@ -18,6 +18,7 @@ pub mod context;
 pub mod device;
 pub mod flow;
 pub mod later;
+pub mod management;
 pub mod memory;
 pub mod pointer;
 pub mod queue_pair;
@@ -32,6 +33,7 @@ pub use context::*;
 pub use device::*;
 pub use flow::*;
 pub use later::*;
+pub use management::*;
 pub use memory::*;
 pub use mirror::{Field, Layout};
 pub use pointer::*;
@@ -47,6 +49,7 @@ pub const LAYOUTS: &[&[Layout]] = &[
     context::LAYOUTS,
     device::LAYOUTS,
     flow::LAYOUTS,
+    management::LAYOUTS,
     memory::LAYOUTS,
     queue_pair::LAYOUTS,
     shared_receive_queue::LAYOUTS,

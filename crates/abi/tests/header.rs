@@ -41,7 +41,7 @@ impl Release {
 
     fn numbers(self) -> impl Iterator<Item = &'static (&'static str, u32)> {
         let later = if self == Release::Newest { abi::LATER_NUMBERS } else { &[] };
-        abi::NUMBERS.iter().chain(abi::CONNECTION_NUMBERS).chain(later)
+        abi::NUMBERS.iter().chain(abi::CONNECTION_NUMBERS).chain(abi::MANAGEMENT_NUMBERS).chain(later)
     }
 
     /// Where the headers are, if not where the compiler looks.
@@ -66,7 +66,8 @@ fn in_c(field: &str) -> &str {
 
 fn program(release: Release) -> String {
     let mut program = String::from(
-        "#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n#include <stddef.h>\n#include <stdio.h>\n\
+        "#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n#include <infiniband/umad.h>\n\
+         #include <infiniband/umad_types.h>\n#include <stddef.h>\n#include <stdio.h>\n\
          #define SAY(name, value) printf(\"%s %lld\\n\", name, (long long)(value))\nint main(void) {\n",
     );
     for layout in release.layouts() {
@@ -106,7 +107,7 @@ fn facts(release: Release) -> HashMap<String, i64> {
     let compiled = compiled.expect("a C compiler is needed: apt-get install gcc");
     assert!(
         compiled.status.success(),
-        "the header did not compile; is it there? apt-get install libibverbs-dev librdmacm-dev\n{}",
+        "the header did not compile; is it there? apt-get install libibverbs-dev librdmacm-dev libibumad-dev\n{}",
         String::from_utf8_lossy(&compiled.stderr)
     );
     let said = Command::new(&binary).output().expect("the compiled program runs");

@@ -28,13 +28,22 @@ fn exports(file: &Path) -> BTreeSet<String> {
 }
 
 /// The libraries, and how many symbols the distribution's have at least.
-const LIBRARIES: [(&str, usize); 2] = [("libibverbs.so.1", 150), ("librdmacm.so.1", 70)];
+const LIBRARIES: [(&str, usize); 3] = [("libibverbs.so.1", 150), ("librdmacm.so.1", 70), ("libibumad.so.3", 38)];
+
+/// Symbols of releases after the one whose libraries are installed.
+const LATER: [&str; 5] = [
+    "version IBUMAD_1.3",
+    "version IBUMAD_1.4",
+    "code umad_open_smi_port@@IBUMAD_1.3",
+    "code umad_get_smi_gsi_pairs@@IBUMAD_1.4",
+    "code umad_get_smi_gsi_pair_by_ca_name@@IBUMAD_1.4",
+];
 
 /// The distribution's own library of that name.
 fn original(name: &str) -> PathBuf {
     let entries = fs::read_dir("/usr/lib").expect("/usr/lib").flatten();
     let found = entries.map(|entry| entry.path().join(name)).find(|path| path.exists());
-    found.unwrap_or_else(|| panic!("{name} is missing: apt-get install libibverbs1 librdmacm1"))
+    found.unwrap_or_else(|| panic!("{name} is missing: apt-get install libibverbs1 librdmacm1 libibumad3"))
 }
 
 #[test]
@@ -82,9 +91,11 @@ fn drivers_of_the_newest_release_load_beside_it() {
 
 #[test]
 fn they_need_nothing_but_the_c_library_and_each_other() {
-    for (library, allowed) in
-        [("libibverbs.so.1", &["libc.so", "ld-linux"][..]), ("librdmacm.so.1", &["libibverbs.so.1"])]
-    {
+    for (library, allowed) in [
+        ("libibverbs.so.1", &["libc.so", "ld-linux"][..]),
+        ("librdmacm.so.1", &["libibverbs.so.1"]),
+        ("libibumad.so.3", &["libibverbs.so.1"]),
+    ] {
         let text = succeed(Command::new("readelf").arg("-d").arg(directory().join(library)));
         let lines = text.lines().filter(|line| line.contains("(NEEDED)"));
         let needed: Vec<&str> = lines.filter_map(|line| line.split(['[', ']']).nth(1)).collect();

@@ -20,7 +20,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Run a program on ubiverbs: its libibverbs and librdmacm are ours
+/// Run a program on ubiverbs: its libibverbs, librdmacm and libibumad are ours
 ///
 /// The program is not changed or compiled again, and it needs no privileges. Only this program is affected, and what
 /// it starts.

@@ -146,8 +146,9 @@ impl Cm {
         }
     }
 
-    /// The message in a packet that was sent to queue pair 1, or what is wrong with the packet.
-    pub fn message_in(&self, headers: &Headers, payload: &[u8]) -> Result<CmDatagram, DropReason> {
+    /// The message in a packet that was sent to queue pair 1, or what is wrong with the packet; none for a datagram of
+    /// another class.
+    pub fn message_in(&self, headers: &Headers, payload: &[u8]) -> Result<Option<CmDatagram>, DropReason> {
         mad::read(headers, payload)
     }
 

@@ -7,6 +7,7 @@ mod links;
 mod packets;
 mod rings;
 
+use crate::gsi::Datagram;
 use crate::links::udp::Found;
 use crate::nic::Nic;
 use crate::objects::completion_queue::{CompletionQueue, Poller};
@@ -270,6 +271,7 @@ impl Nic {
         let polling = poller.is_some();
         let alone = if polling { self.alone() } else { None };
         let mut messages: Vec<(::cm::Route, CmDatagram)> = Vec::new();
+        let mut datagrams: Vec<Datagram> = Vec::new();
         // Packets come in runs: mostly this one is for the same as the last. Queue pairs that something came for are
         // driven at the end.
         let mut last: Option<Arc<Qp>> = None;
@@ -314,7 +316,10 @@ impl Nic {
                                         let (opcode, length) = (arrival.headers.bth.opcode, arrival.payload.len());
                                         device.count_mad(came.source, opcode, length, false);
                                     }
-                                    messages.push((came, message));
+                                    match message {
+                                        Some(message) => messages.push((came, message)),
+                                        None => datagrams.push(Datagram::of(arrival)),
+                                    }
                                 }
                                 Err(reason) => drop(reason),
                             }
@@ -362,8 +367,9 @@ impl Nic {
         }
         // The connection manager has a lock of another kind, under which it sends.
         drop(alone);
-        let _shield = (!messages.is_empty() || !questions.is_empty()).then(Shield::up);
+        let _shield = (!messages.is_empty() || !questions.is_empty() || !datagrams.is_empty()).then(Shield::up);
         self.cm.receive(self, &messages);
+        self.gsi.receive(self, &datagrams);
         for (peer, here) in questions {
             self.cm.question(self, here, peer);
         }
@@ -397,6 +403,7 @@ impl Nic {
             if qpn == Qpn::GSI {
                 let _shield = Shield::up();
                 self.cm.wake(self, entry);
+                self.gsi.wake(self, entry);
                 self.fail_gone_peers(now);
             }
             if let Some(qp) = self.qps.get(qpn) {

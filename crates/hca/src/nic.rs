@@ -5,6 +5,7 @@ pub(crate) mod buffer;
 mod calls;
 mod counters;
 pub(crate) mod device_memory;
+pub(crate) mod management;
 pub mod multicast;
 pub(crate) mod packets;
 pub(crate) mod process;
@@ -14,6 +15,7 @@ mod report;
 use crate::cm::Cm;
 use crate::error::{Error, system};
 use crate::ground::Ground;
+use crate::gsi::Gsi;
 use crate::interfaces::{self, Changes};
 use crate::objects::completion_queue::{CompletionChannel, CompletionQueue};
 use crate::objects::context::{AsyncEvent, Context};
@@ -53,6 +55,8 @@ pub mod limits {
 pub struct Nic {
     pub(crate) ground: Ground,
     pub(crate) cm: Cm,
+    /// Management agents.
+    pub(crate) gsi: Gsi,
     pub(crate) changes: Option<Changes>,
     pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
     /// For those who ask what there is.

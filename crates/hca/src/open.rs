@@ -5,6 +5,7 @@ use crate::drive::engine_thread;
 use crate::environment;
 use crate::error::{Error, system};
 use crate::ground::{Ground, Options};
+use crate::gsi::Gsi;
 use crate::interfaces::Changes;
 use crate::links::packets::Packets;
 use crate::links::registry::{Entry, Registry};
@@ -71,7 +72,7 @@ impl Nic {
         if capture.is_some() {
             udp.tell_all();
         }
-        let cm = Cm::new(numbers.slot());
+        let (cm, gsi) = (Cm::new(numbers.slot()), Gsi::new(numbers.slot()));
         let ground = Ground {
             memory: memory::Memory::new(),
             trace: Tracing::default(),
@@ -117,6 +118,7 @@ impl Nic {
             watch: Watch::new().map_err(system("cannot make a descriptor for waiting threads"))?,
             gone_peers: Mutex::new(Rank::GonePeers, Vec::new()),
             cm,
+            gsi,
         });
         nic.trace.to(environment::sink());
         if let Some(capture) = &nic.capture {

@@ -202,6 +202,9 @@ pub(crate) const CAPTURE_BUFFER_BYTES: usize = 16 << 10;
 /// A queue pair number rests until so many others were given back after it: late packets of the old one find nothing.
 pub(crate) const NUMBERS_AT_REST: usize = 1024;
 
+/// Management datagrams that wait for a program which opened a port. Beyond that they are dropped: anybody may send them.
+pub(crate) const WAITING_DATAGRAMS: usize = 4096;
+
 // ---- Raw packets ----
 
 /// How long a frame of a raw queue pair waits for a receive.

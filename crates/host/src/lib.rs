@@ -30,6 +30,7 @@ pub mod inquiry;
 pub mod process_watch;
 pub mod ready_pipe;
 
+pub mod classes;
 pub mod connection_records;
 pub mod names;
 pub mod offer;

@@ -33,6 +33,36 @@ pub enum Name {
     Block(PortSpace, u16),
     /// A slot whose own name is bound by a user that may not have it, and any number.
     Other(Slot, u32),
+    /// A management class on the port of a device: its requests.
+    Class(ManagementClass),
+}
+
+/// A class of management datagrams on the port of a device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ManagementClass {
+    /// The interface of the device.
+    pub interface: u32,
+    /// The class.
+    pub class: u8,
+    /// Its version.
+    pub version: u8,
+    /// The vendor, or 0.
+    pub oui: u32,
+}
+
+impl ManagementClass {
+    /// The four numbers of a name.
+    fn parse(numbers: &str) -> Option<ManagementClass> {
+        let mut numbers = numbers.split('/').map(|digits| {
+            // As it is written: no signs, no zeros in front.
+            digits.parse::<u32>().ok().filter(|number| number.to_string() == digits)
+        });
+        let mut next = || numbers.next().flatten();
+        let (interface, class, version, oui) = (next()?, next()?, next()?, next()?);
+        let whole = numbers.next().is_none();
+        let (class, version) = (u8::try_from(class).ok()?, u8::try_from(version).ok()?);
+        (whole && oui < 1 << 24).then_some(ManagementClass { interface, class, version, oui })
+    }
 }
 
 fn space_name(space: PortSpace) -> &'static str {
@@ -52,6 +82,9 @@ impl fmt::Display for Name {
             Name::Port(space, port) => write!(f, "ubiverbs/cm/{}/{port}", space_name(*space)),
             Name::Block(space, block) => write!(f, "ubiverbs/cm/{}/block/{block}", space_name(*space)),
             Name::Other(slot, any) => write!(f, "ubiverbs/slot/{}/{any:08x}", slot.number()),
+            Name::Class(ManagementClass { interface, class, version, oui }) => {
+                write!(f, "ubiverbs/mad/{interface}/{class}/{version}/{oui}")
+            }
         }
     }
 }
@@ -80,6 +113,9 @@ impl FromStr for Name {
             }
             return Slot::new(number(slot)?).map(Name::Slot).ok_or(NotAName);
         }
+        if let Some(numbers) = name.strip_prefix("ubiverbs/mad/") {
+            return ManagementClass::parse(numbers).map(Name::Class).ok_or(NotAName);
+        }
         let (space, port) = name.strip_prefix("ubiverbs/cm/").and_then(|rest| rest.split_once('/')).ok_or(NotAName)?;
         let spaces = [PortSpace::Ipoib, PortSpace::Tcp, PortSpace::Udp, PortSpace::Ib];
         let space = spaces.into_iter().find(|one| space_name(*one) == space).ok_or(NotAName)?;
@@ -95,7 +131,7 @@ impl Name {
     pub fn slot(self) -> Option<Slot> {
         match self {
             Name::Slot(slot) | Name::Other(slot, _) => Some(slot),
-            Name::Port(..) | Name::Block(..) => None,
+            Name::Port(..) | Name::Block(..) | Name::Class(_) => None,
         }
     }
 
@@ -262,7 +298,7 @@ pub fn connect_to(name: Name) -> io::Result<(Descriptor, Peer)> {
     let rightful = match name {
         Name::Slot(slot) | Name::Other(slot, _) => shares::may_have_slot(peer.uid, slot),
         Name::Block(space, block) => shares::may_have_block(peer.uid, space, block),
-        Name::Port(..) => true,
+        Name::Port(..) | Name::Class(_) => true,
     };
     if rightful { Ok((socket, peer)) } else { Err(io::Error::from_raw_os_error(libc::ECONNREFUSED)) }
 }
@@ -283,6 +319,10 @@ mod tests {
             (Name::Slot(slot), "ubiverbs/slot/17"),
             (Name::Port(PortSpace::Tcp, 18515), "ubiverbs/cm/tcp/18515"),
             (Name::Block(PortSpace::Ib, 512), "ubiverbs/cm/ib/block/512"),
+            (
+                Name::Class(ManagementClass { interface: 2, class: 0x32, version: 1, oui: 0x1405 }),
+                "ubiverbs/mad/2/50/1/5125",
+            ),
         ] {
             assert_eq!(name.to_string(), text);
             assert_eq!(text.parse(), Ok(name));
@@ -298,6 +338,11 @@ mod tests {
             "ubiverbs/cm/tcp/65536",
             "ubiverbs/cm/tcp/block/",
             "ubiverbs/slot/1/2",
+            "ubiverbs/mad/2/50/1",
+            "ubiverbs/mad/2/50/1/5125/",
+            "ubiverbs/mad/2/256/1/0",
+            "ubiverbs/mad/02/50/1/0",
+            "ubiverbs/mad/2/50/1/16777216",
         ] {
             assert_eq!(text.parse::<Name>(), Err(NotAName), "{text}");
         }

@@ -29,6 +29,8 @@ pub enum Rank {
     Flows,
     /// The connection manager.
     ConnectionManager,
+    /// Management agents.
+    Agents,
     /// Opened devices.
     Contexts,
     /// Completion queues, for those who ask what there is.

@@ -25,7 +25,9 @@ pub extern "C" fn ubiverbs_no_std_proof(first: u8) -> usize {
     // What a queue pair does needs a port, which the simulator has; linking it is what counts here.
     let timeout = transport::ack_timeout_nanos(first).map_or(0, |nanos| nanos as usize);
     let manager = cm::Manager::new(cm::Config { seed: first.into(), ..cm::Config::default() });
-    parsed + ring.len() + timeout + manager.live()
+    let mut agents = mad::Manager::new(mad::Config { first: 1, last: 9, seed: first.into() });
+    let port = agents.open(1);
+    parsed + ring.len() + timeout + manager.live() + agents.close(port).len()
 }
 
 struct Nothing;

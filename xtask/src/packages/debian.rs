@@ -17,8 +17,9 @@ const REVISION: u32 = 1;
 
 /// What lintian would complain of, and why it need not.
 const OVERRIDES: &str = "\
-# It only jumps into libibverbs.so.1 beside it, which is linked against it.
+# They only jump into libibverbs.so.1 beside them, which is linked against it.
 ubiverbs: library-not-linked-against-libc [usr/lib/ubiverbs/lib/librdmacm.so.1]
+ubiverbs: library-not-linked-against-libc [usr/lib/ubiverbs/lib/libibumad.so.3]
 ";
 
 /// Makes both; returns where they are.

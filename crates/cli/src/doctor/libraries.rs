@@ -54,7 +54,7 @@ fn preloaded(list: &OsStr) -> Finding {
     let other = list.split([' ', ':']).find(|entry| {
         let name = Path::new(entry).file_name().unwrap_or_default().to_string_lossy();
         // A copy with our name is left out by `ubiverbs run`.
-        (name.starts_with("libibverbs") || name.starts_with("librdmacm")) && !ours(&name)
+        ["libibverbs", "librdmacm", "libibumad"].iter().any(|known| name.starts_with(known)) && !ours(&name)
     });
     match other {
         Some(entry) => {

@@ -8,8 +8,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// The libraries that programs look for. The second jumps into the first.
-pub const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
+/// The libraries that programs look for. The others jump into the first.
+pub const LIBRARIES: [&str; 3] = ["libibverbs.so.1", "librdmacm.so.1", "libibumad.so.3"];
 
 /// What makes sockets rsockets.
 pub const SOCKETS: &str = "librspreload.so";
@@ -66,21 +66,24 @@ mod tests {
 
     #[test]
     fn ours_come_after_what_the_user_preloads() {
-        assert_eq!(preload("/d", ""), "/d/libibverbs.so.1:/d/librdmacm.so.1");
-        assert_eq!(preload("/d", "libasan.so.8 /x/y.so"), "libasan.so.8:/x/y.so:/d/libibverbs.so.1:/d/librdmacm.so.1");
+        assert_eq!(preload("/d", ""), "/d/libibverbs.so.1:/d/librdmacm.so.1:/d/libibumad.so.3");
+        assert_eq!(
+            preload("/d", "libasan.so.8 /x/y.so"),
+            "libasan.so.8:/x/y.so:/d/libibverbs.so.1:/d/librdmacm.so.1:/d/libibumad.so.3"
+        );
     }
 
     #[test]
     fn other_copies_of_ours_are_left_out() {
         assert_eq!(
             preload("/d", "/old/librdmacm.so.1:a.so:libibverbs.so.1"),
-            "a.so:/d/libibverbs.so.1:/d/librdmacm.so.1"
+            "a.so:/d/libibverbs.so.1:/d/librdmacm.so.1:/d/libibumad.so.3"
         );
     }
 
     #[test]
     fn a_directory_with_a_space_is_searched() {
-        assert_eq!(preload("/a b", ""), "libibverbs.so.1:librdmacm.so.1");
+        assert_eq!(preload("/a b", ""), "libibverbs.so.1:librdmacm.so.1:libibumad.so.3");
     }
 
     #[test]

@@ -5,11 +5,12 @@ use crate::ground::Ground;
 use link::Destination;
 use trace::DropReason;
 use wire::cm::CmDatagram;
-use wire::mad::MAD_LEN;
+use wire::mad::{MAD_LEN, MadHeader};
 use wire::{Deth, Headers, Opcode, Pkey, Psn, Qkey, Qpn};
 
-/// The message in a packet that was sent to queue pair 1, or what is wrong with the packet.
-pub(super) fn read(headers: &Headers, payload: &[u8]) -> Result<CmDatagram, DropReason> {
+/// The message in a packet that was sent to queue pair 1, or what is wrong with the packet. None for a datagram of
+/// another class, which is for agents.
+pub(super) fn read(headers: &Headers, payload: &[u8]) -> Result<Option<CmDatagram>, DropReason> {
     if headers.bth.opcode != Opcode::UdSendOnly {
         return Err(DropReason::BadOpcodeForTransport);
     }
@@ -23,7 +24,15 @@ pub(super) fn read(headers: &Headers, payload: &[u8]) -> Result<CmDatagram, Drop
     if deth.src_qpn != Qpn::GSI {
         return Err(DropReason::NotFromGsi);
     }
-    CmDatagram::parse(payload).map_err(|_| DropReason::NotManagement)
+    match MadHeader::parse(payload) {
+        Ok((header, _))
+            if header.management_class == MadHeader::CLASS_CM && header.method == MadHeader::METHOD_SEND =>
+        {
+            CmDatagram::parse(payload).map(Some).map_err(|_| DropReason::NotManagement)
+        }
+        Ok(_) if payload.len() == MAD_LEN => Ok(None),
+        _ => Err(DropReason::NotManagement),
+    }
 }
 
 /// Sends a message. If it gets lost, its sender's timer will tell.
@@ -64,8 +73,8 @@ mod tests {
             change(&mut headers);
             read(&headers, &payload)
         };
-        assert_eq!(with(|_| ()), Ok(message));
-        assert_eq!(with(|headers| headers.bth.pkey = Pkey::new(0x7fff)), Ok(message), "a limited member");
+        assert_eq!(with(|_| ()), Ok(Some(message)));
+        assert_eq!(with(|headers| headers.bth.pkey = Pkey::new(0x7fff)), Ok(Some(message)), "a limited member");
         for (reason, change) in [
             (
                 DropReason::BadOpcodeForTransport,
@@ -81,5 +90,9 @@ mod tests {
             assert_eq!(with(change), Err(reason));
         }
         assert_eq!(read(&good, &[7; 16]), Err(DropReason::NotManagement));
+        // Other classes are none of its business; what is short is nobody's.
+        payload[1] = MadHeader::CLASS_PERFORMANCE;
+        assert_eq!(read(&good, &payload), Ok(None));
+        assert_eq!(read(&good, &payload[..255]), Err(DropReason::NotManagement));
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::tuning::{PORT_TRIES, SEND_SOCKETS};
 use ::host::forward::{Forwarder, Loss};
-use ::host::names::Name;
+use ::host::names::{ManagementClass, Name};
 use ::host::ports::Ports;
 use ::host::slots::{Slot, Slots};
 use latch::Rank;
@@ -183,8 +183,9 @@ impl Udp {
 
     /// Gives a message of connection management to the process of this host that it is for, over a connection on which
     /// the kernel says who speaks. One that no process has an ear for comes back to this one, which says so like any
-    /// other that is asked for what it does not have. False if it is lost: its process takes no more.
-    pub fn tell(&self, arrival: &Arrival<'_>) -> bool {
+    /// other that is asked for what it does not have. A request of another management class is for the process that has
+    /// the class. False if it is lost: its process takes no more.
+    pub fn tell(&self, arrival: &Arrival<'_>, class: Option<ManagementClass>) -> bool {
         let mut local = self.local.lock();
         let names = match Target::of(arrival) {
             Target::Queue(slot) | Target::Communication(slot) => [Some(Name::Slot(slot)), None],
@@ -197,7 +198,7 @@ impl Udp {
                 let told = all.into_iter().map(|slot| local.tell(Name::Slot(slot), arrival));
                 return told.fold(true, |all, told| all & matches!(told, Ok(()) | Err(Loss::Nobody)));
             }
-            Target::Here | Target::Nobody => [None, None],
+            Target::Here | Target::Nobody => [class.map(Name::Class), None],
         };
         for name in names.into_iter().flatten().chain(self.slot.map(Name::Slot)) {
             match local.tell(name, arrival) {
@@ -207,6 +208,22 @@ impl Udp {
             }
         }
         false
+    }
+
+    /// Passes a packet on to the process that has a management class. False if there is none.
+    pub fn pass_on(&self, class: ManagementClass, arrival: &Arrival<'_>) -> Result<bool, Loss> {
+        let mut local = self.local.lock();
+        let (name, mut lost) = (Name::Class(class), None);
+        if !local.reaches(name) {
+            return Ok(false);
+        }
+        local.push(name, arrival, |_, loss| lost = Some(loss));
+        local.flush(|_, loss| lost = Some(loss));
+        match lost {
+            None => Ok(true),
+            Some(Loss::Nobody) => Ok(false),
+            Some(loss) => Err(loss),
+        }
     }
 
     /// The port that packets of a queue pair come from; 0 if there is no socket to send them.

@@ -72,6 +72,14 @@ impl<T> Channel<T> {
         Some(event)
     }
 
+    /// The oldest event, if there is one and `wanted` says so of it.
+    pub fn take_if(&self, wanted: impl FnOnce(&T) -> bool) -> Option<T> {
+        let mut waiting = self.lock();
+        let event = waiting.events.front().is_some_and(wanted).then(|| waiting.events.pop_front()).flatten()?;
+        self.uncount(&mut waiting);
+        Some(event)
+    }
+
     /// Forgets the events that `gone` picks: their object is being destroyed.
     pub fn purge(&self, mut gone: impl FnMut(&T) -> bool) {
         let mut waiting = self.lock();

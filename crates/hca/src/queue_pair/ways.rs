@@ -12,6 +12,7 @@ use crate::queue_pair::{Qp, TrainCargo};
 use crate::record::capture::Capture;
 use crate::tuning::LEND_MIN_PACKETS;
 use ::host::arrival::Origin;
+use ::host::names::ManagementClass;
 use ::host::slots::Slot;
 use latch::plain::Mutex;
 use link::shared::Front;
@@ -22,7 +23,8 @@ use std::sync::Arc;
 use trace::{Direction, DropReason};
 use transport::{AddressVector, Piece, Train};
 use wire::access::{Access, Refusal};
-use wire::{Ecn, Headers, IpHeader, Packet, Qpn, ROCE_PORT, UdpHeader};
+use wire::mad::MadHeader;
+use wire::{Ecn, Gid, Headers, IpHeader, Packet, Qpn, ROCE_PORT, UdpHeader};
 
 impl Ground {
     /// The way from a device to a peer.
@@ -209,6 +211,14 @@ impl Ground {
         let _ = self.outgoing(flow).send(&Route::from(to), &mut train, || None, false);
     }
 
+    /// The management class that a datagram asks something of, on the device with an address.
+    fn class_asked(&self, destination: Gid, datagram: &[u8]) -> Option<ManagementClass> {
+        let (header, _) = MadHeader::parse(datagram).ok()?;
+        let (class, version) = (header.management_class, header.class_version);
+        let (interface, oui) = (self.interface_of(destination), ::mad::class::oui(class, datagram));
+        (!header.is_response()).then_some(ManagementClass { interface, class, version, oui })
+    }
+
     /// A message to a process of this host, as it would be on the wire.
     fn tell_local(&self, to: &Destination, headers: &Headers, bytes: &[u8]) {
         let packet = Packet { headers: *headers, payload: bytes };
@@ -222,7 +232,8 @@ impl Ground {
             let bytes = encoded.get(..length).unwrap_or_default();
             let (headers, payload, origin) = (*headers, packet.payload, Origin::Local);
             let none = link::udp::Arrival::NONE;
-            self.udp.tell(&link::udp::Arrival { headers, payload, ip, bytes, port, origin, ..none })
+            let class = self.class_asked(to.destination, payload);
+            self.udp.tell(&link::udp::Arrival { headers, payload, ip, bytes, port, origin, ..none }, class)
         });
         if !told {
             self.dropped(self.now(), Some(Qpn::GSI), Some(headers), DropReason::Overflow);

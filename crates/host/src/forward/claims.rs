@@ -1,14 +1,15 @@
 //! Who may say what. A message of connection management that a process of this host wrote for another says who speaks:
 //! a communication id and perhaps a queue pair, both with a slot in them. The kernel says which user sits at the other
 //! end of the connection. The message is believed if no other user owns the slots: then it can end, change or begin
-//! nothing that is another's.
+//! nothing that is another's. A request of another management class names the slot that its answer goes to.
 
 use crate::arrival::Arrival;
 use crate::names::{self, Name};
 use crate::slots::Slot;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use wire::cm::{CmDatagram, Message};
+use wire::cm::{CmDatagram, CommId, Message};
+use wire::mad::MadHeader;
 use wire::{IpHeader, Opcode, Qpn, UdpHeader};
 
 /// How long the owner of a slot is believed to be the same.
@@ -30,7 +31,12 @@ impl Claims {
         if bth.dest_qpn != Qpn::GSI || bth.opcode != Opcode::UdSendOnly {
             return false;
         }
-        let Ok(datagram) = CmDatagram::parse(arrival.payload) else { return false };
+        let Ok(datagram) = CmDatagram::parse(arrival.payload) else {
+            let Ok((header, _)) = MadHeader::parse(arrival.payload) else { return false };
+            // An answer claims nothing: the agent that asked compares it with its question.
+            let asks = (!header.is_response()).then(|| Slot::of_communication(CommId::new(header.agent()))).flatten();
+            return asks.is_none_or(|slot| self.is_free_for(uid, slot, now));
+        };
         let (communication, queue_pair) = match datagram.message {
             Message::Req(message) => (Some(message.local_comm_id), Some(message.local_qpn)),
             Message::Rep(message) => (Some(message.local_comm_id), Some(message.local_qpn)),

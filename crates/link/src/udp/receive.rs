@@ -151,6 +151,8 @@ impl Receiver {
                 Name::Slot(slot) | Name::Other(slot, _) => slots.push(slot),
                 Name::Port(space, port) => ports.push((space, port)),
                 Name::Block(space, block) => blocks.push((space, block)),
+                // Requests to it name no process: whoever gets one passes it on.
+                Name::Class(_) => {}
             }
         }
     }

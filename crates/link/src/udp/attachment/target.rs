@@ -4,6 +4,7 @@ use crate::udp::Arrival;
 use host::slots::Slot;
 use wire::Qpn;
 use wire::cm::{CmDatagram, CommId, Message, PortSpace, RejectReason, ServiceId};
+use wire::mad::MadHeader;
 
 /// The process that a packet is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +41,7 @@ impl Target {
     }
 
     fn of_management(payload: &[u8]) -> Target {
-        let Ok(datagram) = CmDatagram::parse(payload) else { return Target::Here };
+        let Ok(datagram) = CmDatagram::parse(payload) else { return Target::of_other_management(payload) };
         let service = |id: ServiceId| match (id.port_space(), id.port()) {
             (Some(space), Some(port)) => Target::Service(space, port),
             _ => Target::Here,
@@ -65,5 +66,16 @@ impl Target {
             Message::Apr(message) => message.remote_comm_id,
         };
         Slot::of_communication(ours).map_or(Target::Here, Target::Communication)
+    }
+
+    /// A datagram of another class: an answer names the agent that asked by a number of its slot. A request names none:
+    /// the process that gets it finds out who has the class.
+    fn of_other_management(payload: &[u8]) -> Target {
+        match MadHeader::parse(payload) {
+            Ok((header, _)) if header.is_response() => {
+                Slot::of_communication(CommId::new(header.agent())).map_or(Target::Here, Target::Communication)
+            }
+            _ => Target::Here,
+        }
     }
 }
