@@ -43,6 +43,7 @@ const fn shell(name: &'static str, longest: u32) -> Target {
 }
 
 const TARGETS: &[Target] = &[
+const TARGETS: [Target; 13] = [
     core("parse", 4096),
     core("round_trip", 4096),
     core("queue_pair", 768),
@@ -51,6 +52,7 @@ const TARGETS: &[Target] = &[
     core("reports", 1024),
     shell("ring", 512),
     shell("messages", 512),
+    core("agents", 768),
     shell("records", 256),
     shell("probes", 64),
     shell("tables", 1024),

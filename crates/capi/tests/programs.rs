@@ -254,6 +254,38 @@ fn the_connection_manager_refuses_what_makes_no_sense() {
 }
 
 #[test]
+fn management_datagrams_answer_as_the_manual_pages_say() {
+    let program = compile("cc", "umad.c");
+    let _turn = alone();
+    succeed(&mut on_library(program));
+}
+
+/// The distribution's libibmad on our libibumad.
+#[test]
+fn libibmad_asks_a_port_for_its_counters() {
+    let program = compile("cc", "libibmad.c");
+    let _turn = alone();
+    succeed(&mut on_library(program));
+}
+
+/// The same program on the distribution's library prints the same, but for the number of its process.
+#[test]
+fn names_of_management_are_those_of_the_original() {
+    let program = compile("cc", "umad_names.c");
+    let said = |command: &mut std::process::Command| {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", library::show("names", &output));
+        let errors = String::from_utf8(output.stderr).unwrap();
+        let lines = errors.lines().map(|line| line.split_once(']').map_or(line, |(_, rest)| rest).to_owned());
+        (String::from_utf8(output.stdout).unwrap(), lines.collect::<Vec<_>>())
+    };
+    let ours = said(&mut on_library(&program));
+    let theirs = said(std::process::Command::new(&program).env_remove("LD_LIBRARY_PATH"));
+    assert!(ours.0.lines().count() > 250_000 && ours.1.len() > 6, "{} {}", ours.0.len(), ours.1.len());
+    assert!(ours == theirs, "{:?}", ours.0.lines().zip(theirs.0.lines()).find(|(ours, theirs)| ours != theirs));
+}
+
+#[test]
 fn a_panic_is_an_errno_and_an_event_and_the_program_goes_on() {
     let program = compile("cc", "panic.c");
     let output = on_library(program).env("UBIVERBS_PANIC_IN", "ibv_alloc_pd").output().unwrap();

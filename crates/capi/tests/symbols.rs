@@ -30,15 +30,6 @@ fn exports(file: &Path) -> BTreeSet<String> {
 /// The libraries, and how many symbols the distribution's have at least.
 const LIBRARIES: [(&str, usize); 3] = [("libibverbs.so.1", 150), ("librdmacm.so.1", 70), ("libibumad.so.3", 38)];
 
-/// Symbols of releases after the one whose libraries are installed.
-const LATER: [&str; 5] = [
-    "version IBUMAD_1.3",
-    "version IBUMAD_1.4",
-    "code umad_open_smi_port@@IBUMAD_1.3",
-    "code umad_get_smi_gsi_pairs@@IBUMAD_1.4",
-    "code umad_get_smi_gsi_pair_by_ca_name@@IBUMAD_1.4",
-];
-
 /// The distribution's own library of that name.
 fn original(name: &str) -> PathBuf {
     let entries = fs::read_dir("/usr/lib").expect("/usr/lib").flatten();

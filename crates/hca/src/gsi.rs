@@ -2,8 +2,6 @@
 //! links, the other processes of the host, and the descriptors that programs wait on. Connection management has its own
 //! room, [`cm`](crate::cm).
 
-mod counters;
-
 use crate::ground::Ground;
 use crate::objects::channel::Channel;
 use crate::objects::device::Device;
@@ -16,14 +14,16 @@ use ::host::slots::Slot;
 use latch::Rank;
 use latch::plain::Mutex;
 use link::Destination;
+pub(crate) use mad::answer::Counters;
 pub use mad::{Delivery, Outgoing, Peer, PortId, Refusal, Registration, Route, SendError};
 use mad::{Handled, Key, Manager, Transmit};
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use trace::DropReason;
 use transport::Time;
+use wire::mad::MAD_LEN;
 use wire::{Deth, Gid, Headers, IpHeader, Opcode, Pkey, Psn, Qkey, Qpn};
 
 /// Why an agent was not registered.
@@ -38,10 +38,27 @@ pub enum RegisterError {
     System(#[source] io::Error),
 }
 
-/// The agents of a NIC. One lock for all of them: management is rare.
+/// A request for the counters of a port that no agent took.
 #[derive(Debug)]
+pub(crate) struct Question {
+    /// Where it came from.
+    pub route: Route,
+    datagram: [u8; MAD_LEN],
+}
+
+/// Answers requests for counters, later: other processes of the host have some of them.
+type Counting = dyn Fn(Question) + Send + Sync;
+
+/// The agents of a NIC. One lock for all of them: management is rare.
 pub(crate) struct Gsi {
     inner: Mutex<Inner>,
+    counting: OnceLock<Box<Counting>>,
+}
+
+impl std::fmt::Debug for Gsi {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gsi").field("inner", &self.inner).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -109,7 +126,13 @@ impl Gsi {
                     psn: ::host::random() as u32,
                 },
             ),
+            counting: OnceLock::new(),
         }
+    }
+
+    /// Says who answers requests for counters.
+    pub fn count_with(&self, counting: Box<Counting>) {
+        let _ = self.counting.set(counting);
     }
 
     /// Does something with everything locked, then sends and delivers what follows from it.
@@ -207,13 +230,18 @@ impl Gsi {
 
     /// Answers a request that no agent of the host wants.
     fn answer(&self, ground: &Ground, route: &Route, payload: &[u8]) {
-        let counters = || counters::of(ground, route.local);
-        let answer = payload.first_chunk().and_then(|datagram| mad::answer::answer(datagram, counters));
-        match answer {
-            Some(bytes) => {
-                let mut inner = self.inner.lock();
-                inner.transmit(ground, &Transmit { to: *route, bytes });
-            }
+        let Some(datagram) = payload.first_chunk::<MAD_LEN>().copied() else { return };
+        let question = Question { route: *route, datagram };
+        match self.counting.get().filter(|_| mad::answer::asks_for_counters(&datagram)) {
+            Some(counting) => counting(question),
+            None => self.answer_with(ground, &question, Counters::default()),
+        }
+    }
+
+    /// Answers a request, now that the counters are known.
+    pub fn answer_with(&self, ground: &Ground, question: &Question, counters: Counters) {
+        match mad::answer::answer(&question.datagram, || counters) {
+            Some(bytes) => self.inner.lock().transmit(ground, &Transmit { to: question.route, bytes }),
             None => ground.dropped(ground.now(), Some(Qpn::GSI), None, DropReason::CmUnknown),
         }
     }

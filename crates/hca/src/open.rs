@@ -120,6 +120,7 @@ impl Nic {
             cm,
             gsi,
         });
+        nic.answer_counters();
         nic.trace.to(environment::sink());
         if let Some(capture) = &nic.capture {
             let weak = Arc::downgrade(&nic);

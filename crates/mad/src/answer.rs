@@ -49,6 +49,16 @@ pub fn answer(bytes: &[u8; MAD_LEN], counters: impl FnOnce() -> Counters) -> Opt
     Some(answer)
 }
 
+/// Whether a request that no agent took asks for counters.
+pub fn asks_for_counters(bytes: &[u8; MAD_LEN]) -> bool {
+    let mut asked = false;
+    answer(bytes, || {
+        asked = true;
+        Counters::default()
+    });
+    asked
+}
+
 /// Fills in an attribute of performance management; none if it is none that we have. Counters are not set: they are the
 /// host's, and strangers may ask.
 fn performance(header: &MadHeader, answer: &mut [u8; MAD_LEN], counters: impl FnOnce() -> Counters) -> Option<u16> {

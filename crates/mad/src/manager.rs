@@ -17,7 +17,7 @@ pub mod limits {
     /// Agents of an open port, as in the kernel.
     pub const AGENTS: usize = 32;
     /// Datagrams of a port that wait for an answer.
-    pub const SENDS: usize = 4096;
+    pub const SENDS: usize = 1 << 16;
     /// Requests whose sender is remembered, for an answer that names no address.
     pub const REQUESTS: usize = 1024;
     /// Segmented messages that are being received.

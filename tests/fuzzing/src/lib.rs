@@ -1,9 +1,9 @@
 //! What the fuzz targets do with their bytes, where that takes more than the core: rings of shared memory, messages
-//! between processes, texts of the kernel and of the environment, flows of raw packets, and the C
-//! interface. Each body is a function of bytes
-//! that panics if a rule is broken; `fuzz/` calls it with what libFuzzer thinks of, the tests of this crate with the
-//! corpora and with random bytes.
+//! between processes, management agents, texts of the kernel and of the environment, flows of raw packets, and the C
+//! interface. Each body is a function of bytes that panics if a rule is broken; `fuzz/` calls it with what libFuzzer
+//! thinks of, the tests of this crate with the corpora and with random bytes.
 
+mod agents;
 mod c_calls;
 mod choices;
 mod descriptors;
@@ -14,6 +14,7 @@ mod ring;
 mod socket_messages;
 mod texts;
 
+pub use agents::agents;
 pub use c_calls::c_calls;
 pub use descriptors::open_descriptors;
 pub use flows::flows;

@@ -28,6 +28,11 @@ fn messages_of_sockets_replay() {
 }
 
 #[test]
+fn management_agents_replay() {
+    play("agents", 20_000, fuzzing::agents);
+}
+
+#[test]
 fn records_replay() {
     play("records", 3000, fuzzing::records);
 }

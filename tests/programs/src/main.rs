@@ -21,6 +21,7 @@ mod libfabric;
 mod links;
 mod looking;
 mod management;
+mod management_datagrams;
 mod migration;
 mod mpi;
 mod multicast;
@@ -92,6 +93,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("fio", "fio"),
     ("qperf", "qperf"),
     ("ibstat", "infiniband-diags"),
+    ("ibping", "infiniband-diags"),
     ("lstopo-no-graphics", "hwloc-nox"),
     ("ip", "iproute2"),
     ("rdma", "iproute2"),
@@ -114,6 +116,7 @@ fn main() -> ExitCode {
     let tests: Vec<Test> = [
         looking::tests(),
         management::tests(),
+        management_datagrams::tests(),
         running::tests(),
         vendored::tests(),
         reach::tests(),

@@ -17,7 +17,7 @@ pub enum Link {
     Udp,
 }
 
-/// The directory with `libibverbs.so.1` and `librdmacm.so.1`.
+/// The directory with `libibverbs.so.1`, `librdmacm.so.1` and `libibumad.so.3`.
 pub fn directory() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -111,8 +111,13 @@ pub fn compile(compiler: &str, source: &str) -> PathBuf {
         .args(["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-g", "-O1", "-o"])
         .arg(&binary)
         .arg(&source);
-    command.arg("-L").arg(directory()).args(["-lrdmacm", "-libverbs", "-lpthread"]);
+    command.arg("-L").arg(directory()).args(["-lrdmacm", "-Wl,--push-state,--as-needed"]);
+    command.args(["-libmad", "-libumad", "-Wl,--pop-state", "-libverbs", "-lpthread"]);
     let output = command.output().unwrap_or_else(|e| panic!("{compiler} is missing ({e}): apt-get install gcc g++"));
-    assert!(output.status.success(), "{}", show("are libibverbs-dev and librdmacm-dev installed?", &output));
+    assert!(
+        output.status.success(),
+        "{}",
+        show("are libibverbs-dev, librdmacm-dev, libibumad-dev and libibmad-dev installed?", &output)
+    );
     binary
 }

@@ -1,12 +1,14 @@
-//! Ports that programs open for management datagrams.
+//! Ports that programs open for management datagrams, and the port's own answers to performance management.
 
 use crate::error::{Error, system};
-use crate::gsi::{self, Delivery, Outgoing, PortId, RegisterError, Registration, SendError};
+use crate::gsi::{self, Counters, Delivery, Outgoing, PortId, Question, RegisterError, Registration, SendError};
 use crate::nic::Nic;
 use crate::objects::channel::Channel;
 use crate::objects::device::Device;
-use std::sync::Arc;
-use wire::Gid;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use trace::DropReason;
+use wire::{Gid, Qpn};
 
 /// An open port: agents are registered on it, send and receive. Dropped, it is closed.
 #[derive(Debug)]
@@ -60,6 +62,51 @@ impl ManagementPort {
             _ => None,
         }
     }
+}
+
+impl Nic {
+    /// Answers requests for the counters of ports. The host's counters are those of all its processes, and asking them
+    /// takes a moment: so a thread does it, one request at a time. Whoever asks meanwhile asks again.
+    pub(crate) fn answer_counters(self: &Arc<Nic>) {
+        let (weak, busy) = (Arc::downgrade(self), Arc::new(AtomicBool::new(false)));
+        self.gsi.count_with(Box::new(move |question| {
+            let Some(nic) = weak.upgrade() else { return };
+            if busy.swap(true, Ordering::AcqRel) {
+                return nic.dropped(nic.now(), Some(Qpn::GSI), None, DropReason::CmCrowded);
+            }
+            let (nic, done) = (Weak::clone(&weak), Arc::clone(&busy));
+            let started = ::host::thread::spawn("ubiverbs counts", move || {
+                count(&nic, &question);
+                done.store(false, Ordering::Release);
+            });
+            if started.is_err() {
+                busy.store(false, Ordering::Release);
+            }
+        }));
+    }
+}
+
+/// Adds up what the processes of the host have counted on the port that was asked, and answers.
+fn count(nic: &Weak<Nic>, question: &Question) {
+    let sums = inventory::port_counters().unwrap_or_default();
+    let Some(nic) = nic.upgrade() else { return };
+    let device = nic.device_with(question.route.local);
+    let counted = device.and_then(|device| sums.get(device.name()).copied()).unwrap_or_default();
+    let (traffic, incidents) = (counted.traffic, counted.incidents);
+    let counters = Counters {
+        xmit_bytes: traffic.sent_octets,
+        rcv_bytes: traffic.received_octets,
+        xmit_packets: traffic.sent_packets,
+        rcv_packets: traffic.received_packets,
+        multicast_xmit_packets: incidents.multicast_sent_packets,
+        multicast_rcv_packets: incidents.multicast_received_packets,
+        rcv_errors: incidents.receive_errors,
+        xmit_discards: incidents.send_errors,
+        // In microseconds, as the port's files have it.
+        xmit_wait: incidents.wait_nanos / 1000,
+        ..Counters::default()
+    };
+    nic.gsi.answer_with(&nic, question, counters);
 }
 
 impl Drop for ManagementPort {
