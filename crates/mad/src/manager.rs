@@ -262,7 +262,7 @@ impl Manager {
                 }
             }
             Some(segments) => {
-                while let Some(number) = segments.next() {
+                while let Some(number) = segments.poll_segment() {
                     transmits.push_back(Transmit { to: *to, bytes: segments.segment(*class, bytes, number) });
                 }
             }

@@ -116,7 +116,7 @@ impl Sending {
     }
 
     /// The next segment to send, if the window allows one.
-    pub fn next(&mut self) -> Option<u32> {
+    pub fn poll_segment(&mut self) -> Option<u32> {
         (self.sent < self.window.min(self.segments)).then(|| {
             self.sent += 1;
             self.sent

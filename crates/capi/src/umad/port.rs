@@ -237,10 +237,12 @@ unsafe fn take(fd: c_int, umad: *mut c_void, length: *mut c_int) -> Result<Look,
         }
         fits
     });
-    // SAFETY (both): room for the header, and for as many bytes as `room` behind it.
-    let write = |header: ib_user_mad, bytes: &[u8]| unsafe {
-        umad.cast::<ib_user_mad>().write_unaligned(header);
-        umad.byte_add(HEADER).cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+    let write = |header: ib_user_mad, bytes: &[u8]| {
+        // SAFETY: room for the header, and for as many bytes as `room` behind it.
+        unsafe {
+            umad.cast::<ib_user_mad>().write_unaligned(header);
+            umad.byte_add(HEADER).cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
     };
     if let Some(delivery) = taken {
         write(header_of(&port, &delivery), &delivery.bytes);
