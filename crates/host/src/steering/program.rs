@@ -1,5 +1,5 @@
 //! The program: classic BPF that reads a UDP payload and answers with the index of a socket. Packets for a queue pair,
-//! and messages about a connection, go to the process that has the slot; requests for a connection go to the process
+//! messages about a connection, and answers to a management agent go to the process that has the slot; requests for a connection go to the process
 //! that has the port. What has no owner in the table goes to one socket, whose process was alive when the table was
 //! made: it forwards. No packet is left to the kernel's hash, which would pick any process, a stopped one too. Reading
 //! beyond the end of a packet ends the program with index 0: the process there forwards.
@@ -11,6 +11,7 @@ use crate::slots::Slot;
 use std::io;
 use std::os::fd::RawFd;
 use wire::cm::{MessageKind, PortSpace};
+use wire::mad::MadHeader;
 
 /// More slots, and more ports and blocks of ports, than these do not fit: a program has at most 4096 instructions.
 pub const MOST_SLOTS: usize = 1000;
@@ -39,6 +40,11 @@ const BPF_A: u32 = 0x10;
 /// behind that the body of a message of connection management, which begins with the sender's communication id and, in
 /// all but the first, goes on with the receiver's.
 const DESTINATION: u32 = 4;
+/// Version of the format and class, in the MAD header; version of the class and method; the upper half of the transaction,
+/// which names the agent that asked.
+const CLASS: u32 = 12 + 8;
+const METHOD: u32 = CLASS + 2;
+const AGENT: u32 = CLASS + 8;
 const ATTRIBUTE: u32 = 12 + 8 + 16;
 const SENDERS_ID: u32 = 12 + 8 + 24;
 const RECEIVERS_ID: u32 = SENDERS_ID + 4;
@@ -94,6 +100,19 @@ pub fn build(table: &Table) -> Vec<libc::sock_filter> {
         statement(SHIFT_RIGHT, 12),
     ];
     let mut to_slots = vec![jump(&mut program)];
+    // Of other management, answers are for the process that asked; requests name none.
+    let cm = u32::from(MadHeader::BASE_VERSION) << 8 | u32::from(MadHeader::CLASS_CM);
+    program.extend([
+        statement(LOAD_HALF, CLASS),
+        branch(IF_EQUAL, cm, 7, 0),
+        statement(LOAD_HALF, METHOD),
+        statement(AND, MadHeader::RESPONSE.into()),
+        branch(IF_EQUAL, 0, 3, 0),
+        statement(LOAD_WORD, AGENT),
+        statement(SHIFT_RIGHT, 20),
+    ]);
+    to_slots.push(jump(&mut program));
+    let mut unknown = vec![jump(&mut program)];
     program.extend([
         // A request of connection management names a service. The reply to a resolution has our id where others have
         // the sender's.
@@ -108,7 +127,7 @@ pub fn build(table: &Table) -> Vec<libc::sock_filter> {
     ]);
     to_slots.push(jump(&mut program));
     program.extend([statement(LOAD_WORD, SERVICE), branch(IF_EQUAL, 0, 1, 0)]);
-    let mut unknown = vec![jump(&mut program)];
+    unknown.push(jump(&mut program));
     program.push(statement(LOAD_WORD, SERVICE + 4));
     let service = |list: &[((PortSpace, u16), u32)], width: u32, most: usize| -> Vec<(u32, u32)> {
         let key = |space: PortSpace, number: u16| (space as u32) << (16 - width) | u32::from(number);
@@ -227,6 +246,7 @@ mod tests {
     /// A message of connection management of that kind, which says nothing but this.
     fn message(kind: MessageKind, at: usize, value: &[u8]) -> Vec<u8> {
         let mut bytes = packet(1);
+        bytes[20..24].copy_from_slice(&[1, 7, 2, 3]);
         bytes[36..38].copy_from_slice(&kind.attribute_id().to_be_bytes());
         bytes[at..at + value.len()].copy_from_slice(value);
         bytes
@@ -259,6 +279,19 @@ mod tests {
             let at = if *kind == MessageKind::SidrRep { 44 } else { 48 };
             let expected = if matches!(kind, MessageKind::Req | MessageKind::SidrReq) { 77 } else { index };
             assert_eq!(run(&program, &message(*kind, at, &ours)), expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn answers_to_agents_follow_the_transaction_and_requests_name_nobody() {
+        let table = table(20);
+        let program = build(&table);
+        let (slot, index) = table.slots[7];
+        let mut bytes = packet(1);
+        bytes[28..32].copy_from_slice(&slot.communication(9).value().to_be_bytes());
+        for (class, method, expected) in [(4, 0x81, index), (4, 1, 77), (0x32, 0x83, index), (7, 0x81, 77)] {
+            bytes[20..24].copy_from_slice(&[1, class, 1, method]);
+            assert_eq!(run(&program, &bytes), expected, "{class} {method}");
         }
     }
 
