@@ -214,27 +214,21 @@ fn counters(stage: &Stage, link: Link) -> Result<(), String> {
         "hw_counters/completer_retry_err",
     ];
     let read = || NAMES.iter().map(|name| file(stage, name)).collect::<Result<Vec<u64>, String>>();
-    // Packets may be lost over UDP where a machine is busy.
-    for _ in 0..10 {
-        let before = read()?;
-        pingpong(stage, link)?;
-        let after = read()?;
-        let more: Vec<u64> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
-        let [sent, received, sent_data, received_data, sends, receives, retries] = more[..] else {
-            return Err("?".into());
-        };
-        if retries > 0 {
-            continue;
-        }
-        let acknowledgements = sent.checked_sub(8000).ok_or_else(|| format!("too few packets: {more:?}"))?;
-        // IPv6 first: 40 and 8, BTH 12, ICRC 4; an acknowledgement has an AETH of 4.
-        let octets = 2000 * (4096 + 4 * (40 + 8 + 12 + 4)) + acknowledgements * (40 + 8 + 12 + 4 + 4);
-        let v4 = octets - 20 * sent;
-        let fits = [octets / 4, v4 / 4].contains(&sent_data);
-        if (sends, receives) == (2000, 2000) && sent == received && sent_data == received_data && fits {
-            return Ok(());
-        }
-        return Err(format!("{NAMES:?} grew by {more:?}"));
+    let before = read()?;
+    pingpong(stage, link)?;
+    let after = read()?;
+    let more: Vec<u64> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
+    let [sent, received, sent_data, received_data, sends, receives, retries] = more[..] else { return Err("?".into()) };
+    let wrong = || Err(format!("{NAMES:?} grew by {more:?}"));
+    if (sends, receives) != (2000, 2000) || sent < 8000 || received < 8000 {
+        return wrong();
     }
-    Err("packets were lost each time".into())
+    // Where a machine is busy packets are lost over UDP, or late, and come again. Messages are counted once all the same.
+    if retries > 0 && link == Link::Udp {
+        return if sent > 8000 && sent_data >= 8000 * 267 { Ok(()) } else { wrong() };
+    }
+    // IPv6 first: 40 and 8, BTH 12, ICRC 4; an acknowledgement has an AETH of 4.
+    let octets = 2000 * (4096 + 4 * (40 + 8 + 12 + 4)) + (sent - 8000) * (40 + 8 + 12 + 4 + 4);
+    let is_exact = sent_data * 4 == octets || sent_data * 4 == octets - 20 * sent;
+    if is_exact && sent == received && sent_data == received_data && retries == 0 { Ok(()) } else { wrong() }
 }
