@@ -66,10 +66,11 @@ pub fn real_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
 /// `socket`, which for `NETLINK_RDMA` is a connection to the attendant.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
-        if let Some(socket) = ours(kind) {
-            return socket;
-        }
+    if domain == libc::AF_NETLINK
+        && protocol == NETLINK_RDMA
+        && let Some(socket) = ours(kind)
+    {
+        return socket;
     }
     real_socket(domain, kind, protocol)
 }

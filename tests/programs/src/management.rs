@@ -103,7 +103,8 @@ fn look_at_resources(stage: &Stage, talk: &Talk) -> Result<(), String> {
     }
     let mut wanted: Vec<String> = talk.0.iter().map(|running| running.id().to_string()).collect();
     let mut found = vec![after(one, "pid")?.to_owned(), after(other, "pid")?.to_owned()];
-    (wanted.sort(), found.sort());
+    wanted.sort();
+    found.sort();
     if wanted != found {
         return Err(format!("processes {wanted:?}, and not:\n{text}"));
     }
