@@ -55,7 +55,11 @@ fn newest_original(name: &str) -> PathBuf {
 #[test]
 fn so_is_every_symbol_of_the_newest_release_and_nothing_else() {
     for (name, least) in LIBRARIES {
-        let (theirs, ours) = (exports(&newest_original(name)), exports(&directory().join(name)));
+        // Which of the private nodes is the default is nobody's business: drivers name the node.
+        let read = |file: &Path| -> BTreeSet<String> {
+            exports(file).into_iter().map(|symbol| symbol.replace("@@IBVERBS_PRIVATE", "@IBVERBS_PRIVATE")).collect()
+        };
+        let (theirs, ours) = (read(&newest_original(name)), read(&directory().join(name)));
         assert!(theirs.len() > least + 5, "only {} symbols of {name} were read", theirs.len());
         let missing: Vec<_> = theirs.difference(&ours).collect();
         assert!(missing.is_empty(), "{name}: {missing:#?}");
