@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use trace::{Direction, DropReason};
-use transport::{FrameNotes, State, Time};
+use transport::{FrameNotes, Time};
 use wire::flow::{ETHERNET_HEADER, Layers, Rss, fill_checksums, remove_tag};
 
 /// The bytes of a VLAN tag, for which every interface has room beside its MTU.
@@ -141,7 +141,7 @@ impl Qp {
     pub(super) fn transmit_frames(&self, nic: &Ground, inner: &mut Inner, now: Time) {
         let Some(packets) = self.packet_port() else { return };
         let Inner { pair, windows, outbox, .. } = inner;
-        if pair.state() != State::ReadyToSend || !pair.may_transmit() {
+        if !pair.may_transmit() {
             return;
         }
         let device = self.context.device();

@@ -28,37 +28,35 @@ impl QueuePair {
         out: &mut Vec<u8>,
         port: &mut P,
     ) -> Option<FrameOut> {
-        while self.state() == State::ReadyToSend {
-            let seq = self.requester.next_seq(&self.queue);
-            let work = self.queue.get(seq)?;
-            let length = work.length as usize;
-            if length > longest {
-                let cause = Cause::TooLong { length: length as u64, space: longest as u64 };
-                self.fail_work(now, seq, Status::LocalLength, cause, port);
-                break;
-            }
-            let fills_checksums = work.flags.contains(SendFlags::CHECKSUMS);
-            out.clear();
-            out.resize(length, 0);
-            let payload = match work.inline() {
-                Some(bytes) => Payload::Bytes(bytes),
-                None => {
-                    let subject = self.connection.local();
-                    Payload::Gather { subject, sges: work.sges(), offset: 0, length: work.length }
-                }
-            };
-            if let Err(refusal) = payload.copy(0, out, port) {
-                self.fail_work(now, seq, Status::LocalProtection, Cause::Refused(refusal), port);
-                break;
-            }
-            self.requester.handed_out(seq);
-            self.queue.settle(seq, Outcome::Done);
-            return Some(FrameOut { fills_checksums });
-        }
-        if self.state() == State::SendQueueDrained {
+        if self.state() != State::ReadyToSend {
             self.check_drained(now, port);
+            return None;
         }
-        None
+        let seq = self.requester.next_seq(&self.queue);
+        let work = self.queue.get(seq)?;
+        let length = work.length as usize;
+        if length > longest {
+            let cause = Cause::TooLong { length: length as u64, space: longest as u64 };
+            self.fail_work(now, seq, Status::LocalLength, cause, port);
+            return None;
+        }
+        let fills_checksums = work.flags.contains(SendFlags::CHECKSUMS);
+        out.clear();
+        out.resize(length, 0);
+        let payload = match work.inline() {
+            Some(bytes) => Payload::Bytes(bytes),
+            None => {
+                let subject = self.connection.local();
+                Payload::Gather { subject, sges: work.sges(), offset: 0, length: work.length }
+            }
+        };
+        if let Err(refusal) = payload.copy(0, out, port) {
+            self.fail_work(now, seq, Status::LocalProtection, Cause::Refused(refusal), port);
+            return None;
+        }
+        self.requester.handed_out(seq);
+        self.queue.settle(seq, Outcome::Done);
+        Some(FrameOut { fills_checksums })
     }
 
     /// Takes a frame that a flow gave to this queue pair. False if no receive is posted: then nothing has happened, and
