@@ -111,11 +111,27 @@ pub struct Pair {
 }
 
 fn end(number: u8, memory: usize, srq: Option<Srqn>) -> End {
+    end_of(Kind::ReliableConnected, number, memory, srq)
+}
+
+/// A raw packet queue pair that sends and receives, with `memory` bytes.
+#[allow(dead_code, reason = "most of those that use this module have connections")]
+pub fn raw(memory: usize) -> End {
+    let mut end = end_of(Kind::RawPacket, 1, memory, None);
+    for state in [State::Init, State::ReadyToReceive, State::ReadyToSend] {
+        let port = (state == State::Init).then_some(1);
+        let step = Modify { state: Some(state), port, ..Modify::default() };
+        end.qp.modify(Time::ZERO, &step, &mut end.memory).unwrap();
+    }
+    end
+}
+
+fn end_of(kind: Kind, number: u8, memory: usize, srq: Option<Srqn>) -> End {
     let capabilities =
         Capabilities { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 256 };
     let qp = QueuePair::new(QueuePairConfig {
         qpn: Qpn::new(u32::from(number)),
-        kind: Kind::ReliableConnected,
+        kind,
         pd: ProtectionDomain(1),
         capabilities,
         srq,
