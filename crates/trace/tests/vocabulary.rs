@@ -25,11 +25,12 @@ fn every_kind_reads_as_a_sentence() {
 0.000001012 QP 0x11 NAK sent for PSN 5: remote access error
 0.000001013 QP 0x11 NAK received for PSN 5: remote access error
 0.000001014 QP 0x11 window 16 -> 8 packets: a packet was lost
-0.000001015 QP 0x11 asynchronous event QP_LAST_WQE_REACHED
-0.000001016 QP 0x11 connection 0x00001234 REQ_SENT -> ESTABLISHED on REP
-0.000001017 QP 0x11 dropped: RTU for connection 0x00001234: no connection or request is known by what the message names
-0.000001018 QP 0x11 the capture ends: its file cannot be written (errno 28)
-0.000001019 QP 0x11 flushed: 3 work requests of the send queue, 500 of the receive queue";
+0.000001015 QP 0x11 rate 40000 -> 20000 Mbit/s: the peer told of congestion
+0.000001016 QP 0x11 asynchronous event QP_LAST_WQE_REACHED
+0.000001017 QP 0x11 connection 0x00001234 REQ_SENT -> ESTABLISHED on REP
+0.000001018 QP 0x11 dropped: RTU for connection 0x00001234: no connection or request is known by what the message names
+0.000001019 QP 0x11 the capture ends: its file cannot be written (errno 28)
+0.000001020 QP 0x11 flushed: 3 work requests of the send queue, 500 of the receive queue";
     assert_eq!(lines.join("\n"), expected);
 }
 
