@@ -326,7 +326,7 @@ pub extern "C" fn ibv_unimport_mr(mr: Owned<'_, ibv_mr>) {
 pub(crate) unsafe extern "C" fn advise_mr(
     pd: Handle<'_, ibv_pd>,
     advice: c_uint,
-    _flags: u32,
+    flags: u32,
     list: *mut ibv_sge,
     count: u32,
 ) -> c_int {
@@ -337,6 +337,9 @@ pub(crate) unsafe extern "C" fn advise_mr(
         }
         if list.is_null() && count > 0 {
             return Err(Errno::INVALID);
+        }
+        if flags & !abi::IBV_ADVISE_MR_FLAG_FLUSH != 0 {
+            return Err(Errno::invalid("no such flag of ibv_advise_mr"));
         }
         let subject = Subject { pd: domain.domain, qpn: memory::Qpn::new(0), remote: false };
         let rights = match advice {

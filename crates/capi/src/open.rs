@@ -143,10 +143,11 @@ pub extern "C" fn ibv_close_device(context: Owned<'_, ibv_context>) -> c_int {
 pub unsafe extern "C" fn ibv_import_device(command: c_int) -> *mut ibv_context {
     object("ibv_import_device", || {
         if command < 0 {
-            return Err(Errno(libc::EBADF));
+            return Err(Errno::invalid("there is no such descriptor"));
         }
         // SAFETY: until it is known to be a context's, the descriptor stays the program's, and is only copied.
-        let copy = unsafe { BorrowedFd::borrow_raw(command) }.try_clone_to_owned()?;
+        let copy = unsafe { BorrowedFd::borrow_raw(command) }.try_clone_to_owned();
+        let copy = copy.map_err(|_| Errno::invalid("there is no such descriptor"))?;
         let file = file_identity(&copy)?;
         let found = OPEN_DEVICES.lock().iter().find_map(|(opened, device)| {
             let opened = opened.upgrade().filter(|opened| opened.file == file)?;

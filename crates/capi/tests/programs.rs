@@ -296,6 +296,13 @@ fn a_panic_is_an_errno_and_an_event_and_the_program_goes_on() {
 
 /// What was freed is overwritten, so that a look at it does not go unnoticed.
 #[test]
+fn what_makes_no_sense_is_refused_as_the_manual_pages_say() {
+    let program = compile("cc", "arguments.c");
+    let _turn = alone();
+    succeed(&mut on_library(program));
+}
+
+#[test]
 fn misused_objects_are_refused_and_freed_once() {
     let program = compile("cc", "misused_objects.c");
     let _turn = alone();
