@@ -11,8 +11,7 @@ use std::process::Command;
 use crate::process::{self, output, run};
 
 /// What is wanted; apt finds what that needs.
-const PACKAGES: [&str; 5] =
-    ["python3-pyverbs", "python3-minimal", "libibverbs-dev", "librdmacm-dev", "libibumad-dev"];
+const PACKAGES: [&str; 5] = ["python3-pyverbs", "python3-minimal", "libibverbs-dev", "librdmacm-dev", "libibumad-dev"];
 
 /// What is not wanted of what apt finds, by the beginnings of names: services, and what a program needs that is run by
 /// hand.
