@@ -153,7 +153,7 @@ fn causes(status: Status) -> &'static str {
              - The handle is of a buffer that was deleted, or was never added."
         }
         Status::RendezvousIncomplete => {
-            "The tagged buffer has the headers of the message, and the program goes on: it reads the data and sends the FIN.\n\
+            "The tagged buffer has the headers of the message. The program reads the data and sends the FIN.\n\
              - The buffer is shorter than the data.\n\
              - The queue pair cannot READ: it is not in RTS, or its max_rd_atomic is 0."
         }

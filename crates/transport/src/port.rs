@@ -83,8 +83,8 @@ pub trait Port {
     /// Takes the next receive of a shared receive queue into `into` (reusing its allocation).
     fn take_receive(&mut self, qpn: Qpn, srq: Srqn, into: &mut ReceiveWork) -> Taken;
 
-    /// Takes the tagged buffer that a message with this tag matches, or else the next receive. A message without a tag matches nothing, and is
-    /// not counted.
+    /// Takes the tagged buffer that a message with this tag matches, or else the next receive. A message without a tag
+    /// matches nothing, and is not counted.
     fn take_tagged(&mut self, qpn: Qpn, srq: Srqn, tag: Option<u64>, into: &mut ReceiveWork) -> TaggedTaken {
         let _ = (qpn, srq, tag, into);
         TaggedTaken::Unknown

@@ -263,7 +263,8 @@ pub(crate) struct SendQueue {
     kept: u64,
     /// What has completed, where somebody wants to know.
     pub counts: Option<Box<Counts>>,
-    /// Work of the queue pair's own, for which the ring has room beyond what the program asked for; and how many READs there are in it.
+    /// Work of the queue pair's own, for which the ring has room beyond what the program asked for; and how many READs
+    /// there are in it.
     own: u32,
     own_reads: u32,
     /// The shared receive queue that they are for.
@@ -286,7 +287,8 @@ impl SendQueue {
         }
     }
 
-    /// Takes work of the queue pair's own, for shared receive queue `srq`. The program's room stays what it is. Answers its number.
+    /// Takes work of the queue pair's own, for shared receive queue `srq`. The program's room stays what it is. Answers
+    /// its number.
     pub fn post_own(&mut self, request: &SendRequest<'_>, srq: Srqn) -> Option<u64> {
         self.release_unsignaled();
         self.ring.set_capacity(self.ring.capacity() + 1);

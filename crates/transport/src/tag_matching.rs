@@ -1,6 +1,6 @@
-//! Tag matching: the list of tagged buffers of a shared receive queue, and which message takes which of them. A message is matched by the tag in
-//! its first bytes ([`header`]); what matches nothing takes an ordinary receive, and software matches it. Sans-IO: the NIC owns the list, locks
-//! it, and carries the completions to the program.
+//! Tag matching: the list of tagged buffers of a shared receive queue, and which message takes which of them. A message
+//! is matched by the tag in its first bytes ([`header`]); what matches nothing takes an ordinary receive, and software
+//! matches it. Sans-IO: the NIC owns the list, locks it, and carries the completions to the program.
 
 mod header;
 
@@ -15,18 +15,21 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use wire::{Qpn, Srqn};
 
-/// A rendezvous request may be this long, with what the program adds to its headers. It fits into one packet of any path MTU.
+/// A rendezvous request may be this long, with what the program adds to its headers. It fits into one packet of any
+/// path MTU.
 pub const MAX_RENDEZVOUS_HEADER: u32 = 64;
 
-/// So many messages may be unhandled before their completions ask for a synchronization. Hardware counts in 16 bits, and asks at a quarter.
+/// So many messages may be unhandled before their completions ask for a synchronization. Hardware counts in 16 bits,
+/// and asks at a quarter.
 const UNHANDLED_MAX: u32 = 0x3fff;
 
 /// The tagged buffers of one shared receive queue, in the order in which they were added.
 ///
 /// # The race, and the count that settles it
-/// A message that matches nothing goes to software, which may be adding a buffer for it at that moment. If the next message with that tag took the
-/// buffer, messages would have changed places. Therefore both sides count those messages: the list as it hands them out, software as it has
-/// compared each with its own list. An operation may bring software's count along.
+/// A message that matches nothing goes to software, which may be adding a buffer for it at that moment. If the next
+/// message with that tag took the buffer, messages would have changed places. Therefore both sides count those
+/// messages: the list as it hands them out, software as it has compared each with its own list. An operation may bring
+/// software's count along.
 ///
 /// | when | what becomes of buffers |
 /// |---|---|
@@ -202,7 +205,8 @@ impl TagList {
         }
     }
 
-    /// Takes the first buffer that a message with this tag matches into `into`. It is in hand until [`finished`](TagList::finished).
+    /// Takes the first buffer that a message with this tag matches into `into`. It is in hand until
+    /// [`finished`](TagList::finished).
     pub fn take(&mut self, tag: u64, into: &mut ReceiveWork) -> bool {
         let found = self.entries.iter().take(self.active).position(|entry| tag & entry.mask == entry.tag);
         let Some(index) = found else { return false };

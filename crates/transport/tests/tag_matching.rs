@@ -1,5 +1,5 @@
-//! Messages to a queue pair whose shared receive queue matches tags: eager ones and rendezvous, packet by packet and in trains, and whatever a
-//! peer may make of their headers.
+//! Messages to a queue pair whose shared receive queue matches tags: eager ones and rendezvous, packet by packet and in
+//! trains, and whatever a peer may make of their headers.
 
 #[allow(dead_code, reason = "this test drives by itself")]
 mod direct;
@@ -300,8 +300,8 @@ fn a_queue_pair_that_is_reset_says_how_many_buffers_it_had() {
     assert_eq!(pair.b.qp.poll_completion(Time::ZERO, &mut pair.b.memory), None);
 }
 
-/// A peer writes what it likes where headers should be. Every buffer and receive that a message takes completes once, and nothing outside of
-/// them is written.
+/// A peer writes what it likes where headers should be. Every buffer and receive that a message takes completes once,
+/// and nothing outside of them is written.
 #[test]
 fn hostile_headers_take_no_more_than_a_message_may() {
     for seed in 0..300_u64 {

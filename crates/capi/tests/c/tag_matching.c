@@ -472,7 +472,7 @@ static void *send_races(void *unused)
 	return unused;
 }
 
-/* Buffers are added and deleted while messages arrive for them: each message has its buffer, or its buffer is deleted. */
+/* Buffers are added and deleted while messages arrive for them: each message has its buffer, or that is deleted. */
 static void races(void)
 {
 	static uint8_t deleted[RACES], lost[RACES], taken[RACES], unexpected[RACES];
@@ -532,7 +532,7 @@ static void races(void)
 	tear_down();
 }
 
-/* The sender stops as soon as it has asked, and is killed when its message was matched: the buffer ends with an error. */
+/* The sender stops as soon as it has asked, and is killed when its message was matched: the buffer fails. */
 static void killed_peer(void)
 {
 	int to_child[2], to_parent[2];

@@ -1,5 +1,5 @@
-//! Shared receive queues: the transport's queue behind a lock, with its events; for XRC its domain and completion queue;
-//! for tag matching the list of tagged buffers and their completion queue.
+//! Shared receive queues: the transport's queue behind a lock, with its events; for XRC its domain and completion
+//! queue; for tag matching the list of tagged buffers and their completion queue.
 
 use crate::objects::completion_queue::{Added, CompletionQueue};
 use crate::objects::context::{AsyncEvent, Context};
@@ -108,8 +108,8 @@ impl SharedQueue {
         self.xrc.as_ref().map(|xrc| &xrc.cq).or(self.tags.as_ref().map(|tags| &tags.cq))
     }
 
-    /// Carries out an operation on its tagged buffers at the time `at` of the NIC's clock. Answers the handle of a buffer
-    /// that was added.
+    /// Carries out an operation on its tagged buffers at the time `at` of the NIC's clock. Answers the handle of a
+    /// buffer that was added.
     pub fn run_tag_request(&self, request: &TagRequest<'_>, at: u64) -> Result<Option<u32>, PostError> {
         let Some(tags) = &self.tags else { return Err(PostError::NoTags) };
         let mut list = tags.list.lock();

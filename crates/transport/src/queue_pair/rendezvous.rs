@@ -1,5 +1,6 @@
-//! Rendezvous: where a shared receive queue matches tags, the queue pair reads the data of a matched message itself and tells the sender when it
-//! has it. READ and message are work of its send queue, in order with the program's and under its limits, for which the queue has room of its own.
+//! Rendezvous: where a shared receive queue matches tags, the queue pair reads the data of a matched message itself and
+//! tells the sender when it has it. READ and message are work of its send queue, in order with the program's and under
+//! its limits, for which the queue has room of its own.
 
 use super::QueuePair;
 use crate::responder::Rendezvous;
@@ -30,7 +31,8 @@ impl QueuePair {
         self.rendezvouses = Some(Rendezvouses { srq, waiting: VecDeque::new(), reading: VecDeque::new() }.into());
     }
 
-    /// How many tagged buffers it has taken whose last completion was not shown: a driver that resets it must tell the list.
+    /// How many tagged buffers it has taken whose last completion was not shown: a driver that resets it must tell the
+    /// list.
     pub fn tagged_in_hand(&self) -> u32 {
         let waiting = self.rendezvouses.as_ref().map_or(0, |rendezvouses| rendezvouses.waiting.len());
         self.responder.tagged_in_hand() + self.queue.own_reads() + waiting as u32

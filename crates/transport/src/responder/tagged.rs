@@ -1,5 +1,5 @@
-//! Messages for a tag matching shared receive queue: which buffer each takes, and what its completions say. The data of a rendezvous is read by
-//! the queue pair's requester, which gets a [`Rendezvous`] for it.
+//! Messages for a tag matching shared receive queue: which buffer each takes, and what its completions say. The data of
+//! a rendezvous is read by the queue pair's requester, which gets a [`Rendezvous`] for it.
 
 use super::{Arrival, Fault, Responder};
 use crate::completion::{Cause, CompletionKind, Queue, Status};
@@ -135,14 +135,16 @@ impl Responder {
         Taken::Taken
     }
 
-    /// What is left of the beginning of a matched message when its header is taken off: the program gets the data alone.
+    /// What is left of the beginning of a matched message when its header is taken off: the program gets the data
+    /// alone.
     pub(super) fn after_tag<'a>(&self, arrival: &Arrival<'a>) -> Option<Arrival<'a>> {
         let matched = arrival.starts && self.hand.held && self.hand.tagged.is_matched();
         let payload = if matched { arrival.payload.get(TMH_LENGTH..) } else { None }?;
         Some(Arrival { payload, ..*arrival })
     }
 
-    /// A message matched whose data is to be read. Where that cannot be, its headers are put into the buffer, and software goes on with it.
+    /// A message matched whose data is to be read. Where that cannot be, its headers are put into the buffer, and
+    /// software goes on with it.
     pub(super) fn begin_rendezvous<P: Port>(
         &mut self,
         inbound: &Inbound<'_>,
@@ -190,7 +192,8 @@ impl Responder {
         Ok(())
     }
 
-    /// The first packet of a message of several matched: the program hears of the match now, and of the data when it is there.
+    /// The first packet of a message of several matched: the program hears of the match now, and of the data when it is
+    /// there.
     pub(super) fn announce_match(&mut self, inbound: &Inbound<'_>, connection: &Connection) {
         let single = inbound.headers.bth.opcode.ends() && inbound.count == 1;
         if let Tagged::Eager { header, announced } = &mut self.hand.tagged
@@ -205,7 +208,8 @@ impl Responder {
         }
     }
 
-    /// Adds to the completion of the message in hand what its tag has to say. What was said with the match is not said again.
+    /// Adds to the completion of the message in hand what its tag has to say. What was said with the match is not said
+    /// again.
     pub(super) fn name_tag(&mut self) {
         let cause = match self.hand.tagged {
             Tagged::Eager { header, announced: false } => Some(Cause::Matched(header)),

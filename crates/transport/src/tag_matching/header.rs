@@ -1,5 +1,5 @@
-//! The headers of tag matching, as `infiniband/tm_types.h` has them: they are the first bytes of a SEND, and so a peer's word. What they do not
-//! say properly is handed to software whole.
+//! The headers of tag matching, as `infiniband/tm_types.h` has them: they are the first bytes of a SEND, and so a
+//! peer's word. What they do not say properly is handed to software whole.
 
 use super::MAX_RENDEZVOUS_HEADER;
 use crate::work::Remote;

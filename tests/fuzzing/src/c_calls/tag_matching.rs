@@ -11,7 +11,8 @@ use std::ptr::null_mut;
 impl Program {
     /// The part of the context that newer programs know.
     fn verbs(&self) -> &verbs_context {
-        // SAFETY: a context of the library is the last field of this structure, and is not closed before the program ends.
+        // SAFETY: a context of the library is the last field of this structure, and is not closed before the program
+        // ends.
         unsafe { &*self.context.byte_sub(offset_of!(verbs_context, context)).cast() }
     }
 
