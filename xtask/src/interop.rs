@@ -18,6 +18,10 @@ use crate::{dist, prerequisites, process};
 /// Our own program among those that are run: it looks at every byte.
 const DATA_CHECK: &str = "data_check";
 
+/// A script around `rcopy`, for both sides: it compares the file.
+const COPY_CHECK: &str = "copy_check";
+const COPY_CHECK_SCRIPT: &str = include_str!("../interop/copy_check");
+
 /// What can be chosen.
 #[derive(clap::Args)]
 pub struct Options {
@@ -70,6 +74,9 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     let source = root.join("xtask/interop").join(DATA_CHECK).with_extension("c");
     process::run(Command::new("cc").args(["-O2", "-Wall", "-o"]).arg(&program).arg(source).arg("-libverbs"))?;
     image::build(&unpacked, &program, &place)?;
+    let script = place.join(COPY_CHECK);
+    fs::write(&script, COPY_CHECK_SCRIPT).map_err(|e| format!("cannot write {}: {e}", script.display()))?;
+    process::run(Command::new("chmod").arg("755").arg(&script))?;
     if options.lib.is_none() {
         dist::build(root, dist::Options::LIBRARY)?;
     }

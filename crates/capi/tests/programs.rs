@@ -36,6 +36,7 @@ on_both_links! {
     both_ends_of_a_connection_hear_what_they_should: "cc" "cm_events.c",
     endpoints_wait_for_their_own_events: "cc" "cm_endpoints.c",
     connections_come_and_go_in_many_threads: "cc" "cm_threads.c",
+    sockets_over_rdma_answer_as_sockets_do: "cc" "rsockets.c",
     no_child_hangs_that_is_forked_under_traffic: "cc" "forks.c",
     a_thread_that_is_cancelled_ends_and_the_process_goes_on: "cc" "cancelled.c",
     signals_are_the_programs_and_a_program_may_end_anywhere: "cc" "signals.c",

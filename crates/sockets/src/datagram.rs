@@ -6,14 +6,14 @@ use crate::error::Error;
 use crate::events::Hub;
 use crate::settings::Settings;
 use crate::socket::Readiness;
-use crate::wait::Waitable;
+use crate::wait::{Waitable, Waiters};
 use hca::cm::{Id, UDP_QKEY};
 use hca::{Buffer, CompletionChannel, CompletionQueue, Context, Joins, Nic, Notify, Qp};
 use rsocket::{DatagramHeader, DiscoveryHeader, DiscoveryKind, MAX_DATAGRAM_HEADER, Sizes};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use transport::{
@@ -39,7 +39,7 @@ pub struct Datagram {
     hub: &'static Hub,
     family_is_ipv4: bool,
     channel: Arc<CompletionChannel>,
-    sleepers: AtomicU32,
+    waiters: Waiters,
     state: Mutex<Inner>,
     closed: AtomicBool,
 }
@@ -109,7 +109,7 @@ impl Datagram {
             hub: Hub::of_process()?,
             family_is_ipv4,
             channel: Arc::new(CompletionChannel::new()?),
-            sleepers: AtomicU32::new(0),
+            waiters: Waiters::default(),
             state: Mutex::new(inner),
             closed: AtomicBool::new(false),
         }))
@@ -315,12 +315,16 @@ impl Datagram {
     /// Takes what has completed.
     fn progress(&self, state: &mut Inner) {
         let Inner { sizes, pairs, received, connected, .. } = state;
+        let mut any = false;
         for pair in pairs {
-            pair.progress(sizes, |from, bytes| {
+            any |= pair.progress(sizes, |from, bytes| {
                 if received.len() < sizes.receive_queue.into() && connected.is_none_or(|peer| same(peer, from)) {
                     received.push_back((from, bytes.to_vec()));
                 }
             });
+        }
+        if any {
+            self.waiters.wake();
         }
     }
 
@@ -349,7 +353,7 @@ impl Datagram {
             }
         }
         drop(state);
-        self.wake_sleepers();
+        self.waiters.wake();
     }
 }
 
@@ -489,13 +493,15 @@ impl Pair {
         Ok(())
     }
 
-    /// Takes what has completed, and shows what came.
-    fn progress(&mut self, sizes: &Sizes, mut show: impl FnMut(SocketAddr, &[u8])) {
+    /// Takes what has completed, and shows what came. Answers whether anything had.
+    fn progress(&mut self, sizes: &Sizes, mut show: impl FnMut(SocketAddr, &[u8])) -> bool {
         let mut room = [0; SLOT];
+        let mut any = false;
         for _ in 0..=sizes.receive_queue {
             let mut found = None;
             self.nic.poll(&self.cq, 1, |completion, _| found = Some(*completion));
-            let Some(completion) = found else { return };
+            let Some(completion) = found else { break };
+            any = true;
             let slot = completion.wr_id as u32;
             if completion.queue == Queue::Send {
                 self.free.push(slot);
@@ -512,6 +518,7 @@ impl Pair {
             }
             self.post_receive(slot);
         }
+        any
     }
 }
 
@@ -524,8 +531,8 @@ impl Waitable for Datagram {
         &self.channel
     }
 
-    fn sleepers(&self) -> &AtomicU32 {
-        &self.sleepers
+    fn waiters(&self) -> &Waiters {
+        &self.waiters
     }
 
     fn arm(&self) {

@@ -30,7 +30,7 @@ pub use rsocket::{Shutdown, Sizes};
 pub use settings::Settings;
 pub use socket::{Readiness, Socket, SocketOption};
 pub use transfer::{Receive, Scatter, Slices};
-pub use wait::{Wait, Waitable};
+pub use wait::{Wait, Waitable, Waiter, Waiters};
 
 /// The largest number of I/O mappings that the protocol can say, up to this.
 pub fn io_mappings(count: u32) -> u16 {

@@ -2,10 +2,13 @@
 
 use crate::error::Error;
 use crate::socket::{Phase, Socket};
-use crate::wait::{Wait, Waitable};
+use crate::wait::Waitable;
 use rsocket::Shutdown;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
+
+/// How long a close sleeps before it looks again.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Socket {
     /// Ends a direction. The peer hears of it after everything that was sent before.
@@ -38,18 +41,17 @@ impl Socket {
     pub fn close(self: &Arc<Socket>, patience: Duration) {
         let _ = self.shutdown(Shutdown::Both);
         let until = Instant::now() + patience;
-        let mut wait = Wait::default();
         let mut flushed = self.is_flushed();
         while !flushed {
-            self.begin_wait(&mut wait);
+            self.arm();
             flushed = self.is_flushed();
             let left = until.saturating_duration_since(Instant::now());
-            if flushed || left.is_zero() || self.nic.wait_for(&self.channel, Some(left)).is_err() {
+            // Another call that waits may have taken the event: so it is looked for now and then.
+            if flushed || left.is_zero() || self.nic.wait_for(&self.channel, Some(left.min(LOOK_INTERVAL))).is_err() {
                 break;
             }
             flushed = self.is_flushed();
         }
-        self.end_wait(&mut wait);
         match flushed {
             true => self.end(),
             false => self.linger(),

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::events::{Hub, Letter};
 use crate::iomap::IoMaps;
 use crate::settings::Settings;
-use crate::wait::Waitable;
+use crate::wait::{Waitable, Waiters};
 use hca::cm::{Id, IdOption};
 use hca::{CompletionChannel, Nic, Notify};
 use rsocket::Sizes;
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use transport::Kind;
 use wire::cm::PortSpace;
@@ -26,15 +26,15 @@ pub struct Socket {
     /// Its number among the sockets of the process.
     pub(crate) key: u64,
     pub(crate) id: Arc<Id>,
-    /// Wakes callers that sleep: completions do, and so do threads that have changed something.
+    /// Where completions come.
     pub(crate) channel: Arc<CompletionChannel>,
     state: Mutex<State>,
     /// What the connection manager has to say, and what other sockets do.
     inbox: Mutex<VecDeque<Letter>>,
     /// There is something in the inbox, or in the completion queue of a socket that is observed.
     news: AtomicBool,
-    /// Callers that sleep, or are about to.
-    pub(crate) sleepers: AtomicU32,
+    /// Calls that wait.
+    waiters: Waiters,
     /// One caller at a time sends, and one receives.
     pub(crate) send_turn: Mutex<()>,
     pub(crate) receive_turn: Mutex<()>,
@@ -115,7 +115,7 @@ impl Socket {
             state: Mutex::new(State { phase, sizes, ..State::default() }),
             inbox: Mutex::default(),
             news: AtomicBool::new(false),
-            sleepers: AtomicU32::new(0),
+            waiters: Waiters::default(),
             send_turn: Mutex::default(),
             receive_turn: Mutex::default(),
             observer: OnceLock::new(),
@@ -276,7 +276,7 @@ impl Socket {
         let changed = std::mem::take(&mut state.changed);
         drop(state);
         if changed {
-            self.wake_sleepers();
+            self.waiters.wake();
             self.tell_observer();
         }
     }
@@ -307,8 +307,8 @@ impl Waitable for Socket {
         &self.channel
     }
 
-    fn sleepers(&self) -> &AtomicU32 {
-        &self.sleepers
+    fn waiters(&self) -> &Waiters {
+        &self.waiters
     }
 
     fn arm(&self) {

@@ -1,20 +1,106 @@
 //! Waiting until a socket has changed. A thread may be ended while it sleeps (`pthread_cancel`), and then no destructor
 //! runs: so a call that waits is taken apart, as [`hca::BlockedCall`] is. What it has taken is plain data.
+//!
+//! Several calls may wait for one socket, and each has a channel of its own, which every change is told to. Completions
+//! come to the channel of the socket: whichever call takes that event looks at the completion queue, and what it finds
+//! is a change.
 
+use crate::error::Error;
 use crate::socket::Readiness;
 use hca::{BlockedCall, CompletionChannel, Look, Nic};
+use latch::PerProcess;
 use std::os::fd::RawFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use transport::Time;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Channels that no call uses at the moment: a new one takes several system calls.
+static FREE: PerProcess<Mutex<Vec<Arc<CompletionChannel>>>> = PerProcess::new();
+
+/// A call that waits, as sockets know it.
+#[derive(Clone, Debug)]
+pub struct Waiter {
+    number: u64,
+    channel: Arc<CompletionChannel>,
+}
+
+impl Waiter {
+    /// A new one, which no socket knows.
+    pub fn new() -> Result<Waiter, Error> {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let free = lock(FREE.get_or_make(Mutex::default)).pop();
+        let channel = match free {
+            Some(channel) => channel,
+            None => Arc::new(CompletionChannel::new()?),
+        };
+        Ok(Waiter { number: NUMBER.fetch_add(1, Ordering::Relaxed), channel })
+    }
+
+    /// The descriptor that becomes readable when a socket has changed.
+    pub fn fd(&self) -> RawFd {
+        self.channel.raw_fd()
+    }
+
+    /// Takes what it was told.
+    pub fn clear(&self) {
+        while self.channel.try_take().is_some() {}
+    }
+
+    /// It waits no more, and no socket knows it.
+    pub fn end(self) {
+        self.clear();
+        lock(FREE.get_or_make(Mutex::default)).push(self.channel);
+    }
+}
+
+/// The calls that wait for a socket.
+#[derive(Debug, Default)]
+pub struct Waiters {
+    count: AtomicU32,
+    list: Mutex<Vec<Waiter>>,
+}
+
+impl Waiters {
+    /// From now on it is told of changes.
+    pub fn join(&self, waiter: &Waiter) {
+        lock(&self.list).push(waiter.clone());
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// It is told no more.
+    pub fn leave(&self, number: u64) -> Option<Waiter> {
+        let mut list = lock(&self.list);
+        let at = list.iter().position(|waiter| waiter.number == number)?;
+        self.count.fetch_sub(1, Ordering::SeqCst);
+        Some(list.swap_remove(at))
+    }
+
+    fn find(&self, number: u64) -> Option<Waiter> {
+        lock(&self.list).iter().find(|waiter| waiter.number == number).cloned()
+    }
+
+    /// Tells all that something has changed.
+    pub fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.count.load(Ordering::SeqCst) > 0 {
+            for waiter in lock(&self.list).iter() {
+                waiter.channel.push_if(0, |told| told.is_empty());
+            }
+        }
+    }
+}
 
 /// A call that waits for a socket, between two looks. It has nothing to drop.
 #[derive(Debug, Default)]
 pub struct Wait {
     /// What to sleep on.
     pub call: BlockedCall,
-    /// The socket knows of it.
-    counted: bool,
+    /// The number of its [`Waiter`], which the socket keeps; 0 if there is none.
+    waiter: u64,
 }
 
 /// A socket that calls may wait for.
@@ -22,11 +108,11 @@ pub trait Waitable: Send + Sync {
     /// The NIC it is on.
     fn nic(&self) -> &Arc<Nic>;
 
-    /// Wakes callers that sleep: completions do, and so do threads that have changed something.
+    /// Where completions come.
     fn channel(&self) -> &Arc<CompletionChannel>;
 
-    /// Callers that sleep, or are about to.
-    fn sleepers(&self) -> &AtomicU32;
+    /// The calls that wait for it.
+    fn waiters(&self) -> &Waiters;
 
     /// Has the next completion make [`wake_fd`](Waitable::wake_fd) readable.
     fn arm(&self);
@@ -34,52 +120,55 @@ pub trait Waitable: Send + Sync {
     /// What a program could do without waiting, after a look at what has arrived.
     fn readiness(&self) -> Readiness;
 
-    /// The descriptor to sleep on after [`arm`](Waitable::arm), for a thread that sleeps on others too: readable when the
-    /// socket should be looked at.
+    /// Readable when completions have come since [`arm`](Waitable::arm): one that sleeps on it looks at the socket.
     fn wake_fd(&self) -> RawFd {
         self.channel().raw_fd()
     }
 
     /// From now on a change wakes this call: it must look once more before it sleeps, or it misses one.
-    fn begin_wait(&self, wait: &mut Wait) {
-        if !std::mem::replace(&mut wait.counted, true) {
-            self.count_sleeper(true);
+    fn begin_wait(&self, wait: &mut Wait) -> Result<(), Error> {
+        if wait.waiter == 0 {
+            let waiter = Waiter::new()?;
+            wait.waiter = waiter.number;
+            self.waiters().join(&waiter);
         }
         self.arm();
+        Ok(())
     }
 
     /// Whether something has happened. If nothing has, the caller is to sleep as `wait` says, and to ask again.
     fn look(&self, wait: &mut Wait, deadline: Option<Time>) -> Look {
-        self.nic().look_for_event(self.channel(), &mut wait.call, deadline)
+        match self.waiters().find(wait.waiter) {
+            Some(waiter) => {
+                let channels = [&*waiter.channel, &**self.channel()];
+                self.nic().look_for_event_of(channels, &mut wait.call, deadline)
+            }
+            None => self.nic().look_for_event(self.channel(), &mut wait.call, deadline),
+        }
     }
 
-    /// Takes what has woken a thread that slept on [`wake_fd`](Waitable::wake_fd).
+    /// The same for a call that waits for several sockets, this one among them.
+    fn look_for(&self, waiter: &Waiter, wait: &mut Wait) -> Look {
+        self.nic().look_for_event_of([&*waiter.channel, &**self.channel()], &mut wait.call, None)
+    }
+
+    /// Takes what has made [`wake_fd`](Waitable::wake_fd) readable. The caller looks at the socket afterwards.
     fn clear_wake(&self) {
         while self.channel().try_take().is_some() {}
-    }
-
-    /// A thread that sleeps on [`wake_fd`](Waitable::wake_fd) begins, or ends.
-    fn count_sleeper(&self, begins: bool) {
-        match begins {
-            true => self.sleepers().fetch_add(1, Ordering::SeqCst),
-            false => self.sleepers().fetch_sub(1, Ordering::SeqCst),
-        };
     }
 
     /// The call is over, however it ended.
     fn end_wait(&self, wait: &mut Wait) {
         self.nic().end_wait(&mut wait.call);
-        if std::mem::take(&mut wait.counted) {
-            self.count_sleeper(false);
+        if let Some(waiter) = self.waiters().leave(std::mem::take(&mut wait.waiter)) {
+            waiter.end();
         }
     }
+}
 
-    /// Callers that sleep look again.
-    fn wake_sleepers(&self) {
-        fence(Ordering::SeqCst);
-        let sleepers = self.sleepers().load(Ordering::SeqCst);
-        for _ in 0..sleepers {
-            self.channel().push_if(0, |waiting| waiting.len() < sleepers as usize);
-        }
+impl Waiter {
+    /// Its number among all.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 }

@@ -79,11 +79,16 @@ const RPING: Line =
 const UCMATOSE: Line = line("ucmatose -b ADDRESS -p PORT", "ucmatose -s ADDRESS -p PORT", "return status 0");
 const UDADDY: Line = line("udaddy -b ADDRESS", "udaddy -s ADDRESS", "return status 0");
 const SERVER: Line = line("rdma_server -s ADDRESS -p PORT", "rdma_client -s ADDRESS -p PORT", "rdma_client: end 0");
+const RSTREAM: Line = line(
+    "rstream -b ADDRESS -p PORT -T v -S 50000 -C 10 -I 3",
+    "rstream -s ADDRESS -p PORT -T v -S 50000 -C 10 -I 3",
+    "custom",
+);
 const CMTIME: Line =
     Line { stays: true, ..line("cmtime -b ADDRESS -p PORT", "cmtime -s ADDRESS -p PORT -c 100", "disconnect") };
 
 /// What is tried once, on the loopback.
-const ONCE: [Line; 19] = [
+const ONCE: [Line; 26] = [
     line("rping -s -p PORT -V -C 5", "rping -c -a ADDRESS -p PORT -V -C 5 -v", "rdma-ping-4"),
     line("rping -s -a ::0 -p PORT -V -C 5", "rping -c -a ADDRESS -p PORT -V -C 5 -v", "rdma-ping-4"),
     line("rping -s -p PORT -V -C 50 -S 60000", "rping -c -a ADDRESS -p PORT -V -C 50 -S 60000", ""),
@@ -106,6 +111,13 @@ const ONCE: [Line; 19] = [
     line("rdma_xserver -p PORT -c x", "rdma_xclient -s ADDRESS -p PORT -c x", "rdma_xclient: end 0"),
     Line { stays: true, ..line("cmtime -p PORT", "cmtime -s ADDRESS -p PORT -c 1000", "disconnect") },
     Line { clients: 4, stays: true, ..line("cmtime -p PORT", "cmtime -s ADDRESS -p PORT -c 100", "disconnect") },
+    line("rstream -p PORT -T a -S 64 -C 50 -I 3", "rstream -s ADDRESS -p PORT -T a -S 64 -C 50 -I 3", "custom"),
+    line("rstream -p PORT -T b -S 64 -C 50 -I 3", "rstream -s ADDRESS -p PORT -T b -S 64 -C 50 -I 3", "custom"),
+    line("rstream -p PORT -T n -S 64 -C 50 -I 3", "rstream -s ADDRESS -p PORT -T n -S 64 -C 50 -I 3", "custom"),
+    line("rstream -p PORT -T r -S 64 -C 50 -I 3", "rstream -s ADDRESS -p PORT -T r -S 64 -C 50 -I 3", "custom"),
+    line("rstream -p PORT -T v -S 1000000 -C 1 -I 5", "rstream -s ADDRESS -p PORT -T v -S 1000000 -C 1 -I 5", "custom"),
+    line("riostream -p PORT -S 4096 -C 20 -I 3", "riostream -s ADDRESS -p PORT -S 4096 -C 20 -I 3", "custom"),
+    Line { stays: true, ..line("udpong -b ADDRESS -p PORT", "udpong -s ADDRESS -p PORT -C 100 -S 1000 -T e", "xfer") },
     // A thousand connections by fifty processes.
     Line { clients: 50, stays: true, ..line("cmtime -p PORT", "cmtime -s ADDRESS -p PORT -c 20", "disconnect") },
 ];
@@ -157,6 +169,12 @@ const CMTIME_ROW: Row = Row {
     what: "the same places; 1000 connections by one process and by fifty",
 };
 
+const SOCKETS_ROW: Row = Row {
+    program: "`rstream`, `riostream`, `udpong`",
+    version: Version::Package("rdmacm-utils"),
+    what: "sockets over RDMA; data checked; the same places; blocking, non-blocking, with `rpoll`; I/O mappings; datagrams",
+};
+
 const PERFTEST_ROW: Row = Row {
     program: "`ib_*` with `-R`",
     version: Version::Package("perftest"),
@@ -171,13 +189,14 @@ fn row(program: &str) -> &'static Row {
         Some("ucmatose") => &UCMATOSE_ROW,
         Some("udaddy") => &UDADDY_ROW,
         Some("cmtime") => &CMTIME_ROW,
+        Some("rstream" | "riostream" | "udpong") => &SOCKETS_ROW,
         _ => &ENDPOINTS_ROW,
     }
 }
 
 pub fn tests() -> Vec<Test> {
     let mut tests = Vec::new();
-    for line in [RPING, UCMATOSE, UDADDY, SERVER, CMTIME] {
+    for line in [RPING, UCMATOSE, UDADDY, SERVER, CMTIME, RSTREAM] {
         for place in [Place::Loopback, Place::HostAddress, Place::Between] {
             tests.push(test(line, place, None, None));
         }
@@ -192,6 +211,7 @@ pub fn tests() -> Vec<Test> {
     for place in [Place::Loopback6, Place::Between6] {
         tests.push(test(RPING, place, None, None));
         tests.push(test(SERVER, place, None, None));
+        tests.push(test(RSTREAM, place, None, None));
     }
     // As with kernels, the loopback is reached through the device that there is.
     let device = || ["--device", "ubi_veth0"].map(String::from).to_vec();

@@ -14,7 +14,7 @@ const INIT: &str = include_str!("../../interop/init");
 const MODULES: [&str; 6] = ["virtio_pci", "virtio_net", "crc32_generic", "ib_uverbs", "rdma_rxe", "rdma_ucm"];
 
 /// Programs the guest has.
-const PROGRAMS: [&str; 16] = [
+const PROGRAMS: [&str; 18] = [
     "busybox",
     "ip",
     "rdma",
@@ -31,6 +31,8 @@ const PROGRAMS: [&str; 16] = [
     "udaddy",
     "rdma_client",
     "rdma_server",
+    "rstream",
+    "rcopy",
 ];
 
 /// Where the kernel and the file system lie.
@@ -61,6 +63,7 @@ pub fn build(unpacked: &Path, program: &Path, place: &Path) -> Result<(), String
         archive.symlink(merged, &format!("usr/{merged}"));
     }
     archive.file("init", 0o755, INIT.as_bytes());
+    archive.file(&format!("usr/bin/{}", super::COPY_CHECK), 0o755, super::COPY_CHECK_SCRIPT.as_bytes());
     let code = fs::read(program).map_err(|e| format!("cannot read {}: {e}", program.display()))?;
     archive.file(&format!("usr/bin/{}", name(program)), 0o755, &code);
     let mut missing: BTreeSet<&str> = PROGRAMS.into();

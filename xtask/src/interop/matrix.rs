@@ -34,7 +34,7 @@ struct Program {
     arguments: &'static str,
 }
 
-const PROGRAMS: [Program; 20] = [
+const PROGRAMS: [Program; 23] = [
     Program { name: super::DATA_CHECK, arguments: "" },
     Program { name: "ibv_rc_pingpong", arguments: "-c -s 65536 -n 200" },
     Program { name: "ibv_rc_pingpong", arguments: "-c -s 100 -n 500 -e" },
@@ -55,6 +55,9 @@ const PROGRAMS: [Program; 20] = [
     Program { name: "ucmatose", arguments: "-c 4 -C 20 -S 5000" },
     Program { name: "udaddy", arguments: "-c 4 -C 20 -S 500" },
     Program { name: "rdma_server", arguments: "" },
+    Program { name: RSTREAM, arguments: "-T v -S 20000 -C 10 -I 5" },
+    Program { name: RSTREAM, arguments: "-T b -S 64 -C 20 -I 5" },
+    Program { name: super::COPY_CHECK, arguments: "" },
 ];
 
 impl Program {
@@ -84,6 +87,12 @@ impl Program {
                 let name = if serves { RDMA_SERVER } else { "rdma_client" };
                 return format!("{name} -s {server} -p {port}");
             }
+            RSTREAM => {
+                let role = if serves { "-b" } else { "-s" };
+                return format!("{name} {role} {server} -p {port} {arguments}");
+            }
+            super::COPY_CHECK if serves => return format!("{name} serve {port}"),
+            super::COPY_CHECK => return format!("{name} send {port} {server}"),
             _ => {}
         }
         let gid = if self.is_perftest() { format!("-F -x {gid}") } else { format!("-g {gid}") };
@@ -93,12 +102,13 @@ impl Program {
 
     /// Whether it uses the connection manager.
     fn connects(&self) -> bool {
-        ["rping", "ucmatose", UDADDY, RDMA_SERVER].contains(&self.name) || self.arguments.contains("-R ")
+        ["rping", "ucmatose", UDADDY, RDMA_SERVER, RSTREAM, super::COPY_CHECK].contains(&self.name)
+            || self.arguments.contains("-R ")
     }
 
-    /// perftest connects by IPv4 addresses only.
+    /// perftest connects by IPv4 addresses only, and `rcopy` takes what follows a colon for a file.
     fn knows(&self, family: Family) -> bool {
-        family == Family::V4 || !self.arguments.contains("-R ")
+        family == Family::V4 || !(self.arguments.contains("-R ") || self.name == super::COPY_CHECK)
     }
 
     fn is_reliable(&self) -> bool {
@@ -125,6 +135,8 @@ impl Program {
             "rping" => said.contains("ping data: rdma-ping-29") || !said.contains("ping data"),
             "ucmatose" | UDADDY => said.contains("return status 0"),
             RDMA_SERVER => said.contains("end 0"),
+            RSTREAM => said.contains("custom"),
+            super::COPY_CHECK => said.contains("every byte of the file came") || said.contains("sent the whole file"),
             _ if self.is_perftest() => said.lines().any(measured),
             _ => said.contains("usec/iter"),
         };
@@ -142,6 +154,9 @@ enum Role {
 /// It listens on a port that cannot be chosen.
 const UDADDY: &str = "udaddy";
 const UDADDY_PORT: u16 = 7174;
+
+/// Sockets over RDMA.
+const RSTREAM: &str = "rstream";
 
 /// Its client has another name.
 const RDMA_SERVER: &str = "rdma_server";

@@ -317,7 +317,7 @@ fn get(entry: &Entry, level: c_int, name: c_int, room: usize) -> Result<Vec<u8>,
             let (on, seconds) = options.linger.unwrap_or((1, 0));
             return Ok([on, seconds].iter().flat_map(|value| value.to_ne_bytes()).collect());
         }
-        (libc::IPPROTO_TCP, libc::TCP_INFO) => return tcp_information(entry),
+        (libc::IPPROTO_TCP, libc::TCP_INFO) => return tcp_information(entry, room),
         _ => get_number(entry, &options, level, name)?,
     };
     Ok(number.to_ne_bytes().to_vec())
@@ -345,8 +345,9 @@ fn get_number(entry: &Entry, options: &Options, level: c_int, name: c_int) -> Re
     })
 }
 
-/// The state of the connection in the words of TCP, and how much it may have on its way.
-fn tcp_information(entry: &Entry) -> Result<Vec<u8>, Errno> {
+/// The state of the connection in the words of TCP, and how much it may have on its way: as much as there is room for,
+/// since headers differ in how much they know.
+fn tcp_information(entry: &Entry, room: usize) -> Result<Vec<u8>, Errno> {
     let socket = entry.stream().map_err(|_| NOT_SUPPORTED)?;
     // SAFETY: a structure of numbers.
     let mut info: tcp_info = unsafe { std::mem::zeroed() };
@@ -354,7 +355,7 @@ fn tcp_information(entry: &Entry) -> Result<Vec<u8>, Errno> {
     info.tcpi_snd_cwnd = socket.sizes().send_queue.into();
     // SAFETY: a structure of numbers without room in between them, of its own size.
     let bytes = unsafe { std::slice::from_raw_parts((&raw const info).cast::<u8>(), size_of::<tcp_info>()) };
-    Ok(bytes.to_vec())
+    Ok(bytes[..room.min(bytes.len())].to_vec())
 }
 
 /// The route of the program's own, or the one that was found, as `struct ibv_path_data`.

@@ -7,7 +7,7 @@ use crate::cancellation::{Turn, Waits, call_that_waits};
 use crate::errno::Errno;
 use hca::{Look, Sleep};
 use libc::{fd_set, nfds_t, pollfd, timespec, timeval};
-use sockets::{Readiness, Settings, Wait};
+use sockets::{Readiness, Settings, Wait, Waiter};
 use std::ffi::{c_int, c_short};
 use std::ptr::{null, null_mut};
 use std::slice;
@@ -77,7 +77,8 @@ struct Polling {
     sleeping: Vec<pollfd>,
     limit: timespec,
     has_limit: bool,
-    counted: bool,
+    /// What sockets tell of changes.
+    waiter: Option<Waiter>,
     looked: bool,
 }
 
@@ -94,7 +95,7 @@ impl Polling {
             sleeping: Vec::new(),
             limit: timespec { tv_sec: 0, tv_nsec: 0 },
             has_limit: false,
-            counted: false,
+            waiter: None,
             looked: false,
         }
     }
@@ -123,14 +124,21 @@ impl Polling {
     }
 
     /// A change of any socket wakes this call from now on.
-    fn arm(&mut self) {
-        let first = !std::mem::replace(&mut self.counted, true);
-        for (_, entry) in &self.sockets {
-            if first {
-                entry.waitable().count_sleeper(true);
+    fn arm(&mut self) -> Result<Waiter, Errno> {
+        let waiter = match &self.waiter {
+            Some(waiter) => waiter.clone(),
+            None => {
+                let waiter = Waiter::new()?;
+                self.sockets.iter().for_each(|(_, entry)| entry.waitable().waiters().join(&waiter));
+                self.waiter.insert(waiter).clone()
             }
+        };
+        waiter.clear();
+        for (_, entry) in &self.sockets {
+            entry.waitable().clear_wake();
             entry.waitable().arm();
         }
+        Ok(waiter)
     }
 
     /// Sets up what to sleep on.
@@ -198,16 +206,13 @@ impl Waits for PollCall {
             polling.woken(sleep);
         }
         loop {
-            for (_, entry) in polling.sockets.iter().skip(1) {
-                entry.waitable().clear_wake();
-            }
-            polling.arm();
+            let waiter = polling.arm()?;
             *ready = polling.check(asked)?;
             if *ready > 0 || polling.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(Turn::Done);
             }
             self.wait.call.sleep = *sleep;
-            match first.waitable().look(&mut self.wait, None) {
+            match first.waitable().look_for(&waiter, &mut self.wait) {
                 Look::Event(_) => {}
                 Look::Sleep | Look::TooLate => {
                     *sleep = self.wait.call.sleep;
@@ -232,10 +237,9 @@ impl Waits for PollCall {
         if let Some((_, first)) = polling.sockets.first() {
             first.waitable().end_wait(&mut self.wait);
         }
-        if polling.counted {
-            for (_, entry) in &polling.sockets {
-                entry.waitable().count_sleeper(false);
-            }
+        if let Some(waiter) = polling.waiter {
+            polling.sockets.iter().for_each(|(_, entry)| drop(entry.waitable().waiters().leave(waiter.number())));
+            waiter.end();
         }
     }
 }

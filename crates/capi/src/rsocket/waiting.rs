@@ -105,7 +105,7 @@ impl<O: Operation> Waits for Waiting<O> {
                 Err(AGAIN) => {}
                 done => return done.map(|()| Turn::Done),
             }
-            entry.waitable().begin_wait(&mut self.wait);
+            entry.waitable().begin_wait(&mut self.wait)?;
             self.armed = true;
             match operation.attempt(&entry) {
                 Err(AGAIN) => {}

@@ -91,6 +91,17 @@ impl Nic {
     /// Looks for an event, and prepares to sleep if there is none. After the last look, [`end_wait`](Nic::end_wait) is
     /// due.
     pub fn look_for_event(&self, channel: &CompletionChannel, call: &mut BlockedCall, deadline: Option<Time>) -> Look {
+        self.look_for_event_of([channel], call, deadline)
+    }
+
+    /// The same for several channels, two at most: the first that has an event.
+    pub fn look_for_event_of<const N: usize>(
+        &self,
+        channels: [&CompletionChannel; N],
+        call: &mut BlockedCall,
+        deadline: Option<Time>,
+    ) -> Look {
+        const { assert!(N <= 2, "there is room for so many descriptors") };
         if !call.entered {
             self.flush_waiting_acks();
             self.engine.enter_wait();
@@ -100,7 +111,7 @@ impl Nic {
             self.progress();
         }
         loop {
-            if let Some(event) = channel.try_take() {
+            if let Some(event) = channels.iter().find_map(|channel| channel.try_take()) {
                 return Look::Event(event);
             }
             if deadline.is_some_and(|deadline| deadline <= self.now()) {
@@ -120,12 +131,14 @@ impl Nic {
             }
             // The engine sees to deadlines: it can be told of new ones.
             let left = deadline.map(|deadline| deadline.since(self.now()));
+            let awaited = channels.map(|channel| channel.raw_fd());
             if call.on_watch {
-                let fds = [self.exchange.doorbell().fd(Sleeper::Caller), self.udp.fd(), channel.raw_fd()];
-                call.sleep = Sleep::on(fds.iter().chain(self.links.descriptors()).copied(), left);
+                let fds = [self.exchange.doorbell().fd(Sleeper::Caller), self.udp.fd()];
+                let links = self.links.descriptors();
+                call.sleep = Sleep::on(fds.into_iter().chain(awaited).chain(links.into_iter().copied()), left);
             } else {
                 let Some(free) = self.watch.wait_in_line() else { continue };
-                call.sleep = Sleep::on([free, channel.raw_fd()], left);
+                call.sleep = Sleep::on([free].into_iter().chain(awaited), left);
             }
             call.asleep = true;
             return Look::Sleep;
