@@ -63,7 +63,7 @@ pub fn stands(text: &str) -> Result<Vec<Stand<'_>>, String> {
 
 /// What libibverbs.so.1 exports for it, in its private node.
 pub fn private_names(stands: &[Stand<'_>]) -> Vec<String> {
-    let mut names = vec!["begin", "before_plain", "before_exec", "before_spawn", "fork", "kinds"];
+    let mut names = vec!["begin", "before_plain", "before_exec", "before_spawn", "fork", "kinds", "prepare"];
     let answers = |stand: &&Stand<'_>| matches!(stand.how, How::Descriptor | How::Always);
     names.extend(stands.iter().filter(answers).map(|stand| stand.answers));
     names.sort_unstable();
@@ -116,7 +116,8 @@ fn code(machine: Machine, stands: &[Stand<'_>]) -> String {
         let first = assembler.call(&format!("{PREFIX}begin"), Some("table"));
         let _ = write!(code, "first_{name}:\n{first}{}", assembler.jump_to(&format!("real_{name}")));
     }
-    let _ = write!(code, "begin_now:\n{}{}", assembler.call(&format!("{PREFIX}begin"), Some("table")), "\tret\n");
+    let [begin, prepare] = ["begin", "prepare"].map(|name| assembler.call(&format!("{PREFIX}{name}"), Some("table")));
+    let _ = write!(code, "begin_now:\n{begin}{prepare}\tret\n");
     code.push_str("\t.section .init_array,\"aw\"\n\t.p2align 3\n\t.quad begin_now\n");
     // What `begin` fills: where libibverbs.so.1 has its code, and where each function is.
     code.push_str("\t.data\n\t.p2align 3\ntable:\nown_start:\n\t.quad 0\nown_length:\n\t.quad 0\n");

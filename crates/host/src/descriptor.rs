@@ -47,16 +47,16 @@ impl Chunk {
 
 static TABLE: Chunk = Chunk::new();
 
-/// What is told of every descriptor that is entered, and of every one that leaves.
+/// What is told of every descriptor of ours that is opened, and of every one that is closed.
 static OBSERVER: AtomicPtr<()> = AtomicPtr::new(null_mut());
 
-/// Has `observer` told of every descriptor that is entered from now on, and of every one that leaves, before it is
-/// closed. Not in a forked child: it has none.
+/// Has `observer` told of every descriptor that is opened from now on, in the table or as a
+/// [`ReadyPipe`](crate::ready_pipe::ReadyPipe), and of every one before it is closed. Not of what a forked child closes.
 pub fn observe(observer: fn(RawFd, bool)) {
     OBSERVER.store(observer as *mut (), Ordering::Release);
 }
 
-fn tell(fd: RawFd, kept: bool) {
+pub(crate) fn tell(fd: RawFd, kept: bool) {
     let observer = OBSERVER.load(Ordering::Acquire);
     if !observer.is_null() {
         // SAFETY: `observe` stores nothing else.

@@ -13,7 +13,7 @@
 //! bytes go through an end of our own, for reading and writing, that never blocks. As that one reads too, a program that
 //! closes its end gets no `SIGPIPE`. This is no queue, and has no lock: the owner counts, under a lock of its own.
 
-use crate::descriptor::{above_standard, check};
+use crate::descriptor::{above_standard, check, tell};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -47,7 +47,14 @@ impl ReadyPipe {
         };
         // SAFETY: a number; a pipe that cannot be made smaller stays as it is.
         unsafe { libc::fcntl(own.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES) };
-        Ok(ReadyPipe { shown, own, own_to_read })
+        let pipe = ReadyPipe { shown, own, own_to_read };
+        pipe.tell(true);
+        Ok(pipe)
+    }
+
+    fn tell(&self, open: bool) {
+        let ends = [&self.shown, &self.own].into_iter().chain(&self.own_to_read);
+        ends.for_each(|end| tell(end.as_raw_fd(), open));
     }
 
     /// One thing more waits. Answers whether there is a byte for it: not if the pipe is full.
@@ -88,6 +95,12 @@ impl ReadyPipe {
     /// Its number.
     pub fn raw_fd(&self) -> RawFd {
         self.shown.as_raw_fd()
+    }
+}
+
+impl Drop for ReadyPipe {
+    fn drop(&mut self) {
+        self.tell(false);
     }
 }
 

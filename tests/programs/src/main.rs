@@ -35,6 +35,7 @@ mod raw;
 mod reach;
 mod running;
 mod scoreboard;
+mod sockets;
 mod stage;
 mod steady;
 mod ucx;
@@ -91,6 +92,13 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("mpiexec.mpich", "mpich"),
     ("mpicc.mpich", "libmpich-dev"),
     ("fio", "fio"),
+    ("iperf3", "iperf3"),
+    ("nc", "netcat-openbsd"),
+    ("curl", "curl"),
+    ("nginx", "nginx-light"),
+    ("redis-server", "redis-server"),
+    ("redis-cli", "redis-tools"),
+    ("rsync", "rsync"),
     ("qperf", "qperf"),
     ("ibstat", "infiniband-diags"),
     ("ibping", "infiniband-diags"),
@@ -139,6 +147,7 @@ fn main() -> ExitCode {
         fio::tests(),
         qperf::tests(),
         steady::tests(),
+        sockets::tests(),
         migration::tests(),
     ]
     .into_iter()

@@ -23,6 +23,7 @@ mod real;
 mod rsocket;
 mod start;
 mod status;
+mod symbols;
 pub mod table;
 pub mod waiting;
 

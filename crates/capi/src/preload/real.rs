@@ -1,6 +1,7 @@
 //! The C library's functions under their own names, wherever they are: behind ours in the order in which libraries are
 //! searched. Called through pointers, so that no call of ours comes back to us.
 
+use super::symbols;
 use libc::{
     epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
     timespec, timeval,
@@ -34,20 +35,18 @@ impl Function {
     }
 }
 
+/// Somewhere in librspreload.so.
+static PRELOADED: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// Where librspreload.so is: functions of the same names come after it.
+pub(super) fn remember_table(table: *const c_void) {
+    PRELOADED.store(table.cast_mut(), Ordering::Release);
+}
+
 /// The function of that name; one that fails where there is none.
 pub(super) fn find(name: &CStr) -> *mut c_void {
-    // SAFETY: the names are strings. The library is loaded already, since everything needs it.
-    let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-    if found.is_null() {
-        // Libraries that we need come after the C library, where only librspreload.so was named to be preloaded.
-        // SAFETY: as above.
-        unsafe {
-            let library = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-            if !library.is_null() {
-                found = libc::dlsym(library, name.as_ptr());
-            }
-        }
-    }
+    let before = PRELOADED.load(Ordering::Acquire).addr();
+    let found = symbols::after(name, before, find as *const () as usize);
     if found.is_null() { missing as *mut c_void } else { found }
 }
 

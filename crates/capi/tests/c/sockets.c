@@ -1,220 +1,5 @@
-/* A program of sockets that knows nothing of RDMA, run with librspreload.so: `sockets TEST`. One process serves, its
- * child is the client; both check every byte. `sockets TEST tcp` is for a run without it. That a connection went over RDMA is seen from the kernel, which knows of
- * no TCP socket with its port. */
-#define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <spawn.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/ioctl.h>
-#include <sys/select.h>
-#include <sys/sendfile.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
-#define CHECK(what) do { if (!(what)) { \
-	fprintf(stderr, "%s:%d: %s (errno %d: %s), process %d\n", __FILE__, __LINE__, #what, errno, strerror(errno), getpid()); \
-	_exit(1); } } while (0)
-
-extern char **environ;
-static uint16_t port;
-static const char *self;
-/* The kernel's own sockets are tested: what is tested of ours must hold for them. */
-static int by_tcp;
-
-/* Byte `at` of a stream. */
-static unsigned char byte(size_t at)
-{
-	return (unsigned char)(at * 31 + (at >> 8) * 7 + (at >> 16));
-}
-
-static void fill(unsigned char *buffer, size_t from, size_t length)
-{
-	for (size_t i = 0; i < length; i++)
-		buffer[i] = byte(from + i);
-}
-
-static void compare(const unsigned char *buffer, size_t from, size_t length)
-{
-	for (size_t i = 0; i < length; i++)
-		if (buffer[i] != byte(from + i)) {
-			fprintf(stderr, "byte %zu is %d and not %d\n", from + i, buffer[i], byte(from + i));
-			abort();
-		}
-}
-
-static void send_bytes(int fd, size_t from, size_t length)
-{
-	unsigned char buffer[50000];
-	while (length > 0) {
-		size_t part = length < sizeof buffer ? length : 1 + from % sizeof buffer;
-		if (part > length)
-			part = length;
-		fill(buffer, from, part);
-		ssize_t sent = write(fd, buffer, part);
-		CHECK(sent > 0);
-		from += sent;
-		length -= sent;
-	}
-}
-
-static void receive_bytes(int fd, size_t from, size_t length)
-{
-	unsigned char buffer[50000];
-	while (length > 0) {
-		ssize_t got = read(fd, buffer, length < sizeof buffer ? length : sizeof buffer);
-		CHECK(got > 0);
-		compare(buffer, from, got);
-		from += got;
-		length -= got;
-	}
-}
-
-/* Sends back what comes, until nothing does. */
-static size_t echo(int fd)
-{
-	unsigned char buffer[30000];
-	size_t total = 0;
-	for (;;) {
-		ssize_t got = read(fd, buffer, sizeof buffer);
-		CHECK(got >= 0);
-		if (got == 0)
-			return total;
-		for (ssize_t done = 0; done < got;) {
-			ssize_t sent = write(fd, buffer + done, got - done);
-			CHECK(sent > 0);
-			done += sent;
-		}
-		total += got;
-	}
-}
-
-static void ended(int fd)
-{
-	char more;
-	CHECK(read(fd, &more, 1) == 0);
-}
-
-static int is_tcp(void)
-{
-	int found = 0;
-	const char *tables[] = { "/proc/self/net/tcp", "/proc/self/net/tcp6" };
-	for (int i = 0; i < 2; i++) {
-		FILE *file = fopen(tables[i], "r");
-		char line[512];
-		unsigned local, remote;
-		while (file && fgets(line, sizeof line, file))
-			if (sscanf(line, " %*d: %*[0-9A-F]:%x %*[0-9A-F]:%x", &local, &remote) == 2)
-				found |= local == port || remote == port;
-		if (file)
-			fclose(file);
-	}
-	return found;
-}
-
-static struct sockaddr_in address(void)
-{
-	struct sockaddr_in it = { .sin_family = AF_INET, .sin_port = htons(port) };
-	it.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	return it;
-}
-
-static int listener(int flags)
-{
-	int on = 1, fd = socket(AF_INET, SOCK_STREAM | flags, 0);
-	struct sockaddr_in it = address();
-	CHECK(fd >= 0);
-	CHECK(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
-	it.sin_port = 0;
-	CHECK(bind(fd, (struct sockaddr *)&it, sizeof it) == 0);
-	CHECK(listen(fd, 16) == 0);
-	socklen_t length = sizeof it;
-	CHECK(getsockname(fd, (struct sockaddr *)&it, &length) == 0);
-	port = ntohs(it.sin_port);
-	CHECK(port != 0);
-	return fd;
-}
-
-static int accepted(int listening)
-{
-	int fd = accept(listening, NULL, NULL);
-	CHECK(fd >= 0);
-	return fd;
-}
-
-static int connected(void)
-{
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-	struct sockaddr_in it = address();
-	CHECK(fd >= 0);
-	CHECK(connect(fd, (struct sockaddr *)&it, sizeof it) == 0);
-	CHECK(is_tcp() == by_tcp);
-	return fd;
-}
-
-/* The client is a process of its own, forked before there is any socket. It learns the port from a pipe. */
-static int pipe_of_port[2];
-static pid_t client_process;
-
-static int is_client(void)
-{
-	CHECK(pipe(pipe_of_port) == 0);
-	client_process = fork();
-	CHECK(client_process >= 0);
-	if (client_process > 0)
-		return 0;
-	CHECK(read(pipe_of_port[0], &port, sizeof port) == sizeof port);
-	return 1;
-}
-
-static int serving(int flags)
-{
-	int fd = listener(flags);
-	CHECK(write(pipe_of_port[1], &port, sizeof port) == sizeof port);
-	return fd;
-}
-
-static void joined(pid_t process)
-{
-	int status;
-	CHECK(waitpid(process, &status, 0) == process);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
-
-static void client_ended(void)
-{
-	joined(client_process);
-}
-
-#define MANY (3 << 20)
-
-/* What a client of an echo does. */
-static void ask_echo(int fd, size_t length)
-{
-	for (size_t at = 0; at < length;) {
-		size_t part = length - at < 60000 ? length - at : 60000;
-		send_bytes(fd, at, part);
-		receive_bytes(fd, at, part);
-		at += part;
-	}
-	CHECK(shutdown(fd, SHUT_WR) == 0);
-	ended(fd);
-	CHECK(close(fd) == 0);
-}
+/* Sockets of one process: calls, options, waiting, copies of descriptors, files. */
+#include "sockets.h"
 
 static void plain(void)
 {
@@ -305,136 +90,8 @@ static void names(void)
 	client_ended();
 }
 
-static void fork_server(void)
-{
-	if (is_client()) {
-		for (int i = 0; i < 3; i++)
-			ask_echo(connected(), 500000 + i);
-		exit(0);
-	}
-	int listening = serving(0);
-	for (int i = 0; i < 3; i++) {
-		int fd = accepted(listening);
-		pid_t child = fork();
-		CHECK(child >= 0);
-		if (child == 0) {
-			close(listening);
-			CHECK(echo(fd) == (size_t)500000 + i);
-			exit(0);
-		}
-		CHECK(close(fd) == 0);
-		joined(child);
-	}
-	client_ended();
-}
-
-static void fork_client(void)
-{
-	if (is_client()) {
-		int fd = connected();
-		send_bytes(fd, 0, 100000);
-		pid_t child = fork();
-		CHECK(child >= 0);
-		if (child == 0) {
-			send_bytes(fd, 100000, 200000);
-			_exit(0);
-		}
-		receive_bytes(fd, 0, 250000);
-		joined(child);
-		child = fork();
-		CHECK(child >= 0);
-		if (child == 0) {
-			receive_bytes(fd, 250000, 50000);
-			exit(0);
-		}
-		joined(child);
-		CHECK(shutdown(fd, SHUT_WR) == 0);
-		ended(fd);
-		exit(0);
-	}
-	int fd = accepted(serving(0));
-	CHECK(echo(fd) == 300000);
-	CHECK(close(fd) == 0);
-	client_ended();
-}
-
-/* The parent ends at once; its child has the stream, and every byte arrives. */
-static void orphan(void)
-{
-	if (is_client()) {
-		int fd = connected();
-		receive_bytes(fd, 0, MANY);
-		ended(fd);
-		exit(0);
-	}
-	int listening = serving(0);
-	pid_t parent = fork();
-	CHECK(parent >= 0);
-	if (parent == 0) {
-		int fd = accepted(listening);
-		pid_t child = fork();
-		CHECK(child >= 0);
-		if (child == 0) {
-			usleep(100000);
-			send_bytes(fd, 0, MANY);
-			_exit(0);
-		}
-		exit(0);
-	}
-	joined(parent);
-	client_ended();
-}
-
-/* The program ends right after its last write. */
-static void last_words(void)
-{
-	if (is_client()) {
-		int fd = connected();
-		receive_bytes(fd, 0, MANY);
-		ended(fd);
-		exit(0);
-	}
-	int listening = serving(0);
-	pid_t server = fork();
-	CHECK(server >= 0);
-	if (server == 0) {
-		send_bytes(accepted(listening), 0, MANY);
-		exit(0);
-	}
-	joined(server);
-	client_ended();
-}
-
-static void prefork(void)
-{
-	if (is_client()) {
-		for (int i = 0; i < 6; i++)
-			ask_echo(connected(), 30000);
-		exit(0);
-	}
-	int listening = serving(0);
-	pid_t children[3];
-	for (int i = 0; i < 3; i++) {
-		children[i] = fork();
-		CHECK(children[i] >= 0);
-		if (children[i] == 0) {
-			for (int j = 0; j < 2; j++) {
-				struct sockaddr_in peer;
-				socklen_t length = sizeof peer;
-				int fd = accept(listening, (struct sockaddr *)&peer, &length);
-				CHECK(fd >= 0 && peer.sin_family == AF_INET);
-				CHECK(echo(fd) == 30000);
-				close(fd);
-			}
-			_exit(0);
-		}
-	}
-	for (int i = 0; i < 3; i++)
-		joined(children[i]);
-	client_ended();
-}
-
 #define CLIENTS 8
+
 #define EACH 300000
 
 static void epoll_server(uint32_t mode)
@@ -664,73 +321,6 @@ static void files(void)
 	client_ended();
 }
 
-/* Children that are other programs: by fork, vfork, posix_spawn. */
-static void programs(void)
-{
-	if (is_client()) {
-		for (int i = 0; i < 3; i++)
-			ask_echo(connected(), 150000);
-		exit(0);
-	}
-	int listening = serving(SOCK_CLOEXEC);
-	char *arguments[] = { "cat", NULL };
-	for (int i = 0; i < 3; i++) {
-		int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
-		CHECK(fd >= 0);
-		pid_t child;
-		if (i == 2) {
-			posix_spawn_file_actions_t actions;
-			posix_spawn_file_actions_init(&actions);
-			posix_spawn_file_actions_adddup2(&actions, fd, 0);
-			posix_spawn_file_actions_adddup2(&actions, fd, 1);
-			CHECK(posix_spawnp(&child, "cat", &actions, NULL, arguments, environ) == 0);
-		} else {
-			child = i == 0 ? fork() : vfork();
-			CHECK(child >= 0);
-			if (child == 0) {
-				dup2(fd, 0);
-				dup2(fd, 1);
-				execlp("cat", "cat", NULL);
-				_exit(1);
-			}
-		}
-		CHECK(close(fd) == 0);
-		joined(child);
-	}
-	client_ended();
-}
-
-static void passed(void)
-{
-	if (is_client()) {
-		ask_echo(connected(), 400000);
-		exit(0);
-	}
-	int listening = serving(0), pair[2];
-	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-	char control[CMSG_SPACE(sizeof(int))] = { 0 }, one = 'x';
-	struct iovec part = { &one, 1 };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
-	pid_t other = fork();
-	CHECK(other >= 0);
-	if (other == 0) {
-		int fd;
-		close(pair[0]), close(listening);
-		CHECK(recvmsg(pair[1], &message, 0) == 1);
-		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
-		CHECK(echo(fd) == 400000);
-		exit(0);
-	}
-	int fd = accepted(listening);
-	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-	header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS, header->cmsg_len = CMSG_LEN(sizeof fd);
-	memcpy(CMSG_DATA(header), &fd, sizeof fd);
-	CHECK(sendmsg(pair[0], &message, 0) == 1);
-	CHECK(close(fd) == 0);
-	joined(other);
-	client_ended();
-}
-
 static double now(void)
 {
 	struct timespec time;
@@ -855,73 +445,6 @@ static void gone(void)
 	CHECK(close(fd) == 0 && close(fd) == -1 && errno == EBADF);
 }
 
-static void *echo_thread(void *fd)
-{
-	return (void *)echo(*(int *)fd);
-}
-
-/* A thread reads while others fork, again and again. */
-static void threads(void)
-{
-	if (is_client()) {
-		ask_echo(connected(), MANY);
-		exit(0);
-	}
-	int fd = accepted(serving(0));
-	pthread_t thread;
-	CHECK(pthread_create(&thread, NULL, echo_thread, &fd) == 0);
-	for (int i = 0; i < 5; i++) {
-		pid_t child = fork();
-		CHECK(child >= 0);
-		if (child == 0) {
-			execlp("true", "true", NULL);
-			_exit(1);
-		}
-		joined(child);
-	}
-	void *total;
-	CHECK(pthread_join(thread, &total) == 0 && total == (void *)MANY);
-	CHECK(close(fd) == 0);
-	client_ended();
-}
-
-/* What would lose bytes is refused. */
-static void refused(void)
-{
-	if (is_client()) {
-		ask_echo(connected(), 1000);
-		exit(0);
-	}
-	int fd = accepted(serving(0));
-	CHECK(execlp("true", "true", NULL) == -1 && errno == EBUSY);
-	CHECK(syscall(SYS_io_uring_setup, 1, NULL) == -1 && errno == ENOSYS);
-	CHECK(echo(fd) == 1000);
-	CHECK(close(fd) == 0);
-	client_ended();
-}
-
-/* A program that is executed in place of this one, when nothing of it would stay. */
-static void executed(void)
-{
-	if (is_client()) {
-		int fd = connected();
-		receive_bytes(fd, 0, 100000);
-		ended(fd);
-		exit(0);
-	}
-	int listening = serving(SOCK_CLOEXEC);
-	int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
-	send_bytes(fd, 0, 100000);
-	execlp(self, self, "nothing", NULL);
-	CHECK(!"exec");
-}
-
-static void nothing(void)
-{
-	int status;
-	CHECK(wait(&status) > 0 && status == 0);
-}
-
 /* A server without rsockets: the kernel's own, which is asked for behind the C library's back. */
 static void tcp(void)
 {
@@ -939,7 +462,7 @@ static void tcp(void)
 		close(raw);
 		CHECK(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0);
 		CHECK(connect(fd, (struct sockaddr *)&it, sizeof it) == 0);
-		CHECK(is_tcp());
+		CHECK(is_tcp(fd));
 		on = 0, length = sizeof on;
 		CHECK(getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, &length) == 0 && on);
 		ask_echo(fd, 100000);
@@ -955,7 +478,7 @@ static void tcp(void)
 static void settings(void)
 {
 	int listening = listener(0);
-	CHECK(is_tcp());
+	CHECK(is_tcp(listening));
 	close(listening);
 }
 
@@ -976,29 +499,26 @@ static void many_closed(void)
 	client_ended();
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} tests[] = {
-	{ "plain", plain }, { "calls", calls }, { "names", names }, { "fork_server", fork_server },
-	{ "fork_client", fork_client }, { "orphan", orphan }, { "last_words", last_words }, { "prefork", prefork },
-	{ "epoll_level", epoll_level }, { "epoll_edge", epoll_edge }, { "nonblocking", nonblocking }, { "full", full },
-	{ "copies", copies }, { "files", files }, { "programs", programs }, { "passed", passed }, { "mixed", mixed },
-	{ "stdio", streams_of_stdio }, { "gone", gone }, { "threads", threads }, { "refused", refused },
-	{ "executed", executed }, { "nothing", nothing }, { "tcp", tcp }, { "settings", settings },
+static const struct test tests[] = {
+	{ "plain", plain },
+	{ "calls", calls },
+	{ "names", names },
+	{ "epoll_level", epoll_level },
+	{ "epoll_edge", epoll_edge },
+	{ "nonblocking", nonblocking },
+	{ "full", full },
+	{ "copies", copies },
+	{ "files", files },
+	{ "mixed", mixed },
+	{ "stdio", streams_of_stdio },
+	{ "gone", gone },
+	{ "tcp", tcp },
+	{ "settings", settings },
 	{ "many_closed", many_closed },
+	{ NULL, NULL },
 };
 
 int main(int count, char **words)
 {
-	self = words[0];
-	by_tcp = count > 2 && !strcmp(words[2], "tcp");
-	setvbuf(stderr, NULL, _IOLBF, 0);
-	for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-		if (count > 1 && !strcmp(tests[i].name, words[1])) {
-			tests[i].run();
-			return 0;
-		}
-	fprintf(stderr, "no such test\n");
-	return 2;
+	return run_test(tests, count, words);
 }
