@@ -89,6 +89,13 @@ fn what_would_lose_bytes_is_refused_with_a_message() {
     assert!(said.contains("ubiverbs: io_uring is refused (ENOSYS)"), "{said}");
 }
 
+#[test]
+fn the_end_of_the_process_that_moves_bytes_is_not_the_end_of_a_stream() {
+    for link in [Link::SharedMemory, Link::Udp] {
+        output_of(&mut sockets(link, "killed"));
+    }
+}
+
 /// A file of settings.
 fn settings(name: &str, text: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);

@@ -34,7 +34,7 @@ fn reading(
     let counted = Counted::new(&socket.readers);
     let Some(rsocket) = socket.direct() else {
         drop(counted);
-        return super::handover::explained(socket, plain());
+        return super::handover::explained(socket, fd, plain());
     };
     match wait_for(socket, rsocket, flags, &socket.receive_timeout, libc::POLLIN) {
         Ok(flags) => direct(rsocket, flags),

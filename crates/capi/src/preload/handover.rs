@@ -9,7 +9,7 @@ use super::table::{self, Socket};
 use super::{errno, fail, listeners, options, real, rsocket};
 use libc::ssize_t;
 use std::ffi::c_int;
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 use std::sync::atomic::Ordering;
 
 /// Hands a socket over, if it is a stream that is connected, is connecting or listens: others have nothing that could
@@ -124,12 +124,20 @@ pub(super) fn adopt(fd: c_int, domain: c_int, notes: Notes, nonblocking: bool) {
 }
 
 /// What a call that read from the kernel's end answers. The end of a stream that broke off is no end.
-pub(super) fn explained(socket: &'static Socket, result: ssize_t) -> ssize_t {
+pub(super) fn explained(socket: &'static Socket, fd: c_int, result: ssize_t) -> ssize_t {
     if result != 0 {
         return result;
     }
-    match options::status(socket).map_or(0, Status::get) {
-        0 => 0,
-        code => fail(code) as ssize_t,
+    let code = options::status(socket).map_or(0, Status::error_at_end);
+    if code == 0 || !is_at_end(fd) {
+        return 0;
     }
+    fail(code) as ssize_t
+}
+
+/// Whether nothing more can be read; a call may also have asked for nothing.
+fn is_at_end(fd: c_int) -> bool {
+    let (mut byte, flags) = (0_u8, libc::MSG_PEEK | libc::MSG_DONTWAIT);
+    // SAFETY: room for a byte.
+    unsafe { real::recvfrom(fd, (&raw mut byte).cast(), 1, flags, null_mut(), null_mut()) == 0 }
 }

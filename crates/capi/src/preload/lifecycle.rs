@@ -2,7 +2,7 @@
 
 use super::config::config;
 use super::table::{self, Socket};
-use super::{errno, fail, handover, listeners, options, real, rsocket, waiting};
+use super::{errno, fail, handover, listeners, options, processes, real, rsocket, waiting};
 use libc::{sockaddr, socklen_t};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -30,6 +30,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
             drop(place);
             return real::socket(domain, kind, protocol);
         }
+        processes::prepare_end();
         options::apply_environment(made);
         place.fill(made, domain, bare, flags).0
     }
@@ -249,7 +250,13 @@ pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     unsafe {
         match table::direct(fd) {
             Some(rsocket) => rsocket::rshutdown(rsocket, how),
-            None => real::shutdown(fd, how),
+            None => {
+                if let Some(socket) = table::socket(fd).filter(|_| how != libc::SHUT_WR) {
+                    // The end that is read from now on is this one.
+                    options::with_notes(socket, |notes| notes.status = None);
+                }
+                real::shutdown(fd, how)
+            }
         }
     }
 }

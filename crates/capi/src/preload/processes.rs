@@ -12,16 +12,23 @@ use std::time::{Duration, Instant};
 /// How long a process that ends waits before it says that it waits.
 const SAY_AFTER: Duration = Duration::from_secs(2);
 
-/// Sees to forks and to the end of the process.
+/// Sees to forks.
 pub(super) fn prepare() {
     static PREPARED: AtomicBool = AtomicBool::new(false);
     if !PREPARED.swap(true, Ordering::AcqRel) {
         table::observe_nic();
         // SAFETY: functions that take nothing and do not unwind.
-        unsafe {
-            libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));
-            libc::atexit(at_exit);
-        }
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+    }
+}
+
+/// Sees to the end of the process. To be called when there is a NIC: what is said last is done first at the end, and the
+/// NIC says good-bye after the streams.
+pub(super) fn prepare_end() {
+    static PREPARED: AtomicBool = AtomicBool::new(false);
+    if !PREPARED.load(Ordering::Relaxed) && !PREPARED.swap(true, Ordering::AcqRel) {
+        // SAFETY: a function that takes nothing and does not unwind.
+        unsafe { libc::atexit(at_exit) };
     }
 }
 

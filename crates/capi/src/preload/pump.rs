@@ -233,6 +233,7 @@ impl Flow<'_> {
         }
         if (self.peer_ended || self.deaf) && self.inward.is_empty() && !self.told_program {
             self.told_program = true;
+            self.pump.status.set_ended();
             // SAFETY: our end.
             unsafe { real::shutdown(kernel, libc::SHUT_WR) };
         }

@@ -42,7 +42,7 @@ pub unsafe extern "C" fn begin(table: *const Table) -> c_int {
     0
 }
 
-/// Everything is loaded: sees to forks and to the end of the process.
+/// Everything is loaded: sees to forks.
 #[unsafe(export_name = "ubiverbs_rspreload_prepare")]
 pub extern "C" fn prepare() -> c_int {
     processes::prepare();

@@ -1,5 +1,6 @@
-//! What became of a stream that was handed over: an error that the kernel's sockets cannot tell. It lies in memory that
-//! children share, since they have the stream, too.
+//! What became of a stream that was handed over, which the kernel's sockets cannot tell: an error, or that its end is
+//! the peer's. It lies in memory that children share, since they have the stream, too. An end without a word is that of
+//! the process that moved the bytes.
 
 use latch::PerProcess;
 use std::ffi::c_int;
@@ -21,6 +22,9 @@ pub(super) struct Status {
     number: u64,
 }
 
+/// The peer has ended the stream, and everything before that was passed on.
+const ENDED: c_int = -1;
+
 /// Where no memory is to be had.
 static NOWHERE: AtomicU64 = AtomicU64::new(0);
 
@@ -41,17 +45,36 @@ impl Status {
         }
     }
 
+    /// Tells them that the end which they read is the peer's.
+    pub(super) fn set_ended(self) {
+        self.set(ENDED);
+    }
+
+    fn value(self) -> Option<c_int> {
+        let value = self.place.load(Ordering::Acquire);
+        (self.number > 0 && value >> 32 == self.number).then_some(value as u32 as c_int)
+    }
+
     /// The error; 0 if there is none.
     pub(super) fn get(self) -> c_int {
-        let value = self.place.load(Ordering::Acquire);
-        if self.number > 0 && value >> 32 == self.number { value as u32 as c_int } else { 0 }
+        self.value().filter(|value| *value != ENDED).unwrap_or(0)
+    }
+
+    /// The error of whoever reads the end of the stream; 0 if the end is real, or nothing is known.
+    pub(super) fn error_at_end(self) -> c_int {
+        match self.value() {
+            None | Some(ENDED) => 0,
+            // Nothing was said.
+            Some(0) => libc::ECONNRESET,
+            Some(code) => code,
+        }
     }
 
     /// The error, which is told once.
     pub(super) fn take(self) -> c_int {
         let errno = self.get();
         if errno != 0 {
-            self.set(0);
+            self.set_ended();
         }
         errno
     }
@@ -78,11 +101,14 @@ mod tests {
     #[test]
     fn an_error_is_told_until_it_is_taken_and_never_another_streams() {
         let first = Status::new();
-        assert_eq!(first.get(), 0);
-        first.set(libc::ECONNRESET);
-        assert_eq!((first.get(), first.take(), first.get()), (libc::ECONNRESET, libc::ECONNRESET, 0));
+        assert_eq!((first.get(), first.error_at_end()), (0, libc::ECONNRESET));
+        first.set(libc::ECONNREFUSED);
+        assert_eq!((first.get(), first.take(), first.get()), (libc::ECONNREFUSED, libc::ECONNREFUSED, 0));
+        let second = Status::new();
+        second.set_ended();
+        assert_eq!((second.get(), second.error_at_end()), (0, 0));
         let others: Vec<Status> = (0..PLACES).map(|_| Status::new()).collect();
         others.iter().for_each(|other| other.set(libc::EPIPE));
-        assert_eq!(first.get(), 0);
+        assert_eq!((first.get(), first.error_at_end()), (0, 0));
     }
 }

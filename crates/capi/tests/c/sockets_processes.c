@@ -63,11 +63,10 @@ static void orphan(void)
 		ended(fd);
 		exit(0);
 	}
-	int listening = serving(0);
 	pid_t parent = fork();
 	CHECK(parent >= 0);
 	if (parent == 0) {
-		int fd = accepted(listening);
+		int fd = accepted(serving(0));
 		pid_t child = fork();
 		CHECK(child >= 0);
 		if (child == 0) {
@@ -90,11 +89,10 @@ static void last_words(void)
 		ended(fd);
 		exit(0);
 	}
-	int listening = serving(0);
 	pid_t server = fork();
 	CHECK(server >= 0);
 	if (server == 0) {
-		send_bytes(accepted(listening), 0, MANY);
+		send_bytes(accepted(serving(0)), 0, MANY);
 		exit(0);
 	}
 	joined(server);
@@ -264,6 +262,41 @@ static void nothing(void)
 	CHECK(wait(&status) > 0 && status == 0);
 }
 
+/* The process that moves the bytes is killed: its child does not take that for the end of the stream. */
+static void killed(void)
+{
+	if (is_client()) {
+		int fd = connected();
+		char one;
+		send_bytes(fd, 0, 1000);
+		while (read(fd, &one, 1) > 0)
+			;
+		exit(0);
+	}
+	int pipes[2];
+	char one;
+	CHECK(pipe(pipes) == 0);
+	pid_t server = fork();
+	CHECK(server >= 0);
+	if (server == 0) {
+		int fd = accepted(serving(0));
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (child == 0) {
+			receive_bytes(fd, 0, 1000);
+			CHECK(kill(getppid(), SIGKILL) == 0);
+			CHECK(read(fd, &one, 0) == 0);
+			CHECK(read(fd, &one, 1) == -1 && errno == ECONNRESET);
+			CHECK(write(pipes[1], "x", 1) == 1);
+			_exit(0);
+		}
+		pause();
+	}
+	CHECK(close(pipes[1]) == 0 && waitpid(server, NULL, 0) == server);
+	CHECK(read(pipes[0], &one, 1) == 1);
+	client_ended();
+}
+
 static const struct test tests[] = {
 	{ "fork_server", fork_server },
 	{ "fork_client", fork_client },
@@ -274,6 +307,7 @@ static const struct test tests[] = {
 	{ "passed", passed },
 	{ "threads", threads },
 	{ "refused", refused },
+	{ "killed", killed },
 	{ "executed", executed },
 	{ "nothing", nothing },
 	{ NULL, NULL },
