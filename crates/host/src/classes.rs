@@ -1,5 +1,5 @@
-//! Management classes of this process: of one class on the port of a device, the requests go to one process of the host,
-//! the one that has bound its name. The kernel sees to it that there is only one.
+//! Management classes of this process: of one class on the port of a device, the requests go to one process of the
+//! host, the one that has bound its name. The kernel sees to it that there is only one.
 
 use crate::names::{self, ManagementClass, Name};
 use crate::slots::{Registry, Slots};

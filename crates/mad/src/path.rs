@@ -1,8 +1,9 @@
 //! The way to an address, for programs that ask subnet administration for it. RoCE has no subnet administrator and no
-//! LIDs. Programs such as `ibping` know only LIDs, or a port's GUID that they have an administrator turn into a LID; on a
-//! kernel's RoCE port their question is refused, and they reach nobody. Here the port answers its own programs: a GID gets
-//! a LID, which means something to this process only, and what is sent to that LID goes to the GID. The port does not say
-//! that it has an administrator (`sm_lid` is 0, as on all RoCE): a program must be told to ask one, at any LID.
+//! LIDs. Programs such as `ibping` know only LIDs, or a port's GUID that they have an administrator turn into a LID;
+//! on a kernel's RoCE port their question is refused, and they reach nobody. Here the port answers its own programs:
+//! a GID gets a LID, which means something to this process only, and what is sent to that LID goes to the GID. The
+//! port does not say that it has an administrator (`sm_lid` is 0, as on all RoCE): a program must be told to ask one,
+//! at any LID.
 
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
@@ -87,8 +88,8 @@ pub fn answer(lids: &mut Lids, bytes: &[u8; MAD_LEN]) -> Option<[u8; MAD_LEN]> {
                 Some(lid) => {
                     put(RECORD + 8, &destination.octets());
                     put(RECORD + 40, &lid.to_be_bytes());
-                    // No LID of our own; 64 hops; reversible, one path; the default partition; 4096 bytes and 100 Gbit/s
-                    // exactly, and no time of its own.
+                    // No LID of our own; 64 hops; reversible, one path; the default partition; 4096 bytes and 100
+                    // Gbit/s exactly, and no time of its own.
                     put(RECORD + 42, &[0, 0, 0, 0, 0, 64, 0, 0x81, 0xff, 0xff, 0, 0, 0x85, 0x90, 0x80, 0]);
                     put(ATTRIBUTE_OFFSET, &8u16.to_be_bytes());
                     0

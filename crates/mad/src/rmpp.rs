@@ -1,5 +1,5 @@
-//! Segmented messages (RMPP, specification 13.6): a message longer than a datagram goes as numbered segments, as many at
-//! once as the receiver's window allows, and the receiver puts them together.
+//! Segmented messages (RMPP, specification 13.6): a message longer than a datagram goes as numbered segments, as many
+//! at once as the receiver's window allows, and the receiver puts them together.
 
 use crate::class::{RMPP_HEADER_END, data_offset};
 use alloc::vec::Vec;

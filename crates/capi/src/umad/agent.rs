@@ -42,8 +42,8 @@ unsafe fn methods(mask: *const c_long) -> u128 {
     u128::from(high) << 64 | u128::from(low)
 }
 
-/// A number, or a negative errno: what the manual page says of a port that is none, and -EPERM for what else is refused.
-/// errno has the reason.
+/// A number, or a negative errno: what the manual page says of a port that is none, and -EPERM for what else is
+/// refused. errno has the reason.
 fn registered(call: &'static str, fd: c_int, wanted: &Registration) -> c_int {
     let answer = caught(call, || {
         let port = match port::of(fd) {

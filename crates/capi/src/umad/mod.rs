@@ -1,5 +1,5 @@
-//! The C entry points of `libibumad.so.3`: management datagrams. Programs and `libibmad` find here what they find on a RoCE
-//! port of the kernel; where the manual page names an errno, it is that one.
+//! The C entry points of `libibumad.so.3`: management datagrams. Programs and `libibmad` find here what they find on
+//! a RoCE port of the kernel; where the manual page names an errno, it is that one.
 
 mod agent;
 mod datagram;

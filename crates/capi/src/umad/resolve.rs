@@ -1,5 +1,5 @@
-//! Which device a call means. Programs may leave out the name, and the port: then the first device will do. The rules are
-//! those of the original, which prefers ports of InfiniBand and takes those of Ethernet where there are none.
+//! Which device a call means. Programs may leave out the name, and the port: then the first device will do. The rules
+//! are those of the original, which prefers ports of InfiniBand and takes those of Ethernet where there are none.
 
 use crate::errno::{Errno, with_sources};
 use crate::log;
