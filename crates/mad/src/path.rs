@@ -52,15 +52,13 @@ impl Lids {
     }
 }
 
-/// The address that a GID means. A program that builds one from a GUID puts the prefix of its own port, or the one of
-/// link-local addresses, before it: the GUID of an IPv4 address is then not recognised as one.
+/// The address that a GID means. A program that builds one from a GUID puts the prefix of its own port before it, or the
+/// one of link-local addresses: the GUID of an IPv4 address, which begins with `0000:ffff` as no other does, is then not
+/// recognised as one.
 fn meant(gid: Gid) -> Gid {
-    let [high, low] = [gid.octets().first_chunk::<8>().copied(), gid.octets().last_chunk::<8>().copied()];
-    let (Some(high), Some(low)) = (high, low) else { return gid };
-    let prefix = u64::from_be_bytes(high);
-    let is_ipv4 = u64::from_be_bytes(low) >> 32 == 0xffff;
-    match is_ipv4 && (prefix == 0 || prefix == 0xfe80 << 48) {
-        true => Gid::from_ipv6(Ipv6Addr::from_bits(u64::from_be_bytes(low).into())),
+    let low = gid.octets().last_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    match low >> 32 == 0xffff {
+        true => Gid::from_ipv6(Ipv6Addr::from_bits(low.into())),
         false => gid,
     }
 }

@@ -281,6 +281,9 @@ fn a_path_to_an_address_is_a_lid_that_leads_there() {
     let guessed: Gid = "fe80::ffff:a00:2".parse::<std::net::Ipv6Addr>().map(Gid::from_ipv6).unwrap();
     assert_eq!(lid_of(&mut manager, guessed, 12), (0, 1));
     assert_eq!(lid_of(&mut manager, gid(2), 12), (0, 1), "the same address");
+    // Or with the prefix of its own port.
+    let guessed: Gid = "fd77::ffff:a00:2".parse::<std::net::Ipv6Addr>().map(Gid::from_ipv6).unwrap();
+    assert_eq!(lid_of(&mut manager, guessed, 12), (0, 1));
     assert_eq!(lid_of(&mut manager, gid(3), 4), (0, 2));
     assert_ne!(lid_of(&mut manager, gid(3), 8).0, 0, "no destination");
     let question = datagram(PING, MadHeader::METHOD_GET, 7);
