@@ -208,7 +208,7 @@ fn judge(text: &str, success: bool) -> Result<String, String> {
     }
 }
 
-/// That the judge judges: an allowed reason passes; another one, one that is missing, too few tests and a failure do not.
+/// That the judge judges: an allowed reason passes; another, a missing one, too few tests and a failure do not.
 fn skips_need_a_reason(_: &Stage) -> Result<(), String> {
     let report = |reason: &str, ran: usize, skips: usize| {
         format!("test_a ... ok\ntest_b ... skipped '{reason}'\nRan {ran} tests in 1s\n\nOK (skipped={skips})\n")
