@@ -13,8 +13,14 @@ use crate::process::{self, run};
 use crate::toolchain::Toolchain;
 
 /// What of `dist` has code.
-pub const CODE: [&str; 5] =
-    ["bin/ubiverbs", "lib/libibverbs.so.1", "lib/librdmacm.so.1", "lib/libibumad.so.3", "lib/libubiverbs-paths.so"];
+pub const CODE: [&str; 6] = [
+    "bin/ubiverbs",
+    "lib/libibverbs.so.1",
+    "lib/librdmacm.so.1",
+    "lib/libibumad.so.3",
+    "lib/librspreload.so",
+    "lib/libubiverbs-paths.so",
+];
 
 /// What packages are made of.
 struct Source<'a> {

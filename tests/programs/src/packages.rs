@@ -12,7 +12,13 @@ use std::process::Command;
 const C_LIBRARY: [&str; 6] = ["libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux"];
 
 /// What has code.
-const CODE: [&str; 4] = ["bin/ubiverbs", "lib/libibverbs.so.1", "lib/librdmacm.so.1", "lib/libubiverbs-paths.so"];
+const CODE: [&str; 5] = [
+    "bin/ubiverbs",
+    "lib/libibverbs.so.1",
+    "lib/librdmacm.so.1",
+    "lib/librspreload.so",
+    "lib/libubiverbs-paths.so",
+];
 
 pub fn tests() -> Vec<Test> {
     vec![
@@ -96,6 +102,7 @@ fn tarball(stage: &Stage) -> Result<(), String> {
         "LICENSE-APACHE",
         "lib/libibverbs.so",
         "lib/librdmacm.so",
+        "lib/rsocket/librspreload.so.1",
         "share/man/man1/ubiverbs-run.1",
         "share/bash-completion/completions/ubiverbs",
         "share/zsh/site-functions/_ubiverbs",

@@ -20,6 +20,7 @@ const OVERRIDES: &str = "\
 # They only jump into libibverbs.so.1 beside them, which is linked against it.
 ubiverbs: library-not-linked-against-libc [usr/lib/ubiverbs/lib/librdmacm.so.1]
 ubiverbs: library-not-linked-against-libc [usr/lib/ubiverbs/lib/libibumad.so.3]
+ubiverbs: library-not-linked-against-libc [usr/lib/ubiverbs/lib/librspreload.so]
 ";
 
 /// Makes both; returns where they are.
