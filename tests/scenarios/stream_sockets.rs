@@ -214,15 +214,15 @@ fn play(seed: u64, tally: &mut Tally) {
         }
     }
     // Everything that was sent arrives, in order, and then the end.
-    for at in 0..2 {
-        ends[at].protocol.shutdown(Shutdown::Write);
-        ends[at].post_control(&mut sim);
+    for end in &mut ends {
+        end.protocol.shutdown(Shutdown::Write);
+        end.post_control(&mut sim);
     }
     for _ in 0..10_000 {
         sim.run_until_idle();
-        for at in 0..2 {
-            ends[at].progress(&mut sim);
-            take(&mut sim, &mut ends[at], &mut ways[1 - at], usize::MAX);
+        for (at, end) in ends.iter_mut().enumerate() {
+            end.progress(&mut sim);
+            take(&mut sim, end, &mut ways[1 - at], usize::MAX);
         }
         let whole = |way: &Direction| way.received == way.sent.len();
         if ends.iter().all(|end| !end.protocol.is_connected() && end.protocol.unread() == 0) && ways.iter().all(whole) {

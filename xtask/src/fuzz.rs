@@ -43,7 +43,6 @@ const fn shell(name: &'static str, longest: u32) -> Target {
 }
 
 const TARGETS: &[Target] = &[
-const TARGETS: [Target; 13] = [
     core("parse", 4096),
     core("round_trip", 4096),
     core("queue_pair", 768),

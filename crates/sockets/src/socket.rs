@@ -177,7 +177,7 @@ impl Socket {
 
     /// The most payload of a packet to the peer.
     pub fn segment(&self) -> Option<u32> {
-        self.id.path().map(|path| path.mtu.bytes() as u32)
+        self.id.path().map(|path| path.mtu.bytes())
     }
 
     /// The way to the peer, once it is known.

@@ -12,13 +12,8 @@ use std::process::Command;
 const C_LIBRARY: [&str; 6] = ["libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux"];
 
 /// What has code.
-const CODE: [&str; 5] = [
-    "bin/ubiverbs",
-    "lib/libibverbs.so.1",
-    "lib/librdmacm.so.1",
-    "lib/librspreload.so",
-    "lib/libubiverbs-paths.so",
-];
+const CODE: [&str; 5] =
+    ["bin/ubiverbs", "lib/libibverbs.so.1", "lib/librdmacm.so.1", "lib/librspreload.so", "lib/libubiverbs-paths.so"];
 
 pub fn tests() -> Vec<Test> {
     vec![

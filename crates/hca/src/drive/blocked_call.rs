@@ -135,7 +135,7 @@ impl Nic {
             if call.on_watch {
                 let fds = [self.exchange.doorbell().fd(Sleeper::Caller), self.udp.fd()];
                 let links = self.links.descriptors();
-                call.sleep = Sleep::on(fds.into_iter().chain(awaited).chain(links.into_iter().copied()), left);
+                call.sleep = Sleep::on(fds.into_iter().chain(awaited).chain(links.iter().copied()), left);
             } else {
                 let Some(free) = self.watch.wait_in_line() else { continue };
                 call.sleep = Sleep::on([free].into_iter().chain(awaited), left);
