@@ -1,4 +1,5 @@
-//! The links that a queue pair may use, in order of preference; the sockets of UDP and of raw packets; windows that queue pairs share.
+//! The links that a queue pair may use, in order of preference; the sockets of UDP and of raw packets; windows that
+//! queue pairs share.
 
 pub(crate) mod packets;
 pub(crate) mod path;

@@ -381,8 +381,8 @@ impl Qp {
             }
         }
         let late = self.kind == Kind::RawPacket && self.take_unreceived(nic, &mut inner);
-        // In error a receive is flushed at once; otherwise posting one sends and completes nothing, unless a frame waits
-        // for it.
+        // In error a receive is flushed at once; otherwise posting one sends and completes nothing, unless a frame
+        // waits for it.
         if late || inner.pair.state() == State::Error {
             let now = if late { nic.now() } else { now };
             self.drive(nic, &mut inner, now);

@@ -9,7 +9,7 @@
 //! | [`udp`] | between hosts: trains as GSO and GRO datagrams with exact ICRCs |
 //! | [`process`], [`local`] | inside the process: a queue of whole trains |
 //! | [`shared`] | between processes of a host: trains in shared memory |
-//! | [`packet`] | raw Ethernet frames of an interface: no link of queue pairs to one another, and not of that interface |
+//! | [`packet`] | raw Ethernet frames of a network interface, which is no such link |
 //! | [`faults`] | packets lost, doubled, late or damaged on purpose, around any link |
 
 mod carrier;

@@ -1,5 +1,5 @@
-/* Calls about raw packets with nulls, wrong sizes, unknown flags and objects in use: each answers as its manual page says,
- * and changes nothing. */
+/* Calls about raw packets with nulls, wrong sizes, unknown flags and objects in use: each answers as its manual page
+ * says, and changes nothing. */
 #include "bench.h"
 
 static struct ibv_context *context;

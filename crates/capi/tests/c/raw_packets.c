@@ -1,5 +1,5 @@
 /* Raw packet queue pairs on the loopback interface: frames out and in, flows with their priorities, actions and
- * counters, work queues, checksums, VLAN tags, events. What a queue pair gets is what its flows match, and nothing else. */
+ * counters, work queues, checksums, VLAN tags, events. What a queue pair gets is what its flows match, nothing else. */
 #include "bench.h"
 #include <pthread.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-//! Receiving frames. A frame comes with a header that says what the kernel left to a device (`virtio_net_hdr`), and with
-//! a note that has the tag it took out (`tpacket_auxdata`).
+//! Receiving frames. A frame comes with a header that says what the kernel left to a device (`virtio_net_hdr`), and
+//! with a note that has the tag it took out (`tpacket_auxdata`).
 
 use super::{ALL_PROTOCOLS, bind, check, set, socket};
 use crate::udp::call::receive_many;
