@@ -112,7 +112,7 @@ fn code(machine: Machine, stands: &[Stand<'_>]) -> String {
             How::After(first) => write!(code, "{own}{}", assembler.call(&format!("{PREFIX}{first}"), None)),
             How::Other(other) => write!(code, "{own}{}", assembler.jump(&format!("{PREFIX}{other}"))),
         };
-        let _ = write!(code, "1:{}\t.size {name}, .-{name}\n", assembler.jump_to(&format!("real_{name}")));
+        let _ = writeln!(code, "1:{}\t.size {name}, .-{name}", assembler.jump_to(&format!("real_{name}")));
         let first = assembler.call(&format!("{PREFIX}begin"), Some("table"));
         let _ = write!(code, "first_{name}:\n{first}{}", assembler.jump_to(&format!("real_{name}")));
     }

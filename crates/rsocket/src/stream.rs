@@ -12,9 +12,12 @@ use alloc::collections::VecDeque;
 const TARGETS: usize = 2;
 
 /// The first transfer of a long send; each further one is twice as long. The peer's program begins to read while the rest is on its way.
-const FIRST_TRANSFER: u32 = 2048;
+const FIRST_TRANSFER: u32 = 16384;
 /// The longest transfer.
 const MAX_TRANSFER: u32 = 65536;
+/// The most of a send buffer that is used: what goes round in a larger one has left the processor's cache when it is
+/// its turn again.
+const MAX_IN_FLIGHT: u32 = 1 << 18;
 
 /// Where this side's memory is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -216,7 +219,7 @@ impl Stream {
             writable: false,
             send_slots: sizes.send_queue.saturating_sub(CONTROL_SLOTS),
             control_slots: CONTROL_SLOTS,
-            send_room: sizes.send_buffer,
+            send_room: sizes.send_buffer.min(MAX_IN_FLIGHT),
             send_head: 0,
             sent: 0,
             allowed: 0,
@@ -481,9 +484,10 @@ impl Stream {
         if length <= self.sizes.inline.into() {
             return Place::Inline;
         }
-        let first = Run { offset: self.send_head, length: length.min(self.sizes.send_buffer - self.send_head) };
+        let ring = self.sizes.send_buffer.min(MAX_IN_FLIGHT);
+        let first = Run { offset: self.send_head, length: length.min(ring - self.send_head) };
         let second = Run { offset: 0, length: length - first.length };
-        self.send_head = (self.send_head + length) % self.sizes.send_buffer;
+        self.send_head = (self.send_head + length) % ring;
         Place::Buffer([first, second])
     }
 

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::socket::{Phase, Socket, State};
 use crate::transfer::{Slices, post};
 use rsocket::{IoMapping, Span, Stream, Target};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use transport::{Data, ProtectionDomain};
 use wire::Key;
@@ -61,6 +62,7 @@ impl Socket {
         };
         maps.lent.push(Lent { memory, index, told: index.is_none() });
         maps.untold |= index.is_some();
+        self.lends.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -82,6 +84,9 @@ impl Socket {
 
     /// Tells the peer of mappings that it does not know of yet. False if there is no room. The caller has the turn to send.
     pub(crate) fn send_io_mappings(&self) -> Result<bool, Error> {
+        if !self.lends.load(Ordering::Acquire) {
+            return Ok(true);
+        }
         loop {
             let mut state = self.lock();
             if !state.io_maps.untold {

@@ -38,6 +38,8 @@ pub struct Socket {
     /// One caller at a time sends, and one receives.
     pub(crate) send_turn: Mutex<()>,
     pub(crate) receive_turn: Mutex<()>,
+    /// The program has lent memory, of which the peer may have to be told.
+    pub(crate) lends: AtomicBool,
     observer: OnceLock<Box<dyn Fn() + Send + Sync>>,
     telling: Mutex<()>,
     untold: AtomicBool,
@@ -118,6 +120,7 @@ impl Socket {
             waiters: Waiters::default(),
             send_turn: Mutex::default(),
             receive_turn: Mutex::default(),
+            lends: AtomicBool::new(false),
             observer: OnceLock::new(),
             telling: Mutex::default(),
             untold: AtomicBool::new(false),

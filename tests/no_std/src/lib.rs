@@ -27,7 +27,8 @@ pub extern "C" fn ubiverbs_no_std_proof(first: u8) -> usize {
     let manager = cm::Manager::new(cm::Config { seed: first.into(), ..cm::Config::default() });
     let mut agents = mad::Manager::new(mad::Config { first: 1, last: 9, seed: first.into() });
     let port = agents.open(1);
-    parsed + ring.len() + timeout + manager.live() + agents.close(port).len()
+    let immediate = rsocket::Message::Data(first.into()).encode() as usize;
+    parsed + ring.len() + timeout + manager.live() + agents.close(port).len() + immediate
 }
 
 struct Nothing;
