@@ -1,4 +1,5 @@
-//! What both sides tell each other when they connect: the private data of the connection manager's request and of its answer.
+//! What both sides tell each other when they connect: the private data of the connection manager's request and of its
+//! answer.
 
 use crate::ProtocolError;
 use crate::scale::{scale_to_value, value_to_scale};

@@ -1,5 +1,6 @@
-//! Datagram sockets. A datagram between queue pairs has a header with its sender's address. Two sockets learn of each other's queue pair over
-//! ordinary UDP: what one sends before it knows the other's goes there too, behind another header.
+//! Datagram sockets. A datagram between queue pairs has a header with its sender's address. Two sockets learn of each
+//! other's queue pair over ordinary UDP: what one sends before it knows the other's goes there too, behind another
+//! header.
 
 use crate::target::{get, put};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -108,7 +109,8 @@ impl DiscoveryHeader {
         length
     }
 
-    /// Reads the header of what came over UDP from an address of that family, and answers how long it is; `None` if it is none.
+    /// Reads the header of what came over UDP from an address of that family, and answers how long it is; `None` if
+    /// it is none.
     pub fn decode(bytes: &[u8], over_ipv4: bool) -> Option<(DiscoveryHeader, usize)> {
         let [version, kind, length, _] = get::<4>(bytes, 4);
         let (address, expected) = match (version, over_ipv4) {

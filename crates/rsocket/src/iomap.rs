@@ -1,5 +1,5 @@
-//! I/O mappings: memory that a program lends its peer's program by an offset of its choice. An entry lies in the peer's memory, behind its
-//! list of targets, and is written there by an RDMA WRITE.
+//! I/O mappings: memory that a program lends its peer's program by an offset of its choice. An entry lies in the
+//! peer's memory, behind its list of targets, and is written there by an RDMA WRITE.
 
 use crate::target::{ByteOrder, Target, put};
 

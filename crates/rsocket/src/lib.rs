@@ -1,12 +1,14 @@
-//! The protocol of sockets over RDMA, sans-IO: the bytes that both sides of a connection exchange when they connect, the messages by which
-//! they tell each other what was written and what may be written next, and the headers of datagrams. It is the protocol of `rsocket(7)`.
-//! No queue pair, clock, thread or `unsafe` is here: completions and calls go in, work for a queue pair comes out.
+//! The protocol of sockets over RDMA, sans-IO: the bytes that both sides of a connection exchange when they connect,
+//! the messages by which they tell each other what was written and what may be written next, and the headers of
+//! datagrams. It is the protocol of `rsocket(7)`. No queue pair, clock, thread or `unsafe` is here: completions and
+//! calls go in, work for a queue pair comes out.
 //!
 //! # How bytes travel
 //!
-//! Each side lends its peer half of a receive buffer at a time. The sender writes bytes into that half with RDMA WRITEs; the immediate of a
-//! WRITE says how many there are. When a half has been read, the reader lends it again: it writes where the half lies into a *target list* of
-//! the sender's, with an immediate that also says how many messages the sender may have sent by then.
+//! Each side lends its peer half of a receive buffer at a time. The sender writes bytes into that half with RDMA
+//! WRITEs; the immediate of a WRITE says how many there are. When a half has been read, the reader lends it again: it
+//! writes where the half lies into a *target list* of the sender's, with an immediate that also says how many
+//! messages the sender may have sent by then.
 //!
 //! ```
 //! use ubiverbs_rsocket::{Local, Sizes, Stream, Span};
@@ -43,6 +45,7 @@ mod scale;
 mod sizes;
 mod stream;
 mod target;
+mod work;
 
 pub use connection_data::ConnectionData;
 pub use datagram::{DatagramHeader, DiscoveryHeader, DiscoveryKind, MAX_DATAGRAM_HEADER};
@@ -50,8 +53,9 @@ pub use iomap::IoMapping;
 pub use message::{Control, Message};
 pub use scale::{scale_to_value, value_to_scale};
 pub use sizes::{CONTROL_SLOTS, MAX_QUEUE, MIN_QUEUE, SEND_LOW_WATER, Sizes};
-pub use stream::{ControlWork, DirectTransfer, IoMapWork, Local, Place, Run, Shutdown, Stream, Transfer};
+pub use stream::{Local, Shutdown, Stream};
 pub use target::{Span, Target};
+pub use work::{ControlWork, DirectTransfer, IoMapWork, Place, Run, Transfer};
 
 /// What a peer did that the protocol does not allow. The connection is of no use afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

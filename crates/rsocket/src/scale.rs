@@ -1,4 +1,5 @@
-//! A number in eight bits, exact up to 128 and rounded down above: how connection data says how many I/O mappings there are.
+//! A number in eight bits, exact up to 128 and rounded down above: how connection data says how many I/O mappings
+//! there are.
 
 /// The highest of the eight bits: set in numbers that are scaled.
 const SCALED: u32 = 1 << 7;

@@ -1,4 +1,5 @@
-//! One side of a connection: what it may write where, what it has been told, what its program has not read, and what its peer is owed.
+//! One side of a connection: what it may write where, what it has been told, what its program has not read, and what
+//! its peer is owed.
 
 use crate::ProtocolError;
 use crate::connection_data::ConnectionData;
@@ -6,12 +7,14 @@ use crate::iomap::IoMapping;
 use crate::message::{Control, Message};
 use crate::sizes::{CONTROL_SLOTS, SEND_LOW_WATER, Sizes};
 use crate::target::{ByteOrder, Span, Target};
+use crate::work::{ControlWork, DirectTransfer, IoMapWork, Place, Run, Transfer};
 use alloc::collections::VecDeque;
 
 /// Entries of this side's list of targets.
 const TARGETS: usize = 2;
 
-/// The first transfer of a long send; each further one is twice as long. The peer's program begins to read while the rest is on its way.
+/// The first transfer of a long send; each further one is twice as long. The peer's program begins to read while the
+/// rest is on its way.
 const FIRST_TRANSFER: u32 = 16384;
 /// The longest transfer.
 const MAX_TRANSFER: u32 = 65536;
@@ -48,100 +51,6 @@ enum Phase {
     /// One side has ended both directions.
     Disconnected,
     Failed,
-}
-
-/// Bytes of a ring that lie side by side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Run {
-    /// The first.
-    pub offset: u32,
-    /// How many.
-    pub length: u32,
-}
-
-/// Where the bytes of a transfer are until it completes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
-    /// In the work request.
-    Inline,
-    /// In the send buffer: two runs, of which the second may be empty.
-    Buffer([Run; 2]),
-}
-
-/// Bytes for the peer's receive buffer: an RDMA WRITE with an immediate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Transfer {
-    /// How many.
-    pub length: u32,
-    /// Where to.
-    pub remote: Span,
-    /// Where from.
-    pub place: Place,
-}
-
-impl Transfer {
-    /// What the peer is told.
-    pub fn immediate(&self) -> u32 {
-        Message::Data(self.length).encode()
-    }
-
-    /// What its work request is called.
-    pub fn wr_id(&self) -> u64 {
-        self.immediate().into()
-    }
-}
-
-/// Bytes for an I/O mapping of the peer's: an RDMA WRITE of which its program hears nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DirectTransfer {
-    /// How many.
-    pub length: u32,
-    /// Where to.
-    pub remote: Span,
-    /// Where from.
-    pub place: Place,
-}
-
-impl DirectTransfer {
-    /// What its work request is called.
-    pub fn wr_id(&self) -> u64 {
-        Message::Direct(self.length).encode().into()
-    }
-}
-
-/// An entry for the peer's list of I/O mappings: an RDMA WRITE with an immediate, of inline data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct IoMapWork {
-    /// The entry.
-    pub bytes: [u8; IoMapping::LENGTH],
-    /// Where to.
-    pub remote: Span,
-    /// What the peer is told; also what the work request is called.
-    pub immediate: u32,
-}
-
-/// A message about the connection: work for the queue pair, of inline data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ControlWork {
-    /// An RDMA WRITE with an immediate and no data.
-    Message {
-        /// What the peer is told; also what the work request is called.
-        immediate: u32,
-    },
-    /// An RDMA WRITE with an immediate of an entry of the peer's list of targets.
-    Target {
-        /// The entry.
-        bytes: [u8; Target::LENGTH],
-        /// Where to.
-        remote: Span,
-        /// What the peer is told; also what the work request is called.
-        immediate: u32,
-    },
-    /// An empty RDMA WRITE without immediate, which the peer's NIC acknowledges.
-    KeepAlive {
-        /// What the work request is called.
-        wr_id: u64,
-    },
 }
 
 /// What is known of the peer.
@@ -280,8 +189,8 @@ impl Stream {
         Ok(())
     }
 
-    /// A receive has completed: a message with its immediate and as many bytes came. `targets` is the own list of targets as it is in memory
-    /// now; only messages of credits look at it.
+    /// A receive has completed: a message with its immediate and as many bytes came. `targets` is the own list of
+    /// targets as it is in memory now; only messages of credits look at it.
     pub fn handle_received(&mut self, immediate: u32, bytes: u32, targets: &[u8]) -> Result<(), ProtocolError> {
         let taken = self.receive(immediate, bytes, targets);
         if taken.is_err() && self.phase == Phase::Connected {
@@ -441,7 +350,8 @@ impl Stream {
         self.next_length = FIRST_TRANSFER;
     }
 
-    /// The next transfer of a program that wants to send so many bytes; `None` as long as there is no room for any. The caller must post it.
+    /// The next transfer of a program that wants to send so many bytes; `None` as long as there is no room for any.
+    /// The caller must post it.
     pub fn next_transfer(&mut self, wanted: usize) -> Option<Transfer> {
         if wanted == 0 || !self.writable || !self.can_send() {
             return None;
@@ -496,8 +406,8 @@ impl Stream {
         self.peer.map_or(0, |peer| peer.io_mappings)
     }
 
-    /// An entry for the peer's list of I/O mappings; `None` as long as there is no room, or if the list has no such index. The caller must
-    /// post it. It counts towards no credits: the peer keeps nothing for it.
+    /// An entry for the peer's list of I/O mappings; `None` as long as there is no room, or if the list has no such
+    /// index. The caller must post it. It counts towards no credits: the peer keeps nothing for it.
     pub fn next_io_mapping(&mut self, index: u16, mapping: &IoMapping) -> Option<IoMapWork> {
         let peer = self.peer.filter(|peer| index < peer.io_mappings)?;
         if !self.writable || !self.has_room() {
@@ -520,7 +430,8 @@ impl Stream {
         self.unread as usize
     }
 
-    /// Where the next bytes to read lie in the receive buffer, `wanted` at most: two runs, of which the second may be empty.
+    /// Where the next bytes to read lie in the receive buffer, `wanted` at most: two runs, of which the second may be
+    /// empty.
     pub fn unread_runs(&self, wanted: usize) -> [Run; 2] {
         let length = u32::try_from(wanted).unwrap_or(u32::MAX).min(self.unread);
         let first = Run { offset: self.read_offset, length: length.min(self.sizes.receive_buffer - self.read_offset) };
@@ -582,7 +493,8 @@ impl Stream {
         None
     }
 
-    /// What the peer may send now, if it is time to tell it: a half of the buffer is free, or half of its messages were read.
+    /// What the peer may send now, if it is time to tell it: a half of the buffer is free, or half of its messages
+    /// were read.
     fn credits(&mut self) -> Option<ControlWork> {
         let half = self.sizes.half();
         let lends = self.returned >= half;

@@ -1,4 +1,5 @@
-//! Listening and accepting. A request is accepted when it comes, by the thread that hears of it; the program takes the connection later.
+//! Listening and accepting. A request is accepted when it comes, by the thread that hears of it; the program takes
+//! the connection later.
 
 use crate::connect::{REFUSAL, parameters};
 use crate::endpoint::{Endpoint, fitted};

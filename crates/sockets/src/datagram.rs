@@ -1,6 +1,7 @@
 //! Datagram sockets. What fits goes from queue pair to queue pair once both sides know of each other; before that, and
 //! where a path is too narrow, it goes over an ordinary UDP socket, which is also how they get to know.
 
+use crate::datagram_pair::{Pair, SLOT};
 use crate::endpoint;
 use crate::error::Error;
 use crate::events::Hub;
@@ -8,25 +9,18 @@ use crate::settings::Settings;
 use crate::socket::Readiness;
 use crate::wait::{Waitable, Waiters};
 use hca::cm::{Id, UDP_QKEY};
-use hca::{Buffer, CompletionChannel, CompletionQueue, Context, Joins, Nic, Notify, Qp};
-use rsocket::{DatagramHeader, DiscoveryHeader, DiscoveryKind, MAX_DATAGRAM_HEADER, Sizes};
+use hca::{CompletionChannel, Nic, Notify};
+use rsocket::{DiscoveryHeader, DiscoveryKind, MAX_DATAGRAM_HEADER, Sizes};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use transport::{
-    Access, AddressVector, Capabilities, Data, DatagramTarget, Kind, Limits, Modify, Operation, Queue, QueuePairConfig,
-    ReceiveRequest, SendFlags, SendRequest, Sge, State, Status,
-};
+use transport::{AddressVector, DatagramTarget, Kind};
+use wire::Qpn;
 use wire::cm::PortSpace;
-use wire::{Pkey, Psn, Qpn};
 
-/// Bytes of a datagram with its header, at most.
-const SLOT: usize = 2048;
-/// In front of what a queue pair of datagrams receives.
-const GRH: usize = 40;
 /// The longest datagram that a program can send.
 pub const MAX_DATAGRAM: usize = SLOT - DiscoveryHeader::MAX_LENGTH;
 /// Peers that a socket remembers. Strangers can make it remember them.
@@ -53,25 +47,6 @@ struct Inner {
     peers: HashMap<SocketAddr, Peer>,
     connected: Option<SocketAddr>,
     received: VecDeque<(SocketAddr, Vec<u8>)>,
-}
-
-/// A queue pair of datagrams.
-#[derive(Debug)]
-struct Pair {
-    nic: Arc<Nic>,
-    context: Arc<Context>,
-    qp: Arc<Qp>,
-    cq: Arc<CompletionQueue>,
-    buffer: Buffer,
-    /// Slots of the buffer for datagrams to send that are free.
-    free: Vec<u32>,
-    receives: u32,
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        self.nic.destroy_qp(&self.qp);
-    }
 }
 
 /// A peer, as far as it is known.
@@ -390,135 +365,6 @@ fn fitted(sizes: Sizes) -> Sizes {
         send_queue: sizes.send_queue.min(entries(sizes.send_buffer)),
         receive_queue: sizes.receive_queue.min(entries(sizes.receive_buffer)),
         ..sizes
-    }
-}
-
-impl Pair {
-    fn new(
-        nic: &Arc<Nic>,
-        context: Arc<Context>,
-        channel: &Arc<CompletionChannel>,
-        sizes: &Sizes,
-    ) -> Result<Pair, Error> {
-        let (sends, receives) = (u32::from(sizes.send_queue), u32::from(sizes.receive_queue));
-        let domain = context.new_domain();
-        let room = receives as usize * (SLOT + GRH) + sends as usize * SLOT;
-        let buffer = Buffer::allocate(nic, room, domain, Access::empty())?;
-        let cq = nic.create_cq(sends + receives, Some(Arc::clone(channel)))?;
-        let config = QueuePairConfig {
-            qpn: Qpn::default(),
-            kind: Kind::UnreliableDatagram,
-            pd: domain,
-            capabilities: Capabilities {
-                max_send_wr: sends,
-                max_recv_wr: receives,
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                max_inline_data: 0,
-            },
-            srq: None,
-            signal_all: true,
-            limits: Limits::default(),
-            pkey: Pkey::DEFAULT,
-            port_mtu: context.device().port().mtu(),
-        };
-        let joins = Joins {
-            context: Arc::clone(&context),
-            send_cq: Some(Arc::clone(&cq)),
-            receive_cq: Some(Arc::clone(&cq)),
-            xrc_domain: None,
-        };
-        let qp = nic.create_qp(config, joins)?;
-        let pair = Pair { nic: Arc::clone(nic), context, qp, cq, buffer, free: (0..sends).collect(), receives };
-        let init = Modify {
-            state: Some(State::Init),
-            pkey_index: Some(0),
-            port: Some(1),
-            qkey: Some(UDP_QKEY),
-            ..Modify::default()
-        };
-        pair.qp.modify(nic, &init)?;
-        (0..receives).for_each(|slot| pair.post_receive(slot));
-        pair.qp.modify(nic, &Modify { state: Some(State::ReadyToReceive), ..Modify::default() })?;
-        let send = Modify { state: Some(State::ReadyToSend), sq_psn: Some(Psn::new(0)), ..Modify::default() };
-        pair.qp.modify(nic, &send)?;
-        Ok(pair)
-    }
-
-    fn is_busy(&self, sizes: &Sizes) -> bool {
-        self.free.len() < sizes.send_queue.into()
-    }
-
-    fn receive_offset(slot: u32) -> usize {
-        slot as usize * (SLOT + GRH)
-    }
-
-    fn send_offset(&self, slot: u32) -> usize {
-        Self::receive_offset(self.receives) + slot as usize * SLOT
-    }
-
-    fn sge(&self, offset: usize, length: usize) -> Sge {
-        Sge { address: self.buffer.address() + offset as u64, length: length as u32, key: self.buffer.key() }
-    }
-
-    fn post_receive(&self, slot: u32) {
-        let sge = self.sge(Self::receive_offset(slot), SLOT + GRH);
-        // In error it takes none, and then nothing comes either.
-        let _ = self.qp.post_receive(&self.nic, &[ReceiveRequest { wr_id: slot.into(), sges: &[sge] }]);
-    }
-
-    fn send(&mut self, source: SocketAddr, bytes: &[&[u8]], target: DatagramTarget) -> Result<(), Error> {
-        let slot = self.free.pop().ok_or(Error::WOULD_BLOCK)?;
-        let offset = self.send_offset(slot);
-        let mut header = [0; MAX_DATAGRAM_HEADER];
-        let mut length = DatagramHeader { source }.encode(&mut header);
-        let mut written = self.buffer.write(offset, &header[..length]).is_ok();
-        for piece in bytes {
-            written &= self.buffer.write(offset + length, piece).is_ok();
-            length += piece.len();
-        }
-        let sge = self.sge(offset, length);
-        let request = SendRequest {
-            wr_id: slot.into(),
-            operation: Operation::Send { immediate: None },
-            flags: SendFlags::SIGNALED,
-            data: Data::Gather(&[sge]),
-            target: Some(target),
-            xrc_srq: None,
-        };
-        if !written || self.qp.post_send(&self.nic, &[request]).is_err() {
-            self.free.push(slot);
-            return Err(Error(libc::EIO));
-        }
-        Ok(())
-    }
-
-    /// Takes what has completed, and shows what came. Answers whether anything had.
-    fn progress(&mut self, sizes: &Sizes, mut show: impl FnMut(SocketAddr, &[u8])) -> bool {
-        let mut room = [0; SLOT];
-        let mut any = false;
-        for _ in 0..=sizes.receive_queue {
-            let mut found = None;
-            self.nic.poll(&self.cq, 1, |completion, _| found = Some(*completion));
-            let Some(completion) = found else { break };
-            any = true;
-            let slot = completion.wr_id as u32;
-            if completion.queue == Queue::Send {
-                self.free.push(slot);
-                continue;
-            }
-            let length = (completion.bytes as usize).saturating_sub(GRH).min(SLOT);
-            let bytes = &mut room[..length];
-            let read = self.buffer.read(Self::receive_offset(slot) + GRH, bytes).is_ok();
-            if completion.status == Status::Success
-                && read
-                && let Some((header, past)) = DatagramHeader::decode(bytes)
-            {
-                show(header.source, bytes.get(past..).unwrap_or_default());
-            }
-            self.post_receive(slot);
-        }
-        any
     }
 }
 

@@ -1,5 +1,5 @@
-//! What the connection manager has to say, for all sockets of the process: one channel, whose events are put into the inboxes of the sockets
-//! they concern.
+//! What the connection manager has to say, for all sockets of the process: one channel, whose events are put into the
+//! inboxes of the sockets they concern.
 
 use crate::error::Error;
 use crate::socket::Socket;

@@ -82,7 +82,8 @@ impl Socket {
         }
     }
 
-    /// Tells the peer of mappings that it does not know of yet. False if there is no room. The caller has the turn to send.
+    /// Tells the peer of mappings that it does not know of yet. False if there is no room. The caller has the turn to
+    /// send.
     pub(crate) fn send_io_mappings(&self) -> Result<bool, Error> {
         if !self.lends.load(Ordering::Acquire) {
             return Ok(true);
@@ -105,8 +106,8 @@ impl Socket {
         }
     }
 
-    /// Writes into the peer's memory, from an offset on that the peer's program has chosen, as much as there is room for.
-    /// What no mapping has is not written: 0 if that is the first byte.
+    /// Writes into the peer's memory, from an offset on that the peer's program has chosen, as much as there is room
+    /// for. What no mapping has is not written: 0 if that is the first byte.
     pub fn send_direct(&self, bytes: &mut Slices<'_>, offset: u64) -> Result<usize, Error> {
         let _turn = self.send_turn.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.send_io_mappings()? {

@@ -21,7 +21,8 @@ fn book() -> &'static (Mutex<Book>, Condvar) {
 }
 
 impl Socket {
-    /// Sends something to the peer each time so long has passed; `None` for never. A peer that does not answer ends the connection.
+    /// Sends something to the peer each time so long has passed; `None` for never. A peer that does not answer ends
+    /// the connection.
     pub fn keep_alive(&self, every: Option<Duration>) {
         let (lock, changed) = book();
         let mut book = lock.lock().unwrap_or_else(PoisonError::into_inner);

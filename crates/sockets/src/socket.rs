@@ -198,8 +198,9 @@ impl Socket {
         matches!(self.lock().phase, Phase::Listening(_))
     }
 
-    /// Calls `observer` whenever something may be different, in whichever thread found it, with no lock held. Set once; false if there was one.
-    /// From then on completions are looked at when they come, and not when the program asks.
+    /// Calls `observer` whenever something may be different, in whichever thread found it, with no lock held. Set
+    /// once; false if there was one. From then on completions are looked at when they come, and not when the program
+    /// asks.
     pub fn observe(self: &Arc<Socket>, observer: impl Fn() + Send + Sync + 'static) -> bool {
         if self.observer.set(Box::new(observer)).is_err() {
             return false;

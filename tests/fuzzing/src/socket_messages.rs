@@ -1,6 +1,6 @@
-//! What a peer of a socket over RDMA says: connection data, messages with any immediate and length, entries of the target
-//! list, headers of datagrams. Whatever it says, the bytes to read lie inside the receive buffer, the peer is never lent
-//! more than there is, and what is sent stays inside what the peer has lent.
+//! What a peer of a socket over RDMA says: connection data, messages with any immediate and length, entries of the
+//! target list, headers of datagrams. Whatever it says, the bytes to read lie inside the receive buffer, the peer is
+//! never lent more than there is, and what is sent stays inside what the peer has lent.
 
 use crate::choices::Choices;
 use rsocket::{

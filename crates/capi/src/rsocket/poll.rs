@@ -196,8 +196,8 @@ impl Waits for PollCall {
     const CALL: &'static str = "rpoll";
 
     fn go_on(&mut self, sleep: &mut Sleep) -> Result<Turn, Errno> {
-        // SAFETY: from `rpoll`, whose frame waits for this call: its own, the program's descriptors, and the place for the
-        // answer.
+        // SAFETY: from `rpoll`, whose frame waits for this call: its own, the program's descriptors, and the place
+        // for the answer.
         let (polling, asked, ready) =
             unsafe { (&mut *self.polling, slice::from_raw_parts_mut(self.fds, self.count), &mut *self.ready) };
         let Some((_, first)) = polling.sockets.first() else { return Ok(Turn::Done) };

@@ -1,5 +1,6 @@
-//! Calls that may sleep. Each is an [`Operation`] that is attempted until it is done. A thread may be cancelled while it
-//! sleeps, so what such a call has is plain data, and the socket is held by a pointer that [`Waits::end`] gives back.
+//! Calls that may sleep. Each is an [`Operation`] that is attempted until it is done. A thread may be cancelled while
+//! it sleeps, so what such a call has is plain data, and the socket is held by a pointer that [`Waits::end`] gives
+//! back.
 
 use super::table::{Entry, entry};
 use crate::boundary::data_path;
