@@ -224,9 +224,11 @@ impl Stream {
             // The entry is looked at when the program writes to its offset.
             Message::IoMapping(_) => {}
             Message::Control(Control::Disconnect) => self.handle_disconnected(),
-            Message::Control(Control::Shutdown) => match self.writable {
-                true => self.readable = false,
-                false => self.handle_disconnected(),
+            Message::Control(Control::Shutdown) => match (self.writable, self.farewell) {
+                (true, _) => self.readable = false,
+                // The peer does not know of our end yet: it is both ends now.
+                (false, Some(_)) => (self.readable, self.farewell) = (false, Some(Control::Disconnect)),
+                (false, None) => self.handle_disconnected(),
             },
             Message::Control(Control::KeepAlive) => {}
             Message::Direct(_) => return Err(ProtocolError::Unknown { immediate }),

@@ -188,6 +188,27 @@ fn each_side_may_end_its_direction_first() {
 }
 
 #[test]
+fn an_end_that_has_to_wait_for_a_slot_is_told_though_the_peer_ends_first() {
+    let (mut alice, _) = pair();
+    let slots: Vec<_> = (0..4)
+        .map(|_| {
+            alice.keep_alive();
+            alice.poll_control().unwrap()
+        })
+        .collect();
+    assert_eq!(slots.len(), 4);
+    alice.shutdown(Shutdown::Write);
+    assert_eq!(alice.poll_control(), None, "no slot");
+    alice.handle_received(Message::Control(Control::Shutdown).encode(), 0, &[]).unwrap();
+    assert!(alice.is_connected());
+    alice.handle_sent(Message::Control(Control::KeepAlive).encode().into(), true);
+    let immediate = Message::Control(Control::Disconnect).encode();
+    assert_eq!(alice.poll_control(), Some(ControlWork::Message { immediate }));
+    alice.handle_sent(immediate.into(), true);
+    assert!(alice.is_disconnected());
+}
+
+#[test]
 fn mappings_are_written_to_the_peers_list_and_found_by_their_offset() {
     let (mut alice, mut bob) = pair();
     let mapping = IoMapping { offset: 100, target: Target { place: place(0x5000), length: 50 } };
