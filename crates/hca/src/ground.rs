@@ -19,7 +19,6 @@ use crate::progress::ready::ReadyQueue;
 use crate::progress::timers::Timers;
 use crate::record::capture::Capture;
 use crate::record::clock::Clock;
-use crate::record::congestion::{CongestionCounters, CongestionCounts};
 use crate::record::drops::{Drops, KernelDrops};
 use crate::record::tracing::Tracing;
 use crate::tuning::LONG_TRAIN_BYTES;
@@ -59,7 +58,6 @@ pub struct Ground {
     pub(crate) clock: Clock,
     pub(crate) trace: Tracing,
     pub(crate) drops: Drops,
-    pub(crate) congestion: CongestionCounts,
     pub(crate) capture: Option<Mutex<Capture>>,
 
     // The host, and this process's share of it.
@@ -249,11 +247,6 @@ impl Ground {
     /// How many packets, trains, messages and records this NIC has dropped for a reason: a train counts once.
     pub fn drops(&self, reason: DropReason) -> u64 {
         self.drops.of(reason)
-    }
-
-    /// How often congestion was noticed.
-    pub fn congestion(&self) -> CongestionCounters {
-        self.congestion.read()
     }
 
     /// What the kernel dropped before this NIC could see it. The figures of the host are of all programs in the network

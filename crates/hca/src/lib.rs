@@ -41,6 +41,5 @@ pub use progress::sleep::Sleep;
 pub use queue_pair::counters::{AttachError, CompletionCounter, CountedWork};
 pub use queue_pair::frames::Spread;
 pub use queue_pair::{Joins, Qp};
-pub use record::congestion::CongestionCounters;
 pub use record::drops::KernelDrops;
 pub use record::tracing::Tracing;

@@ -23,7 +23,6 @@ use crate::progress::ready::ReadyQueue;
 use crate::progress::timers::Timers;
 use crate::progress::watch::Watch;
 use crate::record::clock::Clock;
-use crate::record::congestion::CongestionCounts;
 use crate::record::drops::Drops;
 use crate::record::tracing::Tracing;
 use crate::tuning::PEER_WINDOW_MAX_BYTES;
@@ -77,7 +76,6 @@ impl Nic {
             memory: memory::Memory::new(),
             trace: Tracing::default(),
             drops: Drops::default(),
-            congestion: CongestionCounts::default(),
             capture,
             timers: Timers::new(),
             udp,

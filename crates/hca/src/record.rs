@@ -2,7 +2,6 @@
 
 pub(crate) mod capture;
 pub(crate) mod clock;
-pub(crate) mod congestion;
 pub(crate) mod drops;
 pub(crate) mod file;
 pub(crate) mod log;

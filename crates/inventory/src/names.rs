@@ -63,6 +63,7 @@ pub fn hardware(counters: &Counters) -> Vec<(&'static str, u64)> {
         ("rx_atomic_requests", incidents.atomic_requests),
         ("np_cnp_sent", incidents.cnps_sent),
         ("rp_cnp_handled", incidents.cnps_handled),
+        ("rp_cnp_ignored", incidents.cnps_ignored),
         ("np_ecn_marked_roce_packets", incidents.marked_packets),
         ("rx_icrc_encapsulated", 0),
     ]

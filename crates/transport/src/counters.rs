@@ -113,6 +113,8 @@ sums! {
         read_requests,
         /// Atomics that peers have asked for.
         atomic_requests,
+        /// Congestion notifications that were not believed: too soon after another, or from a stranger.
+        cnps_ignored,
     }
 }
 

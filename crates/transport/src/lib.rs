@@ -86,7 +86,7 @@ pub use attributes::{
 pub use completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 pub use counters::Counters;
 pub use counting::{Count, Counts};
-pub use port::{Congestion, Port, TaggedTaken, Taken, Toward};
+pub use port::{Port, TaggedTaken, Taken, Toward};
 pub use queue_pair::{AsyncEvent, AtOnce, FrameOut, QueuePair, QueuePairConfig};
 pub use rate::RateLimit;
 pub use receive::ReceiveWork;

@@ -43,19 +43,6 @@ pub enum Toward {
     Here,
 }
 
-/// What a queue pair notices of congestion, for a driver that counts it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Congestion {
-    /// So many packets came that the network had marked (`np_ecn_marked_roce_packets`).
-    Marked(u32),
-    /// Their sender was notified (`np_cnp_sent`).
-    Notified,
-    /// A notification was believed, and slows this queue pair down (`rp_cnp_handled`).
-    Believed,
-    /// One came and was not: too soon after another, or from a stranger (`rp_cnp_ignored`).
-    Ignored,
-}
-
 /// The world around a queue pair.
 pub trait Port {
     /// Would this access succeed now? Zero-length ranges always do.
@@ -118,11 +105,5 @@ pub trait Port {
     #[cold]
     fn dropped(&mut self, reason: trace::DropReason) {
         let _ = reason;
-    }
-
-    /// The queue pair noticed congestion.
-    #[cold]
-    fn congested(&mut self, what: Congestion) {
-        let _ = what;
     }
 }

@@ -16,8 +16,8 @@ pub fn peer(link: &str) {
     end.connect(Qpn::new(qpn as u32));
     println!("connected {qpn}");
     while line().is_some() {
-        let counts = end.nic.congestion();
-        println!("counts {} {} {}", counts.np_ecn_marked_roce_packets, counts.np_cnp_sent, counts.rp_cnp_handled);
+        let counts = end.qp.counters().incidents;
+        println!("counts {} {} {}", counts.marked_packets, counts.cnps_sent, counts.cnps_handled);
     }
     end.nic.destroy_qp(&end.qp);
 }

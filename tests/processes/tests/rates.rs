@@ -108,7 +108,7 @@ fn marked_packets_are_answered_and_slow_their_sender_down() {
         let environment = [("UBIVERBS_FAULTS", "mark=100%"), ("UBIVERBS_PCAP", capture.to_str().unwrap())];
         let mut pair = Pair::new(link, &environment);
         let took = pair.write(8, true);
-        let believed = pair.end.nic.congestion().rp_cnp_handled;
+        let believed = pair.end.qp.counters().incidents.cnps_handled;
         let (marked, notified) = pair.counts();
         // In the simulator it is less than a gigabit per second when every packet is marked.
         assert!(took > Duration::from_millis(40), "{took:?} over {link}");

@@ -4,7 +4,7 @@
 use crate::ground::Ground;
 use crate::links::windows::{WindowOf, Windows};
 use transport::congestion::Window;
-use transport::{Congestion, Port, ReceiveWork, TaggedTaken, Taken, Toward};
+use transport::{Port, ReceiveWork, TaggedTaken, Taken, Toward};
 use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};
 use wire::{Feth, Key, Qpn, Srqn};
 
@@ -94,9 +94,5 @@ impl Port for NicPort<'_> {
 
     fn dropped(&mut self, reason: trace::DropReason) {
         self.nic.drops.count(reason, 1);
-    }
-
-    fn congested(&mut self, what: Congestion) {
-        self.nic.congestion.count(what);
     }
 }

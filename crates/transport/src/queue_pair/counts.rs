@@ -52,7 +52,9 @@ impl QueuePair {
         };
         let opcode = inbound.headers.bth.opcode;
         self.traffic.received(opcode, inbound.count, inbound.payload.len() as u32, ip_header);
-        self.incidents.marked_packets += u64::from(inbound.congestion_marked);
+        if inbound.congestion_marked {
+            self.incidents.marked_packets += u64::from(inbound.count);
+        }
         match opcode.operation() {
             Operation::ReadRequest => self.incidents.read_requests += 1,
             Operation::CompareSwap | Operation::FetchAdd => self.incidents.atomic_requests += 1,

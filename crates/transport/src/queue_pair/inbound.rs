@@ -4,7 +4,7 @@ use super::{AsyncEvent, QueuePair, State};
 use crate::completer::{Progress, Verdict};
 use crate::completion::{Cause, Status};
 use crate::congestion::{FULL_PACKET, Window};
-use crate::port::{Congestion, Port, Toward};
+use crate::port::{Port, Toward};
 use crate::responder::{Fault, Reaction};
 use crate::state::Kind;
 use crate::time::ack_timeout_nanos;
@@ -31,14 +31,14 @@ impl QueuePair {
         self.count_received(inbound);
         if let Err(reason) = self.screen(inbound) {
             if headers.bth.opcode == Opcode::Cnp {
-                port.congested(Congestion::Ignored);
+                self.incidents.cnps_ignored += 1;
             }
             return self.dropped(now, Some(headers), reason, port);
         }
         let opcode = headers.bth.opcode;
         if inbound.congestion_marked && opcode.operation() != Operation::Cnp {
             // Never for a notification: on a path that marks everything two queue pairs would go on notifying each other.
-            self.note_mark(now, inbound, port);
+            self.note_mark(now, inbound);
         }
         match opcode.operation() {
             Operation::Cnp => self.handle_notification(now, headers, port),

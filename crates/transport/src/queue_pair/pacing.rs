@@ -4,7 +4,7 @@
 
 use super::{QueuePair, State};
 use crate::attributes::AddressVector;
-use crate::port::{Congestion, Port};
+use crate::port::Port;
 use crate::rate::{Flow, Rate, RateLimit, static_rate_kbps};
 use crate::train::{Inbound, Payload, Train};
 use crate::work::DatagramTarget;
@@ -106,8 +106,7 @@ impl QueuePair {
 
     /// A packet arrived that the network had marked: its sender is to hear of it, unless it has just done.
     #[cold]
-    pub(super) fn note_mark<P: Port>(&mut self, now: Time, inbound: &Inbound<'_>, port: &mut P) {
-        port.congested(Congestion::Marked(inbound.count));
+    pub(super) fn note_mark(&mut self, now: Time, inbound: &Inbound<'_>) {
         if self.last_cnp.is_some_and(|last| now.since(last) < CNP_INTERVAL) {
             return;
         }
@@ -129,7 +128,6 @@ impl QueuePair {
     pub(super) fn notify_congestion<P: Port>(&mut self, now: Time, port: &mut P) -> Train<'_> {
         self.cnp_owed = false;
         self.last_cnp = Some(now);
-        port.congested(Congestion::Notified);
         self.incidents.cnps_sent += 1;
         self.traffic.sent(Opcode::Cnp, 1, Headers::CNP_PAYLOAD.len() as u32, self.ip_header);
         let mut headers = self.connection.response(Opcode::Cnp, Psn::default());
@@ -163,11 +161,10 @@ impl QueuePair {
     #[cold]
     pub(super) fn handle_notification<P: Port>(&mut self, now: Time, headers: &Headers, port: &mut P) {
         if self.believed_cnp.is_some_and(|last| now.since(last) < CNP_INTERVAL) {
-            port.congested(Congestion::Ignored);
+            self.incidents.cnps_ignored += 1;
             return self.dropped(now, Some(headers), DropReason::CnpTooSoon, port);
         }
         self.believed_cnp = Some(now);
-        port.congested(Congestion::Believed);
         self.incidents.cnps_handled += 1;
         let rate = self.rate.get_or_insert_with(|| Box::new(Rate::new(now)));
         let (from, to) = rate.notified(now, self.limits.line_rate);
