@@ -20,7 +20,7 @@ const FIRST_TRANSFER: u32 = 16384;
 const MAX_TRANSFER: u32 = 65536;
 /// The most of a send buffer that is used: what goes round in a larger one has left the processor's cache when it is
 /// its turn again.
-const MAX_IN_FLIGHT: u32 = 1 << 18;
+const MAX_IN_FLIGHT: u32 = 1 << 19;
 
 /// Where this side's memory is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

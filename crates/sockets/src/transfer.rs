@@ -9,6 +9,8 @@ use transport::{Data, Sge};
 
 /// Reads up to this length are copied under the socket's lock, which is cheaper than to take it twice.
 const SHORT: usize = 8192;
+/// The most that is copied before the peer is told, and what it sent meanwhile is taken.
+const LONG: usize = 128 * 1024;
 /// Room for inline data that does not lie in one piece.
 const MAX_INLINE: usize = hca::limits::MAX_INLINE as usize;
 
@@ -175,22 +177,35 @@ impl Socket {
                 _ => Ok(0),
             };
         }
-        let runs = endpoint.protocol.unread_runs(room);
-        let length = runs.iter().map(|run| run.length as usize).sum();
-        let parts = Arc::clone(&endpoint.parts);
-        if length <= SHORT {
-            copy_out(&parts, &runs, into)?;
-        } else {
-            drop(state);
-            copy_out(&parts, &runs, into)?;
-            state = self.lock();
-        }
-        if !how.peek {
+        let mut received = 0;
+        loop {
+            let endpoint = state.connection()?;
+            let runs = endpoint.protocol.unread_runs((room - received).min(if how.peek { room } else { LONG }));
+            let length: usize = runs.iter().map(|run| run.length as usize).sum();
+            let parts = Arc::clone(&endpoint.parts);
+            if length <= SHORT {
+                copy_out(&parts, &runs, into)?;
+            } else {
+                drop(state);
+                copy_out(&parts, &runs, into)?;
+                state = self.lock();
+            }
+            received += length;
+            if how.peek {
+                return Ok(received);
+            }
             let endpoint = state.connection()?;
             endpoint.protocol.consume(length);
             endpoint.post_due();
+            if length < LONG || received == room {
+                return Ok(received);
+            }
+            // The peer goes on while the rest is copied.
+            state.progress();
+            if state.connection()?.protocol.unread() == 0 {
+                return Ok(received);
+            }
         }
-        Ok(length)
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Entry {
     /// What `F_SETFL` has set.
     pub status_flags: AtomicI32,
     pub options: Mutex<super::options::Options>,
+    /// The last sleep of a call was short: the next looks for longer before it sleeps.
+    pub sleeps_shortly: AtomicBool,
 }
 
 impl Entry {
@@ -60,6 +62,7 @@ impl Entry {
             nonblocking: AtomicBool::new(nonblocking),
             status_flags: AtomicI32::new(libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 }),
             options: Mutex::default(),
+            sleeps_shortly: AtomicBool::new(false),
         });
         if !insert(&entry) {
             // SAFETY: just made, and nowhere else known.

@@ -2,7 +2,7 @@
 //! it sleeps, so what such a call has is plain data, and the socket is held by a pointer that [`Waits::end`] gives
 //! back.
 
-use super::table::{Entry, entry};
+use super::table::{Entry, entry, find};
 use crate::boundary::data_path;
 use crate::cancellation::{Turn, Waits, call_that_waits};
 use crate::errno::Errno;
@@ -11,7 +11,8 @@ use sockets::{Error, Settings, Wait};
 use std::ffi::c_int;
 use std::mem::needs_drop;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Something that is tried again until it is done.
 pub(super) trait Operation {
@@ -32,6 +33,10 @@ pub(super) trait Operation {
 
 const AGAIN: Errno = Errno(libc::EAGAIN);
 
+/// A sleep that was shorter than this costs more than to look so long. Two programs that answer each other, and both
+/// sleep, would never get out of it otherwise. Not where an administrator wants no looking at all.
+const SHORT_SLEEP: Duration = Duration::from_micros(60);
+
 /// Does it: its answer, or minus one with errno. `flags` are those of the call.
 pub(super) fn perform<O: Operation>(fd: c_int, flags: c_int, mut operation: O) -> isize {
     perform_in(fd, flags, &mut operation)
@@ -46,10 +51,20 @@ pub(super) fn perform_in<O: Operation>(fd: c_int, flags: c_int, operation: &mut 
         Ok(()) if waiting.is_null() => operation.answer(),
         Ok(()) => {
             let call = Waiting { entry: waiting, operation: &raw mut *operation, wait: Wait::default(), armed: false };
+            let since = Instant::now();
             let failed = call_that_waits(call) != 0;
+            note_sleep(fd, since.elapsed());
             if failed { operation.part().unwrap_or(-1) } else { operation.answer() }
         }
         Err(error) => operation.part().unwrap_or_else(|| data_path::number(O::CALL, || Err(error)) as isize),
+    }
+}
+
+/// A call on a socket has slept so long. The frame of its caller must have nothing to drop, and has not.
+#[inline(never)]
+fn note_sleep(fd: c_int, slept: Duration) {
+    if let Some(entry) = find(fd) {
+        entry.sleeps_shortly.store(slept < SHORT_SLEEP, Ordering::Relaxed);
     }
 }
 
@@ -65,7 +80,12 @@ fn begin<O: Operation>(fd: c_int, flags: c_int, operation: &mut O, waiting: &mut
         if !entry.waits(flags) {
             return Err(AGAIN);
         }
-        if since.get_or_insert_with(Instant::now).elapsed() >= Settings::of_process().polling_time {
+        let usual = Settings::of_process().polling_time;
+        let limit = match entry.sleeps_shortly.load(Ordering::Relaxed) && !usual.is_zero() {
+            true => usual.max(SHORT_SLEEP),
+            false => usual,
+        };
+        if since.get_or_insert_with(Instant::now).elapsed() >= limit {
             *waiting = Arc::into_raw(entry);
             return Ok(());
         }
