@@ -25,7 +25,34 @@ const SOCKET: u8 = 1;
 #[unsafe(export_name = "ubiverbs_rspreload_kinds")]
 pub static KINDS: [AtomicU8; LIMIT] = [const { AtomicU8::new(0) }; LIMIT];
 
-static SOCKETS: [AtomicPtr<Socket>; LIMIT] = [const { AtomicPtr::new(null_mut()) }; LIMIT];
+/// Sockets by descriptor: as many places, made when the first is needed. A program without sockets has none.
+static SOCKETS: AtomicPtr<AtomicPtr<Socket>> = AtomicPtr::new(null_mut());
+
+/// The place of a descriptor below the limit, if there are places.
+#[inline]
+fn place(at: usize) -> Option<&'static AtomicPtr<Socket>> {
+    let places = SOCKETS.load(Ordering::Acquire);
+    // SAFETY: there are as many as the limit says, and they stay.
+    (!places.is_null() && at < LIMIT).then(|| unsafe { &*places.add(at) })
+}
+
+/// Makes the places, unless they are there. False if there is no memory for them.
+fn make_places() -> bool {
+    if !SOCKETS.load(Ordering::Acquire).is_null() {
+        return true;
+    }
+    let Ok(layout) = std::alloc::Layout::array::<AtomicPtr<Socket>>(LIMIT) else { return false };
+    // SAFETY: of a size that is not zero; all zeros are null pointers.
+    let made = unsafe { std::alloc::alloc_zeroed(layout) }.cast::<AtomicPtr<Socket>>();
+    if made.is_null() {
+        return false;
+    }
+    if SOCKETS.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // SAFETY: just made, and no other thread has seen it.
+        unsafe { std::alloc::dealloc(made.cast(), layout) };
+    }
+    true
+}
 
 /// No descriptor of ours is higher.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
@@ -168,7 +195,7 @@ pub fn socket(fd: c_int) -> Option<&'static Socket> {
         return None;
     }
     // SAFETY: null, or a socket, which is never freed.
-    unsafe { SOCKETS[at].load(Ordering::Acquire).as_ref() }
+    unsafe { place(at)?.load(Ordering::Acquire).as_ref() }
 }
 
 /// The rsocket of a descriptor, if there is one and it has not been handed over.
@@ -229,14 +256,15 @@ pub fn new_socket(rsocket: c_int, domain: c_int, kind: c_int) -> &'static Socket
 
 /// Whether a descriptor has a place in the table.
 pub fn has_room(fd: c_int) -> bool {
-    usize::try_from(fd).is_ok_and(|at| at < LIMIT)
+    usize::try_from(fd).is_ok_and(|at| at < LIMIT) && make_places()
 }
 
 /// From now on, a descriptor leads to a socket.
 pub fn insert(fd: c_int, socket: &'static Socket) {
     let Some(at) = usize::try_from(fd).ok().filter(|at| *at < LIMIT) else { return };
+    let Some(place) = place(at) else { return };
     socket.references.fetch_add(1, Ordering::AcqRel);
-    SOCKETS[at].store(std::ptr::from_ref(socket).cast_mut(), Ordering::Release);
+    place.store(std::ptr::from_ref(socket).cast_mut(), Ordering::Release);
     HIGHEST.fetch_max(at, Ordering::Relaxed);
     KINDS[at].store(SOCKET, Ordering::Release);
 }
@@ -246,7 +274,7 @@ pub fn remove(fd: c_int) -> Option<(&'static Socket, bool)> {
     let found = socket(fd)?;
     let at = fd as usize;
     KINDS[at].store(0, Ordering::Release);
-    if SOCKETS[at].swap(null_mut(), Ordering::AcqRel).is_null() {
+    if place(at)?.swap(null_mut(), Ordering::AcqRel).is_null() {
         return None;
     }
     let last = found.references.fetch_sub(1, Ordering::AcqRel) == 1;
