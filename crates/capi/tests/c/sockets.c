@@ -486,12 +486,21 @@ static void many_closed(void)
 {
 	if (is_client()) {
 		int first = connected(), second = connected();
+		for (int i = 0; i < 50; i++) {
+			send_bytes(second, i, 1);
+			receive_bytes(second, i, 1);
+		}
 		ask_echo(first, 1000);
 		ended(second);
 		exit(0);
 	}
 	int listening = serving(0), fd = accepted(listening), other = accepted(listening);
-	/* What the rsockets need of their own stays. */
+	/* Everything is open that both need, */
+	for (int i = 0; i < 50; i++) {
+		receive_bytes(other, i, 1);
+		send_bytes(other, i, 1);
+	}
+	/* and stays open. */
 	CHECK(close_range(other, ~0u, 0) == 0);
 	CHECK(echo(fd) == 1000);
 	CHECK(close(fd) == 0);
