@@ -1,5 +1,5 @@
-//! `librspreload.so`: a program of sockets, run on rsockets. The programs are in `c/sockets.c` and `c/sockets_processes.c`; what they test holds
-//! for the kernel's TCP as well, and that is tested, too.
+//! `librspreload.so`: a program of sockets, run on rsockets. The programs are in `c/sockets.c` and
+//! `c/sockets_processes.c`; what they test holds for the kernel's TCP as well, and that is tested, too.
 
 mod library;
 

@@ -1,5 +1,5 @@
-//! Programs of sockets that know nothing of RDMA, with `ubiverbs run --sockets`: transfers whose every byte is compared.
-//! That they went over RDMA is seen from the kernel, which has no TCP socket then, and from a capture.
+//! Programs of sockets that know nothing of RDMA, with `ubiverbs run --sockets`: transfers whose every byte is
+//! compared. That they went over RDMA is seen from the kernel, which has no TCP socket then, and from a capture.
 
 use crate::host;
 use crate::scoreboard::{Row, Version, all_of};

@@ -1,6 +1,6 @@
 //! Streams that the kernel gets: a [`pump`](super::pump) moves their bytes from then on, and the program's descriptors
-//! are those of a pair of sockets. So they can be inherited, passed on, waited for with `epoll`, and read and written by
-//! calls that do not ask us.
+//! are those of a pair of sockets. So they can be inherited, passed on, waited for with `epoll`, and read and written
+//! by calls that do not ask us.
 
 use super::options::Notes;
 use super::pump::Pump;

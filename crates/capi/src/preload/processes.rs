@@ -1,6 +1,6 @@
 //! Other processes: children inherit descriptors, programs that are executed keep some, and a process that ends leaves
-//! them to others. The process that made a connection moves its bytes: so before a fork everything is handed over to the
-//! kernel, and a process does not end while others use what it moves.
+//! them to others. The process that made a connection moves its bytes: so before a fork everything is handed over to
+//! the kernel, and a process does not end while others use what it moves.
 
 use super::lifecycle;
 use super::table::{self, Socket};
@@ -22,8 +22,8 @@ pub(super) fn prepare() {
     }
 }
 
-/// Sees to the end of the process. To be called when there is a NIC: what is said last is done first at the end, and the
-/// NIC says good-bye after the streams.
+/// Sees to the end of the process. To be called when there is a NIC: what is said last is done first at the end, and
+/// the NIC says good-bye after the streams.
 pub(super) fn prepare_end() {
     static PREPARED: AtomicBool = AtomicBool::new(false);
     if !PREPARED.load(Ordering::Relaxed) && !PREPARED.swap(true, Ordering::AcqRel) {
@@ -113,7 +113,8 @@ pub unsafe extern "C" fn before_exec() -> c_int {
     let moved = pump::at_work();
     if kept > 0 || moved > 0 {
         crate::log::print(format_args!(
-            "exec is refused (EBUSY): this process moves the bytes of {} sockets over RDMA, which would end; fork first",
+            "exec is refused (EBUSY): this process moves the bytes of {} sockets over RDMA, which would end; \
+             fork first",
             kept + moved
         ));
         return fail(libc::EBUSY);

@@ -1,6 +1,6 @@
-//! A thread that moves the bytes of a stream between its rsocket and a pair of the kernel's sockets, whose other end the
-//! program has, and its children, and whoever else it is given to. The order of bytes, the end of each direction and
-//! errors pass through; what was written before a process closed its end arrives.
+//! A thread that moves the bytes of a stream between its rsocket and a pair of the kernel's sockets, whose other end
+//! the program has, and its children, and whoever else it is given to. The order of bytes, the end of each direction
+//! and errors pass through; what was written before a process closed its end arrives.
 
 use super::lifecycle::close_rsocket;
 use super::status::Status;

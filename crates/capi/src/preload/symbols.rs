@@ -31,7 +31,8 @@ struct Wanted<'a> {
     found: *mut c_void,
 }
 
-/// The function of that name in the first library behind the one that has `before`. That which has `own` is passed over.
+/// The function of that name in the first library behind the one that has `before`. That which has `own` is passed
+/// over.
 pub(super) fn after(name: &CStr, before: usize, own: usize) -> *mut c_void {
     let mut wanted = Wanted { name, hash: hash(name.to_bytes()), before, own, passed: false, found: null_mut() };
     // SAFETY: the function gets what it looks for, which outlives the call.

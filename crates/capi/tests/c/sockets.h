@@ -1,7 +1,7 @@
 /* What the programs `sockets` and `sockets_processes` have in common. They know nothing of RDMA and are run with
- * librspreload.so: `sockets TEST`. One process serves, its child is the client; both check every byte. `sockets TEST tcp`
- * is for a run without it. That a connection goes over RDMA is seen from the kernel, whose table of TCP sockets does not
- * have it. */
+ * librspreload.so: `sockets TEST`. One process serves, its child is the client; both check every byte. `sockets TEST
+ * tcp` is for a run without it. That a connection goes over RDMA is seen from the kernel, whose table of TCP sockets
+ * does not have it. */
 #define _GNU_SOURCE
 /* No program uses all of it. */
 #pragma GCC diagnostic ignored "-Wunused-function"
@@ -31,7 +31,8 @@
 #include <unistd.h>
 
 #define CHECK(what) do { if (!(what)) { \
-	fprintf(stderr, "%s:%d: %s (errno %d: %s), process %d\n", __FILE__, __LINE__, #what, errno, strerror(errno), getpid()); \
+	fprintf(stderr, "%s:%d: %s (errno %d: %s), process %d\n", __FILE__, __LINE__, #what, errno, strerror(errno), \
+		getpid()); \
 	_exit(1); } } while (0)
 
 extern char **environ;

@@ -174,7 +174,8 @@ static void passed(void)
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
 	char control[CMSG_SPACE(sizeof(int))] = { 0 }, one = 'x';
 	struct iovec part = { &one, 1 };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	message.msg_control = control, message.msg_controllen = sizeof control;
 	pid_t other = fork();
 	CHECK(other >= 0);
 	if (other == 0) {
