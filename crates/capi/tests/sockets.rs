@@ -9,8 +9,8 @@ use std::process::{Command, Output};
 
 /// The program that has a test.
 fn program(test: &str) -> PathBuf {
-    const OF_ONE_PROCESS: &str = "plain calls names epoll_level epoll_edge nonblocking full copies files mixed stdio gone \
-                                  tcp settings many_closed";
+    const OF_ONE_PROCESS: &str = "plain calls names epoll_level epoll_edge nonblocking full copies files mixed stdio \
+                                  gone tcp settings many_closed";
     let one = OF_ONE_PROCESS.split_whitespace().any(|name| name == test);
     compile("cc", if one { "sockets.c" } else { "sockets_processes.c" })
 }
