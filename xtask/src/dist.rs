@@ -175,7 +175,8 @@ pub fn link_jumps(
             .args(["-shared", "-nostdlib", "-Wl,--build-id=sha1", "-o"])
             .arg(to)
             .arg(format!("-Wl,-soname,{name}"))
-            .arg("-Wl,--enable-new-dtags,-rpath,$ORIGIN")
+            // Beside it, or above it: `lib/rsocket/librspreload.so` is another name of `lib/librspreload.so`.
+            .arg("-Wl,--enable-new-dtags,-rpath,$ORIGIN:$ORIGIN/..")
             .arg(format!("-Wl,--version-script={}", script.display()))
             .args(["-Wl,-z,nodelete", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,--no-undefined"])
             .arg(code)

@@ -30,5 +30,5 @@ fn a_status_is_explained_by_number_and_by_name() {
     assert_eq!(unknown.status.code(), Some(1));
     assert!(String::from_utf8(unknown.stderr).unwrap().contains("250"));
     let all = String::from_utf8(ubiverbs(&["explain"]).stdout).unwrap();
-    assert_eq!(all.lines().count(), 15);
+    assert_eq!(all.lines().count(), 17);
 }

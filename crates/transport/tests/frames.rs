@@ -75,3 +75,20 @@ fn frames_come_into_receives_that_are_long_enough() {
     assert_eq!(completion(&mut end).unwrap().status, Status::WorkRequestFlushed);
     assert!(end.qp.handle_frame(Time::ZERO, &[2; 59], NOTES, &mut end.memory), "dropped");
 }
+
+#[test]
+fn an_error_flushes_what_was_posted_in_order_and_a_reset_forgets_it() {
+    for (state, flushed) in [(State::Error, 4), (State::Reset, 0)] {
+        let mut end = raw(4096);
+        for _ in 0..2 {
+            send(&mut end, Data::Inline(&[9; 60]), SendFlags::empty()).unwrap();
+            post_receive(&mut end, 1000, 100);
+        }
+        end.qp.modify(Time::ZERO, &Modify { state: Some(state), ..Modify::default() }, &mut end.memory).unwrap();
+        let ended: Vec<_> = std::iter::from_fn(|| completion(&mut end)).map(|done| (done.wr_id, done.status)).collect();
+        let expected = [1, 1, 2, 2].map(|wr_id| (wr_id, Status::WorkRequestFlushed));
+        assert_eq!(ended, expected[..flushed], "{state}");
+        let mut out = Vec::new();
+        assert_eq!(end.qp.poll_frame(Time::ZERO, 1518, &mut out, &mut end.memory), None, "nothing goes out any more");
+    }
+}

@@ -44,7 +44,7 @@ fn draining_lets_what_has_begun_end_and_begins_nothing_new() {
 
 #[test]
 fn a_drained_queue_says_so_at_once_and_only_if_it_was_asked() {
-    for kind in Kind::ALL {
+    for kind in kinds() {
         for (asked, expected) in
             [(Some(true), vec![AsyncEvent::SendQueueDrained]), (Some(false), vec![]), (None, vec![])]
         {

@@ -30,6 +30,12 @@ pub struct Rig {
     pub options: ConnectOptions,
 }
 
+/// The kinds that speak the transport's protocol. Raw packet queue pairs send and receive frames, which the simulator does
+/// not carry: `transport/tests/frames.rs` has theirs.
+pub fn kinds() -> impl Iterator<Item = Kind> {
+    Kind::ALL.into_iter().filter(|kind| *kind != Kind::RawPacket)
+}
+
 pub fn spec(kind: Kind) -> QpSpec {
     QpSpec::new(kind)
 }

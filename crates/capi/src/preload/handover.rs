@@ -1,4 +1,4 @@
-//! Streams that the kernel gets: a [`pump`](super::pump) moves their bytes from then on, and the program's descriptors
+//! Streams that the kernel gets: a `pump` moves their bytes from then on, and the program's descriptors
 //! are those of a pair of sockets. So they can be inherited, passed on, waited for with `epoll`, and read and written
 //! by calls that do not ask us.
 

@@ -31,8 +31,11 @@ int main()
 	NEED(cq);
 	ibv_poll_cq_attr poll_attr{};
 	CHECK(ibv_start_poll(cq, &poll_attr) == ENOENT);
-	cq_attr.wc_flags = IBV_WC_EX_WITH_CVLAN;
-	CHECK(!ibv_create_cq_ex(context, &cq_attr) && errno == EOPNOTSUPP);
+	cq_attr.wc_flags = IBV_WC_EX_WITH_CVLAN | IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_TM_INFO;
+	ibv_cq_ex *other = ibv_create_cq_ex(context, &cq_attr);
+	CHECK(other && !ibv_destroy_cq(ibv_cq_ex_to_cq(other)));
+	cq_attr.wc_flags = 1 << 30;
+	CHECK(!ibv_create_cq_ex(context, &cq_attr) && errno == EINVAL);
 
 	ibv_qp_init_attr_ex init{};
 	init.send_cq = init.recv_cq = ibv_cq_ex_to_cq(cq);
