@@ -18,6 +18,10 @@ use transport::RateLimit;
 use wire::flow::HashFields;
 use wire::{Gid, Mtu, Pkey};
 
+/// The types of queue pairs that can be paced.
+const PACED: [u32; 5] =
+    [abi::IBV_QPT_RC, abi::IBV_QPT_UC, abi::IBV_QPT_UD, abi::IBV_QPT_RAW_PACKET, abi::IBV_QPT_XRC_SEND];
+
 /// The vendor number: locally administered, of no vendor. Programs know the real ones and change their behaviour by
 /// them.
 pub(crate) const VENDOR: u32 = 0x02_7562;
@@ -124,7 +128,7 @@ fn extended_attributes(opened: &OpenDevice) -> ibv_device_attr_ex {
     attributes_ex.packet_pacing_caps = ibv_packet_pacing_caps {
         qp_rate_limit_min: RateLimit::MIN_KBPS,
         qp_rate_limit_max: RateLimit::MAX_KBPS,
-        supported_qpts: 1 << abi::IBV_QPT_RC | 1 << abi::IBV_QPT_UC | 1 << abi::IBV_QPT_UD | 1 << abi::IBV_QPT_XRC_SEND,
+        supported_qpts: PACED.iter().fold(0, |kinds, kind| kinds | 1 << kind),
     };
     attributes_ex.phys_port_cnt_ex = 1;
     attributes_ex.rss_caps = ibv_rss_caps {

@@ -5,8 +5,8 @@ mod direct;
 
 use direct::{End, raw};
 use ubiverbs_transport::{
-    Completion, CompletionKind, Data, FrameNotes, FrameOut, Inbound, Modify, Operation, PostError, ReceiveRequest,
-    SendFlags, SendRequest, Sge, State, Status, Time,
+    Completion, CompletionKind, Data, FrameNotes, FrameOut, Inbound, Modify, Operation, PostError, RateLimit,
+    ReceiveRequest, SendFlags, SendRequest, Sge, State, Status, Time,
 };
 use wire::{Deth, Gid, Headers, Key, Opcode, Psn, Qkey, Qpn};
 
@@ -74,6 +74,26 @@ fn frames_come_into_receives_that_are_long_enough() {
     end.qp.modify(Time::ZERO, &error, &mut end.memory).unwrap();
     assert_eq!(completion(&mut end).unwrap().status, Status::WorkRequestFlushed);
     assert!(end.qp.handle_frame(Time::ZERO, &[2; 59], NOTES, &mut end.memory), "dropped");
+}
+
+#[test]
+fn frames_keep_to_a_rate() {
+    let mut end = raw(4096);
+    // A megabyte per second.
+    let rate_limit = Some(RateLimit { kbps: 8000, ..RateLimit::default() });
+    end.qp.modify(Time::ZERO, &Modify { rate_limit, ..Modify::default() }, &mut end.memory).unwrap();
+    for _ in 0..4 {
+        send(&mut end, Data::Inline(&[9; 250]), SendFlags::empty()).unwrap();
+    }
+    let (mut now, mut out, mut sent) = (Time::ZERO, Vec::new(), 0);
+    while sent < 4 {
+        match end.qp.poll_frame(now, 1518, &mut out, &mut end.memory) {
+            Some(_) => sent += 1,
+            None => now = end.qp.poll_timeout().expect("it waits for its time"),
+        }
+    }
+    // Three frames and what is around them had to be paid for before the fourth.
+    assert!((750_000..1_100_000).contains(&now.as_nanos()), "{now:?}");
 }
 
 #[test]

@@ -132,6 +132,14 @@ pub fn listens(process: u32, port: u16) -> io::Result<bool> {
             local.and_then(|port| u16::from_str_radix(port, 16).ok()) == Some(port) && words.nth(1) == Some("0A")
         });
     }
+    // One of datagrams is bound.
+    for table in ["udp", "udp6"] {
+        let table = fs::read_to_string(format!("/proc/{process}/net/{table}"))?;
+        listens |= table.lines().any(|line| {
+            let local = line.split_whitespace().nth(1).and_then(|address| address.rsplit(':').next());
+            local.and_then(|port| u16::from_str_radix(port, 16).ok()) == Some(port)
+        });
+    }
     // A port of the connection manager is a name.
     let names = fs::read(format!("/proc/{process}/net/unix"))?;
     let named = |line: &str| {

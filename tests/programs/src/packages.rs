@@ -12,8 +12,17 @@ use std::process::Command;
 const C_LIBRARY: [&str; 6] = ["libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux"];
 
 /// What has code.
-const CODE: [&str; 5] =
-    ["bin/ubiverbs", "lib/libibverbs.so.1", "lib/librdmacm.so.1", "lib/librspreload.so", "lib/libubiverbs-paths.so"];
+const CODE: [&str; 6] = [
+    "bin/ubiverbs",
+    "lib/libibverbs.so.1",
+    "lib/librdmacm.so.1",
+    "lib/libibumad.so.3",
+    "lib/librspreload.so",
+    "lib/libubiverbs-paths.so",
+];
+
+/// Those that only jump into `libibverbs.so.1`, which is beside them wherever they are copied to.
+const JUMPS: [&str; 3] = ["lib/librdmacm.so.1", "lib/libibumad.so.3", "lib/librspreload.so"];
 
 pub fn tests() -> Vec<Test> {
     vec![
@@ -38,9 +47,8 @@ fn succeed(stage: &Stage, command: &mut Command) -> Result<String, String> {
 
 fn needs(stage: &Stage) -> Result<(), String> {
     for file in CODE {
-        // One library jumps into the other, which is beside it wherever both are copied to.
         let (beside, path): (&[&str], _) =
-            if file.contains("rdmacm") { (&["libibverbs.so.1"], "[$ORIGIN]") } else { (&[], "no path") };
+            if JUMPS.contains(&file) { (&["libibverbs.so.1"], "[$ORIGIN:$ORIGIN/..]") } else { (&[], "no path") };
         let text = succeed(stage, Command::new("readelf").args(["--dynamic", "--wide"]).arg(stage.dist.join(file)))?;
         let names = text.lines().filter(|line| line.contains("(NEEDED)"));
         for name in names.filter_map(|line| line.split(['[', ']']).nth(1)) {
@@ -196,7 +204,7 @@ fn debug(stage: &Stage) -> Result<(), String> {
         let package = package(stage, name, ".deb")?;
         succeed(stage, Command::new("dpkg-deb").arg("--extract").arg(&package).arg(place))?;
     }
-    for file in CODE.iter().filter(|file| !file.contains("rdmacm")) {
+    for file in CODE.iter().filter(|file| !JUMPS.contains(file)) {
         let path = program.join("usr/lib/ubiverbs").join(file);
         let notes = succeed(stage, Command::new("readelf").args(["--notes", "--wide"]).arg(path))?;
         let identity = notes.split("Build ID: ").nth(1).and_then(|rest| rest.split_whitespace().next());

@@ -90,8 +90,8 @@ fn environment(stage: &Stage) -> Result<(), String> {
     let library = stage.dist.join("lib");
     let script = "echo $LD_LIBRARY_PATH; env | grep -c ^UBIVERBS_";
     let ended = stage.end(&mut shell(stage, script))?;
-    // The directory with files of devices.
-    expect(&ended.text, &[&format!("{}\n1\n", library.display())])?;
+    // The directory with files of devices, and the name at which `NETLINK_RDMA` is answered.
+    expect(&ended.text, &[&format!("{}\n2\n", library.display())])?;
     let ended = stage.end(shell(stage, script).env("LD_LIBRARY_PATH", "/opt/lib"))?;
     expect(&ended.text, &[&format!("{}:/opt/lib\n", library.display())])
 }
@@ -286,7 +286,7 @@ fn files_of_devices(stage: &Stage) -> Result<(), String> {
     for (line, wanted) in [
         ("cat /sys/class/infiniband/ubi_lo/ports/1/state", "4: ACTIVE\n"),
         ("cat /sys/class/infiniband/ubi_lo/ports/1/rate", "100 Gb/sec (4X EDR)\n"),
-        ("cat /sys/class/infiniband/ubi_lo/ports/1/counters/port_xmit_data", "0\n"),
+        ("cat /sys/class/infiniband/ubi_lo/ports/1/counters/link_downed", "0\n"),
         ("cat /sys/class/infiniband/ubi_lo/device/numa_node", "-1\n"),
         ("cat /sys/class/infiniband_verbs/uverbs0/ibdev", "ubi_lo\n"),
         ("cat /sys/class/infiniband_verbs/uverbs0/device/numa_node", "-1\n"),

@@ -4,6 +4,7 @@
 use super::{QueuePair, State};
 use crate::completion::{Cause, FrameNotes, Status};
 use crate::port::Port;
+use crate::rate::Flow;
 use crate::responder::Reaction;
 use crate::send_queue::Outcome;
 use crate::train::Payload;
@@ -33,6 +34,9 @@ impl QueuePair {
             return None;
         }
         let seq = self.requester.next_seq(&self.queue);
+        self.queue.get(seq)?;
+        // Where there is a rate, the frame may have to wait.
+        self.allowance(now, Flow::Requests)?;
         let work = self.queue.get(seq)?;
         let length = work.length as usize;
         if length > longest {
@@ -54,6 +58,7 @@ impl QueuePair {
             self.fail_work(now, seq, Status::LocalProtection, Cause::Refused(refusal), port);
             return None;
         }
+        self.spend(now, Flow::Requests, 1, length as u32);
         self.requester.handed_out(seq);
         self.queue.settle(seq, Outcome::Done);
         Some(FrameOut { fills_checksums })

@@ -55,8 +55,8 @@ const REQUESTERS: &[Kind] = &[RC, XRC_SEND];
 /// The reliable kinds that answer requests, and so refuse and replay them.
 const RESPONDERS: &[Kind] = &[RC, XRC_RECV];
 const RELIABLE: &[Kind] = &[RC, XRC_SEND, XRC_RECV];
-/// The kinds that send requests, and so can be paced.
-const SENDERS: &[Kind] = &[RC, UC, UD, XRC_SEND];
+/// The kinds that send on their own account, and so can be paced.
+const SENDERS: &[Kind] = &[RC, UC, UD, XRC_SEND, RAW];
 /// The kinds whose send queue can fail alone (IBA 10.3.1.6: SQE does not exist for reliable service).
 const UNRELIABLE: &[Kind] = &[UC, UD];
 
