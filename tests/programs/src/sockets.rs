@@ -5,9 +5,11 @@ use crate::host;
 use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::{Running, Stage};
 use crate::{Test, expect};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const fn row(program: &'static str, package: &'static str, what: &'static str) -> Row {
@@ -30,13 +32,19 @@ const RSYNC: Row =
     row("`rsync`", "rsync", "over sockets of ours, with a daemon that forks: a tree of files down and up, compared");
 
 pub fn tests() -> Vec<Test> {
-    let mut tests = all_of(&IPERF, [Test::new("sockets: iperf3", iperf)]);
-    tests.extend(all_of(&NC, [Test::new("sockets: nc", nc)]));
-    tests.extend(all_of(&HTTP, [Test::new("sockets: curl from python3 -m http.server", http_server)]));
-    tests.extend(all_of(&CURL, [Test::new("sockets: curl over UDP, seen in a capture", captured)]));
-    tests.extend(all_of(&NGINX, [Test::new("sockets: curl from nginx", nginx)]));
-    tests.extend(all_of(&REDIS, [Test::new("sockets: redis-server and redis-cli", redis)]));
-    tests.extend(all_of(&RSYNC, [Test::new("sockets: rsync from its daemon and to it", rsync)]));
+    let mut tests = all_of(&IPERF, [Test::new("sockets: iperf3", |stage| apart(stage, iperf))]);
+    tests.extend(all_of(&NC, [Test::new("sockets: nc", |stage| apart(stage, nc))]));
+    tests.extend(all_of(
+        &HTTP,
+        [Test::new("sockets: curl from python3 -m http.server", |stage| apart(stage, http_server))],
+    ));
+    tests.extend(all_of(
+        &CURL,
+        [Test::new("sockets: curl over UDP, seen in a capture", |stage| apart(stage, captured))],
+    ));
+    tests.extend(all_of(&NGINX, [Test::new("sockets: curl from nginx", |stage| apart(stage, nginx))]));
+    tests.extend(all_of(&REDIS, [Test::new("sockets: redis-server and redis-cli", |stage| apart(stage, redis))]));
+    tests.extend(all_of(&RSYNC, [Test::new("sockets: rsync from its daemon and to it", |stage| apart(stage, rsync))]));
     tests.push(Test::new("sockets: a static program is refused", of_a_static_program));
     tests
 }
@@ -96,21 +104,37 @@ fn serve(stage: &Stage, line: &str, port: u16) -> Result<Running, String> {
     Ok(server)
 }
 
+/// Connections over TCP of tests before this one, which the kernel remembers for a minute.
+static BEFORE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// A test that is told from those before it.
+fn apart(stage: &Stage, test: fn(&Stage) -> Result<(), String>) -> Result<(), String> {
+    *BEFORE.lock().map_err(|e| e.to_string())? = tcp(stage)?;
+    test(stage)
+}
+
+/// Sockets of TCP on the lonely host, by their addresses.
+fn tcp(stage: &Stage) -> Result<BTreeSet<String>, String> {
+    let mut sockets = BTreeSet::new();
+    for table in ["tcp", "tcp6"] {
+        let mut cat = stage.alone.command(None, Path::new("cat"));
+        let output = cat.arg(format!("/proc/self/net/{table}")).output().map_err(|e| e.to_string())?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let addresses = |line: &str| line.split_whitespace().skip(1).take(2).collect::<Vec<_>>().join(" ");
+        sockets.extend(text.lines().skip(1).map(addresses));
+    }
+    Ok(sockets)
+}
+
 /// On the lonely host there is no TCP but ours would be.
 fn no_tcp(stage: &Stage) -> Result<(), String> {
     if !crate::is_root() {
         // The loopback is everybody's.
         return Ok(());
     }
-    for table in ["tcp", "tcp6"] {
-        let mut cat = stage.alone.command(None, Path::new("cat"));
-        let output = cat.arg(format!("/proc/self/net/{table}")).output().map_err(|e| e.to_string())?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        if text.lines().count() != 1 {
-            return Err(format!("something goes over TCP:\n{text}"));
-        }
-    }
-    Ok(())
+    let (now, before) = (tcp(stage)?, BEFORE.lock().map_err(|e| e.to_string())?);
+    let new: Vec<&String> = now.difference(&before).collect();
+    if new.is_empty() { Ok(()) } else { Err(format!("something goes over TCP: {new:?}")) }
 }
 
 fn iperf(stage: &Stage) -> Result<(), String> {
