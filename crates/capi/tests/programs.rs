@@ -250,8 +250,7 @@ fn the_connection_manager_refuses_what_makes_no_sense() {
     let _turn = alone();
     let output = on_library(program).output().unwrap();
     assert!(output.status.success(), "{}", library::show("arguments", &output));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(said.trim(), "ubiverbs: rsocket: sockets over RDMA are not offered; the call fails with ENOSYS");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
 
 #[test]

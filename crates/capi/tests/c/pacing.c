@@ -124,7 +124,8 @@ static void caps_and_errors(void)
 	CHECK(caps->qp_rate_limit_min > 0 && caps->qp_rate_limit_max >= 100000000);
 	for (int i = 0; i < 3; i++)
 		CHECK(ibv_is_qpt_supported(caps->supported_qpts, kinds[i]));
-	CHECK(!ibv_is_qpt_supported(caps->supported_qpts, IBV_QPT_RAW_PACKET));
+	CHECK(ibv_is_qpt_supported(caps->supported_qpts, IBV_QPT_RAW_PACKET));
+	CHECK(!ibv_is_qpt_supported(caps->supported_qpts, IBV_QPT_XRC_RECV));
 
 	CHECK(ibv_modify_qp_rate_limit(qps[0], NULL) == EINVAL);
 	CHECK(ibv_modify_qp_rate_limit(qps[0], &mask) == EINVAL);
