@@ -5,6 +5,7 @@ use crate::host;
 use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::{Running, Stage};
 use crate::{Test, expect};
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -255,14 +256,17 @@ fn nginx(stage: &Stage) -> Result<(), String> {
     );
     let settings = directory.join("nginx.conf");
     fs::write(&settings, text).map_err(|e| e.to_string())?;
-    let server = serve(stage, &format!("nginx -c {} -e {here}/error.log", settings.display()), port)?;
+    let mut server = serve(stage, &format!("nginx -c {} -e {here}/error.log", settings.display()), port)?;
     let got = directory.join("got");
     for _ in 0..3 {
         run(stage, &format!("curl -sS -o {} http://127.0.0.1:{port}/content", got.display()))
             .map_err(|e| format!("{e}\n{}", server.told()))?;
         same(&got)?;
     }
-    Ok(())
+    // A master that is killed leaves its workers behind.
+    let master = i32::try_from(server.id()).ok().and_then(Pid::from_raw).ok_or("no process")?;
+    kill_process(master, Signal::TERM).map_err(|e| e.to_string())?;
+    host::wait("nginx to end", || server.has_ended())
 }
 
 fn redis(stage: &Stage) -> Result<(), String> {

@@ -114,7 +114,7 @@ pub(super) fn replace(socket: &'static Socket, end: c_int) {
     }
 }
 
-/// A descriptor of a stream that somebody else moves leads to a socket, for its addresses.
+/// A descriptor of a stream that another process moves leads to a socket, for its addresses.
 pub(super) fn adopt(fd: c_int, domain: c_int, notes: Notes, nonblocking: bool) {
     let socket = table::new_socket(-1, domain, libc::SOCK_STREAM);
     socket.connects.store(true, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Listening sockets that several processes have: a thread of the process that made one accepts, and passes streams on
-//! through a pair of sockets, whose other end is the listening socket to all of them. Whoever accepts first gets the
-//! stream, as with the kernel's.
+//! through a pair of sockets, whose other end is the listening socket to all of them. The process that accepts first
+//! gets the stream, as with the kernel's.
 
 use super::handover::{pair, replace};
 use super::options::{Address, Notes};

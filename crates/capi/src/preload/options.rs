@@ -80,7 +80,7 @@ pub(super) struct Notes {
     pub(super) watchers: Vec<Watcher>,
 }
 
-/// Somebody waits.
+/// A thread of the program waits.
 #[derive(Clone, Copy)]
 pub(super) struct Watcher {
     pub(super) epoll: c_int,

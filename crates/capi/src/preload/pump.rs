@@ -1,5 +1,5 @@
 //! A thread that moves the bytes of a stream between its rsocket and a pair of the kernel's sockets, whose other end
-//! the program has, and its children, and whoever else it is given to. The order of bytes, the end of each direction
+//! the program has, and its children, and each process it is given to. The order of bytes, the end of each direction
 //! and errors pass through; what was written before a process closed its end arrives.
 
 use super::lifecycle::close_rsocket;
@@ -27,7 +27,7 @@ pub(super) fn at_work() -> usize {
 
 /// What a thread is to move.
 pub(super) struct Pump {
-    /// The rsocket, which is nobody else's any more.
+    /// The rsocket, which only this pump uses from now on.
     pub(super) rsocket: c_int,
     /// Our end of the pair.
     pub(super) kernel: c_int,
@@ -227,7 +227,7 @@ impl Flow<'_> {
             };
             match self.inward.drain(write) {
                 Ok(some) => moved |= some,
-                // Nobody will read it.
+                // The program does not read it any more.
                 Err(_) => (self.deaf, self.inward.start) = (true, self.inward.end),
             }
         }

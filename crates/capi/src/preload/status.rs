@@ -60,7 +60,7 @@ impl Status {
         self.value().filter(|value| *value != ENDED).unwrap_or(0)
     }
 
-    /// The error of whoever reads the end of the stream; 0 if the end is real, or nothing is known.
+    /// The error of the program that reads the end of the stream; 0 if the end is real, or nothing is known.
     pub(super) fn error_at_end(self) -> c_int {
         match self.value() {
             None | Some(ENDED) => 0,

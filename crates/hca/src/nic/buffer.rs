@@ -1,5 +1,5 @@
-//! Memory of the library's own that queue pairs work with: allocated and registered, and taken back together. It is read and written by copies
-//! only, since a peer may write into it at any moment.
+//! Memory of the library's own that queue pairs work with: allocated and registered, and taken back together. It is
+//! read and written by copies only, since a peer may write into it at any moment.
 
 use crate::error::{Error, system};
 use crate::nic::Nic;

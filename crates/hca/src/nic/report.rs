@@ -1,4 +1,5 @@
-//! What this process has, for another process of the host that asks: `rdma`, `ubiverbs ps`, programs that read counters.
+//! What this process has, for another process of the host that asks: `rdma`, `ubiverbs ps`, programs that read
+//! counters.
 
 use crate::nic::Nic;
 use crate::objects::context::Context;

@@ -1,5 +1,5 @@
-//! Completion counters: how much work of some kinds has completed on some queue pairs, for programs that want to know no
-//! more than that. A queue pair without one looks for it and does nothing else.
+//! Completion counters: how much work of some kinds has completed on some queue pairs, for programs that want to know
+//! no more than that. A queue pair without one looks for it and does nothing else.
 
 use crate::queue_pair::Qp;
 use std::sync::Arc;
