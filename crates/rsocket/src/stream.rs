@@ -260,7 +260,8 @@ impl Stream {
 
     /// Work of the send queue has completed; `wr_id` is what it was called.
     pub fn handle_sent(&mut self, wr_id: u64, succeeded: bool) {
-        match Message::decode(wr_id as u32) {
+        let message = Message::decode(wr_id as u32);
+        match message {
             Ok(Message::Data(bytes) | Message::Direct(bytes)) => self.give_back(bytes),
             Ok(Message::IoMapping(_)) => self.give_back(IoMapping::LENGTH as u32),
             Ok(Message::Credits(_)) => self.control_slots += 1,
@@ -273,7 +274,9 @@ impl Stream {
             Err(_) => {}
         }
         if !succeeded && self.phase == Phase::Connected {
-            self.end(Phase::Failed);
+            // A peer that has sent its last byte may be gone: then it does not miss our credits.
+            let missed = self.readable || !matches!(message, Ok(Message::Credits(_) | Message::Control(_)));
+            self.end(if missed { Phase::Failed } else { Phase::Disconnected });
         }
     }
 

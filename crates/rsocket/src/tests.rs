@@ -247,3 +247,19 @@ fn headers_of_datagrams_come_back_as_they_were() {
         }
     }
 }
+
+#[test]
+fn a_peer_that_has_said_its_last_may_go_without_our_credits_but_not_without_our_bytes() {
+    let credits = u64::from(Message::Credits(7).encode());
+    let ended = |says_so: bool, wr_id: u64| {
+        let (_, mut bob) = pair();
+        if says_so {
+            bob.handle_received(Message::Control(Control::Shutdown).encode(), 0, &[]).unwrap();
+        }
+        bob.handle_sent(wr_id, false);
+        (bob.is_disconnected(), bob.has_failed())
+    };
+    assert_eq!(ended(true, credits), (true, false));
+    assert_eq!(ended(false, credits), (false, true));
+    assert_eq!(ended(true, u64::from(Message::Data(5).encode())), (false, true));
+}

@@ -247,7 +247,7 @@ static int listens_late(enum rdma_port_space space)
 	destroy(ends.listener);
 	give_queue_pair(client);
 	CHECK(!rdma_connect(client, &(struct rdma_conn_param){.retry_count = 7}));
-	usleep(20000);
+	usleep(5000);
 	NEED(!rdma_create_id(there, &late, NULL, space));
 	if (rdma_bind_addr(late, (struct sockaddr *)&address)) {
 		/* Another program of the host has taken it in between. */
@@ -283,8 +283,11 @@ static void somebody_listens_late(enum rdma_port_space space)
 {
 	int heard = 0;
 
-	for (int tries = 0; tries < 10 && !heard; tries++)
+	for (int tries = 0; tries < 40 && !heard; tries++) {
+		/* Until the machine is less busy. */
+		usleep(tries * 10000);
 		heard = listens_late(space);
+	}
 	CHECK(heard);
 }
 
