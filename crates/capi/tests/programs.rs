@@ -58,6 +58,25 @@ fn raw_packets_go_where_flows_say() {
     succeed(&mut in_namespace(program));
 }
 
+/// Both ends of a cable are in one namespace, whose addresses give the kernel no reason to say something.
+#[test]
+fn raw_packets_that_a_host_sends_to_itself_come_back() {
+    let program = compile("cc", "raw_loopback.c");
+    let _turn = alone();
+    let cable = "ip link add ubr0 type veth peer name ubr1 && for end in ubr0 ubr1; do \
+                 ip link set $end addrgenmode none; ip addr add 10.78.0.${end#ubr}/32 dev $end; ip link set $end up || exit; done; \
+                 exec \"$@\"";
+    succeed(in_namespace("sh").args(["-c", cable, "sh"]).arg(program));
+}
+
+#[test]
+fn faults_strike_raw_packets() {
+    let program = compile("cc", "raw_loopback.c");
+    let _turn = alone();
+    let plan = "to=10.77.0.2,drop@1,dup@2,corrupt@3,mark@4..5,reorder@6,hold=2s";
+    succeed(in_namespace(program).arg("faults").env("UBIVERBS_FAULTS", plan));
+}
+
 #[test]
 fn calls_about_raw_packets_that_cannot_be_are_refused() {
     let program = compile("cc", "raw_misuse.c");

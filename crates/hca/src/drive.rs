@@ -227,7 +227,8 @@ impl Nic {
     /// How long one may sleep though nothing arrives.
     pub(crate) fn patience(&self) -> Option<u64> {
         let timers = self.timers.next().map(|deadline| deadline.since(self.now()));
-        let held = self.udp.next_deadline().into_iter().chain(self.links.deadline()).min();
+        let held =
+            [self.udp.next_deadline(), self.links.deadline(), self.packets.deadline()].into_iter().flatten().min();
         let held = held.map(|moment| moment.saturating_duration_since(Instant::now()).as_nanos() as u64);
         timers.into_iter().chain(held).min()
     }

@@ -94,7 +94,7 @@ impl Nic {
             next_srq: AtomicU32::new(1),
             next_cq: AtomicU32::new(1),
             links,
-            packets: Packets::new(&slots),
+            packets: Packets::new(&slots, plan),
             ready: ReadyQueue::default(),
             windows: Mutex::new(Rank::Windows, HashMap::new()),
             local_receive_window: Arc::new(SharedWindow::new(WindowConfig { limit, ..WindowConfig::default() })),

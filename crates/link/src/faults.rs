@@ -23,6 +23,9 @@
 //! `mark` is what a congested switch does instead of dropping: it sets "congestion experienced" (CE) in the IP header,
 //! if the sender said that it takes marks (ECT). Shared memory has no such header, and its packets count as marked.
 //!
+//! Raw frames are marked if they have an IP header that says so, and lost if they are damaged, as Ethernet's checksum
+//! would have it.
+//!
 //! Faults happen where packets arrive, so `to` is an address of this host.
 
 mod faulty;

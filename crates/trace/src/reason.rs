@@ -14,6 +14,7 @@ vocabulary! {
         // The packet itself.
         Malformed = "malformed": "the bytes do not parse as a RoCEv2 packet",
         BadIcrc = "bad_icrc": "the invariant CRC does not match the packet",
+        BadFcs = "bad_fcs": "the frame check sequence does not match the Ethernet frame",
         BadOpcodeForTransport = "bad_opcode_for_transport": "the opcode does not belong to this queue pair's transport",
         BadLength = "bad_length": "the payload length does not fit the opcode and the path MTU",
         TooLong = "too_long": "the message is longer than the receive buffer or the largest message",

@@ -166,6 +166,7 @@ impl Incidents {
             | DropReason::BadOpcodeForTransport
             | DropReason::UnexpectedResponse
             | DropReason::BadIcrc
+            | DropReason::BadFcs
             | DropReason::BrokenRing
             | DropReason::TooLong => &mut self.receive_errors,
             DropReason::Overflow

@@ -2,6 +2,7 @@
 //! work queue their hash leads, and their checksums. Pure: sockets and queue pairs are elsewhere.
 
 mod checksum;
+mod congestion;
 mod layers;
 mod rss;
 mod segment;
@@ -10,11 +11,12 @@ mod table;
 mod vlan;
 
 pub use checksum::{Checksums, checksums, complete_checksum, fill_checksums};
+pub use congestion::mark_congestion;
 pub use layers::{EthernetHeader, Gre, Internet, Layers, Ports, Stack, Upper};
 pub use rss::{HASH_KEY_LENGTH, HashFields, Rss, toeplitz};
 pub use segment::{Offload, OffloadKind, each_segment};
 pub use spec::{Action, Filter, Match, Part, SpecError, SpecType};
-pub use table::{Rule, RuleKind, Table, Verdict};
+pub use table::{Loopback, Origin, Rule, RuleKind, Table, Verdict};
 pub use vlan::{insert_tag, remove_tag};
 
 /// The length of an Ethernet header without tags.

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 use wire::flow::{
-    ETHERNET_HEADER, HashFields, Layers, Match, Offload, OffloadKind, Part, Rss, Rule, RuleKind, Table, Verdict,
-    checksums, each_segment, fill_checksums, insert_tag, remove_tag,
+    ETHERNET_HEADER, HashFields, Layers, Match, Offload, OffloadKind, Origin, Part, Rss, Rule, RuleKind, Table,
+    Verdict, checksums, each_segment, fill_checksums, insert_tag, remove_tag,
 };
 
 /// The conditions, and what is left.
@@ -66,7 +66,7 @@ fn route(matches: &[Match], layers: &Layers) {
     table.insert(rule(100, RuleKind::Normal, matches.to_vec()));
     table.insert(rule(101, RuleKind::AllDefault, Vec::new()));
     let mut given = BTreeSet::new();
-    let verdict = table.route(layers, false, |rule, _| {
+    let verdict = table.route(layers, Origin::Wire, |rule, _| {
         assert!(rule.holds(layers), "{rule:?}");
         assert!(given.insert(rule.id), "twice");
     });

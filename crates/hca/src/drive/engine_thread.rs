@@ -251,7 +251,9 @@ fn serve_ring(engine: &Engine, nic: &Nic, policy: &EnginePolicy) {
 
 /// How long until something is due. A deadline set from now on that is earlier rings the bell.
 fn sleep_until_deadline(engine: &Engine, nic: &Nic) -> Option<u64> {
-    if let Some(deadline) = nic.timers.next().into_iter().chain(nic.links_deadline()).min() {
+    if let Some(deadline) =
+        nic.timers.next().into_iter().chain(nic.links_deadline()).chain(nic.packets_deadline()).min()
+    {
         engine.asleep_until.store(deadline.as_nanos(), Ordering::Relaxed);
         crate::progress::sync::fence(Ordering::SeqCst);
     }

@@ -8,9 +8,10 @@ use crate::tuning::FRAME_BATCHES;
 use link::packet::FrameIn;
 use std::cell::OnceCell;
 use std::sync::Arc;
+use std::time::Instant;
 use trace::{Direction, DropReason};
 use transport::{FrameNotes, State, Time};
-use wire::flow::{Layers, Table, Verdict, checksums};
+use wire::flow::{Layers, Origin, Table, Verdict, checksums};
 
 impl Nic {
     /// Takes what has come to the interfaces of raw queue pairs.
@@ -22,7 +23,10 @@ impl Nic {
             for _ in 0..batches {
                 let now = self.now();
                 let mut touched: Vec<Arc<Qp>> = Vec::new();
-                let received = port.receive(|flows, frame| self.route_frame(now, flows, frame, &mut touched));
+                let received = port.receive(
+                    |flows, frame| self.route_frame(now, flows, frame, &mut touched),
+                    |reason| self.dropped(now, None, None, reason),
+                );
                 for qp in touched {
                     qp.advance_for(self, now, poller.as_deref_mut());
                 }
@@ -37,7 +41,16 @@ impl Nic {
                 }
             }
         }
+        if let Some(deadline) = self.packets_deadline() {
+            self.engine().deadline_moved(deadline);
+        }
         any
+    }
+
+    /// When a frame that a fault holds back is due.
+    pub(crate) fn packets_deadline(&self) -> Option<Time> {
+        let deadline = self.packets.deadline()?;
+        Some(self.now() + deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Gives a frame to those whose flows match it. One that none matches is none of this process's business: the
@@ -48,8 +61,9 @@ impl Nic {
         };
         let right = OnceCell::new();
         let right = || *right.get_or_init(|| checksums(frame.bytes, &layers, frame.checksums_known).are_right());
+        let looped_to_group = frame.origin != Origin::Wire && layers.is_multicast();
         let mut first = true;
-        let verdict = flows.route(&layers, frame.outgoing, |rule, copy| {
+        let verdict = flows.route(&layers, frame.origin, |rule, copy| {
             if let Some(counters) = &rule.target.counters {
                 counters.count(frame.bytes.len());
             }
@@ -60,6 +74,9 @@ impl Nic {
             let Some(qp) = self.qps.get(qpn) else {
                 return self.dropped(now, Some(qpn), None, DropReason::UnknownQp);
             };
+            if looped_to_group && qp.ignores_own() {
+                return self.dropped(now, Some(qpn), None, DropReason::OwnMulticast);
+            }
             if let Some(capture) = self.capture().filter(|_| std::mem::take(&mut first)) {
                 capture.lock().raw(qp.context().device().name(), frame.bytes, Direction::Inbound);
             }

@@ -1,17 +1,21 @@
 //! Interfaces as raw queue pairs use them: a socket that sends, one that receives while there are flows, and the flows.
-//! A port lives as long as a queue pair has it.
+//! A port lives as long as a queue pair has it. Faults strike frames where they arrive, as on the links.
 
 use crate::tuning::FRAME_SEND_WAITS;
 use ::host::slots::{Registry, Slots};
 use ::host::thread::Shield;
 use latch::Rank;
 use latch::plain::{Mutex, RwLock};
+use link::faults::{Faults, Passed, Plan};
 use link::packet::{FrameIn, Membership, Receiver, Sender};
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use trace::DropReason;
 use wire::Qpn;
-use wire::flow::{Rule, RuleKind, Table};
+use wire::flow::{Internet, Layers, Loopback, Origin, Rule, RuleKind, Table, mark_congestion};
 
 /// The most flows of an interface.
 pub(crate) const MAX_FLOWS: u32 = 1 << 16;
@@ -24,6 +28,7 @@ pub(crate) struct Packets {
     ports: RwLock<Vec<Weak<PacketPort>>>,
     slots: Slots,
     next_flow: AtomicU32,
+    plan: Option<Plan>,
 }
 
 /// An interface.
@@ -31,9 +36,29 @@ pub(crate) struct Packets {
 pub(crate) struct PacketPort {
     interface: u32,
     sender: Sender,
-    receiver: Mutex<Option<Receiver>>,
+    inbound: Mutex<Inbound>,
     flows: RwLock<Table<Target>>,
+    /// When the next frame that a fault holds back is due, in nanoseconds since `start`.
+    due: AtomicU64,
+    start: Instant,
 }
+
+/// What receives, and what frames meet before they are taken.
+#[derive(Debug)]
+struct Inbound {
+    receiver: Option<Receiver>,
+    faults: Option<Faults<Meta>>,
+}
+
+/// What is kept of a frame beside its bytes.
+#[derive(Clone, Copy, Debug)]
+struct Meta {
+    origin: Origin,
+    checksums_known: bool,
+}
+
+/// No frame is held back.
+const NEVER: u64 = u64::MAX;
 
 /// What a flow leads to. Two lead to the same if they lead to one queue pair.
 #[derive(Clone, Debug)]
@@ -73,12 +98,13 @@ impl FlowCounters {
 }
 
 impl Packets {
-    pub fn new(slots: &Slots) -> Packets {
+    pub fn new(slots: &Slots, plan: Option<Plan>) -> Packets {
         Packets {
             any: AtomicBool::new(false),
             ports: RwLock::new(Rank::PacketPorts, Vec::new()),
             slots: slots.clone(),
             next_flow: AtomicU32::new(1),
+            plan,
         }
     }
 
@@ -98,8 +124,13 @@ impl Packets {
         let port = Arc::new(PacketPort {
             interface,
             sender: Sender::open(interface)?,
-            receiver: Mutex::new(Rank::PacketReceiver, None),
+            inbound: Mutex::new(
+                Rank::PacketReceiver,
+                Inbound { receiver: None, faults: self.plan.clone().map(Faults::new) },
+            ),
             flows: RwLock::new(Rank::Flows, Table::default()),
+            due: AtomicU64::new(NEVER),
+            start: Instant::now(),
         });
         ports.push(Arc::downgrade(&port));
         Ok(port)
@@ -109,10 +140,18 @@ impl Packets {
         self.ports.read().iter().filter_map(Weak::upgrade).collect()
     }
 
+    /// When a frame that a fault holds back is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        if self.plan.is_none() || !self.any() {
+            return None;
+        }
+        self.ports().iter().filter_map(|port| port.deadline()).min()
+    }
+
     /// Adds a flow to a port, and answers its number. None if there are too many. Waits for the thread that receives.
     pub fn add(&self, port: &PacketPort, mut rule: Rule<Target>) -> io::Result<Option<u32>> {
-        let mut receiver = port.receiver.lock();
-        let opened = match receiver.take() {
+        let mut inbound = port.inbound.lock();
+        let opened = match inbound.receiver.take() {
             Some(opened) => opened,
             None => {
                 let opened = Receiver::open(port.interface)?;
@@ -120,10 +159,11 @@ impl Packets {
                 opened
             }
         };
-        let opened = receiver.insert(opened);
+        let opened = inbound.receiver.insert(opened);
         rule.id = self.next_flow.fetch_add(1, Ordering::Relaxed);
         let id = rule.id;
         let joined: Vec<Membership> = memberships(&rule).collect();
+        let named: Vec<[u8; 6]> = rule.destinations().collect();
         let added = {
             let mut flows = port.flows.write();
             let has_room = flows.iter().count() < MAX_FLOWS as usize;
@@ -133,10 +173,11 @@ impl Packets {
             opened.hear_outgoing(flows.wants_outgoing()).map(|()| has_room)
         };
         let started = added.and_then(|has_room| {
+            named.iter().try_for_each(|address| opened.loop_back(*address))?;
             joined.iter().try_for_each(|membership| opened.member(*membership, has_room))?;
             opened.start().map(|()| has_room)
         });
-        drop(receiver);
+        drop(inbound);
         self.any.store(true, Ordering::Release);
         match started {
             Ok(has_room) => Ok(has_room.then_some(id)),
@@ -150,10 +191,10 @@ impl Packets {
     /// Removes the flows of a port that `which` names: nothing arrives by them any more when this returns. Answers how
     /// many there were.
     pub fn remove(&self, port: &PacketPort, which: impl FnMut(&Rule<Target>) -> bool) -> usize {
-        let mut receiver = port.receiver.lock();
+        let mut inbound = port.inbound.lock();
         let mut flows = port.flows.write();
         let removed = flows.remove(which);
-        if let Some(opened) = receiver.as_ref() {
+        if let Some(opened) = inbound.receiver.as_mut() {
             for membership in removed.iter().flat_map(memberships) {
                 // The kernel forgets it with the socket at the latest.
                 let _ = opened.member(membership, false);
@@ -161,11 +202,11 @@ impl Packets {
             let _ = opened.hear_outgoing(flows.wants_outgoing());
             if flows.is_empty() {
                 self.slots.registry().unwatch(opened.raw_fd());
-                *receiver = None;
+                inbound.receiver = None;
             }
         }
         drop(flows);
-        drop(receiver);
+        drop(inbound);
         let any = self.ports().iter().any(|port| !port.flows.read().is_empty());
         self.any.store(any, Ordering::Release);
         removed.len()
@@ -173,15 +214,41 @@ impl Packets {
 }
 
 impl PacketPort {
-    /// Takes what has come, a batch at most, with the flows as they are. None if another thread is about it.
-    pub fn receive(&self, mut take: impl FnMut(&Table<Target>, &FrameIn<'_>)) -> Option<Received> {
-        let mut receiver = self.receiver.try_lock()?;
+    /// Takes what has come, a batch at most, with the flows as they are; what a fault takes away is shown to `lost`.
+    /// None if another thread is about it.
+    pub fn receive(
+        &self,
+        mut take: impl FnMut(&Table<Target>, &FrameIn<'_>),
+        mut lost: impl FnMut(DropReason),
+    ) -> Option<Received> {
+        let mut inbound = self.inbound.try_lock()?;
+        let Inbound { receiver, faults } = &mut *inbound;
         let receiver = receiver.as_mut()?;
         let flows = self.flows.read();
-        let count = receiver.receive(|frame| take(&flows, frame));
+        let mut any = false;
+        let count = match faults {
+            None => receiver.receive(|frame| take(&flows, frame)),
+            Some(faults) => {
+                let count = receiver.receive(|frame| meet(faults, frame, |frame| take(&flows, frame), &mut lost));
+                faults.release(Instant::now(), |passed| {
+                    any = true;
+                    give(passed, |frame| take(&flows, frame), &mut lost);
+                });
+                let due = faults.due().map_or(NEVER, |due| due.saturating_duration_since(self.start).as_nanos() as u64);
+                self.due.store(due, Ordering::SeqCst);
+                count
+            }
+        };
         let full = count == link::packet::MAX_BATCH;
         // Only where there is much may there be too much.
-        Some(Received { any: count > 0, full, overflowed: if full { receiver.overflowed() } else { 0 } })
+        Some(Received { any: any || count > 0, full, overflowed: if full { receiver.overflowed() } else { 0 } })
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.due.load(Ordering::SeqCst) {
+            NEVER => None,
+            nanos => Some(self.start + Duration::from_nanos(nanos)),
+        }
     }
 
     /// Whether a queue pair has flows here.
@@ -218,6 +285,46 @@ impl PacketPort {
     }
 }
 
+/// A frame meets the faults. What the host sends elsewhere does not arrive here, so nothing happens to it.
+fn meet(
+    faults: &mut Faults<Meta>,
+    frame: &FrameIn<'_>,
+    mut take: impl FnMut(&FrameIn<'_>),
+    mut lost: impl FnMut(DropReason),
+) {
+    let FrameIn { bytes, origin, checksums_known } = *frame;
+    if origin == Origin::Host(Loopback::None) {
+        return take(frame);
+    }
+    let meta = Meta { origin, checksums_known };
+    let reason =
+        faults.arrive(Instant::now(), addresses(bytes), meta, bytes, |passed| give(passed, &mut take, &mut lost));
+    reason.into_iter().for_each(lost);
+}
+
+/// Gives a frame that has passed to `take`, unless it is damaged: Ethernet's checksum tells every interface so.
+fn give(passed: Passed<'_, Meta>, take: impl FnOnce(&FrameIn<'_>), mut lost: impl FnMut(DropReason)) {
+    if passed.corrupted {
+        return lost(DropReason::BadFcs);
+    }
+    let Meta { origin, checksums_known } = *passed.meta;
+    if passed.marked
+        && let Some(layers) = Layers::parse(passed.bytes)
+    {
+        mark_congestion(passed.bytes, &layers);
+    }
+    take(&FrameIn { bytes: passed.bytes, origin, checksums_known });
+}
+
+/// From where to where; no address for a frame without IP, which rules for addresses then do not fit.
+fn addresses(frame: &[u8]) -> (IpAddr, IpAddr) {
+    match Layers::parse(frame).and_then(|layers| layers.outer.internet) {
+        Some(Internet::V4 { source, destination, .. }) => (source.into(), destination.into()),
+        Some(Internet::V6 { source, destination, .. }) => (source.into(), destination.into()),
+        None => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()),
+    }
+}
+
 /// What a look at a port found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
@@ -235,7 +342,5 @@ fn memberships(rule: &Rule<Target>) -> impl Iterator<Item = Membership> {
         RuleKind::AllDefault | RuleKind::Sniffer => Some(Membership::Promiscuous),
         RuleKind::MulticastDefault => Some(Membership::AllMulticast),
     };
-    let named = rule.matches.iter().filter(|condition| !condition.inner);
-    let named = named.filter_map(|condition| condition.filter.destination()).map(Membership::Address);
-    of_kind.into_iter().chain(named)
+    of_kind.into_iter().chain(rule.destinations().map(Membership::Address))
 }

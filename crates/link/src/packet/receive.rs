@@ -1,13 +1,15 @@
 //! Receiving frames. A frame comes with a header that says what the kernel left to a device (`virtio_net_hdr`), and
-//! with a note that has the tag it took out (`tpacket_auxdata`).
+//! with a note that has the tag it took out (`tpacket_auxdata`). It also hears what the host sends, as far as the NIC
+//! would loop that back ([`LoopFilter`]).
 
+use super::loop_filter::LoopFilter;
 use super::{ALL_PROTOCOLS, bind, check, set, socket};
 use crate::udp::call::receive_many;
 use ::host::descriptor::Descriptor;
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr::null_mut;
-use wire::flow::{Layers, Offload, OffloadKind, complete_checksum, each_segment, insert_tag};
+use wire::flow::{Layers, Offload, OffloadKind, Origin, complete_checksum, each_segment, insert_tag};
 
 /// Frames that one call receives.
 const BATCH: usize = 16;
@@ -34,8 +36,8 @@ const ECN: u8 = 0x80;
 pub struct FrameIn<'a> {
     /// All of it, from the destination address on, with its tag.
     pub bytes: &'a [u8],
-    /// This host sent it.
-    pub outgoing: bool,
+    /// Where it comes from.
+    pub origin: Origin,
     /// The kernel has found the checksums to be right, or made them.
     pub checksums_known: bool,
 }
@@ -59,6 +61,7 @@ pub struct Receiver {
     buffers: Vec<u8>,
     frame: Vec<u8>,
     scratch: Vec<u8>,
+    sent: LoopFilter,
 }
 
 #[repr(align(8))]
@@ -75,7 +78,14 @@ impl Receiver {
         if set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER).is_err() {
             set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER)?;
         }
-        Ok(Receiver { socket, interface, buffers: Vec::new(), frame: Vec::new(), scratch: Vec::new() })
+        let address = link_address(&socket)?;
+        let [a, b, c, d, e, f, ..] = address.sll_addr;
+        let comes_back = address.sll_hatype == libc::ARPHRD_LOOPBACK;
+        let sent = LoopFilter::new((!comes_back).then_some([a, b, c, d, e, f]));
+        let receiver =
+            Receiver { socket, interface, buffers: Vec::new(), frame: Vec::new(), scratch: Vec::new(), sent };
+        receiver.filter()?;
+        Ok(receiver)
     }
 
     /// Receives from now on.
@@ -83,9 +93,23 @@ impl Receiver {
         bind(&self.socket, self.interface, ALL_PROTOCOLS)
     }
 
-    /// Whether it also receives what this host sends.
-    pub fn hear_outgoing(&self, hears: bool) -> io::Result<()> {
-        set(&self.socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, libc::c_int::from(!hears))
+    /// Whether it receives all that this host sends, and not only what a NIC would loop back.
+    pub fn hear_outgoing(&mut self, hears: bool) -> io::Result<()> {
+        if self.sent.hear_all(hears) { self.filter() } else { Ok(()) }
+    }
+
+    /// What this host sends to an address is received from now on, as the NIC is to receive it.
+    pub fn loop_back(&mut self, address: [u8; 6]) -> io::Result<()> {
+        if self.sent.name(address) { self.filter() } else { Ok(()) }
+    }
+
+    /// Has the kernel leave out what is not wanted of what this host sends.
+    fn filter(&self) -> io::Result<()> {
+        let mut program = self.sent.program();
+        let ignores = libc::c_int::from(!self.sent.hears_any());
+        set(&self.socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, ignores)?;
+        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        set(&self.socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, filter)
     }
 
     /// The descriptor to wait for.
@@ -95,7 +119,10 @@ impl Receiver {
 
     /// Has the interface let more through, or no longer. The kernel counts.
     pub fn member(&self, membership: Membership, joins: bool) -> io::Result<()> {
-        if membership == Membership::Address(self.own_address()) {
+        let own = link_address(&self.socket).map(|address| address.sll_addr);
+        if let (Membership::Address(address), Ok(own)) = (membership, own)
+            && own.starts_with(&address)
+        {
             return Ok(());
         }
         let option = if joins { libc::PACKET_ADD_MEMBERSHIP } else { libc::PACKET_DROP_MEMBERSHIP };
@@ -113,17 +140,6 @@ impl Receiver {
             mr_address: [a, b, c, d, e, f, 0, 0],
         };
         set(&self.socket, libc::SOL_PACKET, option, request)
-    }
-
-    /// The interface's own address; zeros where it cannot be told.
-    fn own_address(&self) -> [u8; 6] {
-        // SAFETY: plain data, for which zeros are a value.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        let mut length = size_of_val(&address) as libc::socklen_t;
-        // SAFETY: a live address of that length, which the kernel writes to.
-        let told = check(unsafe { libc::getsockname(self.socket.raw(), (&raw mut address).cast(), &raw mut length) });
-        let [a, b, c, d, e, f, ..] = address.sll_addr;
-        if told.is_ok() { [a, b, c, d, e, f] } else { [0; 6] }
     }
 
     /// How many frames the kernel has dropped since the last call, because no thread took them in time.
@@ -159,20 +175,31 @@ impl Receiver {
         // SAFETY: each message has a piece, an address and a note of the lengths it says, all of them live.
         let received = unsafe { receive_many(self.socket.raw(), messages.as_mut_ptr(), BATCH as libc::c_uint, flags) };
         let count = usize::try_from(received).unwrap_or(0);
-        let Receiver { buffers, frame, scratch, .. } = self;
+        let Receiver { buffers, frame, scratch, sent, .. } = self;
         let came = messages.iter().zip(buffers.chunks_exact(ROOM)).zip(&addresses).take(count);
         for ((message, buffer), address) in came {
             let length = message.msg_len as usize;
             // Longer than the kernel makes them: there is none.
             let Some(bytes) = buffer.get(..length) else { continue };
             let tag = tag_of(&message.msg_hdr);
-            let outgoing = address.sll_pkttype == libc::PACKET_OUTGOING;
+            let is_sent = address.sll_pkttype == libc::PACKET_OUTGOING;
             restore(bytes, tag, frame, scratch, |bytes, checksums_known| {
-                take(&FrameIn { bytes, outgoing, checksums_known });
+                let origin = if is_sent { Origin::Host(sent.loopback(bytes)) } else { Origin::Wire };
+                take(&FrameIn { bytes, origin, checksums_known });
             });
         }
         count
     }
+}
+
+/// The address of the interface that a socket is bound to, and what kind of interface that is.
+fn link_address(socket: &Descriptor) -> io::Result<libc::sockaddr_ll> {
+    // SAFETY: plain data, for which zeros are a value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    let mut length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: a live address of that length, which the kernel writes to.
+    check(unsafe { libc::getsockname(socket.raw(), (&raw mut address).cast(), &raw mut length) })?;
+    Ok(address)
 }
 
 /// The tag that the kernel took out of a frame: its kind, and priority and number.

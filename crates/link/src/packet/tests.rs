@@ -1,5 +1,6 @@
+use super::loop_filter::LoopFilter;
 use super::receive::restore;
-use wire::flow::{Layers, checksums};
+use wire::flow::{Layers, Loopback, checksums};
 
 /// Ethernet, IPv4 and UDP with four bytes, its checksum holding the sum of the pseudo header.
 fn partial() -> Vec<u8> {
@@ -45,4 +46,24 @@ fn what_was_left_to_a_device_to_cut_is_cut() {
     assert_eq!(restored(header(1, 1, 3, 34, 6), &partial(), None).len(), 1);
     assert!(restored(header(1, 0, 0, 60000, 60000), &partial(), None).len() == 1);
     assert!(restored(header(0, 0, 0, 0, 0), &[], None)[0].0.is_empty());
+}
+
+#[test]
+fn what_is_sent_comes_back_by_its_destination_and_the_filter_grows_only_so_far() {
+    let (own, group, other) = ([2, 0, 0, 0, 0, 1], [1, 0, 0x5e, 0, 0, 1], [2, 0, 0, 0, 0, 9]);
+    let mut filter = LoopFilter::new(Some(own));
+    assert_eq!([own, group, other].map(|to| filter.loopback(&to)), [Loopback::All, Loopback::All, Loopback::None]);
+    assert_eq!(filter.loopback(&own[..5]), Loopback::None);
+    assert!(!filter.name(own) && !filter.name(group), "these are heard anyway");
+    let shortest = filter.program().len();
+    assert!(filter.name(other) && !filter.name(other));
+    assert_eq!(filter.loopback(&other), Loopback::Named);
+    assert_eq!(filter.program().len(), shortest + 5);
+    let further = (0..100).filter(|last| filter.name([2, 0, 0, 0, 1, *last])).count();
+    assert_eq!((further, filter.program().len()), (32, 1), "then the kernel shows everything");
+    assert_eq!(filter.loopback(&[2, 0, 0, 0, 3, 3]), Loopback::Named);
+    let mut on_loopback = LoopFilter::new(None);
+    assert!(!on_loopback.name(other) && !on_loopback.hears_any());
+    assert_eq!(on_loopback.loopback(&own), Loopback::None);
+    assert!(on_loopback.hear_all(true) && !on_loopback.hear_all(true) && on_loopback.hears_any());
 }

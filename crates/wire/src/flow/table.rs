@@ -8,6 +8,8 @@
 //!
 //! The first normal rule that holds takes the frame, unless it lets it pass (`DONT_TRAP`): then the next are asked, too.
 //! Rules of one priority with the same conditions each get a copy, as with mlx5.
+//!
+//! A NIC loops back what its host sends to an address that it receives itself: see [`Loopback`].
 
 use super::{Filter, Layers, Match};
 use alloc::vec::Vec;
@@ -32,6 +34,26 @@ impl RuleKind {
         let all = [RuleKind::Normal, RuleKind::AllDefault, RuleKind::MulticastDefault, RuleKind::Sniffer];
         all.into_iter().find(|kind| *kind as u32 == code)
     }
+}
+
+/// Where a frame comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// Another host.
+    Wire,
+    /// This host sends it through the interface.
+    Host(Loopback),
+}
+
+/// Which rules, beside sniffers, get a frame that the host sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loopback {
+    /// None: it is for other hosts, or comes back by itself, as on the loopback interface.
+    None,
+    /// Those that name its destination: that is no address of the interface's, but a program asks for it.
+    Named,
+    /// All: its destination is the interface's address, or a group.
+    All,
 }
 
 /// One flow.
@@ -59,6 +81,23 @@ impl<T> Rule<T> {
     /// Whether its conditions hold for a frame.
     pub fn holds(&self, layers: &Layers) -> bool {
         self.matches.iter().all(|condition| condition.holds(layers))
+    }
+
+    /// The Ethernet addresses that its conditions name, of the frame itself.
+    pub fn destinations(&self) -> impl Iterator<Item = [u8; 6]> {
+        self.matches.iter().filter(|condition| !condition.inner).filter_map(|condition| condition.filter.destination())
+    }
+
+    /// Whether a frame from there may be for it.
+    fn hears(&self, origin: Origin, layers: &Layers) -> bool {
+        match origin {
+            Origin::Wire | Origin::Host(Loopback::All) => true,
+            Origin::Host(Loopback::None) => false,
+            Origin::Host(Loopback::Named) => layers
+                .outer
+                .ethernet
+                .is_some_and(|header| self.destinations().any(|destination| destination == header.destination)),
+        }
     }
 
     /// Whether two of its conditions name different Ethernet types: it would never hold.
@@ -137,15 +176,14 @@ impl<T: PartialEq> Table<T> {
         self.normal.iter().chain(&self.defaults).chain(&self.sniffers)
     }
 
-    /// Shows the rules that get a frame to `give`, with whether each gets a copy or only counts it; `outgoing` if the host
-    /// sends the frame.
-    pub fn route(&self, layers: &Layers, outgoing: bool, mut give: impl FnMut(&Rule<T>, bool)) -> Verdict {
+    /// Shows the rules that get a frame to `give`, with whether each gets a copy or only counts it.
+    pub fn route(&self, layers: &Layers, origin: Origin, mut give: impl FnMut(&Rule<T>, bool)) -> Verdict {
         let mut verdict = Verdict::Unmatched;
         for rule in self.sniffers.iter().filter(|rule| rule.holds(layers)) {
             give(rule, !rule.drops);
             verdict = Verdict::Taken;
         }
-        if outgoing {
+        if origin == Origin::Host(Loopback::None) {
             return verdict;
         }
         let mut taken: Option<&Rule<T>> = None;
@@ -154,7 +192,7 @@ impl<T: PartialEq> Table<T> {
                 Some(first) if rule.priority != first.priority => break,
                 Some(first) if rule.matches != first.matches => continue,
                 Some(_) => {}
-                None if !rule.holds(layers) => continue,
+                None if !rule.hears(origin, layers) || !rule.holds(layers) => continue,
                 None => {}
             }
             // A queue pair that has asked twice for the same gets one copy.
@@ -172,7 +210,7 @@ impl<T: PartialEq> Table<T> {
         }
         let multicast = layers.is_multicast();
         for rule in self.defaults.iter().filter(|rule| multicast || rule.kind == RuleKind::AllDefault) {
-            if rule.holds(layers) {
+            if rule.hears(origin, layers) && rule.holds(layers) {
                 give(rule, !rule.drops);
                 verdict = if rule.drops { Verdict::Dropped } else { Verdict::Taken };
             }

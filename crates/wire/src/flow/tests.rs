@@ -206,7 +206,7 @@ fn rule(id: u32, kind: RuleKind, priority: u16, matches: Vec<Match>) -> Rule<u32
 
 fn takers(table: &Table<u32>, frame: &[u8]) -> (Vec<u32>, Verdict) {
     let mut ids = Vec::new();
-    let verdict = table.route(&layers(frame), false, |rule, copy| ids.extend(copy.then_some(rule.id)));
+    let verdict = table.route(&layers(frame), Origin::Wire, |rule, copy| ids.extend(copy.then_some(rule.id)));
     (ids, verdict)
 }
 
@@ -239,10 +239,61 @@ fn the_first_rule_by_priority_takes_a_frame_and_equals_share_it() {
     assert_eq!(takers(&table, &frame).0, [10]);
     assert!(table.wants_outgoing());
     let mut seen = Vec::new();
-    table.route(&layers(&frame), true, |rule, _| seen.push(rule.id));
+    table.route(&layers(&frame), Origin::Host(Loopback::None), |rule, _| seen.push(rule.id));
     assert_eq!(seen, [10], "only sniffers see what the host sends");
     assert_eq!(table.remove(|rule| rule.id >= 4).len(), 7);
     assert_eq!(takers(&table, &other), (vec![], Verdict::Unmatched));
+}
+
+#[test]
+fn what_the_host_sends_comes_back_to_rules_that_it_is_for() {
+    let frame = ethernet(&[], 0x0800, &ipv4([10, 1, 2, 3], [10, 9, 9, 9], 17, 0, &udp(5, 6, b"")));
+    let named = condition(&spec(0x20, 40, 6, &frame[..6], &[255; 6], 16));
+    let half = condition(&spec(0x20, 40, 6, &frame[..6], &[255; 3], 16));
+    let port = condition(&spec(0x41, 16, 6, &[0, 6], &[255, 255], 4));
+    let mut table = Table::default();
+    table.insert(rule(1, RuleKind::Normal, 0, vec![port]));
+    table.insert(rule(2, RuleKind::Normal, 1, vec![half]));
+    table.insert(rule(3, RuleKind::Normal, 2, vec![named, port]));
+    table.insert(rule(4, RuleKind::AllDefault, 0, vec![]));
+    let looped = |table: &Table<u32>, loopback| {
+        let mut ids = Vec::new();
+        let verdict = table.route(&layers(&frame), Origin::Host(loopback), |rule, _| ids.push(rule.id));
+        (ids, verdict)
+    };
+    assert_eq!(looped(&table, Loopback::None), (vec![], Verdict::Unmatched));
+    assert_eq!(looped(&table, Loopback::Named), (vec![3], Verdict::Taken), "the rule that names the address");
+    assert_eq!(looped(&table, Loopback::All), (vec![1], Verdict::Taken), "as from the wire");
+    table.remove(|rule| rule.id <= 3);
+    assert_eq!(looped(&table, Loopback::Named), (vec![], Verdict::Unmatched), "the rest of other hosts is not ours");
+    assert_eq!(looped(&table, Loopback::All), (vec![4], Verdict::Taken));
+}
+
+#[test]
+fn a_frame_whose_sender_takes_marks_is_marked_and_its_checksum_stays_right() {
+    for (tos, marked) in [(0xb8, None), (0xb9, Some(0xbb)), (2, Some(3)), (3, Some(3)), (0, None)] {
+        let mut frame =
+            ethernet(&[(0x8100, 7)], 0x0800, &ipv4([10, 1, 2, 3], [10, 9, 9, 9], 17, 0, &udp(5, 6, b"data")));
+        let at = layers(&frame).outer.internet_at;
+        frame[at + 1] = tos;
+        let all = layers(&frame);
+        fill_checksums(&mut frame, &all);
+        assert_eq!(mark_congestion(&mut frame, &all), marked.is_some());
+        assert_eq!(frame[at + 1], marked.unwrap_or(tos));
+        assert_eq!(checksums(&frame, &layers(&frame), false).internet, Some(true));
+    }
+    for (class, marked) in [(0x00, 0x00), (0x01, 0x03), (0xfe, 0xff), (0xff, 0xff)] {
+        let mut frame = ethernet(&[], 0x86dd, &ipv6([1; 16], [2; 16], 17, &udp(5, 6, b"data")));
+        frame[14] = 0x60 | class >> 4;
+        frame[15] = class << 4 | frame[15] & 15;
+        let all = layers(&frame);
+        assert_eq!(mark_congestion(&mut frame, &all), class & 3 != 0);
+        let Some(Internet::V6 { traffic_class, .. }) = layers(&frame).outer.internet else { panic!() };
+        assert_eq!(traffic_class, marked);
+    }
+    let mut other = ethernet(&[], 0x0806, &[0xff; 28]);
+    let all = layers(&other);
+    assert!(!mark_congestion(&mut other, &all));
 }
 
 #[test]
