@@ -65,9 +65,9 @@ vocabulary! {
         NotMember = "not_member": "no queue pair of this process is in the multicast group",
         FlowDrops = "flow_drops": "a flow of the program has such frames dropped",
         OwnMulticast = "own_multicast": "the queue pair does not want what it sends to the group itself",
-        // Connection management.
+        // Management, and connections.
         NotFromGsi = "not_from_gsi": "it is for queue pair 1 and does not come from one",
-        NotManagement = "not_management": "the payload for queue pair 1 is no message of connection management",
+        NotManagement = "not_management": "the payload for queue pair 1 is no management datagram that can be read",
         CmUnknown = "cm_unknown": "no connection or request is known by what the message names",
         CmWrongTransaction = "cm_wrong_transaction": "the answer does not repeat the transaction id of what it answers",
         CmWrongState = "cm_wrong_state": "the connection is not in a state that the message could move",
