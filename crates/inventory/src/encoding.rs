@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use transport::Counters;
-use transport::counters::{Incidents, Traffic};
+use transport::packet_counters::{Incidents, Traffic};
 
 /// Something that can be written down and read again.
 pub trait Field: Sized {

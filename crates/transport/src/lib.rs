@@ -59,12 +59,12 @@
 extern crate alloc;
 
 mod attributes;
+mod completed_work;
 mod completer;
 mod completion;
 pub mod congestion;
 mod connection;
-pub mod counters;
-mod counting;
+pub mod packet_counters;
 mod port;
 mod queue_pair;
 pub mod rate;
@@ -83,9 +83,9 @@ mod work;
 pub use attributes::{
     AddressVector, AlternatePath, AttributeMask, Attributes, Capabilities, Limits, MigrationState, Modify,
 };
+pub use completed_work::{Count, Counts};
 pub use completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
-pub use counters::Counters;
-pub use counting::{Count, Counts};
+pub use packet_counters::Counters;
 pub use port::{Port, TaggedTaken, Taken, Toward};
 pub use queue_pair::{AsyncEvent, AtOnce, FrameOut, QueuePair, QueuePairConfig};
 pub use rate::RateLimit;

@@ -11,9 +11,9 @@ mod unreliable;
 pub(crate) use answers::ResponseTrain;
 pub(crate) use tagged::Rendezvous;
 
+use crate::completed_work::{Count, Counts};
 use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 use crate::connection::Connection;
-use crate::counting::{Count, Counts};
 use crate::port::{Port, Taken};
 use crate::queue_pair::AsyncEvent;
 use crate::receive::{ReceiveQueue, ReceiveWork, scatter};

@@ -1,10 +1,10 @@
 //! The send queue: work in the order it was posted, from posting until its completion is taken. The requester marks work as started, the
 //! completer decides its outcome, and completions leave in posting order; none of them knows the others' position in the queue.
 
+use crate::completed_work::Counts;
 use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 use crate::congestion::Window;
 use crate::connection::Connection;
-use crate::counting::Counts;
 use crate::ring::Ring;
 use crate::work::{Data, DatagramTarget, Operation, PostError, SendFlags, SendRequest, Sge};
 use alloc::boxed::Box;

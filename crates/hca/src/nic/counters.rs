@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use trace::DropReason;
 use transport::Counters;
-use transport::counters::Incidents;
+use transport::packet_counters::Incidents;
 
 impl Nic {
     /// What this process has counted on the port of each device, since it opened its NIC. What belongs to no queue pair,

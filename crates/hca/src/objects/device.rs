@@ -7,7 +7,7 @@ use latch::plain::{Guard, Mutex, RwLock};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::RwLockReadGuard;
 use transport::Counters;
-use transport::counters::ip_header;
+use transport::packet_counters::ip_header;
 use wire::{Gid, Mtu, Opcode};
 
 /// How many entries a GID table has. Always more than there are addresses: programs expect empty ones.
@@ -86,7 +86,11 @@ impl Device {
     /// A management datagram of queue pair 1 was sent to that address, or has come from there.
     pub(crate) fn count_mad(&self, peer: Gid, opcode: Opcode, payload: usize, sent: bool) {
         let mut counted = self.counted.lock();
-        let count = if sent { transport::counters::Traffic::sent } else { transport::counters::Traffic::received };
+        let count = if sent {
+            transport::packet_counters::Traffic::sent
+        } else {
+            transport::packet_counters::Traffic::received
+        };
         count(&mut counted.traffic, opcode, 1, payload as u32, ip_header(peer));
     }
 

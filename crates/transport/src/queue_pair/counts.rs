@@ -2,7 +2,7 @@
 
 use super::QueuePair;
 use crate::completion::{Completion, Status};
-use crate::counters::{Counters, Incidents, ip_header};
+use crate::packet_counters::{Counters, Incidents, ip_header};
 use crate::state::Kind;
 use crate::train::Inbound;
 use wire::access::ProtectionDomain;

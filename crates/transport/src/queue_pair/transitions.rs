@@ -3,7 +3,7 @@
 use super::pacing::RecentTargets;
 use super::{AsyncEvent, QueuePair, State};
 use crate::attributes::{Attributes, Modify};
-use crate::counters::ip_header;
+use crate::packet_counters::ip_header;
 use crate::port::{Port, Toward};
 use crate::state::{self, ModifyError};
 use trace::StateCause;

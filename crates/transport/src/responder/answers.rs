@@ -1,8 +1,8 @@
 //! What the responder owes its peer: acknowledgements, READ responses and atomic results, in the order of the requests; and what it keeps of
 //! answered requests so that a repeated one gets the same answer (IBA 9.7.5.1.2: as many as `max_dest_rd_atomic`).
 
+use crate::completed_work::Count;
 use crate::connection::Connection;
-use crate::counting::Count;
 use crate::port::Port;
 use crate::state::Kind;
 use crate::train::{MAX_TRAIN, pad};
