@@ -7,6 +7,7 @@ use crate::record::capture::Capture;
 use crate::record::file::RecordFile;
 use crate::record::log;
 pub use ::host::environment::variable;
+#[cfg(feature = "capture")]
 use ::host::standard_error::StandardError;
 pub use ::host::standard_error::{say, say_stamped};
 use std::io;
@@ -101,8 +102,15 @@ pub(crate) fn sink() -> Option<Box<dyn trace::Sink + Send>> {
         Log::Off => return None,
         Log::Errors => Box::new(log::Text { trouble_only: true }),
         Log::Events => Box::new(log::Text { trouble_only: false }),
+        #[cfg(feature = "capture")]
         Log::Json => Box::new(trace::JsonLines::stamped(log::WholeLines::new(StandardError), log::stamp)),
+        #[cfg(feature = "capture")]
         Log::File(path) => Box::new(trace::JsonLines::stamped(log::WholeLines::new(open(LOG, &path)?), log::stamp)),
+        #[cfg(not(feature = "capture"))]
+        Log::Json | Log::File(_) => {
+            without_capture(LOG);
+            return None;
+        }
         Log::NoLevel(word) => {
             say(format_args!("{LOG}: {}", Log::no_level(&word)));
             return None;
@@ -111,9 +119,18 @@ pub(crate) fn sink() -> Option<Box<dyn trace::Sink + Send>> {
     Some(sink)
 }
 
+/// What a program is told that was built without what the variable asks for.
+fn without_capture(variable: &str) {
+    say(format_args!("{variable}: this program was built without the feature `capture` of the crate ubiverbs"));
+}
+
 /// The capture that [`PCAP`] asks for.
 pub(crate) fn capture() -> Option<Capture> {
     let path = PathBuf::from(variable(PCAP).filter(|path| !path.is_empty())?);
+    if !cfg!(feature = "capture") {
+        without_capture(PCAP);
+        return None;
+    }
     let file = open(PCAP, &path)?;
     Capture::new(file).inspect_err(|error| say(format_args!("cannot write {}: {error}", path.display()))).ok()
 }

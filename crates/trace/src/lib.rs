@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | [`Ring`] | the newest events, in memory | no |
 //! | [`Counters`] | how many of each kind and reason | no |
-//! | [`JsonLines`] | every event, one JSON object per line | yes |
+//! | [`JsonLines`] | every event, one JSON object per line | yes, and `json` |
 //! | [`PcapNg`] | frames for Wireshark, with comments that name the work request | yes |
 //! | [`Tee`] | nothing; feeds two sinks | no |
 //!
@@ -40,7 +40,7 @@ mod counters;
 #[cfg(feature = "std")]
 mod error;
 mod event;
-#[cfg(feature = "std")]
+#[cfg(feature = "json")]
 mod json_lines;
 #[cfg(feature = "std")]
 mod pcapng;
@@ -54,7 +54,7 @@ pub use counters::Counters;
 #[cfg(feature = "std")]
 pub use error::Error;
 pub use event::{Event, Kind};
-#[cfg(feature = "std")]
+#[cfg(feature = "json")]
 pub use json_lines::{JsonLines, Stamp};
 #[cfg(feature = "std")]
 pub use pcapng::{Direction, Interface, PcapNg};

@@ -85,6 +85,8 @@ mod operation;
 mod queue_pair;
 mod registration;
 mod remote;
+#[cfg(feature = "serde")]
+mod serialize;
 mod shared_receive_queue;
 mod table;
 mod transports;

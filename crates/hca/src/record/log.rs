@@ -1,8 +1,10 @@
 //! Events for a person at a terminal or a program that reads lines, while the program runs: each is out before the next
 //! happens, so that nothing is missing after a crash.
 
+#[cfg(feature = "capture")]
 use ::host::stamp;
 use ::host::standard_error::say_stamped;
+#[cfg(feature = "capture")]
 use std::io::{self, Write};
 use trace::{DropReason, Event, Kind, Sink};
 
@@ -48,24 +50,28 @@ fn is_trouble(kind: &Kind) -> bool {
 }
 
 /// What stands on every line of JSON beside the event.
+#[cfg(feature = "capture")]
 pub(crate) fn stamp() -> trace::Stamp {
     let stamp::Stamp { wall, process, thread } = stamp::Stamp::now();
     trace::Stamp { wall: wall.as_nanos() as u64, process, thread }
 }
 
 /// Collects what is written until a line is whole, and then writes it at once.
+#[cfg(feature = "capture")]
 #[derive(Debug)]
 pub(crate) struct WholeLines<W> {
     to: W,
     line: Vec<u8>,
 }
 
+#[cfg(feature = "capture")]
 impl<W> WholeLines<W> {
     pub fn new(to: W) -> WholeLines<W> {
         WholeLines { to, line: Vec::new() }
     }
 }
 
+#[cfg(feature = "capture")]
 impl<W: Write> Write for WholeLines<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.line.extend_from_slice(bytes);
@@ -87,9 +93,11 @@ impl<W: Write> Write for WholeLines<W> {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "capture")]
     #[derive(Default)]
     struct Writes(Vec<Vec<u8>>);
 
+    #[cfg(feature = "capture")]
     impl Write for Writes {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.push(bytes.to_vec());
@@ -101,6 +109,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "capture")]
     #[test]
     fn every_event_is_one_write() {
         let mut sink = trace::JsonLines::new(WholeLines::new(Writes::default()));
