@@ -60,6 +60,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("processes", &["host", "trace", "wire", "transport", "memory", "hca", "ubiverbs"]),
     // Starts programs; uses nothing of ours.
     ("programs", &[]),
+    // Programs of the book's pages.
+    ("book", &["ubiverbs"]),
     // A program of the safe API, as anybody could write one.
     ("soak", &["ubiverbs"]),
     // Victims are programs of the safe API; attackers write packets, and speak to the host's registry.
@@ -68,7 +70,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Tests may reach for what they test with, but never for the programs at the end of the arrows.
-const NEVER_FOR_TESTS: &[&str] = &["attack", "cli", "fuzzing", "processes", "scenarios", "soak", "xtask"];
+const NEVER_FOR_TESTS: &[&str] = &["attack", "book", "cli", "fuzzing", "processes", "scenarios", "soak", "xtask"];
 
 /// Reads the workspace's dependencies and returns what it found, or every forbidden arrow.
 pub fn check(root: &Path) -> Result<String, String> {

@@ -15,6 +15,7 @@ const LAST_WORDS: &[(&str, &str)] = &[
     ("file_transfer", "sent 3000000 bytes, and the copy is the same"),
     ("hello", r#"alice: received "hello, alice""#),
     ("multicast_chat", "3 members heard 3 messages each"),
+    ("ring_and_mesh", "ring: the sum of 32 KiB of each: a node sent 1.75 times its data"),
     ("shared_receive_queue_many_clients", "answered 1000 messages of 100 clients with 16 buffers"),
     ("ud_datagrams", "cleo: GOOD MORNING FROM CLEO"),
     ("write_and_read", "server: SharedRegion(1048576 bytes, revoked)"),

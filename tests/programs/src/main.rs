@@ -25,6 +25,7 @@ mod management_datagrams;
 mod migration;
 mod mpi;
 mod multicast;
+mod notes;
 mod packages;
 mod perftest;
 mod pingpong;
@@ -132,6 +133,7 @@ fn main() -> ExitCode {
         compiled::tests(),
         dying::tests(),
         examples::tests(),
+        notes::tests(),
         multicast::tests(),
         packages::tests(),
         pingpong::tests(),
