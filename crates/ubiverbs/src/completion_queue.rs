@@ -358,6 +358,12 @@ impl Core {
                     give(&mut inner, Completion::new(wr_id, completion, held, value));
                     self.ready.store(inner.ready.len(), Ordering::Release);
                 }
+                After::QueueAndDrop(told) => {
+                    let (wr_id, held, surplus) = *told;
+                    give(&mut inner, Completion::new(wr_id, completion, held, 0));
+                    self.ready.store(inner.ready.len(), Ordering::Release);
+                    after = After::Drop(surplus);
+                }
                 other => after = other,
             }
         });

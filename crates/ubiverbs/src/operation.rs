@@ -20,6 +20,18 @@ use std::time::Duration;
 /// - leave it to the completion queue with [`polled`](Operation::polled), and take the answer there;
 /// - **drop it**: the work goes on, and its buffer is freed when the NIC has no more use for it.
 ///
+/// # Cancel safety
+/// Dropping it, as `select!` and `timeout` do with what they do not wait for any longer, cancels no work: that cannot be taken back.
+///
+/// | of | dropping it loses |
+/// |---|---|
+/// | a receive | nothing: the message is for the next [`recv`](crate::QueuePair::recv) |
+/// | a SEND or WRITE | the word whether it arrived, and the buffer |
+/// | a READ | what was read, and the buffer; it can be read again |
+/// | an atomic operation | what was found there: it has been carried out all the same, or will be |
+///
+/// Whoever wants to go on later keeps the operation and awaits `&mut operation`, as [`wait_for`](Operation::wait_for) does.
+///
 /// ```
 /// # let context = ubiverbs::device("ubi_lo")?.open()?;
 /// # let pd = context.alloc_pd()?;
@@ -101,6 +113,26 @@ impl<R: Outcome> Operation<R> {
         {
             queue.add(Completion::new(wr_id, &completion, held, value));
         }
+    }
+
+    /// Lets go of it for good: the work goes on, and nobody wants to know what comes of it. A message that arrives for a receive is thrown away,
+    /// where dropping the handle keeps it for the next [`recv`](crate::QueuePair::recv).
+    ///
+    /// ```
+    /// # let context = ubiverbs::device("ubi_lo")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let cq = context.completion_queue(16).create()?;
+    /// # let [a, b] = ubiverbs::connected_pair::<ubiverbs::Reliable>(&pd, &cq)?;
+    /// b.recv(pd.allocate(16)?)?.discard();
+    /// let second = b.recv(pd.allocate(16)?)?;
+    /// a.send_inline(b"a greeting")?.wait()?;
+    /// a.send_inline(b"an answer")?.wait()?;
+    /// assert_eq!(second.wait()?.payload(), b"an answer");
+    /// # Ok::<(), ubiverbs::Error>(())
+    /// ```
+    pub fn discard(mut self) {
+        self.over = true;
+        self.table.discard(self.ticket);
     }
 
     /// Whether it is done. Only tells what has been noticed: something must drive, by polling, waiting or awaiting.

@@ -21,11 +21,11 @@ use crate::operation::Operation;
 use crate::queue_pair::work::Work;
 use crate::remote::RemoteSlice;
 use crate::shared_receive_queue::SharedReceiveQueue;
-use crate::table::{Held, How, Table, Ticket};
+use crate::table::{Held, How, Place, Table, Ticket};
 use crate::transports::{Connected, Datagram, Reliable, Transport};
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
-use transport::{Attributes, Modify, ReceiveRequest, SendFlags, Sge, State};
+use transport::{Attributes, Modify, PostError, ReceiveRequest, SendFlags, Sge, State};
 use wire::{Gid, Qkey, Qpn};
 
 /// A queue pair that is ready. A handle; clones are the same queue pair, which is destroyed with the last of them.
@@ -128,9 +128,61 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Posts a receive. For datagrams the buffer needs 40 bytes more than the message: [`GRH_LENGTH`](crate::GRH_LENGTH).
+    ///
+    /// # Cancel safety
+    /// Dropping the operation loses no message. The NIC cannot give a receive back: it stays, with its buffer, and what arrives for it goes to
+    /// the receive that has been waited for longest, or else is kept for the next call, which answers with it at once. So a message may come
+    /// in the buffer of an earlier call, and must fit that; `buffer` joins the queue. Of receives and messages that nobody waits for there are
+    /// at most as many as the queue holds; a buffer beyond that is freed. [`Operation::discard`] is for messages that nobody wants.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let context = ubiverbs::device("ubi_lo")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let cq = context.completion_queue(16).create()?;
+    /// # let [peer, qp] = ubiverbs::connected_pair::<ubiverbs::Reliable>(&pd, &cq)?;
+    /// let too_late = qp.recv(pd.allocate(64)?)?.wait_for(Duration::from_millis(1));
+    /// assert!(too_late.is_none()); // and the operation is dropped
+    /// peer.send_inline(b"one")?.wait()?;
+    /// peer.send_inline(b"two")?; // needs another receive
+    /// assert_eq!(qp.recv(pd.allocate(64)?)?.wait()?.payload(), b"one");
+    /// assert_eq!(qp.recv(pd.allocate(64)?)?.wait()?.payload(), b"two");
+    /// # Ok::<(), ubiverbs::Error>(())
+    /// ```
     #[doc(alias = "ibv_post_recv")]
     pub fn recv(&self, buffer: RegisteredMut) -> Result<Operation<Received>, Failed<RegisteredMut>> {
         self.core().recv(buffer)
+    }
+
+    /// Takes up a receive whose operation was dropped, with the message that came for it, if there is one; none if there is no such receive, or
+    /// if all of them are waited for. As [`recv`](QueuePair::recv) without another buffer:
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let context = ubiverbs::device("ubi_lo")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let cq = context.completion_queue(16).create()?;
+    /// # let [peer, qp] = ubiverbs::connected_pair::<ubiverbs::Reliable>(&pd, &cq)?;
+    /// # peer.send_inline(b"hello")?;
+    /// let message = loop {
+    ///     let mut receiving = match qp.resume_recv() {
+    ///         Some(receiving) => receiving,
+    ///         None => qp.recv(pd.allocate(64)?)?,
+    ///     };
+    ///     if let Some(message) = receiving.wait_for(Duration::from_millis(10)) {
+    ///         break message?;
+    ///     }
+    ///     // Something else is to be done; one receive is enough, however often this happens.
+    /// };
+    /// assert_eq!(message.payload(), b"hello");
+    /// # Ok::<(), ubiverbs::Error>(())
+    /// ```
+    ///
+    /// # Cancel safety
+    /// As [`recv`](QueuePair::recv).
+    pub fn resume_recv(&self) -> Option<Operation<Received>> {
+        let table = &self.core().receive;
+        Some(Operation::new(table, table.resume()?))
     }
 
     /// Several sends that are handed to the NIC together, with one ring of its doorbell; and options of single ones.
@@ -390,7 +442,7 @@ pub(crate) fn post_receive(
     table: &Arc<Table>,
     domain: transport::ProtectionDomain,
     buffer: RegisteredMut,
-    post: impl FnOnce(ReceiveRequest<'_>) -> Result<(), transport::PostError>,
+    mut post: impl FnMut(ReceiveRequest<'_>) -> Result<(), PostError>,
 ) -> Result<Operation<Received>, Failed<RegisteredMut>> {
     let buffer = Buffer::Mut(buffer);
     let mut sge = Sge::default();
@@ -401,9 +453,20 @@ pub(crate) fn post_receive(
     if let Err(error) = buffer.pieces(domain, &mut |piece: Sge| sge = piece) {
         return Err(back(error, Held::Buffer(buffer)));
     }
-    let ticket = table.insert(Held::Buffer(buffer)).map_err(|held| back(Error::Destroyed, held))?;
-    match post(ReceiveRequest { wr_id: ticket.wr_id(), sges: &[sge] }) {
-        Ok(()) => Ok(Operation::new(table, ticket)),
-        Err(error) => Err(back(error.into(), table.withdraw(ticket))),
-    }
+    let mut post = |ticket: Ticket| post(ReceiveRequest { wr_id: ticket.wr_id(), sges: &[sge] });
+    let ticket = match table.insert_receive(Held::Buffer(buffer)).map_err(|held| back(Error::Destroyed, held))? {
+        Place::Post(ticket) => match post(ticket) {
+            Ok(()) => ticket,
+            // With receives that nobody waits for: one of them will do.
+            Err(PostError::QueueFull { .. }) if table.wait_instead(ticket) => ticket,
+            Err(error) => return Err(back(error.into(), table.withdraw(ticket))),
+        },
+        Place::Wait(ticket) => ticket,
+        Place::Answered(handle, posted) => {
+            let surplus = posted.and_then(|ticket| post(ticket).map_err(|_| table.withdraw_left(ticket))).err();
+            drop(surplus);
+            handle
+        }
+    };
+    Ok(Operation::new(table, ticket))
 }

@@ -50,15 +50,26 @@ struct Core {
 impl SharedReceiveQueue {
     pub(crate) fn new(pd: &ProtectionDomain, capacity: u32) -> Result<SharedReceiveQueue, Error> {
         let queue = pd.core().opened.create_shared_receive_queue(pd.id, capacity, MAX_SGE)?;
-        Ok(SharedReceiveQueue { core: Arc::new(Core { queue, pd: pd.clone(), table: Table::new(None) }) })
+        Ok(SharedReceiveQueue { core: Arc::new(Core { queue, pd: pd.clone(), table: Table::of_receives(capacity) }) })
     }
 
     /// Posts a receive. Its completion comes to the completion queue of the queue pair that took it.
+    ///
+    /// # Cancel safety
+    /// As [`QueuePair::recv`](crate::QueuePair::recv), for all its queue pairs together: what arrived for a receive that was dropped goes to
+    /// whoever waits for one of this queue, or next calls this.
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn recv(&self, buffer: RegisteredMut) -> Result<Operation<Received>, Failed<RegisteredMut>> {
         // SAFETY: `post_receive` has moved the buffer into the table, where nothing reaches it until the work has ended.
         #[allow(unsafe_code)]
         post_receive(&self.core.table, self.core.pd.id, buffer, |request| unsafe { self.core.queue.post(&request) })
+    }
+
+    /// Takes up a receive whose operation was dropped, with the message that came for it, if there is one. As
+    /// [`QueuePair::resume_recv`](crate::QueuePair::resume_recv).
+    pub fn resume_recv(&self) -> Option<Operation<Received>> {
+        let table = &self.core.table;
+        Some(Operation::new(table, table.resume()?))
     }
 
     /// Asks for an event when fewer than `receives` are left: [`AsyncEvent::SharedReceiveQueueLimit`](crate::AsyncEvent). It is raised once;

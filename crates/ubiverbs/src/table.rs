@@ -1,12 +1,17 @@
 //! Work in flight: what the NIC owns until a completion, or the end of the queue, gives it back. Each queue has one table. A slot holds the
 //! buffer of a work request and remembers who wants to hear of it: the handle that posting returned, the completion queue, or nobody.
-//! Losing interest never frees a slot; only the NIC's word does.
+//! Losing interest never frees a slot; only the NIC's word does. What arrives for a receive whose handle is gone is kept: see [`left`].
+
+mod left;
 
 use crate::allocation::Allocation;
 use crate::buffer::Buffer;
 use crate::completion_queue::{Core, wake};
 use crate::error::Error;
 use crate::lock;
+use left::Message;
+pub(crate) use left::Place;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
@@ -78,6 +83,10 @@ pub(crate) enum After {
     Queue(u64, Held, u64),
     /// Nobody wants it: the buffer goes when this is dropped.
     Drop(#[allow(dead_code)] Held),
+    /// It went to a handle that waited without a receive of its own; that one's buffer goes.
+    WakeAndDrop(Option<Waker>, #[allow(dead_code)] Held),
+    /// The same to the completion queue: the number, the message's buffer, and the one that goes.
+    QueueAndDrop(Box<(u64, Held, Held)>),
 }
 
 impl After {
@@ -86,7 +95,8 @@ impl After {
     pub fn carry_out(self) {
         match self {
             After::Wake(waker) => wake(waker),
-            After::Nothing | After::Queue(..) | After::Drop(_) => {}
+            After::WakeAndDrop(waker, _) => waker.into_iter().for_each(wake),
+            After::Nothing | After::Queue(..) | After::Drop(_) | After::QueueAndDrop(_) => {}
         }
     }
 }
@@ -102,6 +112,8 @@ pub(crate) struct Table {
     asynchronous: AtomicBool,
     /// Where answers to atomic operations land.
     words: Option<Arc<Allocation>>,
+    /// Of receives: how many that nobody waits for there may be, with and without a message.
+    may_be_left: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -112,8 +124,18 @@ struct Inner {
     free: Option<u32>,
     /// Slots that the NIC has.
     pending: u32,
+    /// How many slots were taken so far: the order of those who wait.
+    taken: u32,
+    /// How many messages came so far for handles and for nobody: their order.
+    arrived: u32,
+    /// Receives of the NIC's that nobody waits for, as their handles were dropped.
+    left: u32,
     closed: bool,
     free_words: Vec<usize>,
+    /// Messages that came for such receives while nobody waited, oldest first.
+    kept: VecDeque<Message>,
+    /// Messages of such receives for handles whose own receive the NIC still has.
+    early: Vec<(Ticket, Message)>,
 }
 
 /// What a slot holds stands beside its state: it stays where it is while the state changes. All that work needs whose completion is polled is on one
@@ -122,10 +144,14 @@ struct Inner {
 #[repr(C, align(64))]
 struct Slot {
     generation: u32,
+    /// When it was taken.
+    since: u32,
     state: State,
     held: Held,
     /// How it ended, with what an atomic operation found, if it is done and its handle has not asked yet.
     done: Option<(How, u64)>,
+    /// When a message arrived.
+    arrived: u32,
 }
 
 const _: () = assert!(std::mem::offset_of!(Slot, done) <= 64);
@@ -134,7 +160,7 @@ const _: () = assert!(std::mem::offset_of!(Slot, done) <= 64);
 enum State {
     /// Nobody's; and the next that is.
     Free(Option<u32>),
-    /// The NIC has it.
+    /// The NIC has it, but for those without a receive.
     Pending(Observer),
     /// It is done.
     Done,
@@ -144,19 +170,52 @@ enum State {
 enum Observer {
     Handle(Option<Waker>),
     Queue(u64),
+    /// A receive whose handle was dropped: its message is for the next who waits.
+    Left,
+    /// A handle without a receive of its own, which waits for such a message,
+    HandleWithout(Option<Waker>),
+    /// and the same left to the completion queue.
+    QueueWithout(u64),
     Nobody,
 }
 
+impl State {
+    fn is_without_receive(&self) -> bool {
+        matches!(self, State::Pending(Observer::HandleWithout(_) | Observer::QueueWithout(_)))
+    }
+}
+
 impl Table {
-    /// An empty table; `words` is where answers to atomic operations land, if there can be any.
-    pub fn new(words: Option<Arc<Allocation>>) -> Arc<Table> {
+    /// An empty table for a send queue; `words` is where answers to atomic operations land, if there can be any.
+    pub fn of_sends(words: Option<Arc<Allocation>>) -> Arc<Table> {
+        Table::new(words, None)
+    }
+
+    /// An empty table for a queue of that many receives.
+    pub fn of_receives(capacity: u32) -> Arc<Table> {
+        Table::new(None, Some(capacity.max(1)))
+    }
+
+    fn new(words: Option<Arc<Allocation>>, may_be_left: Option<u32>) -> Arc<Table> {
         let free_words = words.as_ref().map_or(Vec::new(), |words| (0..words.len() / 8).rev().collect());
-        let inner = Inner { slots: Vec::new(), free: None, free_words, pending: 0, closed: false };
+        let inner = Inner {
+            slots: Vec::new(),
+            free: None,
+            pending: 0,
+            taken: 0,
+            arrived: 0,
+            left: 0,
+            closed: false,
+            free_words,
+            kept: VecDeque::new(),
+            early: Vec::new(),
+        };
         Arc::new(Table {
             inner: Mutex::new(inner),
             queues: Mutex::new(Vec::new()),
             asynchronous: AtomicBool::new(false),
             words,
+            may_be_left,
         })
     }
 
@@ -180,16 +239,9 @@ impl Table {
         if inner.closed {
             return Err(held);
         }
-        let Inner { slots, free, pending, .. } = &mut *inner;
-        let Some((slot, entry)) = free.and_then(|slot| Some((slot, slots.get_mut(slot as usize)?))) else {
-            return Ok(inner.grow(held));
-        };
-        if let State::Free(next) = entry.state {
-            *free = next;
-        }
-        *pending += 1;
-        (entry.held, entry.state) = (held, State::Pending(Observer::Handle(None)));
-        Ok(Ticket { slot, generation: entry.generation })
+        let ticket = inner.take_slot(held, State::Pending(Observer::Handle(None)));
+        inner.pending += 1;
+        Ok(ticket)
     }
 
     /// A place for the answer to an atomic operation: its number, address and key.
@@ -233,7 +285,7 @@ impl Table {
     #[inline]
     fn close(&self, ticket: Ticket, how: impl FnOnce() -> How) -> After {
         let mut inner = lock(&self.inner);
-        let Inner { slots, free, free_words, pending, .. } = &mut *inner;
+        let Inner { slots, free, free_words, pending, arrived, .. } = &mut *inner;
         let Some(slot) = slots.get_mut(ticket.slot as usize).filter(|slot| slot.generation == ticket.generation) else {
             return After::Nothing;
         };
@@ -246,13 +298,15 @@ impl Table {
             free_words.push(word);
         }
         if let Observer::Handle(waker) = observer {
-            (slot.state, slot.done) = (State::Done, Some((how(), value)));
+            *arrived = arrived.wrapping_add(1);
+            (slot.state, slot.done, slot.arrived) = (State::Done, Some((how(), value)), *arrived);
             return waker.map_or(After::Nothing, After::Wake);
         }
         let held = std::mem::replace(&mut slot.held, Held::Nothing);
         slot.release(ticket.slot, free);
         match observer {
             Observer::Queue(wr_id) => After::Queue(wr_id, held, value),
+            Observer::Left => inner.left_ended(how(), held),
             _ => After::Drop(held),
         }
     }
@@ -277,7 +331,7 @@ impl Table {
     fn check(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Finish> {
         let mut inner = lock(&self.inner);
         match inner.slot(ticket).map(|slot| &mut slot.state) {
-            Some(State::Pending(Observer::Handle(waker))) => {
+            Some(State::Pending(Observer::Handle(waker) | Observer::HandleWithout(waker))) => {
                 match waker {
                     Some(waker) => waker.clone_from(context.waker()),
                     None => *waker = Some(context.waker().clone()),
@@ -285,45 +339,63 @@ impl Table {
                 Poll::Pending
             }
             Some(State::Done) => inner.finish(ticket).map_or(Poll::Pending, Poll::Ready),
-            // Taken already: whoever polls a handle that is done gets no second answer.
-            _ => Poll::Pending,
+            // Its answer came with another receive; or was taken already: there is no second one.
+            _ => inner.take_early(ticket).map_or(Poll::Pending, |message| Poll::Ready(message.into_finish())),
         }
     }
 
     /// Whether it is done, for a handle that only asks.
     pub fn is_done(&self, ticket: Ticket) -> bool {
-        matches!(lock(&self.inner).slot(ticket), Some(Slot { state: State::Done, .. }))
+        let mut inner = lock(&self.inner);
+        matches!(inner.slot(ticket), Some(Slot { state: State::Done, .. })) || inner.has_early(ticket)
     }
 
     /// The handle lets the completion queue report it, under the program's number. If it is done already, that is up to the caller.
     #[inline]
     pub fn hand_to_queue(&self, ticket: Ticket, wr_id: u64) -> Option<Finish> {
         let mut inner = lock(&self.inner);
-        let slot = inner.slot(ticket)?;
-        if let State::Pending(observer) = &mut slot.state {
-            let before = std::mem::replace(observer, Observer::Queue(wr_id));
-            // A waker may do anything when it is dropped: not under the lock.
-            drop(inner);
-            drop(before);
-            return None;
+        match inner.slot(ticket).map(|slot| &mut slot.state) {
+            Some(State::Pending(observer @ (Observer::Handle(_) | Observer::HandleWithout(_)))) => {
+                let queue = match observer {
+                    Observer::Handle(_) => Observer::Queue(wr_id),
+                    _ => Observer::QueueWithout(wr_id),
+                };
+                let before = std::mem::replace(observer, queue);
+                // A waker may do anything when it is dropped: not under the lock.
+                drop(inner);
+                drop(before);
+                None
+            }
+            Some(State::Done) => inner.finish(ticket),
+            _ => inner.take_early(ticket).map(Message::into_finish),
         }
-        inner.finish(ticket)
     }
 
-    /// The handle is gone.
+    /// The handle is gone. A receive stays, for the next who waits.
     pub fn abandon(&self, ticket: Ticket) {
+        if self.may_be_left.is_some() { self.leave(ticket) } else { self.discard(ticket) }
+    }
+
+    /// The handle is gone, and nobody wants to know what comes of the work.
+    pub fn discard(&self, ticket: Ticket) {
         let mut inner = lock(&self.inner);
-        let Some(slot) = inner.slot(ticket) else { return };
-        if let State::Pending(observer) = &mut slot.state {
-            let before = std::mem::replace(observer, Observer::Nobody);
-            drop(inner);
-            drop(before);
-            return;
-        }
-        let done = inner.finish(ticket);
-        // Freeing a buffer takes a while: not under the lock.
+        let (mut before, mut held) = (None, None);
+        let done = match inner.slot(ticket).map(|slot| &mut slot.state) {
+            Some(State::Pending(observer @ Observer::Handle(_))) => {
+                before = Some(std::mem::replace(observer, Observer::Nobody));
+                None
+            }
+            Some(State::Pending(observer @ Observer::HandleWithout(_))) => {
+                before = Some(std::mem::replace(observer, Observer::HandleWithout(None)));
+                held = inner.vacate(ticket);
+                None
+            }
+            Some(State::Done) => inner.finish(ticket),
+            _ => inner.take_early(ticket).map(Message::into_finish),
+        };
+        // Freeing a buffer takes a while, and a waker may do anything when it is dropped: not under the lock.
         drop(inner);
-        drop(done);
+        drop((done, before, held));
     }
 
     /// How much work the NIC has.
@@ -335,10 +407,13 @@ impl Table {
     pub fn cancel(&self, for_good: bool) {
         let mut inner = lock(&self.inner);
         inner.closed |= for_good;
-        let tickets: Vec<Ticket> = inner.tickets_in_flight().collect();
+        let tickets = inner.tickets_in_flight();
+        let kept = std::mem::take(&mut inner.kept);
         drop(inner);
+        drop(kept);
         for ticket in tickets {
-            self.end(ticket, How::Destroyed).carry_out();
+            let without = lock(&self.inner).end_without_receive(ticket, How::Destroyed);
+            without.unwrap_or_else(|| self.end(ticket, How::Destroyed)).carry_out();
         }
     }
 
@@ -362,16 +437,30 @@ impl Inner {
         self.slots.get_mut(ticket.slot as usize).filter(|slot| slot.generation == ticket.generation)
     }
 
-    /// A slot that there was not yet, for work that is about to be posted.
+    /// Takes a free slot, or makes one.
+    #[inline]
+    fn take_slot(&mut self, held: Held, state: State) -> Ticket {
+        self.taken = self.taken.wrapping_add(1);
+        let Inner { slots, free, taken, .. } = self;
+        let Some((slot, entry)) = free.and_then(|slot| Some((slot, slots.get_mut(slot as usize)?))) else {
+            return self.grow(held, state);
+        };
+        if let State::Free(next) = entry.state {
+            *free = next;
+        }
+        (entry.held, entry.state, entry.since) = (held, state, *taken);
+        Ticket { slot, generation: entry.generation }
+    }
+
+    /// A slot that there was not yet.
     #[cold]
-    fn grow(&mut self, held: Held) -> Ticket {
+    fn grow(&mut self, held: Held, state: State) -> Ticket {
         if self.slots.is_empty() {
             // Where there are thousands of tables most hold one at a time.
             self.slots.reserve_exact(1);
         }
         let (slot, generation) = (self.slots.len() as u32, generation());
-        self.slots.push(Slot { generation, held, state: State::Pending(Observer::Handle(None)), done: None });
-        self.pending += 1;
+        self.slots.push(Slot { generation, since: self.taken, held, state, done: None, arrived: 0 });
         Ticket { slot, generation }
     }
 
@@ -387,6 +476,7 @@ impl Inner {
         let slot = slots.get_mut(ticket.slot as usize).filter(|slot| slot.generation == ticket.generation)?;
         match slot.state {
             State::Free(_) => return None,
+            _ if slot.state.is_without_receive() => {}
             State::Pending(_) => *pending -= 1,
             State::Done => slot.done = None,
         }
@@ -395,9 +485,14 @@ impl Inner {
         Some(held)
     }
 
-    fn tickets_in_flight(&self) -> impl Iterator<Item = Ticket> + '_ {
-        let pending = self.slots.iter().enumerate().filter(|(_, slot)| matches!(slot.state, State::Pending(..)));
-        pending.map(|(index, slot)| Ticket { slot: index as u32, generation: slot.generation })
+    /// All that wait for an answer; receives that nobody waits for first, as their end answers those without a receive of their own.
+    fn tickets_in_flight(&self) -> Vec<Ticket> {
+        let ticket = |(index, slot): (usize, &Slot)| Ticket { slot: index as u32, generation: slot.generation };
+        let slots = || self.slots.iter().enumerate();
+        let is_left = |slot: &Slot| matches!(slot.state, State::Pending(Observer::Left));
+        let left = slots().filter(|(_, slot)| is_left(slot)).map(ticket);
+        let others = |slot: &Slot| matches!(slot.state, State::Pending(_)) && !is_left(slot);
+        left.chain(slots().filter(|(_, slot)| others(slot)).map(ticket)).collect()
     }
 }
 

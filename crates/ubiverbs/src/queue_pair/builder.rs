@@ -197,8 +197,9 @@ impl<T: Transport> QueuePairBuilder<T> {
             false => None,
         };
         let pair = context.opened.create_queue_pair(&spec)?;
-        let send = Table::new(words);
-        let receive = self.shared.as_ref().map_or_else(|| Table::new(None), |shared| Arc::clone(shared.table()));
+        let send = Table::of_sends(words);
+        let own = || Table::of_receives(self.capabilities.max_recv_wr);
+        let receive = self.shared.as_ref().map_or_else(own, |shared| Arc::clone(shared.table()));
         send.reported_by(&self.send_cq.core);
         receive.reported_by(&self.receive_cq.core);
         let sends = self.capabilities.max_send_wr;
