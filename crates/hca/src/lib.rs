@@ -24,6 +24,8 @@ pub use error::Error;
 pub use ground::{Ground, Options};
 pub use links::packets::FlowCounters;
 pub use links::udp::Reach;
+pub use links::windows::Congestion;
+pub use memory::Mapping;
 pub use nic::buffer::Buffer;
 pub use nic::device_memory::DeviceMemory;
 pub use nic::management::ManagementPort;

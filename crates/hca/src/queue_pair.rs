@@ -19,7 +19,7 @@ pub(crate) use udp::TrainCargo;
 
 use crate::ground::Ground;
 use crate::links::path::{Link, Path};
-use crate::links::windows::Windows;
+use crate::links::windows::{Congestion, WindowOf, Windows};
 use crate::objects::completion_queue::{Added, CompletionQueue, Poller};
 use crate::objects::context::{AsyncEvent, Context};
 use crate::objects::shared_queue::SharedQueue;
@@ -248,7 +248,16 @@ impl Qp {
         self.inner.lock().pair.counters()
     }
 
-    /// The same, unless a thread is in the middle of something: it may be the one that ends the process.
+    /// How congested the way to its peer is, if packets may get lost on it: the round trip and the window that all
+    /// queue pairs of this process have towards that process.
+    pub fn congestion(&self) -> Option<Congestion> {
+        match &self.inner.lock().windows.peer {
+            WindowOf::None => None,
+            WindowOf::Shared(window) => Some(window.congestion()),
+        }
+    }
+
+    /// What it has counted, unless a thread is in the middle of something: it may be the one that ends the process.
     pub(crate) fn try_counters(&self) -> Option<Counters> {
         self.inner.try_lock().map(|inner| inner.pair.counters())
     }

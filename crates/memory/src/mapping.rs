@@ -7,6 +7,9 @@ use std::ptr::null_mut;
 
 use crate::mapped::page_size;
 
+/// The size of a huge page.
+const HUGE_PAGE: usize = 2 << 20;
+
 /// A mapping, unmapped when it is dropped.
 #[derive(Debug)]
 pub struct Mapping {
@@ -31,6 +34,28 @@ impl Mapping {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let base = map(null_mut(), length, rights, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, None)?;
         Ok(Mapping { base, span: length, first: base })
+    }
+
+    /// Zeroed memory of no file in huge pages: those that an administrator set apart for that, or (`advised`) ordinary
+    /// ones that the kernel joins where it can. Begins at the boundary of one.
+    ///
+    /// # Errors
+    /// What the system says; `ENOMEM` if not so many were set apart.
+    pub fn huge(length: usize, advised: bool) -> io::Result<Mapping> {
+        let span = length.checked_next_multiple_of(HUGE_PAGE).filter(|span| *span > 0).ok_or_else(invalid)?;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let hidden = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        if !advised {
+            let base = map(null_mut(), span, rights, hidden | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, None)?;
+            return Ok(Mapping { base, span, first: base });
+        }
+        let room = span.checked_add(HUGE_PAGE).ok_or_else(invalid)?;
+        let base = map(null_mut(), room, rights, hidden, None)?;
+        let first = base.wrapping_add(base.align_offset(HUGE_PAGE));
+        // SAFETY: advice for a range of our own, which changes no byte of it. A kernel that does not take it has small
+        // pages.
+        unsafe { libc::madvise(first.cast(), span, libc::MADV_HUGEPAGE) };
+        Ok(Mapping { base, span: room, first })
     }
 
     /// `length` bytes at `offset` of a file, shared with whoever else has it.
@@ -170,6 +195,15 @@ mod tests {
         let loose = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"loose".as_ptr(), libc::MFD_ALLOW_SEALING)) };
         assert!(!is_shareable(loose.as_fd()));
         assert!(!is_shareable(std::fs::File::open("/dev/null").unwrap().as_fd()));
+    }
+
+    #[test]
+    fn huge_pages_begin_at_the_boundary_of_one() {
+        let mapping = Mapping::huge(3 << 20, true).unwrap();
+        assert!(mapping.first().addr().is_multiple_of(HUGE_PAGE));
+        // SAFETY: inside the mapping: the end of its second huge page.
+        unsafe { mapping.first().add((4 << 20) - 1).write(7) };
+        assert!(Mapping::huge(0, true).is_err() && Mapping::huge(usize::MAX, false).is_err());
     }
 
     #[test]

@@ -279,6 +279,8 @@ pub struct Completion {
     pub frame: FrameNotes,
     /// For errors: why. For tag matching: what it has to say.
     pub cause: Option<Cause>,
+    /// When it was told, in nanoseconds of its driver's clock, where a driver writes that down; else 0.
+    pub told_at: u64,
 }
 
 /// What a device says of a frame beside its bytes.

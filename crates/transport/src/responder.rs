@@ -629,6 +629,7 @@ impl Responder {
             solicited: headers.bth.solicited,
             frame: FrameNotes::default(),
             cause: None,
+            told_at: 0,
         });
     }
 
@@ -684,6 +685,7 @@ impl Responder {
             solicited: true,
             frame: FrameNotes::default(),
             cause: Some(cause),
+            told_at: 0,
         }
     }
 }

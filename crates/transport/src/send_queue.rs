@@ -521,6 +521,7 @@ impl SendQueue {
             solicited: status != Status::Success,
             frame: FrameNotes::default(),
             cause,
+            told_at: 0,
         });
         self.ring.pop();
         if own {

@@ -253,6 +253,7 @@ impl TagRequest<'_> {
             solicited: !outcome.done,
             frame: FrameNotes::default(),
             cause: outcome.out_of_step.then_some(Cause::OutOfStep),
+            told_at: 0,
         }
     }
 }

@@ -11,14 +11,23 @@
 //! destroyed. Spans of one allocation never overlap: they are made by cutting one in two. So a reference made here from a span is
 //! exclusive or shared exactly as the span is borrowed.
 //!
-//! An allocation *with* rights for peers ([`Allocation::shared`]) has no spans; its bytes are only loaded and stored as atomics.
+//! An allocation *with* rights for peers ([`Allocation::shared`]) has no spans; its bytes are only loaded and stored as
+//! atomics. The one exception: where nobody may write at all, neither the program nor the NIC for anybody, spans and
+//! peers may read together.
+//!
+//! The memory itself is the heap's, or that of a value which the program gave ([`own`](crate::own)), or a part of an
+//! arena that nobody else has.
 #![allow(unsafe_code)]
 
+use crate::arena::Plot;
 use crate::backend;
 use crate::error::Error;
+use crate::own::{Kept, Memory as OwnMemory};
 use crate::registration::{Registration, empty, within};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::any::Any;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -30,9 +39,10 @@ const ALIGNMENT: usize = 64;
 
 /// Registered memory.
 pub(crate) struct Allocation {
-    first: NonNull<u8>,
-    layout: Layout,
+    memory: ManuallyDrop<Memory>,
     registration: Registration,
+    /// What the NIC may do with it. If it may not write for us, nobody may, not even the program.
+    access: Access,
 }
 
 // SAFETY: the memory belongs to the allocation, not to a thread; it is reached through spans, which have one owner, or by atomics.
@@ -47,9 +57,7 @@ impl Allocation {
         domain: ProtectionDomain,
         length: usize,
     ) -> Result<Arc<Allocation>, Error> {
-        let (first, layout) = zeroed(length)?;
-        // SAFETY: fresh memory of that layout, which nobody else refers to.
-        unsafe { Allocation::register(context, domain, first, layout, Access::LOCAL_WRITE) }.map_err(|error| error.0)
+        Allocation::register(context, domain, zeroed(length)?, Access::LOCAL_WRITE).map_err(|error| error.0)
     }
 
     /// Zeroed memory that peers may reach too.
@@ -59,10 +67,7 @@ impl Allocation {
         length: usize,
         access: Access,
     ) -> Result<Arc<Allocation>, Error> {
-        let (first, layout) = zeroed(length)?;
-        // SAFETY: as in `owned`.
-        unsafe { Allocation::register(context, domain, first, layout, access | Access::LOCAL_WRITE) }
-            .map_err(|error| error.0)
+        Allocation::register(context, domain, zeroed(length)?, access | Access::LOCAL_WRITE).map_err(|error| error.0)
     }
 
     /// Takes over bytes the program has. Gives them back if they cannot be registered.
@@ -71,41 +76,105 @@ impl Allocation {
         domain: ProtectionDomain,
         bytes: Box<[u8]>,
     ) -> Result<Arc<Allocation>, (Error, Box<[u8]>)> {
-        let length = bytes.len();
-        if length == 0 {
+        if bytes.is_empty() {
             return Err((empty(), bytes));
         }
         let layout = Layout::for_value(&*bytes);
         let first = NonNull::from(Box::leak(bytes)).cast::<u8>();
-        // SAFETY: the box is leaked, so the memory is ours alone, and its layout is the one it was allocated with.
-        let registered = unsafe { Allocation::register(context, domain, first, layout, Access::LOCAL_WRITE) };
-        registered.map_err(|Unregistered(error, memory)| {
-            std::mem::forget(memory);
-            // SAFETY: what was leaked above and is not registered; the box takes it back.
-            (error, unsafe { Box::from_raw(NonNull::slice_from_raw_parts(first, length).as_ptr()) })
+        let memory = Memory { first, length: layout.size(), owner: Owner::Heap(layout) };
+        Allocation::register(context, domain, memory, Access::LOCAL_WRITE)
+            .map_err(|Unregistered(error, memory)| (error, memory.into_box().expect("it came as a box")))
+    }
+
+    /// Takes over memory inside a value that the program has. Gives it back if it cannot be registered. Without
+    /// [`Access::LOCAL_WRITE`] nobody writes it from now on, and others may be reading it.
+    pub fn keep<M: OwnMemory>(
+        context: &Arc<dyn backend::Context>,
+        domain: ProtectionDomain,
+        memory: M,
+        access: Access,
+    ) -> Result<Arc<Allocation>, (Error, M)> {
+        let (first, length, kept) = Kept::new(memory);
+        if length == 0 {
+            return Err((empty(), kept.into_inner()));
+        }
+        let memory = Memory { first, length, owner: Owner::Program(Box::new(kept)) };
+        Allocation::register(context, domain, memory, access).map_err(|Unregistered(error, memory)| {
+            (error, memory.into_program().unwrap_or_else(|_| unreachable!("it was made of this type")))
         })
     }
 
-    /// # Safety
-    /// `first` must be allocated with `layout`, which is not empty, and nothing else may refer to it or free it.
-    unsafe fn register(
+    /// A part of memory that an arena has registered.
+    pub fn plot(plot: Plot, (whole, start, length): (&Allocation, usize, usize)) -> Arc<Allocation> {
+        debug_assert!(!whole.is_read_only() && whole.check(start, length).is_ok());
+        // SAFETY: the part lies within.
+        let first = unsafe { whole.memory.first.add(start) };
+        let memory = ManuallyDrop::new(Memory { first, length, owner: Owner::Arena(plot) });
+        Arc::new(Allocation { memory, registration: whole.registration.again(), access: whole.access })
+    }
+
+    /// The memory lives until `Drop` has deregistered it; what the NIC may do with it meanwhile is the module's first
+    /// paragraph.
+    fn register(
         context: &Arc<dyn backend::Context>,
         domain: ProtectionDomain,
-        first: NonNull<u8>,
-        layout: Layout,
+        memory: Memory,
         access: Access,
     ) -> Result<Arc<Allocation>, Unregistered> {
-        let memory = Memory { first, layout };
-        // SAFETY: the memory stays allocated until `Drop` has deregistered it; what the NIC may do with it meanwhile is the module's
-        // first paragraph.
-        match unsafe { context.register(first.as_ptr(), layout.size(), domain, access) } {
-            Ok(key) => {
-                std::mem::forget(memory);
-                let registration = Registration::new(context, domain, key);
-                Ok(Arc::new(Allocation { first, layout, registration }))
-            }
+        // SAFETY: the memory stays allocated until `Drop` has deregistered it, and nothing else refers to it, or nobody
+        // writes it.
+        match unsafe { context.register(memory.first.as_ptr(), memory.length, domain, access) } {
+            Ok(key) => Ok(Arc::new(Allocation {
+                memory: ManuallyDrop::new(memory),
+                registration: Registration::new(context, domain, key),
+                access,
+            })),
             Err(error) => Err(Unregistered(error, memory)),
         }
+    }
+
+    /// Deregisters the memory and gives it back, if this is its last handle; or the handle, with why not.
+    fn release<T>(
+        self: Arc<Allocation>,
+        fits: impl FnOnce(&Memory) -> bool,
+        take: impl FnOnce(Memory) -> Option<T>,
+    ) -> Result<T, (Error, Arc<Allocation>)> {
+        let mut alone = self;
+        if Arc::get_mut(&mut alone).is_none_or(|allocation| !fits(&allocation.memory)) {
+            return Err((Error::Shared { what: "memory" }, alone));
+        }
+        if let Err(error) = alone.registration.revoke() {
+            return Err((error, alone));
+        }
+        let allocation = Arc::try_unwrap(alone).unwrap_or_else(|_| unreachable!("there are no other handles"));
+        let mut allocation = ManuallyDrop::new(allocation);
+        // SAFETY: neither the allocation, which is not dropped, nor the NIC, which has let go of it, has the memory any
+        // more.
+        let memory = unsafe { ManuallyDrop::take(&mut allocation.memory) };
+        // SAFETY: as above; the registration is dropped once.
+        unsafe { std::ptr::drop_in_place(&raw mut allocation.registration) };
+        Ok(take(memory).unwrap_or_else(|| unreachable!("it fits")))
+    }
+
+    /// Gives the value back that the memory is of, and takes the memory away from everybody else.
+    ///
+    /// # Errors
+    /// If there are other handles, or if it is no such value.
+    pub fn into_program<M: OwnMemory>(self: Arc<Allocation>) -> Result<M, (Error, Arc<Allocation>)> {
+        self.release(Memory::is_of::<M>, |memory| memory.into_program().ok())
+    }
+
+    /// Whether it is memory of such a value.
+    pub fn is_of<M: OwnMemory>(&self) -> bool {
+        self.memory.is_of::<M>()
+    }
+
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    pub fn is_read_only(&self) -> bool {
+        !self.access.contains(Access::LOCAL_WRITE)
     }
 
     pub fn registration(&self) -> &Registration {
@@ -113,11 +182,11 @@ impl Allocation {
     }
 
     pub fn address(&self) -> u64 {
-        self.first.addr().get() as u64
+        self.memory.first.addr().get() as u64
     }
 
     pub fn len(&self) -> usize {
-        self.layout.size()
+        self.memory.length
     }
 
     /// Loads bytes that others may be storing: each aligned word whole, none of them ordered but that all happen before what follows.
@@ -184,13 +253,13 @@ impl Allocation {
         }
         // SAFETY: eight allocated bytes, aligned, that live as long as `self`. Others reach them as atomics or through the NIC, whose
         // copies tolerate and are tolerated by racing accesses; no plain reference to them exists, by the module's first paragraph.
-        Ok(unsafe { AtomicU64::from_ptr(self.first.add(offset).cast().as_ptr()) })
+        Ok(unsafe { AtomicU64::from_ptr(self.memory.first.add(offset).cast().as_ptr()) })
     }
 
     fn byte(&self, offset: usize) -> Result<&AtomicU8, Error> {
         self.check(offset, 1)?;
         // SAFETY: as in `word`; a byte is always aligned.
-        Ok(unsafe { AtomicU8::from_ptr(self.first.add(offset).as_ptr()) })
+        Ok(unsafe { AtomicU8::from_ptr(self.memory.first.add(offset).as_ptr()) })
     }
 
     fn check(&self, offset: usize, length: usize) -> Result<(), Error> {
@@ -200,36 +269,84 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // Memory that the NIC does not let go of is never freed. It has no reason to refuse: no windows are bound to what we register.
-        if self.registration.revoke().is_ok() {
-            drop(Memory { first: self.first, layout: self.layout });
+        // Memory that the NIC does not let go of is never freed: it refuses where windows are bound that the program
+        // keeps. An arena keeps the registration that its parts have in common.
+        if matches!(self.memory.owner, Owner::Arena(_)) || self.registration.revoke().is_ok() {
+            // SAFETY: dropped once, here.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
         }
     }
 }
 
 impl fmt::Debug for Allocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes at {:p} with key {}", self.len(), self.first, self.registration.key())
+        write!(f, "{} bytes at {:p} with key {}", self.len(), self.memory.first, self.registration.key())
     }
 }
 
-/// Memory that is not registered: dropping frees it.
+/// Memory that is not registered, of which this is the only handle: dropping frees it.
 struct Memory {
     first: NonNull<u8>,
-    layout: Layout,
+    length: usize,
+    owner: Owner,
+}
+
+enum Owner {
+    /// Allocated with this layout.
+    Heap(Layout),
+    /// Inside a value of the program's: a [`Kept`].
+    Program(Box<dyn Any + Send + Sync>),
+    /// A part of an arena, which has it again when this is dropped.
+    Arena(#[allow(dead_code)] Plot),
+}
+
+impl Memory {
+    fn is_of<M: OwnMemory>(&self) -> bool {
+        matches!(&self.owner, Owner::Program(kept) if kept.is::<Kept<M>>())
+    }
+
+    fn into_program<M: OwnMemory>(self) -> Result<M, Memory> {
+        if !self.is_of::<M>() {
+            return Err(self);
+        }
+        let mut memory = ManuallyDrop::new(self);
+        // SAFETY: the memory is not dropped, so its owner is taken once.
+        let Owner::Program(kept) = (unsafe { std::ptr::read(&raw mut memory.owner) }) else {
+            unreachable!("it is one")
+        };
+        let kept = kept.downcast::<Kept<M>>().unwrap_or_else(|_| unreachable!("it is of this type"));
+        Ok(kept.into_inner())
+    }
+
+    /// The box it was, if it was one.
+    fn is_box(&self) -> bool {
+        matches!(self.owner, Owner::Heap(layout) if layout.align() == 1)
+    }
+
+    fn into_box(self) -> Option<Box<[u8]>> {
+        if !self.is_box() {
+            return None;
+        }
+        let memory = ManuallyDrop::new(self);
+        // SAFETY: bytes that the global allocator gave out with this length and an alignment of one, which nobody else
+        // has.
+        Some(unsafe { Box::from_raw(NonNull::slice_from_raw_parts(memory.first, memory.length).as_ptr()) })
+    }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: made only of memory allocated with this layout, which nothing refers to any more.
-        unsafe { dealloc(self.first.as_ptr(), self.layout) };
+        if let Owner::Heap(layout) = self.owner {
+            // SAFETY: made only of memory allocated with this layout, which nothing refers to any more.
+            unsafe { dealloc(self.first.as_ptr(), layout) };
+        }
     }
 }
 
 /// Memory that could not be registered, and why.
 struct Unregistered(Error, Memory);
 
-fn zeroed(length: usize) -> Result<(NonNull<u8>, Layout), Error> {
+fn zeroed(length: usize) -> Result<Memory, Error> {
     if length == 0 {
         return Err(empty());
     }
@@ -238,7 +355,7 @@ fn zeroed(length: usize) -> Result<(NonNull<u8>, Layout), Error> {
     // SAFETY: the layout is not empty.
     let first = unsafe { alloc_zeroed(layout) };
     match NonNull::new(first) {
-        Some(first) => Ok((first, layout)),
+        Some(first) => Ok(Memory { first, length, owner: Owner::Heap(layout) }),
         // So much that nobody has it is the caller's mistake; little that is not there is the end of the program, as everywhere else.
         None if length > 1 << 30 => Err(Error::Register { length, source: "there is not so much memory".into() }),
         None => handle_alloc_error(layout),
@@ -253,7 +370,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// All of an allocation without rights for peers. The caller has the only handle.
+    /// All of an allocation without rights for peers, or that nobody may write. The caller has the only handle.
     pub fn all(allocation: Arc<Allocation>) -> Span {
         debug_assert_eq!(Arc::strong_count(&allocation), 1);
         let length = allocation.len();
@@ -286,19 +403,40 @@ impl Span {
     }
 }
 
+impl Span {
+    /// Deregisters the memory and gives the value back that it is of, if this is all of it and nobody else has any.
+    pub fn into_program<M: OwnMemory>(self) -> Result<M, Span> {
+        self.back(Allocation::into_program)
+    }
+
+    /// The same for bytes that came in a box.
+    pub fn into_box(self) -> Result<Box<[u8]>, Span> {
+        self.back(|allocation| allocation.release(Memory::is_box, Memory::into_box))
+    }
+
+    fn back<T>(self, release: impl FnOnce(Arc<Allocation>) -> Result<T, (Error, Arc<Allocation>)>) -> Result<T, Span> {
+        let Span { allocation, start, length } = self;
+        if length < allocation.len() {
+            return Err(Span { allocation, start, length });
+        }
+        release(allocation).map_err(|(_, allocation)| Span { allocation, start, length })
+    }
+}
+
 impl Deref for Span {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the range lies within the allocation, is initialised, and is this span's alone; the NIC has no work for it, because a span
         // that it has work for lies in the table of work in flight.
-        unsafe { std::slice::from_raw_parts(self.allocation.first.add(self.start).as_ptr(), self.length) }
+        unsafe { std::slice::from_raw_parts(self.allocation.memory.first.add(self.start).as_ptr(), self.length) }
     }
 }
 
 impl DerefMut for Span {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and the span is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.allocation.first.add(self.start).as_ptr(), self.length) }
+        assert!(!self.allocation.is_read_only(), "others may be reading this memory");
+        // SAFETY: as in `deref`, the span is borrowed mutably, and nobody was promised that it stays as it is.
+        unsafe { std::slice::from_raw_parts_mut(self.allocation.memory.first.add(self.start).as_ptr(), self.length) }
     }
 }

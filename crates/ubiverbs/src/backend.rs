@@ -51,6 +51,7 @@
 //! ```
 
 use crate::error::Error;
+use crate::stats::Stats;
 use std::any::Any;
 use std::fmt::Debug;
 use std::io;
@@ -58,20 +59,25 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use transport::{
-    Access, Attributes, Capabilities, Completion, Kind, Modify, ModifyError, PostError, ProtectionDomain,
+    Access, Attributes, Capabilities, Completion, Counters, Kind, Modify, ModifyError, PostError, ProtectionDomain,
     ReceiveRequest, SendRequest, SrqAttributes, SrqError, SrqModify,
 };
 use wire::{Gid, Key, Mtu, Qpn, Srqn};
 
 pub mod connections;
+mod limits;
 mod software;
 
+pub use limits::DeviceLimits;
 pub use software::{software, software_over_udp};
 
 /// A NIC.
 pub trait Backend: connections::Connections + Debug + Send + Sync {
     /// The names and numbers of its devices, as they are now.
     fn devices(&self) -> Vec<DeviceInfo>;
+
+    /// The addresses of a device as they are now; none if there is no such device.
+    fn addresses(&self, device: &str) -> Vec<Gid>;
 
     /// Opens a device.
     fn open(&self, device: &str) -> Result<Arc<dyn Context>, Error>;
@@ -121,6 +127,15 @@ pub unsafe trait Context: Debug + Send + Sync {
     /// Its port as it is now.
     fn port(&self) -> Port;
 
+    /// What it allows.
+    fn limits(&self) -> DeviceLimits;
+
+    /// What this process has counted on its port.
+    fn counters(&self) -> Counters;
+
+    /// The device's clock in nanoseconds, by which completions are stamped.
+    fn clock(&self) -> u64;
+
     /// The number of a new protection domain.
     fn new_domain(&self) -> ProtectionDomain;
 
@@ -139,6 +154,12 @@ pub unsafe trait Context: Debug + Send + Sync {
 
     /// Takes a key away: afterwards nothing touches the memory through it.
     fn deregister(&self, key: Key) -> Result<(), Error>;
+
+    /// Makes a memory window of type 2, or else 1, that is bound to nothing: its key.
+    fn allocate_window(&self, domain: ProtectionDomain, type_2: bool) -> Result<Key, Error>;
+
+    /// Frees a window, by any key that it ever had: afterwards nothing touches memory through it.
+    fn free_window(&self, key: Key) -> Result<(), Error>;
 
     /// How many bytes of memory the device has of its own; none if zero.
     fn device_memory_size(&self) -> u64;
@@ -236,11 +257,11 @@ pub unsafe trait CompletionQueue: Any + Debug + Send + Sync {
     fn waiting(&self) -> usize;
 
     /// Moves up to `room` completions out, oldest first; if there are none, does what there is to do, in the caller's thread, before it answers.
-    /// `take` calls nothing of the NIC, which may be locked.
-    fn poll(&self, room: usize, take: &mut dyn FnMut(&Completion)) -> usize;
+    /// `take` gets each with its moment on the device's clock; it calls nothing of the NIC, which may be locked.
+    fn poll(&self, room: usize, take: &mut dyn FnMut(&Completion, u64)) -> usize;
 
     /// Moves up to `room` completions out, oldest first, and drives nothing. `take` calls nothing of this queue, which may be locked.
-    fn take(&self, room: usize, take: &mut dyn FnMut(&Completion)) -> usize;
+    fn take(&self, room: usize, take: &mut dyn FnMut(&Completion, u64)) -> usize;
 
     /// From now on calls `observer` whenever something was added, or lost. Who looks at the queue after that misses nothing. Set once.
     fn observe(&self, observer: Box<dyn Fn() + Send + Sync>);
@@ -275,6 +296,9 @@ pub unsafe trait QueuePair: Debug + Send + Sync {
 
     /// Its attributes as they are now.
     fn attributes(&self) -> Attributes;
+
+    /// What it has counted, and how congested the way to its peer is.
+    fn stats(&self) -> Stats;
 
     /// Changes state and attributes, or neither.
     fn modify(&self, modify: &Modify) -> Result<(), ModifyError>;

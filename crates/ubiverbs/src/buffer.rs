@@ -3,11 +3,15 @@
 //! design: peers reach it at any time, and so it never turns into a slice; memory of the device ([`DeviceRegion`]) has no address here at all.
 
 mod device;
+mod own;
+mod part;
 mod registered;
 mod registered_mut;
 mod shared;
 
 pub use device::{DeviceMemory, DeviceMemoryBuilder, DeviceRegion};
+pub use own::{Own, SharedOwn};
+pub use part::{AnyPart, Part};
 pub use registered::Registered;
 pub use registered_mut::RegisteredMut;
 pub use shared::SharedRegion;
@@ -31,6 +35,8 @@ pub enum Buffer {
     Device(DeviceRegion),
     /// Several, in the order they were given.
     Several(Vec<Buffer>),
+    /// A part of one.
+    Part(Box<AnyPart>),
 }
 
 impl Buffer {
@@ -61,18 +67,20 @@ impl Buffer {
             Buffer::Shared(region) => region.len() as u64,
             Buffer::Device(region) => region.len() as u64,
             Buffer::Several(buffers) => buffers.iter().map(Buffer::len).sum(),
+            Buffer::Part(part) => part.len(),
         }
     }
 
     /// Calls `take` with each piece, in order, once it is known to belong to `domain`.
     #[inline]
-    pub(crate) fn pieces(&self, domain: ProtectionDomain, take: &mut impl FnMut(Sge)) -> Result<(), Error> {
+    pub(crate) fn pieces<F: FnMut(Sge)>(&self, domain: ProtectionDomain, take: &mut F) -> Result<(), Error> {
         let (registration, address, length) = match self {
             Buffer::Mut(buffer) => in_memory(buffer.place()),
             Buffer::Registered(buffer) => in_memory(buffer.place()),
             Buffer::Shared(region) => in_memory(region.place()),
             Buffer::Device(region) => region.place(),
             Buffer::Several(buffers) => return buffers.iter().try_for_each(|buffer| buffer.pieces(domain, take)),
+            Buffer::Part(part) => return part.pieces(domain, take),
         };
         if registration.domain() != domain {
             return Err(Error::OtherProtectionDomain { what: "buffer" });
@@ -104,10 +112,12 @@ pub(crate) mod sealed {
     }
 }
 
-/// What may be sent or written from: [`RegisteredMut`], [`Registered`], [`SharedRegion`], [`DeviceRegion`], or several of one of them.
+/// What may be sent or written from: [`RegisteredMut`], [`Own`], [`Registered`], [`SharedRegion`], [`DeviceRegion`], a
+/// [`Part`] of one, several of one type as a `Vec`, or two of different types as a pair.
 pub trait Source: sealed::Lend {}
 
-/// What may be read into: [`RegisteredMut`], [`SharedRegion`], [`DeviceRegion`], or several of one of them.
+/// What may be read or received into: [`RegisteredMut`], [`Own`], [`SharedRegion`], [`DeviceRegion`], a [`Part`] of
+/// one, several of one type as a `Vec`, or two of different types as a pair.
 pub trait Destination: sealed::Lend {}
 
 impl sealed::Lend for RegisteredMut {
@@ -161,12 +171,27 @@ impl<B: sealed::Lend> sealed::Lend for Vec<B> {
     }
 }
 
+/// Two of different types, one behind the other: a header and what it is the header of.
+impl<A: sealed::Lend, B: sealed::Lend> sealed::Lend for (A, B) {
+    fn into_buffer(self) -> Buffer {
+        Buffer::Several(vec![self.0.into_buffer(), self.1.into_buffer()])
+    }
+
+    fn from_buffer(buffer: Buffer) -> Option<(A, B)> {
+        let Buffer::Several(buffers) = buffer else { return None };
+        let [first, second] = buffers.try_into().ok()?;
+        Some((A::from_buffer(first)?, B::from_buffer(second)?))
+    }
+}
+
 impl Source for RegisteredMut {}
 impl Source for Registered {}
 impl Source for SharedRegion {}
 impl Source for DeviceRegion {}
 impl<B: Source> Source for Vec<B> {}
+impl<A: Source, B: Source> Source for (A, B) {}
 impl Destination for RegisteredMut {}
 impl Destination for SharedRegion {}
 impl Destination for DeviceRegion {}
 impl<B: Destination> Destination for Vec<B> {}
+impl<A: Destination, B: Destination> Destination for (A, B) {}

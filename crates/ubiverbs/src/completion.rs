@@ -1,5 +1,9 @@
 //! What comes of work: completions as a completion queue hands them out, and received messages.
 
+mod into;
+
+pub use into::ReceivedInto;
+
 use crate::address::AddressHandle;
 use crate::buffer::{Buffer, RegisteredMut};
 use crate::error::{CompletionError, Error, Failed};
@@ -8,8 +12,11 @@ use crate::table::Held;
 use crate::transports::Datagram;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::time::Duration;
 use transport::{Cause, CompletionKind, Status};
-use wire::{Gid, Qpn};
+use wire::{Gid, Key, Qpn};
 
 /// Why a completion is an error, if it is one.
 pub(crate) fn verdict(completion: &transport::Completion) -> Result<(), CompletionError> {
@@ -33,9 +40,19 @@ struct Work {
     grh: bool,
     qpn: Qpn,
     bytes: u32,
-    immediate: Option<u32>,
+    beside: Beside,
     src_qpn: Option<Qpn>,
+    /// When it was told, if the completion queue says so.
+    told_at: Option<NonZeroU64>,
     cause: Option<Box<Cause>>,
+}
+
+/// What came with a received message, which has room for one of them.
+#[derive(Clone, Copy, Debug)]
+enum Beside {
+    Nothing,
+    Immediate(u32),
+    Invalidated(Key),
 }
 
 const _: () = assert!(size_of::<Completion>() <= 96);
@@ -43,8 +60,40 @@ const _: () = assert!(size_of::<Completion>() <= 96);
 impl Work {
     #[inline]
     fn of(completion: &transport::Completion) -> Work {
-        let transport::Completion { status, kind, grh, qpn, bytes, immediate, src_qpn, cause, .. } = *completion;
-        Work { status, kind, grh, qpn, bytes, immediate, src_qpn, cause: cause.map(Box::new) }
+        let transport::Completion { status, kind, grh, qpn, bytes, immediate, src_qpn, invalidated, .. } = *completion;
+        let (told_at, cause) = (NonZeroU64::new(completion.told_at), completion.cause.map(Box::new));
+        let beside = match (immediate, invalidated) {
+            (Some(immediate), _) => Beside::Immediate(immediate),
+            (None, Some(key)) => Beside::Invalidated(key),
+            (None, None) => Beside::Nothing,
+        };
+        Work { status, kind, grh, qpn, bytes, beside, src_qpn, told_at, cause }
+    }
+
+    /// How long the network header in front of the message is.
+    fn header(&self) -> usize {
+        if self.grh { GRH_LENGTH } else { 0 }
+    }
+
+    /// Which bytes of the buffer are the message.
+    fn place(&self) -> Range<usize> {
+        let start = self.header();
+        match self.kind {
+            CompletionKind::ReceiveWriteImmediate => start..start,
+            _ => start..(self.bytes as usize).max(start),
+        }
+    }
+
+    fn timestamp(&self) -> Option<Duration> {
+        self.told_at.map(|nanos| Duration::from_nanos(nanos.get()))
+    }
+
+    fn immediate(&self) -> Option<u32> {
+        if let Beside::Immediate(immediate) = self.beside { Some(immediate) } else { None }
+    }
+
+    fn invalidated(&self) -> Option<Key> {
+        if let Beside::Invalidated(key) = self.beside { Some(key) } else { None }
     }
 
     fn result(&self) -> Result<(), CompletionError> {
@@ -100,7 +149,20 @@ impl Completion {
 
     /// The number that came with a received message.
     pub fn immediate(&self) -> Option<u32> {
-        self.work.immediate
+        self.work.immediate()
+    }
+
+    /// The key that the sender of a received message invalidated: one of a window of this queue pair's.
+    #[doc(alias = "IBV_WC_WITH_INV")]
+    pub fn invalidated(&self) -> Option<Key> {
+        self.work.invalidated()
+    }
+
+    /// When it was told, by the device's [clock](crate::Context::clock), if its completion queue has
+    /// [timestamps](crate::CompletionQueueBuilder::timestamps).
+    #[doc(alias = "ibv_wc_read_completion_ts")]
+    pub fn timestamp(&self) -> Option<Duration> {
+        self.work.timestamp()
     }
 
     /// What an atomic operation found in the peer's memory.
@@ -152,23 +214,36 @@ impl Received {
 
     /// The message. Of a datagram, what comes after the network header. A WRITE with immediate has none: its bytes went elsewhere.
     pub fn payload(&self) -> &[u8] {
-        let start = if self.work.grh { GRH_LENGTH } else { 0 };
-        let end = match self.work.kind {
-            CompletionKind::ReceiveWriteImmediate => start,
-            _ => self.work.bytes as usize,
-        };
-        self.buffer.get(start..end).unwrap_or_default()
+        self.buffer.get(self.work.place()).unwrap_or_default()
+    }
+
+    /// Where in the buffer that is.
+    #[cfg(feature = "bytes")]
+    pub(crate) fn place(&self) -> Range<usize> {
+        self.work.place()
     }
 
     /// How many bytes came: of the message, or of the WRITE that brought the immediate.
     pub fn bytes(&self) -> usize {
-        let header = if self.work.grh { GRH_LENGTH } else { 0 };
-        (self.work.bytes as usize).saturating_sub(header)
+        (self.work.bytes as usize).saturating_sub(self.work.header())
     }
 
     /// The number that came with it.
     pub fn immediate(&self) -> Option<u32> {
-        self.work.immediate
+        self.work.immediate()
+    }
+
+    /// The key that the sender invalidated: one of a window of this queue pair's.
+    #[doc(alias = "IBV_WC_WITH_INV")]
+    pub fn invalidated(&self) -> Option<Key> {
+        self.work.invalidated()
+    }
+
+    /// When it was told, by the device's [clock](crate::Context::clock), if its completion queue has
+    /// [timestamps](crate::CompletionQueueBuilder::timestamps).
+    #[doc(alias = "ibv_wc_read_completion_ts")]
+    pub fn timestamp(&self) -> Option<Duration> {
+        self.work.timestamp()
     }
 
     /// The local queue pair it came to; of interest with a shared receive queue.
@@ -183,15 +258,7 @@ impl Received {
 
     /// Of a datagram: the sender's address.
     pub fn source_gid(&self) -> Option<Gid> {
-        let grh: &[u8; GRH_LENGTH] = self.buffer.first_chunk().filter(|_| self.work.grh)?;
-        // An IPv6 header as it is; an IPv4 header in the second half (annex A17.4.5.2).
-        Some(match grh[0] >> 4 {
-            6 => Gid::new(*grh.get(8..24)?.first_chunk()?),
-            _ => {
-                let [.., a, b, c, d, _, _, _, _] = *grh;
-                Gid::from_ip(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
-            }
-        })
+        gid_of(&self.buffer, self.work.grh)
     }
 
     /// Of a datagram: where an answer from `qp` goes. The sender's Q_Key is taken to be that of `qp`; a datagram does not tell it.
@@ -203,4 +270,17 @@ impl Received {
     pub fn into_buffer(self) -> RegisteredMut {
         self.buffer
     }
+}
+
+/// The sender's address in the network header in front of a datagram.
+fn gid_of(buffer: &[u8], has_header: bool) -> Option<Gid> {
+    let grh: &[u8; GRH_LENGTH] = buffer.first_chunk().filter(|_| has_header)?;
+    // An IPv6 header as it is; an IPv4 header in the second half (annex A17.4.5.2).
+    Some(match grh[0] >> 4 {
+        6 => Gid::new(*grh.get(8..24)?.first_chunk()?),
+        _ => {
+            let [.., a, b, c, d, _, _, _, _] = *grh;
+            Gid::from_ip(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
+        }
+    })
 }

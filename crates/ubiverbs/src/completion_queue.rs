@@ -59,16 +59,40 @@ pub struct CompletionQueueBuilder<'a> {
     context: &'a Context,
     capacity: u32,
     channel: Option<&'a CompletionChannel>,
+    timestamps: bool,
 }
 
 impl<'a> CompletionQueueBuilder<'a> {
     pub(crate) fn new(context: &'a Context, capacity: u32) -> CompletionQueueBuilder<'a> {
-        CompletionQueueBuilder { context, capacity, channel: None }
+        CompletionQueueBuilder { context, capacity, channel: None, timestamps: false }
     }
 
     /// Reports to this channel when it is armed.
     pub fn channel(self, channel: &'a CompletionChannel) -> CompletionQueueBuilder<'a> {
         CompletionQueueBuilder { channel: Some(channel), ..self }
+    }
+
+    /// Says of each completion when it was told, by the device's [clock](Context::clock): [`Completion::timestamp`],
+    /// [`Received::timestamp`].
+    ///
+    /// ```
+    /// # let context = ubiverbs::device("ubi_lo")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// let cq = context.completion_queue(16).timestamps().create()?;
+    /// let [a, b] = ubiverbs::connected_pair::<ubiverbs::Reliable>(&pd, &cq)?;
+    /// let receiving = b.recv(pd.allocate(8)?)?;
+    /// let before = context.clock();
+    /// a.send_inline(b"now")?.wait()?;
+    /// let message = receiving.wait()?;
+    /// assert!((before..=context.clock()).contains(&message.timestamp().expect("it was asked for")));
+    /// # Ok::<(), ubiverbs::Error>(())
+    /// ```
+    ///
+    /// [`Received::timestamp`]: crate::Received::timestamp
+    #[doc(alias = "IBV_WC_EX_WITH_COMPLETION_TIMESTAMP")]
+    #[doc(alias = "ibv_create_cq_ex")]
+    pub fn timestamps(self) -> CompletionQueueBuilder<'a> {
+        CompletionQueueBuilder { timestamps: true, ..self }
     }
 
     /// Makes it.
@@ -81,6 +105,7 @@ impl<'a> CompletionQueueBuilder<'a> {
             context,
             inner: Mutex::new(Inner::default()),
             ready: AtomicUsize::new(0),
+            timestamps: self.timestamps,
             asynchronous: Once::new(),
         });
         if let Some(channel) = self.channel {
@@ -249,6 +274,8 @@ pub(crate) struct Core {
     inner: Mutex<Inner>,
     /// How many are ready, for a poll that finds nothing without taking the lock. Written under it.
     ready: AtomicUsize,
+    /// Completions say when they were told.
+    timestamps: bool,
     /// Done when somebody first waits for single operations or for the next completion: from then on completions are sorted as they come, not
     /// when the queue is polled.
     asynchronous: Once,
@@ -342,11 +369,19 @@ impl Core {
     #[inline]
     fn sort(
         &self,
-        from: impl FnOnce(&mut dyn FnMut(&transport::Completion)) -> usize,
+        from: impl FnOnce(&mut dyn FnMut(&transport::Completion, u64)) -> usize,
         give: &mut impl FnMut(&mut Inner, Completion),
     ) -> bool {
         let mut after = After::Nothing;
-        let taken = from(&mut |completion| {
+        let taken = from(&mut |completion, at| {
+            let stamped;
+            let completion = match self.timestamps {
+                false => completion,
+                true => {
+                    stamped = transport::Completion { told_at: at.max(1), ..*completion };
+                    &stamped
+                }
+            };
             let mut inner = lock(&self.inner);
             let Some(member) = inner.members.get(&completion.qpn) else { return };
             let table = match completion.queue {

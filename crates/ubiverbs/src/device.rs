@@ -7,7 +7,7 @@ use crate::completion_queue::CompletionQueueBuilder;
 use crate::domain::ProtectionDomain;
 use crate::error::Error;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use wire::Gid;
@@ -39,6 +39,34 @@ pub fn device(name: &str) -> Result<Device, Error> {
     found.cloned().ok_or_else(|| Error::NoDevice { name: name.to_owned(), available: available() })
 }
 
+/// The device for an address: the one that has it, or by which this host would send to it.
+///
+/// ```
+/// let loopback = ubiverbs::device_for("127.0.0.1".parse().unwrap())?;
+/// assert_eq!(loopback.name(), "ubi_lo");
+/// # Ok::<(), ubiverbs::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::System`] if no route leads there; [`Error::NoDevice`] if the route leads over an interface that is no
+/// device.
+#[doc(alias = "rdma_resolve_addr")]
+pub fn device_for(address: IpAddr) -> Result<Device, Error> {
+    let devices = devices()?;
+    let with = |address: IpAddr| devices.iter().find(|device| device.has(address)).cloned();
+    if let Some(device) = with(address) {
+        return Ok(device);
+    }
+    // A socket that is connected, and never used, tells from which address the system would send.
+    let system = |source| Error::System { what: "no route leads to the address", source };
+    let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).map_err(system)?;
+    socket.connect((address, 1)).map_err(system)?;
+    let source = socket.local_addr().map_err(system)?.ip();
+    let available = || devices.iter().map(|device| device.name().to_owned()).collect();
+    with(source).ok_or_else(|| Error::NoDevice { name: format!("with address {source}"), available: available() })
+}
+
 /// The devices of a NIC that is not the usual one.
 pub fn devices_of(backend: &Arc<dyn Backend>) -> Vec<Device> {
     let infos = backend.devices().into_iter();
@@ -64,6 +92,11 @@ impl Device {
     #[doc(alias = "ibv_get_device_guid")]
     pub fn guid(&self) -> u64 {
         self.info.guid
+    }
+
+    /// Whether its port has this address.
+    fn has(&self, address: IpAddr) -> bool {
+        self.backend.addresses(&self.info.name).contains(&Gid::from_ip(address))
     }
 
     /// Opens it.

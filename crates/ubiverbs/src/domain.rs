@@ -30,6 +30,7 @@ const GRANTABLE: Access = Access::REMOTE_READ
     .union(Access::REMOTE_ATOMIC)
     .union(Access::FLUSH_GLOBAL)
     .union(Access::FLUSH_PERSISTENT)
+    .union(Access::MW_BIND)
     .union(Access::LOCAL_WRITE);
 
 impl ProtectionDomain {
@@ -113,7 +114,7 @@ impl ProtectionDomain {
     }
 }
 
-fn grantable(rights: Access) -> Result<(), Error> {
+pub(crate) fn grantable(rights: Access) -> Result<(), Error> {
     let beyond = rights.difference(GRANTABLE);
     if beyond.is_empty() { Ok(()) } else { Err(Error::Rights { bits: beyond.bits() }) }
 }

@@ -98,6 +98,9 @@ pub enum Error {
         /// The offset or address.
         offset: u64,
     },
+    /// Memory that may only be read was to be written.
+    #[error("this memory may only be read: its file was opened for that alone")]
+    ReadOnly,
     /// The peers' access was revoked, and with it the key.
     #[error("the region has been revoked")]
     Revoked,

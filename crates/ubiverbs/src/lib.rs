@@ -70,6 +70,7 @@
 
 mod address;
 mod allocation;
+mod arena;
 pub mod backend;
 mod block_on;
 mod buffer;
@@ -82,38 +83,46 @@ mod domain;
 mod endpoint;
 mod error;
 mod operation;
+mod own;
 mod queue_pair;
 mod registration;
 mod remote;
 #[cfg(feature = "serde")]
 mod serialize;
 mod shared_receive_queue;
+mod stats;
 mod table;
 mod transports;
+mod window;
 
 pub use address::{AddressHandle, DEFAULT_QKEY};
-pub use backend::{AsyncEvent, Port};
+pub use arena::{Arena, NextBuffer};
+pub use backend::{AsyncEvent, DeviceLimits, Port};
 pub use block_on::block_on;
 pub use buffer::{
-    Buffer, Destination, DeviceMemory, DeviceMemoryBuilder, DeviceRegion, Registered, RegisteredMut, SharedRegion,
-    Source,
+    AnyPart, Buffer, Destination, DeviceMemory, DeviceMemoryBuilder, DeviceRegion, Own, Part, Registered,
+    RegisteredMut, SharedOwn, SharedRegion, Source,
 };
 pub use channel::CompletionChannel;
-pub use completion::{Completion, GRH_LENGTH, Received};
+pub use completion::{Completion, GRH_LENGTH, Received, ReceivedInto};
 pub use completion_queue::{CompletionQueue, CompletionQueueBuilder, Next, Polled};
-pub use device::{Context, Device, device, devices, devices_of};
+pub use device::{Context, Device, device, device_for, devices, devices_of};
 pub use domain::ProtectionDomain;
 pub use endpoint::Endpoint;
 pub use error::{Class, CompletionError, Error, Failed};
 pub use operation::{Operation, Outcome};
-pub use queue_pair::{Batch, PreparedQueuePair, QueuePair, QueuePairBuilder, connected_pair};
+pub use own::{Mapped, OwnMemory, Plain, ReadOnlyMemory};
+pub use queue_pair::{Batch, Flush, PreparedQueuePair, QueuePair, QueuePairBuilder, connected_pair};
 pub use remote::RemoteSlice;
 pub use shared_receive_queue::SharedReceiveQueue;
+pub use stats::{Congestion, Stats};
 pub use transports::{Connected, Datagram, Reliable, Transport, Unreliable};
+pub use window::{BoundWindow, Type1, Type2, Window, WindowType};
 
 /// What [`AsyncEvent::QueuePair`] tells of a queue pair.
 pub use transport::AsyncEvent as QueuePairEvent;
 /// The vocabulary of verbs, shared with the layers below: numbers, states, attributes, statuses.
+pub use transport::packet_counters::{Counters, Incidents, Traffic};
 pub use transport::{
     Access, AddressVector, AttributeMask, Attributes, Cause, CompletionKind, Kind, Modify, ModifyError, PostError,
     State, Status,

@@ -58,7 +58,7 @@ pub struct Operation<R: Outcome> {
 /// What comes of an operation: a buffer, a [`Received`] message, the number an atomic operation found, or nothing.
 pub trait Outcome: sealed::Outcome {}
 
-mod sealed {
+pub(crate) mod sealed {
     use crate::table::Held;
 
     pub trait Outcome: Sized {

@@ -2,12 +2,17 @@
 
 mod batch;
 mod builder;
+mod extended;
 mod prepared;
+mod scatter;
 mod work;
 
 pub use batch::Batch;
 pub use builder::QueuePairBuilder;
+pub use extended::Flush;
 pub use prepared::PreparedQueuePair;
+pub(crate) use scatter::post_scatter;
+pub(crate) use work::Work;
 
 use crate::address::AddressHandle;
 use crate::backend;
@@ -18,7 +23,6 @@ use crate::device::{Context, ContextCore};
 use crate::domain::ProtectionDomain;
 use crate::error::{Error, Failed};
 use crate::operation::Operation;
-use crate::queue_pair::work::Work;
 use crate::remote::RemoteSlice;
 use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::table::{Held, How, Place, Table, Ticket};
@@ -389,6 +393,10 @@ impl Core {
             #[allow(unsafe_code)]
             unsafe { self.pair.post_receive(&[request]) }.map_err(|(_, error)| error)
         })
+    }
+
+    pub(crate) fn pair(&self) -> &dyn backend::QueuePair {
+        &*self.pair
     }
 
     pub(crate) fn context(&self) -> &Arc<ContextCore> {

@@ -28,6 +28,11 @@ impl Registration {
         }
     }
 
+    /// The same key for a part of the memory, whose owner keeps this one and never revokes it before.
+    pub fn again(&self) -> Registration {
+        Registration::new(&self.context, self.domain, self.key)
+    }
+
     pub fn key(&self) -> Key {
         self.key
     }

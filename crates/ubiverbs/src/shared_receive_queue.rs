@@ -1,12 +1,12 @@
 //! Receives that many queue pairs share.
 
 use crate::backend;
-use crate::buffer::RegisteredMut;
-use crate::completion::Received;
+use crate::buffer::{Destination, RegisteredMut};
+use crate::completion::{Received, ReceivedInto};
 use crate::domain::ProtectionDomain;
 use crate::error::{Error, Failed};
 use crate::operation::Operation;
-use crate::queue_pair::post_receive;
+use crate::queue_pair::{post_receive, post_scatter};
 use crate::table::Table;
 use std::fmt;
 use std::sync::Arc;
@@ -70,6 +70,16 @@ impl SharedReceiveQueue {
     pub fn resume_recv(&self) -> Option<Operation<Received>> {
         let table = &self.core.table;
         Some(Operation::new(table, table.resume()?))
+    }
+
+    /// Posts a receive into a buffer of any type, as [`QueuePair::recv_into`](crate::QueuePair::recv_into); of up to
+    /// four pieces.
+    #[doc(alias = "ibv_post_srq_recv")]
+    pub fn recv_into<B: Destination>(&self, buffer: B) -> Result<Operation<ReceivedInto<B>>, Failed<B>> {
+        // SAFETY: `post_scatter` has moved the buffer into the table, where nothing reaches it until the work has
+        // ended.
+        #[allow(unsafe_code)]
+        post_scatter(&self.core.table, self.core.pd.id, buffer, |request| unsafe { self.core.queue.post(&request) })
     }
 
     /// Asks for an event when fewer than `receives` are left: [`AsyncEvent::SharedReceiveQueueLimit`](crate::AsyncEvent). It is raised once;

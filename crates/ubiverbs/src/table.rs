@@ -12,6 +12,8 @@ use crate::lock;
 use left::Message;
 pub(crate) use left::Place;
 use std::collections::VecDeque;
+use std::any::Any;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
@@ -24,8 +26,22 @@ pub enum Held {
     Nothing,
     /// A buffer.
     Buffer(Buffer),
+    /// A value that is no buffer: a window, say.
+    Value(Box<dyn Value>),
     /// The place of the table's own where the answer to an atomic operation lands.
     Word(usize),
+}
+
+/// Anything that can wait in a table.
+pub trait Value: Any + Debug + Send + Sync {}
+
+impl<V: Any + Debug + Send + Sync> Value for V {}
+
+impl dyn Value {
+    /// What it is, if it is that.
+    pub fn downcast<V: Any>(self: Box<Self>) -> Result<Box<V>, Box<dyn Any>> {
+        (self as Box<dyn Any>).downcast()
+    }
 }
 
 /// How a work request ended, as its handle hears of it.

@@ -44,6 +44,11 @@ impl SharedWindow {
         answer
     }
 
+    pub fn congestion(&self) -> Congestion {
+        let window = &self.inner.lock().window;
+        Congestion { round_trip_nanos: window.round_trip_nanos(), window: window.size(), in_flight: window.in_flight() }
+    }
+
     /// Under the lock, after whatever happened there: what was noted before may be from another thread.
     #[inline]
     fn note(&self, turns: &Turns) {
@@ -93,6 +98,17 @@ impl WindowOf {
             WindowOf::Shared(window) => window.pass_on(driven),
         }
     }
+}
+
+/// How congested the way to a process is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Congestion {
+    /// The smoothed round trip in nanoseconds, once one was measured.
+    pub round_trip_nanos: Option<u64>,
+    /// How much may be on its way: what packets cost the socket buffer in which they wait.
+    pub window: u64,
+    /// How much is.
+    pub in_flight: u64,
 }
 
 /// The windows a queue pair sends under.

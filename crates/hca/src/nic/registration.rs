@@ -27,4 +27,15 @@ impl Nic {
     pub fn deregister(&self, key: Key) -> Result<(), Error> {
         Ok(self.memory().deregister(key)?)
     }
+    /// A memory window of type 2, or else 1, that is bound to nothing, by its key.
+    pub fn allocate_window(&self, domain: ProtectionDomain, type_2: bool) -> Result<Key, Error> {
+        let kind = if type_2 { memory::WindowType::Type2 } else { memory::WindowType::Type1 };
+        Ok(self.memory().allocate_window(domain, kind)?)
+    }
+
+    /// Frees a window, by any key it ever had. When this returns, nothing touches memory through it any more.
+    pub fn free_window(&self, key: Key) -> Result<(), Error> {
+        let present = self.memory().window_key(key).unwrap_or(key);
+        Ok(self.memory().free_window(present)?)
+    }
 }

@@ -46,6 +46,7 @@ impl Responder {
             solicited: false,
             frame: notes,
             cause: None,
+            told_at: 0,
         });
         Reaction::Fine
     }

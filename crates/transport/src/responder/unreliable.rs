@@ -129,6 +129,7 @@ impl Responder {
             solicited: headers.bth.solicited,
             frame: FrameNotes::default(),
             cause: None,
+            told_at: 0,
         });
         Reaction::Fine
     }

@@ -1,11 +1,12 @@
 //! The NIC of this process: ours, in software. One per process, made when it is first asked for; a forked child makes its own.
 
 use super::{
-    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceMemory, Port, QueuePair, QueuePairSpec,
-    SharedReceiveQueue,
+    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Port, QueuePair,
+    QueuePairSpec, SharedReceiveQueue,
 };
 use crate::error::Error;
 use crate::lock;
+use crate::stats::Stats;
 use hca::{CompletionChannel, Joins, Nic, Notify, Options, Qp, SharedQueue, SharedQueueKind};
 use latch::PerProcess;
 use std::any::Any;
@@ -14,13 +15,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use transport::{
-    Access, Attributes, Completion, Limits, Modify, ModifyError, PostError, ProtectionDomain, QueuePairConfig,
-    ReceiveRequest, SendRequest, SrqAttributes, SrqError, SrqModify,
+    Access, Attributes, Completion, Counters, Limits, Modify, ModifyError, PostError, ProtectionDomain,
+    QueuePairConfig, ReceiveRequest, SendRequest, SrqAttributes, SrqError, SrqModify,
 };
 use wire::{Gid, Key, Pkey, Qpn, Srqn};
 
 mod connections;
 mod device_memory;
+mod limits;
 
 /// The software NIC of this process.
 pub fn software() -> Result<Arc<dyn Backend>, Error> {
@@ -77,6 +79,12 @@ impl Backend for Software {
     fn devices(&self) -> Vec<DeviceInfo> {
         let devices = self.nic.devices();
         devices.iter().map(|device| DeviceInfo { name: device.name().into(), guid: device.guid() }).collect()
+    }
+
+    fn addresses(&self, device: &str) -> Vec<Gid> {
+        let devices = self.nic.devices();
+        let found = devices.iter().find(|known| known.name() == device);
+        found.map_or(Vec::new(), |device| device.port().gids.iter().flatten().copied().collect())
     }
 
     fn open(&self, device: &str) -> Result<Arc<dyn Context>, Error> {
@@ -148,6 +156,20 @@ unsafe impl Context for Opened {
         Port { active: port.active, mtu: port.mtu(), gids: port.gids.clone() }
     }
 
+    fn limits(&self) -> DeviceLimits {
+        limits::of(&self.nic)
+    }
+
+    fn counters(&self) -> Counters {
+        let all = self.nic.counters();
+        let ours = all.into_iter().find(|(device, _)| device.name() == self.context.device().name());
+        ours.map_or(Counters::default(), |(_, counters)| counters)
+    }
+
+    fn clock(&self) -> u64 {
+        self.nic.now().as_nanos()
+    }
+
     fn new_domain(&self) -> ProtectionDomain {
         self.context.new_domain()
     }
@@ -166,6 +188,14 @@ unsafe impl Context for Opened {
 
     fn deregister(&self, key: Key) -> Result<(), Error> {
         self.nic.deregister(key).map_err(|source| Error::Register { length: 0, source: Box::new(source) })
+    }
+
+    fn allocate_window(&self, domain: ProtectionDomain, type_2: bool) -> Result<Key, Error> {
+        self.nic.allocate_window(domain, type_2).map_err(create("a memory window"))
+    }
+
+    fn free_window(&self, key: Key) -> Result<(), Error> {
+        self.nic.free_window(key).map_err(|source| Error::Register { length: 0, source: Box::new(source) })
     }
 
     fn device_memory_size(&self) -> u64 {
@@ -269,12 +299,12 @@ unsafe impl CompletionQueue for OurQueue {
         self.queue.len()
     }
 
-    fn poll(&self, room: usize, take: &mut dyn FnMut(&Completion)) -> usize {
-        self.nic.poll(&self.queue, room, |completion, _| take(completion))
+    fn poll(&self, room: usize, take: &mut dyn FnMut(&Completion, u64)) -> usize {
+        self.nic.poll(&self.queue, room, take)
     }
 
-    fn take(&self, room: usize, take: &mut dyn FnMut(&Completion)) -> usize {
-        let taken = self.queue.poll(room, |completion, _| take(completion));
+    fn take(&self, room: usize, take: &mut dyn FnMut(&Completion, u64)) -> usize {
+        let taken = self.queue.poll(room, take);
         if taken > 0 {
             self.nic.has_taken();
         }
@@ -326,6 +356,10 @@ unsafe impl QueuePair for OurPair {
 
     fn attributes(&self) -> Attributes {
         self.qp.attributes()
+    }
+
+    fn stats(&self) -> Stats {
+        Stats::new(self.qp.counters(), self.qp.congestion())
     }
 
     fn modify(&self, modify: &Modify) -> Result<(), ModifyError> {

@@ -2,9 +2,11 @@
 
 use crate::allocation::Allocation;
 use crate::buffer::RegisteredMut;
+use crate::remote::RemoteSlice;
 use std::fmt;
 use std::ops::{Bound, Deref, RangeBounds};
 use std::sync::Arc;
+use transport::Access;
 
 /// Registered memory that anybody may read and nobody may change; the source of SENDs and WRITEs.
 ///
@@ -70,10 +72,21 @@ impl Registered {
         Registered { whole: Arc::clone(&self.whole), start: self.start + start, length: end - start }
     }
 
-    /// The buffer that was frozen, all of it, if this is its last owner.
+    /// The buffer that was frozen, all of it, if this is its last owner. What was registered to be read only stays so.
     pub fn try_into_mut(self) -> Result<RegisteredMut, Registered> {
+        if self.place().0.is_read_only() {
+            return Err(self);
+        }
         let (start, length) = (self.start, self.length);
         Arc::try_unwrap(self.whole).map_err(|whole| Registered { whole, start, length })
+    }
+
+    /// What a peer uses to READ it, if it was [published](crate::ProtectionDomain::publish).
+    pub fn remote_slice(&self) -> Option<RemoteSlice> {
+        let (allocation, start, length) = self.place();
+        let there =
+            RemoteSlice::new(allocation.address() + start as u64, length as u64, allocation.registration().key());
+        allocation.access().contains(Access::REMOTE_READ).then_some(there)
     }
 
     pub(crate) fn place(&self) -> (&Allocation, usize, usize) {

@@ -80,6 +80,29 @@ impl RegisteredMut {
         Registered::new(self)
     }
 
+    /// Ends the registration and gives the bytes back that [`register`](crate::ProtectionDomain::register) was given.
+    ///
+    /// ```
+    /// # let context = ubiverbs::device("ubi_lo")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// let mut buffer = pd.register(b"mine".to_vec())?;
+    /// buffer[0] = b'M';
+    /// let bytes: Vec<u8> = buffer.into_boxed_slice().expect("all of it").into_vec();
+    /// assert_eq!(bytes, b"Mine");
+    /// # Ok::<(), ubiverbs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Gives the buffer back if other pieces of it exist, or if it was made in another way.
+    pub fn into_boxed_slice(self) -> Result<Box<[u8]>, RegisteredMut> {
+        self.span.into_box().map_err(RegisteredMut::new)
+    }
+
+    /// Ends the registration and gives the value back that the memory is of.
+    pub(crate) fn into_program<M: crate::own::Memory>(self) -> Result<M, RegisteredMut> {
+        self.span.into_program().map_err(RegisteredMut::new)
+    }
+
     pub(crate) fn place(&self) -> (&Allocation, usize, usize) {
         (self.span.allocation(), self.span.start(), self.span.len())
     }

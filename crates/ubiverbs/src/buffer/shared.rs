@@ -11,9 +11,10 @@ use std::sync::atomic::Ordering;
 
 /// A window that local code and peers use at the same time.
 ///
-/// Made by [`ProtectionDomain::share`](crate::ProtectionDomain::share). Peers get at it through the [`RemoteSlice`] it gives out, until it is
-/// revoked. Because a peer may write at any moment there is no `&[u8]` of it: bytes are copied in and out, numbers are loaded and
-/// stored as atomics. Clones are handles of the same memory.
+/// Made by [`ProtectionDomain::share`](crate::ProtectionDomain::share), or of a file by
+/// [`share_file`](crate::ProtectionDomain::share_file). Peers get at it through the [`RemoteSlice`] it gives out, until
+/// it is revoked. Because a peer may write at any moment there is no `&[u8]` of it: bytes are copied in and out,
+/// numbers are loaded and stored as atomics. Clones are handles of the same memory.
 ///
 /// ```
 /// # use ubiverbs::Access;
@@ -82,6 +83,7 @@ impl SharedRegion {
     /// Copies bytes in, ascending, the last up to eight last.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         self.check(offset, bytes.len())?;
+        self.check_writable()?;
         self.allocation.store(self.start + offset, bytes)
     }
 
@@ -94,6 +96,7 @@ impl SharedRegion {
     /// Stores a number into eight aligned bytes, after everything that was written before.
     pub fn store(&self, offset: usize, value: u64) -> Result<(), Error> {
         self.check(offset, 8)?;
+        self.check_writable()?;
         self.allocation.word(self.start + offset)?.store(value, Ordering::Release);
         Ok(())
     }
@@ -101,12 +104,14 @@ impl SharedRegion {
     /// Adds to the number in eight aligned bytes and returns what it was. Atomic towards peers' operations as well.
     pub fn fetch_add(&self, offset: usize, add: u64) -> Result<u64, Error> {
         self.check(offset, 8)?;
+        self.check_writable()?;
         Ok(self.allocation.word(self.start + offset)?.fetch_add(add, Ordering::SeqCst))
     }
 
     /// Replaces the number in eight aligned bytes if it is `compare`, and returns what it was. Atomic towards peers' operations as well.
     pub fn compare_swap(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, Error> {
         self.check(offset, 8)?;
+        self.check_writable()?;
         let word = self.allocation.word(self.start + offset)?;
         match word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(before) | Err(before) => Ok(before),
@@ -125,8 +130,16 @@ impl SharedRegion {
         self.allocation.registration().is_revoked()
     }
 
+    pub(crate) fn into_allocation(self) -> Arc<Allocation> {
+        self.allocation
+    }
+
     pub(crate) fn place(&self) -> (&Allocation, usize, usize) {
         (&self.allocation, self.start, self.length)
+    }
+
+    fn check_writable(&self) -> Result<(), Error> {
+        if self.allocation.is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     fn check(&self, offset: usize, length: usize) -> Result<(), Error> {

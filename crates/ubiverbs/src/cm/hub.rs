@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{self, Poll, Waker};
 use transport::Kind;
+use wire::Gid;
 
 /// The channel, and who its events are for.
 pub(crate) struct Hub {
@@ -261,6 +262,22 @@ impl Party {
     pub fn context(&self) -> Result<Context, Error> {
         let none = || Error::NoDevice { name: String::new(), available: Vec::new() };
         self.hub.context(&self.id.device_name().ok_or_else(none)?)
+    }
+
+    /// The device of the address it listens at, opened. One at the loopback is bound to no device, as a peer may come
+    /// by any.
+    pub fn listening_context(&self) -> Result<Context, Error> {
+        if self.id.device_name().is_some() {
+            return self.context();
+        }
+        let address = Gid::from_ip(self.local_addr().ip());
+        let devices = self.hub.backend.devices();
+        let found = devices.iter().find(|device| self.hub.backend.addresses(&device.name).contains(&address));
+        let none = || Error::NoDevice {
+            name: format!("of a listener at {}", self.local_addr()),
+            available: devices.iter().map(|device| device.name.clone()).collect(),
+        };
+        self.hub.context(&found.ok_or_else(none)?.name)
     }
 
     /// Whether something belongs to the device it is bound to.

@@ -85,6 +85,20 @@ impl<T: Transport> Listener<T> {
         self.inner.party.local_addr()
     }
 
+    /// The device that it listens at, opened: for queue pairs and memory that are made before anybody asks.
+    ///
+    /// ```
+    /// let listener = ubiverbs::cm::Listener::bind("127.0.0.1:0")?;
+    /// assert_eq!(listener.context()?.name(), "ubi_lo");
+    /// # Ok::<(), ubiverbs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if it listens at every address: then each [`Request`] says at which device it came.
+    pub fn context(&self) -> Result<Context, Error> {
+        self.inner.party.listening_context()
+    }
+
     /// The next request. None is taken before it is waited for, and dropping the future loses none: whoever asks meanwhile is there for the next
     /// call.
     #[doc(alias = "rdma_get_request")]

@@ -5,8 +5,8 @@ use crate::buffer::{Destination, Source};
 use crate::error::{Error, Failed};
 use crate::lock;
 use crate::operation::Operation;
-use crate::queue_pair::QueuePair;
 use crate::queue_pair::work::Work;
+use crate::queue_pair::{Core, QueuePair};
 use crate::remote::RemoteSlice;
 use crate::table::{How, Ticket};
 use crate::transports::{Connected, Datagram, Reliable, Transport};
@@ -175,6 +175,19 @@ impl<'a, T: Transport> Batch<'a, T> {
 
     fn end(&self, entry: &Entry, how: How) {
         self.qp.core().send.end(Ticket::of(entry.wr_id), how).carry_out();
+    }
+
+    /// Has the queue pair take work, with the options that were said for it, that waits for the doorbell.
+    pub(crate) fn with_core<R>(
+        &mut self,
+        take: impl FnOnce(&Core, SendFlags, &mut dyn FnMut(&SendRequest<'_>) -> Result<(), PostError>) -> R,
+    ) -> R {
+        let options = self.options();
+        let kept = &mut self.kept;
+        take(self.qp.core(), options, &mut |request| {
+            kept.keep(request);
+            Ok(())
+        })
     }
 
     fn options(&mut self) -> SendFlags {

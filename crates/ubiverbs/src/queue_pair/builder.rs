@@ -76,7 +76,11 @@ impl<T: Transport> QueuePairBuilder<T> {
             source: None,
             mtu: None,
             qkey: DEFAULT_QKEY,
-            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
+            access: Access::REMOTE_READ
+                | Access::REMOTE_WRITE
+                | Access::REMOTE_ATOMIC
+                | Access::FLUSH_GLOBAL
+                | Access::FLUSH_PERSISTENT,
             // 67 ms, asked again seven times; a peer that is not ready is asked for ever, after 10 us each time.
             connection: Connection { timeout: 14, retries: 7, not_ready_retries: 7, not_ready_delay: 1, max_reads: 16 },
             transport: PhantomData,

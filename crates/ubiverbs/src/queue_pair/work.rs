@@ -4,14 +4,15 @@ use crate::address::AddressHandle;
 use crate::buffer::{Buffer, sealed::Lend};
 use crate::error::{Error, Failed};
 use crate::operation::Operation;
-use crate::queue_pair::Core;
+use crate::queue_pair::{Core, Flush};
 use crate::remote::RemoteSlice;
 use crate::table::{Held, Ticket};
-use transport::{Data, DatagramTarget, Operation as Verb, PostError, SendFlags, SendRequest, Sge};
+use transport::{Bind, Data, DatagramTarget, Operation as Verb, PostError, SendFlags, SendRequest, Sge};
+use wire::{Key, Placement, Selectivity};
 
 /// What is to be done, but for the bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Work {
+pub(crate) struct Work {
     verb: Verb,
     target: Option<DatagramTarget>,
     room: Room,
@@ -60,6 +61,42 @@ impl Work {
         Work { verb, target: None, room: Room::AtMost(remote.len()) }
     }
 
+    pub fn send_invalidate(key: Key) -> Work {
+        Work { verb: Verb::SendInvalidate { key }, target: None, room: Room::Any }
+    }
+
+    pub fn atomic_write(remote: RemoteSlice) -> Work {
+        let verb = Verb::AtomicWrite { remote: remote.remote() };
+        Work { verb, target: None, room: Room::AtMost(remote.len()) }
+    }
+
+    pub fn flush(remote: RemoteSlice, to: Flush) -> Result<Work, Error> {
+        let too_long = PostError::MessageTooLong { length: remote.len() };
+        let length = u32::try_from(remote.len()).map_err(|_| too_long)?;
+        Ok(Work::flush_some(remote, length, to, Selectivity::Range))
+    }
+
+    pub fn flush_region(remote: RemoteSlice, to: Flush) -> Work {
+        Work::flush_some(remote, 0, to, Selectivity::Region)
+    }
+
+    fn flush_some(remote: RemoteSlice, length: u32, to: Flush, selectivity: Selectivity) -> Work {
+        let placement = match to {
+            Flush::Visible => Placement::GLOBAL,
+            Flush::Persistent => Placement::PERSISTENT,
+        };
+        let verb = Verb::Flush { remote: remote.remote(), length, placement, selectivity };
+        Work { verb, target: None, room: Room::Any }
+    }
+
+    pub fn bind(bind: Bind) -> Work {
+        Work { verb: Verb::BindWindow(bind), target: None, room: Room::Any }
+    }
+
+    pub fn invalidate(key: Key) -> Work {
+        Work { verb: Verb::LocalInvalidate { key }, target: None, room: Room::Any }
+    }
+
     /// How many of `length` bytes it concerns.
     #[inline]
     fn fit(&self, length: u64) -> Result<u64, Error> {
@@ -73,7 +110,7 @@ impl Work {
 
     /// The work request, whose completion is told.
     #[inline]
-    fn request<'a>(&self, wr_id: u64, flags: SendFlags, data: Data<'a>) -> SendRequest<'a> {
+    pub(super) fn request<'a>(&self, wr_id: u64, flags: SendFlags, data: Data<'a>) -> SendRequest<'a> {
         self.quiet_request(wr_id, flags | SendFlags::SIGNALED, data)
     }
 
@@ -94,7 +131,7 @@ pub(super) struct Pieces {
 
 impl Pieces {
     #[inline]
-    fn push(&mut self, sge: Sge) {
+    pub fn push(&mut self, sge: Sge) {
         match self.few.get_mut(self.count) {
             Some(place) if self.many.is_empty() => {
                 *place = sge;
@@ -188,9 +225,7 @@ impl Core {
         let (Verb::CompareSwap { remote, .. } | Verb::FetchAdd { remote, .. }) = work.verb else {
             return Err(Error::NotPosted);
         };
-        if !remote.address.is_multiple_of(8) {
-            return Err(Error::Misaligned { offset: remote.address });
-        }
+        aligned(remote.address)?;
         let word = self.send.take_word().or_else(|| {
             // Answers that have come and not been looked at hold on to their places.
             self.send_cq.core.dispatch();
@@ -217,9 +252,10 @@ impl Core {
 
     /// Hands one work request to the NIC: one that the functions above made.
     #[inline]
-    pub(super) fn post_now(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
-        // SAFETY: the functions above have moved the buffer whose pieces it names into the table, where nothing reaches it until the work has
-        // ended. The pieces of an answer to an atomic operation are loaded as atomics. Windows are not bound.
+    pub(crate) fn post_now(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        // SAFETY: the functions above have moved the buffer whose pieces it names into the table, where nothing reaches
+        // it until the work has ended. The pieces of an answer to an atomic operation are loaded as atomics. Windows
+        // are bound to memory that is used by atomics only.
         #[allow(unsafe_code)]
         unsafe { self.pair.post_send(std::slice::from_ref(request)) }.map_err(|(_, error)| error)
     }
@@ -238,7 +274,17 @@ impl Core {
     }
 }
 
-fn give_back<B: Lend>(error: Error, held: Held) -> Failed<B> {
+/// Atomic operations need eight aligned bytes.
+fn aligned(address: u64) -> Result<(), Error> {
+    if address.is_multiple_of(8) { Ok(()) } else { Err(Error::Misaligned { offset: address }) }
+}
+
+/// The same of a place at the peer.
+pub(super) fn keep_aligned(remote: RemoteSlice) -> Result<(), Error> {
+    aligned(remote.address())
+}
+
+pub(super) fn give_back<B: Lend>(error: Error, held: Held) -> Failed<B> {
     let buffer = if let Held::Buffer(buffer) = held { B::from_buffer(buffer) } else { None };
     Failed { error, buffer: buffer.expect("what was lent as one type comes back as the same") }
 }

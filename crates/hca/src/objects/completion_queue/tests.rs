@@ -18,6 +18,7 @@ const PLAIN: Completion = Completion {
     solicited: false,
     frame: transport::FrameNotes { flow_tag: 0, vlan: 0, checksums_are_right: false },
     cause: None,
+    told_at: 0,
 };
 const SOLICITED: Completion = Completion { solicited: true, ..PLAIN };
 const FAILED: Completion = Completion { status: Status::WorkRequestFlushed, solicited: true, ..PLAIN };
