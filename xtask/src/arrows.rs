@@ -30,7 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hca", &["wire", "trace", "transport", "cm", "mad", "latch", "memory", "host", "inventory", "link"]),
     ("sim", &["wire", "trace", "transport", "cm"]),
     ("sockets", &["wire", "transport", "latch", "hca", "rsocket"]),
-    ("ubiverbs", &["wire", "trace", "transport", "cm", "latch", "hca"]),
+    ("ubiverbs", &["wire", "trace", "transport", "cm", "latch", "hca", "sockets"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.
     ("capi", &["wire", "trace", "transport", "cm", "mad", "latch", "memory", "hca", "abi", "sockets"]),
     // `demo --simulated` runs on the simulator.

@@ -3,6 +3,7 @@
 use crate::endpoint::{Endpoint, fitted};
 use crate::error::Error;
 use crate::events::Letter;
+use crate::shutdown::Broken;
 use crate::socket::{Phase, Socket, State};
 use hca::cm::{Body, ConnectParameters, Event, EventKind};
 use rsocket::ConnectionData;
@@ -53,7 +54,7 @@ impl Socket {
         let mut state = self.lock();
         match &state.phase {
             Phase::Connected(_) => Ok(()),
-            Phase::Connecting(_) => Err(Error(libc::EINPROGRESS)),
+            Phase::Connecting(_) => Err(Error::IN_PROGRESS),
             Phase::Failed => match std::mem::take(&mut state.error) {
                 0 => Err(Error::NOT_CONNECTED),
                 code => Err(Error(code)),
@@ -93,6 +94,7 @@ impl Socket {
                     if let Phase::Connected(endpoint) = &mut state.phase {
                         endpoint.protocol.handle_failure();
                         state.error = libc::ENETDOWN;
+                        state.broken.get_or_insert(Broken::DeviceGone);
                     }
                 }
                 // Addresses and routes are found at once, and asked for.
@@ -140,8 +142,16 @@ impl Socket {
     /// The peer has gone. What it sent before can be read.
     fn left(&self, state: &mut State) {
         self.refused(state, Error(libc::ECONNRESET));
+        if let Phase::Connected(endpoint) = &state.phase {
+            // A thread may be about to show what the peer sent last: its acknowledgement is under way before its
+            // completion is there. The queue pair is locked until it is.
+            let _ = endpoint.parts.qp.state();
+        }
         state.progress();
         if let Phase::Connected(endpoint) = &mut state.phase {
+            if endpoint.protocol.is_connected() && endpoint.protocol.is_readable() {
+                state.broken.get_or_insert(Broken::Reset);
+            }
             endpoint.protocol.handle_disconnected();
             endpoint.stop();
             let _ = self.id.disconnect();

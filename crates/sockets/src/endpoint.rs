@@ -47,6 +47,8 @@ impl Drop for Parts {
 pub(crate) struct Endpoint {
     pub parts: Arc<Parts>,
     pub protocol: Stream,
+    /// How the first work failed that was not flushed.
+    pub failure: Option<Status>,
     /// Receives that have completed and were not posted anew.
     missing_receives: u16,
 }
@@ -93,7 +95,7 @@ impl Endpoint {
         let span = |buffer: &Buffer| Span { address: buffer.address(), key: buffer.key() };
         let protocol = Stream::new(sizes, Local { receive: span(&receive), targets: span(&targets) });
         let parts = Arc::new(Parts { nic: Arc::clone(nic), qp, cq, domain, send, receive, targets });
-        let mut endpoint = Endpoint { parts, protocol, missing_receives: sizes.receive_queue };
+        let mut endpoint = Endpoint { parts, protocol, failure: None, missing_receives: sizes.receive_queue };
         let init = Modify {
             state: Some(State::Init),
             pkey_index: Some(0),
@@ -125,11 +127,19 @@ impl Endpoint {
     }
 
     /// Takes what has completed and answers what it means, and posts what is due. Answers whether anything had.
-    pub fn progress(&mut self) -> bool {
+    /// Where there is nothing, and `drives`, it looks for packets first.
+    pub fn progress(&mut self, drives: bool) -> bool {
         let mut any = false;
+        let Parts { nic, cq, .. } = &*Arc::clone(&self.parts);
         loop {
             let mut batch = Batch { completions: [None; BATCH], count: 0 };
-            let taken = self.parts.nic.poll(&self.parts.cq, BATCH, |completion, _| batch.push(completion));
+            let taken = match drives {
+                true => nic.poll(cq, BATCH, |completion, _| batch.push(completion)),
+                false => cq.poll(BATCH, |completion, _| batch.push(completion)),
+            };
+            if taken > 0 && !drives {
+                nic.has_taken();
+            }
             for completion in batch.completions.iter().take(taken).flatten() {
                 self.take(completion);
             }
@@ -160,6 +170,9 @@ impl Endpoint {
 
     fn take(&mut self, completion: &Completion) {
         let succeeded = completion.status == Status::Success;
+        if !succeeded && completion.status != Status::WorkRequestFlushed {
+            self.failure.get_or_insert(completion.status);
+        }
         if completion.queue == Queue::Send {
             return self.protocol.handle_sent(completion.wr_id, succeeded);
         }

@@ -11,6 +11,8 @@ pub struct Error(pub i32);
 impl Error {
     /// It cannot be done yet.
     pub const WOULD_BLOCK: Error = Error(libc::EAGAIN);
+    /// It was begun, and is not done.
+    pub const IN_PROGRESS: Error = Error(libc::EINPROGRESS);
     /// An argument, or the state of the socket, does not allow it.
     pub const INVALID: Error = Error(libc::EINVAL);
     /// There is no connection.
@@ -31,7 +33,11 @@ impl std::error::Error for Error {}
 
 impl From<CmError> for Error {
     fn from(error: CmError) -> Error {
-        Error(error.errno())
+        match error {
+            // Kernels answer otherwise for some addresses of the connection manager, but programs of sockets know this.
+            CmError::InUse { .. } => Error(libc::EADDRINUSE),
+            _ => Error(error.errno()),
+        }
     }
 }
 

@@ -41,8 +41,8 @@ impl Socket {
     /// Asks the protocol for such a message, and posts it.
     fn send_keep_alive(&self) {
         let mut state = self.lock();
+        state.progress();
         if let Ok(endpoint) = state.connection() {
-            endpoint.progress();
             endpoint.protocol.keep_alive();
             endpoint.post_due();
             state.mark_changed();

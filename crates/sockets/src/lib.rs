@@ -29,6 +29,7 @@ pub use error::Error;
 pub use iomap::LentMemory;
 pub use rsocket::{Shutdown, Sizes};
 pub use settings::Settings;
+pub use shutdown::Broken;
 pub use socket::{Readiness, Socket, SocketOption};
 pub use transfer::{Receive, Scatter, Slices};
 pub use wait::{Wait, Waitable, Waiter, Waiters};

@@ -4,11 +4,24 @@ use crate::error::Error;
 use crate::socket::{Phase, Socket};
 use crate::wait::Waitable;
 use rsocket::Shutdown;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
+use transport::Status;
 
 /// How long a close sleeps before it looks again.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Why a connection ended that neither side has closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Broken {
+    /// The peer is gone without a word, or has broken the rules.
+    Reset,
+    /// The peer does not answer.
+    NoAnswer,
+    /// The device is gone.
+    DeviceGone,
+}
 
 impl Socket {
     /// Ends a direction. The peer hears of it after everything that was sent before.
@@ -58,6 +71,19 @@ impl Socket {
         }
     }
 
+    /// Why nothing more comes, if that is not because the peer has said so, or the program here.
+    pub fn broken(&self) -> Option<Broken> {
+        let mut state = self.lock();
+        state.progress();
+        let broken = state.broken;
+        let endpoint = state.connection().ok()?;
+        let failed = || match endpoint.failure {
+            Some(Status::RetryExceeded) => Broken::NoAnswer,
+            _ => Broken::Reset,
+        };
+        broken.or_else(|| endpoint.protocol.has_failed().then(failed))
+    }
+
     /// Ends it at once: what was not sent is lost, and the peer hears that the connection is gone.
     pub fn abort(&self) {
         self.end();
@@ -66,23 +92,21 @@ impl Socket {
     /// It is closed, but the peer has not got everything. It stays until the peer has, or is gone.
     fn linger(self: &Arc<Socket>) {
         self.hub.keep(self);
-        let (hub, key) = (self.hub, self.key);
-        let look = move || {
-            if let Some(socket) = hub.find(key)
-                && socket.is_flushed()
-            {
-                // Not here, where the socket may be in use: the last owner ends it.
-                drop(hub.let_go(key));
-            }
-        };
-        if !self.observe(look) {
-            self.end();
-            drop(self.hub.let_go(self.key));
+        self.begin_to_linger();
+    }
+
+    pub(crate) fn let_go_if_flushed(&self) {
+        if self.is_flushed() {
+            // Not here: this may be the middle of the NIC.
+            self.hub.end_elsewhere(self.key);
         }
     }
 
     /// Gives back what it has.
-    fn end(&self) {
+    pub(crate) fn end(&self) {
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
         self.take_all_back();
         // Those that no program has taken end with it.
         let phase = std::mem::take(&mut self.lock().phase);

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::events::{Hub, Letter};
 use crate::iomap::IoMaps;
 use crate::settings::Settings;
+use crate::shutdown::Broken;
 use crate::wait::{Waitable, Waiters};
 use hca::cm::{Id, IdOption};
 use hca::{CompletionChannel, Nic, Notify};
@@ -43,6 +44,10 @@ pub struct Socket {
     observer: OnceLock<Box<dyn Fn() + Send + Sync>>,
     telling: Mutex<()>,
     untold: AtomicBool,
+    /// The program has closed it, and it has not sent everything.
+    lingers: AtomicBool,
+    /// It has given back what it had.
+    pub(crate) ended: AtomicBool,
 }
 
 /// What a socket is at the moment.
@@ -54,7 +59,11 @@ pub(crate) struct State {
     pub error: i32,
     /// The program has been told of the failure by a call.
     pub failure_told: bool,
+    /// The connection ended though neither side had closed it.
+    pub broken: Option<Broken>,
     pub io_maps: IoMaps,
+    /// Completions are looked at when they come, perhaps by a thread in the middle of the NIC: it must not drive.
+    observed: bool,
     /// Something is different from what sleepers and the observer know.
     changed: bool,
 }
@@ -124,6 +133,8 @@ impl Socket {
             observer: OnceLock::new(),
             telling: Mutex::default(),
             untold: AtomicBool::new(false),
+            lingers: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         });
         hub.enter(key, &socket);
         Ok(socket)
@@ -205,19 +216,30 @@ impl Socket {
         if self.observer.set(Box::new(observer)).is_err() {
             return false;
         }
-        let state = self.lock();
+        self.look_when_it_changes();
+        true
+    }
+
+    /// The program has closed it: from now on each change is a look whether everything was sent.
+    pub(crate) fn begin_to_linger(&self) {
+        self.lingers.store(true, Ordering::SeqCst);
+        self.look_when_it_changes();
+    }
+
+    fn look_when_it_changes(&self) {
+        let mut state = self.lock();
+        state.observed = true;
         if let Phase::Connected(endpoint) | Phase::Connecting(endpoint) = &state.phase {
             self.watch_completions(endpoint);
         }
         drop(state);
         self.kick();
         self.tell_observer();
-        true
     }
 
-    /// Whether somebody observes it.
+    /// Whether completions are looked at when they come.
     pub(crate) fn is_observed(&self) -> bool {
-        self.observer.get().is_some()
+        self.observer.get().is_some() || self.lingers.load(Ordering::SeqCst)
     }
 
     /// Has completions of a queue pair looked at when they come.
@@ -286,7 +308,9 @@ impl Socket {
     }
 
     fn tell_observer(&self) {
-        let Some(observer) = self.observer.get() else { return };
+        if !self.is_observed() {
+            return;
+        }
         self.untold.store(true, Ordering::SeqCst);
         loop {
             fence(Ordering::SeqCst);
@@ -295,7 +319,12 @@ impl Socket {
             }
             let Ok(turn) = self.telling.try_lock() else { return };
             while self.untold.swap(false, Ordering::SeqCst) {
-                observer();
+                if let Some(observer) = self.observer.get() {
+                    observer();
+                }
+                if self.lingers.load(Ordering::SeqCst) {
+                    self.let_go_if_flushed();
+                }
             }
             drop(turn);
         }
@@ -358,7 +387,7 @@ impl State {
     /// Takes what has completed.
     pub fn progress(&mut self) {
         if let Phase::Connected(endpoint) = &mut self.phase
-            && endpoint.progress()
+            && endpoint.progress(!self.observed)
         {
             self.changed = true;
             if endpoint.protocol.has_failed() && !self.failure_told && self.error == 0 {
@@ -413,7 +442,10 @@ impl Drop for Socket {
     fn drop(&mut self) {
         self.hub.leave(self.key);
         crate::keep_alive::forget(self.key);
-        self.take_all_back();
-        self.id.destroy();
+        // The last owner may be an observer, in the middle of the NIC: it has nothing to do then.
+        if !self.ended.load(Ordering::Acquire) {
+            self.take_all_back();
+            self.id.destroy();
+        }
     }
 }

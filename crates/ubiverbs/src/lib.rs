@@ -82,6 +82,9 @@ mod device;
 mod domain;
 mod endpoint;
 mod error;
+#[cfg(feature = "futures")]
+mod futures_streams;
+mod lookup;
 mod operation;
 mod own;
 mod queue_pair;
@@ -91,7 +94,9 @@ mod remote;
 mod serialize;
 mod shared_receive_queue;
 mod stats;
+pub mod stream;
 mod table;
+mod timer;
 mod transports;
 mod window;
 
@@ -110,6 +115,8 @@ pub use device::{Context, Device, device, device_for, devices, devices_of};
 pub use domain::ProtectionDomain;
 pub use endpoint::Endpoint;
 pub use error::{Class, CompletionError, Error, Failed};
+#[cfg(feature = "futures")]
+pub use futures_streams::{Completions, IncomingConnections};
 pub use operation::{Operation, Outcome};
 pub use own::{Mapped, OwnMemory, Plain, ReadOnlyMemory};
 pub use queue_pair::{Batch, Flush, PreparedQueuePair, QueuePair, QueuePairBuilder, connected_pair};

@@ -3,6 +3,7 @@
 //! parent's objects in its memory is dead. A process that ends in good order first sends what still waits in its NIC.
 
 use crate::error::Error;
+use crate::ground::Options;
 use crate::nic::Nic;
 use latch::plain::Mutex;
 use latch::{PerProcess, Rank};
@@ -11,20 +12,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// The NIC of this process.
-static OURS: PerProcess<Mutex<Option<Arc<Nic>>>> = PerProcess::new();
+/// The NIC of this process, and how it was asked to be attached.
+static OURS: PerProcess<Mutex<Option<(Arc<Nic>, Options)>>> = PerProcess::new();
 
 impl Nic {
     /// The NIC of this process, made when it is first asked for. A forked child gets its own.
     pub fn of_process() -> Result<Arc<Nic>, Error> {
+        Nic::of_process_with(Options::default()).map(|(nic, _)| nic)
+    }
+
+    /// The same, attached as `options` say if it is made now. Answers also how it was asked to be attached when it was
+    /// made, which may have been otherwise.
+    pub fn of_process_with(options: Options) -> Result<(Arc<Nic>, Options), Error> {
         guard_forks();
         let mut held = OURS.get_or_make(|| Mutex::new(Rank::Process, None)).lock();
-        if let Some(nic) = &*held {
-            return Ok(Arc::clone(nic));
+        if let Some((nic, asked)) = &*held {
+            return Ok((Arc::clone(nic), *asked));
         }
-        let nic = Nic::open()?;
-        *held = Some(Arc::clone(&nic));
-        Ok(nic)
+        let nic = Nic::open_with(options)?;
+        *held = Some((Arc::clone(&nic), options));
+        Ok((nic, options))
     }
 }
 

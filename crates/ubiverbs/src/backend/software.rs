@@ -43,17 +43,20 @@ pub fn software_over_udp() -> Result<Arc<dyn Backend>, Error> {
 fn ours(wanted: Option<Options>) -> Result<Arc<dyn Backend>, Error> {
     static OURS: PerProcess<Mutex<Option<Arc<Software>>>> = PerProcess::new();
     let mut ours = lock(OURS.get_or_make(Mutex::default));
-    if let Some(software) = &*ours {
-        if wanted.is_some_and(|wanted| wanted != software.options) {
-            let source = "this process has one already, attached in another way".into();
-            return Err(Error::Create { what: "the NIC", source });
-        }
+    if let (Some(software), None) = (&*ours, wanted) {
         return Ok(Arc::clone(software) as Arc<dyn Backend>);
     }
-    let options = wanted.unwrap_or_default();
-    let nic = Nic::open_with(options).map_err(create("the NIC"))?;
+    // Streams use the same NIC, and may have made it.
+    let (nic, options) = Nic::of_process_with(wanted.unwrap_or_default()).map_err(create("the NIC"))?;
+    if wanted.is_some_and(|wanted| wanted != options) {
+        let source = "this process has one already, attached in another way".into();
+        return Err(Error::Create { what: "the NIC", source });
+    }
+    if let Some(software) = &*ours {
+        return Ok(Arc::clone(software) as Arc<dyn Backend>);
+    }
     let nothing = hca::CompletionQueue::new(0, 1, None).map_err(create("a completion queue"))?;
-    let software = Arc::new(Software { nic, options, nothing });
+    let software = Arc::new(Software { nic, nothing });
     *ours = Some(Arc::clone(&software));
     Ok(software)
 }
@@ -61,7 +64,6 @@ fn ours(wanted: Option<Options>) -> Result<Arc<dyn Backend>, Error> {
 #[derive(Debug)]
 struct Software {
     nic: Arc<Nic>,
-    options: Options,
     /// A queue that nothing completes in.
     nothing: hca::CompletionQueue,
 }
