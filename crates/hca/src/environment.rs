@@ -27,6 +27,9 @@ pub const LOG: &str = "UBIVERBS_LOG";
 /// through shared memory where they can.
 pub const LINK: &str = "UBIVERBS_LINK";
 
+/// Whether congestion notifications slow senders down: `off` if not; otherwise they do.
+pub const DCQCN: &str = "UBIVERBS_DCQCN";
+
 /// The faults that packets meet; see `link::faults`.
 pub const FAULTS: &str = "UBIVERBS_FAULTS";
 
@@ -48,6 +51,25 @@ pub(crate) fn only_udp() -> bool {
             false
         }
         _ => false,
+    }
+}
+
+/// Whether [`DCQCN`] is off.
+pub(crate) fn ignores_congestion() -> bool {
+    let Some(text) = variable(DCQCN) else { return false };
+    let off = is_off(&text);
+    if off.is_none() {
+        say(format_args!("{DCQCN}: no {}; there are on and off", text.display()));
+    }
+    off.unwrap_or(false)
+}
+
+/// Reads the text of a switch that is on if nothing is said; none if it is neither.
+fn is_off(text: &std::ffi::OsStr) -> Option<bool> {
+    match text.to_str() {
+        Some("" | "on" | "1") => Some(false),
+        Some("off" | "0") => Some(true),
+        _ => None,
     }
 }
 
@@ -170,6 +192,15 @@ mod tests {
             assert_eq!(Log::of(word.as_ref()), Log::NoLevel(word.into()));
         }
         assert!(Log::no_level("debug").contains("./debug"));
+    }
+
+    #[test]
+    fn a_switch_is_on_or_off_and_nothing_else() {
+        for (text, off) in
+            [("", Some(false)), ("on", Some(false)), ("off", Some(true)), ("0", Some(true)), ("no", None)]
+        {
+            assert_eq!(is_off(text.as_ref()), off);
+        }
     }
 
     #[test]

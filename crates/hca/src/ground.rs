@@ -46,6 +46,8 @@ use wire::{Gid, Headers, Qpn, ROCE_PORT, Srqn};
 pub struct Options {
     /// Sends everything over UDP, also what stays inside the process. For tests and measurements.
     pub only_udp: bool,
+    /// Does not slow down when peers tell of congestion (DCQCN is off).
+    pub ignores_congestion: bool,
 }
 
 /// See the module.

@@ -121,6 +121,7 @@ impl Nic {
         within("max_inline_data", capabilities.max_inline_data, limits::MAX_INLINE)?;
         let exhausted = Error::Exhausted { what: "queue pairs", limit: limits::MAX_QP };
         config.qpn = self.numbers.take().ok_or(exhausted)?;
+        config.limits.obeys_congestion &= !self.options.ignores_congestion;
         let tags = config.srq.and_then(|srq| self.shared_queue(srq, None)).filter(|srq| srq.matches_tags());
         let qp = Arc::new(Qp::new(config, joins, tags, raw));
         if qp.kind() == Kind::UnreliableDatagram {

@@ -56,7 +56,10 @@ impl Nic {
         process::guard_forks();
         let slots = Slots::open().map_err(system("cannot reach the registry of this host"))?;
         let numbers = Numbers::new(&slots, limits::MAX_QP)?;
-        let options = Options { only_udp: options.only_udp || environment::only_udp(), ..options };
+        let options = Options {
+            only_udp: options.only_udp || environment::only_udp(),
+            ignores_congestion: options.ignores_congestion || environment::ignores_congestion(),
+        };
         let ports = Ports::new(&slots);
         let udp = Arc::new(Udp::open(&slots, &ports)?);
         let exchange = Exchange::new(&slots, !options.only_udp);

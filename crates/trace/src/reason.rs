@@ -46,6 +46,7 @@ vocabulary! {
         AfterRetry = "after_retry": "the response belongs to a request that is being sent again",
         // Congestion notifications.
         CnpTooSoon = "cnp_too_soon": "a congestion notification came sooner after the last than any peer sends one",
+        CnpUnwanted = "cnp_unwanted": "the NIC was told not to slow down for congestion notifications",
         // Local limits and injected faults.
         Overflow = "overflow": "the receiver's buffer is full",
         NoMemory = "no_memory": "a local limit on queued responses is reached",

@@ -373,6 +373,8 @@ pub struct Limits {
     pub gids: u16,
     /// What the port sends at most, in bit/s: the rate of a sender that has heard of no congestion.
     pub line_rate: u64,
+    /// Congestion notifications slow a sender down. If not, they are dropped; marks are answered all the same.
+    pub obeys_congestion: bool,
 }
 
 /// One port, the default partition, and every address an index can name. As many READs and atomics as kernel Soft-RoCE allows: programs
@@ -387,6 +389,7 @@ impl Default for Limits {
             max_mtu: Mtu::B4096,
             gids: 256,
             line_rate: 100_000_000_000,
+            obeys_congestion: true,
         }
     }
 }

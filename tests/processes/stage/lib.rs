@@ -75,6 +75,13 @@ impl End {
         End::on(&Nic::open_with(options).unwrap())
     }
 
+    /// One that does not slow down when its peer tells of congestion.
+    pub fn ignoring_congestion(only_udp: bool) -> End {
+        let mut options = Options::default();
+        (options.only_udp, options.ignores_congestion) = (only_udp, true);
+        End::on(&Nic::open_with(options).unwrap())
+    }
+
     /// Another queue pair of the same process.
     pub fn another(&self) -> End {
         End::on(&self.nic)

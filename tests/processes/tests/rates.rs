@@ -26,8 +26,11 @@ struct Pair {
 
 impl Pair {
     fn new(link: &str, environment: &[(&str, &str)]) -> Pair {
+        Pair::with(if link == "udp" { End::over_udp() } else { End::new() }, link, environment)
+    }
+
+    fn with(end: End, link: &str, environment: &[(&str, &str)]) -> Pair {
         let mut other = Other::start(Command::new(PEER).args(["rates", link]).envs(environment.iter().copied()));
-        let end = if link == "udp" { End::over_udp() } else { End::new() };
         let [qpn, address, key] = other.hear("here ")[..] else { panic!("three numbers") };
         writeln!(other.stdin, "{}", end.qp.qpn().value()).unwrap();
         end.connect(Qpn::new(qpn as u32));
@@ -147,6 +150,23 @@ fn marked_packets_are_answered_and_slow_their_sender_down() {
         assert!(other.child.wait().unwrap().success());
         look_at(&capture, notified);
         std::fs::remove_file(capture).unwrap();
+    }
+}
+
+#[test]
+fn a_sender_with_the_switch_off_hears_of_congestion_and_does_not_slow_down() {
+    let _turn = turn();
+    for link in LINKS {
+        let end = End::ignoring_congestion(link == "udp");
+        let mut pair = Pair::with(end, link, &[("UBIVERBS_FAULTS", "mark=100%")]);
+        pair.write(8, true);
+        let incidents = pair.end.qp.counters().incidents;
+        let (marked, notified) = pair.counts();
+        assert!(marked > 0 && notified > 0, "{marked} marked, {notified} notifications");
+        assert_eq!(incidents.cnps_handled, 0);
+        assert!(incidents.cnps_ignored > 0 && incidents.cnps_ignored <= notified, "{incidents:?}");
+        assert!(pair.end.nic.drops(trace::DropReason::CnpUnwanted) >= incidents.cnps_ignored);
+        pair.end.nic.destroy_qp(&pair.end.qp);
     }
 }
 

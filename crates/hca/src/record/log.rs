@@ -33,9 +33,10 @@ fn is_trouble(kind: &Kind) -> bool {
         Kind::CaptureEnded { .. } | Kind::Flushed { .. } => true,
         Kind::NakSent { .. } | Kind::NakReceived { .. } | Kind::AsyncEvent { .. } => true,
         // The program asked for these.
-        Kind::PacketDropped { reason, .. } => {
-            !matches!(reason, DropReason::RingRefused | DropReason::OwnMulticast | DropReason::FlowDrops)
-        }
+        Kind::PacketDropped { reason, .. } => !matches!(
+            reason,
+            DropReason::RingRefused | DropReason::OwnMulticast | DropReason::FlowDrops | DropReason::CnpUnwanted
+        ),
         // Messages are repeated, and the second of two alike is ignored.
         Kind::CmMessageDropped { reason, .. } => *reason == DropReason::CmCrowded,
         // That work is flushed was told at once for all of it.

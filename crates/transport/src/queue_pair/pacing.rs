@@ -160,6 +160,10 @@ impl QueuePair {
     /// A notification came from a peer.
     #[cold]
     pub(super) fn handle_notification<P: Port>(&mut self, now: Time, headers: &Headers, port: &mut P) {
+        if !self.limits.obeys_congestion {
+            self.incidents.cnps_ignored += 1;
+            return self.dropped(now, Some(headers), DropReason::CnpUnwanted, port);
+        }
         if self.believed_cnp.is_some_and(|last| now.since(last) < CNP_INTERVAL) {
             self.incidents.cnps_ignored += 1;
             return self.dropped(now, Some(headers), DropReason::CnpTooSoon, port);
