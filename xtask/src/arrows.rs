@@ -64,6 +64,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("book", &["ubiverbs"]),
     // A program of the safe API, as anybody could write one.
     ("soak", &["ubiverbs"]),
+    // Tests of the safe API's streams on runtimes, and an example of them with hyper.
+    ("streams", &["ubiverbs"]),
+    ("example-http", &["ubiverbs"]),
     // Victims are programs of the safe API; attackers write packets, and speak to the host's registry.
     ("attack", &["wire", "host", "ubiverbs"]),
     ("xtask", &[]),

@@ -117,6 +117,7 @@ pub use endpoint::Endpoint;
 pub use error::{Class, CompletionError, Error, Failed};
 #[cfg(feature = "futures")]
 pub use futures_streams::{Completions, IncomingConnections};
+pub use lookup::ToAddresses;
 pub use operation::{Operation, Outcome};
 pub use own::{Mapped, OwnMemory, Plain, ReadOnlyMemory};
 pub use queue_pair::{Batch, Flush, PreparedQueuePair, QueuePair, QueuePairBuilder, connected_pair};

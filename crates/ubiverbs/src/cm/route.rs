@@ -7,6 +7,7 @@ use super::pending::Pending;
 use super::{ConnectError, EventKind};
 use crate::device::Context;
 use crate::error::Error;
+use crate::lookup::{self, Lookup, ToAddresses};
 use crate::transports::{Connected, Reliable, Transport};
 use std::fmt;
 use std::future::Future;
@@ -76,11 +77,11 @@ pub(super) fn nothing_tried() -> Error {
 
 /// The first of some addresses with which something works out; or why it did not with the last.
 async fn first<R, F: Future<Output = Result<R, Error>>>(
-    addresses: Result<Vec<SocketAddr>, ConnectError>,
+    addresses: Lookup,
     attempt: impl Fn(SocketAddr) -> F,
 ) -> Result<R, Error> {
     let mut last = nothing_tried();
-    for address in addresses? {
+    for address in addresses.await.map_err(|source| ConnectError::Name { source })? {
         match attempt(address).await {
             Ok(result) => return Ok(result),
             Err(error) => last = error,
@@ -91,7 +92,8 @@ async fn first<R, F: Future<Output = Result<R, Error>>>(
 
 /// Finds the way to a peer, for a reliable connection. [`resolve_as`] is for other transports.
 ///
-/// Nothing is asked of the peer. If a name is given, it is looked up in the call, which waits for that.
+/// Nothing is asked of the peer. If a name is given, it is looked up in a thread of its own: neither the call nor an
+/// executor waits for that.
 ///
 /// ```
 /// use ubiverbs::cm;
@@ -106,13 +108,13 @@ async fn first<R, F: Future<Output = Result<R, Error>>>(
 #[doc(alias = "rdma_resolve_addr")]
 #[doc(alias = "rdma_resolve_route")]
 #[doc(alias = "rdma_getaddrinfo")]
-pub fn resolve(to: impl ToSocketAddrs) -> Pending<Route<Reliable>> {
+pub fn resolve(to: impl ToAddresses) -> Pending<Route<Reliable>> {
     resolve_as(to)
 }
 
 /// Finds the way to a peer, for any transport.
-pub fn resolve_as<T: Transport>(to: impl ToSocketAddrs) -> Pending<Route<T>> {
-    let addresses = addresses(to);
+pub fn resolve_as<T: Transport>(to: impl ToAddresses) -> Pending<Route<T>> {
+    let addresses = lookup::addresses(&to);
     Pending::start(async move { first(addresses, |to| Route::find(None, to)).await })
 }
 
@@ -124,8 +126,8 @@ pub fn resolve_from<T: Transport>(source: SocketAddr, to: SocketAddr) -> Pending
 /// Connects to a peer, reliably, with a queue pair of the usual kind: [`resolve`] and [`Route::connect`] in one. Of several addresses of a name, the
 /// first that accepts.
 #[doc(alias = "rdma_create_ep")]
-pub fn connect(to: impl ToSocketAddrs) -> Pending<Connection<Reliable>> {
-    let addresses = addresses(to);
+pub fn connect(to: impl ToAddresses) -> Pending<Connection<Reliable>> {
+    let addresses = lookup::addresses(&to);
     Pending::start(async move {
         first(addresses, |to| async move { Route::find(None, to).await?.connect().run().await }).await
     })
