@@ -35,7 +35,9 @@ const STEPS: &[Step] = &[
     Step { name: "tests", action: tests },
     Step {
         name: "doc tests",
-        action: |root, _| counted(cargo(root).args(["test", "--workspace", "--doc", "--no-fail-fast"])),
+        action: |root, _| {
+            counted(cargo(root).args(["test", "--workspace", "--all-features", "--doc", "--no-fail-fast"]))
+        },
     },
     Step { name: "docs", action: |root, _| docs(root) },
     Step {
@@ -126,13 +128,30 @@ fn format(root: &Path) -> Result<Outcome, String> {
 }
 
 fn clippy(root: &Path) -> Result<Outcome, String> {
-    run_command(cargo(root).args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    run_command(cargo(root).args([
+        "clippy",
+        "--workspace",
+        "--all-features",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
     Ok(Outcome::default())
 }
 
 fn tests(root: &Path, long: Option<u64>) -> Result<Outcome, String> {
     let mut command = cargo(root);
-    command.args(["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"]);
+    command.args([
+        "test",
+        "--workspace",
+        "--all-features",
+        "--lib",
+        "--bins",
+        "--tests",
+        "--examples",
+        "--no-fail-fast",
+    ]);
     if let Some(programs) = long {
         command.env(MODEL_PROGRAMS, programs.to_string());
     }
@@ -157,7 +176,12 @@ pub fn damage(root: &Path, packets: u64) -> Result<(), String> {
 }
 
 fn docs(root: &Path) -> Result<Outcome, String> {
-    run_command(cargo(root).env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--workspace", "--no-deps"]))?;
+    run_command(cargo(root).env("RUSTDOCFLAGS", "-D warnings").args([
+        "doc",
+        "--workspace",
+        "--all-features",
+        "--no-deps",
+    ]))?;
     Ok(Outcome::default())
 }
 
