@@ -20,7 +20,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("queue_pair", &["tuning", "record", "progress", "objects", "links", "ground"]),
     ("gsi", &["tuning", "progress", "objects", "ground"]),
     ("cm", &["tuning", "progress", "objects", "ground", "nic"]),
-    ("nic", &["interfaces", "progress", "objects", "error", "links", "ground", "queue_pair", "gsi", "cm"]),
+    ("nic", &["tuning", "interfaces", "progress", "objects", "error", "links", "ground", "queue_pair", "gsi", "cm"]),
     ("drive", &["tuning", "interfaces", "progress", "objects", "links", "queue_pair", "gsi", "nic"]),
     (
         "open",

@@ -31,6 +31,7 @@ pub use nic::device_memory::DeviceMemory;
 pub use nic::management::ManagementPort;
 pub use nic::multicast;
 pub use nic::packets::{Flow, RawOptions};
+pub use nic::process::wait_before_exit;
 pub use nic::{Nic, limits};
 pub use objects::completion_queue::{
     Added, CompletionChannel, CompletionQueue, CqError, MAX_ENTRIES, Moderation, Notify,

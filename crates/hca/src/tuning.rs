@@ -181,9 +181,13 @@ pub(crate) const STALE_QUESTION_INTERVAL: RangeInclusive<Duration> = millis(250)
 
 /// How long a process that ends waits for its peers to confirm: long enough to ask twice.
 pub(crate) const EXIT_DISCONNECT_WAIT: Duration = millis(300);
+/// How long a process that ends waits at most until its closed sockets have sent everything.
+pub(crate) const EXIT_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How long it waits for the engine to send what waits, the above included: the thread that ends the process may hold a
 /// lock that the engine needs.
 pub(crate) const EXIT_FLUSH_MAX: Duration = Duration::from_secs(1);
+/// How often the thread that ends the process looks whether that is done.
+pub(crate) const EXIT_LOOK_INTERVAL: Duration = micros(50);
 /// How often it looks for packets then: bounded, as they may come as fast as they are taken.
 pub(crate) const EXIT_LOOKS: u32 = 64;
 /// How often it tries for the lock of a queue pair, a tenth of a millisecond apart: the thread that ends the process

@@ -149,7 +149,9 @@ impl Socket {
         }
         state.progress();
         if let Phase::Connected(endpoint) = &mut state.phase {
-            if endpoint.protocol.is_connected() && endpoint.protocol.is_readable() {
+            let open = endpoint.protocol.is_connected() && endpoint.protocol.is_readable();
+            // Work that failed because the peer was gone failed for that reason.
+            if open || endpoint.protocol.has_failed() {
                 state.broken.get_or_insert(Broken::Reset);
             }
             endpoint.protocol.handle_disconnected();

@@ -56,6 +56,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether all sockets that were closed have sent everything, as far as can be seen without waiting.
+fn nothing_lingers() -> bool {
+    let Some(hub) = HUB.get().and_then(|ours| *ours.try_lock().ok()?) else { return true };
+    hub.lingering.try_lock().is_ok_and(|lingering| lingering.is_empty())
+}
+
 impl Hub {
     /// The one of this process, which stays for ever.
     pub fn of_process() -> Result<&'static Hub, Error> {
@@ -76,6 +82,7 @@ impl Hub {
             turn: Mutex::default(),
         }));
         hub.events.observe(|| hub.hand_out());
+        hca::wait_before_exit(nothing_lingers);
         *ours = Some(hub);
         Ok(hub)
     }

@@ -16,9 +16,8 @@
 //! ```
 
 use std::error::Error as StdError;
-use std::net::ToSocketAddrs;
 use std::thread;
-use ubiverbs::{Access, Error, RemoteSlice, cm};
+use ubiverbs::{Access, Error, RemoteSlice, ToAddresses, cm};
 
 const SIZE: usize = 64 * 1024;
 
@@ -44,7 +43,7 @@ fn serve_one(listener: &cm::Listener) -> Result<(), Error> {
     Ok(())
 }
 
-fn client(to: impl ToSocketAddrs) -> Result<(), Error> {
+fn client(to: impl ToAddresses) -> Result<(), Error> {
     // For a connection without extras, `cm::connect(to)` is the same.
     let connection = cm::resolve(to).wait()?.connect().wait()?;
     // Private data has the length of its field, filled up with zeros; ours is at the beginning.

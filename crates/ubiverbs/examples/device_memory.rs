@@ -20,10 +20,9 @@
 //! ```
 
 use std::error::Error as StdError;
-use std::net::ToSocketAddrs;
 use std::ops::Range;
 use std::thread;
-use ubiverbs::{Access, Error, RemoteSlice, cm};
+use ubiverbs::{Access, Error, RemoteSlice, ToAddresses, cm};
 
 const SIZE: usize = 4096;
 const ADDITIONS: u64 = 10;
@@ -62,7 +61,7 @@ fn serve_one(listener: &cm::Listener) -> Result<(), Error> {
     Ok(())
 }
 
-fn client(to: impl ToSocketAddrs) -> Result<(), Error> {
+fn client(to: impl ToAddresses) -> Result<(), Error> {
     let connection = cm::connect(to).wait()?;
     let there = RemoteSlice::from_bytes(&connection.private_data()[..RemoteSlice::ENCODED])?;
     println!("client: the server offers {there}");

@@ -60,12 +60,14 @@
 //!
 //! What a transport cannot do does not compile.
 //!
-//! # Forking
+//! # Streams
 //!
-//! `std::process::Command` is fine. After a bare `fork` (which is `unsafe` in Rust) the child has no NIC of its parent's: it may open devices
-//! and gets a NIC of its own, but must leave alone, neither use nor drop, every value of this crate that it has inherited. A thread of the
-//! parent may have held a lock at that moment, which nobody gives back in the child. The C libraries check this at each call; here it is the
-//! promise that goes with the `unsafe` of `fork`.
+//! [`stream`] has byte streams in the manner of TCP: for tokio and futures, for threads, with C programs' `rsocket` at the other end.
+//!
+//! # Builds, variables, runtimes, threads, forks
+//!
+//! are in [`running`]. In short: build with `--release`, or with `[profile.dev.package."*"] opt-level = 3`; `UBIVERBS_LOG=1` says why
+//! something failed; any runtime will do; after a bare `fork` the child leaves alone what it has inherited.
 #![deny(unsafe_code)]
 
 mod address;
@@ -92,6 +94,8 @@ mod registration;
 mod remote;
 #[cfg(feature = "serde")]
 mod serialize;
+#[doc = include_str!("running.md")]
+pub mod running {}
 mod shared_receive_queue;
 mod stats;
 pub mod stream;

@@ -5,11 +5,12 @@
 use crate::error::Error;
 use crate::ground::Options;
 use crate::nic::Nic;
+use crate::tuning::{EXIT_LOOK_INTERVAL, EXIT_WAIT_MAX};
 use latch::plain::Mutex;
 use latch::{PerProcess, Rank};
 use std::mem::forget;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 /// The NIC of this process, and how it was asked to be attached.
@@ -68,10 +69,25 @@ pub(crate) fn flush_at_exit(nic: &Arc<Nic>) {
     nics.push(Arc::downgrade(nic));
 }
 
+/// What is asked before the process ends.
+static DONE_BEFORE_EXIT: OnceLock<fn() -> bool> = OnceLock::new();
+
+/// Has a process that ends in good order wait until `is_done`, a little at most, while engines still send and receive.
+/// It may be asked in a signal handler, so it must not wait for locks. There can be one; answers whether it is this.
+pub fn wait_before_exit(is_done: fn() -> bool) -> bool {
+    DONE_BEFORE_EXIT.set(is_done).is_ok()
+}
+
 /// The program may end inside a signal handler, while its own thread is in the middle of a call and holds locks: so the
 /// engines flush, and this thread takes no lock and waits for them only for so long.
 extern "C" fn at_exit() {
     let Some(nics) = NICS.get().and_then(Mutex::try_lock) else { return };
+    let since = Instant::now();
+    if let Some(is_done) = DONE_BEFORE_EXIT.get() {
+        while !is_done() && since.elapsed() < EXIT_WAIT_MAX {
+            std::thread::sleep(EXIT_LOOK_INTERVAL);
+        }
+    }
     let since = Instant::now();
     for nic in nics.iter().filter_map(Weak::upgrade) {
         nic.engine.flush_before_exit(since);

@@ -5,14 +5,14 @@
 use crate::progress::bell::{Bell, Clapper};
 use crate::progress::engine_affinity::Seen;
 use crate::progress::policy::{Policy, Polls};
-use crate::tuning::EXIT_FLUSH_MAX;
+use crate::tuning::{EXIT_FLUSH_MAX, EXIT_LOOK_INTERVAL};
 use link::shared::Doorbell;
 use std::io;
 use std::num::NonZero;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use transport::Time;
 
 #[derive(Debug)]
@@ -53,9 +53,6 @@ enum Exit {
     /// It has.
     Flushed,
 }
-
-/// How often the thread that ends the process looks whether the engine has sent what waited.
-const EXIT_LOOK_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Clapper for host::event_fd::Bell {
     fn strike(&self) {
