@@ -6,6 +6,7 @@
 
 mod guest;
 mod image;
+mod marks;
 mod matrix;
 mod packages;
 

@@ -10,13 +10,16 @@ use std::process::Command;
 /// The first process of the guest.
 const INIT: &str = include_str!("../../interop/init");
 
-/// Modules the guest loads, besides those they depend on. Soft-RoCE asks for a CRC only when it starts, so nothing depends on that one.
-const MODULES: [&str; 6] = ["virtio_pci", "virtio_net", "crc32_generic", "ib_uverbs", "rdma_rxe", "rdma_ucm"];
+/// Modules the guest loads, besides those they depend on. Soft-RoCE and the packet filter ask for a CRC only when they start, so nothing depends
+/// on those two.
+const MODULES: [&str; 8] =
+    ["virtio_pci", "virtio_net", "crc32_generic", "ib_uverbs", "rdma_rxe", "rdma_ucm", "crc32c_generic", "nf_tables"];
 
 /// Programs the guest has.
-const PROGRAMS: [&str; 18] = [
+const PROGRAMS: [&str; 19] = [
     "busybox",
     "ip",
+    "nft",
     "rdma",
     "ibv_devinfo",
     "ibv_rc_pingpong",

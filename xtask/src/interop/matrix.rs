@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::Options;
 use super::guest::{Card, Guest, accelerator};
+use super::{Options, marks};
 use crate::process;
 
 /// How long a pair may take.
@@ -59,6 +59,9 @@ const PROGRAMS: [Program; 23] = [
     Program { name: RSTREAM, arguments: "-T b -S 64 -C 20 -I 5" },
     Program { name: super::COPY_CHECK, arguments: "" },
 ];
+
+/// The first program once more, with every packet marked: see [`marks`].
+const MARKED: &str = "with every packet marked";
 
 impl Program {
     fn title(&self) -> String {
@@ -216,7 +219,8 @@ pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
         COLUMNS.into_iter().filter(move |column| selected(&program, column.2) && program.knows(column.0))
     };
     let pairs = |program: &Program| chosen(*program).count();
-    if PROGRAMS.iter().map(pairs).sum::<usize>() == 0 {
+    let marked = Program { name: super::DATA_CHECK, arguments: MARKED };
+    if PROGRAMS.iter().chain([&marked]).map(pairs).sum::<usize>() == 0 {
         return Err("no pair has all of these words".into());
     }
     cable(options.mtu)?;
@@ -244,11 +248,16 @@ pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
     let (lib, faults) = (lib.to_path_buf(), options.faults.clone());
     let mut bench = Bench { guest, lib, path, faults, logs, captures, capture: options.capture, port: 18_600 };
     let gids = bench.gids()?;
-    for program in PROGRAMS {
+    for program in PROGRAMS.into_iter().chain([marked]) {
         // The ways round take turns, so that all of them meet what else the machine does meanwhile.
         for (family, server, column) in (0..options.repeat).flat_map(|_| chosen(program)) {
             let begin = Instant::now();
-            let failure = bench.pair(program, server, family, &gids[family as usize], column).err();
+            let gids = &gids[family as usize];
+            let failure = match program.arguments {
+                MARKED => bench.marked_pair(server, family, gids, column),
+                _ => bench.pair(program, server, family, gids, column),
+            };
+            let failure = failure.err();
             let seconds = begin.elapsed().as_secs_f64();
             let Program { name, arguments } = program;
             let verdict = failure.as_deref().map_or("ok".to_string(), |why| format!("FAILED: {why}"));
@@ -393,6 +402,14 @@ impl Bench {
         if why.is_empty() { Ok(()) } else { Err(format!("{} ({log})", why.join("; "))) }
     }
 
+    /// The first program, with every packet marked.
+    fn marked_pair(&mut self, server: Server, family: Family, gids: &Indices, column: &str) -> Result<(), String> {
+        marks::begin(&mut self.guest)?;
+        let outcome = self.pair(PROGRAMS[0], server, family, gids, column);
+        let seen = marks::end(&mut self.guest);
+        outcome.and(seen)
+    }
+
     /// A program of ours: it finds our library first.
     fn ours(&self, line: &str) -> Command {
         let mut command = Command::new("timeout");
@@ -500,11 +517,14 @@ fn table(pairs: &[Outcome]) -> String {
         let _ = write!(text, "{column:>18}");
     }
     text.push('\n');
-    for program in PROGRAMS {
-        let of_program = |pair: &&Outcome| (pair.program, pair.arguments) == (program.name, program.arguments);
-        if !pairs.iter().any(|pair| of_program(&pair)) {
-            continue;
+    let mut rows: Vec<Program> = Vec::new();
+    for Outcome { program: name, arguments, .. } in pairs {
+        if !rows.iter().any(|row| (row.name, row.arguments) == (name, arguments)) {
+            rows.push(Program { name, arguments });
         }
+    }
+    for program in rows {
+        let of_program = |pair: &&Outcome| (pair.program, pair.arguments) == (program.name, program.arguments);
         let _ = write!(text, "{:<44}", program.title());
         for (family, server, _) in COLUMNS {
             let of_cell = pairs.iter().filter(of_program).filter(|pair| (pair.family, pair.server) == (family, server));

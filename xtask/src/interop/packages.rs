@@ -12,8 +12,8 @@ use crate::process;
 const KERNEL: &str = "linux-image-amd64";
 
 /// What has the programs of the guest, besides the libraries they need.
-const PROGRAMS: [&str; 6] =
-    ["busybox-static", "iproute2", "ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "perftest"];
+const PROGRAMS: [&str; 7] =
+    ["busybox-static", "iproute2", "nftables", "ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "perftest"];
 
 /// The directory with all packages unpacked into it.
 pub fn fetch(place: &Path) -> Result<PathBuf, String> {
