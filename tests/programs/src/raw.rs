@@ -1,6 +1,6 @@
 //! perftest's programs for raw Ethernet, between two hosts: frames by the address of Ethernet, of IPv4 with ports, both ways, there and back; and how
-//! fast flows are made. `-e` is not tried, as the programs never ask for the event that they then wait for; nor is `raw_ethernet_burst_lat`, which
-//! wants a NIC that paces.
+//! fast flows are made. `-e` is not tried, as the programs never ask for the event that they then wait for; nor is `raw_ethernet_burst_lat`,
+//! which ends because perftest's own limiter of rates is not for latencies.
 
 use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::Stage;
