@@ -330,7 +330,7 @@ pub(crate) fn vendor_error(completion: &Completion) -> u32 {
         None | Some(C::Matched(_) | C::OutOfStep) => 0,
         Some(C::Refused(_)) => 1,
         Some(C::Nak { .. }) => 2,
-        Some(C::NoAnswer { .. }) => 3,
+        Some(C::NoAnswer { .. } | C::PeerGone { .. }) => 3,
         Some(C::NotReady { .. }) => 4,
         Some(C::TooLong { .. }) => 5,
         Some(C::BadAnswer { .. }) => 6,

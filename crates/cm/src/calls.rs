@@ -7,7 +7,7 @@ use wire::cm::{CommId, Data, RejectReason, ServiceId};
 use wire::{Psn, Timeout};
 
 use crate::connection::{Connection, State};
-use crate::messages::{data, drep, rep, req, with_options};
+use crate::messages::{data, drep, process_ended, rep, req, with_options};
 use crate::{Accept, CmError, Connect, Event, Manager, Orphan, Time};
 
 impl Manager {
@@ -153,7 +153,7 @@ impl Manager {
                 let ari = ca_guid.to_be_bytes();
                 self.reject_and_end(now, id, RejectReason::Timeout, &ari, Data::default())?;
             }
-            State::Established => self.send_dreq(now, id, Data::default()),
+            State::Established => self.send_dreq(now, id, self.parting),
             State::DreqSent => {}
             State::DreqReceived => {
                 if let Some(connection) = self.connections.get(&id) {
@@ -168,8 +168,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Disconnects a connection of another manager, whose process died: its peer would wait for it in vain. There are no events of it. Its id
-    /// may be outside of our range; messages for it belong here from now on.
+    /// Disconnects a connection of another manager, whose process died: its peer would wait for it in vain, and hears [why](crate::PROCESS_ENDED). There
+    /// are no events of it. Its id may be outside of our range; messages for it belong here from now on.
     pub fn bury(&mut self, now: Time, orphan: Orphan) -> Result<(), CmError> {
         if self.connections.contains_key(&orphan.id) || self.inquiries.contains_key(&orphan.id) {
             return Err(CmError::OutOfRange("the communication id of the orphan"));
@@ -183,12 +183,13 @@ impl Manager {
             ..Connection::active(&connect, self.transaction(orphan.id))
         };
         self.insert(now, orphan.id, connection, None);
-        self.send_dreq(now, orphan.id, Data::default());
+        self.send_dreq(now, orphan.id, process_ended());
         Ok(())
     }
 
-    /// The program ends: everything it has is abandoned.
+    /// The program ends: everything it has is abandoned. Peers of its connections hear [why](crate::PROCESS_ENDED).
     pub fn abandon_all(&mut self, now: Time) {
+        self.parting = process_ended();
         self.out.events.clear();
         let ids: Vec<CommId> = self.connections.keys().chain(self.inquiries.keys()).copied().collect();
         for id in ids {

@@ -79,5 +79,6 @@ pub use connection::State;
 pub use error::{CmError, ListenError};
 pub use event::{Event, Transmit, Unanswered};
 pub use manager::Manager;
+pub use messages::{PROCESS_ENDED, process_ended};
 pub use parameters::{Accept, Config, Connect, Ece, Families, Listen, ListenerId, Orphan, Resolve, Route, SidrAnswer};
 pub use trace::Time;

@@ -37,6 +37,8 @@ pub struct Manager {
     pub(crate) ended: BTreeSet<(Time, CommId)>,
     /// Requests that their program has not answered.
     pub(crate) half_open: usize,
+    /// What peers hear of connections whose owner forgets them.
+    pub(crate) parting: Data<220>,
     pub(crate) out: Output,
 }
 
@@ -57,6 +59,7 @@ impl Manager {
             timers: BTreeSet::new(),
             ended: BTreeSet::new(),
             half_open: 0,
+            parting: Data::default(),
             out: Output::new(),
         }
     }

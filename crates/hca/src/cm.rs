@@ -20,6 +20,7 @@ pub use event::{Body, ConnectionBody, DatagramBody, Event, EventChannel, EventKi
 pub use id::{ConnectParameters, Id, IdOption, MAX_READS};
 pub use record::UDP_QKEY;
 pub use route::PathFacts;
+pub use trace::ConnectionEnd;
 
 use crate::nic::Nic;
 use crate::objects::device::Device;
@@ -30,7 +31,7 @@ use ::host::slots::Slot;
 use bindings::Bindings;
 use latch::Rank;
 use latch::plain::Mutex;
-use record::Record;
+use record::{Record, Stage};
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -204,6 +205,7 @@ impl Cm {
                 |record: &&Record| record.place.as_ref().is_some_and(|place| Arc::ptr_eq(&place.device, device));
             let Inner { records, told, .. } = inner;
             for record in records.values().filter(on_it) {
+                record.trace_end(nic, ConnectionEnd::DeviceGone);
                 let _ = record.tell(EventKind::DeviceRemoval, 0, Body::None);
                 told.push(Arc::clone(&record.channel));
             }
@@ -221,6 +223,9 @@ impl Cm {
             if let Some(listener) = record.listener {
                 inner.listeners.remove(&listener);
                 inner.manager.stop_listening(now, listener);
+            }
+            if record.stage == Stage::Connected {
+                record.trace_end(nic, ConnectionEnd::Local);
             }
             if let Some(communication) = record.communication {
                 inner.communications.remove(&communication);

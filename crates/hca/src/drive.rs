@@ -384,6 +384,7 @@ impl Nic {
             any = true;
             if let Some(qp) = self.qps.get(qpn) {
                 qp.advance(self, now);
+                qp.tell_of_stop();
             }
         }
         any

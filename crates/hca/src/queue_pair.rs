@@ -10,6 +10,7 @@ pub(crate) mod port;
 mod reach;
 mod rings;
 pub(crate) mod shared_link;
+mod stopping;
 mod through_trait;
 mod udp;
 mod ways;
@@ -20,7 +21,7 @@ pub(crate) use udp::TrainCargo;
 use crate::ground::Ground;
 use crate::links::path::{Link, Path};
 use crate::links::windows::{Congestion, WindowOf, Windows};
-use crate::objects::completion_queue::{Added, CompletionQueue, Poller};
+use crate::objects::completion_queue::{Added, CompletionQueue, Observer, Poller};
 use crate::objects::context::{AsyncEvent, Context};
 use crate::objects::shared_queue::SharedQueue;
 use crate::progress::delayed_ack::DelayedAck;
@@ -37,8 +38,8 @@ use crate::tuning::{EXIT_LOCK_TRIES, UDP_PATIENCE, nanos};
 use latch::{Guard, Mutex, Rank};
 use std::mem::offset_of;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use transport::{
     AddressVector, Attributes, Completion, Counters, Inbound, Kind, Modify, ModifyError, PostError, Queue,
@@ -57,6 +58,8 @@ pub struct Qp {
     uses_srq: bool,
     /// What it sends to a multicast group that it is in does not come back to it.
     ignores_own: AtomicBool,
+    /// Its observer is to be told when it stops.
+    tells_stop: AtomicBool,
     xrc_domain: Option<u32>,
     send_cq: Option<Arc<CompletionQueue>>,
     receive_cq: Option<Arc<CompletionQueue>>,
@@ -68,6 +71,8 @@ pub struct Qp {
     copies: AtomicU32,
     /// What a raw queue pair or work queue has beside.
     raw: Option<Box<RawPart>>,
+    /// Who is told when it stops.
+    stop_observer: OnceLock<Observer>,
 }
 
 #[derive(Debug)]
@@ -177,9 +182,11 @@ impl Qp {
             xrc_domain: joins.xrc_domain,
             uses_srq: config.srq.is_some() || config.kind == Kind::XrcTarget,
             ignores_own: AtomicBool::new(false),
+            tells_stop: AtomicBool::new(false),
             copies: AtomicU32::new(0),
             raw,
             tags,
+            stop_observer: OnceLock::new(),
             inner: Mutex::new(
                 Rank::QueuePair,
                 Inner {
@@ -724,6 +731,10 @@ impl Qp {
     #[inline]
     fn leave(&self, nic: &Ground, inner: Guard<'_, Inner>) {
         self.pass_on(nic, &inner.windows);
+        if self.tells_stop.load(Ordering::Relaxed) && inner.pair.state() == State::Error {
+            // By the next thread that drives, under no lock.
+            nic.make_ready(self.qpn);
+        }
         drop(inner);
         if let Some(cq) = &self.send_cq {
             cq.announce();

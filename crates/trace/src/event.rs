@@ -6,7 +6,7 @@ use core::fmt;
 use wire::access::{Access, RefusalCause};
 use wire::{Headers, Key, Psn, Qpn};
 
-use crate::reason::{DropReason, Queue, RetryCause, StateCause, Timer, WindowCause};
+use crate::reason::{ConnectionEnd, DropReason, Queue, RetryCause, StateCause, Timer, WindowCause};
 
 /// One thing that happened, when, and to which queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,6 +197,13 @@ pub enum Kind {
         /// The message that made it move; `None` for a call of the program or a timeout.
         message: Option<&'static str>,
     },
+    /// A connection of the connection manager ended.
+    ConnectionEnded {
+        /// The local communication identifier.
+        local_comm_id: u32,
+        /// Who ended it.
+        by: ConnectionEnd,
+    },
     /// The capture of packets ends before the program does.
     CaptureEnded {
         /// What the system said: no space, or a file that would be too large.
@@ -229,6 +236,7 @@ impl Kind {
             Self::RateChanged { .. } => "rate_changed",
             Self::AsyncEvent { .. } => "async_event",
             Self::CmTransition { .. } => "cm_transition",
+            Self::ConnectionEnded { .. } => "connection_ended",
             Self::CaptureEnded { .. } => "capture_ended",
         }
     }
@@ -249,6 +257,7 @@ impl Kind {
             Self::AccessRefused { cause, .. } => cause.name(),
             Self::NakSent { code, .. } | Self::NakReceived { code, .. } => code,
             Self::WindowChanged { cause, .. } => cause.name(),
+            Self::ConnectionEnded { by, .. } => by.name(),
             Self::AsyncEvent { name } => name,
             Self::WorkPosted { opcode, .. } => opcode,
             Self::PacketSent { retransmit: true, .. } => "retransmit",
@@ -327,6 +336,9 @@ impl fmt::Display for Kind {
             }
             Self::AsyncEvent { name } => write!(f, "asynchronous event {name}"),
             Self::CaptureEnded { errno } => write!(f, "the capture ends: its file cannot be written (errno {errno})"),
+            Self::ConnectionEnded { local_comm_id, by } => {
+                write!(f, "connection {local_comm_id:#010x} ended: {by}")
+            }
             Self::CmTransition { local_comm_id, from, to, message } => {
                 write!(f, "connection {local_comm_id:#010x} {from} -> {to}")?;
                 match message {

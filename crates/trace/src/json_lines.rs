@@ -233,6 +233,11 @@ fn fields<M: SerializeMap>(kind: &Kind, map: &mut M) -> Result<(), M::Error> {
         }
         Kind::CaptureEnded { errno } => map.serialize_entry("errno", errno),
         Kind::AsyncEvent { name } => map.serialize_entry("name", name),
+        Kind::ConnectionEnded { local_comm_id, by } => {
+            map.serialize_entry("local_comm_id", local_comm_id)?;
+            map.serialize_entry("by", by.name())?;
+            map.serialize_entry("text", &Shown(by))
+        }
         Kind::CmTransition { local_comm_id, from, to, message } => {
             map.serialize_entry("local_comm_id", local_comm_id)?;
             map.serialize_entry("from", from)?;

@@ -58,7 +58,7 @@ pub use event::{Event, Kind};
 pub use json_lines::{JsonLines, Stamp};
 #[cfg(feature = "std")]
 pub use pcapng::{Direction, Interface, PcapNg};
-pub use reason::{DropReason, Queue, RetryCause, StateCause, Timer, WindowCause};
+pub use reason::{ConnectionEnd, DropReason, Queue, RetryCause, StateCause, Timer, WindowCause};
 pub use ring::Ring;
 pub use sink::{Sink, Tee, Tracer};
 pub use time::Time;

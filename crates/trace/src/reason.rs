@@ -162,6 +162,17 @@ impl fmt::Display for StateCause {
 }
 
 vocabulary! {
+    /// Who ended a connection.
+    pub enum ConnectionEnd {
+        Local = "local": "this program ended it",
+        Peer = "peer": "the peer ended it",
+        PeerDied = "peer_died": "the peer's process has ended",
+        PeerLost = "peer_lost": "the peer does not have it any more",
+        DeviceGone = "device_gone": "its device is gone",
+    }
+}
+
+vocabulary! {
     /// What made a congestion window change.
     pub enum WindowCause {
         Acknowledged = "acknowledged": "data was acknowledged",

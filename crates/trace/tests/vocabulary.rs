@@ -4,7 +4,7 @@ mod samples;
 
 use std::collections::BTreeSet;
 
-use trace::{DropReason, Event, Kind, Queue, RefusalCause, RetryCause, StateCause, Timer, WindowCause};
+use trace::{ConnectionEnd, DropReason, Event, Kind, Queue, RefusalCause, RetryCause, StateCause, Timer, WindowCause};
 
 #[test]
 fn every_kind_reads_as_a_sentence() {
@@ -30,7 +30,8 @@ fn every_kind_reads_as_a_sentence() {
 0.000001017 QP 0x11 connection 0x00001234 REQ_SENT -> ESTABLISHED on REP
 0.000001018 QP 0x11 dropped: RTU for connection 0x00001234: no connection or request is known by what the message names
 0.000001019 QP 0x11 the capture ends: its file cannot be written (errno 28)
-0.000001020 QP 0x11 flushed: 3 work requests of the send queue, 500 of the receive queue";
+0.000001020 QP 0x11 flushed: 3 work requests of the send queue, 500 of the receive queue
+0.000001021 QP 0x11 connection 0x00001234 ended: the peer's process has ended";
     assert_eq!(lines.join("\n"), expected);
 }
 
@@ -64,6 +65,7 @@ fn the_words_of_a_set_have_distinct_names_and_sentences() {
     check(Timer::ALL, Timer::name);
     check(WindowCause::ALL, WindowCause::name);
     check(Queue::ALL, Queue::name);
+    check(ConnectionEnd::ALL, ConnectionEnd::name);
     check(
         &[
             RefusalCause::UnknownKey,

@@ -187,6 +187,11 @@ pub enum Cause {
         /// How often it was sent.
         tries: u32,
     },
+    /// The peer's process has ended, as the link to it knows.
+    PeerGone {
+        /// The first packet it did not acknowledge.
+        psn: Psn,
+    },
     /// Receiver-not-ready retries ran out.
     NotReady {
         /// The packet the peer had no receive for.
@@ -234,6 +239,7 @@ impl fmt::Display for Cause {
             Cause::Refused(refusal) => write!(f, "{refusal}"),
             Cause::Nak { code, psn } => write!(f, "the peer answered packet {psn} with {code}"),
             Cause::NoAnswer { psn, tries } => write!(f, "packet {psn} was sent {tries} times and never acknowledged"),
+            Cause::PeerGone { psn } => write!(f, "the peer's process ended and did not acknowledge packet {psn}"),
             Cause::NotReady { psn, tries } => {
                 write!(f, "packet {psn} was sent {tries} times and each time the peer had no receive posted")
             }

@@ -75,6 +75,7 @@ mod ring;
 mod send_queue;
 mod srq;
 pub mod state;
+mod stop;
 mod tag_matching;
 mod time;
 mod train;
@@ -92,6 +93,7 @@ pub use rate::RateLimit;
 pub use receive::ReceiveWork;
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent, SrqModify};
 pub use state::{Kind, ModifyError, State};
+pub use stop::Stop;
 pub use tag_matching::{
     MAX_RENDEZVOUS_HEADER, TagHeader, TagList, TagOperation, TagOutcome, TagRequest, TaggedMessage,
 };

@@ -30,6 +30,7 @@ use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::send_queue::{Outcome, SendQueue};
 use crate::state::{Kind, State};
+use crate::stop::Stop;
 use crate::work::{Data, MAX_MESSAGE, Operation, PostError, ReceiveRequest, SendRequest};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -142,6 +143,8 @@ pub struct QueuePair {
     rate: Option<Box<Rate>>,
     connection: Connection,
     responder: Responder,
+    /// What stopped it, if something has.
+    stop: Option<Stop>,
 }
 
 impl QueuePair {
@@ -189,6 +192,7 @@ impl QueuePair {
             established: false,
             question: Question::None,
             rendezvouses: None,
+            stop: None,
         }
     }
 
@@ -205,6 +209,11 @@ impl QueuePair {
     /// Where it is in its life.
     pub fn state(&self) -> State {
         self.connection.attributes.state
+    }
+
+    /// What stopped it, while it is in an error state.
+    pub fn stop(&self) -> Option<Stop> {
+        self.stop.filter(|_| matches!(self.state(), State::Error | State::SendQueueError))
     }
 
     /// Its attributes as they are now: the sequence numbers are the next to send and the next expected.

@@ -52,7 +52,7 @@ pub(crate) struct Fault {
     /// What the peer is told.
     pub code: NakCode,
     /// How the receive in hand completes.
-    receive: Status,
+    pub receive: Status,
     /// What was wrong, for people.
     pub cause: Cause,
     /// How the program hears of it where no completion of a receive can tell it (IBA 11.6.3.2).

@@ -236,7 +236,7 @@ impl SendWork {
         }
     }
 
-    fn kind(&self) -> CompletionKind {
+    pub fn kind(&self) -> CompletionKind {
         match self.operation {
             Operation::Send { .. } | Operation::SendInvalidate { .. } => CompletionKind::Send,
             Operation::Write { .. } => CompletionKind::Write,

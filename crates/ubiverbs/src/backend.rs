@@ -60,7 +60,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use transport::{
     Access, Attributes, Capabilities, Completion, Counters, Kind, Modify, ModifyError, PostError, ProtectionDomain,
-    ReceiveRequest, SendRequest, SrqAttributes, SrqError, SrqModify,
+    ReceiveRequest, SendRequest, SrqAttributes, SrqError, SrqModify, Stop,
 };
 use wire::{Gid, Key, Mtu, Qpn, Srqn};
 
@@ -306,6 +306,15 @@ pub unsafe trait QueuePair: Debug + Send + Sync {
     /// Something is about to be posted: what is needed for it may be brought near.
     #[inline]
     fn prefetch(&self) {}
+
+    /// What stopped it, while it is in an error state; known before the completions of what was flushed can be taken.
+    fn stop(&self) -> Option<Stop>;
+
+    /// Calls `observer` once when it goes to ERR, with no lock held that a call into the NIC would want. Set once.
+    fn observe_stop(&self, observer: Box<dyn Fn() + Send + Sync>);
+
+    /// Its connection has ended: everything outstanding is flushed, as in ERR.
+    fn disconnect(&self);
 
     /// Posts sends until one is refused: then its index and why.
     ///

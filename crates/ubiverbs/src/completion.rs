@@ -6,6 +6,7 @@ pub use into::ReceivedInto;
 
 use crate::address::AddressHandle;
 use crate::buffer::{Buffer, RegisteredMut};
+use crate::close_reason::Ending;
 use crate::error::{CompletionError, Error, Failed};
 use crate::queue_pair::QueuePair;
 use crate::table::Held;
@@ -15,12 +16,16 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::time::Duration;
+use std::sync::Arc;
 use transport::{Cause, CompletionKind, Status};
 use wire::{Gid, Key, Qpn};
 
-/// Why a completion is an error, if it is one.
-pub(crate) fn verdict(completion: &transport::Completion) -> Result<(), CompletionError> {
-    Work::of(completion).result()
+/// Why a completion is an error, if it is one. `ending` finds the queue pair's, of work that was flushed.
+pub(crate) fn verdict(
+    completion: &transport::Completion,
+    ending: impl FnOnce() -> Option<Arc<Ending>>,
+) -> Result<(), CompletionError> {
+    Work::of(completion, ending).result()
 }
 
 /// One piece of finished work, taken from a [`CompletionQueue`](crate::CompletionQueue) in polling style.
@@ -44,7 +49,14 @@ struct Work {
     src_qpn: Option<Qpn>,
     /// When it was told, if the completion queue says so.
     told_at: Option<NonZeroU64>,
-    cause: Option<Box<Cause>>,
+    trouble: Option<Box<Trouble>>,
+}
+
+/// Why it failed.
+#[derive(Debug)]
+struct Trouble {
+    cause: Option<Cause>,
+    ending: Option<Arc<Ending>>,
 }
 
 /// What came with a received message, which has room for one of them.
@@ -59,15 +71,18 @@ const _: () = assert!(size_of::<Completion>() <= 96);
 
 impl Work {
     #[inline]
-    fn of(completion: &transport::Completion) -> Work {
-        let transport::Completion { status, kind, grh, qpn, bytes, immediate, src_qpn, invalidated, .. } = *completion;
-        let (told_at, cause) = (NonZeroU64::new(completion.told_at), completion.cause.map(Box::new));
-        let beside = match (immediate, invalidated) {
+    fn of(completion: &transport::Completion, ending: impl FnOnce() -> Option<Arc<Ending>>) -> Work {
+        let transport::Completion { status, kind, grh, qpn, bytes, src_qpn, cause, .. } = *completion;
+        let trouble = (status != Status::Success).then(|| {
+            let ending = if status == Status::WorkRequestFlushed { ending() } else { None };
+            Box::new(Trouble { cause, ending })
+        });
+        let beside = match (completion.immediate, completion.invalidated) {
             (Some(immediate), _) => Beside::Immediate(immediate),
             (None, Some(key)) => Beside::Invalidated(key),
             (None, None) => Beside::Nothing,
         };
-        Work { status, kind, grh, qpn, bytes, beside, src_qpn, told_at, cause }
+        Work { status, kind, grh, qpn, bytes, beside, src_qpn, told_at: NonZeroU64::new(completion.told_at), trouble }
     }
 
     /// How long the network header in front of the message is.
@@ -100,16 +115,24 @@ impl Work {
         if self.status == Status::Success {
             return Ok(());
         }
-        let Work { status, kind, qpn, ref cause, .. } = *self;
-        Err(CompletionError { status, work: kind, qpn, cause: cause.as_deref().copied() })
+        let Work { status, kind, qpn, .. } = *self;
+        let trouble = self.trouble.as_deref();
+        let reason = trouble.and_then(|trouble| trouble.ending.as_ref()?.reason()).map(Arc::new);
+        Err(CompletionError { status, work: kind, qpn, cause: trouble.and_then(|trouble| trouble.cause), reason })
     }
 }
 
 impl Completion {
     #[inline]
-    pub(crate) fn new(wr_id: u64, work: &transport::Completion, held: Held, value: u64) -> Completion {
+    pub(crate) fn new(
+        wr_id: u64,
+        work: &transport::Completion,
+        held: Held,
+        value: u64,
+        ending: impl FnOnce() -> Option<Arc<Ending>>,
+    ) -> Completion {
         let buffer = if let Held::Buffer(buffer) = held { Some(buffer) } else { None };
-        Completion { wr_id, work: Work::of(work), buffer, value }
+        Completion { wr_id, work: Work::of(work, ending), buffer, value }
     }
 
     /// The number the program gave to [`polled`](crate::Operation::polled).
@@ -209,7 +232,7 @@ pub struct Received {
 
 impl Received {
     pub(crate) fn new(buffer: RegisteredMut, work: &transport::Completion) -> Received {
-        Received { buffer, work: Work::of(work) }
+        Received { buffer, work: Work::of(work, || None) }
     }
 
     /// The message. Of a datagram, what comes after the network header. A WRITE with immediate has none: its bytes went elsewhere.

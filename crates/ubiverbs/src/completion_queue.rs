@@ -2,9 +2,10 @@
 //! queue waits here, with its buffer, to be polled.
 
 use crate::channel::CompletionChannel;
+use crate::close_reason::Ending;
 use crate::completion::Completion;
 use crate::device::{Context, ContextCore};
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use crate::table::{After, Table};
 use crate::{backend, lock};
 use std::collections::{HashMap, VecDeque};
@@ -60,11 +61,18 @@ pub struct CompletionQueueBuilder<'a> {
     capacity: u32,
     channel: Option<&'a CompletionChannel>,
     timestamps: bool,
+    refused: Option<Argument>,
 }
 
 impl<'a> CompletionQueueBuilder<'a> {
+    #[track_caller]
     pub(crate) fn new(context: &'a Context, capacity: u32) -> CompletionQueueBuilder<'a> {
-        CompletionQueueBuilder { context, capacity, channel: None, timestamps: false }
+        // Not in a closure, which would be the caller that is named.
+        let refused = match capacity {
+            0 => Some(Argument::refuse("completion_queue", capacity, ONE_AT_LEAST)),
+            _ => None,
+        };
+        CompletionQueueBuilder { context, capacity, channel: None, timestamps: false, refused }
     }
 
     /// Reports to this channel when it is armed.
@@ -97,6 +105,7 @@ impl<'a> CompletionQueueBuilder<'a> {
 
     /// Makes it.
     pub fn create(self) -> Result<CompletionQueue, Error> {
+        self.refused.map_or(Ok(()), Err)?;
         let context = Arc::clone(&self.context.core);
         let channel = self.channel.map(CompletionChannel::backend);
         let queue = context.opened.create_completion_queue(self.capacity, channel)?;
@@ -114,6 +123,9 @@ impl<'a> CompletionQueueBuilder<'a> {
         Ok(CompletionQueue { core })
     }
 }
+
+/// What a completion queue may hold.
+const ONE_AT_LEAST: &str = "it must hold one completion at least";
 
 impl CompletionQueue {
     /// Takes what has completed, oldest first, and drives the NIC if there is nothing. Does not wait. What the iterator is not asked for
@@ -171,7 +183,11 @@ impl CompletionQueue {
 
     /// Changes how many it holds.
     #[doc(alias = "ibv_resize_cq")]
+    #[track_caller]
     pub fn resize(&self, capacity: u32) -> Result<(), Error> {
+        if capacity == 0 {
+            return Err(Argument::refuse("resize", capacity, ONE_AT_LEAST).into());
+        }
         self.core.queue.resize(capacity)
     }
 }
@@ -332,6 +348,8 @@ pub(crate) struct Member {
     /// How much of its work may be outstanding that completes here. Receives of a shared queue count for each queue pair, up to a few: how
     /// many of them one takes cannot be known.
     pub work: u32,
+    /// How it ends.
+    pub ending: Arc<Ending>,
 }
 
 impl Core {
@@ -390,12 +408,14 @@ impl Core {
             };
             match table.complete(completion) {
                 After::Queue(wr_id, held, value) => {
-                    give(&mut inner, Completion::new(wr_id, completion, held, value));
+                    let told = Completion::new(wr_id, completion, held, value, || Some(Arc::clone(&member.ending)));
+                    give(&mut inner, told);
                     self.ready.store(inner.ready.len(), Ordering::Release);
                 }
                 After::QueueAndDrop(told) => {
                     let (wr_id, held, surplus) = *told;
-                    give(&mut inner, Completion::new(wr_id, completion, held, 0));
+                    let told = Completion::new(wr_id, completion, held, 0, || Some(Arc::clone(&member.ending)));
+                    give(&mut inner, told);
                     self.ready.store(inner.ready.len(), Ordering::Release);
                     after = After::Drop(surplus);
                 }
@@ -471,6 +491,10 @@ impl Core {
         inner.work = inner.work.saturating_sub(gone.work);
         drop(inner);
         drop(gone);
+    }
+
+    pub fn ending_of(&self, qpn: Qpn) -> Option<Arc<Ending>> {
+        lock(&self.inner).members.get(&qpn).map(|member| Arc::clone(&member.ending))
     }
 
     pub fn has_member(&self, qpn: Qpn) -> bool {

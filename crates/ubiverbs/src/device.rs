@@ -164,6 +164,7 @@ impl Context {
 
     /// A completion queue for `capacity` completions, or as many as the work of its queue pairs may need.
     #[doc(alias = "ibv_create_cq")]
+    #[track_caller]
     pub fn completion_queue(&self, capacity: u32) -> CompletionQueueBuilder<'_> {
         CompletionQueueBuilder::new(self, capacity)
     }

@@ -6,7 +6,7 @@ use crate::buffer::{DeviceMemory, DeviceRegion, RegisteredMut, SharedRegion};
 use crate::completion_queue::CompletionQueue;
 use crate::device::{Context, ContextCore};
 use crate::endpoint::Endpoint;
-use crate::error::{Error, Failed};
+use crate::error::{Argument, Error, Failed};
 use crate::queue_pair::QueuePairBuilder;
 use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::transports::Transport;
@@ -25,7 +25,7 @@ pub struct ProtectionDomain {
 }
 
 /// What peers may be allowed.
-const GRANTABLE: Access = Access::REMOTE_READ
+pub(crate) const GRANTABLE: Access = Access::REMOTE_READ
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_ATOMIC)
     .union(Access::FLUSH_GLOBAL)
@@ -99,7 +99,11 @@ impl ProtectionDomain {
 
     /// A queue of up to `capacity` receives that many queue pairs share.
     #[doc(alias = "ibv_create_srq")]
+    #[track_caller]
     pub fn shared_receive_queue(&self, capacity: u32) -> Result<SharedReceiveQueue, Error> {
+        if capacity == 0 {
+            return Err(Argument::refuse("shared_receive_queue", capacity, "it must hold one receive at least").into());
+        }
         SharedReceiveQueue::new(self, capacity)
     }
 
@@ -114,9 +118,13 @@ impl ProtectionDomain {
     }
 }
 
+/// Whether peers can be given these rights, and are given any.
 pub(crate) fn grantable(rights: Access) -> Result<(), Error> {
     let beyond = rights.difference(GRANTABLE);
-    if beyond.is_empty() { Ok(()) } else { Err(Error::Rights { bits: beyond.bits() }) }
+    if !beyond.is_empty() {
+        return Err(Error::Rights { bits: beyond.bits() });
+    }
+    if rights.difference(Access::LOCAL_WRITE).is_empty() { Err(Error::NoRights) } else { Ok(()) }
 }
 
 impl PartialEq for ProtectionDomain {

@@ -1,13 +1,23 @@
 //! What can go wrong, as one enum; and what went wrong with a piece of work, with a class a program can switch on and a hint a person can act on.
 
+use crate::close_reason::CloseReason;
 use crate::cm::ConnectError;
 use std::fmt;
 use std::io;
+use std::panic::Location;
+use std::sync::Arc;
 use transport::{Cause, CompletionKind, ModifyError, PostError, SrqError, State, Status};
 use wire::Qpn;
 
 /// Why something was not done.
-#[derive(Debug, thiserror::Error)]
+///
+/// Its `Debug` is for people: a program whose `main` returns it ends with a sentence and a hint.
+///
+/// ```
+/// let error = ubiverbs::device("ubi_nonsense").unwrap_err();
+/// assert!(format!("{error:?}").starts_with("no device \"ubi_nonsense\"; this host has "));
+/// ```
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused something.
@@ -56,12 +66,24 @@ pub enum Error {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// A number that a call was given and that makes no sense there.
+    #[error("{0}")]
+    Argument(Argument),
     /// These rights cannot be given to peers.
     #[error("rights {bits:#x} cannot be given over a region; REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC and FLUSH_* can")]
     Rights {
         /// The bits in question.
         bits: u32,
     },
+    /// A queue pair without room for any work.
+    #[error("a queue pair with max_sends(0) and max_receives(0) can do nothing; one of them must be more")]
+    NoWork,
+    /// A region that peers may not reach: nobody could use its remote slice.
+    #[error(
+        "a region to share needs a right for peers: REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC or FLUSH_*; memory that they do not reach \
+         is made with `allocate`"
+    )]
+    NoRights,
     /// Two objects of different devices, or of different NICs.
     #[error("the {what} belongs to another device")]
     OtherDevice {
@@ -159,6 +181,9 @@ pub enum Error {
     /// The work ended badly.
     #[error(transparent)]
     Completion(#[from] CompletionError),
+    /// The connection ended.
+    #[error("the connection ended: {0} (hint: {hint})", hint = .0.hint())]
+    Closed(CloseReason),
     /// The queue pair was destroyed or reset before the work was done.
     #[error("the queue was destroyed or reset before this work was done")]
     Destroyed,
@@ -168,6 +193,71 @@ pub enum Error {
     /// More completions than the queue holds: some are lost, and the queue is of no use any more.
     #[error("the completion queue has overflowed: completions were lost; poll more often or create a larger one")]
     Overflowed,
+}
+
+/// An argument that makes no sense, and where it was given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Argument {
+    /// The call.
+    pub call: &'static str,
+    /// What it was given; of a time, the microseconds.
+    pub given: u128,
+    /// What it may be given.
+    pub allowed: &'static str,
+    /// Where the program calls it.
+    pub at: &'static Location<'static>,
+}
+
+impl Argument {
+    /// Refuses an argument of the caller's caller.
+    #[track_caller]
+    pub(crate) fn refuse(call: &'static str, given: impl Into<u128>, allowed: &'static str) -> Argument {
+        Argument { call, given: given.into(), allowed, at: Location::caller() }
+    }
+}
+
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Argument { call, given, allowed, at } = self;
+        write!(f, "{call}({given}) makes no sense: {allowed} (called at {at})")
+    }
+}
+
+impl fmt::Debug for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<Argument> for Error {
+    fn from(argument: Argument) -> Error {
+        Error::Argument(argument)
+    }
+}
+
+impl From<CloseReason> for Error {
+    fn from(reason: CloseReason) -> Error {
+        Error::Closed(reason)
+    }
+}
+
+/// The sentence with its hint, and what it comes from where it does not say that itself: a program whose `main` returns an error prints this.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut said = self.to_string();
+        f.write_str(&said)?;
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            let text = cause.to_string();
+            if !said.contains(&text) {
+                write!(f, "\n  caused by: {text}")?;
+                said.push_str(&text);
+            }
+            source = cause.source();
+        }
+        Ok(())
+    }
 }
 
 struct List<'a>(&'a [String]);
@@ -181,7 +271,6 @@ impl fmt::Display for List<'_> {
 /// Work that was not done, with what had been given for it.
 ///
 /// `?` turns it into an [`Error`] and drops the buffer; a program that wants to try again takes it out first.
-#[derive(Debug)]
 pub struct Failed<B> {
     /// Why.
     pub error: Error,
@@ -201,14 +290,20 @@ impl<B> fmt::Display for Failed<B> {
     }
 }
 
-impl<B: fmt::Debug> std::error::Error for Failed<B> {
+impl<B> fmt::Debug for Failed<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.error, f)
+    }
+}
+
+impl<B> std::error::Error for Failed<B> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         std::error::Error::source(&self.error)
     }
 }
 
 /// How a piece of work ended badly: its status, why, and what to do about it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 #[doc(alias = "ibv_wc_status")]
 #[doc(alias = "ibv_wc_status_str")]
 #[non_exhaustive]
@@ -221,6 +316,8 @@ pub struct CompletionError {
     pub qpn: Qpn,
     /// Why, in more detail than the status; always present on our own NIC.
     pub cause: Option<Cause>,
+    /// Of work that was flushed: why the queue pair ended.
+    pub(crate) reason: Option<Arc<CloseReason>>,
 }
 
 /// Whose fault it is, and so what a program can do about it.
@@ -235,13 +332,18 @@ pub enum Class {
     Unreachable,
     /// The peer answers but posts no receives.
     NotReady,
-    /// The queue pair had already failed; the first error says why.
+    /// The queue pair had ended before; [`CompletionError::reason`] says why.
     Flushed,
     /// The peer, or the NIC, broke the protocol.
     Protocol,
 }
 
 impl CompletionError {
+    /// Of work that was flushed: why the queue pair had ended, or its connection.
+    pub fn reason(&self) -> Option<&CloseReason> {
+        self.reason.as_deref()
+    }
+
     /// Whose fault it is.
     pub fn class(&self) -> Class {
         match self.status {
@@ -273,7 +375,10 @@ impl CompletionError {
             Status::LocalProtection => {
                 "the buffer was deregistered, or lies in another protection domain than the queue pair"
             }
-            Status::WorkRequestFlushed => "an earlier completion of this queue pair says why it failed; look there",
+            Status::WorkRequestFlushed => match self.reason() {
+                Some(reason) => reason.hint(),
+                None => "the queue pair had ended; its `close_reason` says why",
+            },
             Status::MemoryWindowBind => "the region behind the window must grant what the window does",
             Status::BadResponse => "the peer's NIC answered nonsense; record the packets and look at the answer",
             Status::LocalAccess => "a peer's message could not be placed into the receive that was posted for it",
@@ -296,14 +401,33 @@ impl CompletionError {
     }
 }
 
+impl CompletionError {
+    /// What happened, without the hint.
+    pub(crate) fn sentence(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on queue pair {} ended with {}", self.work.name(), self.qpn, self.status)?;
+        match (self.reason(), self.cause) {
+            (Some(reason), _) => write!(f, ": {reason}"),
+            (None, Some(cause)) => write!(f, ": {cause}"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for CompletionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on queue pair {} ended with {}", self.work.name(), self.qpn, self.status)?;
-        if let Some(cause) = self.cause {
-            write!(f, ": {cause}")?;
-        }
+        self.sentence(f)?;
         write!(f, " (hint: {})", self.hint())
     }
 }
 
-impl std::error::Error for CompletionError {}
+impl fmt::Debug for CompletionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for CompletionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.reason().map(|reason| reason as &(dyn std::error::Error + 'static))
+    }
+}

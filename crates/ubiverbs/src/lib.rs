@@ -77,6 +77,7 @@ pub mod backend;
 mod block_on;
 mod buffer;
 mod channel;
+mod close_reason;
 pub mod cm;
 mod completion;
 mod completion_queue;
@@ -113,12 +114,13 @@ pub use buffer::{
     RegisteredMut, SharedOwn, SharedRegion, Source,
 };
 pub use channel::CompletionChannel;
+pub use close_reason::CloseReason;
 pub use completion::{Completion, GRH_LENGTH, Received, ReceivedInto};
 pub use completion_queue::{CompletionQueue, CompletionQueueBuilder, Next, Polled};
 pub use device::{Context, Device, device, device_for, devices, devices_of};
 pub use domain::ProtectionDomain;
 pub use endpoint::Endpoint;
-pub use error::{Class, CompletionError, Error, Failed};
+pub use error::{Argument, Class, CompletionError, Error, Failed};
 #[cfg(feature = "futures")]
 pub use futures_streams::{Completions, IncomingConnections};
 pub use lookup::ToAddresses;

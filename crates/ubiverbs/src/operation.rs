@@ -2,7 +2,7 @@
 
 use crate::buffer::{RegisteredMut, sealed::Lend};
 use crate::completion::{Completion, Received, verdict};
-use crate::error::{Error, Failed};
+use crate::error::Failed;
 use crate::table::{Finish, Held, How, Table, Ticket};
 use std::fmt;
 use std::future::Future;
@@ -56,6 +56,11 @@ pub struct Operation<R: Outcome> {
 }
 
 /// What comes of an operation: a buffer, a [`Received`] message, the number an atomic operation found, or nothing.
+#[diagnostic::on_unimplemented(
+    message = "no operation ends with `{Self}`",
+    label = "not what comes of an operation",
+    note = "an operation gives its buffer back, or answers a `Received` message, the `u64` that an atomic operation found, or nothing"
+)]
 pub trait Outcome: sealed::Outcome {}
 
 pub(crate) mod sealed {
@@ -111,7 +116,7 @@ impl<R: Outcome> Operation<R> {
         if let Finish { how: How::Completed(completion), held, value } = finish
             && let Some(queue) = self.table.queue_of(&completion)
         {
-            queue.add(Completion::new(wr_id, &completion, held, value));
+            queue.add(Completion::new(wr_id, &completion, held, value, || self.table.ending_of(&completion)));
         }
     }
 
@@ -149,7 +154,10 @@ impl<R: Outcome> Future for Operation<R> {
             return Poll::Pending;
         };
         self.over = true;
-        let result = how.check().and_then(|completion| verdict(completion).map(|()| completion).map_err(Error::from));
+        let result = how.check().and_then(|completion| {
+            verdict(completion, || self.table.ending_of(completion))?;
+            Ok(completion)
+        });
         // The type that posted the work and the type that takes the answer are the same, so the buffer is always there.
         const SAME: &str = "an operation's buffer comes back as what it was posted as";
         Poll::Ready(match result {

@@ -17,6 +17,7 @@ pub(crate) use work::Work;
 use crate::address::AddressHandle;
 use crate::backend;
 use crate::buffer::{Buffer, Destination, RegisteredMut, Source, sealed::Lend};
+use crate::close_reason::{CloseReason, Ending};
 use crate::completion::Received;
 use crate::completion_queue::CompletionQueue;
 use crate::device::{Context, ContextCore};
@@ -97,6 +98,27 @@ impl<T: Transport> QueuePair<T> {
     /// Where it is in its life.
     pub fn state(&self) -> State {
         self.attributes().state
+    }
+
+    /// Why it ended, if it has: what stopped it, or who ended its connection.
+    ///
+    /// ```
+    /// # use ubiverbs::{Access, CloseReason, Key, Reliable, RemoteSlice, Status};
+    /// # let context = ubiverbs::device("ubi_lo")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let cq = context.completion_queue(16).create()?;
+    /// let [here, there] = ubiverbs::connected_pair::<Reliable>(&pd, &cq)?;
+    /// assert_eq!(here.close_reason(), None);
+    /// let nobodys = RemoteSlice::new(0x1000, 8, Key::new(77));
+    /// here.write_inline(&[1; 8], nobodys)?.wait().unwrap_err();
+    ///
+    /// let Some(CloseReason::Failed(error)) = here.close_reason() else { panic!() };
+    /// assert_eq!(error.status, Status::RemoteAccess);
+    /// assert!(matches!(there.close_reason(), Some(CloseReason::PeerFault { .. })));
+    /// # Ok::<(), ubiverbs::Error>(())
+    /// ```
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.core().ending.reason()
     }
 
     /// Its attributes as they are now.
@@ -373,7 +395,7 @@ pub fn connected_pair<T: Connected>(pd: &ProtectionDomain, cq: &CompletionQueue)
 /// A queue pair and what is in flight on it. Dropping it destroys the queue pair first and lets go of the buffers afterwards.
 #[repr(C)]
 pub(crate) struct Core {
-    pair: Box<dyn backend::QueuePair>,
+    pair: Arc<dyn backend::QueuePair>,
     send: Arc<Table>,
     receive: Arc<Table>,
     domain: transport::ProtectionDomain,
@@ -382,6 +404,7 @@ pub(crate) struct Core {
     send_cq: CompletionQueue,
     receive_cq: CompletionQueue,
     qkey: Qkey,
+    ending: Arc<Ending>,
     /// For the next batch.
     spare: Mutex<batch::Kept>,
 }
@@ -393,10 +416,6 @@ impl Core {
             #[allow(unsafe_code)]
             unsafe { self.pair.post_receive(&[request]) }.map_err(|(_, error)| error)
         })
-    }
-
-    pub(crate) fn pair(&self) -> &dyn backend::QueuePair {
-        &*self.pair
     }
 
     pub(crate) fn context(&self) -> &Arc<ContextCore> {
@@ -415,8 +434,17 @@ impl Core {
         self.shared.is_some()
     }
 
+    pub(crate) fn ending(&self) -> &Arc<Ending> {
+        &self.ending
+    }
+
+    pub(crate) fn pair(&self) -> &Arc<dyn backend::QueuePair> {
+        &self.pair
+    }
+
     /// The NIC has forgotten all work.
     fn after_reset(&self) {
+        self.ending.clear();
         self.send_cq.core.dispatch();
         self.receive_cq.core.dispatch();
         self.send.cancel(false);
@@ -428,6 +456,8 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
+        // Work that was flushed may be asked why when the queue pair is gone.
+        let _ = self.ending.reason();
         let taken = self.pair.destroy();
         // What completed before that is still told.
         for cq in [&self.send_cq, &self.receive_cq] {

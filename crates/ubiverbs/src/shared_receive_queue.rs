@@ -4,7 +4,7 @@ use crate::backend;
 use crate::buffer::{Destination, RegisteredMut};
 use crate::completion::{Received, ReceivedInto};
 use crate::domain::ProtectionDomain;
-use crate::error::{Error, Failed};
+use crate::error::{Argument, Error, Failed};
 use crate::operation::Operation;
 use crate::queue_pair::{post_receive, post_scatter};
 use crate::table::Table;
@@ -85,13 +85,21 @@ impl SharedReceiveQueue {
     /// Asks for an event when fewer than `receives` are left: [`AsyncEvent::SharedReceiveQueueLimit`](crate::AsyncEvent). It is raised once;
     /// 0 asks for none.
     #[doc(alias = "ibv_modify_srq")]
+    #[track_caller]
     pub fn set_limit(&self, receives: u32) -> Result<(), Error> {
+        if receives > self.capacity() {
+            return Err(Argument::refuse("set_limit", receives, "there are never more receives than it holds").into());
+        }
         Ok(self.core.queue.modify(&SrqModify { limit: Some(receives), ..SrqModify::default() })?)
     }
 
     /// Changes how many receives it holds.
     #[doc(alias = "ibv_modify_srq")]
+    #[track_caller]
     pub fn resize(&self, capacity: u32) -> Result<(), Error> {
+        if capacity == 0 {
+            return Err(Argument::refuse("resize", capacity, "it must hold one receive at least").into());
+        }
         Ok(self.core.queue.modify(&SrqModify { max_wr: Some(capacity), ..SrqModify::default() })?)
     }
 

@@ -6,6 +6,7 @@ mod left;
 
 use crate::allocation::Allocation;
 use crate::buffer::Buffer;
+use crate::close_reason::Ending;
 use crate::completion_queue::{Core, wake};
 use crate::error::Error;
 use crate::lock;
@@ -15,7 +16,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use transport::{Completion, PostError};
 
@@ -128,6 +129,8 @@ pub(crate) struct Table {
     asynchronous: AtomicBool,
     /// Where answers to atomic operations land.
     words: Option<Arc<Allocation>>,
+    /// Of what belongs to one queue pair: its end.
+    ending: OnceLock<Arc<Ending>>,
     /// Of receives: how many that nobody waits for there may be, with and without a message.
     may_be_left: Option<u32>,
 }
@@ -231,8 +234,20 @@ impl Table {
             queues: Mutex::new(Vec::new()),
             asynchronous: AtomicBool::new(false),
             words,
+            ending: OnceLock::new(),
             may_be_left,
         })
+    }
+
+    /// All its work belongs to a queue pair with this end.
+    pub fn ends_with(&self, ending: &Arc<Ending>) {
+        let _ = self.ending.set(Arc::clone(ending));
+    }
+
+    /// The end of the queue pair that a completion is of.
+    pub fn ending_of(&self, completion: &Completion) -> Option<Arc<Ending>> {
+        let own = self.ending.get().map(Arc::clone);
+        own.or_else(|| self.queue_of(completion)?.ending_of(completion.qpn))
     }
 
     /// Its work may be reported by this completion queue.

@@ -15,8 +15,8 @@ use ubiverbs::cm::{
     PortSpace,
 };
 use ubiverbs::{
-    Access, Context, Datagram, Error, GRH_LENGTH, Kind, ProtectionDomain, QueuePair, Reliable, RemoteSlice, State,
-    Transport, Unreliable, block_on,
+    Access, CloseReason, Context, Datagram, Error, GRH_LENGTH, Kind, ProtectionDomain, QueuePair, Reliable,
+    RemoteSlice, State, Transport, Unreliable, block_on,
 };
 
 /// Longer than anything takes that works.
@@ -330,20 +330,28 @@ fn whoever_goes_first_the_other_gets_its_buffers_back() -> Result<(), Error> {
     for way in 0..4 {
         let (client, server) = pair(&listener);
         let waiting = server.recv(server.pd().allocate(64)?)?;
+        let (mut by_client, mut by_both) = (true, false);
         match way {
             0 => drop(client),
             1 => client.disconnect().wait()?,
-            2 => server.disconnect().wait()?,
+            2 => {
+                by_client = false;
+                server.disconnect().wait()?;
+            }
             _ => {
+                by_both = true;
                 let (one, other) = (client.disconnect(), server.disconnect());
                 one.wait()?;
                 other.wait()?;
             }
         }
-        server.closed().wait()?;
+        let reason = server.closed().wait()?;
+        let peer = CloseReason::PeerDisconnected { private_data: Vec::new() };
+        assert!(by_both || reason == if by_client { peer } else { CloseReason::LocalClose }, "{reason}");
         let failed = waiting.wait().unwrap_err();
         assert_eq!(failed.buffer.len(), 64);
-        assert!(matches!(failed.error, Error::Completion(_)), "{}", failed.error);
+        let Error::Completion(error) = &failed.error else { panic!("{failed}") };
+        assert_eq!(error.reason(), Some(&reason), "{failed}");
         assert!(server.send_inline(b"too late").and_then(|sending| Ok(sending.wait()?)).is_err());
     }
     Ok(())
@@ -357,7 +365,8 @@ fn clones_are_the_same_connection() -> Result<(), Error> {
     assert!(server.closed().wait_for(Duration::from_millis(50)).is_none());
     tell(&other, &server, b"one is left")?;
     drop(other);
-    server.closed().wait()
+    assert!(matches!(server.closed().wait()?, CloseReason::PeerDisconnected { .. }));
+    Ok(())
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn shared_memory_comes_back_when_nobody_else_has_it() -> Result<(), Error> {
     drop(handle);
     assert_eq!(shared.into_inner()?, [5, 0, 0, 0]);
     let error = a.read(pd.allocate(8)?, there.slice(0..8)?)?.wait().unwrap_err().error;
-    assert!(matches!(error, Error::Completion(error) if error.class() == Class::Remote), "{error}");
+    assert!(matches!(&error, Error::Completion(error) if error.class() == Class::Remote), "{error}");
     Ok(())
 }
 
@@ -281,7 +281,7 @@ fn files_are_reached_where_they_are() -> Result<(), Box<dyn std::error::Error>> 
     assert!(matches!(region.fetch_add(0, 1), Err(Error::ReadOnly)));
     assert!(matches!(region.compare_swap(0, 1, 1), Err(Error::ReadOnly)));
     let error = a.read(region, there.slice(0..8)?)?.wait().unwrap_err().error;
-    assert!(matches!(error, Error::Completion(error) if error.class() == Class::Local), "{error}");
+    assert!(matches!(&error, Error::Completion(error) if error.class() == Class::Local), "{error}");
     // Ranges that are not there.
     for range in [9_999..10_001, 10_000..10_001, 5..5, std::ops::Range { start: 7, end: 3 }, 1..u64::MAX] {
         assert!(pd.share_file(&file, range, Access::REMOTE_READ).is_err());
@@ -302,7 +302,7 @@ fn a_file_that_was_made_shorter_is_refused_on_demand() -> Result<(), Box<dyn std
     a.read(pd.allocate(4096)?, end)?.wait()?;
     file.set_len(4096)?;
     let error = a.read(pd.allocate(4096)?, end)?.wait().unwrap_err().error;
-    assert!(matches!(error, Error::Completion(error) if error.class() == Class::Remote), "{error}");
+    assert!(matches!(&error, Error::Completion(error) if error.class() == Class::Remote), "{error}");
     Ok(())
 }
 

@@ -126,8 +126,8 @@ fn numbers_of<T: Connected>(qp: &QueuePair<T>) -> Numbers {
 fn watch_end(connection: &Connection<Reliable>) {
     let closed = connection.closed();
     thread::spawn(move || {
-        let _ = closed.wait();
-        say("hurt", "Connection: it was ended");
+        let reason = closed.wait().map_or_else(|error| error.to_string(), |reason| reason.to_string());
+        say("hurt", &format!("Connection: it was ended: {reason}"));
     });
 }
 

@@ -117,14 +117,14 @@ impl Worker<'_> {
     fn disconnect(&mut self, index: usize) -> Result<()> {
         let client = self.options.role == Role::Client;
         let pair = &self.pairs[index];
-        let goodbye = match &pair.kept {
-            Kept::Nothing => return Ok(()),
-            Kept::Reliable(connection) if client => connection.disconnect(),
-            Kept::Reliable(connection) => connection.closed(),
-            Kept::Unreliable(connection) if client => connection.disconnect(),
-            Kept::Unreliable(connection) => connection.closed(),
-        };
-        soon(&format!("qp {}: disconnecting", pair.plan.id), self.control, goodbye)
+        let what = format!("qp {}: disconnecting", pair.plan.id);
+        match &pair.kept {
+            Kept::Nothing => Ok(()),
+            Kept::Reliable(connection) if client => soon(&what, self.control, connection.disconnect()),
+            Kept::Reliable(connection) => soon(&what, self.control, connection.closed()).map(drop),
+            Kept::Unreliable(connection) if client => soon(&what, self.control, connection.disconnect()),
+            Kept::Unreliable(connection) => soon(&what, self.control, connection.closed()).map(drop),
+        }
     }
 
     /// A queue pair in error gives all its work back, each piece once.

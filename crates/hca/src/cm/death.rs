@@ -8,7 +8,7 @@ use crate::nic::Nic;
 use crate::tuning::{DEATH_NOTICE_INTERVAL, DEATH_NOTICES, RECORD_KEEPER_SEARCH};
 use ::host::connection_records::{ConnectionRecord, ConnectionRecords};
 use ::host::slots::Slot;
-use trace::DropReason;
+use trace::{ConnectionEnd, DropReason};
 use transport::Time;
 use wire::cm::{CmDatagram, Data, Dreq, Message};
 
@@ -40,6 +40,31 @@ impl Record {
 }
 
 impl Record {
+    /// Who ended it, for the program and for the log.
+    pub(super) fn note_end(&mut self, nic: &Nic, by_us: bool, private_data: &[u8]) {
+        let of_process = private_data.starts_with(::cm::PROCESS_ENDED);
+        let by = match self.foreseen_end {
+            Some(end) => end,
+            None if by_us => ConnectionEnd::Local,
+            None if of_process => ConnectionEnd::PeerDied,
+            None => ConnectionEnd::Peer,
+        };
+        self.end.end = Some(by);
+        // The field is always as long as the message has it; a peer that says nothing fills it with zeros.
+        if by == ConnectionEnd::Peer && private_data.iter().any(|byte| *byte != 0) {
+            self.end.private_data = private_data.to_vec();
+        }
+        self.trace_end(nic, by);
+    }
+
+    /// Says in the log who ended it.
+    pub(super) fn trace_end(&self, nic: &Nic, by: ConnectionEnd) {
+        if let (true, Some(communication)) = (nic.trace.is_on(), self.communication) {
+            let kind = trace::Kind::ConnectionEnded { local_comm_id: communication.value(), by };
+            nic.trace.record(&trace::Event { at: nic.now().as_nanos(), qpn: Some(self.qpn), kind });
+        }
+    }
+
     /// Takes a connection to another host into the connection records, or out of them when it has ended.
     pub(super) fn record_connection(&mut self, connection_records: &mut ConnectionRecords, nic: &Nic) {
         let stands = matches!(self.stage, Stage::Connected | Stage::Disconnecting);
@@ -128,7 +153,7 @@ impl Cm {
                     local_comm_id: connection.our_communication,
                     remote_comm_id: connection.peer_communication,
                     remote_qpn: connection.peer_qpn,
-                    private_data: Data::default(),
+                    private_data: ::cm::process_ended(),
                 };
                 let transaction = u64::from(connection.our_communication.value());
                 inner.dreqs_for_dead.push(DreqForDead {
@@ -144,6 +169,7 @@ impl Cm {
                     continue;
                 }
                 record.watched = None;
+                record.foreseen_end = Some(ConnectionEnd::PeerDied);
                 if let (Some(path), Some(ours), Some(peers)) =
                     (record.path, record.communication, record.peer_communication)
                 {

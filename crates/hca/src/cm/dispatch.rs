@@ -68,13 +68,15 @@ impl Inner {
                 let body = ConnectionBody { private_data, ..ConnectionBody::default() };
                 (EventKind::Rejected, i32::from(reason.code()), Body::Connection(body))
             }),
-            Cm::TimedOut { id, what: ::cm::Unanswered::Dreq } => self.ended(nic, id, out_of_time, None),
+            Cm::TimedOut { id, what: ::cm::Unanswered::Dreq } => self.ended(nic, id, out_of_time, &[], None),
             Cm::TimedOut { id, .. } | Cm::ServiceTimedOut { id } => self.about(id, |record| {
                 record.stage = Stage::Ended;
                 (EventKind::Unreachable, out_of_time, Body::None)
             }),
-            Cm::DisconnectRequested { id, .. } => self.ended(nic, id, 0, Some(nic.now() + DISCONNECT_EVENT_DELAY)),
-            Cm::Disconnected { id, .. } => self.ended(nic, id, 0, None),
+            Cm::DisconnectRequested { id, private_data } => {
+                self.ended(nic, id, 0, private_data.bytes(), Some(nic.now() + DISCONNECT_EVENT_DELAY));
+            }
+            Cm::Disconnected { id, .. } => self.ended(nic, id, 0, &[], None),
             Cm::Suspected { id } => self.suspected(nic, id, nic.now()),
             Cm::TimewaitEnded { id } => {
                 self.about(id, |_| (EventKind::TimewaitExit, 0, Body::None));
@@ -95,14 +97,16 @@ impl Inner {
     }
 
     /// The end of a connection, told once, and perhaps not yet.
-    fn ended(&mut self, nic: &Nic, id: CommId, status: i32, later: Option<Time>) {
+    fn ended(&mut self, nic: &Nic, id: CommId, status: i32, private_data: &[u8], later: Option<Time>) {
         let Some(&key) = self.communications.get(&id) else { return };
         let Some(record) = self.records.get_mut(&key) else { return };
-        record.stage = match record.stage {
+        let stage = match record.stage {
             Stage::Connected | Stage::Accepted | Stage::Answered => Stage::PeerLeft,
             _ => Stage::Ended,
         };
+        let by_us = std::mem::replace(&mut record.stage, stage) == Stage::Disconnecting;
         if !std::mem::replace(&mut record.told_of_end, true) {
+            record.note_end(nic, by_us, private_data);
             match later {
                 Some(when) => self.farewells.push_back((when, key)),
                 None => self.tell_of_end(key, status),
@@ -113,8 +117,7 @@ impl Inner {
 
     fn tell_of_end(&mut self, key: u64, status: i32) {
         let Some(record) = self.records.get(&key) else { return };
-        let body = Body::Connection(ConnectionBody::default());
-        let _ = record.tell(EventKind::Disconnected, status, body);
+        let _ = record.tell(EventKind::Disconnected, status, Body::Connection(record.end.clone()));
         self.note(key);
     }
 
@@ -174,6 +177,7 @@ impl Inner {
             srq: request.srq,
             qpn: request.local_qpn.value(),
             ece,
+            end: None,
         };
         self.introduce(nic, record, listener, id, Body::Connection(body));
     }
@@ -270,6 +274,7 @@ fn answered(reply: &Rep, qpn: Qpn, retry_count: u8, ece: ::cm::Ece) -> Connectio
         srq: reply.srq,
         qpn: qpn.value(),
         ece,
+        end: None,
     }
 }
 

@@ -161,6 +161,8 @@ pub struct ConnectionBody {
     pub qpn: u32,
     /// Vendor and options of the peer's enhanced connection establishment.
     pub ece: ::cm::Ece,
+    /// How the connection ended, with [`EventKind::Disconnected`].
+    pub end: Option<trace::ConnectionEnd>,
 }
 
 /// How to reach a queue pair of datagrams.

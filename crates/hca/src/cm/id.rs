@@ -503,6 +503,11 @@ impl Id {
     /// Ends the connection, or agrees to its end.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<(), CmError> {
+        self.disconnect_with(&[])
+    }
+
+    /// The same with up to 220 bytes for the peer's program, which not all of them look at.
+    pub fn disconnect_with(&self, private_data: &[u8]) -> Result<(), CmError> {
         self.change(|cm, now| {
             let super::Inner { records, manager, .. } = cm;
             let record = records.get_mut(&self.key).ok_or(CmError::Invalid("the id is destroyed"))?;
@@ -511,7 +516,7 @@ impl Id {
             };
             match record.stage {
                 Stage::Connected | Stage::Accepted => {
-                    manager.disconnect(now, communication, &[]).map_err(refused)?;
+                    manager.disconnect(now, communication, private_data).map_err(refused)?;
                     record.stage = Stage::Disconnecting;
                 }
                 Stage::PeerLeft => {

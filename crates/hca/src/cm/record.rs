@@ -1,13 +1,14 @@
 //! What is known of an id: where it is in its life, between which addresses, and what the two sides agreed on.
 
 use super::error::CmError;
-use super::event::EventChannel;
+use super::event::{ConnectionBody, EventChannel};
 use super::id::Id;
 use super::route::{PathFacts, Place};
 use ::cm::ListenerId;
 use ::host::slots::Slot;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
+use trace::ConnectionEnd;
 use transport::{Access, AddressVector, Kind, Modify, State};
 use wire::cm::{CommId, PortSpace, Rep, Req};
 use wire::{Gid, Mtu, Psn, Qkey, Qpn};
@@ -133,6 +134,10 @@ pub(crate) struct Record {
     pub groups: Vec<Member>,
     /// The end has been told.
     pub told_of_end: bool,
+    /// How it is going to end, where that is known before the peer or we say so.
+    pub foreseen_end: Option<ConnectionEnd>,
+    /// What is told of the end.
+    pub end: ConnectionBody,
 }
 
 /// The numbers of a request.
@@ -171,6 +176,8 @@ impl Record {
             path: None,
             groups: Vec::new(),
             told_of_end: false,
+            foreseen_end: None,
+            end: ConnectionBody::default(),
         }
     }
 

@@ -17,6 +17,7 @@ use crate::tuning::STALE_QUESTION_INTERVAL;
 use ::host::names::{self, Name};
 use ::host::slots::Slot;
 use std::time::Duration;
+use trace::ConnectionEnd;
 use transport::{Kind, Time};
 use wire::Timeout;
 use wire::cm::CommId;
@@ -39,6 +40,7 @@ impl Inner {
         let (Some(path), Some(agreement)) = (record.path, record.agreement) else { return };
         if nic.is_own_address(path.dgid) {
             if record.peer_process_is_gone(nic) {
+                record.foreseen_end = Some(ConnectionEnd::PeerDied);
                 self.manager.peer_lost(now, id);
             }
         } else if record.kind == Kind::ReliableConnected && !self.questions.iter().any(|question| question.id == id) {
@@ -68,6 +70,9 @@ impl Inner {
                 }
                 Asked::Pointless => false,
                 Asked::InVain => {
+                    if let Some(record) = communications.get(&question.id).and_then(|key| records.get_mut(key)) {
+                        record.foreseen_end = Some(ConnectionEnd::PeerLost);
+                    }
                     manager.peer_lost(now, question.id);
                     false
                 }

@@ -13,6 +13,12 @@ impl Qp {
         Ok(())
     }
 
+    /// Its connection has ended, as the connection manager says: everything outstanding is flushed.
+    pub fn disconnect(&self, nic: &Nic) {
+        self.end_connection(nic);
+        nic.after_call(nic.now());
+    }
+
     /// Posts sends, in order, until one is refused: then its index and why.
     #[inline]
     pub fn post_send(&self, nic: &Nic, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {

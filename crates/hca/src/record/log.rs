@@ -6,7 +6,7 @@ use ::host::stamp;
 use ::host::standard_error::say_stamped;
 #[cfg(feature = "capture")]
 use std::io::{self, Write};
-use trace::{DropReason, Event, Kind, Sink};
+use trace::{ConnectionEnd, DropReason, Event, Kind, Sink};
 
 /// Events as text on standard error.
 #[derive(Debug)]
@@ -46,6 +46,7 @@ fn is_trouble(kind: &Kind) -> bool {
         Kind::StateChanged { to, .. } => {
             [transport::State::Error.name(), transport::State::SendQueueError.name()].contains(to)
         }
+        Kind::ConnectionEnded { by, .. } => !matches!(by, ConnectionEnd::Local | ConnectionEnd::Peer),
         _ => false,
     }
 }

@@ -3,7 +3,9 @@
 
 use std::net::Ipv4Addr;
 
-use trace::{Access, DropReason, Event, Kind, Queue, RefusalCause, RetryCause, StateCause, Timer, WindowCause};
+use trace::{
+    Access, ConnectionEnd, DropReason, Event, Kind, Queue, RefusalCause, RetryCause, StateCause, Timer, WindowCause,
+};
 use wire::{
     Aeth, Ethernet, Frame, Gid, Headers, IpHeader, Key, Msn, Opcode, Packet, Psn, Qpn, Reth, Syndrome, UdpHeader,
 };
@@ -79,6 +81,7 @@ pub fn every_kind() -> Vec<Event> {
         Kind::CmMessageDropped { message: "RTU", local_comm_id: 0x1234, reason: DropReason::CmUnknown },
         Kind::CaptureEnded { errno: 28 },
         Kind::Flushed { sends: 3, receives: 500 },
+        Kind::ConnectionEnded { local_comm_id: 0x1234, by: ConnectionEnd::PeerDied },
     ];
     kinds.into_iter().zip(1000..).map(|(kind, at)| Event { at, qpn: Some(Qpn::new(0x11)), kind }).collect()
 }

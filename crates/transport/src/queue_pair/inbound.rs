@@ -2,11 +2,12 @@
 
 use super::{AsyncEvent, QueuePair, State};
 use crate::completer::{Progress, Verdict};
-use crate::completion::{Cause, Status};
+use crate::completion::{Cause, CompletionKind, Status};
 use crate::congestion::{FULL_PACKET, Window};
 use crate::port::{Port, Toward};
 use crate::responder::{Fault, Reaction};
 use crate::state::Kind;
+use crate::stop::Stop;
 use crate::time::ack_timeout_nanos;
 use crate::train::Inbound;
 use crate::work::Operation as Work;
@@ -122,7 +123,7 @@ impl QueuePair {
         let waits = matches!(self.state(), State::ReadyToSend | State::SendQueueDrained);
         let una = self.completer.una();
         if self.kind().is_reliable() && waits && una != self.requester.high() {
-            let cause = Cause::NoAnswer { psn: una, tries: 1 };
+            let cause = Cause::PeerGone { psn: una };
             self.fail_oldest(now, Status::RetryExceeded, cause, port);
         }
     }
@@ -226,6 +227,10 @@ impl QueuePair {
         if let (true, Some(event)) = (self.kind().is_reliable(), fault.event) {
             self.raise(now, event, port);
         }
+        let stop = match fault.event {
+            None => Stop::Work { kind: CompletionKind::Receive, status: fault.receive, cause: fault.cause },
+            Some(_) => Stop::PeerRequest { cause: fault.cause },
+        };
         let cause = match fault.cause {
             Cause::PeerFault { what, .. } => StateCause::PeerRequest(what),
             Cause::TooLong { .. } => StateCause::PeerRequest("a message longer than the receive for it"),
@@ -234,7 +239,7 @@ impl QueuePair {
             }
             _ => StateCause::Local("a receive names memory that may not be written"),
         };
-        self.enter_error(now, cause, port);
+        self.enter_error(now, cause, stop, port);
     }
 
     /// Passes on what the completer concluded.
@@ -372,8 +377,9 @@ impl QueuePair {
         self.incidents.rnr_retries_exceeded += u64::from(status == Status::RnrRetryExceeded);
         let seq = self.completer.catch_up(&self.queue);
         self.queue.overrule(seq, status, cause);
-        let wr_id = self.queue.get(seq).map_or(0, |work| work.wr_id);
-        self.enter_error(now, StateCause::SendFailed { wr_id, status: status.name() }, port);
+        let (wr_id, kind) = self.queue.get(seq).map_or((0, CompletionKind::Send), |work| (work.wr_id, work.kind()));
+        let stop = Stop::Work { kind, status, cause };
+        self.enter_error(now, StateCause::SendFailed { wr_id, status: status.name() }, stop, port);
     }
 
     /// Has everything before the work that failed locally been settled? Then the queue pair stops here and now: the requester may have been moved
@@ -382,10 +388,10 @@ impl QueuePair {
         let seq = self.completer.catch_up(&self.queue);
         if self.kind().is_reliable()
             && let Some(work) = self.queue.get(seq)
-            && let Some(crate::send_queue::Outcome::Failed(status, _)) = work.outcome()
+            && let Some(crate::send_queue::Outcome::Failed(status, cause)) = work.outcome()
         {
-            let wr_id = work.wr_id;
-            self.enter_error(now, StateCause::SendFailed { wr_id, status: status.name() }, port);
+            let (wr_id, stop) = (work.wr_id, Stop::Work { kind: work.kind(), status, cause });
+            self.enter_error(now, StateCause::SendFailed { wr_id, status: status.name() }, stop, port);
         }
     }
 

@@ -6,6 +6,7 @@ use crate::attributes::{Attributes, Modify};
 use crate::packet_counters::ip_header;
 use crate::port::{Port, Toward};
 use crate::state::{self, ModifyError};
+use crate::stop::Stop;
 use trace::StateCause;
 use trace::Time;
 
@@ -24,7 +25,7 @@ impl QueuePair {
         }
         match (from, to) {
             (_, State::Reset) => self.enter_reset(now, port),
-            (_, State::Error) => self.enter_error(now, StateCause::Modify, port),
+            (_, State::Error) => self.enter_error(now, StateCause::Modify, Stop::Program, port),
             (State::Init, State::ReadyToReceive) => {
                 let attributes = &self.connection.attributes;
                 self.responder.start(attributes.rq_psn, attributes.max_dest_rd_atomic);
@@ -45,6 +46,11 @@ impl QueuePair {
             _ => self.set_state(now, to, StateCause::Modify, port),
         }
         Ok(())
+    }
+
+    /// Its connection has ended, as the connection manager says: all work is flushed.
+    pub fn disconnect<P: Port>(&mut self, now: Time, port: &mut P) {
+        self.enter_error(now, StateCause::Disconnected, Stop::Disconnected, port);
     }
 
     fn set_state<P: Port>(&mut self, now: Time, to: State, cause: StateCause, port: &mut P) {
@@ -73,6 +79,7 @@ impl QueuePair {
         self.rate = None;
         self.established = false;
         self.question = Default::default();
+        self.stop = None;
         self.set_state(now, State::Reset, StateCause::Modify, port);
         // All that was ever set is forgotten, as if the queue pair had just been created (IBA 10.3.1.1).
         let capabilities = self.connection.attributes.capabilities;
@@ -80,10 +87,12 @@ impl QueuePair {
     }
 
     /// All work is flushed. What the responder owes is still sent: a last refusal tells the peer why.
-    pub(super) fn enter_error<P: Port>(&mut self, now: Time, cause: StateCause, port: &mut P) {
+    pub(super) fn enter_error<P: Port>(&mut self, now: Time, cause: StateCause, stop: Stop, port: &mut P) {
         if self.state() == State::Error {
             return;
         }
+        // If the send queue had stopped before, its reason is the first.
+        self.stop = self.stop().or(Some(stop));
         self.leave_windows(port);
         self.give_up_rendezvouses();
         let (sends, receives) = (self.queue.flush(0), self.responder.waiting_receives());
@@ -101,10 +110,13 @@ impl QueuePair {
     /// A send failed on an unreliable queue pair: what follows it is flushed, receiving goes on.
     pub(super) fn enter_send_queue_error<P: Port>(&mut self, now: Time, seq: u64, port: &mut P) {
         let failed = self.queue.get(seq).and_then(|work| match work.outcome() {
-            Some(crate::send_queue::Outcome::Failed(status, _)) => Some((work.wr_id, status)),
+            Some(crate::send_queue::Outcome::Failed(status, cause)) => {
+                Some((work.wr_id, Stop::Work { kind: work.kind(), status, cause }, status))
+            }
             _ => None,
         });
-        let (wr_id, status) = failed.map_or((0, ""), |(wr_id, status)| (wr_id, status.name()));
+        self.stop = failed.map(|(_, stop, _)| stop);
+        let (wr_id, status) = failed.map_or((0, ""), |(wr_id, _, status)| (wr_id, status.name()));
         let sends = self.queue.flush(0);
         self.requester.reset(self.queue.tail());
         self.set_state(now, State::SendQueueError, StateCause::SendFailed { wr_id, status }, port);

@@ -103,8 +103,8 @@ pub trait ConnectionId: Debug + Send + Sync {
     /// Data came: the peer's is.
     fn notify_established(&self) -> Result<(), Error>;
 
-    /// Ends the connection, or agrees to its end.
-    fn disconnect(&self) -> Result<(), Error>;
+    /// Ends the connection, with something for the peer's program; or agrees to its end.
+    fn disconnect(&self, private_data: &[u8]) -> Result<(), Error>;
 
     /// What a queue pair must be told on its way to `state`.
     fn modify_for(&self, state: State) -> Result<Modify, Error>;

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use transport::{
     Access, Attributes, Completion, Counters, Limits, Modify, ModifyError, PostError, ProtectionDomain,
-    QueuePairConfig, ReceiveRequest, SendRequest, SrqAttributes, SrqError, SrqModify,
+    QueuePairConfig, ReceiveRequest, SendRequest, SrqAttributes, SrqError, SrqModify, Stop,
 };
 use wire::{Gid, Key, Pkey, Qpn, Srqn};
 
@@ -370,6 +370,18 @@ unsafe impl QueuePair for OurPair {
 
     fn prefetch(&self) {
         self.qp.prefetch();
+    }
+
+    fn stop(&self) -> Option<Stop> {
+        self.qp.stop()
+    }
+
+    fn observe_stop(&self, observer: Box<dyn Fn() + Send + Sync>) {
+        self.qp.observe_stop(observer);
+    }
+
+    fn disconnect(&self) {
+        self.qp.disconnect(&self.nic);
     }
 
     unsafe fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {

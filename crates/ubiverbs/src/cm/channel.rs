@@ -5,9 +5,11 @@ use super::id::Id;
 use super::{Body, EventKind};
 use crate::address::AddressHandle;
 use crate::backend::{self, Backend, connections};
+use crate::close_reason::CloseReason;
 use crate::completion_queue::wake;
 use crate::error::Error;
 use crate::lock;
+use hca::cm::ConnectionEnd;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -195,6 +197,28 @@ impl Event {
                 Some(AddressHandle::found(body.av, body.qpn, body.qkey))
             }
             _ => None,
+        }
+    }
+
+    /// As what the event ends a connection, if it is [`Disconnected`](EventKind::Disconnected) or
+    /// [`DeviceRemoval`](EventKind::DeviceRemoval). What the program itself has ended, and what failed before, says its queue pair:
+    /// [`close_reason`](crate::QueuePair::close_reason).
+    pub fn end(&self) -> Option<CloseReason> {
+        let ends = matches!(self.kind, EventKind::Disconnected | EventKind::DeviceRemoval);
+        ends.then(|| self.close_reason())
+    }
+
+    pub(super) fn close_reason(&self) -> CloseReason {
+        let peer = || CloseReason::PeerDisconnected { private_data: self.private_data().to_vec() };
+        match (self.kind, &self.body) {
+            (EventKind::DeviceRemoval, _) => CloseReason::DeviceGone,
+            (_, Body::Connection(body)) => match body.end {
+                Some(ConnectionEnd::PeerDied | ConnectionEnd::PeerLost) => CloseReason::PeerDied,
+                Some(ConnectionEnd::Local) => CloseReason::LocalClose,
+                Some(ConnectionEnd::DeviceGone) => CloseReason::DeviceGone,
+                _ => peer(),
+            },
+            _ => peer(),
         }
     }
 

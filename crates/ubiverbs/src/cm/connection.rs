@@ -2,6 +2,7 @@
 
 use super::hub::Party;
 use super::pending::Pending;
+use crate::close_reason::CloseReason;
 use crate::completion_queue::CompletionQueue;
 use crate::domain::ProtectionDomain;
 use crate::queue_pair::{PreparedQueuePair, QueuePair};
@@ -10,7 +11,6 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
-use transport::{Modify, State};
 
 /// A connection that stands: what a [`QueuePair`] can do, it can, and it knows its peer's address and when the peer has gone. A handle; clones are
 /// the same connection. When the last is dropped, the peer is told that it has ended.
@@ -50,7 +50,7 @@ struct Inner<T: Transport> {
 
 /// Everything outstanding comes back. It may be in error already.
 fn flush<T: Transport>(qp: &QueuePair<T>) {
-    let _ = qp.modify(&Modify { state: Some(State::Error), ..Modify::default() });
+    qp.core().pair().disconnect();
 }
 
 impl<T: Connected> Connection<T> {
@@ -58,10 +58,15 @@ impl<T: Connected> Connection<T> {
         let (local, peer) = (party.local_addr(), party.peer_addr());
         let qp = prepared.into_ready();
         let (id, deferred, ending) = (party.id.clone(), party.deferred(), qp.weak());
-        party.stands(move || {
+        party.stands(move |reason| {
+            let qp = ending.upgrade().map(QueuePair::from_inner);
+            // Before anything is flushed.
+            if let Some(qp) = &qp {
+                qp.core().ending().note(reason.clone());
+            }
             // The peer waits for our word, if it was not we who asked.
             let _ = id.disconnect();
-            let Some(qp) = ending.upgrade().map(QueuePair::from_inner) else { return };
+            let Some(qp) = qp else { return };
             if qp.outstanding().0 == 0 {
                 return flush(&qp);
             }
@@ -106,16 +111,41 @@ impl<T: Connected> Connection<T> {
 
     /// Whether neither side has ended it, as far as is known here.
     pub fn is_connected(&self) -> bool {
-        !self.inner.party.has_ended()
+        !self.inner.party.has_ended() && self.inner.qp.close_reason().is_none()
     }
 
     /// Ends it: work that is not done comes back with an error, and the peer is told. Done when the peer has agreed, or does not answer.
+    ///
+    /// # Cancel safety
+    /// The connection has ended when this returns. Dropping what it returns only means not to wait for the peer.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Pending<()> {
+        self.disconnect_with(&[])
+    }
+
+    /// The same with up to 220 bytes for the peer's program: it finds them in [`CloseReason::PeerDisconnected`].
+    ///
+    /// # Errors
+    /// [`ConnectError::PrivateData`](super::ConnectError::PrivateData) if there are more. Then the connection still stands.
+    ///
+    /// # Cancel safety
+    /// As [`disconnect`](Connection::disconnect).
+    #[doc(alias = "rdma_disconnect")]
+    pub fn disconnect_with(&self, private_data: &[u8]) -> Pending<()> {
         let inner = Arc::clone(&self.inner);
+        let length = private_data.len();
+        if length > DISCONNECT_ROOM {
+            let error = super::ConnectError::PrivateData { length, room: DISCONNECT_ROOM };
+            return Pending::start(async move { Err(error.into()) });
+        }
+        let private_data = private_data.to_vec();
         Pending::start(async move {
+            if !inner.party.has_ended() {
+                inner.qp.core().ending().note(CloseReason::LocalClose);
+            }
             flush(&inner.qp);
-            if let Err(error) = inner.party.id.disconnect()
+            inner.party.rouse();
+            if let Err(error) = inner.party.id.disconnect_with(&private_data)
                 && !inner.party.has_ended()
             {
                 return Err(error);
@@ -125,14 +155,44 @@ impl<T: Connected> Connection<T> {
         })
     }
 
-    /// Waits for its end, from either side.
+    /// Why it ended, if it has.
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.inner.qp.close_reason()
+    }
+
+    /// Waits for its end, and says why: the peer disconnected or died, this program closed it, or work failed.
+    ///
+    /// ```
+    /// # use ubiverbs::{CloseReason, cm};
+    /// # let listener = cm::Listener::bind("127.0.0.1:0")?;
+    /// # let client = cm::connect(listener.local_addr());
+    /// # let server = listener.accept().wait()?;
+    /// # let client = client.wait()?;
+    /// # drop(client);
+    /// match server.closed().wait()? {
+    ///     CloseReason::PeerDisconnected { .. } => println!("it is done"),
+    ///     reason => return Err(reason.into()), // `main` prints the sentence
+    /// }
+    /// # Ok::<(), ubiverbs::Error>(())
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropping it changes nothing; the next call answers the same.
     #[doc(alias = "RDMA_CM_EVENT_DISCONNECTED")]
-    pub fn closed(&self) -> Pending<()> {
+    pub fn closed(&self) -> Pending<CloseReason> {
         let inner = Arc::clone(&self.inner);
-        Pending::start(async move {
-            inner.party.end().await;
-            Ok(())
-        })
+        inner.qp.core().pair().observe_stop(Box::new(inner.party.rouser()));
+        Pending::start(async move { Ok(inner.party.until(|| inner.qp.close_reason()).await) })
+    }
+}
+
+/// How many bytes for the peer's program the message has room for that ends a connection.
+const DISCONNECT_ROOM: usize = 220;
+
+impl<T: Transport> Drop for Inner<T> {
+    fn drop(&mut self) {
+        // Whoever else has a handle of the queue pair hears it.
+        self.qp.core().ending().note(CloseReason::LocalClose);
     }
 }
 

@@ -7,7 +7,6 @@ use std::net::{IpAddr, SocketAddr};
 use wire::cm::RejectReason;
 
 /// What went wrong with connecting, listening or joining.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The peer's host answers, but nobody listens at that port.
@@ -162,6 +161,13 @@ impl fmt::Display for ConnectError {
             "" => Ok(()),
             hint => write!(f, " (hint: {hint})"),
         }
+    }
+}
+
+/// The sentence and the hint, for a program whose `main` returns it.
+impl fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

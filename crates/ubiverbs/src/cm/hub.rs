@@ -6,6 +6,7 @@ use super::deferred::Deferred;
 use super::id::Id;
 use super::{EventKind, PortSpace};
 use crate::backend::{self, Backend};
+use crate::close_reason::CloseReason;
 use crate::completion_queue::wake;
 use crate::device::{Context, ContextCore};
 use crate::error::Error;
@@ -130,14 +131,17 @@ impl Hub {
 #[derive(Default)]
 struct After {
     wakers: Vec<Waker>,
-    end: Option<Arc<dyn Fn() + Send + Sync>>,
+    end: Option<(AtEnd, CloseReason)>,
     dropped: Option<(Event, Option<Party>)>,
 }
 
+/// What is to be done when a connection ends.
+type AtEnd = Arc<dyn Fn(&CloseReason) + Send + Sync>;
+
 impl After {
     fn see_to(self) {
-        if let Some(end) = self.end {
-            end();
+        if let Some((end, reason)) = self.end {
+            end(&reason);
         }
         self.wakers.into_iter().for_each(wake);
     }
@@ -154,9 +158,9 @@ struct Inner {
     events: VecDeque<(Event, Option<Party>)>,
     wakers: Vec<Waker>,
     /// The connection has ended.
-    ended: bool,
+    ended: Option<CloseReason>,
     /// What is to be done then. Once it is set, nothing else is of interest.
-    end: Option<Arc<dyn Fn() + Send + Sync>>,
+    end: Option<AtEnd>,
 }
 
 impl Inner {
@@ -168,12 +172,18 @@ impl Inner {
 }
 
 impl Mailbox {
+    fn rouse(&self) {
+        let wakers = std::mem::take(&mut lock(&self.inner).wakers);
+        wakers.into_iter().for_each(wake);
+    }
+
     fn put(&self, event: Event, newcomer: Option<Party>) -> After {
         let mut inner = lock(&self.inner);
         let mut after = After::default();
-        if event.kind == EventKind::Disconnected {
-            inner.ended = true;
-            after.end = inner.end.clone();
+        let device_gone = event.kind == EventKind::DeviceRemoval && inner.end.is_some();
+        if event.kind == EventKind::Disconnected || device_gone {
+            let reason = inner.ended.get_or_insert_with(|| event.close_reason()).clone();
+            after.end = inner.end.clone().map(|end| (end, reason));
         }
         match inner.end {
             None => inner.events.push_back((event, newcomer)),
@@ -219,27 +229,27 @@ impl Party {
     }
 
     /// Its connection stands: from now on only its end is of interest, and this is what to do then.
-    pub fn stands(&self, end: impl Fn() + Send + Sync + 'static) {
-        let end: Arc<dyn Fn() + Send + Sync> = Arc::new(end);
+    pub fn stands(&self, end: impl Fn(&CloseReason) + Send + Sync + 'static) {
+        let end: AtEnd = Arc::new(end);
         let mut inner = lock(&self.mailbox.inner);
         inner.end = Some(Arc::clone(&end));
-        let (events, ended) = (std::mem::take(&mut inner.events), inner.ended);
+        let (events, ended) = (std::mem::take(&mut inner.events), inner.ended.clone());
         drop(inner);
         drop(events);
-        if ended {
-            end();
+        if let Some(reason) = ended {
+            end(&reason);
         }
     }
 
     pub fn has_ended(&self) -> bool {
-        lock(&self.mailbox.inner).ended
+        lock(&self.mailbox.inner).ended.is_some()
     }
 
     /// Until the connection has ended.
     pub async fn end(&self) {
         poll_fn(|context| {
             let mut inner = lock(&self.mailbox.inner);
-            if inner.ended {
+            if inner.ended.is_some() {
                 return Poll::Ready(());
             }
             inner.note(context.waker());
@@ -248,10 +258,32 @@ impl Party {
         .await;
     }
 
+    /// Until `look` finds something. It is asked again whenever there is news of the connection, or [`rouse`](Party::rouse) is called.
+    pub async fn until<R>(&self, look: impl Fn() -> Option<R>) -> R {
+        poll_fn(|context| {
+            if let Some(found) = look() {
+                return Poll::Ready(found);
+            }
+            lock(&self.mailbox.inner).note(context.waker());
+            // What came between the look and the waker was told to nobody.
+            look().map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// What [`rouse`](Party::rouse) does, for those who do not keep it.
+    pub fn rouser(&self) -> impl Fn() + Send + Sync + 'static {
+        let mailbox = Arc::downgrade(&self.mailbox);
+        move || {
+            if let Some(mailbox) = mailbox.upgrade() {
+                mailbox.rouse();
+            }
+        }
+    }
+
     /// Wakes whoever waits for it, as an event would.
     pub fn rouse(&self) {
-        let wakers = std::mem::take(&mut lock(&self.mailbox.inner).wakers);
-        wakers.into_iter().for_each(wake);
+        self.mailbox.rouse();
     }
 
     pub fn deferred(&self) -> Arc<Deferred> {

@@ -4,7 +4,7 @@ use super::channel::EventChannel;
 use super::{ConnectParameters, IdOption, PortSpace};
 use crate::backend::{Backend, connections::ConnectionId};
 use crate::device::{Device, devices_of};
-use crate::error::Error;
+use crate::error::{Argument, Error};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -147,14 +147,24 @@ impl Id {
     }
 
     /// Asks the peer for a connection, or for its queue pair of datagrams.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for numbers of retries that the message has no room for.
     #[doc(alias = "rdma_connect")]
+    #[track_caller]
     pub fn connect(&self, parameters: &ConnectParameters<'_>) -> Result<(), Error> {
+        check(parameters)?;
         self.id.connect(parameters)
     }
 
     /// Accepts what a peer asked for. The queue pair must be able to receive before.
+    ///
+    /// # Errors
+    /// As [`connect`](Id::connect).
     #[doc(alias = "rdma_accept")]
+    #[track_caller]
     pub fn accept(&self, parameters: &ConnectParameters<'_>) -> Result<(), Error> {
+        check(parameters)?;
         self.id.accept(parameters)
     }
 
@@ -179,7 +189,12 @@ impl Id {
     /// Ends the connection, or agrees to its end. The queue pair should be in error before, so that nothing waits for ever.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<(), Error> {
-        self.id.disconnect()
+        self.id.disconnect(&[])
+    }
+
+    /// The same with up to 220 bytes for the peer's program, if it is the first to end the connection.
+    pub fn disconnect_with(&self, private_data: &[u8]) -> Result<(), Error> {
+        self.id.disconnect(private_data)
     }
 
     /// What a queue pair of this id must be told on its way to `state`: for [`PreparedQueuePair::modify`](crate::PreparedQueuePair::modify).
@@ -210,6 +225,19 @@ impl Id {
     #[doc(alias = "rdma_destroy_id")]
     pub fn destroy(&self) {
         self.id.destroy();
+    }
+}
+
+/// Whether the message has room for them.
+#[track_caller]
+fn check(parameters: &ConnectParameters<'_>) -> Result<(), Argument> {
+    let three_bits = "it has three bits: 0 to 7";
+    match *parameters {
+        ConnectParameters { retry_count: count @ 8.., .. } => Err(Argument::refuse("retry_count", count, three_bits)),
+        ConnectParameters { rnr_retry_count: count @ 8.., .. } => {
+            Err(Argument::refuse("rnr_retry_count", count, three_bits))
+        }
+        _ => Ok(()),
     }
 }
 

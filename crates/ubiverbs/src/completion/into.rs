@@ -115,7 +115,7 @@ impl<B: Lend> sealed::Outcome for ReceivedInto<B> {
 
     fn succeeded(completion: &transport::Completion, held: Held, _: u64) -> Option<ReceivedInto<B>> {
         let Held::Buffer(buffer) = held else { return None };
-        Some(ReceivedInto { buffer: B::from_buffer(buffer)?, work: Work::of(completion) })
+        Some(ReceivedInto { buffer: B::from_buffer(buffer)?, work: Work::of(completion, || None) })
     }
 
     fn failed(held: Held) -> Option<B> {

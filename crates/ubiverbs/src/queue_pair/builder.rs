@@ -2,10 +2,11 @@
 
 use crate::address::DEFAULT_QKEY;
 use crate::allocation::Allocation;
-use crate::backend::QueuePairSpec;
+use crate::backend::{self, QueuePairSpec};
+use crate::close_reason::Ending;
 use crate::completion_queue::{CompletionQueue, Member};
-use crate::domain::ProtectionDomain;
-use crate::error::Error;
+use crate::domain::{GRANTABLE, ProtectionDomain};
+use crate::error::{Argument, Error};
 use crate::queue_pair::{Core, PreparedQueuePair};
 use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::table::Table;
@@ -50,6 +51,8 @@ pub struct QueuePairBuilder<T: Transport> {
     qkey: Qkey,
     access: Access,
     pub(super) connection: Connection,
+    /// The first argument that made no sense.
+    refused: Option<Argument>,
     transport: PhantomData<T>,
 }
 
@@ -83,8 +86,15 @@ impl<T: Transport> QueuePairBuilder<T> {
                 | Access::FLUSH_PERSISTENT,
             // 67 ms, asked again seven times; a peer that is not ready is asked for ever, after 10 us each time.
             connection: Connection { timeout: 14, retries: 7, not_ready_retries: 7, not_ready_delay: 1, max_reads: 16 },
+            refused: None,
             transport: PhantomData,
         }
+    }
+
+    /// Remembers an argument that makes no sense, for [`prepare`](QueuePairBuilder::prepare).
+    fn refuse(mut self, refused: Argument) -> QueuePairBuilder<T> {
+        self.refused.get_or_insert(refused);
+        self
     }
 
     /// Receives complete in another queue than sends.
@@ -112,7 +122,11 @@ impl<T: Transport> QueuePairBuilder<T> {
     }
 
     /// How many buffers one operation may gather or scatter. 4 if not said.
+    #[track_caller]
     pub fn max_pieces(mut self, count: u32) -> QueuePairBuilder<T> {
+        if count == 0 {
+            return self.refuse(Argument::refuse("max_pieces", count, "an operation has one buffer at least"));
+        }
         self.capabilities.max_send_sge = count;
         self.capabilities.max_recv_sge = count;
         self
@@ -143,33 +157,73 @@ impl<T: Transport> QueuePairBuilder<T> {
     }
 
     /// What the peer may do at all; memory says what it may do with it. Everything if not said.
+    #[track_caller]
     pub fn peer_access(mut self, access: Access) -> QueuePairBuilder<T> {
+        let beyond = access.difference(GRANTABLE);
+        if !beyond.is_empty() {
+            let allowed = "peers can be given REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC and FLUSH_*, and no other bits";
+            return self.refuse(Argument::refuse("peer_access", beyond.bits(), allowed));
+        }
         self.access = access;
         self
     }
 
-    /// How long an answer may take before the packet is sent again: rounded up to 4.096 microseconds times a power of two. 67 ms if not said.
+    /// How long an answer may take before the packet is sent again: rounded up to 4.096 microseconds times a power of two, and at most two
+    /// hours. 67 ms if not said.
+    #[track_caller]
     pub fn timeout(mut self, timeout: Duration) -> QueuePairBuilder<T> {
         let fits = |code: &u8| u128::from(4096u64 << code) >= timeout.as_nanos();
-        self.connection.timeout = (1..31).find(fits).unwrap_or(31);
+        match (1..=31).find(fits) {
+            Some(code) if !timeout.is_zero() => self.connection.timeout = code,
+            _ => {
+                let allowed = "in microseconds, more than 0 and at most 8796093022, which is two hours";
+                return self.refuse(Argument::refuse("timeout", timeout.as_micros(), allowed));
+            }
+        }
         self
     }
 
     /// How often a packet without answer is sent again before the connection fails: up to 7. 7 if not said.
+    #[track_caller]
     pub fn retries(mut self, count: u8) -> QueuePairBuilder<T> {
+        if count > 7 {
+            return self.refuse(Argument::refuse("retries", count, "0 to 7 are possible"));
+        }
         self.connection.retries = count;
         self
     }
 
     /// How often a peer without a receive is asked again: up to 6, or 7 for ever. For ever if not said.
+    #[track_caller]
     pub fn not_ready_retries(mut self, count: u8) -> QueuePairBuilder<T> {
+        if count > 7 {
+            return self.refuse(Argument::refuse("not_ready_retries", count, "0 to 6 are possible, and 7 for ever"));
+        }
         self.connection.not_ready_retries = count;
         self
     }
 
     /// Makes it. From here on receives can be posted; sends must wait until it is connected.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for the first number that makes no sense, with the place where it was given:
+    ///
+    /// ```
+    /// # use ubiverbs::{Error, Reliable};
+    /// # let context = ubiverbs::device("ubi_lo")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let cq = context.completion_queue(16).create()?;
+    /// let error = pd.queue_pair::<Reliable>(&cq).retries(9).prepare().unwrap_err();
+    /// assert!(error.to_string().starts_with("retries(9) makes no sense: 0 to 7 are possible"));
+    /// # Ok::<(), Error>(())
+    /// ```
     #[doc(alias = "ibv_create_qp")]
     pub fn prepare(&self) -> Result<PreparedQueuePair<T>, Error> {
+        self.refused.map_or(Ok(()), Err)?;
+        let capabilities = self.capabilities;
+        if capabilities.max_send_wr == 0 && capabilities.max_recv_wr == 0 && self.shared.is_none() {
+            return Err(Error::NoWork);
+        }
         let context = self.pd.core();
         for cq in [&self.send_cq, &self.receive_cq] {
             if !Arc::ptr_eq(&cq.core.context, context) {
@@ -200,15 +254,23 @@ impl<T: Transport> QueuePairBuilder<T> {
             }
             false => None,
         };
-        let pair = context.opened.create_queue_pair(&spec)?;
+        let pair: Arc<dyn backend::QueuePair> = context.opened.create_queue_pair(&spec)?.into();
+        let ending = Arc::new(Ending::new(Arc::downgrade(&pair), pair.qpn()));
         let send = Table::of_sends(words);
         let own = || Table::of_receives(self.capabilities.max_recv_wr);
         let receive = self.shared.as_ref().map_or_else(own, |shared| Arc::clone(shared.table()));
+        send.ends_with(&ending);
+        if self.shared.is_none() {
+            receive.ends_with(&ending);
+        }
         send.reported_by(&self.send_cq.core);
         receive.reported_by(&self.receive_cq.core);
         let sends = self.capabilities.max_send_wr;
         let receives = self.shared.as_ref().map_or(self.capabilities.max_recv_wr, |shared| shared.capacity().min(16));
-        let member = |work| Member { send: Arc::clone(&send), receive: Arc::clone(&receive), work };
+        let member = |work| {
+            let ending = Arc::clone(&ending);
+            Member { send: Arc::clone(&send), receive: Arc::clone(&receive), work, ending }
+        };
         if self.send_cq == self.receive_cq {
             self.send_cq.core.join(pair.qpn(), member(sends.saturating_add(receives)));
         } else {
@@ -217,6 +279,7 @@ impl<T: Transport> QueuePairBuilder<T> {
         }
         let core = Core {
             pair,
+            ending,
             context: Arc::clone(context),
             domain: self.pd.id,
             send,

@@ -108,7 +108,7 @@ pub fn caller(arguments: &[String]) -> Outcome {
         let Err(Error::Completion(error)) = answer.map_err(|failed| failed.error) else {
             return Err("it was answered".into());
         };
-        check(!error.hint().is_empty(), "a hint", error)?;
+        check(!error.hint().is_empty(), "a hint", &error)?;
         say("ended", &format!("{} {}", error.status, start.elapsed().as_micros()));
     }
     Ok(())

@@ -127,8 +127,8 @@ impl ConnectionId for Id {
         Id::notify_established(self).map_err(refused)
     }
 
-    fn disconnect(&self) -> Result<(), Error> {
-        Id::disconnect(self).map_err(refused)
+    fn disconnect(&self, private_data: &[u8]) -> Result<(), Error> {
+        self.disconnect_with(private_data).map_err(refused)
     }
 
     fn modify_for(&self, state: State) -> Result<Modify, Error> {
