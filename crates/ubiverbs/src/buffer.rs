@@ -105,6 +105,11 @@ pub(crate) mod sealed {
     use super::Buffer;
 
     /// Turns into any buffer and back.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` is no buffer of this NIC",
+        label = "not a registered buffer that is given away",
+        note = "the buffer itself is handed over, and comes back when the work is done: `qp.send(buffer)`, not `qp.send(&buffer)`"
+    )]
     pub trait Lend: Sized + Send + 'static {
         fn into_buffer(self) -> Buffer;
         /// What `into_buffer` was given; `None` cannot happen.
@@ -114,10 +119,24 @@ pub(crate) mod sealed {
 
 /// What may be sent or written from: [`RegisteredMut`], [`Own`], [`Registered`], [`SharedRegion`], [`DeviceRegion`], a
 /// [`Part`] of one, several of one type as a `Vec`, or two of different types as a pair.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no buffer that can be sent or written from",
+    label = "not a registered buffer that is given away",
+    note = "the buffer itself is handed over, and comes back when the work is done: `qp.send(buffer)`, not `qp.send(&buffer)`",
+    note = "a `Registered` is cheap to clone, for work that needs the same bytes: `qp.send(buffer.clone())`",
+    note = "other bytes are registered first, `qp.send(pd.register(bytes)?)`, or copied if they are few: `qp.send_inline(&bytes)`"
+)]
 pub trait Source: sealed::Lend {}
 
 /// What may be read or received into: [`RegisteredMut`], [`Own`], [`SharedRegion`], [`DeviceRegion`], a [`Part`] of
 /// one, several of one type as a `Vec`, or two of different types as a pair.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no buffer that can be read into",
+    label = "not a buffer that the NIC may write to",
+    note = "the buffer itself is handed over, and comes back with what was read: `qp.read(pd.allocate(length)?, remote)`, not \
+            `qp.read(&mut buffer, remote)`",
+    note = "a `Registered` is read-only for ever; read into a `RegisteredMut`, a `SharedRegion` or a `DeviceRegion`"
+)]
 pub trait Destination: sealed::Lend {}
 
 impl sealed::Lend for RegisteredMut {

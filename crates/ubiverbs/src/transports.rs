@@ -3,15 +3,30 @@
 use transport::Kind;
 
 /// What kind of service a queue pair gives.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no transport of queue pairs",
+    label = "not a transport",
+    note = "there are `Reliable`, `Unreliable` and `Datagram`"
+)]
 pub trait Transport: sealed::Transport {
     /// The kind, as a value.
     const KIND: Kind;
 }
 
 /// A transport whose queue pairs have one peer.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no peer to be connected to",
+    label = "not a transport of connections",
+    note = "`Reliable` and `Unreliable` queue pairs are connected; a `Datagram` queue pair is started with `activate` and sends to an address"
+)]
 pub trait Connected: Transport {}
 
 mod sealed {
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` is no transport of queue pairs",
+        label = "not a transport",
+        note = "there are `Reliable`, `Unreliable` and `Datagram`; other crates cannot add any"
+    )]
     pub trait Transport: Send + Sync + 'static {}
 }
 
