@@ -71,6 +71,9 @@ impl CompletionChannel {
     }
 
     /// Waits until a queue reports, but not longer than `limit`. The waiting thread drives.
+    ///
+    /// # Cancel safety
+    /// An event that comes later stays in the channel.
     pub fn wait_for(&self, limit: Duration) -> Result<Option<CompletionQueue>, Error> {
         self.wait_until(Instant::now().checked_add(limit))
     }

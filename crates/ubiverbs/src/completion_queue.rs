@@ -145,6 +145,9 @@ impl CompletionQueue {
     }
 
     /// The next completion, as a future.
+    ///
+    /// # Cancel safety
+    /// It takes a completion at the moment it answers with it: dropping it before loses none.
     pub fn next(&self) -> Next<'_> {
         Next { queue: self }
     }
@@ -155,6 +158,9 @@ impl CompletionQueue {
     }
 
     /// Waits for the next completion, but not longer than `limit`.
+    ///
+    /// # Cancel safety
+    /// A completion that comes later stays in the queue.
     pub fn wait_for(&self, limit: Duration) -> Result<Option<Completion>, Error> {
         crate::block_on::block_on_for(pin!(self.next()), limit).transpose()
     }

@@ -70,15 +70,22 @@ impl ProtectionDomain {
         }
     }
 
-    /// Allocates `length` zeroed bytes that peers may reach with these rights, while the program uses them too.
+    /// Allocates `length` zeroed bytes that peers may reach with these rights, while the program uses them too. With
+    /// [`LOCAL_WRITE`](Access::LOCAL_WRITE) alone no peer reaches them, and work of this program may name them many times at once.
+    ///
+    /// # Errors
+    /// [`Error::NoRights`] for no rights at all, [`Error::Rights`] for those that cannot be given.
     #[doc(alias = "ibv_reg_mr")]
     pub fn share(&self, length: usize, rights: Access) -> Result<SharedRegion, Error> {
         grantable(rights)?;
+        if rights.is_empty() {
+            return Err(Error::NoRights);
+        }
         Ok(SharedRegion::new(Allocation::shared(&self.core().opened, self.id, length, rights)?))
     }
 
-    /// Registers a part of the device's memory, for peers with these rights and for work of this program. Several regions may cover the same
-    /// bytes.
+    /// Registers a part of the device's memory, for peers with these rights, if any, and for work of this program. Several regions may cover
+    /// the same bytes.
     #[doc(alias = "ibv_reg_dm_mr")]
     pub fn share_device(
         &self,
@@ -118,13 +125,10 @@ impl ProtectionDomain {
     }
 }
 
-/// Whether peers can be given these rights, and are given any.
+/// Whether peers can be given these rights.
 pub(crate) fn grantable(rights: Access) -> Result<(), Error> {
     let beyond = rights.difference(GRANTABLE);
-    if !beyond.is_empty() {
-        return Err(Error::Rights { bits: beyond.bits() });
-    }
-    if rights.difference(Access::LOCAL_WRITE).is_empty() { Err(Error::NoRights) } else { Ok(()) }
+    if beyond.is_empty() { Ok(()) } else { Err(Error::Rights { bits: beyond.bits() }) }
 }
 
 impl PartialEq for ProtectionDomain {

@@ -78,10 +78,10 @@ pub enum Error {
     /// A queue pair without room for any work.
     #[error("a queue pair with max_sends(0) and max_receives(0) can do nothing; one of them must be more")]
     NoWork,
-    /// A region that peers may not reach: nobody could use its remote slice.
+    /// A region that is shared with nobody.
     #[error(
-        "a region to share needs a right for peers: REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC or FLUSH_*; memory that they do not reach \
-         is made with `allocate`"
+        "a region to share needs a right: REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC or FLUSH_* for peers, or LOCAL_WRITE for this \
+         program's own work; a buffer with one owner is made with `allocate`"
     )]
     NoRights,
     /// Two objects of different devices, or of different NICs.

@@ -103,6 +103,9 @@ impl<R: Outcome> Operation<R> {
     /// assert_eq!(message.payload(), b"late");
     /// # Ok::<(), ubiverbs::Error>(())
     /// ```
+    ///
+    /// # Cancel safety
+    /// The operation is only borrowed: what comes later is there for the next call.
     pub fn wait_for(&mut self, limit: Duration) -> Option<Result<R, Failed<BufferOf<R>>>> {
         crate::block_on::block_on_for(Pin::new(self), limit)
     }

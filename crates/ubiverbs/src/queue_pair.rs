@@ -219,30 +219,45 @@ impl<T: Transport> QueuePair<T> {
 
 impl<T: Connected> QueuePair<T> {
     /// Sends a message, which meets a receive at the peer.
+    ///
+    /// # Cancel safety
+    /// Dropping the operation cancels nothing: the message goes out all the same. Whether it arrived is not heard, and the buffer is freed.
     #[doc(alias = "ibv_post_send")]
     pub fn send<B: Source>(&self, buffer: B) -> Result<Operation<B>, Failed<B>> {
         self.post(Work::send(None), buffer)
     }
 
     /// Sends a message with a number beside it.
+    ///
+    /// # Cancel safety
+    /// As [`send`](QueuePair::send).
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     pub fn send_imm<B: Source>(&self, buffer: B, immediate: u32) -> Result<Operation<B>, Failed<B>> {
         self.post(Work::send(Some(immediate)), buffer)
     }
 
     /// Sends a short message. The bytes are copied: they need not be registered and can be used again at once.
+    ///
+    /// # Cancel safety
+    /// As [`send`](QueuePair::send), without a buffer.
     #[doc(alias = "IBV_SEND_INLINE")]
     pub fn send_inline(&self, bytes: &[u8]) -> Result<Operation<()>, Error> {
         self.post_inline(Work::send(None), bytes)
     }
 
     /// Writes into the peer's memory, without its program's doing.
+    ///
+    /// # Cancel safety
+    /// Dropping the operation cancels nothing: the bytes are written all the same. Whether they were is not heard, and the buffer is freed.
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     pub fn write<B: Source>(&self, buffer: B, remote: RemoteSlice) -> Result<Operation<B>, Failed<B>> {
         self.post(Work::write(remote, None), buffer)
     }
 
     /// Writes into the peer's memory and completes one of its receives, with a number.
+    ///
+    /// # Cancel safety
+    /// As [`write`](QueuePair::write).
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     pub fn write_imm<B: Source>(
         &self,
@@ -254,6 +269,9 @@ impl<T: Connected> QueuePair<T> {
     }
 
     /// Writes a few bytes into the peer's memory. They are copied at once.
+    ///
+    /// # Cancel safety
+    /// As [`write`](QueuePair::write), without a buffer.
     #[doc(alias = "IBV_SEND_INLINE")]
     pub fn write_inline(&self, bytes: &[u8], remote: RemoteSlice) -> Result<Operation<()>, Error> {
         self.post_inline(Work::write(remote, None), bytes)
@@ -295,6 +313,9 @@ impl<T: Connected> QueuePair<T> {
 
 impl QueuePair<Reliable> {
     /// Reads the peer's memory into the beginning of `buffer`, without its program's doing.
+    ///
+    /// # Cancel safety
+    /// Dropping the operation loses what was read, with the buffer. It can be read again.
     #[doc(alias = "IBV_WR_RDMA_READ")]
     pub fn read<B: Destination>(&self, buffer: B, remote: RemoteSlice) -> Result<Operation<B>, Failed<B>> {
         self.post(Work::read(remote), buffer)
@@ -302,12 +323,20 @@ impl QueuePair<Reliable> {
 
     /// Replaces the first eight bytes of `remote` by `swap` if they are `compare`, at once, and answers what they were: the swap
     /// happened if that is `compare`.
+    ///
+    /// # Cancel safety
+    /// **Not cancel safe**: dropping the operation loses the answer, and the peer's memory is changed all the same. Keep the operation, and await
+    /// `&mut operation`.
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     pub fn compare_swap(&self, remote: RemoteSlice, compare: u64, swap: u64) -> Result<Operation<u64>, Error> {
         self.post_atomic(Work::compare_swap(remote, compare, swap))
     }
 
     /// Adds to the first eight bytes of `remote`, at once, and answers what they were.
+    ///
+    /// # Cancel safety
+    /// **Not cancel safe**: dropping the operation loses the answer, and the peer's memory is changed all the same. Keep the operation, and await
+    /// `&mut operation`.
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     pub fn fetch_add(&self, remote: RemoteSlice, add: u64) -> Result<Operation<u64>, Error> {
         self.post_atomic(Work::fetch_add(remote, add))
@@ -316,12 +345,18 @@ impl QueuePair<Reliable> {
 
 impl QueuePair<Datagram> {
     /// Sends a datagram. It must fit one packet.
+    ///
+    /// # Cancel safety
+    /// As [`send`](QueuePair::send): the datagram goes out all the same.
     #[doc(alias = "ibv_post_send")]
     pub fn send_to<B: Source>(&self, buffer: B, to: &AddressHandle) -> Result<Operation<B>, Failed<B>> {
         self.post(Work::send_to(to, None), buffer)
     }
 
     /// Sends a short datagram. The bytes are copied at once.
+    ///
+    /// # Cancel safety
+    /// As [`send`](QueuePair::send), without a buffer.
     #[doc(alias = "IBV_SEND_INLINE")]
     pub fn send_inline_to(&self, bytes: &[u8], to: &AddressHandle) -> Result<Operation<()>, Error> {
         self.post_inline(Work::send_to(to, None), bytes)

@@ -91,13 +91,9 @@ fn a_queue_holds_something() {
 #[test]
 fn a_region_is_shared_with_somebody() {
     let (context, pd, _cq) = open();
-    for rights in [Access::empty(), Access::LOCAL_WRITE] {
-        let error = pd.share(64, rights).unwrap_err();
-        assert!(matches!(error, Error::NoRights), "{error}");
-        assert!(error.to_string().contains("REMOTE_READ"), "{error}");
-        let memory = context.device_memory(64).allocate().unwrap();
-        assert!(matches!(pd.share_device(&memory, 0..64, rights), Err(Error::NoRights)));
-    }
+    let error = pd.share(64, Access::empty()).unwrap_err();
+    assert!(matches!(error, Error::NoRights), "{error}");
+    assert!(error.to_string().contains("REMOTE_READ"), "{error}");
     let error = pd.share(64, Access::from_bits_retain(1 << 30)).unwrap_err();
     assert!(matches!(error, Error::Rights { bits } if bits == 1 << 30), "{error}");
     assert!(matches!(pd.share(0, Access::REMOTE_READ), Err(Error::Register { length: 0, .. })));

@@ -7,9 +7,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Waker};
 use std::time::{Duration, Instant};
+use ubiverbs::cm::{self, Connection, EventChannel, EventKind, Id, Listener, PortSpace};
 use ubiverbs::{
-    Access, CompletionQueue, Context, Datagram, Error, GRH_LENGTH, Operation, Outcome, ProtectionDomain, QueuePair,
-    Received, Reliable, State, Status, Unreliable, connected_pair,
+    Access, CloseReason, CompletionQueue, Context, Datagram, Error, GRH_LENGTH, Kind, Operation, Outcome,
+    ProtectionDomain, QueuePair, Received, Reliable, State, Status, Unreliable, connected_pair,
 };
 
 /// Longer than anything takes that works.
@@ -352,6 +353,123 @@ fn the_next_completion_stays_in_the_queue() -> Result<(), Error> {
     drop((one, other));
     assert_eq!(channel.wait_for(LONG)?, Some(cq.clone()), "the event of a queue that was armed is there");
     assert_eq!(cq.wait()?.into_received()?.payload(), b"hello");
+    Ok(())
+}
+
+/// Two ends of a connection.
+fn connection() -> Result<(Listener, Connection, Connection), Error> {
+    let listener = Listener::bind("127.0.0.1:0")?;
+    let client = cm::connect(listener.local_addr());
+    let server = listener.accept().wait()?;
+    Ok((listener, client.wait()?, server))
+}
+
+#[test]
+fn an_attempt_to_connect_is_given_up_and_can_be_made_again() -> Result<(), Error> {
+    let listener = Listener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr();
+    drop(cm::resolve(address));
+    let route = cm::resolve(address).wait()?;
+    drop(route);
+    cancel_pending(cm::connect(address));
+    cancel_pending(cm::resolve(address).wait()?.connect().start());
+    // One that is only borrowed goes on.
+    let mut connecting = cm::connect(address);
+    assert!(connecting.wait_for(Duration::from_millis(1)).is_none());
+    let server = listener.accept().wait()?;
+    let client = connecting.wait_for(LONG).expect("a connection")?;
+    assert_eq!(client.local_addr(), server.peer_addr(), "those that were given up are passed over");
+    // One that stood when it was dropped is ended.
+    let connecting = cm::connect(address);
+    let server = listener.accept().wait()?;
+    drop(connecting);
+    assert!(matches!(server.closed().wait()?, CloseReason::PeerDisconnected { .. }));
+    Ok(())
+}
+
+#[test]
+fn a_listener_keeps_those_who_asked() -> Result<(), Error> {
+    let listener = Listener::bind("127.0.0.1:0")?;
+    cancel_pending(listener.next());
+    cancel_pending(listener.accept());
+    let client = cm::connect(listener.local_addr());
+    // Somebody has asked by now, or will have: nothing is lost either way.
+    drop(listener.next());
+    drop(listener.accept());
+    let server = listener.next().wait()?.accept().wait()?;
+    assert_eq!(client.wait()?.local_addr(), server.peer_addr());
+    // An acceptance that is dropped is a refusal, or ends the connection.
+    let client = cm::connect(listener.local_addr());
+    drop(listener.next().wait()?.accept().start());
+    match client.wait() {
+        Err(Error::Connect(_)) => {}
+        Ok(client) => assert!(matches!(client.closed().wait()?, CloseReason::PeerDisconnected { .. })),
+        Err(other) => panic!("{other}"),
+    }
+    Ok(())
+}
+
+#[test]
+fn the_end_of_a_connection_is_told_as_often_as_it_is_asked_for() -> Result<(), Error> {
+    let (_listener, client, server) = connection()?;
+    cancel_pending(server.closed());
+    assert!(server.closed().wait_for(Duration::from_millis(1)).is_none());
+    // To end it is not to be taken back, whoever waits for that.
+    drop(client.disconnect_with(b"enough"));
+    for _ in 0..3 {
+        let reason = server.closed().wait()?;
+        assert!(
+            matches!(&reason, CloseReason::PeerDisconnected { private_data } if private_data.starts_with(b"enough"))
+        );
+        assert_eq!(client.closed().wait()?, CloseReason::LocalClose);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_group_that_is_not_waited_for_is_not_joined() -> Result<(), Error> {
+    let (_context, pd, cq) = open();
+    let qp = pd.queue_pair::<Datagram>(&cq).qkey(cm::QKEY).prepare()?.activate()?;
+    let group = "239.7.1.77".parse().expect("an address");
+    drop(cm::join(group, &qp));
+    let receiving = qp.recv(pd.allocate(GRH_LENGTH + 16)?)?;
+    let membership = cm::join(group, &qp).wait()?;
+    qp.send_inline_to(b"hello", membership.address())?.wait()?;
+    assert_eq!(taken(receiving), b"hello", "joined once, heard once");
+    assert!(qp.recv(pd.allocate(GRH_LENGTH + 16)?)?.wait_for(Duration::from_millis(5)).is_none());
+    Ok(())
+}
+
+#[test]
+fn a_service_can_be_asked_for_again() -> Result<(), Error> {
+    let (_context, pd, cq) = open();
+    let listener = Listener::<Datagram>::bind_as("127.0.0.1:0")?;
+    let route = || cm::resolve_as::<Datagram>(listener.local_addr()).wait();
+    drop(route()?.find_service(b"given up"));
+    let asking = route()?.find_service(b"wanted");
+    let qp = pd.queue_pair::<Datagram>(&cq).prepare()?.activate()?;
+    loop {
+        let request = listener.next().wait()?;
+        if request.private_data().starts_with(b"wanted") {
+            break request.answer(&qp, b"here")?;
+        }
+    }
+    assert_eq!(asking.wait()?.address().qpn(), qp.qpn());
+    Ok(())
+}
+
+#[test]
+fn an_event_stays_in_its_channel() -> Result<(), Error> {
+    let channel = EventChannel::new()?;
+    let id = Id::new(&channel, PortSpace::Tcp, Kind::ReliableConnected)?;
+    cancel_pending(Box::pin(channel.next()));
+    assert!(channel.wait_for(Duration::from_millis(1)).is_none());
+    let mut waiting = Box::pin(channel.next());
+    assert!(waiting.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())).is_pending());
+    id.resolve_address(None, ([127, 0, 0, 1], 7471).into())?;
+    drop(waiting);
+    let event = channel.wait_for(LONG).expect("an event");
+    assert_eq!((event.kind, &event.id), (EventKind::AddressResolved, &id));
     Ok(())
 }
 

@@ -66,7 +66,7 @@ fn what_a_device_does_not_offer_is_refused() -> Result<(), Error> {
     refused(builder().max_receives(u32::MAX).prepare().map(drop), "max_recv_wr");
     refused(builder().max_pieces(1000).prepare().map(drop), "max_send_sge");
     refused(builder().max_inline(1 << 30).prepare().map(drop), "max_inline_data");
-    refused(context.completion_queue(0).create().map(drop), "a completion queue of 0 entries");
+    refused(context.completion_queue(0).create().map(drop), "completion_queue(0) makes no sense");
     refused(context.completion_queue(u32::MAX).create().map(drop), "the device offers 1 to");
     refused(pd.shared_receive_queue(u32::MAX).map(drop), "max_wr");
     refused(cq.resize(u32::MAX), "the device offers 1 to");

@@ -118,7 +118,7 @@ fn one_sided_work_gathers_and_scatters() -> Result<(), Error> {
     assert_eq!((&*pieces[0], &*pieces[1], &pieces[2][..3]), (&b"three"[..], &b"one"[..], &b"two"[..]));
     assert!(pieces[2][3..].iter().all(|byte| *byte == 0));
     // From and into shared memory, too.
-    let mine = pd.share(32, Access::empty())?;
+    let mine = pd.share(32, Access::LOCAL_WRITE)?;
     let mine = a.read(mine.part(8..16)?, region.remote_slice().slice(0..8)?)?.wait()?;
     let mut copy = [0; 8];
     mine.read_at(0, &mut copy)?;

@@ -70,7 +70,7 @@ impl Poster<'_> {
         let length = bytes.len();
         match message.source {
             Source::Shared if length > 0 => {
-                let region = self.pd.share(length, Access::empty())?;
+                let region = self.pd.share(length, Access::LOCAL_WRITE)?;
                 region.write_at(0, &bytes)?;
                 Ok(Lying::Shared(region))
             }

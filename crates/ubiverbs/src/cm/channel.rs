@@ -84,6 +84,9 @@ impl EventChannel {
     }
 
     /// The next event, as a future. Dropping it loses no event.
+    ///
+    /// # Cancel safety
+    /// It takes an event at the moment it answers with it: dropping it before loses none.
     pub fn next(&self) -> NextEvent<'_> {
         NextEvent { channel: self }
     }
@@ -101,6 +104,9 @@ impl EventChannel {
     }
 
     /// Waits for the next event, but not longer than `limit`.
+    ///
+    /// # Cancel safety
+    /// An event that comes later stays in the channel.
     pub fn wait_for(&self, limit: Duration) -> Option<Event> {
         crate::block_on::block_on_for(pin!(self.next()), limit)
     }

@@ -47,6 +47,9 @@ impl Route<Datagram> {
     /// assert_eq!(server.join().unwrap()?, b"found you");
     /// # Ok::<(), ubiverbs::Error>(())
     /// ```
+    ///
+    /// # Cancel safety
+    /// Dropping it gives the question up. It can be asked again.
     #[doc(alias = "rdma_connect")]
     pub fn find_service(self, private_data: &[u8]) -> Pending<Service> {
         let (party, private_data) = (self.party, private_data.to_vec());
@@ -107,6 +110,9 @@ pub struct Membership {
 /// assert_eq!(receiving.wait()?.payload(), b"hello, all");
 /// # Ok::<(), ubiverbs::Error>(())
 /// ```
+///
+/// # Cancel safety
+/// Dropping it gives up, and leaves the group if it had been joined already.
 #[doc(alias = "rdma_join_multicast")]
 pub fn join(group: IpAddr, qp: &QueuePair<Datagram>) -> Pending<Membership> {
     let qp = qp.clone();

@@ -14,6 +14,10 @@ use std::time::Duration;
 /// An attempt of the connection manager's that is under way, whether or not anybody looks at this handle. It is a future for any executor, or for
 /// [`block_on`](crate::block_on); or [`wait`](Pending::wait) for it. Dropping it gives the attempt up.
 ///
+/// # Cancel safety
+/// The function that made it says what dropping it loses. Whoever wants to go on later keeps it and awaits `&mut pending`, as
+/// [`wait_for`](Pending::wait_for) does.
+///
 /// ```
 /// use std::time::Duration;
 /// use ubiverbs::cm;
@@ -67,6 +71,9 @@ impl<R> Pending<R> {
     }
 
     /// Waits until it is done, but not longer than `limit`. It goes on then, and can be waited for again.
+    ///
+    /// # Cancel safety
+    /// The attempt is only borrowed, and goes on.
     pub fn wait_for(&mut self, limit: Duration) -> Option<Result<R, Error>> {
         crate::block_on::block_on_for(Pin::new(self), limit)
     }

@@ -105,6 +105,9 @@ async fn first<R, F: Future<Output = Result<R, Error>>>(
 /// assert!(error.to_string().contains("nobody listens at 127.0.0.1:7471"));
 /// # Ok::<(), ubiverbs::Error>(())
 /// ```
+///
+/// # Cancel safety
+/// Dropping it gives up. Nothing has been asked of the peer, so nothing is lost.
 #[doc(alias = "rdma_resolve_addr")]
 #[doc(alias = "rdma_resolve_route")]
 #[doc(alias = "rdma_getaddrinfo")]
@@ -113,18 +116,28 @@ pub fn resolve(to: impl ToAddresses) -> Pending<Route<Reliable>> {
 }
 
 /// Finds the way to a peer, for any transport.
+///
+/// # Cancel safety
+/// As [`resolve`].
 pub fn resolve_as<T: Transport>(to: impl ToAddresses) -> Pending<Route<T>> {
     let addresses = lookup::addresses(&to);
     Pending::start(async move { first(addresses, |to| Route::find(None, to)).await })
 }
 
 /// Finds the way to a peer from an address of this host; port 0 is any.
+///
+/// # Cancel safety
+/// As [`resolve`].
 pub fn resolve_from<T: Transport>(source: SocketAddr, to: SocketAddr) -> Pending<Route<T>> {
     Pending::start(Route::find(Some(source), to))
 }
 
 /// Connects to a peer, reliably, with a queue pair of the usual kind: [`resolve`] and [`Route::connect`] in one. Of several addresses of a name, the
 /// first that accepts.
+///
+/// # Cancel safety
+/// Dropping it gives the attempt up, and the peer is told. A connection that stood already is ended by that: await `&mut connecting` to
+/// wait longer.
 #[doc(alias = "rdma_create_ep")]
 pub fn connect(to: impl ToAddresses) -> Pending<Connection<Reliable>> {
     let addresses = lookup::addresses(&to);

@@ -76,6 +76,9 @@ impl<T: Transport> PreparedQueuePair<T> {
     }
 
     /// Posts a receive.
+    ///
+    /// # Cancel safety
+    /// As [`QueuePair::recv`].
     #[doc(alias = "ibv_post_recv")]
     pub fn recv(&self, buffer: RegisteredMut) -> Result<Operation<Received>, Failed<RegisteredMut>> {
         self.core.recv(buffer)
