@@ -9,6 +9,7 @@ mod addresses;
 mod asleep;
 mod bad_input;
 mod capture;
+mod ending;
 mod frames;
 mod killing;
 mod network;
@@ -46,6 +47,10 @@ const TESTS: &[Test] = list![
     bad_input::a_port_that_is_not_shared_leaves_the_host_alone_and_says_so,
     bad_input::users_share_the_port_with_each_other_and_with_other_hosts,
     asleep::one_sided_work_completes_while_the_target_sleeps,
+    ending::a_peer_on_another_host_says_how_it_ends,
+    ending::a_peer_on_another_host_that_is_killed_does_not_answer,
+    ending::a_peer_on_another_host_that_is_killed_has_died_if_somebody_is_left_to_say_so,
+    ending::a_device_that_goes_ends_its_connections,
     killing::a_process_that_stops_for_a_moment_loses_nothing,
     killing::a_process_that_stops_for_long_is_given_up_and_finds_out_when_it_goes_on,
     killing::a_cable_that_is_pulled_and_put_back_loses_nothing,
@@ -58,6 +63,8 @@ const ROLES: &[Role] = list![
     traffic::target,
     asleep::sleeper,
     asleep::waker,
+    ending::host_of_guest,
+    ending::guest,
     killing::partner,
     addresses::watcher,
     bad_input::dreamer,
