@@ -154,6 +154,13 @@ impl Ground {
         Time::from_nanos(self.clock.nanos())
     }
 
+    /// Tells the observers of the completion queues that shared receive queues have of their own.
+    #[cold]
+    pub(crate) fn announce_shared(&self) {
+        let queues: Vec<_> = self.srqs.read().values().filter_map(|queue| queue.completion_queue().cloned()).collect();
+        queues.iter().for_each(|queue| queue.announce());
+    }
+
     /// The shared receive queue of that number, if a queue pair of this XRC domain (or none) may use it.
     pub(crate) fn shared_queue(&self, number: Srqn, xrc_domain: Option<u32>) -> Option<Arc<SharedQueue>> {
         let queues = self.srqs.read();

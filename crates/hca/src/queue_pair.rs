@@ -60,6 +60,8 @@ pub struct Qp {
     ignores_own: AtomicBool,
     /// Its observer is to be told when it stops.
     tells_stop: AtomicBool,
+    /// Something completed in the completion queue of a shared receive queue, whose observer is to be told.
+    told_elsewhere: AtomicBool,
     xrc_domain: Option<u32>,
     send_cq: Option<Arc<CompletionQueue>>,
     receive_cq: Option<Arc<CompletionQueue>>,
@@ -183,6 +185,7 @@ impl Qp {
             uses_srq: config.srq.is_some() || config.kind == Kind::XrcTarget,
             ignores_own: AtomicBool::new(false),
             tells_stop: AtomicBool::new(false),
+            told_elsewhere: AtomicBool::new(false),
             copies: AtomicU32::new(0),
             raw,
             tags,
@@ -617,6 +620,7 @@ impl Qp {
         poller: Option<&mut Poller<'_>>,
     ) {
         let shared;
+        let mut elsewhere = false;
         let cq = match completion.queue {
             Queue::Send => self.send_cq.as_ref(),
             Queue::Receive => self.receive_cq.as_ref(),
@@ -626,6 +630,7 @@ impl Qp {
                 }
                 shared = nic.shared_queue(srq, self.xrc_domain);
                 let own = shared.as_ref().and_then(|queue| queue.completion_queue());
+                elsewhere = own.is_some_and(|cq| cq.is_observed());
                 own.or(self.receive_cq.as_ref())
             }
         };
@@ -642,6 +647,10 @@ impl Qp {
             // queue.
             Added::Later(_) if !self.completes_in(cq) => cq.rouse(),
             Added::Later(until) => self.wake_at(nic, alarm, Time::from_nanos(until)),
+        }
+        if elsewhere {
+            // After the entry, never before: the thread that takes the flag away has the observer look for entries.
+            self.told_elsewhere.store(true, Ordering::Release);
         }
     }
 
@@ -741,6 +750,9 @@ impl Qp {
         }
         if let Some(cq) = &self.receive_cq {
             cq.announce();
+        }
+        if self.told_elsewhere.load(Ordering::Relaxed) && self.told_elsewhere.swap(false, Ordering::AcqRel) {
+            nic.announce_shared();
         }
     }
 }

@@ -177,12 +177,17 @@ pub unsafe trait Context: Debug + Send + Sync {
     /// Makes a queue pair in RESET.
     fn create_queue_pair(&self, spec: &QueuePairSpec<'_>) -> Result<Box<dyn QueuePair>, Error>;
 
-    /// Makes a shared receive queue.
+    /// The number of a new XRC domain.
+    fn new_xrc_domain(&self) -> u32;
+
+    /// Makes a shared receive queue: one of an XRC domain, if that is given, whose receives complete in a queue of its
+    /// own.
     fn create_shared_receive_queue(
         &self,
         domain: ProtectionDomain,
         max_wr: u32,
         max_sge: u32,
+        xrc: Option<(u32, &Arc<dyn CompletionQueue>)>,
     ) -> Result<Arc<dyn SharedReceiveQueue>, Error>;
 
     /// The oldest event that has not been taken.
@@ -236,6 +241,8 @@ pub struct QueuePairSpec<'a> {
     pub domain: ProtectionDomain,
     /// The sizes of its queues.
     pub capabilities: Capabilities,
+    /// Of an XRC target: its domain.
+    pub xrc_domain: Option<u32>,
     /// Where its receives come from, if not from its own queue.
     pub shared: Option<&'a Arc<dyn SharedReceiveQueue>>,
     /// Where sends complete.

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, Once};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 use transport::Queue;
-use wire::Qpn;
+use wire::{Qpn, Srqn};
 
 /// A completion queue. A handle; clones are the same queue.
 ///
@@ -308,12 +308,28 @@ pub(crate) struct Core {
 struct Inner {
     ready: VecDeque<Completion>,
     members: HashMap<Qpn, Member, BuildHasherDefault<Scatter>>,
+    /// Receive queues of XRC domains that report here.
+    shared: Vec<(Srqn, Arc<Table>)>,
     waiters: Vec<Waker>,
     /// How much work its queue pairs may have outstanding together.
     work: u32,
 }
 
 impl Inner {
+    /// Where the work is that completed.
+    #[inline]
+    fn table_of(&self, completion: &transport::Completion) -> Option<&Arc<Table>> {
+        let Some(member) = self.members.get(&completion.qpn) else {
+            // Queues of XRC domains are filled by queue pairs that report nowhere.
+            let Queue::Shared(number) = completion.queue else { return None };
+            return self.shared.iter().find(|(known, _)| *known == number).map(|(_, table)| table);
+        };
+        Some(match completion.queue {
+            Queue::Send => &member.send,
+            Queue::Receive | Queue::Shared(_) => &member.receive,
+        })
+    }
+
     /// Hands out the oldest of a completion that was just taken and of those that are ready.
     #[inline]
     fn oldest(&mut self, completion: Completion, to: &mut Option<Completion>) {
@@ -407,11 +423,7 @@ impl Core {
                 }
             };
             let mut inner = lock(&self.inner);
-            let Some(member) = inner.members.get(&completion.qpn) else { return };
-            let table = match completion.queue {
-                Queue::Send => &member.send,
-                Queue::Receive | Queue::Shared(_) => &member.receive,
-            };
+            let Some(table) = inner.table_of(completion) else { return };
             match table.complete(completion) {
                 After::Queue(wr_id, held, value) => {
                     let told = Completion::new(wr_id, completion, held, value, || Some(Arc::clone(&member.ending)));
@@ -485,10 +497,32 @@ impl Core {
         let work = inner.work;
         inner.members.insert(qpn, member);
         drop(inner);
+        self.hold(work);
+    }
+
+    /// Makes room for so much work.
+    fn hold(&self, work: u32) {
         if work > self.queue.capacity() {
             // A NIC that cannot resize leaves it at what the program asked for.
             let _ = self.queue.resize(work.checked_next_power_of_two().unwrap_or(work));
         }
+    }
+
+    /// A receive queue of an XRC domain reports here from now on.
+    pub fn join_shared(&self, number: Srqn, table: &Arc<Table>, receives: u32) {
+        let mut inner = lock(&self.inner);
+        inner.work = inner.work.saturating_add(receives);
+        inner.shared.push((number, Arc::clone(table)));
+        let work = inner.work;
+        drop(inner);
+        self.hold(work);
+    }
+
+    /// That no longer.
+    pub fn leave_shared(&self, number: Srqn, receives: u32) {
+        let mut inner = lock(&self.inner);
+        inner.work = inner.work.saturating_sub(receives);
+        inner.shared.retain(|(known, _)| *known != number);
     }
 
     pub fn leave(&self, qpn: Qpn) {

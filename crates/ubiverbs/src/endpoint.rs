@@ -128,7 +128,7 @@ impl Endpoint {
 
 /// The transports this API has.
 fn known(kind: Option<Kind>) -> Option<Kind> {
-    kind.filter(|kind| !kind.is_xrc() && *kind != Kind::RawPacket)
+    kind.filter(|kind| *kind != Kind::RawPacket)
 }
 
 /// `rc/127.0.0.1/0x1a001/77/4096`: transport, address, queue pair, packet sequence number, MTU; for datagrams the Q_Key comes last.

@@ -104,6 +104,7 @@ mod table;
 mod timer;
 mod transports;
 mod window;
+mod xrc;
 
 pub use address::{AddressHandle, DEFAULT_QKEY};
 pub use arena::{Arena, NextBuffer};
@@ -132,6 +133,7 @@ pub use shared_receive_queue::SharedReceiveQueue;
 pub use stats::{Congestion, Stats};
 pub use transports::{Connected, Datagram, Reliable, Transport, Unreliable};
 pub use window::{BoundWindow, Type1, Type2, Window, WindowType};
+pub use xrc::{PreparedXrcSender, PreparedXrcTarget, XrcDomain, XrcReceiveQueue, XrcSender, XrcTarget, XrcTo};
 
 /// What [`AsyncEvent::QueuePair`] tells of a queue pair.
 pub use transport::AsyncEvent as QueuePairEvent;

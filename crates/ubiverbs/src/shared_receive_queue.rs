@@ -3,6 +3,7 @@
 use crate::backend;
 use crate::buffer::{Destination, RegisteredMut};
 use crate::completion::{Received, ReceivedInto};
+use crate::completion_queue::CompletionQueue;
 use crate::domain::ProtectionDomain;
 use crate::error::{Argument, Error, Failed};
 use crate::operation::Operation;
@@ -49,8 +50,28 @@ struct Core {
 
 impl SharedReceiveQueue {
     pub(crate) fn new(pd: &ProtectionDomain, capacity: u32) -> Result<SharedReceiveQueue, Error> {
-        let queue = pd.core().opened.create_shared_receive_queue(pd.id, capacity, MAX_SGE)?;
+        let queue = pd.core().opened.create_shared_receive_queue(pd.id, capacity, MAX_SGE, None)?;
         Ok(SharedReceiveQueue { core: Arc::new(Core { queue, pd: pd.clone(), table: Table::of_receives(capacity) }) })
+    }
+
+    /// One of an XRC domain, whose receives complete in `cq`. Whoever makes it keeps it until no target of the domain
+    /// is left.
+    pub(crate) fn of_xrc_domain(
+        pd: &ProtectionDomain,
+        domain: u32,
+        cq: &CompletionQueue,
+        capacity: u32,
+    ) -> Result<SharedReceiveQueue, Error> {
+        let context = pd.core();
+        if !Arc::ptr_eq(&cq.core.context, context) {
+            return Err(Error::OtherDevice { what: "completion queue" });
+        }
+        let xrc = Some((domain, &cq.core.queue));
+        let queue = context.opened.create_shared_receive_queue(pd.id, capacity, MAX_SGE, xrc)?;
+        let core = Core { queue, pd: pd.clone(), table: Table::of_receives(capacity) };
+        core.table.reported_by(&cq.core);
+        cq.core.join_shared(core.queue.number(), &core.table, capacity);
+        Ok(SharedReceiveQueue { core: Arc::new(core) })
     }
 
     /// Posts a receive. Its completion comes to the completion queue of the queue pair that took it.

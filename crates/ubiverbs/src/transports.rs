@@ -65,6 +65,25 @@ pub enum Unreliable {}
 #[doc(alias = "IBV_QPT_UD")]
 pub enum Datagram {}
 
+/// The sending end of an extended reliable connection, of which programs see a [`XrcSender`](crate::XrcSender).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum XrcSend {}
+
+/// The receiving end, of which programs see a [`XrcTarget`](crate::XrcTarget).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum XrcReceive {}
+
+impl sealed::Transport for XrcSend {}
+impl sealed::Transport for XrcReceive {}
+
+impl Transport for XrcSend {
+    const KIND: Kind = Kind::XrcInitiator;
+}
+
+impl Transport for XrcReceive {
+    const KIND: Kind = Kind::XrcTarget;
+}
+
 impl sealed::Transport for Reliable {}
 impl sealed::Transport for Unreliable {}
 impl sealed::Transport for Datagram {}

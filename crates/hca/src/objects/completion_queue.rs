@@ -422,6 +422,11 @@ impl CompletionQueue {
         is_this
     }
 
+    /// Whether there is an observer.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.observer.get().is_some()
+    }
+
     /// Tells the observer of what was added since it was last told. Called after the queue pair's lock has been let go.
     #[inline]
     pub(crate) fn announce(&self) {

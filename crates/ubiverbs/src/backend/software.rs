@@ -12,6 +12,7 @@ use latch::PerProcess;
 use std::any::Any;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use transport::{
@@ -230,17 +231,25 @@ unsafe impl Context for Opened {
         let queue = |cq: &Arc<dyn CompletionQueue>| {
             own::<OurQueue>(&**cq, "completion queue").map(|ours| Arc::clone(&ours.queue))
         };
+        let receives = !spec.kind.is_xrc();
         let joins = Joins {
             context: Arc::clone(&self.context),
-            send_cq: Some(queue(spec.send_cq)?),
-            receive_cq: Some(queue(spec.receive_cq)?),
-            xrc_domain: None,
+            send_cq: spec.kind.has_send_queue().then(|| queue(spec.send_cq)).transpose()?,
+            receive_cq: receives.then(|| queue(spec.receive_cq)).transpose()?,
+            xrc_domain: spec.xrc_domain,
         };
+        let mut capabilities = spec.capabilities;
+        if !receives {
+            (capabilities.max_recv_wr, capabilities.max_recv_sge) = (0, 0);
+        }
+        if !spec.kind.has_send_queue() {
+            (capabilities.max_send_wr, capabilities.max_send_sge, capabilities.max_inline_data) = (0, 0, 0);
+        }
         let config = QueuePairConfig {
             qpn: Qpn::default(),
             kind: spec.kind,
             pd: spec.domain,
-            capabilities: spec.capabilities,
+            capabilities,
             srq,
             signal_all: false,
             limits: Limits::default(),
@@ -251,15 +260,29 @@ unsafe impl Context for Opened {
         Ok(Box::new(OurPair { nic: Arc::clone(&self.nic), qp }))
     }
 
+    fn new_xrc_domain(&self) -> u32 {
+        /// Beyond those that the C library gives out in the same process, if it does.
+        static NEXT: AtomicU32 = AtomicU32::new(1 << 31);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn create_shared_receive_queue(
         &self,
         domain: ProtectionDomain,
         max_wr: u32,
         max_sge: u32,
+        xrc: Option<(u32, &Arc<dyn CompletionQueue>)>,
     ) -> Result<Arc<dyn SharedReceiveQueue>, Error> {
+        let kind = match xrc {
+            None => SharedQueueKind::Basic,
+            Some((domain, cq)) => {
+                let cq = Arc::clone(&own::<OurQueue>(&**cq, "completion queue")?.queue);
+                SharedQueueKind::Xrc(hca::Xrc { domain, cq })
+            }
+        };
         let queue = self
             .nic
-            .create_srq(&self.context, domain, max_wr, max_sge, SharedQueueKind::Basic)
+            .create_srq(&self.context, domain, max_wr, max_sge, kind)
             .map_err(create("a shared receive queue"))?;
         Ok(Arc::new(OurShared { nic: Arc::clone(&self.nic), queue }))
     }

@@ -50,6 +50,8 @@ pub struct QueuePairBuilder<T: Transport> {
     mtu: Option<Mtu>,
     qkey: Qkey,
     access: Access,
+    /// Of the receiving end of an extended connection.
+    xrc_domain: Option<u32>,
     pub(super) connection: Connection,
     /// The first argument that made no sense.
     refused: Option<Argument>,
@@ -84,6 +86,7 @@ impl<T: Transport> QueuePairBuilder<T> {
                 | Access::REMOTE_ATOMIC
                 | Access::FLUSH_GLOBAL
                 | Access::FLUSH_PERSISTENT,
+            xrc_domain: None,
             // 67 ms, asked again seven times; a peer that is not ready is asked for ever, after 10 us each time.
             connection: Connection { timeout: 14, retries: 7, not_ready_retries: 7, not_ready_delay: 1, max_reads: 16 },
             refused: None,
@@ -203,6 +206,12 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
+    /// It is the receiving end of an extended connection, in this domain.
+    pub(crate) fn in_xrc_domain(mut self, number: u32) -> QueuePairBuilder<T> {
+        self.xrc_domain = Some(number);
+        self
+    }
+
     /// Makes it. From here on receives can be posted; sends must wait until it is connected.
     ///
     /// # Errors
@@ -239,15 +248,22 @@ impl<T: Transport> QueuePairBuilder<T> {
         if mtu > port_mtu {
             return Err(transport::ModifyError::MtuTooLarge { mtu, max: port_mtu }.into());
         }
+        let sends = T::KIND.has_send_queue();
+        let mut capabilities = self.capabilities;
+        if T::KIND.is_reliable() {
+            // An atomic write brings its eight bytes along.
+            capabilities.max_inline_data = capabilities.max_inline_data.max(8);
+        }
         let spec = QueuePairSpec {
             kind: T::KIND,
             domain: self.pd.id,
-            capabilities: self.capabilities,
+            capabilities,
+            xrc_domain: self.xrc_domain,
             shared: self.shared.as_ref().map(SharedReceiveQueue::backend),
             send_cq: &self.send_cq.core.queue,
             receive_cq: &self.receive_cq.core.queue,
         };
-        let words = match T::KIND.is_reliable() {
+        let words = match T::KIND.is_reliable() && sends {
             true => {
                 let length = self.capabilities.max_send_wr.max(1) as usize * 8;
                 Some(Allocation::owned(&context.opened, self.pd.id, length)?)

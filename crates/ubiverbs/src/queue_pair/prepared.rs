@@ -11,7 +11,7 @@ use crate::transports::{Connected, Datagram, Transport};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use transport::{AddressVector, Attributes, Modify, State};
+use transport::{AddressVector, Attributes, Kind, Modify, State};
 use wire::{Gid, Mtu, Psn, Qpn};
 
 /// A queue pair before it is connected: it has a number and takes receives, and nothing arrives yet.
@@ -149,13 +149,22 @@ impl<T: Connected> PreparedQueuePair<T> {
     /// Connects it to its peer. The link is chosen here; nothing is exchanged, so the peer may connect earlier or later.
     #[doc(alias = "ibv_modify_qp")]
     pub fn connect(self, peer: &Endpoint) -> Result<QueuePair<T>, Error> {
-        if peer.kind() != T::KIND {
+        self.connect_to(peer, T::KIND)
+    }
+}
+
+impl<T: Transport> PreparedQueuePair<T> {
+    /// Connects it to a peer of that kind.
+    pub(crate) fn connect_to(self, peer: &Endpoint, kind: Kind) -> Result<QueuePair<T>, Error> {
+        if peer.kind() != kind {
             return Err(Error::OtherTransport { ours: T::KIND, theirs: peer.kind() });
         }
         if peer.gid().to_ip().is_ipv4() != self.gid.to_ip().is_ipv4() {
             return Err(Error::AddressFamily { from: self.gid, to: peer.gid() });
         }
         let reliable = T::KIND.is_reliable();
+        let responds = reliable && T::KIND != Kind::XrcInitiator;
+        let requests = reliable && T::KIND != Kind::XrcTarget;
         let Connection { timeout, retries, not_ready_retries, not_ready_delay, max_reads } = self.connection;
         let av = AddressVector { dgid: peer.gid(), sgid_index: self.sgid_index, ..AddressVector::default() };
         self.core.pair.modify(&Modify {
@@ -164,17 +173,17 @@ impl<T: Connected> PreparedQueuePair<T> {
             path_mtu: Some(self.mtu.min(peer.mtu())),
             dest_qpn: Some(peer.qpn()),
             rq_psn: Some(peer.psn()),
-            max_dest_rd_atomic: reliable.then_some(max_reads),
-            min_rnr_timer: reliable.then_some(not_ready_delay),
+            max_dest_rd_atomic: responds.then_some(max_reads),
+            min_rnr_timer: responds.then_some(not_ready_delay),
             ..Modify::default()
         })?;
         self.core.pair.modify(&Modify {
             state: Some(State::ReadyToSend),
             sq_psn: Some(self.psn),
             timeout: reliable.then_some(timeout),
-            retry_cnt: reliable.then_some(retries),
-            rnr_retry: reliable.then_some(not_ready_retries),
-            max_rd_atomic: reliable.then_some(max_reads),
+            retry_cnt: requests.then_some(retries),
+            rnr_retry: requests.then_some(not_ready_retries),
+            max_rd_atomic: requests.then_some(max_reads),
             ..Modify::default()
         })?;
         Ok(QueuePair::new(self))

@@ -8,13 +8,15 @@ use crate::queue_pair::{Core, Flush};
 use crate::remote::RemoteSlice;
 use crate::table::{Held, Ticket};
 use transport::{Bind, Data, DatagramTarget, Operation as Verb, PostError, SendFlags, SendRequest, Sge};
-use wire::{Key, Placement, Selectivity};
+use wire::{Key, Placement, Selectivity, Srqn};
 
 /// What is to be done, but for the bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Work {
     verb: Verb,
     target: Option<DatagramTarget>,
+    /// On an extended connection: the peer's queue.
+    queue: Option<Srqn>,
     room: Room,
 }
 
@@ -32,7 +34,7 @@ enum Room {
 impl Work {
     #[inline]
     pub fn send(immediate: Option<u32>) -> Work {
-        Work { verb: Verb::Send { immediate }, target: None, room: Room::Any }
+        Work { verb: Verb::Send { immediate }, target: None, queue: None, room: Room::Any }
     }
 
     #[inline]
@@ -43,31 +45,36 @@ impl Work {
     #[inline]
     pub fn write(remote: RemoteSlice, immediate: Option<u32>) -> Work {
         let verb = Verb::Write { remote: remote.remote(), immediate };
-        Work { verb, target: None, room: Room::AtMost(remote.len()) }
+        Work { verb, target: None, queue: None, room: Room::AtMost(remote.len()) }
     }
 
     #[inline]
     pub fn read(remote: RemoteSlice) -> Work {
-        Work { verb: Verb::Read { remote: remote.remote() }, target: None, room: Room::Exactly(remote.len()) }
+        Work {
+            verb: Verb::Read { remote: remote.remote() },
+            target: None,
+            queue: None,
+            room: Room::Exactly(remote.len()),
+        }
     }
 
     pub fn compare_swap(remote: RemoteSlice, compare: u64, swap: u64) -> Work {
         let verb = Verb::CompareSwap { remote: remote.remote(), compare, swap };
-        Work { verb, target: None, room: Room::AtMost(remote.len()) }
+        Work { verb, target: None, queue: None, room: Room::AtMost(remote.len()) }
     }
 
     pub fn fetch_add(remote: RemoteSlice, add: u64) -> Work {
         let verb = Verb::FetchAdd { remote: remote.remote(), add };
-        Work { verb, target: None, room: Room::AtMost(remote.len()) }
+        Work { verb, target: None, queue: None, room: Room::AtMost(remote.len()) }
     }
 
     pub fn send_invalidate(key: Key) -> Work {
-        Work { verb: Verb::SendInvalidate { key }, target: None, room: Room::Any }
+        Work { verb: Verb::SendInvalidate { key }, target: None, queue: None, room: Room::Any }
     }
 
     pub fn atomic_write(remote: RemoteSlice) -> Work {
         let verb = Verb::AtomicWrite { remote: remote.remote() };
-        Work { verb, target: None, room: Room::AtMost(remote.len()) }
+        Work { verb, target: None, queue: None, room: Room::AtMost(remote.len()) }
     }
 
     pub fn flush(remote: RemoteSlice, to: Flush) -> Result<Work, Error> {
@@ -86,15 +93,20 @@ impl Work {
             Flush::Persistent => Placement::PERSISTENT,
         };
         let verb = Verb::Flush { remote: remote.remote(), length, placement, selectivity };
-        Work { verb, target: None, room: Room::Any }
+        Work { verb, target: None, queue: None, room: Room::Any }
     }
 
     pub fn bind(bind: Bind) -> Work {
-        Work { verb: Verb::BindWindow(bind), target: None, room: Room::Any }
+        Work { verb: Verb::BindWindow(bind), target: None, queue: None, room: Room::Any }
     }
 
     pub fn invalidate(key: Key) -> Work {
-        Work { verb: Verb::LocalInvalidate { key }, target: None, room: Room::Any }
+        Work { verb: Verb::LocalInvalidate { key }, target: None, queue: None, room: Room::Any }
+    }
+
+    /// The same for a queue of the peer's, on an extended connection.
+    pub fn at(self, queue: Srqn) -> Work {
+        Work { queue: Some(queue), ..self }
     }
 
     /// How many of `length` bytes it concerns.
@@ -117,7 +129,7 @@ impl Work {
     /// The same without a completion, unless it fails.
     #[inline]
     fn quiet_request<'a>(&self, wr_id: u64, flags: SendFlags, data: Data<'a>) -> SendRequest<'a> {
-        SendRequest { wr_id, operation: self.verb, flags, data, target: self.target, xrc_srq: None }
+        SendRequest { wr_id, operation: self.verb, flags, data, target: self.target, xrc_srq: self.queue }
     }
 }
 
@@ -158,7 +170,7 @@ impl Pieces {
 impl Core {
     /// Takes work on a buffer; `post` hands it on.
     #[inline]
-    pub(super) fn with_buffer<B: Lend>(
+    pub(crate) fn with_buffer<B: Lend>(
         &self,
         work: Work,
         flags: SendFlags,
@@ -180,7 +192,7 @@ impl Core {
 
     /// Takes work on bytes that are copied.
     #[inline]
-    pub(super) fn with_inline(
+    pub(crate) fn with_inline(
         &self,
         work: Work,
         flags: SendFlags,
@@ -215,7 +227,7 @@ impl Core {
     }
 
     /// Takes an atomic operation, whose answer lands in memory of the queue pair's own.
-    pub(super) fn with_word(
+    pub(crate) fn with_word(
         &self,
         work: Work,
         flags: SendFlags,
