@@ -7,8 +7,15 @@ use std::ptr::NonNull;
 /// Data that is its bytes and nothing else: any bytes are a value, and there are no gaps between them. Numbers are;
 /// with the feature `bytemuck` everything is that is `bytemuck::Pod`.
 ///
+/// ```compile_fail,E0277
+/// # let context = ubiverbs::device("ubi_lo")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// pd.register_own(vec!["a reference"])?; // error: its bytes are an address, which others could change
+/// # Ok::<(), ubiverbs::Error>(())
+/// ```
+///
 /// # Safety
-/// As that says. `T` is `Copy`, so nothing is dropped.
+/// As that says. It is `Copy`, so nothing is dropped.
 pub unsafe trait Plain: Copy + Send + Sync + 'static {}
 
 #[cfg(feature = "bytemuck")]
