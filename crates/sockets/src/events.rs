@@ -1,6 +1,7 @@
 //! What the connection manager has to say, for all sockets of the process: one channel, whose events are put into the
 //! inboxes of the sockets they concern.
 
+use crate::elsewhere::{Elsewhere, Errand};
 use crate::error::Error;
 use crate::socket::Socket;
 use hca::cm::{Event, EventChannel, EventKind};
@@ -8,8 +9,7 @@ use hca::{Context, Device, Nic};
 use latch::PerProcess;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// What a socket is told.
 #[derive(Debug)]
@@ -31,24 +31,13 @@ pub(crate) struct Hub {
     contexts: Mutex<Vec<Arc<Context>>>,
     /// Sockets that are closed and have not sent everything.
     lingering: Mutex<HashMap<u64, Arc<Socket>>>,
-    ending: (Mutex<Ending>, Condvar),
+    elsewhere: Elsewhere,
     next_key: AtomicU64,
     /// Events may wait.
     news: AtomicBool,
     /// One thread at a time hands them out, so that they stay in order.
     turn: Mutex<()>,
 }
-
-/// Sockets that have sent everything after they were closed.
-#[derive(Debug, Default)]
-struct Ending {
-    sockets: Vec<Arc<Socket>>,
-    /// There is a thread that ends them.
-    running: bool,
-}
-
-/// How long that thread waits for more.
-const ENDING_PAUSE: Duration = Duration::from_secs(1);
 
 static HUB: PerProcess<Mutex<Option<&'static Hub>>> = PerProcess::new();
 
@@ -76,7 +65,7 @@ impl Hub {
             accepting: Mutex::default(),
             contexts: Mutex::default(),
             lingering: Mutex::default(),
-            ending: Default::default(),
+            elsewhere: Elsewhere::default(),
             next_key: AtomicU64::new(1),
             news: AtomicBool::new(false),
             turn: Mutex::default(),
@@ -119,40 +108,14 @@ impl Hub {
         lock(&self.lingering).insert(socket.key, Arc::clone(socket));
     }
 
-    /// Keeps it no more: a thread of its own, which may wait, ends it soon.
-    pub fn end_elsewhere(&'static self, key: u64) {
-        let Some(socket) = lock(&self.lingering).remove(&key) else { return };
-        let mut ending = lock(&self.ending.0);
-        ending.sockets.push(socket);
-        if !ending.running {
-            // Without a thread it waits for the next attempt.
-            ending.running = hca::spawn("rsocket-close", move || self.end_all()).is_ok();
-        }
-        drop(ending);
-        self.ending.1.notify_one();
+    /// Keeps it no more.
+    pub fn let_go(&self, key: u64) -> Option<Arc<Socket>> {
+        lock(&self.lingering).remove(&key)
     }
 
-    fn end_all(&self) {
-        let (mutex, changed) = &self.ending;
-        let mut ending = lock(mutex);
-        loop {
-            if ending.sockets.is_empty() {
-                // Connections that are short come one after the other, and a new thread for each costs more.
-                let (after, waited) =
-                    changed.wait_timeout(ending, ENDING_PAUSE).unwrap_or_else(PoisonError::into_inner);
-                ending = after;
-                if waited.timed_out() && ending.sockets.is_empty() {
-                    ending.running = false;
-                    return;
-                }
-                continue;
-            }
-            let sockets = std::mem::take(&mut ending.sockets);
-            drop(ending);
-            sockets.iter().for_each(|socket| socket.end());
-            drop(sockets);
-            ending = lock(mutex);
-        }
+    /// Has something done with a socket by a thread that is not in the middle of the NIC.
+    pub fn do_elsewhere(&'static self, socket: Arc<Socket>, errand: Errand) {
+        self.elsewhere.add(socket, errand);
     }
 
     /// A socket is being accepted for a listener.

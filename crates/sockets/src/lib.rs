@@ -13,6 +13,7 @@ mod accept;
 mod connect;
 mod datagram;
 mod datagram_pair;
+mod elsewhere;
 mod endpoint;
 mod error;
 mod events;

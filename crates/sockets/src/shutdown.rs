@@ -1,5 +1,6 @@
 //! Ending a connection, in one direction or in both.
 
+use crate::elsewhere::{self, Errand};
 use crate::error::Error;
 use crate::socket::{Phase, Socket};
 use crate::wait::Waitable;
@@ -65,7 +66,7 @@ impl Socket {
             }
             flushed = self.is_flushed();
         }
-        match flushed {
+        match flushed && !elsewhere::is_in_nic() {
             true => self.end(),
             false => self.linger(),
         }
@@ -96,9 +97,11 @@ impl Socket {
     }
 
     pub(crate) fn let_go_if_flushed(&self) {
-        if self.is_flushed() {
+        if self.is_flushed()
+            && let Some(socket) = self.hub.let_go(self.key)
+        {
             // Not here: this may be the middle of the NIC.
-            self.hub.end_elsewhere(self.key);
+            self.hub.do_elsewhere(socket, Errand::End);
         }
     }
 

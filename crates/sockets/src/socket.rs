@@ -1,6 +1,7 @@
 //! A stream socket: what it is at the moment, its lock, and who is told when that changes.
 
 use crate::accept::Listening;
+use crate::elsewhere::{self, Errand};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::events::{Hub, Letter};
@@ -247,7 +248,7 @@ impl Socket {
         let (hub, key) = (self.hub, self.key);
         endpoint.parts.cq.observe(move || {
             if let Some(socket) = hub.find(key) {
-                socket.kick();
+                elsewhere::in_the_nic(|| socket.kick());
             }
         });
     }
@@ -264,6 +265,10 @@ impl Socket {
 
     fn next_letter(&self) -> Option<Letter> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    fn has_letters(&self) -> bool {
+        !self.inbox.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// There is something to see to. If the socket is locked, the lock's holder does.
@@ -286,7 +291,8 @@ impl Socket {
             };
             let mut state = state;
             self.news.store(false, Ordering::SeqCst);
-            while let Some(letter) = self.next_letter() {
+            let in_nic = elsewhere::is_in_nic();
+            while !in_nic && let Some(letter) = self.next_letter() {
                 self.open(&mut state, letter);
                 state.changed = true;
             }
@@ -294,6 +300,12 @@ impl Socket {
                 state.progress();
             }
             self.unlock(state);
+            if in_nic
+                && self.has_letters()
+                && let Some(socket) = self.hub.find(self.key)
+            {
+                self.hub.do_elsewhere(socket, Errand::OpenLetters);
+            }
         }
     }
 

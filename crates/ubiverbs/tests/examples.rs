@@ -17,6 +17,7 @@ const LAST_WORDS: &[(&str, &str)] = &[
     ("multicast_chat", "3 members heard 3 messages each"),
     ("ring_and_mesh", "ring: the sum of 32 KiB of each: a node sent 1.75 times its data"),
     ("shared_receive_queue_many_clients", "answered 1000 messages of 100 clients with 16 buffers"),
+    ("streams", "server: answered 3 lines"),
     ("ud_datagrams", "cleo: GOOD MORNING FROM CLEO"),
     ("write_and_read", "server: SharedRegion(1048576 bytes, revoked)"),
 ];
@@ -42,6 +43,20 @@ fn every_example_runs_and_none_is_forgotten() {
         assert!(run.status.success(), "{name}: {}\n{said}\n{complained}", run.status);
         assert!(said.contains(words), "{name} did not say {words:?} but:\n{said}");
     }
+}
+
+/// Not run: Cargo would build everything once more, with the features of all default members.
+#[test]
+fn cargo_finds_the_examples_from_the_root_of_the_workspace() {
+    let run = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .output()
+        .expect("cargo runs");
+    let said = String::from_utf8_lossy(&run.stdout);
+    let members = said.split_once("\"workspace_default_members\":[").expect("a list of members").1;
+    let members = members.split_once(']').expect("an end").0;
+    assert!(members.contains("/crates/ubiverbs#"), "`cargo run --example hello` finds no example: {members}");
 }
 
 /// An example in a process of its own, talked to like a person would.

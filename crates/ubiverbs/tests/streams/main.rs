@@ -3,11 +3,14 @@
 //! What needs another process, or a link of its own, runs in a second process: this program once more, with one part.
 #![allow(missing_docs)]
 
+mod ends;
+mod other;
+
+use other::Other;
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::pin::pin;
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -136,65 +139,6 @@ impl IntoAsyncAccept for blocking::RdmaListener {
     }
 }
 
-/// The second process; it is killed with this value.
-struct Other(Child);
-
-impl Other {
-    fn start(part: &str, environment: &[(&str, &str)]) -> Other {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "part", "--ignored", "--nocapture"]).env("STREAMS_PART", part);
-        command.env_remove("UBIVERBS_LINK").env_remove("UBIVERBS_FAULTS").envs(environment.iter().copied());
-        Other(command.stdout(Stdio::piped()).spawn().unwrap())
-    }
-
-    /// Where it listens. What it says afterwards is nobody's business, but it must be able to say it.
-    fn address(&mut self) -> (SocketAddr, ChildStdout) {
-        let mut output = self.0.stdout.take().unwrap();
-        let mut said = String::new();
-        let mut byte = [0];
-        loop {
-            assert_eq!(output.read(&mut byte).unwrap(), 1, "it ended without saying where it listens: {said}");
-            said.push(char::from(byte[0]));
-            let line = said.lines().find_map(|line| line.split_once("listening at "));
-            if let (true, Some((_, address))) = (said.ends_with('\n'), line) {
-                return (address.trim().parse().unwrap(), output);
-            }
-        }
-    }
-
-    /// Stops it, all its threads.
-    fn stop(&self) {
-        let number = self.0.id().to_string();
-        assert!(Command::new("kill").args(["-STOP", &number]).status().unwrap().success());
-        let is_stopped = || {
-            std::fs::read_dir(format!("/proc/{number}/task")).unwrap().all(|task| {
-                let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
-                stat.rsplit_once(')').unwrap().1.trim_start().starts_with('T')
-            })
-        };
-        let deadline = Instant::now() + PATIENCE;
-        while !is_stopped() {
-            assert!(Instant::now() < deadline, "it does not stop");
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn succeed(mut self) {
-        let mut said = String::new();
-        if let Some(mut output) = self.0.stdout.take() {
-            output.read_to_string(&mut said).unwrap();
-        }
-        assert!(self.0.wait().unwrap().success(), "{said}");
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn every_byte_comes_back_inside_a_process() {
     exchange().unwrap();
@@ -248,87 +192,6 @@ fn a_slow_reader_stops_the_writer_and_nothing_is_lost() {
     });
     assert_eq!(block_on(read_checked(&reader, 0)).unwrap(), sent + 500_000);
     writing.join().unwrap().unwrap();
-}
-
-#[test]
-fn a_peer_that_closes_is_an_end_and_one_that_aborts_is_an_error() {
-    let (a, b) = pair().unwrap();
-    block_on(async {
-        a.write_all(b"before").await.unwrap();
-        drop(a);
-        let mut buffer = [0; 64];
-        b.read_exact(&mut buffer[..6]).await.unwrap();
-        assert_eq!(&buffer[..6], b"before");
-        assert_eq!(b.read(&mut buffer).await.unwrap(), 0);
-        assert_eq!(b.read(&mut buffer).await.unwrap(), 0, "the end stays the end");
-        assert_eq!(b.read_exact(&mut buffer).await.unwrap_err().kind(), ErrorKind::UnexpectedEof);
-        let error = b.write_all(b"too late").await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
-    });
-    let (a, b) = pair().unwrap();
-    block_on(async {
-        a.abort();
-        for _ in 0..2 {
-            assert_eq!(b.read(&mut [0; 64]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
-        }
-        assert_eq!(b.write(b"too late").await.unwrap_err().kind(), ErrorKind::ConnectionReset);
-    });
-}
-
-#[test]
-fn half_a_stream_ends_and_the_other_half_goes_on() {
-    let (a, b) = pair().unwrap();
-    block_on(async {
-        a.shutdown().await.unwrap();
-        a.shutdown().await.unwrap();
-        assert_eq!(a.write(b"no").await.unwrap_err().kind(), ErrorKind::BrokenPipe);
-        assert_eq!(b.read(&mut [0; 8]).await.unwrap(), 0);
-        b.write_all(b"still here").await.unwrap();
-        let mut buffer = [0; 10];
-        a.read_exact(&mut buffer).await.unwrap();
-        assert_eq!(&buffer, b"still here");
-        drop(b);
-        assert_eq!(a.read(&mut buffer).await.unwrap(), 0);
-    });
-}
-
-#[test]
-fn a_peer_that_is_killed_is_an_error_after_what_it_sent() {
-    for environment in [&[][..], &[("UBIVERBS_LINK", "udp")]] {
-        let mut other = Other::start("victim", environment);
-        let (address, _output) = other.address();
-        let mut stream = blocking::RdmaStream::connect(address).unwrap();
-        let mut words = [0; 10];
-        stream.read_exact(&mut words).unwrap();
-        assert_eq!(&words, b"last words");
-        other.0.kill().unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let error = stream.read(&mut words).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
-        let error = stream.write(b"anybody?").unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
-    }
-}
-
-#[test]
-fn a_process_that_drops_its_stream_and_ends_has_sent_everything() {
-    for environment in [&[][..], &[("UBIVERBS_LINK", "udp")]] {
-        let mut other = Other::start("leaver", environment);
-        let (address, _output) = other.address();
-        let stream = block_on(RdmaStream::connect(address)).unwrap();
-        assert_eq!(block_on(read_checked(&stream, 0)).unwrap(), 100_000);
-        drop(other);
-    }
-}
-
-#[test]
-fn a_dropped_stream_still_sends_what_was_written() {
-    for _ in 0..20 {
-        let (a, b) = pair().unwrap();
-        let sent = a.try_write(&bytes(0, 200_000)).unwrap();
-        drop(a);
-        assert_eq!(block_on(read_checked(&b, 0)).unwrap(), sent);
-    }
 }
 
 /// Polls a future once, and drops it.
@@ -451,38 +314,6 @@ fn halves_end_their_direction_and_find_together_again() {
         read_a.read_exact(&mut said).await.unwrap();
         assert!(poll_once(b.read(&mut said)).is_none(), "a half that is forgotten has not shut down");
     });
-}
-
-#[test]
-fn whoever_cannot_be_reached_is_an_error_of_the_kind_of_tcp() {
-    block_on(async {
-        let listener = RdmaListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let again = RdmaListener::bind(address).await.unwrap_err();
-        assert_eq!(again.kind(), ErrorKind::AddrInUse, "{again}");
-        let (by_name, _) = (RdmaStream::connect(("localhost", address.port())).await.unwrap(), listener.accept().await);
-        assert_eq!(by_name.peer_addr().unwrap(), address);
-        drop(listener);
-        let refused = RdmaStream::connect(address).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
-        assert!(refused.to_string().contains("nobody listens at 127.0.0.1"), "{refused}");
-        let wrong = RdmaStream::connect("127.0.0.1").await.unwrap_err();
-        assert_eq!(wrong.kind(), ErrorKind::InvalidInput, "{wrong}");
-        let foreign = RdmaListener::bind("192.0.2.1:0").await.unwrap_err();
-        assert_eq!(foreign.kind(), ErrorKind::AddrNotAvailable, "{foreign}");
-    });
-}
-
-#[test]
-fn a_peer_that_does_not_answer_is_waited_for_as_long_as_the_program_wants() {
-    let mut other = Other::start("echo", &[]);
-    let (address, _output) = other.address();
-    other.stop();
-    let limit = Duration::from_millis(30);
-    let late = block_on(RdmaStream::connect_timeout(address, limit)).unwrap_err();
-    assert_eq!(late.kind(), ErrorKind::TimedOut, "{late}");
-    let late = blocking::RdmaStream::connect_timeout(address, limit).unwrap_err();
-    assert_eq!(late.kind(), ErrorKind::TimedOut, "{late}");
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! What cannot be done in the middle of the NIC, and the thread that does it. Completions are told of by the thread that
+//! made the progress, which may have the lists of rings locked: it must not speak to the connection manager then, nor
+//! destroy queue pairs.
+
+use crate::socket::Socket;
+use std::cell::Cell;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long the thread waits for more: connections that are short come one after the other, and a new thread for each
+/// costs more.
+const PAUSE: Duration = Duration::from_secs(1);
+
+thread_local! {
+    static IN_NIC: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does something that was called by the NIC.
+pub(crate) fn in_the_nic(work: impl FnOnce()) {
+    struct Leave(bool);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            IN_NIC.set(self.0);
+        }
+    }
+    let _leave = Leave(IN_NIC.replace(true));
+    work();
+}
+
+/// Whether this thread is in the middle of the NIC.
+pub(crate) fn is_in_nic() -> bool {
+    IN_NIC.get()
+}
+
+/// What is to be done with a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Errand {
+    /// It was closed, and has sent everything.
+    End,
+    /// The connection manager has said something.
+    OpenLetters,
+}
+
+/// What is to be done, and the thread that does it, as long as there is something.
+#[derive(Debug, Default)]
+pub(crate) struct Elsewhere {
+    list: Mutex<List>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    errands: Vec<(Arc<Socket>, Errand)>,
+    running: bool,
+}
+
+impl Elsewhere {
+    /// Adds something. Where no thread can be made it waits for the next attempt.
+    pub fn add(&'static self, socket: Arc<Socket>, errand: Errand) {
+        let mut list = self.lock();
+        list.errands.push((socket, errand));
+        if !list.running {
+            list.running = hca::spawn("rsocket-close", move || self.run()).is_ok();
+        }
+        drop(list);
+        self.changed.notify_one();
+    }
+
+    fn run(&self) {
+        let mut list = self.lock();
+        loop {
+            let errands = std::mem::take(&mut list.errands);
+            if errands.is_empty() {
+                let (after, waited) = self.changed.wait_timeout(list, PAUSE).unwrap_or_else(PoisonError::into_inner);
+                list = after;
+                if waited.timed_out() && list.errands.is_empty() {
+                    list.running = false;
+                    return;
+                }
+                continue;
+            }
+            drop(list);
+            for (socket, errand) in errands {
+                match errand {
+                    Errand::End => socket.end(),
+                    Errand::OpenLetters => socket.kick(),
+                }
+            }
+            list = self.lock();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, List> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
