@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod aarch64;
+mod api;
 mod arrows;
 mod attack;
 mod bench;
+mod crates;
 mod demo;
 mod deny;
 mod dist;
@@ -67,6 +69,14 @@ enum Task {
     Bench(bench::Options),
     /// Check that the dependencies between our crates run in the direction of the design.
     Arrows,
+    /// Compare the public interface of the crate `ubiverbs` with the list of it in crates/ubiverbs/public-api.txt.
+    ///
+    /// Types of inner crates must be exported where they are used. Take `--write` when a change is meant.
+    Api(api::Options),
+    /// Check that the crates can be published: manifests, licences, packages, and what a program that uses them builds.
+    ///
+    /// Nothing is uploaded. `test` does it without the options.
+    Crates(crates::Options),
     /// Check licences, versions and sources of the dependencies against deny.toml.
     ///
     /// Asks cargo-deny where it is installed, also for advisories if their database can be fetched; checks the same
@@ -171,6 +181,8 @@ fn main() -> ExitCode {
         Task::Arrows => arrows::check(&root)
             .and_then(|note| Ok(format!("{note}; {}", rooms::check(&root)?)))
             .map(|note| println!("{note}")),
+        Task::Api(options) => api::run(&root, &options).map(|note| println!("{note}")),
+        Task::Crates(options) => crates::run(&root, &options).map(|note| println!("{note}")),
         Task::Deny => deny::check(&root).map(|note| println!("{note}")),
         Task::Purity => purity::check(&root).map(|note| println!("{note}")),
         Task::NoStd => no_std::check(&root).map(|note| println!("{note}")),

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::process::{cargo, run as run_command, watch};
-use crate::{arrows, attack, demo, deny, no_std, prerequisites, programs, purity, rooms, soak};
+use crate::{api, arrows, attack, crates, demo, deny, no_std, prerequisites, programs, purity, rooms, soak};
 
 /// How many programs the simulator's model test runs; it reads this variable.
 const MODEL_PROGRAMS: &str = "UBIVERBS_MODEL_PROGRAMS";
@@ -31,6 +31,7 @@ const STEPS: &[Step] = &[
     Step { name: "deny", action: |root, _| deny::check(root).map(note) },
     Step { name: "purity", action: |root, _| purity::check(root).map(note) },
     Step { name: "no_std", action: |root, _| no_std::check(root).map(note) },
+    Step { name: "crates", action: |root, _| crates::check(root).map(note) },
     Step { name: "clippy", action: |root, _| clippy(root) },
     Step { name: "tests", action: tests },
     Step {
@@ -40,6 +41,7 @@ const STEPS: &[Step] = &[
         },
     },
     Step { name: "docs", action: |root, _| docs(root) },
+    Step { name: "api", action: |root, _| api::check(root).map(note) },
     Step {
         name: "programs",
         action: |root, _| counted(&mut programs::prepare(root, programs::Which::Installed, &[])?),

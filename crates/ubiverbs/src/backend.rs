@@ -58,10 +58,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use transport::{
-    Access, Attributes, Capabilities, Completion, Counters, Kind, Modify, ModifyError, PostError, ProtectionDomain,
-    ReceiveRequest, SendRequest, SrqAttributes, SrqError, SrqModify, Stop,
-};
+use transport::{Access, Attributes, Counters, Kind, Modify, ModifyError, PostError, Stop};
 use wire::{Gid, Key, Mtu, Qpn, Srqn};
 
 pub mod connections;
@@ -69,6 +66,12 @@ mod limits;
 mod software;
 
 pub use limits::DeviceLimits;
+/// The transport's values that these traits speak in, for those who implement them.
+pub use transport::{
+    Capabilities, Completion, Data, DatagramTarget, FrameNotes, Operation, ProtectionDomain, Queue, ReceiveRequest,
+    Remote, SendFlags, SendRequest, Sge, SrqAttributes, SrqError, SrqModify,
+};
+
 pub use software::{software, software_over_udp};
 
 /// A NIC.

@@ -1,0 +1,397 @@
+//! The public interface of the crate `ubiverbs` as a list of lines, kept in `crates/ubiverbs/public-api.txt`: a change of
+//! it is seen in review. Also that no type of an inner crate is in it that is not exported on purpose. Reads what
+//! rustdoc knows (its JSON), in whatever version this toolchain writes.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::process::{self, cargo};
+
+/// Where the list is.
+const SNAPSHOT: &str = "crates/ubiverbs/public-api.txt";
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Write the list anew, instead of comparing.
+    #[arg(long)]
+    write: bool,
+}
+
+/// What `cargo xtask test` checks.
+pub fn check(root: &Path) -> Result<String, String> {
+    run(root, &Options { write: false })
+}
+
+pub fn run(root: &Path, options: &Options) -> Result<String, String> {
+    let document = document(root)?;
+    let mut api = Api {
+        document: &document,
+        lines: BTreeSet::new(),
+        seen: BTreeSet::new(),
+        exported: BTreeSet::new(),
+        used: RefCell::default(),
+    };
+    let top = document["root"].to_string();
+    api.module(&top, "ubiverbs");
+    let leaks = api.leaks();
+    if !leaks.is_empty() {
+        return Err(format!("types of inner crates that are used and not exported:\n{}", leaks.join("\n")));
+    }
+    let lines: String = api.lines.iter().map(|line| format!("{line}\n")).collect();
+    let path = root.join(SNAPSHOT);
+    if options.write {
+        fs::write(&path, &lines).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    let old = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    if old != lines {
+        let (old, new): (BTreeSet<&str>, BTreeSet<&str>) = (old.lines().collect(), lines.lines().collect());
+        let gone = old.difference(&new).map(|line| format!("- {line}"));
+        let come = new.difference(&old).map(|line| format!("+ {line}"));
+        let changes: Vec<String> = gone.chain(come).collect();
+        return Err(format!(
+            "the public interface changed; if that is meant: cargo xtask api --write\n{}",
+            changes.join("\n")
+        ));
+    }
+    Ok(format!(
+        "{} lines of public interface, as {SNAPSHOT} has them; {} types of inner crates, all exported",
+        api.lines.len(),
+        api.used.borrow().len()
+    ))
+}
+
+/// What rustdoc knows of the crate. The output is unstable, so a stable toolchain must be told that we know.
+fn document(root: &Path) -> Result<Value, String> {
+    let mut command = cargo(root);
+    command.args(["rustdoc", "--quiet", "--package", "ubiverbs", "--lib", "--all-features"]);
+    command.args(["--", "-Z", "unstable-options", "--output-format", "json", "--cap-lints", "allow"]);
+    process::run(command.env("RUSTC_BOOTSTRAP", "1"))?;
+    let path = process::target_directory(root)?.join("doc/ubiverbs.json");
+    let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+struct Api<'a> {
+    document: &'a Value,
+    lines: BTreeSet<String>,
+    /// Items and the paths they were told under, so that none is told twice.
+    seen: BTreeSet<(String, String)>,
+    /// Items of other crates that are exported.
+    exported: BTreeSet<String>,
+    /// Items of our inner crates that are used, and where first.
+    used: RefCell<BTreeMap<String, String>>,
+}
+
+/// The kind of an item, and what is in it.
+fn inner(item: &Value) -> Option<(&str, &Value)> {
+    item["inner"].as_object()?.iter().next().map(|(kind, value)| (kind.as_str(), value))
+}
+
+fn is_public(item: &Value) -> bool {
+    matches!(item["visibility"].as_str(), Some("public" | "default"))
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+impl<'a> Api<'a> {
+    fn item(&self, id: &str) -> Option<&'a Value> {
+        self.document["index"].get(id)
+    }
+
+    fn module(&mut self, id: &str, path: &str) {
+        let Some((_, module)) = self.item(id).and_then(inner) else { return };
+        for child in list(&module["items"]) {
+            self.tell(&child.to_string(), path, None);
+        }
+    }
+
+    /// Tells an item of a module, under another name where it is exported so.
+    fn tell(&mut self, id: &str, path: &str, name: Option<&str>) {
+        let Some(item) = self.item(id).filter(|item| is_public(item)) else { return };
+        let Some((kind, what)) = inner(item) else { return };
+        let name = name.or(item["name"].as_str()).unwrap_or_default();
+        let at = format!("{path}::{name}");
+        if kind != "use" && !self.seen.insert((id.to_owned(), at.clone())) {
+            return;
+        }
+        match kind {
+            "use" => self.export(what, path),
+            "module" => {
+                self.lines.insert(format!("mod {at}"));
+                self.module(id, &at);
+            }
+            "struct" => {
+                self.lines.insert(format!("struct {at}{}", self.generics(&what["generics"], &at)));
+                for field in list(&what["kind"]["plain"]["fields"]).iter().chain(list(&what["kind"]["tuple"])) {
+                    self.field(&field.to_string(), &at);
+                }
+                self.implementations(what, &at);
+            }
+            "enum" => {
+                let open = item["attrs"].to_string().contains("non_exhaustive");
+                let open = if open { ", non-exhaustive" } else { "" };
+                self.lines.insert(format!("enum {at}{}{open}", self.generics(&what["generics"], &at)));
+                for variant in list(&what["variants"]) {
+                    self.variant(&variant.to_string(), &at);
+                }
+                self.implementations(what, &at);
+            }
+            "trait" => {
+                let bounds = self.bounds(&what["bounds"], &at);
+                self.lines.insert(format!("trait {at}{}{bounds}", self.generics(&what["generics"], &at)));
+                for member in list(&what["items"]) {
+                    self.member(&member.to_string(), &at);
+                }
+            }
+            "type_alias" => {
+                let line = format!("type {at} = {}", self.name_of(&what["type"], &at));
+                self.lines.insert(line);
+            }
+            "function" => self.function(what, &at),
+            "constant" => {
+                let line = format!("const {at}: {}", self.name_of(&what["type"], &at));
+                self.lines.insert(line);
+            }
+            other => drop(self.lines.insert(format!("{other} {at}"))),
+        }
+    }
+
+    fn export(&mut self, what: &'a Value, path: &str) {
+        let (id, name) = (what["id"].to_string(), what["name"].as_str().unwrap_or_default());
+        if what["is_glob"].as_bool() == Some(true) {
+            return self.module(&id, path);
+        }
+        if self.item(&id).is_some() {
+            return self.tell(&id, path, Some(name));
+        }
+        self.exported.insert(id);
+        self.lines.insert(format!("use {path}::{name} = {}", what["source"].as_str().unwrap_or_default()));
+    }
+
+    fn field(&mut self, id: &str, at: &str) {
+        let Some(item) = self.item(id).filter(|item| is_public(item)) else { return };
+        let line = format!(
+            "field {at}::{}: {}",
+            item["name"].as_str().unwrap_or_default(),
+            self.name_of(&item["inner"]["struct_field"], at)
+        );
+        self.lines.insert(line);
+    }
+
+    fn variant(&mut self, id: &str, at: &str) {
+        let Some(item) = self.item(id) else { return };
+        let kind = &item["inner"]["variant"]["kind"];
+        let fields = list(&kind["tuple"]).iter().chain(list(&kind["struct"]["fields"]));
+        let fields: Vec<String> = fields
+            .filter_map(|field| self.item(&field.to_string()))
+            .map(|field| {
+                format!(
+                    "{}: {}",
+                    field["name"].as_str().unwrap_or_default(),
+                    self.name_of(&field["inner"]["struct_field"], at)
+                )
+            })
+            .collect();
+        self.lines.insert(format!(
+            "variant {at}::{}({})",
+            item["name"].as_str().unwrap_or_default(),
+            fields.join(", ")
+        ));
+    }
+
+    /// Methods, and traits that are implemented by hand or derived.
+    fn implementations(&mut self, what: &'a Value, at: &str) {
+        for id in list(&what["impls"]) {
+            let Some((_, block)) = self.item(&id.to_string()).and_then(inner) else { continue };
+            if block["is_synthetic"].as_bool() == Some(true) || !block["blanket_impl"].is_null() {
+                continue;
+            }
+            if block["trait"].is_null() {
+                for member in list(&block["items"]) {
+                    self.member(&member.to_string(), at);
+                }
+            } else {
+                let line = format!("impl {} for {}", self.path(&block["trait"], at), self.name_of(&block["for"], at));
+                self.lines.insert(line);
+            }
+        }
+    }
+
+    fn member(&mut self, id: &str, at: &str) {
+        let Some(item) = self.item(id).filter(|item| is_public(item)) else { return };
+        let (Some((kind, what)), at) = (inner(item), format!("{at}::{}", item["name"].as_str().unwrap_or_default()))
+        else {
+            return;
+        };
+        match kind {
+            "function" => self.function(what, &at),
+            "assoc_const" => {
+                let line = format!("const {at}: {}", self.name_of(&what["type"], &at));
+                self.lines.insert(line);
+            }
+            "assoc_type" => {
+                let line = format!("type {at}{}", self.bounds(&what["bounds"], &at));
+                self.lines.insert(line);
+            }
+            other => drop(self.lines.insert(format!("{other} {at}"))),
+        }
+    }
+
+    fn function(&mut self, what: &'a Value, at: &str) {
+        let asynchronous = if what["header"]["is_async"].as_bool() == Some(true) { "async " } else { "" };
+        let signature = self.signature(&what["sig"], at);
+        let line = format!("{asynchronous}fn {at}{}{signature}", self.generics(&what["generics"], at));
+        self.lines.insert(line);
+    }
+
+    fn signature(&self, signature: &'a Value, at: &str) -> String {
+        let inputs = list(&signature["inputs"]).iter().map(|input| {
+            let name = input[0].as_str().unwrap_or_default();
+            format!("{name}: {}", self.name_of(&input[1], at))
+        });
+        let inputs: Vec<String> = inputs.collect();
+        let output = &signature["output"];
+        let output = if output.is_null() { String::new() } else { format!(" -> {}", self.name_of(output, at)) };
+        format!("({}){output}", inputs.join(", "))
+    }
+
+    fn generics(&self, generics: &'a Value, at: &str) -> String {
+        let mut words = Vec::new();
+        for parameter in list(&generics["params"]) {
+            // Those of `impl Trait` in arguments are in the arguments.
+            if parameter["kind"]["type"]["is_synthetic"].as_bool() == Some(true) {
+                continue;
+            }
+            let name = parameter["name"].as_str().unwrap_or_default();
+            words.push(format!("{name}{}", self.bounds(&parameter["kind"]["type"]["bounds"], at)));
+        }
+        for condition in list(&generics["where_predicates"]) {
+            let bound = &condition["bound_predicate"];
+            if !bound.is_null() {
+                words.push(format!("{}{}", self.name_of(&bound["type"], at), self.bounds(&bound["bounds"], at)));
+            }
+        }
+        if words.is_empty() { String::new() } else { format!("<{}>", words.join(", ")) }
+    }
+
+    fn bounds(&self, bounds: &'a Value, at: &str) -> String {
+        let words: Vec<String> = list(bounds)
+            .iter()
+            .map(|bound| match (&bound["trait_bound"]["trait"], bound["outlives"].as_str()) {
+                (_, Some(lifetime)) => lifetime.to_owned(),
+                (Value::Null, None) => "?".to_owned(),
+                (path, None) => self.path(path, at),
+            })
+            .collect();
+        if words.is_empty() { String::new() } else { format!(": {}", words.join(" + ")) }
+    }
+
+    /// A path with its arguments; only its last name, as the crate's users write it.
+    fn path(&self, path: &'a Value, at: &str) -> String {
+        let id = path["id"].to_string();
+        if self.is_of_an_inner_crate(&id) {
+            self.used.borrow_mut().entry(id).or_insert_with(|| at.to_owned());
+        }
+        let name = path["path"].as_str().or(path["name"].as_str()).unwrap_or_default();
+        let name = name.rsplit("::").next().unwrap_or_default().to_owned();
+        let arguments = &path["args"]["angle_bracketed"];
+        let mut words: Vec<String> = Vec::new();
+        for argument in list(&arguments["args"]) {
+            match (argument["lifetime"].as_str(), &argument["type"]) {
+                (Some(lifetime), _) => words.push(lifetime.to_owned()),
+                (None, Value::Null) => words.push("_".to_owned()),
+                (None, kind) => words.push(self.name_of(kind, at)),
+            }
+        }
+        for constraint in list(&arguments["constraints"]) {
+            let kind = &constraint["binding"]["equality"]["type"];
+            let value = if kind.is_null() { "_".to_owned() } else { self.name_of(kind, at) };
+            words.push(format!("{} = {value}", constraint["name"].as_str().unwrap_or_default()));
+        }
+        let parenthesized = &path["args"]["parenthesized"];
+        if !parenthesized.is_null() {
+            let inputs: Vec<String> =
+                list(&parenthesized["inputs"]).iter().map(|kind| self.name_of(kind, at)).collect();
+            return format!("{name}({})", inputs.join(", "));
+        }
+        if words.is_empty() { name } else { format!("{name}<{}>", words.join(", ")) }
+    }
+
+    fn name_of(&self, kind: &'a Value, at: &str) -> String {
+        let Some((word, what)) = kind.as_object().and_then(|object| object.iter().next()) else {
+            return kind.as_str().unwrap_or("_").to_owned();
+        };
+        match word.as_str() {
+            "resolved_path" => self.path(what, at),
+            "primitive" | "generic" => what.as_str().unwrap_or_default().to_owned(),
+            "borrowed_ref" => {
+                let lifetime = what["lifetime"].as_str().map(|name| format!("{name} ")).unwrap_or_default();
+                let mutable = if what["is_mutable"].as_bool() == Some(true) { "mut " } else { "" };
+                format!("&{lifetime}{mutable}{}", self.name_of(&what["type"], at))
+            }
+            "tuple" => {
+                let parts: Vec<String> = list(what).iter().map(|part| self.name_of(part, at)).collect();
+                format!("({})", parts.join(", "))
+            }
+            "slice" => format!("[{}]", self.name_of(what, at)),
+            "array" => format!("[{}; {}]", self.name_of(&what["type"], at), what["len"].as_str().unwrap_or("_")),
+            "impl_trait" => format!("impl{}", self.bounds(what, at)),
+            "dyn_trait" => {
+                let traits: Vec<String> =
+                    list(&what["traits"]).iter().map(|part| self.path(&part["trait"], at)).collect();
+                format!("dyn {}", traits.join(" + "))
+            }
+            "qualified_path" => {
+                let own = self.name_of(&what["self_type"], at);
+                format!("{own}::{}", what["name"].as_str().unwrap_or_default())
+            }
+            "function_pointer" => format!("fn{}", self.signature(&what["sig"], at)),
+            "raw_pointer" => format!("*{}", self.name_of(&what["type"], at)),
+            other => other.to_owned(),
+        }
+    }
+
+    fn is_of_an_inner_crate(&self, id: &str) -> bool {
+        let number = self.document["paths"][id]["crate_id"].to_string();
+        let name = self.document["external_crates"][&number]["html_root_url"].as_str();
+        let path = self.document["external_crates"][&number]["path"].as_str().unwrap_or_default();
+        let file = Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let own = self.document["external_crates"][&number]["name"].as_str().unwrap_or_default();
+        number != "0" && name.is_none() && INNER.contains(&own) && !file.contains("rustlib")
+    }
+
+    fn leaks(&self) -> Vec<String> {
+        let used = self.used.borrow();
+        let unexported = used.iter().filter(|(id, _)| !self.exported.contains(*id));
+        let name = |id: &str| {
+            let path: Vec<&str> = list(&self.document["paths"][id]["path"]).iter().filter_map(Value::as_str).collect();
+            path.join("::")
+        };
+        unexported.map(|(id, at)| format!("{} in {at}", name(id))).collect()
+    }
+}
+
+/// Names of our inner crates, as the code has them.
+const INNER: &[&str] = &[
+    "cm",
+    "hca",
+    "host",
+    "inventory",
+    "latch",
+    "link",
+    "mad",
+    "memory",
+    "trace",
+    "transport",
+    "wire",
+    "ubiverbs_cm",
+    "ubiverbs_hca",
+    "ubiverbs_mad",
+    "ubiverbs_transport",
+];
