@@ -28,15 +28,7 @@ pub fn check(root: &Path) -> Result<String, String> {
 
 pub fn run(root: &Path, options: &Options) -> Result<String, String> {
     let document = document(root)?;
-    let mut api = Api {
-        document: &document,
-        lines: BTreeSet::new(),
-        seen: BTreeSet::new(),
-        exported: BTreeSet::new(),
-        used: RefCell::default(),
-    };
-    let top = document["root"].to_string();
-    api.module(&top, "ubiverbs");
+    let api = Api::of(&document, inner_crates(root)?);
     let leaks = api.leaks();
     if !leaks.is_empty() {
         return Err(format!("types of inner crates that are used and not exported:\n{}", leaks.join("\n")));
@@ -75,8 +67,19 @@ fn document(root: &Path) -> Result<Value, String> {
     serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
+/// Names of the workspace's other libraries, as the code has them.
+fn inner_crates(root: &Path) -> Result<BTreeSet<String>, String> {
+    let metadata = process::metadata(root)?;
+    let targets = list(&metadata["packages"]).iter().flat_map(|package| list(&package["targets"]));
+    let libraries = targets.filter(|target| list(&target["kind"]).iter().any(|kind| kind == "lib"));
+    let names = libraries.filter_map(|target| target["name"].as_str()).filter(|name| *name != "ubiverbs");
+    Ok(names.map(str::to_owned).collect())
+}
+
 struct Api<'a> {
     document: &'a Value,
+    /// Names of our other crates, as the code has them.
+    inner: BTreeSet<String>,
     lines: BTreeSet<String>,
     /// Items and the paths they were told under, so that none is told twice.
     seen: BTreeSet<(String, String)>,
@@ -100,6 +103,13 @@ fn list(value: &Value) -> &[Value] {
 }
 
 impl<'a> Api<'a> {
+    fn of(document: &'a Value, inner: BTreeSet<String>) -> Api<'a> {
+        let (lines, seen, exported, used) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), RefCell::default());
+        let mut api = Api { document, inner, lines, seen, exported, used };
+        api.module(&document["root"].to_string(), "ubiverbs");
+        api
+    }
+
     fn item(&self, id: &str) -> Option<&'a Value> {
         self.document["index"].get(id)
     }
@@ -359,11 +369,8 @@ impl<'a> Api<'a> {
 
     fn is_of_an_inner_crate(&self, id: &str) -> bool {
         let number = self.document["paths"][id]["crate_id"].to_string();
-        let name = self.document["external_crates"][&number]["html_root_url"].as_str();
-        let path = self.document["external_crates"][&number]["path"].as_str().unwrap_or_default();
-        let file = Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let own = self.document["external_crates"][&number]["name"].as_str().unwrap_or_default();
-        number != "0" && name.is_none() && INNER.contains(&own) && !file.contains("rustlib")
+        let name = self.document["external_crates"][&number]["name"].as_str();
+        name.is_some_and(|name| self.inner.contains(name))
     }
 
     fn leaks(&self) -> Vec<String> {
@@ -377,21 +384,46 @@ impl<'a> Api<'a> {
     }
 }
 
-/// Names of our inner crates, as the code has them.
-const INNER: &[&str] = &[
-    "cm",
-    "hca",
-    "host",
-    "inventory",
-    "latch",
-    "link",
-    "mad",
-    "memory",
-    "trace",
-    "transport",
-    "wire",
-    "ubiverbs_cm",
-    "ubiverbs_hca",
-    "ubiverbs_mad",
-    "ubiverbs_transport",
-];
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A crate with a function that takes a type of `wire`, which is exported or not.
+    fn of_a_crate(exported: bool) -> (BTreeSet<String>, Vec<String>) {
+        let mut items = vec![json!(1)];
+        if exported {
+            items.push(json!(2));
+        }
+        let document = json!({
+            "root": 0,
+            "index": {
+                "0": {"name": "ubiverbs", "visibility": "public", "inner": {"module": {"items": items}}},
+                "1": {"name": "look", "visibility": "public", "inner": {"function": {
+                    "sig": {"inputs": [["at", {"borrowed_ref": {"lifetime": null, "is_mutable": false,
+                        "type": {"resolved_path": {"path": "Psn", "id": 9, "args": null}}}}]],
+                        "output": {"primitive": "bool"}},
+                    "generics": {"params": [], "where_predicates": []}, "header": {"is_async": false}}}},
+                "2": {"name": null, "visibility": "public",
+                    "inner": {"use": {"source": "wire::Psn", "name": "Psn", "id": 9, "is_glob": false}}},
+            },
+            "paths": {"9": {"crate_id": 5, "path": ["wire", "Psn"]}},
+            "external_crates": {"5": {"name": "wire"}},
+        });
+        let api = Api::of(&document, BTreeSet::from(["wire".to_owned()]));
+        let leaks = api.leaks();
+        (api.lines, leaks)
+    }
+
+    #[test]
+    fn functions_are_told_as_they_are_written() {
+        let (lines, leaks) = of_a_crate(true);
+        assert!(lines.contains("fn ubiverbs::look(at: &Psn) -> bool"), "{lines:?}");
+        assert!(lines.contains("use ubiverbs::Psn = wire::Psn") && leaks.is_empty(), "{lines:?}");
+    }
+
+    #[test]
+    fn a_type_of_an_inner_crate_must_be_exported() {
+        assert_eq!(of_a_crate(false).1, ["wire::Psn in ubiverbs::look"]);
+    }
+}

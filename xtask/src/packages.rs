@@ -57,7 +57,7 @@ impl Source<'_> {
             // Names of functions stay, for backtraces.
             run(self.toolchain.tool("strip").arg("--strip-debug").arg(tree.join(file)))?;
         }
-        for file in ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "docs"] {
+        for file in ["README.md", "README.zh.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "docs"] {
             copy(&self.root.join(file), &tree.join(file))?;
         }
         write(&tree.join("INSTALL.md"), &INSTALL.replace("@NAME@", &name))?;

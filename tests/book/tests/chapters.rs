@@ -132,6 +132,36 @@ fn links_lead_somewhere() {
     assert!(count > 100, "only {count} links were found");
 }
 
+/// Every function of the C libraries is on the page for people who come from them, and what it names here exists.
+#[test]
+fn the_table_from_libibverbs_has_every_call() {
+    let page = read(&book().join("from-libibverbs.md"));
+    let spans: Vec<&str> = page.split('`').skip(1).step_by(2).collect();
+    let mut calls = Vec::new();
+    for (table, column) in [("symbols.txt", 2), ("rdmacm.txt", 1)] {
+        let text = read(&root().join("crates/capi/link").join(table));
+        let rows = text.lines().filter(|line| line.starts_with("IBVERBS_1") || line.starts_with("RDMACM_1"));
+        calls.extend(rows.filter_map(|line| line.split_whitespace().nth(column)).map(str::to_owned));
+    }
+    assert!(calls.len() > 150, "only {} calls were found", calls.len());
+    let missing: Vec<&String> = calls.iter().filter(|call| !spans.contains(&call.as_str())).collect();
+    assert!(missing.is_empty(), "the page does not name {missing:?}");
+
+    let interface = read(&root().join("crates/ubiverbs/public-api.txt"));
+    for name in spans.iter().filter_map(|span| span.split_once("::")) {
+        let (of, method) = (name.0, name.1.split('(').next().unwrap_or_default());
+        let is_ours = of.starts_with(|c: char| c.is_ascii_uppercase()) || of == "cm" || of == "ubiverbs";
+        let named = format!("{of}::{method}");
+        assert!(!is_ours || has_name(&interface, &named), "the crate has no {named}");
+    }
+}
+
+/// Whether a line of the interface has this name, whole.
+fn has_name(interface: &str, name: &str) -> bool {
+    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    interface.match_indices(name).any(|(at, _)| ends(&interface[at + name.len()..]))
+}
+
 /// Where the links of a page lead. Programs have none.
 fn links(page: &str) -> Vec<String> {
     let (mut found, mut in_program) = (Vec::new(), false);

@@ -67,6 +67,7 @@ fn run_commands(stage: &Stage) -> Result<(), String> {
     let mut printed: BTreeMap<String, String> = BTreeMap::new();
     let mut wrong = Vec::new();
     let sections = sections(PAGES[0])?;
+    build_examples()?;
     for section in &sections {
         let mut shown = String::new();
         for command in &section.commands {
@@ -103,8 +104,20 @@ fn run(stage: &Stage, line: &str) -> Result<String, String> {
     // A place of their own: other programs have the same names.
     command.env("OUT", stage.place.join("examples")).env("UBIVERBS", programs.join("ubiverbs"));
     forget_cargo(&mut command);
-    let ended = stage.end(&mut command)?;
+    let ended = stage.end(&mut command).map_err(|error| format!("{line}: {error}"))?;
     if ended.status.success() { Ok(ended.text) } else { Err(format!("{line}: {}\n{}", ended.status, ended.last())) }
+}
+
+/// Builds the examples, which may take longer than a program may run.
+fn build_examples() -> Result<(), String> {
+    let mut command = Command::new("cargo");
+    command.args(["build", "--quiet", "--package", "ubiverbs", "--examples"]).current_dir(root());
+    forget_cargo(&mut command);
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("cargo build --package ubiverbs --examples: {status}")),
+        Err(error) => Err(format!("cargo did not start: {error}")),
+    }
 }
 
 /// What the cargo that runs us says of our package is nothing to the one that a command starts.
