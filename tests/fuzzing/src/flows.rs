@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 use wire::flow::{
-    ETHERNET_HEADER, HashFields, Layers, Match, Offload, OffloadKind, Origin, Part, Rss, Rule, RuleKind, Table,
-    Verdict, checksums, each_segment, fill_checksums, insert_tag, remove_tag,
+    ETHERNET_HEADER, HashFields, Layers, Loopback, Match, Offload, OffloadKind, Origin, Part, Rss, Rule, RuleKind,
+    Table, Verdict, checksums, each_segment, fill_checksums, insert_tag, mark_congestion, remove_tag,
 };
 
 /// The conditions, and what is left.
@@ -41,6 +41,7 @@ pub fn flows(bytes: &[u8]) {
     let rss = Rss { key: [0x5a; 40], fields: HashFields::all() };
     assert_eq!(rss.hash(&layers), rss.hash(&layers));
     checked(frame, &layers);
+    marked(frame, &layers);
     segments(frame, &layers);
     let mut tagged = frame.to_vec();
     insert_tag(&mut tagged, 0x8100, 0x2345);
@@ -72,6 +73,23 @@ fn route(matches: &[Match], layers: &Layers) {
     });
     assert_eq!(verdict, Verdict::Taken, "one is for the rest");
     assert_eq!(given.iter().filter(|id| **id % 2 == 1).count(), 1, "one takes it, and then no other is asked");
+    let destination = layers.outer.ethernet.map(|header| header.destination);
+    table.route(layers, Origin::Host(Loopback::Named), |rule, _| {
+        assert!(rule.holds(layers) && rule.destinations().any(|named| Some(named) == destination), "{rule:?}");
+    });
+    let nobody = |rule: &Rule<u32>, _| panic!("{rule:?} hears what goes elsewhere");
+    assert_eq!(table.route(layers, Origin::Host(Loopback::None), nobody), Verdict::Unmatched);
+}
+
+/// A mark changes two bits, and no checksum becomes wrong or right by it.
+fn marked(frame: &[u8], layers: &Layers) {
+    let mut marked = frame.to_vec();
+    if !mark_congestion(&mut marked, layers) {
+        return assert_eq!(marked, frame);
+    }
+    let again = Layers::parse(&marked).expect("it has its length still");
+    assert!(mark_congestion(&mut marked.clone(), &again), "it is marked");
+    assert_eq!(checksums(&marked, &again, false).internet, checksums(frame, layers, false).internet);
 }
 
 fn checked(frame: &[u8], layers: &Layers) {

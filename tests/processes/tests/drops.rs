@@ -29,6 +29,7 @@
 //! | `overflow` | d | `a_ring_that_stays_full` | in the kernel: `what_the_kernel_drops` |
 //! | `no_route` | e | e | `datagrams_without_a_way` |
 //! | `random_loss`, `partitioned` | f | `injected_faults` | `injected_faults` |
+//! | `cnp_unwanted` | b | `rates.rs` | `rates.rs` |
 //! | `peer_gone` | g | `a_peer_that_is_killed` | g |
 //! | `broken_ring` | h | `rings_and_records_that_make_no_sense` | h |
 //! | `ring_refused`, `bad_record` | h | `rings_and_records_that_make_no_sense` | h |
@@ -49,6 +50,8 @@
 //! - k: no queue pair makes such trains: `link::shared::tests`;
 //! - l: it takes a path whose MTU is smaller than that of the device;
 //! - m: of packets from UDP the link is not wrong but the socket, and the other way round.
+//!
+//! `bad_fcs` is of raw frames alone: `raw_loopback.c` of the C library's tests.
 //!
 //! The other reasons are a queue pair's own, and counted where those above are: the scenarios of the transport cover
 //! them one by one.
