@@ -48,6 +48,12 @@ fn is_acknowledgement(headers: &Headers) -> bool {
         && headers.aeth.is_some_and(|aeth| matches!(aeth.syndrome, Syndrome::Ack { .. }))
 }
 
+/// Whether a train reaches for the peer's memory, and the peer's program hears nothing of it. A program polls for a
+/// WRITE with an immediate as it does for a SEND.
+fn is_one_sided(headers: &Headers) -> bool {
+    (headers.reth.is_some() && headers.immediate.is_none()) || headers.atomic.is_some()
+}
+
 /// A thread of another process that sleeps and has to be rung for.
 pub(crate) struct Call(Arc<Outbound>, Sleeper);
 
@@ -231,7 +237,7 @@ impl Shared {
             if let Some(capture) = nic.capture() {
                 nic.capture_sent(&mut capture.lock(), qp, path, &mut TrainCargo { train: &train, port });
             }
-            what.one_sided |= train.headers.reth.is_some() || train.headers.atomic.is_some();
+            what.one_sided |= is_one_sided(&train.headers);
             what.urgent |= !is_acknowledgement(&train.headers);
             let length = train.payload.len() as usize;
             nic.note_moved(length);

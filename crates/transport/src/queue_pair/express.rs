@@ -48,10 +48,10 @@ impl AtOnce {
         self.bth.dest_qpn
     }
 
-    /// Whether it reaches for the peer's memory.
+    /// Whether it reaches for the peer's memory, and the peer's program hears nothing of it.
     #[inline]
     pub fn is_one_sided(&self) -> bool {
-        self.reth.is_some()
+        self.reth.is_some() && self.immediate.is_none()
     }
 
     /// Writes its headers to `out`, which is as long as they are. Answers whether they were.

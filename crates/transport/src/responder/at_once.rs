@@ -57,14 +57,22 @@ impl Responder {
                 self.hand.queue = Queue::Receive;
                 self.received(wr_id, CompletionKind::Receive, length, inbound, None, connection);
             }
-            Opcode::RcWriteOnly => {
-                let Some(reth) = inbound.headers.reth else { return false };
-                let granted = connection.attributes.access.contains(Access::REMOTE_WRITE);
-                if !granted || u64::from(reth.len) != length {
+            Opcode::RcWriteOnlyImmediate => {
+                let Some(own) = &mut self.own else { return false };
+                let Some(work) = own.front() else { return false };
+                let wr_id = work.wr_id;
+                if inbound.headers.immediate.is_none() || !place(inbound, connection, port) {
                     return false;
                 }
-                let range = Range { key: reth.rkey, address: reth.va, length };
-                if length > 0 && port.write(connection.remote(), range, payload).is_err() {
+                own.pop();
+                self.hand.queue = Queue::Receive;
+                if let Some(counts) = &mut self.counts {
+                    counts.remote_writes.add(length);
+                }
+                self.received(wr_id, CompletionKind::ReceiveWriteImmediate, length, inbound, None, connection);
+            }
+            Opcode::RcWriteOnly => {
+                if !place(inbound, connection, port) {
                     return false;
                 }
                 if let Some(counts) = &mut self.counts {
@@ -81,4 +89,16 @@ impl Responder {
         }
         true
     }
+}
+
+/// Writes the payload of a WRITE of one packet to where it says, if it may.
+#[inline]
+fn place<P: Port>(inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> bool {
+    let Some(reth) = inbound.headers.reth else { return false };
+    let length = inbound.payload.len() as u64;
+    let granted = connection.attributes.access.contains(Access::REMOTE_WRITE);
+    let range = Range { key: reth.rkey, address: reth.va, length };
+    granted
+        && u64::from(reth.len) == length
+        && (length == 0 || port.write(connection.remote(), range, inbound.payload).is_ok())
 }
