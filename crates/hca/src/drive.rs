@@ -13,6 +13,7 @@ use crate::nic::Nic;
 use crate::objects::completion_queue::{CompletionQueue, Poller};
 use crate::progress::ready::ReadyQueue;
 use crate::queue_pair::Qp;
+use crate::queue_pair::landing::{Land, Landing};
 use crate::tuning::{
     EXIT_LOOKS, FULL_DATAGRAM_PACKETS, FULL_POLL_EVERY, LOOKS_TOGETHER, PACKETS_PER_DRIVE, SOCKET_LOOK_POLLS,
     TIMER_GRACE, TIMERS_PER_TURN, nanos,
@@ -175,7 +176,30 @@ impl Nic {
     /// Takes up to `room` completions. An empty queue drives: what has arrived is looked at before the answer is
     /// "nothing". `take` is given each with its moment. It may be called while queue pairs are locked: it takes, and
     /// calls nothing of the NIC.
-    pub fn poll(&self, cq: &CompletionQueue, room: usize, mut take: impl FnMut(&Completion, u64)) -> usize {
+    #[inline]
+    pub fn poll(&self, cq: &CompletionQueue, room: usize, take: impl FnMut(&Completion, u64)) -> usize {
+        self.poll_for(cq, room, None, take)
+    }
+
+    /// The same, and what a peer writes through shared memory meanwhile may land elsewhere.
+    pub fn poll_into(
+        &self,
+        cq: &CompletionQueue,
+        room: usize,
+        landing: &mut Landing<'_>,
+        take: impl FnMut(&Completion, u64),
+    ) -> usize {
+        self.poll_for(cq, room, Some(landing), take)
+    }
+
+    #[inline]
+    fn poll_for(
+        &self,
+        cq: &CompletionQueue,
+        room: usize,
+        landing: Option<&mut dyn Land>,
+        mut take: impl FnMut(&Completion, u64),
+    ) -> usize {
         cq.polls();
         let alone = self.alone();
         let taken = cq.poll(room, &mut take);
@@ -193,7 +217,12 @@ impl Nic {
         if glance != Glance::Rings {
             self.flush_delayed_ack();
         }
-        let mut poller = Poller { cq, room, show: &mut take };
+        // Borrowed anew, for as long as the poller lives.
+        let landing: Option<&mut dyn Land> = match landing {
+            Some(landing) => Some(landing),
+            None => None,
+        };
+        let mut poller = Poller { cq, room, show: &mut take, landing };
         let received = self.receive_shared(alone.as_ref(), Some(&mut poller));
         drop(alone);
         if glance == Glance::Rings && poller.room < room {

@@ -43,6 +43,7 @@ pub use objects::{channel, device};
 pub use progress::sleep::Sleep;
 pub use queue_pair::counters::{AttachError, CompletionCounter, CountedWork};
 pub use queue_pair::frames::Spread;
+pub use queue_pair::landing::Landing;
 pub use queue_pair::{Joins, Qp};
 pub use record::drops::KernelDrops;
 pub use record::tracing::Tracing;

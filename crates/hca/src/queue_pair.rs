@@ -5,6 +5,7 @@ mod belief;
 pub(crate) mod counters;
 mod datagrams;
 pub(crate) mod frames;
+pub(crate) mod landing;
 mod order;
 pub(crate) mod port;
 mod reach;
@@ -43,9 +44,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use transport::{
     AddressVector, Attributes, Completion, Counters, Inbound, Kind, Modify, ModifyError, PostError, Queue,
-    ReceiveRequest, SendRequest, State, Time,
+    ReceiveRequest, SendRequest, Sge, State, Time,
 };
-use wire::{Opcode, Qpn};
+use wire::{Key, Opcode, Qpn};
 
 /// A queue pair of this process. Fields lie in the order in which they are written down: what every message needs lies
 /// together, as a message of a queue pair that was not used for long waits for each cache line of it.
@@ -347,7 +348,7 @@ impl Qp {
         let mut inner = self.inner.lock();
         inner.piggyback.habit.answers();
         let Inner { pair, windows, path, shared, .. } = &mut *inner;
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain };
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None };
         let (sent, done, call) = match &path.link {
             Link::Udp => {
                 let (sent, done) = self.send_at_once(nic, &mut inner, requests, nic.now());
@@ -382,6 +383,18 @@ impl Qp {
             call.ring();
         }
         refused
+    }
+
+    /// Whether it reaches its peer through shared memory: what is posted is read at once, mostly.
+    pub fn is_in_shared_memory(&self) -> bool {
+        matches!(self.inner.lock().path.link, Link::Shared(_))
+    }
+
+    /// Work that is not answered yet and whose bytes lie in the region of this key takes them from elsewhere from now
+    /// on: `to` is asked for each piece, and answers two, of which the second may be empty. The bytes must be the same.
+    /// It is called while the queue pair is locked, and calls nothing of the NIC but its memory.
+    pub fn relocate(&self, key: Key, to: impl FnMut(Sge) -> [Sge; 2]) {
+        self.inner.lock().pair.relocate(key, to);
     }
 
     /// How many more sends fit, and whether the queue pair takes any; with the capacity of its queue.
@@ -567,7 +580,7 @@ impl Qp {
     }
 
     fn split<'a>(&self, nic: &'a Ground, inner: &'a mut Inner) -> (&'a mut transport::QueuePair, NicPort<'a>) {
-        let port = NicPort { nic, windows: &mut inner.windows, xrc_domain: self.xrc_domain };
+        let port = NicPort { nic, windows: &mut inner.windows, xrc_domain: self.xrc_domain, landing: None };
         (&mut inner.pair, port)
     }
 
@@ -583,7 +596,7 @@ impl Qp {
     #[inline]
     fn complete_all(&self, nic: &Ground, inner: &mut Inner, now: Time, poller: Option<&mut Poller<'_>>) {
         let Inner { pair, windows, alarm, counters, .. } = inner;
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain };
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None };
         self.complete(nic, pair, &mut port, alarm, now, poller);
         if let Some(counters) = counters {
             counters.collect(pair);
@@ -693,7 +706,7 @@ impl Qp {
             };
         }
         let Inner { pair, windows, path, shared, .. } = &mut *inner;
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain };
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None };
         match shared.transmit(nic, self, path, pair, &mut port, now) {
             Way::Done => return,
             Way::Other => {}

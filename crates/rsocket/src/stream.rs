@@ -350,9 +350,11 @@ impl Stream {
             && self.farewell.is_none()
     }
 
-    /// A program begins to send: its first transfer is short.
+    /// A program begins to send: its first transfer is short, unless others are on their way.
     pub fn begin_send(&mut self) {
-        self.next_length = FIRST_TRANSFER;
+        if self.send_slots == self.sizes.send_queue - CONTROL_SLOTS {
+            self.next_length = FIRST_TRANSFER;
+        }
     }
 
     /// The next transfer of a program that wants to send so many bytes; `None` as long as there is no room for any.
@@ -441,6 +443,13 @@ impl Stream {
         let length = u32::try_from(wanted).unwrap_or(u32::MAX).min(self.unread);
         let first = Run { offset: self.read_offset, length: length.min(self.sizes.receive_buffer - self.read_offset) };
         [first, Run { offset: 0, length: length - first.length }]
+    }
+
+    /// Where the bytes of the peer's next message will lie in the receive buffer, as far as they may, while the program
+    /// has read everything; `None` if it has not.
+    pub fn next_run(&self) -> Option<Run> {
+        let length = self.lent.min(self.sizes.receive_buffer - self.read_offset);
+        (self.unread == 0).then_some(Run { offset: self.read_offset, length })
     }
 
     /// The program has read so many bytes.

@@ -2,12 +2,12 @@
 
 use crate::error::Error;
 use hca::cm::Id;
-use hca::{Buffer, CompletionChannel, CompletionQueue, Context, Joins, Nic, Qp, limits};
-use rsocket::{ControlWork, Local, Sizes, Span, Stream};
+use hca::{Buffer, CompletionChannel, CompletionQueue, Context, Joins, Landing, Nic, Qp, limits};
+use rsocket::{ControlWork, Local, Run, Sizes, Span, Stream};
 use std::sync::Arc;
 use transport::{
     Access, Capabilities, Completion, Data, Kind, Limits, Modify, Operation, ProtectionDomain, Queue, QueuePairConfig,
-    ReceiveRequest, Remote, SendFlags, SendRequest, State, Status,
+    ReceiveRequest, Remote, SendFlags, SendRequest, Sge, State, Status,
 };
 use wire::{Pkey, Qpn};
 
@@ -129,29 +129,57 @@ impl Endpoint {
     /// Takes what has completed and answers what it means, and posts what is due. Answers whether anything had.
     /// Where there is nothing, and `drives`, it looks for packets first.
     pub fn progress(&mut self, drives: bool) -> bool {
+        let any = self.take_all(drives, None);
+        self.post_due_after(any);
+        any
+    }
+
+    /// The same for a program that has read everything and has room for more: what the peer writes meanwhile goes there
+    /// at once, if it can. Answers also how many bytes did; the program has them.
+    pub fn progress_into(&mut self, room: &mut [u8]) -> (bool, usize) {
+        let Some(run) = self.protocol.next_run() else { return (self.progress(true), 0) };
+        let (receive, length) = (&self.parts.receive, room.len().min(run.length as usize));
+        let address = receive.address() + u64::from(run.offset);
+        let mut landing = Landing::new(receive.key(), address, &mut room[..length]);
+        let any = self.take_all(true, Some(&mut landing));
+        let (filled, complete) = (landing.filled(), self.protocol.unread());
+        if filled > complete {
+            // A part of a message: the rest will be written behind it.
+            let _ = self.parts.receive.write(run.offset as usize + complete, &room[complete..filled]);
+        }
+        let landed = filled.min(complete);
+        if landed > 0 {
+            self.protocol.consume(landed);
+        }
+        self.post_due_after(any);
+        (any, landed)
+    }
+
+    /// Takes what has completed. Answers whether anything had.
+    fn take_all(&mut self, drives: bool, mut landing: Option<&mut Landing<'_>>) -> bool {
+        let Endpoint { parts, protocol, failure, missing_receives } = self;
         let mut any = false;
-        let Parts { nic, cq, .. } = &*Arc::clone(&self.parts);
         loop {
-            let mut batch = Batch { completions: [None; BATCH], count: 0 };
-            let taken = match drives {
-                true => nic.poll(cq, BATCH, |completion, _| batch.push(completion)),
-                false => cq.poll(BATCH, |completion, _| batch.push(completion)),
+            let take = |completion: &Completion, _| take(parts, protocol, failure, missing_receives, completion);
+            let taken = match &mut landing {
+                Some(landing) => parts.nic.poll_into(&parts.cq, BATCH, landing, take),
+                None if drives => parts.nic.poll(&parts.cq, BATCH, take),
+                None => parts.cq.poll(BATCH, take),
             };
             if taken > 0 && !drives {
-                nic.has_taken();
-            }
-            for completion in batch.completions.iter().take(taken).flatten() {
-                self.take(completion);
+                parts.nic.has_taken();
             }
             any |= taken > 0;
             if taken < BATCH {
-                break;
+                return any;
             }
         }
+    }
+
+    fn post_due_after(&mut self, any: bool) {
         if any || self.missing_receives >= self.receive_batch() {
             self.post_due();
         }
-        any
     }
 
     /// Posts receives and messages that are due.
@@ -168,26 +196,9 @@ impl Endpoint {
         (self.protocol.sizes().receive_queue / 8).max(1)
     }
 
-    fn take(&mut self, completion: &Completion) {
-        let succeeded = completion.status == Status::Success;
-        if !succeeded && completion.status != Status::WorkRequestFlushed {
-            self.failure.get_or_insert(completion.status);
-        }
-        if completion.queue == Queue::Send {
-            return self.protocol.handle_sent(completion.wr_id, succeeded);
-        }
-        if !succeeded {
-            return;
-        }
-        self.missing_receives += 1;
-        let Some(immediate) = completion.immediate else { return self.protocol.handle_failure() };
-        // The peer has written it before its immediate came.
-        let mut list = [0; 2 * rsocket::Target::LENGTH];
-        if completion.bytes > 0 && immediate >> 31 != 0 && self.parts.targets.read(0, &mut list).is_err() {
-            return self.protocol.handle_failure();
-        }
-        // A peer that breaks the rules has no connection any more: the state says so.
-        let _ = self.protocol.handle_received(immediate, completion.bytes, &list);
+    /// Whether bytes of a program may be lent to the queue pair: there is room, and they are read soon.
+    pub fn may_lend(&self) -> bool {
+        self.protocol.can_send() && self.parts.qp.is_in_shared_memory()
     }
 
     fn post_receives(&mut self) {
@@ -216,6 +227,15 @@ impl Endpoint {
 }
 
 impl Parts {
+    /// Where runs of the send buffer are.
+    pub fn pieces(&self, runs: &[Run; 2]) -> [Sge; 2] {
+        runs.map(|run| Sge {
+            address: self.send.address() + u64::from(run.offset),
+            length: run.length,
+            key: self.send.key(),
+        })
+    }
+
     /// Posts an RDMA WRITE. False if the queue pair takes none.
     pub fn write(&self, wr_id: u64, to: Span, immediate: Option<u32>, data: Data<'_>) -> bool {
         let remote = Remote { address: to.address, key: to.key };
@@ -231,17 +251,31 @@ impl Parts {
     }
 }
 
-/// Completions on their way from the queue.
-struct Batch {
-    completions: [Option<Completion>; BATCH],
-    count: usize,
-}
-
-impl Batch {
-    fn push(&mut self, completion: &Completion) {
-        if let Some(place) = self.completions.get_mut(self.count) {
-            *place = Some(*completion);
-            self.count += 1;
-        }
+/// Takes a completion. Queue pairs are locked meanwhile: it looks at memory, and calls nothing else of the NIC.
+fn take(
+    parts: &Parts,
+    protocol: &mut Stream,
+    failure: &mut Option<Status>,
+    missing_receives: &mut u16,
+    completion: &Completion,
+) {
+    let succeeded = completion.status == Status::Success;
+    if !succeeded && completion.status != Status::WorkRequestFlushed {
+        failure.get_or_insert(completion.status);
     }
+    if completion.queue == Queue::Send {
+        return protocol.handle_sent(completion.wr_id, succeeded);
+    }
+    if !succeeded {
+        return;
+    }
+    *missing_receives += 1;
+    let Some(immediate) = completion.immediate else { return protocol.handle_failure() };
+    // The peer has written it before its immediate came.
+    let mut list = [0; 2 * rsocket::Target::LENGTH];
+    if completion.bytes > 0 && immediate >> 31 != 0 && parts.targets.read(0, &mut list).is_err() {
+        return protocol.handle_failure();
+    }
+    // A peer that breaks the rules has no connection any more: the state says so.
+    let _ = protocol.handle_received(immediate, completion.bytes, &list);
 }

@@ -33,7 +33,7 @@ pub use settings::Settings;
 pub use shutdown::Broken;
 pub use socket::{Readiness, Socket, SocketOption};
 pub use transfer::{Receive, Scatter, Slices};
-pub use wait::{Wait, Waitable, Waiter, Waiters};
+pub use wait::{ShortWaits, Wait, Waitable, Waiter, Waiters};
 
 /// The largest number of I/O mappings that the protocol can say, up to this.
 pub fn io_mappings(count: u32) -> u16 {

@@ -11,7 +11,7 @@ use crate::shutdown::Broken;
 use crate::wait::{Waitable, Waiters};
 use hca::cm::{Id, IdOption};
 use hca::{CompletionChannel, Nic, Notify};
-use rsocket::Sizes;
+use rsocket::{Sizes, Transfer};
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
@@ -398,14 +398,36 @@ impl State {
 
     /// Takes what has completed.
     pub fn progress(&mut self) {
-        if let Phase::Connected(endpoint) = &mut self.phase
-            && endpoint.progress(!self.observed)
-        {
+        let drives = !self.observed;
+        self.progress_with(|endpoint| (endpoint.progress(drives), 0));
+    }
+
+    /// The same, and bytes that come meanwhile go to `room` at once, if they can: see [`Endpoint::progress_into`].
+    pub fn progress_into(&mut self, room: &mut [u8]) -> usize {
+        let drives = !self.observed;
+        self.progress_with(|endpoint| match drives {
+            true => endpoint.progress_into(room),
+            false => (endpoint.progress(false), 0),
+        })
+    }
+
+    fn progress_with(&mut self, progress: impl FnOnce(&mut Endpoint) -> (bool, usize)) -> usize {
+        let Phase::Connected(endpoint) = &mut self.phase else { return 0 };
+        let (any, bytes) = progress(endpoint);
+        if any {
             self.changed = true;
             if endpoint.protocol.has_failed() && !self.failure_told && self.error == 0 {
                 self.error = libc::EIO;
             }
         }
+        bytes
+    }
+
+    /// The queue pair took no work for a transfer: the connection is over.
+    pub fn could_not_post(&mut self, transfer: &Transfer) -> Result<(), Error> {
+        self.connection()?.protocol.handle_sent(transfer.wr_id(), false);
+        self.changed = true;
+        Ok(())
     }
 
     /// Something is different.

@@ -3,7 +3,7 @@
 use crate::endpoint::{Endpoint, Parts};
 use crate::error::Error;
 use crate::socket::Socket;
-use rsocket::{Place, Run, Span};
+use rsocket::{Place, Run, Span, Transfer};
 use std::sync::{Arc, PoisonError};
 use transport::{Data, Sge};
 
@@ -11,6 +11,13 @@ use transport::{Data, Sge};
 const SHORT: usize = 8192;
 /// The most that is copied before the peer is told, and what it sent meanwhile is taken.
 const LONG: usize = 128 * 1024;
+/// Bytes from this length on are lent to the NIC for the duration of a call, if the peer is reached through shared
+/// memory.
+const LOAN_MIN: usize = 32 * 1024;
+/// The most that is lent at a time: the memory is looked at before.
+const LOAN_MAX: usize = 4 << 20;
+/// After so many bytes the peer is in the middle of a stream: a program with room for more gets what follows, too.
+const STREAM: usize = 16 * 1024;
 /// Room for inline data that does not lie in one piece.
 const MAX_INLINE: usize = hca::limits::MAX_INLINE as usize;
 
@@ -36,6 +43,13 @@ impl<'a> Slices<'a> {
     /// Whether none is left.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The next bytes that lie side by side: all of them.
+    fn front(&self) -> &'a [u8] {
+        let left =
+            |(at, piece): (usize, &&'a [u8])| piece.get(if at == 0 { self.used } else { 0 }..).unwrap_or_default();
+        self.pieces.iter().enumerate().map(left).find(|left| !left.is_empty()).unwrap_or_default()
     }
 
     /// Passes over so many.
@@ -78,6 +92,9 @@ pub trait Scatter {
 
     /// The next place of `most` bytes at most, which the caller fills; empty if there is none.
     fn next(&mut self, most: usize) -> &mut [u8];
+
+    /// The same place, but the caller may leave it as it is: it comes again.
+    fn peek(&mut self) -> &mut [u8];
 }
 
 /// One piece.
@@ -91,6 +108,10 @@ impl Scatter for &mut [u8] {
         let (first, rest) = whole.split_at_mut(most.min(whole.len()));
         *self = rest;
         first
+    }
+
+    fn peek(&mut self) -> &mut [u8] {
+        self
     }
 }
 
@@ -115,12 +136,29 @@ impl Socket {
             let endpoint = state.connection()?;
             return if endpoint.protocol.is_writable() { Ok(0) } else { Err(cannot_send(endpoint)) };
         }
-        let mut begun = false;
+        let (mut begun, mut may_lend) = (false, true);
         while left > 0 {
             let mut state = self.lock();
             let endpoint = state.connection()?;
             if !std::mem::replace(&mut begun, true) {
                 endpoint.protocol.begin_send();
+            }
+            let piece = bytes.front();
+            if piece.len() >= LOAN_MIN && may_lend && endpoint.may_lend() {
+                let parts = Arc::clone(&endpoint.parts);
+                drop(state);
+                let lent = &piece[..piece.len().min(LOAN_MAX)];
+                let sent = self.send_lent(&parts, lent);
+                bytes.skip(sent);
+                left -= sent;
+                match sent {
+                    // Something is in the way; what, the copying way finds out.
+                    0 => may_lend = false,
+                    all if all == lent.len() => {}
+                    // There is no more room.
+                    _ => break,
+                }
+                continue;
             }
             let transfer = match endpoint.protocol.next_transfer(left) {
                 Some(transfer) => transfer,
@@ -139,15 +177,19 @@ impl Socket {
                     }
                 }
             };
-            let parts = Arc::clone(&state.connection()?.parts);
-            drop(state);
-            let immediate = Some(transfer.immediate());
-            let posted =
-                post(&parts, transfer.wr_id(), transfer.remote, immediate, transfer.place, transfer.length, bytes);
+            let posted = match transfer.place {
+                // It is posted sooner than the lock could be let go and taken again.
+                Place::Inline => post_transfer(&state.connection()?.parts, &transfer, bytes),
+                Place::Buffer(_) => {
+                    let parts = Arc::clone(&state.connection()?.parts);
+                    drop(state);
+                    let posted = post_transfer(&parts, &transfer, bytes);
+                    state = self.lock();
+                    posted
+                }
+            };
             if !posted {
-                let mut state = self.lock();
-                state.connection()?.protocol.handle_sent(transfer.wr_id(), false);
-                state.mark_changed();
+                state.could_not_post(&transfer)?;
                 return if left < whole { Ok(whole - left) } else { Err(Error(libc::ECONNRESET)) };
             }
             left -= transfer.length as usize;
@@ -155,16 +197,66 @@ impl Socket {
         Ok(whole - left)
     }
 
+    /// Sends bytes through shared memory from where they are: they are copied once, into the ring. What the peer has not
+    /// acknowledged at the end is copied into the send buffer, since it may have to be sent again. Answers how many were
+    /// sent: not all of them if there is no more room, or if something is wrong, of which the next call hears.
+    fn send_lent(&self, parts: &Parts, bytes: &[u8]) -> usize {
+        let lent = parts.nic.lend(bytes, parts.domain, |key| {
+            let (mut transfers, mut sent) = (Vec::new(), 0);
+            while let Some(left) = bytes.get(sent..).filter(|left| !left.is_empty()) {
+                let Some(transfer) = self.next_transfer(left.len()) else { break };
+                let piece = &left[..transfer.length as usize];
+                let sge = Sge { address: piece.as_ptr() as u64, length: transfer.length, key };
+                let data = match transfer.place {
+                    Place::Inline => Data::Inline(piece),
+                    Place::Buffer(_) => Data::Gather(std::slice::from_ref(&sge)),
+                };
+                if !parts.write(transfer.wr_id(), transfer.remote, Some(transfer.immediate()), data) {
+                    let _ = self.lock().could_not_post(&transfer);
+                    break;
+                }
+                transfers.push((sge.address, piece, transfer.place));
+                sent += piece.len();
+            }
+            parts.qp.relocate(key, |sge| keep(parts, &transfers, sge));
+            sent
+        });
+        lent.unwrap_or(0)
+    }
+
+    /// The next transfer of so many bytes, if there is room for any.
+    fn next_transfer(&self, wanted: usize) -> Option<Transfer> {
+        let mut state = self.lock();
+        if let Some(transfer) = state.connection().ok()?.protocol.next_transfer(wanted) {
+            return Some(transfer);
+        }
+        state.progress();
+        state.connection().ok()?.protocol.next_transfer(wanted)
+    }
+
     /// Receives what there is, and answers how much that was: 0 at the end, and if there is nothing yet, `EAGAIN`.
     pub fn receive(&self, into: &mut dyn Scatter, how: Receive) -> Result<usize, Error> {
         let _turn = self.receive_turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock();
-        if state.connection()?.protocol.unread() == 0 {
-            state.progress();
+        let room = into.room();
+        let mut received = 0;
+        while state.connection()?.protocol.unread() == 0 {
+            if how.peek || room == 0 {
+                state.progress();
+                break;
+            }
+            let landed = state.progress_into(into.peek());
+            into.next(landed);
+            received += landed;
+            if received == room || landed < STREAM {
+                break;
+            }
         }
         let endpoint = state.connection()?;
-        let room = into.room();
         let unread = endpoint.protocol.unread();
+        if received > 0 && (unread == 0 || received == room) {
+            return Ok(received);
+        }
         if unread == 0 {
             return match (endpoint.protocol.is_readable(), endpoint.protocol.has_failed()) {
                 (true, _) => Err(Error::WOULD_BLOCK),
@@ -177,7 +269,6 @@ impl Socket {
                 _ => Ok(0),
             };
         }
-        let mut received = 0;
         loop {
             let endpoint = state.connection()?;
             let runs = endpoint.protocol.unread_runs((room - received).min(if how.peek { room } else { LONG }));
@@ -215,6 +306,27 @@ fn cannot_send(endpoint: &Endpoint) -> Error {
     Error(if endpoint.protocol.is_connected() { libc::EPIPE } else { libc::ECONNRESET })
 }
 
+/// Copies what one of the transfers of a loan needs into the send buffer, and answers where it is now.
+fn keep(parts: &Parts, transfers: &[(u64, &[u8], Place)], sge: Sge) -> [Sge; 2] {
+    let found = transfers.binary_search_by_key(&sge.address, |(address, ..)| *address);
+    match found.ok().and_then(|at| transfers.get(at)) {
+        Some((_, bytes, Place::Buffer(runs))) => {
+            let (first, second) = bytes.split_at((runs[0].length as usize).min(bytes.len()));
+            // They fit: the buffer is as long as the protocol was told.
+            let _ = parts.send.write(runs[0].offset as usize, first);
+            let _ = parts.send.write(runs[1].offset as usize, second);
+            parts.pieces(runs)
+        }
+        _ => [sge, Sge::default()],
+    }
+}
+
+/// Posts a transfer of the next bytes of a stream.
+fn post_transfer(parts: &Parts, transfer: &Transfer, bytes: &mut Slices<'_>) -> bool {
+    let immediate = Some(transfer.immediate());
+    post(parts, transfer.wr_id(), transfer.remote, immediate, transfer.place, transfer.length, bytes)
+}
+
 /// Posts a transfer of the next bytes.
 pub(crate) fn post(
     parts: &Parts,
@@ -227,18 +339,19 @@ pub(crate) fn post(
 ) -> bool {
     match place {
         Place::Inline => {
+            if let Some(whole) = bytes.front().get(..length as usize) {
+                bytes.skip(whole.len());
+                return parts.write(wr_id, to, immediate, Data::Inline(whole));
+            }
             let mut room = [0; MAX_INLINE];
-            let mut whole: Option<&[u8]> = None;
             let mut filled = 0;
             bytes.take(length as usize, |piece| {
-                if piece.len() == length as usize {
-                    whole = Some(piece);
-                } else if let Some(place) = room.get_mut(filled..filled + piece.len()) {
+                if let Some(place) = room.get_mut(filled..filled + piece.len()) {
                     place.copy_from_slice(piece);
                     filled += piece.len();
                 }
             });
-            parts.write(wr_id, to, immediate, Data::Inline(whole.unwrap_or(&room[..filled])))
+            parts.write(wr_id, to, immediate, Data::Inline(&room[..filled]))
         }
         Place::Buffer(runs) => {
             let mut fine = true;
@@ -249,11 +362,7 @@ pub(crate) fn post(
                     offset += piece.len();
                 });
             }
-            let sges = runs.map(|run: Run| Sge {
-                address: parts.send.address() + u64::from(run.offset),
-                length: run.length,
-                key: parts.send.key(),
-            });
+            let sges = parts.pieces(&runs);
             let count = if runs[1].length == 0 { 1 } else { 2 };
             fine && parts.write(wr_id, to, immediate, Data::Gather(&sges[..count]))
         }

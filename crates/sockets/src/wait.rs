@@ -172,3 +172,52 @@ impl Waiter {
         self.number
     }
 }
+
+/// Waits that are worth it only if they end soon. After one that did not, the next so many are left out, and more each
+/// time: where other threads want the processor, to look again and again is slower than to sleep.
+#[derive(Debug, Default)]
+pub struct ShortWaits {
+    /// How many did not end soon, in a row.
+    missed: AtomicU32,
+    left_out: AtomicU32,
+}
+
+impl ShortWaits {
+    /// The most that are left out, as a power of two.
+    const MOST: u32 = 8;
+
+    /// Whether the next one is worth a try.
+    pub fn is_due(&self) -> bool {
+        let left_out = self.left_out.load(Ordering::Relaxed);
+        self.left_out.store(left_out.saturating_sub(1), Ordering::Relaxed);
+        left_out == 0
+    }
+
+    /// One has ended, soon or not.
+    pub fn ended(&self, soon: bool) {
+        let missed = if soon { 0 } else { (self.missed.load(Ordering::Relaxed) + 1).min(Self::MOST) };
+        self.missed.store(missed, Ordering::Relaxed);
+        self.left_out.store((1 << missed) - 1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ShortWaits;
+
+    #[test]
+    fn waits_that_do_not_end_soon_become_rare() {
+        let waits = ShortWaits::default();
+        let until_due = || (0..10_000).take_while(|_| !waits.is_due()).count();
+        assert_eq!(until_due(), 0);
+        let rests: Vec<usize> = (0..10)
+            .map(|_| {
+                waits.ended(false);
+                until_due()
+            })
+            .collect();
+        assert_eq!(rests, [1, 3, 7, 15, 31, 63, 127, 255, 255, 255]);
+        waits.ended(true);
+        assert_eq!(until_due(), 0);
+    }
+}

@@ -10,7 +10,7 @@ use crate::work::{Data, DatagramTarget, Operation, PostError, SendFlags, SendReq
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use wire::access::Subject;
-use wire::{Psn, Qpn, Srqn};
+use wire::{Key, Psn, Qpn, Srqn};
 
 /// How a piece of work ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -426,6 +426,21 @@ impl SendQueue {
             }
         }
         self.kept = self.ring.tail();
+    }
+
+    /// Work that is not answered yet and takes its bytes from the one region of this key takes them from elsewhere from
+    /// now on: `to` is asked for each piece, and answers two, of which the second may be empty.
+    pub fn relocate(&mut self, key: Key, mut to: impl FnMut(Sge) -> [Sge; 2]) {
+        for seq in self.ring.head()..self.ring.tail() {
+            if let Some(work) = self.ring.get_mut(seq)
+                && work.is_open()
+                && work.place == Place::One
+                && work.sge.key == key
+            {
+                let pieces = to(work.sge);
+                work.hold(Data::Gather(&pieces[..if pieces[1].length == 0 { 1 } else { 2 }]));
+            }
+        }
     }
 
     /// Decides how work ended. The first verdict stands.

@@ -4,8 +4,8 @@
 mod direct;
 
 use direct::{Pair, write};
-use ubiverbs_transport::SendFlags;
-use wire::Mtu;
+use ubiverbs_transport::{SendFlags, Sge};
+use wire::{Key, Mtu};
 
 #[test]
 fn what_waits_is_sent_as_it_was_when_it_was_posted() {
@@ -37,4 +37,31 @@ fn a_message_of_several_packets_is_read_when_it_is_sent() {
     pair.a.memory.bytes.fill(4);
     pair.run(|_| ());
     assert_eq!(pair.b.memory.bytes[..2000], [4; 2000]);
+}
+
+#[test]
+fn work_that_is_not_answered_takes_its_bytes_from_where_it_is_told_to() {
+    let mut pair = Pair::new(Mtu::B1024, 16 * 1024);
+    pair.a.memory.bytes[..3000].fill(7);
+    pair.a.memory.bytes[8000..8500].fill(7);
+    pair.a.memory.bytes[12_000..14_500].fill(7);
+    pair.post(1, write(), 3000, SendFlags::SIGNALED);
+    // It is sent once, and lost.
+    while pair.a.qp.poll_transmit(pair.now, &mut pair.a.memory).is_some() {}
+    let other = Key::new(2);
+    pair.a.qp.relocate(other, |_| panic!("its bytes have another key"));
+    let piece = |address, length| Sge { address, length, key: other };
+    let mut asked = Vec::new();
+    pair.a.qp.relocate(Key::new(1), |sge| {
+        asked.push((sge.address, sge.length));
+        [piece(8000, 500), piece(12_000, 2500)]
+    });
+    assert_eq!(asked, [(0, 3000)]);
+    pair.a.memory.bytes[..3000].fill(9);
+    pair.now = pair.a.qp.poll_timeout().expect("an answer is waited for");
+    pair.a.qp.handle_timeout(pair.now, &mut pair.a.memory);
+    let mut done = Vec::new();
+    pair.run(|completion| done.push(completion.wr_id));
+    assert_eq!((done, &pair.b.memory.bytes[..3000]), (vec![1], &[7; 3000][..]));
+    pair.a.qp.relocate(other, |_| panic!("it is done"));
 }

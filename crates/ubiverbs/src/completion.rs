@@ -15,8 +15,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::time::Duration;
 use std::sync::Arc;
+use std::time::Duration;
 use transport::{Cause, CompletionKind, Status};
 use wire::{Gid, Key, Qpn};
 

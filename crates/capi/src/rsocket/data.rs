@@ -118,6 +118,14 @@ impl Scatter for Room {
         self.pieces.length - self.at
     }
 
+    fn peek(&mut self) -> &mut [u8] {
+        let at = self.at;
+        let place: *mut [u8] = self.next(usize::MAX);
+        self.at = at;
+        // SAFETY: as `next` answered it; where the next begins is all that has changed since.
+        unsafe { &mut *place }
+    }
+
     fn next(&mut self, most: usize) -> &mut [u8] {
         let mut skip = self.at;
         for at in 0..self.pieces.count {

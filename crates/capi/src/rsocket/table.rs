@@ -5,7 +5,7 @@ use crate::errno::Errno;
 use crate::registry::lock;
 use hca::Descriptor;
 use latch::{PerProcess, generation};
-use sockets::{Datagram, Socket, Waitable};
+use sockets::{Datagram, ShortWaits, Socket, Waitable};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -33,6 +33,8 @@ pub(crate) struct Entry {
     pub options: Mutex<super::options::Options>,
     /// The last sleep of a call was short: the next looks for longer before it sleeps.
     pub sleeps_shortly: AtomicBool,
+    /// Waits of calls that have got on and are not done.
+    pub flow_waits: ShortWaits,
 }
 
 impl Entry {
@@ -63,6 +65,7 @@ impl Entry {
             status_flags: AtomicI32::new(libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 }),
             options: Mutex::default(),
             sleeps_shortly: AtomicBool::new(false),
+            flow_waits: ShortWaits::default(),
         });
         if !insert(&entry) {
             // SAFETY: just made, and nowhere else known.

@@ -2,7 +2,7 @@
 //! it sleeps, so what such a call has is plain data, and the socket is held by a pointer that [`Waits::end`] gives
 //! back.
 
-use super::table::{Entry, entry, find};
+use super::table::{Entry, entry};
 use crate::boundary::data_path;
 use crate::cancellation::{Turn, Waits, call_that_waits};
 use crate::errno::Errno;
@@ -50,35 +50,54 @@ pub(super) fn perform_in<O: Operation>(fd: c_int, flags: c_int, operation: &mut 
     match first {
         Ok(()) if waiting.is_null() => operation.answer(),
         Ok(()) => {
-            let call = Waiting { entry: waiting, operation: &raw mut *operation, wait: Wait::default(), armed: false };
-            let since = Instant::now();
+            let (operation_of, wait) = (&raw mut *operation, Wait::default());
+            let call = Waiting { entry: waiting, operation: operation_of, wait, armed: false, asleep_since: None };
             let failed = call_that_waits(call) != 0;
-            note_sleep(fd, since.elapsed());
             if failed { operation.part().unwrap_or(-1) } else { operation.answer() }
         }
         Err(error) => operation.part().unwrap_or_else(|| data_path::number(O::CALL, || Err(error)) as isize),
     }
 }
 
-/// A call on a socket has slept so long. The frame of its caller must have nothing to drop, and has not.
-#[inline(never)]
-fn note_sleep(fd: c_int, slept: Duration) {
-    if let Some(entry) = find(fd) {
-        entry.sleeps_shortly.store(slept < SHORT_SLEEP, Ordering::Relaxed);
-    }
-}
-
 /// Attempts it without sleeping. If it has to sleep, `waiting` is the socket from then on, with a count of its own.
 fn begin<O: Operation>(fd: c_int, flags: c_int, operation: &mut O, waiting: &mut *const Entry) -> Result<(), Errno> {
     let entry = entry(fd)?;
+    match attempt_for_a_while(&entry, entry.waits(flags), false, operation) {
+        Err(AGAIN) if entry.waits(flags) => {
+            *waiting = Arc::into_raw(entry);
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// Attempts it once, or, for a call that would sleep otherwise, for as long as that is cheaper: a while since it could not
+/// get on for the first time, and since it last did get on where that helped before. `flows` if it has just got on.
+#[inline]
+fn attempt_for_a_while<O: Operation>(
+    entry: &Arc<Entry>,
+    waits: bool,
+    mut flows: bool,
+    operation: &mut O,
+) -> Result<(), Errno> {
     let mut since: Option<Instant> = None;
     loop {
-        match operation.attempt(&entry) {
-            Err(AGAIN) => {}
-            done => return done,
+        let before = operation.part();
+        match operation.attempt(entry) {
+            Err(AGAIN) if waits => {}
+            done => {
+                if flows && done.is_ok() {
+                    entry.flow_waits.ended(true);
+                }
+                return done;
+            }
         }
-        if !entry.waits(flags) {
-            return Err(AGAIN);
+        if since.is_some() && operation.part() != before {
+            if flows {
+                entry.flow_waits.ended(true);
+            }
+            flows = entry.flow_waits.is_due();
+            since = since.filter(|_| !flows);
         }
         let usual = Settings::of_process().polling_time;
         let limit = match entry.sleeps_shortly.load(Ordering::Relaxed) && !usual.is_zero() {
@@ -86,8 +105,10 @@ fn begin<O: Operation>(fd: c_int, flags: c_int, operation: &mut O, waiting: &mut
             false => usual,
         };
         if since.get_or_insert_with(Instant::now).elapsed() >= limit {
-            *waiting = Arc::into_raw(entry);
-            return Ok(());
+            if flows {
+                entry.flow_waits.ended(false);
+            }
+            return Err(AGAIN);
         }
     }
 }
@@ -100,6 +121,8 @@ struct Waiting<O> {
     wait: Wait,
     /// Changes wake it.
     armed: bool,
+    /// When it went to sleep.
+    asleep_since: Option<Instant>,
 }
 
 impl<O: Operation> Waits for Waiting<O> {
@@ -118,11 +141,21 @@ impl<O: Operation> Waits for Waiting<O> {
                     Look::Event(_) => self.armed = false,
                     Look::Sleep | Look::TooLate => {
                         *sleep = self.wait.call.sleep;
+                        self.asleep_since.get_or_insert_with(Instant::now);
                         return Ok(Turn::Sleep);
                     }
                 }
+                if let Some(since) = self.asleep_since.take() {
+                    entry.sleeps_shortly.store(since.elapsed() < SHORT_SLEEP, Ordering::Relaxed);
+                }
             }
-            match operation.attempt(&entry) {
+            let before = operation.part();
+            let mut attempted = operation.attempt(&entry);
+            if attempted == Err(AGAIN) && operation.part() != before && entry.flow_waits.is_due() {
+                // More follows, mostly.
+                attempted = attempt_for_a_while(&entry, true, true, operation);
+            }
+            match attempted {
                 Err(AGAIN) => {}
                 done => return done.map(|()| Turn::Done),
             }

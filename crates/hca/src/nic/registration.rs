@@ -27,6 +27,7 @@ impl Nic {
     pub fn deregister(&self, key: Key) -> Result<(), Error> {
         Ok(self.memory().deregister(key)?)
     }
+
     /// A memory window of type 2, or else 1, that is bound to nothing, by its key.
     pub fn allocate_window(&self, domain: ProtectionDomain, type_2: bool) -> Result<Key, Error> {
         let kind = if type_2 { memory::WindowType::Type2 } else { memory::WindowType::Type1 };
@@ -37,5 +38,27 @@ impl Nic {
     pub fn free_window(&self, key: Key) -> Result<(), Error> {
         let present = self.memory().window_key(key).unwrap_or(key);
         Ok(self.memory().free_window(present)?)
+    }
+
+    /// Registers bytes for as long as `f` runs: queue pairs of the domain may read them by the key that it is given. Work
+    /// that still needs them afterwards fails.
+    pub fn lend<R>(&self, bytes: &[u8], domain: ProtectionDomain, f: impl FnOnce(Key) -> R) -> Result<R, Error> {
+        // SAFETY: the bytes stay while `f` runs, and there is no right to write to them. The key ends with `Loan`.
+        let key = unsafe { self.register(bytes.as_ptr().cast_mut(), bytes.len(), domain, Access::empty()) }?;
+        let loan = Loan { nic: self, key };
+        Ok(f(loan.key))
+    }
+}
+
+/// A key that ends with it.
+struct Loan<'a> {
+    nic: &'a Nic,
+    key: Key,
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        let ended = self.nic.deregister(self.key);
+        assert!(ended.is_ok(), "a region of its own, without windows, can be deregistered");
     }
 }

@@ -3,6 +3,7 @@
 use crate::objects::channel::Channel;
 use crate::objects::device::Device;
 use crate::progress::engine::Engine;
+use crate::queue_pair::landing::Land;
 use latch::{Mutex, Rank};
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,6 +27,8 @@ pub(crate) struct Poller<'a> {
     pub room: usize,
     /// The function that takes them.
     pub show: &'a mut dyn FnMut(&Completion, u64),
+    /// Where what peers write is to go instead.
+    pub landing: Option<&'a mut dyn Land>,
 }
 
 impl Poller<'_> {

@@ -3,6 +3,7 @@
 
 use crate::ground::Ground;
 use crate::links::windows::{WindowOf, Windows};
+use crate::queue_pair::landing::Land;
 use transport::congestion::Window;
 use transport::{Port, ReceiveWork, TaggedTaken, Taken, Toward};
 use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};
@@ -14,6 +15,8 @@ pub(crate) struct NicPort<'a> {
     pub windows: &'a mut Windows,
     /// The XRC domain of a target.
     pub xrc_domain: Option<u32>,
+    /// Where the polling thread wants writes to a part of its memory instead.
+    pub landing: Option<&'a mut dyn Land>,
 }
 
 impl Port for NicPort<'_> {
@@ -26,6 +29,14 @@ impl Port for NicPort<'_> {
     }
 
     fn write(&mut self, subject: Subject, range: Range, data: &[u8]) -> Result<(), Refusal> {
+        if let Some(landing) = &mut self.landing
+            && subject.remote
+        {
+            self.nic.memory.check(subject, range, Access::REMOTE_WRITE)?;
+            if landing.take(range, data) {
+                return Ok(());
+            }
+        }
         self.nic.memory.write(subject, range.key, range.address, data)
     }
 

@@ -6,6 +6,7 @@ use crate::ground::Ground;
 use crate::links::path::Link;
 use crate::links::path::local_grh;
 use crate::objects::completion_queue::Poller;
+use crate::queue_pair::landing::Land;
 use crate::queue_pair::port::NicPort;
 use crate::tuning::{BYTES_PER_RUN, TRAINS_PER_RUN};
 use link::shared::{Broken, Outbound, Reading};
@@ -29,7 +30,7 @@ impl Qp {
         &self,
         nic: &Ground,
         now: Time,
-        poller: Option<&mut Poller<'_>>,
+        mut poller: Option<&mut Poller<'_>>,
         reading: &mut Reading<'_>,
     ) -> Result<(u32, bool), Broken> {
         let mut inner = self.inner.lock();
@@ -43,7 +44,11 @@ impl Qp {
         }
         let answers = poller.is_some() && inner.piggyback.habit.is_expected();
         let Inner { pair, windows, .. } = &mut *inner;
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain };
+        let landing: Option<&mut dyn Land> = match &mut poller {
+            Some(Poller { landing: Some(landing), .. }) => Some(&mut **landing),
+            _ => None,
+        };
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing };
         let (mut taken, mut bytes, mut requests) = (0, 0, 0);
         let mut answer = Ok(());
         while let Some((train, payload)) = reading.train_and_payload() {

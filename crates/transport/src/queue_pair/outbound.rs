@@ -8,10 +8,10 @@ use crate::requester::{self, RequestTrain, Step};
 use crate::responder::ResponseTrain;
 use crate::send_queue::SendWork;
 use crate::train::{Payload, Train};
-use crate::work::DatagramTarget;
+use crate::work::{DatagramTarget, Sge};
 use trace::Time;
 use wire::access::Refusal;
-use wire::{Headers, Operation, Psn};
+use wire::{Headers, Key, Operation, Psn};
 
 /// What the last train was.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,12 @@ impl QueuePair {
             let payload = Payload::Gather { subject, sges, offset: 0, length: out.len() as u32 };
             payload.copy(0, out, port).is_ok()
         });
+    }
+
+    /// Work that is not answered yet and whose bytes lie in the region of this key takes them from elsewhere from now
+    /// on: `to` is asked for each piece, and answers two, of which the second may be empty. The bytes must be the same.
+    pub fn relocate(&mut self, key: Key, to: impl FnMut(Sge) -> [Sge; 2]) {
+        self.queue.relocate(key, to);
     }
 
     /// The next train to send, if any. Its payload is described, not copied: the link gathers it before this queue pair is touched again.
