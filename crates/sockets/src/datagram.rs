@@ -11,6 +11,7 @@ use crate::wait::{Waitable, Waiters};
 use hca::cm::{Id, UDP_QKEY};
 use hca::{CompletionChannel, Nic, Notify};
 use rsocket::{DiscoveryHeader, DiscoveryKind, MAX_DATAGRAM_HEADER, Sizes};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -41,6 +42,9 @@ pub struct Datagram {
 #[derive(Debug)]
 struct Inner {
     sizes: Sizes,
+    /// The UDP socket as long as it has no address: options that a program sets before that are set on it.
+    unbound: Option<UdpSocket>,
+    /// The same with an address.
     udp: Option<Arc<UdpSocket>>,
     /// One queue pair for each device.
     pairs: Vec<Pair>,
@@ -72,8 +76,11 @@ impl fmt::Debug for Datagram {
 impl Datagram {
     /// A fresh socket.
     pub fn new(family_is_ipv4: bool) -> Result<Arc<Datagram>, Error> {
+        let family = if family_is_ipv4 { AddressFamily::INET } else { AddressFamily::INET6 };
+        let unbound = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
         let inner = Inner {
             sizes: Settings::of_process().sizes,
+            unbound: Some(unbound.map_err(std::io::Error::from)?.into()),
             udp: None,
             pairs: Vec::new(),
             peers: HashMap::new(),
@@ -120,7 +127,12 @@ impl Datagram {
     }
 
     fn open(self: &Arc<Datagram>, state: &mut Inner, address: SocketAddr) -> Result<Arc<UdpSocket>, Error> {
-        let udp = Arc::new(UdpSocket::bind(address)?);
+        let udp = state.unbound.take().ok_or(Error::INVALID)?;
+        if let Err(error) = rustix::net::bind(&udp, &address) {
+            state.unbound = Some(udp);
+            return Err(std::io::Error::from(error).into());
+        }
+        let udp = Arc::new(udp);
         udp.set_read_timeout(Some(LOOK_INTERVAL))?;
         let (weak, ear) = (Arc::downgrade(self), Arc::downgrade(&udp));
         hca::spawn("rsocket-udp", move || listen(&weak, &ear))?;
@@ -134,11 +146,22 @@ impl Datagram {
             return Err(Error(libc::EAFNOSUPPORT));
         }
         let mut state = self.lock();
-        self.udp(&mut state)?;
-        self.peer(&mut state, address)?;
-        state.connected = Some(address);
-        state.received.retain(|(from, _)| *from == address);
+        let udp = self.udp(&mut state)?;
+        let peer = plain(address);
+        self.peer(&mut state, peer)?;
+        // Of several sockets with one port, what its peer sends is for this one.
+        udp.connect(address)?;
+        state.connected = Some(peer);
+        state.received.retain(|(from, _)| same(*from, peer));
         Ok(())
+    }
+
+    /// An address as programs have it: in a socket of IPv6, that of an IPv4 host is mapped.
+    fn shown(&self, address: SocketAddr) -> SocketAddr {
+        match address {
+            SocketAddr::V4(v4) if !self.family_is_ipv4 => SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port()),
+            other => other,
+        }
     }
 
     /// Its own address; a wildcard as long as there is none.
@@ -147,12 +170,12 @@ impl Datagram {
         let udp = state.udp.as_ref()?;
         let bound = udp.local_addr().ok()?;
         let peer = state.connected.and_then(|peer| state.peers.get(&peer));
-        Some(peer.map_or(bound, |peer| SocketAddr::new(peer.source, bound.port())))
+        Some(peer.map_or(bound, |peer| self.shown(SocketAddr::new(peer.source, bound.port()))))
     }
 
     /// The peer it is connected to.
     pub fn peer_address(&self) -> Result<SocketAddr, Error> {
-        self.lock().connected.ok_or(Error::NOT_CONNECTED)
+        self.lock().connected.map(|peer| self.shown(peer)).ok_or(Error::NOT_CONNECTED)
     }
 
     /// Its sizes.
@@ -172,16 +195,17 @@ impl Datagram {
 
     /// Does something with its UDP socket, if there is one: for options that are the kernel's.
     pub fn with_udp<R>(&self, look: impl FnOnce(&UdpSocket) -> R) -> Option<R> {
-        self.lock().udp.as_deref().map(look)
+        let state = self.lock();
+        state.udp.as_deref().or(state.unbound.as_ref()).map(look)
     }
 
     /// Sends a datagram, to its peer if `to` is `None`. `EAGAIN` if there is no room.
     pub fn send(self: &Arc<Datagram>, bytes: &[&[u8]], to: Option<SocketAddr>) -> Result<usize, Error> {
         let mut state = self.lock();
-        let to = to.or(state.connected).ok_or(Error(libc::EDESTADDRREQ))?;
-        if to.is_ipv4() != self.family_is_ipv4 {
+        if to.is_some_and(|to| to.is_ipv4() != self.family_is_ipv4) {
             return Err(Error(libc::EAFNOSUPPORT));
         }
+        let to = to.map(plain).or(state.connected).ok_or(Error(libc::EDESTADDRREQ))?;
         let length: usize = bytes.iter().map(|piece| piece.len()).sum();
         if length > MAX_DATAGRAM {
             return Err(Error(libc::EMSGSIZE));
@@ -194,7 +218,7 @@ impl Datagram {
             drop(state);
             let mut whole = discovery(DiscoveryHeader { kind, qpn, address: peer.source });
             bytes.iter().for_each(|piece| whole.extend_from_slice(piece));
-            udp.send_to(&whole, to)?;
+            udp.send_to(&whole, self.shown(to))?;
             return Ok(length);
         };
         let source = SocketAddr::new(peer.source, udp.local_addr()?.port());
@@ -210,7 +234,7 @@ impl Datagram {
             self.progress(&mut state);
         }
         let (from, bytes) = state.received.front().ok_or(Error::WOULD_BLOCK)?;
-        let answer = show(*from, bytes);
+        let answer = show(self.shown(*from), bytes);
         if !peek {
             state.received.pop_front();
         }
@@ -236,6 +260,8 @@ impl Datagram {
             }
             let _ = udp.send_to(&[0], address);
         }
+        // One with a peer hears of nobody else.
+        let _ = rustix::net::shutdown(&udp, Shutdown::Read);
         drop(state);
         // Its port is free when this returns.
         let ear = Arc::downgrade(&udp);
@@ -257,7 +283,8 @@ impl Datagram {
         }
         let nic = self.hub.nic();
         let id = Id::new(nic, self.hub.events(), PortSpace::Udp, Kind::UnreliableDatagram, 0);
-        let bound = state.udp.as_ref().and_then(|udp| udp.local_addr().ok()).filter(|own| !own.ip().is_unspecified());
+        let bound = state.udp.as_ref().and_then(|udp| udp.local_addr().ok()).map(plain);
+        let bound = bound.filter(|own| !own.ip().is_unspecified() && own.is_ipv4() == address.is_ipv4());
         id.resolve_address(bound.map(|own| SocketAddr::new(own.ip(), 0)), address)?;
         let device = id.device().ok_or(Error(libc::EADDRNOTAVAIL))?;
         id.resolve_route()?;
@@ -305,6 +332,7 @@ impl Datagram {
 
     /// Something came to the UDP socket.
     fn discovered(self: &Arc<Datagram>, bytes: &[u8], from: SocketAddr) {
+        let from = plain(from);
         let Some((header, length)) = DiscoveryHeader::decode(bytes, from.is_ipv4()) else { return };
         let mut state = self.lock();
         // An answer to nothing is no news.
@@ -319,7 +347,7 @@ impl Datagram {
             let qpn = state.pairs[known.pair].qp.qpn();
             let answer = discovery(DiscoveryHeader { kind: DiscoveryKind::Answer, qpn, address: known.source });
             if let Some(udp) = &state.udp {
-                let _ = udp.send_to(&answer, from);
+                let _ = udp.send_to(&answer, self.shown(from));
             }
             let wanted = state.connected.is_none_or(|peer| same(peer, from));
             if wanted && state.received.len() < state.sizes.receive_queue.into() {
@@ -329,6 +357,14 @@ impl Datagram {
         }
         drop(state);
         self.waiters.wake();
+    }
+}
+
+/// An address as queue pairs have it: that of an IPv4 host is one of IPv4, also where a socket of IPv6 says it.
+fn plain(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
+        IpAddr::V6(_) => address,
     }
 }
 

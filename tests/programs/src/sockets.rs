@@ -17,7 +17,11 @@ const fn row(program: &'static str, package: &'static str, what: &'static str) -
     Row { program, version: Version::Package(package), what }
 }
 
-const IPERF: Row = row("`iperf3`", "iperf3", "over sockets of ours: one stream each way, three at once");
+const IPERF: Row = row(
+    "`iperf3`",
+    "iperf3",
+    "over sockets of ours: one stream each way, three at once; datagrams (`-u`) each way, none lost",
+);
 const NC: Row = row("`nc`", "netcat-openbsd", "over sockets of ours: 5 MB each way, compared");
 const CURL: Row =
     row("`curl`", "curl", "over sockets of ours, from `python3 -m http.server` and from nginx: 5 MB, compared");
@@ -33,7 +37,13 @@ const RSYNC: Row =
     row("`rsync`", "rsync", "over sockets of ours, with a daemon that forks: a tree of files down and up, compared");
 
 pub fn tests() -> Vec<Test> {
-    let mut tests = all_of(&IPERF, [Test::new("sockets: iperf3", |stage| apart(stage, iperf))]);
+    let mut tests = all_of(
+        &IPERF,
+        [
+            Test::new("sockets: iperf3", |stage| apart(stage, iperf)),
+            Test::new("sockets: iperf3 of datagrams", |stage| apart(stage, iperf_datagrams)),
+        ],
+    );
     tests.extend(all_of(&NC, [Test::new("sockets: nc", |stage| apart(stage, nc))]));
     tests.extend(all_of(
         &HTTP,
@@ -143,6 +153,17 @@ fn iperf(stage: &Stage) -> Result<(), String> {
     let _server = serve(stage, &format!("iperf3 -s -p {port}"), port)?;
     for more in ["", "-R", "-P 3", "-P 3 -R"] {
         let text = run(stage, &format!("iperf3 -c 127.0.0.1 -p {port} -n 50M {more}"))?;
+        expect(&text, &["iperf Done", "receiver"])?;
+    }
+    Ok(())
+}
+
+/// At a rate that a busy machine keeps up with. A server that is called again has the same port for the next.
+fn iperf_datagrams(stage: &Stage) -> Result<(), String> {
+    let port = stage.next_port();
+    let _server = serve(stage, &format!("iperf3 -s -p {port}"), port)?;
+    for more in ["", "-R", "-P 2"] {
+        let text = run(stage, &format!("iperf3 -u -c 127.0.0.1 -p {port} -n 1M -b 20M -l 1400 {more}"))?;
         expect(&text, &["iperf Done", "receiver"])?;
     }
     Ok(())

@@ -402,6 +402,72 @@ static void datagrams(int family) {
     CHECK(rbind(a, (void *)&to, length) == 0 && rclose(a) == 0);
 }
 
+// A socket of IPv6 hears from IPv4 hosts, whose addresses are mapped. Of two with one port, the one with a peer hears
+// from that peer.
+static void datagrams_of_both_families(void) {
+    int on = 1, a = rsocket(AF_INET, SOCK_DGRAM, 0), b = rsocket(AF_INET6, SOCK_DGRAM, 0);
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6}, peer, own;
+    socklen_t length = sizeof any, peer_length = sizeof peer, own_length = sizeof own;
+    CHECK(rsetsockopt(b, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
+    CHECK(rbind(b, (void *)&any, length) == 0);
+    int port = port_of(b);
+    socklen_t to_length;
+    struct sockaddr_storage to = loopback(AF_INET, port, &to_length);
+    char room[100];
+    int count = 0;
+    // The first goes over UDP, later ones from queue pair to queue pair.
+    for (int i = 0; i < 20; i++) {
+        CHECK(rsendto(a, "there", 5, 0, (void *)&to, to_length) == 5 && ready(b, POLLIN, 10000) == POLLIN);
+        CHECK(rrecvfrom(b, room, sizeof room, 0, (void *)&peer, &peer_length) == 5);
+        CHECK(peer.sin6_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&peer.sin6_addr));
+        CHECK(rsendto(b, "back", 4, 0, (void *)&peer, peer_length) == 4 && ready(a, POLLIN, 10000) == POLLIN);
+        CHECK(rrecv(a, room, sizeof room, 0) == 4);
+    }
+    CHECK(rconnect(b, (void *)&peer, peer_length) == 0);
+    CHECK(rgetpeername(b, (void *)&own, &own_length) == 0 && own.sin6_port == peer.sin6_port);
+    CHECK(rgetsockname(b, (void *)&own, &own_length) == 0 && IN6_IS_ADDR_V4MAPPED(&own.sin6_addr));
+    any.sin6_port = htons(port);
+    int c = rsocket(AF_INET6, SOCK_DGRAM, 0);
+    FAILS(rbind(c, (void *)&any, length), EADDRINUSE);
+    CHECK(rsetsockopt(c, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 && rbind(c, (void *)&any, length) == 0);
+    int d = rsocket(AF_INET, SOCK_DGRAM, 0);
+    for (int i = 0; i < 5; i++, count++) {
+        CHECK(rsendto(a, "old", 3, 0, (void *)&to, to_length) == 3 && ready(b, POLLIN, 10000) == POLLIN);
+        CHECK(rrecv(b, room, sizeof room, 0) == 3 && !memcmp(room, "old", 3));
+        CHECK(rsendto(d, "new", 3, 0, (void *)&to, to_length) == 3 && ready(c, POLLIN, 10000) == POLLIN);
+        CHECK(rrecv(c, room, sizeof room, 0) == 3 && !memcmp(room, "new", 3));
+    }
+    CHECK(count == 5 && rclose(a) == 0 && rclose(b) == 0 && rclose(c) == 0 && rclose(d) == 0);
+}
+
+// Memory is the program's again when a send returns, whether or not the bytes are on their way.
+static void memory_is_used_again(void) {
+    static unsigned char sent[100000], got[100000];
+    for (int round = 0; round < 10; round++) {
+        int ends[2];
+        connection(AF_INET, ends);
+        ssize_t size = 0, some;
+        for (int turn = 0; turn < 8; turn++) {
+            for (unsigned i = 0; i < sizeof sent; i++) {
+                sent[i] = ((unsigned)size + i) * 2654435761u >> 24;
+            }
+            some = rsend(ends[0], sent, sizeof sent, MSG_DONTWAIT);
+            memset(sent, 0xEE, sizeof sent);
+            CHECK(some > 0 || (some < 0 && errno == EAGAIN));
+            size += some > 0 ? some : 0;
+        }
+        CHECK(size > 0 && rshutdown(ends[0], SHUT_WR) == 0);
+        for (ssize_t at = 0; at < size; at += some) {
+            some = rrecv(ends[1], got, 1 + (at * 7) % sizeof got, 0);
+            CHECK(some > 0);
+            for (ssize_t i = 0; i < some; i++) {
+                CHECK(got[i] == (unsigned char)((unsigned)(at + i) * 2654435761u >> 24));
+            }
+        }
+        CHECK(rrecv(ends[1], got, sizeof got, 0) == 0 && rclose(ends[0]) == 0 && rclose(ends[1]) == 0);
+    }
+}
+
 static void lingering(void) {
     // What was sent before the end arrives, though nobody reads at first.
     int ends[2];
@@ -496,6 +562,8 @@ int main(void) {
     mappings();
     datagrams(AF_INET);
     datagrams(AF_INET6);
+    datagrams_of_both_families();
+    memory_is_used_again();
     lingering();
     signals();
     return 0;
