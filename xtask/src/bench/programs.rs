@@ -1,5 +1,5 @@
-//! Programs of others: perftest, which runs on our NIC, and what measures the alternatives: qperf and sockperf over TCP, UCX through shared memory. They
-//! take turns in rounds, together with our own measurement of TCP, which all are compared with.
+//! Programs of others: perftest and rstream, which run on our NIC, and what measures the alternatives: qperf, sockperf and rstream over TCP, UCX
+//! through shared memory. They take turns in rounds, together with our own measurement of TCP, which all are compared with.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -46,11 +46,24 @@ enum Style {
     Ucx,
     Qperf,
     Sockperf,
+    /// Over rsockets, on our NIC.
+    Rstream,
+    /// The same program over TCP.
+    RstreamTcp,
 }
 
 const fn perftest(name: &'static str, command: &'static str, both: &'static [&'static str], read: Reader) -> Program {
     Program { name, command, both, client: &[], style: Style::Perftest, read }
 }
+
+const fn rstream(name: &'static str, style: Style, both: &'static [&'static str], read: Reader) -> Program {
+    Program { name, command: "rstream", both, client: &[], style, read }
+}
+
+/// One message of 64 bytes each way, so often.
+const RSTREAM_LATENCY: &[&str] = &["-S", "64", "-C", "1", "-I", "20000"];
+/// A hundred messages of 1 MiB each way, so often.
+const RSTREAM_BANDWIDTH: &[&str] = &["-S", "1048576", "-C", "100", "-I", "10"];
 
 const PROGRAMS: &[Program] = &[
     perftest("ib_send_lat", "ib_send_lat", &["-s", "64", "-n", "20000"], perftest_latency),
@@ -98,6 +111,10 @@ const PROGRAMS: &[Program] = &[
         style: Style::Sockperf,
         read: sockperf,
     },
+    rstream("rstream_latency", Style::Rstream, RSTREAM_LATENCY, rstream_latency),
+    rstream("rstream_tcp_latency", Style::RstreamTcp, RSTREAM_LATENCY, rstream_latency),
+    rstream("rstream_bandwidth", Style::Rstream, RSTREAM_BANDWIDTH, rstream_bandwidth),
+    rstream("rstream_tcp_bandwidth", Style::RstreamTcp, RSTREAM_BANDWIDTH, rstream_bandwidth),
 ];
 
 /// The ratios to make: a name, what is divided by what. Figures of `ubiverbs bench` begin with `tcp_`.
@@ -114,6 +131,8 @@ const RATIOS: &[(&str, &str, &str)] = &[
     ("perftest_write_bandwidth_ucx", "ib_write_bw", "ucx_bandwidth"),
     ("ucx_latency", "ucx_latency", "tcp_spinning"),
     ("ucx_bandwidth", "ucx_bandwidth", "tcp_1M"),
+    ("rsocket_latency", "rstream_latency", "rstream_tcp_latency"),
+    ("rsocket_bandwidth", "rstream_bandwidth", "rstream_tcp_bandwidth"),
 ];
 
 /// Runs them in so many rounds. Answers ratios, and what is missing.
@@ -205,11 +224,17 @@ impl Program {
                 command.args(["run", "--", self.command, "-d", "ubi_lo", "-F"]);
                 command
             }
+            Style::Rstream => {
+                let mut command = Command::new(ubiverbs);
+                command.args(["run", "--", self.command]);
+                command
+            }
             _ => Command::new(self.command),
         };
         let place = port.to_string();
         match self.style {
-            Style::Perftest | Style::Ucx => command.args(["-p", &place]),
+            Style::Perftest | Style::Ucx | Style::Rstream => command.args(["-p", &place]),
+            Style::RstreamTcp => command.args(["-T", "s", "-p", &place]),
             Style::Qperf => command.args(["-lp", &place]),
             Style::Sockperf if client => command.args(["ping-pong", "-i", "127.0.0.1", "-p", &place]),
             Style::Sockperf => command.args(["server", "-i", "127.0.0.1", "-p", &place]),
@@ -219,8 +244,14 @@ impl Program {
         }
         command.args(self.both);
         if client {
-            if self.style != Style::Sockperf {
-                command.arg("127.0.0.1");
+            match self.style {
+                Style::Sockperf => {}
+                Style::Rstream | Style::RstreamTcp => {
+                    command.args(["-s", "127.0.0.1"]);
+                }
+                _ => {
+                    command.arg("127.0.0.1");
+                }
             }
             command.args(self.client);
         }
@@ -311,6 +342,20 @@ fn sockperf(text: &str) -> Option<f64> {
     Some(rest.split_whitespace().next()?.parse::<f64>().ok()? * 1e3)
 }
 
+/// Columns: name, bytes, messages, rounds, total, seconds, gigabits per second, microseconds per message.
+fn rstream_micros(text: &str) -> Option<f64> {
+    let line = text.lines().rev().find(|line| line.starts_with("custom"))?;
+    line.split_whitespace().nth(7)?.parse().ok()
+}
+
+fn rstream_latency(text: &str) -> Option<f64> {
+    rstream_micros(text).map(|micros| micros * 1e3)
+}
+
+fn rstream_bandwidth(text: &str) -> Option<f64> {
+    rstream_micros(text).map(|micros| f64::from(1 << 20) / (micros / 1e6))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,6 +372,9 @@ mod tests {
         assert_eq!(qperf("tcp_lat:\n    latency  =  9.5 us\n"), Some(9500.0));
         assert_eq!(qperf("tcp_bw:\n    bw  =  3.25 GB/sec\n"), Some(3.25e9));
         assert_eq!(sockperf("sockperf: ---> percentile 50.000 =    7.123\n").map(f64::round), Some(7123.0));
+        let rstream = "name      bytes   xfers   iters   total       time     Gb/sec    usec/xfer\ncustom    64      1       20k     2.4m        0.36s      0.06       9.08\n";
+        assert_eq!(rstream_latency(rstream).map(f64::round), Some(9080.0));
+        assert_eq!(rstream_bandwidth("custom 1m 100 10 1.9g 0.2s 80 100.00\n").map(f64::round), Some(10_485_760_000.0));
         for read in PROGRAMS.iter().map(|program| program.read) {
             assert_eq!(read("connection refused\n"), None);
         }
