@@ -11,7 +11,7 @@ use crate::wait::{Waitable, Waiters};
 use hca::cm::{Id, UDP_QKEY};
 use hca::{CompletionChannel, Nic, Notify};
 use rsocket::{DiscoveryHeader, DiscoveryKind, MAX_DATAGRAM_HEADER, Sizes};
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -378,10 +378,13 @@ fn listen(socket: &Weak<Datagram>, udp: &Weak<UdpSocket>) {
     let mut bytes = [0; SLOT];
     loop {
         let Some(ear) = udp.upgrade() else { return };
-        let arrived = ear.recv_from(&mut bytes);
+        // One that is being closed is woken by the end of what it could read, which comes from nobody.
+        let arrived = rustix::net::recvfrom(&*ear, &mut bytes[..], RecvFlags::empty());
         drop(ear);
         let Some(socket) = socket.upgrade().filter(|socket| !socket.closed.load(Ordering::Acquire)) else { return };
-        if let Ok((length, from)) = arrived {
+        if let Ok((length, _, Some(from))) = arrived
+            && let Ok(from) = SocketAddr::try_from(from)
+        {
             socket.discovered(&bytes[..length], from);
         }
     }

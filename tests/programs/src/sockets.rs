@@ -17,11 +17,8 @@ const fn row(program: &'static str, package: &'static str, what: &'static str) -
     Row { program, version: Version::Package(package), what }
 }
 
-const IPERF: Row = row(
-    "`iperf3`",
-    "iperf3",
-    "over sockets of ours: one stream each way, three at once; datagrams (`-u`) each way, none lost",
-);
+const IPERF: Row =
+    row("`iperf3`", "iperf3", "over sockets of ours: one stream each way, three at once; datagrams (`-u`) each way");
 const NC: Row = row("`nc`", "netcat-openbsd", "over sockets of ours: 5 MB each way, compared");
 const CURL: Row =
     row("`curl`", "curl", "over sockets of ours, from `python3 -m http.server` and from nginx: 5 MB, compared");
