@@ -217,7 +217,7 @@ impl Nic {
         if glance != Glance::Rings {
             self.flush_delayed_ack();
         }
-        // Borrowed anew, for as long as the poller lives.
+        #[expect(clippy::needless_match, reason = "borrowed anew, for as long as the poller lives")]
         let landing: Option<&mut dyn Land> = match landing {
             Some(landing) => Some(landing),
             None => None,
