@@ -11,9 +11,9 @@ use crate::gsi::Datagram;
 use crate::links::udp::Found;
 use crate::nic::Nic;
 use crate::objects::completion_queue::{CompletionQueue, Poller};
+use crate::objects::landing::{Land, Landing};
 use crate::progress::ready::ReadyQueue;
 use crate::queue_pair::Qp;
-use crate::queue_pair::landing::{Land, Landing};
 use crate::tuning::{
     EXIT_LOOKS, FULL_DATAGRAM_PACKETS, FULL_POLL_EVERY, LOOKS_TOGETHER, PACKETS_PER_DRIVE, SOCKET_LOOK_POLLS,
     TIMER_GRACE, TIMERS_PER_TURN, nanos,

@@ -38,12 +38,12 @@ pub use objects::completion_queue::{
 };
 pub use objects::context::{AsyncEvent, Context};
 pub use objects::device::Device;
+pub use objects::landing::Landing;
 pub use objects::shared_queue::{SharedQueue, SharedQueueKind, TagMatching, Xrc};
 pub use objects::{channel, device};
 pub use progress::sleep::Sleep;
 pub use queue_pair::counters::{AttachError, CompletionCounter, CountedWork};
 pub use queue_pair::frames::Spread;
-pub use queue_pair::landing::Landing;
 pub use queue_pair::{Joins, Qp};
 pub use record::drops::KernelDrops;
 pub use record::tracing::Tracing;

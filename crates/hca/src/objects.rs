@@ -6,6 +6,7 @@ pub(crate) mod completion_queue;
 pub(crate) mod context;
 pub mod device;
 pub(crate) mod groups;
+pub(crate) mod landing;
 pub(crate) mod numbers;
 pub(crate) mod shared_queue;
 pub(crate) mod table;

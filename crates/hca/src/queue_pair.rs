@@ -5,7 +5,6 @@ mod belief;
 pub(crate) mod counters;
 mod datagrams;
 pub(crate) mod frames;
-pub(crate) mod landing;
 mod order;
 pub(crate) mod port;
 mod reach;

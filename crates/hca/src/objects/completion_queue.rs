@@ -2,8 +2,8 @@
 
 use crate::objects::channel::Channel;
 use crate::objects::device::Device;
+use crate::objects::landing::Land;
 use crate::progress::engine::Engine;
-use crate::queue_pair::landing::Land;
 use latch::{Mutex, Rank};
 use std::collections::VecDeque;
 use std::fmt;

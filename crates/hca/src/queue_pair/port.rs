@@ -3,7 +3,7 @@
 
 use crate::ground::Ground;
 use crate::links::windows::{WindowOf, Windows};
-use crate::queue_pair::landing::Land;
+use crate::objects::landing::Land;
 use transport::congestion::Window;
 use transport::{Port, ReceiveWork, TaggedTaken, Taken, Toward};
 use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};

@@ -6,7 +6,7 @@ use crate::ground::Ground;
 use crate::links::path::Link;
 use crate::links::path::local_grh;
 use crate::objects::completion_queue::Poller;
-use crate::queue_pair::landing::Land;
+use crate::objects::landing::Land;
 use crate::queue_pair::port::NicPort;
 use crate::tuning::{BYTES_PER_RUN, TRAINS_PER_RUN};
 use link::shared::{Broken, Outbound, Reading};
