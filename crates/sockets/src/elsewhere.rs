@@ -1,6 +1,6 @@
-//! What cannot be done in the middle of the NIC, and the thread that does it. Completions are told of by the thread that
-//! made the progress, which may have the lists of rings locked: it must not speak to the connection manager then, nor
-//! destroy queue pairs.
+//! What cannot be done in the middle of the NIC, and the thread that does it. Completions are told of by the thread
+//! that made the progress, which may have the lists of rings locked: it must not speak to the connection manager then,
+//! nor destroy queue pairs.
 
 use crate::socket::Socket;
 use std::cell::Cell;

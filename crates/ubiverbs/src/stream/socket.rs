@@ -36,7 +36,7 @@ impl RdmaSocket {
         Ok(RdmaSocket { core: Core::new(Socket::new()?) })
     }
 
-    /// Bytes that may be on their way to the peer; 64 KiB at least for speed. 128 KiB unless it is set.
+    /// Bytes that may be on their way to the peer.
     #[doc(alias = "SO_SNDBUF")]
     pub fn set_send_buffer_size(&self, bytes: u32) -> io::Result<()> {
         Ok(self.core.socket().set_sizes(|sizes| sizes.send_buffer = bytes.max(1))?)
