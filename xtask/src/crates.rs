@@ -193,6 +193,8 @@ fn leaves(directory: &Path, path: &Path) -> bool {
 
 /// Packs all crates, as `cargo publish` would; answers their order.
 fn pack(root: &Path, ours: &[&Package], verify: bool) -> Result<Vec<String>, String> {
+    // What is there already is not fetched again, and from here on nothing is.
+    process::run(cargo(root).args(["fetch", "--quiet"]))?;
     let mut command = cargo(root);
     command.args(["package", "--offline", "--allow-dirty"]).args(selection(ours));
     if !verify {
