@@ -1,5 +1,5 @@
-//! Links the compiler's support library into the program, so that it needs nothing but the C library where it runs. The compiler asks for `libgcc_s`,
-//! and finds a script of that name which says to take the static parts instead.
+//! Links the compiler's support library into the program, so that it needs nothing but the C library where it runs. The
+//! compiler asks for `libgcc_s`, and finds a script of that name which says to take the static parts instead.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

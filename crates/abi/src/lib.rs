@@ -1,8 +1,8 @@
-//! Mirrors of `verbs.h`, `rdma_cma.h` and `umad.h`: layouts and numbers, no behaviour. A C program and this library must agree on
-//! every offset, so the tests compile a C program against the installed headers and compare. Names are the header's
-//! own, so that one finds here what one knows from there; what a field means is in the man pages. Fields of enumerated
-//! type are plain integers: C may store anything in them. What C promises about the pointers it passes is in
-//! [`mod@pointer`].
+//! Mirrors of `verbs.h`, `rdma_cma.h` and `umad.h`: layouts and numbers, no behaviour. A C program and this library
+//! must agree on every offset, so the tests compile a C program against the installed headers and compare. Names are
+//! the header's own, so that one finds here what one knows from there; what a field means is in the man pages. Fields
+//! of enumerated type are plain integers: C may store anything in them. What C promises about the pointers it passes is
+//! in [`mod@pointer`].
 #![allow(non_camel_case_types, non_snake_case)]
 #![allow(missing_docs, reason = "the names are those of the headers, and their manual pages document them")]
 

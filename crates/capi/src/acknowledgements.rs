@@ -28,8 +28,8 @@ impl Acknowledgements {
         self.acknowledge_with(count, |_| {});
     }
 
-    /// The program is done with `count` of them. `publish` is told how many it has acknowledged in all. It runs under the
-    /// lock: a thread that waits in order to destroy the object goes on only after it.
+    /// The program is done with `count` of them. `publish` is told how many it has acknowledged in all. It runs under
+    /// the lock: a thread that waits in order to destroy the object goes on only after it.
     pub fn acknowledge_with(&self, count: u32, publish: impl FnOnce(u32)) {
         let mut counts = lock(&self.counts);
         counts.acknowledged = counts.acknowledged.wrapping_add(count);

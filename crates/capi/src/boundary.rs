@@ -1,5 +1,6 @@
 //! The line between C and Rust: results become return values and errno, and a panic becomes `EIO`, a line on standard
-//! error and an event, while the program goes on. No thread is cancelled inside ([`cancellation`](crate::cancellation)).
+//! error and an event, while the program goes on. No thread is cancelled inside
+//! ([`cancellation`](crate::cancellation)).
 
 use crate::errno::Errno;
 use crate::log;

@@ -9,8 +9,8 @@
 //! | in calls made for every message | nothing: their system calls are none at which the C library cancels a thread, or are rare and have a shield of their own |
 //!
 //! A call that waits is a loop in a frame with nothing to drop. Each turn calls [`Waits::go_on`], which looks for an
-//! event under a shield, and comes back before the thread sleeps. The sleep is `ppoll`, called from that frame. What the
-//! call has taken by then (the watch over the NIC's links, say) is in a plain structure; the C library calls
+//! event under a shield, and comes back before the thread sleeps. The sleep is `ppoll`, called from that frame. What
+//! the call has taken by then (the watch over the NIC's links, say) is in a plain structure; the C library calls
 //! [`Waits::end`] on it before it unwinds. An event is taken in a turn or not at all, so none is lost.
 
 use crate::boundary::{self, report};

@@ -17,8 +17,8 @@ pub(crate) fn is_on() -> bool {
 }
 
 thread_local! {
-    /// Why the call of this thread is about to fail. A thread that is ending, or whose `exit` runs destructors, has none
-    /// any more and may call all the same: so it is only ever tried.
+    /// Why the call of this thread is about to fail. A thread that is ending, or whose `exit` runs destructors, has
+    /// none any more and may call all the same: so it is only ever tried.
     static REASON: Cell<Option<String>> = const { Cell::new(None) };
 }
 

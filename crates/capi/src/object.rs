@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::mem::offset_of;
 
-/// An object as C has it, and the process that made it. A forked child has a copy whose locks a thread of its parent may
-/// have held: it must not come so far as to take one.
+/// An object as C has it, and the process that made it. A forked child has a copy whose locks a thread of its parent
+/// may have held: it must not come so far as to take one.
 #[repr(C)]
 struct Handed<T> {
     generation: u32,

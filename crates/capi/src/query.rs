@@ -80,7 +80,8 @@ fn attributes(opened: &OpenDevice) -> ibv_device_attr {
     attributes.max_res_rd_atom = int(u64::from(transport.max_dest_rd_atomic) * u64::from(limits::MAX_QP));
     attributes.max_qp_init_rd_atom = transport.max_rd_atomic.into();
     // Atomic operations are the processor's: atomic towards everything in the host. But hardware promises no more than
-    // atomicity among its own, and programs compare with that: UCX before 1.17 has no atomics on a device that says GLOB.
+    // atomicity among its own, and programs compare with that: UCX before 1.17 has no atomics on a device that says
+    // GLOB.
     attributes.atomic_cap = abi::IBV_ATOMIC_HCA as c_int;
     attributes.max_mw = int(memory.windows.into());
     let (groups, members) = (hca::multicast::max_groups(), hca::multicast::MAX_MEMBERS);

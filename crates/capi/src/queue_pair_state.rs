@@ -104,8 +104,8 @@ pub extern "C" fn ibv_modify_qp(qp: Handle<'_, ibv_qp>, attributes: In<'_, ibv_q
     })
 }
 
-/// What it is now. The mask is a hint, and everything is answered; but the state in the program's structure changes only
-/// if the mask asks for it: UCX compares that field with what it set itself.
+/// What it is now. The mask is a hint, and everything is answered; but the state in the program's structure changes
+/// only if the mask asks for it: UCX compares that field with what it set itself.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_query_qp(
     qp: Handle<'_, ibv_qp>,

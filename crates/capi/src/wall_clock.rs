@@ -1,6 +1,6 @@
-//! When a completion was raised, by the system's clock. The NIC's clock says how long ago that was, and the system's what
-//! time it is now. The two are read one after the other, so the difference between them is not the same each time; a
-//! completion must not seem older than the one before for that.
+//! When a completion was raised, by the system's clock. The NIC's clock says how long ago that was, and the system's
+//! what time it is now. The two are read one after the other, so the difference between them is not the same each time;
+//! a completion must not seem older than the one before for that.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// The time of the next completion, in nanoseconds since 1970: `system` says what time it is, and `nic` what time it
-    /// is by the clock by which the completion was raised at `at`. Never before the last one, unless the system's clock
-    /// was set back.
+    /// The time of the next completion, in nanoseconds since 1970: `system` says what time it is, and `nic` what time
+    /// it is by the clock by which the completion was raised at `at`. Never before the last one, unless the system's
+    /// clock was set back.
     pub fn time_of(&mut self, at: u64, system: impl Fn() -> u64, nic: impl Fn() -> u64) -> u64 {
         let read = |_| {
             let (before, now, after) = (nic(), system(), nic());

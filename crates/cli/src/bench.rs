@@ -1,5 +1,6 @@
-//! `ubiverbs bench`: latency, bandwidth and message rate of every RDMA operation between two processes, beside TCP, Unix sockets, the limits of the
-//! machine and a second pair of processes over UDP, all in the same run; and how that compares with the goals. Absolute numbers of a shared machine are noise; the ratios of one run are what to read.
+//! `ubiverbs bench`: latency, bandwidth and message rate of every RDMA operation between two processes, beside TCP,
+//! Unix sockets, the limits of the machine and a second pair of processes over UDP, all in the same run; and how that
+//! compares with the goals. Absolute numbers of a shared machine are noise; the ratios of one run are what to read.
 
 mod document;
 mod goals;

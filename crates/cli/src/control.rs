@@ -1,5 +1,6 @@
-//! The out-of-band channel between the two processes of a demo or a benchmark: lines of JSON over a stream. A thread reads them, so that the
-//! end of the stream, which is the death of the peer, is noticed whatever this process is doing.
+//! The out-of-band channel between the two processes of a demo or a benchmark: lines of JSON over a stream. A thread
+//! reads them, so that the end of the stream, which is the death of the peer, is noticed whatever this process is
+//! doing.
 
 use crate::exit::Failure;
 use serde::Serialize;
@@ -123,7 +124,8 @@ impl Control {
         self.gone.is_so()
     }
 
-    /// The same of a peer that answers no packet any more: if it is dead, the NIC may know that before the stream says so.
+    /// The same of a peer that answers no packet any more: if it is dead, the NIC may know that before the stream says
+    /// so.
     pub fn turns_out_gone(&self) -> bool {
         let deadline = Instant::now() + BELATED;
         while !self.is_gone() && Instant::now() < deadline {

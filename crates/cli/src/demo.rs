@@ -1,5 +1,6 @@
-//! `ubiverbs demo`: two processes move data in every way RDMA knows, over the NIC in user space, and each says what it sees. With `--simulated`
-//! the same protocol runs between two simulated hosts on a lossy wire instead, and every packet is shown.
+//! `ubiverbs demo`: two processes move data in every way RDMA knows, over the NIC in user space, and each says what it
+//! sees. With `--simulated` the same protocol runs between two simulated hosts on a lossy wire instead, and every
+//! packet is shown.
 
 mod alice;
 pub mod bob;
@@ -17,9 +18,10 @@ use std::io::Write;
 
 /// Watch two processes move data by SEND, WRITE, READ, atomics and datagrams
 ///
-/// The program starts itself a second time. Alice (the first process) and bob (the second) open a device, connect queue pairs and move data by
-/// SEND, WRITE, WRITE with immediate, READ, FETCH_ADD, COMPARE_SWAP and by datagrams. Both check every byte. One request is
-/// wrong on purpose, to show how a failure explains itself. At the end latency and bandwidth are measured beside TCP.
+/// The program starts itself a second time. Alice (the first process) and bob (the second) open a device, connect queue
+/// pairs and move data by SEND, WRITE, WRITE with immediate, READ, FETCH_ADD, COMPARE_SWAP and by datagrams. Both check
+/// every byte. One request is wrong on purpose, to show how a failure explains itself. At the end latency and bandwidth
+/// are measured beside TCP.
 ///
 /// It needs no root, no RDMA hardware, no kernel module, and no network beyond `lo`.
 #[derive(Args, Clone, Debug)]

@@ -1,5 +1,5 @@
-//! The `ubiverbs` program: reads its arguments, runs one command, and turns how it ended into an exit code. What the commands do is in modules of
-//! their own.
+//! The `ubiverbs` program: reads its arguments, runs one command, and turns how it ended into an exit code. What the
+//! commands do is in modules of their own.
 #![deny(unsafe_code)]
 
 mod bench;

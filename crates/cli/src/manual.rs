@@ -1,4 +1,5 @@
-//! `ubiverbs manual`: manual pages and completions as files, made from the definition of the command line; `cargo xtask dist` calls it.
+//! `ubiverbs manual`: manual pages and completions as files, made from the definition of the command line; `cargo xtask
+//! dist` calls it.
 
 use crate::completions;
 use crate::exit::{Exit, Failure};

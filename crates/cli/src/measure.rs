@@ -1,5 +1,6 @@
-//! What is measured, and how the two sides agree on it. The first side gives orders: a run of so many messages of one size by one carrier, as
-//! round trips, as a stream or in batches. Carriers take turns in short runs, so that a busy machine is busy for all of them alike.
+//! What is measured, and how the two sides agree on it. The first side gives orders: a run of so many messages of one
+//! size by one carrier, as round trips, as a stream or in batches. Carriers take turns in short runs, so that a busy
+//! machine is busy for all of them alike.
 
 #[allow(unsafe_code, reason = "memory shared by processes")]
 mod bare;
@@ -96,7 +97,8 @@ impl Carrier {
 pub enum Waiting {
     /// They look until it is there.
     Spin,
-    /// They sleep until they are woken: in the call for the next event of a completion channel, or for the next bytes of a socket.
+    /// They sleep until they are woken: in the call for the next event of a completion channel, or for the next bytes
+    /// of a socket.
     Sleep,
     /// They sleep in epoll on the descriptor of the completion channel.
     Epoll,
@@ -163,8 +165,8 @@ impl Point {
         Point::new(kind, Carrier::Tcp, waiting, self.size)
     }
 
-    /// Messages under way at once, in a stream: a megabyte of them, which is more than a link holds. More would only need more receives, whose
-    /// buffers would push each other out of the cache.
+    /// Messages under way at once, in a stream: a megabyte of them, which is more than a link holds. More would only
+    /// need more receives, whose buffers would push each other out of the cache.
     fn depth(self) -> u64 {
         let fits = (1 << 20) / self.size.max(1) as u64;
         fits.clamp(2, if self.carrier == Carrier::Read { 16 } else { 64 })

@@ -1,5 +1,6 @@
-//! How the two sides of a demo or a benchmark find each other: this program starts itself again on the same machine, or it waits for, or calls,
-//! another one over TCP. Either way neither side outlives the other: the channel between them ends with the first of them.
+//! How the two sides of a demo or a benchmark find each other: this program starts itself again on the same machine, or
+//! it waits for, or calls, another one over TCP. Either way neither side outlives the other: the channel between them
+//! ends with the first of them.
 
 use crate::control::{Control, WhenGone};
 use crate::exit::{Exit, Failure};
@@ -283,7 +284,8 @@ fn resolve(text: &str, default_host: &str) -> Result<Vec<SocketAddr>, Failure> {
     Ok((host, port).to_socket_addrs().map_err(failed)?.collect())
 }
 
-/// Host and port of `host`, `host:port`, `:port`, an IPv6 address, or one in brackets with a port. None if the port is no port.
+/// Host and port of `host`, `host:port`, `:port`, an IPv6 address, or one in brackets with a port. None if the port is
+/// no port.
 fn split(text: &str) -> Option<(&str, u16)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, port) = rest.split_once(']')?;

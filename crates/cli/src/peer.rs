@@ -1,5 +1,5 @@
-//! The second side of a demo or a benchmark: it does what the first side asks for, one order at a time, and says how it went. Hidden from the
-//! list of commands; the program starts itself with it.
+//! The second side of a demo or a benchmark: it does what the first side asks for, one order at a time, and says how it
+//! went. Hidden from the list of commands; the program starts itself with it.
 
 use crate::demo::{Act, bob::Bob};
 use crate::exit::{Exit, Failure};
@@ -49,7 +49,8 @@ pub enum Answer {
     Failed(String),
 }
 
-/// The queue pairs of one side: the one that all acts use, one to be broken, one for datagrams; and the memory it shares.
+/// The queue pairs of one side: the one that all acts use, one to be broken, one for datagrams; and the memory it
+/// shares.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Introduction {
     pub connected: String,

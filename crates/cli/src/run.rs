@@ -43,8 +43,8 @@ pub struct Options {
     /// Give the program sockets over RDMA (rsockets) in place of TCP's
     ///
     /// Both ends of a connection must have them: a connection to a program without is made over TCP where the call that
-    /// connects waits, and fails where it does not. /etc/rdma/rsocket/preload_config, if there is one, says which sockets
-    /// of which programs are meant.
+    /// connects waits, and fails where it does not. /etc/rdma/rsocket/preload_config, if there is one, says which
+    /// sockets of which programs are meant.
     #[arg(long)]
     sockets: bool,
     /// How it reaches other processes of this host

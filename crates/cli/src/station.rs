@@ -57,8 +57,8 @@ impl Station {
     }
 }
 
-/// The device that has this address. An interface that has just come up carries packets a little before it says that it is running, and only
-/// then is it a device; so look for a while.
+/// The device that has this address. An interface that has just come up carries packets a little before it says that it
+/// is running, and only then is it a device; so look for a while.
 fn holder(address: IpAddr) -> Result<Context, Failure> {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {

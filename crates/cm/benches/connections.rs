@@ -1,5 +1,6 @@
-//! What a connection costs the two managers, from the request to the agreement that it is over, beside so many others that stand: five messages,
-//! each handled once, and the program's part. It should hardly depend on how many others there are.
+//! What a connection costs the two managers, from the request to the agreement that it is over, beside so many others
+//! that stand: five messages, each handled once, and the program's part. It should hardly depend on how many others
+//! there are.
 
 use divan::Bencher;
 use ubiverbs_cm::{Accept, Config, Connect, Event, Listen, Manager, Route, Time};

@@ -1,4 +1,5 @@
-//! A look at all the tables at once, for tests: what one says of a connection the others must say too, and what has ended is in none.
+//! A look at all the tables at once, for tests: what one says of a connection the others must say too, and what has
+//! ended is in none.
 
 use wire::Qpn;
 use wire::cm::CommId;

@@ -21,8 +21,8 @@ impl Manager {
         Ok(id)
     }
 
-    /// Says that the program has taken the request from its listener, so that it no longer counts for the backlog. Accepting and rejecting
-    /// say so too.
+    /// Says that the program has taken the request from its listener, so that it no longer counts for the backlog.
+    /// Accepting and rejecting say so too.
     pub fn taken(&mut self, id: CommId) {
         self.release(id);
     }
@@ -106,7 +106,8 @@ impl Manager {
         }
     }
 
-    /// Ends a connection: with a DREQ, or with the answer to the peer's. A DREQ ends in [`Event::Disconnected`] or [`Event::TimedOut`].
+    /// Ends a connection: with a DREQ, or with the answer to the peer's. A DREQ ends in [`Event::Disconnected`] or
+    /// [`Event::TimedOut`].
     pub fn disconnect(&mut self, now: Time, id: CommId, private_data: &[u8]) -> Result<(), CmError> {
         match self.connection(id)?.state {
             State::Established => {
@@ -119,8 +120,8 @@ impl Manager {
         }
     }
 
-    /// Says that a [suspected](Event::Suspected) peer was asked and does not answer: it does not have the connection any
-    /// more. It ends as if the program had disconnected. One that has ended in the meantime is left alone.
+    /// Says that a [suspected](Event::Suspected) peer was asked and does not answer: it does not have the connection
+    /// any more. It ends as if the program had disconnected. One that has ended in the meantime is left alone.
     pub fn peer_lost(&mut self, now: Time, id: CommId) {
         if self.state(id) == Some(State::Established) {
             self.send_dreq(now, id, Data::default());
@@ -138,7 +139,8 @@ impl Manager {
         Ok(())
     }
 
-    /// The owner forgets a connection or a request, whatever its state. The peer is told what it must be told; there are no more events.
+    /// The owner forgets a connection or a request, whatever its state. The peer is told what it must be told; there
+    /// are no more events.
     pub fn abandon(&mut self, now: Time, id: CommId) -> Result<(), CmError> {
         self.out.forget(id);
         if self.inquiries.contains_key(&id) {

@@ -1,4 +1,5 @@
-//! One connection: its state, who the peer is, the message that waits for an answer, and the answer that a repeated message gets.
+//! One connection: its state, who the peer is, the message that waits for an answer, and the answer that a repeated
+//! message gets.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -13,7 +14,8 @@ use crate::output::Passed;
 use crate::proof::RTU_REPEATS;
 use crate::{Connect, ListenerId, Route, Time};
 
-/// The states of a connection (specification 12.9.7). The active side walks down the left, the passive side down the right:
+/// The states of a connection (specification 12.9.7). The active side walks down the left, the passive side down the
+/// right:
 ///
 /// ```text
 ///        ReqSent            ReqReceived

@@ -6,8 +6,8 @@ use wire::cm::{CmDatagram, CommId, Data, RejectReason, RejectedMessage, Rep, Req
 
 use crate::{Ece, ListenerId, Route};
 
-/// What happened to a connection or a request for a service. Of one attempt to connect, each side hears at most one of established,
-/// rejected and timed out; of one connection, at most one of the events that end it.
+/// What happened to a connection or a request for a service. Of one attempt to connect, each side hears at most one of
+/// established, rejected and timed out; of one connection, at most one of the events that end it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 #[allow(clippy::large_enum_variant)] // a request is moved twice in its life
@@ -52,7 +52,8 @@ pub enum Event {
         /// What was rejected.
         rejected: RejectedMessage,
     },
-    /// Nobody answers. After a DREQ the connection is over and in timewait; otherwise the attempt has ended and the id is gone.
+    /// Nobody answers. After a DREQ the connection is over and in timewait; otherwise the attempt has ended and the id
+    /// is gone.
     TimedOut {
         /// The connection.
         id: CommId,
@@ -73,9 +74,9 @@ pub enum Event {
         /// From the peer's program.
         private_data: Data<224>,
     },
-    /// A message from the peer's address asks for a connection of the queue pair that this one is with, as if the peer had
-    /// lost it. Anybody may claim that, so the connection stands: ask the peer, and if it does not answer, say that it
-    /// [is lost](crate::Manager::peer_lost).
+    /// A message from the peer's address asks for a connection of the queue pair that this one is with, as if the peer
+    /// had lost it. Anybody may claim that, so the connection stands: ask the peer, and if it does not answer, say that
+    /// it [is lost](crate::Manager::peer_lost).
     Suspected {
         /// The connection.
         id: CommId,

@@ -1,5 +1,5 @@
-//! Numbers that outsiders should not guess: communication ids, each used once before any is used again, and transaction ids.
-//! Peers see many of them, so they come from a keyed function (SipHash-2-4) that does not give away its key.
+//! Numbers that outsiders should not guess: communication ids, each used once before any is used again, and transaction
+//! ids. Peers see many of them, so they come from a keyed function (SipHash-2-4) that does not give away its key.
 
 use wire::cm::CommId;
 

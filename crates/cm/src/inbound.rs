@@ -1,5 +1,6 @@
-//! What arrives. Every message may come at any time, twice, late, or from somebody who makes it up: it moves a connection only if it fits the
-//! connection's state and comes from its peer. A repeated message gets the answer that the first one got.
+//! What arrives. Every message may come at any time, twice, late, or from somebody who makes it up: it moves a
+//! connection only if it fits the connection's state and comes from its peer. A repeated message gets the answer that
+//! the first one got.
 
 use alloc::boxed::Box;
 
@@ -19,7 +20,8 @@ use crate::timeouts::THINKING;
 use crate::{Ece, Event, Manager, Route, Time};
 
 impl Manager {
-    /// Takes a message that arrived. `from` is the way it came: its source is the peer, its destination one of our addresses.
+    /// Takes a message that arrived. `from` is the way it came: its source is the peer, its destination one of our
+    /// addresses.
     pub fn handle(&mut self, now: Time, from: Route, datagram: &CmDatagram) {
         self.take(now, from, datagram, self.believes(now, from.source));
     }
@@ -162,8 +164,8 @@ impl Manager {
         answered
     }
 
-    /// The peer's queue pair seems to ask for a new connection, as if it did not have the old one any more (specification
-    /// 12.9.8.3.1). A claim ends nothing: the driver is told, and asks the peer.
+    /// The peer's queue pair seems to ask for a new connection, as if it did not have the old one any more
+    /// (specification 12.9.8.3.1). A claim ends nothing: the driver is told, and asks the peer.
     fn suspect(&mut self, now: Time, id: CommId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let asked = connection.suspected.is_some_and(|before| now < before + self.config.suspicion);

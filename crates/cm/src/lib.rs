@@ -1,12 +1,13 @@
-//! The connection manager, sans-IO: how two queue pairs find each other (specification chapter 12), without sockets, clocks, threads,
-//! globals or `unsafe`. Calls, messages and time go in; messages, deadlines and events come out.
+//! The connection manager, sans-IO: how two queue pairs find each other (specification chapter 12), without sockets,
+//! clocks, threads, globals or `unsafe`. Calls, messages and time go in; messages, deadlines and events come out.
 //!
-//! A [`Manager`] serves a whole process. A connection is named by its local communication id, and so is a request for a datagram service.
-//! Queue pairs are none of its business: it carries their numbers.
+//! A [`Manager`] serves a whole process. A connection is named by its local communication id, and so is a request for a
+//! datagram service. Queue pairs are none of its business: it carries their numbers.
 //!
 //! # Driving it
 //!
-//! **After everything that goes in, send what comes out, take the events, and wake up at the deadline.** This is the whole loop:
+//! **After everything that goes in, send what comes out, take the events, and wake up at the deadline.** This is the
+//! whole loop:
 //!
 //! ```
 //! use ubiverbs_cm as cm;
@@ -52,7 +53,8 @@
 //! | [`Event::Disconnected`] | ← DREP | [`answer_disconnect`](Manager::answer_disconnect) |
 //! | [`Event::TimewaitEnded`] | | [`Event::TimewaitEnded`] |
 //!
-//! Either side may disconnect. Whoever loses interest calls [`abandon`](Manager::abandon) in any state; what the peer must be told is told.
+//! Either side may disconnect. Whoever loses interest calls [`abandon`](Manager::abandon) in any state; what the peer
+//! must be told is told.
 
 #![no_std]
 #![forbid(unsafe_code)]

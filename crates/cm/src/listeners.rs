@@ -1,5 +1,5 @@
-//! Who listens for what. A request goes to the listener that says most about it: first by how much of the service id it asks for, then by
-//! whether it asks for the address.
+//! Who listens for what. A request goes to the listener that says most about it: first by how much of the service id it
+//! asks for, then by whether it asks for the address.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

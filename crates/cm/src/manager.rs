@@ -1,5 +1,5 @@
-//! The manager itself: the tables by which a message finds its connection, the timers, and what every change of a connection goes through.
-//! Nothing here costs more with more connections than a search in an ordered table.
+//! The manager itself: the tables by which a message finds its connection, the timers, and what every change of a
+//! connection goes through. Nothing here costs more with more connections than a search in an ordered table.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -69,7 +69,8 @@ impl Manager {
         self.listeners.add(listen)
     }
 
-    /// Hears no more. Requests that the program has not been told of are rejected; those it was told of are its own to answer.
+    /// Hears no more. Requests that the program has not been told of are rejected; those it was told of are its own to
+    /// answer.
     pub fn stop_listening(&mut self, now: Time, listener: ListenerId) {
         let Some(listener) = self.listeners.remove(listener) else { return };
         let untold: Vec<CommId> = listener.waiting.into_iter().filter(|id| !self.is_announced(*id)).collect();
@@ -236,7 +237,8 @@ impl Manager {
         self.timers.insert((when, id));
     }
 
-    /// The connection is over. What is left answers late messages for a while, with `answer` where it was the last word.
+    /// The connection is over. What is left answers late messages for a while, with `answer` where it was the last
+    /// word.
     pub(crate) fn end(&mut self, now: Time, id: CommId, answer: Option<CmDatagram>, message: Option<MessageKind>) {
         self.enter(now, id, State::Timewait, message);
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -346,7 +348,8 @@ impl Manager {
     }
 }
 
-/// How long a refusal is remembered, so that the peer's repeated request gets it again and is no new one: the kernel repeats after four seconds.
+/// How long a refusal is remembered, so that the peer's repeated request gets it again and is no new one: the kernel
+/// repeats after four seconds.
 const REFUSAL_REMEMBERED: Duration = Duration::from_secs(10);
 
 /// The longest that a peer may ask us to wait, in the words of an MRA.

@@ -1,4 +1,5 @@
-//! What waits to be taken from the manager: messages, events, trace events. All of it is bounded, whatever the peers send.
+//! What waits to be taken from the manager: messages, events, trace events. All of it is bounded, whatever the peers
+//! send.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

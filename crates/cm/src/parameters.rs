@@ -1,5 +1,5 @@
-//! What a program says when it listens, connects, accepts, or asks for a datagram service. Where a value exists that the kernel's connection
-//! manager would send, `new` fills it in.
+//! What a program says when it listens, connects, accepts, or asks for a datagram service. Where a value exists that
+//! the kernel's connection manager would send, `new` fills it in.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -14,14 +14,17 @@ pub struct Config {
     pub first: CommId,
     /// The last one.
     pub last: CommId,
-    /// What communication ids and transaction ids are derived from: take it from a good source, for who can guess them can interfere.
+    /// What communication ids and transaction ids are derived from: take it from a good source, for who can guess them
+    /// can interfere.
     pub seed: u128,
-    /// A message that nobody answers is repeated after this long, then after twice as long, and so on until the pace is that of its timeout.
-    /// `None` keeps to the timeout from the start. When the attempt is given up does not depend on it.
+    /// A message that nobody answers is repeated after this long, then after twice as long, and so on until the pace is
+    /// that of its timeout. `None` keeps to the timeout from the start. When the attempt is given up does not depend on
+    /// it.
     pub eager: Option<Duration>,
     /// How many requests may wait for their program to answer, over all listeners.
     pub half_open: usize,
-    /// How many ended connections are remembered so that late messages find an answer. The oldest leave early when there are more.
+    /// How many ended connections are remembered so that late messages find an answer. The oldest leave early when
+    /// there are more.
     pub timewait: usize,
     /// A connection is [suspected](crate::Event::Suspected) at most once in this time, whatever is claimed of its peer.
     pub suspicion: Duration,
@@ -103,7 +106,8 @@ pub struct Listen {
     pub address: Option<IpAddr>,
     /// The families, where there is no address.
     pub families: Families,
-    /// How many requests may wait to be [taken](crate::Manager::taken). More are dropped, as TCP does: the peer repeats them.
+    /// How many requests may wait to be [taken](crate::Manager::taken). More are dropped, as TCP does: the peer repeats
+    /// them.
     pub backlog: u32,
 }
 

@@ -1,14 +1,15 @@
-//! Who has proven that it is at the address it writes from. Anybody can send a REQ with the address of somebody else, so
-//! **until the other side has proven itself, one REQ brings at most one message back**, and all messages are of one length:
+//! Who has proven that it is at the address it writes from. Anybody can send a REQ with the address of somebody else,
+//! so **until the other side has proven itself, one REQ brings at most one message back**, and all messages are of one
+//! length:
 //!
-//! - A passive connection may send as many messages as it got REQs, repeated ones included. A REP that was lost comes again
-//!   when the REQ does. An MRA leaves one message for the REP.
-//! - What names our communication id, which only the owner of the address was told, is a proof, and so is a packet on the
-//!   queue pair. From then on messages are repeated by the timer.
-//! - An address that proved itself in the last minutes is believed: peers that do not repeat their RTU (the kernel) then get
-//!   their REP repeated. The driver may know by other means ([`Manager::handle_proven`]).
-//! - Since a REP may not be repeated, the active side repeats its RTU a few times, until it hears of the peer. While its
-//!   program thinks about the REP, it says so with an MRA, which proves it, and repeats that.
+//! - A passive connection may send as many messages as it got REQs, repeated ones included. A REP that was lost comes
+//!   again when the REQ does. An MRA leaves one message for the REP.
+//! - What names our communication id, which only the owner of the address was told, is a proof, and so is a packet on
+//!   the queue pair. From then on messages are repeated by the timer.
+//! - An address that proved itself in the last minutes is believed: peers that do not repeat their RTU (the kernel)
+//!   then get their REP repeated. The driver may know by other means ([`Manager::handle_proven`]).
+//! - Since a REP may not be repeated, the active side repeats its RTU a few times, until it hears of the peer. While
+//!   its program thinks about the REP, it says so with an MRA, which proves it, and repeats that.
 
 use core::time::Duration;
 
@@ -56,14 +57,15 @@ impl Manager {
         self.believed.get(&address).is_some_and(|until| now < *until)
     }
 
-    /// Connections that are about to repeat a REP or RTU: for a driver that can see whether their queue pairs have got a packet
-    /// from the peer, and then says that it was [`heard`](Manager::heard).
+    /// Connections that are about to repeat a REP or RTU: for a driver that can see whether their queue pairs have got
+    /// a packet from the peer, and then says that it was [`heard`](Manager::heard).
     pub fn unheard(&self, now: Time) -> impl Iterator<Item = CommId> + '_ {
         let due = self.timers.iter().take_while(move |(when, _)| *when <= now).map(|(_, id)| *id);
         due.filter(|id| matches!(self.state(*id), Some(State::RepSent | State::Established)))
     }
 
-    /// Says that a packet of the peer has come on the queue pair: the connection is established, and nothing is repeated.
+    /// Says that a packet of the peer has come on the queue pair: the connection is established, and nothing is
+    /// repeated.
     pub fn heard(&mut self, now: Time, id: CommId) {
         match self.state(id) {
             Some(State::RepSent | State::MraRepReceived) => self.establish(now, id, None),

@@ -1,5 +1,5 @@
-//! Datagram services (specification 12.11): a request finds out which queue pair and key stand behind a service id. An answered request is
-//! remembered for a while, so that one that is repeated gets the same answer.
+//! Datagram services (specification 12.11): a request finds out which queue pair and key stand behind a service id. An
+//! answered request is remembered for a while, so that one that is repeated gets the same answer.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -55,7 +55,8 @@ impl Inquiry {
 }
 
 impl Manager {
-    /// Asks which queue pair stands behind a service. It ends in [`Event::ServiceAnswer`] or [`Event::ServiceTimedOut`].
+    /// Asks which queue pair stands behind a service. It ends in [`Event::ServiceAnswer`] or
+    /// [`Event::ServiceTimedOut`].
     pub fn resolve(&mut self, now: Time, resolve: Resolve) -> Result<CommId, CmError> {
         let id = self.new_id()?;
         let transaction = self.transaction(id);

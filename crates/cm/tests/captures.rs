@@ -1,14 +1,16 @@
-//! What the manager puts on the wire beside what the kernel put there. The conversations of the captures are played again with a manager of
-//! ours on either host: given the same queue pairs, programs and addresses, every message comes out byte for byte, except for the names that
-//! each side draws for itself.
+//! What the manager puts on the wire beside what the kernel put there. The conversations of the captures are played
+//! again with a manager of ours on either host: given the same queue pairs, programs and addresses, every message comes
+//! out byte for byte, except for the names that each side draws for itself.
 //!
 //! Those are, in each message:
-//! - the transaction id, bytes 8 to 16 of the MAD header. Who begins a transaction draws it and only it gives it a meaning. The kernel puts the
-//!   number of its MAD agent and the communication id there, we a number that follows from that id and a secret. An answer repeats it.
+//! - the transaction id, bytes 8 to 16 of the MAD header. Who begins a transaction draws it and only it gives it a
+//!   meaning. The kernel puts the number of its MAD agent and the communication id there, we a number that follows from
+//!   that id and a secret. An answer repeats it.
 //! - the local and the remote communication id, bytes 24 to 32. Each side draws its own.
 //!
-//! So each captured message is compared after those three were translated, and then nothing may differ: response timeouts 20, local ACK
-//! timeout 19, 15 retries, LIDs 0xffff, target ACK delay 15 are what [`Connect::new`] and [`Accept::new`] say by themselves.
+//! So each captured message is compared after those three were translated, and then nothing may differ: response
+//! timeouts 20, local ACK timeout 19, 15 retries, LIDs 0xffff, target ACK delay 15 are what [`Connect::new`] and
+//! [`Accept::new`] say by themselves.
 #![allow(missing_docs)]
 
 #[path = "../../wire/tests/frames/mod.rs"]

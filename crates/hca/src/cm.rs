@@ -273,7 +273,8 @@ impl Inner {
         self.records.get_mut(&key).ok_or(CmError::Invalid("the id is destroyed"))
     }
 
-    /// Looks whether peers that are about to be reminded have sent something to their queue pairs: then they need not be.
+    /// Looks whether peers that are about to be reminded have sent something to their queue pairs: then they need not
+    /// be.
     fn look_for_packets(&mut self, nic: &Nic, now: Time) {
         let unheard: Vec<CommId> = self.manager.unheard(now).collect();
         for id in unheard {

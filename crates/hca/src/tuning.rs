@@ -105,7 +105,8 @@ pub(crate) const UDP_PATIENCE: Duration = millis(20);
 pub(crate) const LOSSLESS_PATIENCE: Duration = millis(100);
 /// So long after a packet of an unreliable connection inside the host one with an earlier number is late.
 pub(crate) const OVERTAKEN_FOR: Duration = millis(100);
-/// A port of this host that was found to be the peer's is believed to be this long: the kernel's table of sockets tells.
+/// A port of this host that was found to be the peer's is believed to be this long: the kernel's table of sockets
+/// tells.
 pub(crate) const PEER_SOCKET_BELIEF: Duration = ::host::holders::BELIEF;
 /// Sockets to send from, per family: queue pairs of different sockets do not wait for one another.
 pub(crate) const SEND_SOCKETS: usize = 4;
@@ -198,15 +199,16 @@ pub(crate) const EXIT_LOCK_TRIES: u32 = 200;
 
 /// How long the processor's counter is watched before the clock believes it.
 pub(crate) const CLOCK_CALIBRATION: Duration = millis(10);
-/// By how much the processor's counter and the system's clock may disagree within a second or so that it counts: more is
-/// a jump, as when the machine sleeps.
+/// By how much the processor's counter and the system's clock may disagree within a second or so that it counts: more
+/// is a jump, as when the machine sleeps.
 pub(crate) const CLOCK_JUMP: Duration = millis(100);
 /// What a capture collects before it is written.
 pub(crate) const CAPTURE_BUFFER_BYTES: usize = 16 << 10;
 /// A queue pair number rests until so many others were given back after it: late packets of the old one find nothing.
 pub(crate) const NUMBERS_AT_REST: usize = 1024;
 
-/// Management datagrams that wait for a program which opened a port. Beyond that they are dropped: anybody may send them.
+/// Management datagrams that wait for a program which opened a port. Beyond that they are dropped: anybody may send
+/// them.
 pub(crate) const WAITING_DATAGRAMS: usize = 4096;
 
 // ---- Raw packets ----

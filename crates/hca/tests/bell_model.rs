@@ -1,5 +1,5 @@
-//! The bell under a model checker: every interleaving of the engine and of those who have something for it. A wake-up that is lost is a thread
-//! that sleeps for ever, which the checker reports. The source is the crate's own.
+//! The bell under a model checker: every interleaving of the engine and of those who have something for it. A wake-up
+//! that is lost is a thread that sleeps for ever, which the checker reports. The source is the crate's own.
 
 #[path = "../src/progress/bell.rs"]
 #[allow(dead_code)]
@@ -46,7 +46,8 @@ fn bell() -> Arc<Bell<Counter>> {
     Arc::new(Bell::new(Counter::default()))
 }
 
-/// The engine's loop for one flag: until it has been seen. A wake-up that is lost is a deadlock, which the model reports.
+/// The engine's loop for one flag: until it has been seen. A wake-up that is lost is a deadlock, which the model
+/// reports.
 fn drive_until(bell: &Bell<Counter>, published: &AtomicUsize, all: usize) {
     loop {
         if published.load(Ordering::Relaxed) == all {
@@ -106,7 +107,8 @@ fn a_burst_strikes_once_per_sleep() {
     });
 }
 
-/// A program that polls arms its queue: the engine, which had left the driving to it, must hear of that, or see it before it sleeps.
+/// A program that polls arms its queue: the engine, which had left the driving to it, must hear of that, or see it
+/// before it sleeps.
 #[test]
 fn the_end_of_a_lease_is_heard() {
     loom::model(|| {

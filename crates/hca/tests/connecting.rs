@@ -1,5 +1,5 @@
-//! Ids of one process that find each other by address and port, over the real sockets of `lo`: what programs are told, and in which order. Queue
-//! pairs are not needed for that; the peer's number and the attributes are compared instead.
+//! Ids of one process that find each other by address and port, over the real sockets of `lo`: what programs are told,
+//! and in which order. Queue pairs are not needed for that; the peer's number and the attributes are compared instead.
 
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;

@@ -7,7 +7,8 @@ use ubiverbs_hca::Nic;
 /// Runs `child` in a forked process and answers what it wrote.
 fn in_child(child: impl FnOnce() -> String) -> String {
     let mut ends = [0; 2];
-    // SAFETY: two live integers; then a fork whose child only runs `child`, writes and leaves without unwinding or running destructors.
+    // SAFETY: two live integers; then a fork whose child only runs `child`, writes and leaves without unwinding or
+    // running destructors.
     unsafe {
         assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
         match libc::fork() {
@@ -41,7 +42,8 @@ fn a_child_keeps_nothing_and_gets_its_own() {
         format!("{inherited} {}", own.is_ok_and(|devices| devices > 0))
     });
     assert_eq!(text, "0 true");
-    // How many the parent has may have changed: streams to other processes come and go. That it has any is the child's respect.
+    // How many the parent has may have changed: streams to other processes come and go. That it has any is the child's
+    // respect.
     assert!(::host::descriptor::kept() > 0);
     assert!(std::sync::Arc::ptr_eq(&nic, &Nic::of_process().unwrap()));
 }

@@ -68,7 +68,8 @@ fn register(nic: &Nic, domain: ProtectionDomain, memory: &mut [u8]) -> Key {
             | memory::Access::REMOTE_READ
             | memory::Access::REMOTE_ATOMIC,
     };
-    // SAFETY: the memory outlives the NIC's use of it: tests destroy the queue pairs first, and look at it only when nothing is under way.
+    // SAFETY: the memory outlives the NIC's use of it: tests destroy the queue pairs first, and look at it only when
+    // nothing is under way.
     unsafe { nic.memory().register(&spec) }.unwrap()
 }
 
@@ -212,7 +213,8 @@ fn reliable_work_over_udp() {
     reliable_work(options);
 }
 
-/// Against the rules, but it must not do more harm than to itself: packets whose payload changes while they are sent are sent again.
+/// Against the rules, but it must not do more harm than to itself: packets whose payload changes while they are sent
+/// are sent again.
 #[test]
 fn a_program_that_writes_to_what_it_sends_gets_it_across() {
     let mut options = Options::default();
@@ -230,7 +232,8 @@ fn a_program_that_writes_to_what_it_sends_gets_it_across() {
             while !done.load(Ordering::Relaxed) {
                 last = last % 100 + 1;
                 for at in (first..first + length).step_by(64) {
-                    // SAFETY: bytes of the memory of `a`, which outlives this thread, and which nobody looks at but the NIC.
+                    // SAFETY: bytes of the memory of `a`, which outlives this thread, and which nobody looks at but the
+                    // NIC.
                     unsafe { (at as *mut u8).write_volatile(last) };
                 }
                 begun.store(true, Ordering::Relaxed);

@@ -51,7 +51,8 @@ static TABLE: Chunk = Chunk::new();
 static OBSERVER: AtomicPtr<()> = AtomicPtr::new(null_mut());
 
 /// Has `observer` told of every descriptor that is opened from now on, in the table or as a
-/// [`ReadyPipe`](crate::ready_pipe::ReadyPipe), and of every one before it is closed. Not of what a forked child closes.
+/// [`ReadyPipe`](crate::ready_pipe::ReadyPipe), and of every one before it is closed. Not of what a forked child
+/// closes.
 pub fn observe(observer: fn(RawFd, bool)) {
     OBSERVER.store(observer as *mut (), Ordering::Release);
 }

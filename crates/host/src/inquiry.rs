@@ -1,7 +1,8 @@
 //! What the processes of a host have, asked for by one of them: over a connection to a name of each, which the kernel
-//! says whose it is. A process answers its own user and root with one message, whose descriptor is memory that is sealed
-//! and so stays as it is while it is read. One that does not answer, because it is stopped, or has another mind, is not
-//! waited for beyond a deadline; and neither its memory nor the number of names is believed to be of a sensible size.
+//! says whose it is. A process answers its own user and root with one message, whose descriptor is memory that is
+//! sealed and so stays as it is while it is read. One that does not answer, because it is stopped, or has another mind,
+//! is not waited for beyond a deadline; and neither its memory nor the number of names is believed to be of a sensible
+//! size.
 
 use crate::descriptor::{Descriptor, check, check_length};
 use crate::holders::{self, own_uid};

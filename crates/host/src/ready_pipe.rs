@@ -9,9 +9,9 @@
 //! | timerfd | becomes readable by an interrupt only |
 //!
 //! Writing a byte costs as much as adding to an eventfd. Each byte is an edge for `EPOLLET`. A full pipe takes no more
-//! bytes, and is readable: nothing is lost by that. The program's end has the program's flags, such as `O_NONBLOCK`; the
-//! bytes go through an end of our own, for reading and writing, that never blocks. As that one reads too, a program that
-//! closes its end gets no `SIGPIPE`. This is no queue, and has no lock: the owner counts, under a lock of its own.
+//! bytes, and is readable: nothing is lost by that. The program's end has the program's flags, such as `O_NONBLOCK`;
+//! the bytes go through an end of our own, for reading and writing, that never blocks. As that one reads too, a program
+//! that closes its end gets no `SIGPIPE`. This is no queue, and has no lock: the owner counts, under a lock of its own.
 
 use crate::descriptor::{above_standard, check, tell};
 use std::io;

@@ -316,7 +316,8 @@ impl Round {
         }
     }
 
-    /// Where a socket is. Of one that answered twice the lower index counts: beyond the last index the kernel takes any.
+    /// Where a socket is. Of one that answered twice the lower index counts: beyond the last index the kernel takes
+    /// any.
     fn index_of(&self, identity: u64) -> Option<u16> {
         self.answers.iter().find(|(_, answer)| answer.socket == identity).map(|(index, _)| *index)
     }

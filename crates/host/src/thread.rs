@@ -1,5 +1,6 @@
 //! Threads of ours in a program that is not: no signal is handled on one. A program that blocks signals in all of its
-//! threads and reads them from a `signalfd` knows nothing of ours, and a handler may rely on the thread that it runs on.
+//! threads and reads them from a `signalfd` knows nothing of ours, and a handler may rely on the thread that it runs
+//! on.
 //!
 //! And threads of the program in us: none is cancelled (`pthread_cancel`) while it has our locks.
 
@@ -53,8 +54,8 @@ impl Drop for Blocked {
     }
 }
 
-/// The calling thread is not cancelled, until this is dropped. A thread that is to be cancelled is, in most functions of
-/// the C library that make a system call: it would leave our locks behind, taken.
+/// The calling thread is not cancelled, until this is dropped. A thread that is to be cancelled is, in most functions
+/// of the C library that make a system call: it would leave our locks behind, taken.
 #[derive(Debug)]
 #[must_use]
 pub struct Shield {

@@ -1,6 +1,6 @@
 //! What the processes of a host have on its NIC: what they counted, and their objects. Each process writes a
-//! [`Report`] when another one asks; [`gather`] asks all of them. The encoding is checked like everything that comes from
-//! outside: lengths are bounded by what is there, and what cannot be read makes the report worthless, no more.
+//! [`Report`] when another one asks; [`gather`] asks all of them. The encoding is checked like everything that comes
+//! from outside: lengths are bounded by what is there, and what cannot be read makes the report worthless, no more.
 //!
 //! | module | what |
 //! |---|---|

@@ -1,5 +1,6 @@
-//! The right of one thread to all locks, under a model checker: every order in which a thread can earn it, use it and lose it to others is tried, with
-//! the memory ordering of the language and not of this machine. Its own source is compiled here over the checker's types.
+//! The right of one thread to all locks, under a model checker: every order in which a thread can earn it, use it and
+//! lose it to others is tried, with the memory ordering of the language and not of this machine. Its own source is
+//! compiled here over the checker's types.
 
 #![cfg(not(miri))]
 

@@ -1,7 +1,7 @@
-//! What it costs that packets come to the wrong process: the same traffic to a process that has the port alone, that shares it and is steered
-//! to, and that gets everything from another process that forwards. One window of packets under way, so that nothing is dropped; nobody spins;
-//! processor time of all processes per packet, which a busy machine blurs least, and packets per second; medians of rounds that alternate; only
-//! the ratios mean something.
+//! What it costs that packets come to the wrong process: the same traffic to a process that has the port alone, that
+//! shares it and is steered to, and that gets everything from another process that forwards. One window of packets
+//! under way, so that nothing is dropped; nobody spins; processor time of all processes per packet, which a busy
+//! machine blurs least, and packets per second; medians of rounds that alternate; only the ratios mean something.
 
 #[path = "../tests/network/mod.rs"]
 mod network;

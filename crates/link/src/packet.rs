@@ -2,8 +2,8 @@
 //! network namespace for one. Its own stack sees the same frames; what such a socket gets are copies.
 //!
 //! What comes is made what a wire would have brought: tags that the kernel took out are told beside, checksums that it
-//! left to a device are completed, and what it left to a device to cut is cut (`receive`). What the host sends to itself
-//! through an interface comes back, as from a NIC (`loop_filter`).
+//! left to a device are completed, and what it left to a device to cut is cut (`receive`). What the host sends to
+//! itself through an interface comes back, as from a NIC (`loop_filter`).
 
 mod loop_filter;
 mod receive;

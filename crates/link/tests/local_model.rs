@@ -1,5 +1,5 @@
-//! The queue inside the process under a model checker: every interleaving of a few threads, with the checker's locks and atomics in place of
-//! the real ones. The source is the crate's own.
+//! The queue inside the process under a model checker: every interleaving of a few threads, with the checker's locks
+//! and atomics in place of the real ones. The source is the crate's own.
 
 #[path = "../src/local.rs"]
 #[allow(dead_code)]

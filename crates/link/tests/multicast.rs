@@ -1,5 +1,5 @@
-//! Multicast groups of several processes on one UDP port: each in a group gets one of every packet sent to it, whatever is steered elsewhere. The
-//! "processes" are attachments within this one.
+//! Multicast groups of several processes on one UDP port: each in a group gets one of every packet sent to it, whatever
+//! is steered elsewhere. The "processes" are attachments within this one.
 
 mod network;
 

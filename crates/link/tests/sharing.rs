@@ -1,5 +1,5 @@
-//! Several processes of one host on one UDP port: whatever the kernel does, each gets its packets, and when it can be told where they belong it
-//! is. Most "processes" here are attachments within this one; forks are real.
+//! Several processes of one host on one UDP port: whatever the kernel does, each gets its packets, and when it can be
+//! told where they belong it is. Most "processes" here are attachments within this one; forks are real.
 
 mod network;
 
@@ -40,8 +40,8 @@ fn every_packet_reaches_its_owner_and_soon_directly(_: Rights) {
         let mut processes: Vec<_> = (0..5).map(|_| Process::start()).collect();
         assert!(processes.iter().all(|process| process.attachment.error(family).is_none()));
         let mut senders = senders(50, family);
-        // Before anybody could steer, most go astray and are forwarded. Afterwards none does, once all have found out who is who: while one asks, packets go
-        // anywhere.
+        // Before anybody could steer, most go astray and are forwarded. Afterwards none does, once all have found out
+        // who is who: while one asks, packets go anywhere.
         let astray = round(&mut processes, &mut senders, v6);
         let mut rounds = 0;
         wait_for("steering", || {
@@ -56,7 +56,8 @@ fn a_process_that_leaves_moves_the_others(_: Rights) {
     let mut processes: Vec<_> = (0..6).map(|_| Process::start()).collect();
     let mut senders = senders(20, Family::V4);
     wait_for("steering", || round(&mut processes, &mut senders, false) == 0);
-    // The last takes the index of the first. Nobody says so; packets that go astray are forwarded, and the table is made anew.
+    // The last takes the index of the first. Nobody says so; packets that go astray are forwarded, and the table is
+    // made anew.
     processes.remove(0);
     let astray = round(&mut processes, &mut senders, false);
     assert!(astray > 0, "the last process should have moved");

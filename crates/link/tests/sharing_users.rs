@@ -1,5 +1,5 @@
-//! Several users of one host on one UDP port: one of them has it and passes on what is for the others; who does not have
-//! it is not believed. Users and forks are real.
+//! Several users of one host on one UDP port: one of them has it and passes on what is for the others; who does not
+//! have it is not believed. Users and forks are real.
 
 mod network;
 

@@ -1,5 +1,6 @@
-//! The word that says "ring for me" under a model checker: every interleaving of those who sleep and of one who has written something for them. A
-//! wake-up that is lost is a thread that sleeps for ever, which the checker reports. The source is the crate's own.
+//! The word that says "ring for me" under a model checker: every interleaving of those who sleep and of one who has
+//! written something for them. A wake-up that is lost is a thread that sleeps for ever, which the checker reports. The
+//! source is the crate's own.
 
 #[path = "../src/shared/word.rs"]
 #[allow(dead_code)]
@@ -99,7 +100,8 @@ fn what_two_write_is_seen() {
     });
 }
 
-/// A thread of the program leaves its call: from then on the engine, which has slept all the while, is the one to ring for.
+/// A thread of the program leaves its call: from then on the engine, which has slept all the while, is the one to ring
+/// for.
 #[test]
 fn what_is_written_while_a_call_ends_is_seen() {
     loom::model(|| {
@@ -118,7 +120,8 @@ fn what_is_written_while_a_call_ends_is_seen() {
     });
 }
 
-/// The engine goes to sleep when nobody waits for acknowledgements, and just then the program begins to. It looks for itself once it has said so.
+/// The engine goes to sleep when nobody waits for acknowledgements, and just then the program begins to. It looks for
+/// itself once it has said so.
 #[test]
 fn an_acknowledgement_is_seen_by_one_who_begins_to_wait() {
     let mut few = loom::model::Builder::new();
@@ -177,7 +180,8 @@ fn what_is_written_for_one_who_does_not_look_is_insisted_on() {
                 if process.write() {
                     return;
                 }
-                // Not rung for: either it is awake and looks, or it says that its program polls, and then its engine is rung for in the end.
+                // Not rung for: either it is awake and looks, or it says that its program polls, and then its engine is
+                // rung for in the end.
                 if word::to_insist(&process.word) {
                     let (count, rung) = process.bell(Sleeper::Engine);
                     *count.lock().unwrap() += 1;

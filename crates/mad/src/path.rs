@@ -52,9 +52,9 @@ impl Lids {
     }
 }
 
-/// The address that a GID means. A program that builds one from a GUID puts the prefix of its own port before it, or the
-/// one of link-local addresses: the GUID of an IPv4 address, which begins with `0000:ffff` as no other does, is then not
-/// recognised as one.
+/// The address that a GID means. A program that builds one from a GUID puts the prefix of its own port before it, or
+/// the one of link-local addresses: the GUID of an IPv4 address, which begins with `0000:ffff` as no other does, is
+/// then not recognised as one.
 fn meant(gid: Gid) -> Gid {
     let low = gid.octets().last_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
     match low >> 32 == 0xffff {

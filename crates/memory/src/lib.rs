@@ -38,8 +38,9 @@
 //!
 //! The ordinary tests include a model of the waiting protocol (`tests/protocol.rs`). What needs no kernel runs under
 //! Miri too, slowly: the unit tests by `cargo xtask miri`, all of them by
-//! `MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation" cargo +nightly miri test -p ubiverbs-memory`
-//! (Miri's emulation of weak memory does not know atomics of two sizes on one byte; the model covers the orderings).
+//! `MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation" cargo +nightly miri test -p
+//! ubiverbs-memory` (Miri's emulation of weak memory does not know atomics of two sizes on one byte; the model covers
+//! the orderings).
 
 mod books;
 mod copy;

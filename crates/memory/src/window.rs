@@ -48,8 +48,8 @@ impl Memory {
         (present.value() >> 8 == key.value() >> 8).then_some(present)
     }
 
-    /// Binds a window, or unbinds one of type 1. Whatever went on through its old binding is over when it returns. Of the
-    /// new key only the lowest byte counts: the others are the window's, whatever the program wrote there.
+    /// Binds a window, or unbinds one of type 1. Whatever went on through its old binding is over when it returns. Of
+    /// the new key only the lowest byte counts: the others are the window's, whatever the program wrote there.
     ///
     /// # Errors
     /// The refusal names the cause, and the window is as it was. [`RefusalCause::WrongKind`] is (type 1) the same key

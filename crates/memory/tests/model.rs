@@ -1,5 +1,5 @@
-//! Random regions, windows, changes and accesses against a plain model that keeps bytes in a vector and decides by the book. Whatever the
-//! program, both must answer alike, byte for byte and cause for cause.
+//! Random regions, windows, changes and accesses against a plain model that keeps bytes in a vector and decides by the
+//! book. Whatever the program, both must answer alike, byte for byte and cause for cause.
 
 #![cfg(not(miri))]
 

@@ -1,4 +1,5 @@
-//! The order in which bytes appear: a program that spins on the last byte, or the last word, finds all the others when it sees it.
+//! The order in which bytes appear: a program that spins on the last byte, or the last word, finds all the others when
+//! it sees it.
 
 mod harness;
 
@@ -22,8 +23,8 @@ fn wait_until(done: impl Fn() -> bool) {
     }
 }
 
-/// One thread writes messages of `length` bytes at `start`, another waits for the last byte of each and checks all of it. Ends after so
-/// many messages, or when the time is over: a crowded machine takes a time slice for each.
+/// One thread writes messages of `length` bytes at `start`, another waits for the last byte of each and checks all of
+/// it. Ends after so many messages, or when the time is over: a crowded machine takes a time slice for each.
 fn spin_on_the_last_byte(start: usize, length: usize, rounds: u64, time: Duration) {
     let (memory, buffer) = (Memory::new(), Buffer::new(start + length));
     let region = buffer.register(&memory, ALL);
@@ -74,7 +75,8 @@ fn whoever_sees_the_last_byte_sees_all_of_them() {
     }
 }
 
-/// A program may wait for a counter in the last eight bytes, and must never see half of it, nor anything before it older.
+/// A program may wait for a counter in the last eight bytes, and must never see half of it, nor anything before it
+/// older.
 #[test]
 #[cfg_attr(miri, ignore = "there all goes byte by byte")]
 fn the_last_word_is_never_seen_half_stored() {

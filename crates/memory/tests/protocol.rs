@@ -1,6 +1,7 @@
-//! Gate and version under a model checker: every order in which a few threads can enter, leave, ask, close, wait and open is tried, with the
-//! memory ordering of the language and not of this machine. Their own sources are compiled here over the checker's types. Part of the
-//! ordinary tests; `LOOM_LOG=trace cargo test -p ubiverbs-memory --test protocol` shows the steps of a run that fails.
+//! Gate and version under a model checker: every order in which a few threads can enter, leave, ask, close, wait and
+//! open is tried, with the memory ordering of the language and not of this machine. Their own sources are compiled here
+//! over the checker's types. Part of the ordinary tests; `LOOM_LOG=trace cargo test -p ubiverbs-memory --test protocol`
+//! shows the steps of a run that fails.
 
 #![cfg(not(miri))]
 
@@ -31,8 +32,8 @@ use loom::thread;
 use sync::{AtomicU32, Ordering};
 use version::Version;
 
-/// A gate, and something that only those inside may read and only the owner of a drained gate may write. The checker reports any
-/// order in which the two meet.
+/// A gate, and something that only those inside may read and only the owner of a drained gate may write. The checker
+/// reports any order in which the two meet.
 struct Guarded {
     gate: Gate,
     bell: Bell,

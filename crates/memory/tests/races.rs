@@ -1,5 +1,6 @@
-//! Many threads at once: copies against deregistration, reregistration, binding and invalidation. What must hold is that after memory was
-//! taken away not one byte of it changes, that nothing is seen half changed, and that everybody gets to the end.
+//! Many threads at once: copies against deregistration, reregistration, binding and invalidation. What must hold is
+//! that after memory was taken away not one byte of it changes, that nothing is seen half changed, and that everybody
+//! gets to the end.
 
 mod harness;
 
@@ -187,7 +188,8 @@ fn a_region_that_moves_is_in_one_place_at_a_time() {
 
 #[test]
 fn a_question_is_answered_from_one_state() {
-    // Two states that each refuse what the other grants, for different reasons: a mixture would grant it or name a third.
+    // Two states that each refuse what the other grants, for different reasons: a mixture would grant it or name a
+    // third.
     let (memory, small, large) = (Memory::new(), Buffer::new(64), Buffer::new(128));
     let key = small.register(&memory, Access::REMOTE_READ);
     let asked = large.range(key, 64, 64);

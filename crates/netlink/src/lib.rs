@@ -1,6 +1,6 @@
-//! `NETLINK_RDMA` as programs know it from the kernel: a datagram of requests goes in, datagrams of answers come out. No
-//! socket, no clock and no process is touched here; what there is comes from a [`Host`]. Requests are not trusted: they
-//! get the kernel's answers, among them its errors.
+//! `NETLINK_RDMA` as programs know it from the kernel: a datagram of requests goes in, datagrams of answers come out.
+//! No socket, no clock and no process is touched here; what there is comes from a [`Host`]. Requests are not trusted:
+//! they get the kernel's answers, among them its errors.
 //!
 //! | module | what |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Messages and attributes as bytes, in the byte order of the machine. A message is a header of 16 bytes and attributes;
-//! an attribute is its length, its type and its value; both are filled up to multiples of four.
+//! Messages and attributes as bytes, in the byte order of the machine. A message is a header of 16 bytes and
+//! attributes; an attribute is its length, its type and its value; both are filled up to multiples of four.
 
 /// The length of a message's header.
 pub const HEADER: usize = 16;

@@ -1,5 +1,5 @@
-//! Counters: of a port, and of each queue pair. What the kernel calls a counter that a queue pair is bound to is here the
-//! queue pair's own, with its number.
+//! Counters: of a port, and of each queue pair. What the kernel calls a counter that a queue pair is bound to is here
+//! the queue pair's own, with its number.
 
 use crate::Host;
 use crate::devices::handle;

@@ -1,8 +1,8 @@
 //! A library to preload: shows one program files under `/sys/class/infiniband`, `/sys/devices` and `/dev/infiniband`
 //! that are not there. Calls of the C library that take such a path get one under the directory that `UBIVERBS_FILES`
 //! names instead, and those that resolve links answer without that directory; every other call goes through untouched.
-//! It knows nothing of what the files say. Where they count something, the process that tidies them up is asked to bring
-//! them up to date first (`attendant.rs`); and it answers `NETLINK_RDMA` (`netlink.rs`).
+//! It knows nothing of what the files say. Where they count something, the process that tidies them up is asked to
+//! bring them up to date first (`attendant.rs`); and it answers `NETLINK_RDMA` (`netlink.rs`).
 
 mod attendant;
 mod netlink;

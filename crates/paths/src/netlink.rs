@@ -1,6 +1,7 @@
 //! Sockets of `NETLINK_RDMA`, and no others: such a socket is a connection to the attendant, and calls that would tell
 //! the difference answer as netlink does. Everything else a program does with it (`poll`, `sendmsg`, `read`, `close`)
-//! works on the connection as it is. A thread may be cancelled in these calls, so they let unwinding pass. If there is no attendant, the program gets what the kernel has.
+//! works on the connection as it is. A thread may be cancelled in these calls, so they let unwinding pass. If there is
+//! no attendant, the program gets what the kernel has.
 
 use crate::{Next, attendant, files, missing};
 use std::ffi::{c_int, c_void};

@@ -1,5 +1,5 @@
-//! What simulating costs: a packet with 10 to 10,000 queue pairs, where the items are packets and flat is right; and a WRITE of 1 MiB from posting
-//! to completion, with every packet encoded, checked and acknowledged.
+//! What simulating costs: a packet with 10 to 10,000 queue pairs, where the items are packets and flat is right; and a
+//! WRITE of 1 MiB from posting to completion, with every packet encoded, checked and acknowledged.
 
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};

@@ -1,5 +1,5 @@
-//! A capture of a run for Wireshark: every frame at the moment it is sent, on its sender's interface, with a comment that says for which work
-//! request, whether again, and whether it got lost.
+//! A capture of a run for Wireshark: every frame at the moment it is sent, on its sender's interface, with a comment
+//! that says for which work request, whether again, and whether it got lost.
 
 use std::io::Write;
 use trace::{Error, Interface, PcapNg};

@@ -1,5 +1,5 @@
-//! Packets as bytes: the frame a host puts on a datagram link, and what its receiver makes of it. The layout is `wire`'s; here a path becomes
-//! outer headers.
+//! Packets as bytes: the frame a host puts on a datagram link, and what its receiver makes of it. The layout is
+//! `wire`'s; here a path becomes outer headers.
 
 use trace::DropReason;
 use transport::AddressVector;

@@ -1,5 +1,5 @@
-//! A simulated host: one process with one NIC. It holds queue pairs, shared receive queues, memory and congestion windows, and a receive buffer
-//! of a size, emptied at a speed. It is passive; the simulation moves it.
+//! A simulated host: one process with one NIC. It holds queue pairs, shared receive queues, memory and congestion
+//! windows, and a receive buffer of a size, emptied at a speed. It is passive; the simulation moves it.
 
 mod port;
 
@@ -40,7 +40,8 @@ pub struct SrqId {
     pub srqn: Srqn,
 }
 
-/// How much may wait at a host until it is looked at. Only what datagram links bring counts: a ring in shared memory has its own bounds.
+/// How much may wait at a host until it is looked at. Only what datagram links bring counts: a ring in shared memory
+/// has its own bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReceiveBuffer {
     /// As a socket counts: [`transport::congestion::packet_cost`] of every packet.

@@ -1,8 +1,9 @@
 //! A deterministic network with a virtual clock, for testing the transport and for planning at scale.
 //!
-//! Hosts, queue pairs and wires live in one [`Sim`]; a seed decides every accident. Each packet is a real RoCEv2 frame that is encoded, carried,
-//! lost, delayed or damaged, parsed and checked, unless a link is told to carry trains whole, as shared memory does. Time jumps to the next
-//! thing that happens, so a second of retries costs microseconds. Not a model of any particular switch or NIC.
+//! Hosts, queue pairs and wires live in one [`Sim`]; a seed decides every accident. Each packet is a real RoCEv2 frame
+//! that is encoded, carried, lost, delayed or damaged, parsed and checked, unless a link is told to carry trains whole,
+//! as shared memory does. Time jumps to the next thing that happens, so a second of retries costs microseconds. Not a
+//! model of any particular switch or NIC.
 #![forbid(unsafe_code)]
 
 mod agenda;

@@ -1,5 +1,5 @@
-//! One direction of a wire between two hosts: how long a packet takes, and what can happen to it on the way. It decides the fate of packets and
-//! never sees their bytes; doing to them what was decided is the network's business.
+//! One direction of a wire between two hosts: how long a packet takes, and what can happen to it on the way. It decides
+//! the fate of packets and never sees their bytes; doing to them what was decided is the network's business.
 
 use crate::rng::Rng;
 use std::collections::VecDeque;
@@ -8,7 +8,8 @@ use transport::Time;
 /// How a link carries what a queue pair sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LinkKind {
-    /// As datagrams: every packet is a frame of Ethernet, IP, UDP and RoCE with its ICRC, parsed and checked on arrival.
+    /// As datagrams: every packet is a frame of Ethernet, IP, UDP and RoCE with its ICRC, parsed and checked on
+    /// arrival.
     #[default]
     Datagram,
     /// Trains whole, without IP and ICRC, as a ring in shared memory carries them.

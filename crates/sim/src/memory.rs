@@ -1,6 +1,6 @@
-//! Registered memory of a simulated host: buffers of plain bytes, the regions and windows over them, and the rules by which a key grants
-//! access (IBA 10.6). The rules are the whole point: a NIC over real memory must answer exactly as this one does. Which queue pair may ask for
-//! what is the transport's business.
+//! Registered memory of a simulated host: buffers of plain bytes, the regions and windows over them, and the rules by
+//! which a key grants access (IBA 10.6). The rules are the whole point: a NIC over real memory must answer exactly as
+//! this one does. Which queue pair may ask for what is the transport's business.
 
 mod window;
 
@@ -60,7 +60,8 @@ pub struct RegionSpec {
     pub access: Access,
     /// The address keys see, if not the buffer's own.
     pub iova: Option<u64>,
-    /// Whether its key may be invalidated, by local work or by a peer's SEND: true of fast-registered memory, not of ordinary regions.
+    /// Whether its key may be invalidated, by local work or by a peer's SEND: true of fast-registered memory, not of
+    /// ordinary regions.
     pub invalidatable: bool,
 }
 
@@ -296,7 +297,8 @@ impl Memory {
         }
     }
 
-    /// The bytes behind a key, if they may be touched this way; `None` where the range is empty, which needs no key at all (IBA 9.7.4.1.5).
+    /// The bytes behind a key, if they may be touched this way; `None` where the range is empty, which needs no key at
+    /// all (IBA 9.7.4.1.5).
     fn grant(&self, subject: Subject, range: Range, access: Access) -> Result<Option<Granted>, Refusal> {
         if range.length == 0 {
             return Ok(None);
@@ -347,7 +349,8 @@ fn index_of(key: Key) -> u32 {
     key.value() >> 8
 }
 
-/// The offset of `address` in `start..start + length`, if `wanted` bytes from there on lie inside. Addresses do not wrap.
+/// The offset of `address` in `start..start + length`, if `wanted` bytes from there on lie inside. Addresses do not
+/// wrap.
 fn within(start: u64, length: u64, address: u64, wanted: u64) -> Option<u64> {
     let offset = address.checked_sub(start)?;
     let room = length.checked_sub(offset)?;

@@ -1,5 +1,6 @@
-//! What lies between the hosts: routes, links, partitions, and everything that watches. A train enters, becomes packets (or stays whole), meets
-//! the script and the link, and is planned for its arrival. What happens there is not decided here.
+//! What lies between the hosts: routes, links, partitions, and everything that watches. A train enters, becomes packets
+//! (or stays whole), meets the script and the link, and is planned for its arrival. What happens there is not decided
+//! here.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use trace::{DropReason, Event, Kind};

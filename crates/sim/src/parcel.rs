@@ -1,5 +1,5 @@
-//! What is under way: one frame, or one train on a link that carries trains whole. Parcels live in one pool and are named by number, so that the
-//! agenda stays small and the buffers are used again.
+//! What is under way: one frame, or one train on a link that carries trains whole. Parcels live in one pool and are
+//! named by number, so that the agenda stays small and the buffers are used again.
 
 use crate::frame::Path;
 use wire::Headers;

@@ -1,5 +1,6 @@
-//! The one source of chance in a simulation: a small generator with a seed, so that a run can be had again. It is SplitMix64 (Steele, Lea and
-//! Flood, 2014), written out here because its numbers must never change with the version of a dependency. Not for secrets.
+//! The one source of chance in a simulation: a small generator with a seed, so that a run can be had again. It is
+//! SplitMix64 (Steele, Lea and Flood, 2014), written out here because its numbers must never change with the version of
+//! a dependency. Not for secrets.
 
 /// A seeded generator.
 #[derive(Clone, Debug)]
@@ -33,7 +34,8 @@ impl Rng {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True with this probability. Certain outcomes take nothing from the sequence, so that a fault that is off changes nothing else.
+    /// True with this probability. Certain outcomes take nothing from the sequence, so that a fault that is off changes
+    /// nothing else.
     pub fn chance(&mut self, probability: f64) -> bool {
         if probability <= 0.0 {
             return false;

@@ -1,5 +1,5 @@
-//! Faults on purpose: a closure sees every packet before the link does and says what becomes of it, so that a test can lose exactly the third
-//! packet, once. Faults by chance are the link's business.
+//! Faults on purpose: a closure sees every packet before the link does and says what becomes of it, so that a test can
+//! lose exactly the third packet, once. Faults by chance are the link's business.
 
 use crate::host::HostId;
 use transport::Time;

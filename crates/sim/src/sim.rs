@@ -1,5 +1,6 @@
-//! The simulation itself: hosts, the network between them, and a clock that jumps from one thing that happens to the next. Setting the scene is in
-//! `setup`, connecting queue pairs in `connect`, looking on in `watch`; here is what makes it move.
+//! The simulation itself: hosts, the network between them, and a clock that jumps from one thing that happens to the
+//! next. Setting the scene is in `setup`, connecting queue pairs in `connect`, looking on in `watch`; here is what
+//! makes it move.
 
 mod connect;
 mod setup;
@@ -35,8 +36,9 @@ enum Room {
 
 /// A simulated network of hosts.
 ///
-/// Everything that happens follows from the seed and the calls made: the same calls with the same seed give the same events at the same
-/// nanoseconds. Nothing happens between calls; [`run_until_idle`](Sim::run_until_idle) and its sisters let time pass.
+/// Everything that happens follows from the seed and the calls made: the same calls with the same seed give the same
+/// events at the same nanoseconds. Nothing happens between calls; [`run_until_idle`](Sim::run_until_idle) and its
+/// sisters let time pass.
 ///
 /// ```
 /// use sim::{ConnectOptions, HostConfig, QpSpec, Sim, Work};
@@ -75,7 +77,8 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// An empty simulation. The environment variable `UBIVERBS_SEED` replaces the seed, so that a failure can be had again.
+    /// An empty simulation. The environment variable `UBIVERBS_SEED` replaces the seed, so that a failure can be had
+    /// again.
     pub fn new(seed: u64) -> Sim {
         let Ok(text) = std::env::var(SEED_VARIABLE) else { return Sim::with_seed(seed) };
         match text.parse() {
@@ -175,7 +178,8 @@ impl Sim {
         self.srq(srq).post(&ReceiveRequest { wr_id, sges })
     }
 
-    /// Takes the completions of a queue pair, oldest first: of its sends, its receives, and the shared receives it used.
+    /// Takes the completions of a queue pair, oldest first: of its sends, its receives, and the shared receives it
+    /// used.
     pub fn completions(&mut self, qp: QpId) -> Vec<Completion> {
         self.slot(qp).completions.drain(..).collect()
     }
@@ -300,7 +304,8 @@ impl Sim {
         }
     }
 
-    /// A deadline in the agenda. It matters only if the queue pair still has it; the clock does not move for one that has gone.
+    /// A deadline in the agenda. It matters only if the queue pair still has it; the clock does not move for one that
+    /// has gone.
     fn timer(&mut self, at: Time, host: HostId, index: u32) -> bool {
         let Host { slots, world, .. } = &mut self.hosts[host.index()];
         let Some(slot) = slots.get_mut(index as usize).and_then(Option::as_mut) else { return false };
@@ -476,7 +481,8 @@ impl Sim {
         }
     }
 
-    /// Lets those who wait have the room there is, one after the other: whose turn it is may use it before the next is asked.
+    /// Lets those who wait have the room there is, one after the other: whose turn it is may use it before the next is
+    /// asked.
     fn drive_waiters(&mut self) {
         let mut left = self.event_cap;
         while let Some(&room) = self.rooms.front() {

@@ -1,5 +1,5 @@
-//! Work requests that own their pieces: what tests and programs of the simulator write down, one line each. They become the transport's
-//! borrowed requests when they are posted.
+//! Work requests that own their pieces: what tests and programs of the simulator write down, one line each. They become
+//! the transport's borrowed requests when they are posted.
 
 use transport::{Bind, Data, DatagramTarget, Operation, Remote, SendFlags, SendRequest, Sge};
 use wire::{Key, Placement, Selectivity, Srqn};

@@ -1,5 +1,5 @@
-//! The cost of a packet must not depend on how many queue pairs there are. Work and packets are the same in every row; only the number of queue
-//! pairs they are spread over grows.
+//! The cost of a packet must not depend on how many queue pairs there are. Work and packets are the same in every row;
+//! only the number of queue pairs they are spread over grows.
 #![allow(missing_docs)]
 
 use sim::{ConnectOptions, HostConfig, LinkConfig, QpId, QpSpec, Sim, Work};
@@ -20,7 +20,8 @@ fn run(pairs: usize, total: usize) -> (u64, Duration) {
     let each = total / pairs;
     let capabilities = Capabilities { max_send_wr: 16, max_recv_wr: 1, ..QpSpec::rc().capabilities };
     let spec = QpSpec { capabilities, ..QpSpec::rc() };
-    // Ten thousand queue pairs share one window: the last of them waits long for its turn and must not take that for a loss.
+    // Ten thousand queue pairs share one window: the last of them waits long for its turn and must not take that for a
+    // loss.
     let options = ConnectOptions { timeout: 16, ..ConnectOptions::default() };
     let qps: Vec<QpId> = (0..pairs)
         .map(|_| {
@@ -56,14 +57,16 @@ fn the_cost_of_a_packet_is_flat_from_10_to_10_000_queue_pairs() {
     const PAIRS: [usize; 4] = [10, 100, 1_000, 10_000];
     run(10, 10_000); // The first run pays for cold caches and growing heaps.
     let mut best = [f64::MAX; PAIRS.len()];
-    // A shared machine only ever adds time: the best counts, of two rounds at least, of more where something else took the time.
+    // A shared machine only ever adds time: the best counts, of two rounds at least, of more where something else took
+    // the time.
     for round in 1.. {
         for (pairs, best) in PAIRS.into_iter().zip(&mut best) {
             let (packets, elapsed) = run(pairs, TOTAL);
             *best = best.min(elapsed.as_nanos() as f64 / packets as f64);
         }
         println!("ns per packet with {PAIRS:?} queue pairs: {best:.0?}");
-        // Ten thousand queue pairs do not fit the cache that ten do; a walk over all of them would cost a thousand times as much.
+        // Ten thousand queue pairs do not fit the cache that ten do; a walk over all of them would cost a thousand
+        // times as much.
         let flat = best.iter().all(|each| *each < 4.0 * best[0]);
         if flat && round >= 2 {
             break;

@@ -1,5 +1,5 @@
-//! What a host offers beside reliable connections: datagrams, unreliable connections, XRC, shared receive queues and memory windows, each once
-//! through, on both kinds of link.
+//! What a host offers beside reliable connections: datagrams, unreliable connections, XRC, shared receive queues and
+//! memory windows, each once through, on both kinds of link.
 #![allow(missing_docs)]
 
 use sim::{

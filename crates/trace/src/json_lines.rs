@@ -28,10 +28,10 @@
 //! | `cm_transition` | `local_comm_id`, `from`, `to`, `message`? |
 //! | `capture_ended` | `errno` |
 //!
-//! `packet` is an object: `opcode`, `dest_qpn`, `psn`, `pkey`, the flags `ack_req`, `solicited`, `fecn`, `becn` where they are
-//! set, and one field per further header the packet has: `xrc_srqn`, `deth` {`qkey`, `src_qpn`}, `reth` {`va`, `rkey`,
-//! `len`}, `feth` {`placement`, `selectivity`}, `atomic` {`va`, `rkey`, `swap_add`, `compare`}, `aeth` {`syndrome` (the byte), `text`, `msn`},
-//! `atomic_ack` {`original`}, `immediate`, `invalidate`.
+//! `packet` is an object: `opcode`, `dest_qpn`, `psn`, `pkey`, the flags `ack_req`, `solicited`, `fecn`, `becn` where
+//! they are set, and one field per further header the packet has: `xrc_srqn`, `deth` {`qkey`, `src_qpn`}, `reth` {`va`,
+//! `rkey`, `len`}, `feth` {`placement`, `selectivity`}, `atomic` {`va`, `rkey`, `swap_add`, `compare`}, `aeth`
+//! {`syndrome` (the byte), `text`, `msn`}, `atomic_ack` {`original`}, `immediate`, `invalidate`.
 
 use std::fmt::Display;
 use std::io::Write;

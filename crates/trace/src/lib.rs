@@ -2,7 +2,8 @@
 //!
 //! Everything the NIC does is one stream of [`Event`]s: logs, captures, metrics, the viewer and the oracles of the
 //! tests all read the same words. This crate holds the words and the first sinks; it decides nothing and knows no
-//! clock: whoever emits an event says what time it is, in nanoseconds since an origin of its choice. [`Time`] is such a moment.
+//! clock: whoever emits an event says what time it is, in nanoseconds since an origin of its choice. [`Time`] is such a
+//! moment.
 //!
 //! | sink | keeps | needs `std` |
 //! |---|---|---|

@@ -1,6 +1,6 @@
 //! Captures for Wireshark: whole Ethernet frames with nanosecond timestamps, one interface per host, and a comment on
-//! each frame that says which work request it serves. It builds neither frames nor comments: a link or the simulator has
-//! the bytes, and knows what to say about them.
+//! each frame that says which work request it serves. It builds neither frames nor comments: a link or the simulator
+//! has the bytes, and knows what to say about them.
 
 use std::io::{self, Write};
 use std::string::ToString;

@@ -1,4 +1,5 @@
-//! Nanoseconds per message through a requester and a responder, headers and copies included, without encoding or a wire.
+//! Nanoseconds per message through a requester and a responder, headers and copies included, without encoding or a
+//! wire.
 
 #[path = "../tests/direct/mod.rs"]
 mod direct;

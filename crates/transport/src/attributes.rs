@@ -1,5 +1,6 @@
-//! The attributes of a queue pair: what a program may ask to change ([`Modify`]), what a query answers ([`Attributes`]) and what the device can do
-//! ([`Limits`]). Plain values; which of them a transition takes, and whether a value is in range, is decided in [`crate::state`].
+//! The attributes of a queue pair: what a program may ask to change ([`Modify`]), what a query answers ([`Attributes`])
+//! and what the device can do ([`Limits`]). Plain values; which of them a transition takes, and whether a value is in
+//! range, is decided in [`crate::state`].
 
 use crate::rate::RateLimit;
 use crate::state::State;
@@ -7,7 +8,8 @@ use core::fmt;
 use wire::access::Access;
 use wire::{Gid, Mtu, Psn, Qkey, Qpn};
 
-/// The way to a peer, with the fields of `ibv_ah_attr`. RoCEv2 uses the global part; the rest is kept because queries must return it.
+/// The way to a peer, with the fields of `ibv_ah_attr`. RoCEv2 uses the global part; the rest is kept because queries
+/// must return it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AddressVector {
     /// The peer's address.
@@ -296,7 +298,8 @@ pub struct Attributes {
     pub rate_limit: RateLimit,
 }
 
-/// A queue pair fresh from RESET. Nothing of it is used before the transition that sets it; the MTU is the one every path carries.
+/// A queue pair fresh from RESET. Nothing of it is used before the transition that sets it; the MTU is the one every
+/// path carries.
 impl Default for Attributes {
     fn default() -> Attributes {
         Attributes {
@@ -377,8 +380,8 @@ pub struct Limits {
     pub obeys_congestion: bool,
 }
 
-/// One port, the default partition, and every address an index can name. As many READs and atomics as kernel Soft-RoCE allows: programs
-/// ask for as many outstanding as their peer says it can answer, whatever their own device says.
+/// One port, the default partition, and every address an index can name. As many READs and atomics as kernel Soft-RoCE
+/// allows: programs ask for as many outstanding as their peer says it can answer, whatever their own device says.
 impl Default for Limits {
     fn default() -> Limits {
         Limits {

@@ -1,5 +1,5 @@
-//! The completer: matches acknowledgements and answers to the work that waits for them, settles that work in order, and keeps the retry
-//! counters and timers. It never sends: what must be sent again it tells as a [`Verdict`].
+//! The completer: matches acknowledgements and answers to the work that waits for them, settles that work in order, and
+//! keeps the retry counters and timers. It never sends: what must be sent again it tells as a [`Verdict`].
 
 use crate::completion::{Cause, Status};
 use crate::connection::Connection;
@@ -92,8 +92,8 @@ pub(crate) struct Completer {
     /// The smoothed round trip, once one was measured.
     round_trip: Option<u64>,
     questions: VecDeque<Question>,
-    /// Where the requests that were ever asked and are not yet answered end. A READ that is asked again must not reach across such an end:
-    /// the responder keeps its answers request by request.
+    /// Where the requests that were ever asked and are not yet answered end. A READ that is asked again must not reach
+    /// across such an end: the responder keeps its answers request by request.
     ends: VecDeque<End>,
 }
 
@@ -143,8 +143,9 @@ impl Completer {
         self.ends.iter().find(|end| end.psn.is_after(psn)).map(|end| end.psn.distance_from(psn))
     }
 
-    /// Whether `psn` goes on with a request of which another part is under way again. It has to wait for that part's answer: kernel Soft-RoCE
-    /// remembers where in a request it was last asked to begin again, and is silent when it is asked for something before that.
+    /// Whether `psn` goes on with a request of which another part is under way again. It has to wait for that part's
+    /// answer: kernel Soft-RoCE remembers where in a request it was last asked to begin again, and is silent when it is
+    /// asked for something before that.
     #[inline]
     pub fn is_partly_under_way(&self, psn: Psn) -> bool {
         self.questions.back().is_some_and(|question| question.first.add(question.psns) == psn)
@@ -218,9 +219,9 @@ impl Completer {
         self.suspect(now, timeout);
     }
 
-    /// Programs choose ACK timeouts of 67 ms to 4 s, and a loss at the end of what is in flight shows by nothing but silence. Where a round
-    /// trip is known, silence for several of them is answered by sending again, with growing patience and without counting as a retry. The
-    /// ACK timer and its count run on as the specification has them.
+    /// Programs choose ACK timeouts of 67 ms to 4 s, and a loss at the end of what is in flight shows by nothing but
+    /// silence. Where a round trip is known, silence for several of them is answered by sending again, with growing
+    /// patience and without counting as a retry. The ACK timer and its count run on as the specification has them.
     fn suspect(&mut self, now: Time, timeout: u8) {
         self.suspicion = match (self.round_trip, ack_timeout_nanos(timeout)) {
             _ if self.trusting => None,
@@ -233,7 +234,8 @@ impl Completer {
         };
     }
 
-    /// The queue pair has moved the requester back to the oldest unacknowledged packet. Mere suspicion leaves the ACK timer alone.
+    /// The queue pair has moved the requester back to the oldest unacknowledged packet. Mere suspicion leaves the ACK
+    /// timer alone.
     pub fn went_back(&mut self, cause: RetryCause) {
         self.went_back_to = Some(self.una);
         self.questions.clear();
@@ -303,7 +305,8 @@ impl Completer {
         }
     }
 
-    /// The acknowledgement of the oldest packet, where that is all of its work. `None` if it is not, and then nothing has happened.
+    /// The acknowledgement of the oldest packet, where that is all of its work. `None` if it is not, and then nothing
+    /// has happened.
     #[inline]
     pub fn acknowledge_one(
         &mut self,
@@ -416,7 +419,8 @@ impl Completer {
                 Some(Outcome::Failed(..)) => break,
                 None => {}
             }
-            // `una` lies in this work or at its beginning. The beginning itself may be half of all numbers away, and no longer comparable.
+            // `una` lies in this work or at its beginning. The beginning itself may be half of all numbers away, and no
+            // longer comparable.
             if !work.started || !upto.is_after(self.una) {
                 break;
             }
@@ -470,8 +474,8 @@ impl Completer {
         self.restart_timer(now, connection.attributes.timeout);
     }
 
-    /// Stops the timer when nothing is outstanding. `next` is the next number to send. After a mere suspicion the timer runs on, though
-    /// everything is about to be sent again.
+    /// Stops the timer when nothing is outstanding. `next` is the next number to send. After a mere suspicion the timer
+    /// runs on, though everything is about to be sent again.
     pub fn settle_timer(&mut self, next: Psn) {
         if self.una == next && self.suspicions == 0 {
             self.ack_deadline = None;

@@ -1,14 +1,16 @@
 //! The congestion window towards one destination process, shared by all queue pairs of this process that talk to it.
 //!
-//! The first thing to overflow between two software NICs is not a switch but the receiver's UDP socket buffer: one per process, 212,992 bytes unless
-//! its owner may raise it, and the kernel charges it with the memory a packet occupies rather than with its bytes. So the window counts in
-//! that currency ([`packet_cost`]), belongs to the destination rather than to a queue pair, and never exceeds the buffer. Below that limit it behaves
-//! as a transport should: it starts small, doubles each round trip, then adds a packet per round trip; it shrinks on
-//! loss, on timeouts, and gently when the round trip says that a queue is building up somewhere. A limit alone would
-//! not do: several processes may send to the same buffer, and a network may lie in between.
+//! The first thing to overflow between two software NICs is not a switch but the receiver's UDP socket buffer: one per
+//! process, 212,992 bytes unless its owner may raise it, and the kernel charges it with the memory a packet occupies
+//! rather than with its bytes. So the window counts in that currency ([`packet_cost`]), belongs to the destination
+//! rather than to a queue pair, and never exceeds the buffer. Below that limit it behaves as a transport should: it
+//! starts small, doubles each round trip, then adds a packet per round trip; it shrinks on loss, on timeouts, and
+//! gently when the round trip says that a queue is building up somewhere. A limit alone would not do: several processes
+//! may send to the same buffer, and a network may lie in between.
 //!
-//! Queue pairs take turns ([`Window::next_waiter`]); the window does not know what they send, only what it costs. READ responses are not
-//! acknowledged, so a requester accounts them, before it asks, to the window that guards its own process.
+//! Queue pairs take turns ([`Window::next_waiter`]); the window does not know what they send, only what it costs. READ
+//! responses are not acknowledged, so a requester accounts them, before it asks, to the window that guards its own
+//! process.
 
 mod turns;
 
@@ -27,22 +29,25 @@ pub const FULL_PACKET: u64 = packet_cost(4096);
 
 /// What a packet with `payload` bytes costs the socket buffer it waits in.
 ///
-/// The kernel charges a packet's "truesize": the allocation its bytes live in plus the structure that describes it. The bytes are payload and 58
-/// of headers (Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4); behind them, in the same allocation, lie 320 bytes of `skb_shared_info`; the allocator
-/// hands out powers of two; and `sk_buff` itself takes 256. IPv6 and extended headers add a few bytes more, which never decides for a payload of a
-/// power of two, since the next power is twice away.
+/// The kernel charges a packet's "truesize": the allocation its bytes live in plus the structure that describes it. The
+/// bytes are payload and 58 of headers (Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4); behind them, in the same
+/// allocation, lie 320 bytes of `skb_shared_info`; the allocator hands out powers of two; and `sk_buff` itself takes 256.
+/// IPv6 and extended headers add a few bytes more, which never decides for a payload of a power of two, since the next
+/// power is twice away.
 pub const fn packet_cost(payload: u32) -> u64 {
     (payload as u64 + 58 + 320).next_power_of_two() + 256
 }
 
-/// The longest UDP datagram over IPv4, and what a packet in the middle of a message has beside its payload: BTH and ICRC.
+/// The longest UDP datagram over IPv4, and what a packet in the middle of a message has beside its payload: BTH and
+/// ICRC.
 const DATAGRAM: u32 = 65_507;
 const HEADERS: u32 = 16;
 
 /// The most datagrams that are sent in one go.
 const TOGETHER: u32 = 4;
 
-/// What a sender should be able to send while an acknowledgement is on its way, three quarters of a window if that is less.
+/// What a sender should be able to send while an acknowledgement is on its way, three quarters of a window if that is
+/// less.
 const ENOUGH: u64 = 2 << 20;
 
 /// How many packets a datagram takes whose first is longer than the others.
@@ -56,7 +61,8 @@ const fn most_in_datagram(packet_len: u32) -> u32 {
 /// How a window behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowConfig {
-    /// The receiver's buffer: never more than this is in flight (in cost, see [`packet_cost`]). `u64::MAX` switches the window off.
+    /// The receiver's buffer: never more than this is in flight (in cost, see [`packet_cost`]). `u64::MAX` switches the
+    /// window off.
     pub limit: u64,
     /// The window at the start.
     pub initial: u64,
@@ -64,13 +70,13 @@ pub struct WindowConfig {
     pub minimum: u64,
     /// How much a queue pair may send in one turn while others wait.
     pub quantum: u64,
-    /// The round trip is too long when its average exceeds twice the shortest seen, plus this. It covers what is no congestion: a receiver that is
-    /// scheduled late.
+    /// The round trip is too long when its average exceeds twice the shortest seen, plus this. It covers what is no
+    /// congestion: a receiver that is scheduled late.
     pub slack_nanos: u64,
 }
 
-/// A stock buffer at the other end; start with ten packets of 4 KiB, as TCP does; never fewer than two, so that the pipe has something to
-/// acknowledge while something else is under way.
+/// A stock buffer at the other end; start with ten packets of 4 KiB, as TCP does; never fewer than two, so that the
+/// pipe has something to acknowledge while something else is under way.
 impl Default for WindowConfig {
     fn default() -> WindowConfig {
         WindowConfig {
@@ -93,9 +99,10 @@ const PROBE_NANOS: u64 = 2_000_000;
 
 /// See the module.
 ///
-/// Before sending, [`reserve`](Window::reserve); for all that was reserved, later, either [`acknowledged`](Window::acknowledged) or
-/// [`release`](Window::release), exactly once. After either, whoever drives the queue pairs asks [`next_waiter`](Window::next_waiter) until it says
-/// `None`, and lets each queue pair it names try again.
+/// Before sending, [`reserve`](Window::reserve); for all that was reserved, later, either
+/// [`acknowledged`](Window::acknowledged) or [`release`](Window::release), exactly once. After either, whoever drives
+/// the queue pairs asks [`next_waiter`](Window::next_waiter) until it says `None`, and lets each queue pair it names
+/// try again.
 #[derive(Debug)]
 pub struct Window {
     config: WindowConfig,
@@ -145,35 +152,38 @@ impl Window {
         self.config.limit == u64::MAX
     }
 
-    /// How many of `packets` packets may queue pair `qpn` send now? All but the last carry `packet_len` bytes, the last `last_len`. What is granted is
-    /// charged ([`Window::charge_of`]). If it is less than was asked, the queue pair is in the queue and will be named by
-    /// [`next_waiter`](Window::next_waiter).
+    /// How many of `packets` packets may queue pair `qpn` send now? All but the last carry `packet_len` bytes, the last
+    /// `last_len`. What is granted is charged ([`Window::charge_of`]). If it is less than was asked, the queue pair is
+    /// in the queue and will be named by [`next_waiter`](Window::next_waiter).
     ///
-    /// Nothing is granted to a queue pair that tries out of turn while others wait. But when nothing is in flight one packet is always granted,
-    /// whatever it costs and whoever waits: an acknowledgement must come from somewhere to move the queue on.
+    /// Nothing is granted to a queue pair that tries out of turn while others wait. But when nothing is in flight one
+    /// packet is always granted, whatever it costs and whoever waits: an acknowledgement must come from somewhere to
+    /// move the queue on.
     #[inline]
     pub fn reserve(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32) -> u32 {
         self.grant(qpn, packet_len, packets, last_len, 0)
     }
 
-    /// The same for a queue pair that has something under way and can wait: less than a turn's worth (or a quarter of the window, if that is less) is
-    /// declined, and it waits for as much.
+    /// The same for a queue pair that has something under way and can wait: less than a turn's worth (or a quarter of
+    /// the window, if that is less) is declined, and it waits for as much.
     #[inline]
     pub fn reserve_unless_sliver(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32) -> u32 {
         let least = self.config.quantum.min(self.size / 4).next_multiple_of(packet_cost(packet_len));
         self.grant(qpn, packet_len, packets, last_len, least)
     }
 
-    /// The same for packets that are sent together, a [`burst`](Window::burst) at most. In a wide window fewer are declined while something is under way, and
-    /// the queue pair waits for room for all of them: a datagram costs its sender and its receiver about as much whether it is full or not.
+    /// The same for packets that are sent together, a [`burst`](Window::burst) at most. In a wide window fewer are
+    /// declined while something is under way, and the queue pair waits for room for all of them: a datagram costs its
+    /// sender and its receiver about as much whether it is full or not.
     #[inline]
     pub fn reserve_together(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32) -> u32 {
         let all = if self.is_wide(packet_len) { Window::charge_of(packet_len, packets, last_len) } else { 0 };
         self.grant(qpn, packet_len, packets, last_len, all)
     }
 
-    /// Whether a sender should ask for an acknowledgement that has sent so many packets of `packet_len` bytes since it last did. In a wide window not with
-    /// each datagram, but so often that acknowledgements come while there is enough under way, and before there is no room left.
+    /// Whether a sender should ask for an acknowledgement that has sent so many packets of `packet_len` bytes since it
+    /// last did. In a wide window not with each datagram, but so often that acknowledgements come while there is enough
+    /// under way, and before there is no room left.
     #[inline]
     pub fn should_ask(&self, packet_len: u32, unasked: u32) -> bool {
         let cost = packet_cost(packet_len);
@@ -185,14 +195,15 @@ impl Window {
             || self.in_flight + next > self.size
     }
 
-    /// Whether a quarter of it takes a datagram full of packets of that length. Where it is narrower every packet counts, and so does every
-    /// acknowledgement: losses have made it so.
+    /// Whether a quarter of it takes a datagram full of packets of that length. Where it is narrower every packet
+    /// counts, and so does every acknowledgement: losses have made it so.
     #[inline]
     pub fn is_wide(&self, packet_len: u32) -> bool {
         !self.is_unlimited() && self.size / 4 >= u64::from(most_in_datagram(packet_len)) * packet_cost(packet_len)
     }
 
-    /// The same for one packet that is granted or not: nobody waits for it, and it passes nobody who waits. Answers what it is charged.
+    /// The same for one packet that is granted or not: nobody waits for it, and it passes nobody who waits. Answers
+    /// what it is charged.
     #[inline]
     pub fn reserve_one(&mut self, length: u32) -> Option<u64> {
         let charge = packet_cost(length);
@@ -237,9 +248,10 @@ impl Window {
         granted
     }
 
-    /// How many packets of `packet_len` bytes to send before asking for an acknowledgement: a quarter of the window, so that acknowledgements come
-    /// while there is still something under way. One for the whole window would mean to stop and wait. In a wide window as many as fill datagrams that are
-    /// cut into packets by whoever sends them, up to a few.
+    /// How many packets of `packet_len` bytes to send before asking for an acknowledgement: a quarter of the window, so
+    /// that acknowledgements come while there is still something under way. One for the whole window would mean to stop
+    /// and wait. In a wide window as many as fill datagrams that are cut into packets by whoever sends them, up to a
+    /// few.
     #[inline]
     pub fn burst(&self, packet_len: u32) -> u32 {
         if self.is_unlimited() {
@@ -253,15 +265,16 @@ impl Window {
         }
     }
 
-    /// The same where the first packet is longer than the others. Of packets that are cut from one datagram only the last may have another length: in a
-    /// wide window the first datagram is one of two.
+    /// The same where the first packet is longer than the others. Of packets that are cut from one datagram only the
+    /// last may have another length: in a wide window the first datagram is one of two.
     #[inline]
     pub fn burst_after_longer(&self, packet_len: u32) -> u32 {
         let burst = self.burst(packet_len);
         if self.is_wide(packet_len) { burst - most_in_datagram(packet_len) + LONGER } else { burst }
     }
 
-    /// What [`reserve`](Window::reserve) charges for `packets` packets when it grants them all. For a part of a run, `last_len` is `packet_len`.
+    /// What [`reserve`](Window::reserve) charges for `packets` packets when it grants them all. For a part of a run,
+    /// `last_len` is `packet_len`.
     pub fn charge_of(packet_len: u32, packets: u32, last_len: u32) -> u64 {
         match packets.checked_sub(1) {
             None => 0,
@@ -275,14 +288,16 @@ impl Window {
         self.in_flight = self.in_flight.saturating_sub(cost);
     }
 
-    /// What was reserved has arrived. Frees it, and lets the window grow if it was the window that held the sender back. `round_trip_nanos` is the
-    /// time from sending to this acknowledgement, where it is known for certain (not for packets sent twice).
+    /// What was reserved has arrived. Frees it, and lets the window grow if it was the window that held the sender
+    /// back. `round_trip_nanos` is the time from sending to this acknowledgement, where it is known for certain (not
+    /// for packets sent twice).
     #[inline]
     pub fn acknowledged(&mut self, now: Time, cost: u64, round_trip_nanos: Option<u64>) {
         if self.is_unlimited() {
             return;
         }
-        // A sender that neither fills half of its window nor is held back by it has not shown that the path carries more.
+        // A sender that neither fills half of its window nor is held back by it has not shown that the path carries
+        // more.
         let used = self.in_flight >= self.size / 2 || self.has_waiters();
         self.in_flight = self.in_flight.saturating_sub(cost);
         self.since_loss = self.since_loss.saturating_add(cost);
@@ -296,12 +311,13 @@ impl Window {
         }
     }
 
-    /// A packet was lost: the peer said so, or skipped it. Cuts the window to seven tenths, once for all losses of one round trip.
+    /// A packet was lost: the peer said so, or skipped it. Cuts the window to seven tenths, once for all losses of one
+    /// round trip.
     ///
-    /// Was a buffer full, or was it bad luck? It was luck if the round trip shows no queue and losses are rare: a whole buffer went through since the
-    /// last. (The round trip alone cannot tell: who joined a full buffer late has never seen it empty.) Luck says nothing about the size. A full buffer
-    /// does: the size is remembered, and the window comes close to it again only slowly, for go-back-N pays for each lost packet with a window of
-    /// them.
+    /// Was a buffer full, or was it bad luck? It was luck if the round trip shows no queue and losses are rare: a whole
+    /// buffer went through since the last. (The round trip alone cannot tell: who joined a full buffer late has never
+    /// seen it empty.) Luck says nothing about the size. A full buffer does: the size is remembered, and the window
+    /// comes close to it again only slowly, for go-back-N pays for each lost packet with a window of them.
     pub fn lost(&mut self, now: Time) {
         if self.may_cut(now) {
             self.cut_at = Some(now);
@@ -317,7 +333,8 @@ impl Window {
         if self.is_unlimited() {
             return;
         }
-        // The queue pairs of one destination time out together. Only the first finds a window that says anything about the path.
+        // The queue pairs of one destination time out together. Only the first finds a window that says anything about
+        // the path.
         let minimum = self.config.minimum.min(self.config.limit);
         if self.size > minimum {
             self.threshold = (self.size / 2).max(minimum);
@@ -327,8 +344,8 @@ impl Window {
         self.grown = 0;
     }
 
-    /// The queue pair that waited longest, if there is room for its next packet. It has left the queue and holds the turn until the next call: its
-    /// next [`reserve`](Window::reserve) passes those who still wait.
+    /// The queue pair that waited longest, if there is room for its next packet. It has left the queue and holds the
+    /// turn until the next call: its next [`reserve`](Window::reserve) passes those who still wait.
     pub fn next_waiter(&mut self) -> Option<Qpn> {
         let room = if self.in_flight == 0 { u64::MAX } else { self.size.saturating_sub(self.in_flight) };
         self.turns.next(room, self.config.quantum)
@@ -395,8 +412,8 @@ impl Window {
         }
     }
 
-    /// Delay alone never takes more than three quarters of the buffer away: on a busy host it often means only that the receiver got no processor,
-    /// and then a small window makes it worse.
+    /// Delay alone never takes more than three quarters of the buffer away: on a busy host it often means only that the
+    /// receiver got no processor, and then a small window makes it worse.
     fn delay_floor(&self) -> u64 {
         (self.config.limit / 4).max(self.config.minimum)
     }

@@ -1,4 +1,5 @@
-//! What requester, completer and responder all read and none of them writes: who this queue pair is and what its attributes say.
+//! What requester, completer and responder all read and none of them writes: who this queue pair is and what its
+//! attributes say.
 
 use crate::attributes::Attributes;
 use crate::state::Kind;

@@ -1,14 +1,16 @@
-//! The protocol of a queue pair, sans-IO: RC, UC, UD and XRC as the InfiniBand specification describes them, without sockets, clocks,
-//! threads, globals or `unsafe`. Bytes, time and work requests go in; trains of packets, deadlines, completions and events come out.
+//! The protocol of a queue pair, sans-IO: RC, UC, UD and XRC as the InfiniBand specification describes them, without
+//! sockets, clocks, threads, globals or `unsafe`. Bytes, time and work requests go in; trains of packets, deadlines,
+//! completions and events come out.
 //!
-//! A [`QueuePair`] is three pipelines that pass each other values: the *requester* cuts work into packets, the *responder* carries out the
-//! peer's requests, the *completer* matches answers to work and decides what is sent again. Everything they need of the world they reach
-//! through a [`Port`]: memory behind keys, shared receive queues, congestion windows, a place for trace events.
+//! A [`QueuePair`] is three pipelines that pass each other values: the *requester* cuts work into packets, the *responder*
+//! carries out the peer's requests, the *completer* matches answers to work and decides what is sent again. Everything
+//! they need of the world they reach through a [`Port`]: memory behind keys, shared receive queues, congestion windows,
+//! a place for trace events.
 //!
 //! # Driving it
 //!
-//! **After everything that goes in, send what comes out, and only then show completions to the program**: the acknowledgement of a message
-//! must be under way before its receiver can act on it. This is the whole loop:
+//! **After everything that goes in, send what comes out, and only then show completions to the program**: the
+//! acknowledgement of a message must be under way before its receiver can act on it. This is the whole loop:
 //!
 //! ```
 //! use ubiverbs_transport as transport;
@@ -22,7 +24,8 @@
 //! }
 //!
 //! fn drive<P: Outside>(qp: &mut QueuePair, now: Time, outside: &mut P) {
-//!     // 1. Everything that may be sent is sent. A train borrows the queue pair, so its payload is gathered before anything changes.
+//!     // 1. Everything that may be sent is sent. A train borrows the queue pair, so its payload is gathered before
+//!     //    anything changes.
 //!     while let Some(train) = qp.poll_transmit(now, outside) {
 //!         if let Err(refusal) = outside.send(&train) {
 //!             qp.transmit_refused(now, refusal, outside);
@@ -50,8 +53,9 @@
 //! }
 //! ```
 //!
-//! Where a congestion window is shared, room that one queue pair frees may be another's: after driving, ask each window that may have
-//! gained room for its [`next_waiter`](congestion::Window::next_waiter) until there is none, and drive the queue pairs it names.
+//! Where a congestion window is shared, room that one queue pair frees may be another's: after driving, ask each window
+//! that may have gained room for its [`next_waiter`](congestion::Window::next_waiter) until there is none, and drive
+//! the queue pairs it names.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -44,8 +44,8 @@ macro_rules! sums {
 }
 
 sums! {
-    /// What was sent and received: packets as they are on the wire at the path MTU, whatever link carried them, and their
-    /// octets from the IP header to the ICRC. Retransmissions, duplicates and acknowledgements count, too.
+    /// What was sent and received: packets as they are on the wire at the path MTU, whatever link carried them, and
+    /// their octets from the IP header to the ICRC. Retransmissions, duplicates and acknowledgements count, too.
     Traffic {
         /// Packets sent.
         sent_packets,

@@ -1,6 +1,6 @@
-//! What a queue pair needs of the world around it: memory behind keys, shared receive queues, the congestion window towards its peer, and
-//! a place for trace events. The NIC implements [`Port`] over real memory, the simulator over byte vectors. Every call is synchronous and
-//! happens inside a `QueuePair` method; a port never calls back.
+//! What a queue pair needs of the world around it: memory behind keys, shared receive queues, the congestion window
+//! towards its peer, and a place for trace events. The NIC implements [`Port`] over real memory, the simulator over
+//! byte vectors. Every call is synchronous and happens inside a `QueuePair` method; a port never calls back.
 
 use crate::congestion::Window;
 use crate::receive::ReceiveWork;
@@ -57,8 +57,8 @@ pub trait Port {
     /// Runs an atomic operation on eight aligned bytes and returns what was there, as a native integer.
     fn atomic(&mut self, subject: Subject, range: Range, operation: Atomic) -> Result<u64, Refusal>;
 
-    /// Makes earlier writes to the range visible or persistent as `feth` asks. Where it asks for the whole region, the range has no length; key
-    /// and rights count all the same.
+    /// Makes earlier writes to the range visible or persistent as `feth` asks. Where it asks for the whole region, the
+    /// range has no length; key and rights count all the same.
     fn flush(&mut self, subject: Subject, range: Range, feth: Feth) -> Result<(), Refusal>;
 
     /// Invalidates a key: by a peer's SEND with invalidate (`subject.remote`) or by local work.
@@ -83,7 +83,8 @@ pub trait Port {
     /// Runs `f` on the window that guards the receiver `toward` of queue pair `qpn`.
     fn window<R>(&mut self, qpn: Qpn, toward: Toward, f: impl FnOnce(&mut Window) -> R) -> R;
 
-    /// Whether a window of a queue pair never refuses anything. Asked for every message: where that is known it can be said without making a window.
+    /// Whether a window of a queue pair never refuses anything. Asked for every message: where that is known it can be
+    /// said without making a window.
     #[inline]
     fn is_unlimited(&mut self, qpn: Qpn, toward: Toward) -> bool {
         self.window(qpn, toward, |window| window.is_unlimited())

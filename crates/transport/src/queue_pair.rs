@@ -1,5 +1,5 @@
-//! A queue pair: requester, completer and responder under one roof, with the state machine that says which of them works. The three never
-//! touch each other's fields; this file passes what one concludes on to the others.
+//! A queue pair: requester, completer and responder under one roof, with the state machine that says which of them
+//! works. The three never touch each other's fields; this file passes what one concludes on to the others.
 
 mod counts;
 mod express;
@@ -97,15 +97,16 @@ impl AsyncEvent {
     }
 }
 
-/// A queue pair, as a machine without a world: packets, work and time go in, trains, completions, events and deadlines come out.
+/// A queue pair, as a machine without a world: packets, work and time go in, trains, completions, events and deadlines
+/// come out.
 ///
-/// After every call that takes something in (`modify`, `post_*`, `handle*`), drive it: call [`poll_transmit`](QueuePair::poll_transmit)
-/// until it answers `None` and send each train, then take completions and events until there are none, then ask for the next deadline.
-/// **A completion must not be shown to the program before the trains that were ready with it have been sent.** The crate's documentation
-/// has the loop as code.
+/// After every call that takes something in (`modify`, `post_*`, `handle*`), drive it: call
+/// [`poll_transmit`](QueuePair::poll_transmit) until it answers `None` and send each train, then take completions and
+/// events until there are none, then ask for the next deadline. **A completion must not be shown to the program before
+/// the trains that were ready with it have been sent.** The crate's documentation has the loop as code.
 ///
-/// Fields lie in the order in which they are written down, here and in the parts: what every message needs lies together, so that a message of a queue
-/// pair that was not used for long brings few cache lines.
+/// Fields lie in the order in which they are written down, here and in the parts: what every message needs lies
+/// together, so that a message of a queue pair that was not used for long brings few cache lines.
 #[derive(Debug)]
 #[repr(C)]
 pub struct QueuePair {
@@ -351,7 +352,8 @@ impl QueuePair {
     /// The next completion, if any. Sends complete in the order they were posted, and so do receives.
     pub fn poll_completion<P: Port>(&mut self, now: Time, port: &mut P) -> Option<Completion> {
         let qpn = self.qpn();
-        // Sends first: a peer acknowledges a request before it answers it, and programs that wait for both expect that order.
+        // Sends first: a peer acknowledges a request before it answers it, and programs that wait for both expect that
+        // order.
         let sends_first = self.queue.goes_first(self.responder.has_completion());
         let sent = if sends_first { self.queue.completion(qpn) } else { None };
         let completion = match sent {

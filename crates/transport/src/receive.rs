@@ -1,5 +1,5 @@
-//! Receives: the queue that holds them, one taken out of it, and putting a message's bytes where it says. Which message takes which receive is the
-//! responder's decision.
+//! Receives: the queue that holds them, one taken out of it, and putting a message's bytes where it says. Which message
+//! takes which receive is the responder's decision.
 
 use crate::port::Port;
 use crate::ring::Ring;
@@ -60,7 +60,8 @@ impl ReceiveQueue {
         self.ring.push_with(|slot| slot.fill(request)).map(|_| ()).map_err(|_| full)
     }
 
-    /// Takes the oldest receive into `into`, whose own memory stays behind for the next one posted. False if there is none.
+    /// Takes the oldest receive into `into`, whose own memory stays behind for the next one posted. False if there is
+    /// none.
     pub(crate) fn take(&mut self, into: &mut ReceiveWork) -> bool {
         match self.ring.pop() {
             Some(slot) => {
@@ -114,8 +115,9 @@ impl ReceiveQueue {
     }
 }
 
-/// Writes `data` at byte `offset` of the pieces laid end to end. Pieces of length zero are never touched, so their keys may be anything. Data that
-/// runs past the last piece is refused as out of bounds, after what fits was written: callers compare lengths first.
+/// Writes `data` at byte `offset` of the pieces laid end to end. Pieces of length zero are never touched, so their keys
+/// may be anything. Data that runs past the last piece is refused as out of bounds, after what fits was written:
+/// callers compare lengths first.
 pub(crate) fn scatter<P: Port>(
     sges: &[Sge],
     offset: u64,
@@ -170,7 +172,8 @@ fn each_piece(
             continue;
         }
         let length = (piece - skip).min(left);
-        // A piece may claim to wrap around the end of the address space; the port would have to refuse it, so it is refused here.
+        // A piece may claim to wrap around the end of the address space; the port would have to refuse it, so it is
+        // refused here.
         let Some(address) = sge.address.checked_add(skip) else {
             return Err(Refusal {
                 range: Range { key: sge.key, address: sge.address, length: piece },

@@ -1,5 +1,6 @@
-//! The requester: takes work in posting order, gives it sequence numbers, and cuts it into trains as far as the congestion windows, the
-//! fence and `max_rd_atomic` allow. It knows nothing of answers: when the completer decides to go back, the queue pair moves its cursor.
+//! The requester: takes work in posting order, gives it sequence numbers, and cuts it into trains as far as the
+//! congestion windows, the fence and `max_rd_atomic` allow. It knows nothing of answers: when the completer decides to
+//! go back, the queue pair moves its cursor.
 
 use crate::completion::{Cause, Status};
 use crate::connection::Connection;
@@ -62,7 +63,8 @@ pub(crate) struct Limits {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Requester {
-    /// The train last built. It stays here and is lent out: headers are too large to be handed from function to function.
+    /// The train last built. It stays here and is lent out: headers are too large to be handed from function to
+    /// function.
     train: RequestTrain,
     /// The next sequence number to send.
     psn: Psn,
@@ -160,7 +162,8 @@ impl Requester {
         next + u64::from(behind)
     }
 
-    /// The next sequence number, if everything posted so far is sent, none of it is being sent again, and no more is outstanding than may be.
+    /// The next sequence number, if everything posted so far is sent, none of it is being sent again, and no more is
+    /// outstanding than may be.
     #[inline]
     pub fn is_at_the_end(&self, una: Psn, queue: &SendQueue) -> Option<Psn> {
         let free = self.is_going_on() && self.psn.distance_from(una) < MAX_OUTSTANDING;
@@ -403,11 +406,12 @@ impl Requester {
         Ok(true)
     }
 
-    /// Room in our own receive buffer for answers: how many packets of answer may be asked for now. The request itself needs no room of the
-    /// peer's: it costs no more there than its answer does here, so what is asked for is bounded by what may be answered.
+    /// Room in our own receive buffer for answers: how many packets of answer may be asked for now. The request itself
+    /// needs no room of the peer's: it costs no more there than its answer does here, so what is asked for is bounded
+    /// by what may be answered.
     ///
-    /// While other answers are under way a mere sliver is declined: their arrival makes room for a longer request, and long READs would
-    /// otherwise dissolve into requests of one packet each.
+    /// While other answers are under way a mere sliver is declined: their arrival makes room for a longer request, and
+    /// long READs would otherwise dissolve into requests of one packet each.
     fn reserve_answer<P: Port>(
         &mut self,
         work: &SendWork,

@@ -1,5 +1,6 @@
-//! The responder: takes the peer's requests one by one and carries them out. Each gets one [`Verdict`]; one place ([`Responder::conclude`])
-//! turns verdicts into acknowledgements, refusals, silence and errors. Reliable requests are judged here, unreliable ones in `unreliable`.
+//! The responder: takes the peer's requests one by one and carries them out. Each gets one [`Verdict`]; one place
+//! ([`Responder::conclude`]) turns verdicts into acknowledgements, refusals, silence and errors. Reliable requests are
+//! judged here, unreliable ones in `unreliable`.
 
 pub(crate) mod answers;
 mod at_once;
@@ -335,7 +336,8 @@ impl Responder {
                 let syndrome = Syndrome::Nak(NakCode::SequenceError);
                 self.waiting = Waiting::ForSequence;
                 if self.message != Message::None {
-                    // Soft-RoCE ignores a second refusal unless it was told of progress since the first, and waits for its timer.
+                    // Soft-RoCE ignores a second refusal unless it was told of progress since the first, and waits for
+                    // its timer.
                     self.answers.acknowledge(self.expected.sub(1), self.msn);
                 }
                 self.answers.refuse(self.expected, self.msn, syndrome);
@@ -391,9 +393,10 @@ impl Responder {
         self.place(inbound, &arrival, connection, port)
     }
 
-    /// A request we have seen: what was kept of it answers it again, all others are acknowledged as far as we are. The end of a message is
-    /// acknowledged only where the peer asks for it: Soft-RoCE does not survive a second such acknowledgement while it repeats the message. It
-    /// completes the message in the middle of the repetition, and its send queue stands still for ever if the program fills it meanwhile.
+    /// A request we have seen: what was kept of it answers it again, all others are acknowledged as far as we are. The
+    /// end of a message is acknowledged only where the peer asks for it: Soft-RoCE does not survive a second such
+    /// acknowledgement while it repeats the message. It completes the message in the middle of the repetition, and its
+    /// send queue stands still for ever if the program fills it meanwhile.
     fn repeated(&mut self, inbound: &Inbound<'_>, connection: &Connection) -> Verdict {
         let headers = inbound.headers;
         let operation = headers.bth.opcode.operation();
@@ -482,9 +485,9 @@ impl Responder {
         let mut invalidated = None;
         if let (true, Some(key)) = (ends, headers.invalidate) {
             if let Err(refusal) = port.invalidate(subject, key) {
-                // The receive fails and the queue pair stops (IBA 9.9.3, class J). The specification asks for no refusal,
-                // and Soft-RoCE acknowledges the message: its sender takes it for received, and finds out when its next
-                // work is not answered. A refusal tells it at once.
+                // The receive fails and the queue pair stops (IBA 9.9.3, class J). The specification asks for no
+                // refusal, and Soft-RoCE acknowledges the message: its sender takes it for received, and finds out when
+                // its next work is not answered. A refusal tells it at once.
                 return Verdict::Fault(Fault {
                     code: NakCode::RemoteAccess,
                     receive: Status::RemoteInvalidRequest,
@@ -525,8 +528,8 @@ impl Responder {
         (message, grant(reth, Access::REMOTE_WRITE, subject, psn, connection, port).err())
     }
 
-    /// Puts payload where the message wants it. The message is changed in place: a copy of it that is written in parts and read as a whole waits for
-    /// all the payload that was stored before.
+    /// Puts payload where the message wants it. The message is changed in place: a copy of it that is written in parts
+    /// and read as a whole waits for all the payload that was stored before.
     fn store<P: Port>(
         &mut self,
         arrival: &Arrival<'_>,
@@ -747,8 +750,8 @@ fn fault_of(what: &'static str, psn: Psn) -> Fault {
     Fault { code: NakCode::InvalidRequest, receive: Status::RemoteInvalidRequest, cause, event }
 }
 
-/// A request beyond a limit: its length, its alignment, or one too many. The peer hears what it hears of any invalid request, the program here
-/// that its memory was reached for in a wrong way.
+/// A request beyond a limit: its length, its alignment, or one too many. The peer hears what it hears of any invalid
+/// request, the program here that its memory was reached for in a wrong way.
 fn excess_of(what: &'static str, psn: Psn) -> Fault {
     Fault { event: Some(AsyncEvent::QpAccessError), ..fault_of(what, psn) }
 }

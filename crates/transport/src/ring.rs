@@ -1,6 +1,7 @@
-//! A FIFO of slots that are used again and again. Each element has a sequence number that only grows, so that a requester can name a work request
-//! by number while the queue moves under it. A popped slot keeps what it had allocated for the element that comes next: once a queue has seen its
-//! largest load it allocates nothing more. Bounded by the capacity its owner asked for, but grown only as far as it is used.
+//! A FIFO of slots that are used again and again. Each element has a sequence number that only grows, so that a
+//! requester can name a work request by number while the queue moves under it. A popped slot keeps what it had
+//! allocated for the element that comes next: once a queue has seen its largest load it allocates nothing more. Bounded
+//! by the capacity its owner asked for, but grown only as far as it is used.
 
 use alloc::vec::Vec;
 
@@ -19,7 +20,8 @@ pub(crate) struct Ring<T> {
 }
 
 impl<T: Default> Ring<T> {
-    /// How many slots are made at first. Where there are thousands of queues most hold one element at a time, and the same slot for it is near.
+    /// How many slots are made at first. Where there are thousands of queues most hold one element at a time, and the
+    /// same slot for it is near.
     const FIRST_SLOTS: usize = 1;
 
     /// An empty ring that may hold `capacity` elements. Allocates nothing yet.

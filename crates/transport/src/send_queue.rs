@@ -1,5 +1,6 @@
-//! The send queue: work in the order it was posted, from posting until its completion is taken. The requester marks work as started, the
-//! completer decides its outcome, and completions leave in posting order; none of them knows the others' position in the queue.
+//! The send queue: work in the order it was posted, from posting until its completion is taken. The requester marks
+//! work as started, the completer decides its outcome, and completions leave in posting order; none of them knows the
+//! others' position in the queue.
 
 use crate::completed_work::Counts;
 use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
@@ -49,8 +50,8 @@ enum Ended {
     Failed,
 }
 
-/// One posted work request and how far it has come. With thousands of queue pairs every cache line of a slot comes from afar: what the common
-/// message needs is in the first, its inline data in the second.
+/// One posted work request and how far it has come. With thousands of queue pairs every cache line of a slot comes from
+/// afar: what the common message needs is in the first, its inline data in the second.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct SendWork {
@@ -321,8 +322,8 @@ impl SendQueue {
         self.take(request, length, None, outcome).map(|_| ())
     }
 
-    /// Takes a work request of one packet that goes out at once, with this sequence number, after [`may_post`](SendQueue::may_post) has agreed. Answers
-    /// its number in the queue.
+    /// Takes a work request of one packet that goes out at once, with this sequence number, after
+    /// [`may_post`](SendQueue::may_post) has agreed. Answers its number in the queue.
     #[inline]
     pub fn post_started(&mut self, request: &SendRequest<'_>, length: u32, psn: Psn) -> Result<u64, PostError> {
         self.take(request, length, Some(psn), None)

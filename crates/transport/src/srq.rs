@@ -1,5 +1,6 @@
-//! A shared receive queue: receives that any queue pair attached to it may take. It counts what is left and says once when that falls below a limit.
-//! Sans-IO like the queue pair: the NIC owns it, locks it, and carries its event to the program.
+//! A shared receive queue: receives that any queue pair attached to it may take. It counts what is left and says once
+//! when that falls below a limit. Sans-IO like the queue pair: the NIC owns it, locks it, and carries its event to the
+//! program.
 
 use crate::receive::{ReceiveQueue, ReceiveWork};
 use crate::work::{PostError, ReceiveRequest};
@@ -9,10 +10,11 @@ use wire::access::ProtectionDomain;
 /// Receives shared by queue pairs.
 ///
 /// # The limit
-/// [`set_limit`](SharedReceiveQueue::set_limit) arms it. The first time the queue is asked for a receive and holds fewer than the limit afterwards,
-/// the event is raised and the limit falls back to 0, disarmed (IBA 10.2.9, `ibv_modify_srq`). Arming does not raise it by itself, even if the
-/// queue is already that low: devices differ there, and a program that arms before it posts must not be told at once. A queue that was asked and
-/// had nothing to give counts as asked.
+/// [`set_limit`](SharedReceiveQueue::set_limit) arms it. The first time the queue is asked for a receive and holds
+/// fewer than the limit afterwards, the event is raised and the limit falls back to 0, disarmed (IBA 10.2.9,
+/// `ibv_modify_srq`). Arming does not raise it by itself, even if the queue is already that low: devices differ there,
+/// and a program that arms before it posts must not be told at once. A queue that was asked and had nothing to give
+/// counts as asked.
 #[derive(Debug)]
 #[doc(alias = "ibv_srq")]
 pub struct SharedReceiveQueue {

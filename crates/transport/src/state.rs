@@ -1,6 +1,6 @@
-//! The states of a queue pair and the moves between them, as data: which attributes each move needs and which it also takes, for each kind
-//! of queue pair (IBA 11.2.5.2). [`check`] judges a request against that table and the device's limits and says in a sentence what
-//! is wrong with it. Carrying a move out is the queue pair's business.
+//! The states of a queue pair and the moves between them, as data: which attributes each move needs and which it also
+//! takes, for each kind of queue pair (IBA 11.2.5.2). [`check`] judges a request against that table and the device's
+//! limits and says in a sentence what is wrong with it. Carrying a move out is the queue pair's business.
 
 mod error;
 mod table;
@@ -181,11 +181,12 @@ impl fmt::Display for Kind {
     }
 }
 
-/// May a queue pair of this kind, in state `from`, do what `modify` asks? Answers the state it ends in, which is `from` where no state is asked
-/// for. Nothing changes either way.
+/// May a queue pair of this kind, in state `from`, do what `modify` asks? Answers the state it ends in, which is `from`
+/// where no state is asked for. Nothing changes either way.
 pub fn check(kind: Kind, from: State, modify: &Modify, limits: &Limits) -> Result<State, ModifyError> {
     let to = modify.state.unwrap_or(from);
-    // The belief is tested before the move: a queue pair that fell into SQE or ERR on its own is the reason programs state it.
+    // The belief is tested before the move: a queue pair that fell into SQE or ERR on its own is the reason programs
+    // state it.
     if let Some(believed) = modify.current_state
         && believed != from
     {
@@ -239,7 +240,8 @@ fn check_values(modify: &Modify, limits: &Limits) -> Result<(), ModifyError> {
         within("ALT_PATH.pkey_index", Some(path.pkey_index), 0, last_of(limits.pkeys))?;
         within("ALT_PATH.timeout", Some(path.timeout), 0, 31u8)?;
     }
-    // QP 0 and QP 1 are odd peers for a connection but harmless ones: their packets are dropped there. The multicast number is no queue pair.
+    // QP 0 and QP 1 are odd peers for a connection but harmless ones: their packets are dropped there. The multicast
+    // number is no queue pair.
     if modify.dest_qpn == Some(Qpn::MULTICAST) {
         return Err(ModifyError::NoSuchPeer { qpn: Qpn::MULTICAST });
     }

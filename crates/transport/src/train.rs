@@ -1,7 +1,8 @@
-//! Trains: what a queue pair puts on a link and takes from it. A train is a run of consecutive packets of one message, written down once:
-//! the headers as if the path MTU were large enough for a single packet, how many packets it stands for, and where its payload lies.
-//! A datagram link expands it packet by packet ([`Train::packet`]); a shared-memory link carries it whole. Because packet sequence numbers
-//! count path-MTU units either way, both ends agree on them whatever the link.
+//! Trains: what a queue pair puts on a link and takes from it. A train is a run of consecutive packets of one message,
+//! written down once: the headers as if the path MTU were large enough for a single packet, how many packets it stands
+//! for, and where its payload lies. A datagram link expands it packet by packet ([`Train::packet`]); a shared-memory
+//! link carries it whole. Because packet sequence numbers count path-MTU units either way, both ends agree on them
+//! whatever the link.
 
 use crate::attributes::AddressVector;
 use crate::port::Port;
@@ -9,14 +10,15 @@ use crate::work::Sge;
 use wire::access::{Range, Refusal, Subject};
 use wire::{Gid, Headers};
 
-/// The most payload one train carries, unless a wide window lets it be several datagrams ([`Window::burst`](crate::congestion::Window::burst)).
+/// The most payload one train carries, unless a wide window lets it be several datagrams
+/// ([`Window::burst`](crate::congestion::Window::burst)).
 pub const MAX_TRAIN: u32 = 64 * 1024;
 
 /// Packets to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Train<'a> {
-    /// Headers of the whole train as one packet: `bth.psn` is the first packet's, the opcode says whether the train starts or ends its
-    /// message, and the extended headers are those of its first and last packet together.
+    /// Headers of the whole train as one packet: `bth.psn` is the first packet's, the opcode says whether the train
+    /// starts or ends its message, and the extended headers are those of its first and last packet together.
     pub headers: Headers,
     /// How many packets it is on the wire.
     pub count: u32,
@@ -208,8 +210,8 @@ impl Train<'_> {
         wire::packet_of(&self.headers, self.count, index, self.payload.len(), self.mtu)
     }
 
-    /// Whether packet `index` has the headers and the length of the one before it, but for its sequence number: both are in the middle of the message,
-    /// and neither is asked about.
+    /// Whether packet `index` has the headers and the length of the one before it, but for its sequence number: both
+    /// are in the middle of the message, and neither is asked about.
     #[inline]
     pub fn follows(&self, index: u32) -> bool {
         let bth = &self.headers.bth;

@@ -1,4 +1,5 @@
-//! Work requests as a program posts them: what to send, from where, to where. Borrowed, because posting copies them into the queue.
+//! Work requests as a program posts them: what to send, from where, to where. Borrowed, because posting copies them
+//! into the queue.
 
 use crate::attributes::AddressVector;
 use crate::state::State;

@@ -14,7 +14,8 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is passed to the system allocator unchanged; counting touches only a thread-local integer that needs no allocation.
+// SAFETY: every call is passed to the system allocator unchanged; counting touches only a thread-local integer that
+// needs no allocation.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));

@@ -1,5 +1,5 @@
-//! The short way of a message is the long one, but shorter: the same script, once with and once without it, completes the same work with the same bytes and
-//! leaves the same numbers behind.
+//! The short way of a message is the long one, but shorter: the same script, once with and once without it, completes
+//! the same work with the same bytes and leaves the same numbers behind.
 
 #[expect(dead_code, reason = "this test drives by itself")]
 mod direct;
@@ -69,7 +69,8 @@ fn script(seed: u64) -> Vec<Step> {
         .collect()
 }
 
-/// The completions of both ends so far, sends and receives apart: how those of the two lie between each other depends on when acknowledgements come.
+/// The completions of both ends so far, sends and receives apart: how those of the two lie between each other depends
+/// on when acknowledgements come.
 #[derive(Default, PartialEq, Debug)]
 struct Told([Vec<Completion>; 4]);
 
@@ -82,7 +83,8 @@ impl Told {
     }
 }
 
-/// Posts work and carries it the short way, with the acknowledgement that is owed. False if it must go the long way, and then nothing has happened.
+/// Posts work and carries it the short way, with the acknowledgement that is owed. False if it must go the long way,
+/// and then nothing has happened.
 fn send_at_once(from: &mut End, to: &mut End, now: Time, request: &SendRequest<'_>) -> bool {
     let along = from.qp.take_acknowledgement(&from.memory);
     let Some(train) = from.qp.send_at_once(now, request, &mut from.memory) else {

@@ -1,4 +1,5 @@
-//! The longest message in the smallest packets takes half of all sequence numbers. Its payload is never gathered, so it costs nothing to run.
+//! The longest message in the smallest packets takes half of all sequence numbers. Its payload is never gathered, so it
+//! costs nothing to run.
 
 #[expect(dead_code, reason = "this test makes the acknowledgements itself")]
 mod direct;

@@ -1,5 +1,6 @@
-//! Connections that are made and ended on loopback, beside those of TCP: one after the other, and a hundred at a time. A queue pair, a completion queue and a
-//! protection domain for each side are part of ours. The machine is shared, so the ratios are what to read.
+//! Connections that are made and ended on loopback, beside those of TCP: one after the other, and a hundred at a time.
+//! A queue pair, a completion queue and a protection domain for each side are part of ours. The machine is shared, so
+//! the ratios are what to read.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;

@@ -1,11 +1,12 @@
 //! # 6. Async: an echo server without a runtime
 //!
-//! Every operation is a future: `qp.recv(buffer)?.await?`. The work is posted when the method is called, not when the future is first
-//! polled, and the future needs nothing but a waker, so any executor will do. When a completion comes, the NIC's thread (or whichever
-//! thread made the progress) wakes the one task that waits for it.
+//! Every operation is a future: `qp.recv(buffer)?.await?`. The work is posted when the method is called, not when the
+//! future is first polled, and the future needs nothing but a waker, so any executor will do. When a completion comes,
+//! the NIC's thread (or whichever thread made the progress) wakes the one task that waits for it.
 //!
-//! To show how little that takes, this example brings its own executor: a list of tasks and a channel of "poll me" messages, forty lines.
-//! On it one thread serves all clients, each by a task that reads like a blocking program. The clients use `block_on`.
+//! To show how little that takes, this example brings its own executor: a list of tasks and a channel of "poll me"
+//! messages, forty lines. On it one thread serves all clients, each by a task that reads like a blocking program. The
+//! clients use `block_on`.
 //!
 //! ```text
 //! cargo run --example async_echo_server

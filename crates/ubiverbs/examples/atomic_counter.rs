@@ -1,11 +1,11 @@
 //! # 3. Atomic operations: a counter and a lock in somebody's memory
 //!
-//! Two operations change eight bytes of a peer's memory *at once*, so that many clients can do it together: **fetch and add**, and **compare and
-//! swap**. Both answer what was there before. They are atomic towards the owner's own threads too: our NIC uses the processor's atomic
-//! instructions, and `SharedRegion` offers the same operations locally.
+//! Two operations change eight bytes of a peer's memory *at once*, so that many clients can do it together: **fetch and
+//! add**, and **compare and swap**. Both answer what was there before. They are atomic towards the owner's own threads
+//! too: our NIC uses the processor's atomic instructions, and `SharedRegion` offers the same operations locally.
 //!
-//! Here four clients count in one number, and then take turns with a lock that lives in the server's memory, as a distributed program
-//! would. The server's program does nothing all the while.
+//! Here four clients count in one number, and then take turns with a lock that lives in the server's memory, as a
+//! distributed program would. The server's program does nothing all the while.
 //!
 //! ```text
 //! cargo run --example atomic_counter

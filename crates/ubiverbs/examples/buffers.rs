@@ -1,13 +1,14 @@
 //! # 9. Private data: "here is my memory" in the first message
 //!
-//! One-sided operations need a descriptor of the peer's memory: address, length and key. Most programs send it in a message of its own. A
-//! connection manager can save that: a request carries up to 56 bytes of the client's program, its answer up to 196 of the server's, and a `RemoteSlice`
-//! takes 24.
+//! One-sided operations need a descriptor of the peer's memory: address, length and key. Most programs send it in a
+//! message of its own. A connection manager can save that: a request carries up to 56 bytes of the client's program,
+//! its answer up to 196 of the server's, and a `RemoteSlice` takes 24.
 //!
-//! This is the easy level: `Listener::next`, `accept`, `resolve`, `connect`. What the events of the last example told happens inside.
+//! This is the easy level: `Listener::next`, `accept`, `resolve`, `connect`. What the events of the last example told
+//! happens inside.
 //!
-//! Here the server shares a region and names it when it accepts. The client writes into it, reads it back and compares, and the server, whose
-//! program did nothing meanwhile, looks at it when the client has gone.
+//! Here the server shares a region and names it when it accepts. The client writes into it, reads it back and compares,
+//! and the server, whose program did nothing meanwhile, looks at it when the client has gone.
 //!
 //! ```text
 //! cargo run --example buffers

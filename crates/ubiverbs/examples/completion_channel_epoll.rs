@@ -1,8 +1,8 @@
 //! # 5. Sleeping: a completion channel in an epoll loop
 //!
-//! Polling a completion queue is the fastest way to learn of a completion, and keeps a processor busy. A program that has other things to
-//! wait for sleeps instead: a **completion channel** is a file descriptor that becomes readable when a completion queue has something. It
-//! goes into `poll` or `epoll` beside sockets and timers.
+//! Polling a completion queue is the fastest way to learn of a completion, and keeps a processor busy. A program that
+//! has other things to wait for sleeps instead: a **completion channel** is a file descriptor that becomes readable
+//! when a completion queue has something. It goes into `poll` or `epoll` beside sockets and timers.
 //!
 //! Three rules:
 //! - a queue tells the channel only if it was **armed**, and then once;
@@ -48,7 +48,8 @@ fn main() -> Result<(), Box<dyn StdError>> {
     let channel = context.completion_channel()?;
     let cq = context.completion_queue(64).channel(&channel).create()?;
 
-    // A queue pair for each client, and receives on it. In polling style: the completion queue will hand the buffers back.
+    // A queue pair for each client, and receives on it. In polling style: the completion queue will hand the buffers
+    // back.
     let mut queue_pairs = Vec::new();
     let mut clients = Vec::new();
     for number in 0..CLIENTS {

@@ -1,9 +1,11 @@
 //! # 8. Connecting: by address and port, event by event
 //!
-//! So far two queue pairs were connected by copying each one's endpoint to the other. The **connection manager** does that by messages of its own: a
-//! server *listens* at an address and port, a client *resolves* them, and the two exchange what queue pairs must know of each other.
+//! So far two queue pairs were connected by copying each one's endpoint to the other. The **connection manager** does
+//! that by messages of its own: a server *listens* at an address and port, a client *resolves* them, and the two
+//! exchange what queue pairs must know of each other.
 //!
-//! This is the level that every RDMA tutorial shows: an **event channel**, an **id** for each endpoint, and one step after the other.
+//! This is the level that every RDMA tutorial shows: an **event channel**, an **id** for each endpoint, and one step
+//! after the other.
 //!
 //! ```text
 //! client                                    server

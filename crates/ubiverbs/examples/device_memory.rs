@@ -1,17 +1,19 @@
 //! # 12. Memory of the device: a counter that lies in the NIC
 //!
-//! Some NICs have a little memory of their own. A word in it is nearer to peers than any in the host: counting in it needs no trip over the bus. What the
-//! program pays is distance: it has **no address** of that memory, only copies in and out, of whole words of four bytes. So `DeviceMemory` is
-//! no slice and offers no atomics of the program's own; whoever wants to count, counts as a peer does.
+//! Some NICs have a little memory of their own. A word in it is nearer to peers than any in the host: counting in it
+//! needs no trip over the bus. What the program pays is distance: it has **no address** of that memory, only copies in
+//! and out, of whole words of four bytes. So `DeviceMemory` is no slice and offers no atomics of the program's own;
+//! whoever wants to count, counts as a peer does.
 //!
-//! For peers it is a region like any other, a `DeviceRegion`, except that its addresses begin at **zero**: a `RemoteSlice` of it is a length and a
-//! key. The same region can be sent from and read into, without a copy in the host.
+//! For peers it is a region like any other, a `DeviceRegion`, except that its addresses begin at **zero**: a
+//! `RemoteSlice` of it is a length and a key. The same region can be sent from and read into, without a copy in the
+//! host.
 //!
-//! There is only so much: a device says how much, and an allocation beyond it is an error and not a crash. Memory comes back when its last handle and the
-//! last region over it are gone.
+//! There is only so much: a device says how much, and an allocation beyond it is an error and not a crash. Memory comes
+//! back when its last handle and the last region over it are gone.
 //!
-//! Here the server keeps a counter and a text in the device and does nothing more. The client reads the text, counts, and copies the text inside the device. The
-//! same in C is `examples/c/device_memory.c`.
+//! Here the server keeps a counter and a text in the device and does nothing more. The client reads the text, counts,
+//! and copies the text inside the device. The same in C is `examples/c/device_memory.c`.
 //!
 //! ```text
 //! cargo run --example device_memory
@@ -28,7 +30,8 @@ const SIZE: usize = 4096;
 const ADDITIONS: u64 = 10;
 const TEXT: &[u8; 28] = b"this text is in the device\0\0";
 
-/// Where things are in the region. Atomic operations need multiples of eight, the program's own copies multiples of four.
+/// Where things are in the region. Atomic operations need multiples of eight, the program's own copies multiples of
+/// four.
 const COUNTER: Range<u64> = 0..8;
 const TEXT_AT: usize = 64;
 

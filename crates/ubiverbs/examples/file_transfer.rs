@@ -1,11 +1,12 @@
 //! # 10. A file, by WRITE with immediate
 //!
-//! A WRITE is silent: the peer's program does not notice it. A WRITE **with immediate** also completes one of the peer's receives and brings it a
-//! number: "so many bytes are there now". That makes a stream out of one-sided writes, without a copy on the sender's side and without a message for
-//! each piece.
+//! A WRITE is silent: the peer's program does not notice it. A WRITE **with immediate** also completes one of the
+//! peer's receives and brings it a number: "so many bytes are there now". That makes a stream out of one-sided writes,
+//! without a copy on the sender's side and without a message for each piece.
 //!
-//! The receiver shares a few *slots*. The sender writes a piece of the file into a free slot, with its length as the number; the receiver takes the
-//! piece out and gives the slot back with an empty message. So both work at the same time, and neither overruns the other. The number 0 is the end of the file.
+//! The receiver shares a few *slots*. The sender writes a piece of the file into a free slot, with its length as the
+//! number; the receiver takes the piece out and gives the slot back with an empty message. So both work at the same
+//! time, and neither overruns the other. The number 0 is the end of the file.
 //!
 //! ```text
 //! cargo run --example file_transfer

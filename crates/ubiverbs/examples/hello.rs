@@ -1,7 +1,8 @@
 //! # 1. Hello: a SEND meets a receive
 //!
-//! RDMA programs do not read and write streams. They *post work* to a **queue pair** and learn from a **completion queue** when it is done.
-//! Between the two, the NIC moves the bytes straight from one program's memory into the other's.
+//! RDMA programs do not read and write streams. They *post work* to a **queue pair** and learn from a **completion
+//! queue** when it is done. Between the two, the NIC moves the bytes straight from one program's memory into the
+//! other's.
 //!
 //! Every program takes the same steps:
 //!
@@ -17,7 +18,8 @@
 //! cargo run --example hello
 //! ```
 //!
-//! Or run it twice, in two terminals (or on two hosts: give a device that both reach), and paste each one's endpoint into the other:
+//! Or run it twice, in two terminals (or on two hosts: give a device that both reach), and paste each one's endpoint
+//! into the other:
 //!
 //! ```text
 //! cargo run --example hello -- bob
@@ -67,7 +69,8 @@ fn bob(device: &str, exchange: impl FnOnce(Endpoint) -> Endpoint) -> Result<(), 
     let qp = prepared.connect(&peer)?;
 
     println!("bob: received {:?}", String::from_utf8_lossy(greeting.wait()?.payload()));
-    // A short message can travel inside the work request: nothing to register, nothing to wait for before it is used again.
+    // A short message can travel inside the work request: nothing to register, nothing to wait for before it is used
+    // again.
     qp.send_inline(b"hello, alice")?.wait()?;
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! # 7. A shared receive queue: many clients, few buffers
 //!
-//! Every queue pair needs receives before its peer sends. A server with a thousand clients and sixteen receives each would keep sixteen
-//! thousand buffers ready, almost all of them idle. With a **shared receive queue** the queue pairs take their receives from one pool:
-//! as many buffers as messages are under way at a time.
+//! Every queue pair needs receives before its peer sends. A server with a thousand clients and sixteen receives each
+//! would keep sixteen thousand buffers ready, almost all of them idle. With a **shared receive queue** the queue pairs
+//! take their receives from one pool: as many buffers as messages are under way at a time.
 //!
-//! A message's completion says which queue pair took the receive, so the server knows whom to answer. If the pool runs dry, reliable
-//! clients are told to wait a moment and try again: nothing is lost, it only takes longer.
+//! A message's completion says which queue pair took the receive, so the server knows whom to answer. If the pool runs
+//! dry, reliable clients are told to wait a moment and try again: nothing is lost, it only takes longer.
 //!
 //! ```text
 //! cargo run --example shared_receive_queue_many_clients
@@ -43,7 +43,8 @@ fn main() -> Result<(), Error> {
         receives.recv(buffer)?.polled(0);
     }
 
-    // A hundred clients, in ten threads. Each of the server's queue pairs takes from the pool and has no receives of its own.
+    // A hundred clients, in ten threads. Each of the server's queue pairs takes from the pool and has no receives of
+    // its own.
     let mut server: HashMap<Qpn, QueuePair<Reliable>> = HashMap::new();
     let mut threads = Vec::new();
     for group in 0..10 {

@@ -1,17 +1,18 @@
 //! # 4. Datagrams: one queue pair, any peer
 //!
-//! A connected queue pair has one peer; a thousand peers need a thousand of them. A **datagram** queue pair talks to anybody: each message
-//! goes to an **address handle**. In return a message must fit one packet, may be lost, and can only be sent, not written or read: on
-//! this type those methods do not exist.
+//! A connected queue pair has one peer; a thousand peers need a thousand of them. A **datagram** queue pair talks to
+//! anybody: each message goes to an **address handle**. In return a message must fit one packet, may be lost, and can
+//! only be sent, not written or read: on this type those methods do not exist.
 //!
-//! The receiver finds 40 bytes in front of the message: the network header, from which it learns who sent it. So it can answer without
-//! having known the sender.
+//! The receiver finds 40 bytes in front of the message: the network header, from which it learns who sent it. So it can
+//! answer without having known the sender.
 //!
 //! ```text
 //! cargo run --example ud_datagrams
 //! ```
 //!
-//! Between two programs, paste the server's endpoint to the client; the server needs none, and answers until it is stopped:
+//! Between two programs, paste the server's endpoint to the client; the server needs none, and answers until it is
+//! stopped:
 //!
 //! ```text
 //! cargo run --example ud_datagrams -- server

@@ -1,11 +1,12 @@
 //! # 2. WRITE and READ: the peer's memory, without the peer
 //!
-//! In the first example both programs acted: one sent, the other had posted a receive. *One-sided* operations need no doing of the peer's
-//! program at all. It **shares** a region of its memory once, hands out a name for it (a **remote slice**: address, length and key, 24
-//! bytes), and from then on its NIC serves WRITEs and READs, while the program computes, sleeps, or does something else.
+//! In the first example both programs acted: one sent, the other had posted a receive. *One-sided* operations need no
+//! doing of the peer's program at all. It **shares** a region of its memory once, hands out a name for it (a **remote
+//! slice**: address, length and key, 24 bytes), and from then on its NIC serves WRITEs and READs, while the program
+//! computes, sleeps, or does something else.
 //!
-//! Because peers may write at any moment, a `SharedRegion` is never a `&[u8]`: bytes are copied in and out. And it can be **revoked**: when
-//! that returns, nobody reaches the memory any more, whatever key they hold.
+//! Because peers may write at any moment, a `SharedRegion` is never a `&[u8]`: bytes are copied in and out. And it can
+//! be **revoked**: when that returns, nobody reaches the memory any more, whatever key they hold.
 //!
 //! ```text
 //! cargo run --example write_and_read
@@ -53,7 +54,8 @@ fn client(pd: &ProtectionDomain, qp: &QueuePair<Reliable>, there: RemoteSlice) -
 
 /// What happens when a peer reaches too far: an error that says so, on both sides, and nothing else.
 fn too_far(pd: &ProtectionDomain, qp: &QueuePair<Reliable>, there: RemoteSlice) -> Result<(), Error> {
-    // The bounds of a remote slice are checked before anything is posted; so to show what the server's NIC says, forge a longer one.
+    // The bounds of a remote slice are checked before anything is posted; so to show what the server's NIC says, forge
+    // a longer one.
     let forged = RemoteSlice::new(there.address(), there.len() + 1, there.key());
     let beyond = forged.slice(forged.len() - 8..forged.len())?;
     let failed = qp.write(pd.allocate(8)?, beyond)?.wait().expect_err("the server's NIC refuses");

@@ -1,15 +1,16 @@
-//! Memory that the NIC may touch, and the only place of this crate that reaches it: an allocation with its registration, and the spans of it that
-//! have exactly one owner. Who may have a span when is the business of the buffer types and of the table of work in flight.
+//! Memory that the NIC may touch, and the only place of this crate that reaches it: an allocation with its
+//! registration, and the spans of it that have exactly one owner. Who may have a span when is the business of the
+//! buffer types and of the table of work in flight.
 //!
 //! # Why this is sound
 //!
-//! An allocation is registered for as long as it exists; dropping it deregisters first, which waits for accesses under way, and frees
-//! afterwards. So the NIC never touches freed memory, whatever else goes wrong.
+//! An allocation is registered for as long as it exists; dropping it deregisters first, which waits for accesses under
+//! way, and frees afterwards. So the NIC never touches freed memory, whatever else goes wrong.
 //!
-//! The NIC touches an allocation *without* rights for peers only to carry out work posted for a part of it. Posting moves the [`Span`] of that
-//! part into the table of work in flight, where nothing dereferences it, and it comes back only when the work has completed or its queue is
-//! destroyed. Spans of one allocation never overlap: they are made by cutting one in two. So a reference made here from a span is
-//! exclusive or shared exactly as the span is borrowed.
+//! The NIC touches an allocation *without* rights for peers only to carry out work posted for a part of it. Posting
+//! moves the [`Span`] of that part into the table of work in flight, where nothing dereferences it, and it comes back
+//! only when the work has completed or its queue is destroyed. Spans of one allocation never overlap: they are made by
+//! cutting one in two. So a reference made here from a span is exclusive or shared exactly as the span is borrowed.
 //!
 //! An allocation *with* rights for peers ([`Allocation::shared`]) has no spans; its bytes are only loaded and stored as
 //! atomics. The one exception: where nobody may write at all, neither the program nor the NIC for anybody, spans and
@@ -45,7 +46,8 @@ pub(crate) struct Allocation {
     access: Access,
 }
 
-// SAFETY: the memory belongs to the allocation, not to a thread; it is reached through spans, which have one owner, or by atomics.
+// SAFETY: the memory belongs to the allocation, not to a thread; it is reached through spans, which have one owner, or
+// by atomics.
 unsafe impl Send for Allocation {}
 // SAFETY: as above.
 unsafe impl Sync for Allocation {}
@@ -189,8 +191,8 @@ impl Allocation {
         self.memory.length
     }
 
-    /// Loads bytes that others may be storing: each aligned word whole, none of them ordered but that all happen before what follows.
-    /// The range must lie within, or nothing is loaded.
+    /// Loads bytes that others may be storing: each aligned word whole, none of them ordered but that all happen before
+    /// what follows. The range must lie within, or nothing is loaded.
     pub fn load(&self, offset: usize, out: &mut [u8]) -> Result<(), Error> {
         self.check(offset, out.len())?;
         let mut at = offset;

@@ -1,27 +1,31 @@
-//! What the API asks of a NIC: the seam at which another one can be put in. A program never names these traits; it calls
-//! [`devices`](crate::devices) and gets the NIC of this process. Work, attributes and completions are the transport's values; objects are
-//! trait objects, so that no type of the API depends on the NIC under it.
+//! What the API asks of a NIC: the seam at which another one can be put in. A program never names these traits; it
+//! calls [`devices`](crate::devices) and gets the NIC of this process. Work, attributes and completions are the
+//! transport's values; objects are trait objects, so that no type of the API depends on the NIC under it.
 //!
-//! Two things are expected of every NIC. Work given to it progresses whether or not anybody polls. And the observer of a completion
-//! queue is called after something was added, with no lock held that a call into the NIC would want.
+//! Two things are expected of every NIC. Work given to it progresses whether or not anybody polls. And the observer of
+//! a completion queue is called after something was added, with no lock held that a call into the NIC would want.
 //!
 //! # Safety
 //!
-//! The API hands out `&mut [u8]` to a buffer as soon as the NIC says that the buffer's work has ended. So the memory safety of a program rests on
-//! what the NIC says, and the traits through which it speaks are unsafe to implement: [`Context`], [`DeviceMemory`], [`CompletionQueue`],
-//! [`QueuePair`] and [`SharedReceiveQueue`]. Whoever implements them promises:
+//! The API hands out `&mut [u8]` to a buffer as soon as the NIC says that the buffer's work has ended. So the memory
+//! safety of a program rests on what the NIC says, and the traits through which it speaks are unsafe to implement:
+//! [`Context`], [`DeviceMemory`], [`CompletionQueue`], [`QueuePair`] and [`SharedReceiveQueue`]. Whoever implements
+//! them promises:
 //!
-//! 1. **Memory.** The NIC touches the memory of [`Context::register`] only within the range and the rights of a key that is registered: for
-//!    peers where the rights say so, else to carry out work posted for it.
+//! 1. **Memory.** The NIC touches the memory of [`Context::register`] only within the range and the rights of a key
+//!    that is registered: for peers where the rights say so, else to carry out work posted for it.
 //! 2. **Keys.** No two registrations that exist at one time have the same key, whether of memory or of device memory.
-//! 3. **Deregistration.** When [`Context::deregister`] returns, answered with an error or not, nothing touches the memory through that key.
-//! 4. **Completions.** A completion bears the number (`wr_id`) and the queue pair of work that was posted, comes at most once for it, and comes
-//!    after the NIC has touched its buffers for the last time. Of work that was refused there is none.
-//! 5. **Ends.** When [`QueuePair::destroy`], [`SharedReceiveQueue::destroy`] or a [`QueuePair::modify`] to RESET returns, the NIC touches no
-//!    buffer of that queue's work any more. A receive of a shared queue that a destroyed queue pair had taken is the one that `destroy` names.
+//! 3. **Deregistration.** When [`Context::deregister`] returns, answered with an error or not, nothing touches the
+//!    memory through that key.
+//! 4. **Completions.** A completion bears the number (`wr_id`) and the queue pair of work that was posted, comes at
+//!    most once for it, and comes after the NIC has touched its buffers for the last time. Of work that was refused
+//!    there is none.
+//! 5. **Ends.** When [`QueuePair::destroy`], [`SharedReceiveQueue::destroy`] or a [`QueuePair::modify`] to RESET
+//!    returns, the NIC touches no buffer of that queue's work any more. A receive of a shared queue that a destroyed
+//!    queue pair had taken is the one that `destroy` names.
 //!
-//! [`Backend`], [`Channel`] and the traits of [`connections`] are safe to implement: they make such objects or tell of events, and whatever they
-//! answer, no buffer comes back by it.
+//! [`Backend`], [`Channel`] and the traits of [`connections`] are safe to implement: they make such objects or tell of
+//! events, and whatever they answer, no buffer comes back by it.
 //!
 //! Without that promise nothing compiles:
 //!
@@ -40,7 +44,8 @@
 //! }
 //! ```
 //!
-//! The other way round the NIC believes what is posted: it writes where work says. So posting is unsafe to call, as registering is.
+//! The other way round the NIC believes what is posted: it writes where work says. So posting is unsafe to call, as
+//! registering is.
 //!
 //! ```compile_fail,E0133
 //! # use transport::ReceiveRequest;
@@ -91,7 +96,8 @@ pub trait Backend: connections::Connections + Debug + Send + Sync {
     /// Does what there is to do, without waiting.
     fn progress(&self);
 
-    /// The same for one who looks again at once if there was nothing: not everything that costs a system call need be looked at each time.
+    /// The same for one who looks again at once if there was nothing: not everything that costs a system call need be
+    /// looked at each time.
     fn look(&self);
 
     /// Waits for the next event of a channel, driving meanwhile, but not longer than `limit`.
@@ -145,8 +151,8 @@ pub unsafe trait Context: Debug + Send + Sync {
     /// Registers memory at its own address; the key is L_Key and R_Key in one.
     ///
     /// # Safety
-    /// Until the key is deregistered the range must stay allocated, and whatever the rights let the NIC do with it must be allowed to happen
-    /// at any time, or at the times work is posted for it.
+    /// Until the key is deregistered the range must stay allocated, and whatever the rights let the NIC do with it must
+    /// be allowed to happen at any time, or at the times work is posted for it.
     unsafe fn register(
         &self,
         address: *mut u8,
@@ -273,7 +279,8 @@ pub unsafe trait CompletionQueue: Any + Debug + Send + Sync {
     /// Moves up to `room` completions out, oldest first, and drives nothing. `take` calls nothing of this queue, which may be locked.
     fn take(&self, room: usize, take: &mut dyn FnMut(&Completion, u64)) -> usize;
 
-    /// From now on calls `observer` whenever something was added, or lost. Who looks at the queue after that misses nothing. Set once.
+    /// From now on calls `observer` whenever something was added, or lost. Who looks at the queue after that misses
+    /// nothing. Set once.
     fn observe(&self, observer: Box<dyn Fn() + Send + Sync>);
 
     /// Asks for one event on the channel, at the next completion; at once if there is one that no event has told of.
@@ -329,9 +336,10 @@ pub unsafe trait QueuePair: Debug + Send + Sync {
     /// Posts sends until one is refused: then its index and why.
     ///
     /// # Safety
-    /// Until a request's work ends (its completion was taken, it was refused, the queue pair was destroyed or reset), the NIC may read the
-    /// memory that its pieces name and, if it brings an answer back, write it; a window that it binds lets peers do so until it is unbound. The
-    /// caller has the right to let that happen: the memory is the request's alone, or is used by atomics only.
+    /// Until a request's work ends (its completion was taken, it was refused, the queue pair was destroyed or reset),
+    /// the NIC may read the memory that its pieces name and, if it brings an answer back, write it; a window that it
+    /// binds lets peers do so until it is unbound. The caller has the right to let that happen: the memory is the
+    /// request's alone, or is used by atomics only.
     unsafe fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)>;
 
     /// Posts receives until one is refused: then its index and why.
@@ -346,8 +354,8 @@ pub unsafe trait QueuePair: Debug + Send + Sync {
     /// Ends that.
     fn detach(&self, group: Gid) -> Result<(), Error>;
 
-    /// Ends it. Afterwards the NIC touches no buffer of its work, and no completion of it is added any more. Answers the work request it had
-    /// taken from a shared receive queue and not finished.
+    /// Ends it. Afterwards the NIC touches no buffer of its work, and no completion of it is added any more. Answers
+    /// the work request it had taken from a shared receive queue and not finished.
     fn destroy(&self) -> Option<u64>;
 }
 

@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// Runs a future to its end in this thread, which drives the NIC meanwhile: it looks a little, then sleeps until something happens.
+/// Runs a future to its end in this thread, which drives the NIC meanwhile: it looks a little, then sleeps until
+/// something happens.
 ///
-/// Any executor will do for the futures of this crate; this one adds the least delay where there is only one thing to wait for.
+/// Any executor will do for the futures of this crate; this one adds the least delay where there is only one thing to
+/// wait for.
 ///
 /// ```
 /// # let context = ubiverbs::device("ubi_lo")?.open()?;

@@ -1,6 +1,7 @@
-//! Buffers: memory the NIC may touch, as types that say who else may. A buffer is moved into the call that posts work for it and handed back
-//! when the work is done, so nobody reads what the NIC is writing or frees what it is reading. [`SharedRegion`] is the exception by
-//! design: peers reach it at any time, and so it never turns into a slice; memory of the device ([`DeviceRegion`]) has no address here at all.
+//! Buffers: memory the NIC may touch, as types that say who else may. A buffer is moved into the call that posts work
+//! for it and handed back when the work is done, so nobody reads what the NIC is writing or frees what it is reading.
+//! [`SharedRegion`] is the exception by design: peers reach it at any time, and so it never turns into a slice; memory
+//! of the device ([`DeviceRegion`]) has no address here at all.
 
 mod device;
 mod own;

@@ -12,10 +12,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-/// Tells which completion queues have something, to a program that waits for it or watches a descriptor with `poll` or `epoll`. A handle;
-/// clones are the same channel.
+/// Tells which completion queues have something, to a program that waits for it or watches a descriptor with `poll` or
+/// `epoll`. A handle; clones are the same channel.
 ///
-/// A queue reports once each time it is [armed](CompletionQueue::arm). Arm it, poll it (what came before raises no event), then wait:
+/// A queue reports once each time it is [armed](CompletionQueue::arm). Arm it, poll it (what came before raises no
+/// event), then wait:
 ///
 /// ```
 /// # let context = ubiverbs::device("ubi_lo")?.open()?;
@@ -54,8 +55,8 @@ impl CompletionChannel {
         Ok(CompletionChannel { inner: Arc::new(inner) })
     }
 
-    /// Waits until a queue reports, and returns it. The waiting thread drives. If the program has made the descriptor non-blocking, the answer is
-    /// an error of kind `WouldBlock` instead of a wait.
+    /// Waits until a queue reports, and returns it. The waiting thread drives. If the program has made the descriptor
+    /// non-blocking, the answer is an error of kind `WouldBlock` instead of a wait.
     #[doc(alias = "ibv_get_cq_event")]
     pub fn wait(&self) -> Result<CompletionQueue, Error> {
         let failed = |source| Error::System { what: "waiting for a completion event", source };

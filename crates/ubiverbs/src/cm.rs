@@ -1,7 +1,8 @@
 //! The connection manager: connect by IP address and port.
 //!
-//! Two levels. The **easy** one has connections and listeners, in the manner of sockets. Each call returns a [`Pending`]: await it with any executor,
-//! or `wait` for it. It goes on whether or not anybody polls it, and dropping it gives the attempt up and leaves nothing behind.
+//! Two levels. The **easy** one has connections and listeners, in the manner of sockets. Each call returns a
+//! [`Pending`]: await it with any executor, or `wait` for it. It goes on whether or not anybody polls it, and dropping
+//! it gives the attempt up and leaves nothing behind.
 //!
 //! ```
 //! use ubiverbs::cm;
@@ -30,12 +31,12 @@
 //! | find a service of datagrams, or be one | [`resolve_as`] and [`Route::find_service`]; a `Listener<Datagram>` |
 //! | send to a group | [`join`] |
 //!
-//! Ports are those of RDMA (`RDMA_PS_TCP`, `RDMA_PS_UDP`), and have nothing to do with the sockets of the system: a program may listen at the same
-//! number with both.
+//! Ports are those of RDMA (`RDMA_PS_TCP`, `RDMA_PS_UDP`), and have nothing to do with the sockets of the system: a
+//! program may listen at the same number with both.
 //!
-//! The **full** level is what the other is made of: an [`Id`] for each endpoint, an [`EventChannel`] with a descriptor, an [`Event`] for everything
-//! that happens, and queue pairs that the program moves itself. It has the calls of librdmacm in their order; the search of this
-//! documentation finds them by their C names.
+//! The **full** level is what the other is made of: an [`Id`] for each endpoint, an [`EventChannel`] with a descriptor,
+//! an [`Event`] for everything that happens, and queue pairs that the program moves itself. It has the calls of
+//! librdmacm in their order; the search of this documentation finds them by their C names.
 
 mod channel;
 mod connection;

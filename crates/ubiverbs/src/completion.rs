@@ -37,7 +37,8 @@ pub struct Completion {
     value: u64,
 }
 
-/// What is told of work. A completion is handed on several times before the program has it: so it is short, and why work failed is elsewhere.
+/// What is told of work. A completion is handed on several times before the program has it: so it is short, and why
+/// work failed is elsewhere.
 #[derive(Debug)]
 struct Work {
     status: Status,
@@ -235,7 +236,8 @@ impl Received {
         Received { buffer, work: Work::of(work, || None) }
     }
 
-    /// The message. Of a datagram, what comes after the network header. A WRITE with immediate has none: its bytes went elsewhere.
+    /// The message. Of a datagram, what comes after the network header. A WRITE with immediate has none: its bytes went
+    /// elsewhere.
     pub fn payload(&self) -> &[u8] {
         self.buffer.get(self.work.place()).unwrap_or_default()
     }
@@ -284,7 +286,8 @@ impl Received {
         gid_of(&self.buffer, self.work.grh)
     }
 
-    /// Of a datagram: where an answer from `qp` goes. The sender's Q_Key is taken to be that of `qp`; a datagram does not tell it.
+    /// Of a datagram: where an answer from `qp` goes. The sender's Q_Key is taken to be that of `qp`; a datagram does
+    /// not tell it.
     pub fn reply_address(&self, qp: &QueuePair<Datagram>) -> Option<AddressHandle> {
         qp.address(self.source_gid()?, self.source_qpn()?).ok()
     }

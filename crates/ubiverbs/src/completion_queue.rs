@@ -1,5 +1,5 @@
-//! Completion queues: where finished work is told. A completion that an operation's handle waits for goes there; one that was left to the
-//! queue waits here, with its buffer, to be polled.
+//! Completion queues: where finished work is told. A completion that an operation's handle waits for goes there; one
+//! that was left to the queue waits here, with its buffer, to be polled.
 
 use crate::channel::CompletionChannel;
 use crate::close_reason::Ending;
@@ -23,8 +23,8 @@ use wire::{Qpn, Srqn};
 
 /// A completion queue. A handle; clones are the same queue.
 ///
-/// In polling style an operation is left to the queue with [`polled`](crate::Operation::polled), and its completion, buffer included, is
-/// taken from here:
+/// In polling style an operation is left to the queue with [`polled`](crate::Operation::polled), and its completion,
+/// buffer included, is taken from here:
 ///
 /// ```
 /// # let context = ubiverbs::device("ubi_lo")?.open()?;
@@ -128,8 +128,8 @@ impl<'a> CompletionQueueBuilder<'a> {
 const ONE_AT_LEAST: &str = "it must hold one completion at least";
 
 impl CompletionQueue {
-    /// Takes what has completed, oldest first, and drives the NIC if there is nothing. Does not wait. What the iterator is not asked for
-    /// stays in the queue.
+    /// Takes what has completed, oldest first, and drives the NIC if there is nothing. Does not wait. What the iterator
+    /// is not asked for stays in the queue.
     #[inline]
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self) -> Result<Polled<'_>, Error> {
@@ -165,8 +165,8 @@ impl CompletionQueue {
         crate::block_on::block_on_for(pin!(self.next()), limit).transpose()
     }
 
-    /// Asks for one event on the channel, when the next completion comes; at once if there is one that no event has told of, or that the last
-    /// poll left. So a program that polls, arms and sleeps misses nothing.
+    /// Asks for one event on the channel, when the next completion comes; at once if there is one that no event has
+    /// told of, or that the last poll left. So a program that polls, arms and sleeps misses nothing.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&self) {
         self.core.queue.arm(false);
@@ -176,7 +176,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Asks for an event when the next completion comes, or is there, whose sender marked it as solicited, or that failed.
+    /// Asks for an event when the next completion comes, or is there, whose sender marked it as solicited, or that
+    /// failed.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm_solicited(&self) {
         self.core.queue.arm(true);
@@ -342,7 +343,8 @@ impl Inner {
     }
 }
 
-/// Scatters the numbers of this program's own queue pairs over a table. Nobody else chooses them, so it need not be hard to foresee.
+/// Scatters the numbers of this program's own queue pairs over a table. Nobody else chooses them, so it need not be
+/// hard to foresee.
 #[derive(Default)]
 struct Scatter(u64);
 
@@ -367,15 +369,16 @@ impl Hasher for Scatter {
 pub(crate) struct Member {
     pub send: Arc<Table>,
     pub receive: Arc<Table>,
-    /// How much of its work may be outstanding that completes here. Receives of a shared queue count for each queue pair, up to a few: how
-    /// many of them one takes cannot be known.
+    /// How much of its work may be outstanding that completes here. Receives of a shared queue count for each queue
+    /// pair, up to a few: how many of them one takes cannot be known.
     pub work: u32,
     /// How it ends.
     pub ending: Arc<Ending>,
 }
 
 impl Core {
-    /// Sorts what has completed: to handles, to the ready queue, or away. Wakes whoever waits. No lock is held while it wakes or frees.
+    /// Sorts what has completed: to handles, to the ready queue, or away. Wakes whoever waits. No lock is held while it
+    /// wakes or frees.
     pub fn dispatch(&self) {
         while self.take(&mut |inner, completion| inner.ready.push_back(completion)) {}
         self.wake_waiters();
@@ -398,8 +401,8 @@ impl Core {
         self.sort(|take| self.queue.poll(1, take), &mut |inner, completion| inner.oldest(completion, first));
     }
 
-    /// Takes one completion from the NIC and sees to it that whoever wants it gets it: `give`, if it is left to the queue. Says whether there was
-    /// one.
+    /// Takes one completion from the NIC and sees to it that whoever wants it gets it: `give`, if it is left to the
+    /// queue. Says whether there was one.
     #[inline]
     fn take(&self, give: &mut impl FnMut(&mut Inner, Completion)) -> bool {
         self.sort(|take| self.queue.take(1, take), give)
@@ -477,8 +480,8 @@ impl Core {
         self.wake_waiters();
     }
 
-    /// From now on completions are sorted as they come. For what came before, [`dispatch`](Core::dispatch) afterwards. A program that only polls
-    /// does not pay for it.
+    /// From now on completions are sorted as they come. For what came before, [`dispatch`](Core::dispatch) afterwards.
+    /// A program that only polls does not pay for it.
     pub fn make_asynchronous(self: &Arc<Core>) {
         self.asynchronous.call_once(|| {
             let weak = Arc::downgrade(self);
@@ -490,7 +493,8 @@ impl Core {
         });
     }
 
-    /// A queue pair reports here from now on. The queue grows where it could not hold all the work its queue pairs may have outstanding.
+    /// A queue pair reports here from now on. The queue grows where it could not hold all the work its queue pairs may
+    /// have outstanding.
     pub fn join(&self, qpn: Qpn, member: Member) {
         let mut inner = lock(&self.inner);
         inner.work = inner.work.saturating_add(member.work);
@@ -573,7 +577,8 @@ impl fmt::Debug for Core {
     }
 }
 
-/// Wakes a task. It runs in whichever thread made the progress, perhaps the NIC's own: a waker that panics must not take it along.
+/// Wakes a task. It runs in whichever thread made the progress, perhaps the NIC's own: a waker that panics must not
+/// take it along.
 pub(crate) fn wake(waker: Waker) {
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }

@@ -112,7 +112,8 @@ impl fmt::Debug for Device {
     }
 }
 
-/// An opened device: where everything else is made. A handle; clones are the same opened device, and whatever was made of it keeps it open.
+/// An opened device: where everything else is made. A handle; clones are the same opened device, and whatever was made
+/// of it keeps it open.
 #[derive(Clone)]
 #[doc(alias = "ibv_context")]
 pub struct Context {
@@ -188,7 +189,8 @@ impl Context {
 }
 
 impl ContextCore {
-    /// The entry of the address table that holds `address`; without one, the first IPv4 address, or else the first address.
+    /// The entry of the address table that holds `address`; without one, the first IPv4 address, or else the first
+    /// address.
     pub fn source(&self, address: Option<IpAddr>) -> Result<(u8, Gid), Error> {
         let port = self.opened.port();
         let entries =

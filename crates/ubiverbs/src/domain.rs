@@ -15,8 +15,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use transport::Access;
 
-/// Memory and queues that belong together: a queue pair reaches only memory of its own protection domain. A handle; clones are the same
-/// domain, which lasts as long as anything in it.
+/// Memory and queues that belong together: a queue pair reaches only memory of its own protection domain. A handle;
+/// clones are the same domain, which lasts as long as anything in it.
 #[derive(Clone)]
 #[doc(alias = "ibv_pd")]
 pub struct ProtectionDomain {
@@ -97,8 +97,8 @@ impl ProtectionDomain {
         DeviceRegion::new(self, memory, range, rights | Access::LOCAL_WRITE)
     }
 
-    /// A queue pair whose work completes in `cq`, about to be made. The transport is the type: [`Reliable`](crate::Reliable),
-    /// [`Unreliable`](crate::Unreliable) or [`Datagram`](crate::Datagram).
+    /// A queue pair whose work completes in `cq`, about to be made. The transport is the type:
+    /// [`Reliable`](crate::Reliable), [`Unreliable`](crate::Unreliable) or [`Datagram`](crate::Datagram).
     #[doc(alias = "ibv_create_qp")]
     pub fn queue_pair<T: Transport>(&self, cq: &CompletionQueue) -> QueuePairBuilder<T> {
         QueuePairBuilder::new(self, cq)

@@ -78,7 +78,8 @@ impl Endpoint {
         self.qkey
     }
 
-    /// Its encoding, all big-endian: version, transport, MTU code, zero, address, queue pair number, packet sequence number, Q_Key.
+    /// Its encoding, all big-endian: version, transport, MTU code, zero, address, queue pair number, packet sequence
+    /// number, Q_Key.
     pub fn to_bytes(&self) -> [u8; Endpoint::ENCODED] {
         let mut bytes = [0; Endpoint::ENCODED];
         bytes[..4].copy_from_slice(&[VERSION, self.kind.code(), self.mtu.code(), 0]);
@@ -131,7 +132,8 @@ fn known(kind: Option<Kind>) -> Option<Kind> {
     kind.filter(|kind| *kind != Kind::RawPacket)
 }
 
-/// `rc/127.0.0.1/0x1a001/77/4096`: transport, address, queue pair, packet sequence number, MTU; for datagrams the Q_Key comes last.
+/// `rc/127.0.0.1/0x1a001/77/4096`: transport, address, queue pair, packet sequence number, MTU; for datagrams the Q_Key
+/// comes last.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.kind.name().to_ascii_lowercase();

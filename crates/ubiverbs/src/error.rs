@@ -1,4 +1,5 @@
-//! What can go wrong, as one enum; and what went wrong with a piece of work, with a class a program can switch on and a hint a person can act on.
+//! What can go wrong, as one enum; and what went wrong with a piece of work, with a class a program can switch on and a
+//! hint a person can act on.
 
 use crate::close_reason::CloseReason;
 use crate::cm::ConnectError;

@@ -1,7 +1,7 @@
 //! RDMA verbs, everywhere: the safe Rust API of a NIC that lives in user space.
 //!
-//! A program opens a device, registers memory, connects queue pairs and moves bytes, on any Linux machine: no hardware, no kernel
-//! module, no root. On the wire it is RoCEv2.
+//! A program opens a device, registers memory, connects queue pairs and moves bytes, on any Linux machine: no hardware,
+//! no kernel module, no root. On the wire it is RoCEv2.
 //!
 //! ```
 //! use ubiverbs::{Access, Reliable};
@@ -41,14 +41,15 @@
 //! | [`DeviceMemory`], [`DeviceRegion`] | the program by copies, its peers through a key; it lies in the NIC | counters and locks that peers share |
 //! | [`RemoteSlice`] | the peer's NIC decides | naming a peer's bytes |
 //!
-//! A buffer in flight belongs to the NIC. Whatever a program does with the handle of an operation, dropping, forgetting or panicking, the
-//! buffer stays where it is until the work is done or the queue pair is destroyed.
+//! A buffer in flight belongs to the NIC. Whatever a program does with the handle of an operation, dropping, forgetting
+//! or panicking, the buffer stays where it is until the work is done or the queue pair is destroyed.
 //!
 //! # Polling and awaiting
 //!
-//! Posting returns an [`Operation`]. It is a future for any executor, or for [`block_on`]; or it is left to the [`CompletionQueue`] with
-//! [`polled`](Operation::polled) and comes out of [`poll`](CompletionQueue::poll). Both at once on one queue is fine. A program that sleeps
-//! watches a [`CompletionChannel`]. Work progresses in any case, whether or not anybody polls.
+//! Posting returns an [`Operation`]. It is a future for any executor, or for [`block_on`]; or it is left to the
+//! [`CompletionQueue`] with [`polled`](Operation::polled) and comes out of [`poll`](CompletionQueue::poll). Both at
+//! once on one queue is fine. A program that sleeps watches a [`CompletionChannel`]. Work progresses in any case,
+//! whether or not anybody polls.
 //!
 //! # Which transport can do what
 //!

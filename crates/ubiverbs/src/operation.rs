@@ -15,8 +15,8 @@ use std::time::Duration;
 /// Work that has been posted. It is under way whether or not anybody looks at this handle.
 ///
 /// There are three things to do with it:
-/// - **await it**, with any executor or with [`block_on`](crate::block_on), or [`wait`](Operation::wait) for it: the answer is the buffer, or
-///   what came of the work;
+/// - **await it**, with any executor or with [`block_on`](crate::block_on), or [`wait`](Operation::wait) for it: the
+///   answer is the buffer, or what came of the work;
 /// - leave it to the completion queue with [`polled`](Operation::polled), and take the answer there;
 /// - **drop it**: the work goes on, and its buffer is freed when the NIC has no more use for it.
 ///
@@ -44,8 +44,8 @@ use std::time::Duration;
 /// # Ok::<(), ubiverbs::Error>(())
 /// ```
 ///
-/// It is a plain future: wakers only, no runtime. It can be sent to another thread, and it does not keep its queue pair alive: when that is
-/// dropped, work under way ends with [`Error::Destroyed`], and the buffer comes back.
+/// It is a plain future: wakers only, no runtime. It can be sent to another thread, and it does not keep its queue pair
+/// alive: when that is dropped, work under way ends with [`Error::Destroyed`], and the buffer comes back.
 #[must_use = "await it, leave it to the completion queue with `polled`, or drop it on purpose"]
 pub struct Operation<R: Outcome> {
     table: Arc<Table>,
@@ -87,8 +87,8 @@ impl<R: Outcome> Operation<R> {
         crate::block_on(self)
     }
 
-    /// Waits until it is done, but not longer than `limit`. It goes on then, and can be waited for again: a datagram may never come, and still
-    /// does its receive wait for one.
+    /// Waits until it is done, but not longer than `limit`. It goes on then, and can be waited for again: a datagram
+    /// may never come, and still does its receive wait for one.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -110,8 +110,8 @@ impl<R: Outcome> Operation<R> {
         crate::block_on::block_on_for(Pin::new(self), limit)
     }
 
-    /// Leaves it to the completion queue: its completion comes from [`CompletionQueue::poll`](crate::CompletionQueue::poll), with this number
-    /// and with its buffer.
+    /// Leaves it to the completion queue: its completion comes from
+    /// [`CompletionQueue::poll`](crate::CompletionQueue::poll), with this number and with its buffer.
     pub fn polled(mut self, wr_id: u64) {
         self.over = true;
         let Some(finish) = self.table.hand_to_queue(self.ticket, wr_id) else { return };

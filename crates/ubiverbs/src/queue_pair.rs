@@ -35,8 +35,9 @@ use wire::{Gid, Qkey, Qpn};
 
 /// A queue pair that is ready. A handle; clones are the same queue pair, which is destroyed with the last of them.
 ///
-/// Each method posts its work when it is called and returns an [`Operation`] to await, to leave to the completion queue, or to drop. The
-/// buffer belongs to the NIC until then. If the work is not taken at all, the error gives the buffer back.
+/// Each method posts its work when it is called and returns an [`Operation`] to await, to leave to the completion
+/// queue, or to drop. The buffer belongs to the NIC until then. If the work is not taken at all, the error gives the
+/// buffer back.
 ///
 /// ```
 /// # use ubiverbs::{Access, Reliable};
@@ -90,7 +91,8 @@ impl<T: Transport> QueuePair<T> {
         self.core().pair.qpn()
     }
 
-    /// How it reaches its peer, in words: `shared memory`, `UDP`, `inside the process`; `none` for datagrams, which have no one peer.
+    /// How it reaches its peer, in words: `shared memory`, `UDP`, `inside the process`; `none` for datagrams, which
+    /// have no one peer.
     pub fn link(&self) -> &'static str {
         self.core().pair.link()
     }
@@ -277,16 +279,17 @@ impl<T: Connected> QueuePair<T> {
         self.post_inline(Work::write(remote, None), bytes)
     }
 
-    /// Sends a short message of which nothing more is heard, unless it fails: then its completion comes from the completion queue, with this number. The
-    /// bytes are copied. See [`write_quietly`](QueuePair::write_quietly).
+    /// Sends a short message of which nothing more is heard, unless it fails: then its completion comes from the
+    /// completion queue, with this number. The bytes are copied. See [`write_quietly`](QueuePair::write_quietly).
     #[doc(alias = "unsignaled")]
     pub fn send_quietly(&self, bytes: &[u8], wr_id: u32) -> Result<(), Error> {
         self.post_quietly(Work::send(None), bytes, wr_id)
     }
 
-    /// Writes a few bytes into the peer's memory, of which nothing more is heard, unless it fails: then its completion comes from the completion queue, with
-    /// this number. The bytes are copied. What nobody is told costs less; but the place it takes in the send queue is free again only when a later
-    /// operation has completed, so let one of many be told of.
+    /// Writes a few bytes into the peer's memory, of which nothing more is heard, unless it fails: then its completion
+    /// comes from the completion queue, with this number. The bytes are copied. What nobody is told costs less; but the
+    /// place it takes in the send queue is free again only when a later operation has completed, so let one of many be
+    /// told of.
     ///
     /// ```
     /// # use ubiverbs::{Access, Reliable};
@@ -362,7 +365,8 @@ impl QueuePair<Datagram> {
         self.post_inline(Work::send_to(to, None), bytes)
     }
 
-    /// Sends a short datagram of which nothing more is heard, unless it cannot be sent: then its completion comes from the completion queue, with this number.
+    /// Sends a short datagram of which nothing more is heard, unless it cannot be sent: then its completion comes from
+    /// the completion queue, with this number.
     #[doc(alias = "unsignaled")]
     pub fn send_quietly_to(&self, bytes: &[u8], to: &AddressHandle, wr_id: u32) -> Result<(), Error> {
         self.post_quietly(Work::send_to(to, None), bytes, wr_id)
@@ -427,7 +431,8 @@ pub fn connected_pair<T: Connected>(pd: &ProtectionDomain, cq: &CompletionQueue)
     Ok([a.connect(&at_b)?, b.connect(&at_a)?])
 }
 
-/// A queue pair and what is in flight on it. Dropping it destroys the queue pair first and lets go of the buffers afterwards.
+/// A queue pair and what is in flight on it. Dropping it destroys the queue pair first and lets go of the buffers
+/// afterwards.
 #[repr(C)]
 pub(crate) struct Core {
     pair: Arc<dyn backend::QueuePair>,
@@ -447,7 +452,8 @@ pub(crate) struct Core {
 impl Core {
     fn recv(&self, buffer: RegisteredMut) -> Result<Operation<Received>, Failed<RegisteredMut>> {
         post_receive(&self.receive, self.domain, buffer, |request| {
-            // SAFETY: `post_receive` has moved the buffer into the table, where nothing reaches it until the work has ended.
+            // SAFETY: `post_receive` has moved the buffer into the table, where nothing reaches it until the work has
+            // ended.
             #[allow(unsafe_code)]
             unsafe { self.pair.post_receive(&[request]) }.map_err(|(_, error)| error)
         })

@@ -10,7 +10,8 @@ use wire::Key;
 /// Names bytes of a peer: the target of WRITEs, READs and atomic operations.
 ///
 /// It comes from the peer's [`SharedRegion::remote_slice`](crate::SharedRegion::remote_slice), or that of a
-/// [`DeviceRegion`](crate::DeviceRegion), as 24 bytes or as text, over whatever channel the two programs have. Holding one gives no right by itself: the peer's NIC checks every access.
+/// [`DeviceRegion`](crate::DeviceRegion), as 24 bytes or as text, over whatever channel the two programs have. Holding
+/// one gives no right by itself: the peer's NIC checks every access.
 ///
 /// ```
 /// # use ubiverbs::{Access, RemoteSlice};

@@ -17,8 +17,8 @@ use wire::Srqn;
 /// Pieces of one receive.
 const MAX_SGE: u32 = 4;
 
-/// A queue of receives from which many queue pairs take: a server needs as many buffers as messages under way, not as clients. A handle;
-/// clones are the same queue, and its queue pairs keep it.
+/// A queue of receives from which many queue pairs take: a server needs as many buffers as messages under way, not as
+/// clients. A handle; clones are the same queue, and its queue pairs keep it.
 ///
 /// ```
 /// # use ubiverbs::Reliable;
@@ -81,7 +81,8 @@ impl SharedReceiveQueue {
     /// whoever waits for one of this queue, or next calls this.
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn recv(&self, buffer: RegisteredMut) -> Result<Operation<Received>, Failed<RegisteredMut>> {
-        // SAFETY: `post_receive` has moved the buffer into the table, where nothing reaches it until the work has ended.
+        // SAFETY: `post_receive` has moved the buffer into the table, where nothing reaches it until the work has
+        // ended.
         #[allow(unsafe_code)]
         post_receive(&self.core.table, self.core.pd.id, buffer, |request| unsafe { self.core.queue.post(&request) })
     }

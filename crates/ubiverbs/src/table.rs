@@ -96,7 +96,8 @@ pub(crate) enum After {
     Nothing,
     /// Its handle waits.
     Wake(Waker),
-    /// It goes to the completion queue, under the program's number, with what it held and what an atomic operation found.
+    /// It goes to the completion queue, under the program's number, with what it held and what an atomic operation
+    /// found.
     Queue(u64, Held, u64),
     /// Nobody wants it: the buffer goes when this is dropped.
     Drop(#[allow(dead_code)] Held),
@@ -157,8 +158,8 @@ struct Inner {
     early: Vec<(Ticket, Message)>,
 }
 
-/// What a slot holds stands beside its state: it stays where it is while the state changes. All that work needs whose completion is polled is on one
-/// cache line.
+/// What a slot holds stands beside its state: it stays where it is while the state changes. All that work needs whose
+/// completion is polled is on one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Slot {
@@ -263,7 +264,8 @@ impl Table {
         }
     }
 
-    /// Takes what a work request is about to hold. The NIC does not have it yet; if it never gets it, [`withdraw`](Table::withdraw) it.
+    /// Takes what a work request is about to hold. The NIC does not have it yet; if it never gets it,
+    /// [`withdraw`](Table::withdraw) it.
     #[inline]
     pub fn insert(&self, held: Held) -> Result<Ticket, Held> {
         let mut inner = lock(&self.inner);
@@ -312,7 +314,8 @@ impl Table {
         self.close(ticket, || how)
     }
 
-    /// A work request ended, and the NIC has let go of what it held. A number that is not in flight (any more) is nothing to anybody.
+    /// A work request ended, and the NIC has let go of what it held. A number that is not in flight (any more) is
+    /// nothing to anybody.
     #[inline]
     fn close(&self, ticket: Ticket, how: impl FnOnce() -> How) -> After {
         let mut inner = lock(&self.inner);
@@ -381,7 +384,8 @@ impl Table {
         matches!(inner.slot(ticket), Some(Slot { state: State::Done, .. })) || inner.has_early(ticket)
     }
 
-    /// The handle lets the completion queue report it, under the program's number. If it is done already, that is up to the caller.
+    /// The handle lets the completion queue report it, under the program's number. If it is done already, that is up to
+    /// the caller.
     #[inline]
     pub fn hand_to_queue(&self, ticket: Ticket, wr_id: u64) -> Option<Finish> {
         let mut inner = lock(&self.inner);
@@ -434,7 +438,8 @@ impl Table {
         lock(&self.inner).pending as usize
     }
 
-    /// The NIC has ended the queue: everything in flight comes back without completion. `for_good` takes no work any more.
+    /// The NIC has ended the queue: everything in flight comes back without completion. `for_good` takes no work any
+    /// more.
     pub fn cancel(&self, for_good: bool) {
         let mut inner = lock(&self.inner);
         inner.closed |= for_good;
@@ -536,8 +541,8 @@ impl Slot {
     }
 }
 
-/// Where the generations of a slot begin: elsewhere each time, so that a completion of a queue pair long gone is not taken for one of another
-/// that got its number.
+/// Where the generations of a slot begin: elsewhere each time, so that a completion of a queue pair long gone is not
+/// taken for one of another that got its number.
 fn generation() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(0x9e37_79b9, Ordering::Relaxed)

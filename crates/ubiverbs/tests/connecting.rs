@@ -1,4 +1,5 @@
-//! Connecting by address and port: both levels of the API, blocking and async, over the real sockets of `lo`; what is given up, refused, killed.
+//! Connecting by address and port: both levels of the API, blocking and async, over the real sockets of `lo`; what is
+//! given up, refused, killed.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -22,7 +23,8 @@ use ubiverbs::{
 /// Longer than anything takes that works.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Tests run at the same time, and a port that one has let go of may be another's next: whoever says that nobody listens holds this meanwhile.
+/// Tests run at the same time, and a port that one has let go of may be another's next: whoever says that nobody
+/// listens holds this meanwhile.
 static PORTS: Mutex<()> = Mutex::new(());
 
 fn ports() -> MutexGuard<'static, ()> {

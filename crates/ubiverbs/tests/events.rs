@@ -1,5 +1,5 @@
-//! What a program hears of beside completions, on a descriptor it can wait for: each thing that happens to a queue pair or to the queues it
-//! shares is told once, and only to the opened device it belongs to.
+//! What a program hears of beside completions, on a descriptor it can wait for: each thing that happens to a queue pair
+//! or to the queues it shares is told once, and only to the opened device it belongs to.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};

@@ -1,7 +1,8 @@
-//! Queue pairs come and go in the middle of their work, thousands of times: nothing is freed too early, and nothing is kept.
+//! Queue pairs come and go in the middle of their work, thousands of times: nothing is freed too early, and nothing is
+//! kept.
 //!
-//! The allocator counts what is alive and overwrites what is freed, so that a NIC that writes to a buffer after it was given up, or reads from
-//! one, is seen: by a broken canary, or by bytes that nobody sent.
+//! The allocator counts what is alive and overwrites what is freed, so that a NIC that writes to a buffer after it was
+//! given up, or reads from one, is seen: by a broken canary, or by bytes that nobody sent.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -124,8 +125,8 @@ fn queue_pairs_dropped_in_the_middle_of_their_work_leak_nothing() -> Result<(), 
     for thread in threads {
         thread.join().unwrap()?;
     }
-    // The NIC keeps some spare buffers of 64 KiB. A single buffer lost in each life would be two hundred megabytes. Its own thread may not have
-    // put away everything yet.
+    // The NIC keeps some spare buffers of 64 KiB. A single buffer lost in each life would be two hundred megabytes. Its
+    // own thread may not have put away everything yet.
     let kept = || ALIVE.load(Ordering::Relaxed) - before;
     let deadline = Instant::now() + Duration::from_secs(30);
     while kept() >= 8 << 20 {

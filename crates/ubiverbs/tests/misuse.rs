@@ -1,4 +1,5 @@
-//! What a program can get wrong without the compiler's noticing: an error it can understand, its buffer back, and no harm to others.
+//! What a program can get wrong without the compiler's noticing: an error it can understand, its buffer back, and no
+//! harm to others.
 
 use std::time::{Duration, Instant};
 use ubiverbs::{
@@ -154,7 +155,8 @@ fn states_are_respected() -> Result<(), Error> {
     let receiving = b.recv(pd.allocate(5)?)?;
     a.send_inline(b"again")?.wait()?;
     assert_eq!(receiving.wait()?.payload(), b"again");
-    // Where it begins is another each time, or late packets of before would be taken for those of now. By chance it is the same once in 2^48.
+    // Where it begins is another each time, or late packets of before would be taken for those of now. By chance it is
+    // the same once in 2^48.
     let (first, again) = (a.reset()?.endpoint(), b.reset()?.endpoint());
     assert!(first.psn() != at_a.psn() || again.psn() != at_b.psn());
     Ok(())

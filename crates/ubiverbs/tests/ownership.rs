@@ -136,7 +136,8 @@ fn a_task_that_waits_is_woken_when_the_queue_pair_goes() -> Result<(), Error> {
     Ok(())
 }
 
-/// A waker that does what a careless executor might: drops the last handle of the queue pair, in whichever thread it is called.
+/// A waker that does what a careless executor might: drops the last handle of the queue pair, in whichever thread it is
+/// called.
 struct DropsQueuePairs(Mutex<Vec<QueuePair<Reliable>>>);
 
 impl Wake for DropsQueuePairs {
@@ -246,7 +247,8 @@ fn a_thousand_queue_pairs_work_and_go() -> Result<(), Error> {
     Ok(())
 }
 
-/// A queue pair dies while a long message fills a receive of the shared queue: the receive ends with it, or is still there for others.
+/// A queue pair dies while a long message fills a receive of the shared queue: the receive ends with it, or is still
+/// there for others.
 #[test]
 fn a_shared_receive_is_never_lost_with_a_queue_pair() -> Result<(), Error> {
     const LENGTH: usize = 1 << 20;

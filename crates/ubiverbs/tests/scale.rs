@@ -1,5 +1,5 @@
-//! Many objects: ten thousand queue pairs in a process work, and what a device does not offer is refused with a reason, after which everything
-//! else still works.
+//! Many objects: ten thousand queue pairs in a process work, and what a device does not offer is refused with a reason,
+//! after which everything else still works.
 
 use std::time::Instant;
 use ubiverbs::{Access, CompletionQueue, Context, Error, ProtectionDomain, QueuePair, Reliable};

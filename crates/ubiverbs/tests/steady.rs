@@ -86,7 +86,8 @@ fn batches_on_several_queue_pairs_allocate_nothing() -> Result<(), Error> {
     let there = region.remote_slice();
     let own = pd.share(64, Access::LOCAL_WRITE)?;
     let mut before = ALLOCATIONS.get();
-    // How much is under way at a time depends on the NIC's own thread, so its queues reach their sizes sooner or later. Then nothing may grow.
+    // How much is under way at a time depends on the NIC's own thread, so its queues reach their sizes sooner or later.
+    // Then nothing may grow.
     for round in 1..=2000 {
         for [a, _] in &pairs {
             let mut batch = a.batch();

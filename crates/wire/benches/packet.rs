@@ -1,5 +1,5 @@
-//! What the wire costs per packet: parsing, encoding with ICRC, the ICRC alone, and solving for the identification. `crc32` over the same
-//! number of bytes is there to compare with: the ICRC can be no faster.
+//! What the wire costs per packet: parsing, encoding with ICRC, the ICRC alone, and solving for the identification.
+//! `crc32` over the same number of bytes is there to compare with: the ICRC can be no faster.
 
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};

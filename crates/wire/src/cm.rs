@@ -1,5 +1,6 @@
-//! The messages of connection management (specification chapter 12), one file each. A message is a plain struct with every field of its
-//! table; reserved bits are dropped on the way in and zero on the way out. When to send which is not known here.
+//! The messages of connection management (specification chapter 12), one file each. A message is a plain struct with
+//! every field of its table; reserved bits are dropped on the way in and zero on the way out. When to send which is not
+//! known here.
 
 use core::fmt;
 

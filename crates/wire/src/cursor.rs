@@ -1,5 +1,6 @@
-//! Reading and writing big-endian fields in order. A [`Reader`] is opened on one header of known length, so that a short input is reported
-//! once, with the header's name; the reads themselves never index. A [`Writer`] is its mirror image.
+//! Reading and writing big-endian fields in order. A [`Reader`] is opened on one header of known length, so that a
+//! short input is reported once, with the header's name; the reads themselves never index. A [`Writer`] is its mirror
+//! image.
 
 use crate::{EncodeError, Header, ParseError};
 

@@ -1,5 +1,6 @@
-//! One line of text for a packet or a CM message, as a person wants to read it in a log: what it is, whom it is for, and the fields that
-//! are not what they always are. It reads well and is stable enough for a test to look at, but it is no format to parse.
+//! One line of text for a packet or a CM message, as a person wants to read it in a log: what it is, whom it is for,
+//! and the fields that are not what they always are. It reads well and is stable enough for a test to look at, but it
+//! is no format to parse.
 
 use core::fmt;
 

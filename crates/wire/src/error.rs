@@ -1,5 +1,5 @@
-//! Why bytes could not become a packet, or a packet bytes. Each error names the header and the numbers, so that a log line of it is enough
-//! to find the fault; what to do about it (drop, NAK, disconnect) is the caller's business.
+//! Why bytes could not become a packet, or a packet bytes. Each error names the header and the numbers, so that a log
+//! line of it is enough to find the fault; what to do about it (drop, NAK, disconnect) is the caller's business.
 
 use core::fmt;
 

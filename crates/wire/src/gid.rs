@@ -1,4 +1,5 @@
-//! The global identifier of a port, which on RoCEv2 is an IP address: 16 bytes, an IPv4 address in its IPv6-mapped form.
+//! The global identifier of a port, which on RoCEv2 is an IP address: 16 bytes, an IPv4 address in its IPv6-mapped
+//! form.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,5 +1,5 @@
-//! The headers of one packet: the BTH and those its opcode demands. [`Headers`] holds them by value and knows their order on the wire; the
-//! single headers are in modules of their own. What a header asks for is not judged here.
+//! The headers of one packet: the BTH and those its opcode demands. [`Headers`] holds them by value and knows their
+//! order on the wire; the single headers are in modules of their own. What a header asks for is not judged here.
 
 mod aeth;
 mod atomic;
@@ -20,8 +20,8 @@ use crate::{EncodeError, Header, HeaderSet, Key, Opcode, ParseError, Psn, Qpn, S
 
 /// All headers of one packet.
 ///
-/// Parsing fills exactly those the opcode demands; encoding writes exactly those, refuses when one is missing, and ignores any other.
-/// Reserved bits are dropped on the way in and zero on the way out.
+/// Parsing fills exactly those the opcode demands; encoding writes exactly those, refuses when one is missing, and
+/// ignores any other. Reserved bits are dropped on the way in and zero on the way out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Headers {
     /// The base transport header, which every packet has.
@@ -81,8 +81,8 @@ impl Headers {
     /// No header but a BTH to be filled in.
     pub const NONE: Headers = Headers::new(Opcode::RcSendOnly, Qpn::new(0), Psn::new(0));
 
-    /// The headers of a congestion notification: BECN set, and sixteen bytes of zeroes, [`Headers::CNP_PAYLOAD`], to follow (RoCEv2
-    /// annex).
+    /// The headers of a congestion notification: BECN set, and sixteen bytes of zeroes, [`Headers::CNP_PAYLOAD`], to
+    /// follow (RoCEv2 annex).
     pub const fn cnp(dest_qpn: Qpn) -> Headers {
         let mut headers = Headers::new(Opcode::Cnp, dest_qpn, Psn::new(0));
         headers.bth.becn = true;
@@ -92,7 +92,8 @@ impl Headers {
     /// What follows the BTH of a congestion notification.
     pub const CNP_PAYLOAD: [u8; 16] = [0; 16];
 
-    /// Reads the BTH and the headers its opcode demands; also returns what follows them: payload, pad, and the ICRC if it is there.
+    /// Reads the BTH and the headers its opcode demands; also returns what follows them: payload, pad, and the ICRC if
+    /// it is there.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Headers, &[u8]), ParseError> {
         let mut headers = Headers::NONE;
@@ -100,7 +101,8 @@ impl Headers {
         Ok((headers, rest))
     }
 
-    /// [Parses](Headers::parse) in place: headers are long, and a copy of them costs as much as reading them. After an error they mean nothing.
+    /// [Parses](Headers::parse) in place: headers are long, and a copy of them costs as much as reading them. After an
+    /// error they mean nothing.
     #[inline]
     pub fn read<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], ParseError> {
         let rest = self.bth.read(bytes)?;

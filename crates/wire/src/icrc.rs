@@ -1,9 +1,9 @@
-//! The invariant CRC of RoCEv2: CRC-32 over what no router may change, from the IP header to the pad bytes (RoCEv2 annex). Fields
-//! that change on the way count as ones, and eight bytes of ones stand where the InfiniBand local header was. Hashing goes piece by piece,
-//! so that a sender need not join headers and payload.
+//! The invariant CRC of RoCEv2: CRC-32 over what no router may change, from the IP header to the pad bytes (RoCEv2
+//! annex). Fields that change on the way count as ones, and eight bytes of ones stand where the InfiniBand local header
+//! was. Hashing goes piece by piece, so that a sender need not join headers and payload.
 //!
-//! Over IPv4 it covers the identification and the don't-fragment flag, which a UDP socket does not show its receiver. Because a CRC is
-//! linear, [`solve_identification`] finds the one pair that makes it right.
+//! Over IPv4 it covers the identification and the don't-fragment flag, which a UDP socket does not show its receiver.
+//! Because a CRC is linear, [`solve_identification`] finds the one pair that makes it right.
 
 use crc32fast::Hasher;
 
@@ -36,8 +36,8 @@ impl Icrc {
         }
     }
 
-    /// Adds the BTH and what follows it, headers alone or payload and pad too; `bytes` begins with the BTH. FECN, BECN and the six
-    /// reserved bits beside them count as ones.
+    /// Adds the BTH and what follows it, headers alone or payload and pad too; `bytes` begins with the BTH. FECN, BECN
+    /// and the six reserved bits beside them count as ones.
     pub fn headers(&mut self, bytes: &[u8]) -> &mut Icrc {
         // One copy of the front, so that the hasher is not called for a few bytes around the one that is masked.
         let (front, rest) = bytes.split_at(bytes.len().min(Headers::MAX_LEN));
@@ -120,8 +120,8 @@ fn covered_udp(udp: &UdpHeader) -> [u8; 6] {
     [s0, s1, d0, d1, l0, l1]
 }
 
-/// What the headers outside packets from one port to one host add to their ICRC. What differs from packet to packet, lengths and identification, is
-/// added to the CRC of the rest, as a CRC is linear.
+/// What the headers outside packets from one port to one host add to their ICRC. What differs from packet to packet,
+/// lengths and identification, is added to the CRC of the rest, as a CRC is linear.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outer {
     /// The CRC behind them, were the lengths and the identification zero.
@@ -145,8 +145,8 @@ impl Outer {
         }
     }
 
-    /// The ICRC of a packet behind them, for a sender whose payload lies elsewhere: `front` from the BTH on, `rest` up to the last pad byte. IPv6 has no
-    /// identification.
+    /// The ICRC of a packet behind them, for a sender whose payload lies elsewhere: `front` from the BTH on, `rest` up
+    /// to the last pad byte. IPv6 has no identification.
     #[inline]
     pub fn icrc_of(&self, identification: u16, front: &[u8], rest: &[u8]) -> [u8; Icrc::LEN] {
         let length = UdpHeader::LEN + front.len() + rest.len() + Icrc::LEN;
@@ -187,7 +187,8 @@ impl Outer {
         hasher.finalize().to_le_bytes()
     }
 
-    /// The headers of packets that follow one another behind them: a BTH alone, whatever its sequence number, and so much payload, pad included.
+    /// The headers of packets that follow one another behind them: a BTH alone, whatever its sequence number, and so
+    /// much payload, pad included.
     pub fn series(&self, bth: &[u8; Bth::LEN], payload: usize) -> Series {
         let length = UdpHeader::LEN + Bth::LEN + payload + Icrc::LEN;
         let mut hasher = Hasher::new_with_initial(self.crc_with(length as u16, 0));
@@ -262,11 +263,11 @@ pub struct Identification {
     pub dont_fragment: bool,
 }
 
-/// Finds the identification and don't-fragment flag that make the ICRC of an IPv4 datagram right, whatever `ip` has there; nothing if none
-/// does. `bytes` from the BTH to the end of the ICRC.
+/// Finds the identification and don't-fragment flag that make the ICRC of an IPv4 datagram right, whatever `ip` has
+/// there; nothing if none does. `bytes` from the BTH to the end of the ICRC.
 ///
-/// At most one pair fits. A damaged packet finds one by chance once in 2^15, so a receiver should believe only answers near the sender's
-/// last one.
+/// At most one pair fits. A damaged packet finds one by chance once in 2^15, so a receiver should believe only answers
+/// near the sender's last one.
 pub fn solve_identification(ip: &Ipv4Header, udp: &UdpHeader, bytes: &[u8]) -> Option<Identification> {
     let (covered, received) = bytes.split_last_chunk()?;
     let computed = Icrc::v4(ip, udp).headers(covered).finish();
@@ -274,16 +275,17 @@ pub fn solve_identification(ip: &Ipv4Header, udp: &UdpHeader, bytes: &[u8]) -> O
     solve_identification_from(assumed, computed, *received, covered.len())
 }
 
-/// The same for a receiver that has computed the ICRC with an assumption already and need not do it again. `covered` is the number of bytes
-/// from the BTH to the last pad byte.
+/// The same for a receiver that has computed the ICRC with an assumption already and need not do it again. `covered` is
+/// the number of bytes from the BTH to the last pad byte.
 pub fn solve_identification_from(
     assumed: Identification,
     computed: [u8; Icrc::LEN],
     received: [u8; Icrc::LEN],
     covered: usize,
 ) -> Option<Identification> {
-    // CRC(m ^ d) ^ CRC(m) depends on d alone, and is d times a power of x. Here d is three bytes, identification and flags; dividing by the
-    // power of x for those three and all bytes behind them (13 of the IP header, 8 of UDP, the packet) gives d back.
+    // CRC(m ^ d) ^ CRC(m) depends on d alone, and is d times a power of x. Here d is three bytes, identification and
+    // flags; dividing by the power of x for those three and all bytes behind them (13 of the IP header, 8 of UDP, the
+    // packet) gives d back.
     let difference = u32::from_le_bytes(computed) ^ u32::from_le_bytes(received);
     let bytes = covered.checked_add(3 + 13 + UdpHeader::LEN)?;
     let [i0, i1, flags, beyond] = polynomial::divide_by_bytes(difference, bytes)?.to_le_bytes();

@@ -1,5 +1,5 @@
-//! What surrounds a RoCEv2 packet: Ethernet, IPv4 or IPv6, UDP. For captures, for tests, for the ICRC, which covers part of it, and for the
-//! GRH that a datagram's receiver is shown. No routing, no fragments, no options.
+//! What surrounds a RoCEv2 packet: Ethernet, IPv4 or IPv6, UDP. For captures, for tests, for the ICRC, which covers
+//! part of it, and for the GRH that a datagram's receiver is shown. No routing, no fragments, no options.
 
 use core::net::IpAddr;
 
@@ -33,8 +33,8 @@ pub enum IpHeader {
 }
 
 impl IpHeader {
-    /// The header of a UDP datagram with `payload_len` bytes of UDP payload, as an unconnected socket that forbids fragmentation sends it.
-    /// IPv4 if both ends have an IPv4 address.
+    /// The header of a UDP datagram with `payload_len` bytes of UDP payload, as an unconnected socket that forbids
+    /// fragmentation sends it. IPv4 if both ends have an IPv4 address.
     pub fn udp(source: Gid, destination: Gid, payload_len: usize) -> Result<IpHeader, EncodeError> {
         match (source.to_ip(), destination.to_ip()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -44,7 +44,8 @@ impl IpHeader {
         }
     }
 
-    /// Reads either from the front of `bytes`, by the version in the first four bits; returns what the header's length field covers.
+    /// Reads either from the front of `bytes`, by the version in the first four bits; returns what the header's length
+    /// field covers.
     pub fn parse(bytes: &[u8]) -> Result<(IpHeader, &[u8]), ParseError> {
         match bytes.first().map(|first| first >> 4) {
             Some(6) => Ipv6Header::parse(bytes).map(|(header, rest)| (IpHeader::V6(header), rest)),
@@ -125,7 +126,8 @@ impl IpHeader {
     }
 }
 
-/// The 40 bytes that a datagram's receiver finds in front of its data: the IPv6 header, or 20 bytes of zeroes and the IPv4 header.
+/// The 40 bytes that a datagram's receiver finds in front of its data: the IPv6 header, or 20 bytes of zeroes and the
+/// IPv4 header.
 pub fn grh_bytes(ip: &IpHeader) -> [u8; 40] {
     match ip {
         IpHeader::V4(header) => {
@@ -147,8 +149,9 @@ pub fn grh_destination(grh: &[u8; 40]) -> Option<Gid> {
     }
 }
 
-/// The UDP source port of a connection between two queue pairs, as kernel Soft-RoCE and RoCEv2 NICs choose it when the path has no flow
-/// label: the product of the numbers makes a label. Both directions get the same port, and flows spread over the paths of a network.
+/// The UDP source port of a connection between two queue pairs, as kernel Soft-RoCE and RoCEv2 NICs choose it when the
+/// path has no flow label: the product of the numbers makes a label. Both directions get the same port, and flows
+/// spread over the paths of a network.
 pub const fn source_port(local: Qpn, remote: Qpn) -> u16 {
     let product = local.value() as u64 * remote.value() as u64;
     let folded = product ^ product >> 20;
@@ -156,7 +159,8 @@ pub const fn source_port(local: Qpn, remote: Qpn) -> u16 {
     source_port_of_flow_label((folded & 0xf_ffff) as u32)
 }
 
-/// The UDP source port for a path with a flow label of 20 bits: its top six folded into the lower fourteen, in the dynamic port range.
+/// The UDP source port for a path with a flow label of 20 bits: its top six folded into the lower fourteen, in the
+/// dynamic port range.
 pub const fn source_port_of_flow_label(label: u32) -> u16 {
     let label = label & 0xf_ffff;
     0xc000 | ((label ^ label >> 14) & 0x3fff) as u16
@@ -218,7 +222,8 @@ impl<'a> Frame<'a> {
         Ethernet::LEN + self.ip.header_length() + UdpHeader::LEN + self.payload.len()
     }
 
-    /// Writes the frame to the front of `out`; returns its length. Type and length fields are written as the headers have them.
+    /// Writes the frame to the front of `out`; returns its length. Type and length fields are written as the headers
+    /// have them.
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, EncodeError> {
         let have = out.len();
         let need = self.encoded_length();

@@ -1,5 +1,6 @@
-//! RoCEv2 on the wire: opcodes, headers, ICRC, management datagrams and CM messages. Bytes become values and values become bytes; what the
-//! values mean to a queue pair or to a connection is decided elsewhere. No sockets, no clocks, no allocation on the way of a packet.
+//! RoCEv2 on the wire: opcodes, headers, ICRC, management datagrams and CM messages. Bytes become values and values
+//! become bytes; what the values mean to a queue pair or to a connection is decided elsewhere. No sockets, no clocks,
+//! no allocation on the way of a packet.
 //!
 //! [`access`] has the words for what packets ask of memory, since those that ask and those that answer share only this
 //! crate. [`flow`] has what raw queue pairs know of Ethernet frames.

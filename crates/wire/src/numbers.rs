@@ -1,5 +1,5 @@
-//! The numbers of the protocol, each a type of its own so that a key is never taken for a queue pair. Width and wrap-around live here;
-//! what a number refers to does not.
+//! The numbers of the protocol, each a type of its own so that a key is never taken for a queue pair. Width and
+//! wrap-around live here; what a number refers to does not.
 
 use core::fmt;
 use core::time::Duration;
@@ -41,8 +41,8 @@ macro_rules! number {
 }
 
 number! {
-    /// A packet sequence number: 24 bits that wrap. Its order is that of serial numbers (which of two is *before* the other is decided by
-    /// the shorter way around), so it is not `Ord`.
+    /// A packet sequence number: 24 bits that wrap. Its order is that of serial numbers (which of two is *before* the
+    /// other is decided by the shorter way around), so it is not `Ord`.
     Psn(u32), mask 0xff_ffff, show "{}"
 }
 
@@ -78,12 +78,14 @@ number! {
 }
 
 number! {
-    /// A time as CM messages and verbs encode it: five bits, the exponent of a power of two in units of 4.096 microseconds.
+    /// A time as CM messages and verbs encode it: five bits, the exponent of a power of two in units of 4.096
+    /// microseconds.
     Timeout(u8), mask 0x1f, show "{}", derive PartialOrd, derive Ord
 }
 
 impl Timeout {
-    /// The time it stands for: 4.096 microseconds for 0, doubling up to 2.4 hours for 31. As a queue pair's timeout, 0 means never.
+    /// The time it stands for: 4.096 microseconds for 0, doubling up to 2.4 hours for 31. As a queue pair's timeout, 0
+    /// means never.
     pub const fn duration_ns(self) -> u64 {
         4096 << self.0
     }
@@ -186,7 +188,8 @@ impl Pkey {
         self.0 & 0x7fff
     }
 
-    /// Whether holders of the two keys may talk (specification 10.9.3): the same partition, not the invalid one, and not two limited members.
+    /// Whether holders of the two keys may talk (specification 10.9.3): the same partition, not the invalid one, and
+    /// not two limited members.
     pub const fn matches(self, other: Pkey) -> bool {
         self.partition() == other.partition()
             && self.partition() != 0

@@ -1,5 +1,5 @@
-//! Opcodes and what follows from them: transport service, operation, place in the message, and the headers behind the BTH. The facts are
-//! in its table; this module is the vocabulary in which it answers.
+//! Opcodes and what follows from them: transport service, operation, place in the message, and the headers behind the
+//! BTH. The facts are in its table; this module is the vocabulary in which it answers.
 
 use core::fmt;
 
@@ -264,8 +264,8 @@ impl Opcode {
         self.row().name
     }
 
-    /// The opcode of a packet at `position` of a message that ends with `tail`, or nothing where the transport does not have it: a
-    /// datagram has no middle, an unreliable connection cannot invalidate.
+    /// The opcode of a packet at `position` of a message that ends with `tail`, or nothing where the transport does not
+    /// have it: a datagram has no middle, an unreliable connection cannot invalidate.
     #[inline]
     pub const fn of(transport: Transport, operation: Operation, position: Position, tail: Tail) -> Option<Opcode> {
         BY_MEANING[index(transport, operation, position, tail)]

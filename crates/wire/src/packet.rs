@@ -1,5 +1,5 @@
-//! One packet as UDP carries it: headers, payload, pad and ICRC. Only its form is judged here; whether the opcode may carry this payload to
-//! this queue pair is for the transport to say.
+//! One packet as UDP carries it: headers, payload, pad and ICRC. Only its form is judged here; whether the opcode may
+//! carry this payload to this queue pair is for the transport to say.
 
 use crate::ip::{IpHeader, UdpHeader};
 use crate::{EncodeError, Header, Headers, Icrc, ParseError};
@@ -63,8 +63,8 @@ impl<'a> Packet<'a> {
         self.headers.len() + self.payload.len() + Packet::pad(self.payload.len()) as usize + Icrc::LEN
     }
 
-    /// Writes headers, payload, pad and ICRC to the front of `out`; returns their length. The pad count of the BTH and, for the ICRC, the
-    /// length fields of `ip` and `udp` are those of this packet, whatever the arguments say.
+    /// Writes headers, payload, pad and ICRC to the front of `out`; returns their length. The pad count of the BTH and,
+    /// for the ICRC, the length fields of `ip` and `udp` are those of this packet, whatever the arguments say.
     pub fn encode(&self, ip: &IpHeader, udp: &UdpHeader, out: &mut [u8]) -> Result<usize, EncodeError> {
         let length = self.encoded_length();
         let ip = ip.with_udp_payload(length)?;

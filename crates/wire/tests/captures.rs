@@ -1,5 +1,5 @@
-//! Every packet that kernel Soft-RoCE put on the wire in `captures/` parses, encodes to the same bytes, and has the ICRC we compute. The
-//! counts are exact, so that a capture that is cut or a packet that is passed over fails the test.
+//! Every packet that kernel Soft-RoCE put on the wire in `captures/` parses, encodes to the same bytes, and has the
+//! ICRC we compute. The counts are exact, so that a capture that is cut or a packet that is passed over fails the test.
 
 mod frames;
 

@@ -1,5 +1,5 @@
-//! Replays the corpus of the fuzz targets, and holds it to be complete: one packet of every opcode, one datagram of every CM message, and
-//! frames of each kind the captures have. With `WRITE_CORPUS=1` the seeds are written instead.
+//! Replays the corpus of the fuzz targets, and holds it to be complete: one packet of every opcode, one datagram of
+//! every CM message, and frames of each kind the captures have. With `WRITE_CORPUS=1` the seeds are written instead.
 
 mod frames;
 mod harness;

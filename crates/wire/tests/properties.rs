@@ -1,5 +1,5 @@
-//! What holds for any bytes and any values: nothing panics, what is read can be written and reads the same again, and only reserved bits
-//! are lost on the way.
+//! What holds for any bytes and any values: nothing panics, what is read can be written and reads the same again, and
+//! only reserved bits are lost on the way.
 
 mod harness;
 

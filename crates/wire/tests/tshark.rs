@@ -1,5 +1,5 @@
-//! What we encode, Wireshark decodes: a capture with every RC, UC and UD opcode and every CM message, read back through tshark, an
-//! implementation that shares nothing with ours.
+//! What we encode, Wireshark decodes: a capture with every RC, UC and UD opcode and every CM message, read back through
+//! tshark, an implementation that shares nothing with ours.
 
 use std::path::Path;
 use std::process::Command;
@@ -55,11 +55,12 @@ fn headers(opcode: Opcode, psn: u32) -> Headers {
     headers
 }
 
-/// Writes the frames to a capture file and returns the fields tshark finds, one row per frame; a field it does not find is empty.
+/// Writes the frames to a capture file and returns the fields tshark finds, one row per frame; a field it does not find
+/// is empty.
 fn tshark(name: &str, fields: &[&str], frames: &[Vec<u8>]) -> Vec<Vec<String>> {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.pcap"));
-    // The older format, which is simple: its number, version 2.4, two fields without a use, the most that is captured of a
-    // frame, and the link type; then for each frame seconds, microseconds, and its length twice.
+    // The older format, which is simple: its number, version 2.4, two fields without a use, the most that is captured
+    // of a frame, and the link type; then for each frame seconds, microseconds, and its length twice.
     let mut capture: Vec<u8> =
         [0xa1b2_c3d4, 0x0002_0004, 0, 0, 0xffff, 1].into_iter().flat_map(u32::to_be_bytes).collect();
     for (at, frame) in (0..).zip(frames) {
@@ -117,7 +118,8 @@ const HEADERS: [(HeaderSet, &str, &str); 12] = [
     (HeaderSet::IETH, "infiniband.ieth", "00000077"),
 ];
 
-/// Whether tshark 4.0 knows what follows the BTH. It does not know flush, atomic write and CNP, and of XRC only the names.
+/// Whether tshark 4.0 knows what follows the BTH. It does not know flush, atomic write and CNP, and of XRC only the
+/// names.
 fn known(opcode: Opcode) -> bool {
     matches!(opcode.transport(), Transport::Rc | Transport::Uc | Transport::Ud)
         && !matches!(opcode.operation(), Operation::Flush | Operation::AtomicWrite)

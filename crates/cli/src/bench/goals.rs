@@ -1,4 +1,5 @@
-//! The goals: what ratios the figures should have, on a quiet machine with a processor for each side, and what they have.
+//! The goals: what ratios the figures should have, on a quiet machine with a processor for each side, and what they
+//! have.
 
 use super::Outcome;
 use crate::measure::{Carrier, Kind, Point, Waiting, machine};

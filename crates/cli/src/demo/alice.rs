@@ -193,7 +193,8 @@ impl Alice {
         let took = begun.elapsed();
         match ended {
             Err(Failure::Verbs(Error::Completion(error))) => {
-                // Where packets are lost the refusal may be, and a queue pair in ERR, as bob's is then, does not answer twice.
+                // Where packets are lost the refusal may be, and a queue pair in ERR, as bob's is then, does not answer
+                // twice.
                 let refused = matches!(error.status, Status::RemoteAccess | Status::RetryExceeded);
                 let right = refused && self.spare.state() == State::Error;
                 Ok((right, 0, took, error.to_string(), error.status))

@@ -1,5 +1,5 @@
-//! Bob: shares memory, posts receives, and looks at what arrived. For WRITE, READ and the atomics his program does nothing between "ready" and
-//! "look": his NIC serves alice.
+//! Bob: shares memory, posts receives, and looks at what arrived. For WRITE, READ and the atomics his program does
+//! nothing between "ready" and "look": his NIC serves alice.
 
 use super::{Act, known};
 use crate::exit::Failure;

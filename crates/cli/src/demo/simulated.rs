@@ -1,5 +1,6 @@
-//! `ubiverbs demo --simulated`: two simulated hosts and a lossy wire do the four things RDMA is about, and every packet is shown. The protocol is the real
-//! one, down to the bytes of each frame; hosts, wire and clock are simulated, and the output says so.
+//! `ubiverbs demo --simulated`: two simulated hosts and a lossy wire do the four things RDMA is about, and every packet
+//! is shown. The protocol is the real one, down to the bytes of each frame; hosts, wire and clock are simulated, and
+//! the output says so.
 
 mod log;
 mod report;
@@ -176,7 +177,8 @@ impl Stage {
         }
     }
 
-    /// Plays one act to its end. Answers alice's completion, if there was one, and whether every byte is where it should be.
+    /// Plays one act to its end. Answers alice's completion, if there was one, and whether every byte is where it
+    /// should be.
     fn play(&mut self, act: Act, options: &Wire) -> (Option<Completion>, bool) {
         let work = match act {
             Act::Write => Work::write(self.target.remote(0)).sge(self.source.sge(0, options.size)),

@@ -1,5 +1,6 @@
-//! What the machine itself can do, to judge the others by: a ring in memory that two processes share, one process that copies into another's memory
-//! by a system call, and a plain copy. Nothing here checks, orders, repeats or protects anything; no link could be faster.
+//! What the machine itself can do, to judge the others by: a ring in memory that two processes share, one process that
+//! copies into another's memory by a system call, and a plain copy. Nothing here checks, orders, repeats or protects
+//! anything; no link could be faster.
 
 use super::patience::Patience;
 use super::{Carrier, Kind, Run};
@@ -151,7 +152,8 @@ impl Target {
             let local = libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() };
             let there = ptr::without_provenance_mut(self.address as usize + done);
             let remote = libc::iovec { iov_base: there, iov_len: rest.len() };
-            // SAFETY: it only reads the bytes here; the memory there was given to us for this, and is at least as long as any message.
+            // SAFETY: it only reads the bytes here; the memory there was given to us for this, and is at least as long
+            // as any message.
             let written = unsafe { libc::process_vm_writev(self.process, &local, 1, &remote, 1, 0) };
             match usize::try_from(written) {
                 Ok(0) | Err(_) => return Err(io::Error::last_os_error()),
@@ -209,7 +211,8 @@ impl Ring {
     }
 
     fn counter(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: `at` is within a ring, a ring within the mapping, and all offsets are multiples of eight. Both ends use only atomic operations here.
+        // SAFETY: `at` is within a ring, a ring within the mapping, and all offsets are multiples of eight. Both ends
+        // use only atomic operations here.
         unsafe { self.shared.0.byte_add(self.begins + at).cast().as_ref() }
     }
 
@@ -231,7 +234,8 @@ impl Ring {
                     patience.wear()?;
                 }
             }
-            // SAFETY: a part fits into a slot, and the other end has read this slot and does not look at it before its number is stored.
+            // SAFETY: a part fits into a slot, and the other end has read this slot and does not look at it before its
+            // number is stored.
             unsafe { ptr::copy_nonoverlapping(part.as_ptr(), self.bytes(), part.len()) };
             self.counter(self.slot()).store(self.position + 1, Ordering::Release);
             self.position += 1;
@@ -246,7 +250,8 @@ impl Ring {
                 patience.wear()?;
             }
             patience.renew();
-            // SAFETY: a part is no longer than a slot, and the other end does not write to it before it is counted as read.
+            // SAFETY: a part is no longer than a slot, and the other end does not write to it before it is counted as
+            // read.
             unsafe { ptr::copy_nonoverlapping(self.bytes(), part.as_mut_ptr(), part.len()) };
             self.position += 1;
             self.counter(0).store(self.position, Ordering::Release);

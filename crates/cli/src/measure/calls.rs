@@ -1,4 +1,5 @@
-//! Connections per second: by the connection manager, and by TCP. One at a time; each is made, and ended in good order, before the next.
+//! Connections per second: by the connection manager, and by TCP. One at a time; each is made, and ended in good order,
+//! before the next.
 
 use super::{Carrier, Run};
 use crate::exit::Failure;

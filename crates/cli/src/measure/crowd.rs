@@ -1,5 +1,6 @@
-//! Many queue pairs: the same WRITEs, one after the other over ever more of them. What a queue pair needs does not fit a cache when there are thousands, so
-//! this shows how much of it each operation touches. All are connected the whole time; a run uses the first so many, in turn.
+//! Many queue pairs: the same WRITEs, one after the other over ever more of them. What a queue pair needs does not fit
+//! a cache when there are thousands, so this shows how much of it each operation touches. All are connected the whole
+//! time; a run uses the first so many, in turn.
 
 use super::Run;
 use super::patience::Patience;

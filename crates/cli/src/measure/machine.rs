@@ -13,8 +13,9 @@ pub enum Side {
     Second,
 }
 
-/// Gives this thread a processor that the other side, on the same machine, does not use: the first it may use, or the last. Two who spin on one
-/// processor would measure its scheduler. Where it cannot be done, the figures are what they are.
+/// Gives this thread a processor that the other side, on the same machine, does not use: the first it may use, or the
+/// last. Two who spin on one processor would measure its scheduler. Where it cannot be done, the figures are what they
+/// are.
 pub fn settle(side: Side) {
     settle_nth(side, 0);
 }
@@ -34,7 +35,8 @@ pub fn settle_nth(side: Side, number: usize) {
     }
 }
 
-/// The processors that this program may use, as it was when it was first asked: before its threads settled on some of them.
+/// The processors that this program may use, as it was when it was first asked: before its threads settled on some of
+/// them.
 fn allowed() -> Option<&'static CpuSet> {
     static ALLOWED: OnceLock<Option<CpuSet>> = OnceLock::new();
     ALLOWED.get_or_init(|| sched_getaffinity(None).ok()).as_ref()

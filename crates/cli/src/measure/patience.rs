@@ -12,7 +12,8 @@ const LOOKS: u32 = 4096;
 pub struct Patience<'a> {
     gone: &'a Gone,
     vain: u32,
-    /// How often it looks in vain before it lets others run: hardly ever where each side has a processor, and soon where the peer waits for ours.
+    /// How often it looks in vain before it lets others run: hardly ever where each side has a processor, and soon
+    /// where the peer waits for ours.
     yields: u32,
     since: Option<Instant>,
 }

@@ -1,5 +1,6 @@
-//! Several threads: round trips of small SENDs, each thread with a queue pair, a completion queue and buffers of its own, and a peer that is a thread of
-//! the second side. What threads of a process share on the way of a message shows where they stand in each other's way.
+//! Several threads: round trips of small SENDs, each thread with a queue pair, a completion queue and buffers of its
+//! own, and a peer that is a thread of the second side. What threads of a process share on the way of a message shows
+//! where they stand in each other's way.
 
 use super::machine::{self, Side};
 use super::verbs::{Inbox, Line, Prepared};
@@ -75,8 +76,8 @@ fn part(run: Run, among: u32) -> Run {
     Run { point, count: (run.count / u64::from(among.max(1))).max(1) }
 }
 
-/// Does it all at the same time, each in a thread with a processor of its own as far as there are any. Answers how long it took from when all were
-/// ready.
+/// Does it all at the same time, each in a thread with a processor of its own as far as there are any. Answers how long
+/// it took from when all were ready.
 fn together<W: FnOnce() -> Result<(), Failure> + Send>(side: Side, work: Vec<W>) -> Result<Duration, Failure> {
     let start = Barrier::new(work.len() + 1);
     thread::scope(|scope| {

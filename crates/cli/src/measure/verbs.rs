@@ -235,7 +235,8 @@ impl Line {
         idle: &mut Patience<'_>,
     ) -> Result<(), Failure> {
         if point.carrier == Carrier::Write && !tells(point) {
-            // The program spins on the last byte of its memory; and on its completion queue, unless it is to look at nothing else.
+            // The program spins on the last byte of its memory; and on its completion queue, unless it is to look at
+            // nothing else.
             let mut last = [0];
             loop {
                 if self.under_way > u64::from(SENDS / 2) {
@@ -268,8 +269,8 @@ impl Line {
         Ok(())
     }
 
-    /// Takes what has completed; if nothing has, and `waiting` says so, sleeps for a while. Says whether there was something. Messages go to `inbox`;
-    /// where there is none, none may come.
+    /// Takes what has completed; if nothing has, and `waiting` says so, sleeps for a while. Says whether there was
+    /// something. Messages go to `inbox`; where there is none, none may come.
     fn look_for(&mut self, waiting: Waiting, mut inbox: Option<&mut Inbox>) -> Result<bool, Failure> {
         if self.take(inbox.as_deref_mut())? {
             return Ok(true);
@@ -371,8 +372,8 @@ impl Inbox {
     fn for_stream(line: &Line, run: Run) -> Result<Inbox, Failure> {
         match run.point.carrier {
             Carrier::Send => {
-                // A peer that finds none waits. So as many as there is room for in a cache, and more than are under way: what has been acknowledged may not
-                // have been taken yet.
+                // A peer that finds none waits. So as many as there is room for in a cache, and more than are under
+                // way: what has been acknowledged may not have been taken yet.
                 let fits = (3 << 19) / run.point.size.max(1) as u64;
                 Inbox::fill(line, run.count, fits.max(run.point.depth() + 1), run.point.size)
             }

@@ -1,5 +1,5 @@
-//! Numbers that nobody outside this process can foresee: a stranger who cannot see the packets of a connection must guess
-//! them to interfere.
+//! Numbers that nobody outside this process can foresee: a stranger who cannot see the packets of a connection must
+//! guess them to interfere.
 
 /// So many random bytes, from the system.
 pub(super) fn random<const N: usize>() -> [u8; N] {

@@ -1,10 +1,10 @@
-//! Calls that wait for the next event of a completion channel. The waiting thread drives the NIC, so that one wake-up is
-//! enough; of several, one drives for all.
+//! Calls that wait for the next event of a completion channel. The waiting thread drives the NIC, so that one wake-up
+//! is enough; of several, one drives for all.
 //!
-//! A thread may be ended while it sleeps here (`pthread_cancel`), and then no destructor runs. So a call is taken apart:
-//! [`Nic::look_for_event`] looks, and says what to sleep on; the caller sleeps, with no lock and nothing of ours on its
-//! stack but a [`BlockedCall`], which is plain data; [`Nic::end_wait`] gives back what the call has taken, however it
-//! ended.
+//! A thread may be ended while it sleeps here (`pthread_cancel`), and then no destructor runs. So a call is taken
+//! apart: [`Nic::look_for_event`] looks, and says what to sleep on; the caller sleeps, with no lock and nothing of ours
+//! on its stack but a [`BlockedCall`], which is plain data; [`Nic::end_wait`] gives back what the call has taken,
+//! however it ended.
 
 use crate::nic::Nic;
 use crate::objects::completion_queue::CompletionChannel;

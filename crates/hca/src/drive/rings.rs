@@ -81,8 +81,8 @@ impl Nic {
         Ok(taken)
     }
 
-    /// The queue pair of that number, and whether it is the last one's: trains come in runs, and looking one up costs 5 % of
-    /// a 64 B SEND.
+    /// The queue pair of that number, and whether it is the last one's: trains come in runs, and looking one up costs 5
+    /// % of a 64 B SEND.
     #[inline]
     fn note(&self, reading: &mut Reading<'_>, qpn: Qpn) -> (Option<Notes>, bool) {
         let (version, number) = (self.qps.version(), qpn.value());

@@ -180,8 +180,9 @@ impl Inner {
         false
     }
 
-    /// Whether what waits and was not told of wakes a program that asks to be woken now. Where completions are counted, it counts
-    /// from now on; where they have a time, it wakes at once, since no queue pair keeps the time of what came before.
+    /// Whether what waits and was not told of wakes a program that asks to be woken now. Where completions are counted,
+    /// it counts from now on; where they have a time, it wakes at once, since no queue pair keeps the time of what came
+    /// before.
     fn is_due(&mut self, notify: Notify) -> bool {
         let untold = self.entries.iter().skip(self.told).map(|entry| &entry.completion);
         let mut waiting = untold.filter(|completion| notify.includes(completion));
@@ -364,9 +365,9 @@ impl CompletionQueue {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Asks to be woken once, by the next completion; at once if one waits that the program was not told of. Hardware does
-    /// so: it knows how far the program has polled, how far it was told, and how much there is. A program that polls,
-    /// arms and goes to sleep misses nothing of what came in between.
+    /// Asks to be woken once, by the next completion; at once if one waits that the program was not told of. Hardware
+    /// does so: it knows how far the program has polled, how far it was told, and how much there is. A program that
+    /// polls, arms and goes to sleep misses nothing of what came in between.
     ///
     /// | what waits | wakes at once |
     /// |---|---|

@@ -1,8 +1,8 @@
 //! Queue pair numbers: 24 bits, of which the upper twelve name a slot of this host's registry and the lower twelve an
 //! index within. A process takes a slot when it needs one and keeps it. Slots are public, so indices are random: a
-//! stranger does not know which number to send to. Only their lowest bits go round, from a random one on, as they spread
-//! queue pairs over the sockets that send. A number is used again after all others of the slot were, and after it has
-//! rested, so that packets for a queue pair that is gone do not find its successor.
+//! stranger does not know which number to send to. Only their lowest bits go round, from a random one on, as they
+//! spread queue pairs over the sockets that send. A number is used again after all others of the slot were, and after
+//! it has rested, so that packets for a queue pair that is gone do not find its successor.
 
 use crate::tuning::{NUMBERS_AT_REST, SEND_SOCKETS};
 use ::host::slots::{Slot, SlotError, Slots, random};

@@ -9,10 +9,10 @@
 //! | UDP, the peer elsewhere | none | none | from the peer's address: the transport checks it |
 //!
 //! Two processes of a user need not agree on their link: one of them may lack memory for a ring, or may not want one.
-//! So a queue pair on shared memory takes packets from UDP until its peer was heard through a ring, and one on UDP takes
-//! the trains of its peer's process; strangers have no part in either. On this host any user can send from any address,
-//! and only the kernel knows which user has a port ([`PortUsers`](host::holders::PortUsers)). Addresses of other hosts
-//! nobody can send from without a privilege.
+//! So a queue pair on shared memory takes packets from UDP until its peer was heard through a ring, and one on UDP
+//! takes the trains of its peer's process; strangers have no part in either. On this host any user can send from any
+//! address, and only the kernel knows which user has a port ([`PortUsers`](host::holders::PortUsers)). Addresses of
+//! other hosts nobody can send from without a privilege.
 
 use crate::ground::Ground;
 use crate::links::path::{Link, Path};

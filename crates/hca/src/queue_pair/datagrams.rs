@@ -82,8 +82,8 @@ impl Held {
         }
     }
 
-    /// What waits has waited long enough, if it has; also if nothing waits any more, because the way is another by now or
-    /// the queue pair was reset.
+    /// What waits has waited long enough, if it has; also if nothing waits any more, because the way is another by now
+    /// or the queue pair was reset.
     pub fn time_has_come(&mut self, now: Time) {
         if let (Some(deadline), Some(full)) = (self.deadline(), &mut self.0) {
             full.lost |= deadline <= now;

@@ -113,9 +113,9 @@ impl Qp {
         answer.map(|()| (taken, may_wait && requests > 0))
     }
 
-    /// Whether the acknowledgement of so many WRITEs may wait until there are more of them, or none: the engine spins and
-    /// will drive this queue pair, and the program of this process waits for nothing of it. One acknowledgement then
-    /// serves a batch: 446 -> 332 ns per 64 B WRITE on 16 processors.
+    /// Whether the acknowledgement of so many WRITEs may wait until there are more of them, or none: the engine spins
+    /// and will drive this queue pair, and the program of this process waits for nothing of it. One acknowledgement
+    /// then serves a batch: 446 -> 332 ns per 64 B WRITE on 16 processors.
     fn may_gather(&self, nic: &Ground, inner: &mut Inner, requests: u32) -> bool {
         let gathered = inner.touched + requests;
         let may = requests > 0

@@ -104,8 +104,8 @@ impl Qp {
         (sent, sent == requests.len() && !pair.may_transmit())
     }
 
-    /// Asks the peer over UDP whether its queue pair is still there, unless it is another peer, or requests are under way,
-    /// which ask it too. Answers whether it was asked.
+    /// Asks the peer over UDP whether its queue pair is still there, unless it is another peer, or requests are under
+    /// way, which ask it too. Answers whether it was asked.
     pub(crate) fn ask_peer(&self, nic: &Ground, host: Gid, peer: Qpn) -> bool {
         let mut inner = self.inner.lock();
         let Inner { pair, path, .. } = &mut *inner;

@@ -1,8 +1,8 @@
 //! The program: classic BPF that reads a UDP payload and answers with the index of a socket. Packets for a queue pair,
-//! messages about a connection, and answers to a management agent go to the process that has the slot; requests for a connection go to the process
-//! that has the port. What has no owner in the table goes to one socket, whose process was alive when the table was
-//! made: it forwards. No packet is left to the kernel's hash, which would pick any process, a stopped one too. Reading
-//! beyond the end of a packet ends the program with index 0: the process there forwards.
+//! messages about a connection, and answers to a management agent go to the process that has the slot; requests for a
+//! connection go to the process that has the port. What has no owner in the table goes to one socket, whose process was
+//! alive when the table was made: it forwards. No packet is left to the kernel's hash, which would pick any process, a
+//! stopped one too. Reading beyond the end of a packet ends the program with index 0: the process there forwards.
 
 use super::probe;
 use crate::descriptor::check;
@@ -40,8 +40,8 @@ const BPF_A: u32 = 0x10;
 /// behind that the body of a message of connection management, which begins with the sender's communication id and, in
 /// all but the first, goes on with the receiver's.
 const DESTINATION: u32 = 4;
-/// Version of the format and class, in the MAD header; version of the class and method; the upper half of the transaction,
-/// which names the agent that asked.
+/// Version of the format and class, in the MAD header; version of the class and method; the upper half of the
+/// transaction, which names the agent that asked.
 const CLASS: u32 = 12 + 8;
 const METHOD: u32 = CLASS + 2;
 const AGENT: u32 = CLASS + 8;

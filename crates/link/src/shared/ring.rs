@@ -13,8 +13,8 @@
 //! | | headers as on the wire: BTH and what its opcode demands |
 //! | | payload; a long one begins on the next cache line |
 //!
-//! Where trains are from and for, a record of its own says, whenever that changes: the two addresses and, for datagrams,
-//! how the network is to handle them.
+//! Where trains are from and for, a record of its own says, whenever that changes: the two addresses and, for
+//! datagrams, how the network is to handle them.
 //!
 //! # Neither side believes the other
 //!

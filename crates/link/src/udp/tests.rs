@@ -114,7 +114,8 @@ fn what_is_sent_inside_the_host_comes_to_the_socket_for_it_and_to_no_other() {
                 got += arrival.payload.len();
                 assert_eq!((arrival.source().to_ip(), arrival.destination().to_ip()), (source, destination));
                 let wire::IpHeader::V4(ip) = arrival.ip else { panic!("another family") };
-                // The class is known everywhere but inside, where no device marks packets: there it is taken for ECT(0).
+                // The class is known everywhere but inside, where no device marks packets: there it is taken for
+                // ECT(0).
                 assert_eq!(ip.tos, if told || last == 2 { 8 } else { 2 });
                 assert_eq!(ip.ttl, if told { 9 } else { 64 });
             };

@@ -1,5 +1,5 @@
-//! What all processes of the test write into: who lives, and what became of every packet. It is memory that they share, and nothing of what is
-//! tested is in it.
+//! What all processes of the test write into: who lives, and what became of every packet. It is memory that they share,
+//! and nothing of what is tested is in it.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -19,7 +19,8 @@ pub const OPENING: u32 = 1;
 pub const ALIVE: u32 = 2;
 pub const ENDED: u32 = 3;
 
-/// What somebody knows of a packet that did not arrive: its owner is gone, its owner's socket is full, its slot has a new owner.
+/// What somebody knows of a packet that did not arrive: its owner is gone, its owner's socket is full, its slot has a
+/// new owner.
 pub const NOBODY: u32 = 1;
 pub const FULL: u32 = 2;
 pub const STALE: u32 = 3;
@@ -49,7 +50,8 @@ pub struct Life {
     /// Everything that had arrived by then was dealt with.
     pub drained: AtomicU64,
     pub ended: AtomicU64,
-    /// When a forked child had let go of what it had inherited. Until then the parent's sockets are open, though the parent may be dead.
+    /// When a forked child had let go of what it had inherited. Until then the parent's sockets are open, though the
+    /// parent may be dead.
     pub inherited: AtomicU64,
     /// Ended without the time to say goodbye.
     pub abrupt: AtomicU32,
@@ -87,7 +89,8 @@ impl Ledger {
 
     pub fn open(fd: RawFd) -> &'static Ledger {
         let (read_write, length) = (libc::PROT_READ | libc::PROT_WRITE, size_of::<Ledger>());
-        // SAFETY: maps the file that `create` made, of this size, for ever; it holds only atomics, for which zero is a value.
+        // SAFETY: maps the file that `create` made, of this size, for ever; it holds only atomics, for which zero is a
+        // value.
         unsafe {
             let memory = libc::mmap(std::ptr::null_mut(), length, read_write, libc::MAP_SHARED, fd, 0);
             assert_ne!(memory, libc::MAP_FAILED);

@@ -1,9 +1,11 @@
-//! Twenty processes that share the port, and everything that can happen to processes: they fork, become other programs, are stopped, continued
-//! and killed, as two users where the test may do that. All the while they send numbered packets to each other's slots over UDP. In the end
-//! every packet has reached its owner, or somebody has counted it, or it was lost with a process: its owner, or one whose socket the kernel had
-//! chosen and who died before it could pass it on. And nothing is left behind.
+//! Twenty processes that share the port, and everything that can happen to processes: they fork, become other programs,
+//! are stopped, continued and killed, as two users where the test may do that. All the while they send numbered packets
+//! to each other's slots over UDP. In the end every packet has reached its owner, or somebody has counted it, or it was
+//! lost with a process: its owner, or one whose socket the kernel had chosen and who died before it could pass it on.
+//! And nothing is left behind.
 //!
-//! The seed of the decisions is printed, and taken from `UBIVERBS_CHAOS_SEED` if that is set; the timing is the machine's.
+//! The seed of the decisions is printed, and taken from `UBIVERBS_CHAOS_SEED` if that is set; the timing is the
+//! machine's.
 
 mod ledger;
 #[path = "../network/mod.rs"]
@@ -23,7 +25,8 @@ use std::time::{Duration, Instant};
 
 const PROCESSES: usize = 20;
 const CHAOS_LASTS: Duration = Duration::from_secs(8);
-/// On a machine that is so busy that little happens in that time, it lasts until this much has: kills, stops, forks, execs.
+/// On a machine that is so busy that little happens in that time, it lasts until this much has: kills, stops, forks,
+/// execs.
 const ENOUGH: [u32; 4] = [20, 20, 20, 5];
 /// But not longer than this.
 const CHAOS_ENDS: Duration = Duration::from_secs(90);
@@ -231,13 +234,15 @@ impl Keeper {
 fn judge(keeper: &Keeper, quiet: u64, drain: u64) {
     let ledger = keeper.ledger;
     let (lives, packets) = (ledger.lives(), ledger.packets());
-    // When packets that a process held were lost with it: from when it last had nothing left, until its sockets were certainly closed.
+    // When packets that a process held were lost with it: from when it last had nothing left, until its sockets were
+    // certainly closed.
     let death = |life: &Life| {
         let closed = life.ended.load(Relaxed).max(life.inherited.load(Relaxed));
         (life.drained.load(Relaxed).saturating_sub(MILLISECOND), closed + MILLISECOND)
     };
     let deaths: Vec<_> = lives.iter().filter(|life| life.ended.load(Relaxed) < drain).map(death).collect();
-    // A process that has a slot which another user had waits for what comes through processes that knew the former owner.
+    // A process that has a slot which another user had waits for what comes through processes that knew the former
+    // owner.
     let waits_for_its_slot = |life: &Life, begun: u64| {
         let slots = |life: &Life| life.slots.each_ref().map(|slot| slot.load(Relaxed)).map(|slot| slot as u16);
         let has_one_of = |other: &Life| {

@@ -1,5 +1,5 @@
-//! One of the processes: it has slots, sends numbered packets to the slots of others, and now and then forks, becomes another program, or starts a
-//! new life. Being killed and stopped is done to it.
+//! One of the processes: it has slots, sends numbered packets to the slots of others, and now and then forks, becomes
+//! another program, or starts a new life. Being killed and stopped is done to it.
 
 use crate::ledger::{ALIVE, CHAOS, DRAIN, Dice, END, FULL, Ledger, Life, NOBODY, OPENING, PACKETS, SLOTS, STALE, now};
 use crate::network::{Parcel, loopback, send_to};
@@ -91,7 +91,8 @@ fn descriptors() -> usize {
 fn live(ledger: &'static Ledger, dice: &mut Dice, steady: bool, descriptors: usize) -> End {
     let number = ledger.lives_begun.fetch_add(1, Relaxed) as usize;
     let Some(life) = ledger.lives.get(number) else { return End::Over };
-    // Before there is a socket: packets come to it from the first moment on, and whoever dies a little later has not dealt with them.
+    // Before there is a socket: packets come to it from the first moment on, and whoever dies a little later has not
+    // dealt with them.
     life.drained.store(now(), Relaxed);
     life.pid.store(std::process::id() as i32, Relaxed);
     life.state.store(OPENING, Relaxed);

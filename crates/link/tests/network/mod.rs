@@ -1,5 +1,5 @@
-//! A network of one's own for a test program: ports and names that nobody else on the machine uses. And a small runner for such programs, because
-//! the namespace has to be entered before there is a second thread.
+//! A network of one's own for a test program: ports and names that nobody else on the machine uses. And a small runner
+//! for such programs, because the namespace has to be entered before there is a second thread.
 
 #![allow(dead_code)] // not every program uses all of it
 
@@ -22,7 +22,8 @@ pub struct Rights {
     pub users: bool,
 }
 
-/// Enters a network namespace with only a loopback device. Where that is forbidden the tests run in the namespace they are in, and say so.
+/// Enters a network namespace with only a loopback device. Where that is forbidden the tests run in the namespace they
+/// are in, and say so.
 pub fn enter() -> Rights {
     // SAFETY: no memory is involved.
     let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };

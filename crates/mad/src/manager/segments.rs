@@ -1,4 +1,5 @@
-//! Segmented messages of agents: segments that arrive are put together, and those under way go on when the peer has some.
+//! Segmented messages of agents: segments that arrive are put together, and those under way go on when the peer has
+//! some.
 
 use super::{Handled, Manager, PortId, Transmit, limits};
 use crate::rmpp::{self, Kind, Received, Receiving, RmppHeader};

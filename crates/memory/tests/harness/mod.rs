@@ -1,4 +1,5 @@
-//! What the tests share: memory that is only touched by address, as a program in another language would, and the usual subjects.
+//! What the tests share: memory that is only touched by address, as a program in another language would, and the usual
+//! subjects.
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
@@ -122,7 +123,8 @@ pub fn window(memory: &Memory, kind: WindowType, region: Key, address: u64, leng
     bind.new_key
 }
 
-/// Up to `most` rounds, but on a crowded machine, where one takes a time slice, only as many as fit in two seconds (and ten at least).
+/// Up to `most` rounds, but on a crowded machine, where one takes a time slice, only as many as fit in two seconds (and
+/// ten at least).
 pub fn rounds(most: u32) -> impl Iterator<Item = u32> {
     let start = Instant::now();
     (0..most).take_while(move |round| *round < 10 || start.elapsed() < Duration::from_secs(2))

@@ -1,5 +1,5 @@
-//! What a host offers its queue pairs: the transport's port, over the host's memory, shared receive queues and congestion windows. It knows which
-//! queue pair is being driven, because only one is at a time.
+//! What a host offers its queue pairs: the transport's port, over the host's memory, shared receive queues and
+//! congestion windows. It knows which queue pair is being driven, because only one is at a time.
 
 use super::{HostId, Slot, SrqSpec};
 use crate::memory::Memory;

@@ -1,5 +1,5 @@
-//! Memory windows: keys that open part of a region, with fewer rights, and are cheap to move (IBA 10.6.7). Type 1 windows belong to a
-//! protection domain, type 2 windows to the queue pair that bound them.
+//! Memory windows: keys that open part of a region, with fewer rights, and are cheap to move (IBA 10.6.7). Type 1
+//! windows belong to a protection domain, type 2 windows to the queue pair that bound them.
 
 use super::{Entry, Memory, index_of, within};
 use transport::{Access, Bind, ProtectionDomain, Range, Refusal, Subject};

@@ -84,7 +84,8 @@ impl Default for ConnectOptions {
 }
 
 impl Sim {
-    /// Connects two queue pairs of the same kind (or an XRC initiator and an XRC target), or one with itself: both go to RTS.
+    /// Connects two queue pairs of the same kind (or an XRC initiator and an XRC target), or one with itself: both go
+    /// to RTS.
     ///
     /// # Panics
     /// If a queue pair refuses; walk it with [`modify`](Sim::modify) to see why.

@@ -1,4 +1,5 @@
-//! Setting the scene: hosts, links, memory, queue pairs and shared receive queues, and changing all of it while the simulation runs.
+//! Setting the scene: hosts, links, memory, queue pairs and shared receive queues, and changing all of it while the
+//! simulation runs.
 
 use std::collections::VecDeque;
 use transport::congestion::Window;
@@ -130,8 +131,8 @@ impl Sim {
         self.hosts[host.index()].world.memory.register(bytes, spec)
     }
 
-    /// Registers bytes that exist only as a rule: reading gives [`pattern`](crate::pattern) of the seed, writing compares with it. For messages
-    /// larger than the machine that tests them.
+    /// Registers bytes that exist only as a rule: reading gives [`pattern`](crate::pattern) of the seed, writing
+    /// compares with it. For messages larger than the machine that tests them.
     pub fn register_pattern(&mut self, host: HostId, length: u64, seed: u64, spec: &RegionSpec) -> Region {
         self.hosts[host.index()].world.memory.register_pattern(length, seed, spec)
     }
@@ -268,7 +269,8 @@ impl Sim {
         }
     }
 
-    /// The congestion window of a host towards an address, or towards itself if the address is its own. `None` until somebody needed it.
+    /// The congestion window of a host towards an address, or towards itself if the address is its own. `None` until
+    /// somebody needed it.
     pub fn window(&self, host: HostId, towards: Gid) -> Option<&Window> {
         self.hosts[host.index()].world.window_at(towards)
     }

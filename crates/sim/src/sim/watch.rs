@@ -129,8 +129,8 @@ impl Sim {
         Ok(())
     }
 
-    /// A whole train arrives at a host as if `source` had put it on a ring in shared memory. Nothing checks what it says of itself: `count`
-    /// may be anything.
+    /// A whole train arrives at a host as if `source` had put it on a ring in shared memory. Nothing checks what it
+    /// says of itself: `count` may be anything.
     pub fn inject_train(&mut self, to: HostId, source: Gid, headers: &Headers, count: u32, payload: &[u8]) {
         let path = self.net.injected_path(source, self.address_like(to, source), to);
         let train = parcel::Train { headers: *headers, count, marked: false };

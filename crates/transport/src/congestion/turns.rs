@@ -1,6 +1,6 @@
-//! Whose turn it is to send into a window that not all can send into: deficit round robin. Who cannot go on waits in a queue; the one at its
-//! head may send a quantum, then goes to the back. A turn that the window cut short goes on where it stopped, or two queue pairs whose acknowledgements
-//! come in step could share a window one to twenty-four for ever.
+//! Whose turn it is to send into a window that not all can send into: deficit round robin. Who cannot go on waits in a
+//! queue; the one at its head may send a quantum, then goes to the back. A turn that the window cut short goes on where
+//! it stopped, or two queue pairs whose acknowledgements come in step could share a window one to twenty-four for ever.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -58,7 +58,8 @@ impl Turns {
         }
     }
 
-    /// `qpn` sent `charge` and wants to send a packet of cost `next`, but may not: for want of room, or because it had its share.
+    /// `qpn` sent `charge` and wants to send a packet of cost `next`, but may not: for want of room, or because it had
+    /// its share.
     pub(super) fn wait(&mut self, qpn: Qpn, next: u64, charge: u64, stopped_by_window: bool) {
         self.spend(qpn, charge);
         let unfinished = match self.turn {
@@ -114,8 +115,8 @@ impl Turns {
     }
 }
 
-/// A set of queue pair numbers that allocates only when it meets a new neighbourhood of them. A process's numbers lie close together, so a page of bits
-/// serves thousands, and neither asking nor inserting costs more with more members.
+/// A set of queue pair numbers that allocates only when it meets a new neighbourhood of them. A process's numbers lie
+/// close together, so a page of bits serves thousands, and neither asking nor inserting costs more with more members.
 #[derive(Debug, Default)]
 struct QpnSet {
     /// Sorted by page number.

@@ -1,6 +1,7 @@
-//! The common case, in one go. Most messages are a SEND or WRITE of one packet on a reliable connection, with nothing before it that waits and
-//! nothing wrong with it: such a message is posted and handed out, or taken and completed, without a step per pipeline. Whatever is out of the
-//! ordinary is left untouched, for the long way. Both ways leave the queue pair in the same state.
+//! The common case, in one go. Most messages are a SEND or WRITE of one packet on a reliable connection, with nothing
+//! before it that waits and nothing wrong with it: such a message is posted and handed out, or taken and completed,
+//! without a step per pipeline. Whatever is out of the ordinary is left untouched, for the long way. Both ways leave
+//! the queue pair in the same state.
 
 use super::{Handed, QueuePair, State};
 use crate::congestion::Window;
@@ -83,8 +84,8 @@ impl AtOnce {
 }
 
 impl QueuePair {
-    /// Posts work and hands out its train, if it can be sent now and whole. `None` if it cannot: then nothing has happened, and
-    /// [`post_send`](QueuePair::post_send) takes it or says what is wrong.
+    /// Posts work and hands out its train, if it can be sent now and whole. `None` if it cannot: then nothing has
+    /// happened, and [`post_send`](QueuePair::post_send) takes it or says what is wrong.
     #[inline]
     pub fn send_at_once<'a, P: Port>(
         &'a mut self,
@@ -97,8 +98,9 @@ impl QueuePair {
         Some(self.train_at_once(request, &at_once))
     }
 
-    /// The first of three steps of [`send_at_once`](QueuePair::send_at_once), for a link whose peer need not wait for the last. Once it has answered,
-    /// [`payload_at_once`](QueuePair::payload_at_once) is what the packet carries, and [`sent_at_once`](QueuePair::sent_at_once) must follow before anything else.
+    /// The first of three steps of [`send_at_once`](QueuePair::send_at_once), for a link whose peer need not wait for
+    /// the last. Once it has answered, [`payload_at_once`](QueuePair::payload_at_once) is what the packet carries, and
+    /// [`sent_at_once`](QueuePair::sent_at_once) must follow before anything else.
     #[inline]
     pub fn may_send_at_once<P: Port>(&mut self, request: &SendRequest<'_>, port: &mut P) -> Option<AtOnce> {
         let (opcode, remote, immediate) = match request.operation {
@@ -191,7 +193,8 @@ impl QueuePair {
             && (!self.responder.owes() || self.responder.owes_acknowledgement_only())
     }
 
-    /// Whether all there is to send is an acknowledgement, which may wait a moment and then stands for those that would have followed it.
+    /// Whether all there is to send is an acknowledgement, which may wait a moment and then stands for those that would
+    /// have followed it.
     #[inline]
     pub fn owes_acknowledgement_only(&self) -> bool {
         !self.cnp_owed
@@ -200,8 +203,8 @@ impl QueuePair {
             && !self.requester.has_more(&self.queue)
     }
 
-    /// The acknowledgement that is owed, for a link that carries it along with a request: which packet, and how many messages. Taken, it must go.
-    /// Who looks on sees packets, so for them there is none.
+    /// The acknowledgement that is owed, for a link that carries it along with a request: which packet, and how many
+    /// messages. Taken, it must go. Who looks on sees packets, so for them there is none.
     #[inline]
     pub fn take_acknowledgement<P: Port>(&mut self, port: &P) -> Option<(Psn, Msn)> {
         if port.tracing() { None } else { self.responder.take_acknowledgement() }
@@ -235,7 +238,8 @@ impl QueuePair {
         }
     }
 
-    /// The acknowledgement of one request, when nothing went wrong before. False if it is not that, and then nothing has happened.
+    /// The acknowledgement of one request, when nothing went wrong before. False if it is not that, and then nothing
+    /// has happened.
     #[inline]
     fn acknowledge_at_once<P: Port>(&mut self, now: Time, from: Gid, psn: Psn, port: &mut P) -> bool {
         let ordinary = self.connection.kind == Kind::ReliableConnected

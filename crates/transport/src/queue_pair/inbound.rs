@@ -38,7 +38,8 @@ impl QueuePair {
         }
         let opcode = headers.bth.opcode;
         if inbound.congestion_marked && opcode.operation() != Operation::Cnp {
-            // Never for a notification: on a path that marks everything two queue pairs would go on notifying each other.
+            // Never for a notification: on a path that marks everything two queue pairs would go on notifying each
+            // other.
             self.note_mark(now, inbound);
         }
         match opcode.operation() {
@@ -94,8 +95,8 @@ impl QueuePair {
         }
     }
 
-    /// The peer has not even had what was sent (it is stopped, say), as a link that loses nothing can tell: its time to answer begins now, and no
-    /// retry is used up.
+    /// The peer has not even had what was sent (it is stopped, say), as a link that loses nothing can tell: its time to
+    /// answer begins now, and no retry is used up.
     pub fn hold_timers(&mut self, now: Time) {
         self.completer.hold(now, self.connection.attributes.timeout);
     }
@@ -118,7 +119,8 @@ impl QueuePair {
         ack_timeout_nanos(self.connection.attributes.timeout)
     }
 
-    /// The peer has gone for good, as a link may know: what it has not acknowledged fails now, as it would when all retries were used up.
+    /// The peer has gone for good, as a link may know: what it has not acknowledged fails now, as it would when all
+    /// retries were used up.
     pub fn peer_gone<P: Port>(&mut self, now: Time, port: &mut P) {
         let waits = matches!(self.state(), State::ReadyToSend | State::SendQueueDrained);
         let una = self.completer.una();
@@ -355,7 +357,8 @@ impl QueuePair {
         }
     }
 
-    /// Work cannot be carried out: on an unreliable queue pair sending stops; on a reliable one everything before it is settled first.
+    /// Work cannot be carried out: on an unreliable queue pair sending stops; on a reliable one everything before it is
+    /// settled first.
     pub(super) fn fail_work<P: Port>(&mut self, now: Time, seq: u64, status: Status, cause: Cause, port: &mut P) {
         if let Cause::Refused(refusal) = &cause {
             self.trace_refusal(now, refusal, port);
@@ -382,8 +385,9 @@ impl QueuePair {
         self.enter_error(now, StateCause::SendFailed { wr_id, status: status.name() }, stop, port);
     }
 
-    /// Has everything before the work that failed locally been settled? Then the queue pair stops here and now: the requester may have been moved
-    /// away from that work by a retry, and must not come back when its completion has been taken and it can no longer be seen.
+    /// Has everything before the work that failed locally been settled? Then the queue pair stops here and now: the
+    /// requester may have been moved away from that work by a retry, and must not come back when its completion has
+    /// been taken and it can no longer be seen.
     pub(super) fn check_halted<P: Port>(&mut self, now: Time, port: &mut P) {
         let seq = self.completer.catch_up(&self.queue);
         if self.kind().is_reliable()

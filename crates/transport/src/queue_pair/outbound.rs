@@ -28,7 +28,8 @@ impl QueuePair {
         self.cnp_owed || self.drain_owed || self.responder.owes() || self.requester.has_more(&self.queue)
     }
 
-    /// Where the next datagram goes, if there is one, for a link that may have no room for it yet. Work that cannot be done is not looked for.
+    /// Where the next datagram goes, if there is one, for a link that may have no room for it yet. Work that cannot be
+    /// done is not looked for.
     #[inline]
     pub fn next_datagram(&self) -> Option<&DatagramTarget> {
         self.requester.next_work(&self.queue).and_then(|work| work.target.as_ref())

@@ -1,5 +1,5 @@
-//! A question to the peer of a reliable connection: is your queue pair still there, and still connected to this one? It is
-//! a packet that the peer has had already, an empty SEND with the last sequence number before the next one. The peer
+//! A question to the peer of a reliable connection: is your queue pair still there, and still connected to this one? It
+//! is a packet that the peer has had already, an empty SEND with the last sequence number before the next one. The peer
 //! acknowledges it once more and does nothing else (specification 9.7.5.1.2): it needs no receive, no right and no
 //! sequence number, and neither program sees anything of it. TCP's keep-alive probe is made the same way.
 
@@ -19,8 +19,8 @@ pub(super) enum Question {
 }
 
 impl QueuePair {
-    /// The question, to be sent to the peer as a packet of its own. None where there is nothing to ask: the queue pair is not
-    /// a reliable connection that is ready to send, or requests are under way, which are questions themselves.
+    /// The question, to be sent to the peer as a packet of its own. None where there is nothing to ask: the queue pair
+    /// is not a reliable connection that is ready to send, or requests are under way, which are questions themselves.
     pub fn ask_peer(&mut self) -> Option<Headers> {
         let una = self.completer.una();
         let idle = una == self.requester.high() && !self.requester.has_more(&self.queue);
@@ -35,7 +35,8 @@ impl QueuePair {
         Some(headers)
     }
 
-    /// Whether a packet of the peer has moved it since it was connected: a request that was taken, or an acknowledgement.
+    /// Whether a packet of the peer has moved it since it was connected: a request that was taken, or an
+    /// acknowledgement.
     pub fn has_heard(&self) -> bool {
         let attributes = &self.connection.attributes;
         let receives = self.state().receives() && self.responder.expected() != attributes.rq_psn;
@@ -47,8 +48,8 @@ impl QueuePair {
         self.question == Question::Answered
     }
 
-    /// An acknowledgement of the peer has arrived. It is the answer if it names the packet that the peer was asked with; a
-    /// queue pair that is not connected to this one would have to guess 24 bits.
+    /// An acknowledgement of the peer has arrived. It is the answer if it names the packet that the peer was asked
+    /// with; a queue pair that is not connected to this one would have to guess 24 bits.
     pub(super) fn note_answer(&mut self, inbound: &Inbound<'_>) {
         let headers = inbound.headers;
         let acknowledges = headers.bth.opcode.operation() == Operation::Acknowledge

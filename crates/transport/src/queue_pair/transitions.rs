@@ -1,4 +1,5 @@
-//! The life of a queue pair: what each move between states does, whoever caused it. Which moves are legal is `state`'s business.
+//! The life of a queue pair: what each move between states does, whoever caused it. Which moves are legal is `state`'s
+//! business.
 
 use super::pacing::RecentTargets;
 use super::{AsyncEvent, QueuePair, State};

@@ -1,5 +1,6 @@
-//! What the responder owes its peer: acknowledgements, READ responses and atomic results, in the order of the requests; and what it keeps of
-//! answered requests so that a repeated one gets the same answer (IBA 9.7.5.1.2: as many as `max_dest_rd_atomic`).
+//! What the responder owes its peer: acknowledgements, READ responses and atomic results, in the order of the requests;
+//! and what it keeps of answered requests so that a repeated one gets the same answer (IBA 9.7.5.1.2: as many as
+//! `max_dest_rd_atomic`).
 
 use crate::completed_work::Count;
 use crate::connection::Connection;
@@ -127,8 +128,8 @@ impl Answers {
         self.owe(Owed::Acknowledgement { psn, msn, syndrome });
     }
 
-    /// False if too much is owed already. Acknowledgements merge and answers are limited by `capacity`, so only a driver that cannot send
-    /// comes there; what is not answered will be asked again.
+    /// False if too much is owed already. Acknowledgements merge and answers are limited by `capacity`, so only a
+    /// driver that cannot send comes there; what is not answered will be asked again.
     fn owe(&mut self, owed: Owed) -> bool {
         let room = self.has_room_to_owe();
         if room {
@@ -176,7 +177,8 @@ impl Answers {
         self.owe_answer(self.kept.len() - 1);
     }
 
-    /// A request that was executed before comes again: owes the kept answer again, or `false` if there is none that fits.
+    /// A request that was executed before comes again: owes the kept answer again, or `false` if there is none that
+    /// fits.
     pub fn repeat(&mut self, psn: Psn, operation: Operation, reth: Option<Reth>, mtu: u32) -> bool {
         let found = self.kept.iter().rposition(|kept| psn.distance_from(kept.psn) < kept.psns);
         let Some(index) = found else { return false };
@@ -263,8 +265,9 @@ impl Answers {
                 if let Err(refusal) = port.check(subject, part, Access::REMOTE_READ) {
                     answered.stream = None;
                     if stream.again {
-                        // The network may have kept a copy of the request back until its READ was long over and its memory was revoked,
-                        // which is lawful. Who still waits for this packet is refused; who does not, drops a refusal it has left behind.
+                        // The network may have kept a copy of the request back until its READ was long over and its
+                        // memory was revoked, which is lawful. Who still waits for this packet is refused; who does
+                        // not, drops a refusal it has left behind.
                         let syndrome = Syndrome::Nak(NakCode::RemoteAccess);
                         let refused = Owed::Acknowledgement { psn, msn: answered.msn, syndrome };
                         self.owed[0] = refused;

@@ -9,8 +9,9 @@ use wire::Opcode;
 use wire::access::{Access, Range};
 
 impl Responder {
-    /// A SEND or WRITE of one packet that nothing is wrong with: it is the next, no message is half received, and there is memory for all of it in
-    /// one place. Or a packet in the middle of a WRITE. False if it is not of that kind, and then nothing has happened.
+    /// A SEND or WRITE of one packet that nothing is wrong with: it is the next, no message is half received, and there
+    /// is memory for all of it in one place. Or a packet in the middle of a WRITE. False if it is not of that kind, and
+    /// then nothing has happened.
     #[inline]
     pub fn at_once<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> bool {
         let (bth, payload) = (&inbound.headers.bth, inbound.payload);

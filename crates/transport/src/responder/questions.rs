@@ -1,5 +1,5 @@
-//! Requests that are answered with more than an acknowledgement: READ, the atomics, ATOMIC WRITE and FLUSH. Carried out at once, except that a READ
-//! reads when its answer is sent; what is owed and kept of them is in `answers`.
+//! Requests that are answered with more than an acknowledgement: READ, the atomics, ATOMIC WRITE and FLUSH. Carried out
+//! at once, except that a READ reads when its answer is sent; what is owed and kept of them is in `answers`.
 
 use super::answers::Kept;
 use super::{Fault, Message, Responder, Verdict, access_fault, excess_of, fault_of, grant, invalid_request};

@@ -1,5 +1,6 @@
-//! The responder of unreliable queue pairs. Nothing is answered: what cannot be carried out is passed over in silence, a message of which a
-//! packet is missing is lost as a whole (IBA 9.8.2.2), and only a fault of our own memory stops the queue.
+//! The responder of unreliable queue pairs. Nothing is answered: what cannot be carried out is passed over in silence,
+//! a message of which a packet is missing is lost as a whole (IBA 9.8.2.2), and only a fault of our own memory stops
+//! the queue.
 
 use super::{Arrival, Fault, Message, Reaction, Responder, grant, length_fits};
 use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Status};
@@ -99,10 +100,10 @@ impl Responder {
         let length = inbound.payload.len() as u64 + GRH;
         let local = Subject { remote: false, ..self.hand.subject.unwrap_or(connection.local()) };
         if length > self.hand.space {
-            // The sender's fault, and any sender with the Q_Key may commit it: dropped in silence, the queue pair goes on
-            // and the receive waits for the next datagram (IBA 9.9.3, class D; Soft-RoCE does the same). A receive from a
-            // shared queue waits in the hand of this queue pair. There the specification has the receive fail (class E),
-            // because hardware cannot keep it; to a program silence is the milder of the two.
+            // The sender's fault, and any sender with the Q_Key may commit it: dropped in silence, the queue pair goes
+            // on and the receive waits for the next datagram (IBA 9.9.3, class D; Soft-RoCE does the same). A receive
+            // from a shared queue waits in the hand of this queue pair. There the specification has the receive fail
+            // (class E), because hardware cannot keep it; to a program silence is the milder of the two.
             return Reaction::Dropped(DropReason::TooLong);
         }
         let placed = scatter(&self.hand.work.sges, 0, inbound.grh, local, port)

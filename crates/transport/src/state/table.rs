@@ -1,5 +1,6 @@
-//! The transition table. Several rules may speak about one move of one kind; what they say adds up, so that what all kinds share is written once.
-//! Facts from IBA 11.2.5.2 and the `ibv_modify_qp` manual page; where the two are silent, what Linux does.
+//! The transition table. Several rules may speak about one move of one kind; what they say adds up, so that what all
+//! kinds share is written once. Facts from IBA 11.2.5.2 and the `ibv_modify_qp` manual page; where the two are silent,
+//! what Linux does.
 
 use super::{Kind, State};
 use crate::attributes::AttributeMask;

@@ -1,4 +1,5 @@
-//! The table is tested against itself from both sides (every attribute taken away, every other added) and printed as a whole for review.
+//! The table is tested against itself from both sides (every attribute taken away, every other added) and printed as a
+//! whole for review.
 
 use super::*;
 use crate::attributes::{AlternatePath, Capabilities, MigrationState};

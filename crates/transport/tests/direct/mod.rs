@@ -1,5 +1,6 @@
-//! Two queue pairs wired back to back through flat memory: the shortest driver there is, for benchmarks and for counting allocations. It
-//! carries trains whole or packet by packet and has no time, loss or protection; the simulator has those.
+//! Two queue pairs wired back to back through flat memory: the shortest driver there is, for benchmarks and for
+//! counting allocations. It carries trains whole or packet by packet and has no time, loss or protection; the simulator
+//! has those.
 
 use ubiverbs_transport::congestion::Window;
 use ubiverbs_transport::{
@@ -182,7 +183,8 @@ impl Pair {
         });
     }
 
-    /// Runs until nothing more is to be said; each end, by number, goes to `take` whenever it may have completed something.
+    /// Runs until nothing more is to be said; each end, by number, goes to `take` whenever it may have completed
+    /// something.
     pub fn settle(&mut self, take: &mut impl FnMut(usize, &mut End, Time)) {
         loop {
             let moved = carry(&mut self.a, &mut self.b, self.now, self.packets, &mut self.flying)
@@ -264,7 +266,8 @@ fn carry(from: &mut End, to: &mut End, now: Time, packets: bool, flying: &mut Ve
             carried.headers = Some(headers);
             carried.count = count;
             carried.payload.resize(length as usize, 0);
-            // The gather reads the sender's memory while the train still borrows its queue pair: they are different fields.
+            // The gather reads the sender's memory while the train still borrows its queue pair: they are different
+            // fields.
             train.payload.copy(offset, &mut carried.payload, &mut from.memory).unwrap();
         }
     }

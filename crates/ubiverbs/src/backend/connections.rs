@@ -1,5 +1,5 @@
-//! What the API asks of a connection manager: ids, and channels of their events. Calls do at once what they can, and the rest arrives as events; an
-//! id whose last handle is dropped is taken down.
+//! What the API asks of a connection manager: ids, and channels of their events. Calls do at once what they can, and
+//! the rest arrives as events; an id whose last handle is dropped is taken down.
 
 use crate::error::Error;
 use hca::cm::{Body, ConnectParameters, EventKind, IdOption};
@@ -37,7 +37,8 @@ pub trait EventChannel: Any + Debug + Send + Sync {
     /// The oldest event.
     fn try_take(&self) -> Option<ConnectionEvent>;
 
-    /// Calls `observer` whenever an event was added, with no lock held that a call into the connection manager would want. Set once, before there are ids.
+    /// Calls `observer` whenever an event was added, with no lock held that a call into the connection manager would
+    /// want. Set once, before there are ids.
     fn observe(&self, observer: Box<dyn Fn() + Send + Sync>);
 }
 

@@ -1,4 +1,5 @@
-//! The NIC of this process: ours, in software. One per process, made when it is first asked for; a forked child makes its own.
+//! The NIC of this process: ours, in software. One per process, made when it is first asked for; a forked child makes
+//! its own.
 
 use super::{
     AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Port, QueuePair,
@@ -30,8 +31,8 @@ pub fn software() -> Result<Arc<dyn Backend>, Error> {
     ours(None)
 }
 
-/// The software NIC of this process, all of whose packets travel over UDP, also where something shorter exists: for measurements and tests. Must be
-/// called before anything else is; the whole program then uses that NIC.
+/// The software NIC of this process, all of whose packets travel over UDP, also where something shorter exists: for
+/// measurements and tests. Must be called before anything else is; the whole program then uses that NIC.
 ///
 /// # Errors
 /// [`Error::Create`] if the process has a NIC already that is attached in another way.
@@ -150,8 +151,8 @@ struct Opened {
     context: Arc<hca::Context>,
 }
 
-// SAFETY: `memory` looks at the key and at its range, rights and protection domain for every access; it gives each registration a key of its own;
-// and `deregister` waits for the accesses that have begun.
+// SAFETY: `memory` looks at the key and at its range, rights and protection domain for every access; it gives each
+// registration a key of its own; and `deregister` waits for the accesses that have begun.
 #[allow(unsafe_code)]
 unsafe impl Context for Opened {
     fn port(&self) -> Port {
@@ -313,7 +314,8 @@ struct OurQueue {
     queue: Arc<hca::CompletionQueue>,
 }
 
-// SAFETY: a queue pair adds one completion for each request it took, when the request is done, and none after it is destroyed.
+// SAFETY: a queue pair adds one completion for each request it took, when the request is done, and none after it is
+// destroyed.
 #[allow(unsafe_code)]
 unsafe impl CompletionQueue for OurQueue {
     fn id(&self) -> u32 {
@@ -367,8 +369,8 @@ struct OurPair {
     qp: Arc<Qp>,
 }
 
-// SAFETY: buffers are touched under the queue pair's latch only, by requests that are in its queues. `destroy` and a reset take the latch and empty
-// the queues, and every access asks `memory`.
+// SAFETY: buffers are touched under the queue pair's latch only, by requests that are in its queues. `destroy` and a
+// reset take the latch and empty the queues, and every access asks `memory`.
 #[allow(unsafe_code)]
 unsafe impl QueuePair for OurPair {
     fn qpn(&self) -> Qpn {
@@ -434,8 +436,8 @@ struct OurShared {
     queue: Arc<SharedQueue>,
 }
 
-// SAFETY: a receive is with the queue or with the one queue pair that took it, whose promise is above; when the queue is destroyed, its queue pairs
-// are gone.
+// SAFETY: a receive is with the queue or with the one queue pair that took it, whose promise is above; when the queue
+// is destroyed, its queue pairs are gone.
 #[allow(unsafe_code)]
 unsafe impl SharedReceiveQueue for OurShared {
     fn number(&self) -> Srqn {

@@ -11,12 +11,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use transport::Access;
 
-/// Memory that lies in the NIC and not in the program. A handle; clones are the same memory, which is given back with the last handle and the last
-/// region over it.
+/// Memory that lies in the NIC and not in the program. A handle; clones are the same memory, which is given back with
+/// the last handle and the last region over it.
 ///
-/// Made by [`Context::device_memory`]. The program has no address of it: bytes are copied in and out, so it is no slice. There is little
-/// of it, [`Context::device_memory_size`] bytes for all. On hardware a word in it is nearer to the peers than any other, so it is
-/// the place for counters and locks; the NIC in software keeps to the same rules, so that a program can be tried without the hardware.
+/// Made by [`Context::device_memory`]. The program has no address of it: bytes are copied in and out, so it is no
+/// slice. There is little of it, [`Context::device_memory_size`] bytes for all. On hardware a word in it is nearer to
+/// the peers than any other, so it is the place for counters and locks; the NIC in software keeps to the same rules, so
+/// that a program can be tried without the hardware.
 ///
 /// ```
 /// # use ubiverbs::{Access, Reliable};
@@ -70,7 +71,8 @@ impl<'a> DeviceMemoryBuilder<'a> {
         DeviceMemoryBuilder { context, length, alignment: 1 }
     }
 
-    /// Where it begins in the device is a multiple of this power of two, of up to two megabytes; it is one of 64 in any case.
+    /// Where it begins in the device is a multiple of this power of two, of up to two megabytes; it is one of 64 in any
+    /// case.
     pub fn aligned_to(self, alignment: usize) -> DeviceMemoryBuilder<'a> {
         DeviceMemoryBuilder { alignment, ..self }
     }
@@ -104,7 +106,8 @@ impl DeviceMemory {
         self.memory.write(offset as u64, bytes)
     }
 
-    /// Copies bytes out: as many as a multiple of four, from an offset that is one. Eight that are aligned are of one age.
+    /// Copies bytes out: as many as a multiple of four, from an offset that is one. Eight that are aligned are of one
+    /// age.
     ///
     /// # Errors
     /// As [`write_at`](DeviceMemory::write_at).
@@ -121,10 +124,12 @@ impl fmt::Debug for DeviceMemory {
     }
 }
 
-/// A part of [`DeviceMemory`] that has a key: peers reach it with the rights it was shared with, and the program sends, writes and reads with it
-/// as with any other buffer, device to device if both ends are. A handle; clones are the same region, which keeps its memory.
+/// A part of [`DeviceMemory`] that has a key: peers reach it with the rights it was shared with, and the program sends,
+/// writes and reads with it as with any other buffer, device to device if both ends are. A handle; clones are the same
+/// region, which keeps its memory.
 ///
-/// Made by [`ProtectionDomain::share_device`]. As nobody has a reference to the bytes, it may be posted many times at once.
+/// Made by [`ProtectionDomain::share_device`]. As nobody has a reference to the bytes, it may be posted many times at
+/// once.
 ///
 /// ```
 /// # use ubiverbs::{Access, Reliable};
@@ -210,8 +215,8 @@ impl DeviceRegion {
         self.cover.offset + self.start
     }
 
-    /// Takes the memory away from peers: when this returns, none touches it through this region. Work of our own that is in flight for it fails.
-    /// The program's copies go on.
+    /// Takes the memory away from peers: when this returns, none touches it through this region. Work of our own that
+    /// is in flight for it fails. The program's copies go on.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn revoke(&self) -> Result<(), Error> {
         self.cover.registration.revoke()

@@ -10,7 +10,8 @@ use transport::Access;
 
 /// Registered memory that anybody may read and nobody may change; the source of SENDs and WRITEs.
 ///
-/// Made by [`RegisteredMut::freeze`]. Clones and slices are cheap and share the bytes, so one message can go to many peers at once.
+/// Made by [`RegisteredMut::freeze`]. Clones and slices are cheap and share the bytes, so one message can go to many
+/// peers at once.
 ///
 /// ```
 /// # let context = ubiverbs::device("ubi_lo")?.open()?;

@@ -5,11 +5,13 @@ use crate::buffer::Registered;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// Registered memory with exactly one owner, who may read and write it as a slice; the destination of receives and READs.
+/// Registered memory with exactly one owner, who may read and write it as a slice; the destination of receives and
+/// READs.
 ///
-/// Made by [`ProtectionDomain::allocate`](crate::ProtectionDomain::allocate) or [`register`](crate::ProtectionDomain::register). Moving it
-/// into a call that posts work makes the NIC its owner until the work is done. It can be cut into pieces, each with one owner again, so one
-/// registration serves many buffers; the memory is freed with the last piece.
+/// Made by [`ProtectionDomain::allocate`](crate::ProtectionDomain::allocate) or
+/// [`register`](crate::ProtectionDomain::register). Moving it into a call that posts work makes the NIC its owner until
+/// the work is done. It can be cut into pieces, each with one owner again, so one registration serves many buffers; the
+/// memory is freed with the last piece.
 ///
 /// ```
 /// # let context = ubiverbs::device("ubi_lo")?.open()?;
@@ -46,7 +48,8 @@ impl RegisteredMut {
         RegisteredMut { span }
     }
 
-    /// Cuts off everything from byte `at` on and returns it. The two halves are independent and of the same registration.
+    /// Cuts off everything from byte `at` on and returns it. The two halves are independent and of the same
+    /// registration.
     ///
     /// # Panics
     /// If `at` is beyond the end.

@@ -74,7 +74,8 @@ impl SharedRegion {
         )
     }
 
-    /// Copies bytes out. Aligned groups of eight are never torn; whether different groups are of one age is for the peers to arrange.
+    /// Copies bytes out. Aligned groups of eight are never torn; whether different groups are of one age is for the
+    /// peers to arrange.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), Error> {
         self.check(offset, out.len())?;
         self.allocation.load(self.start + offset, out)
@@ -108,7 +109,8 @@ impl SharedRegion {
         Ok(self.allocation.word(self.start + offset)?.fetch_add(add, Ordering::SeqCst))
     }
 
-    /// Replaces the number in eight aligned bytes if it is `compare`, and returns what it was. Atomic towards peers' operations as well.
+    /// Replaces the number in eight aligned bytes if it is `compare`, and returns what it was. Atomic towards peers'
+    /// operations as well.
     pub fn compare_swap(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, Error> {
         self.check(offset, 8)?;
         self.check_writable()?;
@@ -118,8 +120,8 @@ impl SharedRegion {
         }
     }
 
-    /// Takes the memory away from peers: when this returns, none touches it, and no key they hold opens anything. Work of our own that is in
-    /// flight for it fails. Local access goes on.
+    /// Takes the memory away from peers: when this returns, none touches it, and no key they hold opens anything. Work
+    /// of our own that is in flight for it fails. Local access goes on.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn revoke(&self) -> Result<(), Error> {
         self.allocation.registration().revoke()

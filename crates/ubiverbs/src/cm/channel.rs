@@ -91,8 +91,8 @@ impl EventChannel {
         NextEvent { channel: self }
     }
 
-    /// Waits for the next event. The waiting thread drives. If the program has made the descriptor non-blocking, the answer is an error of kind
-    /// `WouldBlock` instead of a wait.
+    /// Waits for the next event. The waiting thread drives. If the program has made the descriptor non-blocking, the
+    /// answer is an error of kind `WouldBlock` instead of a wait.
     #[doc(alias = "rdma_get_cm_event")]
     pub fn wait(&self) -> Result<Event, Error> {
         let failed = |source| Error::System { what: "waiting for an event of a connection", source };
@@ -168,7 +168,8 @@ impl Future for NextEvent<'_> {
 #[doc(alias = "rdma_ack_cm_event")]
 #[non_exhaustive]
 pub struct Event {
-    /// To which. A [request](EventKind::ConnectRequest) comes with an id of its own; dropping the last handle of it refuses the request.
+    /// To which. A [request](EventKind::ConnectRequest) comes with an id of its own; dropping the last handle of it
+    /// refuses the request.
     pub id: Id,
     /// The id that listens, if it is a request.
     pub listener: Option<Id>,

@@ -12,11 +12,11 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A connection that stands: what a [`QueuePair`] can do, it can, and it knows its peer's address and when the peer has gone. A handle; clones are
-/// the same connection. When the last is dropped, the peer is told that it has ended.
+/// A connection that stands: what a [`QueuePair`] can do, it can, and it knows its peer's address and when the peer has
+/// gone. A handle; clones are the same connection. When the last is dropped, the peer is told that it has ended.
 ///
-/// When it ends, from either side, work that is not done comes back with an error; that also happens if the peer's process is killed. Where the peer
-/// ends it, what it had received before counts as sent.
+/// When it ends, from either side, work that is not done comes back with an error; that also happens if the peer's
+/// process is killed. Where the peer ends it, what it had received before counts as sent.
 ///
 /// ```
 /// use ubiverbs::cm;

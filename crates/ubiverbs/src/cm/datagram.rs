@@ -94,7 +94,8 @@ pub struct Membership {
     _party: Party,
 }
 
-/// Lets a queue pair of datagrams join a multicast group, on the network of its device. Its Q_Key must be [`QKEY`], as all members' is.
+/// Lets a queue pair of datagrams join a multicast group, on the network of its device. Its Q_Key must be [`QKEY`], as
+/// all members' is.
 ///
 /// ```
 /// use ubiverbs::{Datagram, GRH_LENGTH, cm};

@@ -1,4 +1,5 @@
-//! How a connection comes to be: two queue pairs are told of each other and made ready, in the order that loses nothing.
+//! How a connection comes to be: two queue pairs are told of each other and made ready, in the order that loses
+//! nothing.
 
 use super::connection::Connection;
 use super::hub::Party;
@@ -13,8 +14,9 @@ use std::future::IntoFuture;
 use std::time::Duration;
 use transport::{Modify, State};
 
-/// A connection about to be made: by [`Route::connect`](super::Route::connect), or by [`Request::accept`](super::Request::accept). What is not said is as
-/// most programs want it: a queue pair, a completion queue and a protection domain of its own.
+/// A connection about to be made: by [`Route::connect`](super::Route::connect), or by
+/// [`Request::accept`](super::Request::accept). What is not said is as most programs want it: a queue pair, a
+/// completion queue and a protection domain of its own.
 ///
 /// `wait` for it, or await it.
 ///
@@ -78,7 +80,8 @@ impl<T: Connected> Handshake<T> {
         Handshake { party, role: Role::Passive(asked), pair: Pair::Usual, private_data: Vec::new() }
     }
 
-    /// Connects this queue pair, with its settings but for MTU and sequence number, which are agreed on. Receives may have been posted to it.
+    /// Connects this queue pair, with its settings but for MTU and sequence number, which are agreed on. Receives may
+    /// have been posted to it.
     pub fn queue_pair(self, prepared: PreparedQueuePair<T>) -> Handshake<T> {
         Handshake { pair: Pair::Given(Box::new(prepared)), ..self }
     }
@@ -88,7 +91,8 @@ impl<T: Connected> Handshake<T> {
         Handshake { pair: Pair::In(pd.clone()), ..self }
     }
 
-    /// Something for the peer's program: up to 56 bytes when asking, up to 196 when accepting. It gets them filled up with zeros.
+    /// Something for the peer's program: up to 56 bytes when asking, up to 196 when accepting. It gets them filled up
+    /// with zeros.
     pub fn private_data(self, bytes: &[u8]) -> Handshake<T> {
         Handshake { private_data: bytes.to_vec(), ..self }
     }

@@ -11,10 +11,12 @@ use std::sync::Arc;
 use transport::{Kind, Modify, State};
 use wire::cm::RejectReason;
 
-/// An endpoint of the connection manager, step by step. A handle; when the last clone is dropped, whatever it stood for is taken down.
+/// An endpoint of the connection manager, step by step. A handle; when the last clone is dropped, whatever it stood for
+/// is taken down.
 ///
-/// Each call begins a step; an [`Event`](super::Event) on its [`EventChannel`] tells how it went. Its queue pair is the program's: made with
-/// [`prepare`](crate::QueuePairBuilder::prepare), moved with what [`modify_for`](Id::modify_for) says.
+/// Each call begins a step; an [`Event`](super::Event) on its [`EventChannel`] tells how it went. Its queue pair is the
+/// program's: made with [`prepare`](crate::QueuePairBuilder::prepare), moved with what [`modify_for`](Id::modify_for)
+/// says.
 ///
 /// ```
 /// use ubiverbs::cm::{ConnectParameters, EventChannel, EventKind, Id, PortSpace};
@@ -127,8 +129,8 @@ impl Id {
         self.id.bind(address)
     }
 
-    /// Waits for requests, at most `backlog` of them that nobody has looked at; 0 is as many as the system thinks right. Each comes as an
-    /// [event](super::EventKind::ConnectRequest).
+    /// Waits for requests, at most `backlog` of them that nobody has looked at; 0 is as many as the system thinks
+    /// right. Each comes as an [event](super::EventKind::ConnectRequest).
     #[doc(alias = "rdma_listen")]
     pub fn listen(&self, backlog: u32) -> Result<(), Error> {
         self.id.listen(backlog)
@@ -186,7 +188,8 @@ impl Id {
         self.id.notify_established()
     }
 
-    /// Ends the connection, or agrees to its end. The queue pair should be in error before, so that nothing waits for ever.
+    /// Ends the connection, or agrees to its end. The queue pair should be in error before, so that nothing waits for
+    /// ever.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<(), Error> {
         self.id.disconnect(&[])
@@ -197,7 +200,8 @@ impl Id {
         self.id.disconnect(private_data)
     }
 
-    /// What a queue pair of this id must be told on its way to `state`: for [`PreparedQueuePair::modify`](crate::PreparedQueuePair::modify).
+    /// What a queue pair of this id must be told on its way to `state`: for
+    /// [`PreparedQueuePair::modify`](crate::PreparedQueuePair::modify).
     #[doc(alias = "rdma_init_qp_attr")]
     pub fn modify_for(&self, state: State) -> Result<Modify, Error> {
         self.id.modify_for(state)
@@ -221,7 +225,8 @@ impl Id {
         self.id.migrate(to.channel())
     }
 
-    /// Ends it, whoever else has a handle: what stands is taken down, what waits for it on its channel is forgotten, its port is free.
+    /// Ends it, whoever else has a handle: what stands is taken down, what waits for it on its channel is forgotten,
+    /// its port is free.
     #[doc(alias = "rdma_destroy_id")]
     pub fn destroy(&self) {
         self.id.destroy();

@@ -21,10 +21,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
 use wire::cm::RejectReason;
 
-/// Listens at an address for peers that ask for a connection, or, of [`Datagram`]s, for the queue pair behind a port. A handle; clones are the same
-/// listener.
+/// Listens at an address for peers that ask for a connection, or, of [`Datagram`]s, for the queue pair behind a port. A
+/// handle; clones are the same listener.
 ///
-/// [`accept`](Listener::accept) is the short way. [`next`](Listener::next) gives a [`Request`], to look at before it is accepted or rejected:
+/// [`accept`](Listener::accept) is the short way. [`next`](Listener::next) gives a [`Request`], to look at before it is
+/// accepted or rejected:
 ///
 /// ```
 /// use ubiverbs::{Error, cm::{self, ConnectError}};
@@ -59,7 +60,8 @@ impl Listener<Reliable> {
 }
 
 impl<T: Transport> Listener<T> {
-    /// Listens with any transport: `Listener::<Datagram>::bind_as("127.0.0.1:7471")`. Of several addresses of a name, the first that can be had.
+    /// Listens with any transport: `Listener::<Datagram>::bind_as("127.0.0.1:7471")`. Of several addresses of a name,
+    /// the first that can be had.
     pub fn bind_as(address: impl ToSocketAddrs) -> Result<Listener<T>, Error> {
         let mut last = nothing_tried();
         for address in addresses(address)? {

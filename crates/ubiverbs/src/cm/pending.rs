@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-/// An attempt of the connection manager's that is under way, whether or not anybody looks at this handle. It is a future for any executor, or for
-/// [`block_on`](crate::block_on); or [`wait`](Pending::wait) for it. Dropping it gives the attempt up.
+/// An attempt of the connection manager's that is under way, whether or not anybody looks at this handle. It is a
+/// future for any executor, or for [`block_on`](crate::block_on); or [`wait`](Pending::wait) for it. Dropping it gives
+/// the attempt up.
 ///
 /// # Cancel safety
 /// The function that made it says what dropping it loses. Whoever wants to go on later keeps it and awaits `&mut pending`, as
@@ -113,7 +114,8 @@ impl<R> fmt::Debug for Pending<R> {
     }
 }
 
-/// An attempt that goes on whoever waits for it: its waker polls it on the spot. The steps between two events are short.
+/// An attempt that goes on whoever waits for it: its waker polls it on the spot. The steps between two events are
+/// short.
 struct Task<R> {
     /// Nothing once it is done or given up. Whoever has the lock polls it.
     attempt: Mutex<Option<Attempt<R>>>,

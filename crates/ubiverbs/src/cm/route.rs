@@ -15,7 +15,8 @@ use std::io;
 use std::marker::PhantomData;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// The way to a peer: which device of this host, from which address. Nothing has been asked of the peer yet. Made by [`resolve`](super::resolve).
+/// The way to a peer: which device of this host, from which address. Nothing has been asked of the peer yet. Made by
+/// [`resolve`](super::resolve).
 ///
 /// A program that brings its own queue pair or protection domain opens the device here; they must be of this device.
 #[must_use = "connect it"]

@@ -16,8 +16,9 @@ use transport::{Data, DatagramTarget, Operation as Verb, PostError, SendFlags, S
 
 /// Sends that are handed to the NIC together. Made by [`QueuePair::batch`].
 ///
-/// Each method returns the handle of its operation at once; the work begins with [`post`](Batch::post). Options are said before the operation
-/// they are for. A batch that is dropped has never been: its operations end with [`Error::NotPosted`] and give their buffers back.
+/// Each method returns the handle of its operation at once; the work begins with [`post`](Batch::post). Options are
+/// said before the operation they are for. A batch that is dropped has never been: its operations end with
+/// [`Error::NotPosted`] and give their buffers back.
 ///
 /// ```
 /// # use ubiverbs::{Access, Reliable};
@@ -44,8 +45,8 @@ pub struct Batch<'a, T: Transport> {
     options: SendFlags,
 }
 
-/// Work requests that wait for their doorbell, with room for their bytes and pieces. It goes from batch to batch of its queue pair, so that many small
-/// batches need no memory each.
+/// Work requests that wait for their doorbell, with room for their bytes and pieces. It goes from batch to batch of its
+/// queue pair, so that many small batches need no memory each.
 #[derive(Default)]
 pub(super) struct Kept {
     entries: Vec<Entry>,
@@ -137,8 +138,8 @@ impl<'a, T: Transport> Batch<'a, T> {
     /// Hands everything to the NIC, in order.
     ///
     /// # Errors
-    /// Why the NIC did not take all of it. What came before goes on; the operation it refused ends with the same error, those after it with
-    /// [`Error::NotPosted`].
+    /// Why the NIC did not take all of it. What came before goes on; the operation it refused ends with the same error,
+    /// those after it with [`Error::NotPosted`].
     pub fn post(mut self) -> Result<(), Error> {
         // What the NIC has been shown must not end with this value, should something panic.
         let mut kept = std::mem::take(&mut self.kept);
@@ -165,7 +166,8 @@ impl<'a, T: Transport> Batch<'a, T> {
             // Unused places of the last chunk repeat its last request and are cut off.
             let requests: [SendRequest<'_>; TOGETHER] =
                 std::array::from_fn(|place| kept.request(&entries[place.min(entries.len() - 1)]));
-            // SAFETY: as in `Core::post_now`, with one thing more: the batch borrows its queue pair, so no reset has given the buffers back.
+            // SAFETY: as in `Core::post_now`, with one thing more: the batch borrows its queue pair, so no reset has
+            // given the buffers back.
             #[allow(unsafe_code)]
             let posted = unsafe { self.qp.core().pair.post_send(&requests[..entries.len()]) };
             posted.map_err(|(refused, error)| (index * TOGETHER + refused, error))?;

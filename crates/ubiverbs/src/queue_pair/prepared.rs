@@ -16,8 +16,9 @@ use wire::{Gid, Mtu, Psn, Qpn};
 
 /// A queue pair before it is connected: it has a number and takes receives, and nothing arrives yet.
 ///
-/// Each side prepares one, sends its [`endpoint`](PreparedQueuePair::endpoint) to the other by any means, posts the receives the peer will
-/// need, and [`connect`](PreparedQueuePair::connect)s. That is a one-way step, so a queue pair without a peer cannot be sent on:
+/// Each side prepares one, sends its [`endpoint`](PreparedQueuePair::endpoint) to the other by any means, posts the
+/// receives the peer will need, and [`connect`](PreparedQueuePair::connect)s. That is a one-way step, so a queue pair
+/// without a peer cannot be sent on:
 ///
 /// ```
 /// # use ubiverbs::Reliable;
@@ -90,8 +91,9 @@ impl<T: Transport> PreparedQueuePair<T> {
         self.core.pair.attributes()
     }
 
-    /// Moves it by hand, for those who need attributes that [`connect`](PreparedQueuePair::connect) does not set. When it is ready,
-    /// [`finish`](PreparedQueuePair::finish). In RESET everything outstanding ends with [`Error::Destroyed`].
+    /// Moves it by hand, for those who need attributes that [`connect`](PreparedQueuePair::connect) does not set. When
+    /// it is ready, [`finish`](PreparedQueuePair::finish). In RESET everything outstanding ends with
+    /// [`Error::Destroyed`].
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&mut self, modify: &Modify) -> Result<(), Error> {
         self.core.pair.modify(modify)?;
@@ -146,7 +148,8 @@ impl<T: Transport> PreparedQueuePair<T> {
 }
 
 impl<T: Connected> PreparedQueuePair<T> {
-    /// Connects it to its peer. The link is chosen here; nothing is exchanged, so the peer may connect earlier or later.
+    /// Connects it to its peer. The link is chosen here; nothing is exchanged, so the peer may connect earlier or
+    /// later.
     #[doc(alias = "ibv_modify_qp")]
     pub fn connect(self, peer: &Endpoint) -> Result<QueuePair<T>, Error> {
         self.connect_to(peer, T::KIND)
@@ -208,8 +211,9 @@ impl<T: Transport> fmt::Debug for PreparedQueuePair<T> {
 }
 
 impl<T: Transport> QueuePair<T> {
-    /// Back to the beginning: everything outstanding ends with [`Error::Destroyed`], the number stays, and it can be connected anew, from another sequence
-    /// number on: the endpoint is a new one, and late packets of the old connection are not taken for the new one's.
+    /// Back to the beginning: everything outstanding ends with [`Error::Destroyed`], the number stays, and it can be
+    /// connected anew, from another sequence number on: the endpoint is a new one, and late packets of the old
+    /// connection are not taken for the new one's.
     ///
     /// # Errors
     /// [`Error::Shared`], with the queue pair, if other handles of it exist.

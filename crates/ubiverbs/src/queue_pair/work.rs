@@ -1,4 +1,5 @@
-//! Work for the send queue: from what a program asks for to what the NIC takes. The same steps whether the work is posted at once or in a batch.
+//! Work for the send queue: from what a program asks for to what the NIC takes. The same steps whether the work is
+//! posted at once or in a batch.
 
 use crate::address::AddressHandle;
 use crate::buffer::{Buffer, sealed::Lend};

@@ -1,5 +1,5 @@
-//! A process that plays a part. The test hears what it says line by line, and never waits for it longer than it should take; whatever
-//! happens to the test, the process ends.
+//! A process that plays a part. The test hears what it says line by line, and never waits for it longer than it should
+//! take; whatever happens to the test, the process ends.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,5 @@
-//! Addresses and links that come and go under an open device: its table follows, and the program hears of it on a descriptor.
+//! Addresses and links that come and go under an open device: its table follows, and the program hears of it on a
+//! descriptor.
 
 use crate::actor::{Outcome, hear, say};
 use crate::network::{DEVICE, Network};

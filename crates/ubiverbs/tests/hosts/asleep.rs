@@ -6,7 +6,8 @@ use crate::traffic::{End, RIGHTS};
 use std::time::{Duration, Instant};
 use ubiverbs::{Endpoint, RemoteSlice};
 
-/// Long enough for a busy machine. One that waits for the target to wake up waits for ever: it is told to only afterwards.
+/// Long enough for a busy machine. One that waits for the target to wake up waits for ever: it is told to only
+/// afterwards.
 const BOUND: Duration = Duration::from_secs(20);
 
 /// Shares its memory, and makes no call of ours until it is told to look at it.

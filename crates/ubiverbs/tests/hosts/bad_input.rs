@@ -1,5 +1,5 @@
-//! What cannot be: names and addresses that nobody has, packets that the cable does not carry, peers that are not there, a port that somebody else
-//! holds. Each is a clear error, soon, and the program goes on.
+//! What cannot be: names and addresses that nobody has, packets that the cable does not carry, peers that are not
+//! there, a port that somebody else holds. Each is a clear error, soon, and the program goes on.
 
 use crate::actor::{self, Actor, NOBODY, Outcome, USER, hear, say};
 use crate::network::{DEVICE, Host, Network};

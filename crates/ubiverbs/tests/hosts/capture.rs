@@ -1,5 +1,6 @@
-//! What is really on the cable: packets as the receiving kernel sees them, judged by tshark and by a reading of our own that shares no code with
-//! the NIC. The kernel cuts GSO datagrams before the cable here, so that single packets are seen.
+//! What is really on the cable: packets as the receiving kernel sees them, judged by tshark and by a reading of our own
+//! that shares no code with the NIC. The kernel cuts GSO datagrams before the cable here, so that single packets are
+//! seen.
 
 use crate::actor::Actor;
 use crate::frames::{self, Frame, Operation};
@@ -126,7 +127,8 @@ fn examine(frames: &[Frame]) -> Findings {
                     // Sent again: from anywhere, up to anything that was sent before.
                     findings.again += usize::from(!operation.is_answer());
                 } else {
-                    // A READ request stands for many numbers, an acknowledgement for many packets. A message has no gaps.
+                    // A READ request stands for many numbers, an acknowledgement for many packets. A message has no
+                    // gaps.
                     let gap = part.goes_on_from_before() && ahead != 1;
                     assert!(!gap, "PSN {:#x} was the furthest before {}", *furthest, context());
                     *furthest = frame.psn;

@@ -1,5 +1,5 @@
-//! A reading of captured frames, written from the specification and not with our own crates: it is to catch what they get wrong in both
-//! directions. Ethernet, IP, UDP, BTH, and the ICRC bit by bit.
+//! A reading of captured frames, written from the specification and not with our own crates: it is to catch what they
+//! get wrong in both directions. Ethernet, IP, UDP, BTH, and the ICRC bit by bit.
 
 use std::net::IpAddr;
 

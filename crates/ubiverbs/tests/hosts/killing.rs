@@ -1,5 +1,5 @@
-//! Processes that are killed in the middle of transfers, a hundred times, on either side of the cable and on the same host. Who survives gets its
-//! errors soon, keeps nothing of the dead, and goes on with the next.
+//! Processes that are killed in the middle of transfers, a hundred times, on either side of the cable and on the same
+//! host. Who survives gets its errors soon, keeps nothing of the dead, and goes on with the next.
 
 use crate::actor::{Actor, Outcome, hear, say};
 use crate::network::{Host, Network};
@@ -16,7 +16,8 @@ fn kills() -> usize {
     std::env::var("UBIVERBS_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(100).max(10)
 }
 
-/// The longest that a survivor may be in doubt. It waits 16 ms for an answer and asks eight times; the rest is for a busy machine.
+/// The longest that a survivor may be in doubt. It waits 16 ms for an answer and asks eight times; the rest is for a
+/// busy machine.
 const BOUND: Duration = Duration::from_secs(10);
 
 const LENGTH: usize = 200_000;
@@ -107,8 +108,8 @@ fn start(host: &Host) -> Actor {
     actor
 }
 
-/// Brings two together, and waits until data moves both ways. They are impatient: on a machine that is very busy one may take the other for
-/// dead before it has begun. Then they meet again.
+/// Brings two together, and waits until data moves both ways. They are impatient: on a machine that is very busy one
+/// may take the other for dead before it has begun. Then they meet again.
 fn meet(one: &mut Actor, other: &mut Actor) {
     for _ in 0..5 {
         one.say("round", "");
@@ -183,12 +184,13 @@ pub fn a_survivor_of_a_hundred_kills_hears_of_each_and_keeps_nothing() {
     assert_eq!(traffic::everything([(left, left.v4), (right, right.v4)], 2, "").again, 0);
 }
 
-/// Lets something happen to two processes while data moves between them, for at least so long. Nobody knows when they get to move it: if they were
-/// done too soon they do it again.
+/// Lets something happen to two processes while data moves between them, for at least so long. Nobody knows when they
+/// get to move it: if they were done too soon they do it again.
 fn meanwhile(network: &Network, at_least: Duration, happens: impl Fn(&Actor, &Actor)) {
     let Network { left, right } = network;
     for _ in 0..10 {
-        // They wait for half a second before they ask again, and ask seven times: the kernel may take a second to see that a cable is back.
+        // They wait for half a second before they ask again, and ask seven times: the kernel may take a second to see
+        // that a cable is back.
         let [mut mover, mut target] = [("mover", left), ("target", right)]
             .map(|(role, host)| host.start(role, &[host.v4.to_string(), "4".into(), "500".into()]));
         traffic::introduce(&mut mover, &mut target);

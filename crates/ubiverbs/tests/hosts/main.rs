@@ -1,8 +1,9 @@
-//! Hosts: real processes in network namespaces joined by a cable. What moves between them, what happens when packets are lost, when a
-//! process is killed or stopped, when addresses change, and when a program asks for what cannot be.
+//! Hosts: real processes in network namespaces joined by a cable. What moves between them, what happens when packets
+//! are lost, when a process is killed or stopped, when addresses change, and when a program asks for what cannot be.
 //!
-//! The tests need root, for the namespaces; as anybody else they say so and pass nothing. This program is also every process they start:
-//! `hosts role NAME ARGUMENT…`. That is why it has a runner of its own: a role must be alone in its process.
+//! The tests need root, for the namespaces; as anybody else they say so and pass nothing. This program is also every
+//! process they start: `hosts role NAME ARGUMENT…`. That is why it has a runner of its own: a role must be alone in its
+//! process.
 
 mod actor;
 mod addresses;
@@ -109,7 +110,8 @@ fn main() -> ExitCode {
     run(&arguments.iter().filter(|argument| !argument.starts_with('-')).collect::<Vec<_>>())
 }
 
-/// Runs the tests whose names contain one of `filters`, one after the other: two processes at a time are enough for two cores.
+/// Runs the tests whose names contain one of `filters`, one after the other: two processes at a time are enough for two
+/// cores.
 fn run(filters: &[&String]) -> ExitCode {
     let (mut passed, mut failed) = (0, 0);
     let begin = Instant::now();

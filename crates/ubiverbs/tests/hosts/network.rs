@@ -1,5 +1,6 @@
-//! Two hosts and a cable: two network namespaces joined by a pair of virtual Ethernet devices. A namespace has no name: a process holds it, which ends when its
-//! test does, however that ends; then the kernel takes the namespace and the cable away. Nothing is left to clean up.
+//! Two hosts and a cable: two network namespaces joined by a pair of virtual Ethernet devices. A namespace has no name:
+//! a process holds it, which ends when its test does, however that ends; then the kernel takes the namespace and the
+//! cable away. Nothing is left to clean up.
 
 use crate::actor::{self, Actor, Outcome};
 use crate::wait_until;

@@ -1,4 +1,5 @@
-//! Every kind of work between two hosts, every byte looked at: over clean cables, and over cables that lose, double, damage and reorder.
+//! Every kind of work between two hosts, every byte looked at: over clean cables, and over cables that lose, double,
+//! damage and reorder.
 
 use crate::actor::{self, Actor, Outcome, hear, say};
 use crate::network::{Host, Network};
@@ -62,7 +63,8 @@ impl End {
         self.pd.queue_pair(&self.cq).source(self.source).timeout(Duration::from_millis(500)).prepare()
     }
 
-    /// As many connections as the first argument says; the second, if there is one, is how many milliseconds an answer may take.
+    /// As many connections as the first argument says; the second, if there is one, is how many milliseconds an answer
+    /// may take.
     fn pairs(&self, arguments: &[String]) -> Result<Vec<PreparedQueuePair<Reliable>>, Box<dyn Error>> {
         let mut builder = self.pd.queue_pair(&self.cq).source(self.source);
         let [count, rest @ ..] = arguments else { return Err("how many queue pairs?".into()) };
@@ -102,7 +104,8 @@ fn pattern(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Says where its queue pairs and its memory are, connects, and answers: messages with themselves, and questions about its memory.
+/// Says where its queue pairs and its memory are, connects, and answers: messages with themselves, and questions about
+/// its memory.
 pub fn target(arguments: &[String]) -> Outcome {
     let [source, pairs @ ..] = arguments else { return Err("an address and a number of queue pairs".into()) };
     let end = End::new(source.parse()?)?;

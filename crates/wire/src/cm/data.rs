@@ -4,7 +4,8 @@ use core::fmt;
 
 use crate::EncodeError;
 
-/// `N` bytes for the user; what the user does not fill is zero, and how much of it counts is for the two users to agree.
+/// `N` bytes for the user; what the user does not fill is zero, and how much of it counts is for the two users to
+/// agree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Data<const N: usize>([u8; N]);
 

@@ -1,5 +1,5 @@
-//! IP addressing over connection management (specification annex A11): service ids that are ports, and the header that begins the private
-//! data of a request and says which addresses it is between.
+//! IP addressing over connection management (specification annex A11): service ids that are ports, and the header that
+//! begins the private data of a request and says which addresses it is between.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,5 +1,5 @@
-//! A path as the messages describe it. On RoCE the GIDs count and the LIDs are filled with ones; REQ and LAP hold the same fields in a
-//! different order.
+//! A path as the messages describe it. On RoCE the GIDs count and the LIDs are filled with ones; REQ and LAP hold the
+//! same fields in a different order.
 
 use crate::cursor::{Reader, Writer};
 use crate::{EncodeError, Gid, ParseError, Timeout};
@@ -32,7 +32,8 @@ pub struct Path {
 }
 
 impl Path {
-    /// Reads it in the order of a REQ; the last byte's low three bits, which differ between primary and alternate, are returned too.
+    /// Reads it in the order of a REQ; the last byte's low three bits, which differ between primary and alternate, are
+    /// returned too.
     pub(super) fn parse_req(reader: &mut Reader<'_>) -> Result<(Path, u8), ParseError> {
         let mut path = Path::parse_ends(reader)?;
         let word = reader.u32()?;

@@ -6,8 +6,8 @@
 //! | normal | those for which all conditions hold | by priority, 0 first; then those that let pass; then the older |
 //! | default | what no normal rule took; one kind takes groups only | each gets a copy |
 //!
-//! The first normal rule that holds takes the frame, unless it lets it pass (`DONT_TRAP`): then the next are asked, too.
-//! Rules of one priority with the same conditions each get a copy, as with mlx5.
+//! The first normal rule that holds takes the frame, unless it lets it pass (`DONT_TRAP`): then the next are asked,
+//! too. Rules of one priority with the same conditions each get a copy, as with mlx5.
 //!
 //! A NIC loops back what its host sends to an address that it receives itself: see [`Loopback`].
 

@@ -90,7 +90,8 @@ impl Bth {
         let tver = writer.fit("transport version", self.tver, 4)?;
         let flags = u8::from(self.solicited) << 7 | u8::from(self.mig_req) << 6 | pad << 4 | tver;
         let [pkey_high, pkey_low] = self.pkey.value().to_be_bytes();
-        // In words, as whoever copies it reads it in words: a processor is slow to read what was written in smaller pieces a moment ago.
+        // In words, as whoever copies it reads it in words: a processor is slow to read what was written in smaller
+        // pieces a moment ago.
         writer.array([self.opcode.byte(), flags, pkey_high, pkey_low])?;
         writer.u32(u32::from(self.fecn) << 31 | u32::from(self.becn) << 30 | self.dest_qpn.value())?;
         writer.u32(u32::from(self.ack_req) << 31 | self.psn.value())?;

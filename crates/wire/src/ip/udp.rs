@@ -1,4 +1,5 @@
-//! The UDP header. The checksum is carried, not judged: RoCEv2 senders commonly leave it 0, over IPv6 too, because the ICRC protects more.
+//! The UDP header. The checksum is carried, not judged: RoCEv2 senders commonly leave it 0, over IPv6 too, because the
+//! ICRC protects more.
 
 use super::{ROCE_PORT, length_field};
 use crate::cursor::{Reader, Writer};

@@ -1,6 +1,7 @@
-//! The table of opcodes: the one place that says which transport, operation, position and headers a BTH opcode stands for. Everything that
-//! asks about an opcode asks this table; nothing else matches on opcode numbers. (Specification 9.2.1 and 9.3; flush and atomic write are
-//! of the memory placement annex, CNP of the RoCEv2 annex, XRC of the extended reliable connection annex.)
+//! The table of opcodes: the one place that says which transport, operation, position and headers a BTH opcode stands
+//! for. Everything that asks about an opcode asks this table; nothing else matches on opcode numbers. (Specification
+//! 9.2.1 and 9.3; flush and atomic write are of the memory placement annex, CNP of the RoCEv2 annex, XRC of the
+//! extended reliable connection annex.)
 
 use super::{HeaderSet, Operation, Position, Tail, Transport};
 

@@ -1,5 +1,5 @@
-//! What a fuzzer may throw at the crate, as two functions over bytes that panic when something is wrong. The fuzz targets, the property
-//! tests and the replay of the corpus share them.
+//! What a fuzzer may throw at the crate, as two functions over bytes that panic when something is wrong. The fuzz
+//! targets, the property tests and the replay of the corpus share them.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! The packet log: one line per packet as it enters the wire, and one for everything the queue pairs have to say about it. Kept as values, so that
-//! text and JSON tell the same story.
+//! The packet log: one line per packet as it enters the wire, and one for everything the queue pairs have to say about
+//! it. Kept as values, so that text and JSON tell the same story.
 
 use serde_json::{Value, json};
 use sim::{Outcome, Passing, QpId, Shared, Sim};
@@ -83,7 +83,8 @@ impl Log {
     }
 }
 
-/// A packet speaks for itself when it is sent, timers are noise to a reader, and the demo's own calls are in its headings.
+/// A packet speaks for itself when it is sent, timers are noise to a reader, and the demo's own calls are in its
+/// headings.
 fn worth_a_line(event: &Event) -> bool {
     match event.kind {
         Kind::Retry { .. } | Kind::Completed { .. } | Kind::AccessRefused { .. } => true,

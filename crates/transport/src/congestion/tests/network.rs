@@ -6,8 +6,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use wire::Qpn;
 
-/// Sending processes, each with a window and queue pairs that always want to send, and one receiver with a buffer that takes one packet out of it
-/// per tick on average: `batch` of them every `batch` ticks, acknowledged together. A tick is a microsecond.
+/// Sending processes, each with a window and queue pairs that always want to send, and one receiver with a buffer that
+/// takes one packet out of it per tick on average: `batch` of them every `batch` ticks, acknowledged together. A tick
+/// is a microsecond.
 struct Network {
     /// Ticks there, and ticks back.
     delay: u64,
