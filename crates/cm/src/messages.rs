@@ -186,8 +186,8 @@ pub(crate) fn drep(transaction: u64, ours: CommId, theirs: CommId, private_data:
     CmDatagram::new(transaction, Drep { local_comm_id: ours, remote_comm_id: theirs, private_data }.into())
 }
 
-/// What a DREQ says that was sent because a process ended, with or without its doing, and not because its program asked for it. Other
-/// implementations find it in the private data, and may ignore it.
+/// What a DREQ says that was sent because a process ended, with or without its doing, and not because its program
+/// asked for it. Other implementations find it in the private data, and may ignore it.
 pub const PROCESS_ENDED: &[u8] = b"ubiverbs: the process has ended";
 
 /// The same as the message has it.

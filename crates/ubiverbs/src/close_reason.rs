@@ -40,15 +40,16 @@ pub enum CloseReason {
         /// What it had to say, filled up with zeros; empty if that is nothing.
         private_data: Vec<u8>,
     },
-    /// The peer's process has ended without disconnecting: it returned, crashed or was killed. Or it does not have the connection any more, as
-    /// after a restart of its host. Where nobody is left who could tell, work that is not answered says so:
-    /// [`Failed`](CloseReason::Failed).
+    /// The peer's process has ended without disconnecting: it returned, crashed or was killed. Or it does not have the
+    /// connection any more, as after a restart of its host. Where nobody is left who could tell, work that is not
+    /// answered says so: [`Failed`](CloseReason::Failed).
     PeerDied,
     /// This program ended it.
     LocalClose,
     /// Work of this program failed, with this as the first of its errors.
     Failed(CompletionError),
-    /// The peer asked for memory that it may not touch, or for what makes no sense. It was told so, and no work of this program failed.
+    /// The peer asked for memory that it may not touch, or for what makes no sense. It was told so, and no work of
+    /// this program failed.
     PeerFault {
         /// What was wrong.
         cause: Cause,
@@ -120,7 +121,8 @@ impl fmt::Debug for CloseReason {
 
 impl std::error::Error for CloseReason {}
 
-/// The end of a queue pair: known to its handles, to its work, and to the connection that it is of. What is noted first counts.
+/// The end of a queue pair: known to its handles, to its work, and to the connection that it is of. What is noted
+/// first counts.
 pub(crate) struct Ending {
     pair: Weak<dyn backend::QueuePair>,
     qpn: Qpn,

@@ -331,6 +331,11 @@ impl Inner {
         })
     }
 
+    /// How the queue pair ended that it is of.
+    fn ending_of(&self, qpn: Qpn) -> Option<Arc<Ending>> {
+        self.members.get(&qpn).map(|member| Arc::clone(&member.ending))
+    }
+
     /// Hands out the oldest of a completion that was just taken and of those that are ready.
     #[inline]
     fn oldest(&mut self, completion: Completion, to: &mut Option<Completion>) {
@@ -429,13 +434,13 @@ impl Core {
             let Some(table) = inner.table_of(completion) else { return };
             match table.complete(completion) {
                 After::Queue(wr_id, held, value) => {
-                    let told = Completion::new(wr_id, completion, held, value, || Some(Arc::clone(&member.ending)));
+                    let told = Completion::new(wr_id, completion, held, value, || inner.ending_of(completion.qpn));
                     give(&mut inner, told);
                     self.ready.store(inner.ready.len(), Ordering::Release);
                 }
                 After::QueueAndDrop(told) => {
                     let (wr_id, held, surplus) = *told;
-                    let told = Completion::new(wr_id, completion, held, 0, || Some(Arc::clone(&member.ending)));
+                    let told = Completion::new(wr_id, completion, held, 0, || inner.ending_of(completion.qpn));
                     give(&mut inner, told);
                     self.ready.store(inner.ready.len(), Ordering::Release);
                     after = After::Drop(surplus);
@@ -538,7 +543,7 @@ impl Core {
     }
 
     pub fn ending_of(&self, qpn: Qpn) -> Option<Arc<Ending>> {
-        lock(&self.inner).members.get(&qpn).map(|member| Arc::clone(&member.ending))
+        lock(&self.inner).ending_of(qpn)
     }
 
     pub fn has_member(&self, qpn: Qpn) -> bool {

@@ -71,7 +71,8 @@ impl ProtectionDomain {
     }
 
     /// Allocates `length` zeroed bytes that peers may reach with these rights, while the program uses them too. With
-    /// [`LOCAL_WRITE`](Access::LOCAL_WRITE) alone no peer reaches them, and work of this program may name them many times at once.
+    /// [`LOCAL_WRITE`](Access::LOCAL_WRITE) alone no peer reaches them, and work of this program may name them many
+    /// times at once.
     ///
     /// # Errors
     /// [`Error::NoRights`] for no rights at all, [`Error::Rights`] for those that cannot be given.
@@ -84,8 +85,8 @@ impl ProtectionDomain {
         Ok(SharedRegion::new(Allocation::shared(&self.core().opened, self.id, length, rights)?))
     }
 
-    /// Registers a part of the device's memory, for peers with these rights, if any, and for work of this program. Several regions may cover
-    /// the same bytes.
+    /// Registers a part of the device's memory, for peers with these rights, if any, and for work of this program.
+    /// Several regions may cover the same bytes.
     #[doc(alias = "ibv_reg_dm_mr")]
     pub fn share_device(
         &self,

@@ -243,7 +243,8 @@ impl From<CloseReason> for Error {
     }
 }
 
-/// The sentence with its hint, and what it comes from where it does not say that itself: a program whose `main` returns an error prints this.
+/// The sentence with its hint, and what it comes from where it does not say that itself: a program whose `main`
+/// returns an error prints this.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut said = self.to_string();
@@ -432,3 +433,6 @@ impl std::error::Error for CompletionError {
         self.reason().map(|reason| reason as &(dyn std::error::Error + 'static))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,6 +51,15 @@
 //! once on one queue is fine. A program that sleeps watches a [`CompletionChannel`]. Work progresses in any case,
 //! whether or not anybody polls.
 //!
+//! Dropping an operation cancels nothing, and a receive that is dropped loses no message: each method says under
+//! *Cancel safety* what dropping loses, [`Operation`] has the table.
+//!
+//! # When it ends
+//!
+//! A connection says why it ended: [`closed`](cm::Connection::closed) waits for a [`CloseReason`], work that was
+//! flushed [carries it](CompletionError::reason), and [`QueuePair::close_reason`] tells it of any queue pair. With
+//! `UBIVERBS_LOG=events` the log names who ended it.
+//!
 //! # Which transport can do what
 //!
 //! | | [`Reliable`] | [`Unreliable`] | [`Datagram`] |

@@ -21,7 +21,8 @@ use std::time::Duration;
 /// - **drop it**: the work goes on, and its buffer is freed when the NIC has no more use for it.
 ///
 /// # Cancel safety
-/// Dropping it, as `select!` and `timeout` do with what they do not wait for any longer, cancels no work: that cannot be taken back.
+/// Dropping it, as `select!` and `timeout` do with what they do not wait for any longer, cancels no work: that cannot
+/// be taken back.
 ///
 /// | of | dropping it loses |
 /// |---|---|
@@ -30,7 +31,8 @@ use std::time::Duration;
 /// | a READ | what was read, and the buffer; it can be read again |
 /// | an atomic operation | what was found there: it has been carried out all the same, or will be |
 ///
-/// Whoever wants to go on later keeps the operation and awaits `&mut operation`, as [`wait_for`](Operation::wait_for) does.
+/// Whoever wants to go on later keeps the operation and awaits `&mut operation`, as [`wait_for`](Operation::wait_for)
+/// does.
 ///
 /// ```
 /// # let context = ubiverbs::device("ubi_lo")?.open()?;
@@ -123,8 +125,8 @@ impl<R: Outcome> Operation<R> {
         }
     }
 
-    /// Lets go of it for good: the work goes on, and nobody wants to know what comes of it. A message that arrives for a receive is thrown away,
-    /// where dropping the handle keeps it for the next [`recv`](crate::QueuePair::recv).
+    /// Lets go of it for good: the work goes on, and nobody wants to know what comes of it. A message that arrives for
+    /// a receive is thrown away, where dropping the handle keeps it for the next [`recv`](crate::QueuePair::recv).
     ///
     /// ```
     /// # let context = ubiverbs::device("ubi_lo")?.open()?;

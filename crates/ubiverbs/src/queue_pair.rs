@@ -26,7 +26,7 @@ use crate::error::{Error, Failed};
 use crate::operation::Operation;
 use crate::remote::RemoteSlice;
 use crate::shared_receive_queue::SharedReceiveQueue;
-use crate::table::{Held, How, Place, Table, Ticket};
+use crate::table::{Held, How, Place, Refused, Table, Ticket};
 use crate::transports::{Connected, Datagram, Reliable, Transport};
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
@@ -158,10 +158,11 @@ impl<T: Transport> QueuePair<T> {
     /// Posts a receive. For datagrams the buffer needs 40 bytes more than the message: [`GRH_LENGTH`](crate::GRH_LENGTH).
     ///
     /// # Cancel safety
-    /// Dropping the operation loses no message. The NIC cannot give a receive back: it stays, with its buffer, and what arrives for it goes to
-    /// the receive that has been waited for longest, or else is kept for the next call, which answers with it at once. So a message may come
-    /// in the buffer of an earlier call, and must fit that; `buffer` joins the queue. Of receives and messages that nobody waits for there are
-    /// at most as many as the queue holds; a buffer beyond that is freed. [`Operation::discard`] is for messages that nobody wants.
+    /// Dropping the operation loses no message. The NIC cannot give a receive back: it stays, with its buffer, and
+    /// what arrives for it goes to the receive that has been waited for longest, or else is kept for the next call,
+    /// which answers with it at once. So a message may come in the buffer of an earlier call, and must fit that;
+    /// `buffer` joins the queue. Of receives and messages that nobody waits for there are at most as many as the queue
+    /// holds; a buffer beyond that is freed. [`Operation::discard`] is for messages that nobody wants.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -182,8 +183,9 @@ impl<T: Transport> QueuePair<T> {
         self.core().recv(buffer)
     }
 
-    /// Takes up a receive whose operation was dropped, with the message that came for it, if there is one; none if there is no such receive, or
-    /// if all of them are waited for. As [`recv`](QueuePair::recv) without another buffer:
+    /// Takes up a receive whose operation was dropped, with the message that came for it, if there is one; none if
+    /// there is no such receive, or if all of them are waited for. As [`recv`](QueuePair::recv) without another
+    /// buffer:
     ///
     /// ```
     /// # use std::time::Duration;
@@ -223,7 +225,8 @@ impl<T: Connected> QueuePair<T> {
     /// Sends a message, which meets a receive at the peer.
     ///
     /// # Cancel safety
-    /// Dropping the operation cancels nothing: the message goes out all the same. Whether it arrived is not heard, and the buffer is freed.
+    /// Dropping the operation cancels nothing: the message goes out all the same. Whether it arrived is not heard, and
+    /// the buffer is freed.
     #[doc(alias = "ibv_post_send")]
     pub fn send<B: Source>(&self, buffer: B) -> Result<Operation<B>, Failed<B>> {
         self.post(Work::send(None), buffer)
@@ -250,7 +253,8 @@ impl<T: Connected> QueuePair<T> {
     /// Writes into the peer's memory, without its program's doing.
     ///
     /// # Cancel safety
-    /// Dropping the operation cancels nothing: the bytes are written all the same. Whether they were is not heard, and the buffer is freed.
+    /// Dropping the operation cancels nothing: the bytes are written all the same. Whether they were is not heard, and
+    /// the buffer is freed.
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     pub fn write<B: Source>(&self, buffer: B, remote: RemoteSlice) -> Result<Operation<B>, Failed<B>> {
         self.post(Work::write(remote, None), buffer)
@@ -328,8 +332,8 @@ impl QueuePair<Reliable> {
     /// happened if that is `compare`.
     ///
     /// # Cancel safety
-    /// **Not cancel safe**: dropping the operation loses the answer, and the peer's memory is changed all the same. Keep the operation, and await
-    /// `&mut operation`.
+    /// **Not cancel safe**: dropping the operation loses the answer, and the peer's memory is changed all the same.
+    /// Keep the operation, and await `&mut operation`.
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     pub fn compare_swap(&self, remote: RemoteSlice, compare: u64, swap: u64) -> Result<Operation<u64>, Error> {
         self.post_atomic(Work::compare_swap(remote, compare, swap))
@@ -338,8 +342,8 @@ impl QueuePair<Reliable> {
     /// Adds to the first eight bytes of `remote`, at once, and answers what they were.
     ///
     /// # Cancel safety
-    /// **Not cancel safe**: dropping the operation loses the answer, and the peer's memory is changed all the same. Keep the operation, and await
-    /// `&mut operation`.
+    /// **Not cancel safe**: dropping the operation loses the answer, and the peer's memory is changed all the same.
+    /// Keep the operation, and await `&mut operation`.
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     pub fn fetch_add(&self, remote: RemoteSlice, add: u64) -> Result<Operation<u64>, Error> {
         self.post_atomic(Work::fetch_add(remote, add))
@@ -536,13 +540,15 @@ pub(crate) fn post_receive(
     let ticket = match table.insert_receive(Held::Buffer(buffer)).map_err(|held| back(Error::Destroyed, held))? {
         Place::Post(ticket) => match post(ticket) {
             Ok(()) => ticket,
-            // With receives that nobody waits for: one of them will do.
-            Err(PostError::QueueFull { .. }) if table.wait_instead(ticket) => ticket,
-            Err(error) => return Err(back(error.into(), table.withdraw(ticket))),
+            Err(error) => match table.refused(ticket, matches!(error, PostError::QueueFull { .. })) {
+                Refused::Waits | Refused::Answered(_) => ticket,
+                Refused::GiveBack(held) => return Err(back(error.into(), held)),
+            },
         },
         Place::Wait(ticket) => ticket,
         Place::Answered(handle, posted) => {
-            let surplus = posted.and_then(|ticket| post(ticket).map_err(|_| table.withdraw_left(ticket))).err();
+            let withdraw = |ticket| post(ticket).map_err(|error| table.withdraw_left(ticket, error));
+            let surplus = posted.and_then(withdraw).err();
             drop(surplus);
             handle
         }

@@ -77,8 +77,8 @@ impl SharedReceiveQueue {
     /// Posts a receive. Its completion comes to the completion queue of the queue pair that took it.
     ///
     /// # Cancel safety
-    /// As [`QueuePair::recv`](crate::QueuePair::recv), for all its queue pairs together: what arrived for a receive that was dropped goes to
-    /// whoever waits for one of this queue, or next calls this.
+    /// As [`QueuePair::recv`](crate::QueuePair::recv), for all its queue pairs together: what arrived for a receive
+    /// that was dropped goes to whoever waits for one of this queue, or next calls this.
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn recv(&self, buffer: RegisteredMut) -> Result<Operation<Received>, Failed<RegisteredMut>> {
         // SAFETY: `post_receive` has moved the buffer into the table, where nothing reaches it until the work has

@@ -1,7 +1,9 @@
-//! Work in flight: what the NIC owns until a completion, or the end of the queue, gives it back. Each queue has one table. A slot holds the
-//! buffer of a work request and remembers who wants to hear of it: the handle that posting returned, the completion queue, or nobody.
-//! Losing interest never frees a slot; only the NIC's word does. What arrives for a receive whose handle is gone is kept: see [`left`].
+//! Work in flight: what the NIC owns until a completion, or the end of the queue, gives it back. Each queue has one
+//! table. A slot holds the buffer of a work request and remembers who wants to hear of it: the handle that posting
+//! returned, the completion queue, or nobody. Losing interest never frees a slot; only the NIC's word does. What
+//! arrives for a receive whose handle is gone is kept: see [`left`].
 
+mod handle;
 mod left;
 
 use crate::allocation::Allocation;
@@ -11,13 +13,13 @@ use crate::completion_queue::{Core, wake};
 use crate::error::Error;
 use crate::lock;
 use left::Message;
-pub(crate) use left::Place;
+pub(crate) use left::{Place, Refused};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use transport::{Completion, PostError};
 
 /// What a work request holds on to.
@@ -150,12 +152,16 @@ struct Inner {
     arrived: u32,
     /// Receives of the NIC's that nobody waits for, as their handles were dropped.
     left: u32,
+    /// Those who wait for one of these, without a receive of their own.
+    without: u32,
     closed: bool,
     free_words: Vec<usize>,
     /// Messages that came for such receives while nobody waited, oldest first.
     kept: VecDeque<Message>,
     /// Messages of such receives for handles whose own receive the NIC still has.
     early: Vec<(Ticket, Message)>,
+    /// Who waits, and who did, the longest first: while there are such receives and it is of use.
+    order: Option<VecDeque<Ticket>>,
 }
 
 /// What a slot holds stands beside its state: it stays where it is while the state changes. All that work needs whose
@@ -200,6 +206,12 @@ enum Observer {
 }
 
 impl State {
+    /// Whether somebody waits for it.
+    fn waits(&self) -> bool {
+        let receive = matches!(self, State::Pending(Observer::Handle(_) | Observer::Queue(_)));
+        receive || self.is_without_receive()
+    }
+
     fn is_without_receive(&self) -> bool {
         matches!(self, State::Pending(Observer::HandleWithout(_) | Observer::QueueWithout(_)))
     }
@@ -225,10 +237,12 @@ impl Table {
             taken: 0,
             arrived: 0,
             left: 0,
+            without: 0,
             closed: false,
             free_words,
             kept: VecDeque::new(),
             early: Vec::new(),
+            order: None,
         };
         Arc::new(Table {
             inner: Mutex::new(inner),
@@ -345,94 +359,6 @@ impl Table {
         }
     }
 
-    /// What a handle asks when it is polled.
-    pub fn poll(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Finish> {
-        if let Poll::Ready(finish) = self.check(ticket, context) {
-            return Poll::Ready(finish);
-        }
-        if self.asynchronous.load(Ordering::SeqCst) || self.asynchronous.swap(true, Ordering::SeqCst) {
-            return Poll::Pending;
-        }
-        // The first to wait: from now on completions are told at once. What completed before is looked for here.
-        let queues: Vec<Arc<Core>> = lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
-        for queue in queues {
-            queue.make_asynchronous();
-            queue.dispatch();
-        }
-        self.check(ticket, context)
-    }
-
-    fn check(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Finish> {
-        let mut inner = lock(&self.inner);
-        match inner.slot(ticket).map(|slot| &mut slot.state) {
-            Some(State::Pending(Observer::Handle(waker) | Observer::HandleWithout(waker))) => {
-                match waker {
-                    Some(waker) => waker.clone_from(context.waker()),
-                    None => *waker = Some(context.waker().clone()),
-                }
-                Poll::Pending
-            }
-            Some(State::Done) => inner.finish(ticket).map_or(Poll::Pending, Poll::Ready),
-            // Its answer came with another receive; or was taken already: there is no second one.
-            _ => inner.take_early(ticket).map_or(Poll::Pending, |message| Poll::Ready(message.into_finish())),
-        }
-    }
-
-    /// Whether it is done, for a handle that only asks.
-    pub fn is_done(&self, ticket: Ticket) -> bool {
-        let mut inner = lock(&self.inner);
-        matches!(inner.slot(ticket), Some(Slot { state: State::Done, .. })) || inner.has_early(ticket)
-    }
-
-    /// The handle lets the completion queue report it, under the program's number. If it is done already, that is up to
-    /// the caller.
-    #[inline]
-    pub fn hand_to_queue(&self, ticket: Ticket, wr_id: u64) -> Option<Finish> {
-        let mut inner = lock(&self.inner);
-        match inner.slot(ticket).map(|slot| &mut slot.state) {
-            Some(State::Pending(observer @ (Observer::Handle(_) | Observer::HandleWithout(_)))) => {
-                let queue = match observer {
-                    Observer::Handle(_) => Observer::Queue(wr_id),
-                    _ => Observer::QueueWithout(wr_id),
-                };
-                let before = std::mem::replace(observer, queue);
-                // A waker may do anything when it is dropped: not under the lock.
-                drop(inner);
-                drop(before);
-                None
-            }
-            Some(State::Done) => inner.finish(ticket),
-            _ => inner.take_early(ticket).map(Message::into_finish),
-        }
-    }
-
-    /// The handle is gone. A receive stays, for the next who waits.
-    pub fn abandon(&self, ticket: Ticket) {
-        if self.may_be_left.is_some() { self.leave(ticket) } else { self.discard(ticket) }
-    }
-
-    /// The handle is gone, and nobody wants to know what comes of the work.
-    pub fn discard(&self, ticket: Ticket) {
-        let mut inner = lock(&self.inner);
-        let (mut before, mut held) = (None, None);
-        let done = match inner.slot(ticket).map(|slot| &mut slot.state) {
-            Some(State::Pending(observer @ Observer::Handle(_))) => {
-                before = Some(std::mem::replace(observer, Observer::Nobody));
-                None
-            }
-            Some(State::Pending(observer @ Observer::HandleWithout(_))) => {
-                before = Some(std::mem::replace(observer, Observer::HandleWithout(None)));
-                held = inner.vacate(ticket);
-                None
-            }
-            Some(State::Done) => inner.finish(ticket),
-            _ => inner.take_early(ticket).map(Message::into_finish),
-        };
-        // Freeing a buffer takes a while, and a waker may do anything when it is dropped: not under the lock.
-        drop(inner);
-        drop((done, before, held));
-    }
-
     /// How much work the NIC has.
     pub fn pending(&self) -> usize {
         lock(&self.inner).pending as usize
@@ -508,11 +434,11 @@ impl Inner {
 
     /// Empties a slot for the next work request.
     fn vacate(&mut self, ticket: Ticket) -> Option<Held> {
-        let Inner { slots, free, pending, .. } = self;
+        let Inner { slots, free, pending, without, .. } = self;
         let slot = slots.get_mut(ticket.slot as usize).filter(|slot| slot.generation == ticket.generation)?;
         match slot.state {
             State::Free(_) => return None,
-            _ if slot.state.is_without_receive() => {}
+            _ if slot.state.is_without_receive() => *without -= 1,
             State::Pending(_) => *pending -= 1,
             State::Done => slot.done = None,
         }
@@ -521,7 +447,8 @@ impl Inner {
         Some(held)
     }
 
-    /// All that wait for an answer; receives that nobody waits for first, as their end answers those without a receive of their own.
+    /// All that wait for an answer; receives that nobody waits for first, as their end answers those without a receive
+    /// of their own.
     fn tickets_in_flight(&self) -> Vec<Ticket> {
         let ticket = |(index, slot): (usize, &Slot)| Ticket { slot: index as u32, generation: slot.generation };
         let slots = || self.slots.iter().enumerate();

@@ -1,10 +1,13 @@
-//! Operations that are dropped before they are done: what is lost by that, method by method, and what is not. Messages never are.
+//! Operations that are dropped before they are done: what is lost by that, method by method, and what is not. Messages
+//! never are.
 #![allow(missing_docs)]
 
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context as TaskContext, Waker};
 use std::time::{Duration, Instant};
 use ubiverbs::cm::{self, Connection, EventChannel, EventKind, Id, Listener, PortSpace};
@@ -353,6 +356,41 @@ fn the_next_completion_stays_in_the_queue() -> Result<(), Error> {
     drop((one, other));
     assert_eq!(channel.wait_for(LONG)?, Some(cq.clone()), "the event of a queue that was armed is there");
     assert_eq!(cq.wait()?.into_received()?.payload(), b"hello");
+    Ok(())
+}
+
+#[test]
+fn threads_that_take_and_give_up_at_once_lose_nothing() -> Result<(), Error> {
+    const MESSAGES: u32 = 500;
+    let (_context, pd, cq) = open();
+    let prepare = || pd.queue_pair::<Reliable>(&cq).max_receives(8).prepare();
+    let (a, b) = (prepare()?, prepare()?);
+    let (at_a, at_b) = (a.endpoint(), b.endpoint());
+    let (a, b) = (a.connect(&at_b)?, b.connect(&at_a)?);
+    let got = AtomicU32::new(0);
+    let seen = Mutex::new(vec![false; MESSAGES as usize]);
+    std::thread::scope(|threads| {
+        for thread in 0..3 {
+            let (b, pd, got, seen) = (&b, &pd, &got, &seen);
+            threads.spawn(move || {
+                let deadline = Instant::now() + LONG;
+                while got.load(Ordering::SeqCst) < MESSAGES {
+                    assert!(Instant::now() < deadline, "{} of {MESSAGES}", got.load(Ordering::SeqCst));
+                    let again = if thread == 0 { b.resume_recv() } else { None };
+                    let Ok(mut receiving) = again.map_or_else(|| b.recv(pd.allocate(4).unwrap()), Ok) else { continue };
+                    // Mostly in vain.
+                    let Some(message) = receiving.wait_for(Duration::from_micros(thread * 3)) else { continue };
+                    let number = u32::from_ne_bytes(message.unwrap().payload().try_into().unwrap());
+                    assert!(!std::mem::replace(&mut seen.lock().unwrap()[number as usize], true), "twice");
+                    got.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        for number in 0..MESSAGES {
+            a.send_inline(&number.to_ne_bytes()).unwrap().wait().unwrap();
+        }
+    });
+    assert!(seen.into_inner().unwrap().into_iter().all(|seen| seen));
     Ok(())
 }
 

@@ -103,6 +103,20 @@ impl Terminal {
 }
 
 #[test]
+fn an_error_that_main_returns_is_a_sentence_with_a_hint() {
+    let run = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--example", "buffers", "--", "client", "127.0.0.1:1"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(!run.status.success());
+    let complained = String::from_utf8_lossy(&run.stderr);
+    let sentence = "Error: connection refused: nobody listens at 127.0.0.1:1 (hint: is the server running, and is this its port? RDMA \
+                    ports are not TCP's)";
+    assert!(complained.contains(sentence) && !complained.contains('{'), "{complained}");
+}
+
+#[test]
 fn hello_between_two_processes() {
     let (mut bob, mut alice) = (Terminal::start("hello", &["bob"]), Terminal::start("hello", &["alice"]));
     let (at_bob, at_alice) = (bob.line_with("rc/"), alice.line_with("rc/"));

@@ -127,7 +127,7 @@ fn watch_end(connection: &Connection<Reliable>) {
     let closed = connection.closed();
     thread::spawn(move || {
         let reason = closed.wait().map_or_else(|error| error.to_string(), |reason| reason.to_string());
-        say("hurt", &format!("Connection: it was ended: {reason}"));
+        say("hurt", format!("Connection: it was ended: {reason}"));
     });
 }
 

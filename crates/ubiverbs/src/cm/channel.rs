@@ -208,8 +208,8 @@ impl Event {
     }
 
     /// As what the event ends a connection, if it is [`Disconnected`](EventKind::Disconnected) or
-    /// [`DeviceRemoval`](EventKind::DeviceRemoval). What the program itself has ended, and what failed before, says its queue pair:
-    /// [`close_reason`](crate::QueuePair::close_reason).
+    /// [`DeviceRemoval`](EventKind::DeviceRemoval). What the program itself has ended, and what failed before, says
+    /// its queue pair: [`close_reason`](crate::QueuePair::close_reason).
     pub fn end(&self) -> Option<CloseReason> {
         let ends = matches!(self.kind, EventKind::Disconnected | EventKind::DeviceRemoval);
         ends.then(|| self.close_reason())

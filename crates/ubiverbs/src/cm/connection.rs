@@ -126,7 +126,8 @@ impl<T: Connected> Connection<T> {
     /// The same with up to 220 bytes for the peer's program: it finds them in [`CloseReason::PeerDisconnected`].
     ///
     /// # Errors
-    /// [`ConnectError::PrivateData`](super::ConnectError::PrivateData) if there are more. Then the connection still stands.
+    /// [`ConnectError::PrivateData`](super::ConnectError::PrivateData) if there are more. Then the connection still
+    /// stands.
     ///
     /// # Cancel safety
     /// As [`disconnect`](Connection::disconnect).

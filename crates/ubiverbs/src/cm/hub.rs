@@ -258,7 +258,8 @@ impl Party {
         .await;
     }
 
-    /// Until `look` finds something. It is asked again whenever there is news of the connection, or [`rouse`](Party::rouse) is called.
+    /// Until `look` finds something. It is asked again whenever there is news of the connection, or
+    /// [`rouse`](Party::rouse) is called.
     pub async fn until<R>(&self, look: impl Fn() -> Option<R>) -> R {
         poll_fn(|context| {
             if let Some(found) = look() {

@@ -16,8 +16,8 @@ use std::time::Duration;
 /// the attempt up.
 ///
 /// # Cancel safety
-/// The function that made it says what dropping it loses. Whoever wants to go on later keeps it and awaits `&mut pending`, as
-/// [`wait_for`](Pending::wait_for) does.
+/// The function that made it says what dropping it loses. Whoever wants to go on later keeps it and awaits `&mut
+/// pending`, as [`wait_for`](Pending::wait_for) does.
 ///
 /// ```
 /// use std::time::Duration;

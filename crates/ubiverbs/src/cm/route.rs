@@ -137,8 +137,8 @@ pub fn resolve_from<T: Transport>(source: SocketAddr, to: SocketAddr) -> Pending
 /// first that accepts.
 ///
 /// # Cancel safety
-/// Dropping it gives the attempt up, and the peer is told. A connection that stood already is ended by that: await `&mut connecting` to
-/// wait longer.
+/// Dropping it gives the attempt up, and the peer is told. A connection that stood already is ended by that: await
+/// `&mut connecting` to wait longer.
 #[doc(alias = "rdma_create_ep")]
 pub fn connect(to: impl ToAddresses) -> Pending<Connection<Reliable>> {
     let addresses = lookup::addresses(&to);

@@ -171,8 +171,8 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
-    /// How long an answer may take before the packet is sent again: rounded up to 4.096 microseconds times a power of two, and at most two
-    /// hours. 67 ms if not said.
+    /// How long an answer may take before the packet is sent again: rounded up to 4.096 microseconds times a power of
+    /// two, and at most two hours. 67 ms if not said.
     #[track_caller]
     pub fn timeout(mut self, timeout: Duration) -> QueuePairBuilder<T> {
         let fits = |code: &u8| u128::from(4096u64 << code) >= timeout.as_nanos();

@@ -371,4 +371,9 @@ impl Scatter for Slots<'_, '_> {
         self.used = first.len().min(from + most);
         &mut first[from..self.used]
     }
+
+    fn peek(&mut self) -> &mut [u8] {
+        let used = self.used;
+        self.pieces.first_mut().map_or(&mut [], |first| &mut first[used..])
+    }
 }

@@ -25,6 +25,11 @@ impl Scatter for Free<'_, '_> {
         self.used += most.min(self.room());
         &mut self.buffer.initialize_unfilled_to(self.used)[from..]
     }
+
+    /// None: nobody knows yet how much of it will be filled.
+    fn peek(&mut self) -> &mut [u8] {
+        &mut []
+    }
 }
 
 fn poll_read(core: &Core, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {

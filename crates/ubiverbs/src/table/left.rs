@@ -1,5 +1,5 @@
-//! Receives whose handles were dropped. The NIC cannot give a receive back, so it stays, and what arrives for it is for the next who waits:
-//! dropping a handle loses no message.
+//! Receives whose handles were dropped. The NIC cannot give a receive back, so it stays, and what arrives for it is
+//! for the next who waits: dropping a handle loses no message.
 //!
 //! | a receive that nobody waits for | then |
 //! |---|---|
@@ -7,16 +7,16 @@
 //! | gets a message, and nobody waits | it is kept, in the order of arrival, for the next receive that is posted |
 //! | fails | its buffer goes; those who wait hear of it with their own receives |
 //!
-//! A handle that is dropped after its message came passes it on, and each that has a later one and did not take it yet gets the one before:
-//! who takes one message after the other gets them in order. A buffer that is posted joins the queue, as long as there is room and not too
-//! many receives are left; else its handle waits without a receive of its own ([`Observer::HandleWithout`]), of which there are never more than
-//! receives that nobody waits for.
+//! A handle that is dropped after its message came passes it on, and each that has a later one and did not take it yet
+//! gets the one before: who takes one message after the other gets them in order. A buffer that is posted joins the
+//! queue, as long as there is room and not too many receives are left; else its handle waits without a receive of its
+//! own ([`Observer::HandleWithout`]), of which there are never more than receives that nobody waits for.
 
-use super::{After, Finish, Held, How, Inner, Observer, State, Table, Ticket};
+use super::{After, Finish, Held, How, Inner, Observer, Slot, State, Table, Ticket};
 use crate::buffer::Buffer;
 use crate::completion::Completion as Told;
 use crate::lock;
-use transport::{Completion, Status};
+use transport::{Completion, PostError, Status};
 
 /// A message, in the buffer of a receive that nobody waits for.
 #[derive(Debug)]
@@ -30,6 +30,16 @@ impl Message {
     pub fn into_finish(self) -> Finish {
         Finish { how: How::Completed(self.completion), held: self.held, value: 0 }
     }
+}
+
+/// What becomes of a receive that the NIC did not take.
+pub(crate) enum Refused {
+    /// Its handle waits for the message of another.
+    Waits,
+    /// Its handle has the message of another. The buffer goes.
+    Answered(#[allow(dead_code)] Held),
+    /// There is no handle.
+    GiveBack(Held),
 }
 
 /// Where a receive that is about to be posted ends up.
@@ -67,29 +77,46 @@ impl Table {
         Ok(Place::Post(ticket))
     }
 
-    /// The queue of the NIC is full, with receives that nobody waits for among others: then the handle waits for one of these. Says whether.
+    /// The NIC did not take a receive; `is_full` if its queue is full.
     #[cold]
-    pub fn wait_instead(&self, ticket: Ticket) -> bool {
+    pub fn refused(&self, ticket: Ticket, is_full: bool) -> Refused {
         let mut inner = lock(&self.inner);
-        let Some(slot) = inner.slot(ticket) else { return false };
-        let several = is_several(&slot.held);
-        if !inner.has_spare(several) {
-            return false;
+        let Some(slot) = inner.slot(ticket) else { return Refused::GiveBack(Held::Nothing) };
+        if let State::Pending(Observer::Left) = slot.state {
+            // A message came for its handle meanwhile, from a receive that nobody waited for: the buffer goes.
+            inner.left -= 1;
+            inner.forget_order();
+            return Refused::Answered(inner.vacate(ticket).unwrap_or(Held::Nothing));
         }
-        let Some(slot) = inner.slot(ticket) else { return false };
-        // Nobody has polled it yet.
-        let State::Pending(observer @ Observer::Handle(None)) = &mut slot.state else { return false };
-        *observer = Observer::HandleWithout(None);
-        inner.pending -= 1;
-        true
+        let several = is_several(&slot.held);
+        if is_full
+            && inner.has_spare(several)
+            && let Some(Slot { state: State::Pending(observer @ Observer::Handle(None)), .. }) = inner.slot(ticket)
+        {
+            *observer = Observer::HandleWithout(None);
+            inner.pending -= 1;
+            inner.without += 1;
+            return Refused::Waits;
+        }
+        Refused::GiveBack(inner.vacate(ticket).unwrap_or(Held::Nothing))
     }
 
-    /// The NIC did not take a receive that nobody would have waited for.
+    /// The NIC did not take a receive that nobody would have waited for. Answers the buffer, unless somebody waits for
+    /// that receive by now, and hears of it.
     #[cold]
-    pub fn withdraw_left(&self, ticket: Ticket) -> Held {
+    pub fn withdraw_left(&self, ticket: Ticket, error: PostError) -> Held {
         let mut inner = lock(&self.inner);
         inner.left -= 1;
-        inner.vacate(ticket).unwrap_or(Held::Nothing)
+        inner.forget_order();
+        let held = inner.vacate(ticket).unwrap_or(Held::Nothing);
+        if inner.without <= inner.left {
+            return held;
+        }
+        let after = inner.fail_waiting(How::Refused(error), held);
+        inner.forget_order();
+        drop(inner);
+        after.carry_out();
+        Held::Nothing
     }
 
     /// Waits for a receive of one piece that nobody waits for, if there is one.
@@ -102,7 +129,7 @@ impl Table {
         if answered.is_some() || !inner.has_spare(false) {
             return answered;
         }
-        Some(inner.take_slot(Held::Nothing, State::Pending(Observer::HandleWithout(None))))
+        Some(inner.take_slot_without(Held::Nothing))
     }
 
     /// The handle of a receive is gone.
@@ -127,9 +154,11 @@ impl Table {
                     return drop(failed);
                 }
             },
-            Some((State::Pending(Observer::HandleWithout(_)), _)) => {
+            Some((State::Pending(observer @ Observer::HandleWithout(_)), _)) => {
+                let before = std::mem::replace(observer, Observer::HandleWithout(None));
+                let held = inner.vacate(ticket);
                 drop(inner);
-                return self.discard(ticket);
+                return drop((before, held));
             }
             _ => match inner.take_early(ticket) {
                 Some(message) => message,
@@ -159,9 +188,11 @@ impl Inner {
         let Some(handle) = answered else {
             if may_post || !self.has_spare(several) {
                 self.pending += 1;
-                return Place::Post(self.take_slot(held, State::Pending(Observer::Handle(None))));
+                let ticket = self.take_slot(held, State::Pending(Observer::Handle(None)));
+                self.order.iter_mut().for_each(|order| order.push_back(ticket));
+                return Place::Post(ticket);
             }
-            return Place::Wait(self.take_slot(held, State::Pending(Observer::HandleWithout(None))));
+            return Place::Wait(self.take_slot_without(held));
         };
         if !may_post {
             return Place::Answered(handle, Err(held));
@@ -169,6 +200,14 @@ impl Inner {
         self.pending += 1;
         self.left += 1;
         Place::Answered(handle, Ok(self.take_slot(held, State::Pending(Observer::Left))))
+    }
+
+    /// A handle that waits without a receive of its own.
+    fn take_slot_without(&mut self, held: Held) -> Ticket {
+        let ticket = self.take_slot(held, State::Pending(Observer::HandleWithout(None)));
+        self.without += 1;
+        self.order.iter_mut().for_each(|order| order.push_back(ticket));
+        ticket
     }
 
     /// A handle that has the oldest message that was kept, if there is one.
@@ -184,6 +223,9 @@ impl Inner {
 
     /// Whether there are more receives that nobody waits for than handles that wait without a receive.
     fn has_spare(&self, several: bool) -> bool {
+        if self.left == 0 {
+            return false;
+        }
         let balance = |state: &State| match state {
             State::Pending(Observer::Left) => 1,
             _ if state.is_without_receive() => -1,
@@ -197,29 +239,44 @@ impl Inner {
     #[cold]
     pub(super) fn left_ended(&mut self, how: How, held: Held) -> After {
         self.left -= 1;
-        match how {
+        let after = match how {
             How::Completed(completion) if completion.status == Status::Success => {
                 self.arrived = self.arrived.wrapping_add(1);
                 self.give(Message { completion, held, arrived: self.arrived })
             }
             failed => self.fail_waiting(failed, held),
+        };
+        self.forget_order();
+        after
+    }
+
+    /// Where no receive is left, those who wait from now on are not written down.
+    fn forget_order(&mut self) {
+        if self.left == 0 {
+            self.order = None;
         }
     }
 
     /// It failed: one that waits for it hears of that, and gets its own buffer back, or this one.
     fn fail_waiting(&mut self, how: How, held: Held) -> After {
-        let several = is_several(&held);
-        let Some(index) = self.longest(several, State::is_without_receive) else {
+        if self.without == 0 {
             return After::Drop(held);
-        };
-        self.end_waiting(index, how, held)
+        }
+        let several = is_several(&held);
+        match self.longest(several, State::is_without_receive) {
+            Some(index) => self.end_waiting(index, how, held),
+            None => After::Drop(held),
+        }
     }
 
     /// A handle that waits without a receive of its own is answered, with its own buffer if it has one, else with this.
     fn end_waiting(&mut self, index: usize, how: How, held: Held) -> After {
         self.arrived = self.arrived.wrapping_add(1);
-        let Inner { slots, free, arrived, .. } = self;
-        let Some(slot) = slots.get_mut(index) else { return After::Drop(held) };
+        let Inner { slots, free, arrived, without, .. } = self;
+        let Some(slot) = slots.get_mut(index).filter(|slot| slot.state.is_without_receive()) else {
+            return After::Drop(held);
+        };
+        *without -= 1;
         let surplus = if let Held::Nothing = slot.held { std::mem::replace(&mut slot.held, held) } else { held };
         match std::mem::replace(&mut slot.state, State::Done) {
             State::Pending(Observer::HandleWithout(waker)) => {
@@ -231,10 +288,7 @@ impl Inner {
                 slot.release(index as u32, free);
                 After::QueueAndDrop(Box::new((wr_id, held, surplus)))
             }
-            other => {
-                slot.state = other;
-                After::Drop(surplus)
-            }
+            _ => After::Drop(surplus),
         }
     }
 
@@ -245,20 +299,35 @@ impl Inner {
         Some(self.end_waiting(ticket.slot as usize, how, Held::Nothing))
     }
 
-    /// The slot in a certain state that was taken first.
-    fn longest(&self, several: bool, wanted: impl Fn(&State) -> bool) -> Option<usize> {
-        let slots = self.slots.iter().enumerate();
-        let fits = slots.filter(|(_, slot)| wanted(&slot.state) && is_several(&slot.held) == several);
-        fits.max_by_key(|(_, slot)| self.taken.wrapping_sub(slot.since)).map(|(index, _)| index)
+    /// The slot in a certain state, of those who wait, that was taken first.
+    fn longest(&mut self, several: bool, wanted: impl Fn(&State) -> bool) -> Option<usize> {
+        let Inner { slots, order, taken, .. } = self;
+        let slots: &[Slot] = slots;
+        let order = order.get_or_insert_with(|| {
+            let waits = |(index, slot): (usize, &Slot)| {
+                let ticket = Ticket { slot: index as u32, generation: slot.generation };
+                slot.state.waits().then_some((taken.wrapping_sub(slot.since), ticket))
+            };
+            let mut waiting: Vec<(u32, Ticket)> = slots.iter().enumerate().filter_map(waits).collect();
+            waiting.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
+            waiting.into_iter().map(|(_, ticket)| ticket).collect()
+        });
+        let waiting = |ticket: &Ticket| {
+            let slot = slots.get(ticket.slot as usize)?;
+            (slot.generation == ticket.generation && slot.state.waits()).then_some(slot)
+        };
+        // Those who have been answered since.
+        while order.front().is_some_and(|first| waiting(first).is_none()) {
+            order.pop_front();
+        }
+        let fits = |slot: &Slot| wanted(&slot.state) && is_several(&slot.held) == several;
+        order.iter().find(|ticket| waiting(ticket).is_some_and(fits)).map(|ticket| ticket.slot as usize)
     }
 
     /// Gives a message to the one that has waited longest, or keeps it.
     fn give(&mut self, message: Message) -> After {
-        let waits = |state: &State| {
-            matches!(state, State::Pending(Observer::Handle(_) | Observer::Queue(_))) || state.is_without_receive()
-        };
-        let index = self.longest(is_several(&message.held), waits);
-        let Inner { slots, free, left, early, kept, arrived, .. } = self;
+        let index = self.longest(is_several(&message.held), State::waits);
+        let Inner { slots, free, left, without, early, kept, arrived, .. } = self;
         let Some((index, slot)) = index.and_then(|index| Some((index as u32, slots.get_mut(index)?))) else {
             let age = |message: &Message| arrived.wrapping_sub(message.arrived);
             let place = kept.partition_point(|older| age(older) > age(&message));
@@ -277,11 +346,13 @@ impl Inner {
                 waker.map_or(After::Nothing, After::Wake)
             }
             Observer::QueueWithout(wr_id) => {
+                *without -= 1;
                 let surplus = std::mem::replace(&mut slot.held, Held::Nothing);
                 slot.release(index, free);
                 After::QueueAndDrop(Box::new((wr_id, message.held, surplus)))
             }
             Observer::HandleWithout(waker) => {
+                *without -= 1;
                 let surplus = std::mem::replace(&mut slot.held, message.held);
                 (slot.state, slot.arrived) = (State::Done, message.arrived);
                 slot.done = Some((How::Completed(message.completion), 0));
@@ -313,7 +384,10 @@ impl Inner {
         for other in later {
             other.exchange(&mut message);
         }
-        (message.completion, self.give(message))
+        let completion = message.completion;
+        let after = self.give(message);
+        self.forget_order();
+        (completion, after)
     }
 
     /// The message that came for a handle with another receive than its own.
@@ -344,7 +418,7 @@ impl Exchange for Message {
     }
 }
 
-impl Exchange for super::Slot {
+impl Exchange for Slot {
     fn arrived(&self) -> u32 {
         self.arrived
     }

@@ -1,5 +1,5 @@
-//! How connections end, with another process as the peer or with none: what `closed` says, what work says that was flushed, and what the log
-//! says. Each is run through shared memory and over UDP.
+//! How connections end, with another process as the peer or with none: what `closed` says, what work says that was
+//! flushed, and what the log says. Each is run through shared memory and over UDP.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -25,7 +25,7 @@ struct Peer {
     receiving: Operation<Received>,
 }
 
-/// The part of the other process: accepts one connection and does what it is told. `test` is the name of the test that plays it.
+/// The part of the other process: accepts one connection and does what it is told.
 pub fn peer() {
     if std::env::var_os(ROLE).is_none() {
         return;

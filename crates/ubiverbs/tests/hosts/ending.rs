@@ -1,4 +1,5 @@
-//! How connections between hosts end, and what both sides say of it: the peer disconnects, its process ends or is killed, a device goes.
+//! How connections between hosts end, and what both sides say of it: the peer disconnects, its process ends or is
+//! killed, a device goes.
 
 use crate::actor::{self, Actor, Outcome, hear, say};
 use crate::network::{DEVICE, Host, Network};
