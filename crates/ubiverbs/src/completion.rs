@@ -132,7 +132,7 @@ impl Completion {
         value: u64,
         ending: impl FnOnce() -> Option<Arc<Ending>>,
     ) -> Completion {
-        let buffer = if let Held::Buffer(buffer) = held { Some(buffer) } else { None };
+        let buffer = held.into_buffer();
         Completion { wr_id, work: Work::of(work, ending), buffer, value }
     }
 

@@ -317,18 +317,19 @@ struct Inner {
 }
 
 impl Inner {
-    /// Where the work is that completed.
+    /// Where the work is that completed, and why its queue pair ended, should it have.
     #[inline]
-    fn table_of(&self, completion: &transport::Completion) -> Option<&Arc<Table>> {
+    fn table_of(&self, completion: &transport::Completion) -> Option<(&Arc<Table>, Option<&Arc<Ending>>)> {
         let Some(member) = self.members.get(&completion.qpn) else {
             // Queues of XRC domains are filled by queue pairs that report nowhere.
             let Queue::Shared(number) = completion.queue else { return None };
-            return self.shared.iter().find(|(known, _)| *known == number).map(|(_, table)| table);
+            return self.shared.iter().find(|(known, _)| *known == number).map(|(_, table)| (table, None));
         };
-        Some(match completion.queue {
+        let table = match completion.queue {
             Queue::Send => &member.send,
             Queue::Receive | Queue::Shared(_) => &member.receive,
-        })
+        };
+        Some((table, Some(&member.ending)))
     }
 
     /// How the queue pair ended that it is of.
@@ -431,16 +432,16 @@ impl Core {
                 }
             };
             let mut inner = lock(&self.inner);
-            let Some(table) = inner.table_of(completion) else { return };
+            let Some((table, ending)) = inner.table_of(completion) else { return };
             match table.complete(completion) {
                 After::Queue(wr_id, held, value) => {
-                    let told = Completion::new(wr_id, completion, held, value, || inner.ending_of(completion.qpn));
+                    let told = Completion::new(wr_id, completion, held, value, || ending.cloned());
                     give(&mut inner, told);
                     self.ready.store(inner.ready.len(), Ordering::Release);
                 }
                 After::QueueAndDrop(told) => {
                     let (wr_id, held, surplus) = *told;
-                    let told = Completion::new(wr_id, completion, held, 0, || inner.ending_of(completion.qpn));
+                    let told = Completion::new(wr_id, completion, held, 0, || ending.cloned());
                     give(&mut inner, told);
                     self.ready.store(inner.ready.len(), Ordering::Release);
                     after = After::Drop(surplus);

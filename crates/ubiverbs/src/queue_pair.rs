@@ -536,13 +536,26 @@ pub(crate) fn post_receive(
     if let Err(error) = buffer.pieces(domain, &mut |piece: Sge| sge = piece) {
         return Err(back(error, Held::Buffer(buffer)));
     }
-    let mut post = |ticket: Ticket| post(ReceiveRequest { wr_id: ticket.wr_id(), sges: &[sge] });
-    let ticket = match table.insert_receive(Held::Buffer(buffer)).map_err(|held| back(Error::Destroyed, held))? {
+    let post = |ticket: Ticket| post(ReceiveRequest { wr_id: ticket.wr_id(), sges: &[sge] });
+    match place_receive(table, Held::Buffer(buffer), post) {
+        Ok(ticket) => Ok(Operation::new(table, ticket)),
+        Err((error, held)) => Err(back(error, held)),
+    }
+}
+
+/// Posts a receive, or waits for one that nobody waits for, or takes a message that came for such a one.
+#[inline]
+fn place_receive(
+    table: &Table,
+    held: Held,
+    mut post: impl FnMut(Ticket) -> Result<(), PostError>,
+) -> Result<Ticket, (Error, Held)> {
+    Ok(match table.insert_receive(held).map_err(|held| (Error::Destroyed, held))? {
         Place::Post(ticket) => match post(ticket) {
             Ok(()) => ticket,
             Err(error) => match table.refused(ticket, matches!(error, PostError::QueueFull { .. })) {
                 Refused::Waits | Refused::Answered(_) => ticket,
-                Refused::GiveBack(held) => return Err(back(error.into(), held)),
+                Refused::GiveBack(held) => return Err((error.into(), held)),
             },
         },
         Place::Wait(ticket) => ticket,
@@ -552,6 +565,5 @@ pub(crate) fn post_receive(
             drop(surplus);
             handle
         }
-    };
-    Ok(Operation::new(table, ticket))
+    })
 }

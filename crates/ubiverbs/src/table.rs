@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::lock;
 use left::Message;
 pub(crate) use left::{Place, Refused};
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -29,10 +29,32 @@ pub enum Held {
     Nothing,
     /// A buffer.
     Buffer(Buffer),
+    /// A buffer of a receive that is to come back as a certain type.
+    Typed(Box<Typed>),
     /// A value that is no buffer: a window, say.
     Value(Box<dyn Value>),
     /// The place of the table's own where the answer to an atomic operation lands.
     Word(usize),
+}
+
+/// A buffer, and the type that it came as.
+#[derive(Debug)]
+pub struct Typed {
+    /// The type.
+    pub kind: TypeId,
+    /// The buffer.
+    pub buffer: Buffer,
+}
+
+impl Held {
+    /// The buffer, if it is one.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        match self {
+            Held::Buffer(buffer) => Some(buffer),
+            Held::Typed(typed) => Some(typed.buffer),
+            Held::Nothing | Held::Value(_) | Held::Word(_) => None,
+        }
+    }
 }
 
 /// Anything that can wait in a table.

@@ -172,7 +172,7 @@ impl Core {
     ) -> Result<(), Error> {
         let other = |what| Error::OtherProtectionDomain { what };
         grantable(rights)?;
-        if rights.is_empty() || rights.contains(Access::MW_BIND) {
+        if rights.contains(Access::MW_BIND) {
             return Err(Error::Rights { bits: rights.bits() });
         }
         let domain = self.pd().id;

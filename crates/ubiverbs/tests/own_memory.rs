@@ -175,6 +175,24 @@ fn a_receive_fills_its_pieces_in_order() -> Result<(), Error> {
 }
 
 #[test]
+fn dropped_receives_keep_their_message_for_the_next_of_their_type() -> Result<(), Error> {
+    let (_context, pd, _cq, [a, b]) = open();
+    // Before it came, and after.
+    drop(b.recv_into(pd.register_own(vec![0u8; 8])?)?);
+    drop(b.recv_into((pd.allocate(1)?, pd.allocate(7)?))?);
+    a.send_inline(b"first")?.wait()?;
+    a.send_inline(b"second")?.wait()?;
+    let receiving = b.recv(pd.allocate(8)?)?;
+    let pieces = b.recv_into((pd.allocate(4)?, pd.allocate(4)?))?.wait()?;
+    assert_eq!((pieces.bytes(), &*pieces.buffer().0, &pieces.buffer().1[..5]), (6, &b"s"[..], &b"econd"[..]));
+    let numbers = b.recv_into(pd.register_own(vec![9u8; 8])?)?.wait()?;
+    assert_eq!(numbers.payload(), b"first");
+    a.send_inline(b"third")?.wait()?;
+    assert_eq!(receiving.wait()?.payload(), b"third");
+    Ok(())
+}
+
+#[test]
 fn a_shared_receive_queue_takes_pieces_too() -> Result<(), Error> {
     let (_context, pd, cq, _) = open();
     let receives = pd.shared_receive_queue(4)?;
@@ -255,7 +273,7 @@ fn pages_of_ones_own_are_memory_like_any_other() -> Result<(), Error> {
 
 #[test]
 fn files_are_reached_where_they_are() -> Result<(), Box<dyn std::error::Error>> {
-    let (_context, pd, _cq, [a, b]) = open();
+    let (_context, pd, cq, [a, b]) = open();
     let path = std::env::temp_dir().join(format!("ubiverbs-own-memory-{}", std::process::id()));
     std::fs::write(&path, vec![b'.'; 10_000])?;
     let file = std::fs::File::options().read(true).write(true).open(&path)?;
@@ -282,6 +300,14 @@ fn files_are_reached_where_they_are() -> Result<(), Box<dyn std::error::Error>> 
     assert!(matches!(region.compare_swap(0, 1, 1), Err(Error::ReadOnly)));
     let error = a.read(region, there.slice(0..8)?)?.wait().unwrap_err().error;
     assert!(matches!(&error, Error::Completion(error) if error.class() == Class::Local), "{error}");
+    let [a, _b] = connected_pair::<Reliable>(&pd, &cq)?;
+    // For work of this program alone.
+    let region = pd.share_file(&reading, 5000..5007, Access::empty())?;
+    assert!(a.read(pd.allocate(7)?, region.remote_slice())?.wait().is_err());
+    let [a, b] = connected_pair::<Reliable>(&pd, &cq)?;
+    let receiving = b.recv(pd.allocate(7)?)?;
+    a.send(region)?.wait()?;
+    assert_eq!(receiving.wait()?.payload(), b"written");
     // Ranges that are not there.
     for range in [9_999..10_001, 10_000..10_001, 5..5, std::ops::Range { start: 7, end: 3 }, 1..u64::MAX] {
         assert!(pd.share_file(&file, range, Access::REMOTE_READ).is_err());

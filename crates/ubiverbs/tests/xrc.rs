@@ -69,7 +69,7 @@ fn memory_is_reached_in_the_domain_of_the_queue() -> Result<(), Error> {
     assert_eq!(to.compare_swap(there, 10, 11)?.wait()?, 10);
     assert_eq!(*to.read(pd.allocate(8)?, there.slice(0..8)?)?.wait()?, 11u64.to_ne_bytes());
     let error = sender.to(other.number()).read(pd.allocate(8)?, there.slice(0..8)?)?.wait().unwrap_err().error;
-    assert!(matches!(error, Error::Completion(error) if error.class() == Class::Remote), "{error}");
+    assert!(matches!(&error, Error::Completion(error) if error.class() == Class::Remote), "{error}");
     Ok(())
 }
 

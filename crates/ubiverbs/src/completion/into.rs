@@ -114,12 +114,11 @@ impl<B: Lend> sealed::Outcome for ReceivedInto<B> {
     type Buffer = B;
 
     fn succeeded(completion: &transport::Completion, held: Held, _: u64) -> Option<ReceivedInto<B>> {
-        let Held::Buffer(buffer) = held else { return None };
-        Some(ReceivedInto { buffer: B::from_buffer(buffer)?, work: Work::of(completion, || None) })
+        Some(ReceivedInto { buffer: B::from_buffer(held.into_buffer()?)?, work: Work::of(completion, || None) })
     }
 
     fn failed(held: Held) -> Option<B> {
-        if let Held::Buffer(buffer) = held { B::from_buffer(buffer) } else { None }
+        B::from_buffer(held.into_buffer()?)
     }
 }
 

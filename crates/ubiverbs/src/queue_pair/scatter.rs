@@ -4,10 +4,11 @@ use crate::buffer::{Destination, sealed::Lend};
 use crate::completion::ReceivedInto;
 use crate::error::{Error, Failed};
 use crate::operation::Operation;
-use crate::queue_pair::work::{Pieces, give_back};
-use crate::queue_pair::{Core, PreparedQueuePair, QueuePair};
-use crate::table::{Held, Table};
+use crate::queue_pair::work::Pieces;
+use crate::queue_pair::{Core, PreparedQueuePair, QueuePair, place_receive};
+use crate::table::{Held, Table, Ticket, Typed};
 use crate::transports::Transport;
+use std::any::TypeId;
 use std::sync::Arc;
 use transport::{PostError, ReceiveRequest, Sge};
 
@@ -15,6 +16,11 @@ impl<T: Transport> QueuePair<T> {
     /// Posts a receive into a buffer of any type: several of them, of which each is filled before the next; a
     /// [`Part`](crate::Part) of one; memory of the program's [own](crate::Own). How many pieces there may be,
     /// [`max_pieces`](crate::QueuePairBuilder::max_pieces) says.
+    ///
+    /// # Cancel safety
+    /// As [`recv`](QueuePair::recv) among receives into buffers of this type: a message that came for an operation that
+    /// was dropped is for the next `recv_into` with a buffer of the same type, and comes in the buffer of the earlier
+    /// call.
     ///
     /// ```
     /// # use ubiverbs::Reliable;
@@ -59,16 +65,22 @@ pub(crate) fn post_scatter<B: Lend>(
     table: &Arc<Table>,
     domain: transport::ProtectionDomain,
     buffer: B,
-    post: impl FnOnce(ReceiveRequest<'_>) -> Result<(), PostError>,
+    mut post: impl FnMut(ReceiveRequest<'_>) -> Result<(), PostError>,
 ) -> Result<Operation<ReceivedInto<B>>, Failed<B>> {
+    const SAME: &str = "what was lent as one type comes back as the same";
+    let back = |(error, held): (Error, Held)| Failed {
+        error,
+        buffer: held.into_buffer().and_then(B::from_buffer).expect(SAME),
+    };
     let buffer = buffer.into_buffer();
     let mut pieces = Pieces::default();
-    if let Err(error) = buffer.pieces(domain, &mut |piece: Sge| pieces.push(piece)) {
-        return Err(give_back(error, Held::Buffer(buffer)));
+    let placed = buffer.pieces(domain, &mut |piece: Sge| pieces.push(piece));
+    // What arrives for it, should its handle be dropped, is for the next receive of the same type.
+    let held = Held::Typed(Box::new(Typed { kind: TypeId::of::<B>(), buffer }));
+    if let Err(error) = placed {
+        return Err(back((error, held)));
     }
-    let ticket = table.insert(Held::Buffer(buffer)).map_err(|held| give_back(Error::Destroyed, held))?;
-    match post(ReceiveRequest { wr_id: ticket.wr_id(), sges: pieces.as_slice() }) {
-        Ok(()) => Ok(Operation::new(table, ticket)),
-        Err(error) => Err(give_back(error.into(), table.withdraw(ticket))),
-    }
+    let post = |ticket: Ticket| post(ReceiveRequest { wr_id: ticket.wr_id(), sges: pieces.as_slice() });
+    let ticket = place_receive(table, held, post).map_err(back)?;
+    Ok(Operation::new(table, ticket))
 }

@@ -297,7 +297,7 @@ pub(super) fn keep_aligned(remote: RemoteSlice) -> Result<(), Error> {
     aligned(remote.address())
 }
 
-pub(super) fn give_back<B: Lend>(error: Error, held: Held) -> Failed<B> {
+fn give_back<B: Lend>(error: Error, held: Held) -> Failed<B> {
     let buffer = if let Held::Buffer(buffer) = held { B::from_buffer(buffer) } else { None };
     Failed { error, buffer: buffer.expect("what was lent as one type comes back as the same") }
 }

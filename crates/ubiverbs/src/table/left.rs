@@ -13,9 +13,9 @@
 //! own ([`Observer::HandleWithout`]), of which there are never more than receives that nobody waits for.
 
 use super::{After, Finish, Held, How, Inner, Observer, Slot, State, Table, Ticket};
-use crate::buffer::Buffer;
 use crate::completion::Completion as Told;
 use crate::lock;
+use std::any::TypeId;
 use transport::{Completion, PostError, Status};
 
 /// A message, in the buffer of a receive that nobody waits for.
@@ -52,9 +52,12 @@ pub(crate) enum Place {
     Answered(Ticket, Result<Ticket, Held>),
 }
 
-/// Buffers of one piece and of several come back as different types, and are not mixed up.
-fn is_several(held: &Held) -> bool {
-    matches!(held, Held::Buffer(Buffer::Several(_)))
+/// Buffers come back as the types they were given as, and are not mixed up: a message goes to a handle that waits for
+/// this type. Plain buffers have none.
+type Class = Option<TypeId>;
+
+fn class_of(held: &Held) -> Class {
+    if let Held::Typed(typed) = held { Some(typed.kind) } else { None }
 }
 
 fn has_succeeded(how: &How) -> bool {
@@ -88,9 +91,9 @@ impl Table {
             inner.forget_order();
             return Refused::Answered(inner.vacate(ticket).unwrap_or(Held::Nothing));
         }
-        let several = is_several(&slot.held);
+        let class = class_of(&slot.held);
         if is_full
-            && inner.has_spare(several)
+            && inner.has_spare(class)
             && let Some(Slot { state: State::Pending(observer @ Observer::Handle(None)), .. }) = inner.slot(ticket)
         {
             *observer = Observer::HandleWithout(None);
@@ -125,8 +128,8 @@ impl Table {
         if inner.closed {
             return None;
         }
-        let answered = inner.answer_from_kept(false);
-        if answered.is_some() || !inner.has_spare(false) {
+        let answered = inner.answer_from_kept(None);
+        if answered.is_some() || !inner.has_spare(None) {
             return answered;
         }
         Some(inner.take_slot_without(Held::Nothing))
@@ -182,11 +185,11 @@ impl Inner {
     /// Takes what a receive is about to hold, where there are receives or messages that nobody waits for.
     #[cold]
     fn insert_beside_left(&mut self, held: Held, may_be_left: u32) -> Place {
-        let several = is_several(&held);
-        let answered = self.answer_from_kept(several);
+        let class = class_of(&held);
+        let answered = self.answer_from_kept(class);
         let may_post = self.left as usize + self.kept.len() < may_be_left as usize;
         let Some(handle) = answered else {
-            if may_post || !self.has_spare(several) {
+            if may_post || !self.has_spare(class) {
                 self.pending += 1;
                 let ticket = self.take_slot(held, State::Pending(Observer::Handle(None)));
                 self.order.iter_mut().for_each(|order| order.push_back(ticket));
@@ -211,8 +214,8 @@ impl Inner {
     }
 
     /// A handle that has the oldest message that was kept, if there is one.
-    fn answer_from_kept(&mut self, several: bool) -> Option<Ticket> {
-        let oldest = self.kept.iter().position(|message| is_several(&message.held) == several)?;
+    fn answer_from_kept(&mut self, class: Class) -> Option<Ticket> {
+        let oldest = self.kept.iter().position(|message| class_of(&message.held) == class)?;
         let Message { completion, held, arrived } = self.kept.remove(oldest)?;
         let ticket = self.take_slot(held, State::Done);
         if let Some(slot) = self.slot(ticket) {
@@ -222,7 +225,7 @@ impl Inner {
     }
 
     /// Whether there are more receives that nobody waits for than handles that wait without a receive.
-    fn has_spare(&self, several: bool) -> bool {
+    fn has_spare(&self, class: Class) -> bool {
         if self.left == 0 {
             return false;
         }
@@ -231,7 +234,7 @@ impl Inner {
             _ if state.is_without_receive() => -1,
             _ => 0,
         };
-        let alike = self.slots.iter().filter(|slot| is_several(&slot.held) == several);
+        let alike = self.slots.iter().filter(|slot| class_of(&slot.held) == class);
         alike.map(|slot| balance(&slot.state)).sum::<i64>() > 0
     }
 
@@ -262,8 +265,8 @@ impl Inner {
         if self.without == 0 {
             return After::Drop(held);
         }
-        let several = is_several(&held);
-        match self.longest(several, State::is_without_receive) {
+        let class = class_of(&held);
+        match self.longest(class, State::is_without_receive) {
             Some(index) => self.end_waiting(index, how, held),
             None => After::Drop(held),
         }
@@ -300,7 +303,7 @@ impl Inner {
     }
 
     /// The slot in a certain state, of those who wait, that was taken first.
-    fn longest(&mut self, several: bool, wanted: impl Fn(&State) -> bool) -> Option<usize> {
+    fn longest(&mut self, class: Class, wanted: impl Fn(&State) -> bool) -> Option<usize> {
         let Inner { slots, order, taken, .. } = self;
         let slots: &[Slot] = slots;
         let order = order.get_or_insert_with(|| {
@@ -320,13 +323,13 @@ impl Inner {
         while order.front().is_some_and(|first| waiting(first).is_none()) {
             order.pop_front();
         }
-        let fits = |slot: &Slot| wanted(&slot.state) && is_several(&slot.held) == several;
+        let fits = |slot: &Slot| wanted(&slot.state) && class_of(&slot.held) == class;
         order.iter().find(|ticket| waiting(ticket).is_some_and(fits)).map(|ticket| ticket.slot as usize)
     }
 
     /// Gives a message to the one that has waited longest, or keeps it.
     fn give(&mut self, message: Message) -> After {
-        let index = self.longest(is_several(&message.held), State::waits);
+        let index = self.longest(class_of(&message.held), State::waits);
         let Inner { slots, free, left, without, early, kept, arrived, .. } = self;
         let Some((index, slot)) = index.and_then(|index| Some((index as u32, slots.get_mut(index)?))) else {
             let age = |message: &Message| arrived.wrapping_sub(message.arrived);
@@ -366,16 +369,16 @@ impl Inner {
     /// Passes on a message whose handle was dropped. The answer is about the one that comes last by that.
     fn hand_on(&mut self, mut message: Message) -> (Completion, After) {
         let now = self.arrived;
-        let several = is_several(&message.held);
+        let class = class_of(&message.held);
         let age = |arrived: u32| now.wrapping_sub(arrived);
         let mut later: Vec<&mut dyn Exchange> = Vec::new();
         for slot in &mut self.slots {
-            if matches!(&slot.done, Some((how, _)) if has_succeeded(how)) && is_several(&slot.held) == several {
+            if matches!(&slot.done, Some((how, _)) if has_succeeded(how)) && class_of(&slot.held) == class {
                 later.push(slot);
             }
         }
         for (_, early) in &mut self.early {
-            if is_several(&early.held) == several {
+            if class_of(&early.held) == class {
                 later.push(early);
             }
         }
