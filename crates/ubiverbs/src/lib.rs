@@ -36,7 +36,8 @@
 //! | type | who | for |
 //! |---|---|---|
 //! | [`RegisteredMut`] | exactly one owner, as `&mut [u8]` | filling; receives and READs |
-//! | [`Registered`] | anybody, read-only | SENDs and WRITEs |
+//! | [`Registered`] | anybody, read-only; peers too, if it was [published](ProtectionDomain::publish) | SENDs and WRITEs; tables that peers READ |
+//! | [`Own`], [`SharedOwn`] | as the one or the other, until the program has its `Vec`, `BytesMut` or map back | memory you have |
 //! | [`SharedRegion`] | the program and its peers at once, never as a slice | what peers may reach |
 //! | [`DeviceMemory`], [`DeviceRegion`] | the program by copies, its peers through a key; it lies in the NIC | counters and locks that peers share |
 //! | [`RemoteSlice`] | the peer's NIC decides | naming a peer's bytes |
@@ -66,9 +67,20 @@
 //! |---|---|---|---|
 //! | SEND, receive | yes | yes | one packet, to an [`AddressHandle`] |
 //! | WRITE | yes | yes | |
-//! | READ, atomic operations | yes | | |
+//! | READ, atomic operations, FLUSH, ATOMIC WRITE | yes | | |
+//! | memory [`Window`]s | yes | yes | |
 //!
-//! What a transport cannot do does not compile.
+//! What a transport cannot do does not compile. Many queues of receives behind one connection (XRC) have types of their own: [`XrcDomain`].
+//!
+//! # Features
+//!
+//! | feature | has |
+//! |---|---|
+//! | `bytes` | `Bytes` and `BytesMut` as buffers, received messages as `Bytes` |
+//! | `bytemuck` | vectors and boxed slices of anything that is `Pod`; without it, of numbers |
+//! | `capture`, `serde` | captures of packets and logs as JSON |
+//! | `tokio`, `futures` | the traits of streams, and a `Stream` of completions |
+//! | `memmap2` | maps that the program made with that crate; files and huge pages need none: [`share_file`](ProtectionDomain::share_file), [`Mapped`] |
 //!
 //! # Streams
 //!
