@@ -131,7 +131,7 @@ impl Allocation {
                 registration: Registration::new(context, domain, key),
                 access,
             })),
-            Err(error) => Err(Unregistered(error, memory)),
+            Err(error) => Err(Unregistered(error, Box::new(memory))),
         }
     }
 
@@ -346,7 +346,7 @@ impl Drop for Memory {
 }
 
 /// Memory that could not be registered, and why.
-struct Unregistered(Error, Memory);
+struct Unregistered(Error, Box<Memory>);
 
 fn zeroed(length: usize) -> Result<Memory, Error> {
     if length == 0 {

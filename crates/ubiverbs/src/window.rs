@@ -88,7 +88,7 @@ pub struct Window<W: WindowType> {
 /// A memory window that is bound to a part of a region, which it keeps. Dropping it takes it away from peers.
 pub struct BoundWindow<W: WindowType> {
     window: Window<W>,
-    region: SharedRegion,
+    region: Box<SharedRegion>,
 }
 
 impl ProtectionDomain {
@@ -159,7 +159,7 @@ impl Core {
             length: there.len(),
             access: rights,
         };
-        let held = BoundWindow { window, region: region.clone() };
+        let held = BoundWindow { window, region: Box::new(region.clone()) };
         self.with_value(Work::bind(bind), flags, held, post)
             .map_err(|(error, held)| Failed { error, buffer: held.window })
     }

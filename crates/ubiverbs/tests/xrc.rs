@@ -126,7 +126,7 @@ fn xrc_between_processes() {
         |server| {
             let (pd, cq) = (server.pd(), server.completion_queue());
             let domain = pd.context().xrc_domain()?;
-            let queues = [domain.receive_queue(&pd, &cq, 8)?, domain.receive_queue(&pd, &cq, 8)?];
+            let queues = [domain.receive_queue(&pd, cq, 8)?, domain.receive_queue(&pd, cq, 8)?];
             let target = domain.target()?;
             let told = server.recv(pd.allocate(Endpoint::ENCODED)?)?;
             let region = pd.share(64, Access::REMOTE_ATOMIC)?;
@@ -147,7 +147,7 @@ fn xrc_between_processes() {
         },
         |client| {
             let (pd, cq) = (client.pd(), client.completion_queue());
-            let sender = pd.xrc_sender(&cq)?;
+            let sender = pd.xrc_sender(cq)?;
             let (told, go) = (client.recv(pd.allocate(256)?)?, client.recv(pd.allocate(2)?)?);
             client.send_inline(&sender.endpoint().to_bytes())?.wait()?;
             let told = told.wait()?;
