@@ -268,6 +268,8 @@ fn dependant(root: &Path, ours: &[&Package], options: &Options) -> Result<String
         }
         command.args(words).arg("--offline").current_dir(&program);
         command.env("CARGO_TARGET_DIR", place.join(if options.oldest { "oldest" } else { "target" }));
+        // As crates of a registry are built, which these stand for.
+        command.env("CARGO_INCREMENTAL", "0");
         command.env_remove("RUSTUP_TOOLCHAIN").env_remove("RUSTC_WRAPPER");
         command
     };
