@@ -476,15 +476,21 @@ impl Stream {
     }
 
     /// The program ends a direction. What the peer must be told comes out of [`poll_control`](Stream::poll_control).
-    pub fn shutdown(&mut self, which: Shutdown) {
+    /// Answers whether that is something new: a peer that is told of one end twice takes it for both.
+    pub fn shutdown(&mut self, which: Shutdown) -> bool {
+        let before = (self.readable, self.writable);
         if !self.is_connected() {
-            return;
+            return false;
         }
         self.readable &= which == Shutdown::Write;
         self.writable &= which == Shutdown::Read;
+        if before == (self.readable, self.writable) {
+            return false;
+        }
         if !self.writable {
             self.farewell = Some(if self.readable { Control::Shutdown } else { Control::Disconnect });
         }
+        true
     }
 
     /// The next message about the connection that is due. The caller must post it.

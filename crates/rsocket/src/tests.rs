@@ -209,6 +209,20 @@ fn an_end_that_has_to_wait_for_a_slot_is_told_though_the_peer_ends_first() {
 }
 
 #[test]
+fn a_peer_is_told_once_that_a_direction_has_ended() {
+    let (mut alice, _) = pair();
+    assert!(alice.shutdown(Shutdown::Write) && !alice.shutdown(Shutdown::Write));
+    let immediate = Message::Control(Control::Shutdown).encode();
+    assert_eq!(alice.poll_control(), Some(ControlWork::Message { immediate }));
+    assert!(!alice.shutdown(Shutdown::Write));
+    assert_eq!(alice.poll_control(), None);
+    assert!(alice.shutdown(Shutdown::Both));
+    let immediate = Message::Control(Control::Disconnect).encode();
+    assert_eq!(alice.poll_control(), Some(ControlWork::Message { immediate }));
+    assert!(!alice.shutdown(Shutdown::Both));
+}
+
+#[test]
 fn mappings_are_written_to_the_peers_list_and_found_by_their_offset() {
     let (mut alice, mut bob) = pair();
     let mapping = IoMapping { offset: 100, target: Target { place: place(0x5000), length: 50 } };

@@ -34,9 +34,10 @@ impl Socket {
             Phase::Connected(endpoint) => endpoint,
             _ => return Err(Error::NOT_CONNECTED),
         };
-        endpoint.protocol.shutdown(which);
-        endpoint.post_due();
-        state.mark_changed();
+        if endpoint.protocol.shutdown(which) {
+            endpoint.post_due();
+            state.mark_changed();
+        }
         Ok(())
     }
 

@@ -79,7 +79,9 @@ pub fn socket_messages(bytes: &[u8]) {
                 stream.consume(runs.iter().map(|run| run.length as usize).sum());
             }
             _ => match choices.byte() % 4 {
-                0 => stream.shutdown(choices.of(&[Shutdown::Read, Shutdown::Write, Shutdown::Both])),
+                0 => {
+                    stream.shutdown(choices.of(&[Shutdown::Read, Shutdown::Write, Shutdown::Both]));
+                }
                 1 => stream.keep_alive(),
                 _ => {}
             },
