@@ -39,6 +39,8 @@ pub(crate) enum Errand {
     End,
     /// The connection manager has said something.
     OpenLetters,
+    /// Nobody has it any more.
+    LetGo,
 }
 
 /// What is to be done, and the thread that does it, as long as there is something.
@@ -84,6 +86,7 @@ impl Elsewhere {
                 match errand {
                     Errand::End => socket.end(),
                     Errand::OpenLetters => socket.kick(),
+                    Errand::LetGo => drop(socket),
                 }
             }
             list = self.lock();

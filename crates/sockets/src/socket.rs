@@ -249,6 +249,10 @@ impl Socket {
         endpoint.parts.cq.observe(move || {
             if let Some(socket) = hub.find(key) {
                 elsewhere::in_the_nic(|| socket.kick());
+                // Its program may have let go of it meanwhile, and then this is its last owner.
+                if let Some(socket) = Arc::into_inner(socket) {
+                    hub.do_elsewhere(Arc::new(socket), Errand::LetGo);
+                }
             }
         });
     }
