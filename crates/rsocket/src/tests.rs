@@ -211,6 +211,7 @@ fn an_end_that_has_to_wait_for_a_slot_is_told_though_the_peer_ends_first() {
 #[test]
 fn a_peer_is_told_once_that_a_direction_has_ended() {
     let (mut alice, _) = pair();
+    assert!(matches!(alice.poll_control(), Some(ControlWork::Target { .. })), "the second half is lent first");
     assert!(alice.shutdown(Shutdown::Write) && !alice.shutdown(Shutdown::Write));
     let immediate = Message::Control(Control::Shutdown).encode();
     assert_eq!(alice.poll_control(), Some(ControlWork::Message { immediate }));
