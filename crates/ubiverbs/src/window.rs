@@ -172,6 +172,9 @@ impl Core {
     ) -> Result<(), Error> {
         let other = |what| Error::OtherProtectionDomain { what };
         grantable(rights)?;
+        if rights.is_empty() {
+            return Err(Error::NoRights);
+        }
         if rights.contains(Access::MW_BIND) {
             return Err(Error::Rights { bits: rights.bits() });
         }

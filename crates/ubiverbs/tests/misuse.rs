@@ -83,7 +83,7 @@ fn lengths_are_checked_before_anything_is_posted() -> Result<(), Error> {
     assert!(region.read_at(10, &mut [0; 7]).is_err() && region.write_at(usize::MAX, &[1]).is_err());
     assert!(region.load(4).is_err() && region.part(8..17).is_err());
     assert!(pd.allocate(0).is_err() && pd.allocate(usize::MAX).is_err() && pd.register(Vec::new()).is_err());
-    assert!(matches!(pd.share(8, Access::MW_BIND), Err(Error::Rights { .. })));
+    assert!(matches!(pd.share(8, Access::ZERO_BASED), Err(Error::Rights { .. })));
     // Nothing of that has hurt the connection.
     assert_eq!(a.fetch_add(there, 1)?.wait()?, 0);
     Ok(())

@@ -43,6 +43,7 @@ fn nothing_is_not_registered_and_comes_back() {
     assert!(pd.register_read_only(&b""[..]).is_err() && pd.publish(Vec::new()).is_err());
     let Failed { buffer, .. } = pd.share_own(vec![1u16, 2], Access::ZERO_BASED).unwrap_err();
     assert_eq!(buffer, [1, 2]);
+    assert!(matches!(pd.share_own(buffer, Access::empty()).unwrap_err().error, Error::NoRights));
     assert!(matches!(Mapped::pages(0), Err(Error::System { .. })));
     assert!(matches!(pd.arena(0), Err(Error::Register { .. })));
 }

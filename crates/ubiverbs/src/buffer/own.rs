@@ -225,7 +225,8 @@ impl ProtectionDomain {
     /// Gives the memory back if it cannot be registered, or not with these rights.
     #[doc(alias = "ibv_reg_mr")]
     pub fn share_own<M: OwnMemory>(&self, memory: M, rights: Access) -> Result<SharedOwn<M>, Failed<M>> {
-        if let Err(error) = grantable(rights) {
+        let given = if rights.is_empty() { Err(Error::NoRights) } else { grantable(rights) };
+        if let Err(error) = given {
             return Err(Failed { error, buffer: memory });
         }
         match Allocation::keep(&self.core().opened, self.id, memory, rights | Access::LOCAL_WRITE) {

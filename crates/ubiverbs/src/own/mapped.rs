@@ -185,11 +185,8 @@ impl ProtectionDomain {
     #[doc(alias = "mmap")]
     pub fn share_file(&self, file: &impl AsFd, range: Range<u64>, rights: Access) -> Result<SharedRegion, Error> {
         const WHAT: &str = "cannot map the file";
-        let for_peers = rights.difference(Access::ON_DEMAND);
-        if !for_peers.is_empty() {
-            // Without any it is for work of this program.
-            grantable(for_peers)?;
-        }
+        // Without any it is for work of this program.
+        grantable(rights.difference(Access::ON_DEMAND))?;
         let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         if length == 0 {
             return Err(empty());
