@@ -197,9 +197,9 @@ impl Socket {
         Ok(whole - left)
     }
 
-    /// Sends bytes through shared memory from where they are: they are copied once, into the ring. What the peer has not
-    /// acknowledged at the end is copied into the send buffer, since it may have to be sent again. Answers how many were
-    /// sent: not all of them if there is no more room, or if something is wrong, of which the next call hears.
+    /// Sends bytes through shared memory from where they are: they are copied once, into the ring. What the peer has
+    /// not acknowledged at the end is copied into the send buffer, since it may have to be sent again. Answers how many
+    /// were sent: not all of them if there is no more room, or if something is wrong, of which the next call hears.
     fn send_lent(&self, parts: &Parts, bytes: &[u8]) -> usize {
         let lent = parts.nic.lend(bytes, parts.domain, |key| {
             let (mut transfers, mut sent) = (Vec::new(), 0);

@@ -7,8 +7,9 @@
 //! | full **mesh** | n - 1 | n(n - 1) | 1 | few machines, short messages |
 //! | **ring** | 2 | 2n | up to n/2, handed on by programs | many machines, collective work on much data |
 //!
-//! Latency is the mesh's strength. A sum over all machines (*all-reduce*) is the ring's: each machine sends pieces of the data around twice, so
-//! it sends less than twice the data whatever `n` is; in a mesh that sends everything to everybody, it is `n - 1` times the data.
+//! Latency is the mesh's strength. A sum over all machines (*all-reduce*) is the ring's: each machine sends pieces of
+//! the data around twice, so it sends less than twice the data whatever `n` is; in a mesh that sends everything to
+//! everybody, it is `n - 1` times the data.
 //!
 //! Here the machines are eight nodes in one program, and one thread acts for all of them.
 //!

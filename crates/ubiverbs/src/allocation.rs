@@ -253,8 +253,9 @@ impl Allocation {
         if !address.is_multiple_of(8) {
             return Err(Error::Misaligned { offset: offset as u64 });
         }
-        // SAFETY: eight allocated bytes, aligned, that live as long as `self`. Others reach them as atomics or through the NIC, whose
-        // copies tolerate and are tolerated by racing accesses; no plain reference to them exists, by the module's first paragraph.
+        // SAFETY: eight allocated bytes, aligned, that live as long as `self`. Others reach them as atomics or through
+        // the NIC, whose copies tolerate and are tolerated by racing accesses; no plain reference to them exists, by
+        // the module's first paragraph.
         Ok(unsafe { AtomicU64::from_ptr(self.memory.first.add(offset).cast().as_ptr()) })
     }
 
@@ -358,7 +359,8 @@ fn zeroed(length: usize) -> Result<Memory, Error> {
     let first = unsafe { alloc_zeroed(layout) };
     match NonNull::new(first) {
         Some(first) => Ok(Memory { first, length, owner: Owner::Heap(layout) }),
-        // So much that nobody has it is the caller's mistake; little that is not there is the end of the program, as everywhere else.
+        // So much that nobody has it is the caller's mistake; little that is not there is the end of the program, as
+        // everywhere else.
         None if length > 1 << 30 => Err(Error::Register { length, source: "there is not so much memory".into() }),
         None => handle_alloc_error(layout),
     }
@@ -429,8 +431,8 @@ impl Deref for Span {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range lies within the allocation, is initialised, and is this span's alone; the NIC has no work for it, because a span
-        // that it has work for lies in the table of work in flight.
+        // SAFETY: the range lies within the allocation, is initialised, and is this span's alone; the NIC has no work
+        // for it, because a span that it has work for lies in the table of work in flight.
         unsafe { std::slice::from_raw_parts(self.allocation.memory.first.add(self.start).as_ptr(), self.length) }
     }
 }

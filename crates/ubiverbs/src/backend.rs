@@ -272,11 +272,13 @@ pub unsafe trait CompletionQueue: Any + Debug + Send + Sync {
     /// How many completions there are to take. Asked at every poll: without a lock, if that can be.
     fn waiting(&self) -> usize;
 
-    /// Moves up to `room` completions out, oldest first; if there are none, does what there is to do, in the caller's thread, before it answers.
-    /// `take` gets each with its moment on the device's clock; it calls nothing of the NIC, which may be locked.
+    /// Moves up to `room` completions out, oldest first; if there are none, does what there is to do, in the caller's
+    /// thread, before it answers. `take` gets each with its moment on the device's clock; it calls nothing of the NIC,
+    /// which may be locked.
     fn poll(&self, room: usize, take: &mut dyn FnMut(&Completion, u64)) -> usize;
 
-    /// Moves up to `room` completions out, oldest first, and drives nothing. `take` calls nothing of this queue, which may be locked.
+    /// Moves up to `room` completions out, oldest first, and drives nothing. `take` calls nothing of this queue, which
+    /// may be locked.
     fn take(&self, room: usize, take: &mut dyn FnMut(&Completion, u64)) -> usize;
 
     /// From now on calls `observer` whenever something was added, or lost. Who looks at the queue after that misses

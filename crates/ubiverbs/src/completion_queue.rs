@@ -299,8 +299,8 @@ pub(crate) struct Core {
     ready: AtomicUsize,
     /// Completions say when they were told.
     timestamps: bool,
-    /// Done when somebody first waits for single operations or for the next completion: from then on completions are sorted as they come, not
-    /// when the queue is polled.
+    /// Done when somebody first waits for single operations or for the next completion: from then on completions are
+    /// sorted as they come, not when the queue is polled.
     asynchronous: Once,
 }
 

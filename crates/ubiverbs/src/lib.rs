@@ -70,7 +70,8 @@
 //! | READ, atomic operations, FLUSH, ATOMIC WRITE | yes | | |
 //! | memory [`Window`]s | yes | yes | |
 //!
-//! What a transport cannot do does not compile. Many queues of receives behind one connection (XRC) have types of their own: [`XrcDomain`].
+//! What a transport cannot do does not compile. Many queues of receives behind one connection (XRC) have types of their
+//! own: [`XrcDomain`].
 //!
 //! # Features
 //!
@@ -84,12 +85,14 @@
 //!
 //! # Streams
 //!
-//! [`stream`] has byte streams in the manner of TCP: for tokio and futures, for threads, with C programs' `rsocket` at the other end.
+//! [`stream`] has byte streams in the manner of TCP: for tokio and futures, for threads, with C programs' `rsocket` at
+//! the other end.
 //!
 //! # Builds, variables, runtimes, threads, forks
 //!
-//! are in [`running`]. In short: build with `--release`, or with `[profile.dev.package."*"] opt-level = 3`; `UBIVERBS_LOG=1` says why
-//! something failed; any runtime will do; after a bare `fork` the child leaves alone what it has inherited.
+//! are in [`running`]. In short: build with `--release`, or with `[profile.dev.package."*"] opt-level = 3`;
+//! `UBIVERBS_LOG=1` says why something failed; any runtime will do; after a bare `fork` the child leaves alone what it
+//! has inherited.
 #![deny(unsafe_code)]
 
 mod address;

@@ -155,7 +155,8 @@ impl<T: Transport> QueuePair<T> {
         (core.send.pending(), if core.shared.is_some() { 0 } else { core.receive.pending() })
     }
 
-    /// Posts a receive. For datagrams the buffer needs 40 bytes more than the message: [`GRH_LENGTH`](crate::GRH_LENGTH).
+    /// Posts a receive. For datagrams the buffer needs 40 bytes more than the message:
+    /// [`GRH_LENGTH`](crate::GRH_LENGTH).
     ///
     /// # Cancel safety
     /// Dropping the operation loses no message. The NIC cannot give a receive back: it stays, with its buffer, and
@@ -328,8 +329,8 @@ impl QueuePair<Reliable> {
         self.post(Work::read(remote), buffer)
     }
 
-    /// Replaces the first eight bytes of `remote` by `swap` if they are `compare`, at once, and answers what they were: the swap
-    /// happened if that is `compare`.
+    /// Replaces the first eight bytes of `remote` by `swap` if they are `compare`, at once, and answers what they were:
+    /// the swap happened if that is `compare`.
     ///
     /// # Cancel safety
     /// **Not cancel safe**: dropping the operation loses the answer, and the peer's memory is changed all the same.

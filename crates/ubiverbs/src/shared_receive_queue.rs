@@ -104,8 +104,8 @@ impl SharedReceiveQueue {
         post_scatter(&self.core.table, self.core.pd.id, buffer, |request| unsafe { self.core.queue.post(&request) })
     }
 
-    /// Asks for an event when fewer than `receives` are left: [`AsyncEvent::SharedReceiveQueueLimit`](crate::AsyncEvent). It is raised once;
-    /// 0 asks for none.
+    /// Asks for an event when fewer than `receives` are left:
+    /// [`AsyncEvent::SharedReceiveQueueLimit`](crate::AsyncEvent). It is raised once; 0 asks for none.
     #[doc(alias = "ibv_modify_srq")]
     #[track_caller]
     pub fn set_limit(&self, receives: u32) -> Result<(), Error> {

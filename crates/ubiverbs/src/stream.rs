@@ -19,16 +19,16 @@
 //!
 //! # With whom it talks
 //!
-//! The protocol is that of rdma-core's `rsocket(7)`, and the implementation is the one that the C library's `rsocket` has.
-//! So the peer may be another Rust program, a C program with `rsocket` on any implementation, or an ordinary program of
-//! sockets under `ubiverbs run --sockets`. The sender writes into the receiver's buffer by RDMA WRITE, and never more
-//! than the receiver has lent: no message ever finds its receiver not ready (RNR). A reader that is slow stops the
-//! writer, as with TCP. Ports are those of the connection manager (`RDMA_PS_TCP`), not the kernel's.
+//! The protocol is that of rdma-core's `rsocket(7)`, and the implementation is the one that the C library's `rsocket`
+//! has. So the peer may be another Rust program, a C program with `rsocket` on any implementation, or an ordinary
+//! program of sockets under `ubiverbs run --sockets`. The sender writes into the receiver's buffer by RDMA WRITE, and
+//! never more than the receiver has lent: no message ever finds its receiver not ready (RNR). A reader that is slow
+//! stops the writer, as with TCP. Ports are those of the connection manager (`RDMA_PS_TCP`), not the kernel's.
 //!
 //! # With which runtime
 //!
-//! With any, or with none: [`block_on`](crate::block_on). Tasks are woken by the NIC's own thread. The methods here take
-//! `&self`, so a stream in an [`Arc`](std::sync::Arc) may be read and written by several tasks.
+//! With any, or with none: [`block_on`](crate::block_on). Tasks are woken by the NIC's own thread. The methods here
+//! take `&self`, so a stream in an [`Arc`](std::sync::Arc) may be read and written by several tasks.
 //!
 //! | feature | [`RdmaStream`] and its halves are | [`RdmaListener::incoming`] and others are |
 //! |---|---|---|
@@ -53,8 +53,8 @@
 //! | nobody listens there | `connect`: [`ConnectionRefused`] | |
 //! | nobody answers | `connect`: [`TimedOut`] | |
 //!
-//! Where TCP would show the end of a stream to the reader though its writer was killed, this is an error: bytes that were
-//! still in the dead program's buffers are gone, and half a message is not mistaken for a whole one.
+//! Where TCP would show the end of a stream to the reader though its writer was killed, this is an error: bytes that
+//! were still in the dead program's buffers are gone, and half a message is not mistaken for a whole one.
 //!
 //! [`shutdown`](RdmaStream::shutdown) waits until everything has arrived in the peer's memory. Dropping a stream waits
 //! for nothing; what was written is sent meanwhile, also if the process ends in good order.
@@ -118,7 +118,8 @@ impl RdmaStream {
         Err(last)
     }
 
-    /// The same, which fails as [`TimedOut`](io::ErrorKind::TimedOut) if it takes longer than `limit`. Needs no runtime.
+    /// The same, which fails as [`TimedOut`](io::ErrorKind::TimedOut) if it takes longer than `limit`. Needs no
+    /// runtime.
     pub async fn connect_timeout(to: impl ToAddresses, limit: Duration) -> io::Result<RdmaStream> {
         timer::within(limit, RdmaStream::connect(to)).await.unwrap_or_else(|| Err(error::too_late()))
     }

@@ -71,8 +71,8 @@ fn begin<O: Operation>(fd: c_int, flags: c_int, operation: &mut O, waiting: &mut
     }
 }
 
-/// Attempts it once, or, for a call that would sleep otherwise, for as long as that is cheaper: a while since it could not
-/// get on for the first time, and since it last did get on where that helped before. `flows` if it has just got on.
+/// Attempts it once, or, for a call that would sleep otherwise, for as long as that is cheaper: a while since it could
+/// not get on for the first time, and since it last did get on where that helped before. `flows` if it has just got on.
 #[inline]
 fn attempt_for_a_while<O: Operation>(
     entry: &Arc<Entry>,

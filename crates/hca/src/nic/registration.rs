@@ -40,8 +40,8 @@ impl Nic {
         Ok(self.memory().free_window(present)?)
     }
 
-    /// Registers bytes for as long as `f` runs: queue pairs of the domain may read them by the key that it is given. Work
-    /// that still needs them afterwards fails.
+    /// Registers bytes for as long as `f` runs: queue pairs of the domain may read them by the key that it is given.
+    /// Work that still needs them afterwards fails.
     pub fn lend<R>(&self, bytes: &[u8], domain: ProtectionDomain, f: impl FnOnce(Key) -> R) -> Result<R, Error> {
         // SAFETY: the bytes stay while `f` runs, and there is no right to write to them. The key ends with `Loan`.
         let key = unsafe { self.register(bytes.as_ptr().cast_mut(), bytes.len(), domain, Access::empty()) }?;

@@ -53,7 +53,8 @@ impl QueuePair {
         self.queue.relocate(key, to);
     }
 
-    /// The next train to send, if any. Its payload is described, not copied: the link gathers it before this queue pair is touched again.
+    /// The next train to send, if any. Its payload is described, not copied: the link gathers it before this queue pair
+    /// is touched again.
     pub fn poll_transmit<P: Port>(&mut self, now: Time, port: &mut P) -> Option<Train<'_>> {
         self.handed = Handed::Nothing;
         if self.cnp_owed {

@@ -114,7 +114,8 @@ impl<T: Connected> Connection<T> {
         !self.inner.party.has_ended() && self.inner.qp.close_reason().is_none()
     }
 
-    /// Ends it: work that is not done comes back with an error, and the peer is told. Done when the peer has agreed, or does not answer.
+    /// Ends it: work that is not done comes back with an error, and the peer is told. Done when the peer has agreed, or
+    /// does not answer.
     ///
     /// # Cancel safety
     /// The connection has ended when this returns. Dropping what it returns only means not to wait for the peer.

@@ -101,8 +101,8 @@ impl<T: Transport> Listener<T> {
         self.inner.party.listening_context()
     }
 
-    /// The next request. None is taken before it is waited for, and dropping the future loses none: whoever asks meanwhile is there for the next
-    /// call.
+    /// The next request. None is taken before it is waited for, and dropping the future loses none: whoever asks
+    /// meanwhile is there for the next call.
     ///
     /// # Cancel safety
     /// Dropping it loses no request: whoever asks meanwhile is there for the next call.
@@ -115,8 +115,9 @@ impl<T: Transport> Listener<T> {
 }
 
 impl<T: Connected> Listener<T> {
-    /// The next connection, accepted with a queue pair of the usual kind, once it is waited for. Peers that ask and go away again are passed over. Dropping the future loses
-    /// no connection: one that it had begun to accept is the next call's.
+    /// The next connection, accepted with a queue pair of the usual kind, once it is waited for. Peers that ask and go
+    /// away again are passed over. Dropping the future loses no connection: one that it had begun to accept is the next
+    /// call's.
     ///
     /// # Cancel safety
     /// Dropping it loses no connection: one that it had begun to accept is the next call's.

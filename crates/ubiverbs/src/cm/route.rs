@@ -133,8 +133,8 @@ pub fn resolve_from<T: Transport>(source: SocketAddr, to: SocketAddr) -> Pending
     Pending::start(Route::find(Some(source), to))
 }
 
-/// Connects to a peer, reliably, with a queue pair of the usual kind: [`resolve`] and [`Route::connect`] in one. Of several addresses of a name, the
-/// first that accepts.
+/// Connects to a peer, reliably, with a queue pair of the usual kind: [`resolve`] and [`Route::connect`] in one. Of
+/// several addresses of a name, the first that accepts.
 ///
 /// # Cancel safety
 /// Dropping it gives the attempt up, and the peer is told. A connection that stood already is ended by that: await

@@ -48,7 +48,8 @@ impl Table {
         matches!(inner.slot(ticket), Some(Slot { state: State::Done, .. })) || inner.has_early(ticket)
     }
 
-    /// The handle lets the completion queue report it, under the program's number. If it is done already, that is up to the caller.
+    /// The handle lets the completion queue report it, under the program's number. If it is done already, that is up to
+    /// the caller.
     #[inline]
     pub fn hand_to_queue(&self, ticket: Ticket, wr_id: u64) -> Option<Finish> {
         let mut inner = lock(&self.inner);
