@@ -63,7 +63,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use transport::{Access, Attributes, Counters, Kind, Modify, ModifyError, PostError, Stop};
+use transport::{Access, Attributes, Counters, Kind, Modify, ModifyError, PostError};
 use wire::{Gid, Key, Mtu, Qpn, Srqn};
 
 pub mod connections;
@@ -74,7 +74,7 @@ pub use limits::DeviceLimits;
 /// The transport's values that these traits speak in, for those who implement them.
 pub use transport::{
     Capabilities, Completion, Data, DatagramTarget, FrameNotes, Operation, ProtectionDomain, Queue, ReceiveRequest,
-    Remote, SendFlags, SendRequest, Sge, SrqAttributes, SrqError, SrqModify,
+    Remote, SendFlags, SendRequest, Sge, SrqAttributes, SrqError, SrqModify, Stop,
 };
 
 pub use software::{software, software_over_udp};
