@@ -11,10 +11,10 @@ use crate::wait::{Waitable, Waiters};
 use hca::cm::{Id, UDP_QKEY};
 use hca::{CompletionChannel, Nic, Notify};
 use rsocket::{DiscoveryHeader, DiscoveryKind, MAX_DATAGRAM_HEADER, Sizes};
-use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType};
+use socket2::{Domain, SockRef, Socket, Type};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -76,11 +76,10 @@ impl fmt::Debug for Datagram {
 impl Datagram {
     /// A fresh socket.
     pub fn new(family_is_ipv4: bool) -> Result<Arc<Datagram>, Error> {
-        let family = if family_is_ipv4 { AddressFamily::INET } else { AddressFamily::INET6 };
-        let unbound = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        let unbound = Socket::new(if family_is_ipv4 { Domain::IPV4 } else { Domain::IPV6 }, Type::DGRAM, None)?;
         let inner = Inner {
             sizes: Settings::of_process().sizes,
-            unbound: Some(unbound.map_err(std::io::Error::from)?.into()),
+            unbound: Some(unbound.into()),
             udp: None,
             pairs: Vec::new(),
             peers: HashMap::new(),
@@ -128,9 +127,10 @@ impl Datagram {
 
     fn open(self: &Arc<Datagram>, state: &mut Inner, address: SocketAddr) -> Result<Arc<UdpSocket>, Error> {
         let udp = state.unbound.take().ok_or(Error::INVALID)?;
-        if let Err(error) = rustix::net::bind(&udp, &address) {
+        let bound = SockRef::from(&udp).bind(&address.into());
+        if let Err(error) = bound {
             state.unbound = Some(udp);
-            return Err(std::io::Error::from(error).into());
+            return Err(error.into());
         }
         let udp = Arc::new(udp);
         udp.set_read_timeout(Some(LOOK_INTERVAL))?;
@@ -261,7 +261,7 @@ impl Datagram {
             let _ = udp.send_to(&[0], address);
         }
         // One with a peer hears of nobody else.
-        let _ = rustix::net::shutdown(&udp, Shutdown::Read);
+        let _ = SockRef::from(&*udp).shutdown(Shutdown::Read);
         drop(state);
         // Its port is free when this returns.
         let ear = Arc::downgrade(&udp);
@@ -378,13 +378,11 @@ fn listen(socket: &Weak<Datagram>, udp: &Weak<UdpSocket>) {
     let mut bytes = [0; SLOT];
     loop {
         let Some(ear) = udp.upgrade() else { return };
-        // One that is being closed is woken by the end of what it could read, which comes from nobody.
-        let arrived = rustix::net::recvfrom(&*ear, &mut bytes[..], RecvFlags::empty());
+        // One that is being closed is woken by the end of what it could read.
+        let arrived = ear.recv_from(&mut bytes);
         drop(ear);
         let Some(socket) = socket.upgrade().filter(|socket| !socket.closed.load(Ordering::Acquire)) else { return };
-        if let Ok((length, _, Some(from))) = arrived
-            && let Ok(from) = SocketAddr::try_from(from)
-        {
+        if let Ok((length, from)) = arrived {
             socket.discovered(&bytes[..length], from);
         }
     }
