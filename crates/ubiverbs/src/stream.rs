@@ -28,7 +28,7 @@
 //! # With which runtime
 //!
 //! With any, or with none: [`block_on`](crate::block_on). Tasks are woken by the NIC's own thread. The methods here
-//! take `&self`, so a stream in an [`Arc`](std::sync::Arc) may be read and written by several tasks.
+//! take `&self`, so a stream in an [`Arc`] may be read and written by several tasks.
 //!
 //! | feature | [`RdmaStream`] and its halves are | [`RdmaListener::incoming`] and others are |
 //! |---|---|---|
