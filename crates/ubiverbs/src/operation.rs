@@ -47,7 +47,8 @@ use std::time::Duration;
 /// ```
 ///
 /// It is a plain future: wakers only, no runtime. It can be sent to another thread, and it does not keep its queue pair
-/// alive: when that is dropped, work under way ends with [`Error::Destroyed`](crate::Error::Destroyed), and the buffer comes back.
+/// alive: when that is dropped, work under way ends with [`Error::Destroyed`](crate::Error::Destroyed), and the buffer
+/// comes back.
 #[must_use = "await it, leave it to the completion queue with `polled`, or drop it on purpose"]
 pub struct Operation<R: Outcome> {
     table: Arc<Table>,
