@@ -7,4 +7,6 @@ mod endings;
 /// Whether everything goes over UDP.
 pub const OVER_UDP: bool = false;
 
-tests!(());
+fn prepare() {}
+
+tests!();

@@ -7,4 +7,8 @@ mod endings;
 /// Whether everything goes over UDP.
 pub const OVER_UDP: bool = true;
 
-tests!(ubiverbs::backend::software_over_udp().unwrap());
+fn prepare() {
+    ubiverbs::backend::software_over_udp().unwrap();
+}
+
+tests!();

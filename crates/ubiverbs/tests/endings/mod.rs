@@ -1,10 +1,10 @@
 //! How connections end, with another process as the peer or with none: what `closed` says, what work says that was
 //! flushed, and what the log says. Each is run through shared memory and over UDP.
 
-/// The tests, each after `prepare`; and the peer of them, in a process of its own, which is no test.
+/// The tests, each after the function `prepare`; and the peer of them, in a process of its own, which is no test.
 macro_rules! tests {
-    ($prepare:expr) => {
-        tests! { $prepare;
+    () => {
+        tests! {
             a_peer_that_disconnects_says_so_with_its_words,
             a_peer_that_drops_its_connection_has_disconnected,
             a_peer_whose_process_ends_in_any_way_has_died,
@@ -22,11 +22,11 @@ macro_rules! tests {
             endings::peer();
         }
     };
-    ($prepare:expr; $($name:ident,)*) => {
+    ($($name:ident,)*) => {
         $(
             #[test]
             fn $name() {
-                $prepare;
+                prepare();
                 endings::$name();
             }
         )*
