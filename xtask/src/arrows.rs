@@ -22,19 +22,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cm", &["wire", "trace"]),
     ("rsocket", &["wire"]),
     ("mad", &["wire", "trace"]),
+    ("checks", &["wire", "trace"]),
     ("host", &["wire", "latch"]),
     // Reports of processes: what hca tells, and programs ask for.
     ("inventory", &["wire", "trace", "transport", "host"]),
     ("netlink", &["transport", "inventory"]),
     ("link", &["wire", "trace", "latch", "host"]),
-    ("hca", &["wire", "trace", "transport", "cm", "mad", "latch", "memory", "host", "inventory", "link"]),
+    ("hca", &["wire", "trace", "transport", "cm", "mad", "checks", "latch", "memory", "host", "inventory", "link"]),
     ("sim", &["wire", "trace", "transport", "cm"]),
     ("sockets", &["wire", "transport", "latch", "hca", "rsocket"]),
-    ("ubiverbs", &["wire", "trace", "transport", "cm", "latch", "hca", "sockets"]),
+    ("ubiverbs", &["wire", "trace", "transport", "cm", "checks", "latch", "hca", "sockets"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.
-    ("capi", &["wire", "trace", "transport", "cm", "mad", "latch", "memory", "hca", "abi", "sockets"]),
+    ("capi", &["wire", "trace", "transport", "cm", "mad", "checks", "latch", "memory", "hca", "abi", "sockets"]),
     // `demo --simulated` runs on the simulator.
-    ("cli", &["wire", "trace", "transport", "cm", "hca", "inventory", "netlink", "ubiverbs", "capi", "sim"]),
+    ("cli", &["wire", "trace", "transport", "cm", "checks", "hca", "inventory", "netlink", "ubiverbs", "capi", "sim"]),
     // Tests across crates, and the harness they share.
     ("scenarios", &["wire", "trace", "transport", "cm", "sim", "rsocket"]),
     // The bodies of fuzz targets: rings, messages between processes, texts, the C interface.

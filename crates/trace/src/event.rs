@@ -6,6 +6,8 @@ use core::fmt;
 use wire::access::{Access, RefusalCause};
 use wire::{Headers, Key, Psn, Qpn};
 
+use crate::call::Call;
+use crate::failure::Failure;
 use crate::reason::{ConnectionEnd, DropReason, Queue, RetryCause, StateCause, Timer, WindowCause};
 
 /// One thing that happened, when, and to which queue pair.
@@ -102,6 +104,15 @@ pub enum Kind {
         opcode: &'static str,
         /// Bytes moved.
         bytes: u64,
+        /// For errors: why.
+        failure: Option<Failure>,
+    },
+    /// The program called something.
+    Called {
+        /// The thread that did, as the system numbers it; 0 where that is not known.
+        thread: u32,
+        /// What it called.
+        call: Call,
     },
     /// A queue pair went into error and took all its work with it. Each completes with a flush of its own, later.
     Flushed {
@@ -224,6 +235,7 @@ impl Kind {
             Self::CmMessageDropped { .. } => "cm_message_dropped",
             Self::StateChanged { .. } => "state_changed",
             Self::Completed { .. } => "completed",
+            Self::Called { .. } => "called",
             Self::Flushed { .. } => "flushed",
             Self::TimerSet { .. } => "timer_set",
             Self::TimerFired { .. } => "timer_fired",
@@ -260,6 +272,7 @@ impl Kind {
             Self::ConnectionEnded { by, .. } => by.name(),
             Self::AsyncEvent { name } => name,
             Self::WorkPosted { opcode, .. } => opcode,
+            Self::Called { call, .. } => call.name(),
             Self::PacketSent { retransmit: true, .. } => "retransmit",
             Self::PacketSent { .. }
             | Self::PacketReceived { .. }
@@ -308,9 +321,14 @@ impl fmt::Display for Kind {
                 write!(f, "dropped: {message} for connection {local_comm_id:#010x}: {reason}")
             }
             Self::StateChanged { from, to, cause } => write!(f, "{from} -> {to}: {cause}"),
-            Self::Completed { wr_id, queue, status, opcode, bytes } => {
-                write!(f, "work request {wr_id} of the {queue} completed: {status}, {opcode}, {bytes} bytes")
+            Self::Completed { wr_id, queue, status, opcode, bytes, failure } => {
+                write!(f, "work request {wr_id} of the {queue} completed: {status}, {opcode}, {bytes} bytes")?;
+                match failure {
+                    Some(failure) => write!(f, ": {failure}"),
+                    None => Ok(()),
+                }
             }
+            Self::Called { call, .. } => write!(f, "called: {call}"),
             Self::Flushed { sends, receives } => {
                 write!(f, "flushed: {sends} work requests of the send queue, {receives} of the receive queue")
             }

@@ -15,7 +15,8 @@
 //! | `packet_dropped` | `packet`?, `reason`, `text` |
 //! | `cm_message_dropped` | `message`, `local_comm_id`, `reason`, `text` |
 //! | `state_changed` | `from`, `to`, `cause`, `text` |
-//! | `completed` | `wr_id`, `queue`, `status`, `opcode`, `bytes` |
+//! | `completed` | `wr_id`, `queue`, `status`, `opcode`, `bytes`, `failure`? {`name`, what it has, `text`} |
+//! | `called` | `thread`, `call`, and the fields of [`Call`](crate::Call) |
 //! | `flushed` | `sends`, `receives` |
 //! | `timer_set`, `timer_fired` | `timer`, `deadline` |
 //! | `timer_cleared` | `timer` |
@@ -35,13 +36,17 @@
 
 use std::fmt::Display;
 use std::io::Write;
+use std::vec::Vec;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use wire::Headers;
+use wire::access::{Refusal, RefusalCause};
 
+use crate::call::Value;
 use crate::error::Error;
 use crate::event::{Event, Kind};
+use crate::failure::{Failure, PeerReason};
 use crate::sink::Sink;
 
 /// Writes events as JSON lines.
@@ -186,12 +191,27 @@ fn fields<M: SerializeMap>(kind: &Kind, map: &mut M) -> Result<(), M::Error> {
             map.serialize_entry("cause", cause.name())?;
             map.serialize_entry("text", &Shown(cause))
         }
-        Kind::Completed { wr_id, queue, status, opcode, bytes } => {
+        Kind::Completed { wr_id, queue, status, opcode, bytes, failure } => {
             map.serialize_entry("wr_id", wr_id)?;
             map.serialize_entry("queue", queue.name())?;
             map.serialize_entry("status", status)?;
             map.serialize_entry("opcode", opcode)?;
-            map.serialize_entry("bytes", bytes)
+            map.serialize_entry("bytes", bytes)?;
+            match failure {
+                Some(failure) => map.serialize_entry("failure", &Failed(failure)),
+                None => Ok(()),
+            }
+        }
+        Kind::Called { thread, call } => {
+            map.serialize_entry("thread", thread)?;
+            map.serialize_entry("call", call.name())?;
+            let mut written = Ok(());
+            call.each_field(|name, value| {
+                if written.is_ok() {
+                    written = map.serialize_entry(name, &Field(value));
+                }
+            });
+            written
         }
         Kind::Flushed { sends, receives } => {
             map.serialize_entry("sends", sends)?;
@@ -332,5 +352,106 @@ struct Object<'a, T>(&'a [(&'static str, T)]);
 impl<T: Serialize> Serialize for Object<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+/// A field of a call.
+struct Field<'a>(Value<'a>);
+
+impl Serialize for Field<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Number(number) => serializer.serialize_u64(number),
+            Value::Signed(number) => serializer.serialize_i64(number),
+            Value::Flag(flag) => serializer.serialize_bool(flag),
+            Value::Text(text) => serializer.serialize_str(text),
+            Value::Access(_) | Value::Bytes(_) => serializer.collect_str(&self.0),
+            Value::Pieces(pieces) => {
+                let mut map = serializer.serialize_map(None)?;
+                map.serialize_entry("count", &pieces.count)?;
+                map.serialize_entry("bytes", &pieces.bytes)?;
+                let list: Vec<_> =
+                    pieces.kept().iter().map(|piece| (piece.address, piece.length, piece.key.value())).collect();
+                map.serialize_entry("list", &list)?;
+                map.end()
+            }
+        }
+    }
+}
+
+/// Why work failed: a name, the values, and the sentence.
+struct Failed<'a>(&'a Failure);
+
+impl Serialize for Failed<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("name", self.0.name())?;
+        match self.0 {
+            Failure::Refused(refusal) => map.serialize_entry("refusal", &Refused(refusal))?,
+            Failure::Nak { code, psn, peer } => {
+                map.serialize_entry("code", &code.code())?;
+                map.serialize_entry("psn", &psn.value())?;
+                if let Some(peer) = peer {
+                    map.serialize_entry("peer", &Peer(peer))?;
+                }
+            }
+            Failure::NoAnswer { psn, tries } | Failure::NotReady { psn, tries } => {
+                map.serialize_entry("psn", &psn.value())?;
+                map.serialize_entry("tries", tries)?;
+            }
+            Failure::PeerGone { psn } => map.serialize_entry("psn", &psn.value())?,
+            Failure::TooLong { length, space } => {
+                map.serialize_entry("length", length)?;
+                map.serialize_entry("space", space)?;
+            }
+            Failure::BadAnswer { what, psn } | Failure::PeerFault { what, psn } => {
+                map.serialize_entry("what", what)?;
+                map.serialize_entry("psn", &psn.value())?;
+            }
+            Failure::Unsuitable { what } => map.serialize_entry("what", what)?,
+            Failure::Flushed => {}
+        }
+        map.serialize_entry("text", &Shown(self.0))?;
+        map.end()
+    }
+}
+
+/// What the peer said beside a NAK.
+struct Peer<'a>(&'a PeerReason);
+
+impl Serialize for Peer<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("name", self.0.name())?;
+        match self.0 {
+            PeerReason::Refused(refusal) => map.serialize_entry("refusal", &Refused(refusal))?,
+            PeerReason::TooLong { length, space } => {
+                map.serialize_entry("length", length)?;
+                map.serialize_entry("space", space)?;
+            }
+            PeerReason::TooManyReads { max } => map.serialize_entry("max", max)?,
+            PeerReason::Unsupported => {}
+        }
+        map.end()
+    }
+}
+
+/// An access that was refused.
+struct Refused<'a>(&'a Refusal);
+
+impl Serialize for Refused<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Refusal { range, access, cause } = self.0;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("key", &range.key.value())?;
+        map.serialize_entry("address", &range.address)?;
+        map.serialize_entry("length", &range.length)?;
+        map.serialize_entry("access", &Shown(access))?;
+        map.serialize_entry("cause", cause.name())?;
+        if let RefusalCause::OutOfBounds { start, length } = cause {
+            map.serialize_entry("region_start", start)?;
+            map.serialize_entry("region_length", length)?;
+        }
+        map.end()
     }
 }

@@ -37,10 +37,12 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+mod call;
 mod counters;
 #[cfg(feature = "std")]
 mod error;
 mod event;
+mod failure;
 #[cfg(feature = "json")]
 mod json_lines;
 #[cfg(feature = "std")]
@@ -48,13 +50,16 @@ mod pcapng;
 mod reason;
 mod ring;
 mod sink;
+mod text;
 mod time;
 mod vocabulary;
 
+pub use call::{Call, Piece, Pieces, Value};
 pub use counters::Counters;
 #[cfg(feature = "std")]
 pub use error::Error;
 pub use event::{Event, Kind};
+pub use failure::{Failure, PeerReason};
 #[cfg(feature = "json")]
 pub use json_lines::{JsonLines, Stamp};
 #[cfg(feature = "std")]
@@ -62,5 +67,6 @@ pub use pcapng::{Direction, Interface, PcapNg};
 pub use reason::{ConnectionEnd, DropReason, Queue, RetryCause, StateCause, Timer, WindowCause};
 pub use ring::Ring;
 pub use sink::{Sink, Tee, Tracer};
+pub use text::Text;
 pub use time::Time;
 pub use wire::access::{Access, RefusalCause};

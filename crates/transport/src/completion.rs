@@ -2,6 +2,7 @@
 
 use crate::tag_matching::TagHeader;
 use core::fmt;
+use trace::Failure;
 use wire::access::Refusal;
 use wire::{Key, NakCode, Psn, Qpn, Srqn};
 
@@ -233,23 +234,31 @@ pub enum Cause {
     OutOfStep,
 }
 
+impl Cause {
+    /// The cause in the words of the trace; none if it is no error.
+    pub fn failure(self) -> Option<Failure> {
+        Some(match self {
+            Cause::Refused(refusal) => Failure::Refused(refusal),
+            Cause::Nak { code, psn } => Failure::Nak { code, psn, peer: None },
+            Cause::NoAnswer { psn, tries } => Failure::NoAnswer { psn, tries },
+            Cause::PeerGone { psn } => Failure::PeerGone { psn },
+            Cause::NotReady { psn, tries } => Failure::NotReady { psn, tries },
+            Cause::TooLong { length, space } => Failure::TooLong { length, space },
+            Cause::BadAnswer { what, psn } => Failure::BadAnswer { what, psn },
+            Cause::Unsuitable { what } => Failure::Unsuitable { what },
+            Cause::PeerFault { what, psn } => Failure::PeerFault { what, psn },
+            Cause::Flushed => Failure::Flushed,
+            Cause::Matched(_) | Cause::OutOfStep => return None,
+        })
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Cause::Refused(refusal) => write!(f, "{refusal}"),
-            Cause::Nak { code, psn } => write!(f, "the peer answered packet {psn} with {code}"),
-            Cause::NoAnswer { psn, tries } => write!(f, "packet {psn} was sent {tries} times and never acknowledged"),
-            Cause::PeerGone { psn } => write!(f, "the peer's process ended and did not acknowledge packet {psn}"),
-            Cause::NotReady { psn, tries } => {
-                write!(f, "packet {psn} was sent {tries} times and each time the peer had no receive posted")
-            }
-            Cause::TooLong { length, space } => write!(f, "a message of {length} bytes met space for {space}"),
-            Cause::BadAnswer { what, psn } => write!(f, "answer {psn}: {what}"),
-            Cause::Unsuitable { what } => f.write_str(what),
-            Cause::PeerFault { what, psn } => write!(f, "the peer's packet {psn}: {what}"),
-            Cause::Flushed => f.write_str("the queue pair had stopped before this work was finished"),
-            Cause::Matched(header) => write!(f, "the message has tag {:#x}", header.tag),
-            Cause::OutOfStep => f.write_str("messages that matched no tag have not been handled"),
+        match (self, self.failure()) {
+            (_, Some(failure)) => failure.fmt(f),
+            (Cause::Matched(header), None) => write!(f, "the message has tag {:#x}", header.tag),
+            (_, None) => f.write_str("messages that matched no tag have not been handled"),
         }
     }
 }

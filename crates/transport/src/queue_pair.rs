@@ -466,6 +466,7 @@ fn trace_completed<P: Port>(now: Time, qpn: Qpn, completion: &Completion, port: 
             status: completion.status.name(),
             opcode: completion.kind.name(),
             bytes: u64::from(completion.bytes),
+            failure: completion.cause.and_then(|cause| cause.failure()),
         };
         port.record(&trace::Event { at: now.as_nanos(), qpn: Some(qpn), kind });
     }

@@ -128,8 +128,14 @@ mod tests {
     fn trouble_is_told_from_the_rest() {
         let state = |to| Kind::StateChanged { from: "RTS", to, cause: trace::StateCause::Modify };
         assert!(is_trouble(&state("ERR")) && is_trouble(&state("SQE")) && !is_trouble(&state("SQD")));
-        let completed =
-            |status| Kind::Completed { wr_id: 1, queue: trace::Queue::Send, status, opcode: "SEND", bytes: 0 };
+        let completed = |status| Kind::Completed {
+            wr_id: 1,
+            queue: trace::Queue::Send,
+            status,
+            opcode: "SEND",
+            bytes: 0,
+            failure: None,
+        };
         let dropped = |reason| Kind::PacketDropped { headers: None, reason };
         assert!(is_trouble(&dropped(DropReason::BadIcrc)) && !is_trouble(&dropped(DropReason::OwnMulticast)));
         let ignored = |reason| Kind::CmMessageDropped { message: "RTU", local_comm_id: 1, reason };

@@ -1,0 +1,190 @@
+//! The checker: shows every event to every family of rules that is on, and keeps the model true. A finding of the same
+//! rule about the same subject is told once and counted.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::fmt;
+
+use trace::{Event, Kind};
+
+use crate::finding::{Finding, Subject};
+use crate::model::Model;
+use crate::rule::{Number, Rule};
+use crate::witness::Witness;
+use crate::{explain, rules};
+
+/// What a family of rules sees of an event: the model is as it was before the event.
+pub(crate) struct Moment<'a> {
+    pub event: &'a Event,
+    pub model: &'a Model,
+    pub witness: &'a mut dyn Witness,
+}
+
+/// A family of rules.
+pub(crate) trait Examine: Send {
+    /// Something happened.
+    fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>);
+
+    /// Time has passed: now and then, also while nothing happens.
+    fn tick(&mut self, _now: u64, _model: &Model, _witness: &mut dyn Witness, _out: &mut Out<'_>) {}
+
+    /// The program ends. What is still there is in the model.
+    fn finish(&mut self, _now: u64, _model: &Model, _witness: &mut dyn Witness, _out: &mut Out<'_>) {}
+}
+
+/// Where findings go.
+pub(crate) struct Out<'a> {
+    at: u64,
+    thread: u32,
+    settings: &'a Settings,
+    told: &'a mut Told,
+    found: &'a mut dyn FnMut(Finding),
+}
+
+impl Out<'_> {
+    /// Tells a finding, unless its rule is off or it was told of the same subject before.
+    pub fn tell(&mut self, finding: Finding) {
+        if self.settings.wants(finding.rule) && self.told.is_new(finding.rule, finding.subject) {
+            (self.found)(Finding { at: self.at, thread: self.thread, ..finding });
+        }
+    }
+
+    /// Whether this rule is on: for families that would have to do something costly first.
+    pub fn wants(&self, rule: Number) -> bool {
+        self.settings.wants(rule)
+    }
+}
+
+/// How often each finding was made. Bounded: a program with very many objects may be told of the same rule again.
+#[derive(Default, Debug)]
+struct Told {
+    counts: BTreeMap<(Number, Subject), u64>,
+    total: BTreeMap<Number, u64>,
+}
+
+/// How many findings are known apart.
+const MAX_TOLD: usize = 4096;
+
+impl Told {
+    fn is_new(&mut self, rule: Number, subject: Subject) -> bool {
+        *self.total.entry(rule).or_default() += 1;
+        if self.counts.len() >= MAX_TOLD && !self.counts.contains_key(&(rule, subject)) {
+            return false;
+        }
+        let count = self.counts.entry((rule, subject)).or_default();
+        *count += 1;
+        *count == 1
+    }
+}
+
+/// Which rules are on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Settings {
+    /// Explain what failed.
+    pub explain: bool,
+    /// Check against the rules.
+    pub validate: bool,
+    /// Rules that are off.
+    pub off: BTreeSet<Number>,
+    /// If not empty, only these rules are on.
+    pub only: BTreeSet<Number>,
+}
+
+impl Settings {
+    /// Explanations alone: `--why`.
+    #[must_use]
+    pub fn why() -> Settings {
+        Settings { explain: true, ..Settings::default() }
+    }
+
+    /// Rules alone: `--check`.
+    #[must_use]
+    pub fn check() -> Settings {
+        Settings { validate: true, ..Settings::default() }
+    }
+
+    /// Both.
+    #[must_use]
+    pub fn all() -> Settings {
+        Settings { explain: true, validate: true, ..Settings::default() }
+    }
+
+    /// Whether this rule is on.
+    #[must_use]
+    pub fn wants(&self, number: Number) -> bool {
+        let explains = Rule::of(number).is_some_and(|rule| rule.family().explains());
+        let by_family = if explains { self.explain } else { self.validate };
+        by_family && !self.off.contains(&number) && (self.only.is_empty() || self.only.contains(&number))
+    }
+}
+
+/// Takes events, makes findings.
+pub struct Checker {
+    settings: Settings,
+    model: Model,
+    families: Vec<Box<dyn Examine>>,
+    told: Told,
+}
+
+impl Checker {
+    /// A checker that has seen nothing.
+    #[must_use]
+    pub fn new(settings: Settings) -> Checker {
+        let mut families = Vec::new();
+        if settings.explain {
+            families.extend(explain::families());
+        }
+        if settings.validate {
+            families.extend(rules::families());
+        }
+        Checker { settings, model: Model::default(), families, told: Told::default() }
+    }
+
+    /// Takes one event. Events come in the order in which they happened.
+    pub fn observe(&mut self, event: &Event, witness: &mut dyn Witness, found: &mut dyn FnMut(Finding)) {
+        let thread = if let Kind::Called { thread, .. } = event.kind { thread } else { 0 };
+        let Checker { settings, model, families, told } = self;
+        let mut out = Out { at: event.at, thread, settings, told, found };
+        for family in families {
+            family.observe(&mut Moment { event, model, witness: &mut *witness }, &mut out);
+        }
+        model.apply(event, witness);
+    }
+
+    /// Time has passed. To be called a few times a second, so that what does not happen is noticed.
+    pub fn tick(&mut self, now: u64, witness: &mut dyn Witness, found: &mut dyn FnMut(Finding)) {
+        let Checker { settings, model, families, told } = self;
+        let mut out = Out { at: now, thread: 0, settings, told, found };
+        families.iter_mut().for_each(|family| family.tick(now, model, witness, &mut out));
+    }
+
+    /// The program ends.
+    pub fn finish(&mut self, now: u64, witness: &mut dyn Witness, found: &mut dyn FnMut(Finding)) {
+        let Checker { settings, model, families, told } = self;
+        let mut out = Out { at: now, thread: 0, settings, told, found };
+        families.iter_mut().for_each(|family| family.finish(now, model, witness, &mut out));
+    }
+
+    /// How often each rule was broken, and how often about each subject.
+    pub fn counts(&self) -> impl Iterator<Item = (Number, Subject, u64)> {
+        self.told.counts.iter().map(|((rule, subject), count)| (*rule, *subject, *count))
+    }
+
+    /// How often each rule was broken.
+    pub fn totals(&self) -> impl Iterator<Item = (Number, u64)> {
+        self.told.total.iter().map(|(rule, count)| (*rule, *count))
+    }
+
+    /// What the program has.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+}
+
+impl fmt::Debug for Checker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checker").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,117 @@
+//! What is told: which rule, what happened with the program's own values, why, how that is known, what to do.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use wire::Qpn;
+
+use crate::rule::{Number, Rule, Severity};
+
+/// Something that was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// The rule.
+    pub rule: Number,
+    /// When, in nanoseconds of the clock of the events.
+    pub at: u64,
+    /// The thread whose call showed it; 0 where there is none.
+    pub thread: u32,
+    /// What it is about. Findings of one rule about one subject are told once and counted.
+    pub subject: Subject,
+    /// One sentence: what happened, with the program's own values.
+    pub what: String,
+    /// The cause, if one was found.
+    pub cause: Option<String>,
+    /// How that is known.
+    pub evidence: Vec<String>,
+    /// What to do.
+    pub advice: String,
+}
+
+/// What a finding is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Subject {
+    /// The whole process.
+    Process,
+    /// A queue pair.
+    QueuePair(Qpn),
+    /// A completion queue.
+    CompletionQueue(u32),
+    /// A shared receive queue.
+    SharedQueue(u32),
+    /// Registered memory, by key.
+    Memory(u32),
+    /// A protection domain.
+    Domain(u32),
+    /// An id of the connection manager.
+    Id(u64),
+    /// A function of the interface, by name.
+    Function(&'static str),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Process => f.write_str("the process"),
+            Subject::QueuePair(qpn) => write!(f, "QP {qpn}"),
+            Subject::CompletionQueue(cq) => write!(f, "CQ {cq}"),
+            Subject::SharedQueue(srq) => write!(f, "SRQ {srq}"),
+            Subject::Memory(key) => write!(f, "MR {key:#010x}"),
+            Subject::Domain(pd) => write!(f, "PD {pd}"),
+            Subject::Id(id) => write!(f, "id {id:#x}"),
+            Subject::Function(name) => f.write_str(name),
+        }
+    }
+}
+
+impl Finding {
+    /// A finding; cause and evidence are added by [`because`](Finding::because) and [`evidence`](Finding::shown_by).
+    #[must_use]
+    pub fn new(rule: Number, subject: Subject, what: impl Into<String>, advice: impl Into<String>) -> Finding {
+        Finding {
+            rule,
+            at: 0,
+            thread: 0,
+            subject,
+            what: what.into(),
+            cause: None,
+            evidence: Vec::new(),
+            advice: advice.into(),
+        }
+    }
+
+    /// The same with its cause.
+    #[must_use]
+    pub fn because(mut self, cause: impl Into<String>) -> Finding {
+        self.cause = Some(cause.into());
+        self
+    }
+
+    /// The same with one more sentence of evidence.
+    #[must_use]
+    pub fn shown_by(mut self, evidence: impl Into<String>) -> Finding {
+        self.evidence.push(evidence.into());
+        self
+    }
+
+    /// How bad it is.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        Rule::of(self.rule).map_or(Severity::Error, |rule| rule.severity)
+    }
+}
+
+/// As it is shown on a terminal, several lines without a newline at the end.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} [{}]", self.severity(), self.what, self.rule)?;
+        if let Some(cause) = &self.cause {
+            write!(f, "\n  cause: {cause}")?;
+        }
+        for line in &self.evidence {
+            write!(f, "\n  seen: {line}")?;
+        }
+        write!(f, "\n  do: {}", self.advice)
+    }
+}

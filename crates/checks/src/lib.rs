@@ -1,0 +1,43 @@
+//! Explains failures of RDMA programs, and checks programs against the rules of verbs.
+//!
+//! What the program called and what the NIC did goes in, as events of [`trace`]; [`Finding`]s come out. There is no IO:
+//! the same [`Checker`] runs inside a live process, on the log of an earlier run, and on a simulation. What only a live
+//! process can be asked, such as what a buffer holds now, is asked of a [`Witness`].
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`rule`] | rules: numbers that never change meaning, severities, pages |
+//! | [`finding`] | what is told |
+//! | [`model`] | what the program has: domains, memory, queues, queue pairs, work under way |
+//! | `explain` | rules that explain what failed (`--why`) |
+//! | `rules` | rules that programs break unnoticed (`--check`) |
+//!
+//! ```
+//! use checks::{Absent, Checker, Settings};
+//!
+//! let mut checker = Checker::new(Settings::why());
+//! let mut findings = Vec::new();
+//! # let events: Vec<trace::Event> = Vec::new();
+//! for event in &events {
+//!     checker.observe(event, &mut Absent, &mut |finding| findings.push(finding));
+//! }
+//! checker.finish(1_000_000_000, &mut Absent, &mut |finding| findings.push(finding));
+//! assert!(findings.is_empty());
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod checker;
+mod explain;
+pub mod finding;
+pub mod model;
+pub mod rule;
+mod rules;
+mod witness;
+
+pub use checker::{Checker, Settings};
+pub use finding::{Finding, Subject};
+pub use rule::{Family, Number, RULES, Rule, Severity};
+pub use witness::{Absent, Witness};

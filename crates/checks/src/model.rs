@@ -1,0 +1,281 @@
+//! What the program has, as its calls and the NIC's events tell: domains, memory, queues, queue pairs, and the work
+//! under way. It believes the events and judges nothing.
+
+mod objects;
+mod work;
+
+pub use objects::{CompletionQueue, Connection, Context, Domain, Pair, Region, SharedQueue, Window};
+pub use work::{Work, WorkQueue};
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use trace::{Call, Event, Kind, Queue};
+use wire::access::Access;
+use wire::{Key, Qpn};
+
+use crate::witness::Witness;
+
+/// How many objects that are gone are remembered, of each kind.
+const REMEMBERED: usize = 256;
+
+/// What the program has.
+#[derive(Default, Debug)]
+pub struct Model {
+    /// Open devices.
+    pub contexts: BTreeMap<u32, Context>,
+    /// Protection domains.
+    pub domains: BTreeMap<u32, Domain>,
+    /// Registered memory, by key.
+    pub regions: BTreeMap<u32, Region>,
+    /// Memory that was deregistered, the newest last.
+    pub gone_regions: VecDeque<Region>,
+    /// Memory windows, by the key they were made with.
+    pub windows: BTreeMap<u32, Window>,
+    /// Completion queues.
+    pub cqs: BTreeMap<u32, CompletionQueue>,
+    /// Shared receive queues.
+    pub srqs: BTreeMap<u32, SharedQueue>,
+    /// Queue pairs.
+    pub pairs: BTreeMap<Qpn, Pair>,
+    /// Queue pairs that were destroyed, with when, the newest last.
+    pub gone_pairs: VecDeque<(Qpn, u64)>,
+    /// Completion channels.
+    pub channels: BTreeMap<u32, ()>,
+    /// Address handles.
+    pub handles: BTreeMap<u64, u32>,
+    /// `ibv_fork_init` was called.
+    pub fork_is_safe: bool,
+}
+
+impl Model {
+    /// The region with this key, or the newest that had it.
+    #[must_use]
+    pub fn region_ever(&self, key: Key) -> Option<&Region> {
+        self.regions.get(&key.value()).or_else(|| self.gone_regions.iter().rev().find(|region| region.key == key))
+    }
+
+    /// The registered regions that have bytes of this range.
+    pub fn regions_at(&self, address: u64, length: u64) -> impl Iterator<Item = &Region> {
+        self.regions.values().filter(move |region| region.overlaps(address, length))
+    }
+
+    /// The queue pair of an event.
+    #[must_use]
+    pub fn pair_of(&self, event: &Event) -> Option<&Pair> {
+        event.qpn.and_then(|qpn| self.pairs.get(&qpn))
+    }
+
+    /// The work of a queue pair that a completion is about.
+    #[must_use]
+    pub fn work(&self, qpn: Qpn, queue: Queue, wr_id: u64) -> Option<&Work> {
+        let pair = self.pairs.get(&qpn)?;
+        match queue {
+            Queue::Send => pair.sends.find(wr_id),
+            Queue::Receive => pair.receives.find(wr_id),
+            _ => self.srqs.get(&pair.srq?)?.receives.find(wr_id),
+        }
+    }
+
+    /// Takes note of an event.
+    pub(crate) fn apply(&mut self, event: &Event, witness: &mut dyn Witness) {
+        match &event.kind {
+            Kind::Called { thread, call } => self.called(event, *thread, call, witness),
+            Kind::WorkPosted { wr_id, queue, opcode, bytes } => {
+                self.posted(event, *wr_id, *queue, opcode, *bytes);
+            }
+            Kind::PostRefused { .. } => {
+                if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
+                    pair.sends.about_to_post = None;
+                    pair.receives.about_to_post = None;
+                }
+            }
+            Kind::Completed { wr_id, queue, status, failure, .. } => {
+                self.completed(event, *wr_id, *queue, status);
+                if let (Some(failure), Some(pair)) = (failure, event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)))
+                    && *failure != trace::Failure::Flushed
+                    && pair.first_failure.is_none()
+                {
+                    pair.first_failure = Some((*wr_id, status, *failure));
+                }
+            }
+            Kind::StateChanged { to, cause, .. } => {
+                let pair = event.qpn.map(|qpn| self.pairs.entry(qpn).or_insert_with(|| Pair::unknown(qpn)));
+                if let Some(pair) = pair {
+                    pair.state = to;
+                    pair.state_since = event.at;
+                    pair.state_cause = Some(*cause);
+                    if *to == "RESET" {
+                        pair.reset();
+                    }
+                }
+            }
+            Kind::PacketReceived { .. } | Kind::NakReceived { .. } => {
+                if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
+                    pair.heard_at = Some(event.at);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A work request was taken by its queue.
+    fn posted(&mut self, event: &Event, wr_id: u64, queue: Queue, opcode: &'static str, bytes: u64) {
+        let Some(qpn) = event.qpn else { return };
+        let pair = self.pairs.entry(qpn).or_insert_with(|| Pair::unknown(qpn));
+        let works = match queue {
+            Queue::Send => &mut pair.sends,
+            Queue::Receive => &mut pair.receives,
+            // Shared receives are told by the call alone.
+            _ => return,
+        };
+        works.posted(event.at, wr_id, opcode, bytes);
+    }
+
+    fn completed(&mut self, event: &Event, wr_id: u64, queue: Queue, status: &'static str) {
+        let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) else { return };
+        pair.completed += 1;
+        match queue {
+            Queue::Send => pair.sends.completed(wr_id, true),
+            Queue::Receive => pair.receives.completed(wr_id, true),
+            _ => {
+                if let Some(srq) = pair.srq.and_then(|srq| self.srqs.get_mut(&srq)) {
+                    srq.receives.completed(wr_id, false);
+                }
+            }
+        }
+        let cq = if queue == Queue::Send { pair.send_cq } else { pair.receive_cq };
+        if let Some(cq) = cq.and_then(|cq| self.cqs.get_mut(&cq)) {
+            cq.waiting += 1;
+            cq.completed += 1;
+            cq.last_status = status;
+        }
+    }
+
+    fn called(&mut self, event: &Event, thread: u32, call: &Call, witness: &mut dyn Witness) {
+        let at = event.at;
+        match *call {
+            Call::OpenDevice { context, device } => {
+                self.contexts.insert(context, Context { device });
+            }
+            Call::CloseDevice { context } => {
+                self.contexts.remove(&context);
+            }
+            Call::AllocPd { pd, context } => {
+                self.domains.insert(pd, Domain { context });
+            }
+            Call::DeallocPd { pd } => {
+                self.domains.remove(&pd);
+            }
+            Call::RegisterMemory { key, pd, address, length, iova, access } => {
+                let used = Access::empty();
+                let region = Region { key, pd, address, length, iova, access, used, made_at: at, gone_at: None };
+                self.regions.insert(key.value(), region);
+            }
+            Call::ReregisterMemory { old_key, key, pd, address, length, iova, access } => {
+                let used = self.regions.remove(&old_key.value()).map_or(Access::empty(), |region| region.used);
+                let region = Region { key, pd, address, length, iova, access, used, made_at: at, gone_at: None };
+                self.regions.insert(key.value(), region);
+            }
+            Call::DeregisterMemory { key } => {
+                if let Some(region) = self.regions.remove(&key.value()) {
+                    remember(&mut self.gone_regions, Region { gone_at: Some(at), ..region });
+                }
+            }
+            Call::AllocWindow { key, pd, type_2 } => {
+                self.windows.insert(key.value(), Window { pd, type_2 });
+            }
+            Call::FreeWindow { key } => {
+                self.windows.remove(&key.value());
+            }
+            Call::CreateChannel { channel } => {
+                self.channels.insert(channel, ());
+            }
+            Call::DestroyChannel { channel } => {
+                self.channels.remove(&channel);
+            }
+            Call::CreateCq { cq, capacity, wanted, channel } => {
+                self.cqs.insert(cq, CompletionQueue::new(capacity, wanted, channel));
+            }
+            Call::ResizeCq { cq, capacity } => {
+                if let Some(cq) = self.cqs.get_mut(&cq) {
+                    cq.capacity = capacity;
+                }
+            }
+            Call::DestroyCq { cq } => {
+                self.cqs.remove(&cq);
+            }
+            Call::CreateSrq { srq, pd, max_wr, max_sge } => {
+                let made = SharedQueue { pd, max_wr, max_sge, limit: 0, receives: WorkQueue::default() };
+                self.srqs.insert(srq.value(), made);
+            }
+            Call::ModifySrq { srq, limit, max_wr } => {
+                if let Some(srq) = self.srqs.get_mut(&srq.value()) {
+                    srq.limit = limit.unwrap_or(srq.limit);
+                    srq.max_wr = max_wr.unwrap_or(srq.max_wr);
+                }
+            }
+            Call::DestroySrq { srq } => {
+                self.srqs.remove(&srq.value());
+            }
+            Call::CreateQp { .. } => {
+                if let Some(qpn) = event.qpn {
+                    self.pairs.insert(qpn, Pair::made(qpn, at, call));
+                }
+            }
+            Call::ModifyQp { .. } => {
+                if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
+                    pair.connection.modified(call);
+                }
+            }
+            Call::DestroyQp {} => {
+                if let Some(qpn) = event.qpn {
+                    self.pairs.remove(&qpn);
+                    remember(&mut self.gone_pairs, (qpn, at));
+                }
+            }
+            Call::CreateAh { ah, pd, .. } => {
+                self.handles.insert(ah, pd);
+            }
+            Call::DestroyAh { ah } => {
+                self.handles.remove(&ah);
+            }
+            Call::PostSend { .. } => {
+                if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
+                    pair.sends.about_to_post = Work::of_send(at, thread, call, pair.signals_all, witness);
+                }
+            }
+            Call::PostReceive { srq, .. } => {
+                let work = Work::of_receive(at, thread, call);
+                match (srq, event.qpn) {
+                    (Some(srq), _) => {
+                        if let (Some(srq), Some(work)) = (self.srqs.get_mut(&srq.value()), work) {
+                            srq.receives.push(work);
+                        }
+                    }
+                    (None, Some(qpn)) => {
+                        if let Some(pair) = self.pairs.get_mut(&qpn) {
+                            pair.receives.about_to_post = work;
+                        }
+                    }
+                    (None, None) => {}
+                }
+            }
+            Call::Poll { cq, got, .. } => {
+                if let Some(cq) = self.cqs.get_mut(&cq) {
+                    cq.polled += u64::from(got);
+                    cq.waiting = cq.waiting.saturating_sub(u64::from(got));
+                    cq.last_poll = Some((at, thread));
+                }
+            }
+            Call::ForkInit {} => self.fork_is_safe = true,
+            _ => {}
+        }
+    }
+}
+
+fn remember<T>(gone: &mut VecDeque<T>, one: T) {
+    if gone.len() == REMEMBERED {
+        gone.pop_front();
+    }
+    gone.push_back(one);
+}

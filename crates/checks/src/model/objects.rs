@@ -1,0 +1,314 @@
+//! The objects of a program, as far as rules want to know them.
+
+use trace::{Call, Failure, StateCause, Text};
+use wire::access::Access;
+use wire::{Key, Qkey, Qpn};
+
+use super::work::WorkQueue;
+
+/// An open device.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    /// The device's name.
+    pub device: Text<32>,
+}
+
+/// A protection domain.
+#[derive(Clone, Copy, Debug)]
+pub struct Domain {
+    /// Its context.
+    pub context: u32,
+}
+
+/// Registered memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// The key: `lkey` and `rkey`.
+    pub key: Key,
+    /// The protection domain.
+    pub pd: u32,
+    /// Where the memory lies.
+    pub address: u64,
+    /// How many bytes.
+    pub length: u64,
+    /// The address under which it is known.
+    pub iova: u64,
+    /// The rights granted.
+    pub access: Access,
+    /// The rights that were used so far.
+    pub used: Access,
+    /// When it was registered.
+    pub made_at: u64,
+    /// When it was deregistered.
+    pub gone_at: Option<u64>,
+}
+
+impl Region {
+    /// The address behind its last byte, as it is known to requests.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.iova.saturating_add(self.length)
+    }
+
+    /// Whether it has bytes of this range of the process's memory.
+    #[must_use]
+    pub fn overlaps(&self, address: u64, length: u64) -> bool {
+        self.address < address.saturating_add(length) && address < self.address.saturating_add(self.length)
+    }
+}
+
+/// A memory window.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// The protection domain.
+    pub pd: u32,
+    /// Whether it is of type 2.
+    pub type_2: bool,
+}
+
+/// A completion queue.
+#[derive(Clone, Copy, Debug)]
+pub struct CompletionQueue {
+    /// How many completions it holds.
+    pub capacity: u32,
+    /// How many the program asked for.
+    pub wanted: u32,
+    /// Its channel.
+    pub channel: Option<u32>,
+    /// Completions that the program has not polled.
+    pub waiting: u64,
+    /// How many there were.
+    pub completed: u64,
+    /// How many the program has polled.
+    pub polled: u64,
+    /// When and by which thread it was polled last, as far as polls are told.
+    pub last_poll: Option<(u64, u32)>,
+    /// The status of the last completion.
+    pub last_status: &'static str,
+}
+
+impl CompletionQueue {
+    pub(super) const fn new(capacity: u32, wanted: u32, channel: Option<u32>) -> CompletionQueue {
+        CompletionQueue {
+            capacity,
+            wanted,
+            channel,
+            waiting: 0,
+            completed: 0,
+            polled: 0,
+            last_poll: None,
+            last_status: "",
+        }
+    }
+}
+
+/// A shared receive queue.
+#[derive(Clone, Debug)]
+pub struct SharedQueue {
+    /// Its protection domain.
+    pub pd: u32,
+    /// How many receives it holds.
+    pub max_wr: u32,
+    /// How many pieces a receive may have.
+    pub max_sge: u32,
+    /// Below how many receives an event is raised.
+    pub limit: u32,
+    /// Receives that are posted.
+    pub receives: WorkQueue,
+}
+
+/// A queue pair.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// Its number.
+    pub qpn: Qpn,
+    /// `RC`, `UC`, `UD`, …; empty if its making was not seen.
+    pub kind: &'static str,
+    /// Its context.
+    pub context: u32,
+    /// Its protection domain.
+    pub pd: u32,
+    /// Where its sends complete.
+    pub send_cq: Option<u32>,
+    /// Where its receives complete.
+    pub receive_cq: Option<u32>,
+    /// Where its receives come from, if not from its own queue.
+    pub srq: Option<u32>,
+    /// What was granted, as `ibv_qp_cap` has it.
+    pub max_send_wr: u32,
+    /// See there.
+    pub max_recv_wr: u32,
+    /// See there.
+    pub max_send_sge: u32,
+    /// See there.
+    pub max_recv_sge: u32,
+    /// See there.
+    pub max_inline_data: u32,
+    /// Whether every send is signaled.
+    pub signals_all: bool,
+    /// The state, as verbs spell it.
+    pub state: &'static str,
+    /// Since when.
+    pub state_since: u64,
+    /// Why.
+    pub state_cause: Option<StateCause>,
+    /// What the program said of the connection.
+    pub connection: Connection,
+    /// Work of the send queue.
+    pub sends: WorkQueue,
+    /// Work of its own receive queue.
+    pub receives: WorkQueue,
+    /// How much work has completed.
+    pub completed: u64,
+    /// When a packet of the peer arrived last.
+    pub heard_at: Option<u64>,
+    /// The first work that failed since RESET, flushes apart: its name, its status, why.
+    pub first_failure: Option<(u64, &'static str, Failure)>,
+    /// When it was made.
+    pub made_at: u64,
+}
+
+impl Pair {
+    /// One whose making was not seen.
+    pub(super) fn unknown(qpn: Qpn) -> Pair {
+        Pair {
+            qpn,
+            kind: "",
+            context: 0,
+            pd: 0,
+            send_cq: None,
+            receive_cq: None,
+            srq: None,
+            max_send_wr: 0,
+            max_recv_wr: 0,
+            max_send_sge: 0,
+            max_recv_sge: 0,
+            max_inline_data: 0,
+            signals_all: false,
+            state: "RESET",
+            state_since: 0,
+            state_cause: None,
+            connection: Connection::default(),
+            sends: WorkQueue::default(),
+            receives: WorkQueue::default(),
+            completed: 0,
+            heard_at: None,
+            first_failure: None,
+            made_at: 0,
+        }
+    }
+
+    pub(super) fn made(qpn: Qpn, at: u64, call: &Call) -> Pair {
+        let mut pair = Pair { made_at: at, state_since: at, ..Pair::unknown(qpn) };
+        if let Call::CreateQp {
+            kind,
+            context,
+            pd,
+            send_cq,
+            receive_cq,
+            srq,
+            max_send_wr,
+            max_recv_wr,
+            max_send_sge,
+            max_recv_sge,
+            max_inline_data,
+            signals_all,
+        } = *call
+        {
+            pair.kind = kind;
+            pair.context = context;
+            pair.pd = pd;
+            pair.send_cq = send_cq;
+            pair.receive_cq = receive_cq;
+            pair.srq = srq.map(wire::Srqn::value);
+            pair.max_send_wr = max_send_wr;
+            pair.max_recv_wr = max_recv_wr;
+            pair.max_send_sge = max_send_sge;
+            pair.max_recv_sge = max_recv_sge;
+            pair.max_inline_data = max_inline_data;
+            pair.signals_all = signals_all;
+        }
+        pair
+    }
+
+    /// It is in RESET again: its work is gone.
+    pub(super) fn reset(&mut self) {
+        self.sends = WorkQueue::default();
+        self.receives = WorkQueue::default();
+        self.connection = Connection::default();
+        self.first_failure = None;
+        self.heard_at = None;
+    }
+}
+
+/// What the program said of a connection, with `ibv_modify_qp` or through the connection manager.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Connection {
+    /// The queue pair of the peer.
+    pub dest_qpn: Option<Qpn>,
+    /// See `ibv_qp_attr`.
+    pub rq_psn: Option<u32>,
+    /// See there.
+    pub sq_psn: Option<u32>,
+    /// In bytes.
+    pub path_mtu: Option<u32>,
+    /// See there.
+    pub pkey_index: Option<u32>,
+    /// See there.
+    pub qkey: Option<Qkey>,
+    /// What the peer may do.
+    pub access: Option<Access>,
+    /// See there.
+    pub max_rd_atomic: Option<u32>,
+    /// See there.
+    pub max_dest_rd_atomic: Option<u32>,
+    /// As the number verbs have.
+    pub min_rnr_timer: Option<u8>,
+    /// As the number verbs have.
+    pub timeout: Option<u8>,
+    /// See there.
+    pub retry_cnt: Option<u8>,
+    /// See there.
+    pub rnr_retry: Option<u8>,
+    /// Where the peer is.
+    pub dgid: Option<[u8; 16]>,
+}
+
+impl Connection {
+    pub(super) fn modified(&mut self, call: &Call) {
+        let Call::ModifyQp {
+            pkey_index,
+            access,
+            qkey,
+            path_mtu,
+            dest_qpn,
+            rq_psn,
+            sq_psn,
+            max_rd_atomic,
+            max_dest_rd_atomic,
+            min_rnr_timer,
+            timeout,
+            retry_cnt,
+            rnr_retry,
+            dgid,
+            ..
+        } = *call
+        else {
+            return;
+        };
+        self.pkey_index = pkey_index.or(self.pkey_index);
+        self.access = access.or(self.access);
+        self.qkey = qkey.or(self.qkey);
+        self.path_mtu = path_mtu.or(self.path_mtu);
+        self.dest_qpn = dest_qpn.or(self.dest_qpn);
+        self.rq_psn = rq_psn.or(self.rq_psn);
+        self.sq_psn = sq_psn.or(self.sq_psn);
+        self.max_rd_atomic = max_rd_atomic.or(self.max_rd_atomic);
+        self.max_dest_rd_atomic = max_dest_rd_atomic.or(self.max_dest_rd_atomic);
+        self.min_rnr_timer = min_rnr_timer.or(self.min_rnr_timer);
+        self.timeout = timeout.or(self.timeout);
+        self.retry_cnt = retry_cnt.or(self.retry_cnt);
+        self.rnr_retry = rnr_retry.or(self.rnr_retry);
+        self.dgid = dgid.or(self.dgid);
+    }
+}

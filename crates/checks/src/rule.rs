@@ -1,0 +1,158 @@
+//! Rules: a number that never changes meaning, how bad it is to break one, and its page. Each family of rules lists its
+//! own, beside the code that finds them.
+
+use core::fmt;
+
+/// How bad it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Severity {
+    /// Worth knowing.
+    Note,
+    /// Correct, and slower than it could be.
+    Performance,
+    /// May go wrong on other hardware, or at another time.
+    Warning,
+    /// Wrong.
+    Error,
+}
+
+impl Severity {
+    /// Every one, from the least.
+    pub const ALL: [Severity; 4] = [Severity::Note, Severity::Performance, Severity::Warning, Severity::Error];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Severity::Note => "note",
+            Severity::Performance => "performance",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a rule is about. The hundreds of its number say the same.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Family {
+    /// Work that failed: 1xx. Explanations.
+    Work,
+    /// Memory: 2xx.
+    Memory,
+    /// Posting: 3xx.
+    Posting,
+    /// Completions: 4xx.
+    Completions,
+    /// Queue pairs and how they are connected: 5xx.
+    Connections,
+    /// Processes, threads, lives of objects: 6xx.
+    Processes,
+    /// The connection manager: 7xx.
+    Manager,
+    /// Calls that were refused: 8xx. Explanations.
+    Calls,
+    /// What happens without a call, and what does not happen: stalls, asynchronous events, packets dropped: 9xx.
+    /// Explanations.
+    Events,
+}
+
+impl Family {
+    /// Whether its rules explain what failed by itself. The others find what goes unnoticed.
+    #[must_use]
+    pub const fn explains(self) -> bool {
+        matches!(self, Family::Work | Family::Calls | Family::Events)
+    }
+}
+
+/// The number of a rule, shown as `UV-0201`. It is what `ibv_wc.vendor_err` has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Number(pub u16);
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UV-{:04}", self.0)
+    }
+}
+
+/// A rule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// Its number.
+    pub number: Number,
+    /// How bad it is to break it.
+    pub severity: Severity,
+    /// What is wrong, in a few words.
+    pub title: &'static str,
+    /// What to know about it, as Markdown: the mistake, how it is mended in C and in Rust, the test that shows it.
+    pub page: &'static str,
+}
+
+impl Rule {
+    /// What it is about.
+    #[must_use]
+    pub const fn family(&self) -> Family {
+        match self.number.0 / 100 {
+            1 => Family::Work,
+            2 => Family::Memory,
+            3 => Family::Posting,
+            4 => Family::Completions,
+            5 => Family::Connections,
+            6 => Family::Processes,
+            7 => Family::Manager,
+            8 => Family::Calls,
+            _ => Family::Events,
+        }
+    }
+
+    /// The rule of that number.
+    #[must_use]
+    pub fn of(number: Number) -> Option<&'static Rule> {
+        RULES.iter().flat_map(|family| family.iter()).find(|rule| rule.number == number)
+    }
+
+    /// Every rule, by number.
+    pub fn all() -> impl Iterator<Item = &'static Rule> {
+        RULES.iter().flat_map(|family| family.iter())
+    }
+}
+
+/// The rules, family by family, in the order of their numbers.
+pub const RULES: &[&[Rule]] = &[
+    crate::explain::work::RULES,
+    crate::rules::memory::RULES,
+    crate::rules::posting::RULES,
+    crate::rules::completions::RULES,
+    crate::rules::connections::RULES,
+    crate::rules::processes::RULES,
+    crate::rules::manager::RULES,
+    crate::explain::calls::RULES,
+    crate::explain::events::RULES,
+];
+
+/// Declares the rules of a family: for each a constant with its number, and `RULES` with all of them. The page of
+/// `UV-0201` is `pages/UV-0201.md`.
+macro_rules! rules {
+    ($( $NAME:ident = $number:literal $severity:ident $title:literal; )*) => {
+        $(
+            #[doc = $title]
+            pub(crate) const $NAME: crate::rule::Number = crate::rule::Number($number);
+        )*
+        /// The rules of this family.
+        pub(crate) const RULES: &[crate::rule::Rule] = &[$(
+            crate::rule::Rule {
+                number: $NAME,
+                severity: crate::rule::Severity::$severity,
+                title: $title,
+                page: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/pages/UV-0", stringify!($number), ".md")),
+            },
+        )*];
+    };
+}
+
+pub(crate) use rules;

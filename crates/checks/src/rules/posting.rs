@@ -1,0 +1,14 @@
+//! Posting: UV-03xx.
+
+use crate::checker::{Examine, Moment, Out};
+use crate::rule::rules;
+
+rules! {}
+
+/// The family.
+#[derive(Default, Debug)]
+pub(crate) struct Posting;
+
+impl Examine for Posting {
+    fn observe(&mut self, _moment: &mut Moment<'_>, _out: &mut Out<'_>) {}
+}

@@ -1,0 +1,26 @@
+//! What only a live process can be asked.
+
+use trace::Pieces;
+
+/// Answers questions about the process that is checked.
+pub trait Witness {
+    /// A digest of what the pieces hold now; `None` if nobody can say.
+    fn digest(&mut self, pieces: &Pieces) -> Option<u64>;
+
+    /// Whether the memory is mapped now; `None` if nobody can say.
+    fn is_mapped(&mut self, address: u64, length: u64) -> Option<bool>;
+}
+
+/// Nobody to ask: an earlier run, a simulation.
+#[derive(Clone, Copy, Debug)]
+pub struct Absent;
+
+impl Witness for Absent {
+    fn digest(&mut self, _pieces: &Pieces) -> Option<u64> {
+        None
+    }
+
+    fn is_mapped(&mut self, _address: u64, _length: u64) -> Option<bool> {
+        None
+    }
+}

@@ -1,0 +1,623 @@
+//! What a program called, as values: the other half of the stream of events. A call is recorded after it was done; one
+//! that was refused is [`Call::Refused`]. Numbers identify objects as the NIC does: queue pairs and shared receive
+//! queues by number, memory by key, the others by a number that no other object of the process has.
+
+use core::fmt;
+
+use wire::access::Access;
+use wire::{Key, Qkey, Qpn, Srqn};
+
+use crate::text::Text;
+
+/// A value of a field, for sinks that write fields.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Value<'a> {
+    /// A number.
+    Number(u64),
+    /// An errno or another number that may be negative.
+    Signed(i64),
+    /// Yes or no.
+    Flag(bool),
+    /// A word or a sentence.
+    Text(&'a str),
+    /// Rights.
+    Access(Access),
+    /// A scatter/gather list.
+    Pieces(&'a Pieces),
+    /// A GID, or another address.
+    Bytes(&'a [u8; 16]),
+}
+
+/// A type that a field of a call may have.
+trait Field {
+    /// `None` where the field is absent.
+    fn shown(&self) -> Option<Value<'_>>;
+}
+
+macro_rules! numbers {
+    ($($Type:ty => $read:expr),+ $(,)?) => {
+        $(impl Field for $Type {
+            fn shown(&self) -> Option<Value<'_>> {
+                let read: fn(&$Type) -> u64 = $read;
+                Some(Value::Number(read(self)))
+            }
+        })+
+    };
+}
+
+numbers! {
+    u8 => |number| u64::from(*number),
+    u32 => |number| u64::from(*number),
+    u64 => |number| *number,
+    Key => |key| key.value().into(),
+    Qkey => |key| key.value().into(),
+    Qpn => |number| number.value().into(),
+    Srqn => |number| number.value().into(),
+}
+
+impl Field for i32 {
+    fn shown(&self) -> Option<Value<'_>> {
+        Some(Value::Signed(i64::from(*self)))
+    }
+}
+
+impl Field for bool {
+    fn shown(&self) -> Option<Value<'_>> {
+        Some(Value::Flag(*self))
+    }
+}
+
+impl Field for &'static str {
+    fn shown(&self) -> Option<Value<'_>> {
+        Some(Value::Text(self))
+    }
+}
+
+impl<const N: usize> Field for Text<N> {
+    fn shown(&self) -> Option<Value<'_>> {
+        Some(Value::Text(self.as_str()))
+    }
+}
+
+impl Field for Access {
+    fn shown(&self) -> Option<Value<'_>> {
+        Some(Value::Access(*self))
+    }
+}
+
+impl Field for Pieces {
+    fn shown(&self) -> Option<Value<'_>> {
+        Some(Value::Pieces(self))
+    }
+}
+
+impl Field for [u8; 16] {
+    fn shown(&self) -> Option<Value<'_>> {
+        Some(Value::Bytes(self))
+    }
+}
+
+impl<T: Field> Field for Option<T> {
+    fn shown(&self) -> Option<Value<'_>> {
+        self.as_ref().and_then(Field::shown)
+    }
+}
+
+/// Declares the calls: the variant, its stable name, its fields.
+macro_rules! calls {
+    ($(
+        $(#[$meta:meta])*
+        $Variant:ident = $name:literal { $( $(#[$field_meta:meta])* $field:ident : $Type:ty, )* }
+    )+) => {
+        /// A call of the program, and what it gave or got.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Call {
+            $( $(#[$meta])* $Variant { $( $(#[$field_meta])* $field: $Type, )* }, )+
+        }
+
+        impl Call {
+            /// The names of all calls.
+            pub const NAMES: &'static [&'static str] = &[$($name),+];
+
+            /// The stable name: what JSON lines and counters say.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                match self {
+                    $( Self::$Variant { .. } => $name, )+
+                }
+            }
+
+            /// Shows each field that is there, with its stable name.
+            pub fn each_field<'a>(&'a self, mut see: impl FnMut(&'static str, Value<'a>)) {
+                match self {
+                    $( Self::$Variant { $( $field, )* } => {
+                        $( if let Some(value) = Field::shown($field) { see(stringify!($field), value); } )*
+                        let _ = &mut see;
+                    } )+
+                }
+            }
+        }
+    };
+}
+
+calls! {
+    /// A device was opened.
+    OpenDevice = "open_device" {
+        /// The context.
+        context: u32,
+        /// The device's name.
+        device: Text<32>,
+    }
+    /// A context was closed.
+    CloseDevice = "close_device" {
+        /// The context.
+        context: u32,
+    }
+    /// A protection domain was made.
+    AllocPd = "alloc_pd" {
+        /// The domain.
+        pd: u32,
+        /// Its context.
+        context: u32,
+    }
+    /// A protection domain was freed.
+    DeallocPd = "dealloc_pd" {
+        /// The domain.
+        pd: u32,
+    }
+    /// Memory was registered.
+    RegisterMemory = "register_memory" {
+        /// The key: `lkey` and `rkey`.
+        key: Key,
+        /// The protection domain.
+        pd: u32,
+        /// Where the memory lies.
+        address: u64,
+        /// How many bytes.
+        length: u64,
+        /// The address under which it is known.
+        iova: u64,
+        /// The rights granted.
+        access: Access,
+    }
+    /// A registration was changed.
+    ReregisterMemory = "reregister_memory" {
+        /// The key before.
+        old_key: Key,
+        /// The key from now on.
+        key: Key,
+        /// The protection domain.
+        pd: u32,
+        /// Where the memory lies.
+        address: u64,
+        /// How many bytes.
+        length: u64,
+        /// The address under which it is known.
+        iova: u64,
+        /// The rights granted.
+        access: Access,
+    }
+    /// Memory was deregistered.
+    DeregisterMemory = "deregister_memory" {
+        /// The key.
+        key: Key,
+    }
+    /// A memory window was made.
+    AllocWindow = "alloc_window" {
+        /// The key.
+        key: Key,
+        /// The protection domain.
+        pd: u32,
+        /// Whether it is of type 2.
+        type_2: bool,
+    }
+    /// A memory window was freed.
+    FreeWindow = "free_window" {
+        /// The key.
+        key: Key,
+    }
+    /// A completion channel was made.
+    CreateChannel = "create_channel" {
+        /// The channel.
+        channel: u32,
+    }
+    /// A completion channel was destroyed.
+    DestroyChannel = "destroy_channel" {
+        /// The channel.
+        channel: u32,
+    }
+    /// A completion queue was made.
+    CreateCq = "create_cq" {
+        /// The queue.
+        cq: u32,
+        /// How many completions it holds.
+        capacity: u32,
+        /// How many the program asked for.
+        wanted: u32,
+        /// Its channel.
+        channel: Option<u32>,
+    }
+    /// A completion queue got another size.
+    ResizeCq = "resize_cq" {
+        /// The queue.
+        cq: u32,
+        /// How many completions it holds.
+        capacity: u32,
+    }
+    /// A completion queue was destroyed.
+    DestroyCq = "destroy_cq" {
+        /// The queue.
+        cq: u32,
+    }
+    /// A shared receive queue was made.
+    CreateSrq = "create_srq" {
+        /// The queue.
+        srq: Srqn,
+        /// Its protection domain.
+        pd: u32,
+        /// How many receives it holds.
+        max_wr: u32,
+        /// How many pieces a receive may have.
+        max_sge: u32,
+    }
+    /// A shared receive queue was changed.
+    ModifySrq = "modify_srq" {
+        /// The queue.
+        srq: Srqn,
+        /// The new limit below which an event is raised.
+        limit: Option<u32>,
+        /// The new size.
+        max_wr: Option<u32>,
+    }
+    /// A shared receive queue was destroyed.
+    DestroySrq = "destroy_srq" {
+        /// The queue.
+        srq: Srqn,
+    }
+    /// A queue pair was made; the event has its number.
+    CreateQp = "create_qp" {
+        /// `RC`, `UC`, `UD`, `XRC_SEND`, `XRC_RECV`, `RAW_PACKET`.
+        kind: &'static str,
+        /// Its context.
+        context: u32,
+        /// Its protection domain.
+        pd: u32,
+        /// Where its sends complete.
+        send_cq: Option<u32>,
+        /// Where its receives complete.
+        receive_cq: Option<u32>,
+        /// Where its receives come from, if not from its own queue.
+        srq: Option<Srqn>,
+        /// What was granted, as `ibv_qp_cap` has it.
+        max_send_wr: u32,
+        /// See there.
+        max_recv_wr: u32,
+        /// See there.
+        max_send_sge: u32,
+        /// See there.
+        max_recv_sge: u32,
+        /// See there.
+        max_inline_data: u32,
+        /// Whether every send is signaled (`sq_sig_all`).
+        signals_all: bool,
+    }
+    /// A queue pair was changed. Only what the call changed is there.
+    ModifyQp = "modify_qp" {
+        /// The state, as verbs spell it: `INIT`, `RTR`, …
+        state: Option<&'static str>,
+        /// See `ibv_qp_attr`.
+        pkey_index: Option<u32>,
+        /// See there.
+        port: Option<u8>,
+        /// See there.
+        access: Option<Access>,
+        /// See there.
+        qkey: Option<Qkey>,
+        /// In bytes.
+        path_mtu: Option<u32>,
+        /// See there.
+        dest_qpn: Option<Qpn>,
+        /// See there.
+        rq_psn: Option<u32>,
+        /// See there.
+        sq_psn: Option<u32>,
+        /// See there.
+        max_rd_atomic: Option<u32>,
+        /// See there.
+        max_dest_rd_atomic: Option<u32>,
+        /// As the number verbs have.
+        min_rnr_timer: Option<u8>,
+        /// As the number verbs have.
+        timeout: Option<u8>,
+        /// See there.
+        retry_cnt: Option<u8>,
+        /// See there.
+        rnr_retry: Option<u8>,
+        /// Where the peer is.
+        dgid: Option<[u8; 16]>,
+        /// The index of its own GID.
+        sgid_index: Option<u8>,
+    }
+    /// A queue pair was looked at.
+    QueryQp = "query_qp" {
+        /// The state that the program was told.
+        state: &'static str,
+    }
+    /// A queue pair was destroyed.
+    DestroyQp = "destroy_qp" {}
+    /// An address handle was made.
+    CreateAh = "create_ah" {
+        /// The handle.
+        ah: u64,
+        /// Its protection domain.
+        pd: u32,
+        /// Where it leads to.
+        dgid: [u8; 16],
+    }
+    /// An address handle was destroyed.
+    DestroyAh = "destroy_ah" {
+        /// The handle.
+        ah: u64,
+    }
+    /// A work request of a list is about to be posted to a send queue.
+    PostSend = "post_send" {
+        /// The program's name for it.
+        wr_id: u64,
+        /// What it asks for, as verbs spell it.
+        opcode: &'static str,
+        /// Its place in the list, from 0.
+        index: u32,
+        /// Whether it asks for a completion.
+        signaled: bool,
+        /// Whether the bytes are taken at once.
+        inline: bool,
+        /// Whether it waits for READs before it.
+        fence: bool,
+        /// Whether it wakes the peer.
+        solicited: bool,
+        /// Its local memory.
+        pieces: Pieces,
+        /// The peer's memory.
+        remote_address: Option<u64>,
+        /// Its key.
+        remote_key: Option<Key>,
+        /// For datagrams: the queue pair it goes to.
+        remote_qpn: Option<Qpn>,
+        /// For datagrams: the key it shows.
+        remote_qkey: Option<Qkey>,
+        /// For datagrams: where it goes.
+        remote_gid: Option<[u8; 16]>,
+    }
+    /// A work request of a list is about to be posted to a receive queue.
+    PostReceive = "post_receive" {
+        /// The program's name for it.
+        wr_id: u64,
+        /// The shared receive queue, if it is one.
+        srq: Option<Srqn>,
+        /// Its place in the list, from 0.
+        index: u32,
+        /// Its memory.
+        pieces: Pieces,
+    }
+    /// A completion queue was polled. Of polls that find nothing only the first is told, until something else happens
+    /// to the queue.
+    Poll = "poll" {
+        /// The queue.
+        cq: u32,
+        /// How many completions the program has room for.
+        room: u32,
+        /// How many it got.
+        got: u32,
+    }
+    /// The program got a completion.
+    Polled = "polled" {
+        /// The queue.
+        cq: u32,
+        /// The program's name for the work.
+        wr_id: u64,
+        /// Its status, as verbs spell it.
+        status: &'static str,
+    }
+    /// The program asked to be woken by the next completion.
+    ArmCq = "arm_cq" {
+        /// The queue.
+        cq: u32,
+        /// Only for solicited ones.
+        solicited_only: bool,
+    }
+    /// The program took an event of a completion channel.
+    GetCqEvent = "get_cq_event" {
+        /// The channel.
+        channel: u32,
+        /// The queue.
+        cq: u32,
+    }
+    /// The program acknowledged events of a completion queue.
+    AckCqEvents = "ack_cq_events" {
+        /// The queue.
+        cq: u32,
+        /// How many.
+        count: u32,
+    }
+    /// The program is about to wait until its events are acknowledged, as it destroys an object.
+    WaitForAcks = "wait_for_acks" {
+        /// What is to be destroyed: `cq`, `qp`, `srq`, `id`.
+        object: &'static str,
+        /// Its number.
+        number: u64,
+        /// How many are not acknowledged.
+        missing: u32,
+    }
+    /// The program took an asynchronous event.
+    GetAsyncEvent = "get_async_event" {
+        /// Its name, as verbs spell it.
+        event: &'static str,
+        /// The completion queue, queue pair or shared receive queue it is about.
+        about: u64,
+    }
+    /// The program acknowledged an asynchronous event.
+    AckAsyncEvent = "ack_async_event" {
+        /// Its name, as verbs spell it.
+        event: &'static str,
+        /// What it was about.
+        about: u64,
+    }
+    /// A call of the connection manager, other than those below.
+    CmCall = "cm_call" {
+        /// The function, as C has it.
+        function: &'static str,
+        /// The `rdma_cm_id`, or the event channel.
+        id: u64,
+        /// The queue pair of the id.
+        id_qpn: Option<Qpn>,
+    }
+    /// `rdma_connect`, `rdma_accept`: what each side offers.
+    CmOffer = "cm_offer" {
+        /// The function, as C has it.
+        function: &'static str,
+        /// The `rdma_cm_id`.
+        id: u64,
+        /// The queue pair.
+        id_qpn: Option<Qpn>,
+        /// See `rdma_conn_param`.
+        responder_resources: u8,
+        /// See there.
+        initiator_depth: u8,
+        /// See there.
+        retry_count: u8,
+        /// See there.
+        rnr_retry_count: u8,
+        /// Bytes of private data.
+        private_data_len: u32,
+    }
+    /// The program got an event of the connection manager.
+    CmEvent = "cm_event" {
+        /// Its name, as `rdma_event_str` has it.
+        event: &'static str,
+        /// The `rdma_cm_id`.
+        id: u64,
+        /// The listening id, for a request.
+        listen_id: Option<u64>,
+        /// The status.
+        status: i32,
+        /// The queue pair of the id.
+        id_qpn: Option<Qpn>,
+    }
+    /// The program acknowledged an event of the connection manager.
+    CmAck = "cm_ack" {
+        /// Its name.
+        event: &'static str,
+        /// The `rdma_cm_id`.
+        id: u64,
+    }
+    /// `ibv_fork_init` was called.
+    ForkInit = "fork_init" {}
+    /// The process forked, and this is the parent.
+    Fork = "fork" {}
+    /// The program is ending.
+    Exit = "exit" {}
+    /// A call was refused.
+    Refused = "refused" {
+        /// The function, as C has it.
+        function: &'static str,
+        /// The errno it answered.
+        errno: i32,
+        /// Why, in the NIC's words.
+        reason: Text<120>,
+    }
+}
+
+/// How many pieces of a list are kept.
+const KEPT: usize = 4;
+
+/// A scatter/gather list: the first pieces of it, and what they are together.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pieces {
+    first: [Piece; KEPT],
+    /// How many there are.
+    pub count: u32,
+    /// All their bytes.
+    pub bytes: u64,
+}
+
+/// A piece of local memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// The address.
+    pub address: u64,
+    /// How many bytes.
+    pub length: u32,
+    /// The key shown for it.
+    pub key: Key,
+}
+
+impl Default for Piece {
+    fn default() -> Self {
+        Self { address: 0, length: 0, key: Key::new(0) }
+    }
+}
+
+impl Pieces {
+    /// The pieces that are kept: all of them in most lists.
+    #[must_use]
+    pub fn kept(&self) -> &[Piece] {
+        &self.first[..(self.count as usize).min(KEPT)]
+    }
+}
+
+impl FromIterator<Piece> for Pieces {
+    fn from_iter<I: IntoIterator<Item = Piece>>(pieces: I) -> Self {
+        let mut all = Self::default();
+        for piece in pieces {
+            if let Some(place) = all.first.get_mut(all.count as usize) {
+                *place = piece;
+            }
+            all.count += 1;
+            all.bytes += u64::from(piece.length);
+        }
+        all
+    }
+}
+
+impl fmt::Debug for Pieces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pieces of {} bytes: {:?}", self.count, self.bytes, self.kept())
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        let mut result = Ok(());
+        self.each_field(|name, value| {
+            if result.is_ok() {
+                result = write!(f, " {name}={value}");
+            }
+        });
+        result
+    }
+}
+
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Addresses and keys are known by their digits in this form.
+            Self::Number(number) if *number >= 1 << 24 => write!(f, "{number:#x}"),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Signed(number) => write!(f, "{number}"),
+            Self::Flag(flag) => write!(f, "{flag}"),
+            Self::Text(text) => f.write_str(text),
+            Self::Access(access) => write!(f, "{access}"),
+            Self::Bytes(bytes) => bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+            Self::Pieces(pieces) => {
+                f.write_str("[")?;
+                for (index, piece) in pieces.kept().iter().enumerate() {
+                    let separator = if index == 0 { "" } else { ", " };
+                    write!(f, "{separator}{:#x}+{} key {}", piece.address, piece.length, piece.key)?;
+                }
+                f.write_str(if pieces.count as usize > KEPT { ", …]" } else { "]" })
+            }
+        }
+    }
+}
