@@ -10,7 +10,7 @@ use trace::{Event, Kind};
 
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
-use crate::rule::Number;
+use crate::rule::{Number, Severity};
 use crate::settings::Settings;
 use crate::witness::Witness;
 use crate::{explain, rules};
@@ -135,6 +135,12 @@ impl Checker {
     /// How often each rule was broken.
     pub fn totals(&self) -> impl Iterator<Item = (Number, u64)> {
         self.told.total.iter().map(|(rule, count)| (*rule, *count))
+    }
+
+    /// How bad it is to break a rule, as this checker was told.
+    #[must_use]
+    pub fn severity(&self, rule: Number) -> Severity {
+        self.settings.severity(rule)
     }
 
     /// What the program has.

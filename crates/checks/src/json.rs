@@ -53,9 +53,14 @@ impl Finding {
 impl Subject {
     /// As a JSON string: what a person reads.
     pub(crate) fn json(&self) -> String {
-        let text = alloc::string::ToString::to_string(self);
-        alloc::string::ToString::to_string(&Quoted(&text))
+        quoted(&alloc::string::ToString::to_string(self))
     }
+}
+
+/// Text as a JSON string, with its quotes.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    alloc::string::ToString::to_string(&Quoted(text))
 }
 
 /// A JSON string.

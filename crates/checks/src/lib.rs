@@ -41,7 +41,7 @@ mod witness;
 
 pub use checker::Checker;
 pub use finding::{Finding, Subject};
-pub use json::Stamp;
+pub use json::{Stamp, quoted};
 pub use rule::{Family, Number, RULES, Rule, Severity};
 pub use settings::Settings;
 pub use witness::{Absent, Witness};

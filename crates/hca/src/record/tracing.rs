@@ -1,20 +1,32 @@
 //! Where the NIC's events go: nowhere, until the program or its user wants them. Off, it costs one relaxed load per
 //! event site.
 
+#[cfg(feature = "checks")]
+use crate::record::why::Why;
 use latch::Rank;
 use latch::plain::Mutex;
 use std::fmt;
+#[cfg(feature = "checks")]
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The NIC's end of the trace.
 pub struct Tracing {
     on: AtomicBool,
     sink: Mutex<Option<Box<dyn trace::Sink + Send>>>,
+    /// The checker, whatever the sink is.
+    #[cfg(feature = "checks")]
+    why: OnceLock<Why>,
 }
 
 impl Default for Tracing {
     fn default() -> Tracing {
-        Tracing { on: AtomicBool::new(false), sink: Mutex::new(Rank::Trace, None) }
+        Tracing {
+            on: AtomicBool::new(false),
+            sink: Mutex::new(Rank::Trace, None),
+            #[cfg(feature = "checks")]
+            why: OnceLock::new(),
+        }
     }
 }
 
@@ -22,7 +34,7 @@ impl Tracing {
     /// Sends events to `sink` from now on; answers what they went to before.
     pub fn to(&self, sink: Option<Box<dyn trace::Sink + Send>>) -> Option<Box<dyn trace::Sink + Send>> {
         let mut held = self.sink.lock();
-        self.on.store(sink.is_some(), Ordering::Relaxed);
+        self.on.store(sink.is_some() || self.is_checked(), Ordering::Relaxed);
         std::mem::replace(&mut held, sink)
     }
 
@@ -35,6 +47,63 @@ impl Tracing {
     pub(crate) fn record(&self, event: &trace::Event) {
         if let Some(sink) = self.sink.lock().as_mut() {
             sink.record(event);
+        }
+        #[cfg(feature = "checks")]
+        if let Some(why) = self.why.get() {
+            why.record(event);
+        }
+    }
+}
+
+/// The checker.
+impl Tracing {
+    /// Shows every event to this checker from now on. There can be one; answers whether it is this.
+    #[cfg(feature = "checks")]
+    pub(crate) fn check(&self, why: Why) -> bool {
+        let mut held = self.sink.lock();
+        let is_first = self.why.set(why).is_ok();
+        self.on.store(true, Ordering::Relaxed);
+        // Both under the lock: a sink may come or go at the same time.
+        let _ = &mut held;
+        is_first
+    }
+
+    #[cfg(feature = "checks")]
+    pub(crate) fn why(&self) -> Option<&Why> {
+        self.why.get()
+    }
+
+    /// Whether there is a checker.
+    pub(crate) fn is_checked(&self) -> bool {
+        #[cfg(feature = "checks")]
+        return self.why.get().is_some();
+        #[cfg(not(feature = "checks"))]
+        false
+    }
+
+    /// How long until the checker wants to hear that time has passed.
+    #[inline]
+    pub(crate) fn until_tick(&self, _now: u64) -> Option<u64> {
+        #[cfg(feature = "checks")]
+        return self.why.get().and_then(|why| why.until_tick(_now));
+        #[cfg(not(feature = "checks"))]
+        None
+    }
+
+    /// Time has passed.
+    #[inline]
+    pub(crate) fn tick(&self, _now: u64) {
+        #[cfg(feature = "checks")]
+        if let Some(why) = self.why.get() {
+            why.tick(_now);
+        }
+    }
+
+    /// The process ends.
+    pub(crate) fn end(&self, _now: u64) {
+        #[cfg(feature = "checks")]
+        if let Some(why) = self.why.get() {
+            why.end(_now);
         }
     }
 }
