@@ -8,7 +8,16 @@ use latch::plain::Mutex;
 use std::fmt;
 #[cfg(feature = "checks")]
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// How many NICs of this process have a sink.
+static LISTENED_TO: AtomicU32 = AtomicU32::new(0);
+
+/// Whether a sink listens to a NIC of this process: for callers that would have to prepare what they tell.
+#[inline]
+pub fn is_traced() -> bool {
+    LISTENED_TO.load(Ordering::Relaxed) != 0
+}
 
 /// The NIC's end of the trace.
 pub struct Tracing {
@@ -34,12 +43,13 @@ impl Tracing {
     /// Sends events to `sink` from now on; answers what they went to before.
     pub fn to(&self, sink: Option<Box<dyn trace::Sink + Send>>) -> Option<Box<dyn trace::Sink + Send>> {
         let mut held = self.sink.lock();
-        self.on.store(sink.is_some() || self.is_checked(), Ordering::Relaxed);
+        self.switch(sink.is_some() || self.is_checked());
         std::mem::replace(&mut held, sink)
     }
 
+    /// Whether a sink listens.
     #[inline]
-    pub(crate) fn is_on(&self) -> bool {
+    pub fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
@@ -53,6 +63,26 @@ impl Tracing {
             why.record(event);
         }
     }
+
+    /// The same for a thread that may hold any lock, as it may be in a signal handler: an event is lost if the sink is
+    /// in use.
+    #[cold]
+    pub(crate) fn try_record(&self, event: &trace::Event) {
+        if let Some(sink) = self.sink.try_lock().as_deref_mut().and_then(Option::as_mut) {
+            sink.record(event);
+        }
+        #[cfg(feature = "checks")]
+        if let Some(why) = self.why.get() {
+            why.try_record(event);
+        }
+    }
+
+    /// Switches it on or off, under the lock of the sink.
+    fn switch(&self, is_on: bool) {
+        let was_on = self.on.swap(is_on, Ordering::Relaxed);
+        LISTENED_TO.fetch_add(is_on.into(), Ordering::Relaxed);
+        LISTENED_TO.fetch_sub(was_on.into(), Ordering::Relaxed);
+    }
 }
 
 /// The checker.
@@ -60,11 +90,9 @@ impl Tracing {
     /// Shows every event to this checker from now on. There can be one; answers whether it is this.
     #[cfg(feature = "checks")]
     pub(crate) fn check(&self, why: Why) -> bool {
-        let mut held = self.sink.lock();
+        let _held = self.sink.lock();
         let is_first = self.why.set(why).is_ok();
-        self.on.store(true, Ordering::Relaxed);
-        // Both under the lock: a sink may come or go at the same time.
-        let _ = &mut held;
+        self.switch(true);
         is_first
     }
 
@@ -105,6 +133,12 @@ impl Tracing {
         if let Some(why) = self.why.get() {
             why.end(_now);
         }
+    }
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        self.switch(false);
     }
 }
 

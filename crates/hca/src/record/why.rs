@@ -19,7 +19,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use trace::Event;
+use trace::{Call, Event, Kind};
 
 use crate::tuning::{CHECK_TICK, CHECK_TICK_MAX, CHECK_TICKS_END, nanos};
 
@@ -76,10 +76,12 @@ impl Why {
         self.expect_tick(event.at);
     }
 
-    /// The same for a thread that may hold any lock: the event is lost if the checker is in use.
-    #[allow(dead_code, reason = "for calls from handlers of forks and exits")]
+    /// The same for a thread that may hold any lock: the event is lost if the checker is in use. The end of the process,
+    /// which may come in a signal handler in the middle of anything, is told by the engine.
     pub fn try_record(&self, event: &Event) {
-        if let Some(mut inside) = self.inside.try_lock() {
+        if !matches!(event.kind, Kind::Called { call: Call::Exit {}, .. })
+            && let Some(mut inside) = self.inside.try_lock()
+        {
             inside.record(event);
         }
     }
@@ -155,6 +157,7 @@ impl Inside {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
+        self.record(&Event { at: now, qpn: None, kind: Kind::Called { thread: 0, call: Call::Exit {} } });
         let Inside { checker, witness, teller, .. } = self;
         checker.finish(now, &mut **witness, &mut |finding| teller.tell(finding));
         teller.summarize(checker);
