@@ -238,7 +238,7 @@ impl Model {
                     pair.connection.modified(call);
                 }
             }
-            Call::DestroyQp {} => {
+            Call::DestroyQp { .. } => {
                 if let Some(qpn) = event.qpn {
                     if let Some(pair) = self.pairs.remove(&qpn) {
                         self.cqs_of([pair.send_cq, pair.receive_cq], |cq| cq.orphan(qpn));
