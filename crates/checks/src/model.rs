@@ -110,7 +110,7 @@ impl Model {
                     if *to == "RESET" {
                         pair.reset();
                         let (qpn, cqs) = (pair.qpn, [pair.send_cq, pair.receive_cq]);
-                        self.cqs_of(cqs, |cq| cq.forget(qpn));
+                        self.cqs_of(cqs, |cq| cq.orphan(qpn));
                     }
                 }
             }
@@ -236,6 +236,10 @@ impl Model {
             Call::ModifyQp { .. } => {
                 if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
                     pair.connection.modified(call);
+                    if let Call::ModifyQp { state: Some("RESET"), .. } = call {
+                        let (qpn, cqs) = (pair.qpn, [pair.send_cq, pair.receive_cq]);
+                        self.cqs_of(cqs, |cq| cq.forget(qpn));
+                    }
                 }
             }
             Call::DestroyQp { .. } => {

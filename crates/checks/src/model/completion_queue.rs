@@ -48,7 +48,7 @@ pub struct Unpolled {
     pub status: &'static str,
     /// When it completed.
     pub at: u64,
-    /// Its queue pair is still there.
+    /// Its queue pair has not been reset or destroyed since.
     pub is_live: bool,
 }
 
@@ -109,12 +109,12 @@ impl CompletionQueue {
         self.ahead += u64::from(got) - known as u64;
     }
 
-    /// A queue pair went back to RESET: what waited of it is gone.
+    /// The program took a queue pair back to RESET: what waited of it is gone.
     pub(super) fn forget(&mut self, qpn: Qpn) {
-        self.unpolled.retain(|one| one.qpn != qpn);
+        self.unpolled.retain(|one| one.qpn != qpn || one.is_live);
     }
 
-    /// A queue pair was destroyed. Some NICs take what waits of it away, others do not.
+    /// A queue pair was reset or destroyed. If it was destroyed, some NICs take what waits of it away, others do not.
     pub(super) fn orphan(&mut self, qpn: Qpn) {
         self.unpolled.iter_mut().filter(|one| one.qpn == qpn).for_each(|one| one.is_live = false);
     }

@@ -25,6 +25,8 @@ pub struct BlockedCall {
     on_watch: bool,
     /// It sleeps, or has slept since it last looked.
     asleep: bool,
+    /// The trace knows that it sleeps.
+    told: bool,
 }
 
 /// What a look has found.
@@ -141,6 +143,10 @@ impl Nic {
                 call.sleep = Sleep::on([free].into_iter().chain(awaited), left);
             }
             call.asleep = true;
+            // One that waits for so long only is not stuck, whatever happens.
+            if deadline.is_none() && !std::mem::replace(&mut call.told, true) {
+                channels.iter().for_each(|channel| self.waits_for_event(channel));
+            }
             return Look::Sleep;
         }
     }
