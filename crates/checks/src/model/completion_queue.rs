@@ -58,6 +58,12 @@ impl Unpolled {
     pub fn is_failure(&self) -> bool {
         is_failure(self.status)
     }
+
+    /// Whether it failed only because its queue pair had stopped.
+    #[must_use]
+    pub fn is_flush(&self) -> bool {
+        is_flush(self.status)
+    }
 }
 
 impl CompletionQueue {
@@ -88,7 +94,7 @@ impl CompletionQueue {
 
     /// Those that tell of work that was done or failed, of queue pairs that are still there.
     pub fn unheard(&self) -> impl Iterator<Item = &Unpolled> {
-        self.unpolled.iter().filter(|one| one.is_live && !is_flush(one.status))
+        self.unpolled.iter().filter(|one| one.is_live && !one.is_flush())
     }
 
     pub(super) fn completed(&mut self, one: Unpolled) {
