@@ -92,8 +92,8 @@ impl Model {
                     pair.receives.about_to_post = None;
                 }
             }
-            Kind::Completed { wr_id, queue, status, failure, .. } => {
-                self.completed(event, *wr_id, *queue, status);
+            Kind::Completed { wr_id, queue, status, opcode, failure, .. } => {
+                self.completed(event, *wr_id, *queue, status, opcode);
                 if let (Some(failure), Some(pair)) = (failure, event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)))
                     && *failure != trace::Failure::Flushed
                     && pair.first_failure.is_none()
@@ -144,7 +144,7 @@ impl Model {
         works.posted(event.at, wr_id, opcode, bytes);
     }
 
-    fn completed(&mut self, event: &Event, wr_id: u64, queue: Queue, status: &'static str) {
+    fn completed(&mut self, event: &Event, wr_id: u64, queue: Queue, status: &'static str, opcode: &str) {
         let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) else { return };
         pair.completed += 1;
         match queue {
@@ -156,7 +156,12 @@ impl Model {
                 }
             }
         }
-        let cq = if queue == Queue::Send { pair.send_cq } else { pair.receive_cq };
+        let cq = match queue {
+            Queue::Send => pair.send_cq,
+            // Shared receive queues that match tags have a completion queue of their own.
+            _ if opcode.starts_with("TM_") => None,
+            _ => pair.receive_cq,
+        };
         if let Some(cq) = cq.and_then(|cq| self.cqs.get_mut(&cq)) {
             cq.completed(Unpolled { qpn: pair.qpn, wr_id, status, at: event.at, is_live: true });
         }
@@ -166,13 +171,21 @@ impl Model {
         let at = event.at;
         match *call {
             Call::OpenDevice { context, device } => {
-                self.contexts.insert(context, Context { device });
+                self.contexts.insert(context, Context { device, is_librarys: false });
             }
             Call::CloseDevice { context } => {
                 self.contexts.remove(&context);
             }
             Call::AllocPd { pd, context } => {
-                self.domains.insert(pd, Domain { context });
+                self.domains.insert(pd, Domain { context, is_librarys: false });
+            }
+            Call::OwnedByLibrary { context, pd } => {
+                if let Some(context) = context.and_then(|context| self.contexts.get_mut(&context)) {
+                    context.is_librarys = true;
+                }
+                if let Some(domain) = pd.and_then(|pd| self.domains.get_mut(&pd)) {
+                    domain.is_librarys = true;
+                }
             }
             Call::DeallocPd { pd } => {
                 self.domains.remove(&pd);

@@ -218,6 +218,14 @@ fn what_was_given_back_is_not_noted() {
 }
 
 #[test]
+fn what_the_library_made_for_itself_is_not_noted() {
+    let mut script = Script::new();
+    script.call(Call::OwnedByLibrary { context: Some(CONTEXT), pd: Some(PD) });
+    script.ends();
+    script.keeps(611).keeps(612);
+}
+
+#[test]
 fn many_leaks_are_counted_and_a_few_named() {
     let mut script = Script::new();
     (1..=20).for_each(|key| {

@@ -166,6 +166,13 @@ calls! {
         /// The domain.
         pd: u32,
     }
+    /// A context or a protection domain was made by the library for itself: the program cannot give it back.
+    OwnedByLibrary = "owned_by_library" {
+        /// The context.
+        context: Option<u32>,
+        /// The domain.
+        pd: Option<u32>,
+    }
     /// Memory was registered.
     RegisterMemory = "register_memory" {
         /// The key: `lkey` and `rkey`.

@@ -3,10 +3,12 @@
 //! lives.
 
 use crate::boundary::{object, unreported};
+use crate::context::Context;
 use crate::device::{Device, c_array};
 use crate::errno::Errno;
+use crate::object::Object;
 use crate::open::ibv_open_device;
-use crate::protection_domain::{ibv_alloc_pd, ibv_dealloc_pd};
+use crate::protection_domain::{Pd, ibv_alloc_pd, ibv_dealloc_pd};
 use crate::query::ibv_query_device;
 use crate::registry::{PerProcess, Pointer, lock};
 use crate::xrc::{close_xrcd, open_xrcd};
@@ -55,6 +57,9 @@ impl CmDevice {
         if ibv_query_device(unsafe { Handle::new(context) }, (&mut attributes).into()) != 0 {
             return Err(Errno(libc::ENODEV));
         }
+        // SAFETY: a context that was just opened.
+        let own = &Context::of(unsafe { Handle::new(context) })?.opened;
+        own.nic.owned_by_library(Some(&own.hca), None);
         let limit = |value: c_int| u8::try_from(value).unwrap_or(u8::MAX);
         let entry: &'static CmDevice = Box::leak(Box::new(CmDevice {
             device,
@@ -81,6 +86,9 @@ impl CmDevice {
             if common.pd.0.is_null() {
                 return Err(Errno::NO_MEMORY);
             }
+            // SAFETY: a domain that was just made.
+            let pd = Pd::of(unsafe { Handle::new(common.pd.0) })?;
+            pd.opened.nic.owned_by_library(None, Some(pd.domain));
         }
         common.ids += 1;
         Ok(common.pd.0)

@@ -11,6 +11,8 @@ use super::work::WorkQueue;
 pub struct Context {
     /// The device's name.
     pub device: Text<32>,
+    /// The library made it for itself.
+    pub is_librarys: bool,
 }
 
 /// A protection domain.
@@ -18,6 +20,8 @@ pub struct Context {
 pub struct Domain {
     /// Its context.
     pub context: u32,
+    /// The library made it for itself.
+    pub is_librarys: bool,
 }
 
 /// Registered memory.

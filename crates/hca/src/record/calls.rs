@@ -7,7 +7,8 @@ use std::fmt::Display;
 use std::sync::Arc;
 use trace::{Call, Event, Kind, Piece, Pieces, Text};
 use transport::{
-    Completion, Data, Modify, Operation, QueuePairConfig, ReceiveRequest, SendFlags, SendRequest, Sge, Time,
+    Completion, Data, Modify, Operation, ProtectionDomain, QueuePairConfig, ReceiveRequest, SendFlags, SendRequest,
+    Sge, Time,
 };
 use wire::{Key, Qpn, Srqn};
 
@@ -63,6 +64,14 @@ impl Ground {
             let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
             self.tell_call(self.now(), None, Call::Poll { cq: cq.id, room: count(room), got: count(got) });
         }
+    }
+
+    /// The library has made a context, or a protection domain, for itself.
+    pub fn owned_by_library(&self, context: Option<&Context>, domain: Option<ProtectionDomain>) {
+        self.called(None, || Call::OwnedByLibrary {
+            context: context.map(Context::number),
+            pd: domain.map(|domain| domain.0),
+        });
     }
 
     /// The program is about to sleep until this channel has an event.
