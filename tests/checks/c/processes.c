@@ -591,7 +591,7 @@ static void destroy_under_a_thread(void)
 	/* Nothing tells when it sleeps. */
 	sleep_millis(500);
 	NEED(!ibv_destroy_comp_channel(channel));
-	/* The thread sleeps on until the program ends. */
+	/* Whether the thread wakes, and what it reads then, is a matter of luck. */
 	sleep_millis(100);
 }
 

@@ -12,6 +12,7 @@ use crate::progress::sleep::Sleep;
 use link::shared::Sleeper;
 use std::io;
 use std::time::Duration;
+use trace::Call;
 use transport::Time;
 
 /// A call that waits, between two looks.
@@ -161,6 +162,9 @@ impl Nic {
         }
         if std::mem::take(&mut call.entered) {
             self.engine.leave_wait();
+        }
+        if std::mem::take(&mut call.told) {
+            self.called(None, || Call::StopWaiting {});
         }
     }
 
