@@ -431,6 +431,11 @@ calls! {
         /// Only for solicited ones.
         solicited_only: bool,
     }
+    /// The program is about to sleep until a completion channel has an event: at this moment it has none.
+    WaitCqEvent = "wait_cq_event" {
+        /// The channel.
+        channel: u32,
+    }
     /// The program took an event of a completion channel.
     GetCqEvent = "get_cq_event" {
         /// The channel.

@@ -1,4 +1,4 @@
-//! The objects of a program, as far as rules want to know them.
+//! The objects of a program, as far as rules want to know them. Completion queues have a file of their own.
 
 use trace::{Call, Failure, StateCause, Text};
 use wire::access::Access;
@@ -64,42 +64,6 @@ pub struct Window {
     pub pd: u32,
     /// Whether it is of type 2.
     pub type_2: bool,
-}
-
-/// A completion queue.
-#[derive(Clone, Copy, Debug)]
-pub struct CompletionQueue {
-    /// How many completions it holds.
-    pub capacity: u32,
-    /// How many the program asked for.
-    pub wanted: u32,
-    /// Its channel.
-    pub channel: Option<u32>,
-    /// Completions that the program has not polled.
-    pub waiting: u64,
-    /// How many there were.
-    pub completed: u64,
-    /// How many the program has polled.
-    pub polled: u64,
-    /// When and by which thread it was polled last, as far as polls are told.
-    pub last_poll: Option<(u64, u32)>,
-    /// The status of the last completion.
-    pub last_status: &'static str,
-}
-
-impl CompletionQueue {
-    pub(super) const fn new(capacity: u32, wanted: u32, channel: Option<u32>) -> CompletionQueue {
-        CompletionQueue {
-            capacity,
-            wanted,
-            channel,
-            waiting: 0,
-            completed: 0,
-            polled: 0,
-            last_poll: None,
-            last_status: "",
-        }
-    }
 }
 
 /// A shared receive queue.

@@ -108,6 +108,8 @@ pub struct WorkQueue {
     pub posted: u64,
     /// Of those, how many asked for a completion.
     pub signaled: u64,
+    /// How many under way ask for a completion.
+    signaled_under_way: usize,
 }
 
 impl WorkQueue {
@@ -128,15 +130,28 @@ impl WorkQueue {
         self.works.is_empty()
     }
 
+    /// How many under way will complete, if they succeed.
+    #[must_use]
+    pub fn signaled_under_way(&self) -> usize {
+        self.signaled_under_way
+    }
+
     /// The oldest work of that name.
     #[must_use]
     pub fn find(&self, wr_id: u64) -> Option<&Work> {
         self.works.iter().find(|work| work.wr_id == wr_id)
     }
 
+    /// Whether the work that is being posted asks for a completion.
+    #[must_use]
+    pub(crate) fn next_is_signaled(&self, wr_id: u64, signals_all: bool) -> bool {
+        signals_all || self.about_to_post.as_ref().is_none_or(|work| work.wr_id != wr_id || work.signaled)
+    }
+
     pub(super) fn push(&mut self, work: Work) {
         self.posted += 1;
         self.signaled += u64::from(work.signaled);
+        self.signaled_under_way += usize::from(work.signaled);
         self.works.push_back(work);
     }
 
@@ -152,18 +167,12 @@ impl WorkQueue {
 
     /// Work has completed. Where work completes in order, what is before it is done, too.
     pub(super) fn completed(&mut self, wr_id: u64, in_order: bool) {
-        let Some(place) = self.works.iter().position(|work| work.wr_id == wr_id && (work.signaled || !in_order)) else {
-            // An unsignaled one that failed.
-            let place = self.works.iter().position(|work| work.wr_id == wr_id);
-            if let Some(place) = place {
-                self.works.drain(..=place);
-            }
-            return;
-        };
-        if in_order {
-            self.works.drain(..=place);
-        } else {
-            self.works.remove(place);
-        }
+        let named = |work: &Work| work.wr_id == wr_id;
+        let signaled = self.works.iter().position(|work| named(work) && (work.signaled || !in_order));
+        // Otherwise it is an unsignaled one that failed.
+        let Some(place) = signaled.or_else(|| self.works.iter().position(named)) else { return };
+        let first = if in_order { 0 } else { place };
+        let done = self.works.drain(first..=place).filter(|work| work.signaled).count();
+        self.signaled_under_way -= done;
     }
 }
