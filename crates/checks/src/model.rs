@@ -232,7 +232,7 @@ impl Model {
                     pair.connection.sends_by(sgid, dgid, hop_limit);
                 }
             }
-            Call::DestroyQp {} => {
+            Call::DestroyQp { .. } => {
                 if let Some(qpn) = event.qpn {
                     self.pairs.remove(&qpn);
                     remember(&mut self.gone_pairs, (qpn, at));

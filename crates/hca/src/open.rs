@@ -123,6 +123,7 @@ impl Nic {
         });
         nic.answer_counters();
         nic.trace.to(environment::sink());
+        process::tell_past(&nic);
         if let Some(capture) = &nic.capture {
             let weak = Arc::downgrade(&nic);
             capture.lock().when_ended(move |errno| {

@@ -89,7 +89,7 @@ impl Examine for Connections {
                     self.changed.insert(qpn);
                 }
                 Call::CmMovesQp { .. } => self.peers.managed(qpn),
-                Call::DestroyQp {} => self.peers.forget(qpn, moment.model),
+                Call::DestroyQp { .. } => self.peers.forget(qpn, moment.model),
                 _ => {}
             }
         }

@@ -74,7 +74,7 @@ impl Life {
             (Call::ModifySrq { srq, limit: Some(_), .. } | Call::DestroySrq { srq }, _) => {
                 self.limits.remove(&srq.value());
             }
-            (Call::DestroyQp {}, Some(pair)) => {
+            (Call::DestroyQp { .. }, Some(pair)) => {
                 self.ends(pair, out);
                 self.known_to_fail.remove(&pair.qpn);
                 self.refused.remove(&pair.qpn);

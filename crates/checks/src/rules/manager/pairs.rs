@@ -36,7 +36,7 @@ impl Pairs {
                     self.managed.insert(qpn, Some(*thread));
                 }
                 Call::ModifyQp { state, .. } => self.modified(qpn, *thread, state, out),
-                Call::DestroyQp {} => {
+                Call::DestroyQp { .. } => {
                     self.managed.remove(&qpn);
                 }
                 Call::PostSend { .. } => {
