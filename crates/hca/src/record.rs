@@ -7,3 +7,5 @@ pub(crate) mod drops;
 pub(crate) mod file;
 pub(crate) mod log;
 pub(crate) mod tracing;
+#[cfg(feature = "checks")]
+pub(crate) mod why;
