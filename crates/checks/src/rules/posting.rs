@@ -3,7 +3,9 @@
 use crate::checker::{Examine, Moment, Out};
 use crate::rule::rules;
 
-rules! {}
+rules! {
+    UNFENCED = 314 Error "data of a READ is sent on without a fence";
+}
 
 /// The family.
 #[derive(Default, Debug)]

@@ -33,6 +33,8 @@ pub struct Script {
 pub struct Memory {
     bytes: BTreeMap<u64, u8>,
     unmapped: Vec<(u64, u64)>,
+    /// Where the stack is.
+    pub stack: (u64, u64),
     /// Nobody can say anything, as in a log.
     pub silent: bool,
 }
@@ -51,6 +53,11 @@ impl Witness for Memory {
     fn is_mapped(&mut self, address: u64, length: u64) -> Option<bool> {
         let hole = self.unmapped.iter().any(|(start, bytes)| *start < address + length && address < start + bytes);
         (!self.silent).then_some(!hole)
+    }
+
+    fn is_on_stack(&mut self, address: u64, length: u64) -> Option<bool> {
+        let (start, bytes) = self.stack;
+        (!self.silent).then_some(start < address + length && address < start + bytes)
     }
 }
 
