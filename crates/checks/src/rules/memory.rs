@@ -114,7 +114,7 @@ impl Owner {
 
 /// Work that a queue takes at this moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Posting {
+pub(in crate::rules) struct Posting {
     pub owner: Owner,
     /// The protection domain of the queue, if its making was seen.
     pub pd: Option<u32>,

@@ -404,7 +404,10 @@ impl Script {
 
     /// A work request succeeds.
     pub fn completes(&mut self, qpn: u32, queue: Queue, wr_id: u64, opcode: &'static str, bytes: u64) -> &mut Script {
-        self.happens(Some(qpn), Kind::Completed { wr_id, queue, status: "SUCCESS", opcode, bytes, failure: None })
+        self.happens(
+            Some(qpn),
+            Kind::Completed { wr_id, queue, status: "IBV_WC_SUCCESS", opcode, bytes, failure: None },
+        )
     }
 
     /// A SEND succeeds.
@@ -426,7 +429,7 @@ impl Script {
 
     /// Polls one completion.
     pub fn polls(&mut self, cq: u32, wr_id: u64) -> &mut Script {
-        self.polls_status(cq, wr_id, "SUCCESS")
+        self.polls_status(cq, wr_id, "IBV_WC_SUCCESS")
     }
 
     /// Polls one completion with this status.

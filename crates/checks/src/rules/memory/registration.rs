@@ -290,8 +290,8 @@ fn opened(key: Key, address: u64, length: u64, access: Access, witness: &mut dyn
         let advice = "register memory of the heap, or a static buffer; memory of the stack only with LOCAL_WRITE, in a \
                       function that waits for all of its work";
         out.tell(Finding::new(STACK_IS_OPEN, subject, what, advice).because(
-            "when the function returns, the same bytes are variables and return addresses of others, and the peer still \
-             has the key",
+            "when the function returns, the same bytes are variables and return addresses of others, and the peer \
+             still has the key",
         ));
     }
 }
