@@ -217,6 +217,21 @@ calls! {
         /// The key.
         key: Key,
     }
+    /// A memory window is about to be bound, by the work request that is told next.
+    BindWindow = "bind_window" {
+        /// The key of the window until now.
+        window: Key,
+        /// Its key from then on.
+        new_key: Key,
+        /// The region.
+        region: Key,
+        /// The first byte.
+        address: u64,
+        /// How many bytes; 0 unbinds it.
+        length: u64,
+        /// The rights that it grants.
+        access: Access,
+    }
     /// A completion channel was made.
     CreateChannel = "create_channel" {
         /// The channel.

@@ -35,8 +35,10 @@ pub struct Region {
     pub iova: u64,
     /// The rights granted.
     pub access: Access,
-    /// The rights that were used so far.
+    /// The rights that were used so far, by this program and by peers.
     pub used: Access,
+    /// Whether a window was ever bound to it.
+    pub windowed: bool,
     /// When it was registered.
     pub made_at: u64,
     /// When it was deregistered.
@@ -48,6 +50,18 @@ impl Region {
     #[must_use]
     pub fn end(&self) -> u64 {
         self.iova.saturating_add(self.length)
+    }
+
+    /// Whether requests may name this range.
+    #[must_use]
+    pub fn holds(&self, address: u64, length: u64) -> bool {
+        address >= self.iova && length <= self.length && address - self.iova <= self.length - length
+    }
+
+    /// Where in the process a byte lies that requests name by this address.
+    #[must_use]
+    pub fn place(&self, address: u64) -> u64 {
+        self.address.wrapping_add(address.wrapping_sub(self.iova))
     }
 
     /// Whether it has bytes of this range of the process's memory.
@@ -64,6 +78,8 @@ pub struct Window {
     pub pd: u32,
     /// Whether it is of type 2.
     pub type_2: bool,
+    /// The key it was bound under last.
+    pub bound_as: Option<Key>,
 }
 
 /// A shared receive queue.

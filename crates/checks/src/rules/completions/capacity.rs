@@ -100,7 +100,7 @@ impl Examine for Capacity {
                     cqs.into_iter().for_each(|cq| self.look(cq, "RECV", model, out));
                 }
             }
-            Kind::Called { call: Call::DestroyQp {}, .. } => {
+            Kind::Called { call: Call::DestroyQp { .. }, .. } => {
                 if let Some(qpn) = event.qpn {
                     self.peaks.remove(&Poster::Sends(qpn));
                     self.peaks.remove(&Poster::Receives(qpn));

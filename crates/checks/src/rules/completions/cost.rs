@@ -55,7 +55,7 @@ impl Examine for Cost {
             Call::DestroyCq { cq } => {
                 self.narrow_polls.remove(&cq);
             }
-            Call::DestroyQp {} => {
+            Call::DestroyQp { .. } => {
                 if let Some(qpn) = moment.event.qpn {
                     self.lists.remove(&qpn);
                 }

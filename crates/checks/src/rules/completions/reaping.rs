@@ -43,7 +43,7 @@ impl Examine for Reaping {
                     self.failed.remove(&qpn);
                 }
             }
-            Kind::Called { call: Call::DestroyQp {}, .. } => {
+            Kind::Called { call: Call::DestroyQp { .. }, .. } => {
                 if let Some(qpn) = event.qpn {
                     tell_failures(model, |one| one == qpn, out);
                     self.failed.remove(&qpn);

@@ -105,7 +105,7 @@ impl Examine for DataPath {
                         out.tell(opened_many_times(device.as_str()));
                     }
                 }
-                Call::DestroyQp {} => {
+                Call::DestroyQp { .. } => {
                     let Some(pair) = model.pair_of(event) else { return };
                     let posted = pair.sends.posted + pair.receives.posted;
                     if pair.completed > 0 && posted <= FEW_REQUESTS {

@@ -22,7 +22,7 @@ impl Examine for Endings {
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let Kind::Called { call, .. } = &moment.event.kind else { return };
         match *call {
-            Call::DestroyQp {} => {
+            Call::DestroyQp { .. } => {
                 let Some(pair) = moment.model.pair_of(moment.event) else { return };
                 let count = under_way(pair);
                 let Some(oldest) = pair.sends.iter().find(|work| work.signaled).filter(|_| count > 0) else { return };
