@@ -38,6 +38,7 @@ mod rules;
 mod witness;
 
 pub use checker::{Checker, Settings};
-pub use finding::{Finding, Subject};
+pub use explain::work::{rule_of_completion, rule_of_failure};
+pub use finding::{Between, Finding, Subject};
 pub use rule::{Family, Number, RULES, Rule, Severity};
 pub use witness::{Absent, Witness};
