@@ -47,3 +47,4 @@ pub use queue_pair::frames::Spread;
 pub use queue_pair::{Joins, Qp};
 pub use record::drops::KernelDrops;
 pub use record::tracing::{Tracing, is_traced};
+pub use record::witness::LiveWitness;

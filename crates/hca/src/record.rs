@@ -7,3 +7,4 @@ pub(crate) mod drops;
 pub(crate) mod file;
 pub(crate) mod log;
 pub(crate) mod tracing;
+pub(crate) mod witness;
