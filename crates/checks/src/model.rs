@@ -227,6 +227,11 @@ impl Model {
                     pair.connection.modified(call);
                 }
             }
+            Call::Path { sgid, dgid, hop_limit } => {
+                if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
+                    pair.connection.sends_by(sgid, dgid, hop_limit);
+                }
+            }
             Call::DestroyQp { .. } => {
                 if let Some(qpn) = event.qpn {
                     self.pairs.remove(&qpn);

@@ -7,4 +7,7 @@ pub(crate) mod drops;
 pub(crate) mod file;
 pub(crate) mod log;
 pub(crate) mod tracing;
+#[cfg(feature = "checks")]
+pub(crate) mod why;
+#[cfg(feature = "checks")]
 pub(crate) mod witness;

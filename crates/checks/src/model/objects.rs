@@ -272,9 +272,20 @@ pub struct Connection {
     pub rnr_retry: Option<u8>,
     /// Where the peer is.
     pub dgid: Option<[u8; 16]>,
+    /// Its own GID, by which the peer knows it.
+    pub sgid: Option<[u8; 16]>,
+    /// How many routers its packets may pass, and one.
+    pub hop_limit: Option<u8>,
 }
 
 impl Connection {
+    /// The way that it sends from now on.
+    pub(super) fn sends_by(&mut self, sgid: Option<[u8; 16]>, dgid: [u8; 16], hop_limit: u8) {
+        self.sgid = sgid;
+        self.dgid = Some(dgid);
+        self.hop_limit = Some(hop_limit);
+    }
+
     pub(super) fn modified(&mut self, call: &Call) {
         let Call::ModifyQp {
             pkey_index,
