@@ -90,6 +90,7 @@ impl ConnectionId {
         };
         Channel::free(old);
         set_field!(self.base, channel, channel);
+        self.tell_channel();
         self.wait_for_acks(&self.events);
         Ok(())
     }
