@@ -217,6 +217,21 @@ calls! {
         /// The key.
         key: Key,
     }
+    /// A memory window is about to be bound, by the work request that is told next.
+    BindWindow = "bind_window" {
+        /// The key of the window until now.
+        window: Key,
+        /// Its key from then on.
+        new_key: Key,
+        /// The region.
+        region: Key,
+        /// The first byte.
+        address: u64,
+        /// How many bytes; 0 unbinds it.
+        length: u64,
+        /// The rights that it grants.
+        access: Access,
+    }
     /// A completion channel was made.
     CreateChannel = "create_channel" {
         /// The channel.
@@ -469,6 +484,11 @@ calls! {
         cq: u32,
         /// Only for solicited ones.
         solicited_only: bool,
+    }
+    /// The program is about to sleep until a completion channel has an event: at this moment it has none.
+    WaitCqEvent = "wait_cq_event" {
+        /// The channel.
+        channel: u32,
     }
     /// The program took an event of a completion channel.
     GetCqEvent = "get_cq_event" {
