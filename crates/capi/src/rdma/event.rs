@@ -198,7 +198,6 @@ impl DeliveredEvent {
             state.responder_resources = conn.responder_resources;
             state.remote_ece = ece;
         }
-        it.tell_channel();
         let ready = || -> Result<(), Errno> {
             if listener.is_synchronous() {
                 it.migrate(null_mut())?;

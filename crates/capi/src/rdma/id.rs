@@ -110,17 +110,6 @@ impl ConnectionId {
         events.wait(|missing| tell(None, || Call::WaitForAcks { object: "id", number: self.number, missing }));
     }
 
-    /// What the NIC calls it, and the trace.
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// Tells the trace to which channel it reports.
-    pub(super) fn tell_channel(&self) {
-        let channel = field!(self.base, channel).addr() as u64;
-        tell(None, || Call::CmChannel { id: self.number, channel, synchronous: self.is_synchronous() });
-    }
-
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -180,9 +169,7 @@ impl ConnectionId {
         let channel = if channel.is_null() { sync_channel } else { channel };
         let id = Id::new(&nic, &Channel::of(channel)?, port_space, kind, 0);
         let made = ConnectionId::make(id, channel, context, space, qp_type)?;
-        let it = ConnectionId::of(made.handle())?;
-        it.state().sync_channel = sync_channel;
-        it.tell_channel();
+        ConnectionId::of(made.handle())?.state().sync_channel = sync_channel;
         Ok(made)
     }
 

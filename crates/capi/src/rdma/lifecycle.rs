@@ -90,7 +90,6 @@ impl ConnectionId {
         };
         Channel::free(old);
         set_field!(self.base, channel, channel);
-        self.tell_channel();
         self.wait_for_acks(&self.events);
         Ok(())
     }

@@ -2,13 +2,12 @@
 
 use super::id::ConnectionId;
 use crate::address_handle::vector_to_c;
-use crate::boundary::{number, tell, unreported};
+use crate::boundary::{number, unreported};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::completion_queue::{ibv_create_cq, ibv_destroy_cq};
 use crate::errno::Errno;
 use crate::object::{Object, field, set_field};
 use crate::protection_domain::Pd;
-use crate::queue_pair::QueuePair;
 use crate::queue_pair_create::{create_qp_ex, ibv_destroy_qp};
 use crate::queue_pair_state::ibv_modify_qp;
 use abi::{
@@ -17,7 +16,6 @@ use abi::{
 };
 use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
-use trace::Call;
 use transport::{Modify, State};
 
 /// What a call of verbs left in errno.
@@ -81,18 +79,10 @@ fn destroy_cq(cq: *mut ibv_cq, channel: *mut ibv_comp_channel) -> (*mut ibv_cq, 
 }
 
 impl ConnectionId {
-    /// Tells the trace that it is not the program that moves the queue pair.
-    fn tell_move(&self, qp: Handle<'_, ibv_qp>, state: State) {
-        if let Ok(pair) = QueuePair::of(qp) {
-            tell(Some(pair.qp.qpn()), || Call::CmMovesQp { id: self.number(), state: state.name() });
-        }
-    }
-
     /// Moves a queue pair to a state, with the attributes this connection has there.
     fn move_to(&self, qp: Handle<'_, ibv_qp>, state: State, adjust: impl FnOnce(&mut Modify)) -> Result<(), Errno> {
         let mut modify = self.id.modify_for(state)?;
         adjust(&mut modify);
-        self.tell_move(qp, state);
         let (attributes, mask) = attributes(&modify);
         done(ibv_modify_qp(qp, (&attributes).into(), mask as c_int))
     }
@@ -120,7 +110,6 @@ impl ConnectionId {
         if qp.is_null() {
             return Ok(());
         }
-        self.tell_move(qp, State::Error);
         let modify = Modify { state: Some(State::Error), ..Modify::default() };
         let (attributes, mask) = attributes(&modify);
         done(ibv_modify_qp(qp, (&attributes).into(), mask as c_int))
