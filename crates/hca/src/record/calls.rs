@@ -3,7 +3,9 @@
 use crate::ground::Ground;
 use crate::objects::completion_queue::{CompletionChannel, CompletionQueue};
 use crate::objects::context::{AsyncEvent, Context};
+use std::cell::Cell;
 use std::fmt::Display;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use trace::{Call, Event, Kind, Piece, Pieces, Text};
 use transport::{
@@ -28,7 +30,9 @@ impl Ground {
 
     #[cold]
     fn tell_call(&self, now: Time, qpn: Option<Qpn>, call: Call) {
-        self.trace.record(&event(now, qpn, call));
+        if OWN_CALLS.get() == 0 {
+            self.trace.record(&event(now, qpn, call));
+        }
     }
 
     /// A work request of a list is about to be posted to the send queue of this queue pair, whose latch the caller has.
@@ -77,6 +81,34 @@ impl Ground {
             let (event, about) = event.told();
             Call::GetAsyncEvent { event, about }
         });
+    }
+}
+
+thread_local! {
+    /// How many times over this thread is in calls that the library makes for itself.
+    static OWN_CALLS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What the calling thread calls is the library's own doing, until this is dropped: the trace is not told of the calls,
+/// and no program is blamed for them.
+#[derive(Debug)]
+#[must_use]
+pub struct OwnCalls {
+    /// The count is the thread's own.
+    _thread: PhantomData<*const ()>,
+}
+
+impl OwnCalls {
+    /// From now on.
+    pub fn begin() -> OwnCalls {
+        OWN_CALLS.set(OWN_CALLS.get() + 1);
+        OwnCalls { _thread: PhantomData }
+    }
+}
+
+impl Drop for OwnCalls {
+    fn drop(&mut self) {
+        OWN_CALLS.set(OWN_CALLS.get() - 1);
     }
 }
 
