@@ -9,9 +9,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use trace::{Call, Event, Kind, Piece, Pieces, Text};
 use transport::{
-    Completion, Data, Modify, Operation, QueuePairConfig, ReceiveRequest, SendFlags, SendRequest, Sge, Time,
+    AddressVector, Completion, Data, Modify, Operation, QueuePairConfig, ReceiveRequest, SendFlags, SendRequest, Sge,
+    Time,
 };
-use wire::{Key, Qpn, Srqn};
+use wire::{Gid, Key, Qpn, Srqn};
 
 impl Ground {
     /// Tells the trace what the program called, if a sink listens; `call` is asked only then.
@@ -199,6 +200,11 @@ pub(crate) fn modify_qp(modify: &Modify) -> Call {
         dgid: modify.av.as_ref().map(|av| av.dgid.octets()),
         sgid_index: modify.av.as_ref().map(|av| av.sgid_index),
     }
+}
+
+/// The way that packets go from now on.
+pub(crate) fn path(source: Option<Gid>, av: &AddressVector) -> Call {
+    Call::Path { sgid: source.map(Gid::octets), dgid: av.dgid.octets(), hop_limit: av.hop_limit }
 }
 
 impl AsyncEvent {
