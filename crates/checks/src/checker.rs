@@ -48,7 +48,8 @@ impl Out<'_> {
     pub fn tell(&mut self, finding: Finding) {
         if self.settings.wants(finding.rule) && self.told.is_new(finding.rule, finding.subject) {
             let severity = self.settings.severity(finding.rule);
-            (self.found)(Finding { at: self.at, thread: self.thread, severity, ..finding });
+            let thread = if finding.thread == 0 { self.thread } else { finding.thread };
+            (self.found)(Finding { at: self.at, thread, severity, ..finding });
         }
     }
 

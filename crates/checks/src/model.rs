@@ -14,7 +14,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use trace::{Call, Event, Kind, Queue};
 use wire::access::Access;
-use wire::{Key, Qpn};
+
+use wire::{Key, Operation, Qpn};
 
 use crate::witness::Witness;
 
@@ -114,7 +115,13 @@ impl Model {
                     }
                 }
             }
-            Kind::PacketReceived { .. } | Kind::NakReceived { .. } => {
+            Kind::PacketReceived { headers, .. } => {
+                self.accessed(headers);
+                if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
+                    pair.heard_at = Some(event.at);
+                }
+            }
+            Kind::NakReceived { .. } => {
                 if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
                     pair.heard_at = Some(event.at);
                 }
@@ -131,6 +138,41 @@ impl Model {
         }
     }
 
+    /// The window that has this key or had it: the keys of a window differ in the lowest byte only.
+    #[must_use]
+    pub fn window(&self, key: Key) -> Option<&Window> {
+        self.windows.iter().find(|(first, _)| is_of_window(**first, key)).map(|(_, window)| window)
+    }
+
+    fn window_mut(&mut self, key: Key) -> Option<&mut Window> {
+        self.windows.iter_mut().find(|(first, _)| is_of_window(**first, key)).map(|(_, window)| window)
+    }
+
+    /// A peer's request reaches memory.
+    fn accessed(&mut self, headers: &wire::Headers) {
+        let right = match headers.bth.opcode.operation() {
+            Operation::Write | Operation::AtomicWrite => Access::REMOTE_WRITE,
+            Operation::ReadRequest => Access::REMOTE_READ,
+            Operation::CompareSwap | Operation::FetchAdd => Access::REMOTE_ATOMIC,
+            _ => return,
+        };
+        let key = headers.reth.map(|reth| reth.rkey).or(headers.atomic.map(|atomic| atomic.rkey));
+        if let Some(region) = key.and_then(|key| self.regions.get_mut(&key.value())) {
+            region.used |= right;
+        }
+    }
+
+    /// The program lets the NIC write to its memory.
+    fn lends(&mut self, work: &Work) {
+        if work.fills_memory() {
+            for piece in work.pieces.kept() {
+                if let Some(region) = self.regions.get_mut(&piece.key.value()) {
+                    region.used |= Access::LOCAL_WRITE;
+                }
+            }
+        }
+    }
+
     /// A work request was taken by its queue.
     fn posted(&mut self, event: &Event, wr_id: u64, queue: Queue, opcode: &'static str, bytes: u64) {
         let Some(qpn) = event.qpn else { return };
@@ -141,7 +183,8 @@ impl Model {
             // Shared receives are told by the call alone.
             _ => return,
         };
-        works.posted(event.at, wr_id, opcode, bytes);
+        let work = works.posted(event.at, wr_id, opcode, bytes);
+        self.lends(&work);
     }
 
     fn completed(&mut self, event: &Event, wr_id: u64, queue: Queue, status: &'static str, opcode: &str) {
@@ -171,33 +214,28 @@ impl Model {
         let at = event.at;
         match *call {
             Call::OpenDevice { context, device } => {
-                self.contexts.insert(context, Context { device, is_librarys: false });
+                self.contexts.insert(context, Context { device });
             }
             Call::CloseDevice { context } => {
                 self.contexts.remove(&context);
             }
             Call::AllocPd { pd, context } => {
-                self.domains.insert(pd, Domain { context, is_librarys: false });
-            }
-            Call::OwnedByLibrary { context, pd } => {
-                if let Some(context) = context.and_then(|context| self.contexts.get_mut(&context)) {
-                    context.is_librarys = true;
-                }
-                if let Some(domain) = pd.and_then(|pd| self.domains.get_mut(&pd)) {
-                    domain.is_librarys = true;
-                }
+                self.domains.insert(pd, Domain { context });
             }
             Call::DeallocPd { pd } => {
                 self.domains.remove(&pd);
             }
             Call::RegisterMemory { key, pd, address, length, iova, access } => {
-                let used = Access::empty();
-                let region = Region { key, pd, address, length, iova, access, used, made_at: at, gone_at: None };
+                let (used, windowed) = (Access::empty(), false);
+                let region =
+                    Region { key, pd, address, length, iova, access, used, windowed, made_at: at, gone_at: None };
                 self.regions.insert(key.value(), region);
             }
             Call::ReregisterMemory { old_key, key, pd, address, length, iova, access } => {
-                let used = self.regions.remove(&old_key.value()).map_or(Access::empty(), |region| region.used);
-                let region = Region { key, pd, address, length, iova, access, used, made_at: at, gone_at: None };
+                let before = self.regions.remove(&old_key.value());
+                let (used, windowed) = before.map_or((Access::empty(), false), |region| (region.used, region.windowed));
+                let region =
+                    Region { key, pd, address, length, iova, access, used, windowed, made_at: at, gone_at: None };
                 self.regions.insert(key.value(), region);
             }
             Call::DeregisterMemory { key } => {
@@ -206,10 +244,21 @@ impl Model {
                 }
             }
             Call::AllocWindow { key, pd, type_2 } => {
-                self.windows.insert(key.value(), Window { pd, type_2 });
+                self.windows.insert(key.value(), Window { pd, type_2, bound_as: None });
+            }
+            Call::BindWindow { window, new_key, region, length, .. } => {
+                if let Some(window) = self.window_mut(window)
+                    && length > 0
+                {
+                    window.bound_as = Some(new_key);
+                }
+                if let Some(region) = self.regions.get_mut(&region.value()) {
+                    region.windowed = true;
+                    region.used |= Access::MW_BIND;
+                }
             }
             Call::FreeWindow { key } => {
-                self.windows.remove(&key.value());
+                self.windows.retain(|first, _| !is_of_window(*first, key));
             }
             Call::CreateChannel { channel } => {
                 self.channels.insert(channel, ());
@@ -255,6 +304,11 @@ impl Model {
                     }
                 }
             }
+            Call::Path { sgid, dgid, hop_limit } => {
+                if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
+                    pair.connection.sends_by(sgid, dgid, hop_limit);
+                }
+            }
             Call::DestroyQp { .. } => {
                 if let Some(qpn) = event.qpn {
                     if let Some(pair) = self.pairs.remove(&qpn) {
@@ -275,9 +329,10 @@ impl Model {
                 }
             }
             Call::PostReceive { srq, .. } => {
-                let work = Work::of_receive(at, thread, call);
+                let work = Work::of_receive(at, thread, call, witness);
                 match (srq, event.qpn) {
                     (Some(srq), _) => {
+                        work.iter().for_each(|work| self.lends(work));
                         if let (Some(srq), Some(work)) = (self.srqs.get_mut(&srq.value()), work) {
                             srq.receives.push(work);
                         }
@@ -299,6 +354,10 @@ impl Model {
             _ => {}
         }
     }
+}
+
+fn is_of_window(first_key: u32, key: Key) -> bool {
+    first_key >> 8 == key.value() >> 8
 }
 
 fn remember<T>(gone: &mut VecDeque<T>, one: T) {

@@ -47,7 +47,8 @@ use wire::access::{Refusal, RefusalCause};
 use crate::call::Value;
 use crate::error::Error;
 use crate::event::{Event, Kind};
-use crate::failure::{Failure, PeerReason};
+use crate::failure::Failure;
+use crate::peer_reason::PeerReason;
 use crate::sink::Sink;
 
 /// Writes events as JSON lines.
@@ -409,6 +410,11 @@ impl Serialize for Failed<'_> {
                 map.serialize_entry("length", length)?;
                 map.serialize_entry("space", space)?;
             }
+            Failure::OverMtu { length, mtu } => {
+                map.serialize_entry("length", length)?;
+                map.serialize_entry("mtu", mtu)?;
+            }
+            Failure::AtomicTooShort { length } => map.serialize_entry("length", length)?,
             Failure::BadAnswer { what, psn } | Failure::PeerFault { what, psn } => {
                 map.serialize_entry("what", what)?;
                 map.serialize_entry("psn", &psn.value())?;
@@ -429,13 +435,31 @@ impl Serialize for Peer<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("name", self.0.name())?;
         match self.0 {
-            PeerReason::Refused(refusal) => map.serialize_entry("refusal", &Refused(refusal))?,
+            PeerReason::Refused { key, access, cause } => {
+                map.serialize_entry("key", &key.value())?;
+                map.serialize_entry("access", &Shown(access))?;
+                refusal_cause(*cause, &mut map)?;
+            }
+            PeerReason::RegionForbids { key, access, granted } => {
+                map.serialize_entry("key", &key.value())?;
+                map.serialize_entry("access", &Shown(access))?;
+                map.serialize_entry("granted", &Shown(granted))?;
+            }
+            PeerReason::OtherDomain { key, region, pair } => {
+                map.serialize_entry("key", &key.value())?;
+                map.serialize_entry("region", region)?;
+                map.serialize_entry("pair", pair)?;
+            }
+            PeerReason::PairForbids { access, granted } => {
+                map.serialize_entry("access", &Shown(access))?;
+                map.serialize_entry("granted", &Shown(granted))?;
+            }
             PeerReason::TooLong { length, space } => {
                 map.serialize_entry("length", length)?;
                 map.serialize_entry("space", space)?;
             }
             PeerReason::TooManyReads { max } => map.serialize_entry("max", max)?,
-            PeerReason::Unsupported => {}
+            PeerReason::Fault(fault) => map.serialize_entry("fault", fault.name())?,
         }
         map.end()
     }
@@ -452,11 +476,16 @@ impl Serialize for Refused<'_> {
         map.serialize_entry("address", &range.address)?;
         map.serialize_entry("length", &range.length)?;
         map.serialize_entry("access", &Shown(access))?;
-        map.serialize_entry("cause", cause.name())?;
-        if let RefusalCause::OutOfBounds { start, length } = cause {
-            map.serialize_entry("region_start", start)?;
-            map.serialize_entry("region_length", length)?;
-        }
+        refusal_cause(*cause, &mut map)?;
         map.end()
     }
+}
+
+fn refusal_cause<M: SerializeMap>(cause: RefusalCause, map: &mut M) -> Result<(), M::Error> {
+    map.serialize_entry("cause", cause.name())?;
+    if let RefusalCause::OutOfBounds { start, length } = cause {
+        map.serialize_entry("region_start", &start)?;
+        map.serialize_entry("region_length", &length)?;
+    }
+    Ok(())
 }

@@ -3,16 +3,15 @@
 //! lives.
 
 use crate::boundary::{object, unreported};
-use crate::context::Context;
 use crate::device::{Device, c_array};
 use crate::errno::Errno;
-use crate::object::Object;
 use crate::open::ibv_open_device;
-use crate::protection_domain::{Pd, ibv_alloc_pd, ibv_dealloc_pd};
+use crate::protection_domain::{ibv_alloc_pd, ibv_dealloc_pd};
 use crate::query::ibv_query_device;
 use crate::registry::{PerProcess, Pointer, lock};
 use crate::xrc::{close_xrcd, open_xrcd};
 use abi::{Handle, Out, Owned, ibv_context, ibv_device_attr, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr};
+use hca::OwnCalls;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
@@ -50,6 +49,8 @@ impl CmDevice {
         if let Some(found) = opened.iter().find(|entry| std::ptr::eq(entry.device, device)) {
             return Ok(found);
         }
+        // All ids share it, and it is never closed.
+        let _own = OwnCalls::begin();
         // SAFETY: a device of the library, which is never freed.
         let context = ibv_open_device(unsafe { Handle::new(device.as_c()) });
         let mut attributes = ibv_device_attr::zeroed();
@@ -57,9 +58,6 @@ impl CmDevice {
         if ibv_query_device(unsafe { Handle::new(context) }, (&mut attributes).into()) != 0 {
             return Err(Errno(libc::ENODEV));
         }
-        // SAFETY: a context that was just opened.
-        let own = &Context::of(unsafe { Handle::new(context) })?.opened;
-        own.nic.owned_by_library(Some(&own.hca), None);
         let limit = |value: c_int| u8::try_from(value).unwrap_or(u8::MAX);
         let entry: &'static CmDevice = Box::leak(Box::new(CmDevice {
             device,
@@ -82,13 +80,11 @@ impl CmDevice {
     pub fn join(&self) -> Result<*mut ibv_pd, Errno> {
         let mut common = lock(&self.common);
         if common.pd.0.is_null() {
+            let _own = OwnCalls::begin();
             common.pd.0 = ibv_alloc_pd(self.context());
             if common.pd.0.is_null() {
                 return Err(Errno::NO_MEMORY);
             }
-            // SAFETY: a domain that was just made.
-            let pd = Pd::of(unsafe { Handle::new(common.pd.0) })?;
-            pd.opened.nic.owned_by_library(None, Some(pd.domain));
         }
         common.ids += 1;
         Ok(common.pd.0)
@@ -115,6 +111,7 @@ impl CmDevice {
         if common.ids > 0 {
             return;
         }
+        let _own = OwnCalls::begin();
         // Both refuse if something is still in them, and stay for the next id then.
         // SAFETY: made above, and given up here: the last id that had it is gone.
         let (xrcd, pd) = unsafe { (Owned::new(common.xrcd.0), Owned::new(common.pd.0)) };

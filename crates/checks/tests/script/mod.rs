@@ -33,6 +33,8 @@ pub struct Script {
 pub struct Memory {
     bytes: BTreeMap<u64, u8>,
     unmapped: Vec<(u64, u64)>,
+    /// Where the stack is.
+    pub stack: (u64, u64),
     /// Nobody can say anything, as in a log.
     pub silent: bool,
 }
@@ -51,6 +53,11 @@ impl Witness for Memory {
     fn is_mapped(&mut self, address: u64, length: u64) -> Option<bool> {
         let hole = self.unmapped.iter().any(|(start, bytes)| *start < address + length && address < start + bytes);
         (!self.silent).then_some(!hole)
+    }
+
+    fn is_on_stack(&mut self, address: u64, length: u64) -> Option<bool> {
+        let (start, bytes) = self.stack;
+        (!self.silent).then_some(start < address + length && address < start + bytes)
     }
 }
 
@@ -397,7 +404,10 @@ impl Script {
 
     /// A work request succeeds.
     pub fn completes(&mut self, qpn: u32, queue: Queue, wr_id: u64, opcode: &'static str, bytes: u64) -> &mut Script {
-        self.happens(Some(qpn), Kind::Completed { wr_id, queue, status: "SUCCESS", opcode, bytes, failure: None })
+        self.happens(
+            Some(qpn),
+            Kind::Completed { wr_id, queue, status: "IBV_WC_SUCCESS", opcode, bytes, failure: None },
+        )
     }
 
     /// A SEND succeeds.
@@ -419,7 +429,7 @@ impl Script {
 
     /// Polls one completion.
     pub fn polls(&mut self, cq: u32, wr_id: u64) -> &mut Script {
-        self.polls_status(cq, wr_id, "SUCCESS")
+        self.polls_status(cq, wr_id, "IBV_WC_SUCCESS")
     }
 
     /// Polls one completion with this status.

@@ -57,7 +57,7 @@ impl Examine for Leaks {
     }
 
     fn finish(&mut self, _now: u64, model: &Model, _witness: &mut dyn Witness, out: &mut Out<'_>) {
-        let contexts = model.contexts.values().filter(|context| !context.is_librarys).map(|context| context.device);
+        let contexts = model.contexts.values().map(|context| context.device);
         tell(out, LEAKED_CONTEXTS, "devices are open", contexts, "ibv_close_device");
         let regions = model.regions.values().map(|region| {
             let (key, length) = (region.key.value(), region.length);
@@ -68,8 +68,7 @@ impl Examine for Leaks {
         let number = |kind: &'static str| move |number: &u32| format!("{kind} {number}");
         let key = |key: &u32| format!("{key:#010x}");
         let pointer = |id: &u64| format!("{id:#x}");
-        let domains = model.domains.iter().filter(|(_, domain)| !domain.is_librarys);
-        let domains = domains.map(|(pd, _)| format!("PD {pd}"));
+        let domains = model.domains.keys().map(number("PD"));
         tell(out, LEAKED_DOMAINS, "protection domains are left", domains, "ibv_dealloc_pd");
         tell(out, LEAKED_REGIONS, "memory regions are registered", regions, "ibv_dereg_mr");
         tell(out, LEAKED_WINDOWS, "memory windows are left", model.windows.keys().map(key), "ibv_dealloc_mw");
