@@ -130,12 +130,12 @@ pub(crate) fn weak(nic: &Nic) -> Weak<Nic> {
 #[unsafe(link_section = ".fini_array")]
 static AT_THE_VERY_END: extern "C" fn() = at_the_very_end;
 
-/// Has the engines say what was found. Takes no lock that it would have to wait for, as [`at_exit`].
+/// Has the engines say what was found or failed. Takes no lock that it would have to wait for, as [`at_exit`].
 extern "C" fn at_the_very_end() {
     let Some(nics) = NICS.get().and_then(Mutex::try_lock) else { return };
     let since = Instant::now();
     for nic in nics.iter().filter_map(Weak::upgrade) {
-        if nic.trace.is_checked() {
+        if nic.trace.is_checked() || nic.failures.any() {
             nic.engine.summarize_before_exit(since);
         }
         forget(nic);
