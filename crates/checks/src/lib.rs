@@ -32,12 +32,16 @@ extern crate alloc;
 mod checker;
 mod explain;
 pub mod finding;
+mod json;
 pub mod model;
 pub mod rule;
 mod rules;
+mod settings;
 mod witness;
 
-pub use checker::{Checker, Settings};
+pub use checker::Checker;
 pub use finding::{Finding, Subject};
+pub use json::{Stamp, quoted};
 pub use rule::{Family, Number, RULES, Rule, Severity};
+pub use settings::Settings;
 pub use witness::{Absent, Witness};

@@ -284,7 +284,7 @@ impl Model {
                     pair.connection.modified(call);
                 }
             }
-            Call::DestroyQp {} => {
+            Call::DestroyQp { .. } => {
                 if let Some(qpn) = event.qpn {
                     self.pairs.remove(&qpn);
                     remember(&mut self.gone_pairs, (qpn, at));

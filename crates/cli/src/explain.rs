@@ -1,161 +1,180 @@
-//! `ubiverbs explain`: what a completion status means, and what to look at.
+//! `ubiverbs explain`: what a word of verbs means, and what to look at. Completion statuses, rules, events, reasons of
+//! rejection, and the errno of a call.
+
+pub mod entry;
+pub mod errno;
 
 use crate::exit::{Exit, Failure};
 use crate::style;
+use checks::Rule;
 use clap::Args;
+use entry::{Entry, Kind};
 use std::io::Write;
-use transport::Status;
 
-/// Explain a completion status
+/// Explain a status, an event, a rule, or the errno of a call
 ///
-/// A completion status is what a program finds in `ibv_wc.status`. Says what it means and where to look for the cause.
+/// What a program finds in ibv_wc.status or ibv_wc.vendor_err, what ibv_get_async_event and rdma_get_cm_event answer,
+/// why a connection was rejected, what a call's errno means, and what the rules of --why and --check say.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
-    /// A number, a name, or a part of a name; without it, all are listed
-    #[arg(add = crate::completions::statuses())]
-    status: Option<String>,
+    /// A number, a name or a part of it, or a call and its errno; without it, completion statuses are listed
+    ///
+    /// A bare number below 100 is a completion status, one from 100 on a rule. A word in front asks for another kind:
+    /// status, rule, event, cm, reject, errno; alone it lists them.
+    #[arg(value_name = "WORD", num_args = 0..=2, add = crate::completions::explained())]
+    words: Vec<String>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   ubiverbs explain 12
   ubiverbs explain IBV_WC_RETRY_EXC_ERR
-  ubiverbs explain retry";
+  ubiverbs explain UV-0201
+  ubiverbs explain IBV_EVENT_QP_ACCESS_ERR
+  ubiverbs explain reject 28
+  ubiverbs explain ibv_modify_qp EINVAL";
 
 /// Explains.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
-    let Some(asked) = &options.status else {
-        for status in STATUSES {
-            writeln!(out, "{:>3}  {:<26} {}", status.code(), status.name(), short(status)).map_err(Failure::Output)?;
-        }
-        return Ok(Exit::Ok);
+    let words: Vec<&str> = options.words.iter().map(String::as_str).collect();
+    let (found, listed) = match words[..] {
+        [] => (entries(Kind::Status), true),
+        [one] => match kind(one) {
+            Some(kind) => (entries(kind), true),
+            None => (find(one), false),
+        },
+        [first, second, ..] => match kind(first) {
+            Some(kind) => (find_among(kind, second), false),
+            None => (find_errno(first, second), false),
+        },
     };
-    let wanted = asked.to_ascii_uppercase();
-    let found: Vec<Status> = STATUSES
-        .into_iter()
-        .filter(|status| match wanted.parse::<u8>() {
-            Ok(code) => status.code() == code,
-            Err(_) => status.name().contains(&wanted),
-        })
-        .collect();
     if found.is_empty() {
         let bad = style::BAD;
-        anstream::eprintln!(
-            "{bad}ubiverbs:{bad:#} no completion status is called {asked:?}; `ubiverbs explain` lists them"
-        );
+        anstream::eprintln!("{bad}ubiverbs:{bad:#} {}", unknown(&words));
         return Ok(Exit::Job);
     }
-    let title = style::TITLE;
-    for status in found {
-        writeln!(out, "{title}{} ({}){title:#}: {}\n", status.name(), status.code(), short(status))
-            .and_then(|()| writeln!(out, "{}\n", causes(status)))
-            .map_err(Failure::Output)?;
-    }
+    let told = if listed { list(&found, out) } else { explain(&found, out) };
+    told.map_err(Failure::Output)?;
     Ok(Exit::Ok)
 }
 
-/// All of them.
-pub const STATUSES: [Status; 17] = [
-    Status::Success,
-    Status::LocalLength,
-    Status::LocalQpOperation,
-    Status::LocalProtection,
-    Status::WorkRequestFlushed,
-    Status::MemoryWindowBind,
-    Status::BadResponse,
-    Status::LocalAccess,
-    Status::RemoteInvalidRequest,
-    Status::RemoteAccess,
-    Status::RemoteOperation,
-    Status::RetryExceeded,
-    Status::RnrRetryExceeded,
-    Status::RemoteAborted,
-    Status::General,
-    Status::TagOperation,
-    Status::RendezvousIncomplete,
-];
-
-/// What it means, in a few words.
-pub fn short(status: Status) -> &'static str {
-    match status {
-        Status::Success => "the work was done",
-        Status::LocalLength => "a message was longer than the space for it",
-        Status::LocalQpOperation => "the queue pair is not set up for this work",
-        Status::LocalProtection => "local memory named by the work request may not be touched",
-        Status::WorkRequestFlushed => "the queue pair was already in error",
-        Status::MemoryWindowBind => "the memory window could not be bound, or the key not be invalidated",
-        Status::BadResponse => "the peer answered something that cannot be right",
-        Status::LocalAccess => "local memory failed while a peer's message was placed",
-        Status::RemoteInvalidRequest => "the peer found the request wrong",
-        Status::RemoteAccess => "the peer's memory may not be touched that way",
-        Status::RemoteOperation => "the peer could not carry out the request",
-        Status::RetryExceeded => "the peer did not answer",
-        Status::RnrRetryExceeded => "the peer had no receive posted",
-        Status::RemoteAborted => "the peer gave the request up",
-        Status::General => "something that should not happen did",
-        Status::TagOperation => "the tagged buffer is not there any more",
-        Status::RendezvousIncomplete => "a message was matched whose data was not read",
+/// Every word of a kind.
+pub fn entries(kind: Kind) -> Vec<Entry> {
+    match kind {
+        Kind::Status => Entry::read(kind, include_str!("explain/statuses.txt")),
+        Kind::AsyncEvent => Entry::read(kind, include_str!("explain/async_events.txt")),
+        Kind::CmEvent => Entry::read(kind, include_str!("explain/cm_events.txt")),
+        Kind::Reject => Entry::read(kind, include_str!("explain/rejects.txt")),
+        Kind::Errno => Entry::read(kind, include_str!("explain/calls.txt")),
+        Kind::Rule => Rule::all().map(rule).collect(),
     }
 }
 
-fn causes(status: Status) -> &'static str {
-    match status {
-        Status::Success => "Nothing to do.",
-        Status::LocalLength => {
-            "- A receive is too small for the message. On UD the first 40 bytes of every receive are the GRH: add 40.\n\
-             - A UD send is longer than the port's MTU.\n\
-             - An atomic's local piece is shorter than 8 bytes."
-        }
-        Status::LocalQpOperation => "- READ or atomic on a queue pair whose max_rd_atomic is 0.",
-        Status::LocalProtection => {
-            "- The lkey is wrong, or its region was deregistered.\n- The range reaches outside the region.\n\
-             - The region is of another protection domain than the queue pair.\n\
-             - A receive, READ or atomic writes into a region without LOCAL_WRITE."
-        }
-        Status::WorkRequestFlushed => {
-            "This is never the first error. Look at the completion before it, on both sides: that one says what happened.\n\
-             It is also what outstanding receives end with when a connection is closed: normal then."
-        }
-        Status::MemoryWindowBind => {
-            "- The region behind the window lacks MW_BIND.\n- The window is to be written by peers, and the region lacks LOCAL_WRITE.\n\
-             - The range reaches outside the region, or protection domains differ.\n\
-             - Local invalidate of a key that does not exist, or of a window that another queue pair bound."
-        }
-        Status::BadResponse => {
-            "- The two sides disagree about the connection: path MTU, queue pair numbers.\n- A peer with a bug."
-        }
-        Status::LocalAccess => "- The region a WRITE with immediate went to was deregistered meanwhile.",
-        Status::RemoteInvalidRequest => {
-            "- A SEND was longer than the peer's receive.\n- The operation is not enabled in the peer's queue pair (qp_access_flags).\n\
-             - An atomic at an address that is no multiple of 8.\n\
-             - More READs and atomics at once than the peer's max_dest_rd_atomic."
-        }
-        Status::RemoteAccess => {
-            "- The rkey is wrong, of another protection domain, or of a region that is gone.\n- Address and length reach outside the region.\n\
-             - The region lacks REMOTE_WRITE, REMOTE_READ or REMOTE_ATOMIC."
-        }
-        Status::RemoteOperation => {
-            "- The peer's receive names memory that may not be written: look at the peer's completion."
-        }
-        Status::RetryExceeded => {
-            "- The peer is gone, its queue pair is not in RTR or RTS, or it is in error.\n\
-             - Wrong queue pair number, GID or PSN in the exchange of addresses.\n\
-             - Packets do not arrive: UDP port 4791 blocked, no route, an MTU the path cannot carry.\n\
-             - timeout and retry_cnt are too small for the loss on the way."
-        }
-        Status::RnrRetryExceeded => {
-            "- The receiver posts too few receives, or too late. rnr_retry 7 waits for ever.\n- min_rnr_timer is very short."
-        }
-        Status::RemoteAborted | Status::General => "- Look at the trace of both sides.",
-        Status::TagOperation => {
-            "- A message took the buffer before it was deleted: its own completion comes, or has come.\n\
-             - The handle is of a buffer that was deleted, or was never added."
-        }
-        Status::RendezvousIncomplete => {
-            "The tagged buffer has the headers of the message. The program reads the data and sends the FIN.\n\
-             - The buffer is shorter than the data.\n\
-             - The queue pair cannot READ: it is not in RTS, or its max_rd_atomic is 0."
+fn rule(rule: &Rule) -> Entry {
+    // The page begins with the number and the title, which are shown in any case.
+    let text = rule.page.split_once('\n').map_or("", |(_, rest)| rest).trim();
+    Entry {
+        kind: Kind::Rule,
+        name: rule.number.to_string(),
+        number: Some(rule.number.0.into()),
+        short: format!("{}: {}", rule.severity, rule.title),
+        text: format!("{text}\n"),
+    }
+}
+
+/// The kind that a word asks for.
+fn kind(word: &str) -> Option<Kind> {
+    Kind::ALL.into_iter().find(|kind| kind.word().eq_ignore_ascii_case(word))
+}
+
+/// Words of a kind by number, by name, or by a part of it.
+fn find_among(kind: Kind, asked: &str) -> Vec<Entry> {
+    let wanted = asked.to_ascii_uppercase();
+    // A status of the connection manager is negative where it is an errno.
+    let digits = wanted.trim_start_matches('-');
+    let number = match kind {
+        Kind::Rule => digits.trim_start_matches("UV").trim_start_matches('-').parse().ok(),
+        Kind::Errno => digits.parse().ok().or_else(|| errno::number(&wanted)),
+        _ => digits.parse().ok(),
+    };
+    let entries = entries(kind);
+    let exact: Vec<Entry> = entries
+        .iter()
+        .filter(|entry| match number {
+            Some(number) => entry.number == Some(number),
+            None => entry.name.eq_ignore_ascii_case(&wanted),
+        })
+        .cloned()
+        .collect();
+    if !exact.is_empty() || number.is_some() {
+        return exact;
+    }
+    entries.into_iter().filter(|entry| entry.name.to_ascii_uppercase().contains(&wanted)).collect()
+}
+
+/// A word of any kind. A number is a status, or a rule.
+fn find(asked: &str) -> Vec<Entry> {
+    match asked.parse::<u32>() {
+        Ok(0..100) => find_among(Kind::Status, asked),
+        Ok(_) => find_among(Kind::Rule, asked),
+        Err(_) => {
+            let all: Vec<Entry> = Kind::ALL.into_iter().flat_map(|kind| find_among(kind, asked)).collect();
+            let exact: Vec<Entry> =
+                all.iter().filter(|entry| entry.name.eq_ignore_ascii_case(asked)).cloned().collect();
+            if exact.is_empty() { all } else { exact }
         }
     }
 }
+
+/// The errno of a call, by name or number.
+fn find_errno(call: &str, asked: &str) -> Vec<Entry> {
+    let number = asked.trim_start_matches('-').parse().ok().or_else(|| errno::number(asked));
+    let Some(name) = number.and_then(errno::name) else { return Vec::new() };
+    let wanted = format!("{call} {name}");
+    entries(Kind::Errno).into_iter().filter(|entry| entry.name.eq_ignore_ascii_case(&wanted)).collect()
+}
+
+/// What to say where nothing was found: a general word for an errno, if it is one.
+fn unknown(words: &[&str]) -> String {
+    let asked = words.join(" ");
+    let general = words.last().and_then(|word| {
+        let wanted = word.trim_start_matches('-');
+        errno::ERRNOS.iter().find(|(name, number, _)| name.eq_ignore_ascii_case(wanted) || number.to_string() == wanted)
+    });
+    match (words, general) {
+        ([call, _], Some((name, _, means))) if kind(call).is_none() => format!(
+            "nothing special is known of {name} from {call}; in general: {means}. `ubiverbs run --why` says why it fails"
+        ),
+        _ => format!("nothing is called {asked:?}; `ubiverbs explain` lists statuses, with one of {} others", kinds()),
+    }
+}
+
+fn kinds() -> String {
+    Kind::ALL.map(Kind::word).join(", ")
+}
+
+fn list(entries: &[Entry], out: &mut impl Write) -> std::io::Result<()> {
+    let width = entries.iter().map(|entry| entry.name.len()).max().unwrap_or_default();
+    for entry in entries {
+        match entry.number.filter(|_| !matches!(entry.kind, Kind::Rule | Kind::Errno)) {
+            Some(number) => writeln!(out, "{number:>3}  {:<width$} {}", entry.name, entry.short)?,
+            None => writeln!(out, "{:<width$}  {}", entry.name, entry.short)?,
+        }
+    }
+    Ok(())
+}
+
+fn explain(entries: &[Entry], out: &mut impl Write) -> std::io::Result<()> {
+    let title = style::TITLE;
+    for entry in entries {
+        writeln!(out, "{title}{}{title:#}: {}\n", entry.heading(), entry.short)?;
+        if !entry.text.is_empty() {
+            writeln!(out, "{}", entry.text)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

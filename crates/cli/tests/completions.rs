@@ -58,10 +58,12 @@ fn bash_completes_commands_options_devices_and_statuses() {
     assert_eq!(bash(&["run", "--device", "=", "ubi_l"]), ["ubi_lo"]);
     assert_eq!(bash(&["run", "--device", "ubi_lo,ubi_l"]), ["ubi_lo,ubi_lo"]);
     assert_eq!(bash(&["run", "--link", "="]), ["auto", "udp"]);
-    assert_eq!(bash(&["explain", ""]).len(), 17);
+    assert_eq!(bash(&["explain", ""]).len(), 24 + 6);
     assert_eq!(bash(&["explain", "IBV_WC_RETRY"]), ["IBV_WC_RETRY_EXC_ERR"]);
     assert_eq!(bash(&["explain", "retr"]), ["retry_exc_err"]);
     assert_eq!(bash(&["explain", "12"]), ["12"]);
+    assert_eq!(bash(&["explain", "UV-0201"]), ["UV-0201"]);
+    assert_eq!(bash(&["explain", "ibv_modify_q"]), ["ibv_modify_qp"]);
     assert_eq!(bash(&["bench", "--only", "latency,thr"]), ["latency,threads"]);
     assert_eq!(bash(&["run", "--faults", "drop", "=", "1%,co"]), ["1%,corrupt="]);
     assert_eq!(bash(&["run", "--log", "ev"]), ["events"]);
@@ -82,7 +84,7 @@ fn bash_completes_programs_and_files() {
 
 #[test]
 fn whatever_is_explained_can_be_completed_and_the_other_way_round() {
-    for typed in ["", "I", "ibv_wc_w", "wr_", "W", "1"] {
+    for typed in ["", "I", "ibv_wc_w", "wr_", "W", "1", "RDMA_CM", "rdma_", "UV-02"] {
         for status in bash(&["explain", typed]) {
             assert_eq!(code(&ubiverbs(&["explain", &status])), 0, "{status}");
         }

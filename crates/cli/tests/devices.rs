@@ -30,5 +30,23 @@ fn a_status_is_explained_by_number_and_by_name() {
     assert_eq!(unknown.status.code(), Some(1));
     assert!(String::from_utf8(unknown.stderr).unwrap().contains("250"));
     let all = String::from_utf8(ubiverbs(&["explain"]).stdout).unwrap();
-    assert_eq!(all.lines().count(), 17);
+    assert_eq!(all.lines().count(), 24);
+}
+
+#[test]
+fn events_rejections_errnos_and_rules_are_explained() {
+    let explained = |words: &[&str]| {
+        let output = ubiverbs(&[&["explain"], words].concat());
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(explained(&["IBV_EVENT_CQ_ERR"]).starts_with("IBV_EVENT_CQ_ERR (0): a completion queue overflowed"));
+    assert!(explained(&["cm", "8"]).starts_with("RDMA_CM_EVENT_REJECTED (8)"));
+    assert!(explained(&["reject", "8"]).contains("nobody listens"));
+    assert!(explained(&["ibv_modify_qp", "EINVAL"]).contains("INIT to RTR needs"));
+    assert!(explained(&["UV-0201"]).starts_with("UV-0201: error:"));
+    assert!(explained(&["rule"]).lines().count() >= 2);
+    let general = ubiverbs(&["explain", "ibv_query_gid", "ENODEV"]);
+    assert_eq!(general.status.code(), Some(1));
+    assert!(String::from_utf8(general.stderr).unwrap().contains("in general"));
 }

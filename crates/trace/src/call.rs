@@ -360,7 +360,12 @@ calls! {
         state: &'static str,
     }
     /// A queue pair was destroyed.
-    DestroyQp = "destroy_qp" {}
+    DestroyQp = "destroy_qp" {
+        /// Work requests of its send queue that had not completed.
+        sends: u32,
+        /// Receives of its own that had not completed.
+        receives: u32,
+    }
     /// An address handle was made.
     CreateAh = "create_ah" {
         /// The handle.

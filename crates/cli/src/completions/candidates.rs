@@ -1,6 +1,6 @@
 //! What can stand where a value is asked for: devices, statuses, programs, faults, levels of the log.
 
-use crate::explain;
+use crate::explain::{self, entry::Kind};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -22,22 +22,40 @@ fn readable(gid: &str) -> String {
     gid.strip_prefix("::ffff:").unwrap_or(gid).to_owned()
 }
 
-/// Statuses by the name a program prints, by that name without its beginning, or by number: as the user began.
-pub fn statuses() -> ArgValueCompleter {
+/// What can be explained: by the name a program prints, by that name without its beginning, by number, or the word for
+/// a kind; as the user began.
+pub fn explained() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| {
         let text = typed.to_string_lossy();
         let number = text.starts_with(|c: char| c.is_ascii_digit());
-        let full =
-            "IBV_WC_".starts_with(&text.to_ascii_uppercase()) || text.to_ascii_uppercase().starts_with("IBV_WC_");
         let lower = !text.is_empty() && text.chars().all(|c| !c.is_ascii_uppercase());
-        let named = explain::STATUSES.iter().map(|status| {
-            let name = match (number, full) {
-                (true, _) => status.code().to_string(),
-                (false, true) => status.name().to_owned(),
-                (false, false) => status.name().trim_start_matches("IBV_WC_").to_owned(),
-            };
-            (if lower { name.to_ascii_lowercase() } else { name }, explain::short(*status).to_owned())
-        });
+        let mut offered: Vec<(String, String)> = Vec::new();
+        for kind in Kind::ALL {
+            // Nothing typed: what is asked for most, and the words for the rest.
+            let wanted = kind == Kind::Status || (!text.is_empty() && !number && kind != Kind::Errno);
+            for entry in explain::entries(kind).into_iter().filter(|_| wanted) {
+                let short = entry.short.clone();
+                match entry.number {
+                    Some(code) if number => offered.push((code.to_string(), short)),
+                    _ => {
+                        let bare = entry.name.trim_start_matches("IBV_WC_").to_owned();
+                        let full = bare == entry.name || entry.name.starts_with(&text.to_ascii_uppercase());
+                        offered.push((if full { entry.name } else { bare }, short));
+                    }
+                }
+            }
+            if !number {
+                offered.push((kind.word().to_owned(), kind.title().to_owned()));
+            }
+        }
+        if !text.is_empty() && !number {
+            let calls = explain::entries(Kind::Errno).into_iter();
+            let mut calls: Vec<_> = calls.filter_map(|e| e.name.split(' ').next().map(str::to_owned)).collect();
+            calls.dedup();
+            offered.extend(calls.into_iter().map(|call| (call, "what its errno means".to_owned())));
+        }
+        let named =
+            offered.into_iter().map(|(name, short)| (if lower { name.to_ascii_lowercase() } else { name }, short));
         beginning_with(typed, named)
     })
 }

@@ -1,0 +1,21 @@
+/* A send queue that fills because no request asks for a completion. */
+#include "two_ends.h"
+
+int main(void)
+{
+	open_device();
+	struct setup usual = { 0 };
+	struct end a = make_end(usual), b = make_end(usual);
+	connect_ends(&a, usual, &b, usual);
+	struct ibv_sge sge = piece(&a, 64);
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
+	wr.wr.rdma.remote_addr = (uintptr_t) b.memory;
+	wr.wr.rdma.rkey = b.mr->rkey;
+	/* MISTAKE: no request has IBV_SEND_SIGNALED, so none ever leaves the queue. */
+	while (!post(&a, wr))
+		wr.wr_id++;
+	close_end(&a);
+	close_end(&b);
+	close_device();
+	return 0;
+}
