@@ -40,7 +40,7 @@ fn is_refused(pair: &mut Pair, work: &Work, refused: Refused, what: &str) {
     let psn = pair.sim.attributes(pair.a).sq_psn;
     let completion = pair.finish(&work.clone().id(11));
     assert_eq!((completion.wr_id, completion.status, completion.bytes), (11, refused.status, 0), "{what}");
-    assert_eq!(completion.cause, Some(Cause::Nak { code: refused.code, psn }), "{what}");
+    assert_eq!(completion.cause, Some(Cause::Nak { code: refused.code, psn, peer: None }), "{what}");
     assert!(completion.solicited, "an error wakes everybody");
     assert_eq!(pair.sim.completions(pair.b), [], "{what}: no receive was used");
     assert_eq!(pair.sim.async_events(pair.b), [refused.event], "{what}");

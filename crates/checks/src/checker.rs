@@ -47,8 +47,8 @@ impl Out<'_> {
     /// Tells a finding, unless its rule is off or it was told of the same subject before.
     pub fn tell(&mut self, finding: Finding) {
         if self.settings.wants(finding.rule) && self.told.is_new(finding.rule, finding.subject) {
-            let thread = if finding.thread == 0 { self.thread } else { finding.thread };
             let severity = self.settings.severity(finding.rule);
+            let thread = if finding.thread == 0 { self.thread } else { finding.thread };
             (self.found)(Finding { at: self.at, thread, severity, ..finding });
         }
     }

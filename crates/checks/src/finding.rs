@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use wire::Qpn;
+use wire::{Psn, Qpn};
 
 use crate::rule::{Number, Rule, Severity};
 
@@ -21,6 +21,8 @@ pub struct Finding {
     pub thread: u32,
     /// What it is about. Findings of one rule about one subject are told once and counted.
     pub subject: Subject,
+    /// The connection, where there is one: by this two reports can be laid side by side.
+    pub connection: Option<Between>,
     /// One sentence: what happened, with the program's own values.
     pub what: String,
     /// The cause, if one was found.
@@ -29,6 +31,27 @@ pub struct Finding {
     pub evidence: Vec<String>,
     /// What to do.
     pub advice: String,
+}
+
+/// A connection as a finding names it: both queue pairs, and the packet it is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Between {
+    /// The queue pair of this side.
+    pub local: Qpn,
+    /// That of the peer.
+    pub peer: Qpn,
+    /// The packet, where there is one.
+    pub psn: Option<Psn>,
+}
+
+impl fmt::Display for Between {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QP {} here, QP {} at the peer", self.local, self.peer)?;
+        match self.psn {
+            Some(psn) => write!(f, ", PSN {psn}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What a finding is about.
@@ -77,6 +100,7 @@ impl Finding {
             at: 0,
             thread: 0,
             subject,
+            connection: None,
             what: what.into(),
             cause: None,
             evidence: Vec::new(),
@@ -97,6 +121,13 @@ impl Finding {
         self.evidence.push(evidence.into());
         self
     }
+
+    /// The same with the connection it is about.
+    #[must_use]
+    pub fn between(mut self, local: Qpn, peer: Qpn, psn: Option<Psn>) -> Finding {
+        self.connection = Some(Between { local, peer, psn });
+        self
+    }
 }
 
 /// As it is shown on a terminal, several lines without a newline at the end.
@@ -108,6 +139,9 @@ impl fmt::Display for Finding {
         }
         for line in &self.evidence {
             write!(f, "\n  seen: {line}")?;
+        }
+        if let Some(connection) = &self.connection {
+            write!(f, "\n  connection: {connection}")?;
         }
         write!(f, "\n  do: {}", self.advice)
     }

@@ -40,7 +40,8 @@ mod settings;
 mod witness;
 
 pub use checker::Checker;
-pub use finding::{Finding, Subject};
+pub use explain::work::{rule_of_completion, rule_of_failure};
+pub use finding::{Between, Finding, Subject};
 pub use json::{Stamp, quoted};
 pub use rule::{Family, Number, RULES, Rule, Severity};
 pub use settings::Settings;

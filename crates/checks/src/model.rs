@@ -1,10 +1,13 @@
 //! What the program has, as its calls and the NIC's events tell: domains, memory, queues, queue pairs, and the work
 //! under way. It believes the events and judges nothing.
 
+mod completion_queue;
 mod objects;
 mod work;
 
-pub use objects::{CompletionQueue, Connection, Context, Domain, Pair, Region, SharedQueue, Window};
+pub(crate) use completion_queue::is_failure;
+pub use completion_queue::{CompletionQueue, Unpolled};
+pub use objects::{Connection, Context, Domain, Pair, Region, SharedQueue, Window};
 pub use work::{Work, WorkQueue};
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -107,6 +110,8 @@ impl Model {
                     pair.state_cause = Some(*cause);
                     if *to == "RESET" {
                         pair.reset();
+                        let (qpn, cqs) = (pair.qpn, [pair.send_cq, pair.receive_cq]);
+                        self.cqs_of(cqs, |cq| cq.forget(qpn));
                     }
                 }
             }
@@ -122,6 +127,14 @@ impl Model {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn cqs_of(&mut self, numbers: [Option<u32>; 2], mut change: impl FnMut(&mut CompletionQueue)) {
+        for number in numbers.into_iter().flatten() {
+            if let Some(cq) = self.cqs.get_mut(&number) {
+                change(cq);
+            }
         }
     }
 
@@ -188,9 +201,7 @@ impl Model {
         }
         let cq = if queue == Queue::Send { pair.send_cq } else { pair.receive_cq };
         if let Some(cq) = cq.and_then(|cq| self.cqs.get_mut(&cq)) {
-            cq.waiting += 1;
-            cq.completed += 1;
-            cq.last_status = status;
+            cq.completed(Unpolled { qpn: pair.qpn, wr_id, status, at: event.at, is_live: true });
         }
     }
 
@@ -284,9 +295,16 @@ impl Model {
                     pair.connection.modified(call);
                 }
             }
+            Call::Path { sgid, dgid, hop_limit } => {
+                if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
+                    pair.connection.sends_by(sgid, dgid, hop_limit);
+                }
+            }
             Call::DestroyQp { .. } => {
                 if let Some(qpn) = event.qpn {
-                    self.pairs.remove(&qpn);
+                    if let Some(pair) = self.pairs.remove(&qpn) {
+                        self.cqs_of([pair.send_cq, pair.receive_cq], |cq| cq.orphan(qpn));
+                    }
                     remember(&mut self.gone_pairs, (qpn, at));
                 }
             }
@@ -320,9 +338,7 @@ impl Model {
             }
             Call::Poll { cq, got, .. } => {
                 if let Some(cq) = self.cqs.get_mut(&cq) {
-                    cq.polled += u64::from(got);
-                    cq.waiting = cq.waiting.saturating_sub(u64::from(got));
-                    cq.last_poll = Some((at, thread));
+                    cq.polled(at, thread, got);
                 }
             }
             Call::ForkInit {} => self.fork_is_safe = true,

@@ -676,7 +676,10 @@ impl Qp {
         }
         match cq.push(completion, now.as_nanos()) {
             Added::Fine | Added::Dead => {}
-            Added::Overflowed => self.context.raise(AsyncEvent::CqError(cq.id)),
+            Added::Overflowed => {
+                nic.cq_overflowed(now, self.qpn, cq);
+                self.context.raise(AsyncEvent::CqError(cq.id));
+            }
             // Time is kept by the queue pairs that a completion queue is made for, not by all that share a receive
             // queue.
             Added::Later(_) if !self.completes_in(cq) => cq.rouse(),

@@ -5,6 +5,8 @@ use core::fmt;
 use wire::access::Refusal;
 use wire::{NakCode, Psn};
 
+use crate::peer_reason::PeerReason;
+
 /// Why a work request failed, in more detail than its status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -46,6 +48,18 @@ pub enum Failure {
         /// The space.
         space: u64,
     },
+    /// A datagram or a frame longer than the link carries.
+    OverMtu {
+        /// Its length.
+        length: u64,
+        /// The longest.
+        mtu: u64,
+    },
+    /// The local memory of an atomic is shorter than its 8 bytes.
+    AtomicTooShort {
+        /// Its length.
+        length: u64,
+    },
     /// An answer did not fit its request.
     BadAnswer {
         /// What was wrong.
@@ -80,6 +94,8 @@ impl Failure {
             Self::PeerGone { .. } => "peer_gone",
             Self::NotReady { .. } => "not_ready",
             Self::TooLong { .. } => "too_long",
+            Self::OverMtu { .. } => "over_mtu",
+            Self::AtomicTooShort { .. } => "atomic_too_short",
             Self::BadAnswer { .. } => "bad_answer",
             Self::Unsuitable { .. } => "unsuitable",
             Self::PeerFault { .. } => "peer_fault",
@@ -102,57 +118,14 @@ impl fmt::Display for Failure {
                 write!(f, "packet {psn} was sent {tries} times and each time the peer had no receive posted")
             }
             Self::TooLong { length, space } => write!(f, "a message of {length} bytes met space for {space}"),
+            Self::OverMtu { length, mtu } => write!(f, "{length} bytes in one packet, which carries {mtu}"),
+            Self::AtomicTooShort { length } => {
+                write!(f, "the 8 bytes of the answer to an atomic met local memory of {length}")
+            }
             Self::BadAnswer { what, psn } => write!(f, "answer {psn}: {what}"),
             Self::Unsuitable { what } => f.write_str(what),
             Self::PeerFault { what, psn } => write!(f, "the peer's packet {psn}: {what}"),
             Self::Flushed => f.write_str("the queue pair had stopped before this work was finished"),
-        }
-    }
-}
-
-/// What a responder knows about its refusal and a NAK does not say. It travels beside the NAK between processes of one
-/// host, never on the wire between hosts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum PeerReason {
-    /// Its memory was refused.
-    Refused(Refusal),
-    /// A message met less space than it needs.
-    TooLong {
-        /// The message, or as much of it as had been seen.
-        length: u64,
-        /// The space that its receive had.
-        space: u64,
-    },
-    /// More READs and atomics at once than its `max_dest_rd_atomic`.
-    TooManyReads {
-        /// How many it takes.
-        max: u32,
-    },
-    /// Its queue pair does not do this operation.
-    Unsupported,
-}
-
-impl PeerReason {
-    /// The stable name: what JSON lines say.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Refused(_) => "refused",
-            Self::TooLong { .. } => "too_long",
-            Self::TooManyReads { .. } => "too_many_reads",
-            Self::Unsupported => "unsupported",
-        }
-    }
-}
-
-impl fmt::Display for PeerReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(refusal) => write!(f, "{refusal}"),
-            Self::TooLong { length, space } => write!(f, "a message of {length} bytes met space for {space}"),
-            Self::TooManyReads { max } => write!(f, "more READs and atomics at once than max_dest_rd_atomic {max}"),
-            Self::Unsupported => f.write_str("its queue pair does not do this operation"),
         }
     }
 }

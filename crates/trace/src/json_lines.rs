@@ -28,6 +28,7 @@
 //! | `async_event` | `name` |
 //! | `cm_transition` | `local_comm_id`, `from`, `to`, `message`? |
 //! | `capture_ended` | `errno` |
+//! | `cq_overflowed` | `cq`, `capacity` |
 //!
 //! `packet` is an object: `opcode`, `dest_qpn`, `psn`, `pkey`, the flags `ack_req`, `solicited`, `fecn`, `becn` where
 //! they are set, and one field per further header the packet has: `xrc_srqn`, `deth` {`qkey`, `src_qpn`}, `reth` {`va`,
@@ -46,7 +47,8 @@ use wire::access::{Refusal, RefusalCause};
 use crate::call::Value;
 use crate::error::Error;
 use crate::event::{Event, Kind};
-use crate::failure::{Failure, PeerReason};
+use crate::failure::Failure;
+use crate::peer_reason::PeerReason;
 use crate::sink::Sink;
 
 /// Writes events as JSON lines.
@@ -251,6 +253,10 @@ fn fields<M: SerializeMap>(kind: &Kind, map: &mut M) -> Result<(), M::Error> {
             map.serialize_entry("from", from)?;
             map.serialize_entry("to", to)
         }
+        Kind::CqOverflowed { cq, capacity } => {
+            map.serialize_entry("cq", cq)?;
+            map.serialize_entry("capacity", capacity)
+        }
         Kind::CaptureEnded { errno } => map.serialize_entry("errno", errno),
         Kind::AsyncEvent { name } => map.serialize_entry("name", name),
         Kind::ConnectionEnded { local_comm_id, by } => {
@@ -404,6 +410,11 @@ impl Serialize for Failed<'_> {
                 map.serialize_entry("length", length)?;
                 map.serialize_entry("space", space)?;
             }
+            Failure::OverMtu { length, mtu } => {
+                map.serialize_entry("length", length)?;
+                map.serialize_entry("mtu", mtu)?;
+            }
+            Failure::AtomicTooShort { length } => map.serialize_entry("length", length)?,
             Failure::BadAnswer { what, psn } | Failure::PeerFault { what, psn } => {
                 map.serialize_entry("what", what)?;
                 map.serialize_entry("psn", &psn.value())?;
@@ -424,13 +435,31 @@ impl Serialize for Peer<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("name", self.0.name())?;
         match self.0 {
-            PeerReason::Refused(refusal) => map.serialize_entry("refusal", &Refused(refusal))?,
+            PeerReason::Refused { key, access, cause } => {
+                map.serialize_entry("key", &key.value())?;
+                map.serialize_entry("access", &Shown(access))?;
+                refusal_cause(*cause, &mut map)?;
+            }
+            PeerReason::RegionForbids { key, access, granted } => {
+                map.serialize_entry("key", &key.value())?;
+                map.serialize_entry("access", &Shown(access))?;
+                map.serialize_entry("granted", &Shown(granted))?;
+            }
+            PeerReason::OtherDomain { key, region, pair } => {
+                map.serialize_entry("key", &key.value())?;
+                map.serialize_entry("region", region)?;
+                map.serialize_entry("pair", pair)?;
+            }
+            PeerReason::PairForbids { access, granted } => {
+                map.serialize_entry("access", &Shown(access))?;
+                map.serialize_entry("granted", &Shown(granted))?;
+            }
             PeerReason::TooLong { length, space } => {
                 map.serialize_entry("length", length)?;
                 map.serialize_entry("space", space)?;
             }
             PeerReason::TooManyReads { max } => map.serialize_entry("max", max)?,
-            PeerReason::Unsupported => {}
+            PeerReason::Fault(fault) => map.serialize_entry("fault", fault.name())?,
         }
         map.end()
     }
@@ -447,11 +476,16 @@ impl Serialize for Refused<'_> {
         map.serialize_entry("address", &range.address)?;
         map.serialize_entry("length", &range.length)?;
         map.serialize_entry("access", &Shown(access))?;
-        map.serialize_entry("cause", cause.name())?;
-        if let RefusalCause::OutOfBounds { start, length } = cause {
-            map.serialize_entry("region_start", start)?;
-            map.serialize_entry("region_length", length)?;
-        }
+        refusal_cause(*cause, &mut map)?;
         map.end()
     }
+}
+
+fn refusal_cause<M: SerializeMap>(cause: RefusalCause, map: &mut M) -> Result<(), M::Error> {
+    map.serialize_entry("cause", cause.name())?;
+    if let RefusalCause::OutOfBounds { start, length } = cause {
+        map.serialize_entry("region_start", &start)?;
+        map.serialize_entry("region_length", &length)?;
+    }
+    Ok(())
 }

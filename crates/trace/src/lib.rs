@@ -47,6 +47,7 @@ mod failure;
 mod json_lines;
 #[cfg(feature = "std")]
 mod pcapng;
+mod peer_reason;
 mod reason;
 mod ring;
 mod sink;
@@ -59,12 +60,13 @@ pub use counters::Counters;
 #[cfg(feature = "std")]
 pub use error::Error;
 pub use event::{Event, Kind};
-pub use failure::{Failure, PeerReason};
+pub use failure::Failure;
 #[cfg(feature = "json")]
 pub use json_lines::{JsonLines, Stamp};
 #[cfg(feature = "std")]
 pub use pcapng::{Direction, Interface, PcapNg};
-pub use reason::{ConnectionEnd, DropReason, Queue, RetryCause, StateCause, Timer, WindowCause};
+pub use peer_reason::PeerReason;
+pub use reason::{ConnectionEnd, DropReason, Queue, RequestFault, RetryCause, StateCause, Timer, WindowCause};
 pub use ring::Ring;
 pub use sink::{Sink, Tee, Tracer};
 pub use text::Text;

@@ -101,6 +101,36 @@ vocabulary! {
     }
 }
 
+vocabulary! {
+    /// What was wrong with a peer's request, other than the memory it names.
+    pub enum RequestFault {
+        NotGranted = "not_granted": "the queue pair does not grant its peer this kind of access",
+        FlushNotGranted = "flush_not_granted": "a FLUSH the queue pair does not grant",
+        Misaligned = "misaligned": "an atomic at an address that is no multiple of 8",
+        MemoryMisaligned = "memory_misaligned": "an atomic at memory that is not aligned to 8 bytes",
+        TooManyReads = "too_many_reads": "more READs and atomics at once than max_dest_rd_atomic",
+        PayloadLength = "payload_length": "the payload has not the length its place in the message demands",
+        OutOfSequence = "out_of_sequence": "the packet does not continue the message before it, or does not begin one",
+        ReadInMessage = "read_in_message": "a READ or atomic in the middle of a message",
+        WriteLength = "write_length": "a WRITE is not as long as it said",
+        MessageTooLong = "message_too_long": "a message longer than 2^31 bytes",
+        AtomicWriteLength = "atomic_write_length": "an ATOMIC WRITE that is not of 8 bytes",
+        ForeignXrcQueue = "foreign_xrc_queue": "the XRC shared receive queue is not one of this domain",
+        SharedQueueGone = "shared_queue_gone": "the shared receive queue is gone",
+        WriteWithoutReth = "write_without_reth": "a WRITE without RETH",
+        FlushWithoutFeth = "flush_without_feth": "a FLUSH without FETH",
+        HeadersMissing = "headers_missing": "the headers its opcode demands are missing",
+    }
+}
+
+impl RequestFault {
+    /// The fault that this sentence tells of.
+    #[must_use]
+    pub fn told_by(sentence: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|fault| fault.sentence() == sentence)
+    }
+}
+
 /// What made a queue pair change its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

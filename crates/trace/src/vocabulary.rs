@@ -28,13 +28,25 @@ macro_rules! vocabulary {
                     $( Self::$Variant => $name, )+
                 }
             }
+
+            /// The sentence for people.
+            #[must_use]
+            pub const fn sentence(self) -> &'static str {
+                match self {
+                    $( Self::$Variant => $sentence, )+
+                }
+            }
+
+            /// The word of that stable name.
+            #[must_use]
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|word| word.name() == name)
+            }
         }
 
         impl core::fmt::Display for $Name {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                f.write_str(match self {
-                    $( Self::$Variant => $sentence, )+
-                })
+                f.write_str(self.sentence())
             }
         }
     };

@@ -299,7 +299,7 @@ impl Completer {
                     NakCode::RemoteOperational => Status::RemoteOperation,
                     _ => Status::BadResponse,
                 };
-                (progress, Verdict::Fail(status, Cause::Nak { code, psn }))
+                (progress, Verdict::Fail(status, Cause::Nak { code, psn, peer: None }))
             }
             _ => (Progress::default(), Verdict::Drop(DropReason::Malformed)),
         }

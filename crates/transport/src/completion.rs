@@ -2,7 +2,7 @@
 
 use crate::tag_matching::TagHeader;
 use core::fmt;
-use trace::Failure;
+use trace::{Failure, PeerReason};
 use wire::access::Refusal;
 use wire::{Key, NakCode, Psn, Qpn, Srqn};
 
@@ -180,6 +180,8 @@ pub enum Cause {
         code: NakCode,
         /// The packet it complained about.
         psn: Psn,
+        /// What the peer said beside the NAK, where both are processes of one host.
+        peer: Option<PeerReason>,
     },
     /// Retries ran out.
     NoAnswer {
@@ -206,6 +208,18 @@ pub enum Cause {
         length: u64,
         /// The space.
         space: u64,
+    },
+    /// A datagram or a frame longer than the link carries.
+    OverMtu {
+        /// Its length.
+        length: u64,
+        /// The longest.
+        mtu: u64,
+    },
+    /// The local memory of an atomic is shorter than its 8 bytes.
+    AtomicTooShort {
+        /// Its length.
+        length: u64,
     },
     /// An answer did not fit its request.
     BadAnswer {
@@ -239,11 +253,13 @@ impl Cause {
     pub fn failure(self) -> Option<Failure> {
         Some(match self {
             Cause::Refused(refusal) => Failure::Refused(refusal),
-            Cause::Nak { code, psn } => Failure::Nak { code, psn, peer: None },
+            Cause::Nak { code, psn, peer } => Failure::Nak { code, psn, peer },
             Cause::NoAnswer { psn, tries } => Failure::NoAnswer { psn, tries },
             Cause::PeerGone { psn } => Failure::PeerGone { psn },
             Cause::NotReady { psn, tries } => Failure::NotReady { psn, tries },
             Cause::TooLong { length, space } => Failure::TooLong { length, space },
+            Cause::OverMtu { length, mtu } => Failure::OverMtu { length, mtu },
+            Cause::AtomicTooShort { length } => Failure::AtomicTooShort { length },
             Cause::BadAnswer { what, psn } => Failure::BadAnswer { what, psn },
             Cause::Unsuitable { what } => Failure::Unsuitable { what },
             Cause::PeerFault { what, psn } => Failure::PeerFault { what, psn },
@@ -308,3 +324,6 @@ pub struct FrameNotes {
     /// Its checksums are right.
     pub checksums_are_right: bool,
 }
+
+// Completions are copied for every message: what explains the few that fail must not make all of them larger.
+const _: () = assert!(size_of::<Cause>() <= 56 && size_of::<Completion>() <= 128);

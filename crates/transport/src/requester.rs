@@ -299,7 +299,7 @@ impl Requester {
             }
             Operation::CompareSwap { .. } | Operation::FetchAdd { .. } | Operation::AtomicWrite { .. } => {
                 if work.length < 8 {
-                    return Err((Status::LocalLength, Cause::TooLong { length: 8, space: u64::from(work.length) }));
+                    return Err((Status::LocalLength, Cause::AtomicTooShort { length: u64::from(work.length) }));
                 }
                 work.length = 8;
             }
@@ -311,7 +311,7 @@ impl Requester {
         }
         let mtu = connection.mtu();
         if connection.kind == Kind::UnreliableDatagram && work.length > mtu {
-            let cause = Cause::TooLong { length: u64::from(work.length), space: u64::from(mtu) };
+            let cause = Cause::OverMtu { length: u64::from(work.length), mtu: u64::from(mtu) };
             return Err((Status::LocalLength, cause));
         }
         // What goes out in one packet is looked at when it does, and then nothing of it has gone before.

@@ -24,11 +24,9 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use answers::Answers;
 use tagged::{Tagged, Tags};
-use trace::DropReason;
+use trace::{DropReason, RequestFault};
 use wire::access::{Access, ProtectionDomain, Range, Refusal, Subject};
 use wire::{Key, Msn, NakCode, Operation, Position, Psn, Reth, RnrTimer, Srqn, Syndrome};
-
-const NOT_GRANTED: &str = "the queue pair does not grant its peer this kind of access";
 
 /// What becomes of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -430,22 +428,19 @@ impl Responder {
             Message::Write { .. } => !arrival.starts && opcode.operation() == Operation::Write,
         };
         if !follows {
-            return invalid("the packet does not continue the message before it, or does not begin one");
+            return invalid(RequestFault::OutOfSequence);
         }
         if !length_fits(arrival, ends, connection.mtu()) {
-            return Verdict::Fault(excess_of(
-                "the payload has not the length its place in the message demands",
-                arrival.psn,
-            ));
+            return Verdict::Fault(excess_of(RequestFault::PayloadLength, arrival.psn));
         }
         let subject = match self.subject(headers.xrc, connection, port) {
             Some(subject) => subject,
-            None => return invalid("the XRC shared receive queue is not one of this domain"),
+            None => return invalid(RequestFault::ForeignXrcQueue),
         };
         let granted = connection.attributes.access.contains(Access::REMOTE_WRITE);
         if opcode.operation() == Operation::Write && !granted {
             // Before a receive is looked for: a program that grants no WRITE may never post one.
-            return invalid(NOT_GRANTED);
+            return invalid(RequestFault::NotGranted);
         }
         let needs_receive = match opcode.operation() {
             Operation::Send => arrival.starts,
@@ -459,7 +454,7 @@ impl Responder {
             match taken {
                 Taken::Taken => {}
                 Taken::Empty => return Verdict::NotReady,
-                Taken::Unknown => return invalid("the shared receive queue is gone"),
+                Taken::Unknown => return invalid(RequestFault::SharedQueueGone),
             }
         }
         let data = self.after_tag(arrival);
@@ -522,7 +517,7 @@ impl Responder {
         }
         let psn = headers.bth.psn;
         let Some(reth) = headers.reth else {
-            return (Message::None, Some(fault_of("a WRITE without RETH", psn)));
+            return (Message::None, Some(fault_of(RequestFault::WriteWithoutReth, psn)));
         };
         let message = Message::Write { reth, placed: 0 };
         (message, grant(reth, Access::REMOTE_WRITE, subject, psn, connection, port).err())
@@ -562,7 +557,7 @@ impl Responder {
             Message::Write { reth, placed } => {
                 let after = *placed + length;
                 if after > u64::from(reth.len) || ends != (after == u64::from(reth.len)) {
-                    return Err(excess_of("a WRITE is not as long as it said", arrival.psn));
+                    return Err(excess_of(RequestFault::WriteLength, arrival.psn));
                 }
                 if length > 0 {
                     let range = Range { key: reth.rkey, address: reth.va.wrapping_add(*placed), length };
@@ -727,10 +722,10 @@ fn grant<P: Port>(
     port: &mut P,
 ) -> Result<(), Fault> {
     if !connection.attributes.access.contains(access) {
-        return Err(fault_of(NOT_GRANTED, psn));
+        return Err(fault_of(RequestFault::NotGranted, psn));
     }
     if u64::from(reth.len) > MAX_MESSAGE {
-        return Err(excess_of("a message longer than 2^31 bytes", psn));
+        return Err(excess_of(RequestFault::MessageTooLong, psn));
     }
     if reth.len == 0 {
         return Ok(());
@@ -745,17 +740,17 @@ fn access_fault(refusal: Refusal) -> Fault {
 }
 
 /// A request that means nothing here: its opcode is out of sequence or not granted.
-fn fault_of(what: &'static str, psn: Psn) -> Fault {
-    let (cause, event) = (Cause::PeerFault { what, psn }, Some(AsyncEvent::QpRequestError));
+fn fault_of(what: RequestFault, psn: Psn) -> Fault {
+    let (cause, event) = (Cause::PeerFault { what: what.sentence(), psn }, Some(AsyncEvent::QpRequestError));
     Fault { code: NakCode::InvalidRequest, receive: Status::RemoteInvalidRequest, cause, event }
 }
 
 /// A request beyond a limit: its length, its alignment, or one too many. The peer hears what it hears of any invalid
 /// request, the program here that its memory was reached for in a wrong way.
-fn excess_of(what: &'static str, psn: Psn) -> Fault {
+fn excess_of(what: RequestFault, psn: Psn) -> Fault {
     Fault { event: Some(AsyncEvent::QpAccessError), ..fault_of(what, psn) }
 }
 
-fn invalid_request(what: &'static str, psn: Psn) -> Verdict {
+fn invalid_request(what: RequestFault, psn: Psn) -> Verdict {
     Verdict::Fault(fault_of(what, psn))
 }

@@ -157,6 +157,23 @@ pub enum RefusalCause {
 }
 
 impl RefusalCause {
+    /// Every cause; the one with values has zeros.
+    pub const ALL: &'static [RefusalCause] = &[
+        Self::UnknownKey,
+        Self::WrongProtectionDomain,
+        Self::WrongQueuePair,
+        Self::NotPermitted,
+        Self::QueuePairForbids,
+        Self::OutOfBounds { start: 0, length: 0 },
+        Self::Misaligned,
+        Self::Invalidated,
+        Self::WindowUnbound,
+        Self::WindowsBound,
+        Self::WrongKind,
+        Self::Faulted,
+        Self::TooManyGuards,
+    ];
+
     /// The stable name: what JSON lines and counters say.
     #[must_use]
     pub const fn name(self) -> &'static str {

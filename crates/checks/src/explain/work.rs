@@ -1,45 +1,264 @@
-//! Work that failed: UV-01xx.
+//! Work that failed: UV-01xx. The rule of a failure follows from the failure alone, since `ibv_wc.vendor_err` has it
+//! where nothing is recorded. What the process has, and what it has seen, is evidence.
 
+mod local;
+mod remote;
+mod silence;
+
+use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 
-use trace::{Failure, Kind};
-use wire::access::{Refusal, RefusalCause};
+use trace::{DropReason, Failure, Kind, PeerReason, Queue, RequestFault};
+use wire::access::RefusalCause;
+use wire::{NakCode, Psn, Qpn};
 
+use super::naming;
 use crate::checker::{Examine, Moment, Out};
 use crate::finding::{Finding, Subject};
+use crate::model::{Model, Pair, Work};
 use crate::rule::{Number, rules};
 
 rules! {
     LOCAL_KEY_UNKNOWN = 101 Error "a work request names local memory by a key that does not exist";
+    LOCAL_OUT_OF_BOUNDS = 102 Error "a work request reaches outside the local memory that its key belongs to";
+    LOCAL_OTHER_DOMAIN = 103 Error "local memory is of another protection domain than its queue pair";
+    LOCAL_NOT_WRITABLE = 104 Error "local memory that the NIC must write is registered without LOCAL_WRITE";
+    LOCAL_NOT_THERE = 106 Error "local memory is registered and not mapped any more";
+    WINDOW_REFUSED = 108 Error "a memory window could not be bound, or a key not be invalidated";
+    RECEIVE_TOO_SHORT = 110 Error "a message is longer than the receive that it met";
+    DATAGRAM_TOO_LONG = 111 Error "a datagram is longer than the path MTU";
+    ATOMIC_TOO_SHORT = 112 Error "the local memory of an atomic has fewer than 8 bytes";
+    REMOTE_ACCESS = 120 Error "the peer refused the access to its memory";
+    REMOTE_KEY_UNKNOWN = 121 Error "a work request names the peer's memory by a key that does not exist there";
+    REMOTE_OUT_OF_BOUNDS = 122 Error "a work request reaches outside the peer's memory that its key belongs to";
+    REMOTE_OTHER_DOMAIN = 123 Error "the peer's memory is of another protection domain than its queue pair";
+    REMOTE_REGION_FORBIDS = 124 Error "the peer registered its memory without the right that the request needs";
+    REMOTE_PAIR_FORBIDS = 125 Error "the peer's queue pair does not grant the right that the request needs";
+    ATOMIC_MISALIGNED = 126 Error "an atomic at an address that is no multiple of 8";
+    REMOTE_WINDOW = 127 Error "the peer's memory window is not bound, or bound to another queue pair";
+    REMOTE_NOT_THERE = 128 Error "the peer's memory is registered and not mapped any more";
+    REMOTE_RECEIVE_TOO_SHORT = 129 Error "a message is longer than the receive that the peer posted";
+    TOO_MANY_READS = 130 Error "more READs and atomics at once than the peer takes";
+    REMOTE_INVALID = 131 Error "the peer found the request invalid";
+    REMOTE_RECEIVE_BAD = 132 Error "the peer could not store a message in the receive that it posted";
+    REMOTE_MALFORMED = 133 Error "the peer could not make sense of the packets";
+    BAD_ANSWER = 136 Error "the peer's answer does not fit the request";
+    NO_ANSWER = 140 Error "the peer never answered";
+    PEER_GONE = 141 Error "the peer's process ended";
+    NO_RECEIVE = 142 Error "the peer had no receive posted";
+    NO_READS_ALLOWED = 145 Error "a READ or atomic on a queue pair whose max_rd_atomic is 0";
+    PEER_MESSAGE_BAD = 150 Error "a receive failed because the peer's message was wrong";
+    FLUSHED = 160 Note "work was flushed because its queue pair had stopped";
+    TAG_MATCHING = 165 Error "an operation of tag matching failed";
 }
 
-/// The rule for a failed completion. It is what `ibv_wc.vendor_err` has.
+/// The rule that explains why work failed. It is what `ibv_wc.vendor_err` has.
 #[must_use]
-pub(crate) fn number(failure: &Failure) -> Option<Number> {
+pub fn rule_of_failure(failure: &Failure, status: &str) -> Number {
     match failure {
-        Failure::Refused(Refusal { cause: RefusalCause::UnknownKey, .. }) => Some(LOCAL_KEY_UNKNOWN),
+        Failure::Refused(refusal) => match status {
+            "IBV_WC_MW_BIND_ERR" => WINDOW_REFUSED,
+            "IBV_WC_REM_INV_REQ_ERR" | "IBV_WC_LOC_ACCESS_ERR" => PEER_MESSAGE_BAD,
+            _ => local_rule(refusal.cause),
+        },
+        Failure::Nak { code, peer, .. } => refusal_rule(*code, *peer),
+        Failure::NoAnswer { .. } => NO_ANSWER,
+        Failure::PeerGone { .. } => PEER_GONE,
+        Failure::NotReady { .. } => NO_RECEIVE,
+        Failure::TooLong { .. } => RECEIVE_TOO_SHORT,
+        Failure::OverMtu { .. } => DATAGRAM_TOO_LONG,
+        Failure::AtomicTooShort { .. } => ATOMIC_TOO_SHORT,
+        Failure::Unsuitable { .. } => NO_READS_ALLOWED,
+        Failure::PeerFault { .. } => PEER_MESSAGE_BAD,
+        Failure::Flushed => FLUSHED,
+        _ => BAD_ANSWER,
+    }
+}
+
+/// The rule for a completion of this status, also where its cause is not known; none for one that succeeded.
+#[must_use]
+pub fn rule_of_completion(failure: Option<&Failure>, status: &str) -> Option<Number> {
+    match (failure, status) {
+        (Some(failure), _) => Some(rule_of_failure(failure, status)),
+        (None, "IBV_WC_TM_ERR" | "IBV_WC_TM_RNDV_INCOMPLETE") => Some(TAG_MATCHING),
+        (None, "IBV_WC_WR_FLUSH_ERR") => Some(FLUSHED),
         _ => None,
     }
 }
 
+const fn local_rule(cause: RefusalCause) -> Number {
+    match cause {
+        RefusalCause::OutOfBounds { .. } => LOCAL_OUT_OF_BOUNDS,
+        RefusalCause::WrongProtectionDomain => LOCAL_OTHER_DOMAIN,
+        RefusalCause::NotPermitted => LOCAL_NOT_WRITABLE,
+        RefusalCause::Faulted => LOCAL_NOT_THERE,
+        _ => LOCAL_KEY_UNKNOWN,
+    }
+}
+
+fn refusal_rule(code: NakCode, peer: Option<PeerReason>) -> Number {
+    let by_code = match code {
+        NakCode::RemoteAccess => REMOTE_ACCESS,
+        NakCode::RemoteOperational => REMOTE_RECEIVE_BAD,
+        NakCode::InvalidRequest => REMOTE_INVALID,
+        _ => return BAD_ANSWER,
+    };
+    // Its receive is the peer's own; what is wrong with that memory is for its report.
+    if by_code == REMOTE_RECEIVE_BAD {
+        return by_code;
+    }
+    match peer {
+        None => by_code,
+        Some(PeerReason::Refused { cause, .. }) => match cause {
+            RefusalCause::OutOfBounds { .. } => REMOTE_OUT_OF_BOUNDS,
+            RefusalCause::WrongProtectionDomain => REMOTE_OTHER_DOMAIN,
+            RefusalCause::NotPermitted => REMOTE_REGION_FORBIDS,
+            RefusalCause::QueuePairForbids => REMOTE_PAIR_FORBIDS,
+            RefusalCause::Misaligned => ATOMIC_MISALIGNED,
+            RefusalCause::Faulted => REMOTE_NOT_THERE,
+            RefusalCause::WrongQueuePair | RefusalCause::WindowUnbound => REMOTE_WINDOW,
+            _ => REMOTE_KEY_UNKNOWN,
+        },
+        Some(PeerReason::RegionForbids { .. }) => REMOTE_REGION_FORBIDS,
+        Some(PeerReason::OtherDomain { .. }) => REMOTE_OTHER_DOMAIN,
+        Some(PeerReason::PairForbids { .. }) => REMOTE_PAIR_FORBIDS,
+        Some(PeerReason::TooLong { .. }) => REMOTE_RECEIVE_TOO_SHORT,
+        Some(PeerReason::TooManyReads { .. }) => TOO_MANY_READS,
+        Some(PeerReason::Fault(fault)) => match fault {
+            RequestFault::NotGranted | RequestFault::FlushNotGranted => REMOTE_PAIR_FORBIDS,
+            RequestFault::Misaligned | RequestFault::MemoryMisaligned => ATOMIC_MISALIGNED,
+            RequestFault::TooManyReads => TOO_MANY_READS,
+            _ => REMOTE_MALFORMED,
+        },
+        Some(_) => by_code,
+    }
+}
+
+/// How many destinations of dropped packets are remembered.
+const MAX_DROPS: usize = 256;
+
 /// The family.
 #[derive(Default, Debug)]
-pub(crate) struct FailedWork;
+pub(crate) struct FailedWork {
+    /// The last packet that this process dropped for each destination, and how many. In one process, those are the
+    /// packets of a peer that is here, too.
+    drops: BTreeMap<Qpn, (DropReason, Psn, u64)>,
+    /// Who ended the connection, by queue pair; the last one where an event names none.
+    ended: Option<trace::ConnectionEnd>,
+}
+
+/// A failed completion, and what is known around it.
+pub(crate) struct Failed<'a> {
+    pub at: u64,
+    pub model: &'a Model,
+    pub qpn: Qpn,
+    pub queue: Queue,
+    pub wr_id: u64,
+    pub opcode: &'static str,
+    pub status: &'static str,
+    pub failure: Failure,
+    pub pair: Option<&'a Pair>,
+    pub work: Option<&'a Work>,
+    pub drops: &'a BTreeMap<Qpn, (DropReason, Psn, u64)>,
+    pub ended: Option<trace::ConnectionEnd>,
+}
+
+impl Failed<'_> {
+    /// The finding, without its cause.
+    pub fn finding(&self, rule: Number, happened: &str, advice: impl Into<String>) -> Finding {
+        let work = naming::work(self.model, self.qpn, self.queue, self.wr_id, self.opcode, self.work);
+        let short = self.status.trim_start_matches("IBV_WC_");
+        let finding =
+            Finding::new(rule, Subject::QueuePair(self.qpn), format!("{work} failed with {short}: {happened}"), advice);
+        match (self.pair.and_then(|pair| pair.connection.dest_qpn), psn(&self.failure)) {
+            (Some(peer), psn) => finding.between(self.qpn, peer, psn),
+            _ => finding,
+        }
+    }
+
+    /// What the request asked the peer for.
+    pub fn remote(&self) -> Option<(u64, u64, wire::Key)> {
+        let work = self.work?;
+        work.remote.map(|(address, key)| (address, work.pieces.bytes, key))
+    }
+}
+
+/// The packet that a failure is about.
+const fn psn(failure: &Failure) -> Option<Psn> {
+    match failure {
+        Failure::Nak { psn, .. }
+        | Failure::NoAnswer { psn, .. }
+        | Failure::PeerGone { psn }
+        | Failure::NotReady { psn, .. }
+        | Failure::BadAnswer { psn, .. }
+        | Failure::PeerFault { psn, .. } => Some(*psn),
+        _ => None,
+    }
+}
+
+fn all(mut finding: Finding, seen: Vec<String>) -> Finding {
+    finding.evidence.extend(seen);
+    finding
+}
 
 impl Examine for FailedWork {
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
-        let Kind::Completed { wr_id, opcode, failure: Some(failure), .. } = &moment.event.kind else { return };
-        let (Some(rule), Some(qpn)) = (number(failure), moment.event.qpn) else { return };
-        if let Failure::Refused(refusal) = failure {
-            out.tell(
-                Finding::new(
-                    rule,
-                    Subject::QueuePair(qpn),
-                    format!("work request {wr_id} ({opcode}) on QP {qpn} failed: {refusal}"),
-                    "use the lkey of a region that is registered and holds the buffer",
-                )
-                .because(format!("no memory is registered under key {}", refusal.range.key)),
-            );
+        let event = moment.event;
+        match event.kind {
+            Kind::PacketDropped { headers: Some(headers), reason } => {
+                let to = headers.bth.dest_qpn;
+                if self.drops.len() < MAX_DROPS || self.drops.contains_key(&to) {
+                    let drop = self.drops.entry(to).or_insert((reason, headers.bth.psn, 0));
+                    *drop = (reason, headers.bth.psn, drop.2 + 1);
+                }
+            }
+            Kind::ConnectionEnded { by, .. } => self.ended = Some(by),
+            Kind::Completed { wr_id, queue, status, opcode, failure, .. } => {
+                let Some(qpn) = event.qpn else { return };
+                let Some(rule) = rule_of_completion(failure.as_ref(), status) else { return };
+                let pair = moment.model.pairs.get(&qpn);
+                let failed = Failed {
+                    at: event.at,
+                    model: moment.model,
+                    qpn,
+                    queue,
+                    wr_id,
+                    opcode,
+                    status,
+                    failure: failure.unwrap_or(Failure::Flushed),
+                    pair,
+                    work: moment.model.work(qpn, queue, wr_id),
+                    drops: &self.drops,
+                    ended: self.ended,
+                };
+                out.tell(explain(rule, &failed));
+            }
+            _ => {}
         }
     }
 }
+
+fn explain(rule: Number, failed: &Failed<'_>) -> Finding {
+    match failed.failure {
+        _ if rule == TAG_MATCHING => local::tag_matching(failed),
+        Failure::Refused(refusal) if rule == WINDOW_REFUSED => local::window(failed, &refusal),
+        Failure::Refused(refusal) if rule == PEER_MESSAGE_BAD => remote::their_message(failed, &format!("{refusal}")),
+        Failure::Refused(refusal) => local::refused(rule, failed, &refusal),
+        Failure::TooLong { length, space } => local::receive_too_short(failed, length, space),
+        Failure::OverMtu { length, mtu } => local::datagram_too_long(failed, length, mtu),
+        Failure::AtomicTooShort { length } => local::atomic_too_short(failed, length),
+        Failure::Unsuitable { what } => local::unsuitable(failed, what),
+        Failure::Nak { code, peer, .. } => remote::refused(rule, failed, code, peer),
+        Failure::PeerFault { what, .. } => remote::their_message(failed, what),
+        Failure::BadAnswer { what, .. } => remote::bad_answer(failed, what),
+        Failure::NoAnswer { tries, .. } => silence::no_answer(failed, tries),
+        Failure::NotReady { tries, .. } => silence::not_ready(failed, tries),
+        Failure::PeerGone { .. } => silence::peer_gone(failed),
+        _ => silence::flushed(failed),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -141,6 +141,8 @@ pub struct WorkQueue {
     pub posted: u64,
     /// Of those, how many asked for a completion.
     pub signaled: u64,
+    /// How many under way ask for a completion.
+    signaled_under_way: usize,
 }
 
 impl WorkQueue {
@@ -161,10 +163,22 @@ impl WorkQueue {
         self.works.is_empty()
     }
 
+    /// How many under way will complete, if they succeed.
+    #[must_use]
+    pub fn signaled_under_way(&self) -> usize {
+        self.signaled_under_way
+    }
+
     /// The oldest work of that name.
     #[must_use]
     pub fn find(&self, wr_id: u64) -> Option<&Work> {
         self.works.iter().find(|work| work.wr_id == wr_id)
+    }
+
+    /// Whether the work that is being posted asks for a completion.
+    #[must_use]
+    pub(crate) fn next_is_signaled(&self, wr_id: u64, signals_all: bool) -> bool {
+        signals_all || self.about_to_post.as_ref().is_none_or(|work| work.wr_id != wr_id || work.signaled)
     }
 
     /// What the program is posting, told before the queue has taken it.
@@ -176,6 +190,7 @@ impl WorkQueue {
         let work = Work { serial: self.posted, ..work };
         self.posted += 1;
         self.signaled += u64::from(work.signaled);
+        self.signaled_under_way += usize::from(work.signaled);
         self.works.push_back(work);
     }
 
@@ -199,7 +214,8 @@ impl WorkQueue {
 
     pub(super) fn completed(&mut self, wr_id: u64, in_order: bool) {
         let (first, behind) = self.places(wr_id, in_order);
-        self.works.drain(first..behind);
+        let done = self.works.drain(first..behind).filter(|work| work.signaled).count();
+        self.signaled_under_way -= done;
     }
 
     /// The places of what a completion ends.

@@ -274,7 +274,7 @@ impl Script {
     }
 
     pub fn destroy_qp(&mut self, qpn: u32) -> &mut Script {
-        self.call_on(qpn, Call::DestroyQp {})
+        self.call_on(qpn, Call::DestroyQp { sends: 0, receives: 0 })
     }
 
     /// `ibv_modify_qp`: the call as `change` leaves it, and the change of state if it has one.

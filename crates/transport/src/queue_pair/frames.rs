@@ -40,7 +40,7 @@ impl QueuePair {
         let work = self.queue.get(seq)?;
         let length = work.length as usize;
         if length > longest {
-            let cause = Cause::TooLong { length: length as u64, space: longest as u64 };
+            let cause = Cause::OverMtu { length: length as u64, mtu: longest as u64 };
             self.fail_work(now, seq, Status::LocalLength, cause, port);
             return None;
         }

@@ -6,6 +6,7 @@ use super::{Fault, Message, Responder, Verdict, access_fault, excess_of, fault_o
 use crate::connection::Connection;
 use crate::port::Port;
 use crate::train::Inbound;
+use trace::RequestFault;
 use wire::access::{Access, Atomic, Range, RefusalCause, Subject};
 use wire::{Operation, Placement, Psn, Reth, Selectivity};
 
@@ -21,13 +22,13 @@ impl Responder {
         let (psn, operation) = (headers.bth.psn, headers.bth.opcode.operation());
         let invalid = |what| invalid_request(what, psn);
         if self.message != Message::None {
-            return invalid("a READ or atomic in the middle of a message");
+            return invalid(RequestFault::ReadInMessage);
         }
         if !self.answers.has_room() {
-            return Verdict::Fault(excess_of("more READs and atomics at once than max_dest_rd_atomic", psn));
+            return Verdict::Fault(excess_of(RequestFault::TooManyReads, psn));
         }
         let Some(subject) = self.subject(headers.xrc, connection, port) else {
-            return invalid("the XRC shared receive queue is not one of this domain");
+            return invalid(RequestFault::ForeignXrcQueue);
         };
         let executed = match (operation, headers.reth, headers.atomic) {
             (Operation::ReadRequest, Some(reth), _) => grant(reth, Access::REMOTE_READ, subject, psn, connection, port)
@@ -50,12 +51,12 @@ impl Responder {
                     run_atomic(reth, atomic, Access::REMOTE_WRITE, subject, psn, connection, port)
                         .map(|_| (1, Kept::Done))
                 }
-                _ => Err(excess_of("an ATOMIC WRITE that is not of 8 bytes", psn)),
+                _ => Err(excess_of(RequestFault::AtomicWriteLength, psn)),
             },
             (Operation::Flush, Some(reth), _) => {
                 self.flush(inbound, reth, subject, connection, port).map(|()| (1, Kept::Done))
             }
-            _ => Err(fault_of("the headers its opcode demands are missing", psn)),
+            _ => Err(fault_of(RequestFault::HeadersMissing, psn)),
         };
         let (psns, kept) = match executed {
             Ok(executed) => executed,
@@ -77,13 +78,13 @@ impl Responder {
     ) -> Result<(), Fault> {
         let psn = inbound.headers.bth.psn;
         let Some(feth) = inbound.headers.feth else {
-            return Err(fault_of("a FLUSH without FETH", psn));
+            return Err(fault_of(RequestFault::FlushWithoutFeth, psn));
         };
         let mut access = Access::empty();
         access.set(Access::FLUSH_GLOBAL, feth.placement.contains(Placement::GLOBAL));
         access.set(Access::FLUSH_PERSISTENT, feth.placement.contains(Placement::PERSISTENT));
         if access.is_empty() || !connection.attributes.access.contains(access) {
-            return Err(fault_of("a FLUSH the queue pair does not grant", psn));
+            return Err(fault_of(RequestFault::FlushNotGranted, psn));
         }
         let length = match feth.selectivity {
             Selectivity::Range => u64::from(reth.len),
@@ -104,12 +105,12 @@ fn run_atomic<P: Port>(
     port: &mut P,
 ) -> Result<u64, Fault> {
     if !reth.va.is_multiple_of(8) {
-        return Err(excess_of("an atomic at an address that is no multiple of 8", psn));
+        return Err(excess_of(RequestFault::Misaligned, psn));
     }
     grant(reth, access, subject, psn, connection, port)?;
     let range = Range { key: reth.rkey, address: reth.va, length: 8 };
     port.atomic(subject, range, atomic).map_err(|refusal| match refusal.cause {
-        RefusalCause::Misaligned => excess_of("an atomic at memory that is not aligned to 8 bytes", psn),
+        RefusalCause::Misaligned => excess_of(RequestFault::MemoryMisaligned, psn),
         _ => access_fault(refusal),
     })
 }

@@ -8,7 +8,7 @@ use transport::{Cause, CompletionKind, Status};
 use wire::{NakCode, Psn, Qpn};
 
 fn denied() -> CompletionError {
-    let cause = Some(Cause::Nak { code: NakCode::RemoteAccess, psn: Psn::new(7) });
+    let cause = Some(Cause::Nak { code: NakCode::RemoteAccess, psn: Psn::new(7), peer: None });
     CompletionError {
         status: Status::RemoteAccess,
         work: CompletionKind::Write,

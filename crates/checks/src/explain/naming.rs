@@ -1,0 +1,116 @@
+//! How explanations name things: work, memory, times, with the program's own values.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
+
+use trace::Queue;
+use wire::{Key, Qpn};
+
+use crate::model::{Model, Pair, Region, Work};
+
+/// A length of time, short.
+pub(crate) fn span(nanos: u64) -> String {
+    match nanos {
+        0..10_000 => format!("{nanos} ns"),
+        10_000..10_000_000 => format!("{} us", nanos / 1000),
+        10_000_000..10_000_000_000 => format!("{} ms", nanos / 1_000_000),
+        _ => format!("{} s", nanos / 1_000_000_000),
+    }
+}
+
+/// "QP 17 of ubi_lo".
+pub(crate) fn pair(model: &Model, qpn: Qpn) -> String {
+    let device = model.pairs.get(&qpn).and_then(|pair| model.contexts.get(&pair.context));
+    device.map_or_else(|| format!("QP {qpn}"), |context| format!("QP {qpn} of {}", context.device))
+}
+
+/// "work request 7 (RDMA_WRITE, 64 bytes from 0x7f00 with lkey 0x77, to 0x9000 with rkey 0x88) on QP 17 of ubi_lo".
+pub(crate) fn work(model: &Model, qpn: Qpn, queue: Queue, wr_id: u64, opcode: &str, known: Option<&Work>) -> String {
+    let mut text = format!("{} {wr_id} ({opcode}", if queue == Queue::Send { "work request" } else { "receive" });
+    if let Some(work) = known {
+        let _ = write!(text, ", {} bytes", work.pieces.bytes);
+        match work.pieces.kept() {
+            [] => {}
+            [piece] if work.inline => {
+                let _ = write!(text, " inline from {:#x}", piece.address);
+            }
+            [piece, ..] => {
+                let _ = write!(text, " at {:#x} with lkey {}", piece.address, piece.key);
+                if work.pieces.count > 1 {
+                    let _ = write!(text, " and {} more pieces", work.pieces.count - 1);
+                }
+            }
+        }
+        if let Some((address, key)) = work.remote {
+            let _ = write!(text, ", to {address:#x} at the peer with rkey {key}");
+        }
+        if let Some(to) = work.remote_qpn {
+            let _ = write!(text, ", to QP {to}");
+        }
+    }
+    let _ = write!(text, ") on {}", pair(model, qpn));
+    text
+}
+
+/// "[0x7f00, +4096) in PD 3, registered with LOCAL_WRITE".
+pub(crate) fn region(region: &Region) -> String {
+    format!("[{:#x}, +{}) in PD {}, registered with {}", region.iova, region.length, region.pd, region.access)
+}
+
+/// How a range lies to a region: "reaches 64 bytes past its end".
+fn lies(region: &Region, address: u64, length: u64) -> String {
+    let end = address.saturating_add(length);
+    if address >= region.iova && end <= region.end() {
+        return "lies inside it".into();
+    }
+    if end <= region.iova || address >= region.end() {
+        return "lies outside it".into();
+    }
+    if address < region.iova {
+        format!("begins {} bytes before it", region.iova - address)
+    } else {
+        format!("reaches {} bytes past its end", end - region.end())
+    }
+}
+
+/// What the process knows of a key and of the range that was asked for behind it.
+pub(crate) fn memory(model: &Model, key: Key, address: u64, length: u64, now: u64) -> Vec<String> {
+    let mut seen = Vec::new();
+    match model.region_ever(key) {
+        Some(found) if found.gone_at.is_none() => {
+            let request = format!("the request for [{address:#x}, +{length}) {}", lies(found, address, length));
+            seen.push(format!("key {key} belongs to {}; {request}", region(found)));
+        }
+        Some(found) => {
+            let ago = span(now.saturating_sub(found.gone_at.unwrap_or(now)));
+            seen.push(format!("key {key} belonged to {}; the program deregistered it {ago} before", region(found)));
+        }
+        None if model.windows.contains_key(&key.value()) => {
+            seen.push(format!("key {key} is that of a memory window"));
+        }
+        None => {
+            seen.push(format!("nothing that this process has registered has, or had, key {key}"));
+            let turned = Key::new(key.value().swap_bytes());
+            if let Some(found) = model.region_ever(turned) {
+                let found = region(found);
+                seen.push(format!(
+                    "with its bytes in reverse it is {turned}, the key of {found}: was it sent without ntohl and htonl?"
+                ));
+            }
+        }
+    }
+    let holds =
+        |region: &&Region| region.key != key && region.address <= address && address < region.address + region.length;
+    if let Some(other) = model.regions_at(address, length.max(1)).find(holds) {
+        seen.push(format!("the address lies in {}, whose key is {}", region(other), other.key));
+    }
+    seen
+}
+
+/// The queue pair of this process that `pair` names as its peer. `true` if it names `pair` in turn.
+pub(crate) fn peer_here<'a>(model: &'a Model, pair: &Pair) -> Option<(&'a Pair, bool)> {
+    let peer = model.pairs.get(&pair.connection.dest_qpn?)?;
+    Some((peer, peer.connection.dest_qpn == Some(pair.qpn)))
+}
