@@ -47,3 +47,5 @@ pub use queue_pair::frames::Spread;
 pub use queue_pair::{Joins, Qp};
 pub use record::drops::KernelDrops;
 pub use record::tracing::{Tracing, is_traced};
+#[cfg(feature = "checks")]
+pub use record::witness::LiveWitness;

@@ -9,3 +9,5 @@ pub(crate) mod log;
 pub(crate) mod tracing;
 #[cfg(feature = "checks")]
 pub(crate) mod why;
+#[cfg(feature = "checks")]
+pub(crate) mod witness;
