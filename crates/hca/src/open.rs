@@ -27,6 +27,8 @@ use crate::record::drops::Drops;
 use crate::record::tracing::Tracing;
 #[cfg(feature = "checks")]
 use crate::record::why;
+#[cfg(feature = "checks")]
+use crate::record::witness::LiveWitness;
 use crate::tuning::PEER_WINDOW_MAX_BYTES;
 use ::host::holders::PortUsers;
 use ::host::ports::Ports;
@@ -145,7 +147,7 @@ impl Nic {
 
 impl Nic {
     /// Checks the program, if the environment asks for it.
-    fn check(&self) {
+    fn check(self: &Arc<Nic>) {
         #[cfg(feature = "checks")]
         if let Some(asked) = environment::asked() {
             self.check_as(asked);
@@ -157,7 +159,11 @@ impl Nic {
     /// Checks the program as its code asks for it: findings go to `listener`. If the environment has asked already, its
     /// settings count.
     #[cfg(feature = "checks")]
-    pub fn listen_to_findings(&self, settings: checks::Settings, listener: std::sync::mpsc::Sender<checks::Finding>) {
+    pub fn listen_to_findings(
+        self: &Arc<Nic>,
+        settings: checks::Settings,
+        listener: std::sync::mpsc::Sender<checks::Finding>,
+    ) {
         if !self.trace.is_checked() && self.check_as(why::Asked::in_code(settings, listener.clone())) {
             return;
         }
@@ -168,9 +174,10 @@ impl Nic {
 
     /// Checks the program so. There can be one checker; answers whether it is this.
     #[cfg(feature = "checks")]
-    fn check_as(&self, asked: why::Asked) -> bool {
+    fn check_as(self: &Arc<Nic>, asked: why::Asked) -> bool {
         let engine = Arc::clone(&self.engine);
-        self.trace.check(why::Why::new(asked, Box::new(checks::Absent), move || engine.ring()))
+        let witness = Box::new(LiveWitness::new(self));
+        self.trace.check(why::Why::new(asked, witness, move || engine.ring()))
     }
 }
 
