@@ -212,77 +212,6 @@ static void refill_by_list(void)
 	refill(true);
 }
 
-/* A WRITE fails; the program polls that, and goes on or begins anew. */
-static void write_after_error(bool again)
-{
-	struct bench b = open_pair(IBV_QPT_RC);
-	struct ibv_sge out = piece(&b, 0, 64);
-	struct ibv_send_wr wrong = rdma_wr(&b, 1, IBV_WR_RDMA_WRITE, &out, BUFFER_SIZE);
-	struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
-
-	NEED(!post(b.qp[0], &wrong));
-	poll_status(b.cq, IBV_WC_REM_ACCESS_ERR);
-	if (again) {
-		for (int i = 0; i < 2; i++)
-			NEED(!ibv_modify_qp(b.qp[i], &reset, IBV_QP_STATE));
-		connect_both(b.qp[0], usual_path(), b.qp[1], usual_path());
-	}
-	for (int i = 0; i < 6; i++) {
-		post_rdma(b.qp[0], 2, IBV_WR_RDMA_WRITE, &out, b.buffer + 1024, b.mr->rkey);
-		poll_status(b.cq, again ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR);
-	}
-	close_bench(&b);
-}
-
-/* UV-0309 */
-static void go_on_after_error(void)
-{
-	write_after_error(false);
-}
-
-static void connect_again_after_error(void)
-{
-	write_after_error(true);
-}
-
-/* A message comes before or after the receive for it. */
-static void receive_late(bool late)
-{
-	struct bench b = open_bench();
-	struct path path = usual_path();
-	struct ibv_sge out = piece(&b, 0, 64), in = piece(&b, 1024, 64);
-
-	path.rnr_retry = 7;
-	make_pair(&b, IBV_QPT_RC);
-	connect_both(b.qp[0], path, b.qp[1], path);
-	if (!late)
-		post_recv(b.qp[1], 2, &in);
-	post_send(b.qp[0], 1, &out);
-	if (late) {
-		/* The NIC sends while the program polls. */
-		struct ibv_wc wc;
-
-		for (int i = 0; i < 20; i++) {
-			NEED(ibv_poll_cq(b.cq, 1, &wc) == 0);
-			sleep_millis(1);
-		}
-		post_recv(b.qp[1], 2, &in);
-	}
-	poll_success(b.cq, 2);
-	close_bench(&b);
-}
-
-/* UV-0310 */
-static void post_receive_late(void)
-{
-	receive_late(true);
-}
-
-static void post_receive_early(void)
-{
-	receive_late(false);
-}
-
 /* UV-0311: a receive for datagrams of that size. */
 static void receive_datagram(uint32_t length)
 {
@@ -720,8 +649,6 @@ CASES({"UV-0301", fill_without_signal, signal_now_and_then},
       {"UV-0306", read_many_with_depth_1, read_many_with_depth_4},
       {"UV-0307", post_one_by_one, post_list},
       {"UV-0308", refill_one_by_one, refill_by_list},
-      {"UV-0309", go_on_after_error, connect_again_after_error},
-      {"UV-0310", post_receive_late, post_receive_early},
       {"UV-0311", receive_datagram_without_header, receive_datagram_with_header},
       {"UV-0312", send_long_datagram, send_short_datagram},
       {"UV-0313", solicit_write, solicit_send},
