@@ -214,7 +214,9 @@ fn what_was_given_back_is_not_noted() {
     script.call(Call::DestroySrq { srq: Srqn::new(5) }).call(Call::DestroyCq { cq: CQ });
     script.call(Call::DestroyChannel { channel: 9 }).call(Call::DestroyAh { ah: 3 });
     script.call(Call::DeallocPd { pd: PD }).call(Call::CloseDevice { context: CONTEXT });
-    assert!(script.ends().is_empty(), "{:?}", script.findings());
+    script.ends();
+    let left: Vec<_> = script.findings().iter().filter(|finding| (600..700).contains(&finding.rule.0)).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]

@@ -118,6 +118,12 @@ pub(crate) fn flush_at_exit(nic: &Arc<Nic>) {
     nics.push(Arc::downgrade(nic));
 }
 
+/// The same NIC without keeping it; none if it is one that is not told of the process's end.
+pub(crate) fn weak(nic: &Nic) -> Weak<Nic> {
+    let nics = NICS.get_or_make(|| Mutex::new(Rank::Nics, Vec::new())).lock();
+    nics.iter().find(|weak| std::ptr::eq(weak.as_ptr(), nic)).cloned().unwrap_or_default()
+}
+
 /// Runs when the process ends, after what the program has registered with `atexit` and the destructors of its objects,
 /// which may still destroy queue pairs.
 #[used]

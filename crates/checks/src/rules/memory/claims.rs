@@ -35,7 +35,7 @@ pub(super) struct Claim {
     pub is_answered: bool,
 }
 
-/// Where the pieces of a work request lie in the process: start and end, and the key. Pieces of unknown keys are nowhere.
+/// Where the pieces of a work request lie in the process, start and end, and the key. Those of unknown keys are nowhere.
 pub(super) fn places<'a>(work: &'a Work, model: &'a Model) -> impl Iterator<Item = ((u64, u64), Key)> + 'a {
     work.pieces.kept().iter().filter(|piece| piece.length > 0).filter_map(|piece| {
         let region = model.regions.get(&piece.key.value()).filter(|region| region.address != 0)?;
