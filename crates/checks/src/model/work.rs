@@ -134,6 +134,12 @@ impl WorkQueue {
         self.works.iter().find(|work| work.wr_id == wr_id)
     }
 
+    /// What the program is posting at this moment.
+    #[must_use]
+    pub fn being_posted(&self) -> Option<&Work> {
+        self.about_to_post.as_ref()
+    }
+
     pub(super) fn push(&mut self, work: Work) {
         self.posted += 1;
         self.signaled += u64::from(work.signaled);
