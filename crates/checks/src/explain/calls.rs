@@ -14,7 +14,7 @@ use super::naming;
 use crate::checker::{Examine, Moment, Out};
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Pair};
-use crate::rule::{Number, rules};
+use crate::rule::rules;
 
 rules! {
     NOT_A_TRANSITION = 801 Error "a queue pair cannot go from its state to the one that was asked for";

@@ -7,7 +7,7 @@ use trace::{Event, Piece, Pieces, Text};
 use wire::Key;
 
 use super::*;
-use crate::{Absent, Checker, Settings};
+use crate::{Absent, Checker, Number, Settings};
 
 const PAIR: Qpn = Qpn::new(17);
 
