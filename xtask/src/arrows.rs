@@ -63,6 +63,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("programs", &[]),
     // Programs of the book's pages.
     ("book", &["ubiverbs"]),
+    // Runs C programs that break rules.
+    ("check-programs", &["checks"]),
     // A program of the safe API, as anybody could write one.
     ("soak", &["ubiverbs"]),
     // Tests of the safe API's streams on runtimes, and an example of them with hyper.

@@ -45,6 +45,9 @@ impl Options {
     /// Only the C library, for this machine.
     pub const LIBRARY: Options = Options { library: true, debug: false, target: None };
 
+    /// The same of the dev profile, which is made sooner and slower.
+    pub const DEBUG_LIBRARY: Options = Options { library: true, debug: true, target: None };
+
     /// Everything, for a machine.
     pub fn machine(target: Machine) -> Options {
         Options { library: false, debug: false, target: Some(target) }

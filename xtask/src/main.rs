@@ -7,6 +7,7 @@ mod api;
 mod arrows;
 mod attack;
 mod bench;
+mod checks;
 mod crates;
 mod demo;
 mod deny;
@@ -103,6 +104,12 @@ enum Task {
         #[arg(long, conflicts_with_all = ["words", "downloads"])]
         scoreboard: bool,
     },
+    /// Run, for each rule of verbs that `ubiverbs run --check` and `--why` know, a C program that breaks it and one that
+    /// does not: tests/checks.
+    Checks {
+        /// Only for rules or families whose names contain one of these words, such as UV-0201 or memory.
+        words: Vec<String>,
+    },
     /// Download the newest rdma-core and the Python that its test suite wants, and say where they are.
     ///
     /// Packages of Debian's testing suite, some 45 MB, unpacked into target/newest; remove it to get newer ones. `test`
@@ -196,6 +203,7 @@ fn main() -> ExitCode {
                 programs::prepare(&root, which, &words)
             })
             .and_then(|mut command| process::run(&mut command)),
+        Task::Checks { words } => checks::prepare(&root, &words).and_then(|mut command| process::run(&mut command)),
         Task::Newest => newest::provide(&root).map(|place| println!("{}", place.display())),
         Task::Kills { count } => test::kills(&root, count),
         Task::Damage { packets } => test::damage(&root, packets),

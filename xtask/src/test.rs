@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::process::{cargo, run as run_command, watch};
-use crate::{api, arrows, attack, crates, demo, deny, no_std, prerequisites, programs, purity, rooms, soak};
+use crate::{api, arrows, attack, checks, crates, demo, deny, no_std, prerequisites, programs, purity, rooms, soak};
 
 /// How many programs the simulator's model test runs; it reads this variable.
 const MODEL_PROGRAMS: &str = "UBIVERBS_MODEL_PROGRAMS";
@@ -34,6 +34,7 @@ const STEPS: &[Step] = &[
     Step { name: "crates", action: |root, _| crates::check(root).map(note) },
     Step { name: "clippy", action: |root, _| clippy(root) },
     Step { name: "tests", action: tests },
+    Step { name: "checks", action: |root, _| counted(&mut checks::prepare(root, &[])?) },
     Step {
         name: "doc tests",
         action: |root, _| {

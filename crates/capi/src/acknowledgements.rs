@@ -37,10 +37,17 @@ impl Acknowledgements {
         self.changed.notify_all();
     }
 
-    /// Waits until every event that was handed out so far is acknowledged.
-    pub fn wait(&self) {
+    /// Waits until every event that was handed out so far is acknowledged. `waits` is told before how many are not, if
+    /// any.
+    pub fn wait(&self, waits: impl FnOnce(u32)) {
         let mut counts = lock(&self.counts);
         let until = counts.handed_out;
+        let missing = until.wrapping_sub(counts.acknowledged);
+        if (missing as i32) > 0 {
+            drop(counts);
+            waits(missing);
+            counts = lock(&self.counts);
+        }
         while (until.wrapping_sub(counts.acknowledged) as i32) > 0 {
             counts = self.changed.wait(counts).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
@@ -60,7 +67,7 @@ mod tests {
             events.hand_out();
             thread::scope(|scope| {
                 scope.spawn(|| events.acknowledge_with(1, |total| published.store(total, Ordering::Relaxed)));
-                events.wait();
+                events.wait(|_| {});
                 assert_eq!(published.load(Ordering::Relaxed), 1);
             });
         }

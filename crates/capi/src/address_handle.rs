@@ -11,6 +11,7 @@ use std::ffi::c_int;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::Ordering;
+use trace::Call;
 use transport::AddressVector;
 use wire::Gid;
 
@@ -103,7 +104,10 @@ pub extern "C" fn ibv_create_ah(pd: Handle<'_, ibv_pd>, attributes: In<'_, ibv_a
         }
         domain.join();
         let base = ibv_ah { context: context.as_c(), pd: pd.as_ptr(), handle: 0 };
-        Ok(Box::new(AddressHandle { base, vector }).into_c())
+        let ah = Box::new(AddressHandle { base, vector }).into_c();
+        let (number, pd, dgid) = (ah.addr() as u64, domain.domain.0, vector.dgid.octets());
+        domain.opened.nic.called(None, || Call::CreateAh { ah: number, pd, dgid });
+        Ok(ah)
     })
 }
 
@@ -113,7 +117,9 @@ pub extern "C" fn ibv_destroy_ah(ah: Owned<'_, ibv_ah>) -> c_int {
     status("ibv_destroy_ah", || {
         let pd = AddressHandle::given_back(&ah)?.base.pd;
         // SAFETY: the domain of the handle, which is not deallocated before it.
-        Pd::of(unsafe { Handle::new(pd) })?.opened.address_handles.fetch_sub(1, Ordering::AcqRel);
+        let opened = &Pd::of(unsafe { Handle::new(pd) })?.opened;
+        opened.address_handles.fetch_sub(1, Ordering::AcqRel);
+        opened.nic.called(None, || Call::DestroyAh { ah: ah.handle().as_ptr().addr() as u64 });
         // SAFETY: as above.
         unsafe { Pd::leave(pd) };
         drop(AddressHandle::from_c(ah)?);

@@ -4,12 +4,14 @@
 
 use crate::errno::Errno;
 use crate::log;
-use hca::Shield;
+use hca::{Nic, Shield};
 use latch::PerProcess;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU8, Ordering};
+use trace::{Call, Text};
+use wire::Qpn;
 
 /// 0, or an errno: the convention of most calls.
 pub(crate) fn status(call: &'static str, f: impl FnOnce() -> Result<(), Errno>) -> c_int {
@@ -122,7 +124,7 @@ pub(crate) fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>
 
 #[inline]
 fn caught_unshielded<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    let plain = has_no_diagnostics();
+    let plain = has_no_diagnostics() && !hca::is_traced();
     let f = || {
         if !plain {
             prepare_diagnostics(call);
@@ -154,13 +156,31 @@ fn panicked(call: &'static str) -> Errno {
     Errno(libc::EIO)
 }
 
-/// Logs a failure, if the environment asks for it. That a queue or a table entry is empty, or would block, is none, and
-/// has no reason.
+/// Logs a failure, and tells the trace, if the environment asks for it. That a queue or a table entry is empty, or would
+/// block, is none, and has no reason.
 #[cold]
 fn log_failure(call: &'static str, Errno(code): Errno) -> Errno {
     let may_be_empty = matches!(code, libc::ENOENT | libc::EAGAIN | libc::ENODATA);
-    if log::is_on() && (!may_be_empty || log::has_reason()) {
-        log::failure(call, code);
+    if log::wants_reasons() && (!may_be_empty || log::has_reason()) {
+        let reason = log::take_reason();
+        tell(None, || Call::Refused {
+            function: call,
+            errno: code,
+            reason: Text::of(reason.as_deref().unwrap_or_default()),
+        });
+        if log::is_on() {
+            log::failure(call, code, reason.as_deref());
+        }
     }
     Errno(code)
+}
+
+/// Tells the trace of this process's NIC of a call that belongs to no opened device, if there is a NIC and a sink
+/// listens.
+pub(crate) fn tell(qpn: Option<Qpn>, call: impl FnOnce() -> Call) {
+    if hca::is_traced()
+        && let Some(nic) = Nic::present()
+    {
+        nic.called(qpn, call);
+    }
 }

@@ -44,7 +44,7 @@ impl Channel {
 pub extern "C" fn ibv_create_comp_channel(context: Handle<'_, ibv_context>) -> *mut ibv_comp_channel {
     object("ibv_create_comp_channel", || {
         let context = Context::of(context)?;
-        let channel = Arc::new(CompletionChannel::new()?);
+        let channel = context.opened.nic.create_channel()?;
         let base = Public::new(ibv_comp_channel { context: context.as_c(), fd: channel.raw_fd(), refcnt: 0 });
         Ok(Box::new(Channel { base, opened: Arc::clone(&context.opened), channel }).into_c())
     })
@@ -58,7 +58,8 @@ pub extern "C" fn ibv_destroy_comp_channel(channel: Owned<'_, ibv_comp_channel>)
             log::note_reason("completion queues still report to it");
             return Err(Errno::BUSY);
         }
-        drop(Channel::from_c(channel)?);
+        let channel = Channel::from_c(channel)?;
+        channel.opened.nic.destroy_channel(&channel.channel);
         Ok(())
     })
 }

@@ -9,6 +9,7 @@ use crate::object::{Object, field, set_field};
 use abi::{Handle, Out, ibv_comp_channel, ibv_cq};
 use hca::{BlockedCall, Look, Sleep};
 use std::ffi::{c_int, c_uint, c_void};
+use trace::Call;
 
 /// Waits for the next event of a channel, unless its descriptor does not block.
 #[unsafe(no_mangle)]
@@ -57,6 +58,7 @@ impl Waits for NextEvent<'_> {
             queue.completion_events.hand_out();
             self.cq.write(handle.as_ptr());
             self.cq_context.write(field!(queue.base, cq_context));
+            nic.took_event(&channel.channel, id);
             return Ok(Turn::Done);
         }
     }
@@ -73,6 +75,7 @@ impl Waits for NextEvent<'_> {
 pub extern "C" fn ibv_ack_cq_events(cq: Handle<'_, ibv_cq>, count: c_uint) {
     unreported("ibv_ack_cq_events", || {
         let queue = CompletionQueue::of(cq)?;
+        queue.opened.nic.called(None, || Call::AckCqEvents { cq: queue.cq.id, count });
         queue.completion_events.acknowledge_with(count, |total| set_field!(queue.base, comp_events_completed, total));
         Ok(())
     });

@@ -94,7 +94,7 @@ impl CompletionQueue {
             false => Some(Arc::clone(&Channel::of(spec.channel)?.channel)),
         };
         let opened = Arc::clone(&context.opened);
-        let cq = opened.nic.create_cq(rounded_up(spec.entries), channel)?;
+        let cq = opened.nic.create_larger_cq(spec.entries, rounded_up(spec.entries), channel)?;
         cq.belongs_to(opened.hca.device());
         let mut base = ibv_cq_ex::zeroed();
         base.context = context.as_c();
@@ -160,7 +160,7 @@ pub extern "C" fn ibv_resize_cq(cq: Handle<'_, ibv_cq>, entries: c_int) -> c_int
         let entries = u32::try_from(entries).map_err(|_| Errno::INVALID)?;
         // What waits must fit what was asked for; then there is more.
         queue.cq.resize(entries)?;
-        queue.cq.resize(rounded_up(entries))?;
+        queue.opened.nic.resize_cq(&queue.cq, rounded_up(entries))?;
         set_field!(queue.base, cqe, queue.cq.capacity() as c_int);
         Ok(())
     })
@@ -178,11 +178,13 @@ pub extern "C" fn ibv_destroy_cq(cq: Owned<'_, ibv_cq>) -> c_int {
             channel.purge(|event| *event == id);
         }
         queue.opened.hca.events().purge(|event| *event == AsyncEvent::CqError(id));
-        queue.completion_events.wait();
-        queue.async_events.wait();
+        let waits = |missing| queue.opened.tell_wait("cq", id.into(), missing);
+        queue.completion_events.wait(waits);
+        queue.async_events.wait(waits);
         if let Some(channel) = queue.channel() {
             channel.users().fetch_sub(1, Ordering::AcqRel);
         }
+        queue.opened.nic.destroy_cq(&queue.cq);
         drop(CompletionQueue::from_c(cq)?);
         Ok(())
     })
@@ -218,7 +220,9 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: Handle<'_, ibv_cq>, room: c_int, out
 /// Asks for an event at the next completion.
 pub(crate) extern "C" fn req_notify_cq(cq: Handle<'_, ibv_cq>, solicited_only: c_int) -> c_int {
     data_path::status("ibv_req_notify_cq", || {
-        CompletionQueue::of(cq)?.cq.arm(if solicited_only == 0 { Notify::Any } else { Notify::Solicited });
+        let queue = CompletionQueue::of(cq)?;
+        let notify = if solicited_only == 0 { Notify::Any } else { Notify::Solicited };
+        queue.opened.nic.arm(&queue.cq, notify);
         Ok(())
     })
 }

@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use trace::Call;
 
 /// How many completion vectors a device pretends to have.
 pub(crate) const COMPLETION_VECTORS: c_int = 1;
@@ -53,6 +54,11 @@ impl OpenDevice {
 
     pub fn objects(&self) -> MutexGuard<'_, ObjectTable> {
         lock(&self.objects)
+    }
+
+    /// Tells the trace that the program waits for its own acknowledgements before an object goes.
+    pub fn tell_wait(&self, object: &'static str, number: u64, missing: u32) {
+        self.nic.called(None, || Call::WaitForAcks { object, number, missing });
     }
 
     pub fn device(&self) -> &Arc<hca::Device> {

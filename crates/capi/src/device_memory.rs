@@ -118,8 +118,8 @@ pub(crate) extern "C" fn reg_dm_mr(
     object("ibv_reg_dm_mr", || {
         let (domain, memory) = (Pd::by_handle(pd)?, DeviceMemory::by_handle(dm)?);
         let access = access(flags)?;
-        let books = domain.opened.nic.memory();
-        let key = books.register_device(memory.piece, offset, length, ProtectionDomain(domain.domain.0), access)?;
+        let nic = &domain.opened.nic;
+        let key = nic.register_device(memory.piece, offset, length, ProtectionDomain(domain.domain.0), access)?;
         MemoryRegion::make(pd, key, null_mut(), length)
     })
 }

@@ -58,7 +58,7 @@ impl Errno {
 
     /// This errno, for a reason that a person may want to read.
     pub(crate) fn with_reason(self, error: &dyn Error) -> Errno {
-        if log::is_on() {
+        if log::wants_reasons() {
             log::note_reason(with_sources(error));
         }
         self

@@ -3,7 +3,7 @@
 use crate::boundary::unreported;
 use crate::cancellation::{Turn, Waits, call_that_waits};
 use crate::completion_queue::CompletionQueue;
-use crate::context::Context;
+use crate::context::{Context, OpenDevice};
 use crate::errno::Errno;
 use crate::object::{Object, set_field};
 use crate::queue_pair::QueuePair;
@@ -11,6 +11,7 @@ use crate::shared_receive_queue::SharedReceiveQueue;
 use abi::{Handle, In, Out, ibv_async_event, ibv_async_event_element, ibv_context};
 use hca::{AsyncEvent, Sleep};
 use std::ffi::c_int;
+use trace::Call;
 
 /// The number of `ibv_event_type` for what happened to a queue pair.
 fn qp_event_type(event: transport::AsyncEvent) -> u32 {
@@ -22,6 +23,23 @@ fn qp_event_type(event: transport::AsyncEvent) -> u32 {
         E::QpFatal => abi::IBV_EVENT_QP_FATAL,
         E::QpRequestError => abi::IBV_EVENT_QP_REQ_ERR,
         E::QpAccessError => abi::IBV_EVENT_QP_ACCESS_ERR,
+    }
+}
+
+/// How C spells an event that can be about an object.
+fn event_name(event_type: u32) -> &'static str {
+    match event_type {
+        abi::IBV_EVENT_CQ_ERR => "IBV_EVENT_CQ_ERR",
+        abi::IBV_EVENT_SRQ_ERR => "IBV_EVENT_SRQ_ERR",
+        abi::IBV_EVENT_SRQ_LIMIT_REACHED => "IBV_EVENT_SRQ_LIMIT_REACHED",
+        abi::IBV_EVENT_PATH_MIG => "IBV_EVENT_PATH_MIG",
+        abi::IBV_EVENT_PATH_MIG_ERR => "IBV_EVENT_PATH_MIG_ERR",
+        abi::IBV_EVENT_COMM_EST => "IBV_EVENT_COMM_EST",
+        abi::IBV_EVENT_SQ_DRAINED => "IBV_EVENT_SQ_DRAINED",
+        abi::IBV_EVENT_QP_LAST_WQE_REACHED => "IBV_EVENT_QP_LAST_WQE_REACHED",
+        abi::IBV_EVENT_QP_REQ_ERR => "IBV_EVENT_QP_REQ_ERR",
+        abi::IBV_EVENT_QP_ACCESS_ERR => "IBV_EVENT_QP_ACCESS_ERR",
+        _ => "IBV_EVENT_QP_FATAL",
     }
 }
 
@@ -85,6 +103,7 @@ impl Waits for NextEvent<'_> {
         let events = context.opened.hca.events();
         while let Some(happened) = events.try_take() {
             if let Some(translated) = translate(context, happened) {
+                context.opened.nic.took_async_event(happened);
                 self.event.write(translated);
                 return Ok(Turn::Done);
             }
@@ -99,6 +118,11 @@ impl Waits for NextEvent<'_> {
     fn end(&mut self) {}
 }
 
+/// Tells the trace that an event of this type about an object was acknowledged.
+fn tell(opened: &OpenDevice, event_type: u32, about: u32) {
+    opened.nic.called(None, || Call::AckAsyncEvent { event: event_name(event_type), about: about.into() });
+}
+
 /// Acknowledges an event.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_ack_async_event(event: In<'_, ibv_async_event>) {
@@ -109,6 +133,7 @@ pub extern "C" fn ibv_ack_async_event(event: In<'_, ibv_async_event>) {
                 // SAFETY: an event of this type has a completion queue, which is not destroyed before the event is
                 // acknowledged.
                 let queue = CompletionQueue::of(unsafe { Handle::new(event.element.cq) })?;
+                tell(&queue.opened, event.event_type, queue.cq.id);
                 queue.async_events.acknowledge_with(1, |total| set_field!(queue.base, async_events_completed, total));
             }
             abi::IBV_EVENT_QP_FATAL
@@ -121,11 +146,13 @@ pub extern "C" fn ibv_ack_async_event(event: In<'_, ibv_async_event>) {
             | abi::IBV_EVENT_QP_LAST_WQE_REACHED => {
                 // SAFETY: as above, of a queue pair.
                 let pair = QueuePair::of(unsafe { Handle::new(event.element.qp) })?;
+                tell(&pair.opened, event.event_type, pair.qp.qpn().value());
                 pair.events.acknowledge_with(1, |total| set_field!(pair.base, qp_base.events_completed, total));
             }
             abi::IBV_EVENT_SRQ_ERR | abi::IBV_EVENT_SRQ_LIMIT_REACHED => {
                 // SAFETY: as above, of a shared receive queue.
                 let queue = SharedReceiveQueue::of(unsafe { Handle::new(event.element.srq) })?;
+                tell(&queue.opened, event.event_type, queue.queue.number().value());
                 queue.events.acknowledge_with(1, |total| set_field!(queue.base, events_completed, total));
             }
             // Events of the device and of its port belong to no object.

@@ -7,6 +7,8 @@ use std::ffi::{c_int, c_void};
 /// Prepares for forks: nothing to do.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_fork_init() -> c_int {
+    // A validation layer wants to know: on hardware there is something to prepare.
+    hca::fork_init();
     0
 }
 

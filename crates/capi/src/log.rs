@@ -16,6 +16,11 @@ pub(crate) fn is_on() -> bool {
     })
 }
 
+/// Whether reasons are to be noted: for the log, or for a sink of the trace.
+pub(crate) fn wants_reasons() -> bool {
+    hca::is_traced() || is_on()
+}
+
 thread_local! {
     /// Why the call of this thread is about to fail. A thread that is ending, or whose `exit` runs destructors, has
     /// none any more and may call all the same: so it is only ever tried.
@@ -24,7 +29,7 @@ thread_local! {
 
 /// Notes why the call is about to fail. The last reason counts.
 pub(crate) fn note_reason(reason: impl Display) {
-    if is_on() {
+    if wants_reasons() {
         let _ = REASON.try_with(|noted| noted.set(Some(reason.to_string())));
     }
 }
@@ -42,14 +47,15 @@ pub(crate) fn has_reason() -> bool {
     is_some
 }
 
-fn take_reason() -> Option<String> {
+/// What was noted, which is then forgotten.
+pub(crate) fn take_reason() -> Option<String> {
     REASON.try_with(Cell::take).ok().flatten()
 }
 
 /// Says that a call fails, and why.
-pub(crate) fn failure(call: &str, errno: i32) {
+pub(crate) fn failure(call: &str, errno: i32, reason: Option<&str>) {
     let error = std::io::Error::from_raw_os_error(errno);
-    match take_reason() {
+    match reason {
         Some(reason) => environment::say_stamped(format_args!("{call} fails: {error}: {reason}")),
         None => environment::say_stamped(format_args!("{call} fails: {error}")),
     }

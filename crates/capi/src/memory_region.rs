@@ -134,7 +134,7 @@ pub(crate) unsafe fn register(
     let translation = Translation { address: addr.cast(), length, iova };
     let spec = RegionSpec { translation, domain: ProtectionDomain(domain.domain.0), access };
     // SAFETY: the program keeps the memory mapped while it is registered; that is what registering means in C.
-    let key = unsafe { domain.opened.nic.memory().register(&spec) }?;
+    let key = unsafe { domain.opened.nic.register_region(&spec) }?;
     MemoryRegion::make_with(pd, key, addr, length, needs)
 }
 
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 pub(crate) extern "C" fn alloc_null_mr(pd: Handle<'_, ibv_pd>) -> *mut ibv_mr {
     object("ibv_alloc_null_mr", || {
         let domain = Pd::by_handle(pd)?;
-        let key = domain.opened.nic.memory().register_null(ProtectionDomain(domain.domain.0))?;
+        let key = domain.opened.nic.register_null(ProtectionDomain(domain.domain.0))?;
         domain.join();
         let base = ibv_mr { rkey: 0, ..c_region(pd, key, null_mut(), usize::MAX)? };
         Ok(MemoryRegion::boxed(domain, base, key, false, Needs::default()))
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         }
         refused = REREG_REFUSED;
         // SAFETY: the memory stays mapped, as this call demands too.
-        unsafe { region.opened.nic.memory().reregister(region.key, &change) }?;
+        unsafe { region.opened.nic.reregister(region.key, &change) }?;
         if change.translation.is_some() {
             set_field!(region.base, addr, addr);
             set_field!(region.base, length, length);
@@ -279,7 +279,7 @@ pub extern "C" fn ibv_dereg_mr(mr: Owned<'_, ibv_mr>) -> c_int {
         if region.imported {
             return Err(Errno::INVALID);
         }
-        region.opened.nic.memory().deregister(region.key)?;
+        region.opened.nic.deregister(region.key)?;
         REGIONS.lock().remove(&region.key.value());
         if let Some(handle) = region.needs.dma_handle() {
             handle.users.leave();

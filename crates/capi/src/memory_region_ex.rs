@@ -60,7 +60,7 @@ impl ByDescriptor {
         let translation = Translation { address: mapping.first(), length, iova: Some(iova) };
         let spec = RegionSpec { translation, domain: ProtectionDomain(domain.domain.0), access };
         // SAFETY: the region keeps the mapping until it is gone.
-        let key = unsafe { domain.opened.nic.memory().register(&spec) }?;
+        let key = unsafe { domain.opened.nic.register_region(&spec) }?;
         needs.mapping = Some(mapping);
         // An offset stands where other regions have their address.
         MemoryRegion::make_with(pd, key, without_provenance_mut(offset as usize), length, needs)

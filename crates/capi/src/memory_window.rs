@@ -8,7 +8,7 @@ use crate::memory_region::{MemoryRegion, access};
 use crate::object::{Object, Public, field};
 use crate::protection_domain::Pd;
 use abi::{Handle, Owned, ibv_mw, ibv_mw_bind_info, ibv_pd};
-use memory::{Key, ProtectionDomain, WindowType};
+use memory::Key;
 use std::ffi::{c_int, c_uint};
 use std::fmt;
 use std::sync::Arc;
@@ -41,13 +41,13 @@ unsafe impl Object for MemoryWindow {
 pub(crate) extern "C" fn alloc_mw(pd: Handle<'_, ibv_pd>, kind: c_uint) -> *mut ibv_mw {
     object("ibv_alloc_mw", || {
         let domain = Pd::by_handle(pd)?;
-        let window_type = match kind {
-            abi::IBV_MW_TYPE_1 => WindowType::Type1,
-            abi::IBV_MW_TYPE_2 => WindowType::Type2,
+        let type_2 = match kind {
+            abi::IBV_MW_TYPE_1 => false,
+            abi::IBV_MW_TYPE_2 => true,
             _ => return Err(Errno::invalid("a memory window is of type 1 or 2")),
         };
         let context = domain.context_in_c();
-        let key = domain.opened.nic.memory().allocate_window(ProtectionDomain(domain.domain.0), window_type)?;
+        let key = domain.opened.nic.allocate_window(domain.domain, type_2)?;
         domain.join();
         let base =
             Public::new(ibv_mw { context, pd: pd.as_ptr(), rkey: key.value(), handle: key.value() >> 8, type_: kind });
@@ -59,9 +59,7 @@ pub(crate) extern "C" fn alloc_mw(pd: Handle<'_, ibv_pd>, kind: c_uint) -> *mut 
 pub(crate) extern "C" fn dealloc_mw(mw: Owned<'_, ibv_mw>) -> c_int {
     status("ibv_dealloc_mw", || {
         let window = MemoryWindow::given_back(&mw)?;
-        let memory = window.opened.nic.memory();
-        let key = memory.window_key(window.first_key).ok_or(Errno::INVALID)?;
-        memory.free_window(key)?;
+        window.opened.nic.free_window(window.first_key)?;
         // SAFETY: the domain of the window.
         unsafe { Pd::leave(field!(window.base, pd)) };
         drop(MemoryWindow::from_c(mw)?);

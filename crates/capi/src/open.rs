@@ -131,6 +131,7 @@ pub extern "C" fn ibv_close_device(context: Owned<'_, ibv_context>) -> c_int {
         for qp in left? {
             context.opened.nic.destroy_qp(&qp);
         }
+        context.opened.nic.close_device(&context.opened.hca);
         Ok(())
     })
 }

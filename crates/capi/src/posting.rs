@@ -196,24 +196,27 @@ impl Listed for ibv_recv_wr {
     }
 }
 
-/// Posts the request at the front of a list; where to go on. If it fails, `bad` is the request that was wrong.
+/// Posts the request at the front of the rest of a list, of which so many were posted; where to go on. If it fails, `bad` is the request that was wrong.
 #[inline]
 fn post_one<'a>(
     pair: &QueuePair,
     wr: &'a ibv_send_wr,
+    posted: &mut usize,
     bad: &mut *const ibv_send_wr,
 ) -> Result<Option<&'a ibv_send_wr>, Errno> {
     *bad = wr;
     let mut inline_buffer = Vec::new();
     let request = request(pair.qp.kind(), wr, Some(&mut inline_buffer))?;
-    pair.qp.post_send(&pair.opened.nic, slice::from_ref(&request)).map_err(|(_, error)| error)?;
+    pair.qp.post_more_sends(&pair.opened.nic, slice::from_ref(&request), *posted).map_err(|(_, error)| error)?;
+    *posted += 1;
     Ok(wr.following())
 }
 
-/// Posts the first requests of a list together; where to go on. If it fails, `bad` is the request that was wrong.
+/// Posts the first requests of the rest together; where to go on. If it fails, `bad` is the request that was wrong.
 fn post_some<'a>(
     pair: &QueuePair,
     first: &'a ibv_send_wr,
+    posted: &mut usize,
     bad: &mut *const ibv_send_wr,
 ) -> Result<Option<&'a ibv_send_wr>, Errno> {
     let mut requests = [EMPTY_REQUEST; POST_BATCH];
@@ -231,10 +234,11 @@ fn post_some<'a>(
         count += 1;
         next = wr.following();
     }
-    if let Err((index, error)) = pair.qp.post_send(&pair.opened.nic, &requests[..count]) {
+    if let Err((index, error)) = pair.qp.post_more_sends(&pair.opened.nic, &requests[..count], *posted) {
         *bad = (0..index).try_fold(first, |wr, _| wr.following()).unwrap_or(first);
         return Err(error.into());
     }
+    *posted += count;
     match wrong {
         Some((wr, error)) => {
             *bad = wr;
@@ -252,11 +256,11 @@ pub(crate) extern "C" fn post_send(
     status("ibv_post_send", || {
         let mut bad = list.as_ptr();
         let posted = QueuePair::of(qp).and_then(|pair| {
-            let mut next = list.as_ref();
+            let (mut next, mut posted) = (list.as_ref(), 0);
             while let Some(wr) = next {
                 next = match wr.next.is_null() || is_scattered_inline(wr) {
-                    true => post_one(pair, wr, &mut bad)?,
-                    false => post_some(pair, wr, &mut bad)?,
+                    true => post_one(pair, wr, &mut posted, &mut bad)?,
+                    false => post_some(pair, wr, &mut posted, &mut bad)?,
                 };
             }
             Ok(())
@@ -268,22 +272,23 @@ pub(crate) extern "C" fn post_send(
     })
 }
 
-/// Posts receives one by one through `post`.
+/// Posts receives one by one through `post`, which is told the place of each in the list.
 pub(crate) fn post_receives(
     list: In<'_, ibv_recv_wr>,
     mut bad_list: Out<'_, *mut ibv_recv_wr>,
-    mut post: impl FnMut(&ReceiveRequest<'_>) -> Result<(), Errno>,
+    mut post: impl FnMut(&ReceiveRequest<'_>, usize) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    let mut next = list.as_ref();
+    let (mut next, mut index) = (list.as_ref(), 0);
     while let Some(wr) = next {
         // SAFETY: `ibv_post_recv` demands a list of `num_sge` entries.
         let sges = unsafe { sges_of(wr.sg_list, wr.num_sge) };
-        let posted = sges.and_then(|sges| post(&ReceiveRequest { wr_id: wr.wr_id, sges }));
+        let posted = sges.and_then(|sges| post(&ReceiveRequest { wr_id: wr.wr_id, sges }, index));
         if let Err(error) = posted {
             bad_list.write(std::ptr::from_ref(wr).cast_mut());
             return Err(error);
         }
         next = wr.following();
+        index += 1;
     }
     Ok(())
 }
@@ -295,8 +300,8 @@ pub(crate) extern "C" fn post_recv(
 ) -> c_int {
     status("ibv_post_recv", || {
         let pair = QueuePair::of(qp)?;
-        post_receives(list, bad_list, |request| {
-            let posted = pair.qp.post_receive(&pair.opened.nic, slice::from_ref(request));
+        post_receives(list, bad_list, |request, index| {
+            let posted = pair.qp.post_more_receives(&pair.opened.nic, slice::from_ref(request), index);
             posted.map_err(|(_, error)| error.into())
         })
     })
@@ -309,7 +314,9 @@ pub(crate) extern "C" fn post_srq_recv(
 ) -> c_int {
     status("ibv_post_srq_recv", || {
         let queue = SharedReceiveQueue::of(srq)?;
-        post_receives(list, bad_list, |request| Ok(queue.queue.post(request)?))
+        post_receives(list, bad_list, |request, index| {
+            Ok(queue.opened.nic.post_shared(&queue.queue, request, index)?)
+        })
     })
 }
 

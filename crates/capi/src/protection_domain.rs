@@ -96,7 +96,7 @@ impl Pd {
 pub extern "C" fn ibv_alloc_pd(context: Handle<'_, ibv_context>) -> *mut ibv_pd {
     object("ibv_alloc_pd", || {
         let context = Context::of(context)?;
-        let domain = context.opened.hca.new_domain();
+        let domain = context.opened.nic.allocate_domain(&context.opened.hca);
         DOMAINS.lock().insert(domain.0);
         Ok(Pd::make(context, domain, null_mut(), null_mut(), false))
     })
@@ -114,7 +114,7 @@ pub extern "C" fn ibv_dealloc_pd(pd: Owned<'_, ibv_pd>) -> c_int {
             underlying.users.leave();
         } else if !domain.imported {
             DOMAINS.lock().remove(&domain.domain.0);
-            domain.opened.hca.free_domain(domain.domain);
+            domain.opened.nic.free_domain(&domain.opened.hca, domain.domain);
         }
         if let Some(td) = thread_domain {
             td.users.leave();

@@ -348,7 +348,7 @@ pub extern "C" fn ibv_destroy_qp(qp: Owned<'_, ibv_qp>) -> c_int {
             pair.opened.nic.destroy_qp(&pair.qp);
             pair.opened.hca.events().purge(|event| matches!(event, AsyncEvent::Qp(other, _) if *other == qpn));
         }
-        pair.events.wait();
+        pair.events.wait(|missing| pair.opened.tell_wait("qp", qpn.value().into(), missing));
         lock(&pair.counters).detach();
         if pair.qp.kind() != Kind::XrcTarget {
             // SAFETY: the domain of the queue pair.

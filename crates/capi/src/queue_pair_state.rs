@@ -115,7 +115,7 @@ pub extern "C" fn ibv_query_qp(
 ) -> c_int {
     status("ibv_query_qp", || {
         let pair = QueuePair::by_handle(qp)?;
-        let now = pair.qp.attributes();
+        let now = pair.qp.query(&pair.opened.nic);
         let mut out = ibv_qp_attr::zeroed();
         out.qp_state = now.state as c_uint;
         out.cur_qp_state = now.state as c_uint;

@@ -196,7 +196,7 @@ pub extern "C" fn ibv_modify_srq(srq: Handle<'_, ibv_srq>, attributes: In<'_, ib
         if modify.max_wr.is_some_and(|max_wr| max_wr == 0 || max_wr > hca::limits::MAX_WR) {
             return Err(Errno::INVALID);
         }
-        Ok(queue.queue.modify(&modify)?)
+        Ok(queue.opened.nic.modify_srq(&queue.queue, &modify)?)
     })
 }
 
@@ -221,7 +221,7 @@ pub extern "C" fn ibv_destroy_srq(srq: Owned<'_, ibv_srq>) -> c_int {
         queue.opened.nic.destroy_srq(&queue.queue);
         queue.opened.objects().srqs.remove(number.value());
         queue.opened.hca.events().purge(|event| *event == AsyncEvent::SrqLimit(number));
-        queue.events.wait();
+        queue.events.wait(|missing| queue.opened.tell_wait("srq", number.value().into(), missing));
         // SAFETY: the domain of the queue.
         unsafe { Pd::leave(field!(queue.base, pd)) };
         // SAFETY: null, or what it was made with, which is not destroyed while the queue uses it.

@@ -202,8 +202,8 @@ extern "C" fn post_wq_recv(
 ) -> c_int {
     data_path::status("ibv_post_wq_recv", || {
         let queue = WorkQueue::of(wq)?;
-        post_receives(list, bad_list, |request| {
-            let posted = queue.qp.post_receive(&queue.opened.nic, slice::from_ref(request));
+        post_receives(list, bad_list, |request, index| {
+            let posted = queue.qp.post_more_receives(&queue.opened.nic, slice::from_ref(request), index);
             posted.map_err(|(_, error)| error.into())
         })
     })

@@ -2,7 +2,7 @@
 //! rule about the same subject is told once and counted.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -10,7 +10,8 @@ use trace::{Event, Kind};
 
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
-use crate::rule::{Number, Rule};
+use crate::rule::{Number, Severity};
+use crate::settings::Settings;
 use crate::witness::Witness;
 use crate::{explain, rules};
 
@@ -46,7 +47,9 @@ impl Out<'_> {
     /// Tells a finding, unless its rule is off or it was told of the same subject before.
     pub fn tell(&mut self, finding: Finding) {
         if self.settings.wants(finding.rule) && self.told.is_new(finding.rule, finding.subject) {
-            (self.found)(Finding { at: self.at, thread: self.thread, ..finding });
+            let severity = self.settings.severity(finding.rule);
+            let thread = if finding.thread == 0 { self.thread } else { finding.thread };
+            (self.found)(Finding { at: self.at, thread, severity, ..finding });
         }
     }
 
@@ -78,47 +81,6 @@ impl Told {
     }
 }
 
-/// Which rules are on.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Settings {
-    /// Explain what failed.
-    pub explain: bool,
-    /// Check against the rules.
-    pub validate: bool,
-    /// Rules that are off.
-    pub off: BTreeSet<Number>,
-    /// If not empty, only these rules are on.
-    pub only: BTreeSet<Number>,
-}
-
-impl Settings {
-    /// Explanations alone: `--why`.
-    #[must_use]
-    pub fn why() -> Settings {
-        Settings { explain: true, ..Settings::default() }
-    }
-
-    /// Rules alone: `--check`.
-    #[must_use]
-    pub fn check() -> Settings {
-        Settings { validate: true, ..Settings::default() }
-    }
-
-    /// Both.
-    #[must_use]
-    pub fn all() -> Settings {
-        Settings { explain: true, validate: true, ..Settings::default() }
-    }
-
-    /// Whether this rule is on.
-    #[must_use]
-    pub fn wants(&self, number: Number) -> bool {
-        let explains = Rule::of(number).is_some_and(|rule| rule.family().explains());
-        let by_family = if explains { self.explain } else { self.validate };
-        by_family && !self.off.contains(&number) && (self.only.is_empty() || self.only.contains(&number))
-    }
-}
-
 /// Takes events, makes findings.
 pub struct Checker {
     settings: Settings,
@@ -132,10 +94,10 @@ impl Checker {
     #[must_use]
     pub fn new(settings: Settings) -> Checker {
         let mut families = Vec::new();
-        if settings.explain {
+        if settings.wants_some(true) {
             families.extend(explain::families());
         }
-        if settings.validate {
+        if settings.wants_some(false) {
             families.extend(rules::families());
         }
         Checker { settings, model: Model::default(), families, told: Told::default() }
@@ -174,6 +136,12 @@ impl Checker {
     /// How often each rule was broken.
     pub fn totals(&self) -> impl Iterator<Item = (Number, u64)> {
         self.told.total.iter().map(|(rule, count)| (*rule, *count))
+    }
+
+    /// How bad it is to break a rule, as this checker was told.
+    #[must_use]
+    pub fn severity(&self, rule: Number) -> Severity {
+        self.settings.severity(rule)
     }
 
     /// What the program has.

@@ -13,6 +13,8 @@ use crate::rule::{Number, Rule, Severity};
 pub struct Finding {
     /// The rule.
     pub rule: Number,
+    /// How bad it is: as the rule says, or as the settings do.
+    pub severity: Severity,
     /// When, in nanoseconds of the clock of the events.
     pub at: u64,
     /// The thread whose call showed it; 0 where there is none.
@@ -94,6 +96,7 @@ impl Finding {
     pub fn new(rule: Number, subject: Subject, what: impl Into<String>, advice: impl Into<String>) -> Finding {
         Finding {
             rule,
+            severity: Rule::of(rule).map_or(Severity::Error, |rule| rule.severity),
             at: 0,
             thread: 0,
             subject,
@@ -125,18 +128,12 @@ impl Finding {
         self.connection = Some(Between { local, peer, psn });
         self
     }
-
-    /// How bad it is.
-    #[must_use]
-    pub fn severity(&self) -> Severity {
-        Rule::of(self.rule).map_or(Severity::Error, |rule| rule.severity)
-    }
 }
 
 /// As it is shown on a terminal, several lines without a newline at the end.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} [{}]", self.severity(), self.what, self.rule)?;
+        write!(f, "{}: {} [{}]", self.severity, self.what, self.rule)?;
         if let Some(cause) = &self.cause {
             write!(f, "\n  cause: {cause}")?;
         }

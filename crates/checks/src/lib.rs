@@ -32,13 +32,17 @@ extern crate alloc;
 mod checker;
 mod explain;
 pub mod finding;
+mod json;
 pub mod model;
 pub mod rule;
 mod rules;
+mod settings;
 mod witness;
 
-pub use checker::{Checker, Settings};
+pub use checker::Checker;
 pub use explain::work::{rule_of_completion, rule_of_failure};
 pub use finding::{Between, Finding, Subject};
+pub use json::{Stamp, quoted};
 pub use rule::{Family, Number, RULES, Rule, Severity};
+pub use settings::Settings;
 pub use witness::{Absent, Witness};

@@ -1,17 +1,21 @@
 //! What the program has, as its calls and the NIC's events tell: domains, memory, queues, queue pairs, and the work
 //! under way. It believes the events and judges nothing.
 
+mod completion_queue;
 mod objects;
 mod work;
 
-pub use objects::{CompletionQueue, Connection, Context, Domain, Pair, Region, SharedQueue, Window};
+pub(crate) use completion_queue::is_failure;
+pub use completion_queue::{CompletionQueue, Unpolled};
+pub use objects::{Connection, Context, Domain, Pair, Region, SharedQueue, Window};
 pub use work::{Work, WorkQueue};
 
 use alloc::collections::{BTreeMap, VecDeque};
 
 use trace::{Call, Event, Kind, Queue};
 use wire::access::Access;
-use wire::{Key, Qpn};
+
+use wire::{Key, Operation, Qpn};
 
 use crate::witness::Witness;
 
@@ -106,15 +110,66 @@ impl Model {
                     pair.state_cause = Some(*cause);
                     if *to == "RESET" {
                         pair.reset();
+                        let (qpn, cqs) = (pair.qpn, [pair.send_cq, pair.receive_cq]);
+                        self.cqs_of(cqs, |cq| cq.forget(qpn));
                     }
                 }
             }
-            Kind::PacketReceived { .. } | Kind::NakReceived { .. } => {
+            Kind::PacketReceived { headers, .. } => {
+                self.accessed(headers);
+                if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
+                    pair.heard_at = Some(event.at);
+                }
+            }
+            Kind::NakReceived { .. } => {
                 if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
                     pair.heard_at = Some(event.at);
                 }
             }
             _ => {}
+        }
+    }
+
+    fn cqs_of(&mut self, numbers: [Option<u32>; 2], mut change: impl FnMut(&mut CompletionQueue)) {
+        for number in numbers.into_iter().flatten() {
+            if let Some(cq) = self.cqs.get_mut(&number) {
+                change(cq);
+            }
+        }
+    }
+
+    /// The window that has this key or had it: the keys of a window differ in the lowest byte only.
+    #[must_use]
+    pub fn window(&self, key: Key) -> Option<&Window> {
+        self.windows.iter().find(|(first, _)| is_of_window(**first, key)).map(|(_, window)| window)
+    }
+
+    fn window_mut(&mut self, key: Key) -> Option<&mut Window> {
+        self.windows.iter_mut().find(|(first, _)| is_of_window(**first, key)).map(|(_, window)| window)
+    }
+
+    /// A peer's request reaches memory.
+    fn accessed(&mut self, headers: &wire::Headers) {
+        let right = match headers.bth.opcode.operation() {
+            Operation::Write | Operation::AtomicWrite => Access::REMOTE_WRITE,
+            Operation::ReadRequest => Access::REMOTE_READ,
+            Operation::CompareSwap | Operation::FetchAdd => Access::REMOTE_ATOMIC,
+            _ => return,
+        };
+        let key = headers.reth.map(|reth| reth.rkey).or(headers.atomic.map(|atomic| atomic.rkey));
+        if let Some(region) = key.and_then(|key| self.regions.get_mut(&key.value())) {
+            region.used |= right;
+        }
+    }
+
+    /// The program lets the NIC write to its memory.
+    fn lends(&mut self, work: &Work) {
+        if work.fills_memory() {
+            for piece in work.pieces.kept() {
+                if let Some(region) = self.regions.get_mut(&piece.key.value()) {
+                    region.used |= Access::LOCAL_WRITE;
+                }
+            }
         }
     }
 
@@ -128,7 +183,8 @@ impl Model {
             // Shared receives are told by the call alone.
             _ => return,
         };
-        works.posted(event.at, wr_id, opcode, bytes);
+        let work = works.posted(event.at, wr_id, opcode, bytes);
+        self.lends(&work);
     }
 
     fn completed(&mut self, event: &Event, wr_id: u64, queue: Queue, status: &'static str) {
@@ -145,9 +201,7 @@ impl Model {
         }
         let cq = if queue == Queue::Send { pair.send_cq } else { pair.receive_cq };
         if let Some(cq) = cq.and_then(|cq| self.cqs.get_mut(&cq)) {
-            cq.waiting += 1;
-            cq.completed += 1;
-            cq.last_status = status;
+            cq.completed(Unpolled { qpn: pair.qpn, wr_id, status, at: event.at, is_live: true });
         }
     }
 
@@ -167,13 +221,16 @@ impl Model {
                 self.domains.remove(&pd);
             }
             Call::RegisterMemory { key, pd, address, length, iova, access } => {
-                let used = Access::empty();
-                let region = Region { key, pd, address, length, iova, access, used, made_at: at, gone_at: None };
+                let (used, windowed) = (Access::empty(), false);
+                let region =
+                    Region { key, pd, address, length, iova, access, used, windowed, made_at: at, gone_at: None };
                 self.regions.insert(key.value(), region);
             }
             Call::ReregisterMemory { old_key, key, pd, address, length, iova, access } => {
-                let used = self.regions.remove(&old_key.value()).map_or(Access::empty(), |region| region.used);
-                let region = Region { key, pd, address, length, iova, access, used, made_at: at, gone_at: None };
+                let before = self.regions.remove(&old_key.value());
+                let (used, windowed) = before.map_or((Access::empty(), false), |region| (region.used, region.windowed));
+                let region =
+                    Region { key, pd, address, length, iova, access, used, windowed, made_at: at, gone_at: None };
                 self.regions.insert(key.value(), region);
             }
             Call::DeregisterMemory { key } => {
@@ -182,10 +239,21 @@ impl Model {
                 }
             }
             Call::AllocWindow { key, pd, type_2 } => {
-                self.windows.insert(key.value(), Window { pd, type_2 });
+                self.windows.insert(key.value(), Window { pd, type_2, bound_as: None });
+            }
+            Call::BindWindow { window, new_key, region, length, .. } => {
+                if let Some(window) = self.window_mut(window)
+                    && length > 0
+                {
+                    window.bound_as = Some(new_key);
+                }
+                if let Some(region) = self.regions.get_mut(&region.value()) {
+                    region.windowed = true;
+                    region.used |= Access::MW_BIND;
+                }
             }
             Call::FreeWindow { key } => {
-                self.windows.remove(&key.value());
+                self.windows.retain(|first, _| !is_of_window(*first, key));
             }
             Call::CreateChannel { channel } => {
                 self.channels.insert(channel, ());
@@ -227,9 +295,16 @@ impl Model {
                     pair.connection.modified(call);
                 }
             }
-            Call::DestroyQp {} => {
+            Call::Path { sgid, dgid, hop_limit } => {
+                if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
+                    pair.connection.sends_by(sgid, dgid, hop_limit);
+                }
+            }
+            Call::DestroyQp { .. } => {
                 if let Some(qpn) = event.qpn {
-                    self.pairs.remove(&qpn);
+                    if let Some(pair) = self.pairs.remove(&qpn) {
+                        self.cqs_of([pair.send_cq, pair.receive_cq], |cq| cq.orphan(qpn));
+                    }
                     remember(&mut self.gone_pairs, (qpn, at));
                 }
             }
@@ -245,9 +320,10 @@ impl Model {
                 }
             }
             Call::PostReceive { srq, .. } => {
-                let work = Work::of_receive(at, thread, call);
+                let work = Work::of_receive(at, thread, call, witness);
                 match (srq, event.qpn) {
                     (Some(srq), _) => {
+                        work.iter().for_each(|work| self.lends(work));
                         if let (Some(srq), Some(work)) = (self.srqs.get_mut(&srq.value()), work) {
                             srq.receives.push(work);
                         }
@@ -262,15 +338,17 @@ impl Model {
             }
             Call::Poll { cq, got, .. } => {
                 if let Some(cq) = self.cqs.get_mut(&cq) {
-                    cq.polled += u64::from(got);
-                    cq.waiting = cq.waiting.saturating_sub(u64::from(got));
-                    cq.last_poll = Some((at, thread));
+                    cq.polled(at, thread, got);
                 }
             }
             Call::ForkInit {} => self.fork_is_safe = true,
             _ => {}
         }
     }
+}
+
+fn is_of_window(first_key: u32, key: Key) -> bool {
+    first_key >> 8 == key.value() >> 8
 }
 
 fn remember<T>(gone: &mut VecDeque<T>, one: T) {

@@ -2,6 +2,8 @@
 //! own, beside the code that finds them.
 
 use core::fmt;
+use core::num::ParseIntError;
+use core::str::FromStr;
 
 /// How bad it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -63,6 +65,35 @@ pub enum Family {
 }
 
 impl Family {
+    /// Every one, by number.
+    pub const ALL: [Family; 9] = [
+        Family::Work,
+        Family::Memory,
+        Family::Posting,
+        Family::Completions,
+        Family::Connections,
+        Family::Processes,
+        Family::Manager,
+        Family::Calls,
+        Family::Events,
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Family::Work => "work",
+            Family::Memory => "memory",
+            Family::Posting => "posting",
+            Family::Completions => "completions",
+            Family::Connections => "connections",
+            Family::Processes => "processes",
+            Family::Manager => "manager",
+            Family::Calls => "calls",
+            Family::Events => "events",
+        }
+    }
+
     /// Whether its rules explain what failed by itself. The others find what goes unnoticed.
     #[must_use]
     pub const fn explains(self) -> bool {
@@ -77,6 +108,16 @@ pub struct Number(pub u16);
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "UV-{:04}", self.0)
+    }
+}
+
+/// Reads `UV-0201`, in capitals or not, with or without the prefix and the zeros.
+impl FromStr for Number {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Number, ParseIntError> {
+        let digits = text.strip_prefix("UV-").or_else(|| text.strip_prefix("uv-")).unwrap_or(text);
+        digits.parse().map(Number)
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod manager;
 pub(crate) mod memory;
 pub(crate) mod posting;
 pub(crate) mod processes;
+mod waiting_destroyers;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -9,6 +9,11 @@ pub trait Witness {
 
     /// Whether the memory is mapped now; `None` if nobody can say.
     fn is_mapped(&mut self, address: u64, length: u64) -> Option<bool>;
+
+    /// Whether the memory is part of a thread's stack; `None` if nobody can say.
+    fn is_on_stack(&mut self, _address: u64, _length: u64) -> Option<bool> {
+        None
+    }
 }
 
 /// Nobody to ask: an earlier run, a simulation.

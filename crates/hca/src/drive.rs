@@ -200,6 +200,55 @@ impl Nic {
         landing: Option<&mut dyn Land>,
         mut take: impl FnMut(&Completion, u64),
     ) -> usize {
+        if self.trace.is_on() {
+            return self.poll_and_tell(cq, room, landing, &mut take);
+        }
+        self.poll_untold(cq, room, landing, take)
+    }
+
+    /// The same, and the trace is told.
+    #[cold]
+    fn poll_and_tell(
+        &self,
+        cq: &CompletionQueue,
+        room: usize,
+        landing: Option<&mut dyn Land>,
+        take: &mut dyn FnMut(&Completion, u64),
+    ) -> usize {
+        let got = self.poll_untold(cq, room, landing, |completion, at| {
+            self.tell_polled(cq, completion);
+            take(completion, at);
+        });
+        self.tell_poll(cq, room, got);
+        got
+    }
+
+    /// Takes up to `room` completions that wait, and drives nothing.
+    pub fn take_waiting(&self, cq: &CompletionQueue, room: usize, mut take: impl FnMut(&Completion, u64)) -> usize {
+        let tells = self.trace.is_on();
+        let got = cq.poll(room, |completion, at| {
+            if tells {
+                self.tell_polled(cq, completion);
+            }
+            take(completion, at);
+        });
+        if got > 0 {
+            self.has_taken();
+        }
+        if tells {
+            self.tell_poll(cq, room, got);
+        }
+        got
+    }
+
+    #[inline]
+    fn poll_untold(
+        &self,
+        cq: &CompletionQueue,
+        room: usize,
+        landing: Option<&mut dyn Land>,
+        mut take: impl FnMut(&Completion, u64),
+    ) -> usize {
         cq.polls();
         let alone = self.alone();
         let taken = cq.poll(room, &mut take);

@@ -2,6 +2,12 @@
 //! it writes its packets and its events. What is asked for wrongly is told on standard error and left out; the program
 //! runs all the same.
 
+#[cfg(feature = "checks")]
+mod checker;
+
+#[cfg(feature = "checks")]
+pub(crate) use checker::asked;
+
 use crate::objects::device::Device;
 use crate::record::capture::Capture;
 use crate::record::file::RecordFile;
@@ -36,6 +42,21 @@ pub const FAULTS: &str = "UBIVERBS_FAULTS";
 /// The directory with files that programs look for under `/sys` and `/dev`; a library that is preloaded leads them
 /// there.
 pub const FILES: &str = "UBIVERBS_FILES";
+
+/// Explains what fails, on standard error: `text` (or `1`), `json`; also words about rules.
+pub const WHY: &str = "UBIVERBS_WHY";
+
+/// Checks the program against the rules of verbs, with the same words.
+pub const CHECK: &str = "UBIVERBS_CHECK";
+
+/// The file that says which rules are on; otherwise [`CONFIG_NAME`] in the current directory, if it is there.
+pub const CHECK_CONFIG: &str = "UBIVERBS_CHECK_CONFIG";
+
+/// The file of a project that says which rules are on.
+pub const CONFIG_NAME: &str = "ubiverbs-checks.toml";
+
+/// The file to which every process appends its findings, as JSON lines.
+pub const FINDINGS: &str = "UBIVERBS_FINDINGS";
 
 /// Whether a plan of faults can be read; if not, why.
 pub fn check_faults(plan: &str) -> Result<(), String> {
@@ -143,7 +164,21 @@ pub(crate) fn sink() -> Option<Box<dyn trace::Sink + Send>> {
 
 /// What a program is told that was built without what the variable asks for.
 fn without_capture(variable: &str) {
-    say(format_args!("{variable}: this program was built without the feature `capture` of the crate ubiverbs"));
+    without(variable, "capture");
+}
+
+fn without(variable: &str, feature: &str) {
+    say(format_args!("{variable}: this program was built without the feature `{feature}` of the crate ubiverbs"));
+}
+
+/// Says that a program without a checker cannot do what is asked for.
+#[cfg(not(feature = "checks"))]
+pub(crate) fn no_checks() {
+    for name in [WHY, CHECK] {
+        if variable(name).is_some_and(|text| !text.is_empty() && is_off(&text) != Some(true)) {
+            without(name, "checks");
+        }
+    }
 }
 
 /// The capture that [`PCAP`] asks for.

@@ -8,6 +8,7 @@ use crate::links::registry::Registry;
 use crate::links::udp::{Reach, Teller, Udp};
 use crate::links::unread_watch::UnreadWatch;
 use crate::links::windows::SharedWindow;
+use crate::objects::completion_queue::CompletionQueue;
 use crate::objects::device::Device;
 use crate::objects::groups::Groups;
 use crate::objects::numbers::Numbers;
@@ -250,6 +251,15 @@ impl Ground {
         if self.trace.is_on() {
             let kind = Kind::PacketDropped { headers: headers.copied(), reason };
             self.trace.record(&Event { at: now.as_nanos(), qpn, kind });
+        }
+    }
+
+    /// A completion of this queue pair was lost.
+    #[cold]
+    pub(crate) fn cq_overflowed(&self, now: Time, qpn: Qpn, cq: &CompletionQueue) {
+        if self.trace.is_on() {
+            let kind = Kind::CqOverflowed { cq: cq.id, capacity: cq.capacity() };
+            self.trace.record(&Event { at: now.as_nanos(), qpn: Some(qpn), kind });
         }
     }
 

@@ -31,7 +31,7 @@ pub use nic::device_memory::DeviceMemory;
 pub use nic::management::ManagementPort;
 pub use nic::multicast;
 pub use nic::packets::{Flow, RawOptions};
-pub use nic::process::wait_before_exit;
+pub use nic::process::{fork_init, wait_before_exit};
 pub use nic::{Nic, limits};
 pub use objects::completion_queue::{
     Added, CompletionChannel, CompletionQueue, CqError, MAX_ENTRIES, Moderation, Notify,
@@ -46,4 +46,4 @@ pub use queue_pair::counters::{AttachError, CompletionCounter, CountedWork};
 pub use queue_pair::frames::Spread;
 pub use queue_pair::{Joins, Qp};
 pub use record::drops::KernelDrops;
-pub use record::tracing::Tracing;
+pub use record::tracing::{Tracing, is_traced};

@@ -17,7 +17,7 @@ use crate::error::{Error, system};
 use crate::ground::Ground;
 use crate::gsi::Gsi;
 use crate::interfaces::{self, Changes};
-use crate::objects::completion_queue::{CompletionChannel, CompletionQueue};
+use crate::objects::completion_queue::{CompletionChannel, CompletionQueue, CqError, Notify};
 use crate::objects::context::{AsyncEvent, Context};
 use crate::objects::device::{Change, Device};
 use crate::objects::shared_queue::{SharedQueue, SharedQueueKind};
@@ -25,13 +25,15 @@ use crate::objects::table::Table;
 use crate::progress::watch::Watch;
 use crate::queue_pair::frames::RawPart;
 use crate::queue_pair::{Joins, Qp};
+use crate::record::calls as told;
 use latch::plain::Mutex;
 use link::shared::Outbound;
 use std::io;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use transport::{Kind, ProtectionDomain, QueuePairConfig, Time};
+use trace::{Call, Text};
+use transport::{Kind, PostError, ProtectionDomain, QueuePairConfig, ReceiveRequest, SrqError, SrqModify, Time};
 use wire::{Qpn, Srqn};
 
 /// What a device allows.
@@ -88,12 +90,42 @@ impl Nic {
         let mut contexts = self.contexts.lock();
         contexts.retain(|context| context.strong_count() > 0);
         contexts.push(Arc::downgrade(&context));
+        drop(contexts);
+        self.called(None, || Call::OpenDevice { context: context.number(), device: Text::of(device.name()) });
         Ok(context)
+    }
+
+    /// The program closes an opened device.
+    pub fn close_device(&self, context: &Context) {
+        self.called(None, || Call::CloseDevice { context: context.number() });
+    }
+
+    /// A new protection domain of an opened device.
+    pub fn allocate_domain(&self, context: &Context) -> ProtectionDomain {
+        let domain = context.new_domain();
+        self.called(None, || Call::AllocPd { pd: domain.0, context: context.number() });
+        domain
+    }
+
+    /// A protection domain is no longer.
+    pub fn free_domain(&self, context: &Context, domain: ProtectionDomain) {
+        context.free_domain(domain);
+        self.called(None, || Call::DeallocPd { pd: domain.0 });
     }
 
     /// A completion queue.
     pub fn create_cq(
         &self,
+        capacity: u32,
+        channel: Option<Arc<CompletionChannel>>,
+    ) -> Result<Arc<CompletionQueue>, Error> {
+        self.create_larger_cq(capacity, capacity, channel)
+    }
+
+    /// The same for a program that asked for fewer completions.
+    pub fn create_larger_cq(
+        &self,
+        wanted: u32,
         capacity: u32,
         channel: Option<Arc<CompletionChannel>>,
     ) -> Result<Arc<CompletionQueue>, Error> {
@@ -104,7 +136,42 @@ impl Nic {
             queues.retain(|queue| queue.strong_count() > 0);
         }
         queues.push(Arc::downgrade(&queue));
+        drop(queues);
+        let channel = queue.channel().map(|channel| channel.number());
+        self.called(None, || Call::CreateCq { cq: id, capacity, wanted, channel });
         Ok(queue)
+    }
+
+    /// Changes how many completions a queue holds.
+    pub fn resize_cq(&self, queue: &CompletionQueue, capacity: u32) -> Result<(), CqError> {
+        queue.resize(capacity)?;
+        queue.tells_next_poll();
+        self.called(None, || Call::ResizeCq { cq: queue.id, capacity });
+        Ok(())
+    }
+
+    /// The program asks to be woken by the next completion.
+    pub fn arm(&self, queue: &CompletionQueue, notify: Notify) {
+        queue.tells_next_poll();
+        self.called(None, || Call::ArmCq { cq: queue.id, solicited_only: notify == Notify::Solicited });
+        queue.arm(notify);
+    }
+
+    /// The program destroys a completion queue. It goes with its last owner.
+    pub fn destroy_cq(&self, queue: &CompletionQueue) {
+        self.called(None, || Call::DestroyCq { cq: queue.id });
+    }
+
+    /// A channel on which a program is told which of its completion queues have something.
+    pub fn create_channel(&self) -> io::Result<Arc<CompletionChannel>> {
+        let channel = Arc::new(CompletionChannel::new()?);
+        self.called(None, || Call::CreateChannel { channel: channel.number() });
+        Ok(channel)
+    }
+
+    /// The program destroys a channel. It goes with its last owner.
+    pub fn destroy_channel(&self, channel: &CompletionChannel) {
+        self.called(None, || Call::DestroyChannel { channel: channel.number() });
     }
 
     /// A queue pair in RESET. Its number is given by the NIC, whatever `config` says.
@@ -123,10 +190,18 @@ impl Nic {
         config.qpn = self.numbers.take().ok_or(exhausted)?;
         config.limits.obeys_congestion &= !self.options.ignores_congestion;
         let tags = config.srq.and_then(|srq| self.shared_queue(srq, None)).filter(|srq| srq.matches_tags());
+        let created = self
+            .trace
+            .is_on()
+            .then(|| told::create_qp(&config, &joins.context, [joins.send_cq.as_ref(), joins.receive_cq.as_ref()]));
         let qp = Arc::new(Qp::new(config, joins, tags, raw));
         if qp.kind() == Kind::UnreliableDatagram {
             // The header in front of what it receives says how that came.
             self.udp.tell_all();
+        }
+        if let Some(created) = created {
+            // Before anything can arrive for it.
+            self.called(Some(config.qpn), || created);
         }
         self.qps.insert(config.qpn, Arc::clone(&qp));
         Ok(qp)
@@ -139,9 +214,14 @@ impl Nic {
         self.exchange.forget_notes();
         self.detach_all(qp);
         self.remove_flows(qp);
+        let outstanding = self.trace.is_on().then(|| qp.outstanding());
         let taken = qp.shut(self);
         qp.context().device().count(qp.counters());
         self.memory.release_queue_pair(qp.qpn());
+        if let Some([sends, receives]) = outstanding {
+            // Before its number may be another's.
+            self.called(Some(qp.qpn()), || Call::DestroyQp { sends, receives });
+        }
         self.numbers.give_back(qp.qpn());
         self.advance_ready(&self.ready, self.now());
         taken
@@ -174,12 +254,36 @@ impl Nic {
         };
         let queue = Arc::new(SharedQueue::new(number, domain, max_wr, max_sge, kind, Arc::clone(context)));
         srqs.insert(number, Arc::clone(&queue));
+        drop(srqs);
+        self.called(None, || Call::CreateSrq { srq: number, pd: domain.0, max_wr, max_sge });
         Ok(queue)
     }
 
     /// Destroys a shared receive queue.
     pub fn destroy_srq(&self, queue: &SharedQueue) {
         self.srqs.write().remove(&queue.number());
+        self.called(None, || Call::DestroySrq { srq: queue.number() });
+    }
+
+    /// Posts a receive to a shared receive queue; the program's list has `index` before it.
+    pub fn post_shared(
+        &self,
+        queue: &SharedQueue,
+        request: &ReceiveRequest<'_>,
+        index: usize,
+    ) -> Result<(), PostError> {
+        if !self.trace.is_on() {
+            return queue.post(request);
+        }
+        queue.post_and(request, || self.tell_receive(self.now(), None, Some(queue.number()), index, request))
+    }
+
+    /// Changes the size or the limit of a shared receive queue.
+    pub fn modify_srq(&self, queue: &SharedQueue, modify: &SrqModify) -> Result<(), SrqError> {
+        queue.modify(modify)?;
+        let &SrqModify { max_wr, limit } = modify;
+        self.called(None, || Call::ModifySrq { srq: queue.number(), limit, max_wr });
+        Ok(())
     }
 
     pub(crate) fn qp(&self, qpn: Qpn) -> Option<Arc<Qp>> {

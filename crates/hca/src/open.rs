@@ -25,6 +25,8 @@ use crate::progress::watch::Watch;
 use crate::record::clock::Clock;
 use crate::record::drops::Drops;
 use crate::record::tracing::Tracing;
+#[cfg(feature = "checks")]
+use crate::record::why;
 use crate::tuning::PEER_WINDOW_MAX_BYTES;
 use ::host::holders::PortUsers;
 use ::host::ports::Ports;
@@ -123,6 +125,8 @@ impl Nic {
         });
         nic.answer_counters();
         nic.trace.to(environment::sink());
+        nic.check();
+        process::tell_past(&nic);
         if let Some(capture) = &nic.capture {
             let weak = Arc::downgrade(&nic);
             capture.lock().when_ended(move |errno| {
@@ -136,6 +140,37 @@ impl Nic {
         engine_thread::start(&nic).map_err(system("cannot start the engine thread"))?;
         process::flush_at_exit(&nic);
         Ok(nic)
+    }
+}
+
+impl Nic {
+    /// Checks the program, if the environment asks for it.
+    fn check(&self) {
+        #[cfg(feature = "checks")]
+        if let Some(asked) = environment::asked() {
+            self.check_as(asked);
+        }
+        #[cfg(not(feature = "checks"))]
+        environment::no_checks();
+    }
+
+    /// Checks the program as its code asks for it: findings go to `listener`. If the environment has asked already, its
+    /// settings count.
+    #[cfg(feature = "checks")]
+    pub fn listen_to_findings(&self, settings: checks::Settings, listener: std::sync::mpsc::Sender<checks::Finding>) {
+        if !self.trace.is_checked() && self.check_as(why::Asked::in_code(settings, listener.clone())) {
+            return;
+        }
+        if let Some(why) = self.trace.why() {
+            why.add_listener(listener);
+        }
+    }
+
+    /// Checks the program so. There can be one checker; answers whether it is this.
+    #[cfg(feature = "checks")]
+    fn check_as(&self, asked: why::Asked) -> bool {
+        let engine = Arc::clone(&self.engine);
+        self.trace.check(why::Why::new(asked, Box::new(checks::Absent), move || engine.ring()))
     }
 }
 

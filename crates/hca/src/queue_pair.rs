@@ -339,8 +339,13 @@ impl Qp {
         Ok(())
     }
 
-    /// Posts sends, in order, until one is refused: then its index and why.
-    pub(crate) fn send(&self, nic: &Ground, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+    /// Posts sends, in order, until one is refused: then its index and why. The program's list has `first` before them.
+    pub(crate) fn send(
+        &self,
+        nic: &Ground,
+        requests: &[SendRequest<'_>],
+        first: usize,
+    ) -> Result<(), (usize, PostError)> {
         self.prefetch();
         nic.engine().sends();
         let alone = nic.alone();
@@ -365,9 +370,12 @@ impl Qp {
                 self.sleep(nic, &mut inner);
             }
             false => {
-                let now = nic.now();
+                let (now, tells) = (nic.now(), nic.trace.is_on());
                 let (pair, mut port) = self.split(nic, &mut inner);
                 for (index, request) in requests.iter().enumerate().skip(sent) {
+                    if tells {
+                        nic.tell_send(now, self.qpn, first + index, request);
+                    }
                     if let Err(error) = pair.post_send(now, request, &mut port) {
                         refused = Err((index, error));
                         break;
@@ -402,15 +410,29 @@ impl Qp {
         (inner.pair.send_room() as usize, inner.pair.attributes().capabilities.max_send_wr, inner.pair.state())
     }
 
+    /// How much work has not completed: of the send queue, and of a receive queue of its own.
+    pub(crate) fn outstanding(&self) -> [u32; 2] {
+        self.inner.lock().pair.outstanding()
+    }
+
     /// Posts receives, in order, until one is refused: then its index and why.
-    pub(crate) fn receive(&self, nic: &Ground, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
+    pub(crate) fn receive(
+        &self,
+        nic: &Ground,
+        requests: &[ReceiveRequest<'_>],
+        first: usize,
+    ) -> Result<(), (usize, PostError)> {
         let alone = nic.alone();
         let mut inner = self.inner.lock();
         // Nothing waits for a receive that is posted: only a trace wants to know when.
-        let now = if nic.trace.is_on() || inner.pair.state() == State::Error { nic.now() } else { Time::ZERO };
+        let tells = nic.trace.is_on();
+        let now = if tells || inner.pair.state() == State::Error { nic.now() } else { Time::ZERO };
         let (pair, mut port) = self.split(nic, &mut inner);
         let mut refused = Ok(());
         for (index, request) in requests.iter().enumerate() {
+            if tells {
+                nic.tell_receive(now, Some(self.qpn), None, first + index, request);
+            }
             if let Err(error) = pair.post_receive(now, request, &mut port) {
                 refused = Err((index, error));
                 break;
@@ -654,7 +676,10 @@ impl Qp {
         }
         match cq.push(completion, now.as_nanos()) {
             Added::Fine | Added::Dead => {}
-            Added::Overflowed => self.context.raise(AsyncEvent::CqError(cq.id)),
+            Added::Overflowed => {
+                nic.cq_overflowed(now, self.qpn, cq);
+                self.context.raise(AsyncEvent::CqError(cq.id));
+            }
             // Time is kept by the queue pairs that a completion queue is made for, not by all that share a receive
             // queue.
             Added::Later(_) if !self.completes_in(cq) => cq.rouse(),

@@ -1,8 +1,11 @@
 //! What is known of the NIC from outside: its clock, its trace, what it has dropped, its captures and its messages.
 
+pub(crate) mod calls;
 pub(crate) mod capture;
 pub(crate) mod clock;
 pub(crate) mod drops;
 pub(crate) mod file;
 pub(crate) mod log;
 pub(crate) mod tracing;
+#[cfg(feature = "checks")]
+pub(crate) mod why;

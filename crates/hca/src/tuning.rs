@@ -197,6 +197,16 @@ pub(crate) const EXIT_LOCK_TRIES: u32 = 200;
 
 // ---- Records ----
 
+/// How often a checker hears that time has passed, while the program does something.
+#[cfg(feature = "checks")]
+pub(crate) const CHECK_TICK: Duration = millis(100);
+/// How often at least, while it does nothing.
+#[cfg(feature = "checks")]
+pub(crate) const CHECK_TICK_MAX: Duration = Duration::from_secs(1);
+/// After so long without an event a checker hears nothing more until the next.
+#[cfg(feature = "checks")]
+pub(crate) const CHECK_TICKS_END: Duration = Duration::from_secs(60);
+
 /// How long the processor's counter is watched before the clock believes it.
 pub(crate) const CLOCK_CALIBRATION: Duration = millis(10);
 /// By how much the processor's counter and the system's clock may disagree within a second or so that it counts: more

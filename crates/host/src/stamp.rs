@@ -17,8 +17,7 @@ pub struct Stamp {
 impl Stamp {
     /// Here and now.
     pub fn now() -> Stamp {
-        // SAFETY: a call without arguments.
-        let thread = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+        let thread = crate::thread::number();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Stamp { wall, process: std::process::id(), thread }
     }

@@ -4,6 +4,7 @@
 //!
 //! And threads of the program in us: none is cancelled (`pthread_cancel`) while it has our locks.
 
+use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
@@ -14,6 +15,29 @@ use std::thread::Builder;
 pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let _blocked = Blocked::all();
     Builder::new().name(name.into()).spawn(run).map(drop)
+}
+
+thread_local! {
+    /// The number of this thread; 0 until it was asked for. It has no destructor, so that a thread that ends may ask.
+    static NUMBER: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The number of the calling thread, as the system has it. The system is asked once.
+#[inline]
+pub fn number() -> u32 {
+    NUMBER.with(|number| match number.get() {
+        0 => {
+            // SAFETY: a call without arguments.
+            number.set(unsafe { libc::syscall(libc::SYS_gettid) } as u32);
+            number.get()
+        }
+        known => known,
+    })
+}
+
+/// The calling thread is the first of a forked child, and has another number from now on.
+pub fn forget_number() {
+    NUMBER.with(|number| number.set(0));
 }
 
 /// The calling thread takes no signals, until this is dropped.

@@ -52,6 +52,15 @@ pub(crate) struct Region {
     pub(crate) changing: bool,
 }
 
+impl Region {
+    /// What others see of it; its key is this.
+    pub(crate) fn facts(&self, key: Key) -> RegionFacts {
+        let Holding { place, domain, access } = &self.holding;
+        let (address, length) = self.holding.extent();
+        RegionFacts { key, domain: *domain, address, length, place: place.first() as u64, access: *access }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Window {
     pub(crate) kind: WindowType,
@@ -72,11 +81,7 @@ impl Books {
     /// The regions there are.
     pub(crate) fn facts(&self, keys: &Keys) -> Vec<RegionFacts> {
         let fact = |(slot, record): (usize, &Record)| match &record.what {
-            What::Region(region) => {
-                let (address, length) = region.holding.extent();
-                let key = keys.key(slot as u32, record.life)?;
-                Some(RegionFacts { key, domain: region.holding.domain, address, length })
-            }
+            What::Region(region) => Some(region.facts(keys.key(slot as u32, record.life)?)),
             _ => None,
         };
         self.records.iter().enumerate().filter_map(fact).collect()

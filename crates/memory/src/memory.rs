@@ -77,6 +77,10 @@ pub struct RegionFacts {
     pub address: u64,
     /// Its length in bytes.
     pub length: u64,
+    /// Where its first byte lies in the process; 0 where it has none.
+    pub place: u64,
+    /// The rights granted.
+    pub access: Access,
 }
 
 impl Default for Memory {
@@ -121,6 +125,13 @@ impl Memory {
     #[must_use]
     pub fn regions(&self) -> Vec<RegionFacts> {
         self.books().facts(&self.keys)
+    }
+
+    /// The region of that key.
+    #[must_use]
+    pub fn region(&self, key: Key) -> Option<RegionFacts> {
+        let (number, _) = self.find(key)?;
+        self.books().region(number).map(|region| region.facts(key)).filter(|_| self.find(key).is_some())
     }
 
     /// Would this access succeed now? Changes nothing, not even a counter. An empty range needs no key at all (IBA

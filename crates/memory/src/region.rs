@@ -83,6 +83,17 @@ pub(crate) enum Place {
     Nowhere,
 }
 
+impl Place {
+    /// Where its first byte lies.
+    pub(crate) fn first(&self) -> *mut u8 {
+        match self {
+            Place::Program(place) => place.address,
+            Place::Device { block, offset, .. } => block.at(*offset),
+            Place::Nowhere => std::ptr::null_mut(),
+        }
+    }
+}
+
 // SAFETY: the pointer is an address of the process, as good in one thread as in another; nothing is reached through it
 // here.
 unsafe impl Send for Holding {}

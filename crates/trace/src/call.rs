@@ -217,6 +217,21 @@ calls! {
         /// The key.
         key: Key,
     }
+    /// A memory window is about to be bound, by the work request that is told next.
+    BindWindow = "bind_window" {
+        /// The key of the window until now.
+        window: Key,
+        /// Its key from then on.
+        new_key: Key,
+        /// The region.
+        region: Key,
+        /// The first byte.
+        address: u64,
+        /// How many bytes; 0 unbinds it.
+        length: u64,
+        /// The rights that it grants.
+        access: Access,
+    }
     /// A completion channel was made.
     CreateChannel = "create_channel" {
         /// The channel.
@@ -339,13 +354,57 @@ calls! {
         /// The index of its own GID.
         sgid_index: Option<u8>,
     }
+    /// The way that a queue pair sends from now on, as the call said that comes next or before.
+    Path = "path" {
+        /// Its own GID.
+        sgid: Option<[u8; 16]>,
+        /// Where the peer is.
+        dgid: [u8; 16],
+        /// How many routers its packets may pass, and one.
+        hop_limit: u8,
+    }
+    /// What the process of the peer answered, or that no process of this host has the queue pair. Not a call: what a
+    /// process of the same host was asked while the program is checked.
+    PeerSeen = "peer_seen" {
+        /// The peer's queue pair.
+        peer: Qpn,
+        /// Its process; 0 if no process has it.
+        process: u32,
+        /// `RC`, `UC`, `UD`, …; empty if no process has it.
+        kind: &'static str,
+        /// Its state, as verbs spell it.
+        state: &'static str,
+        /// The queue pair that it names as its peer.
+        dest_qpn: Option<Qpn>,
+        /// In bytes.
+        path_mtu: Option<u32>,
+        /// The sequence number that it expected first.
+        rq_psn: Option<u32>,
+        /// The sequence number that it sends first.
+        sq_psn: Option<u32>,
+        /// See `ibv_qp_attr`.
+        qkey: Option<Qkey>,
+        /// See there.
+        access: Option<Access>,
+        /// See there.
+        max_rd_atomic: Option<u32>,
+        /// See there.
+        max_dest_rd_atomic: Option<u32>,
+        /// Where it sends to.
+        dgid: Option<[u8; 16]>,
+    }
     /// A queue pair was looked at.
     QueryQp = "query_qp" {
         /// The state that the program was told.
         state: &'static str,
     }
     /// A queue pair was destroyed.
-    DestroyQp = "destroy_qp" {}
+    DestroyQp = "destroy_qp" {
+        /// Work requests of its send queue that had not completed.
+        sends: u32,
+        /// Receives of its own that had not completed.
+        receives: u32,
+    }
     /// An address handle was made.
     CreateAh = "create_ah" {
         /// The handle.
@@ -425,6 +484,11 @@ calls! {
         cq: u32,
         /// Only for solicited ones.
         solicited_only: bool,
+    }
+    /// The program is about to sleep until a completion channel has an event: at this moment it has none.
+    WaitCqEvent = "wait_cq_event" {
+        /// The channel.
+        channel: u32,
     }
     /// The program took an event of a completion channel.
     GetCqEvent = "get_cq_event" {
@@ -510,6 +574,37 @@ calls! {
         event: &'static str,
         /// The `rdma_cm_id`.
         id: u64,
+    }
+    /// The connection manager is about to change the queue pair of an id; the change itself is told next.
+    CmMovesQp = "cm_moves_qp" {
+        /// The `rdma_cm_id`.
+        id: u64,
+        /// The state it is moved to.
+        state: &'static str,
+    }
+    /// An id reports to this event channel from now on.
+    CmChannel = "cm_channel" {
+        /// The `rdma_cm_id`.
+        id: u64,
+        /// The event channel.
+        channel: u64,
+        /// The channel is the id's own: its calls wait for their events.
+        synchronous: bool,
+    }
+    /// What came with the event of the connection manager that was told before.
+    CmPeer = "cm_peer" {
+        /// The name of the event, as `rdma_event_str` has it.
+        event: &'static str,
+        /// The `rdma_cm_id`.
+        id: u64,
+        /// How many READs and atomics of the peer's we are asked to answer at a time.
+        responder_resources: Option<u8>,
+        /// How many of ours the peer answers at a time.
+        initiator_depth: Option<u8>,
+        /// The peer's queue pair, or the number that stands for a group.
+        peer_qpn: Option<Qpn>,
+        /// The key that its datagrams show.
+        peer_qkey: Option<Qkey>,
     }
     /// `ibv_fork_init` was called.
     ForkInit = "fork_init" {}

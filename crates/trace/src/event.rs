@@ -197,6 +197,14 @@ pub enum Kind {
         /// Its name, as verbs spell it.
         name: &'static str,
     },
+    /// A completion queue was full when work completed: the completion is lost, and the queue is dead. The queue pair is
+    /// the one whose completion was lost.
+    CqOverflowed {
+        /// The queue.
+        cq: u32,
+        /// How many completions it holds.
+        capacity: u32,
+    },
     /// A connection of the connection manager moved from one state to another.
     CmTransition {
         /// The local communication identifier.
@@ -247,6 +255,7 @@ impl Kind {
             Self::WindowChanged { .. } => "window_changed",
             Self::RateChanged { .. } => "rate_changed",
             Self::AsyncEvent { .. } => "async_event",
+            Self::CqOverflowed { .. } => "cq_overflowed",
             Self::CmTransition { .. } => "cm_transition",
             Self::ConnectionEnded { .. } => "connection_ended",
             Self::CaptureEnded { .. } => "capture_ended",
@@ -278,6 +287,7 @@ impl Kind {
             | Self::PacketReceived { .. }
             | Self::Flushed { .. }
             | Self::RateChanged { .. }
+            | Self::CqOverflowed { .. }
             | Self::CaptureEnded { .. } => return None,
         })
     }
@@ -353,6 +363,9 @@ impl fmt::Display for Kind {
                 write!(f, "rate {} -> {} Mbit/s: the peer told of congestion", mbps(from), mbps(to))
             }
             Self::AsyncEvent { name } => write!(f, "asynchronous event {name}"),
+            Self::CqOverflowed { cq, capacity } => {
+                write!(f, "completion queue {cq} overflowed: it holds {capacity} completions and all wait to be polled")
+            }
             Self::CaptureEnded { errno } => write!(f, "the capture ends: its file cannot be written (errno {errno})"),
             Self::ConnectionEnded { local_comm_id, by } => {
                 write!(f, "connection {local_comm_id:#010x} ended: {by}")

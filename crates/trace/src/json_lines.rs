@@ -28,6 +28,7 @@
 //! | `async_event` | `name` |
 //! | `cm_transition` | `local_comm_id`, `from`, `to`, `message`? |
 //! | `capture_ended` | `errno` |
+//! | `cq_overflowed` | `cq`, `capacity` |
 //!
 //! `packet` is an object: `opcode`, `dest_qpn`, `psn`, `pkey`, the flags `ack_req`, `solicited`, `fecn`, `becn` where
 //! they are set, and one field per further header the packet has: `xrc_srqn`, `deth` {`qkey`, `src_qpn`}, `reth` {`va`,
@@ -251,6 +252,10 @@ fn fields<M: SerializeMap>(kind: &Kind, map: &mut M) -> Result<(), M::Error> {
         Kind::RateChanged { from, to } => {
             map.serialize_entry("from", from)?;
             map.serialize_entry("to", to)
+        }
+        Kind::CqOverflowed { cq, capacity } => {
+            map.serialize_entry("cq", cq)?;
+            map.serialize_entry("capacity", capacity)
         }
         Kind::CaptureEnded { errno } => map.serialize_entry("errno", errno),
         Kind::AsyncEvent { name } => map.serialize_entry("name", name),

@@ -258,6 +258,12 @@ impl QueuePair {
         self.queue.room()
     }
 
+    /// How much work has not completed: of the send queue, and of a receive queue of its own.
+    pub fn outstanding(&self) -> [u32; 2] {
+        let sends = self.connection.attributes.capabilities.max_send_wr.saturating_sub(self.queue.room());
+        [sends, self.responder.waiting_receives()]
+    }
+
     /// Queues a work request, or says why not.
     fn take_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.admit(request)?;

@@ -11,7 +11,7 @@ use super::device::CmDevice;
 use super::group::Group;
 use super::lookup::Lookup;
 use crate::acknowledgements::Acknowledgements;
-use crate::boundary::value;
+use crate::boundary::{tell, value};
 use crate::errno::Errno;
 use crate::object::{Object, Public, field, set_field};
 use crate::query::gid_to_c;
@@ -26,6 +26,7 @@ use std::fmt;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use trace::Call;
 use transport::Kind;
 use wire::Pkey;
 use wire::cm::PortSpace;
@@ -102,6 +103,11 @@ impl ConnectionId {
         // SAFETY: null, or the queue pair that the program made with the id. It is destroyed by `rdma_destroy_qp`,
         // which a program does not call during another call for the id.
         unsafe { Handle::new(field!(self.base, qp)) }
+    }
+
+    /// Waits until its events, or those of a group of it, are acknowledged.
+    pub(super) fn wait_for_acks(&self, events: &Acknowledgements) {
+        events.wait(|missing| tell(None, || Call::WaitForAcks { object: "id", number: self.number, missing }));
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {

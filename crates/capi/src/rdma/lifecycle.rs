@@ -39,11 +39,11 @@ pub extern "C" fn rdma_destroy_id(id: Owned<'_, rdma_cm_id>) -> c_int {
         // From here on its events find no id.
         it.unlist();
         it.id.destroy();
-        it.events.wait();
+        it.wait_for_acks(&it.events);
         let it = ConnectionId::from_c(id)?;
         let state = it.state();
         for group in &state.groups {
-            group.events.wait();
+            it.wait_for_acks(&group.events);
         }
         Channel::free(state.sync_channel);
         if let Some(device) = state.device {
@@ -90,7 +90,7 @@ impl ConnectionId {
         };
         Channel::free(old);
         set_field!(self.base, channel, channel);
-        self.events.wait();
+        self.wait_for_acks(&self.events);
         Ok(())
     }
 }

@@ -108,7 +108,7 @@ pub unsafe extern "C" fn rdma_leave_multicast(id: Handle<'_, rdma_cm_id>, group:
         if it.is_synchronous() {
             it.drop_event();
         }
-        group.events.wait();
+        it.wait_for_acks(&group.events);
         Ok(0)
     })
 }

@@ -88,11 +88,11 @@ fn not_posted(model: &Model, qpn: Qpn, wr_id: u64, queue: Queue, reason: &str) -
         return None;
     }
     let works = pair.map(|pair| if sends { &pair.sends } else { &pair.receives });
-    let posting = works.and_then(|works| works.being_posted());
-    let opcode = posting.map_or(if sends { "send" } else { "RECV" }, |work| work.opcode);
-    let what = naming::work(model, qpn, queue, wr_id, opcode, posting);
+    let posting = works.and_then(|works| works.about_to_post());
+    let opcode = posting.as_ref().map_or(if sends { "send" } else { "RECV" }, |work| work.opcode);
+    let what = naming::work(model, qpn, queue, wr_id, opcode, posting.as_ref());
     let state = pair.map_or("a state that was not seen", |pair| pair.state);
-    let (pieces, bytes) = posting.map_or((0, 0), |work| (work.pieces.count, work.pieces.bytes));
+    let (pieces, bytes) = posting.as_ref().map_or((0, 0), |work| (work.pieces.count, work.pieces.bytes));
     let granted = |send: u32, receive: u32| if sends { send } else { receive };
     let kind = pair.map_or("", |pair| pair.kind);
     let (rule, why, advice) = match reason {

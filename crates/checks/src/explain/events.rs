@@ -108,7 +108,7 @@ impl Events {
                 let range = wire::access::Range { key, address, length };
                 watched.refused = Some(Refusal { range, access, cause });
             }
-            Kind::StateChanged { to: "RESET", .. } | Kind::Called { call: Call::DestroyQp {}, .. } => {
+            Kind::StateChanged { to: "RESET", .. } | Kind::Called { call: Call::DestroyQp { .. }, .. } => {
                 *watched = Watched::default();
             }
             _ => {}

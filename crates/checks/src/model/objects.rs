@@ -1,4 +1,4 @@
-//! The objects of a program, as far as rules want to know them.
+//! The objects of a program, as far as rules want to know them. Completion queues have a file of their own.
 
 use trace::{Call, Failure, StateCause, Text};
 use wire::access::Access;
@@ -35,8 +35,10 @@ pub struct Region {
     pub iova: u64,
     /// The rights granted.
     pub access: Access,
-    /// The rights that were used so far.
+    /// The rights that were used so far, by this program and by peers.
     pub used: Access,
+    /// Whether a window was ever bound to it.
+    pub windowed: bool,
     /// When it was registered.
     pub made_at: u64,
     /// When it was deregistered.
@@ -48,6 +50,18 @@ impl Region {
     #[must_use]
     pub fn end(&self) -> u64 {
         self.iova.saturating_add(self.length)
+    }
+
+    /// Whether requests may name this range.
+    #[must_use]
+    pub fn holds(&self, address: u64, length: u64) -> bool {
+        address >= self.iova && length <= self.length && address - self.iova <= self.length - length
+    }
+
+    /// Where in the process a byte lies that requests name by this address.
+    #[must_use]
+    pub fn place(&self, address: u64) -> u64 {
+        self.address.wrapping_add(address.wrapping_sub(self.iova))
     }
 
     /// Whether it has bytes of this range of the process's memory.
@@ -64,42 +78,8 @@ pub struct Window {
     pub pd: u32,
     /// Whether it is of type 2.
     pub type_2: bool,
-}
-
-/// A completion queue.
-#[derive(Clone, Copy, Debug)]
-pub struct CompletionQueue {
-    /// How many completions it holds.
-    pub capacity: u32,
-    /// How many the program asked for.
-    pub wanted: u32,
-    /// Its channel.
-    pub channel: Option<u32>,
-    /// Completions that the program has not polled.
-    pub waiting: u64,
-    /// How many there were.
-    pub completed: u64,
-    /// How many the program has polled.
-    pub polled: u64,
-    /// When and by which thread it was polled last, as far as polls are told.
-    pub last_poll: Option<(u64, u32)>,
-    /// The status of the last completion.
-    pub last_status: &'static str,
-}
-
-impl CompletionQueue {
-    pub(super) const fn new(capacity: u32, wanted: u32, channel: Option<u32>) -> CompletionQueue {
-        CompletionQueue {
-            capacity,
-            wanted,
-            channel,
-            waiting: 0,
-            completed: 0,
-            polled: 0,
-            last_poll: None,
-            last_status: "",
-        }
-    }
+    /// The key it was bound under last.
+    pub bound_as: Option<Key>,
 }
 
 /// A shared receive queue.
@@ -272,9 +252,20 @@ pub struct Connection {
     pub rnr_retry: Option<u8>,
     /// Where the peer is.
     pub dgid: Option<[u8; 16]>,
+    /// Its own GID, by which the peer knows it.
+    pub sgid: Option<[u8; 16]>,
+    /// How many routers its packets may pass, and one.
+    pub hop_limit: Option<u8>,
 }
 
 impl Connection {
+    /// The way that it sends from now on.
+    pub(super) fn sends_by(&mut self, sgid: Option<[u8; 16]>, dgid: [u8; 16], hop_limit: u8) {
+        self.sgid = sgid;
+        self.dgid = Some(dgid);
+        self.hop_limit = Some(hop_limit);
+    }
+
     pub(super) fn modified(&mut self, call: &Call) {
         let Call::ModifyQp {
             pkey_index,

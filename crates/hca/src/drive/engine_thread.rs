@@ -59,6 +59,7 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
     };
     let mut set = None;
     loop {
+        let until_tick;
         let (sleep, changes, rung, sockets) = {
             let Some(nic) = nic.upgrade() else { return };
             // No descriptor is not waited for.
@@ -71,11 +72,16 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
                 let _ = catch_unwind(AssertUnwindSafe(|| nic.flush_before_exit()));
                 engine.flushed();
             }
+            if engine.wants_summary() {
+                let _ = catch_unwind(AssertUnwindSafe(|| nic.trace.end(nic.now().as_nanos())));
+                engine.summarized();
+            }
+            until_tick = nic.trace.until_tick(nic.now().as_nanos());
             (sleep, changes, nic.exchange.doorbell().fd(Sleeper::Engine), nic.udp.fd())
         };
         let limited = |limit: Option<u64>| {
             let retry = state.interface_retry.map(|_| nanos(INTERFACE_RETRY));
-            limit.into_iter().chain(retry).min()
+            limit.into_iter().chain(retry).chain(until_tick).min()
         };
         let ready = match sleep {
             Sleep::Leased { interval, .. } => sleep::until_ready([engine.bell_fd(), rung], Some(interval)),
@@ -90,6 +96,9 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
             engine.bell.clapper().hear();
         }
         let Some(nic) = nic.upgrade() else { return };
+        if until_tick.is_some() {
+            nic.trace.tick(nic.now().as_nanos());
+        }
         let only_rung_for = matches!(sleep, Sleep::All(_)) && ready.is_ok_and(|ready| ready == RUNG_FOR);
         state.policy.woke(only_rung_for);
         match sleep {

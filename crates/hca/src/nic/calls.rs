@@ -3,12 +3,15 @@
 
 use crate::nic::Nic;
 use crate::queue_pair::Qp;
-use transport::{Modify, ModifyError, PostError, ReceiveRequest, SendRequest, State};
+use crate::record::calls;
+use trace::Call;
+use transport::{Attributes, Modify, ModifyError, PostError, ReceiveRequest, SendRequest, State};
 
 impl Qp {
     /// Changes state and attributes, or neither. The link to its peer is chosen on the way to RTR.
     pub fn modify(&self, nic: &Nic, modify: &Modify) -> Result<(), ModifyError> {
         self.change(nic, modify)?;
+        nic.called(Some(self.qpn()), || calls::modify_qp(modify));
         nic.after_call(nic.now());
         Ok(())
     }
@@ -22,7 +25,18 @@ impl Qp {
     /// Posts sends, in order, until one is refused: then its index and why.
     #[inline]
     pub fn post_send(&self, nic: &Nic, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
-        let posted = self.send(nic, requests);
+        self.post_more_sends(nic, requests, 0)
+    }
+
+    /// The same for a part of the program's list, which has `first` requests before them.
+    #[inline]
+    pub fn post_more_sends(
+        &self,
+        nic: &Nic,
+        requests: &[SendRequest<'_>],
+        first: usize,
+    ) -> Result<(), (usize, PostError)> {
+        let posted = self.send(nic, requests, first);
         nic.after_posting();
         posted
     }
@@ -43,8 +57,26 @@ impl Qp {
     /// Posts receives, in order, until one is refused: then its index and why.
     #[inline]
     pub fn post_receive(&self, nic: &Nic, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
-        let posted = self.receive(nic, requests);
+        self.post_more_receives(nic, requests, 0)
+    }
+
+    /// The same for a part of the program's list, which has `first` requests before them.
+    #[inline]
+    pub fn post_more_receives(
+        &self,
+        nic: &Nic,
+        requests: &[ReceiveRequest<'_>],
+        first: usize,
+    ) -> Result<(), (usize, PostError)> {
+        let posted = self.receive(nic, requests, first);
         nic.after_posting();
         posted
+    }
+
+    /// Its attributes, for a program that asks.
+    pub fn query(&self, nic: &Nic) -> Attributes {
+        let attributes = self.attributes();
+        nic.called(Some(self.qpn()), || Call::QueryQp { state: attributes.state.name() });
+        attributes
     }
 }

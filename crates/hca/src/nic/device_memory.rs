@@ -40,7 +40,7 @@ impl DeviceMemory {
     /// Registers a part of it, whose addresses count from zero. The key is taken away by [`Nic::deregister`].
     pub fn register(&self, offset: u64, length: usize, domain: ProtectionDomain, access: Access) -> Result<Key, Error> {
         let access = access | Access::ZERO_BASED;
-        Ok(self.nic.memory().register_device(self.piece, offset, length, domain, access)?)
+        Ok(self.nic.register_device(self.piece, offset, length, domain, access)?)
     }
 }
 

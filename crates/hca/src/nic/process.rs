@@ -5,6 +5,8 @@
 use crate::error::Error;
 use crate::ground::Options;
 use crate::nic::Nic;
+use crate::record::calls;
+use crate::record::tracing::is_traced;
 use crate::tuning::{EXIT_LOOK_INTERVAL, EXIT_WAIT_MAX};
 use latch::plain::Mutex;
 use latch::{PerProcess, Rank};
@@ -12,6 +14,7 @@ use std::mem::forget;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
+use trace::Call;
 
 /// The NIC of this process, and how it was asked to be attached.
 static OURS: PerProcess<Mutex<Option<(Arc<Nic>, Options)>>> = PerProcess::new();
@@ -20,6 +23,11 @@ impl Nic {
     /// The NIC of this process, made when it is first asked for. A forked child gets its own.
     pub fn of_process() -> Result<Arc<Nic>, Error> {
         Nic::of_process_with(Options::default()).map(|(nic, _)| nic)
+    }
+
+    /// The NIC of this process, if there is one. It waits for nothing: while the NIC is being made there is none.
+    pub fn present() -> Option<Arc<Nic>> {
+        OURS.get()?.try_lock()?.as_ref().map(|(nic, _)| Arc::clone(nic))
     }
 
     /// The same, attached as `options` say if it is made now. Answers also how it was asked to be attached when it was
@@ -41,13 +49,54 @@ pub(crate) fn guard_forks() {
     // Not a `Once`: a child that is forked in the middle of it would wait for ever. The handler may be entered twice.
     static GUARDED: AtomicBool = AtomicBool::new(false);
     if !GUARDED.load(Ordering::Acquire) {
-        // SAFETY: the handler is async-signal-safe: it stores to atomics and closes descriptors.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        // SAFETY: the handlers are async-signal-safe: the child's stores to atomics and closes descriptors, the parent's
+        // takes locks only where it need not wait.
+        unsafe { libc::pthread_atfork(None, Some(in_parent), Some(in_child)) };
         GUARDED.store(true, Ordering::Release);
     }
 }
 
+/// Tells the traces of this process.
+extern "C" fn in_parent() {
+    if is_traced() {
+        tell_all(Call::Fork {});
+    }
+}
+
+/// Tells the traces of all NICs, without waiting for a lock.
+fn tell_all(call: Call) {
+    let Some(nics) = NICS.get().and_then(Mutex::try_lock) else { return };
+    for nic in nics.iter().filter_map(Weak::upgrade) {
+        if nic.trace.is_on() {
+            nic.trace.try_record(&calls::event(nic.now(), None, call));
+        }
+        if Arc::strong_count(&nic) == 1 {
+            // Dropping the last would take locks.
+            forget(nic);
+        }
+    }
+}
+
+/// Whether the program has prepared for forks.
+static PREPARED_FOR_FORKS: AtomicBool = AtomicBool::new(false);
+
+/// The program prepares for forks (`ibv_fork_init`), most often before there is a NIC.
+pub fn fork_init() {
+    PREPARED_FOR_FORKS.store(true, Ordering::Relaxed);
+    if is_traced() {
+        tell_all(Call::ForkInit {});
+    }
+}
+
+/// Tells the trace of a new NIC what the program did before there was one.
+pub(crate) fn tell_past(nic: &Nic) {
+    if PREPARED_FOR_FORKS.load(Ordering::Relaxed) {
+        nic.called(None, || Call::ForkInit {});
+    }
+}
+
 extern "C" fn in_child() {
+    ::host::thread::forget_number();
     latch::forget_in_child();
     ::host::descriptor::close_in_child();
 }
@@ -69,6 +118,24 @@ pub(crate) fn flush_at_exit(nic: &Arc<Nic>) {
     nics.push(Arc::downgrade(nic));
 }
 
+/// Runs when the process ends, after what the program has registered with `atexit` and the destructors of its objects,
+/// which may still destroy queue pairs.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_THE_VERY_END: extern "C" fn() = at_the_very_end;
+
+/// Has the engines say what was found. Takes no lock that it would have to wait for, as [`at_exit`].
+extern "C" fn at_the_very_end() {
+    let Some(nics) = NICS.get().and_then(Mutex::try_lock) else { return };
+    let since = Instant::now();
+    for nic in nics.iter().filter_map(Weak::upgrade) {
+        if nic.trace.is_checked() {
+            nic.engine.summarize_before_exit(since);
+        }
+        forget(nic);
+    }
+}
+
 /// What is asked before the process ends.
 static DONE_BEFORE_EXIT: OnceLock<fn() -> bool> = OnceLock::new();
 
@@ -81,6 +148,9 @@ pub fn wait_before_exit(is_done: fn() -> bool) -> bool {
 /// The program may end inside a signal handler, while its own thread is in the middle of a call and holds locks: so the
 /// engines flush, and this thread takes no lock and waits for them only for so long.
 extern "C" fn at_exit() {
+    if is_traced() {
+        tell_all(Call::Exit {});
+    }
     let Some(nics) = NICS.get().and_then(Mutex::try_lock) else { return };
     let since = Instant::now();
     if let Some(is_done) = DONE_BEFORE_EXIT.get() {

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::nic::Nic;
+use trace::Call;
 use transport::{Access, ProtectionDomain};
 use wire::Key;
 
@@ -20,24 +21,102 @@ impl Nic {
     ) -> Result<Key, Error> {
         let spec = memory::RegionSpec { translation: memory::Translation::new(address, length), domain, access };
         // SAFETY: the caller's promise is the one asked for here.
-        Ok(unsafe { self.memory().register(&spec) }?)
+        Ok(unsafe { self.register_region(&spec) }?)
+    }
+
+    /// Registers memory of the process as [`memory::Memory::register`] does.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn register_region(&self, spec: &memory::RegionSpec) -> Result<Key, memory::Error> {
+        // SAFETY: the caller's promise is the one asked for here.
+        let key = unsafe { self.memory().register(spec) }?;
+        self.registered(key);
+        Ok(key)
+    }
+
+    /// Registers nothing, as [`memory::Memory::register_null`] does.
+    pub fn register_null(&self, domain: ProtectionDomain) -> Result<Key, memory::Error> {
+        let key = self.memory().register_null(domain)?;
+        self.registered(key);
+        Ok(key)
+    }
+
+    /// Registers part of device memory, as [`memory::Memory::register_device`] does.
+    pub fn register_device(
+        &self,
+        device: memory::DeviceMemory,
+        offset: u64,
+        length: usize,
+        domain: ProtectionDomain,
+        access: Access,
+    ) -> Result<Key, memory::Error> {
+        let key = self.memory().register_device(device, offset, length, domain, access)?;
+        self.registered(key);
+        Ok(key)
+    }
+
+    /// Tells the trace that a region was registered.
+    fn registered(&self, key: Key) {
+        self.told_of(key, |facts| Call::RegisterMemory {
+            key,
+            pd: facts.domain.0,
+            address: facts.place,
+            length: facts.length,
+            iova: facts.address,
+            access: facts.access,
+        });
+    }
+
+    fn told_of(&self, key: Key, call: impl FnOnce(&memory::RegionFacts) -> Call) {
+        if self.trace.is_on()
+            && let Some(facts) = self.memory().region(key)
+        {
+            self.called(None, || call(&facts));
+        }
+    }
+
+    /// Changes a region, as [`memory::Memory::reregister`] does.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn reregister(&self, key: Key, change: &memory::Change) -> Result<(), memory::Error> {
+        // SAFETY: the caller's promise is the one asked for here.
+        unsafe { self.memory().reregister(key, change) }?;
+        self.told_of(key, |facts| Call::ReregisterMemory {
+            old_key: key,
+            key,
+            pd: facts.domain.0,
+            address: facts.place,
+            length: facts.length,
+            iova: facts.address,
+            access: facts.access,
+        });
+        Ok(())
     }
 
     /// Takes a key away. When this returns, nothing touches the memory through it any more.
     pub fn deregister(&self, key: Key) -> Result<(), Error> {
-        Ok(self.memory().deregister(key)?)
+        self.memory().deregister(key)?;
+        // Keys that are free rest before they are given out again: no other region has it yet.
+        self.called(None, || Call::DeregisterMemory { key });
+        Ok(())
     }
 
     /// A memory window of type 2, or else 1, that is bound to nothing, by its key.
     pub fn allocate_window(&self, domain: ProtectionDomain, type_2: bool) -> Result<Key, Error> {
         let kind = if type_2 { memory::WindowType::Type2 } else { memory::WindowType::Type1 };
-        Ok(self.memory().allocate_window(domain, kind)?)
+        let key = self.memory().allocate_window(domain, kind)?;
+        self.called(None, || Call::AllocWindow { key, pd: domain.0, type_2 });
+        Ok(key)
     }
 
     /// Frees a window, by any key it ever had. When this returns, nothing touches memory through it any more.
     pub fn free_window(&self, key: Key) -> Result<(), Error> {
         let present = self.memory().window_key(key).unwrap_or(key);
-        Ok(self.memory().free_window(present)?)
+        self.memory().free_window(present)?;
+        self.called(None, || Call::FreeWindow { key });
+        Ok(())
     }
 
     /// Registers bytes for as long as `f` runs: queue pairs of the domain may read them by the key that it is given.

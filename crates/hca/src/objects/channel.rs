@@ -10,10 +10,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Events of type `T`, oldest first.
 #[derive(Debug)]
 pub struct Channel<T> {
+    number: u32,
     ready: ReadyPipe,
     waiting: Mutex<Waiting<T>>,
 }
@@ -26,11 +28,20 @@ struct Waiting<T> {
     bytes: usize,
 }
 
+/// How many there were.
+static CHANNELS: AtomicU32 = AtomicU32::new(1);
+
 impl<T> Channel<T> {
     /// An empty one.
     pub fn new() -> io::Result<Channel<T>> {
         let waiting = Waiting { events: VecDeque::new(), bytes: 0 };
-        Ok(Channel { ready: ReadyPipe::new()?, waiting: Mutex::new(Rank::Events, waiting) })
+        let number = CHANNELS.fetch_add(1, Ordering::Relaxed);
+        Ok(Channel { number, ready: ReadyPipe::new()?, waiting: Mutex::new(Rank::Events, waiting) })
+    }
+
+    /// A number that no other channel of the process has.
+    pub fn number(&self) -> u32 {
+        self.number
     }
 
     /// Adds an event and wakes a waiter.

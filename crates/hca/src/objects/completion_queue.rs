@@ -134,6 +134,8 @@ pub struct CompletionQueue {
     fresh: AtomicBool,
     /// The interface of its device; 0 if that was not said.
     interface: AtomicU32,
+    /// The trace was told that a poll found nothing, and nothing has happened to the queue since.
+    told_empty: AtomicBool,
 }
 
 /// The program's function that is told that something was added.
@@ -227,6 +229,7 @@ impl CompletionQueue {
             observer: OnceLock::new(),
             fresh: AtomicBool::new(false),
             interface: AtomicU32::new(0),
+            told_empty: AtomicBool::new(false),
         })
     }
 
@@ -315,6 +318,17 @@ impl CompletionQueue {
         }
         self.waiting.store(inner.entries.len() as u32, Ordering::Release);
         count
+    }
+
+    /// Whether the trace is to be told of a poll that found something, or nothing: of many that find nothing, the first.
+    pub(crate) fn tells_poll(&self, found: bool) -> bool {
+        // A queue that belongs to no program is polled so that the NIC makes progress.
+        self.id != 0 && (!self.told_empty.swap(!found, Ordering::Relaxed) || found)
+    }
+
+    /// Something has happened to it: of the next poll the trace is told.
+    pub(crate) fn tells_next_poll(&self) {
+        self.told_empty.store(false, Ordering::Relaxed);
     }
 
     /// This thread polls it.

@@ -154,6 +154,14 @@ impl SharedQueue {
         self.queue.lock().post(request)
     }
 
+    /// Posts a receive, and has `posted` called before anything can take it.
+    pub(crate) fn post_and(&self, request: &ReceiveRequest<'_>, posted: impl FnOnce()) -> Result<(), PostError> {
+        let mut queue = self.queue.lock();
+        queue.post(request)?;
+        posted();
+        Ok(())
+    }
+
     /// Changes its size or its limit.
     pub fn modify(&self, modify: &SrqModify) -> Result<(), SrqError> {
         self.queue.lock().modify(modify)

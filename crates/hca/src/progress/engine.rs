@@ -38,7 +38,7 @@ pub(crate) struct Engine {
     pub(crate) spins: AtomicBool,
     /// What other processes see of us.
     doorbell: OnceLock<Arc<Doorbell>>,
-    /// Whether the process ends, and what waits in the NIC is to be sent: see [`Exit`].
+    /// Whether the process ends, and what the engine is to do before: see [`Exit`].
     exit: AtomicU8,
 }
 
@@ -52,6 +52,10 @@ enum Exit {
     Flush,
     /// It has.
     Flushed,
+    /// The engine is to say what was found.
+    Summarize,
+    /// It has.
+    Summarized,
 }
 
 impl Clapper for host::event_fd::Bell {
@@ -204,11 +208,32 @@ impl Engine {
     /// The process ends, since that moment: has the engine send what waits, and waits for that, for
     /// [`EXIT_FLUSH_MAX`] at most. Takes no lock and no memory, so a signal handler may end the process too.
     pub fn flush_before_exit(&self, since: Instant) {
-        self.exit.store(Exit::Flush as u8, Ordering::SeqCst);
+        self.ask_before_exit(Exit::Flush, since);
+    }
+
+    /// The process ends, and the program calls nothing any more: has the engine say what was found, and waits for that
+    /// in the same way.
+    pub fn summarize_before_exit(&self, since: Instant) {
+        self.ask_before_exit(Exit::Summarize, since);
+    }
+
+    fn ask_before_exit(&self, what: Exit, since: Instant) {
+        self.exit.store(what as u8, Ordering::SeqCst);
         self.ring();
-        while self.wants_flush() && since.elapsed() < EXIT_FLUSH_MAX {
+        while self.exit.load(Ordering::SeqCst) == what as u8 && since.elapsed() < EXIT_FLUSH_MAX {
             std::thread::sleep(EXIT_LOOK_INTERVAL);
         }
+    }
+
+    /// Whether the process ends and the engine has not said yet what was found.
+    #[inline]
+    pub fn wants_summary(&self) -> bool {
+        self.exit.load(Ordering::SeqCst) == Exit::Summarize as u8
+    }
+
+    /// The engine has.
+    pub fn summarized(&self) {
+        self.exit.store(Exit::Summarized as u8, Ordering::SeqCst);
     }
 
     /// Whether the process ends and the engine has not sent yet what waits.

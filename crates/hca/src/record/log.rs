@@ -17,7 +17,9 @@ pub(crate) struct Text {
 
 impl Sink for Text {
     fn record(&mut self, event: &Event) {
-        if !self.trouble_only || is_trouble(&event.kind) {
+        // The C library says itself, in any case, which calls were refused.
+        let said = matches!(event.kind, Kind::Called { call: trace::Call::Refused { .. }, .. });
+        if !said && (!self.trouble_only || is_trouble(&event.kind)) {
             match event.qpn {
                 Some(qpn) => say_stamped(format_args!("QP {qpn} {}", event.kind)),
                 None => say_stamped(event.kind),
@@ -30,7 +32,7 @@ impl Sink for Text {
 fn is_trouble(kind: &Kind) -> bool {
     match kind {
         Kind::PostRefused { .. } | Kind::Retry { .. } | Kind::AccessRefused { .. } => true,
-        Kind::CaptureEnded { .. } | Kind::Flushed { .. } => true,
+        Kind::CaptureEnded { .. } | Kind::Flushed { .. } | Kind::CqOverflowed { .. } => true,
         Kind::NakSent { .. } | Kind::NakReceived { .. } | Kind::AsyncEvent { .. } => true,
         // The program asked for these.
         Kind::PacketDropped { reason, .. } => !matches!(

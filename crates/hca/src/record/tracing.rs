@@ -1,20 +1,41 @@
 //! Where the NIC's events go: nowhere, until the program or its user wants them. Off, it costs one relaxed load per
 //! event site.
 
+#[cfg(feature = "checks")]
+use crate::record::why::Why;
 use latch::Rank;
 use latch::plain::Mutex;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(feature = "checks")]
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// How many NICs of this process have a sink.
+static LISTENED_TO: AtomicU32 = AtomicU32::new(0);
+
+/// Whether a sink listens to a NIC of this process: for callers that would have to prepare what they tell.
+#[inline]
+pub fn is_traced() -> bool {
+    LISTENED_TO.load(Ordering::Relaxed) != 0
+}
 
 /// The NIC's end of the trace.
 pub struct Tracing {
     on: AtomicBool,
     sink: Mutex<Option<Box<dyn trace::Sink + Send>>>,
+    /// The checker, whatever the sink is.
+    #[cfg(feature = "checks")]
+    why: OnceLock<Why>,
 }
 
 impl Default for Tracing {
     fn default() -> Tracing {
-        Tracing { on: AtomicBool::new(false), sink: Mutex::new(Rank::Trace, None) }
+        Tracing {
+            on: AtomicBool::new(false),
+            sink: Mutex::new(Rank::Trace, None),
+            #[cfg(feature = "checks")]
+            why: OnceLock::new(),
+        }
     }
 }
 
@@ -22,12 +43,13 @@ impl Tracing {
     /// Sends events to `sink` from now on; answers what they went to before.
     pub fn to(&self, sink: Option<Box<dyn trace::Sink + Send>>) -> Option<Box<dyn trace::Sink + Send>> {
         let mut held = self.sink.lock();
-        self.on.store(sink.is_some(), Ordering::Relaxed);
+        self.switch(sink.is_some() || self.is_checked());
         std::mem::replace(&mut held, sink)
     }
 
+    /// Whether a sink listens.
     #[inline]
-    pub(crate) fn is_on(&self) -> bool {
+    pub fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
@@ -36,6 +58,87 @@ impl Tracing {
         if let Some(sink) = self.sink.lock().as_mut() {
             sink.record(event);
         }
+        #[cfg(feature = "checks")]
+        if let Some(why) = self.why.get() {
+            why.record(event);
+        }
+    }
+
+    /// The same for a thread that may hold any lock, as it may be in a signal handler: an event is lost if the sink is
+    /// in use.
+    #[cold]
+    pub(crate) fn try_record(&self, event: &trace::Event) {
+        if let Some(sink) = self.sink.try_lock().as_deref_mut().and_then(Option::as_mut) {
+            sink.record(event);
+        }
+        #[cfg(feature = "checks")]
+        if let Some(why) = self.why.get() {
+            why.try_record(event);
+        }
+    }
+
+    /// Switches it on or off, under the lock of the sink.
+    fn switch(&self, is_on: bool) {
+        let was_on = self.on.swap(is_on, Ordering::Relaxed);
+        LISTENED_TO.fetch_add(is_on.into(), Ordering::Relaxed);
+        LISTENED_TO.fetch_sub(was_on.into(), Ordering::Relaxed);
+    }
+}
+
+/// The checker.
+impl Tracing {
+    /// Shows every event to this checker from now on. There can be one; answers whether it is this.
+    #[cfg(feature = "checks")]
+    pub(crate) fn check(&self, why: Why) -> bool {
+        let _held = self.sink.lock();
+        let is_first = self.why.set(why).is_ok();
+        self.switch(true);
+        is_first
+    }
+
+    #[cfg(feature = "checks")]
+    pub(crate) fn why(&self) -> Option<&Why> {
+        self.why.get()
+    }
+
+    /// Whether there is a checker.
+    pub(crate) fn is_checked(&self) -> bool {
+        #[cfg(feature = "checks")]
+        return self.why.get().is_some();
+        #[cfg(not(feature = "checks"))]
+        false
+    }
+
+    /// How long until the checker wants to hear that time has passed.
+    #[inline]
+    pub(crate) fn until_tick(&self, _now: u64) -> Option<u64> {
+        #[cfg(feature = "checks")]
+        return self.why.get().and_then(|why| why.until_tick(_now));
+        #[cfg(not(feature = "checks"))]
+        None
+    }
+
+    /// Time has passed.
+    #[inline]
+    pub(crate) fn tick(&self, _now: u64) {
+        #[cfg(feature = "checks")]
+        if let Some(why) = self.why.get() {
+            why.tick(_now);
+        }
+    }
+
+    /// The process ends.
+    pub(crate) fn end(&self, _now: u64) {
+        #[cfg(feature = "checks")]
+        if let Some(why) = self.why.get() {
+            why.end(_now);
+        }
+    }
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        self.switch(false);
     }
 }
 

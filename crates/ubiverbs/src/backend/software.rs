@@ -102,9 +102,9 @@ impl Backend for Software {
     }
 
     fn create_channel(&self) -> Result<Arc<dyn Channel>, Error> {
-        let channel =
-            hca::CompletionChannel::new().map_err(|source| Error::System { what: "cannot make a channel", source })?;
-        Ok(Arc::new(OurChannel(Arc::new(channel))))
+        let made = self.nic.create_channel();
+        let channel = made.map_err(|source| Error::System { what: "cannot make a channel", source })?;
+        Ok(Arc::new(OurChannel { nic: Arc::clone(&self.nic), channel }))
     }
 
     fn progress(&self) {
@@ -118,30 +118,42 @@ impl Backend for Software {
 
     fn wait(&self, channel: &dyn Channel, limit: Option<Duration>) -> io::Result<Option<u32>> {
         match (channel as &dyn Any).downcast_ref::<OurChannel>() {
-            Some(OurChannel(channel)) => self.nic.wait_for(channel, limit),
+            Some(OurChannel { channel, .. }) => {
+                let event = self.nic.wait_for(channel, limit)?;
+                Ok(event.inspect(|cq| self.nic.took_event(channel, *cq)))
+            }
             None => Err(io::ErrorKind::InvalidInput.into()),
         }
     }
 }
 
 #[derive(Debug)]
-struct OurChannel(Arc<CompletionChannel>);
+struct OurChannel {
+    nic: Arc<Nic>,
+    channel: Arc<CompletionChannel>,
+}
+
+impl Drop for OurChannel {
+    fn drop(&mut self) {
+        self.nic.destroy_channel(&self.channel);
+    }
+}
 
 impl Channel for OurChannel {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.0.fd()
+        self.channel.fd()
     }
 
     fn is_nonblocking(&self) -> io::Result<bool> {
-        self.0.is_nonblocking()
+        self.channel.is_nonblocking()
     }
 
     fn try_take(&self) -> Option<u32> {
-        self.0.try_take()
+        self.channel.try_take().inspect(|cq| self.nic.took_event(&self.channel, *cq))
     }
 
     fn push(&self, event: u32) {
-        self.0.push(event);
+        self.channel.push(event);
     }
 }
 
@@ -149,6 +161,12 @@ impl Channel for OurChannel {
 struct Opened {
     nic: Arc<Nic>,
     context: Arc<hca::Context>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.nic.close_device(&self.context);
+    }
 }
 
 // SAFETY: `memory` looks at the key and at its range, rights and protection domain for every access; it gives each
@@ -175,7 +193,7 @@ unsafe impl Context for Opened {
     }
 
     fn new_domain(&self) -> ProtectionDomain {
-        self.context.new_domain()
+        self.nic.allocate_domain(&self.context)
     }
 
     unsafe fn register(
@@ -216,7 +234,7 @@ unsafe impl Context for Opened {
         channel: Option<&Arc<dyn Channel>>,
     ) -> Result<Arc<dyn CompletionQueue>, Error> {
         let channel = match channel {
-            Some(channel) => Some(Arc::clone(&own::<OurChannel>(&**channel, "completion channel")?.0)),
+            Some(channel) => Some(Arc::clone(&own::<OurChannel>(&**channel, "completion channel")?.channel)),
             None => None,
         };
         let queue = self.nic.create_cq(capacity, channel).map_err(create("a completion queue"))?;
@@ -290,7 +308,9 @@ unsafe impl Context for Opened {
 
     fn poll_event(&self) -> Option<AsyncEvent> {
         loop {
-            return Some(match self.context.events().try_take()? {
+            let event = self.context.events().try_take()?;
+            self.nic.took_async_event(event);
+            return Some(match event {
                 hca::AsyncEvent::Qp(qpn, event) => AsyncEvent::QueuePair(qpn, event),
                 hca::AsyncEvent::CqError(id) => AsyncEvent::CompletionQueueError(id),
                 hca::AsyncEvent::SrqLimit(srqn) => AsyncEvent::SharedReceiveQueueLimit(srqn),
@@ -314,6 +334,12 @@ struct OurQueue {
     queue: Arc<hca::CompletionQueue>,
 }
 
+impl Drop for OurQueue {
+    fn drop(&mut self) {
+        self.nic.destroy_cq(&self.queue);
+    }
+}
+
 // SAFETY: a queue pair adds one completion for each request it took, when the request is done, and none after it is
 // destroyed.
 #[allow(unsafe_code)]
@@ -331,11 +357,7 @@ unsafe impl CompletionQueue for OurQueue {
     }
 
     fn take(&self, room: usize, take: &mut dyn FnMut(&Completion, u64)) -> usize {
-        let taken = self.queue.poll(room, take);
-        if taken > 0 {
-            self.nic.has_taken();
-        }
-        taken
+        self.nic.take_waiting(&self.queue, room, take)
     }
 
     fn observe(&self, observer: Box<dyn Fn() + Send + Sync>) {
@@ -343,7 +365,7 @@ unsafe impl CompletionQueue for OurQueue {
     }
 
     fn arm(&self, solicited_only: bool) {
-        self.queue.arm(if solicited_only { Notify::Solicited } else { Notify::Any });
+        self.nic.arm(&self.queue, if solicited_only { Notify::Solicited } else { Notify::Any });
     }
 
     fn rouse(&self) {
@@ -355,7 +377,7 @@ unsafe impl CompletionQueue for OurQueue {
     }
 
     fn resize(&self, capacity: u32) -> Result<(), Error> {
-        self.queue.resize(capacity).map_err(create("a completion queue"))
+        self.nic.resize_cq(&self.queue, capacity).map_err(create("a completion queue"))
     }
 
     fn has_overflowed(&self) -> bool {
@@ -445,11 +467,11 @@ unsafe impl SharedReceiveQueue for OurShared {
     }
 
     unsafe fn post(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        self.queue.post(request)
+        self.nic.post_shared(&self.queue, request, 0)
     }
 
     fn modify(&self, modify: &SrqModify) -> Result<(), SrqError> {
-        self.queue.modify(modify)
+        self.nic.modify_srq(&self.queue, modify)
     }
 
     fn attributes(&self) -> SrqAttributes {

@@ -225,7 +225,7 @@ fn every_reason_to_drop_a_packet_has_a_rule() {
 fn packets_of_a_queue_pair_that_is_gone_are_no_news() {
     let mut events = scene("RC", "ERR");
     events.push(dropped(packet(1), DropReason::WrongState));
-    events.push(called(Call::DestroyQp {}));
+    events.push(called(Call::DestroyQp { sends: 0, receives: 0 }));
     events.push(Event { qpn: None, ..dropped(packet(1), DropReason::UnknownQp) });
     assert_eq!(rules(&events, 7), []);
 }

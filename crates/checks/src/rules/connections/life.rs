@@ -1,0 +1,206 @@
+//! What becomes of a queue pair: brought to where it works, failed, looked at; and the limit of a shared receive queue.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+
+use trace::{Call, Kind, StateCause};
+use wire::Qpn;
+
+use super::{ERROR_NOT_SEEN, NEVER_READY, POSTED_IN_ERROR, SQE_NOT_HANDLED, SRQ_LIMIT_NOT_REARMED};
+use crate::checker::{Moment, Out};
+use crate::finding::{Finding, Subject};
+use crate::model::{Model, Pair};
+
+/// What is kept of lives.
+#[derive(Default, Debug)]
+pub(super) struct Life {
+    /// Queue pairs of which the program knows that they failed: it polled an error, or asked.
+    known_to_fail: BTreeSet<Qpn>,
+    /// Sends that were refused as the queue pair was not ready.
+    refused: BTreeMap<Qpn, (u64, u64)>,
+    /// Shared receive queues whose limit was reached, by number.
+    limits: BTreeMap<u32, Limit>,
+}
+
+/// A limit that was reached and not set again.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    value: u32,
+    /// There were enough receives again since.
+    refilled: bool,
+}
+
+impl Life {
+    pub fn observe(&mut self, moment: &Moment<'_>, out: &mut Out<'_>) {
+        let Moment { event, model, .. } = moment;
+        let pair = event.qpn.and_then(|qpn| model.pairs.get(&qpn));
+        match (&event.kind, pair) {
+            (Kind::Called { call, .. }, pair) => self.called(call, pair, model, out),
+            (Kind::PostRefused { wr_id, reason: "wrong_state", .. }, Some(pair)) => {
+                let refused = self.refused.entry(pair.qpn).or_insert((*wr_id, 0));
+                refused.1 += 1;
+            }
+            (Kind::StateChanged { to, .. }, Some(pair)) => {
+                self.known_to_fail.remove(&pair.qpn);
+                if matches!(*to, "RTS" | "RESET") {
+                    self.refused.remove(&pair.qpn);
+                }
+            }
+            _ => {}
+        }
+        self.check_limits(model, out);
+    }
+
+    fn called(&mut self, call: &Call, pair: Option<&Pair>, model: &Model, out: &mut Out<'_>) {
+        match (*call, pair) {
+            (Call::PostSend { wr_id, opcode, .. }, Some(pair)) => self.posted(pair, wr_id, opcode, out),
+            (Call::PostReceive { wr_id, srq: None, .. }, Some(pair)) => self.posted(pair, wr_id, "RECV", out),
+            (Call::Polled { status, .. }, Some(pair)) if !status.ends_with("SUCCESS") => {
+                self.known_to_fail.insert(pair.qpn);
+            }
+            (Call::QueryQp { state: "ERR" | "SQE" }, Some(pair)) => {
+                self.known_to_fail.insert(pair.qpn);
+            }
+            (Call::GetAsyncEvent { event, about }, _) => {
+                let number = u32::try_from(about).unwrap_or(u32::MAX);
+                if event.ends_with("SRQ_LIMIT_REACHED") {
+                    if let Some(queue) = model.srqs.get(&number).filter(|queue| queue.limit > 0) {
+                        self.limits.insert(number, Limit { value: queue.limit, refilled: false });
+                    }
+                } else if event.contains("QP_") || event.contains("PATH_") {
+                    self.known_to_fail.insert(Qpn::new(number));
+                }
+            }
+            (Call::ModifySrq { srq, limit: Some(_), .. } | Call::DestroySrq { srq }, _) => {
+                self.limits.remove(&srq.value());
+            }
+            (Call::DestroyQp { .. }, Some(pair)) => {
+                self.ends(pair, out);
+                self.known_to_fail.remove(&pair.qpn);
+                self.refused.remove(&pair.qpn);
+            }
+            _ => {}
+        }
+    }
+
+    fn posted(&self, pair: &Pair, wr_id: u64, opcode: &str, out: &mut Out<'_>) {
+        let subject = Subject::QueuePair(pair.qpn);
+        let work = format!("work request {wr_id} ({opcode}) is posted on QP {}", pair.qpn);
+        if pair.state == "SQE" && opcode != "RECV" {
+            out.tell(
+                failed_by(
+                    Finding::new(
+                        SQE_NOT_HANDLED,
+                        subject,
+                        format!("{work}, whose send queue has stopped (state SQE)"),
+                        "look at each completion's status; after an error move the queue pair from SQE to RTS with \
+                         ibv_modify_qp, then post again",
+                    ),
+                    pair,
+                )
+                .because(
+                    "in SQE whatever is posted to the send queue completes at once with a flush error, and is not sent",
+                ),
+            );
+        } else if pair.state == "ERR" && failed(pair) && self.known_to_fail.contains(&pair.qpn) {
+            out.tell(
+                failed_by(
+                    Finding::new(
+                        POSTED_IN_ERROR,
+                        subject,
+                        format!("{work}, which has failed, and the program has polled the failure"),
+                        "look at each completion's status; after an error post no more: destroy the queue pair, or move it \
+                         to RESET and connect anew",
+                    ),
+                    pair,
+                )
+                .because("in state ERR whatever is posted completes at once with a flush error"),
+            );
+        }
+    }
+
+    /// A queue pair is destroyed, or the program ends.
+    fn ends(&self, pair: &Pair, out: &mut Out<'_>) {
+        let subject = Subject::QueuePair(pair.qpn);
+        if pair.state == "ERR" && failed(pair) && !self.known_to_fail.contains(&pair.qpn) {
+            out.tell(
+                failed_by(
+                    Finding::new(
+                        ERROR_NOT_SEEN,
+                        subject,
+                        format!("QP {} failed, and the program never looked", pair.qpn),
+                        "poll the completion queue until all work is accounted for, and look at each completion's status",
+                    ),
+                    pair,
+                )
+                .because("no completion with an error was polled for it, no event about it was taken, it was not queried"),
+            );
+        }
+        let receives = pair.receives.posted;
+        match (pair.state, self.refused.get(&pair.qpn)) {
+            (state @ ("RESET" | "INIT" | "RTR"), Some((wr_id, times))) => out.tell(
+                Finding::new(
+                    NEVER_READY,
+                    subject,
+                    format!("QP {} stayed in {state}: {times} sends were refused, the first is {wr_id}", pair.qpn),
+                    "move the queue pair through INIT, RTR and RTS with ibv_modify_qp, and look at what each call answers, \
+                     before ibv_post_send",
+                )
+                .because("a queue pair sends from RTS on; ibv_post_send answers EINVAL before"),
+            ),
+            ("INIT", None) if receives > 0 => out.tell(
+                Finding::new(
+                    NEVER_READY,
+                    subject,
+                    format!("QP {} stayed in INIT, with {receives} receives posted that nothing could use", pair.qpn),
+                    "move the queue pair to RTR with ibv_modify_qp, and look at what the call answers",
+                )
+                .because("a queue pair takes messages from RTR on and drops them before"),
+            ),
+            _ => {}
+        }
+    }
+
+    pub fn finish(&mut self, model: &Model, out: &mut Out<'_>) {
+        model.pairs.values().for_each(|pair| self.ends(pair, out));
+    }
+
+    /// Whether a shared receive queue fell below a limit that nobody watches any more.
+    fn check_limits(&mut self, model: &Model, out: &mut Out<'_>) {
+        for (srq, limit) in &mut self.limits {
+            let Some(queue) = model.srqs.get(srq) else { continue };
+            let enough = queue.receives.len() >= limit.value as usize;
+            if enough {
+                limit.refilled = true;
+            } else if limit.refilled {
+                out.tell(
+                    Finding::new(
+                        SRQ_LIMIT_NOT_REARMED,
+                        Subject::SharedQueue(*srq),
+                        format!(
+                            "SRQ {srq} has {} receives, fewer than its limit of {}, and no event tells: the limit was not \
+                             set again",
+                            queue.receives.len(),
+                            limit.value
+                        ),
+                        "after IBV_EVENT_SRQ_LIMIT_REACHED post receives, then call ibv_modify_srq (IBV_SRQ_LIMIT) again",
+                    )
+                    .because("a limit raises one event; then it is 0 until it is set again"),
+                );
+            }
+        }
+    }
+}
+
+/// Whether it is in error by itself: neither the program nor the connection's end put it there.
+fn failed(pair: &Pair) -> bool {
+    !matches!(pair.state_cause, None | Some(StateCause::Modify | StateCause::Disconnected))
+}
+
+/// The finding with what made the queue pair fail.
+fn failed_by(finding: Finding, pair: &Pair) -> Finding {
+    match pair.state_cause {
+        Some(cause) => finding.shown_by(format!("it is in {} because: {cause}", pair.state)),
+        None => finding,
+    }
+}

@@ -1,0 +1,123 @@
+//! Which memory is lent to the NIC by work under way, by address.
+
+use alloc::collections::BTreeMap;
+
+use trace::{Call, Kind};
+
+use super::{Owner, Posting};
+use crate::checker::Moment;
+use crate::model::{Model, Work};
+
+/// How many claims near an address are looked at.
+const LOOKED_AT_MAX: usize = 256;
+
+/// Memory that is lent.
+#[derive(Default, Debug)]
+pub(super) struct Claims {
+    by_start: BTreeMap<(u64, Owner, u64), Claim>,
+    /// Where the pieces of each work start, zeros where there are fewer.
+    starts: BTreeMap<(Owner, u64), [u64; 4]>,
+    /// The longest claim ever.
+    longest: u64,
+}
+
+/// A piece of work under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim {
+    pub owner: Owner,
+    pub start: u64,
+    pub end: u64,
+    pub wr_id: u64,
+    pub opcode: &'static str,
+    pub signaled: bool,
+    pub fills_memory: bool,
+    pub is_answered: bool,
+}
+
+/// Where the pieces of a work request lie in the process: start and end. Pieces of unknown keys are nowhere.
+pub(super) fn places<'a>(work: &'a Work, model: &'a Model) -> impl Iterator<Item = (u64, u64)> + 'a {
+    work.pieces.kept().iter().filter(|piece| piece.length > 0).filter_map(|piece| {
+        let region = model.regions.get(&piece.key.value()).filter(|region| region.address != 0)?;
+        let start = region.place(piece.address);
+        Some((start, start.checked_add(u64::from(piece.length))?))
+    })
+}
+
+impl Claims {
+    /// Work lends memory to the NIC.
+    pub fn add(&mut self, posting: &Posting, model: &Model) {
+        let work = &posting.work;
+        if !work.fills_memory() && !work.leaves_memory() {
+            return;
+        }
+        let mut starts = [0; 4];
+        for ((start, end), kept) in places(work, model).zip(&mut starts) {
+            let claim = Claim {
+                owner: posting.owner,
+                start,
+                end,
+                wr_id: work.wr_id,
+                opcode: work.opcode,
+                signaled: work.signaled,
+                fills_memory: work.fills_memory(),
+                is_answered: work.is_answered(),
+            };
+            *kept = start;
+            self.longest = self.longest.max(end - start);
+            self.by_start.insert((start, posting.owner, work.serial), claim);
+        }
+        if starts[0] != 0 {
+            self.starts.insert((posting.owner, work.serial), starts);
+        }
+    }
+
+    /// Memory is given back by completions, and with queues.
+    pub fn observe(&mut self, moment: &Moment<'_>) {
+        match &moment.event.kind {
+            Kind::Completed { wr_id, queue, .. } => {
+                let Some(owner) = Owner::of(moment, *queue) else { return };
+                let model = moment.model;
+                let works = match owner {
+                    Owner::Send(qpn) => model.pairs.get(&qpn).map(|pair| &pair.sends),
+                    Owner::Receive(qpn) => model.pairs.get(&qpn).map(|pair| &pair.receives),
+                    Owner::Shared(srq) => model.srqs.get(&srq).map(|srq| &srq.receives),
+                };
+                let in_order = !matches!(owner, Owner::Shared(_));
+                for work in works.into_iter().flat_map(|works| works.ended_by(*wr_id, in_order)) {
+                    self.remove(owner, work.serial);
+                }
+            }
+            Kind::StateChanged { to: "RESET", .. } | Kind::Called { call: Call::DestroyQp { .. }, .. } => {
+                if let Some(qpn) = moment.event.qpn {
+                    self.remove_all(Owner::Send(qpn));
+                    self.remove_all(Owner::Receive(qpn));
+                }
+            }
+            Kind::Called { call: Call::DestroySrq { srq }, .. } => self.remove_all(Owner::Shared(srq.value())),
+            _ => {}
+        }
+    }
+
+    /// What is lent of this memory, by other work than that.
+    pub fn at(&self, start: u64, end: u64, except: (Owner, u64)) -> impl Iterator<Item = &Claim> {
+        let first = (start.saturating_sub(self.longest), Owner::Send(wire::Qpn::new(0)), 0);
+        let last = (end, Owner::Send(wire::Qpn::new(0)), 0);
+        self.by_start
+            .range(first..last)
+            .take(LOOKED_AT_MAX)
+            .filter(move |((_, owner, serial), claim)| claim.end > start && (*owner, *serial) != except)
+            .map(|(_, claim)| claim)
+    }
+
+    fn remove(&mut self, owner: Owner, serial: u64) {
+        for start in self.starts.remove(&(owner, serial)).into_iter().flatten() {
+            self.by_start.remove(&(start, owner, serial));
+        }
+    }
+
+    fn remove_all(&mut self, owner: Owner) {
+        while let Some((_, serial)) = self.starts.range((owner, 0)..=(owner, u64::MAX)).next().map(|(key, _)| *key) {
+            self.remove(owner, serial);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Whether the program leaves memory alone that it has lent to the NIC: digests of then and now are compared.
+
+use alloc::format;
+
+use trace::{Call, Kind, Queue};
+use wire::access::Access;
+
+use super::claims::{Claims, places};
+use super::{CHANGED_UNDER_WAY, Owner, RECEIVE_CHANGED, name};
+use crate::checker::{Moment, Out};
+use crate::finding::{Finding, Subject};
+use crate::model::{Pair, Work};
+
+pub(super) fn observe(moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
+    let Some(pair) = moment.model.pair_of(moment.event) else { return };
+    match moment.event.kind {
+        Kind::Completed { wr_id, queue: Queue::Send, .. } => {
+            // What was posted unsignaled may have been reused after an answer of the peer, which shows its arrival.
+            if let Some(work) = pair.sends.ended_by(wr_id, true).last().filter(|work| work.signaled) {
+                source(pair, work, moment, claims, out);
+            }
+        }
+        // Nothing came from the peer since the work before was posted, so nothing told the program that it is done.
+        Kind::Called { call: Call::PostSend { .. }, .. } => {
+            let last = pair.sends.iter().next_back().filter(|work| !work.signaled);
+            if let Some(work) = last.filter(|work| pair.heard_at.is_none_or(|heard_at| heard_at < work.at)) {
+                source(pair, work, moment, claims, out);
+            }
+        }
+        Kind::Completed { wr_id, queue: Queue::Receive, .. } => next_receive(pair, wr_id, moment, claims, out),
+        _ => {}
+    }
+}
+
+/// Compares the buffer of a SEND or WRITE.
+fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
+    if !out.wants(CHANGED_UNDER_WAY) || !differs(work, moment) {
+        return;
+    }
+    let owner = Owner::Send(pair.qpn);
+    let mut finding = Finding::new(
+        CHANGED_UNDER_WAY,
+        Subject::QueuePair(pair.qpn),
+        format!(
+            "the buffer of {} ({} bytes) was changed after it was posted and before it had completed",
+            name(owner, work.opcode, work.wr_id),
+            work.pieces.bytes
+        ),
+        "change or reuse the buffer only after ibv_poll_cq has returned the completion of this work (or of later \
+         signaled work on the same queue pair); use a second buffer, or IBV_SEND_INLINE for small messages",
+    )
+    .because(
+        "the NIC reads the buffer when it sends, and again when it has to resend: the peer may get either content",
+    );
+    for (start, end) in places(work, moment.model) {
+        let filled = claims.at(start, end, (owner, work.serial)).find(|claim| claim.fills_memory);
+        let end = end - start;
+        finding = finding.shown_by(match filled {
+            Some(claim) => format!(
+                "the buffer [{start:#x}, +{end}) is also where {} puts data, which may have changed it",
+                name(claim.owner, claim.opcode, claim.wr_id)
+            ),
+            None => format!("the bytes of [{start:#x}, +{end}) are not those of the moment it was posted"),
+        });
+    }
+    out.tell(Finding { thread: work.thread, ..finding });
+}
+
+/// When a receive is filled, the next one becomes the one that the NIC fills: until now, only the program could change
+/// it.
+fn next_receive(pair: &Pair, wr_id: u64, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
+    let Some(done) = pair.receives.ended_by(wr_id, true).last().map(|work| work.serial) else { return };
+    let Some(work) = pair.receives.iter().find(|work| work.serial == done + 1) else { return };
+    if !out.wants(RECEIVE_CHANGED) || !differs(work, moment) {
+        return;
+    }
+    let owner = Owner::Receive(pair.qpn);
+    let peers_write = work.pieces.kept().iter().any(|piece| {
+        let region = moment.model.regions.get(&piece.key.value());
+        region.is_none_or(|region| {
+            region.windowed || region.used.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+        })
+    });
+    let shared = places(work, moment.model)
+        .any(|(start, end)| claims.at(start, end, (owner, work.serial)).any(|claim| claim.fills_memory));
+    if peers_write || shared {
+        // Somebody else may have changed it.
+        return;
+    }
+    let what = format!(
+        "the buffer of {} ({} bytes) was changed while it waited for a message",
+        name(owner, work.opcode, work.wr_id),
+        work.pieces.bytes
+    );
+    let advice = "prepare the buffer before ibv_post_recv, and touch it again only after its completion was polled";
+    let finding = Finding::new(RECEIVE_CHANGED, Subject::QueuePair(pair.qpn), what, advice)
+        .because("a message may arrive at any moment: what the program writes is mixed with it, or overwritten by it");
+    out.tell(Finding { thread: work.thread, ..finding });
+}
+
+/// Whether the memory of work holds something else than when it was posted.
+fn differs(work: &Work, moment: &mut Moment<'_>) -> bool {
+    let now = work.digest.and_then(|_| moment.witness.digest(&work.pieces));
+    now.is_some() && now != work.digest
+}

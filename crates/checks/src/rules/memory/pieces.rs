@@ -1,0 +1,184 @@
+//! The pieces of work requests: keys, bounds, rights, shape. What is wrong with them is told when they are posted,
+//! which may be long before the NIC needs them.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+
+use trace::Piece;
+use wire::access::Access;
+
+use super::{
+    ATOMIC_MISALIGNED, ATOMIC_RESULT_SHORT, KEY_IS_GONE, KEY_NEVER_SET, NOT_WRITABLE, OUTSIDE_REGION, Owner,
+    PIECE_EMPTY, PIECES_ADJACENT, PIECES_OVERLAP, Posting, WRONG_DOMAIN, range,
+};
+use crate::checker::Out;
+use crate::model::{Model, Region};
+
+/// So many lists with pieces that follow each other are not told.
+const ADJACENT_MIN: u32 = 8;
+
+/// What is counted of each queue.
+#[derive(Default, Debug)]
+pub(super) struct Pieces {
+    adjacent: BTreeMap<Owner, u32>,
+}
+
+impl Pieces {
+    /// Work is posted.
+    pub fn posted(&mut self, posting: &Posting, model: &Model, out: &mut Out<'_>) {
+        let work = &posting.work;
+        atomic(posting, out);
+        if work.inline {
+            return;
+        }
+        for (index, piece) in work.pieces.kept().iter().enumerate().filter(|(_, piece)| piece.length > 0) {
+            named(posting, index, piece, model, out);
+        }
+        let pieces = work.pieces.kept();
+        if pieces.len() > 1 {
+            self.list(posting, pieces, out);
+        }
+    }
+
+    fn list(&mut self, posting: &Posting, pieces: &[Piece], out: &mut Out<'_>) {
+        let count = posting.work.pieces.count;
+        if let Some(index) = pieces.iter().position(|piece| piece.length == 0)
+            && posting.work.pieces.bytes > 0
+        {
+            let what = format!("piece {index} of the {count} pieces of {} has length 0", posting.name());
+            let advice = "leave empty pieces out of sg_list, and count them not in num_sge";
+            out.tell(
+                posting.finding(PIECE_EMPTY, what, advice).because(
+                    "some NICs read a length of 0 in a list as 2 GiB; drivers differ in what they do about it",
+                ),
+            );
+        }
+        let follows = |pair: &[Piece]| {
+            let [one, next] = pair else { return false };
+            one.length > 0 && one.key == next.key && one.address.checked_add(one.length.into()) == Some(next.address)
+        };
+        if pieces.windows(2).any(follows) {
+            let seen = self.adjacent.entry(posting.owner).or_default();
+            *seen += 1;
+            if *seen >= ADJACENT_MIN {
+                let what = format!(
+                    "{} has {count} pieces of which one begins where the one before ends: list {seen} of this kind",
+                    posting.name()
+                );
+                let advice = "name memory that is in one piece by one ibv_sge with the whole length";
+                out.tell(
+                    posting
+                        .finding(PIECES_ADJACENT, what, advice)
+                        .because("the NIC fetches and checks each piece for itself"),
+                );
+            }
+        }
+        if posting.work.fills_memory() {
+            let overlap = pieces.iter().enumerate().find_map(|(index, one)| {
+                let shares = |other: &&Piece| other.key == one.key && overlaps(one, other);
+                pieces[index + 1..].iter().find(shares).map(|other| (one, other))
+            });
+            if let Some((one, other)) = overlap {
+                let what = format!(
+                    "{} has pieces that overlap: {} and {}",
+                    posting.name(),
+                    range(one.address, one.length.into()),
+                    range(other.address, other.length.into())
+                );
+                out.tell(
+                    posting
+                        .finding(PIECES_OVERLAP, what, "give each piece of the list memory of its own")
+                        .because("the NIC writes both pieces, so the bytes of one are lost"),
+                );
+            }
+        }
+    }
+}
+
+fn overlaps(one: &Piece, other: &Piece) -> bool {
+    let end = |piece: &Piece| piece.address.saturating_add(piece.length.into());
+    one.length > 0 && other.length > 0 && one.address < end(other) && other.address < end(one)
+}
+
+/// The key of a piece, and what it opens.
+fn named(posting: &Posting, index: usize, piece: &Piece, model: &Model, out: &mut Out<'_>) {
+    let wanted = range(piece.address, piece.length.into());
+    let name = posting.name();
+    if piece.key.value() == 0 {
+        let what = format!("piece {index} of {name} ({wanted}) has lkey 0");
+        let advice = "set ibv_sge.lkey to the lkey of the region that holds the buffer (mr->lkey)";
+        out.tell(posting.finding(KEY_NEVER_SET, what, advice).because("no region has key 0: the key was never set"));
+        return;
+    }
+    let Some(region) = model.regions.get(&piece.key.value()) else {
+        let gone = model.gone_regions.iter().rev().find(|region| region.key == piece.key);
+        if let Some(gone) = gone.filter(|_| model.window(piece.key).is_none()) {
+            let what = format!("piece {index} of {name} uses lkey {}, whose memory was deregistered before", piece.key);
+            let ago = posting.work.at.saturating_sub(gone.gone_at.unwrap_or_default()) / 1_000;
+            let advice = "call ibv_dereg_mr only after the last work on the region has completed";
+            out.tell(posting.finding(KEY_IS_GONE, what, advice).shown_by(format!(
+                "key {} was of {}, which was deregistered {ago} us before this work was posted",
+                piece.key,
+                extent(gone)
+            )));
+        }
+        return;
+    };
+    if let Some(pd) = posting.pd.filter(|pd| *pd != region.pd) {
+        let what = format!("piece {index} of {name} uses lkey {} of another protection domain", piece.key);
+        let advice = "register the memory in the protection domain of the queue (ibv_reg_mr(qp->pd, …)), or make the \
+                      queue in the domain of the memory";
+        out.tell(
+            posting
+                .finding(WRONG_DOMAIN, what, advice)
+                .shown_by(format!("the memory was registered in PD {}, the queue was made in PD {pd}", region.pd)),
+        );
+    }
+    if !region.holds(piece.address, piece.length.into()) {
+        let what = format!("piece {index} of {name} ({wanted}) reaches outside the region of its lkey {}", piece.key);
+        let (first, last) = (piece.address, piece.address.saturating_add(piece.length.into()));
+        let cause = match () {
+            () if last <= region.iova || first >= region.end() => {
+                "the piece has no byte in common with the region".into()
+            }
+            () if first < region.iova => format!("it begins {} bytes before the region", region.iova - first),
+            () => format!("it ends {} bytes past the region's end", last - region.end()),
+        };
+        let advice = "name only bytes of the region, or register more memory: addr and length of each ibv_sge have to \
+                      lie in [mr->addr, mr->addr + mr->length)";
+        let seen = format!("key {} belongs to {}", piece.key, extent(region));
+        out.tell(posting.finding(OUTSIDE_REGION, what, advice).because(cause).shown_by(seen));
+    }
+    if posting.work.fills_memory() && !region.access.contains(Access::LOCAL_WRITE) {
+        let what = format!("{name} is to put data into {wanted}, which is registered without IBV_ACCESS_LOCAL_WRITE");
+        let advice = "register the memory with IBV_ACCESS_LOCAL_WRITE: receives, READs and atomics write to it";
+        let seen = format!("key {} belongs to {} and grants {}", piece.key, extent(region), region.access);
+        out.tell(posting.finding(NOT_WRITABLE, what, advice).shown_by(seen));
+    }
+}
+
+/// A region, for a sentence.
+pub(super) fn extent(region: &Region) -> alloc::string::String {
+    format!("[{:#x}, +{}) in PD {}", region.iova, region.length, region.pd)
+}
+
+/// What atomics need.
+fn atomic(posting: &Posting, out: &mut Out<'_>) {
+    let work = &posting.work;
+    if !matches!(work.opcode, "ATOMIC_CMP_AND_SWP" | "ATOMIC_FETCH_AND_ADD") {
+        return;
+    }
+    if let Some((address, _)) = work.remote.filter(|(address, _)| address % 8 != 0) {
+        let what = format!("{} is for remote address {address:#x}, which is not a multiple of 8", posting.name());
+        let advice = "align the 8 bytes that atomics work on to 8 bytes, on the side that owns them";
+        out.tell(posting.finding(ATOMIC_MISALIGNED, what, advice).because(format!(
+            "atomics work on 8 aligned bytes, and this address is {} past such a place: the peer refuses it",
+            address % 8
+        )));
+    }
+    if work.pieces.bytes < 8 {
+        let what = format!("{} has room for {} bytes, and its result has 8", posting.name(), work.pieces.bytes);
+        let advice = "give each atomic a piece of 8 bytes for the value from before, also where nobody reads it";
+        out.tell(posting.finding(ATOMIC_RESULT_SHORT, what, advice));
+    }
+}

@@ -1,0 +1,80 @@
+//! What the environment asks of the checker: variables, and a file that says which rules are on. What is asked for
+//! wrongly is told on standard error and left out; the program runs all the same.
+
+use super::{CHECK, CHECK_CONFIG, CONFIG_NAME, FINDINGS, WHY, say, variable};
+use crate::record::why::{Asked, Format};
+use checks::Settings;
+use std::path::PathBuf;
+
+/// What the environment asks for, if it does.
+pub(crate) fn asked() -> Option<Asked> {
+    let text = |name| variable(name).map(|value| value.to_string_lossy().into_owned());
+    let (why, check) = (text(WHY), text(CHECK));
+    let spool = variable(FINDINGS).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let (why, check) = (read(WHY, why.as_deref()), read(CHECK, check.as_deref()));
+    let formats = [&why, &check].map(|it| it.as_ref().map(|(format, _)| *format));
+    let format = formats.into_iter().flatten().reduce(|one, other| if one == Format::Text { other } else { one })?;
+    let mut settings = Settings { explain: why.is_some(), validate: check.is_some(), ..Settings::default() };
+    obey_file(&mut settings);
+    for (name, words) in [(WHY, why), (CHECK, check)].into_iter().filter_map(|(name, it)| Some((name, it?.1))) {
+        for word in words {
+            let told = |error| say(format_args!("{name}: {error}"));
+            let _ = settings.obey(&word).map_err(told);
+        }
+    }
+    Some(Asked { settings, format, spool, listeners: Vec::new() })
+}
+
+/// Reads the text of a variable: whether it asks for something, how that looks, and words about rules.
+fn read(name: &str, text: Option<&str>) -> Option<(Format, Vec<String>)> {
+    let text = text?;
+    let (mut format, mut words) = (Format::Text, Vec::new());
+    for word in text.split([',', ' ', ';']).filter(|word| !word.is_empty()) {
+        match word {
+            "0" | "off" => return None,
+            "1" | "on" | "text" => format = Format::Text,
+            "json" => format = Format::Json,
+            "silent" => format = Format::Silent,
+            rule if rule.starts_with(['-', '+']) || rule.contains('=') => words.push(rule.to_owned()),
+            other => {
+                let expected = "expected text, json, off, or words about rules: -UV-0201, UV-0201=warning";
+                say(format_args!("{name}: {other:?} is not understood; {expected}"));
+            }
+        }
+    }
+    (!text.is_empty()).then_some((format, words))
+}
+
+/// Obeys the file that the environment names, or the one that lies in the current directory.
+fn obey_file(settings: &mut Settings) {
+    let named = variable(CHECK_CONFIG).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let is_named = named.is_some();
+    let path = named.unwrap_or_else(|| CONFIG_NAME.into());
+    match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            if let Err(error) = settings.obey_file(&text) {
+                say(format_args!("{}: {error}", path.display()));
+            }
+        }
+        Err(error) if is_named => say(format_args!("cannot read {}: {error}", path.display())),
+        Err(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_has_a_format_and_words() {
+        assert_eq!(read(WHY, None), None);
+        for off in ["", "0", "off"] {
+            assert_eq!(read(WHY, Some(off)), None);
+        }
+        for text in ["1", "on", "text"] {
+            assert_eq!(read(WHY, Some(text)), Some((Format::Text, vec![])));
+        }
+        let words = vec!["-UV-0201".to_owned(), "UV-0101=note".to_owned()];
+        assert_eq!(read(CHECK, Some("json,-UV-0201 UV-0101=note")), Some((Format::Json, words)));
+    }
+}

@@ -1,0 +1,185 @@
+//! What the program calls, told to the trace. Off, each call costs one relaxed load.
+
+use crate::ground::Ground;
+use crate::objects::completion_queue::{CompletionChannel, CompletionQueue};
+use crate::objects::context::{AsyncEvent, Context};
+use std::fmt::Display;
+use std::sync::Arc;
+use trace::{Call, Event, Kind, Piece, Pieces, Text};
+use transport::{
+    Completion, Data, Modify, Operation, QueuePairConfig, ReceiveRequest, SendFlags, SendRequest, Sge, Time,
+};
+use wire::{Key, Qpn, Srqn};
+
+impl Ground {
+    /// Tells the trace what the program called, if a sink listens; `call` is asked only then.
+    #[inline]
+    pub fn called(&self, qpn: Option<Qpn>, call: impl FnOnce() -> Call) {
+        if self.trace.is_on() {
+            self.tell_call(self.now(), qpn, call());
+        }
+    }
+
+    /// Tells the trace that a call was refused.
+    pub fn refused(&self, function: &'static str, errno: i32, reason: impl Display) {
+        self.called(None, || Call::Refused { function, errno, reason: Text::of(reason) });
+    }
+
+    #[cold]
+    fn tell_call(&self, now: Time, qpn: Option<Qpn>, call: Call) {
+        self.trace.record(&event(now, qpn, call));
+    }
+
+    /// A work request of a list is about to be posted to the send queue of this queue pair, whose latch the caller has.
+    #[cold]
+    pub(crate) fn tell_send(&self, now: Time, qpn: Qpn, index: usize, request: &SendRequest<'_>) {
+        self.tell_call(now, Some(qpn), send(index, request));
+    }
+
+    /// A work request of a list is about to be posted to the receive queue of this queue pair, whose latch the caller
+    /// has; or it was posted to a shared one.
+    #[cold]
+    pub(crate) fn tell_receive(
+        &self,
+        now: Time,
+        qpn: Option<Qpn>,
+        srq: Option<Srqn>,
+        index: usize,
+        request: &ReceiveRequest<'_>,
+    ) {
+        let pieces = pieces(request.sges);
+        self.tell_call(now, qpn, Call::PostReceive { wr_id: request.wr_id, srq, index: index as u32, pieces });
+    }
+
+    /// The program gets a completion.
+    pub(crate) fn tell_polled(&self, cq: &CompletionQueue, completion: &Completion) {
+        let call = Call::Polled { cq: cq.id, wr_id: completion.wr_id, status: completion.status.name() };
+        self.tell_call(self.now(), Some(completion.qpn), call);
+    }
+
+    /// The program has polled.
+    pub(crate) fn tell_poll(&self, cq: &CompletionQueue, room: usize, got: usize) {
+        if cq.tells_poll(got > 0) {
+            let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+            self.tell_call(self.now(), None, Call::Poll { cq: cq.id, room: count(room), got: count(got) });
+        }
+    }
+
+    /// The program takes an event of a completion channel: this completion queue has something.
+    pub fn took_event(&self, channel: &CompletionChannel, cq: u32) {
+        self.called(None, || Call::GetCqEvent { channel: channel.number(), cq });
+    }
+
+    /// The program takes an asynchronous event.
+    pub fn took_async_event(&self, event: AsyncEvent) {
+        self.called(None, || {
+            let (event, about) = event.told();
+            Call::GetAsyncEvent { event, about }
+        });
+    }
+}
+
+/// The event of a call of this thread.
+pub(crate) fn event(now: Time, qpn: Option<Qpn>, call: Call) -> Event {
+    Event { at: now.as_nanos(), qpn, kind: Kind::Called { thread: ::host::thread::number(), call } }
+}
+
+fn pieces(sges: &[Sge]) -> Pieces {
+    sges.iter().map(|sge| Piece { address: sge.address, length: sge.length, key: sge.key }).collect()
+}
+
+fn send(index: usize, request: &SendRequest<'_>) -> Call {
+    let remote = match request.operation {
+        Operation::Write { remote, .. }
+        | Operation::Read { remote }
+        | Operation::CompareSwap { remote, .. }
+        | Operation::FetchAdd { remote, .. }
+        | Operation::AtomicWrite { remote }
+        | Operation::Flush { remote, .. } => Some(remote),
+        _ => None,
+    };
+    let (inline, pieces) = match request.data {
+        Data::Gather(sges) => (false, pieces(sges)),
+        Data::Inline(bytes) => {
+            let address = bytes.as_ptr().addr() as u64;
+            let piece = Piece { address, length: bytes.len() as u32, key: Key::new(0) };
+            (true, std::iter::once(piece).filter(|piece| piece.length > 0).collect())
+        }
+    };
+    Call::PostSend {
+        wr_id: request.wr_id,
+        opcode: request.operation.name(),
+        index: index as u32,
+        signaled: request.flags.contains(SendFlags::SIGNALED),
+        inline,
+        fence: request.flags.contains(SendFlags::FENCE),
+        solicited: request.flags.contains(SendFlags::SOLICITED),
+        pieces,
+        remote_address: remote.map(|remote| remote.address),
+        remote_key: remote.map(|remote| remote.key),
+        remote_qpn: request.target.map(|target| target.qpn),
+        remote_qkey: request.target.map(|target| target.qkey),
+        remote_gid: request.target.map(|target| target.av.dgid.octets()),
+    }
+}
+
+/// The call that made this queue pair.
+pub(crate) fn create_qp(
+    config: &QueuePairConfig,
+    context: &Context,
+    [send_cq, receive_cq]: [Option<&Arc<CompletionQueue>>; 2],
+) -> Call {
+    let capabilities = config.capabilities;
+    Call::CreateQp {
+        kind: config.kind.name(),
+        context: context.number(),
+        pd: config.pd.0,
+        send_cq: send_cq.map(|cq| cq.id),
+        receive_cq: receive_cq.map(|cq| cq.id),
+        srq: config.srq,
+        max_send_wr: capabilities.max_send_wr,
+        max_recv_wr: capabilities.max_recv_wr,
+        max_send_sge: capabilities.max_send_sge,
+        max_recv_sge: capabilities.max_recv_sge,
+        max_inline_data: capabilities.max_inline_data,
+        signals_all: config.signal_all,
+    }
+}
+
+/// The call that changes a queue pair so.
+pub(crate) fn modify_qp(modify: &Modify) -> Call {
+    Call::ModifyQp {
+        state: modify.state.map(|state| state.name()),
+        pkey_index: modify.pkey_index.map(u32::from),
+        port: modify.port,
+        access: modify.access,
+        qkey: modify.qkey,
+        path_mtu: modify.path_mtu.map(|mtu| mtu.bytes()),
+        dest_qpn: modify.dest_qpn,
+        rq_psn: modify.rq_psn.map(|psn| psn.value()),
+        sq_psn: modify.sq_psn.map(|psn| psn.value()),
+        max_rd_atomic: modify.max_rd_atomic.map(u32::from),
+        max_dest_rd_atomic: modify.max_dest_rd_atomic.map(u32::from),
+        min_rnr_timer: modify.min_rnr_timer,
+        timeout: modify.timeout,
+        retry_cnt: modify.retry_cnt,
+        rnr_retry: modify.rnr_retry,
+        dgid: modify.av.as_ref().map(|av| av.dgid.octets()),
+        sgid_index: modify.av.as_ref().map(|av| av.sgid_index),
+    }
+}
+
+impl AsyncEvent {
+    /// Its name, as verbs spell it, and the number of what it is about.
+    fn told(self) -> (&'static str, u64) {
+        match self {
+            AsyncEvent::Qp(qpn, event) => (event.name(), qpn.value().into()),
+            AsyncEvent::CqError(id) => ("IBV_EVENT_CQ_ERR", id.into()),
+            AsyncEvent::SrqLimit(srq) => ("IBV_EVENT_SRQ_LIMIT_REACHED", srq.value().into()),
+            AsyncEvent::PortActive => ("IBV_EVENT_PORT_ACTIVE", 1),
+            AsyncEvent::PortError => ("IBV_EVENT_PORT_ERR", 1),
+            AsyncEvent::GidChange => ("IBV_EVENT_GID_CHANGE", 1),
+            AsyncEvent::DeviceFatal => ("IBV_EVENT_DEVICE_FATAL", 1),
+        }
+    }
+}

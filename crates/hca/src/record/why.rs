@@ -1,0 +1,251 @@
+//! Findings while the program runs: a checker listens to the trace, and what it finds is told at once, on standard error
+//! and to whoever collects findings. Each is told once and counted from then on; at the end of the process comes a
+//! summary.
+//!
+//! Findings are told under the lock of the checker. Telling takes no other lock of ours and calls nothing of the
+//! program's, so it may happen wherever an event may.
+
+mod spool;
+mod summary;
+
+use checks::{Checker, Finding, Settings, Witness};
+use host::stamp::Stamp;
+use host::standard_error::{StandardError, say};
+use latch::Rank;
+use latch::plain::Mutex;
+use spool::Spool;
+use std::fmt;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use trace::{Call, Event, Kind};
+
+use crate::tuning::{CHECK_TICK, CHECK_TICK_MAX, CHECK_TICKS_END, nanos};
+
+/// No tick is due.
+const NEVER: u64 = u64::MAX;
+
+/// How findings look on standard error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Format {
+    /// Sentences.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+    /// Not at all: the program takes them itself.
+    Silent,
+}
+
+/// The checker of a NIC, and where its findings go.
+pub(crate) struct Why {
+    /// When the checker wants to hear that time has passed; read without the lock.
+    next_tick: AtomicU64,
+    /// Wakes the thread that ticks.
+    wake: Box<dyn Fn() + Send + Sync>,
+    inside: Mutex<Inside>,
+}
+
+struct Inside {
+    checker: Checker,
+    witness: Box<dyn Witness + Send>,
+    teller: Teller,
+    /// The time of the last event.
+    last: u64,
+    ended: bool,
+}
+
+impl Why {
+    /// A checker as the environment or the program asks for it.
+    pub fn new(asked: Asked, witness: Box<dyn Witness + Send>, wake: impl Fn() + Send + Sync + 'static) -> Why {
+        let Asked { settings, format, spool, listeners } = asked;
+        let spool = spool.and_then(|path| Spool::open(&path));
+        let teller = Teller { format, spool, listeners, validates: settings.validate, events: 0 };
+        let inside = Inside { checker: Checker::new(settings), witness, teller, last: 0, ended: false };
+        Why {
+            next_tick: AtomicU64::new(nanos(CHECK_TICK)),
+            wake: Box::new(wake),
+            inside: Mutex::new(Rank::Trace, inside),
+        }
+    }
+
+    /// Takes an event.
+    pub fn record(&self, event: &Event) {
+        self.inside.lock().record(event);
+        self.expect_tick(event.at);
+    }
+
+    /// The same for a thread that may hold any lock: the event is lost if the checker is in use. The end of the process,
+    /// which may come in a signal handler in the middle of anything, is told by the engine.
+    pub fn try_record(&self, event: &Event) {
+        if !matches!(event.kind, Kind::Called { call: Call::Exit {}, .. })
+            && let Some(mut inside) = self.inside.try_lock()
+        {
+            inside.record(event);
+        }
+    }
+
+    /// Something happened, so what does not happen after it is to be noticed.
+    fn expect_tick(&self, now: u64) {
+        let soon = now.saturating_add(nanos(CHECK_TICK));
+        let next = self.next_tick.load(Ordering::Relaxed);
+        // A tick that is a little late will do; one that is far away, or never, is brought near.
+        if next > soon.saturating_add(nanos(CHECK_TICK)) {
+            self.next_tick.store(soon, Ordering::Relaxed);
+            (self.wake)();
+        }
+    }
+
+    /// How long until a tick is due.
+    pub fn until_tick(&self, now: u64) -> Option<u64> {
+        match self.next_tick.load(Ordering::Relaxed) {
+            NEVER => None,
+            next => Some(next.saturating_sub(now)),
+        }
+    }
+
+    /// Time has passed. The less happens the rarer are ticks, until there are none: a process that does nothing sleeps.
+    pub fn tick(&self, now: u64) {
+        if self.next_tick.load(Ordering::Relaxed) > now {
+            return;
+        }
+        let mut inside = self.inside.lock();
+        let idle = now.saturating_sub(inside.last);
+        let next = if idle > nanos(CHECK_TICKS_END) {
+            NEVER
+        } else {
+            let slower = idle / 8;
+            now.saturating_add(slower.clamp(nanos(CHECK_TICK), nanos(CHECK_TICK_MAX)))
+        };
+        self.next_tick.store(next, Ordering::Relaxed);
+        inside.tick(now);
+    }
+
+    /// The program ends.
+    pub fn end(&self, now: u64) {
+        self.inside.lock().end(now);
+    }
+
+    /// Sends findings to `listener`, too.
+    pub fn add_listener(&self, listener: Sender<Finding>) {
+        self.inside.lock().teller.listeners.push(listener);
+    }
+}
+
+/// A NIC may be gone before its process is.
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.end(self.last);
+    }
+}
+
+impl Inside {
+    fn record(&mut self, event: &Event) {
+        let Inside { checker, witness, teller, last, .. } = self;
+        *last = event.at;
+        teller.events += 1;
+        checker.observe(event, &mut **witness, &mut |finding| teller.tell(finding));
+    }
+
+    fn tick(&mut self, now: u64) {
+        let Inside { checker, witness, teller, .. } = self;
+        checker.tick(now, &mut **witness, &mut |finding| teller.tell(finding));
+    }
+
+    fn end(&mut self, now: u64) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        self.record(&Event { at: now, qpn: None, kind: Kind::Called { thread: 0, call: Call::Exit {} } });
+        let Inside { checker, witness, teller, .. } = self;
+        checker.finish(now, &mut **witness, &mut |finding| teller.tell(finding));
+        teller.summarize(checker);
+    }
+}
+
+/// Where findings go.
+struct Teller {
+    format: Format,
+    spool: Option<Spool>,
+    listeners: Vec<Sender<Finding>>,
+    /// Whether the program is checked against rules: then it wants to hear that all is well.
+    validates: bool,
+    /// How many events there were.
+    events: u64,
+}
+
+impl Teller {
+    fn tell(&mut self, finding: Finding) {
+        let mut stamp = Stamp::now();
+        if finding.thread != 0 {
+            stamp.thread = finding.thread;
+        }
+        let json = || finding.json(Some(outside(&stamp)));
+        match self.format {
+            Format::Text => say(format_args!("{stamp} {finding}")),
+            Format::Json => line(json()),
+            Format::Silent => {}
+        }
+        if let Some(spool) = &mut self.spool {
+            spool.write(json());
+        }
+        self.listeners.retain(|listener| listener.send(finding.clone()).is_ok());
+    }
+
+    fn summarize(&mut self, checker: &Checker) {
+        let stamp = Stamp::now();
+        let json = || summary::json(checker, outside(&stamp), self.events);
+        match self.format {
+            Format::Text => {
+                if let Some(text) = summary::text(checker, self.validates, self.events) {
+                    say(format_args!("{stamp} {text}"));
+                }
+            }
+            Format::Json => line(json()),
+            Format::Silent => {}
+        }
+        let json = self.spool.is_some().then(json);
+        if let (Some(spool), Some(json)) = (&mut self.spool, json) {
+            spool.write(json);
+        }
+    }
+}
+
+/// A line of JSON on standard error, in one write.
+fn line(mut json: String) {
+    json.push('\n');
+    // If standard error is closed no reader can be told.
+    let _ = StandardError.write_all(json.as_bytes());
+}
+
+/// What the crate of rules calls a stamp.
+fn outside(stamp: &Stamp) -> checks::Stamp {
+    checks::Stamp { wall: stamp.wall.as_nanos() as u64, process: stamp.process, thread: stamp.thread }
+}
+
+impl fmt::Debug for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Why")
+    }
+}
+
+/// A checker that is wanted.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub settings: Settings,
+    pub format: Format,
+    /// The file that findings are appended to.
+    pub spool: Option<PathBuf>,
+    pub listeners: Vec<Sender<Finding>>,
+}
+
+impl Asked {
+    /// What a Rust program asks for in code.
+    pub fn in_code(settings: Settings, listener: Sender<Finding>) -> Asked {
+        Asked { settings, format: Format::Silent, spool: None, listeners: vec![listener] }
+    }
+}
+
+#[cfg(test)]
+mod tests;
