@@ -63,7 +63,7 @@ pub enum ReadError {
         line: u64,
     },
     /// Not a JSON object.
-    #[error("line {line}: no JSON object; logs are written with UBIVERBS_LOG_FILE and UBIVERBS_LOG=json")]
+    #[error("line {line}: no JSON object; UBIVERBS_LOG=FILE writes a log of them")]
     NotJson {
         /// The line, from 1.
         line: u64,
@@ -138,7 +138,7 @@ impl<R: BufRead> JsonReader<R> {
     }
 }
 
-/// A word that events carry as `&'static str`: kept once for the life of the process, as long as there are not too many.
+/// A word that events carry as `&'static str`: kept once for the life of the process, unless there are too many.
 fn intern(word: &str) -> Option<&'static str> {
     static WORDS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     if word.len() > MAX_WORD {

@@ -41,8 +41,7 @@ rules! {
     REJECTED_BY_PROGRAM = 940 Warning "the peer's program rejected the connection";
     NOBODY_LISTENS = 941 Error "nobody listens at the address that was to be connected to";
     NOT_CONNECTED = 942 Error "a connection could not be made";
-    PEER_DIED = 945 Error "a connection ended because the peer's process did";
-    CONNECTION_LOST = 946 Error "a connection ended without either program wanting it";
+    CONNECTION_LOST = 945 Error "a connection ended without a program ending it";
     DISCONNECTED = 947 Note "the peer disconnected";
 }
 
@@ -123,7 +122,8 @@ impl Examine for Events {
         match &event.kind {
             Kind::AsyncEvent { name } => {
                 let refused = self.watched(event.qpn).and_then(|watched| watched.refused);
-                out.tell(asynchronous(model, event.qpn.map(Subject::QueuePair), name, refused));
+                let finding = asynchronous(model, event.qpn.map(Subject::QueuePair), name, refused);
+                out.tell(between(finding, model, event.qpn, None));
             }
             Kind::Called { call: Call::GetAsyncEvent { event: name, about }, .. } if !name.contains("_QP_") => {
                 let number = u32::try_from(*about).unwrap_or_default();

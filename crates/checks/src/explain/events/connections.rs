@@ -6,7 +6,7 @@ use trace::ConnectionEnd;
 use wire::Qpn;
 use wire::cm::RejectReason;
 
-use super::{CONNECTION_LOST, DISCONNECTED, NOBODY_LISTENS, NOT_CONNECTED, PEER_DIED, REJECTED_BY_PROGRAM};
+use super::{CONNECTION_LOST, DISCONNECTED, NOBODY_LISTENS, NOT_CONNECTED, REJECTED_BY_PROGRAM};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 
@@ -83,7 +83,7 @@ pub(super) fn ended(model: &Model, qpn: Option<Qpn>, local_comm_id: u32, by: Con
             "nothing, if the peer was done; otherwise look at why the peer ended it",
         ),
         ConnectionEnd::PeerDied => (
-            PEER_DIED,
+            CONNECTION_LOST,
             "the peer's process exited, crashed or was killed without a word",
             "look at how the peer ended: its exit status, its log, the kernel's (out of memory?)",
         ),

@@ -262,7 +262,7 @@ fn who_ended_a_connection_and_who_refused_one_is_told() {
     use trace::ConnectionEnd;
     let cases = [
         (ConnectionEnd::Peer, Some(DISCONNECTED)),
-        (ConnectionEnd::PeerDied, Some(PEER_DIED)),
+        (ConnectionEnd::PeerDied, Some(CONNECTION_LOST)),
         (ConnectionEnd::PeerLost, Some(CONNECTION_LOST)),
         (ConnectionEnd::DeviceGone, Some(CONNECTION_LOST)),
         (ConnectionEnd::Local, None),
