@@ -423,9 +423,9 @@ fn pieces_of_a_receive_that_overlap_are_told() {
 #[test]
 fn the_whole_address_space_open_to_peers_is_told() {
     let mut script = Script::new();
-    script.mr(KEY, 8, u64::MAX - 8, ALL_ACCESS | Access::ON_DEMAND).shows(228, &["whole address space"]);
+    script.mr(KEY, 0, u64::MAX, ALL_ACCESS | Access::ON_DEMAND).shows(228, &["whole address space"]);
     let mut script = Script::new();
-    script.mr(KEY, 8, u64::MAX - 8, Access::LOCAL_WRITE | Access::ON_DEMAND).keeps(228);
+    script.mr(KEY, 0, u64::MAX, Access::LOCAL_WRITE | Access::ON_DEMAND).keeps(228);
 }
 
 #[test]

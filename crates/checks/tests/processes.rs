@@ -214,7 +214,9 @@ fn what_was_given_back_is_not_noted() {
     script.call(Call::DestroySrq { srq: Srqn::new(5) }).call(Call::DestroyCq { cq: CQ });
     script.call(Call::DestroyChannel { channel: 9 }).call(Call::DestroyAh { ah: 3 });
     script.call(Call::DeallocPd { pd: PD }).call(Call::CloseDevice { context: CONTEXT });
-    assert!(script.ends().is_empty(), "{:?}", script.findings());
+    script.ends();
+    let left: Vec<_> = script.findings().iter().filter(|finding| (600..700).contains(&finding.rule.0)).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
@@ -337,5 +339,9 @@ fn destroying_a_channel_under_a_thread_that_waits_is_told() {
     let mut script = Script::new();
     script.call(Call::CreateChannel { channel: 9 });
     script.thread(8).call(Call::WaitCqEvent { channel: 9 }).call(Call::GetCqEvent { channel: 9, cq: CQ });
+    script.thread(7).call(Call::DestroyChannel { channel: 9 }).keeps(629);
+    let mut script = Script::new();
+    script.call(Call::CreateChannel { channel: 9 });
+    script.thread(8).call(Call::WaitCqEvent { channel: 9 }).call(Call::StopWaiting {});
     script.thread(7).call(Call::DestroyChannel { channel: 9 }).keeps(629);
 }

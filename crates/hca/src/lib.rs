@@ -45,5 +45,8 @@ pub use progress::sleep::Sleep;
 pub use queue_pair::counters::{AttachError, CompletionCounter, CountedWork};
 pub use queue_pair::frames::Spread;
 pub use queue_pair::{Joins, Qp};
+pub use record::calls::OwnCalls;
 pub use record::drops::KernelDrops;
 pub use record::tracing::{Tracing, is_traced};
+#[cfg(feature = "checks")]
+pub use record::witness::LiveWitness;

@@ -12,6 +12,7 @@ use crate::links::registry::{Entry, Registry};
 use crate::links::udp::Udp;
 use crate::links::unread_watch::UnreadWatch;
 use crate::links::windows::SharedWindow;
+use crate::nic::peers::Questions;
 use crate::nic::{Nic, limits, process};
 use crate::objects::groups::Groups;
 use crate::objects::numbers::Numbers;
@@ -24,9 +25,12 @@ use crate::progress::timers::Timers;
 use crate::progress::watch::Watch;
 use crate::record::clock::Clock;
 use crate::record::drops::Drops;
+use crate::record::failures::Failures;
 use crate::record::tracing::Tracing;
 #[cfg(feature = "checks")]
 use crate::record::why;
+#[cfg(feature = "checks")]
+use crate::record::witness::LiveWitness;
 use crate::tuning::PEER_WINDOW_MAX_BYTES;
 use ::host::holders::PortUsers;
 use ::host::ports::Ports;
@@ -81,6 +85,7 @@ impl Nic {
             memory: memory::Memory::new(),
             trace: Tracing::default(),
             drops: Drops::default(),
+            failures: Failures::new(environment::notes_failures()),
             capture,
             timers: Timers::new(),
             udp,
@@ -116,6 +121,7 @@ impl Nic {
             contexts: Mutex::new(Rank::Contexts, Vec::new()),
             cqs: Mutex::new(Rank::CompletionQueues, Vec::new()),
             counted_as_ended: AtomicBool::new(false),
+            questions: Questions::default(),
             first_opened: OnceLock::new(),
             qps: Table::default(),
             watch: Watch::new().map_err(system("cannot make a descriptor for waiting threads"))?,
@@ -145,7 +151,7 @@ impl Nic {
 
 impl Nic {
     /// Checks the program, if the environment asks for it.
-    fn check(&self) {
+    fn check(self: &Arc<Nic>) {
         #[cfg(feature = "checks")]
         if let Some(asked) = environment::asked() {
             self.check_as(asked);
@@ -157,7 +163,11 @@ impl Nic {
     /// Checks the program as its code asks for it: findings go to `listener`. If the environment has asked already, its
     /// settings count.
     #[cfg(feature = "checks")]
-    pub fn listen_to_findings(&self, settings: checks::Settings, listener: std::sync::mpsc::Sender<checks::Finding>) {
+    pub fn listen_to_findings(
+        self: &Arc<Nic>,
+        settings: checks::Settings,
+        listener: std::sync::mpsc::Sender<checks::Finding>,
+    ) {
         if !self.trace.is_checked() && self.check_as(why::Asked::in_code(settings, listener.clone())) {
             return;
         }
@@ -168,9 +178,10 @@ impl Nic {
 
     /// Checks the program so. There can be one checker; answers whether it is this.
     #[cfg(feature = "checks")]
-    fn check_as(&self, asked: why::Asked) -> bool {
+    fn check_as(self: &Arc<Nic>, asked: why::Asked) -> bool {
         let engine = Arc::clone(&self.engine);
-        self.trace.check(why::Why::new(asked, Box::new(checks::Absent), move || engine.ring()))
+        let witness = Box::new(LiveWitness::new(self));
+        self.trace.check(why::Why::new(asked, witness, move || engine.ring()))
     }
 }
 

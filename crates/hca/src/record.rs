@@ -4,8 +4,11 @@ pub(crate) mod calls;
 pub(crate) mod capture;
 pub(crate) mod clock;
 pub(crate) mod drops;
+pub(crate) mod failures;
 pub(crate) mod file;
 pub(crate) mod log;
 pub(crate) mod tracing;
 #[cfg(feature = "checks")]
 pub(crate) mod why;
+#[cfg(feature = "checks")]
+pub(crate) mod witness;

@@ -25,7 +25,7 @@ pub(crate) fn check(address: usize, length: usize, write: bool) -> Result<(), Er
 }
 
 /// The pages a range touches, first and length, if all of them end inside the address space.
-fn pages(address: usize, length: usize) -> Option<(usize, usize)> {
+pub(crate) fn pages(address: usize, length: usize) -> Option<(usize, usize)> {
     let page = page_size();
     let start = address & !(page - 1);
     let end = address.checked_add(length)?.checked_next_multiple_of(page)?;

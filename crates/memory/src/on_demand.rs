@@ -34,6 +34,32 @@ pub(crate) fn load(target: &mut [u8], source: *const u8) -> Result<(), Missing> 
     unsafe { transfer(Way::Load, source.cast_mut(), target.as_mut_ptr(), target.len()) }
 }
 
+/// Copies what is at these places, one after the other, into `target`, which is as long as they are together. Answers
+/// whether everything was there.
+pub(crate) fn load_together(target: &mut [u8], places: &[(u64, usize)]) -> bool {
+    let remote: Vec<libc::iovec> = places
+        .iter()
+        .map(|&(address, length)| libc::iovec { iov_base: address as *mut libc::c_void, iov_len: length })
+        .collect();
+    let local = libc::iovec { iov_base: target.as_mut_ptr().cast(), iov_len: target.len() };
+    // SAFETY: the target is ours to write, and what the others are the kernel finds out.
+    let moved = unsafe {
+        libc::process_vm_readv(libc::getpid(), &raw const local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0)
+    };
+    if usize::try_from(moved) == Ok(target.len()) {
+        return true;
+    }
+    if moved >= 0 || !refused(&io::Error::last_os_error()) {
+        return false;
+    }
+    let mut rest = target;
+    places.iter().all(|&(address, length)| {
+        let (now, later) = std::mem::take(&mut rest).split_at_mut(length);
+        rest = later;
+        load(now, address as *const u8).is_ok()
+    })
+}
+
 /// Brings in the page of an atomic operation. The kernel has no 64-bit atomic on behalf of a program, so the operation
 /// itself is a plain one: a program that unmaps the word in the instant between the two ends itself.
 pub(crate) fn prepare_word(word: *mut u8) -> Result<(), Missing> {

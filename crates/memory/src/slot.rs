@@ -195,6 +195,13 @@ impl Slot {
         }
     }
 
+    /// The terms at this moment, unless they are being changed: for a question whose answer may be "unknown". Takes no
+    /// lock and counts nothing.
+    pub(crate) fn glance(&self, key: Key) -> Option<Terms> {
+        let (gate, terms) = self.version.read(|| (self.gate.test(key.value()), self.load()))?;
+        gate.is_ok().then_some(terms)
+    }
+
     /// The key that opens the slot, if it is any.
     pub(crate) fn key(&self) -> Key {
         Key::new(self.gate.key())

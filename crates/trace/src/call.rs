@@ -1,5 +1,6 @@
 //! What a program called, as values: the other half of the stream of events. A call is recorded after it was done; one
-//! that was refused is [`Call::Refused`]. Numbers identify objects as the NIC does: queue pairs and shared receive
+//! that was refused is [`Call::Refused`]. Calls whose outcome another thread may see first are recorded when they begin:
+//! posts, arming, acknowledgements, and those of the connection manager that an event follows. Numbers identify objects as the NIC does: queue pairs and shared receive
 //! queues by number, memory by key, the others by a number that no other object of the process has.
 
 use core::fmt;
@@ -505,6 +506,8 @@ calls! {
         /// The channel.
         channel: u32,
     }
+    /// The thread sleeps no longer at a completion channel: there is an event, or its wait was ended.
+    StopWaiting = "stop_waiting" {}
     /// The program took an event of a completion channel.
     GetCqEvent = "get_cq_event" {
         /// The channel.

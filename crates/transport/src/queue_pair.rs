@@ -233,6 +233,12 @@ impl QueuePair {
         attributes
     }
 
+    /// The sequence numbers that it began with, as the program gave them: of what it sends, and of what it expects.
+    pub fn first_psns(&self) -> [wire::Psn; 2] {
+        let attributes = &self.connection.attributes;
+        [attributes.sq_psn, attributes.rq_psn]
+    }
+
     /// Posts a work request to the send queue.
     pub fn post_send<P: Port>(&mut self, now: Time, request: &SendRequest<'_>, port: &mut P) -> Result<(), PostError> {
         if let Err(error) = self.take_send(request) {

@@ -19,6 +19,7 @@ pub unsafe extern "C" fn rdma_bind_addr(id: Handle<'_, rdma_cm_id>, local: *mut 
         let it = ConnectionId::of(id)?;
         // SAFETY: null, or an address.
         it.id.bind(unsafe { address::from_c(local) }?)?;
+        it.tell("rdma_bind_addr");
         it.refresh()?;
         Ok(0)
     })
@@ -42,6 +43,7 @@ pub unsafe extern "C" fn rdma_resolve_addr(
         let source = if source.is_null() { None } else { Some(unsafe { address::from_c(source) }?) };
         // SAFETY: null, or an address.
         let destination = unsafe { address::from_c(destination) }?;
+        it.tell("rdma_resolve_addr");
         it.id.resolve_address(source, destination)?;
         set_field!(it.base, route.addr.dst_addr, address::to_c(destination));
         it.complete()
@@ -53,6 +55,7 @@ pub unsafe extern "C" fn rdma_resolve_addr(
 pub extern "C" fn rdma_resolve_route(id: Handle<'_, rdma_cm_id>, _milliseconds: c_int) -> c_int {
     number("rdma_resolve_route", || {
         let it = ConnectionId::of(id)?;
+        it.tell("rdma_resolve_route");
         it.id.resolve_route()?;
         it.complete()
     })
@@ -63,6 +66,7 @@ pub extern "C" fn rdma_resolve_route(id: Handle<'_, rdma_cm_id>, _milliseconds: 
 pub extern "C" fn rdma_listen(id: Handle<'_, rdma_cm_id>, backlog: c_int) -> c_int {
     number("rdma_listen", || {
         let it = ConnectionId::of(id)?;
+        it.tell("rdma_listen");
         it.id.listen(u32::try_from(backlog).unwrap_or(0))?;
         it.refresh()?;
         Ok(0)

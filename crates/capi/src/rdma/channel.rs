@@ -1,5 +1,6 @@
 //! Event channels: where ids report. The descriptor in the structure is a real one.
 
+use super::told;
 use crate::boundary::{object, unreported};
 use crate::errno::{Errno, with_sources};
 use crate::log;
@@ -69,7 +70,9 @@ pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
         if nic.shown_devices().is_empty() {
             return Err(Errno(libc::ENODEV));
         }
-        Channel::make()
+        let made = Channel::make()?;
+        told::channel("rdma_create_event_channel", &*Channel::of(made)?);
+        Ok(made)
     })
 }
 
@@ -77,6 +80,9 @@ pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
 #[unsafe(export_name = "ubiverbs_rdma_destroy_event_channel")]
 pub extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     unreported("rdma_destroy_event_channel", || {
+        if let Ok(known) = Channel::of(channel) {
+            told::channel("rdma_destroy_event_channel", &known);
+        }
         Channel::free(channel);
         Ok(())
     });

@@ -141,7 +141,9 @@ pub extern "C" fn rdma_connect(id: Handle<'_, rdma_cm_id>, parameters: In<'_, rd
             data
         };
         it.offer_ece()?;
-        it.id.connect(&it.parameters(given, &data))?;
+        let offer = it.parameters(given, &data);
+        it.tell_offer("rdma_connect", &offer);
+        it.id.connect(&offer)?;
         it.state().connect_data.clear();
         it.complete()
     })
@@ -179,7 +181,9 @@ pub extern "C" fn rdma_accept(id: Handle<'_, rdma_cm_id>, parameters: In<'_, rdm
         let data = private_data(given);
         let accepted = || -> Result<(), Errno> {
             it.answer_ece()?;
-            Ok(it.id.accept(&it.parameters(given, data))?)
+            let offer = it.parameters(given, data);
+            it.tell_offer("rdma_accept", &offer);
+            Ok(it.id.accept(&offer)?)
         };
         accepted().inspect_err(|_| {
             if connects {
@@ -198,7 +202,9 @@ pub extern "C" fn rdma_accept(id: Handle<'_, rdma_cm_id>, parameters: In<'_, rdm
 }
 
 fn reject(id: Handle<'_, rdma_cm_id>, reason: RejectReason, data: &[u8]) -> Result<c_int, Errno> {
-    ConnectionId::of(id)?.id.reject(reason, data)?;
+    let it = ConnectionId::of(id)?;
+    it.id.reject(reason, data)?;
+    it.tell(if reason == RejectReason::VendorOption { "rdma_reject_ece" } else { "rdma_reject" });
     Ok(0)
 }
 
@@ -232,6 +238,7 @@ pub extern "C" fn rdma_establish(id: Handle<'_, rdma_cm_id>) -> c_int {
         }
         it.offer_ece()?;
         it.id.establish()?;
+        it.tell("rdma_establish");
         Ok(0)
     })
 }
@@ -245,6 +252,7 @@ pub extern "C" fn rdma_notify(id: Handle<'_, rdma_cm_id>, event: c_uint) -> c_in
             return Err(Errno::invalid("only IBV_EVENT_COMM_EST says something of a connection"));
         }
         it.id.notify_established()?;
+        it.tell("rdma_notify");
         Ok(0)
     })
 }
@@ -255,6 +263,7 @@ pub extern "C" fn rdma_disconnect(id: Handle<'_, rdma_cm_id>) -> c_int {
     number("rdma_disconnect", || {
         let it = ConnectionId::of(id)?;
         it.device()?;
+        it.tell("rdma_disconnect");
         it.queue_pair_to_error()?;
         it.id.disconnect()?;
         it.complete()

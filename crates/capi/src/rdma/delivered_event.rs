@@ -14,6 +14,8 @@ pub(super) struct DeliveredEvent {
     pub base: rdma_cm_event,
     /// Whose event it counts as: that of a listener, if it is a request.
     pub owner: *const ConnectionId,
+    /// The number of the id it is about, which may be gone before it.
+    pub about: u64,
     pub group: Option<Arc<Group>>,
     /// What `base` points to.
     pub private_data: Vec<u8>,
@@ -38,6 +40,7 @@ pub(super) fn subject(event: &Owned<'_, rdma_cm_event>) -> Result<*mut rdma_cm_i
 /// The program is done with an event, and with what it points to.
 pub(super) fn acknowledge(event: Owned<'_, rdma_cm_event>) {
     let Ok(event) = DeliveredEvent::from_c(event) else { return };
+    event.tell_ack();
     if let Some(group) = &event.group {
         group.events.acknowledge(1);
     }

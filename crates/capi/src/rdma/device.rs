@@ -11,6 +11,7 @@ use crate::query::ibv_query_device;
 use crate::registry::{PerProcess, Pointer, lock};
 use crate::xrc::{close_xrcd, open_xrcd};
 use abi::{Handle, Out, Owned, ibv_context, ibv_device_attr, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr};
+use hca::OwnCalls;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
@@ -48,6 +49,8 @@ impl CmDevice {
         if let Some(found) = opened.iter().find(|entry| std::ptr::eq(entry.device, device)) {
             return Ok(found);
         }
+        // All ids share it, and it is never closed.
+        let _own = OwnCalls::begin();
         // SAFETY: a device of the library, which is never freed.
         let context = ibv_open_device(unsafe { Handle::new(device.as_c()) });
         let mut attributes = ibv_device_attr::zeroed();
@@ -77,6 +80,7 @@ impl CmDevice {
     pub fn join(&self) -> Result<*mut ibv_pd, Errno> {
         let mut common = lock(&self.common);
         if common.pd.0.is_null() {
+            let _own = OwnCalls::begin();
             common.pd.0 = ibv_alloc_pd(self.context());
             if common.pd.0.is_null() {
                 return Err(Errno::NO_MEMORY);
@@ -107,6 +111,7 @@ impl CmDevice {
         if common.ids > 0 {
             return;
         }
+        let _own = OwnCalls::begin();
         // Both refuse if something is still in them, and stay for the next id then.
         // SAFETY: made above, and given up here: the last id that had it is gone.
         let (xrcd, pd) = unsafe { (Owned::new(common.xrcd.0), Owned::new(common.pd.0)) };

@@ -5,6 +5,7 @@ use super::channel::Channel;
 use super::delivered_event::{DeliveredEvent, acknowledge, outcome};
 use super::id::ConnectionId;
 use super::lifecycle::rdma_destroy_id;
+use super::told::Brought;
 use crate::address_handle::vector_to_c;
 use crate::boundary::{number, value};
 use crate::cancellation::{Turn, Waits, call_that_waits};
@@ -57,16 +58,34 @@ fn hand_over(happened: Event) -> Option<Box<DeliveredEvent>> {
             param: rdma_cm_event_param { ud: rdma_ud_param::zeroed() },
         },
         owner,
+        about: 0,
         group: None,
         private_data: Vec::new(),
     });
+    let brought = brought(&body);
     let ece = event.take_body(owner, body);
     match event.apply(owner, subject, kind, ece) {
-        true => Some(event),
+        true => {
+            event.tell(&brought);
+            Some(event)
+        }
         false => {
             owner.events.acknowledge(1);
             None
         }
+    }
+}
+
+/// What the trace is told of what came with an event.
+fn brought(body: &Body) -> Brought {
+    match body {
+        Body::Connection(body) => Brought {
+            responder_resources: Some(body.responder_resources),
+            initiator_depth: Some(body.initiator_depth),
+            ..Brought::default()
+        },
+        Body::Datagram(body) => Brought { peer_qpn: Some(body.qpn), peer_qkey: Some(body.qkey), ..Brought::default() },
+        Body::None | Body::Number(_) => Brought::default(),
     }
 }
 
@@ -308,6 +327,7 @@ pub extern "C" fn rdma_write_cm_event(
         if event != abi::RDMA_CM_EVENT_USER {
             return Err(Errno::invalid("programs write RDMA_CM_EVENT_USER only"));
         }
+        it.tell("rdma_write_cm_event");
         it.id.write_event(EventKind::User, status, argument)?;
         Ok(0)
     })
@@ -348,6 +368,11 @@ const NAMES: [&CStr; 20] = [
     c"RDMA_CM_EVENT_USER",
     c"RDMA_CM_EVENT_INTERNAL",
 ];
+
+/// The name of an event, for the trace.
+pub(super) fn name(event: c_uint) -> &'static str {
+    NAMES.get(event as usize).and_then(|name| name.to_str().ok()).unwrap_or("UNKNOWN EVENT")
+}
 
 /// The name of an event.
 #[unsafe(export_name = "ubiverbs_rdma_event_str")]

@@ -110,6 +110,11 @@ impl ConnectionId {
         events.wait(|missing| tell(None, || Call::WaitForAcks { object: "id", number: self.number, missing }));
     }
 
+    /// What the NIC calls it.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -169,7 +174,10 @@ impl ConnectionId {
         let channel = if channel.is_null() { sync_channel } else { channel };
         let id = Id::new(&nic, &Channel::of(channel)?, port_space, kind, 0);
         let made = ConnectionId::make(id, channel, context, space, qp_type)?;
-        ConnectionId::of(made.handle())?.state().sync_channel = sync_channel;
+        let it = ConnectionId::of(made.handle())?;
+        it.state().sync_channel = sync_channel;
+        it.tell("rdma_create_id");
+        it.tell_channel();
         Ok(made)
     }
 

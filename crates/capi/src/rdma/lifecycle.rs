@@ -45,6 +45,7 @@ pub extern "C" fn rdma_destroy_id(id: Owned<'_, rdma_cm_id>) -> c_int {
         for group in &state.groups {
             it.wait_for_acks(&group.events);
         }
+        it.tell("rdma_destroy_id");
         Channel::free(state.sync_channel);
         if let Some(device) = state.device {
             device.leave();
@@ -59,7 +60,9 @@ pub extern "C" fn rdma_destroy_id(id: Owned<'_, rdma_cm_id>) -> c_int {
 #[unsafe(export_name = "ubiverbs_rdma_migrate_id")]
 pub extern "C" fn rdma_migrate_id(id: Handle<'_, rdma_cm_id>, channel: *mut rdma_event_channel) -> c_int {
     number("rdma_migrate_id", || {
-        ConnectionId::of(id)?.migrate(channel)?;
+        let it = ConnectionId::of(id)?;
+        it.migrate(channel)?;
+        it.tell("rdma_migrate_id");
         Ok(0)
     })
 }
@@ -90,6 +93,7 @@ impl ConnectionId {
         };
         Channel::free(old);
         set_field!(self.base, channel, channel);
+        self.tell_channel();
         self.wait_for_acks(&self.events);
         Ok(())
     }

@@ -24,3 +24,4 @@ pub mod option;
 pub mod queue_pair;
 pub mod repoll;
 pub mod shared_receive_queue;
+mod told;

@@ -50,7 +50,9 @@ pub unsafe extern "C" fn rdma_join_multicast(
     number("rdma_join_multicast", || {
         // SAFETY: null, or an address.
         let group = unsafe { address::group_from_c(group) };
-        ConnectionId::of(id)?.join(group?, false, context)
+        let it = ConnectionId::of(id)?;
+        it.tell("rdma_join_multicast");
+        it.join(group?, false, context)
     })
 }
 
@@ -78,6 +80,7 @@ pub unsafe extern "C" fn rdma_join_multicast_ex(
             return Err(Errno::invalid("no such join flag"));
         }
         let send_only = attributes.join_flags == abi::RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
+        it.tell("rdma_join_multicast_ex");
         // SAFETY: null, or an address.
         it.join(unsafe { address::group_from_c(attributes.addr) }?, send_only, context)
     })
@@ -109,6 +112,7 @@ pub unsafe extern "C" fn rdma_leave_multicast(id: Handle<'_, rdma_cm_id>, group:
             it.drop_event();
         }
         it.wait_for_acks(&group.events);
+        it.tell("rdma_leave_multicast");
         Ok(0)
     })
 }

@@ -8,6 +8,7 @@ use crate::completion_queue::{ibv_create_cq, ibv_destroy_cq};
 use crate::errno::Errno;
 use crate::object::{Object, field, set_field};
 use crate::protection_domain::Pd;
+use crate::queue_pair::QueuePair;
 use crate::queue_pair_create::{create_qp_ex, ibv_destroy_qp};
 use crate::queue_pair_state::ibv_modify_qp;
 use abi::{
@@ -84,6 +85,9 @@ impl ConnectionId {
         let mut modify = self.id.modify_for(state)?;
         adjust(&mut modify);
         let (attributes, mask) = attributes(&modify);
+        if let Ok(pair) = QueuePair::of(qp) {
+            self.tell_move(pair.qp.qpn(), state);
+        }
         done(ibv_modify_qp(qp, (&attributes).into(), mask as c_int))
     }
 
@@ -112,6 +116,9 @@ impl ConnectionId {
         }
         let modify = Modify { state: Some(State::Error), ..Modify::default() };
         let (attributes, mask) = attributes(&modify);
+        if let Ok(pair) = QueuePair::of(qp) {
+            self.tell_move(pair.qp.qpn(), State::Error);
+        }
         done(ibv_modify_qp(qp, (&attributes).into(), mask as c_int))
     }
 
@@ -208,6 +215,7 @@ impl ConnectionId {
             Ok(qp) => {
                 set_field!(self.base, pd, attributes.pd);
                 set_field!(self.base, qp, qp);
+                self.tell("rdma_create_qp");
                 Ok(())
             }
             Err(error) => {
@@ -286,6 +294,7 @@ pub extern "C" fn rdma_destroy_qp(id: Handle<'_, rdma_cm_id>) {
             // SAFETY: the queue pair of the id, which the program gives up.
             done(ibv_destroy_qp(unsafe { Owned::new(it.qp().as_ptr()) }))?;
             set_field!(it.base, qp, null_mut());
+            it.tell("rdma_destroy_qp");
         }
         it.destroy_cqs();
         Ok(())

@@ -26,6 +26,11 @@ impl EventChannel {
         Ok(EventChannel { events: Channel::new()?, observer: OnceLock::new(), fresh: AtomicBool::new(false) })
     }
 
+    /// A number that no other channel of the process has.
+    pub fn number(&self) -> u32 {
+        self.events.number()
+    }
+
     /// The oldest event. Waits for one unless the descriptor is non-blocking; the error is `WouldBlock` then.
     #[doc(alias = "rdma_get_cm_event")]
     pub fn take(&self) -> io::Result<Event> {

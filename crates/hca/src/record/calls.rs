@@ -3,13 +3,17 @@
 use crate::ground::Ground;
 use crate::objects::completion_queue::{CompletionChannel, CompletionQueue};
 use crate::objects::context::{AsyncEvent, Context};
+use std::cell::Cell;
 use std::fmt::Display;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use trace::{Call, Event, Kind, Piece, Pieces, Text};
 use transport::{
-    Completion, Data, Modify, Operation, QueuePairConfig, ReceiveRequest, SendFlags, SendRequest, Sge, Time,
+    AddressVector, Completion, Data, Modify, Operation, QueuePairConfig, ReceiveRequest, SendFlags, SendRequest, Sge,
+    Time,
 };
-use wire::{Key, Qpn, Srqn};
+use wire::access::Bind;
+use wire::{Gid, Key, Qpn, Srqn};
 
 impl Ground {
     /// Tells the trace what the program called, if a sink listens; `call` is asked only then.
@@ -27,12 +31,19 @@ impl Ground {
 
     #[cold]
     fn tell_call(&self, now: Time, qpn: Option<Qpn>, call: Call) {
-        self.trace.record(&event(now, qpn, call));
+        if OWN_CALLS.get() == 0 {
+            self.trace.record(&event(now, qpn, call));
+        }
     }
 
     /// A work request of a list is about to be posted to the send queue of this queue pair, whose latch the caller has.
     #[cold]
     pub(crate) fn tell_send(&self, now: Time, qpn: Qpn, index: usize, request: &SendRequest<'_>) {
+        if let Operation::BindWindow(bind) = request.operation {
+            let (Bind { window, region, address, length, access, .. }, new_key) = (bind, bind.bound_key());
+            let call = Call::BindWindow { window, new_key, region, address, length, access };
+            self.tell_call(now, Some(qpn), call);
+        }
         self.tell_call(now, Some(qpn), send(index, request));
     }
 
@@ -65,6 +76,11 @@ impl Ground {
         }
     }
 
+    /// The program is about to sleep until this channel has an event.
+    pub(crate) fn waits_for_event(&self, channel: &CompletionChannel) {
+        self.called(None, || Call::WaitCqEvent { channel: channel.number() });
+    }
+
     /// The program takes an event of a completion channel: this completion queue has something.
     pub fn took_event(&self, channel: &CompletionChannel, cq: u32) {
         self.called(None, || Call::GetCqEvent { channel: channel.number(), cq });
@@ -76,6 +92,34 @@ impl Ground {
             let (event, about) = event.told();
             Call::GetAsyncEvent { event, about }
         });
+    }
+}
+
+thread_local! {
+    /// How many times over this thread is in calls that the library makes for itself.
+    static OWN_CALLS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What the calling thread calls is the library's own doing, until this is dropped: the trace is not told of the calls,
+/// and no program is blamed for them.
+#[derive(Debug)]
+#[must_use]
+pub struct OwnCalls {
+    /// The count is the thread's own.
+    _thread: PhantomData<*const ()>,
+}
+
+impl OwnCalls {
+    /// From now on.
+    pub fn begin() -> OwnCalls {
+        OWN_CALLS.set(OWN_CALLS.get() + 1);
+        OwnCalls { _thread: PhantomData }
+    }
+}
+
+impl Drop for OwnCalls {
+    fn drop(&mut self) {
+        OWN_CALLS.set(OWN_CALLS.get() - 1);
     }
 }
 
@@ -167,6 +211,11 @@ pub(crate) fn modify_qp(modify: &Modify) -> Call {
         dgid: modify.av.as_ref().map(|av| av.dgid.octets()),
         sgid_index: modify.av.as_ref().map(|av| av.sgid_index),
     }
+}
+
+/// The way that packets go from now on.
+pub(crate) fn path(source: Option<Gid>, av: &AddressVector) -> Call {
+    Call::Path { sgid: source.map(Gid::octets), dgid: av.dgid.octets(), hop_limit: av.hop_limit }
 }
 
 impl AsyncEvent {

@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 
 use trace::{Call, Kind};
+use wire::Key;
 
 use super::{Owner, Posting};
 use crate::checker::Moment;
@@ -34,12 +35,12 @@ pub(super) struct Claim {
     pub is_answered: bool,
 }
 
-/// Where the pieces of a work request lie in the process: start and end. Pieces of unknown keys are nowhere.
-pub(super) fn places<'a>(work: &'a Work, model: &'a Model) -> impl Iterator<Item = (u64, u64)> + 'a {
+/// Where the pieces of a work request lie in the process, start and end, and the key. Those of unknown keys are nowhere.
+pub(super) fn places<'a>(work: &'a Work, model: &'a Model) -> impl Iterator<Item = ((u64, u64), Key)> + 'a {
     work.pieces.kept().iter().filter(|piece| piece.length > 0).filter_map(|piece| {
         let region = model.regions.get(&piece.key.value()).filter(|region| region.address != 0)?;
         let start = region.place(piece.address);
-        Some((start, start.checked_add(u64::from(piece.length))?))
+        Some(((start, start.checked_add(u64::from(piece.length))?), piece.key))
     })
 }
 
@@ -51,7 +52,7 @@ impl Claims {
             return;
         }
         let mut starts = [0; 4];
-        for ((start, end), kept) in places(work, model).zip(&mut starts) {
+        for (((start, end), _), kept) in places(work, model).zip(&mut starts) {
             let claim = Claim {
                 owner: posting.owner,
                 start,

@@ -1,0 +1,152 @@
+//! The live process, asked by the checks: what buffers hold, and whether they are there. It may be asked by a sink of
+//! the trace, whatever locks the calling thread holds: it takes none, and never faults.
+
+use crate::nic::Nic;
+use checks::Witness;
+use std::mem::forget;
+use std::sync::{Arc, Weak};
+use trace::Pieces;
+
+/// So many bytes are looked at whole. Of more, the first and last of each piece, and samples between them.
+const WHOLE: u64 = 4096;
+/// Bytes at either end of a long piece.
+const END: u64 = 256;
+/// Samples between the ends of a long piece, and the bytes of each.
+const SAMPLES: u64 = 24;
+const SAMPLE: u64 = 32;
+
+/// Answers questions about this process.
+#[derive(Clone, Debug)]
+pub struct LiveWitness {
+    nic: Weak<Nic>,
+    /// What was looked at, kept to be used again.
+    bytes: Vec<u8>,
+    places: Vec<(u64, usize)>,
+}
+
+impl LiveWitness {
+    /// A witness of the process that has this NIC.
+    pub fn new(nic: &Arc<Nic>) -> LiveWitness {
+        LiveWitness { nic: Arc::downgrade(nic), bytes: Vec::new(), places: Vec::new() }
+    }
+
+    /// Notes which bytes of the pieces are looked at. `None` if a key does not lead to them.
+    fn choose(&mut self, pieces: &Pieces) -> Option<()> {
+        let nic = self.nic.upgrade()?;
+        let whole = pieces.bytes <= WHOLE;
+        self.places.clear();
+        let mut found = Some(());
+        for piece in pieces.kept().iter().filter(|piece| piece.length > 0) {
+            let length = u64::from(piece.length);
+            match nic.memory().place(piece.key, piece.address, length) {
+                Some(place) if whole => self.places.push((place, length as usize)),
+                Some(place) => sample(place, length, &mut self.places),
+                None => found = None,
+            }
+        }
+        if Arc::strong_count(&nic) == 1 {
+            // Dropping the last would take locks.
+            forget(nic);
+        }
+        found
+    }
+}
+
+/// The places of a long piece that are looked at.
+fn sample(place: u64, length: u64, places: &mut Vec<(u64, usize)>) {
+    if length <= 2 * END + SAMPLES * SAMPLE {
+        return places.push((place, length as usize));
+    }
+    places.push((place, END as usize));
+    let between = length - 2 * END - SAMPLE;
+    let at = |index| place + END + between * index / SAMPLES;
+    places.extend((0..SAMPLES).map(|index| (at(index), SAMPLE as usize)));
+    places.push((place + length - END, END as usize));
+}
+
+impl Witness for LiveWitness {
+    fn digest(&mut self, pieces: &Pieces) -> Option<u64> {
+        self.choose(pieces)?;
+        let length = self.places.iter().map(|(_, length)| length).sum();
+        self.bytes.resize(length, 0);
+        memory::peek(&self.places, &mut self.bytes).then(|| hash(&self.bytes))
+    }
+
+    fn is_mapped(&mut self, address: u64, length: u64) -> Option<bool> {
+        memory::is_mapped(address, length)
+    }
+
+    fn is_on_stack(&mut self, address: u64, length: u64) -> Option<bool> {
+        ::host::thread::is_on_stack(address, length)
+    }
+}
+
+/// A hash of eight bytes at a time, each step of which can be undone: of two contents that differ in one word the hashes
+/// differ.
+fn hash(bytes: &[u8]) -> u64 {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(FACTOR);
+    let hash = words.iter().fold(bytes.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let hash = mix(hash, u64::from_le_bytes(last));
+    hash ^ (hash >> 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace::Piece;
+    use transport::{Access, ProtectionDomain};
+
+    fn pieces(places: &[(u64, usize)], key: wire::Key) -> Pieces {
+        places.iter().map(|&(address, length)| Piece { address, length: length as u32, key }).collect()
+    }
+
+    #[test]
+    fn a_changed_buffer_has_another_digest_and_a_missing_one_has_none() {
+        let nic = Nic::open().unwrap();
+        let mut witness = LiveWitness::new(&nic);
+        let mut buffer = vec![0u8; 1 << 20];
+        let address = buffer.as_ptr().addr() as u64;
+        // SAFETY: the buffer stays, and is changed by this thread alone.
+        let key = unsafe { nic.register(buffer.as_mut_ptr(), buffer.len(), ProtectionDomain(1), Access::empty()) };
+        let key = key.unwrap();
+        for length in [1, 7, 8, 64, 4096, 4097, 1 << 20] {
+            let looked_at = pieces(&[(address, length)], key);
+            let before = witness.digest(&looked_at).unwrap();
+            assert_eq!(witness.digest(&looked_at), Some(before));
+            for at in [0, length - 1] {
+                buffer[at] ^= 1;
+                assert_ne!(witness.digest(&looked_at), Some(before), "{at} of {length}");
+                buffer[at] ^= 1;
+            }
+            assert_eq!(witness.digest(&looked_at), Some(before));
+        }
+        let two = pieces(&[(address, 10), (address + 20, 10)], key);
+        let before = witness.digest(&two);
+        buffer[15] = 1;
+        assert_eq!(witness.digest(&two), before, "between the pieces");
+        buffer[25] = 1;
+        assert_ne!(witness.digest(&two), before);
+        assert_eq!(witness.digest(&pieces(&[(address + (1 << 20) - 4, 8)], key)), None, "past the end");
+        assert_eq!(witness.digest(&pieces(&[(address, 8)], wire::Key::new(77))), None, "no such key");
+        assert_eq!(witness.is_mapped(address, 1 << 20), Some(true));
+        nic.deregister(key).unwrap();
+        assert_eq!(witness.digest(&pieces(&[(address, 8)], key)), None, "the key is gone");
+    }
+
+    #[test]
+    fn what_is_looked_at_of_a_long_piece_lies_inside_it_and_is_bounded() {
+        for length in [4097, 5000, 65536, 1 << 20, u64::from(u32::MAX)] {
+            let mut places = Vec::new();
+            sample(1000, length, &mut places);
+            let all: usize = places.iter().map(|(_, length)| length).sum();
+            assert!(all <= 4096 && all >= 512, "{all} of {length}");
+            assert!(places.iter().all(|&(at, part)| at >= 1000 && at + part as u64 <= 1000 + length));
+            let (last, part) = places[places.len() - 1];
+            assert_eq!(last + part as u64, 1000 + length);
+        }
+    }
+}
