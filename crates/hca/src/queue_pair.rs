@@ -43,7 +43,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use transport::{
     AddressVector, Attributes, Completion, Counters, Inbound, Kind, Modify, ModifyError, PostError, Queue,
-    ReceiveRequest, SendRequest, Sge, State, Time,
+    ReceiveRequest, SendRequest, Sge, State, Status, Time,
 };
 use wire::{Key, Opcode, Qpn};
 
@@ -662,6 +662,9 @@ impl Qp {
         now: Time,
         poller: Option<&mut Poller<'_>>,
     ) {
+        if completion.status != Status::Success {
+            nic.failures.count(self.qpn, completion.queue, completion.status);
+        }
         let shared;
         let mut elsewhere = false;
         let cq = match completion.queue {

@@ -491,6 +491,8 @@ calls! {
         /// The channel.
         channel: u32,
     }
+    /// The thread sleeps no longer at a completion channel: there is an event, or its wait was ended.
+    StopWaiting = "stop_waiting" {}
     /// The program took an event of a completion channel.
     GetCqEvent = "get_cq_event" {
         /// The channel.

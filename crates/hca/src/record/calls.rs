@@ -76,6 +76,11 @@ impl Ground {
         }
     }
 
+    /// The program is about to sleep until this channel has an event.
+    pub(crate) fn waits_for_event(&self, channel: &CompletionChannel) {
+        self.called(None, || Call::WaitCqEvent { channel: channel.number() });
+    }
+
     /// The program takes an event of a completion channel: this completion queue has something.
     pub fn took_event(&self, channel: &CompletionChannel, cq: u32) {
         self.called(None, || Call::GetCqEvent { channel: channel.number(), cq });
