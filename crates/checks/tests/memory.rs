@@ -228,6 +228,8 @@ fn a_key_of_another_domain_is_told_when_it_is_posted() {
     let mut script = Script::new();
     script.pd(8).mr_in(8, KEY, BUFFER, 4096, ALL_ACCESS).qp(17).init(17).receive(17, 1, &[(BUFFER, 64, KEY)]);
     script.shows(211, &["PD 8", &format!("PD {PD}"), "wr_id 1"]);
+    // What fails anyhow lends nothing.
+    script.mr(0x200, BUFFER, 4096, ALL_ACCESS).receive(17, 2, &[(BUFFER, 64, 0x200)]).keeps(203);
     connected().send(17, send(1)).keeps(211);
 }
 
