@@ -4,9 +4,7 @@ use super::group::Group;
 use super::id::ConnectionId;
 use crate::errno::Errno;
 use crate::object::Object;
-use crate::registry::PerProcess;
 use abi::{Owned, rdma_cm_event, rdma_cm_id};
-use std::collections::HashSet;
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
@@ -26,25 +24,6 @@ pub(super) struct DeliveredEvent {
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for DeliveredEvent {
     type C = rdma_cm_event;
-}
-
-/// Where events were that the program has acknowledged, while it is checked: another that comes to lie there is none of
-/// them.
-static ACKNOWLEDGED: PerProcess<HashSet<usize>> = PerProcess::new();
-
-impl DeliveredEvent {
-    /// The program gets it.
-    pub fn is_handed_out(&self) {
-        if hca::is_traced() {
-            ACKNOWLEDGED.lock().remove(&std::ptr::from_ref(self).addr());
-        }
-    }
-}
-
-/// The program gives an event back. While it is checked it may not do so twice.
-pub(super) fn given_back(event: &Owned<'_, rdma_cm_event>) -> Result<(), Errno> {
-    let first = !hca::is_traced() || ACKNOWLEDGED.lock().insert(event.handle().as_ptr().addr());
-    first.then_some(()).ok_or_else(|| Errno::invalid("the program has given this event back before"))
 }
 
 /// What an event says: its kind, and its status.

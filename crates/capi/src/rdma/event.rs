@@ -2,7 +2,7 @@
 //! does its part: it makes queue pairs follow their connection, and makes ids for peers that ask a listener.
 
 use super::channel::Channel;
-use super::delivered_event::{DeliveredEvent, acknowledge, given_back, outcome};
+use super::delivered_event::{DeliveredEvent, acknowledge, outcome};
 use super::id::ConnectionId;
 use super::lifecycle::rdma_destroy_id;
 use super::told::Brought;
@@ -67,7 +67,6 @@ fn hand_over(happened: Event) -> Option<Box<DeliveredEvent>> {
     match event.apply(owner, subject, kind, ece) {
         true => {
             event.tell(&brought);
-            event.is_handed_out();
             Some(event)
         }
         false => {
@@ -341,7 +340,8 @@ pub extern "C" fn rdma_ack_cm_event(event: Owned<'_, rdma_cm_event>) -> c_int {
         if event.handle().is_null() {
             return Err(Errno::null());
         }
-        given_back(&event)?;
+        // One that was given back before is not there any more.
+        DeliveredEvent::given_back(&event)?;
         acknowledge(event);
         Ok(0)
     })
