@@ -25,6 +25,7 @@ use crate::progress::timers::Timers;
 use crate::progress::watch::Watch;
 use crate::record::clock::Clock;
 use crate::record::drops::Drops;
+use crate::record::failures::Failures;
 use crate::record::tracing::Tracing;
 #[cfg(feature = "checks")]
 use crate::record::why;
@@ -84,6 +85,7 @@ impl Nic {
             memory: memory::Memory::new(),
             trace: Tracing::default(),
             drops: Drops::default(),
+            failures: Failures::new(environment::notes_failures()),
             capture,
             timers: Timers::new(),
             udp,

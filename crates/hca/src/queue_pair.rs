@@ -8,6 +8,7 @@ pub(crate) mod frames;
 mod order;
 pub(crate) mod port;
 mod reach;
+mod refusal;
 mod rings;
 pub(crate) mod shared_link;
 mod stopping;
@@ -43,7 +44,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use transport::{
     AddressVector, Attributes, Completion, Counters, Inbound, Kind, Modify, ModifyError, PostError, Queue,
-    ReceiveRequest, SendRequest, Sge, State, Time,
+    ReceiveRequest, SendRequest, Sge, State, Status, Time,
 };
 use wire::{Key, Opcode, Qpn};
 
@@ -473,7 +474,7 @@ impl Qp {
             return inner.touched;
         }
         let (pair, mut port) = self.split(nic, &mut inner);
-        pair.handle(now, inbound, &mut port);
+        refusal::handle_from_host(pair, now, inbound, &mut port);
         inner.touched += 1;
         inner.touched
     }
@@ -662,6 +663,9 @@ impl Qp {
         now: Time,
         poller: Option<&mut Poller<'_>>,
     ) {
+        if completion.status != Status::Success {
+            nic.failures.count(self.qpn, completion.queue, completion.status);
+        }
         let shared;
         let mut elsewhere = false;
         let cq = match completion.queue {
