@@ -19,7 +19,7 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use transport::{Cause, Completion, CompletionKind};
+use transport::{Cause, Completion, CompletionKind, Status};
 
 /// A completion queue; every one is an extended one inside.
 #[repr(C)]
@@ -327,22 +327,16 @@ pub(crate) fn service_level(completion: &Completion) -> u8 {
     }
 }
 
-/// Why, as a number of this library: which of the transport's causes it was. Zero is none.
+/// Why, as the number of the rule that explains it: `ubiverbs explain` has its page. Zero is none.
+#[inline]
 pub(crate) fn vendor_error(completion: &Completion) -> u32 {
-    use transport::Cause as C;
-    match completion.cause {
-        None | Some(C::Matched(_) | C::OutOfStep) => 0,
-        Some(C::Refused(_)) => 1,
-        Some(C::Nak { .. }) => 2,
-        Some(C::NoAnswer { .. } | C::PeerGone { .. }) => 3,
-        Some(C::NotReady { .. }) => 4,
-        Some(C::TooLong { .. }) => 5,
-        Some(C::BadAnswer { .. }) => 6,
-        Some(C::Unsuitable { .. }) => 7,
-        Some(C::PeerFault { .. }) => 8,
-        Some(C::Flushed) => 9,
-        Some(_) => 255,
-    }
+    if completion.status == Status::Success { 0 } else { rule_of(completion) }
+}
+
+#[cold]
+fn rule_of(completion: &Completion) -> u32 {
+    let failure = completion.cause.and_then(|cause| cause.failure());
+    checks::rule_of_completion(failure.as_ref(), completion.status.name()).map_or(0, |rule| rule.0.into())
 }
 
 fn work_completion(completion: &Completion) -> ibv_wc {

@@ -22,7 +22,7 @@ impl Finding {
     /// The finding as a JSON object, without a newline.
     ///
     /// It has `rule`, `title`, `severity`, `at`, `subject`, `what`, `evidence` (a list) and `advice`; `cause` where one
-    /// is known, `connection` (`local`, `peer`, `psn`) where there is one, and of the stamp `wall`, `pid` and `tid`.
+    /// is known, `connection` {`local`, `peer`, `psn`?} where it is about one, and of the stamp `wall`, `pid` and `tid`.
     #[must_use]
     pub fn json(&self, stamp: Option<Stamp>) -> String {
         let mut line = String::with_capacity(256);
@@ -39,15 +39,15 @@ impl Finding {
             write!(to, "\"wall\":{wall},\"pid\":{process},\"tid\":{thread},")?;
         }
         write!(to, "\"subject\":{},\"what\":{},", self.subject.json(), Quoted(&self.what))?;
+        if let Some(cause) = &self.cause {
+            write!(to, "\"cause\":{},", Quoted(cause))?;
+        }
         if let Some(Between { local, peer, psn }) = self.connection {
             write!(to, "\"connection\":{{\"local\":{},\"peer\":{}", local.value(), peer.value())?;
             if let Some(psn) = psn {
                 write!(to, ",\"psn\":{}", psn.value())?;
             }
             to.push_str("},");
-        }
-        if let Some(cause) = &self.cause {
-            write!(to, "\"cause\":{},", Quoted(cause))?;
         }
         to.push_str("\"evidence\":[");
         for (index, line) in self.evidence.iter().enumerate() {
@@ -92,13 +92,11 @@ impl fmt::Display for Quoted<'_> {
 mod tests {
     use super::*;
     use crate::rule::Number;
-    use wire::{Psn, Qpn};
 
     #[test]
     fn a_finding_is_one_object_on_one_line() {
         let finding = Finding::new(Number(201), Subject::Process, "a \"name\"\n\u{1}", "do \\ that")
             .because("so")
-            .between(Qpn::new(17), Qpn::new(18), Some(Psn::new(3)))
             .shown_by("one")
             .shown_by("two");
         let line = finding.json(Some(Stamp { wall: 3, process: 4, thread: 5 }));
@@ -106,8 +104,7 @@ mod tests {
             line,
             "{\"rule\":\"UV-0201\",\"title\":\"a buffer was changed while its work was under way\",\
              \"severity\":\"error\",\"at\":0,\"wall\":3,\"pid\":4,\"tid\":5,\"subject\":\"the process\",\
-             \"what\":\"a \\\"name\\\"\\n\\u0001\",\"connection\":{\"local\":17,\"peer\":18,\"psn\":3},\
-             \"cause\":\"so\",\"evidence\":[\"one\",\"two\"],\
+             \"what\":\"a \\\"name\\\"\\n\\u0001\",\"cause\":\"so\",\"evidence\":[\"one\",\"two\"],\
              \"advice\":\"do \\\\ that\"}"
         );
     }

@@ -340,4 +340,8 @@ fn destroying_a_channel_under_a_thread_that_waits_is_told() {
     script.call(Call::CreateChannel { channel: 9 });
     script.thread(8).call(Call::WaitCqEvent { channel: 9 }).call(Call::GetCqEvent { channel: 9, cq: CQ });
     script.thread(7).call(Call::DestroyChannel { channel: 9 }).keeps(629);
+    let mut script = Script::new();
+    script.call(Call::CreateChannel { channel: 9 });
+    script.thread(8).call(Call::WaitCqEvent { channel: 9 }).call(Call::StopWaiting {});
+    script.thread(7).call(Call::DestroyChannel { channel: 9 }).keeps(629);
 }

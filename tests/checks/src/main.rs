@@ -1,12 +1,13 @@
 //! For each rule of `checks` a C program that breaks it and one that does not: `c/FAMILY.c`, run on our library with
 //! everything switched on. `check-programs LIBRARIES [WORD…]` runs those whose rule or family contains one of the words;
-//! `LIBRARIES` is the directory with `libibverbs.so.1`.
+//! `LIBRARIES` is the directory with `libibverbs.so.1`. `mistakes` compares the page of mistakes with what programs are told.
 //!
 //! A program that breaks a rule must be told of it, the other must not. A rule without both fails. Then what
 //! `ubiverbs run` does with findings is tested with one of these programs: words that tests are called by, such as `run:`,
 //! select those.
 #![forbid(unsafe_code)]
 
+mod mistakes;
 mod programs;
 mod running;
 
@@ -44,6 +45,16 @@ type Job = (String, Number, Kind);
 /// Runs what the words select; answers whether all is well.
 fn run(libraries: &Path, words: &[String]) -> Result<bool, String> {
     let started = Instant::now();
+    let told = if words.is_empty() || words.iter().any(|word| word == "mistakes") {
+        let told = mistakes::check(libraries);
+        println!("test docs/mistakes.md ... {}", if told.is_ok() { "ok" } else { "FAILED" });
+        told
+    } else {
+        Ok(())
+    };
+    if words == ["mistakes"] {
+        return told.map(|()| true);
+    }
     let is_wanted = |rule: &Rule| {
         let texts = [rule.number.to_string(), rule.family().name().to_owned()];
         words.is_empty() || words.iter().any(|word| texts.iter().any(|text| text.contains(word.as_str())))
@@ -61,6 +72,7 @@ fn run(libraries: &Path, words: &[String]) -> Result<bool, String> {
     let programs = Programs::compile(libraries, &families)?;
     let cases = programs.cases()?;
     let mut failed = missing(&wanted, &cases);
+    failed.extend(told.err());
     failed.extend(strange(&cases));
     let numbers: BTreeSet<Number> = wanted.iter().map(|rule| rule.number).collect();
     let jobs: Vec<Job> = cases.into_iter().filter(|(_, rule, _)| numbers.contains(rule)).collect();

@@ -90,7 +90,9 @@ pub fn fork_init() {
 
 /// Tells the trace of a new NIC what the program did before there was one.
 pub(crate) fn tell_past(nic: &Nic) {
-    if PREPARED_FOR_FORKS.load(Ordering::Relaxed) {
+    // rdma-core's library prepares where one of these is set, whatever it is set to.
+    let asked = || ["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"].iter().any(|name| std::env::var_os(name).is_some());
+    if PREPARED_FOR_FORKS.load(Ordering::Relaxed) || (is_traced() && asked()) {
         nic.called(None, || Call::ForkInit {});
     }
 }
