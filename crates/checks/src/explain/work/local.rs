@@ -23,7 +23,7 @@ pub(super) fn refused(rule: Number, failed: &Failed<'_>, refusal: &Refusal) -> F
         LOCAL_OUT_OF_BOUNDS => {
             let cause = match refusal.cause {
                 RefusalCause::OutOfBounds { start, length: size } => {
-                    let past = (address + length).saturating_sub(start.saturating_add(size));
+                    let past = address.saturating_add(length).saturating_sub(start.saturating_add(size));
                     let before = start.saturating_sub(address);
                     let which = if past > 0 {
                         format!("{past} bytes past its end")
