@@ -29,12 +29,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("link", &["wire", "trace", "latch", "host"]),
     ("hca", &["wire", "trace", "transport", "cm", "mad", "latch", "memory", "host", "inventory", "link"]),
     ("sim", &["wire", "trace", "transport", "cm"]),
+    // Networks of switches around the transport; chance and marks as `sim` has them.
+    ("fabric", &["wire", "trace", "transport", "sim"]),
     ("sockets", &["wire", "transport", "latch", "hca", "rsocket"]),
     ("ubiverbs", &["wire", "trace", "transport", "cm", "latch", "hca", "sockets"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.
     ("capi", &["wire", "trace", "transport", "cm", "mad", "latch", "memory", "hca", "abi", "sockets"]),
-    // `demo --simulated` runs on the simulator.
-    ("cli", &["wire", "trace", "transport", "cm", "hca", "inventory", "netlink", "ubiverbs", "capi", "sim"]),
+    // `demo --simulated` runs on the simulator, `simulate` on networks.
+    ("cli", &["wire", "trace", "transport", "cm", "hca", "inventory", "netlink", "ubiverbs", "capi", "sim", "fabric"]),
     // Tests across crates, and the harness they share.
     ("scenarios", &["wire", "trace", "transport", "cm", "sim", "rsocket"]),
     // The bodies of fuzz targets: rings, messages between processes, texts, the C interface.

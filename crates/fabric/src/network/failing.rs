@@ -1,0 +1,160 @@
+//! What goes wrong: cables that are cut, flap or lose packets, hosts that are slow; at a time, or where chance has it.
+
+use super::{Network, plan as plans};
+use crate::graph::{Edge, Graph, LinkClass, PortId, reverse};
+use crate::packets::NONE;
+use crate::port::{Port, pace};
+use crate::scenario::{Failure, FailureKind, Place};
+use sim::Rng;
+
+/// A change at a moment.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Trouble {
+    pub at: u64,
+    what: Change,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Change {
+    Down(PortId),
+    Up(PortId),
+    Loss(PortId, f64),
+    Slow(u32, u64),
+    Healthy(u32),
+}
+
+/// The most times a port flaps in a run.
+const FLAPS: u64 = 10_000;
+
+/// What happens when, for all failures.
+pub(super) fn plan(failures: &[Failure], graph: &Graph, rng: &mut Rng) -> Result<Vec<Trouble>, String> {
+    let mut troubles = Vec::new();
+    for failure in failures {
+        let end = failure.lasts.map(|lasts| failure.at.saturating_add(lasts));
+        if let FailureKind::SlowHost { rate } = failure.kind {
+            for host in hosts_at(&failure.place, graph, rng)? {
+                troubles.push(Trouble { at: failure.at, what: Change::Slow(host, rate) });
+                troubles.extend(end.map(|at| Trouble { at, what: Change::Healthy(host) }));
+            }
+            continue;
+        }
+        for cable in cables_at(&failure.place, graph, rng)? {
+            match failure.kind {
+                FailureKind::LinkDown => {
+                    troubles.push(Trouble { at: failure.at, what: Change::Down(cable) });
+                    troubles.extend(end.map(|at| Trouble { at, what: Change::Up(cable) }));
+                }
+                FailureKind::Lossy { probability } => {
+                    troubles.push(Trouble { at: failure.at, what: Change::Loss(cable, probability) });
+                    troubles.extend(end.map(|at| Trouble { at, what: Change::Loss(cable, 0.0) }));
+                }
+                FailureKind::Flapping { period } => {
+                    let period = period.max(2);
+                    let beginnings = (0..FLAPS).map(|nth| failure.at.saturating_add(nth * period));
+                    for at in beginnings.take_while(|at| end.is_none_or(|end| *at < end)) {
+                        troubles.push(Trouble { at, what: Change::Down(cable) });
+                        troubles.push(Trouble { at: at.saturating_add(period / 2), what: Change::Up(cable) });
+                    }
+                }
+                FailureKind::SlowHost { .. } => {}
+            }
+        }
+    }
+    Ok(troubles)
+}
+
+/// The cables meant, each as one of its ports.
+fn cables_at(place: &Place, graph: &Graph, rng: &mut Rng) -> Result<Vec<PortId>, String> {
+    let cables: Vec<PortId> = match place {
+        Place::Link(one, other) => {
+            let node = |name: &String| graph.node(name).ok_or_else(|| format!("there is no {name} in this network"));
+            let (a, b) = (node(one)?, node(other)?);
+            graph.between(a, b).collect()
+        }
+        Place::RandomLinks(count) => {
+            let all = (0..).step_by(2).zip(graph.edges.iter().step_by(2));
+            let is_inner = |edge: &Edge| !graph.is_host(edge.from) && !graph.is_host(edge.to);
+            let inner: Vec<PortId> = all.clone().filter(|(_, edge)| is_inner(edge)).map(|(port, _)| port).collect();
+            let among = if inner.is_empty() { all.map(|(port, _)| port).collect() } else { inner };
+            draw(among, *count, "cables", rng)?
+        }
+        Place::Host(_) | Place::RandomHosts(_) => {
+            let hosts = hosts_at(place, graph, rng)?;
+            (0..).zip(&graph.edges).filter(|(_, edge)| hosts.contains(&edge.from)).map(|(port, _)| port).collect()
+        }
+    };
+    if let (Place::Link(one, other), true) = (place, cables.is_empty()) {
+        return Err(format!("there is no cable between {one} and {other}"));
+    }
+    Ok(cables)
+}
+
+fn hosts_at(place: &Place, graph: &Graph, rng: &mut Rng) -> Result<Vec<u32>, String> {
+    match place {
+        Place::Host(host) if *host < graph.hosts => Ok(vec![*host]),
+        Place::Host(host) => Err(format!("there is no host {host} among {}", graph.hosts)),
+        Place::RandomHosts(count) => draw((0..graph.hosts).collect(), *count, "hosts", rng),
+        _ => Err("only hosts are slow, not cables".into()),
+    }
+}
+
+/// Some of them, by chance.
+fn draw(mut among: Vec<u32>, count: u32, of: &str, rng: &mut Rng) -> Result<Vec<u32>, String> {
+    if count as usize > among.len() {
+        return Err(format!("{count} {of} are to fail where there are {}", among.len()));
+    }
+    let taken = |_| {
+        let nth = rng.below(among.len() as u64) as usize;
+        among.swap_remove(nth)
+    };
+    Ok((0..count).map(taken).collect())
+}
+
+impl Network {
+    /// Something goes wrong, or is over.
+    pub(super) fn trouble(&mut self, number: u32) {
+        let reroute = self.calendar.now() + self.scenario.reroute;
+        match self.troubles[number as usize].what {
+            Change::Down(cable) => {
+                for port in [cable, reverse(cable)] {
+                    let this = &mut self.ports[port as usize];
+                    (this.down, this.faulty) = (true, true);
+                    // What waits is lost, and so is what its host goes on to send.
+                    self.flush(port);
+                }
+                self.calendar.plan(reroute, plans::REROUTE);
+            }
+            Change::Up(cable) => {
+                for port in [cable, reverse(cable)] {
+                    let this = &mut self.ports[port as usize];
+                    (this.down, this.faulty) = (false, this.loss > 0.0);
+                }
+                self.calendar.plan(reroute, plans::REROUTE);
+            }
+            Change::Loss(cable, loss) => {
+                for port in [cable, reverse(cable)] {
+                    let this = &mut self.ports[port as usize];
+                    (this.loss, this.faulty) = (loss, loss > 0.0 || this.down);
+                }
+            }
+            Change::Slow(host, rate) => {
+                let service = self.buffers[host as usize].service;
+                if service == NONE {
+                    let edge = Edge { from: host, to: host, class: LinkClass::Server, rate, delay: 0 };
+                    self.buffers[host as usize].service = self.ports.len() as u32;
+                    // Ports come in pairs.
+                    self.ports.extend([Port::new(&edge, NONE), Port::new(&edge, NONE)]);
+                } else {
+                    self.ports[service as usize].pace = pace(rate);
+                }
+            }
+            Change::Healthy(host) => {
+                let service = self.buffers[host as usize].service;
+                if service != NONE {
+                    // As fast as makes no difference, so that nothing overtakes what waits.
+                    self.ports[service as usize].pace = 1;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What happens to packets between hosts: cables, queues, marks, pauses, drops.
+
+use super::{Network, picos, plan};
+use crate::graph::{END, reverse};
+use crate::packets::{ECN_CAPABLE, MARKED, NONE, URGENT};
+use crate::port::PICOS;
+
+/// How far below the mark at which a pause was asked for it is taken back: two of the longest packets.
+const PAUSE_SPAN: u64 = 2 * 4300;
+
+impl Network {
+    /// A packet reaches the end of the cable it is on.
+    pub(super) fn arrive(&mut self, number: u32) {
+        let packet = &mut self.packets.hot[number as usize];
+        let by = packet.port;
+        let port = &self.ports[by as usize];
+        if port.faulty && !self.survives(number, by) {
+            return;
+        }
+        let packet = &mut self.packets.hot[number as usize];
+        let next = self.paths[packet.path as usize];
+        packet.ingress = by;
+        if next != END {
+            packet.path += 1;
+            return self.enqueue(next, number);
+        }
+        // A slow host has one more queue, to itself.
+        let port = &self.ports[by as usize];
+        match self.buffers[port.to as usize].service {
+            service if service != NONE && port.from != port.to => self.enqueue(service, number),
+            _ => self.deliver(number),
+        }
+    }
+
+    #[cold]
+    fn survives(&mut self, number: u32, by: u32) -> bool {
+        let port = &self.ports[by as usize];
+        let lost = self.rng.chance(port.loss);
+        match port.down {
+            true => self.counts.dropped_down += 1,
+            false if lost => self.counts.dropped_lost += 1,
+            false => return true,
+        }
+        self.packets.remove(number);
+        false
+    }
+
+    /// A packet wants to leave by a port.
+    pub(super) fn enqueue(&mut self, at: u32, number: u32) {
+        let now = self.calendar.now();
+        let port = &mut self.ports[at as usize];
+        let packet = &self.packets.hot[number as usize];
+        let urgent = packet.flags & URGENT != 0;
+        if port.down && port.nic == NONE {
+            self.counts.dropped_down += 1;
+            return self.packets.remove(number);
+        }
+        let idle = !port.awaited && port.queue.is_empty() && port.urgent.is_empty() && port.busy_until <= picos(now);
+        if idle && (!port.paused || urgent) {
+            self.depths.add(0);
+            return self.transmit(at, number);
+        }
+        if urgent {
+            port.urgent.push(number, &mut self.packets.hot);
+        } else if self.admit(at, number) {
+            self.ports[at as usize].queue.push(number, &mut self.packets.hot);
+        } else {
+            self.counts.dropped_full += 1;
+            return self.packets.remove(number);
+        }
+        self.kick(at);
+    }
+
+    /// Finds room for a packet, marks it, and asks for a pause where that is due.
+    fn admit(&mut self, at: u32, number: u32) -> bool {
+        let switch = &self.scenario.switch;
+        let port = &mut self.ports[at as usize];
+        let packet = &mut self.packets.hot[number as usize];
+        let bytes = u64::from(packet.wire);
+        let own = packet.ingress == NONE;
+        let buffer = &mut self.buffers[port.from as usize];
+        let free = switch.buffer.saturating_sub(buffer.used);
+        if !own {
+            let fits = match switch.pfc {
+                true => buffer.used + bytes <= switch.buffer + buffer.headroom,
+                false => port.waiting + bytes <= (free as f64 * switch.alpha) as u64 && bytes <= free,
+            };
+            if !fits {
+                return false;
+            }
+        }
+        self.depths.add(port.waiting);
+        if let Some(red) = &switch.ecn
+            && packet.flags & ECN_CAPABLE != 0
+            && !own
+            && red.marks(port.waiting, &mut self.rng)
+        {
+            self.counts.marked += u64::from(packet.flags & MARKED == 0);
+            packet.flags |= MARKED;
+        }
+        port.waiting += bytes;
+        port.longest_queue = port.longest_queue.max(port.waiting);
+        self.longest_since = self.longest_since.max(port.waiting);
+        self.queued += bytes;
+        if own {
+            return true;
+        }
+        buffer.used += bytes;
+        let (pfc, by) = (switch.pfc, packet.ingress);
+        let mark = (switch.buffer.saturating_sub(buffer.used) as f64 * switch.alpha) as u64;
+        let ingress = &mut self.ports[by as usize];
+        ingress.held += bytes;
+        if pfc && !ingress.pause_asked && ingress.held > mark {
+            ingress.pause_asked = true;
+            self.counts.pauses += 1;
+            let back = &self.ports[reverse(by) as usize];
+            self.calendar.plan(self.calendar.now() + back.delay.div_ceil(PICOS), plan::PAUSE | u64::from(by));
+        }
+        true
+    }
+
+    /// A packet leaves its queue.
+    fn release(&mut self, at: u32, number: u32) {
+        let packet = &self.packets.hot[number as usize];
+        let (bytes, by) = (u64::from(packet.wire), packet.ingress);
+        let port = &mut self.ports[at as usize];
+        port.waiting -= bytes;
+        self.queued -= bytes;
+        if by == NONE {
+            return;
+        }
+        let buffer = &mut self.buffers[port.from as usize];
+        buffer.used -= bytes;
+        let used = buffer.used;
+        let ingress = &mut self.ports[by as usize];
+        ingress.held -= bytes;
+        if ingress.pause_asked {
+            let switch = &self.scenario.switch;
+            let mark = (switch.buffer.saturating_sub(used) as f64 * switch.alpha) as u64;
+            if ingress.held <= mark.saturating_sub(PAUSE_SPAN) {
+                ingress.pause_asked = false;
+                let back = &self.ports[reverse(by) as usize];
+                self.calendar.plan(self.calendar.now() + back.delay.div_ceil(PICOS), plan::RESUME | u64::from(by));
+            }
+        }
+    }
+
+    /// A port is told to pause, or to go on.
+    pub(super) fn pause(&mut self, at: u32, pause: bool) {
+        let now = self.calendar.now();
+        let port = &mut self.ports[at as usize];
+        if port.paused == pause {
+            return;
+        }
+        port.paused = pause;
+        if pause {
+            port.paused_since = now;
+            self.paused += 1;
+        } else {
+            self.counts.paused_nanos += now - port.paused_since;
+            self.paused -= 1;
+            self.kick(at);
+        }
+    }
+
+    /// There may be something to send at a port.
+    pub(super) fn kick(&mut self, at: u32) {
+        let port = &mut self.ports[at as usize];
+        if port.awaited {
+            return;
+        }
+        if port.busy_until <= picos(self.calendar.now()) {
+            return self.pump(at);
+        }
+        port.awaited = true;
+        self.calendar.plan(port.busy_until.div_ceil(PICOS), plan::FREE | u64::from(at));
+    }
+
+    /// A port is free: the next packet, if there is one.
+    pub(super) fn pump(&mut self, at: u32) {
+        let port = &mut self.ports[at as usize];
+        // Whatever happens meanwhile finds the port taken.
+        port.awaited = true;
+        let next = if let Some(number) = port.urgent.pop(&self.packets.hot) {
+            Some(number)
+        } else if port.paused {
+            None
+        } else if let Some(number) = port.queue.pop(&self.packets.hot) {
+            self.release(at, number);
+            Some(number)
+        } else {
+            self.next_of_host(at)
+        };
+        if let Some(number) = next {
+            self.transmit(at, number);
+        }
+        let port = &mut self.ports[at as usize];
+        port.awaited = !port.urgent.is_empty()
+            || !port.paused && (!port.queue.is_empty() || port.nic != NONE && !self.nics[port.nic as usize].is_empty());
+        if port.awaited {
+            self.calendar.plan(port.busy_until.div_ceil(PICOS), plan::FREE | u64::from(at));
+        }
+    }
+
+    /// Puts a packet onto the cable.
+    #[inline]
+    fn transmit(&mut self, at: u32, number: u32) {
+        let port = &mut self.ports[at as usize];
+        let packet = &mut self.packets.hot[number as usize];
+        let now = picos(self.calendar.now());
+        // Wake-ups are rounded up to nanoseconds; the cable knows better.
+        let start = if port.busy_until + PICOS > now { port.busy_until } else { now };
+        port.busy_until = start + ((u64::from(packet.wire) * port.pace) >> 10);
+        port.sent_bytes += u64::from(packet.wire);
+        port.sent_packets += 1;
+        packet.port = at;
+        self.calendar.plan((port.busy_until + port.delay).div_ceil(PICOS), plan::ARRIVE | u64::from(number));
+    }
+
+    /// Loses everything that waits at a port.
+    pub(super) fn flush(&mut self, at: u32) {
+        while let Some(number) = self.ports[at as usize].urgent.pop(&self.packets.hot) {
+            self.counts.dropped_down += 1;
+            self.packets.remove(number);
+        }
+        while let Some(number) = self.ports[at as usize].queue.pop(&self.packets.hot) {
+            self.release(at, number);
+            self.counts.dropped_down += 1;
+            self.packets.remove(number);
+        }
+    }
+}
