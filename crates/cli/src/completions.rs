@@ -5,7 +5,7 @@
 mod bash;
 mod candidates;
 
-pub use candidates::{devices, faults, levels_and_files, programs, statuses};
+pub use candidates::{devices, faults, levels_and_files, programs, statuses, words};
 
 use crate::exit::{Exit, Failure};
 use clap::{Args, CommandFactory};

@@ -15,6 +15,7 @@ mod measure;
 mod meeting;
 mod peer;
 mod run;
+mod simulate;
 mod station;
 mod style;
 
@@ -56,6 +57,7 @@ enum Command {
     Run(run::Options),
     Devices(devices::Options),
     Doctor(doctor::Options),
+    Simulate(simulate::Options),
     Explain(explain::Options),
     Completions(completions::Options),
     #[command(hide = true)]
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options),
         Command::Devices(options) => devices::run(&options, out),
         Command::Doctor(options) => doctor::run(&options, out),
+        Command::Simulate(options) => simulate::run(&options, out),
         Command::Manual(options) => manual::run(&options),
         Command::Explain(options) => explain::run(&options, out),
         Command::Completions(options) => completions::run(&options, out),

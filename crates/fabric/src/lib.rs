@@ -31,6 +31,7 @@ mod packets;
 mod port;
 pub mod report;
 mod scenario;
+pub mod script;
 mod statistics;
 mod topology;
 pub mod units;
@@ -43,6 +44,7 @@ pub use report::Report;
 pub use scenario::{
     Congestion, Failure, FailureKind, Place, Scenario, SwitchConfig, TraceMessage, Workload, red_for_rate,
 };
+pub use script::{Script, ScriptError};
 pub use sim::Red;
 pub use statistics::{Counts, Sample};
 pub use topology::{Cables, Shape};

@@ -12,7 +12,7 @@ use crate::graph::END;
 use crate::messages::{Message, Messages, Post};
 use crate::packets::{NONE, Packets};
 use crate::port::{Buffer, PICOS, Port};
-use crate::scenario::{Congestion, Scenario};
+use crate::scenario::{Congestion, Failure, Scenario};
 use crate::statistics::{Counts, Course, QueueDepths, Sample};
 use crate::topology::Topology;
 use crate::workload::Program;
@@ -140,7 +140,7 @@ impl Network {
         let mut buffers = vec![Buffer { used: 0, headroom: 0, service: NONE }; graph.nodes() as usize];
         for edge in &graph.edges {
             // What is under way when a pause is asked for: both directions of the cable, and a packet at each end.
-            let bytes = 2 * edge.delay * edge.rate / 8_000_000_000 + 3 * 4300;
+            let bytes = (u128::from(2 * edge.delay) * u128::from(edge.rate) / 8_000_000_000) as u64 + 3 * 4300;
             buffers[edge.to as usize].headroom += bytes;
         }
         let troubles = failing::plan(&scenario.failures, graph, &mut rng.fork()).map_err(Error::Failure)?;
@@ -188,6 +188,18 @@ impl Network {
             scenario: scenario.clone(),
             topology,
         })
+    }
+
+    /// Whether there is such a network, without running it.
+    pub fn check(scenario: &Scenario) -> Result<(), Error> {
+        Network::new(scenario).map(drop)
+    }
+
+    /// Whether this can go wrong there.
+    pub fn check_failure(scenario: &Scenario, failure: &Failure) -> Result<(), Error> {
+        let Ok(topology) = Topology::new(scenario.shape, scenario.hosts, scenario.cables) else { return Ok(()) };
+        let planned = failing::plan(std::slice::from_ref(failure), &topology.graph, &mut Rng::new(0));
+        planned.map(drop).map_err(Error::Failure)
     }
 
     /// Runs until all work is done, or nothing more can happen, or the scenario's end.

@@ -162,6 +162,8 @@ pub struct Failure {
     pub place: Place,
     /// When it begins, in nanoseconds.
     pub at: u64,
+    /// And up to so much later, by chance.
+    pub within: u64,
     /// How long it lasts, in nanoseconds; none for ever.
     pub lasts: Option<u64>,
 }

@@ -91,7 +91,8 @@ impl Program {
                 if chunks >= DOWN {
                     return refuse(format!("{bytes} bytes in chunks of {chunk} are too many chunks"));
                 }
-                Program::Tree(Tree { hosts, bytes, chunk, chunks, gathered: vec![0; (hosts * chunks) as usize] })
+                let places = product(hosts, chunks)? as usize;
+                Program::Tree(Tree { hosts, bytes, chunk, chunks, gathered: vec![0; places] })
             }
             &Workload::AllToAll { bytes, parallel } => {
                 sound(bytes)?;

@@ -11,7 +11,7 @@ fn run(scenario: &Scenario) -> Report {
 }
 
 fn failure(kind: FailureKind, place: Place, at: u64, lasts: Option<u64>) -> Vec<Failure> {
-    vec![Failure { kind, place, at, lasts }]
+    vec![Failure { kind, place, at, within: 0, lasts }]
 }
 
 const LOSSY_SWITCH: SwitchConfig = SwitchConfig { buffer: 256 << 10, pfc: false, alpha: 1.0, ecn: None };

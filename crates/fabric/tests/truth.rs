@@ -187,6 +187,7 @@ fn go_back_n_loses_what_the_formula_says() {
                 kind: FailureKind::Lossy { probability },
                 place: Place::Host(1),
                 at: 0,
+                within: 0,
                 lasts: None,
             }],
             timeout: 8,

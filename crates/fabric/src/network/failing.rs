@@ -30,10 +30,11 @@ const FLAPS: u64 = 10_000;
 pub(super) fn plan(failures: &[Failure], graph: &Graph, rng: &mut Rng) -> Result<Vec<Trouble>, String> {
     let mut troubles = Vec::new();
     for failure in failures {
-        let end = failure.lasts.map(|lasts| failure.at.saturating_add(lasts));
+        let at = failure.at.saturating_add(rng.below(failure.within));
+        let end = failure.lasts.map(|lasts| at.saturating_add(lasts));
         if let FailureKind::SlowHost { rate } = failure.kind {
             for host in hosts_at(&failure.place, graph, rng)? {
-                troubles.push(Trouble { at: failure.at, what: Change::Slow(host, rate) });
+                troubles.push(Trouble { at, what: Change::Slow(host, rate) });
                 troubles.extend(end.map(|at| Trouble { at, what: Change::Healthy(host) }));
             }
             continue;
@@ -41,16 +42,16 @@ pub(super) fn plan(failures: &[Failure], graph: &Graph, rng: &mut Rng) -> Result
         for cable in cables_at(&failure.place, graph, rng)? {
             match failure.kind {
                 FailureKind::LinkDown => {
-                    troubles.push(Trouble { at: failure.at, what: Change::Down(cable) });
+                    troubles.push(Trouble { at, what: Change::Down(cable) });
                     troubles.extend(end.map(|at| Trouble { at, what: Change::Up(cable) }));
                 }
                 FailureKind::Lossy { probability } => {
-                    troubles.push(Trouble { at: failure.at, what: Change::Loss(cable, probability) });
+                    troubles.push(Trouble { at, what: Change::Loss(cable, probability) });
                     troubles.extend(end.map(|at| Trouble { at, what: Change::Loss(cable, 0.0) }));
                 }
                 FailureKind::Flapping { period } => {
                     let period = period.max(2);
-                    let beginnings = (0..FLAPS).map(|nth| failure.at.saturating_add(nth * period));
+                    let beginnings = (0..FLAPS).map(|nth| at.saturating_add(nth * period));
                     for at in beginnings.take_while(|at| end.is_none_or(|end| *at < end)) {
                         troubles.push(Trouble { at, what: Change::Down(cable) });
                         troubles.push(Trouble { at: at.saturating_add(period / 2), what: Change::Up(cable) });
