@@ -11,7 +11,7 @@ use crate::endpoint::{self, Endpoint, Live, Settings, qpn_of};
 use crate::graph::END;
 use crate::messages::{Message, Messages, Post};
 use crate::packets::{NONE, Packets};
-use crate::port::{Buffer, PICOS, Port};
+use crate::port::{Buffer, Cable, Ingress, PICOS, Port};
 use crate::scenario::{Congestion, Failure, Scenario};
 use crate::statistics::{Counts, Course, QueueDepths, Sample};
 use crate::topology::Topology;
@@ -61,6 +61,11 @@ pub struct Network {
     settings: Settings,
     calendar: Calendar,
     ports: Vec<Port>,
+    cables: Vec<Cable>,
+    ingress: Vec<Ingress>,
+    /// Something has gone wrong with a cable; with a host.
+    has_faults: bool,
+    has_slow_hosts: bool,
     buffers: Vec<Buffer>,
     packets: Packets,
     /// Ports of all ways, each with an end.
@@ -155,6 +160,10 @@ impl Network {
             settings,
             calendar: Calendar::new(),
             ports,
+            cables: graph.edges.iter().map(Cable::new).collect(),
+            ingress: vec![Ingress::default(); graph.edges.len()],
+            has_faults: false,
+            has_slow_hosts: false,
             buffers,
             packets: Packets::default(),
             paths: Vec::new(),
@@ -284,7 +293,7 @@ impl Network {
             most_in_use: self.most_live,
             idle_bytes: size_of::<Endpoint>() + paths + entry,
             used_bytes: size_of::<Live>(),
-            packets: self.packets.hot.len(),
+            packets: self.packets.all.len(),
         }
     }
 
@@ -409,13 +418,9 @@ impl Network {
         &self.topology.summary
     }
 
-    pub(crate) fn ports(&self) -> &[Port] {
-        &self.ports
-    }
-
-    /// How many ports have cables. The others are slow hosts'.
-    pub(crate) fn cables(&self) -> usize {
-        self.topology.graph.edges.len()
+    /// Ports that have cables; the others are slow hosts'.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = (&Port, &Cable)> + Clone {
+        self.ports.iter().zip(&self.cables).take(self.topology.graph.edges.len())
     }
 
     /// Whether everything that was to be done is, and well.
@@ -455,8 +460,10 @@ impl Network {
             counts.timeouts += incidents.timeouts;
         }
         let now = self.now();
-        counts.paused_nanos +=
-            self.ports.iter().filter(|port| port.paused).map(|port| now - port.paused_since).sum::<u64>();
+        counts.paused_nanos += (self.ports.iter().zip(&self.cables))
+            .filter(|(port, _)| port.paused)
+            .map(|(_, cable)| now - cable.paused_since)
+            .sum::<u64>();
         counts
     }
 }

@@ -45,40 +45,48 @@ impl Queue {
     }
 }
 
-/// One direction of a cable, and what waits for it.
+/// One direction of a cable, and what waits for it: what every packet needs, in one cache line.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Port {
     /// When the cable is free, in picoseconds.
     pub busy_until: u64,
     /// Picoseconds for 1024 bytes.
     pub pace: u64,
-    /// In picoseconds.
-    pub delay: u64,
     pub queue: Queue,
     pub urgent: Queue,
     /// Bytes in `queue`.
     pub waiting: u64,
-    /// Bytes that came by this port and wait in the node it leads to.
-    pub held: u64,
+    pub sent_bytes: u64,
+    /// In nanoseconds.
+    pub delay: u32,
     pub from: Node,
-    pub to: Node,
     /// The list of queue pairs that send here, if it is a host's.
     pub nic: u32,
     /// The node it leads to has asked for a pause.
     pub paused: bool,
-    /// This end has asked for one, to be told to whoever sends here.
-    pub pause_asked: bool,
     /// A wake-up is planned.
     pub awaited: bool,
     pub down: bool,
-    /// It is down or loses packets.
-    pub faulty: bool,
+}
+
+/// What is rarely needed of a port.
+#[derive(Clone, Debug)]
+pub(crate) struct Cable {
+    pub to: Node,
     pub class: LinkClass,
     pub loss: f64,
-    pub sent_bytes: u64,
-    pub sent_packets: u64,
     pub longest_queue: u64,
     pub paused_since: u64,
+}
+
+/// What a port has brought into the node it leads to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ingress {
+    /// Bytes that wait there.
+    pub held: u64,
+    /// The node has asked for a pause.
+    pub pause_asked: bool,
 }
 
 impl Port {
@@ -86,26 +94,23 @@ impl Port {
         Port {
             busy_until: 0,
             pace: pace(edge.rate),
-            delay: edge.delay * PICOS,
             queue: Queue::EMPTY,
             urgent: Queue::EMPTY,
             waiting: 0,
-            held: 0,
+            sent_bytes: 0,
+            delay: edge.delay as u32,
             from: edge.from,
-            to: edge.to,
             nic,
             paused: false,
-            pause_asked: false,
             awaited: false,
             down: false,
-            faulty: false,
-            class: edge.class,
-            loss: 0.0,
-            sent_bytes: 0,
-            sent_packets: 0,
-            longest_queue: 0,
-            paused_since: 0,
         }
+    }
+}
+
+impl Cable {
+    pub fn new(edge: &Edge) -> Cable {
+        Cable { to: edge.to, class: edge.class, loss: 0.0, longest_queue: 0, paused_since: 0 }
     }
 }
 

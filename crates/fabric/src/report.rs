@@ -5,7 +5,7 @@ mod text;
 
 use crate::graph::LinkClass;
 use crate::network::Network;
-use crate::port::{PICOS, Port};
+use crate::port::{Cable, PICOS, Port};
 use crate::statistics::{Counts, Sample};
 use serde::Serialize;
 
@@ -91,9 +91,11 @@ impl Report {
         let (times, finished_at) = network.completions();
         let counts = network.counts();
         let seconds = finished_at as f64 / 1e9;
-        let cables = &network.ports()[..network.cables()];
-        let name = |port: &Port| format!("{} to {}", network.node_name(port.from), network.node_name(port.to));
-        let longest = cables.iter().max_by_key(|port| port.longest_queue);
+        let ports: Vec<(&Port, &Cable)> = network.ports().collect();
+        let name = |(port, cable): (&Port, &Cable)| {
+            format!("{} to {}", network.node_name(port.from), network.node_name(cable.to))
+        };
+        let longest = ports.iter().copied().max_by_key(|(_, cable)| cable.longest_queue);
         let depths = network.depths();
         Report {
             network: network.summary().to_owned(),
@@ -106,9 +108,9 @@ impl Report {
             completion: Percentiles::of(times),
             goodput: if seconds > 0.0 { counts.bytes_received as f64 * 8.0 / seconds } else { 0.0 },
             queue_pairs: network.footprint().queue_pairs,
-            links: LinkClass::ALL.iter().filter_map(|class| Links::of(*class, cables, finished_at, name)).collect(),
+            links: LinkClass::ALL.iter().filter_map(|class| Links::of(*class, &ports, finished_at, name)).collect(),
             queues: Queues {
-                longest: longest.map_or(0, |port| port.longest_queue),
+                longest: longest.map_or(0, |(_, cable)| cable.longest_queue),
                 longest_at: longest.map_or(String::new(), name),
                 p50: depths.quantile(0.5),
                 p99: depths.quantile(0.99),
@@ -145,13 +147,18 @@ impl Percentiles {
 }
 
 impl Links {
-    fn of(class: LinkClass, ports: &[Port], nanos: u64, name: impl Fn(&Port) -> String) -> Option<Links> {
-        let of_class = || ports.iter().filter(|port| port.class == class);
-        let busy = |port: &Port| {
+    fn of(
+        class: LinkClass,
+        ports: &[(&Port, &Cable)],
+        nanos: u64,
+        name: impl Fn((&Port, &Cable)) -> String,
+    ) -> Option<Links> {
+        let of_class = || ports.iter().copied().filter(|(_, cable)| cable.class == class);
+        let busy = |(port, _): (&Port, &Cable)| {
             let picos = (u128::from(port.sent_bytes) * u128::from(port.pace)) >> 10;
             if nanos == 0 { 0.0 } else { picos as f64 / (nanos * PICOS) as f64 }
         };
-        let busiest = of_class().max_by_key(|port| port.sent_bytes)?;
+        let busiest = of_class().max_by_key(|(port, _)| port.sent_bytes)?;
         let count = of_class().count();
         Some(Links {
             class,

@@ -2,8 +2,8 @@
 //! only here, packets become bytes; payload is zeroes.
 
 use super::Network;
-use crate::endpoint::{endpoint_of, gid_of, qpn_of};
-use crate::packets::MARKED;
+use crate::endpoint::{gid_of, qpn_of};
+use crate::packets::{MARKED, Packet as Frame};
 use trace::{Direction, Error, Interface, PcapNg};
 use wire::{Ecn, EncodeError, Ethernet, IpHeader, Packet, UdpHeader, source_port};
 
@@ -45,12 +45,12 @@ impl Network {
         let Some((_, Some((file, interface)))) = captures.files.iter_mut().find(|(other, _)| *other == host) else {
             return;
         };
-        let content = self.packets.content(number);
-        let destination = endpoint_of(content.headers.bth.dest_qpn);
+        let Frame { flags, content, .. } = self.packets.all[number as usize];
+        let destination = content.endpoint;
         let there = &self.endpoints[destination as usize];
         let port = source_port(qpn_of(there.peer), qpn_of(destination));
-        let marked = self.packets.hot[number as usize].flags & MARKED != 0;
-        let packet = Packet { headers: content.headers, payload: &vec![0; content.payload as usize] };
+        let marked = flags & MARKED != 0;
+        let packet = Packet { headers: content.headers(), payload: &vec![0; usize::from(content.payload)] };
         let Ok(frame) = encode(&packet, content.source, there.host, port, marked) else { return };
         let direction = if inbound { Direction::Inbound } else { Direction::Outbound };
         if let Err(error) = file.directed(*interface, self.calendar.now(), &frame, direction) {

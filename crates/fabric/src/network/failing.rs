@@ -3,7 +3,7 @@
 use super::{Network, plan as plans};
 use crate::graph::{Edge, Graph, LinkClass, PortId, reverse};
 use crate::packets::NONE;
-use crate::port::{Port, pace};
+use crate::port::{Cable, Ingress, Port, pace};
 use crate::scenario::{Failure, FailureKind, Place};
 use sim::Rng;
 
@@ -115,11 +115,13 @@ impl Network {
     /// Something goes wrong, or is over.
     pub(super) fn trouble(&mut self, number: u32) {
         let reroute = self.calendar.now() + self.scenario.reroute;
-        match self.troubles[number as usize].what {
+        let what = self.troubles[number as usize].what;
+        self.has_slow_hosts |= matches!(what, Change::Slow(..));
+        self.has_faults |= !matches!(what, Change::Slow(..) | Change::Healthy(_));
+        match what {
             Change::Down(cable) => {
                 for port in [cable, reverse(cable)] {
-                    let this = &mut self.ports[port as usize];
-                    (this.down, this.faulty) = (true, true);
+                    self.ports[port as usize].down = true;
                     // What waits is lost, and so is what its host goes on to send.
                     self.flush(port);
                 }
@@ -127,15 +129,13 @@ impl Network {
             }
             Change::Up(cable) => {
                 for port in [cable, reverse(cable)] {
-                    let this = &mut self.ports[port as usize];
-                    (this.down, this.faulty) = (false, this.loss > 0.0);
+                    self.ports[port as usize].down = false;
                 }
                 self.calendar.plan(reroute, plans::REROUTE);
             }
             Change::Loss(cable, loss) => {
                 for port in [cable, reverse(cable)] {
-                    let this = &mut self.ports[port as usize];
-                    (this.loss, this.faulty) = (loss, loss > 0.0 || this.down);
+                    self.cables[port as usize].loss = loss;
                 }
             }
             Change::Slow(host, rate) => {
@@ -145,6 +145,8 @@ impl Network {
                     self.buffers[host as usize].service = self.ports.len() as u32;
                     // Ports come in pairs.
                     self.ports.extend([Port::new(&edge, NONE), Port::new(&edge, NONE)]);
+                    self.cables.extend([Cable::new(&edge), Cable::new(&edge)]);
+                    self.ingress.extend([Ingress::default(); 2]);
                 } else {
                     self.ports[service as usize].pace = pace(rate);
                 }

@@ -2,10 +2,10 @@
 
 use super::{KEPT, Network, plan};
 use crate::endpoint::{Endpoint, Pending, endpoint_of, gid_of};
-use crate::packets::{Content, ECN_CAPABLE, MARKED, NONE, Packet, URGENT, wire_bytes};
+use crate::packets::{ADDRESS, Content, ECN_CAPABLE, KEY, MARKED, NONE, Packet, URGENT, wire_bytes};
 use crate::world::UNLIMITED;
 use transport::{Completion, Data, Inbound, Operation, Queue, Remote, SendFlags, SendRequest, Sge, Status};
-use wire::{Ecn, Headers, Key, Opcode};
+use wire::{Ecn, Headers, Opcode};
 
 /// Payload of any packet: nobody reads it.
 static PAYLOAD: [u8; 4096] = [0; 4096];
@@ -20,9 +20,9 @@ impl Network {
         let Endpoint { live: Some(live), .. } = &mut self.endpoints[endpoint as usize] else { return };
         let request = SendRequest {
             wr_id: u64::from(message),
-            operation: Operation::Write { remote: Remote { address: 0, key: Key::new(1) }, immediate: Some(message) },
+            operation: Operation::Write { remote: Remote { address: ADDRESS, key: KEY }, immediate: Some(message) },
             flags: SendFlags::SIGNALED,
-            data: Data::Gather(&[Sge { address: 0, length: bytes, key: Key::new(1) }]),
+            data: Data::Gather(&[Sge { address: ADDRESS, length: bytes, key: KEY }]),
             target: None,
             xrc_srq: None,
         };
@@ -49,27 +49,24 @@ impl Network {
 
     /// A packet arrives at its host.
     pub(super) fn deliver(&mut self, number: u32) {
-        let marked = self.packets.hot[number as usize].flags & MARKED != 0;
-        let content = self.packets.content(number);
-        let endpoint = endpoint_of(content.headers.bth.dest_qpn);
-        let (payload, source) = (content.payload, content.source);
+        let Packet { flags, content, .. } = self.packets.all[number as usize];
+        let endpoint = content.endpoint;
         let host = self.endpoints[endpoint as usize].host;
         self.counts.packets_delivered += 1;
-        self.delivered += u64::from(payload);
-        self.received[host as usize] += u64::from(payload);
+        self.delivered += u64::from(content.payload);
+        self.received[host as usize] += u64::from(content.payload);
         if self.captures.is_some() {
             self.capture(host, number, true);
         }
         if self.wake(endpoint) {
             let now = self.time();
-            let content = self.packets.content(number);
             let inbound = Inbound {
-                headers: &content.headers,
+                headers: &content.headers(),
                 count: 1,
-                payload: &PAYLOAD[..payload as usize],
-                from: gid_of(source),
+                payload: &PAYLOAD[..usize::from(content.payload)],
+                from: gid_of(content.source),
                 grh: &[0; 40],
-                congestion_marked: marked,
+                congestion_marked: flags & MARKED != 0,
             };
             if let Some(live) = &mut self.endpoints[endpoint as usize].live {
                 live.qp.handle(now, &inbound, &mut self.world);
@@ -113,7 +110,7 @@ impl Network {
             while !pending.is_over() {
                 let (headers, payload) = pending.packet();
                 let number = self.packet(endpoint, headers, payload, false);
-                let port = self.packets.hot[number as usize].port;
+                let port = self.packets.all[number as usize].port;
                 self.enqueue(port, number);
             }
             self.world.current = self.endpoints[endpoint as usize].window;
@@ -324,8 +321,9 @@ impl Network {
             ingress: NONE,
             wire: wire_bytes(&headers, payload),
             flags: if opcode == Opcode::Cnp { URGENT } else { u8::from(capable) * ECN_CAPABLE },
+            content: Content::new(&headers, payload, host),
         };
-        let number = self.packets.add(packet, Content { headers, payload, source: host });
+        let number = self.packets.add(packet);
         if self.captures.is_some() {
             self.capture(host, number, false);
         }

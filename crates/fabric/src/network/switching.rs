@@ -10,33 +10,36 @@ const PAUSE_SPAN: u64 = 2 * 4300;
 
 impl Network {
     /// A packet reaches the end of the cable it is on.
+    #[inline]
     pub(super) fn arrive(&mut self, number: u32) {
-        let packet = &mut self.packets.hot[number as usize];
-        let by = packet.port;
-        let port = &self.ports[by as usize];
-        if port.faulty && !self.survives(number, by) {
+        if self.has_faults && !self.survives(number) {
             return;
         }
-        let packet = &mut self.packets.hot[number as usize];
+        let packet = &mut self.packets.all[number as usize];
         let next = self.paths[packet.path as usize];
-        packet.ingress = by;
+        packet.ingress = packet.port;
         if next != END {
             packet.path += 1;
             return self.enqueue(next, number);
         }
-        // A slow host has one more queue, to itself.
-        let port = &self.ports[by as usize];
-        match self.buffers[port.to as usize].service {
-            service if service != NONE && port.from != port.to => self.enqueue(service, number),
-            _ => self.deliver(number),
+        if self.has_slow_hosts {
+            // A slow host has one more queue, to itself.
+            let by = packet.port as usize;
+            let (from, to) = (self.ports[by].from, self.cables[by].to);
+            let service = self.buffers[to as usize].service;
+            if service != NONE && from != to {
+                return self.enqueue(service, number);
+            }
         }
+        self.deliver(number);
     }
 
+    /// Whether the cable brings it.
     #[cold]
-    fn survives(&mut self, number: u32, by: u32) -> bool {
-        let port = &self.ports[by as usize];
-        let lost = self.rng.chance(port.loss);
-        match port.down {
+    fn survives(&mut self, number: u32) -> bool {
+        let by = self.packets.all[number as usize].port as usize;
+        let lost = self.rng.chance(self.cables[by].loss);
+        match self.ports[by].down {
             true => self.counts.dropped_down += 1,
             false if lost => self.counts.dropped_lost += 1,
             false => return true,
@@ -49,7 +52,7 @@ impl Network {
     pub(super) fn enqueue(&mut self, at: u32, number: u32) {
         let now = self.calendar.now();
         let port = &mut self.ports[at as usize];
-        let packet = &self.packets.hot[number as usize];
+        let packet = &self.packets.all[number as usize];
         let urgent = packet.flags & URGENT != 0;
         if port.down && port.nic == NONE {
             self.counts.dropped_down += 1;
@@ -61,9 +64,9 @@ impl Network {
             return self.transmit(at, number);
         }
         if urgent {
-            port.urgent.push(number, &mut self.packets.hot);
+            port.urgent.push(number, &mut self.packets.all);
         } else if self.admit(at, number) {
-            self.ports[at as usize].queue.push(number, &mut self.packets.hot);
+            self.ports[at as usize].queue.push(number, &mut self.packets.all);
         } else {
             self.counts.dropped_full += 1;
             return self.packets.remove(number);
@@ -75,7 +78,7 @@ impl Network {
     fn admit(&mut self, at: u32, number: u32) -> bool {
         let switch = &self.scenario.switch;
         let port = &mut self.ports[at as usize];
-        let packet = &mut self.packets.hot[number as usize];
+        let packet = &mut self.packets.all[number as usize];
         let bytes = u64::from(packet.wire);
         let own = packet.ingress == NONE;
         let buffer = &mut self.buffers[port.from as usize];
@@ -99,8 +102,11 @@ impl Network {
             packet.flags |= MARKED;
         }
         port.waiting += bytes;
-        port.longest_queue = port.longest_queue.max(port.waiting);
-        self.longest_since = self.longest_since.max(port.waiting);
+        if port.waiting > self.longest_since {
+            self.longest_since = port.waiting;
+        }
+        let longest = &mut self.cables[at as usize].longest_queue;
+        *longest = port.waiting.max(*longest);
         self.queued += bytes;
         if own {
             return true;
@@ -108,20 +114,20 @@ impl Network {
         buffer.used += bytes;
         let (pfc, by) = (switch.pfc, packet.ingress);
         let mark = (switch.buffer.saturating_sub(buffer.used) as f64 * switch.alpha) as u64;
-        let ingress = &mut self.ports[by as usize];
+        let ingress = &mut self.ingress[by as usize];
         ingress.held += bytes;
         if pfc && !ingress.pause_asked && ingress.held > mark {
             ingress.pause_asked = true;
             self.counts.pauses += 1;
             let back = &self.ports[reverse(by) as usize];
-            self.calendar.plan(self.calendar.now() + back.delay.div_ceil(PICOS), plan::PAUSE | u64::from(by));
+            self.calendar.plan(self.calendar.now() + u64::from(back.delay), plan::PAUSE | u64::from(by));
         }
         true
     }
 
     /// A packet leaves its queue.
     fn release(&mut self, at: u32, number: u32) {
-        let packet = &self.packets.hot[number as usize];
+        let packet = &self.packets.all[number as usize];
         let (bytes, by) = (u64::from(packet.wire), packet.ingress);
         let port = &mut self.ports[at as usize];
         port.waiting -= bytes;
@@ -132,7 +138,7 @@ impl Network {
         let buffer = &mut self.buffers[port.from as usize];
         buffer.used -= bytes;
         let used = buffer.used;
-        let ingress = &mut self.ports[by as usize];
+        let ingress = &mut self.ingress[by as usize];
         ingress.held -= bytes;
         if ingress.pause_asked {
             let switch = &self.scenario.switch;
@@ -140,7 +146,7 @@ impl Network {
             if ingress.held <= mark.saturating_sub(PAUSE_SPAN) {
                 ingress.pause_asked = false;
                 let back = &self.ports[reverse(by) as usize];
-                self.calendar.plan(self.calendar.now() + back.delay.div_ceil(PICOS), plan::RESUME | u64::from(by));
+                self.calendar.plan(self.calendar.now() + u64::from(back.delay), plan::RESUME | u64::from(by));
             }
         }
     }
@@ -154,10 +160,10 @@ impl Network {
         }
         port.paused = pause;
         if pause {
-            port.paused_since = now;
+            self.cables[at as usize].paused_since = now;
             self.paused += 1;
         } else {
-            self.counts.paused_nanos += now - port.paused_since;
+            self.counts.paused_nanos += now - self.cables[at as usize].paused_since;
             self.paused -= 1;
             self.kick(at);
         }
@@ -181,11 +187,11 @@ impl Network {
         let port = &mut self.ports[at as usize];
         // Whatever happens meanwhile finds the port taken.
         port.awaited = true;
-        let next = if let Some(number) = port.urgent.pop(&self.packets.hot) {
+        let next = if let Some(number) = port.urgent.pop(&self.packets.all) {
             Some(number)
         } else if port.paused {
             None
-        } else if let Some(number) = port.queue.pop(&self.packets.hot) {
+        } else if let Some(number) = port.queue.pop(&self.packets.all) {
             self.release(at, number);
             Some(number)
         } else {
@@ -206,24 +212,24 @@ impl Network {
     #[inline]
     fn transmit(&mut self, at: u32, number: u32) {
         let port = &mut self.ports[at as usize];
-        let packet = &mut self.packets.hot[number as usize];
+        let packet = &mut self.packets.all[number as usize];
         let now = picos(self.calendar.now());
         // Wake-ups are rounded up to nanoseconds; the cable knows better.
         let start = if port.busy_until + PICOS > now { port.busy_until } else { now };
         port.busy_until = start + ((u64::from(packet.wire) * port.pace) >> 10);
         port.sent_bytes += u64::from(packet.wire);
-        port.sent_packets += 1;
         packet.port = at;
-        self.calendar.plan((port.busy_until + port.delay).div_ceil(PICOS), plan::ARRIVE | u64::from(number));
+        let at = port.busy_until.div_ceil(PICOS) + u64::from(port.delay);
+        self.calendar.plan(at, plan::ARRIVE | u64::from(number));
     }
 
     /// Loses everything that waits at a port.
     pub(super) fn flush(&mut self, at: u32) {
-        while let Some(number) = self.ports[at as usize].urgent.pop(&self.packets.hot) {
+        while let Some(number) = self.ports[at as usize].urgent.pop(&self.packets.all) {
             self.counts.dropped_down += 1;
             self.packets.remove(number);
         }
-        while let Some(number) = self.ports[at as usize].queue.pop(&self.packets.hot) {
+        while let Some(number) = self.ports[at as usize].queue.pop(&self.packets.all) {
             self.release(at, number);
             self.counts.dropped_down += 1;
             self.packets.remove(number);
