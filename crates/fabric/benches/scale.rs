@@ -4,10 +4,11 @@
 use fabric::{Network, Script};
 use std::time::Instant;
 
-const RUNS: [(&str, &str); 9] = [
+const RUNS: [(&str, &str); 10] = [
     ("permutation-10", "hosts 10\ntopology fat-tree-3\nworkload permutation bytes 1M messages 100"),
     ("permutation-100", "hosts 100\ntopology fat-tree-3\nworkload permutation bytes 1M messages 10"),
     ("permutation-1000", "hosts 1000\ntopology fat-tree-3\nworkload permutation bytes 1M"),
+    ("permutation-4000", "hosts 4000\ntopology fat-tree-3\nworkload permutation bytes 1M"),
     ("permutation-10000", "hosts 10000\ntopology fat-tree-3\nworkload permutation bytes 1M"),
     ("tree-10000", "hosts 10000\ntopology fat-tree-3\nworkload all-reduce-tree bytes 1M"),
     ("ring-1000", "hosts 1000\ntopology fat-tree-3\nworkload all-reduce-ring bytes 1M"),

@@ -94,6 +94,23 @@ impl Calendar {
         }
     }
 
+    /// What is planned for the moments from one to another, both included, not further away than 64 ns from each other.
+    #[inline]
+    pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = u64> + '_ {
+        let first = (from % SLOTS) as usize;
+        let (word, bit) = (first / 64, first % 64);
+        let wide = u128::from(self.occupied[(word + 1) % WORDS]) << 64 | u128::from(self.occupied[word]);
+        let moments = (to + 1).saturating_sub(from).min(64);
+        let mut bits = (wide >> bit) as u64 & (u64::MAX.checked_shr(64 - moments as u32).unwrap_or(0));
+        std::iter::from_fn(move || {
+            let next = bits.trailing_zeros() as usize;
+            bits &= bits.wrapping_sub(1);
+            (next < 64).then(|| &self.slots[(first + next) % SLOTS as usize])
+        })
+        .flatten()
+        .copied()
+    }
+
     /// The moment of the first slot in use, from `slot` on around the wheel.
     fn next_near(&self, slot: usize) -> u64 {
         let (mut word, bit) = (slot / 64, slot % 64);
@@ -138,6 +155,20 @@ mod tests {
         planned.sort_unstable();
         taken.sort_unstable();
         assert_eq!(taken, planned);
+    }
+
+    #[test]
+    fn what_is_planned_can_be_seen_before() {
+        let mut calendar = Calendar::new();
+        let moments = [3, 3, 60, 67, 130, 8_191];
+        for at in moments {
+            calendar.plan(at, at);
+        }
+        for (from, to) in [(0, 2), (0, 3), (3, 60), (4, 67), (60, 100), (100, 163), (8_150, 8_191), (5, 4)] {
+            let seen: Vec<u64> = calendar.between(from, to).collect();
+            let planned: Vec<u64> = moments.into_iter().filter(|at| (from..=to).contains(at)).collect();
+            assert_eq!(seen, planned, "{from} to {to}");
+        }
     }
 
     #[test]

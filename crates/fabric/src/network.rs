@@ -1,6 +1,7 @@
 //! A network that runs: takes one event after the other off the calendar until the work is done. The parts are in
 //! modules: what happens to packets between hosts (`switching`), in NICs (`nic`), and what goes wrong (`failing`).
 
+mod ahead;
 mod capture;
 mod failing;
 mod nic;
@@ -18,6 +19,7 @@ use crate::topology::Topology;
 use crate::workload::Program;
 use crate::world::{UNLIMITED, World};
 use crate::{Error, Report};
+use ahead::Ahead;
 use capture::Captures;
 use failing::Trouble;
 use sim::Rng;
@@ -66,6 +68,7 @@ pub struct Network {
     /// Something has gone wrong with a cable; with a host.
     has_faults: bool,
     has_slow_hosts: bool,
+    reroute_is_planned: bool,
     buffers: Vec<Buffer>,
     packets: Packets,
     /// Ports of all ways, each with an end.
@@ -102,6 +105,7 @@ pub struct Network {
     last: u64,
     received: Vec<u64>,
     started: bool,
+    ahead: Ahead,
 }
 
 /// What a network takes of memory.
@@ -164,6 +168,7 @@ impl Network {
             ingress: vec![Ingress::default(); graph.edges.len()],
             has_faults: false,
             has_slow_hosts: false,
+            reroute_is_planned: false,
             buffers,
             packets: Packets::default(),
             paths: Vec::new(),
@@ -194,6 +199,7 @@ impl Network {
             last: 0,
             received: vec![0; scenario.hosts as usize],
             started: false,
+            ahead: Ahead::new(graph.edges.len()),
             scenario: scenario.clone(),
             topology,
         })
@@ -224,6 +230,9 @@ impl Network {
         while self.messages.open() > 0 || self.timed_left > 0 {
             let Some(what) = self.calendar.next(until) else { return true };
             self.counts.events += 1;
+            if self.ahead.is_due(self.calendar.now()) {
+                self.look_ahead();
+            }
             let number = what as u32;
             match what & plan::KIND {
                 plan::ARRIVE => self.arrive(number),
@@ -376,6 +385,7 @@ impl Network {
 
     /// Links have gone or come back: flows take the ways they would now.
     fn reroute(&mut self) {
+        self.reroute_is_planned = false;
         for number in 0..self.endpoints.len() as u32 {
             let Endpoint { host, peer, path, .. } = self.endpoints[number as usize];
             let to = self.endpoints[peer as usize].host;

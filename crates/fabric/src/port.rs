@@ -21,6 +21,12 @@ impl Queue {
         self.head == NONE
     }
 
+    /// The first and the last, [`NONE`] if it is empty.
+    #[inline]
+    pub fn ends(&self) -> (u32, u32) {
+        (self.head, self.tail)
+    }
+
     #[inline]
     pub fn push(&mut self, number: u32, packets: &mut [Packet]) {
         packets[number as usize].next = NONE;
@@ -55,8 +61,9 @@ pub(crate) struct Port {
     pub pace: u64,
     pub queue: Queue,
     pub urgent: Queue,
-    /// Bytes in `queue`.
-    pub waiting: u64,
+    /// Bytes in `queue`, and the most there were: less than the buffer, which is no larger than 1 GiB.
+    pub waiting: u32,
+    pub longest_queue: u32,
     pub sent_bytes: u64,
     /// In nanoseconds.
     pub delay: u32,
@@ -76,7 +83,6 @@ pub(crate) struct Cable {
     pub to: Node,
     pub class: LinkClass,
     pub loss: f64,
-    pub longest_queue: u64,
     pub paused_since: u64,
 }
 
@@ -97,6 +103,7 @@ impl Port {
             queue: Queue::EMPTY,
             urgent: Queue::EMPTY,
             waiting: 0,
+            longest_queue: 0,
             sent_bytes: 0,
             delay: edge.delay as u32,
             from: edge.from,
@@ -110,7 +117,7 @@ impl Port {
 
 impl Cable {
     pub fn new(edge: &Edge) -> Cable {
-        Cable { to: edge.to, class: edge.class, loss: 0.0, longest_queue: 0, paused_since: 0 }
+        Cable { to: edge.to, class: edge.class, loss: 0.0, paused_since: 0 }
     }
 }
 

@@ -95,7 +95,7 @@ impl Report {
         let name = |(port, cable): (&Port, &Cable)| {
             format!("{} to {}", network.node_name(port.from), network.node_name(cable.to))
         };
-        let longest = ports.iter().copied().max_by_key(|(_, cable)| cable.longest_queue);
+        let longest = ports.iter().copied().max_by_key(|(port, _)| port.longest_queue);
         let depths = network.depths();
         Report {
             network: network.summary().to_owned(),
@@ -110,7 +110,7 @@ impl Report {
             queue_pairs: network.footprint().queue_pairs,
             links: LinkClass::ALL.iter().filter_map(|class| Links::of(*class, &ports, finished_at, name)).collect(),
             queues: Queues {
-                longest: longest.map_or(0, |(_, cable)| cable.longest_queue),
+                longest: longest.map_or(0, |(port, _)| u64::from(port.longest_queue)),
                 longest_at: longest.map_or(String::new(), name),
                 p50: depths.quantile(0.5),
                 p99: depths.quantile(0.99),

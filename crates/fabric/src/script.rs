@@ -138,7 +138,7 @@ impl<F: Fn(&str) -> Result<String, String>> Script<F> {
                 let names: Vec<&str> = sizes.iter().map(|(size, _)| size.as_str()).collect();
                 scenario.mtu = found.ok_or_else(|| one_of(word, "an MTU", &names))?;
             }
-            "buffer" => scenario.switch.buffer = bytes(words.next("a size")?, 10_000..=1 << 40)?,
+            "buffer" => scenario.switch.buffer = bytes(words.next("a size")?, 10_000..=1 << 30)?,
             "pfc" => scenario.switch.pfc = words.on_or_off()?,
             "alpha" => {
                 let word = words.next("a number")?;

@@ -172,6 +172,18 @@ impl Topology {
     }
 }
 
+/// The most cables there may be: ten times what ten thousand hosts need.
+const CABLES: u64 = 1 << 22;
+
+/// Refuses what would not fit into memory.
+fn affordable(cables: u64) -> Result<(), String> {
+    if cables > CABLES {
+        Err(format!("it would have {cables} cables, and {CABLES} are the most there may be"))
+    } else {
+        Ok(())
+    }
+}
+
 /// Another hash for another choice, so that switches do not all choose alike.
 fn salted(hash: u64, salt: u64) -> u64 {
     let mut z = hash ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15);

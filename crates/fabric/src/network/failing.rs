@@ -18,13 +18,17 @@ pub(crate) struct Trouble {
 enum Change {
     Down(PortId),
     Up(PortId),
+    /// Goes down and comes back in turns, each half of the period, until the end.
+    Flap {
+        cable: PortId,
+        half: u64,
+        end: u64,
+        down: bool,
+    },
     Loss(PortId, f64),
     Slow(u32, u64),
     Healthy(u32),
 }
-
-/// The most times a port flaps in a run.
-const FLAPS: u64 = 10_000;
 
 /// What happens when, for all failures.
 pub(super) fn plan(failures: &[Failure], graph: &Graph, rng: &mut Rng) -> Result<Vec<Trouble>, String> {
@@ -50,12 +54,8 @@ pub(super) fn plan(failures: &[Failure], graph: &Graph, rng: &mut Rng) -> Result
                     troubles.extend(end.map(|at| Trouble { at, what: Change::Loss(cable, 0.0) }));
                 }
                 FailureKind::Flapping { period } => {
-                    let period = period.max(2);
-                    let beginnings = (0..FLAPS).map(|nth| at.saturating_add(nth * period));
-                    for at in beginnings.take_while(|at| end.is_none_or(|end| *at < end)) {
-                        troubles.push(Trouble { at, what: Change::Down(cable) });
-                        troubles.push(Trouble { at: at.saturating_add(period / 2), what: Change::Up(cable) });
-                    }
+                    let (half, end) = ((period / 2).max(1), end.unwrap_or(u64::MAX));
+                    troubles.push(Trouble { at, what: Change::Flap { cable, half, end, down: false } });
                 }
                 FailureKind::SlowHost { .. } => {}
             }
@@ -114,24 +114,19 @@ fn draw(mut among: Vec<u32>, count: u32, of: &str, rng: &mut Rng) -> Result<Vec<
 impl Network {
     /// Something goes wrong, or is over.
     pub(super) fn trouble(&mut self, number: u32) {
-        let reroute = self.calendar.now() + self.scenario.reroute;
+        let now = self.calendar.now();
         let what = self.troubles[number as usize].what;
         self.has_slow_hosts |= matches!(what, Change::Slow(..));
         self.has_faults |= !matches!(what, Change::Slow(..) | Change::Healthy(_));
         match what {
-            Change::Down(cable) => {
-                for port in [cable, reverse(cable)] {
-                    self.ports[port as usize].down = true;
-                    // What waits is lost, and so is what its host goes on to send.
-                    self.flush(port);
+            Change::Down(cable) => self.set_down(cable, true),
+            Change::Up(cable) => self.set_down(cable, false),
+            Change::Flap { cable, half, end, down } => {
+                self.set_down(cable, !down);
+                if !down || now < end {
+                    self.troubles[number as usize].what = Change::Flap { cable, half, end, down: !down };
+                    self.calendar.plan(now.saturating_add(half), plans::TROUBLE | u64::from(number));
                 }
-                self.calendar.plan(reroute, plans::REROUTE);
-            }
-            Change::Up(cable) => {
-                for port in [cable, reverse(cable)] {
-                    self.ports[port as usize].down = false;
-                }
-                self.calendar.plan(reroute, plans::REROUTE);
             }
             Change::Loss(cable, loss) => {
                 for port in [cable, reverse(cable)] {
@@ -158,6 +153,20 @@ impl Network {
                     self.ports[service as usize].pace = 1;
                 }
             }
+        }
+    }
+
+    /// Both directions of a cable go or come back. What waits in front of it is lost, and so is what hosts go on to send.
+    fn set_down(&mut self, cable: PortId, down: bool) {
+        for port in [cable, reverse(cable)] {
+            self.ports[port as usize].down = down;
+            if down {
+                self.flush(port);
+            }
+        }
+        if !self.reroute_is_planned {
+            self.reroute_is_planned = true;
+            self.calendar.plan(self.calendar.now().saturating_add(self.scenario.reroute), plans::REROUTE);
         }
     }
 }

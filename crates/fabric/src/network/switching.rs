@@ -86,27 +86,24 @@ impl Network {
         if !own {
             let fits = match switch.pfc {
                 true => buffer.used + bytes <= switch.buffer + buffer.headroom,
-                false => port.waiting + bytes <= (free as f64 * switch.alpha) as u64 && bytes <= free,
+                false => u64::from(port.waiting) + bytes <= (free as f64 * switch.alpha) as u64 && bytes <= free,
             };
             if !fits {
                 return false;
             }
         }
-        self.depths.add(port.waiting);
+        self.depths.add(u64::from(port.waiting));
         if let Some(red) = &switch.ecn
             && packet.flags & ECN_CAPABLE != 0
             && !own
-            && red.marks(port.waiting, &mut self.rng)
+            && red.marks(u64::from(port.waiting), &mut self.rng)
         {
             self.counts.marked += u64::from(packet.flags & MARKED == 0);
             packet.flags |= MARKED;
         }
-        port.waiting += bytes;
-        if port.waiting > self.longest_since {
-            self.longest_since = port.waiting;
-        }
-        let longest = &mut self.cables[at as usize].longest_queue;
-        *longest = port.waiting.max(*longest);
+        port.waiting += packet.wire;
+        port.longest_queue = port.longest_queue.max(port.waiting);
+        self.longest_since = self.longest_since.max(u64::from(port.waiting));
         self.queued += bytes;
         if own {
             return true;
@@ -130,7 +127,7 @@ impl Network {
         let packet = &self.packets.all[number as usize];
         let (bytes, by) = (u64::from(packet.wire), packet.ingress);
         let port = &mut self.ports[at as usize];
-        port.waiting -= bytes;
+        port.waiting -= packet.wire;
         self.queued -= bytes;
         if by == NONE {
             return;

@@ -2,7 +2,7 @@
 //! a spine. Inside a server the NICs have a switch of their own, eight times as fast. A NIC that wants another rail of
 //! another server goes through the spines.
 
-use super::{Cables, HOST, UP, choose};
+use super::{Cables, HOST, UP, affordable, choose};
 use crate::graph::{Graph, LinkClass, Node, PortId, reverse};
 
 /// How much faster the inside of a server is than a cable.
@@ -27,6 +27,7 @@ impl Rails {
         let per_leaf = if per_leaf == 0 { servers } else { per_leaf };
         let groups = servers.div_ceil(per_leaf);
         let spines = per_leaf;
+        affordable(2 * u64::from(hosts) + u64::from(groups) * u64::from(rails) * u64::from(spines))?;
         let first_leaf = graph.add_switches(groups * rails);
         let first_server = graph.add_switches(servers);
         let first_spine = graph.add_switches(spines);

@@ -76,6 +76,15 @@ fn sizes_that_do_not_fit_are_refused_with_a_reason() {
     assert!(refused(Shape::Star, 1).contains("at least 2 hosts"));
     assert!(refused(Shape::FatTree3 { radix: 4 }, 17).contains("radix 4 does not do for 17"));
     assert!(refused(Shape::FatTree3 { radix: 5 }, 17).contains("even"));
+    let huge = [
+        Shape::FatTree2 { per_leaf: 1, spines: 10_000 },
+        Shape::FatTree3 { radix: 10_000 },
+        Shape::Rails { rails: 1_000, per_leaf: 10_000 },
+        Shape::Dragonfly { per_router: 10_000 },
+    ];
+    for shape in huge {
+        assert!(refused(shape, 100_000).contains("are the most there may be"), "{shape:?}");
+    }
     assert!(refused(Shape::Rails { rails: 8, per_leaf: 0 }, 12).contains("not whole servers"));
     assert!(refused(Shape::Dragonfly { per_router: 1 }, 7).contains("has 6 at most"));
 }

@@ -1,6 +1,6 @@
 //! Fat trees of two and three levels.
 
-use super::{Cables, HOST, UP, choose};
+use super::{Cables, HOST, UP, affordable, choose};
 use crate::graph::{Graph, Node, PortId, reverse};
 
 /// Leaves and spines. Cables: first those of the hosts, in order; then of each leaf to all spines.
@@ -16,6 +16,7 @@ impl TwoLevels {
         let per_leaf = if per_leaf == 0 { hosts.isqrt().max(1) } else { per_leaf };
         let spines = if spines == 0 { per_leaf } else { spines };
         let leaves = hosts.div_ceil(per_leaf);
+        affordable(u64::from(hosts) + u64::from(leaves) * u64::from(spines))?;
         let (first_leaf, first_spine) = (graph.add_switches(leaves), graph.add_switches(spines));
         for host in 0..hosts {
             graph.cable(host, first_leaf + host / per_leaf, HOST, cables.host_rate, cables.delay);
@@ -65,6 +66,7 @@ impl ThreeLevels {
         }
         let half = radix / 2;
         let pods = hosts.div_ceil(half * half);
+        affordable(u64::from(hosts) + 2 * u64::from(pods) * u64::from(half).pow(2))?;
         let first_edge = graph.add_switches(pods * half);
         let first_aggregation = graph.add_switches(pods * half);
         let first_core = graph.add_switches(half * half);
