@@ -11,8 +11,8 @@ use std::time::Instant;
 
 /// Simulate a cluster: hosts with the real transport, switches, a workload, failures
 ///
-/// Everything comes from a script, from options, or both: an option stands for the line of a script of the same name, and
-/// comes after it. The same scenario with the same seed prints the same bytes.
+/// Everything comes from a script, from options, or both: an option stands for the line of a script of the same name,
+/// and comes after it. The same scenario with the same seed prints the same bytes.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = long_help())]
 pub struct Options {
@@ -49,7 +49,7 @@ pub struct Options {
     /// Write a page with plots; `-` instead of a file is standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     html: Option<PathBuf>,
-    /// Write the packets of the hosts of `capture` (or of host 0) for Wireshark; of several, with `.hostN` before the end
+    /// Write the packets of the hosts of `capture` (or of host 0) for Wireshark; of several, as FILE with `.hostN` in it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pcap: Option<PathBuf>,
     /// Say on standard error how fast it was and what memory it took
@@ -149,7 +149,7 @@ fn scenario(options: &Options) -> Result<Scenario, Failure> {
     for statement in &options.statements {
         script.add("--set", statement).map_err(told)?;
     }
-    if options.pcap.is_some() && !script.captures() {
+    if options.pcap.is_some() && script.scenario().capture.is_empty() {
         script.add("--pcap", "capture 0").map_err(told)?;
     }
     script.finish().map_err(told)

@@ -233,9 +233,9 @@ impl<F: Fn(&str) -> Result<String, String>> Script<F> {
         Ok(())
     }
 
-    /// Whether a host is captured.
-    pub fn captures(&self) -> bool {
-        !self.scenario.capture.is_empty()
+    /// What has been said so far; whether it fits together is seen at the end.
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
     }
 
     /// The scenario, if its parts fit each other.

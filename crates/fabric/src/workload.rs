@@ -239,9 +239,12 @@ fn refuse<T>(why: String) -> Result<T, Error> {
     Err(Error::Workload(why))
 }
 
+/// The most messages that are known from the beginning.
+const MESSAGES: u32 = 1 << 24;
+
 fn product(hosts: u32, messages: u32) -> Result<u32, Error> {
     let too_many = || Error::Workload(format!("{messages} messages of each of {hosts} hosts are too many"));
-    hosts.checked_mul(messages).filter(|all| *all <= 1 << 28).ok_or_else(too_many)
+    hosts.checked_mul(messages).filter(|all| *all <= MESSAGES).ok_or_else(too_many)
 }
 
 /// To whom each host sends: a cycle through all of them, so that none sends to itself (Sattolo).

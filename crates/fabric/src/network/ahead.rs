@@ -1,6 +1,6 @@
 //! Looking at what will be needed in the next nanoseconds, before it is: in a large network every event is about other
-//! packets, ports and queue pairs than the one before, and a processor that is told early waits for many of them at once.
-//! Nothing depends on what is seen here.
+//! packets, ports and queue pairs than the one before, and a processor that is told early waits for many of them at
+//! once. Nothing depends on what is seen here.
 
 use super::{Network, plan};
 use crate::graph::END;

@@ -156,7 +156,8 @@ impl Network {
         }
     }
 
-    /// Both directions of a cable go or come back. What waits in front of it is lost, and so is what hosts go on to send.
+    /// Both directions of a cable go or come back. What waits in front of it is lost, and so is what hosts go on to
+    /// send.
     fn set_down(&mut self, cable: PortId, down: bool) {
         for port in [cable, reverse(cable)] {
             self.ports[port as usize].down = down;
