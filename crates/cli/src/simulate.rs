@@ -49,7 +49,7 @@ pub struct Options {
     /// Write a page with plots; `-` instead of a file is standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     html: Option<PathBuf>,
-    /// Write the packets of the hosts of `capture` (or of host 0) for Wireshark; of several, as FILE with `.hostN` in it
+    /// Write the packets of the hosts of `capture` (or of host 0) for Wireshark; of several, FILE gets a `.hostN`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pcap: Option<PathBuf>,
     /// Say on standard error how fast it was and what memory it took

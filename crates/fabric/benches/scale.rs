@@ -46,7 +46,7 @@ fn main() {
             fabric::units::show_span(report.finished_at),
         );
         println!(
-            "{:18} {} queue pairs, {} in use at most, {} bytes idle, {} in use; {} packets at most; {} dropped, {} pauses",
+            "{:18} {} queue pairs, at most {} used; {} bytes idle, {} used; at most {} packets; {} dropped, {} pauses",
             "",
             footprint.queue_pairs,
             footprint.most_in_use,

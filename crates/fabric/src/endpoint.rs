@@ -22,6 +22,7 @@ const QUEUE: u32 = 1 << 15;
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub host: u32,
+    pub peer_host: u32,
     /// The one at the other end.
     pub peer: u32,
     /// Where its way begins in the list of all paths.
@@ -112,13 +113,12 @@ impl Endpoint {
     pub fn wake<P: Port>(
         &mut self,
         number: u32,
-        peer_host: u32,
         settings: &Settings,
         now: Time,
         port: &mut P,
     ) -> Result<&mut Live, transport::ModifyError> {
         if self.live.is_none() {
-            let qp = self.connected(number, peer_host, settings, now, port)?;
+            let qp = self.connected(number, settings, now, port)?;
             let high = self.sq_psn;
             self.live = Some(Box::new(Live { qp, pending: VecDeque::new(), high, armed: u64::MAX, ready: false }));
         }
@@ -128,7 +128,6 @@ impl Endpoint {
     fn connected<P: Port>(
         &self,
         number: u32,
-        peer_host: u32,
         settings: &Settings,
         now: Time,
         port: &mut P,
@@ -163,7 +162,7 @@ impl Endpoint {
         };
         let receive = Modify {
             state: Some(State::ReadyToReceive),
-            av: Some(AddressVector { dgid: gid_of(peer_host), ..AddressVector::default() }),
+            av: Some(AddressVector { dgid: gid_of(self.peer_host), ..AddressVector::default() }),
             path_mtu: Some(settings.mtu),
             dest_qpn: Some(qpn_of(self.peer)),
             rq_psn: Some(self.rq_psn),

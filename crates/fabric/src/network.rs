@@ -354,6 +354,7 @@ impl Network {
             };
             self.endpoints.push(Endpoint {
                 host,
+                peer_host,
                 peer,
                 path,
                 window,
@@ -387,9 +388,8 @@ impl Network {
     fn reroute(&mut self) {
         self.reroute_is_planned = false;
         for number in 0..self.endpoints.len() as u32 {
-            let Endpoint { host, peer, path, .. } = self.endpoints[number as usize];
-            let to = self.endpoints[peer as usize].host;
-            let found = self.find_path(host, to, number, peer);
+            let Endpoint { host, peer_host, peer, path, .. } = self.endpoints[number as usize];
+            let found = self.find_path(host, peer_host, number, peer);
             let (old, new) = (&self.paths[path as usize..found as usize], &self.paths[found as usize..]);
             if old.starts_with(new) {
                 self.paths.truncate(found as usize);

@@ -1,4 +1,4 @@
-//! Packets under way, in 48 bytes each: a network of ten thousand hosts has a million of them, and every hop looks at
+//! Packets under way, in 32 bytes each: a network of ten thousand hosts has a million of them, and every hop looks at
 //! one. Payload is only a length, and headers are cut down to what packets of WRITEs, acknowledgements and congestion
 //! notifications have.
 
@@ -14,86 +14,93 @@ pub(crate) const ECN_CAPABLE: u8 = 1;
 pub(crate) const MARKED: u8 = 1 << 1;
 /// It goes before others, and nothing pauses it: a congestion notification.
 pub(crate) const URGENT: u8 = 1 << 2;
+/// It has not left its host: `port` is the one it waits at, not the one by which it came.
+pub(crate) const OWN: u8 = 1 << 3;
+/// Pad bytes of the payload, two bits.
+const PAD_SHIFT: u32 = 4;
 
 /// What a hop needs, and what its receiver does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
     /// The next in its queue, or the next free.
     pub next: u32,
-    /// The port it is on or waits at.
+    /// The port it is on, or by which it came to where it waits.
     pub port: u32,
     /// Where in the list of all paths its way goes on.
     pub path: u32,
-    /// The port by which it came to where it waits.
-    pub ingress: u32,
-    /// Bytes on the wire.
-    pub wire: u32,
-    pub flags: u8,
-    pub content: Content,
-}
-
-/// Headers and the length of the payload.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Content {
-    opcode: Opcode,
-    /// Bits of the BTH.
-    bits: u8,
-    /// 4096 at most.
-    pub payload: u16,
-    /// The host that sent it.
-    pub source: u32,
     /// For which queue pair it is.
     pub endpoint: u32,
-    psn: Psn,
+    /// The sequence number, and bits of the BTH above it.
+    psn: u32,
     /// RETH: the length of the message. AETH: the syndrome, and the messages.
     extended: u32,
     immediate: u32,
+    /// Bytes on the wire.
+    wire: u16,
+    opcode: Opcode,
+    pub flags: u8,
 }
 
-const ACK_REQ: u8 = 1;
-const SOLICITED: u8 = 1 << 1;
-const BECN: u8 = 1 << 2;
-const RETH: u8 = 1 << 3;
-const AETH: u8 = 1 << 4;
-const IMMEDIATE: u8 = 1 << 5;
+const ACK_REQ: u32 = 1 << 24;
+const SOLICITED: u32 = 1 << 25;
+const BECN: u32 = 1 << 26;
+const RETH: u32 = 1 << 27;
+const AETH: u32 = 1 << 28;
+const IMMEDIATE: u32 = 1 << 29;
 
 /// Where messages go in the memory that nobody has.
 pub(crate) const ADDRESS: u64 = 0;
 pub(crate) const KEY: Key = Key::new(1);
 
-impl Content {
-    pub fn new(headers: &Headers, payload: u32, source: u32) -> Content {
+impl Packet {
+    /// A packet that waits at the first port of its way, which goes on at `path`.
+    pub fn new(headers: &Headers, payload: u32, port: u32, path: u32, flags: u8) -> Packet {
         let bth = &headers.bth;
-        let bit = |bit: u8, is_set: bool| if is_set { bit } else { 0 };
-        Content {
-            opcode: bth.opcode,
-            bits: bit(ACK_REQ, bth.ack_req)
-                | bit(SOLICITED, bth.solicited)
-                | bit(BECN, bth.becn)
-                | bit(RETH, headers.reth.is_some())
-                | bit(AETH, headers.aeth.is_some())
-                | bit(IMMEDIATE, headers.immediate.is_some()),
-            payload: payload as u16,
-            source,
+        let bit = |bit: u32, is_set: bool| if is_set { bit } else { 0 };
+        let bits = bit(ACK_REQ, bth.ack_req)
+            | bit(SOLICITED, bth.solicited)
+            | bit(BECN, bth.becn)
+            | bit(RETH, headers.reth.is_some())
+            | bit(AETH, headers.aeth.is_some())
+            | bit(IMMEDIATE, headers.immediate.is_some());
+        let pad = payload.wrapping_neg() & 3;
+        Packet {
+            next: NONE,
+            port,
+            path,
             endpoint: endpoint_of(bth.dest_qpn),
-            psn: bth.psn,
+            psn: bth.psn.value() | bits,
             extended: match (headers.reth, headers.aeth) {
                 (Some(reth), _) => reth.len,
                 (_, Some(aeth)) => u32::from(aeth.syndrome.byte()) << 24 | aeth.msn.value(),
                 _ => 0,
             },
             immediate: headers.immediate.unwrap_or(0),
+            wire: (overhead(bth.opcode) + payload + pad) as u16,
+            opcode: bth.opcode,
+            flags: flags | OWN | (pad as u8) << PAD_SHIFT,
         }
+    }
+
+    /// Bytes on the wire.
+    #[inline]
+    pub fn wire(&self) -> u32 {
+        u32::from(self.wire)
+    }
+
+    /// Bytes of payload.
+    pub fn payload(&self) -> u32 {
+        self.wire() - overhead(self.opcode) - u32::from(self.flags >> PAD_SHIFT & 3)
     }
 
     /// The headers again.
     pub fn headers(&self) -> Headers {
-        let mut headers = Headers::new(self.opcode, qpn_of(self.endpoint), self.psn);
-        let is_set = |bit: u8| self.bits & bit != 0;
+        let mut headers = Headers::new(self.opcode, qpn_of(self.endpoint), Psn::new(self.psn & 0xff_ffff));
+        let is_set = |bit: u32| self.psn & bit != 0;
         headers.bth.ack_req = is_set(ACK_REQ);
         headers.bth.solicited = is_set(SOLICITED);
         headers.bth.becn = is_set(BECN);
-        headers.bth.pad = wire::Packet::pad(usize::from(self.payload));
+        headers.bth.pad = self.flags >> PAD_SHIFT & 3;
         headers.reth = is_set(RETH).then_some(Reth { va: ADDRESS, rkey: KEY, len: self.extended });
         headers.aeth = is_set(AETH).then(|| Aeth {
             syndrome: Syndrome::from_byte((self.extended >> 24) as u8),
@@ -133,13 +140,13 @@ impl Packets {
     }
 }
 
-/// The bytes that a packet takes on an Ethernet wire: preamble, headers, payload, both checksums, and the gap after it.
-pub(crate) fn wire_bytes(headers: &Headers, payload: u32) -> u32 {
+/// The bytes that a packet takes on an Ethernet wire beside its payload: preamble, headers, both checksums, and the gap
+/// after it. None is so short that Ethernet would fill it up.
+fn overhead(opcode: Opcode) -> u32 {
     const PREAMBLE_AND_GAP: u32 = 20;
     const ETHERNET_IP_UDP: u32 = 14 + 20 + 8;
     const ICRC_AND_FCS: u32 = 8;
-    let frame = ETHERNET_IP_UDP + headers.len() as u32 + payload.next_multiple_of(4) + ICRC_AND_FCS;
-    frame.max(64) + PREAMBLE_AND_GAP
+    PREAMBLE_AND_GAP + ETHERNET_IP_UDP + opcode.header_length() as u32 + ICRC_AND_FCS
 }
 
 #[cfg(test)]
@@ -160,10 +167,10 @@ mod tests {
         let mut ack = nak;
         ack.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: Msn::new(1) });
         for (headers, payload) in [(write, 1001), (middle, 4096), (nak, 0), (ack, 0), (Headers::cnp(qpn_of(12)), 16)] {
-            let content = Content::new(&headers, payload, 5);
-            assert_eq!(content.headers(), headers);
-            assert_eq!((u32::from(content.payload), content.source), (payload, 5));
+            let packet = Packet::new(&headers, payload, 1, 2, ECN_CAPABLE);
+            assert_eq!((packet.headers(), packet.payload()), (headers, payload));
+            assert!(packet.wire() >= 64 + 20);
         }
-        assert_eq!(size_of::<Packet>(), 48);
+        assert_eq!(size_of::<Packet>(), 32);
     }
 }

@@ -52,7 +52,7 @@ impl Network {
                 plan::ARRIVE => {
                     let packet = &self.packets.all[number];
                     match self.paths[packet.path as usize] {
-                        END => black_box(self.endpoints[packet.content.endpoint as usize].host),
+                        END => black_box(self.endpoints[packet.endpoint as usize].host),
                         port => black_box(self.ports[port as usize].from),
                     }
                 }
@@ -74,7 +74,7 @@ impl Network {
                     let packet = &self.packets.all[number];
                     match self.paths[packet.path as usize] {
                         END => {
-                            let endpoint = &self.endpoints[packet.content.endpoint as usize];
+                            let endpoint = &self.endpoints[packet.endpoint as usize];
                             black_box(endpoint.live.as_ref().is_some_and(|live| live.qp.may_transmit()));
                         }
                         port => {

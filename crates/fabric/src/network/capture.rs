@@ -3,7 +3,7 @@
 
 use super::Network;
 use crate::endpoint::{gid_of, qpn_of};
-use crate::packets::{MARKED, Packet as Frame};
+use crate::packets::MARKED;
 use trace::{Direction, Error, Interface, PcapNg};
 use wire::{Ecn, EncodeError, Ethernet, IpHeader, Packet, UdpHeader, source_port};
 
@@ -45,13 +45,13 @@ impl Network {
         let Some((_, Some((file, interface)))) = captures.files.iter_mut().find(|(other, _)| *other == host) else {
             return;
         };
-        let Frame { flags, content, .. } = self.packets.all[number as usize];
-        let destination = content.endpoint;
+        let sent = &self.packets.all[number as usize];
+        let destination = sent.endpoint;
         let there = &self.endpoints[destination as usize];
         let port = source_port(qpn_of(there.peer), qpn_of(destination));
-        let marked = flags & MARKED != 0;
-        let packet = Packet { headers: content.headers(), payload: &vec![0; usize::from(content.payload)] };
-        let Ok(frame) = encode(&packet, content.source, there.host, port, marked) else { return };
+        let marked = sent.flags & MARKED != 0;
+        let packet = Packet { headers: sent.headers(), payload: &vec![0; sent.payload() as usize] };
+        let Ok(frame) = encode(&packet, there.peer_host, there.host, port, marked) else { return };
         let direction = if inbound { Direction::Inbound } else { Direction::Outbound };
         if let Err(error) = file.directed(*interface, self.calendar.now(), &frame, direction) {
             captures.failed.get_or_insert(error);

@@ -2,7 +2,7 @@
 
 use super::{KEPT, Network, plan};
 use crate::endpoint::{Endpoint, Pending, endpoint_of, gid_of};
-use crate::packets::{ADDRESS, Content, ECN_CAPABLE, KEY, MARKED, NONE, Packet, URGENT, wire_bytes};
+use crate::packets::{ADDRESS, ECN_CAPABLE, KEY, MARKED, NONE, Packet, URGENT};
 use crate::world::UNLIMITED;
 use transport::{Completion, Data, Inbound, Operation, Queue, Remote, SendFlags, SendRequest, Sge, Status};
 use wire::{Ecn, Headers, Opcode};
@@ -35,8 +35,6 @@ impl Network {
     /// The endpoint has a queue pair of the transport from now on, and is the one that is driven.
     fn wake(&mut self, endpoint: u32) -> bool {
         let now = self.time();
-        let peer = self.endpoints[endpoint as usize].peer;
-        let peer_host = self.endpoints[peer as usize].host;
         let this = &mut self.endpoints[endpoint as usize];
         self.world.current = this.window;
         if this.live.is_some() {
@@ -44,29 +42,29 @@ impl Network {
         }
         self.live += 1;
         self.most_live = self.most_live.max(self.live);
-        this.wake(endpoint, peer_host, &self.settings, now, &mut self.world).is_ok()
+        this.wake(endpoint, &self.settings, now, &mut self.world).is_ok()
     }
 
     /// A packet arrives at its host.
     pub(super) fn deliver(&mut self, number: u32) {
-        let Packet { flags, content, .. } = self.packets.all[number as usize];
-        let endpoint = content.endpoint;
-        let host = self.endpoints[endpoint as usize].host;
+        let packet = self.packets.all[number as usize];
+        let (endpoint, payload) = (packet.endpoint, packet.payload());
+        let Endpoint { host, peer_host, .. } = self.endpoints[endpoint as usize];
         self.counts.packets_delivered += 1;
-        self.delivered += u64::from(content.payload);
-        self.received[host as usize] += u64::from(content.payload);
+        self.delivered += u64::from(payload);
+        self.received[host as usize] += u64::from(payload);
         if self.captures.is_some() {
             self.capture(host, number, true);
         }
         if self.wake(endpoint) {
             let now = self.time();
             let inbound = Inbound {
-                headers: &content.headers(),
+                headers: &packet.headers(),
                 count: 1,
-                payload: &PAYLOAD[..usize::from(content.payload)],
-                from: gid_of(content.source),
+                payload: &PAYLOAD[..payload as usize],
+                from: gid_of(peer_host),
                 grh: &[0; 40],
-                congestion_marked: flags & MARKED != 0,
+                congestion_marked: packet.flags & MARKED != 0,
             };
             if let Some(live) = &mut self.endpoints[endpoint as usize].live {
                 live.qp.handle(now, &inbound, &mut self.world);
@@ -314,15 +312,8 @@ impl Network {
         self.counts.acknowledgements += u64::from(opcode == Opcode::RcAcknowledge);
         self.counts.notifications += u64::from(opcode == Opcode::Cnp);
         let capable = Ecn::of_sent(opcode) != Ecn::NotCapable;
-        let packet = Packet {
-            next: NONE,
-            port: self.paths[path as usize],
-            path: path + 1,
-            ingress: NONE,
-            wire: wire_bytes(&headers, payload),
-            flags: if opcode == Opcode::Cnp { URGENT } else { u8::from(capable) * ECN_CAPABLE },
-            content: Content::new(&headers, payload, host),
-        };
+        let flags = if opcode == Opcode::Cnp { URGENT } else { u8::from(capable) * ECN_CAPABLE };
+        let packet = Packet::new(&headers, payload, self.paths[path as usize], path + 1, flags);
         let number = self.packets.add(packet);
         if self.captures.is_some() {
             self.capture(host, number, false);

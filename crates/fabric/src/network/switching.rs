@@ -2,7 +2,7 @@
 
 use super::{Network, picos, plan};
 use crate::graph::{END, reverse};
-use crate::packets::{ECN_CAPABLE, MARKED, NONE, URGENT};
+use crate::packets::{ECN_CAPABLE, MARKED, NONE, OWN, URGENT};
 use crate::port::PICOS;
 
 /// How far below the mark at which a pause was asked for it is taken back: two of the longest packets.
@@ -17,7 +17,6 @@ impl Network {
         }
         let packet = &mut self.packets.all[number as usize];
         let next = self.paths[packet.path as usize];
-        packet.ingress = packet.port;
         if next != END {
             packet.path += 1;
             return self.enqueue(next, number);
@@ -79,8 +78,8 @@ impl Network {
         let switch = &self.scenario.switch;
         let port = &mut self.ports[at as usize];
         let packet = &mut self.packets.all[number as usize];
-        let bytes = u64::from(packet.wire);
-        let own = packet.ingress == NONE;
+        let bytes = u64::from(packet.wire());
+        let own = packet.flags & OWN != 0;
         let buffer = &mut self.buffers[port.from as usize];
         let free = switch.buffer.saturating_sub(buffer.used);
         if !own {
@@ -101,7 +100,7 @@ impl Network {
             self.counts.marked += u64::from(packet.flags & MARKED == 0);
             packet.flags |= MARKED;
         }
-        port.waiting += packet.wire;
+        port.waiting += packet.wire();
         port.longest_queue = port.longest_queue.max(port.waiting);
         self.longest_since = self.longest_since.max(u64::from(port.waiting));
         self.queued += bytes;
@@ -109,7 +108,7 @@ impl Network {
             return true;
         }
         buffer.used += bytes;
-        let (pfc, by) = (switch.pfc, packet.ingress);
+        let (pfc, by) = (switch.pfc, packet.port);
         let mark = (switch.buffer.saturating_sub(buffer.used) as f64 * switch.alpha) as u64;
         let ingress = &mut self.ingress[by as usize];
         ingress.held += bytes;
@@ -125,11 +124,11 @@ impl Network {
     /// A packet leaves its queue.
     fn release(&mut self, at: u32, number: u32) {
         let packet = &self.packets.all[number as usize];
-        let (bytes, by) = (u64::from(packet.wire), packet.ingress);
+        let (bytes, by) = (u64::from(packet.wire()), packet.port);
         let port = &mut self.ports[at as usize];
-        port.waiting -= packet.wire;
+        port.waiting -= packet.wire();
         self.queued -= bytes;
-        if by == NONE {
+        if packet.flags & OWN != 0 {
             return;
         }
         let buffer = &mut self.buffers[port.from as usize];
@@ -213,9 +212,10 @@ impl Network {
         let now = picos(self.calendar.now());
         // Wake-ups are rounded up to nanoseconds; the cable knows better.
         let start = if port.busy_until + PICOS > now { port.busy_until } else { now };
-        port.busy_until = start + ((u64::from(packet.wire) * port.pace) >> 10);
-        port.sent_bytes += u64::from(packet.wire);
+        port.busy_until = start + ((u64::from(packet.wire()) * port.pace) >> 10);
+        port.sent_bytes += u64::from(packet.wire());
         packet.port = at;
+        packet.flags &= !OWN;
         let at = port.busy_until.div_ceil(PICOS) + u64::from(port.delay);
         self.calendar.plan(at, plan::ARRIVE | u64::from(number));
     }

@@ -108,7 +108,8 @@ fn plot(out: &mut String, title: &str, points: &[(u64, f64)], show: impl Fn(f64)
     write!(
         out,
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-size=\"12\" fill=\"currentColor\">\
-         <text x=\"{LEFT}\" y=\"16\">{title}</text><text x=\"4\" y=\"{:.0}\">{}</text><text x=\"4\" y=\"{:.0}\">0</text>",
+         <text x=\"{LEFT}\" y=\"16\">{title}</text><text x=\"4\" y=\"{:.0}\">{}</text>\
+         <text x=\"4\" y=\"{:.0}\">0</text>",
         y(highest) + 4.0,
         escape(&show(highest)),
         y(0.0) + 4.0,
