@@ -19,7 +19,10 @@ fn a_run_is_told_as_text_as_json_and_as_a_page() {
     let output = ubiverbs(&arguments);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    assert!(text.contains("star: 9 hosts, 1 switches") && text.contains("8 messages on 16 queue pairs"), "{text}");
+    assert!(
+        text.contains("star: 9 hosts, 1 switch, 9 cables") && text.contains("8 messages on 16 queue pairs"),
+        "{text}"
+    );
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.starts_with("<!DOCTYPE html>") && html.contains("<svg") && !html.contains("http"), "{html}");
     let json = ubiverbs(&["simulate", "--hosts", "9", "--workload", "incast bytes 256K", "--json"]);

@@ -137,9 +137,10 @@ impl Topology {
             Shape::Dragonfly { per_router } => Plan::Dragonfly(Dragonfly::new(&mut graph, per_router, cables)?),
         };
         let summary = format!(
-            "{}: {hosts} hosts, {} switches, {} cables, {} to a host",
+            "{}: {hosts} hosts, {} switch{}, {} cables, {} to a host",
             shape.name(),
             graph.switches,
+            if graph.switches == 1 { "" } else { "es" },
             graph.edges.len() / 2,
             show_rate(cables.host_rate as f64),
         );
