@@ -56,6 +56,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "capi",
             "ubiverbs",
             "rsocket",
+            "fabric",
         ],
     ),
     // Tests between processes, at the level of the NIC and of the safe API, and the program that is the other process.
