@@ -51,6 +51,7 @@ const TARGETS: &[Target] = &[
     core("reports", 1024),
     core("flows", 512),
     core("socket_messages", 1024),
+    core("scripts", 512),
     shell("ring", 512),
     shell("messages", 512),
     core("agents", 768),

@@ -121,6 +121,9 @@ pub enum Failure {
         /// What is wrong with it.
         reason: String,
     },
+    /// A scenario that makes no sense: which line or option, and what was expected.
+    #[error("{0}")]
+    Script(String),
     /// The library that programs are to be run on is not beside this program.
     #[error("there is no libibverbs.so.1 in {}, where it belongs; `cargo xtask dist` builds both into target/dist", directory.display())]
     NoLibrary {
@@ -184,7 +187,7 @@ impl Failure {
     /// The exit code: one for a mistake, whichever command it was made with.
     pub fn exit(&self) -> Exit {
         match self {
-            Failure::Argument { .. } | Failure::OutOfReach { .. } => Exit::Usage,
+            Failure::Argument { .. } | Failure::Script(_) | Failure::OutOfReach { .. } => Exit::Usage,
             // Named with --device.
             Failure::Verbs(ubiverbs::Error::NoDevice { .. }) => Exit::Usage,
             Failure::NotFound { .. } => Exit::NotFound,

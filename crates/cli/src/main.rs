@@ -15,6 +15,7 @@ mod measure;
 mod meeting;
 mod peer;
 mod run;
+mod simulate;
 mod station;
 mod style;
 mod why;
@@ -57,6 +58,7 @@ enum Command {
     Run(run::Options),
     Devices(devices::Options),
     Doctor(doctor::Options),
+    Simulate(simulate::Options),
     Explain(explain::Options),
     Why(why::Options),
     Completions(completions::Options),
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options),
         Command::Devices(options) => devices::run(&options, out),
         Command::Doctor(options) => doctor::run(&options, out),
+        Command::Simulate(options) => simulate::run(&options, out),
         Command::Manual(options) => manual::run(&options),
         Command::Explain(options) => explain::run(&options, out),
         Command::Why(options) => why::run(&options, out),

@@ -48,6 +48,11 @@ fn tables_of_the_kernel_replay() {
 }
 
 #[test]
+fn scripts_replay() {
+    play("scripts", 1000, fuzzing::scripts);
+}
+
+#[test]
 fn settings_replay() {
     play("settings", 20_000, fuzzing::settings);
 }

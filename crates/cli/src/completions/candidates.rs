@@ -61,6 +61,13 @@ pub fn explained() -> ArgValueCompleter {
     })
 }
 
+/// Words of a fixed list.
+pub fn words(known: &'static [&'static str]) -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &OsStr| {
+        beginning_with(typed, known.iter().map(|word| ((*word).to_owned(), String::new())))
+    })
+}
+
 /// Faults that `--faults` knows, behind those that are there already.
 pub fn faults() -> ArgValueCompleter {
     const FAULTS: [(&str, &str); 11] = [
