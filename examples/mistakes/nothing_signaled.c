@@ -12,8 +12,8 @@ int main(void)
 	wr.wr.rdma.remote_addr = (uintptr_t) b.memory;
 	wr.wr.rdma.rkey = b.mr->rkey;
 	/* MISTAKE: no request has IBV_SEND_SIGNALED, so none ever leaves the queue. */
-	while (!post(&a, wr))
-		wr.wr_id++;
+	for (wr.wr_id = 0; wr.wr_id < 17; wr.wr_id++)
+		post(&a, wr);
 	close_end(&a);
 	close_end(&b);
 	close_device();

@@ -45,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "wire",
             "trace",
             "mad",
+            "checks",
             "memory",
             "host",
             "inventory",

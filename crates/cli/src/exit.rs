@@ -47,6 +47,14 @@ pub enum Failure {
         /// Why.
         source: trace::Error,
     },
+    /// A log of events could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Log {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: trace::ReadError,
+    },
     /// The NIC could not be attached to this host.
     #[error("cannot attach to this host: {0}")]
     Nic(#[source] hca::Error),

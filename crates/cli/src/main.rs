@@ -17,6 +17,7 @@ mod peer;
 mod run;
 mod station;
 mod style;
+mod why;
 
 use clap::error::ErrorKind;
 use clap::{ColorChoice, Parser, Subcommand};
@@ -57,6 +58,7 @@ enum Command {
     Devices(devices::Options),
     Doctor(doctor::Options),
     Explain(explain::Options),
+    Why(why::Options),
     Completions(completions::Options),
     #[command(hide = true)]
     Manual(manual::Options),
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Command::Doctor(options) => doctor::run(&options, out),
         Command::Manual(options) => manual::run(&options),
         Command::Explain(options) => explain::run(&options, out),
+        Command::Why(options) => why::run(&options, out),
         Command::Completions(options) => completions::run(&options, out),
         Command::Peer(options) => peer::run(&options),
         Command::Tidy(options) => run::files::tidy(&options),

@@ -8,6 +8,7 @@ pub(crate) mod frames;
 mod order;
 pub(crate) mod port;
 mod reach;
+mod refusal;
 mod rings;
 pub(crate) mod shared_link;
 mod stopping;
@@ -473,7 +474,7 @@ impl Qp {
             return inner.touched;
         }
         let (pair, mut port) = self.split(nic, &mut inner);
-        pair.handle(now, inbound, &mut port);
+        refusal::handle_from_host(pair, now, inbound, &mut port);
         inner.touched += 1;
         inner.touched
     }

@@ -42,7 +42,8 @@ pub fn probes(bytes: &[u8]) {
     }
 }
 
-/// Takes bytes for what a program's user sets: a plan of faults, what is logged, the name of a socket.
+/// Takes bytes for what a program's user sets: a plan of faults, what is logged, which rules are on, the name of a
+/// socket.
 ///
 /// # Panics
 /// If something is read that makes no sense.
@@ -64,9 +65,21 @@ pub fn settings(bytes: &[u8]) {
             act(plan);
         }
     }
+    rules(text);
     if let Ok(name) = text.parse::<host::names::Name>() {
         assert_eq!(name.to_string(), text);
     }
+}
+
+/// Takes a text for words and for a file about rules. What is wrong is said; what is obeyed names rules that exist.
+fn rules(text: &str) {
+    let mut settings = checks::Settings::all();
+    for obeyed in [settings.obey_file(text), settings.obey_all(text)] {
+        assert!(obeyed.err().is_none_or(|error| !error.is_empty()));
+    }
+    let named = settings.off.iter().chain(&settings.on).chain(settings.severities.keys());
+    named.for_each(|number| assert!(checks::Rule::of(*number).is_some(), "{number}"));
+    assert!(settings.off.is_disjoint(&settings.on));
 }
 
 /// Lets packets meet the plan: each is lost, or passes once or twice, and not before its time.

@@ -136,7 +136,7 @@ fn refusal_rule(code: NakCode, peer: Option<PeerReason>) -> Number {
     }
 }
 
-/// How many destinations of dropped packets are remembered.
+/// How many destinations of dropped packets, and how many ends of connections, are remembered.
 const MAX_DROPS: usize = 256;
 
 /// The family.
@@ -145,8 +145,8 @@ pub(crate) struct FailedWork {
     /// The last packet that this process dropped for each destination, and how many. In one process, those are the
     /// packets of a peer that is here, too.
     drops: BTreeMap<Qpn, (DropReason, Psn, u64)>,
-    /// Who ended the connection, by queue pair; the last one where an event names none.
-    ended: Option<trace::ConnectionEnd>,
+    /// Who ended the connection of a queue pair.
+    ended: BTreeMap<Qpn, trace::ConnectionEnd>,
 }
 
 /// A failed completion, and what is known around it.
@@ -214,7 +214,11 @@ impl Examine for FailedWork {
                     *drop = (reason, headers.bth.psn, drop.2 + 1);
                 }
             }
-            Kind::ConnectionEnded { by, .. } => self.ended = Some(by),
+            Kind::ConnectionEnded { by, .. } => {
+                if let Some(qpn) = event.qpn.filter(|_| self.ended.len() < MAX_DROPS) {
+                    self.ended.insert(qpn, by);
+                }
+            }
             Kind::Completed { wr_id, queue, status, opcode, failure, .. } => {
                 let Some(qpn) = event.qpn else { return };
                 let Some(rule) = rule_of_completion(failure.as_ref(), status) else { return };
@@ -231,7 +235,7 @@ impl Examine for FailedWork {
                     pair,
                     work: moment.model.work(qpn, queue, wr_id),
                     drops: &self.drops,
-                    ended: self.ended,
+                    ended: self.ended.get(&qpn).copied(),
                 };
                 out.tell(explain(rule, &failed));
             }

@@ -76,7 +76,7 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
                 let _ = catch_unwind(AssertUnwindSafe(|| nic.summarize()));
                 engine.summarized();
             }
-            until_tick = nic.trace.until_tick(nic.now().as_nanos());
+            until_tick = if nic.trace.is_checked() { nic.trace.until_tick(nic.now().as_nanos()) } else { None };
             (sleep, changes, nic.exchange.doorbell().fd(Sleeper::Engine), nic.udp.fd())
         };
         let limited = |limit: Option<u64>| {

@@ -5,6 +5,7 @@
 use crate::ground::Ground;
 use crate::links::path::{Link, Path};
 use crate::queue_pair::port::NicPort;
+use crate::queue_pair::refusal::is_refusal;
 use crate::queue_pair::{Qp, TrainCargo};
 use crate::tuning::{LOSSLESS_PATIENCE, nanos};
 use link::shared::{Outbound, Sleeper, State, Unwritten};
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use trace::DropReason;
 use transport::{QueuePair, SendRequest, Time};
+use wire::access::Refusal;
 use wire::{Headers, Opcode, Syndrome};
 
 /// What a queue pair remembers of its link.
@@ -246,6 +248,19 @@ impl Shared {
             let length = train.payload.len() as usize;
             nic.note_moved(length);
             let addresses = (path.source, path.destination);
+            if is_refusal(&train.headers) {
+                let (headers, mtu) = (train.headers, train.mtu);
+                let reason = nic.reason_of(pair, &headers);
+                let reason = reason.as_ref().map_or(&[][..], |reason| &reason[..]);
+                let fill = |out: &mut [u8]| -> Result<(), Refusal> {
+                    out.copy_from_slice(reason);
+                    Ok(())
+                };
+                if writer.push(addresses, &headers, (1, mtu), reason.len(), fill).is_err() {
+                    nic.dropped(now, Some(qp.qpn()), Some(&headers), DropReason::BadLength);
+                }
+                continue;
+            }
             let fill = |out: &mut [u8]| train.payload.copy(0, out, port);
             match writer.push(addresses, &train.headers, (train.count, train.mtu), length, fill) {
                 Ok(()) => {}

@@ -12,6 +12,7 @@ use transport::{
     AddressVector, Completion, Data, Modify, Operation, QueuePairConfig, ReceiveRequest, SendFlags, SendRequest, Sge,
     Time,
 };
+use wire::access::Bind;
 use wire::{Gid, Key, Qpn, Srqn};
 
 impl Ground {
@@ -38,6 +39,11 @@ impl Ground {
     /// A work request of a list is about to be posted to the send queue of this queue pair, whose latch the caller has.
     #[cold]
     pub(crate) fn tell_send(&self, now: Time, qpn: Qpn, index: usize, request: &SendRequest<'_>) {
+        if let Operation::BindWindow(bind) = request.operation {
+            let (Bind { window, region, address, length, access, .. }, new_key) = (bind, bind.bound_key());
+            let call = Call::BindWindow { window, new_key, region, address, length, access };
+            self.tell_call(now, Some(qpn), call);
+        }
         self.tell_call(now, Some(qpn), send(index, request));
     }
 

@@ -95,9 +95,8 @@ impl Ids {
                 self.happened(at, event, id, listen_id, status, id_qpn);
             }
             Call::CmPeer { id, initiator_depth, .. } => {
-                if let Some(it) = self.all.get_mut(&id) {
-                    it.peer_answers = initiator_depth.or(it.peer_answers);
-                }
+                let it = self.entry(id, None);
+                it.peer_answers = initiator_depth.or(it.peer_answers);
             }
             Call::CmAck { event, id } => {
                 if let Some(count) = self.taken.get_mut(&(id, event)) {

@@ -2,9 +2,12 @@
 
 use alloc::format;
 
+use wire::Key;
+
 use super::claims::{Claim, Claims, places};
 use super::{Posting, RECEIVES_EQUAL, RECEIVES_OVERLAP, RESULT_SHARED, SOURCE_SHARED, name, range};
 use crate::checker::Out;
+use crate::finding::{Finding, Subject};
 use crate::model::Model;
 use crate::rules::posting::UNFENCED;
 
@@ -14,11 +17,11 @@ pub(super) fn posted(posting: &Posting, model: &Model, claims: &Claims, out: &mu
     if !work.fills_memory() && !work.leaves_memory() {
         return;
     }
-    for place in places(work, model) {
+    for (place, key) in places(work, model) {
         // Work of the same request, and work that may have been done for long, is nobody's.
         let claims = claims.at(place.0, place.1, (posting.owner, work.serial));
         for claim in claims.filter(|claim| claim.signaled || claim.fills_memory) {
-            if tell(posting, place, claim, out) {
+            if tell(posting, place, key, claim, out) {
                 return;
             }
         }
@@ -26,7 +29,7 @@ pub(super) fn posted(posting: &Posting, model: &Model, claims: &Claims, out: &mu
 }
 
 /// Tells of it if it is wrong.
-fn tell(posting: &Posting, (start, end): (u64, u64), claim: &Claim, out: &mut Out<'_>) -> bool {
+fn tell(posting: &Posting, (start, end): (u64, u64), key: Key, claim: &Claim, out: &mut Out<'_>) -> bool {
     let work = &posting.work;
     let other = name(claim.owner, claim.opcode, claim.wr_id);
     let seen = format!(
@@ -82,6 +85,8 @@ fn tell(posting: &Posting, (start, end): (u64, u64), claim: &Claim, out: &mut Ou
     } else {
         return false;
     };
-    out.tell(finding.shown_by(seen));
+    // Once for each region: many queue pairs may share one buffer.
+    let subject = if finding.rule == UNFENCED { finding.subject } else { Subject::Memory(key.value()) };
+    out.tell(Finding { subject, ..finding.shown_by(seen) });
     true
 }

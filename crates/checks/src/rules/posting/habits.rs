@@ -23,6 +23,8 @@ const SIGNALED_ROW: u32 = 64;
 const READS_MIN: usize = 4;
 /// So long may a row of posts take, in nanoseconds: slower ones are no batch.
 const ROW_TIME: u64 = 5_000_000;
+/// Of longer messages the bytes count, not the calls and completions.
+const SHORT: u64 = 4096;
 /// What is a small WRITE.
 const SMALL_WRITE: u64 = 256;
 /// Immediate data has so many bytes.
@@ -68,7 +70,7 @@ impl Habits {
     /// A thread called something.
     pub fn called(&mut self, thread: u32, call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
         let (queue, index) = match *call {
-            Call::PostSend { index, .. } => (moment.event.qpn.map(Owner::Send), index),
+            Call::PostSend { index, pieces, .. } if pieces.bytes <= SHORT => (moment.event.qpn.map(Owner::Send), index),
             Call::PostReceive { index, srq: Some(srq), .. } => (Some(Owner::Shared(srq.value())), index),
             Call::PostReceive { index, .. } => (moment.event.qpn.map(Owner::Receive), index),
             _ => (None, 0),
@@ -200,7 +202,8 @@ impl Counts {
     }
 
     fn signaled(&mut self, posting: &Posting, pair: &Pair, out: &mut Out<'_>) {
-        self.signaled = if posting.work.signaled { self.signaled + 1 } else { 0 };
+        let counts = posting.work.signaled && posting.work.pieces.bytes <= SHORT;
+        self.signaled = if counts { self.signaled + 1 } else { 0 };
         if self.signaled >= SIGNALED_ROW && pair.sends.len() as u32 >= HABIT - 1 {
             let what = format!(
                 "each of the last {} work requests on QP {} is signaled, {} of them under way at once",
