@@ -194,38 +194,38 @@ static uint32_t invariant_crc(const uint8_t *packet, size_t length, uint16_t fro
 	return ~crc;
 }
 
-/* A datagram as another host could send it, with that P_Key, through a plain socket. */
-static void send_packet(uint32_t qpn, uint16_t pkey, uint32_t qkey)
+/* A datagram as another host could send it, with that P_Key, through a plain socket from that port. */
+static void send_packet(int fd, uint16_t from, uint32_t qpn, uint16_t pkey)
 {
-	struct sockaddr_in6 from = {.sin6_family = AF_INET6, .sin6_addr = in6addr_loopback};
 	struct sockaddr_in6 to = {.sin6_family = AF_INET6, .sin6_addr = in6addr_loopback, .sin6_port = htons(4791)};
-	socklen_t size = sizeof from;
 	uint8_t packet[12 + 8 + 64 + 4] = {0x64, 0x40, pkey >> 8, (uint8_t)pkey, 0, qpn >> 16, qpn >> 8, (uint8_t)qpn};
-	uint32_t key = htonl(qkey), crc;
-	int fd = socket(AF_INET6, SOCK_DGRAM, 0);
+	uint32_t qkey = htonl(usual_path().qkey), crc;
 
-	NEED(fd >= 0);
-	NEED(!bind(fd, (struct sockaddr *)&from, sizeof from));
-	NEED(!getsockname(fd, (struct sockaddr *)&from, &size));
-	memcpy(packet + 12, &key, 4);
+	memcpy(packet + 12, &qkey, 4);
 	packet[19] = 17;
-	crc = invariant_crc(packet, sizeof packet - 4, ntohs(from.sin6_port), 4791);
+	crc = invariant_crc(packet, sizeof packet - 4, from, 4791);
 	memcpy(packet + sizeof packet - 4, &crc, 4);
 	NEED(sendto(fd, packet, sizeof packet, 0, (struct sockaddr *)&to, sizeof to) == (ssize_t)sizeof packet);
-	close(fd);
 }
 
 static void packet_with(uint16_t pkey)
 {
 	struct bench b = open_pair(IBV_QPT_UD);
 	struct ibv_sge in[2] = {piece(&b, 0, 256), piece(&b, 1024, 256)};
+	struct sockaddr_in6 from = {.sin6_family = AF_INET6, .sin6_addr = in6addr_loopback};
+	socklen_t size = sizeof from;
+	int fd = socket(AF_INET6, SOCK_DGRAM, 0);
 
+	NEED(fd >= 0);
+	NEED(!bind(fd, (struct sockaddr *)&from, sizeof from));
+	NEED(!getsockname(fd, (struct sockaddr *)&from, &size));
 	post_recv(b.qp[1], 1, &in[0]);
 	post_recv(b.qp[1], 2, &in[1]);
-	send_packet(b.qp[1]->qp_num, pkey, usual_path().qkey);
-	/* Packets come in order: when the second is there, the first was dealt with. */
-	send_packet(b.qp[1]->qp_num, 0xffff, usual_path().qkey);
+	/* Packets of one socket come in order: when the second is there, the first was dealt with. */
+	send_packet(fd, ntohs(from.sin6_port), b.qp[1]->qp_num, pkey);
+	send_packet(fd, ntohs(from.sin6_port), b.qp[1]->qp_num, 0xffff);
 	poll_success(b.cq, pkey == 0xffff ? 2 : 1);
+	close(fd);
 	close_bench(&b);
 }
 
@@ -422,7 +422,7 @@ static void write_with(unsigned int access, enum ibv_wc_status status)
 
 static void write_not_granted(void)
 {
-	write_with(IBV_ACCESS_REMOTE_READ, IBV_WC_REM_ACCESS_ERR);
+	write_with(IBV_ACCESS_REMOTE_READ, IBV_WC_REM_INV_REQ_ERR);
 }
 
 static void write_granted(void)

@@ -9,7 +9,7 @@ use super::{Owner, Posting};
 use crate::checker::Moment;
 use crate::model::{Model, Work};
 
-/// How many claims near an address are looked at.
+/// How many claims are looked at, the nearest to an address first.
 const LOOKED_AT_MAX: usize = 256;
 
 /// Memory that is lent.
@@ -35,7 +35,8 @@ pub(super) struct Claim {
     pub is_answered: bool,
 }
 
-/// Where the pieces of a work request lie in the process, start and end, and the key. Those of unknown keys are nowhere.
+/// Where the pieces of a work request lie in the process, start and end, and the key. Those of unknown keys are
+/// nowhere.
 pub(super) fn places<'a>(work: &'a Work, model: &'a Model) -> impl Iterator<Item = ((u64, u64), Key)> + 'a {
     work.pieces.kept().iter().filter(|piece| piece.length > 0).filter_map(|piece| {
         let region = model.regions.get(&piece.key.value()).filter(|region| region.address != 0)?;
@@ -105,6 +106,7 @@ impl Claims {
         let last = (end, Owner::Send(wire::Qpn::new(0)), 0);
         self.by_start
             .range(first..last)
+            .rev()
             .take(LOOKED_AT_MAX)
             .filter(move |((_, owner, serial), claim)| claim.end > start && (*owner, *serial) != except)
             .map(|(_, claim)| claim)

@@ -128,7 +128,8 @@ impl Registration {
             let what = format!("memory of key {} was unmapped while {name} was under way", region.key);
             out.tell(unmapped_under_way(finding_of(region, what), region));
         }
-        let subject = Subject::Memory(region.key.value());
+        // A cache of registrations may keep many.
+        let subject = Subject::Domain(region.pd);
         let what = format!("memory of key {} was unmapped or freed while it was still registered", region.key);
         let advice = "call ibv_dereg_mr before munmap or free";
         out.tell(

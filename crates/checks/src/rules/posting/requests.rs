@@ -18,6 +18,8 @@ use crate::rules::memory::{Owner, Posting, name};
 const GRH: u64 = 40;
 /// The longest packet that a NIC has.
 const MTU_MAX: u64 = 4096;
+/// How much work under way is looked at, the newest first.
+const LOOKED_AT_MAX: usize = 128;
 /// The queue pair of a multicast group.
 const GROUP: Qpn = Qpn::new(0xff_ffff);
 
@@ -132,14 +134,14 @@ fn send(posting: &Posting, pair: &Pair, out: &mut Out<'_>) {
 fn overtakes(posting: &Posting, pair: &Pair, out: &mut Out<'_>) {
     let Some((address, key)) = posting.work.remote else { return };
     let length = posting.work.pieces.bytes;
-    let reads = pair.sends.iter().rev().filter(|work| work.opcode == "RDMA_READ");
+    let mut reads = pair.sends.iter().rev().take(LOOKED_AT_MAX).filter(|work| work.opcode == "RDMA_READ");
     let same = |work: &&Work| {
         work.remote.is_some_and(|(read_at, read_key)| {
             let ends = |start: u64, bytes: u64| start.saturating_add(bytes);
             read_key == key && read_at < ends(address, length) && address < ends(read_at, work.pieces.bytes)
         })
     };
-    if let Some(read) = reads.take(64).find(same) {
+    if let Some(read) = reads.find(same) {
         let what = format!(
             "{} writes to the peer's memory at {address:#x} that {} is still reading",
             posting.name(),
