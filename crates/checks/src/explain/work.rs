@@ -147,6 +147,8 @@ pub(crate) struct FailedWork {
     drops: BTreeMap<Qpn, (DropReason, Psn, u64)>,
     /// Who ended the connection of a queue pair.
     ended: BTreeMap<Qpn, trace::ConnectionEnd>,
+    /// What the process of the peer answered, where it is one of this host and was asked.
+    seen: BTreeMap<Qpn, Call>,
 }
 
 /// A failed completion, and what is known around it.
@@ -163,6 +165,7 @@ pub(crate) struct Failed<'a> {
     pub work: Option<&'a Work>,
     pub drops: &'a BTreeMap<Qpn, (DropReason, Psn, u64)>,
     pub ended: Option<trace::ConnectionEnd>,
+    pub seen: Option<&'a Call>,
 }
 
 impl Failed<'_> {
@@ -219,6 +222,11 @@ impl Examine for FailedWork {
                     self.ended.insert(qpn, by);
                 }
             }
+            Kind::Called { call: call @ Call::PeerSeen { .. }, .. } => {
+                if let Some(qpn) = event.qpn.filter(|_| self.seen.len() < MAX_DROPS) {
+                    self.seen.insert(qpn, call);
+                }
+            }
             // Operations on tags belong to no queue pair: only the poll tells of them.
             Kind::Called { call: Call::Polled { cq, wr_id, status: status @ "IBV_WC_TM_ERR" }, .. } => {
                 out.tell(local::tag_not_deleted(cq, wr_id, status));
@@ -240,6 +248,7 @@ impl Examine for FailedWork {
                     work: moment.model.work(qpn, queue, wr_id),
                     drops: &self.drops,
                     ended: self.ended.get(&qpn).copied(),
+                    seen: self.seen.get(&qpn),
                 };
                 out.tell(explain(rule, &failed));
             }
