@@ -255,6 +255,14 @@ fn addresses_that_count_from_zero_are_understood() {
 }
 
 #[test]
+fn the_region_that_is_nowhere_holds_every_address() {
+    let mut script = connected();
+    script.mr(0x200, 0, 0, Access::LOCAL_WRITE).receive(17, 1, &[(0, 64, 0x200), (32, 64, 0x200)]);
+    script.receive(17, 2, &[(0, 64, 0x200)]).pass_ms(100).ends();
+    script.keeps(203).keeps(209).keeps(212).keeps(227);
+}
+
+#[test]
 fn a_key_of_deregistered_memory_is_told_when_it_is_posted() {
     let mut script = connected();
     script.dereg(KEY).receive(17, 1, &[(BUFFER, 64, KEY)]);

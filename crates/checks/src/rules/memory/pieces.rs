@@ -37,12 +37,12 @@ impl Pieces {
         }
         let pieces = work.pieces.kept();
         if pieces.len() > 1 {
-            self.list(posting, pieces, out);
+            self.list(posting, pieces, model, out);
         }
         usable
     }
 
-    fn list(&mut self, posting: &Posting, pieces: &[Piece], out: &mut Out<'_>) {
+    fn list(&mut self, posting: &Posting, pieces: &[Piece], model: &Model, out: &mut Out<'_>) {
         let count = posting.work.pieces.count;
         if let Some(index) = pieces.iter().position(|piece| piece.length == 0)
             && posting.work.pieces.bytes > 0
@@ -76,7 +76,8 @@ impl Pieces {
             }
         }
         if posting.work.fills_memory() {
-            let overlap = pieces.iter().enumerate().find_map(|(index, one)| {
+            let is_kept = |piece: &Piece| model.regions.get(&piece.key.value()).is_some_and(|region| !region.is_null());
+            let overlap = pieces.iter().enumerate().filter(|(_, one)| is_kept(one)).find_map(|(index, one)| {
                 let shares = |other: &&Piece| other.key == one.key && overlaps(one, other);
                 pieces[index + 1..].iter().find(shares).map(|other| (one, other))
             });
