@@ -138,6 +138,12 @@ impl Checker {
         self.told.total.iter().map(|(rule, count)| (*rule, *count))
     }
 
+    /// Whether this rule is on.
+    #[must_use]
+    pub fn wants(&self, rule: Number) -> bool {
+        self.settings.wants(rule)
+    }
+
     /// How bad it is to break a rule, as this checker was told.
     #[must_use]
     pub fn severity(&self, rule: Number) -> Severity {
