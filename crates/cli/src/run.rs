@@ -72,8 +72,6 @@ pub struct Options {
     /// Lines begin with the time in UTC, the process and the thread.
     #[arg(long, value_name = "LEVEL|FILE", add = crate::completions::levels_and_files())]
     log: Option<OsString>,
-    #[command(flatten)]
-    checking: checking::Options,
     /// Run the program even if our libraries cannot reach it: static, set-user-ID, of another C library or machine
     #[arg(long)]
     force: bool,
@@ -84,6 +82,9 @@ pub struct Options {
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM",
         add = crate::completions::programs())]
     program: Vec<OsString>,
+    // The last, as its heading holds for all that follow.
+    #[command(flatten)]
+    checking: checking::Checking,
 }
 
 const AFTER: &str = "\

@@ -116,6 +116,13 @@ impl Nic {
         self.called(None, || Call::DeallocPd { pd: domain.0 });
     }
 
+    /// Protection domains of an opened device that are left are no longer.
+    pub fn free_domains(&self, context: &Context) {
+        for domain in context.domains() {
+            self.free_domain(context, ProtectionDomain(domain));
+        }
+    }
+
     /// A completion queue.
     pub fn create_cq(
         &self,

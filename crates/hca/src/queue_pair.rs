@@ -365,10 +365,10 @@ impl Qp {
         let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None };
         let (sent, done, call) = match &path.link {
             Link::Udp => {
-                let (sent, done) = self.send_at_once(nic, &mut inner, requests, nic.now());
+                let (sent, done) = self.send_at_once(nic, &mut inner, requests, first, nic.now());
                 (sent, done, None)
             }
-            _ => shared.send_at_once(nic, path, pair, &mut port, requests),
+            _ => shared.send_at_once(nic, path, pair, &mut port, requests, first),
         };
         let mut refused = Ok(());
         match done {

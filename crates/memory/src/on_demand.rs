@@ -34,13 +34,17 @@ pub(crate) fn load(target: &mut [u8], source: *const u8) -> Result<(), Missing> 
     unsafe { transfer(Way::Load, source.cast_mut(), target.as_mut_ptr(), target.len()) }
 }
 
-/// Copies what is at these places, one after the other, into `target`, which is as long as they are together. Answers
-/// whether everything was there.
+/// How many places are looked at together.
+pub(crate) const TOGETHER: usize = 32;
+
+/// Copies what is at these places, one after the other, into `target`, which is as long as they are together. There
+/// are at most [`TOGETHER`] of them. Answers whether everything was there.
 pub(crate) fn load_together(target: &mut [u8], places: &[(u64, usize)]) -> bool {
-    let remote: Vec<libc::iovec> = places
-        .iter()
-        .map(|&(address, length)| libc::iovec { iov_base: address as *mut libc::c_void, iov_len: length })
-        .collect();
+    let mut remote = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; TOGETHER];
+    let Some(remote) = remote.get_mut(..places.len()) else { return false };
+    for (part, &(address, length)) in remote.iter_mut().zip(places) {
+        *part = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: length };
+    }
     let local = libc::iovec { iov_base: target.as_mut_ptr().cast(), iov_len: target.len() };
     // SAFETY: the target is ours to write, and what the others are the kernel finds out.
     let moved = unsafe {

@@ -3,12 +3,10 @@
 //! held.
 
 use crate::memory::Memory;
+use crate::on_demand::TOGETHER;
 use crate::slot::within;
 use crate::{mapped, on_demand};
 use wire::Key;
-
-/// How many places are looked at together.
-const TOGETHER: usize = 32;
 
 impl Memory {
     /// Where the bytes lie that a key reaches at this address; `None` if the key does not reach all of them now, or is

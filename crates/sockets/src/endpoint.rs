@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use hca::cm::Id;
-use hca::{Buffer, CompletionChannel, CompletionQueue, Context, Joins, Landing, Nic, Qp, limits};
+use hca::{Buffer, CompletionChannel, CompletionQueue, Context, Joins, Landing, Nic, OwnCalls, Qp, limits};
 use rsocket::{ControlWork, Local, Run, Sizes, Span, Stream};
 use std::sync::Arc;
 use transport::{
@@ -38,6 +38,7 @@ pub(crate) struct Parts {
 
 impl Drop for Parts {
     fn drop(&mut self) {
+        let _own = OwnCalls::told_by(&self.nic);
         self.nic.destroy_qp(&self.qp);
     }
 }
@@ -61,6 +62,7 @@ impl Endpoint {
         channel: &Arc<CompletionChannel>,
         sizes: Sizes,
     ) -> Result<Endpoint, Error> {
+        let _own = OwnCalls::told_by(nic);
         let domain = context.new_domain();
         let buffer = |length: usize, access| Buffer::allocate(nic, length, domain, access);
         let send = buffer(sizes.send_buffer as usize, Access::empty())?;
@@ -110,6 +112,7 @@ impl Endpoint {
 
     /// Makes the queue pair ready for its connection.
     pub fn make_ready(&self, id: &Id) -> Result<(), Error> {
+        let _own = OwnCalls::told_by(&self.parts.nic);
         for state in [State::Init, State::ReadyToReceive, State::ReadyToSend] {
             let mut modify = id.modify_for(state)?;
             if state == State::Init {
@@ -123,6 +126,7 @@ impl Endpoint {
     /// The connection has ended: what is posted is flushed.
     pub fn stop(&self) {
         let modify = Modify { state: Some(State::Error), ..Modify::default() };
+        let _own = OwnCalls::told_by(&self.parts.nic);
         let _ = self.parts.qp.modify(&self.parts.nic, &modify);
     }
 
@@ -158,6 +162,7 @@ impl Endpoint {
     /// Takes what has completed. Answers whether anything had.
     fn take_all(&mut self, drives: bool, mut landing: Option<&mut Landing<'_>>) -> bool {
         let Endpoint { parts, protocol, failure, missing_receives } = self;
+        let _own = OwnCalls::told_by(&parts.nic);
         let mut any = false;
         loop {
             let take = |completion: &Completion, _| take(parts, protocol, failure, missing_receives, completion);
@@ -202,6 +207,7 @@ impl Endpoint {
     }
 
     fn post_receives(&mut self) {
+        let _own = OwnCalls::told_by(&self.parts.nic);
         let request = ReceiveRequest { wr_id: RECEIVE, sges: &[] };
         let requests = [request; 64];
         while self.missing_receives > 0 {
@@ -247,6 +253,7 @@ impl Parts {
             target: None,
             xrc_srq: None,
         };
+        let _own = OwnCalls::told_by(&self.nic);
         self.qp.post_send(&self.nic, &[request]).is_ok()
     }
 }

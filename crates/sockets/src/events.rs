@@ -5,7 +5,7 @@ use crate::elsewhere::{Elsewhere, Errand};
 use crate::error::Error;
 use crate::socket::Socket;
 use hca::cm::{Event, EventChannel, EventKind};
-use hca::{Context, Device, Nic};
+use hca::{Context, Device, Nic, OwnCalls};
 use latch::PerProcess;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -134,6 +134,7 @@ impl Hub {
         if let Some(found) = contexts.iter().find(|context| Arc::ptr_eq(context.device(), device)) {
             return Ok(Arc::clone(found));
         }
+        let _own = OwnCalls::told_by(&self.nic);
         let context = self.nic.open_device(device)?;
         contexts.push(Arc::clone(&context));
         Ok(context)

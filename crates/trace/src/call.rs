@@ -672,6 +672,10 @@ impl Default for Piece {
 }
 
 impl Pieces {
+    /// How many pieces of a list are kept.
+    #[cfg(feature = "json")]
+    pub(crate) const KEPT: u32 = KEPT as u32;
+
     /// The pieces that are kept: all of them in most lists.
     #[must_use]
     pub fn kept(&self) -> &[Piece] {

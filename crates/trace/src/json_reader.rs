@@ -252,16 +252,17 @@ impl FromJson for Pieces {
     fn from_json(value: Option<&Value>) -> Option<Self> {
         let fields = Fields(value?.as_object()?);
         let list = fields.value("list")?.as_array()?;
+        let (count, bytes): (u32, u64) = (fields.get("count")?, fields.get("bytes")?);
         let mut pieces: Pieces = list
             .iter()
-            .take(8)
+            .take(count.min(Pieces::KEPT) as usize)
             .map(|piece| {
                 let [address, length, key] = piece.as_array()?.as_slice() else { return None };
                 let (length, key) = (u32::from_json(Some(length))?, Key::from_json(Some(key))?);
                 Some(Piece { address: address.as_u64()?, length, key })
             })
             .collect::<Option<Pieces>>()?;
-        (pieces.count, pieces.bytes) = (fields.get("count")?, fields.get("bytes")?);
+        (pieces.count, pieces.bytes) = (count, bytes);
         Some(pieces)
     }
 }
@@ -477,8 +478,9 @@ fn headers(fields: &Fields<'_>) -> Option<Headers> {
         headers.deth = Some(Deth { qkey: deth.get("qkey")?, src_qpn: deth.get("src_qpn")? });
     }
     if let Some(feth) = fields.object("feth") {
-        let placement = Placement::from_bits_retain(feth.get("placement")?);
-        headers.feth = Some(Feth { placement, selectivity: Selectivity::from_bits(feth.get("selectivity")?) });
+        let (placement, selectivity) = (feth.get("placement")?, feth.get::<u8>("selectivity")?);
+        let placement = Placement::from_bits_retain(placement);
+        headers.feth = Some(Feth { placement, selectivity: Selectivity::from_bits(selectivity & 3) });
     }
     if let Some(reth) = fields.object("reth") {
         headers.reth = Some(Reth { va: reth.get("va")?, rkey: reth.get("rkey")?, len: reth.get("len")? });

@@ -116,16 +116,18 @@ static void never_sent(void)
 	close_bench(&b);
 }
 
-/* Posts WRITEs of which every so many-th is signaled until the queue is full. */
+/* Posts SENDs, for which the peer has no receives, until the queue is full. Every so many-th is signaled. */
 static void fill_queue(int signaled_every)
 {
-	struct bench b = open_pair(IBV_QPT_RC);
+	struct bench b = open_bench();
+	struct path path = usual_path();
 	struct ibv_sge out = piece(&b, 0, 8);
-	struct ibv_send_wr wr = send_wr(1, IBV_WR_RDMA_WRITE, &out);
+	struct ibv_send_wr wr = send_wr(1, IBV_WR_SEND, &out);
 	int posted = 0;
 
-	wr.wr.rdma.remote_addr = (uintptr_t)b.buffer + 1024;
-	wr.wr.rdma.rkey = b.mr->rkey;
+	path.rnr_retry = 7;
+	make_pair(&b, IBV_QPT_RC);
+	connect_both(b.qp[0], path, b.qp[1], path);
 	do {
 		posted++;
 		wr.send_flags = signaled_every && posted % signaled_every == 0 ? IBV_SEND_SIGNALED : 0;

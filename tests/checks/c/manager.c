@@ -429,8 +429,12 @@ static void joined(bool leaves)
 	make_qp(&e, e.client);
 	NEED(!rdma_join_multicast(e.client, (struct sockaddr *)&group, NULL));
 	expect(e.channel[CLIENT], RDMA_CM_EVENT_MULTICAST_JOIN);
-	if (leaves)
-		NEED(!rdma_leave_multicast(e.client, (struct sockaddr *)&group));
+	if (!leaves) {
+		/* The queue pair cannot be destroyed while it is attached to the group, and stays. */
+		destroy(&e.client);
+		return;
+	}
+	NEED(!rdma_leave_multicast(e.client, (struct sockaddr *)&group));
 	close_ends(&e);
 }
 

@@ -447,7 +447,7 @@ static void close_connection(struct connection *c)
 	rdma_destroy_event_channel(c->channel);
 }
 
-/* UV-0620, UV-0621, UV-0628 */
+/* UV-0621, UV-0628 */
 static void leave_a_connection(void)
 {
 	open_connection();
@@ -619,8 +619,7 @@ CASES({"UV-0601", fork_unprepared, fork_prepared}, {"UV-0602", use_parents_objec
       {"UV-0613", leave_a_bench, leave_nothing}, {"UV-0614", leave_others, give_others_back},
       {"UV-0615", leave_others, give_others_back}, {"UV-0616", leave_a_bench, leave_nothing},
       {"UV-0617", leave_others, give_others_back}, {"UV-0618", leave_a_bench, leave_nothing},
-      {"UV-0619", leave_others, give_others_back}, {"UV-0620", leave_a_connection, disconnect},
-      {"UV-0621", leave_a_connection, disconnect}, {"UV-0622", free_a_domain_in_use, leave_nothing},
+      {"UV-0619", leave_others, give_others_back}, {"UV-0621", leave_a_connection, disconnect}, {"UV-0622", free_a_domain_in_use, leave_nothing},
       {"UV-0623", close_too_early, leave_nothing}, {"UV-0624", read_no_events, read_events},
       {"UV-0625", destroy_unacknowledged, read_events}, {"UV-0626", end_under_way, wait_for_the_last},
       {"UV-0627", destroy_under_way, wait_for_the_last}, {"UV-0628", leave_a_connection, disconnect},

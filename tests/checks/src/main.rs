@@ -28,7 +28,8 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let words: Vec<String> = arguments.collect();
-    match run(&libraries, &words) {
+    let libraries = libraries.canonicalize().map_err(|e| format!("{}: {e}", libraries.display()));
+    match libraries.and_then(|libraries| run(&libraries, &words)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -22,4 +22,4 @@ pub use messages::{messages, records};
 pub use netlink::{netlink, reports};
 pub use ring::{ring, ring_under_attack};
 pub use socket_messages::socket_messages;
-pub use texts::{endpoint, probes, settings, tables};
+pub use texts::{endpoint, logs, probes, settings, tables};

@@ -53,6 +53,11 @@ fn settings_replay() {
 }
 
 #[test]
+fn logs_replay() {
+    play("logs", 5000, fuzzing::logs);
+}
+
+#[test]
 fn endpoints_replay() {
     play("endpoint", 20_000, fuzzing::endpoint);
 }

@@ -185,7 +185,12 @@ fn full(pair: Option<&Pair>, under_way: usize, size: u32) -> String {
 
 /// A call was refused.
 fn refused(model: &Model, qpn: Option<Qpn>, function: &'static str, errno: i32, reason: &str) -> Finding {
-    let rule = reason::rule(function, errno, reason);
+    let kind = qpn.and_then(|qpn| model.pairs.get(&qpn)).map_or("", |pair| pair.kind);
+    let rule = match reason::rule(function, errno, reason) {
+        // The pointer that a datagram must have beside its list is that to its address handle.
+        NULL if function == "ibv_post_send" && kind == "UD" => TARGET_MISSING,
+        rule => rule,
+    };
     let about = qpn.map_or_else(String::new, |qpn| format!(" for {}", naming::pair(model, qpn)));
     let name = reason::errno_name(errno);
     let why = if reason.is_empty() { "no reason was given" } else { reason };

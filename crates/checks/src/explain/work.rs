@@ -10,7 +10,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use trace::{DropReason, Failure, Kind, PeerReason, Queue, RequestFault};
+use trace::{Call, DropReason, Failure, Kind, PeerReason, Queue, RequestFault};
 use wire::access::RefusalCause;
 use wire::{NakCode, Psn, Qpn};
 
@@ -219,6 +219,10 @@ impl Examine for FailedWork {
                     self.ended.insert(qpn, by);
                 }
             }
+            // Operations on tags belong to no queue pair: only the poll tells of them.
+            Kind::Called { call: Call::Polled { cq, wr_id, status: status @ "IBV_WC_TM_ERR" }, .. } => {
+                out.tell(local::tag_not_deleted(cq, wr_id, status));
+            }
             Kind::Completed { wr_id, queue, status, opcode, failure, .. } => {
                 let Some(qpn) = event.qpn else { return };
                 let Some(rule) = rule_of_completion(failure.as_ref(), status) else { return };
@@ -246,7 +250,7 @@ impl Examine for FailedWork {
 
 fn explain(rule: Number, failed: &Failed<'_>) -> Finding {
     match failed.failure {
-        _ if rule == TAG_MATCHING => local::tag_matching(failed),
+        _ if rule == TAG_MATCHING => local::rendezvous(failed),
         Failure::Refused(refusal) if rule == WINDOW_REFUSED => local::window(failed, &refusal),
         Failure::Refused(refusal) if rule == PEER_MESSAGE_BAD => remote::their_message(failed, &format!("{refusal}")),
         Failure::Refused(refusal) => local::refused(rule, failed, &refusal),

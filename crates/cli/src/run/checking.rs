@@ -35,7 +35,7 @@ impl Format {
 /// Options about findings.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Why, and checks")]
-pub struct Options {
+pub struct Checking {
     /// Explain on standard error why work, calls and connections fail, each thing once, with a summary at the end
     #[arg(long, value_enum, value_name = "FORMAT", num_args = 0..=1, require_equals = true,
         default_missing_value = "text")]
@@ -67,7 +67,7 @@ pub struct Options {
 /// The exit code of `--check-exit`.
 const BROKEN: i32 = 99;
 
-impl Options {
+impl Checking {
     /// Whether there are findings to collect, so that we stay until the program ends.
     pub fn stays(&self) -> bool {
         self.check_report.is_some() || self.check_exit

@@ -5,6 +5,7 @@ use crate::run::files::fresh_directory;
 use crate::run::staying::Ended;
 use checks::{Settings, Severity};
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,6 +50,8 @@ pub struct Told {
     pub tid: u32,
     pub subject: String,
     pub what: String,
+    /// Both queue pairs, and the packet.
+    pub connection: Option<Value>,
     pub cause: Option<String>,
     pub evidence: Vec<String>,
     pub advice: String,

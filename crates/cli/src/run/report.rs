@@ -54,11 +54,11 @@ fn as_json(run: &Run) -> Value {
         .findings
         .iter()
         .map(|told| {
-            let Told { rule, title, severity, at, wall, pid, tid, subject, what, cause, evidence, advice, count } =
-                told;
+            let Told { rule, title, severity, at, wall, pid, tid, subject, .. } = told;
+            let Told { what, connection, cause, evidence, advice, count, .. } = told;
             json!({
                 "rule": rule, "title": title, "severity": severity, "at": at, "wall": wall, "pid": pid, "tid": tid,
-                "program": run.program(*pid), "subject": subject, "what": what, "cause": cause,
+                "program": run.program(*pid), "subject": subject, "what": what, "connection": connection, "cause": cause,
                 "evidence": evidence, "advice": advice, "count": count,
             })
         })

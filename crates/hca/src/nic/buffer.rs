@@ -3,6 +3,7 @@
 
 use crate::error::{Error, system};
 use crate::nic::Nic;
+use crate::record::calls::OwnCalls;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
 use std::ptr::NonNull;
@@ -38,6 +39,7 @@ impl Buffer {
         let layout = Layout::from_size_align(size, PAGE).map_err(|_| no_memory())?;
         // SAFETY: the size is not zero.
         let place = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(no_memory)?;
+        let _own = OwnCalls::told_by(nic);
         // SAFETY: the memory stays until `drop` has deregistered it, and is reached through its key only.
         match unsafe { nic.register(place.as_ptr(), size, domain, access | Access::LOCAL_WRITE) } {
             Ok(key) => Ok(Buffer { nic: Arc::clone(nic), place, layout, length, key, domain }),
@@ -87,6 +89,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        let _own = OwnCalls::told_by(&self.nic);
         // Where it cannot be deregistered it may still be written, and so it stays.
         if self.nic.deregister(self.key).is_ok() {
             // SAFETY: allocated with this layout, and no key leads to it any more.

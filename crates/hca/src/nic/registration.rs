@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::nic::Nic;
+use crate::record::calls::OwnCalls;
 use trace::Call;
 use transport::{Access, ProtectionDomain};
 use wire::Key;
@@ -120,10 +121,13 @@ impl Nic {
     }
 
     /// Registers bytes for as long as `f` runs: queue pairs of the domain may read them by the key that it is given.
-    /// Work that still needs them afterwards fails.
+    /// Work that still needs them afterwards fails. The library does it for programs that know nothing of keys: the
+    /// trace is not told.
     pub fn lend<R>(&self, bytes: &[u8], domain: ProtectionDomain, f: impl FnOnce(Key) -> R) -> Result<R, Error> {
+        let own = OwnCalls::told_by(self);
         // SAFETY: the bytes stay while `f` runs, and there is no right to write to them. The key ends with `Loan`.
         let key = unsafe { self.register(bytes.as_ptr().cast_mut(), bytes.len(), domain, Access::empty()) }?;
+        drop(own);
         let loan = Loan { nic: self, key };
         Ok(f(loan.key))
     }
@@ -137,6 +141,7 @@ struct Loan<'a> {
 
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
+        let _own = OwnCalls::told_by(self.nic);
         let ended = self.nic.deregister(self.key);
         assert!(ended.is_ok(), "a region of its own, without windows, can be deregistered");
     }

@@ -137,6 +137,7 @@ impl Shared {
         pair: &mut QueuePair,
         port: &mut NicPort<'_>,
         requests: &[SendRequest<'_>],
+        first: usize,
     ) -> (usize, bool, Option<Call>) {
         let Link::Shared(link) = &path.link else { return (0, false, None) };
         if self.waits || nic.capture().is_some() {
@@ -164,6 +165,9 @@ impl Shared {
             let addresses = (path.source, path.destination);
             let written = writer.push_with(along, addresses, headers, (1, at_once.mtu), payload.len() as usize, fill);
             let now = *now.get_or_insert_with(|| nic.now());
+            if nic.trace.is_on() {
+                nic.tell_send(now, pair.qpn(), first + sent - 1, request);
+            }
             pair.sent_at_once(now, request, &at_once, port);
             match written {
                 Ok(()) if along.is_some() => pair.sent_alone(Opcode::RcAcknowledge),

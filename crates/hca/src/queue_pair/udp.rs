@@ -78,6 +78,7 @@ impl Qp {
         nic: &Ground,
         inner: &mut Inner,
         requests: &[SendRequest<'_>],
+        first: usize,
         now: Time,
     ) -> (usize, bool) {
         let Inner { pair, windows, path, delayed_ack, belief, .. } = inner;
@@ -96,6 +97,9 @@ impl Qp {
                 payload.copy(0, body, &mut port)
             });
             self.accompany(nic, pair, route, delayed_ack, now, &mut outgoing);
+            if nic.trace.is_on() {
+                nic.tell_send(now, self.qpn, first + sent - 1, request);
+            }
             pair.sent_at_once(now, request, &at_once, &mut port);
             if let Err(SendError::Payload(refusal)) = put {
                 pair.transmit_refused(now, refusal, &mut port);

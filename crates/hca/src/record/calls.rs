@@ -115,6 +115,12 @@ impl OwnCalls {
         OWN_CALLS.set(OWN_CALLS.get() + 1);
         OwnCalls { _thread: PhantomData }
     }
+
+    /// The same where a sink listens: otherwise there is nothing to keep quiet about.
+    #[inline]
+    pub fn told_by(nic: &Ground) -> Option<OwnCalls> {
+        nic.trace.is_on().then(OwnCalls::begin)
+    }
 }
 
 impl Drop for OwnCalls {

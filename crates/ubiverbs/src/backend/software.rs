@@ -74,6 +74,19 @@ fn create<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> i
     move |source| Error::Create { what, source: Box::new(source) }
 }
 
+const EINVAL: i32 = 22;
+
+/// What the C library would answer.
+fn refusal_errno(error: &hca::Error) -> i32 {
+    const ENOMEM: i32 = 12;
+    match error {
+        hca::Error::System { source, .. } => source.raw_os_error().unwrap_or(EINVAL),
+        hca::Error::Memory(error) => error.errno(),
+        hca::Error::Exhausted { .. } => ENOMEM,
+        _ => EINVAL,
+    }
+}
+
 /// Finds our own type behind the trait; another NIC's is refused.
 fn own<'a, T: Any>(object: &'a dyn Any, what: &'static str) -> Result<&'a T, Error> {
     object.downcast_ref::<T>().ok_or(Error::OtherDevice { what })
@@ -165,6 +178,8 @@ struct Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        // They last as long as anything in them, and so does this.
+        self.nic.free_domains(&self.context);
         self.nic.close_device(&self.context);
     }
 }
@@ -205,6 +220,7 @@ unsafe impl Context for Opened {
     ) -> Result<Key, Error> {
         // SAFETY: the caller's promise is the one asked for here.
         unsafe { self.nic.register(address, length, domain, access) }
+            .inspect_err(|error| self.nic.refused("ibv_reg_mr", refusal_errno(error), error))
             .map_err(|source| Error::Register { length, source: Box::new(source) })
     }
 
@@ -237,7 +253,9 @@ unsafe impl Context for Opened {
             Some(channel) => Some(Arc::clone(&own::<OurChannel>(&**channel, "completion channel")?.channel)),
             None => None,
         };
-        let queue = self.nic.create_cq(capacity, channel).map_err(create("a completion queue"))?;
+        let made = self.nic.create_cq(capacity, channel);
+        let made = made.inspect_err(|error| self.nic.refused("ibv_create_cq", refusal_errno(error), error));
+        let queue = made.map_err(create("a completion queue"))?;
         queue.belongs_to(self.context.device());
         Ok(Arc::new(OurQueue { nic: Arc::clone(&self.nic), queue }))
     }
@@ -275,7 +293,9 @@ unsafe impl Context for Opened {
             pkey: Pkey::DEFAULT,
             port_mtu: self.context.device().port().mtu(),
         };
-        let qp = self.nic.create_qp(config, joins).map_err(create("a queue pair"))?;
+        let made = self.nic.create_qp(config, joins);
+        let made = made.inspect_err(|error| self.nic.refused("ibv_create_qp", refusal_errno(error), error));
+        let qp = made.map_err(create("a queue pair"))?;
         Ok(Box::new(OurPair { nic: Arc::clone(&self.nic), qp }))
     }
 
@@ -412,7 +432,8 @@ unsafe impl QueuePair for OurPair {
     }
 
     fn modify(&self, modify: &Modify) -> Result<(), ModifyError> {
-        self.qp.modify(&self.nic, modify)
+        let modified = self.qp.modify(&self.nic, modify);
+        modified.inspect_err(|error| self.nic.refused("ibv_modify_qp", EINVAL, error))
     }
 
     fn prefetch(&self) {

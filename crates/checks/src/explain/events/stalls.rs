@@ -113,18 +113,21 @@ fn connected(finding: Finding, pair: &Pair) -> Finding {
     }
 }
 
-/// The send queue is full and can never have room again.
+/// The send queue is full, and the program cannot learn when it has room again.
 pub(super) fn nothing_signaled(model: &Model, pair: &Pair, wr_id: u64) -> Finding {
     let name = naming::pair(model, pair.qpn);
     let (count, size) = (pair.sends.len(), pair.max_send_wr);
     Finding::new(
         NOTHING_SIGNALED,
         Subject::QueuePair(pair.qpn),
-        format!("work request {wr_id} was not posted on {name}: the send queue is full for good"),
+        format!("work request {wr_id} was not posted on {name}: the send queue is full, and nothing in it is signaled"),
         format!(
             "set IBV_SEND_SIGNALED on at least one in {size} work requests (or sq_sig_all), and poll its completion"
         ),
     )
-    .because("slots of unsignaled work are free again when signaled work behind them has completed and was polled")
+    .because(
+        "unsignaled work makes no completion, and on hardware its slots stay taken until signaled work behind it was \
+         polled: the queue stays full for ever",
+    )
     .shown_by(format!("{count} work requests are in the queue of {size}, and none of them is signaled"))
 }

@@ -152,9 +152,7 @@ fn pair_destroyed(qpn: Qpn, model: &Model, out: &mut Out<'_>) {
     for (cq, queue) in &model.cqs {
         let count = queue.unpolled().filter(|one| one.qpn == qpn && !one.is_flush()).count();
         if count > 0 {
-            let what = format!(
-                "QP {qpn} was destroyed, and {count} of its completions wait in CQ {cq}, which nobody has polled"
-            );
+            let what = format!("QP {qpn} was destroyed, and {count} of its completions wait unpolled in CQ {cq}");
             out.tell(left_unpolled(Subject::CompletionQueue(*cq), what));
         }
     }

@@ -302,7 +302,10 @@ impl Ids {
                     format!("id {number:#x} is destroyed while it is in {} multicast groups", id.groups),
                     "call rdma_leave_multicast for each rdma_join_multicast, before rdma_destroy_id",
                 )
-                .because("the network goes on sending to this host for a group that is not left"),
+                .because(
+                    "the queue pair stays attached to the group: ibv_destroy_qp and rdma_destroy_qp fail with EBUSY, and \
+                     datagrams of the group go on to arrive",
+                ),
             );
         }
     }
