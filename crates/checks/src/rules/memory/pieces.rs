@@ -105,10 +105,11 @@ fn overlaps(one: &Piece, other: &Piece) -> bool {
 
 /// The key of a piece, and what it opens. Answers whether the NIC can use it.
 fn named(posting: &Posting, index: usize, piece: &Piece, model: &Model, out: &mut Out<'_>) -> bool {
-    let wanted = range(piece.address, piece.length.into());
-    let name = posting.name();
+    // Sentences are made only where something is wrong: this runs for every piece.
+    let wanted = || range(piece.address, piece.length.into());
+    let name = || posting.name();
     if piece.key.value() == 0 {
-        let what = format!("piece {index} of {name} ({wanted}) has lkey 0");
+        let what = format!("piece {index} of {name} ({wanted}) has lkey 0", name = name(), wanted = wanted());
         let advice = "set ibv_sge.lkey to the lkey of the region that holds the buffer (mr->lkey)";
         out.tell(posting.finding(KEY_NEVER_SET, what, advice).because("no region has key 0: the key was never set"));
         return false;
@@ -116,7 +117,11 @@ fn named(posting: &Posting, index: usize, piece: &Piece, model: &Model, out: &mu
     let Some(region) = model.regions.get(&piece.key.value()) else {
         let gone = model.gone_regions.iter().rev().find(|region| region.key == piece.key);
         if let Some(gone) = gone.filter(|_| model.window(piece.key).is_none()) {
-            let what = format!("piece {index} of {name} uses lkey {}, whose memory was deregistered before", piece.key);
+            let what = format!(
+                "piece {index} of {name} uses lkey {}, whose memory was deregistered before",
+                piece.key,
+                name = name()
+            );
             let ago = posting.work.at.saturating_sub(gone.gone_at.unwrap_or_default()) / 1_000;
             let advice = "call ibv_dereg_mr only after the last work on the region has completed";
             out.tell(posting.finding(KEY_IS_GONE, what, advice).shown_by(format!(
@@ -130,7 +135,8 @@ fn named(posting: &Posting, index: usize, piece: &Piece, model: &Model, out: &mu
     let mut usable = true;
     if let Some(pd) = posting.pd.filter(|pd| *pd != region.pd) {
         usable = false;
-        let what = format!("piece {index} of {name} uses lkey {} of another protection domain", piece.key);
+        let what =
+            format!("piece {index} of {name} uses lkey {} of another protection domain", piece.key, name = name());
         let advice = "register the memory in the protection domain of the queue (ibv_reg_mr(qp->pd, …)), or make the \
                       queue in the domain of the memory";
         out.tell(
@@ -141,7 +147,12 @@ fn named(posting: &Posting, index: usize, piece: &Piece, model: &Model, out: &mu
     }
     if !region.holds(piece.address, piece.length.into()) {
         usable = false;
-        let what = format!("piece {index} of {name} ({wanted}) reaches outside the region of its lkey {}", piece.key);
+        let what = format!(
+            "piece {index} of {name} ({wanted}) reaches outside the region of its lkey {}",
+            piece.key,
+            name = name(),
+            wanted = wanted()
+        );
         let (first, last) = (piece.address, piece.address.saturating_add(piece.length.into()));
         let cause = match () {
             () if last <= region.iova || first >= region.end() => {
@@ -157,7 +168,11 @@ fn named(posting: &Posting, index: usize, piece: &Piece, model: &Model, out: &mu
     }
     if posting.work.fills_memory() && !region.access.contains(Access::LOCAL_WRITE) {
         usable = false;
-        let what = format!("{name} is to put data into {wanted}, which is registered without IBV_ACCESS_LOCAL_WRITE");
+        let what = format!(
+            "{name} is to put data into {wanted}, which is registered without IBV_ACCESS_LOCAL_WRITE",
+            name = name(),
+            wanted = wanted()
+        );
         let advice = "register the memory with IBV_ACCESS_LOCAL_WRITE: receives, READs and atomics write to it";
         let seen = format!("key {} belongs to {} and grants {}", piece.key, extent(region), region.access);
         out.tell(posting.finding(NOT_WRITABLE, what, advice).shown_by(seen));
