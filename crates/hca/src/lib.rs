@@ -14,6 +14,7 @@ mod open;
 mod progress;
 mod queue_pair;
 mod record;
+mod told_calls;
 mod tuning;
 
 pub use ::host::descriptor::Descriptor;
@@ -32,6 +33,8 @@ pub use nic::management::ManagementPort;
 pub use nic::multicast;
 pub use nic::packets::{Flow, RawOptions};
 pub use nic::process::{fork_init, wait_before_exit};
+#[cfg(feature = "checks")]
+pub use nic::witness::LiveWitness;
 pub use nic::{Nic, limits};
 pub use objects::completion_queue::{
     Added, CompletionChannel, CompletionQueue, CqError, MAX_ENTRIES, Moderation, Notify,
@@ -45,8 +48,6 @@ pub use progress::sleep::Sleep;
 pub use queue_pair::counters::{AttachError, CompletionCounter, CountedWork};
 pub use queue_pair::frames::Spread;
 pub use queue_pair::{Joins, Qp};
-pub use record::calls::OwnCalls;
 pub use record::drops::KernelDrops;
 pub use record::tracing::{Tracing, is_traced};
-#[cfg(feature = "checks")]
-pub use record::witness::LiveWitness;
+pub use told_calls::OwnCalls;

@@ -12,6 +12,8 @@ pub(crate) mod peers;
 pub(crate) mod process;
 mod registration;
 mod report;
+#[cfg(feature = "checks")]
+pub(crate) mod witness;
 
 use crate::cm::Cm;
 use crate::error::{Error, system};
@@ -26,7 +28,7 @@ use crate::objects::table::Table;
 use crate::progress::watch::Watch;
 use crate::queue_pair::frames::RawPart;
 use crate::queue_pair::{Joins, Qp};
-use crate::record::calls as told;
+use crate::told_calls as told;
 use latch::plain::Mutex;
 use link::shared::Outbound;
 use std::io;

@@ -13,6 +13,8 @@ use crate::links::udp::Udp;
 use crate::links::unread_watch::UnreadWatch;
 use crate::links::windows::SharedWindow;
 use crate::nic::peers::Questions;
+#[cfg(feature = "checks")]
+use crate::nic::witness::LiveWitness;
 use crate::nic::{Nic, limits, process};
 use crate::objects::groups::Groups;
 use crate::objects::numbers::Numbers;
@@ -29,8 +31,6 @@ use crate::record::failures::Failures;
 use crate::record::tracing::Tracing;
 #[cfg(feature = "checks")]
 use crate::record::why;
-#[cfg(feature = "checks")]
-use crate::record::witness::LiveWitness;
 use crate::tuning::PEER_WINDOW_MAX_BYTES;
 use ::host::holders::PortUsers;
 use ::host::ports::Ports;

@@ -1,6 +1,5 @@
 //! What is known of the NIC from outside: its clock, its trace, what it has dropped, its captures and its messages.
 
-pub(crate) mod calls;
 pub(crate) mod capture;
 pub(crate) mod clock;
 pub(crate) mod drops;
@@ -10,5 +9,3 @@ pub(crate) mod log;
 pub(crate) mod tracing;
 #[cfg(feature = "checks")]
 pub(crate) mod why;
-#[cfg(feature = "checks")]
-pub(crate) mod witness;

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, system};
 use crate::nic::Nic;
-use crate::record::calls::OwnCalls;
+use crate::told_calls::OwnCalls;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
 use std::ptr::NonNull;

@@ -5,8 +5,8 @@
 use crate::error::Error;
 use crate::ground::Options;
 use crate::nic::Nic;
-use crate::record::calls;
 use crate::record::tracing::is_traced;
+use crate::told_calls as calls;
 use crate::tuning::{EXIT_LOOK_INTERVAL, EXIT_WAIT_MAX};
 use latch::plain::Mutex;
 use latch::{PerProcess, Rank};

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::nic::Nic;
-use crate::record::calls::OwnCalls;
+use crate::told_calls::OwnCalls;
 use trace::Call;
 use transport::{Access, ProtectionDomain};
 use wire::Key;
