@@ -7,7 +7,7 @@ int main(void)
 	struct setup usual = { 0 };
 	struct end a = make_end(usual), b = make_end(usual);
 	connect_ends(&a, usual, &b, usual);
-	NEED(!post_receive(&b, 1));
+	NEED(!post_receive(&b, 1, 0, SIZE));
 	struct ibv_sge sge = piece(&a, 64);
 	NEED(!ibv_dereg_mr(a.mr)); /* MISTAKE: the SEND below still names it. */
 	a.mr = NULL;

@@ -4,16 +4,16 @@
 int main(void)
 {
 	open_device();
-	struct setup usual = { 0 };
-	struct end a = make_end(usual), b = make_end(usual);
+	struct setup usual = { 0 }, writable = { .access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
+	struct end a = make_end(usual), b = make_end(writable);
 	connect_ends(&a, usual, &b, usual);
 	struct ibv_sge sge = piece(&a, 64);
 	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
 	wr.wr.rdma.remote_addr = (uintptr_t) b.memory;
 	wr.wr.rdma.rkey = b.mr->rkey;
 	/* MISTAKE: no request has IBV_SEND_SIGNALED, so none ever leaves the queue. */
-	while (!post(&a, wr))
-		wr.wr_id++;
+	for (wr.wr_id = 0; wr.wr_id < 17; wr.wr_id++)
+		post(&a, wr);
 	close_end(&a);
 	close_end(&b);
 	close_device();

@@ -7,7 +7,7 @@ int main(void)
 	struct setup usual = { 0 };
 	struct end a = make_end(usual), b = make_end(usual);
 	connect_ends(&a, usual, &b, usual);
-	NEED(!post_receive(&b, 1));
+	NEED(!post_receive(&b, 1, 0, SIZE));
 	struct ibv_sge sge = piece(&b, 64); /* MISTAKE: memory of b, whose protection domain is not that of a.qp. */
 	post(&a, (struct ibv_send_wr) { .wr_id = 7, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
 					.send_flags = IBV_SEND_SIGNALED });

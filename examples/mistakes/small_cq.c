@@ -9,7 +9,7 @@ int main(void)
 	connect_ends(&a, usual, &b, usual);
 	struct ibv_sge sge = piece(&a, 64);
 	for (int i = 0; i < 8; i++)
-		NEED(!post_receive(&b, i));
+		NEED(!post_receive(&b, i, 64 * i, 64));
 	for (int i = 0; i < 8; i++)
 		post(&a, (struct ibv_send_wr) { .wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
 						.send_flags = IBV_SEND_SIGNALED });

@@ -41,7 +41,6 @@ struct setup {
 	uint32_t max_inline;
 	uint32_t psn_to_send, psn_to_expect;
 	enum ibv_mtu mtu;
-	uint8_t max_rd_atomic;
 	int no_rd_atomic;
 	uint32_t qkey;
 	uint32_t peer_qpn;
@@ -71,8 +70,7 @@ static struct end make_end(struct setup setup)
 	struct end end = { .pd = ibv_alloc_pd(context), .memory = aligned_alloc(SIZE, SIZE) };
 	NEED(end.pd && end.memory);
 	memset(end.memory, 0, SIZE);
-	int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	end.mr = ibv_reg_mr(end.pd, end.memory, SIZE, setup.access ? setup.access : all);
+	end.mr = ibv_reg_mr(end.pd, end.memory, SIZE, setup.access ? setup.access : IBV_ACCESS_LOCAL_WRITE);
 	NEED(end.mr);
 	end.cq = ibv_create_cq(context, setup.cq_size ? setup.cq_size : 64, NULL, NULL, 0);
 	NEED(end.cq);
@@ -146,9 +144,10 @@ static void connect_ends(struct end *a, struct setup of_a, struct end *b, struct
 	to_rts(b, of_b);
 }
 
-static int post_receive(struct end *end, uint64_t wr_id)
+/* A receive for a part of the memory. */
+static int post_receive(struct end *end, uint64_t wr_id, uint32_t offset, uint32_t length)
 {
-	struct ibv_sge sge = { .addr = (uintptr_t) end->memory, .length = SIZE, .lkey = end->mr->lkey };
+	struct ibv_sge sge = { .addr = (uintptr_t) end->memory + offset, .length = length, .lkey = end->mr->lkey };
 	struct ibv_recv_wr wr = { .wr_id = wr_id, .sg_list = &sge, .num_sge = 1 }, *bad;
 	return ibv_post_recv(end->qp, &wr, &bad);
 }

@@ -7,7 +7,7 @@ int main(void)
 	struct setup usual = { 0 }, other = { .psn_to_send = 5000 }; /* MISTAKE: the peer expects 1000. */
 	struct end a = make_end(usual), b = make_end(usual);
 	connect_ends(&a, other, &b, usual);
-	NEED(!post_receive(&b, 1));
+	NEED(!post_receive(&b, 1, 0, SIZE));
 	struct ibv_sge sge = piece(&a, 64);
 	post(&a, (struct ibv_send_wr) { .wr_id = 7, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
 					.send_flags = IBV_SEND_SIGNALED });

@@ -7,7 +7,7 @@ int main(void)
 	struct setup usual = { .type = IBV_QPT_UD };
 	struct end a = make_end(usual), b = make_end(usual);
 	connect_ends(&a, usual, &b, usual);
-	NEED(!post_receive(&b, 1));
+	NEED(!post_receive(&b, 1, 0, SIZE));
 	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1,
 				    .grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 64 } };
 	struct ibv_ah *ah = ibv_create_ah(a.pd, &attr);

@@ -8,7 +8,7 @@ int main(void)
 	struct end a = make_end(usual), b = make_end(usual);
 	struct setup wrong = { .peer_qpn = b.qp->qp_num + 100 }; /* MISTAKE: it should be b.qp->qp_num. */
 	connect_ends(&a, wrong, &b, usual);
-	NEED(!post_receive(&b, 1));
+	NEED(!post_receive(&b, 1, 0, SIZE));
 	struct ibv_sge sge = piece(&a, 64);
 	post(&a, (struct ibv_send_wr) { .wr_id = 7, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
 					.send_flags = IBV_SEND_SIGNALED });

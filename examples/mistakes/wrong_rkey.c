@@ -4,8 +4,8 @@
 int main(void)
 {
 	open_device();
-	struct setup usual = { 0 };
-	struct end a = make_end(usual), b = make_end(usual);
+	struct setup usual = { 0 }, writable = { .access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
+	struct end a = make_end(usual), b = make_end(writable);
 	connect_ends(&a, usual, &b, usual);
 	struct ibv_sge sge = piece(&a, 64);
 	struct ibv_send_wr wr = { .wr_id = 7, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,

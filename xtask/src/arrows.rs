@@ -30,12 +30,30 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("link", &["wire", "trace", "latch", "host"]),
     ("hca", &["wire", "trace", "transport", "cm", "mad", "checks", "latch", "memory", "host", "inventory", "link"]),
     ("sim", &["wire", "trace", "transport", "cm"]),
+    // Networks of switches around the transport; chance and marks as `sim` has them.
+    ("fabric", &["wire", "trace", "transport", "sim"]),
     ("sockets", &["wire", "transport", "latch", "hca", "rsocket"]),
     ("ubiverbs", &["wire", "trace", "transport", "cm", "checks", "latch", "hca", "sockets"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.
     ("capi", &["wire", "trace", "transport", "cm", "mad", "checks", "latch", "memory", "hca", "abi", "sockets"]),
-    // `demo --simulated` runs on the simulator.
-    ("cli", &["wire", "trace", "transport", "cm", "checks", "hca", "inventory", "netlink", "ubiverbs", "capi", "sim"]),
+    // `demo --simulated` runs on the simulator, `simulate` on networks.
+    (
+        "cli",
+        &[
+            "wire",
+            "trace",
+            "transport",
+            "cm",
+            "checks",
+            "hca",
+            "inventory",
+            "netlink",
+            "ubiverbs",
+            "capi",
+            "sim",
+            "fabric",
+        ],
+    ),
     // Tests across crates, and the harness they share.
     ("scenarios", &["wire", "trace", "transport", "cm", "sim", "rsocket"]),
     // The bodies of fuzz targets: rings, messages between processes, texts, the C interface.
@@ -45,6 +63,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "wire",
             "trace",
             "mad",
+            "checks",
             "memory",
             "host",
             "inventory",
@@ -55,6 +74,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "capi",
             "ubiverbs",
             "rsocket",
+            "fabric",
         ],
     ),
     // Tests between processes, at the level of the NIC and of the safe API, and the program that is the other process.

@@ -51,6 +51,7 @@ const TARGETS: &[Target] = &[
     core("reports", 1024),
     core("flows", 512),
     core("socket_messages", 1024),
+    core("scripts", 512),
     shell("ring", 512),
     shell("messages", 512),
     core("agents", 768),
@@ -58,6 +59,7 @@ const TARGETS: &[Target] = &[
     shell("probes", 64),
     shell("tables", 1024),
     shell("settings", 256),
+    core("logs", 4096),
     shell("endpoint", 64),
     Target { name: "c_calls", sanitizer: "address", longest: 1024, alone: true },
 ];

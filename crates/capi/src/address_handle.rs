@@ -97,6 +97,7 @@ pub extern "C" fn ibv_create_ah(pd: Handle<'_, ibv_pd>, attributes: In<'_, ibv_a
             return Err(Errno::invalid("the device has one port, number 1"));
         }
         let vector = vector_from_c(context.opened.device(), attributes)?;
+        context.opened.nic.tell_path(context.opened.device(), &vector);
         let count = &domain.opened.address_handles;
         let more = |count: u32| (count < MAX_AH).then_some(count + 1);
         if count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_err() {

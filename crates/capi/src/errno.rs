@@ -52,7 +52,11 @@ impl Errno {
     /// An object of the process that this one was forked from.
     #[cold]
     pub(crate) fn inherited() -> Errno {
-        log::note_reason("the object belongs to the process that this one was forked from; open the device again");
+        log::note_reason(match latch::generation() {
+            // There is no such process.
+            0 => "there is no such object; it was destroyed, or the pointer is wrong",
+            _ => "the object belongs to the process that this one was forked from; open the device again",
+        });
         Errno(libc::EIO)
     }
 

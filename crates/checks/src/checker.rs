@@ -53,6 +53,11 @@ impl Out<'_> {
         }
     }
 
+    /// Whether this was told before, or need not be: then it is counted, and no sentence has to be made.
+    pub fn is_old(&mut self, rule: Number, subject: Subject) -> bool {
+        !self.settings.wants(rule) || self.told.again(rule, subject)
+    }
+
     /// Whether this rule is on: for families that would have to do something costly first.
     pub fn wants(&self, rule: Number) -> bool {
         self.settings.wants(rule)
@@ -70,6 +75,14 @@ struct Told {
 const MAX_TOLD: usize = 4096;
 
 impl Told {
+    /// Counts a finding that was made before; `false` if it was not.
+    fn again(&mut self, rule: Number, subject: Subject) -> bool {
+        let Some(count) = self.counts.get_mut(&(rule, subject)) else { return false };
+        *count += 1;
+        *self.total.entry(rule).or_default() += 1;
+        true
+    }
+
     fn is_new(&mut self, rule: Number, subject: Subject) -> bool {
         *self.total.entry(rule).or_default() += 1;
         if self.counts.len() >= MAX_TOLD && !self.counts.contains_key(&(rule, subject)) {
@@ -136,6 +149,12 @@ impl Checker {
     /// How often each rule was broken.
     pub fn totals(&self) -> impl Iterator<Item = (Number, u64)> {
         self.told.total.iter().map(|(rule, count)| (*rule, *count))
+    }
+
+    /// Whether this rule is on.
+    #[must_use]
+    pub fn wants(&self, rule: Number) -> bool {
+        self.settings.wants(rule)
     }
 
     /// How bad it is to break a rule, as this checker was told.

@@ -4,7 +4,7 @@
 use alloc::string::String;
 use core::fmt::{self, Write};
 
-use crate::finding::{Finding, Subject};
+use crate::finding::{Between, Finding, Subject};
 use crate::rule::Rule;
 
 /// When and where a finding was told, in the world outside the clock of the events.
@@ -22,7 +22,7 @@ impl Finding {
     /// The finding as a JSON object, without a newline.
     ///
     /// It has `rule`, `title`, `severity`, `at`, `subject`, `what`, `evidence` (a list) and `advice`; `cause` where one
-    /// is known, and of the stamp `wall`, `pid` and `tid`.
+    /// is known, `connection` {`local`, `peer`, `psn`?} where it is about one, and of the stamp `wall`, `pid` and `tid`.
     #[must_use]
     pub fn json(&self, stamp: Option<Stamp>) -> String {
         let mut line = String::with_capacity(256);
@@ -41,6 +41,13 @@ impl Finding {
         write!(to, "\"subject\":{},\"what\":{},", self.subject.json(), Quoted(&self.what))?;
         if let Some(cause) = &self.cause {
             write!(to, "\"cause\":{},", Quoted(cause))?;
+        }
+        if let Some(Between { local, peer, psn }) = self.connection {
+            write!(to, "\"connection\":{{\"local\":{},\"peer\":{}", local.value(), peer.value())?;
+            if let Some(psn) = psn {
+                write!(to, ",\"psn\":{}", psn.value())?;
+            }
+            to.push_str("},");
         }
         to.push_str("\"evidence\":[");
         for (index, line) in self.evidence.iter().enumerate() {

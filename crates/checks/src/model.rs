@@ -93,8 +93,8 @@ impl Model {
                     pair.receives.about_to_post = None;
                 }
             }
-            Kind::Completed { wr_id, queue, status, failure, .. } => {
-                self.completed(event, *wr_id, *queue, status);
+            Kind::Completed { wr_id, queue, status, opcode, failure, .. } => {
+                self.completed(event, *wr_id, *queue, status, opcode);
                 if let (Some(failure), Some(pair)) = (failure, event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)))
                     && *failure != trace::Failure::Flushed
                     && pair.first_failure.is_none()
@@ -111,7 +111,7 @@ impl Model {
                     if *to == "RESET" {
                         pair.reset();
                         let (qpn, cqs) = (pair.qpn, [pair.send_cq, pair.receive_cq]);
-                        self.cqs_of(cqs, |cq| cq.forget(qpn));
+                        self.cqs_of(cqs, |cq| cq.orphan(qpn));
                     }
                 }
             }
@@ -187,7 +187,7 @@ impl Model {
         self.lends(&work);
     }
 
-    fn completed(&mut self, event: &Event, wr_id: u64, queue: Queue, status: &'static str) {
+    fn completed(&mut self, event: &Event, wr_id: u64, queue: Queue, status: &'static str, opcode: &str) {
         let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) else { return };
         pair.completed += 1;
         match queue {
@@ -199,7 +199,12 @@ impl Model {
                 }
             }
         }
-        let cq = if queue == Queue::Send { pair.send_cq } else { pair.receive_cq };
+        let cq = match queue {
+            Queue::Send => pair.send_cq,
+            // Shared receive queues that match tags have a completion queue of their own.
+            _ if opcode.starts_with("TM_") => None,
+            _ => pair.receive_cq,
+        };
         if let Some(cq) = cq.and_then(|cq| self.cqs.get_mut(&cq)) {
             cq.completed(Unpolled { qpn: pair.qpn, wr_id, status, at: event.at, is_live: true });
         }
@@ -293,6 +298,10 @@ impl Model {
             Call::ModifyQp { .. } => {
                 if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
                     pair.connection.modified(call);
+                    if let Call::ModifyQp { state: Some("RESET"), .. } = call {
+                        let (qpn, cqs) = (pair.qpn, [pair.send_cq, pair.receive_cq]);
+                        self.cqs_of(cqs, |cq| cq.forget(qpn));
+                    }
                 }
             }
             Call::Path { sgid, dgid, hop_limit } => {

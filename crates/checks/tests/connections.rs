@@ -445,6 +445,14 @@ fn a_stopped_send_queue_is_started_again_before_work_is_posted() {
     script.keeps(523);
 }
 
+fn reset() -> Call {
+    let mut call = script::no_change();
+    if let Call::ModifyQp { state, .. } = &mut call {
+        *state = Some("RESET");
+    }
+    call
+}
+
 #[test]
 fn a_failure_is_looked_at_and_ends_the_work() {
     let polled = Call::Polled { cq: CQ, wr_id: 1, status: "IBV_WC_RETRY_EXC_ERR" };
@@ -462,6 +470,18 @@ fn a_failure_is_looked_at_and_ends_the_work() {
     script.receive(A, 9, &[]).keeps(524);
     script.ends();
     script.shows(525, &["QP 0x123001 failed, and the program never looked", "work request 1 failed"]);
+    // The library resets a queue pair before it destroys it; a program that resets one knows.
+    for destroys in [true, false] {
+        let mut script = Script::new();
+        script.both().send(A, Send::default());
+        failed(&mut script, "ERR");
+        script.state(A, "RESET", StateCause::Modify);
+        if destroys {
+            script.destroy_qp(A).shows(525, &["it is in ERR because"]);
+        } else {
+            script.call_on(A, reset()).destroy_qp(A).keeps(525);
+        }
+    }
     // The program moved it itself.
     let mut script = Script::new();
     script.both().state(A, "ERR", StateCause::Modify).receive(A, 9, &[]).ends();

@@ -228,6 +228,8 @@ fn a_key_of_another_domain_is_told_when_it_is_posted() {
     let mut script = Script::new();
     script.pd(8).mr_in(8, KEY, BUFFER, 4096, ALL_ACCESS).qp(17).init(17).receive(17, 1, &[(BUFFER, 64, KEY)]);
     script.shows(211, &["PD 8", &format!("PD {PD}"), "wr_id 1"]);
+    // What fails anyhow lends nothing.
+    script.mr(0x200, BUFFER, 4096, ALL_ACCESS).receive(17, 2, &[(BUFFER, 64, 0x200)]).keeps(203);
     connected().send(17, send(1)).keeps(211);
 }
 
@@ -250,6 +252,14 @@ fn addresses_that_count_from_zero_are_understood() {
     script.qp(17).connect(17, 18).receive(17, 1, &[(0, 64, KEY)]).keeps(212);
     script.mr(0x200, BUFFER, 64, ALL_ACCESS).receive(17, 2, &[(BUFFER, 64, 0x200)]);
     script.shows(203, &["same buffer"]);
+}
+
+#[test]
+fn the_region_that_is_nowhere_holds_every_address() {
+    let mut script = connected();
+    script.mr(0x200, 0, 0, Access::LOCAL_WRITE).receive(17, 1, &[(0, 64, 0x200), (32, 64, 0x200)]);
+    script.receive(17, 2, &[(0, 64, 0x200)]).pass_ms(100).ends();
+    script.keeps(203).keeps(209).keeps(212).keeps(227);
 }
 
 #[test]
@@ -423,9 +433,9 @@ fn pieces_of_a_receive_that_overlap_are_told() {
 #[test]
 fn the_whole_address_space_open_to_peers_is_told() {
     let mut script = Script::new();
-    script.mr(KEY, 8, u64::MAX - 8, ALL_ACCESS | Access::ON_DEMAND).shows(228, &["whole address space"]);
+    script.mr(KEY, 0, u64::MAX, ALL_ACCESS | Access::ON_DEMAND).shows(228, &["whole address space"]);
     let mut script = Script::new();
-    script.mr(KEY, 8, u64::MAX - 8, Access::LOCAL_WRITE | Access::ON_DEMAND).keeps(228);
+    script.mr(KEY, 0, u64::MAX, Access::LOCAL_WRITE | Access::ON_DEMAND).keeps(228);
 }
 
 #[test]

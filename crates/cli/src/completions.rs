@@ -5,7 +5,7 @@
 mod bash;
 mod candidates;
 
-pub use candidates::{devices, explained, faults, levels_and_files, programs};
+pub use candidates::{devices, explained, faults, levels_and_files, programs, rules, words};
 
 use crate::exit::{Exit, Failure};
 use clap::{Args, CommandFactory};

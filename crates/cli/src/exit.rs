@@ -47,6 +47,14 @@ pub enum Failure {
         /// Why.
         source: trace::Error,
     },
+    /// A log of events could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Log {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: trace::ReadError,
+    },
     /// The NIC could not be attached to this host.
     #[error("cannot attach to this host: {0}")]
     Nic(#[source] hca::Error),
@@ -113,6 +121,9 @@ pub enum Failure {
         /// What is wrong with it.
         reason: String,
     },
+    /// A scenario that makes no sense: which line or option, and what was expected.
+    #[error("{0}")]
+    Script(String),
     /// The library that programs are to be run on is not beside this program.
     #[error("there is no libibverbs.so.1 in {}, where it belongs; `cargo xtask dist` builds both into target/dist", directory.display())]
     NoLibrary {
@@ -176,7 +187,7 @@ impl Failure {
     /// The exit code: one for a mistake, whichever command it was made with.
     pub fn exit(&self) -> Exit {
         match self {
-            Failure::Argument { .. } | Failure::OutOfReach { .. } => Exit::Usage,
+            Failure::Argument { .. } | Failure::Script(_) | Failure::OutOfReach { .. } => Exit::Usage,
             // Named with --device.
             Failure::Verbs(ubiverbs::Error::NoDevice { .. }) => Exit::Usage,
             Failure::NotFound { .. } => Exit::NotFound,

@@ -15,8 +15,10 @@ mod measure;
 mod meeting;
 mod peer;
 mod run;
+mod simulate;
 mod station;
 mod style;
+mod why;
 
 use clap::error::ErrorKind;
 use clap::{ColorChoice, Parser, Subcommand};
@@ -56,7 +58,9 @@ enum Command {
     Run(run::Options),
     Devices(devices::Options),
     Doctor(doctor::Options),
+    Simulate(simulate::Options),
     Explain(explain::Options),
+    Why(why::Options),
     Completions(completions::Options),
     #[command(hide = true)]
     Manual(manual::Options),
@@ -89,8 +93,10 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options),
         Command::Devices(options) => devices::run(&options, out),
         Command::Doctor(options) => doctor::run(&options, out),
+        Command::Simulate(options) => simulate::run(&options, out),
         Command::Manual(options) => manual::run(&options),
         Command::Explain(options) => explain::run(&options, out),
+        Command::Why(options) => why::run(&options, out),
         Command::Completions(options) => completions::run(&options, out),
         Command::Peer(options) => peer::run(&options),
         Command::Tidy(options) => run::files::tidy(&options),

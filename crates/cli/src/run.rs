@@ -1,9 +1,14 @@
 //! `ubiverbs run`: starts a program on our library instead of the system's. The program takes our place, so its exit
-//! code, its signals and its process number are its own.
+//! code, its signals and its process number are its own; unless findings are collected (`--check-report`,
+//! `--check-exit`), when we stay until it has ended.
 
+mod checking;
 pub mod files;
+mod findings;
 pub mod linker;
 pub mod reach;
+mod report;
+mod staying;
 
 use crate::exit::{Exit, Failure};
 use crate::meeting::Link;
@@ -77,18 +82,22 @@ pub struct Options {
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM",
         add = crate::completions::programs())]
     program: Vec<OsString>,
+    // The last, as its heading holds for all that follow.
+    #[command(flatten)]
+    checking: checking::Checking,
 }
 
 const AFTER: &str = "\
 Examples:
   ubiverbs run -- ibv_devinfo -v
   ubiverbs run --device ubi_lo -- ibv_rc_pingpong -g 0
-  ubiverbs run --log errors -- ./my_program
+  ubiverbs run --why -- ./my_program
+  ubiverbs run --check --check-exit --check-report findings.sarif -- ./my_test
   ubiverbs run --sockets -- iperf3 -s
   ubiverbs run --faults drop=1% --pcap lossy.pcapng -- \\
     ib_write_bw -x 0 -F 127.0.0.1
 
-Exit code: the program's own; 127 if it is not found, 126 if it cannot be started, 2 if our libraries cannot reach it.";
+Exit code: the program's own, or 99 with --check-exit; 127 if it is not found, 126 if it cannot be started, 2 if our libraries cannot reach it.";
 
 /// Becomes the program; returns only if that is not possible.
 pub fn run(options: &Options) -> Result<Exit, Failure> {
@@ -135,6 +144,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
             _ => command.env(environment::LOG, log),
         };
     }
+    let settings = options.checking.prepare(&mut command)?;
     let wanted = options.files || !options.no_files;
     let files = if wanted { files(&library, &options.device) } else { Err("--no-files".to_owned()) };
     if let Ok(directory) = &files {
@@ -144,6 +154,9 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     command.env(PRELOAD, linker::preloaded(&library, &preload, env::var_os(PRELOAD)));
     if options.verbose {
         explain(&command, &files);
+    }
+    if options.checking.stays() {
+        return options.checking.stay(command, &options.program, settings);
     }
     // Nothing of ours may be written after the program has begun.
     let error = command.exec();

@@ -58,6 +58,14 @@ pub const CONFIG_NAME: &str = "ubiverbs-checks.toml";
 /// The file to which every process appends its findings, as JSON lines.
 pub const FINDINGS: &str = "UBIVERBS_FINDINGS";
 
+/// Whether a program that ends says in one line that work of its queue pairs failed: set by `ubiverbs run`.
+pub const NOTE_FAILURES: &str = "UBIVERBS_NOTE_FAILURES";
+
+/// Whether [`NOTE_FAILURES`] asks for it.
+pub(crate) fn notes_failures() -> bool {
+    variable(NOTE_FAILURES).is_some_and(|text| is_off(&text) == Some(false))
+}
+
 /// Whether a plan of faults can be read; if not, why.
 pub fn check_faults(plan: &str) -> Result<(), String> {
     plan.parse::<link::faults::Plan>().map(drop).map_err(|error| error.to_string())

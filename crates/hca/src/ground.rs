@@ -21,6 +21,7 @@ use crate::progress::timers::Timers;
 use crate::record::capture::Capture;
 use crate::record::clock::Clock;
 use crate::record::drops::{Drops, KernelDrops};
+use crate::record::failures::Failures;
 use crate::record::tracing::Tracing;
 use crate::tuning::LONG_TRAIN_BYTES;
 use ::host::holders::PortUsers;
@@ -61,6 +62,7 @@ pub struct Ground {
     pub(crate) clock: Clock,
     pub(crate) trace: Tracing,
     pub(crate) drops: Drops,
+    pub(crate) failures: Failures,
     pub(crate) capture: Option<Mutex<Capture>>,
 
     // The host, and this process's share of it.

@@ -8,6 +8,7 @@ pub(crate) mod device_memory;
 pub(crate) mod management;
 pub mod multicast;
 pub(crate) mod packets;
+pub(crate) mod peers;
 pub(crate) mod process;
 mod registration;
 mod report;
@@ -65,6 +66,8 @@ pub struct Nic {
     pub(crate) cqs: Mutex<Vec<Weak<CompletionQueue>>>,
     /// What was counted here has been added to what the host remembers of processes that ended.
     pub(crate) counted_as_ended: AtomicBool,
+    /// Queue pairs whose peers are asked for, while the program is checked.
+    pub(crate) questions: peers::Questions,
     /// The interface of the device that was opened first.
     pub(crate) first_opened: OnceLock<u32>,
     pub(crate) qps: Table<Qp>,

@@ -12,6 +12,7 @@ use crate::links::registry::{Entry, Registry};
 use crate::links::udp::Udp;
 use crate::links::unread_watch::UnreadWatch;
 use crate::links::windows::SharedWindow;
+use crate::nic::peers::Questions;
 use crate::nic::{Nic, limits, process};
 use crate::objects::groups::Groups;
 use crate::objects::numbers::Numbers;
@@ -24,6 +25,7 @@ use crate::progress::timers::Timers;
 use crate::progress::watch::Watch;
 use crate::record::clock::Clock;
 use crate::record::drops::Drops;
+use crate::record::failures::Failures;
 use crate::record::tracing::Tracing;
 #[cfg(feature = "checks")]
 use crate::record::why;
@@ -83,6 +85,7 @@ impl Nic {
             memory: memory::Memory::new(),
             trace: Tracing::default(),
             drops: Drops::default(),
+            failures: Failures::new(environment::notes_failures()),
             capture,
             timers: Timers::new(),
             udp,
@@ -118,6 +121,7 @@ impl Nic {
             contexts: Mutex::new(Rank::Contexts, Vec::new()),
             cqs: Mutex::new(Rank::CompletionQueues, Vec::new()),
             counted_as_ended: AtomicBool::new(false),
+            questions: Questions::default(),
             first_opened: OnceLock::new(),
             qps: Table::default(),
             watch: Watch::new().map_err(system("cannot make a descriptor for waiting threads"))?,

@@ -8,6 +8,7 @@ pub(crate) mod frames;
 mod order;
 pub(crate) mod port;
 mod reach;
+mod refusal;
 mod rings;
 pub(crate) mod shared_link;
 mod stopping;
@@ -43,7 +44,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use transport::{
     AddressVector, Attributes, Completion, Counters, Inbound, Kind, Modify, ModifyError, PostError, Queue,
-    ReceiveRequest, SendRequest, Sge, State, Time,
+    ReceiveRequest, SendRequest, Sge, State, Status, Time,
 };
 use wire::{Key, Opcode, Qpn};
 
@@ -281,6 +282,7 @@ impl Qp {
     pub(crate) fn report(&self) -> inventory::QueuePair {
         let inner = self.inner.lock();
         let attributes = inner.pair.attributes();
+        let [first_send_psn, first_receive_psn] = inner.pair.first_psns().map(wire::Psn::value);
         let queue = |cq: &Option<Arc<CompletionQueue>>| cq.as_ref().map_or(0, |cq| cq.id);
         inventory::QueuePair {
             number: self.qpn.value(),
@@ -290,6 +292,14 @@ impl Qp {
             peer: attributes.dest_qpn.value(),
             send_psn: attributes.sq_psn.value(),
             receive_psn: attributes.rq_psn.value(),
+            first_send_psn,
+            first_receive_psn,
+            path_mtu: attributes.path_mtu.bytes(),
+            qkey: attributes.qkey.value(),
+            access: attributes.access.bits(),
+            max_rd_atomic: attributes.max_rd_atomic,
+            max_dest_rd_atomic: attributes.max_dest_rd_atomic,
+            destination: attributes.av.dgid.octets(),
             domain: inner.pair.domain().0,
             send_queue: queue(&self.send_cq),
             receive_queue: queue(&self.receive_cq),
@@ -355,10 +365,10 @@ impl Qp {
         let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None };
         let (sent, done, call) = match &path.link {
             Link::Udp => {
-                let (sent, done) = self.send_at_once(nic, &mut inner, requests, nic.now());
+                let (sent, done) = self.send_at_once(nic, &mut inner, requests, first, nic.now());
                 (sent, done, None)
             }
-            _ => shared.send_at_once(nic, path, pair, &mut port, requests),
+            _ => shared.send_at_once(nic, path, pair, &mut port, requests, first),
         };
         let mut refused = Ok(());
         match done {
@@ -464,7 +474,7 @@ impl Qp {
             return inner.touched;
         }
         let (pair, mut port) = self.split(nic, &mut inner);
-        pair.handle(now, inbound, &mut port);
+        refusal::handle_from_host(pair, now, inbound, &mut port);
         inner.touched += 1;
         inner.touched
     }
@@ -653,6 +663,9 @@ impl Qp {
         now: Time,
         poller: Option<&mut Poller<'_>>,
     ) {
+        if completion.status != Status::Success {
+            nic.failures.count(self.qpn, completion.queue, completion.status);
+        }
         let shared;
         let mut elsewhere = false;
         let cq = match completion.queue {

@@ -4,6 +4,7 @@ pub(crate) mod calls;
 pub(crate) mod capture;
 pub(crate) mod clock;
 pub(crate) mod drops;
+pub(crate) mod failures;
 pub(crate) mod file;
 pub(crate) mod log;
 pub(crate) mod tracing;

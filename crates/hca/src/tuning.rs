@@ -189,6 +189,11 @@ pub(crate) const EXIT_WAIT_MAX: Duration = Duration::from_secs(2);
 pub(crate) const EXIT_FLUSH_MAX: Duration = Duration::from_secs(1);
 /// How often the thread that ends the process looks whether that is done.
 pub(crate) const EXIT_LOOK_INTERVAL: Duration = micros(50);
+/// How long after a queue pair was connected its peer is asked for, while the program is checked, and how long until it
+/// is asked again if it could not say all yet.
+pub(crate) const PEER_QUESTION_INTERVAL: Duration = Duration::from_millis(200);
+/// How often it is asked.
+pub(crate) const PEER_QUESTIONS: u32 = 8;
 /// How often it looks for packets then: bounded, as they may come as fast as they are taken.
 pub(crate) const EXIT_LOOKS: u32 = 64;
 /// How often it tries for the lock of a queue pair, a tenth of a millisecond apart: the thread that ends the process

@@ -35,6 +35,26 @@ pub fn number() -> u32 {
     })
 }
 
+/// Whether memory is part of the calling thread's stack. `None` if the system does not say.
+#[must_use]
+pub fn is_on_stack(address: u64, length: u64) -> Option<bool> {
+    let mut attributes = MaybeUninit::uninit();
+    // SAFETY: fills in the attributes of the thread itself.
+    if unsafe { libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    let (mut lowest, mut size) = (null_mut(), 0);
+    // SAFETY: they were filled in, are read, and given back once.
+    let known = unsafe {
+        let known = libc::pthread_attr_getstack(attributes.as_ptr(), &mut lowest, &mut size) == 0;
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        known
+    };
+    let lowest = lowest.addr() as u64;
+    let end = |start: u64, bytes: u64| start.saturating_add(bytes);
+    known.then(|| address < end(lowest, size as u64) && lowest < end(address, length))
+}
+
 /// The calling thread is the first of a forked child, and has another number from now on.
 pub fn forget_number() {
     NUMBER.with(|number| number.set(0));
@@ -122,6 +142,17 @@ mod tests {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
         u64::from_str_radix(line.trim(), 16).unwrap()
+    }
+
+    #[test]
+    fn a_thread_knows_its_own_stack() {
+        let look = || {
+            let (local, heap) = ([0_u8; 64], vec![0_u8; 64]);
+            let on_stack = |bytes: &[u8]| is_on_stack(bytes.as_ptr().addr() as u64, bytes.len() as u64);
+            assert_eq!((on_stack(&local), on_stack(&heap)), (Some(true), Some(false)));
+        };
+        look();
+        std::thread::spawn(look).join().unwrap();
     }
 
     #[test]

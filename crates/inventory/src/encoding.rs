@@ -35,6 +35,16 @@ macro_rules! numbers {
 
 numbers!(u8 u16 u32 u64);
 
+impl Field for [u8; 16] {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self);
+    }
+
+    fn take(bytes: &mut &[u8]) -> Option<[u8; 16]> {
+        chunk(bytes)
+    }
+}
+
 impl Field for String {
     fn put(&self, out: &mut Vec<u8>) {
         let bytes = self.as_bytes();

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use transport::Counters;
 
 /// How every report begins: a word, and the version of what follows.
-const BEGINNING: [u8; 8] = *b"UbiRep\x01\0";
+const BEGINNING: [u8; 8] = *b"UbiRep\x02\0";
 
 records! {
     /// What a process has counted on the port of a device.
@@ -53,6 +53,22 @@ records! {
         send_psn: u32,
         /// The next sequence number expected.
         receive_psn: u32,
+        /// The sequence number that it sent first.
+        first_send_psn: u32,
+        /// The sequence number that it expected first.
+        first_receive_psn: u32,
+        /// The most payload of its packets, in bytes.
+        path_mtu: u32,
+        /// The key that datagrams to it must show.
+        qkey: u32,
+        /// What its peer may do: `enum ibv_access_flags`.
+        access: u32,
+        /// READs and atomics of its own at a time.
+        max_rd_atomic: u8,
+        /// READs and atomics of its peer at a time.
+        max_dest_rd_atomic: u8,
+        /// The GID that it sends to.
+        destination: [u8; 16],
         /// Its protection domain.
         domain: u32,
         /// Its completion queues; 0 for none.

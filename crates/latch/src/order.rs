@@ -21,6 +21,8 @@ pub enum Rank {
     Process,
     /// The NICs of the process, which may owe something when it ends.
     Nics,
+    /// Queue pairs whose peers are asked for.
+    PeerQuestions,
     /// The receiving UDP sockets.
     Attachment,
     /// A socket for raw packets, while it receives.

@@ -28,7 +28,8 @@ pub struct Red {
 }
 
 impl Red {
-    fn marks(&self, waiting: u64, rng: &mut Rng) -> bool {
+    /// Whether a packet is marked that finds so many bytes waiting.
+    pub fn marks(&self, waiting: u64, rng: &mut Rng) -> bool {
         match waiting {
             waiting if waiting >= self.all => true,
             waiting if waiting <= self.from => false,

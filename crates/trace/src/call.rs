@@ -104,6 +104,12 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
+/// The name of a field in JSON: each line has an `event` of its own.
+#[cfg(feature = "json")]
+pub(crate) fn json_name(field: &'static str) -> &'static str {
+    if field == "event" { "event_name" } else { field }
+}
+
 /// Declares the calls: the variant, its stable name, its fields.
 macro_rules! calls {
     ($(
@@ -127,6 +133,15 @@ macro_rules! calls {
                 match self {
                     $( Self::$Variant { .. } => $name, )+
                 }
+            }
+
+            /// The call of that name, with the fields that a log has of it.
+            #[cfg(feature = "json")]
+            pub(crate) fn read(name: &str, fields: &crate::json_reader::Fields<'_>) -> Option<Self> {
+                Some(match name {
+                    $( $name => Self::$Variant { $( $field: fields.get(json_name(stringify!($field)))?, )* }, )+
+                    _ => return None,
+                })
             }
 
             /// Shows each field that is there, with its stable name.
@@ -491,6 +506,8 @@ calls! {
         /// The channel.
         channel: u32,
     }
+    /// The thread sleeps no longer at a completion channel: there is an event, or its wait was ended.
+    StopWaiting = "stop_waiting" {}
     /// The program took an event of a completion channel.
     GetCqEvent = "get_cq_event" {
         /// The channel.
@@ -655,6 +672,10 @@ impl Default for Piece {
 }
 
 impl Pieces {
+    /// How many pieces of a list are kept.
+    #[cfg(feature = "json")]
+    pub(crate) const KEPT: u32 = KEPT as u32;
+
     /// The pieces that are kept: all of them in most lists.
     #[must_use]
     pub fn kept(&self) -> &[Piece] {

@@ -14,14 +14,14 @@
 //! | `packet_received` | `packet`, `payload_len`, `packets` |
 //! | `packet_dropped` | `packet`?, `reason`, `text` |
 //! | `cm_message_dropped` | `message`, `local_comm_id`, `reason`, `text` |
-//! | `state_changed` | `from`, `to`, `cause`, `text` |
+//! | `state_changed` | `from`, `to`, `cause`, `wr_id`? and `status`? of what failed, `what`?, `text` |
 //! | `completed` | `wr_id`, `queue`, `status`, `opcode`, `bytes`, `failure`? {`name`, what it has, `text`} |
-//! | `called` | `thread`, `call`, and the fields of [`Call`](crate::Call) |
+//! | `called` | `thread`, `call`, and the fields of [`Call`](crate::Call); its `event` is `event_name` |
 //! | `flushed` | `sends`, `receives` |
 //! | `timer_set`, `timer_fired` | `timer`, `deadline` |
 //! | `timer_cleared` | `timer` |
 //! | `retry` | `cause`, `from` (a PSN), `left`? (absent: without limit) |
-//! | `access_refused` | `key`, `address`, `length`, `access`, `cause`, `text` |
+//! | `access_refused` | `key`, `address`, `length`, `access`, `cause`, `region_start`? and `region_length`?, `text` |
 //! | `nak_sent`, `nak_received` | `psn`, `code` |
 //! | `window_changed` | `from`, `to`, `cause` |
 //! | `rate_changed` | `from`, `to` (bit/s) |
@@ -44,11 +44,12 @@ use serde::ser::{SerializeMap, Serializer};
 use wire::Headers;
 use wire::access::{Refusal, RefusalCause};
 
-use crate::call::Value;
+use crate::call::{Value, json_name};
 use crate::error::Error;
 use crate::event::{Event, Kind};
 use crate::failure::Failure;
 use crate::peer_reason::PeerReason;
+use crate::reason::StateCause;
 use crate::sink::Sink;
 
 /// Writes events as JSON lines.
@@ -191,6 +192,14 @@ fn fields<M: SerializeMap>(kind: &Kind, map: &mut M) -> Result<(), M::Error> {
             map.serialize_entry("from", from)?;
             map.serialize_entry("to", to)?;
             map.serialize_entry("cause", cause.name())?;
+            match cause {
+                StateCause::SendFailed { wr_id, status } | StateCause::ReceiveFailed { wr_id, status } => {
+                    map.serialize_entry("wr_id", wr_id)?;
+                    map.serialize_entry("status", status)?;
+                }
+                StateCause::PeerRequest(what) | StateCause::Local(what) => map.serialize_entry("what", what)?,
+                _ => {}
+            }
             map.serialize_entry("text", &Shown(cause))
         }
         Kind::Completed { wr_id, queue, status, opcode, bytes, failure } => {
@@ -210,7 +219,7 @@ fn fields<M: SerializeMap>(kind: &Kind, map: &mut M) -> Result<(), M::Error> {
             let mut written = Ok(());
             call.each_field(|name, value| {
                 if written.is_ok() {
-                    written = map.serialize_entry(name, &Field(value));
+                    written = map.serialize_entry(json_name(name), &Field(value));
                 }
             });
             written
@@ -237,7 +246,7 @@ fn fields<M: SerializeMap>(kind: &Kind, map: &mut M) -> Result<(), M::Error> {
             map.serialize_entry("address", address)?;
             map.serialize_entry("length", length)?;
             map.serialize_entry("access", &Shown(access))?;
-            map.serialize_entry("cause", cause.name())?;
+            refusal_cause(*cause, map)?;
             map.serialize_entry("text", &Shown(cause))
         }
         Kind::NakSent { psn, code } | Kind::NakReceived { psn, code } => {

@@ -45,6 +45,8 @@ mod event;
 mod failure;
 #[cfg(feature = "json")]
 mod json_lines;
+#[cfg(feature = "json")]
+mod json_reader;
 #[cfg(feature = "std")]
 mod pcapng;
 mod peer_reason;
@@ -63,6 +65,8 @@ pub use event::{Event, Kind};
 pub use failure::Failure;
 #[cfg(feature = "json")]
 pub use json_lines::{JsonLines, Stamp};
+#[cfg(feature = "json")]
+pub use json_reader::{JsonReader, Logged, ReadError};
 #[cfg(feature = "std")]
 pub use pcapng::{Direction, Interface, PcapNg};
 pub use peer_reason::PeerReason;

@@ -24,13 +24,13 @@ fn every_kind_has_its_documented_fields() {
 {"at":1002,"qpn":17,"event":"packet_sent","packet":{"opcode":"RC RDMA WRITE Only","dest_qpn":18,"psn":100,"pkey":65535,"ack_req":true,"reth":{"va":4096,"rkey":119,"len":64}},"payload_len":64,"packets":1,"wr_id":7,"retransmit":false}
 {"at":1003,"qpn":17,"event":"packet_received","packet":{"opcode":"RC Acknowledge","dest_qpn":17,"psn":100,"pkey":65535,"aeth":{"syndrome":31,"text":"ACK","msn":1}},"payload_len":0,"packets":1}
 {"at":1004,"qpn":17,"event":"packet_dropped","packet":{"opcode":"RC Acknowledge","dest_qpn":17,"psn":99,"pkey":65535,"aeth":{"syndrome":31,"text":"ACK","msn":1}},"reason":"stale_ack","text":"the acknowledgement is older than one already seen"}
-{"at":1005,"qpn":17,"event":"state_changed","from":"RTS","to":"ERR","cause":"send_failed","text":"send work request 7 failed: RETRY_EXC_ERR"}
+{"at":1005,"qpn":17,"event":"state_changed","from":"RTS","to":"ERR","cause":"send_failed","wr_id":7,"status":"RETRY_EXC_ERR","text":"send work request 7 failed: RETRY_EXC_ERR"}
 {"at":1006,"qpn":17,"event":"completed","wr_id":7,"queue":"send","status":"SUCCESS","opcode":"RDMA_WRITE","bytes":64}
 {"at":1007,"qpn":17,"event":"timer_set","timer":"ack","deadline":500}
 {"at":1008,"qpn":17,"event":"timer_fired","timer":"ack","deadline":500}
 {"at":1009,"qpn":17,"event":"timer_cleared","timer":"rnr"}
 {"at":1010,"qpn":17,"event":"retry","cause":"timeout","from":100,"left":6}
-{"at":1011,"qpn":17,"event":"access_refused","key":119,"address":4096,"length":64,"access":"LOCAL_WRITE|REMOTE_WRITE","cause":"out_of_bounds","text":"the range reaches outside the region 0x1000..0x1020"}
+{"at":1011,"qpn":17,"event":"access_refused","key":119,"address":4096,"length":64,"access":"LOCAL_WRITE|REMOTE_WRITE","cause":"out_of_bounds","region_start":4096,"region_length":32,"text":"the range reaches outside the region 0x1000..0x1020"}
 {"at":1012,"qpn":17,"event":"nak_sent","psn":5,"code":"remote access error"}
 {"at":1013,"qpn":17,"event":"nak_received","psn":5,"code":"remote access error"}
 {"at":1014,"qpn":17,"event":"window_changed","from":16,"to":8,"cause":"loss"}

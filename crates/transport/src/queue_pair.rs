@@ -8,6 +8,7 @@ mod inbound;
 mod outbound;
 mod pacing;
 mod question;
+mod refusal;
 mod rendezvous;
 mod transitions;
 
@@ -36,7 +37,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::mem::offset_of;
 use core::ops::Range;
-use trace::Time;
+use trace::{PeerReason, Time};
 use wire::access::ProtectionDomain;
 use wire::flow::ETHERNET_HEADER;
 use wire::{Mtu, Pkey, Qpn, Srqn};
@@ -146,6 +147,8 @@ pub struct QueuePair {
     responder: Responder,
     /// What stopped it, if something has.
     stop: Option<Stop>,
+    /// What a peer on this host says about the refusal that is being handled.
+    peer_said: Option<PeerReason>,
 }
 
 impl QueuePair {
@@ -194,6 +197,7 @@ impl QueuePair {
             question: Question::None,
             rendezvouses: None,
             stop: None,
+            peer_said: None,
         }
     }
 
@@ -227,6 +231,12 @@ impl QueuePair {
             attributes.rq_psn = self.responder.expected();
         }
         attributes
+    }
+
+    /// The sequence numbers that it began with, as the program gave them: of what it sends, and of what it expects.
+    pub fn first_psns(&self) -> [wire::Psn; 2] {
+        let attributes = &self.connection.attributes;
+        [attributes.sq_psn, attributes.rq_psn]
     }
 
     /// Posts a work request to the send queue.

@@ -79,6 +79,7 @@
 //! |---|---|
 //! | `bytes` | `Bytes` and `BytesMut` as buffers, received messages as `Bytes` |
 //! | `bytemuck` | vectors and boxed slices of anything that is `Pod`; without it, of numbers |
+//! | `checks` | failures explained, and the program checked against the rules of verbs: `UBIVERBS_WHY`, `UBIVERBS_CHECK`, [`checks`] |
 //! | `capture`, `serde` | captures of packets and logs as JSON |
 //! | `tokio`, `futures` | the traits of streams, and a `Stream` of completions |
 //! | `memmap2` | maps that the program made with that crate; files and huge pages need none: [`share_file`](ProtectionDomain::share_file), [`Mapped`] |
@@ -91,7 +92,7 @@
 //! # Builds, variables, runtimes, threads, forks
 //!
 //! are in [`running`]. In short: build with `--release`, or with `[profile.dev.package."*"] opt-level = 3`;
-//! `UBIVERBS_LOG=1` says why something failed; any runtime will do; after a bare `fork` the child leaves alone what it
+//! `UBIVERBS_LOG=1` says what failed, `UBIVERBS_WHY=1` (with the feature `checks`) why; any runtime will do; after a bare `fork` the child leaves alone what it
 //! has inherited.
 #![deny(unsafe_code)]
 
@@ -102,6 +103,8 @@ pub mod backend;
 mod block_on;
 mod buffer;
 mod channel;
+#[cfg(feature = "checks")]
+pub mod checks;
 mod close_reason;
 pub mod cm;
 mod completion;

@@ -1,14 +1,19 @@
 //! For each rule of `checks` a C program that breaks it and one that does not: `c/FAMILY.c`, run on our library with
 //! everything switched on. `check-programs LIBRARIES [WORD…]` runs those whose rule or family contains one of the words;
-//! `LIBRARIES` is the directory with `libibverbs.so.1`.
+//! `LIBRARIES` is the directory with `libibverbs.so.1`. `mistakes` compares the page of mistakes with what programs are told.
 //!
-//! A program that breaks a rule must be told of it, the other must not. A rule without both fails.
+//! A program that breaks a rule must be told of it, the other must not. A rule without both fails. Then what
+//! `ubiverbs run` does with findings is tested with one of these programs: words that tests are called by, such as `run:`,
+//! select those.
 #![forbid(unsafe_code)]
 
+mod mistakes;
 mod programs;
+mod running;
 
 use checks::{Number, Rule};
 use programs::{Ended, Kind, Programs};
+use running::Stage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,7 +28,8 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let words: Vec<String> = arguments.collect();
-    match run(&libraries, &words) {
+    let libraries = libraries.canonicalize().map_err(|e| format!("{}: {e}", libraries.display()));
+    match libraries.and_then(|libraries| run(&libraries, &words)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -39,18 +45,34 @@ type Job = (String, Number, Kind);
 /// Runs what the words select; answers whether all is well.
 fn run(libraries: &Path, words: &[String]) -> Result<bool, String> {
     let started = Instant::now();
+    let told = if words.is_empty() || words.iter().any(|word| word == "mistakes") {
+        let told = mistakes::check(libraries);
+        println!("test docs/mistakes.md ... {}", if told.is_ok() { "ok" } else { "FAILED" });
+        told
+    } else {
+        Ok(())
+    };
+    if words == ["mistakes"] {
+        return told.map(|()| true);
+    }
     let is_wanted = |rule: &Rule| {
         let texts = [rule.number.to_string(), rule.family().name().to_owned()];
         words.is_empty() || words.iter().any(|word| texts.iter().any(|text| text.contains(word.as_str())))
     };
     let wanted: Vec<&Rule> = Rule::all().filter(|rule| is_wanted(rule)).collect();
-    if wanted.is_empty() {
-        return Err(format!("no rule is called {}", words.join(" or ")));
+    let is_wanted = |test: &&running::Test| words.is_empty() || words.iter().any(|word| test.0.contains(word.as_str()));
+    let running: Vec<&running::Test> = running::TESTS.iter().filter(is_wanted).collect();
+    if wanted.is_empty() && running.is_empty() {
+        return Err(format!("no rule and no test is called {}", words.join(" or ")));
     }
-    let families: BTreeSet<&str> = wanted.iter().map(|rule| rule.family().name()).collect();
+    let mut families: BTreeSet<&str> = wanted.iter().map(|rule| rule.family().name()).collect();
+    if !running.is_empty() {
+        families.insert("work");
+    }
     let programs = Programs::compile(libraries, &families)?;
     let cases = programs.cases()?;
     let mut failed = missing(&wanted, &cases);
+    failed.extend(told.err());
     failed.extend(strange(&cases));
     let numbers: BTreeSet<Number> = wanted.iter().map(|rule| rule.number).collect();
     let jobs: Vec<Job> = cases.into_iter().filter(|(_, rule, _)| numbers.contains(rule)).collect();
@@ -72,8 +94,13 @@ fn run(libraries: &Path, words: &[String]) -> Result<bool, String> {
         }
     });
     failed.extend(results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    for (number, (name, play)) in running.iter().enumerate() {
+        let verdict = Stage::new(&programs, number).and_then(|stage| play(&stage));
+        println!("test {name} ... {}", if verdict.is_ok() { "ok" } else { "FAILED" });
+        failed.extend(verdict.err().map(|said| format!("{name}: {said}")));
+    }
     failed.iter().for_each(|said| println!("\n{said}"));
-    let passed = jobs.len().saturating_sub(failed.len());
+    let passed = (jobs.len() + running.len()).saturating_sub(failed.len());
     let word = if failed.is_empty() { "ok" } else { "FAILED" };
     let time = started.elapsed().as_secs_f64();
     println!("\ntest result: {word}. {passed} passed; {} failed; 0 ignored; finished in {time:.1}s", failed.len());

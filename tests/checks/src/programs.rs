@@ -80,6 +80,16 @@ impl Programs {
         Ok(Programs { libraries: libraries.to_owned(), place, by_family })
     }
 
+    /// The directory with the library.
+    pub fn libraries(&self) -> &Path {
+        &self.libraries
+    }
+
+    /// The program of a family.
+    pub fn path(&self, family: &str) -> PathBuf {
+        self.place.join(family)
+    }
+
     /// The cases of all programs.
     pub fn cases(&self) -> Result<Vec<(String, Number, Kind)>, String> {
         let mut cases = Vec::new();
@@ -128,7 +138,7 @@ impl Programs {
     }
 
     /// A program on our library, without what the environment says otherwise.
-    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env("LD_LIBRARY_PATH", &self.libraries).current_dir(&self.place);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("UBIVERBS_")) {

@@ -1,7 +1,7 @@
 //! What the fuzz targets do with their bytes, where that takes more than the core: rings of shared memory, messages
-//! between processes, management agents, texts of the kernel and of the environment, flows of raw packets, and the C
-//! interface. Each body is a function of bytes that panics if a rule is broken; `fuzz/` calls it with what libFuzzer
-//! thinks of, the tests of this crate with the corpora and with random bytes.
+//! between processes, management agents, texts of the kernel and of the environment, flows of raw packets, scripts of
+//! simulated clusters, and the C interface. Each body is a function of bytes that panics if a rule is broken; `fuzz/`
+//! calls it with what libFuzzer thinks of, the tests of this crate with the corpora and with random bytes.
 
 mod agents;
 mod c_calls;
@@ -11,6 +11,7 @@ mod flows;
 mod messages;
 mod netlink;
 mod ring;
+mod scripts;
 mod socket_messages;
 mod texts;
 
@@ -21,5 +22,6 @@ pub use flows::flows;
 pub use messages::{messages, records};
 pub use netlink::{netlink, reports};
 pub use ring::{ring, ring_under_attack};
+pub use scripts::scripts;
 pub use socket_messages::socket_messages;
-pub use texts::{endpoint, probes, settings, tables};
+pub use texts::{endpoint, logs, probes, settings, tables};

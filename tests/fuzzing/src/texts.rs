@@ -1,12 +1,14 @@
 //! What the kernel, the environment and other programs write as text or as small blocks of bytes: tables of `/proc`,
 //! plans of faults, probes, endpoints. What reads back must be written the same.
 
+use checks::{Absent, Checker, Settings};
 use host::steering::probe::{Answer, Probe};
 use link::faults::{Chance, Plan};
 use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
+use trace::{JsonLines, JsonReader, Logged, PeerReason, Sink};
 use ubiverbs::Endpoint;
 
 /// Takes bytes for the encoding and for the text of an endpoint.
@@ -42,7 +44,33 @@ pub fn probes(bytes: &[u8]) {
     }
 }
 
-/// Takes bytes for what a program's user sets: a plan of faults, what is logged, the name of a socket.
+/// Takes bytes for a log of events, which a checker explains, and for what another process says about its refusal.
+///
+/// # Panics
+/// If an event or a reason is read that is not written the same.
+pub fn logs(bytes: &[u8]) {
+    if let Some(reason) = PeerReason::from_bytes(bytes) {
+        assert_eq!(PeerReason::from_bytes(&reason.to_bytes()), Some(reason));
+    }
+    let mut log = JsonReader::new(bytes);
+    let mut checker = Checker::new(Settings::why());
+    let mut told = 0;
+    let mut last = 0;
+    while let Ok(Some(Logged { event, .. })) = log.next_event() {
+        let mut lines = JsonLines::new(Vec::new());
+        lines.record(&event);
+        let line = lines.finish().expect("a vector takes everything");
+        let again = JsonReader::new(&line[..]).next_event().ok().flatten().map(|logged| logged.event);
+        assert_eq!(again, Some(event));
+        checker.tick(event.at, &mut Absent, &mut |finding| told += finding.to_string().len());
+        checker.observe(&event, &mut Absent, &mut |finding| told += finding.json(None).len());
+        last = event.at;
+    }
+    checker.finish(last, &mut Absent, &mut |finding| told += finding.to_string().len());
+}
+
+/// Takes bytes for what a program's user sets: a plan of faults, what is logged, which rules are on, the name of a
+/// socket.
 ///
 /// # Panics
 /// If something is read that makes no sense.
@@ -64,9 +92,21 @@ pub fn settings(bytes: &[u8]) {
             act(plan);
         }
     }
+    rules(text);
     if let Ok(name) = text.parse::<host::names::Name>() {
         assert_eq!(name.to_string(), text);
     }
+}
+
+/// Takes a text for words and for a file about rules. What is wrong is said; what is obeyed names rules that exist.
+fn rules(text: &str) {
+    let mut settings = checks::Settings::all();
+    for obeyed in [settings.obey_file(text), settings.obey_all(text)] {
+        assert!(obeyed.err().is_none_or(|error| !error.is_empty()));
+    }
+    let named = settings.off.iter().chain(&settings.on).chain(settings.severities.keys());
+    named.for_each(|number| assert!(checks::Rule::of(*number).is_some(), "{number}"));
+    assert!(settings.off.is_disjoint(&settings.on));
 }
 
 /// Lets packets meet the plan: each is lost, or passes once or twice, and not before its time.

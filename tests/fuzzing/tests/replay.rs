@@ -48,8 +48,18 @@ fn tables_of_the_kernel_replay() {
 }
 
 #[test]
+fn scripts_replay() {
+    play("scripts", 1000, fuzzing::scripts);
+}
+
+#[test]
 fn settings_replay() {
     play("settings", 20_000, fuzzing::settings);
+}
+
+#[test]
+fn logs_replay() {
+    play("logs", 5000, fuzzing::logs);
 }
 
 #[test]

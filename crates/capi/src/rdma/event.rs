@@ -340,6 +340,8 @@ pub extern "C" fn rdma_ack_cm_event(event: Owned<'_, rdma_cm_event>) -> c_int {
         if event.handle().is_null() {
             return Err(Errno::null());
         }
+        // One that was given back before is not there any more.
+        DeliveredEvent::given_back(&event)?;
         acknowledge(event);
         Ok(0)
     })

@@ -1,14 +1,268 @@
 //! What happens without a call, and what does not happen: UV-09xx.
 
-use crate::checker::{Examine, Moment, Out};
-use crate::rule::rules;
+mod connections;
+mod drops;
+mod stalls;
 
-rules! {}
+use alloc::collections::BTreeMap;
+use alloc::format;
+
+use trace::{Call, DropReason, Event, Kind, Queue, RetryCause};
+use wire::access::Refusal;
+use wire::{Headers, Psn, Qpn};
+
+use super::{calls, naming};
+use crate::checker::{Examine, Moment, Out};
+use crate::finding::{Finding, Subject};
+use crate::model::Model;
+use crate::rule::rules;
+use crate::witness::Witness;
+
+rules! {
+    PEER_REFUSED = 901 Error "the peer asked for what it may not have";
+    ROUTINE_EVENT = 902 Note "an asynchronous event that is no error";
+    ASYNC_ERROR = 903 Error "an asynchronous event reports an error";
+    NOT_ACKNOWLEDGED = 910 Warning "the peer has not acknowledged anything for a while";
+    PEER_NOT_READY = 911 Warning "the peer has had no receive posted for a while";
+    NEVER_SENT = 912 Warning "work was posted and is not sent";
+    NOTHING_SIGNALED = 913 Error "the send queue is full and nothing in it was signaled";
+    RECEIVE_QUEUE_EMPTY = 914 Warning "messages of the peer wait for a receive to be posted";
+    KEY_MISMATCH = 920 Error "packets were dropped because their Q_Key or P_Key is not the queue pair's";
+    PSN_MISMATCH = 922 Error "packets were dropped because both ends count from different PSNs";
+    UNKNOWN_PAIR = 923 Warning "packets were dropped because no queue pair has their number";
+    WRONG_STATE = 924 Warning "packets were dropped because the queue pair was not in a state to receive";
+    LENGTH = 925 Warning "packets were dropped because of their length";
+    NO_RECEIVE = 926 Warning "messages were dropped because no receive was posted";
+    WRITE_FORBIDDEN = 927 Error "a WRITE was dropped because the memory may not be touched that way";
+    FOREIGN_ADDRESS = 928 Warning "packets were dropped because they do not come from the peer";
+    UNREADABLE = 929 Warning "packets were dropped because they make no sense here";
+    LOST = 930 Warning "packets were lost on this machine";
+    ROUTINE_DROPS = 933 Note "packets were dropped that are no longer needed";
+    REJECTED_BY_PROGRAM = 940 Warning "the peer's program rejected the connection";
+    NOBODY_LISTENS = 941 Error "nobody listens at the address that was to be connected to";
+    NOT_CONNECTED = 942 Error "a connection could not be made";
+    CONNECTION_LOST = 945 Error "a connection ended without a program ending it";
+    DISCONNECTED = 947 Note "the peer disconnected";
+}
+
+/// How many queue pairs are watched.
+const MAX_WATCHED: usize = 4096;
+
+/// What a queue pair did last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Watched {
+    /// When it handed a packet to the link last.
+    sent_at: u64,
+    /// Since when, and how often, the peer has had no receive; until something is acknowledged.
+    not_ready: Option<(u64, u64)>,
+    /// The same of this side.
+    without_receive: Option<(u64, u64)>,
+    /// The number of the first request that came.
+    first_request: Option<Psn>,
+    /// Requests that came, and how many of them were dropped.
+    requests: u64,
+    dropped: u64,
+    /// Packets that were dropped.
+    all_dropped: u64,
+    /// The last access of the peer that was refused.
+    refused: Option<Refusal>,
+}
 
 /// The family.
 #[derive(Default, Debug)]
-pub(crate) struct Events;
+pub(crate) struct Events {
+    watched: BTreeMap<Qpn, Watched>,
+}
+
+impl Events {
+    fn watched(&mut self, qpn: Option<Qpn>) -> Option<&mut Watched> {
+        let qpn = qpn?;
+        if self.watched.len() >= MAX_WATCHED && !self.watched.contains_key(&qpn) {
+            return None;
+        }
+        Some(self.watched.entry(qpn).or_default())
+    }
+
+    /// Takes note of what an event says about progress.
+    fn note(&mut self, event: &Event) {
+        let at = event.at;
+        let count = |before: Option<(u64, u64)>| Some(before.map_or((at, 1), |(since, count)| (since, count + 1)));
+        let Some(watched) = self.watched(event.qpn) else { return };
+        match event.kind {
+            Kind::PacketSent { .. } => watched.sent_at = at,
+            Kind::PacketReceived { headers, .. } if headers.bth.opcode.is_request() => {
+                watched.requests += 1;
+                watched.first_request.get_or_insert(headers.bth.psn);
+            }
+            Kind::PacketDropped { headers: Some(headers), .. } if headers.bth.opcode.is_request() => {
+                watched.dropped += 1;
+            }
+            Kind::Retry { cause: RetryCause::RnrNak, .. } => watched.not_ready = count(watched.not_ready),
+            Kind::Completed { queue: Queue::Send, .. } => watched.not_ready = None,
+            Kind::NakSent { code: "receiver not ready", .. } => {
+                watched.without_receive = count(watched.without_receive)
+            }
+            Kind::WorkPosted { queue: Queue::Receive, .. } => watched.without_receive = None,
+            Kind::AccessRefused { key, address, length, access, cause } => {
+                let range = wire::access::Range { key, address, length };
+                watched.refused = Some(Refusal { range, access, cause });
+            }
+            Kind::StateChanged { to: "RESET", .. } | Kind::Called { call: Call::DestroyQp { .. }, .. } => {
+                *watched = Watched::default();
+            }
+            _ => {}
+        }
+    }
+}
 
 impl Examine for Events {
-    fn observe(&mut self, _moment: &mut Moment<'_>, _out: &mut Out<'_>) {}
+    fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
+        let (event, model) = (moment.event, moment.model);
+        self.note(event);
+        match &event.kind {
+            Kind::AsyncEvent { name } => {
+                let refused = self.watched(event.qpn).and_then(|watched| watched.refused);
+                let finding = asynchronous(model, event.qpn.map(Subject::QueuePair), name, refused);
+                out.tell(between(finding, model, event.qpn, None));
+            }
+            Kind::Called { call: Call::GetAsyncEvent { event: name, about }, .. } if !name.contains("_QP_") => {
+                let number = u32::try_from(*about).unwrap_or_default();
+                let subject = match *name {
+                    "IBV_EVENT_CQ_ERR" => Some(Subject::CompletionQueue(number)),
+                    "IBV_EVENT_SRQ_ERR" | "IBV_EVENT_SRQ_LIMIT_REACHED" => Some(Subject::SharedQueue(number)),
+                    "IBV_EVENT_COMM_EST" | "IBV_EVENT_SQ_DRAINED" => return,
+                    _ => None,
+                };
+                out.tell(asynchronous(model, subject, name, None));
+            }
+            Kind::PostRefused { queue: Queue::Send, reason: "queue_full", wr_id } => {
+                let full =
+                    event.qpn.and_then(|qpn| model.pairs.get(&qpn)).filter(|pair| calls::nothing_is_signaled(pair));
+                if let Some(pair) = full {
+                    out.tell(stalls::nothing_signaled(model, pair, *wr_id));
+                }
+            }
+            Kind::PacketDropped { headers, reason } => {
+                let watched = self.watched(event.qpn).map(|watched| {
+                    watched.all_dropped += 1;
+                    *watched
+                });
+                if let Some(finding) = drops::explain(model, event.qpn, headers.as_ref(), *reason, watched) {
+                    out.tell(finding);
+                }
+            }
+            Kind::CmMessageDropped { message, local_comm_id, reason: DropReason::CmCrowded } => {
+                let what =
+                    format!("a {message} for connection {local_comm_id:#010x} was dropped: too many wait already");
+                let advice = "accept or reject requests as they come, and listen with a longer backlog";
+                out.tell(Finding::new(LOST, Subject::Process, what, advice));
+            }
+            Kind::ConnectionEnded { local_comm_id, by } => {
+                if let Some(finding) = connections::ended(model, event.qpn, *local_comm_id, *by) {
+                    out.tell(finding);
+                }
+            }
+            Kind::Called { call: Call::CmEvent { event: name, id, status, id_qpn, .. }, .. } => {
+                if let Some(finding) = connections::not_made(*id, *id_qpn, name, *status) {
+                    out.tell(finding);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, now: u64, model: &Model, _witness: &mut dyn Witness, out: &mut Out<'_>) {
+        for pair in model.pairs.values() {
+            let watched = self.watched.get(&pair.qpn).copied().unwrap_or_default();
+            if let Some(finding) = stalls::explain(model, pair, &watched, now) {
+                out.tell(finding);
+            }
+        }
+    }
 }
+
+/// An asynchronous event.
+fn asynchronous(model: &Model, subject: Option<Subject>, name: &str, refused: Option<Refusal>) -> Finding {
+    let about = match subject {
+        Some(Subject::QueuePair(qpn)) => format!(" for {}", naming::pair(model, qpn)),
+        Some(subject) => format!(" for {subject}"),
+        None => "".into(),
+    };
+    let short = name.trim_start_matches("IBV_EVENT_");
+    let what = |happened: &str| format!("asynchronous event {short}{about}: {happened}");
+    let subject = subject.unwrap_or(Subject::Process);
+    match short {
+        "QP_REQ_ERR" | "QP_ACCESS_ERR" => {
+            let advice = "mend the request at the peer, or grant what it needs: access flags of the region and of the \
+                          queue pair, a longer region, max_dest_rd_atomic. The queue pair has stopped; connect again";
+            let happened = "a request of the peer was refused, and this queue pair stopped";
+            let finding = Finding::new(PEER_REFUSED, subject, what(happened), advice);
+            let Some(refusal) = refused else {
+                return finding.because("the peer's request made no sense here, or the queue pair does not grant it");
+            };
+            let range = refusal.range;
+            let needs = refusal.access;
+            let mut finding = finding.because(format!("the peer reached for {refusal}, which needs {needs}"));
+            finding.evidence.extend(naming::memory(model, range.key, range.address, range.length, u64::MAX));
+            finding
+        }
+        "COMM_EST"
+        | "SQ_DRAINED"
+        | "QP_LAST_WQE_REACHED"
+        | "SRQ_LIMIT_REACHED"
+        | "PORT_ACTIVE"
+        | "GID_CHANGE"
+        | "PATH_MIG"
+        | "LID_CHANGE"
+        | "PKEY_CHANGE"
+        | "SM_CHANGE"
+        | "CLIENT_REREGISTER" => {
+            let (happened, advice) = match short {
+                "COMM_EST" => (
+                    "the first message came before the queue pair was moved to RTS",
+                    "nothing: with the connection manager, rdma_notify may be called",
+                ),
+                "SQ_DRAINED" => ("the send queue has drained", "nothing: attributes can be changed now"),
+                "QP_LAST_WQE_REACHED" => (
+                    "the queue pair takes no more receives of its shared receive queue",
+                    "nothing: the queue pair can be destroyed without losing receives",
+                ),
+                "SRQ_LIMIT_REACHED" => (
+                    "the shared receive queue has fewer receives than its limit",
+                    "post receives, and set the limit again with ibv_modify_srq",
+                ),
+                _ => ("the device has changed", "ask again for what was asked before: ports, GIDs, addresses"),
+            };
+            Finding::new(ROUTINE_EVENT, subject, what(happened), advice)
+        }
+        "CQ_ERR" => Finding::new(
+            ASYNC_ERROR,
+            subject,
+            what("the completion queue overflowed and lost completions"),
+            "create it with room for all that can complete: the send and receive queues of every queue pair on it",
+        )
+        .because("more work completed than the queue holds, and the program did not poll in time"),
+        _ => {
+            let happened = match short {
+                "PORT_ERR" => "the port went down",
+                "DEVICE_FATAL" => "the device cannot be used any more",
+                "QP_FATAL" => "the queue pair failed",
+                "SRQ_ERR" => "the shared receive queue failed",
+                _ => "an error was reported",
+            };
+            Finding::new(ASYNC_ERROR, subject, what(happened), "destroy what the event is about and make it again")
+        }
+    }
+}
+
+/// The connection of a pair, for a finding about a packet.
+fn between(finding: Finding, model: &Model, qpn: Option<Qpn>, headers: Option<&Headers>) -> Finding {
+    let peer = qpn.and_then(|qpn| model.pairs.get(&qpn)).and_then(|pair| pair.connection.dest_qpn);
+    match (qpn, peer.or_else(|| Some(headers?.deth?.src_qpn))) {
+        (Some(qpn), Some(peer)) => finding.between(qpn, peer, headers.map(|headers| headers.bth.psn)),
+        _ => finding,
+    }
+}
+
+#[cfg(test)]
+mod tests;

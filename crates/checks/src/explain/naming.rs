@@ -102,7 +102,7 @@ pub(crate) fn memory(model: &Model, key: Key, address: u64, length: u64, now: u6
         }
     }
     let holds =
-        |region: &&Region| region.key != key && region.address <= address && address < region.address + region.length;
+        |region: &&Region| region.key != key && region.address <= address && address - region.address < region.length;
     if let Some(other) = model.regions_at(address, length.max(1)).find(holds) {
         seen.push(format!("the address lies in {}, whose key is {}", region(other), other.key));
     }

@@ -10,7 +10,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use trace::{DropReason, Failure, Kind, PeerReason, Queue, RequestFault};
+use trace::{Call, DropReason, Failure, Kind, PeerReason, Queue, RequestFault};
 use wire::access::RefusalCause;
 use wire::{NakCode, Psn, Qpn};
 
@@ -136,7 +136,7 @@ fn refusal_rule(code: NakCode, peer: Option<PeerReason>) -> Number {
     }
 }
 
-/// How many destinations of dropped packets are remembered.
+/// How many destinations of dropped packets, and how many ends of connections, are remembered.
 const MAX_DROPS: usize = 256;
 
 /// The family.
@@ -145,8 +145,10 @@ pub(crate) struct FailedWork {
     /// The last packet that this process dropped for each destination, and how many. In one process, those are the
     /// packets of a peer that is here, too.
     drops: BTreeMap<Qpn, (DropReason, Psn, u64)>,
-    /// Who ended the connection, by queue pair; the last one where an event names none.
-    ended: Option<trace::ConnectionEnd>,
+    /// Who ended the connection of a queue pair.
+    ended: BTreeMap<Qpn, trace::ConnectionEnd>,
+    /// What the process of the peer answered, where it is one of this host and was asked.
+    seen: BTreeMap<Qpn, Call>,
 }
 
 /// A failed completion, and what is known around it.
@@ -163,6 +165,7 @@ pub(crate) struct Failed<'a> {
     pub work: Option<&'a Work>,
     pub drops: &'a BTreeMap<Qpn, (DropReason, Psn, u64)>,
     pub ended: Option<trace::ConnectionEnd>,
+    pub seen: Option<&'a Call>,
 }
 
 impl Failed<'_> {
@@ -214,7 +217,20 @@ impl Examine for FailedWork {
                     *drop = (reason, headers.bth.psn, drop.2 + 1);
                 }
             }
-            Kind::ConnectionEnded { by, .. } => self.ended = Some(by),
+            Kind::ConnectionEnded { by, .. } => {
+                if let Some(qpn) = event.qpn.filter(|_| self.ended.len() < MAX_DROPS) {
+                    self.ended.insert(qpn, by);
+                }
+            }
+            Kind::Called { call: call @ Call::PeerSeen { .. }, .. } => {
+                if let Some(qpn) = event.qpn.filter(|_| self.seen.len() < MAX_DROPS) {
+                    self.seen.insert(qpn, call);
+                }
+            }
+            // Operations on tags belong to no queue pair: only the poll tells of them.
+            Kind::Called { call: Call::Polled { cq, wr_id, status: status @ "IBV_WC_TM_ERR" }, .. } => {
+                out.tell(local::tag_not_deleted(cq, wr_id, status));
+            }
             Kind::Completed { wr_id, queue, status, opcode, failure, .. } => {
                 let Some(qpn) = event.qpn else { return };
                 let Some(rule) = rule_of_completion(failure.as_ref(), status) else { return };
@@ -231,7 +247,8 @@ impl Examine for FailedWork {
                     pair,
                     work: moment.model.work(qpn, queue, wr_id),
                     drops: &self.drops,
-                    ended: self.ended,
+                    ended: self.ended.get(&qpn).copied(),
+                    seen: self.seen.get(&qpn),
                 };
                 out.tell(explain(rule, &failed));
             }
@@ -242,7 +259,7 @@ impl Examine for FailedWork {
 
 fn explain(rule: Number, failed: &Failed<'_>) -> Finding {
     match failed.failure {
-        _ if rule == TAG_MATCHING => local::tag_matching(failed),
+        _ if rule == TAG_MATCHING => local::rendezvous(failed),
         Failure::Refused(refusal) if rule == WINDOW_REFUSED => local::window(failed, &refusal),
         Failure::Refused(refusal) if rule == PEER_MESSAGE_BAD => remote::their_message(failed, &format!("{refusal}")),
         Failure::Refused(refusal) => local::refused(rule, failed, &refusal),

@@ -48,7 +48,7 @@ pub struct Unpolled {
     pub status: &'static str,
     /// When it completed.
     pub at: u64,
-    /// Its queue pair is still there.
+    /// Its queue pair has not been reset or destroyed since.
     pub is_live: bool,
 }
 
@@ -57,6 +57,12 @@ impl Unpolled {
     #[must_use]
     pub fn is_failure(&self) -> bool {
         is_failure(self.status)
+    }
+
+    /// Whether it failed only because its queue pair had stopped.
+    #[must_use]
+    pub fn is_flush(&self) -> bool {
+        is_flush(self.status)
     }
 }
 
@@ -88,7 +94,7 @@ impl CompletionQueue {
 
     /// Those that tell of work that was done or failed, of queue pairs that are still there.
     pub fn unheard(&self) -> impl Iterator<Item = &Unpolled> {
-        self.unpolled.iter().filter(|one| one.is_live && !is_flush(one.status))
+        self.unpolled.iter().filter(|one| one.is_live && !one.is_flush())
     }
 
     pub(super) fn completed(&mut self, one: Unpolled) {
@@ -109,12 +115,12 @@ impl CompletionQueue {
         self.ahead += u64::from(got) - known as u64;
     }
 
-    /// A queue pair went back to RESET: what waited of it is gone.
+    /// The program took a queue pair back to RESET: what waited of it is gone.
     pub(super) fn forget(&mut self, qpn: Qpn) {
-        self.unpolled.retain(|one| one.qpn != qpn);
+        self.unpolled.retain(|one| one.qpn != qpn || one.is_live);
     }
 
-    /// A queue pair was destroyed. Some NICs take what waits of it away, others do not.
+    /// A queue pair was reset or destroyed. If it was destroyed, some NICs take what waits of it away, others do not.
     pub(super) fn orphan(&mut self, qpn: Qpn) {
         self.unpolled.iter_mut().filter(|one| one.qpn == qpn).for_each(|one| one.is_live = false);
     }

@@ -52,10 +52,17 @@ impl Region {
         self.iova.saturating_add(self.length)
     }
 
+    /// Whether it is the region of `ibv_alloc_null_mr`: what is written to it is gone, and every address is in it.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        self.address == 0 && self.length == 0
+    }
+
     /// Whether requests may name this range.
     #[must_use]
     pub fn holds(&self, address: u64, length: u64) -> bool {
-        address >= self.iova && length <= self.length && address - self.iova <= self.length - length
+        let inside = || address >= self.iova && length <= self.length && address - self.iova <= self.length - length;
+        self.is_null() || inside()
     }
 
     /// Where in the process a byte lies that requests name by this address.

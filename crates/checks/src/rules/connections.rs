@@ -74,6 +74,14 @@ impl Connections {
 impl Examine for Connections {
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         self.compare_changed(moment.model, out);
+        if let (Kind::Called { call, .. }, None) = (&moment.event.kind, moment.event.qpn) {
+            match *call {
+                Call::Path { sgid, dgid, hop_limit } => settings::way(None, sgid, dgid, hop_limit, out),
+                // Attributes of a queue pair were asked of the connection manager.
+                Call::CmMovesQp { .. } => self.peers.manager_is_used(),
+                _ => {}
+            }
+        }
         if let (Kind::Called { call, .. }, Some(qpn)) = (&moment.event.kind, moment.event.qpn) {
             match call {
                 // Nothing of a connection that is taken down is compared.
@@ -81,7 +89,7 @@ impl Examine for Connections {
                     self.changed.remove(&qpn);
                 }
                 Call::ModifyQp { .. } | Call::Path { .. } => {
-                    settings::judge(qpn, call, self.peers.is_managed(qpn), moment.model, out);
+                    settings::judge(qpn, call, &self.peers, moment.model, out);
                     self.changed.insert(qpn);
                 }
                 Call::PeerSeen { .. } => {

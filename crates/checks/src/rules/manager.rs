@@ -25,7 +25,7 @@ rules! {
     IDS_LEFT = 713 Note "ids are left when the program ends";
     MOVED_BY_HAND = 714 Warning "the program moves a queue pair that the connection manager moves";
     QKEY_NOT_OF_EVENT = 715 Error "a datagram does not show the Q_Key that the connection manager told";
-    GROUP_NOT_LEFT = 716 Note "an id is destroyed while it is in a multicast group";
+    GROUP_NOT_LEFT = 716 Warning "an id is destroyed while it is in a multicast group";
     SENDS_AFTER_END = 717 Warning "work is posted for a connection that has ended";
     SENDS_BEFORE_ESTABLISHED = 718 Warning "work is posted before RDMA_CM_EVENT_ESTABLISHED was taken";
     CHANNEL_DESTROYED_EARLY = 719 Error "an event channel is destroyed while ids report to it";

@@ -62,10 +62,12 @@ pub(crate) struct Memory {
 impl Examine for Memory {
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         if let Some(posting) = Posting::of(moment) {
-            self.pieces.posted(&posting, moment.model, out);
+            let usable = self.pieces.posted(&posting, moment.model, out);
             self.registration.posted(&posting, moment, out);
-            sharing::posted(&posting, moment.model, &self.claims, out);
-            self.claims.add(&posting, moment.model);
+            if usable {
+                sharing::posted(&posting, moment.model, &self.claims, out);
+                self.claims.add(&posting, moment.model);
+            }
         }
         contents::observe(moment, &self.claims, out);
         self.claims.observe(moment);

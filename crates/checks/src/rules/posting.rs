@@ -4,10 +4,7 @@ mod habits;
 mod queues;
 mod requests;
 
-use alloc::collections::BTreeMap;
-
 use trace::{Call, Kind};
-use wire::Qpn;
 
 use crate::checker::{Examine, Moment, Out};
 use crate::model::Model;
@@ -24,8 +21,6 @@ rules! {
     READS_WAIT = 306 Performance "READs wait for each other, as max_rd_atomic is 1";
     SENDS_ONE_BY_ONE = 307 Performance "sends are posted one by one";
     RECEIVES_ONE_BY_ONE = 308 Performance "receives are posted one by one";
-    AFTER_ERROR = 309 Warning "work is posted to a queue pair whose error was polled";
-    RECEIVE_TOO_LATE = 310 Warning "the first receive was posted after the first message had come";
     NO_ROOM_FOR_GRH = 311 Error "a receive for datagrams has no room for the 40 bytes before them";
     DATAGRAM_TOO_LONG = 312 Error "a datagram is longer than any packet";
     SOLICITED_IN_VAIN = 313 Note "a solicited event is asked for where the peer gets no completion";
@@ -46,7 +41,6 @@ rules! {
 /// The family.
 #[derive(Default, Debug)]
 pub(crate) struct Posting {
-    pairs: BTreeMap<Qpn, queues::Life>,
     habits: habits::Habits,
 }
 
@@ -61,16 +55,18 @@ impl Examine for Posting {
             requests::posted(posted, moment.model, out);
             self.habits.posted(posted, moment.model, out);
         }
-        if let Some(qpn) = moment.event.qpn {
-            self.pairs.entry(qpn).or_default().observe(posted.as_ref(), moment, out);
-            let is_new = match &moment.event.kind {
+        if let Some(pair) = moment.model.pair_of(moment.event) {
+            queues::observe(pair, posted.as_ref(), out);
+            requests::failed(pair, moment, out);
+            // Destroying begins with a reset, too.
+            let is_over = match &moment.event.kind {
                 Kind::Called { call: Call::DestroyQp { .. }, .. } => true,
                 Kind::StateChanged { to, .. } => *to == "RESET",
                 _ => false,
             };
-            if is_new {
-                self.pairs.remove(&qpn);
-                self.habits.forget(qpn);
+            if is_over {
+                queues::never_signaled(pair, out);
+                self.habits.forget(pair.qpn);
             }
         }
     }

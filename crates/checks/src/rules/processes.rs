@@ -36,7 +36,6 @@ rules! {
     LEAKED_SRQS = 617 Note "shared receive queues are left at the end";
     LEAKED_PAIRS = 618 Note "queue pairs are left at the end";
     LEAKED_HANDLES = 619 Note "address handles are left at the end";
-    LEAKED_IDS = 620 Note "ids of the connection manager are left at the end";
     LEAKED_EVENT_CHANNELS = 621 Note "event channels of the connection manager are left at the end";
     DESTROY_REFUSED = 622 Warning "an object in use was to be destroyed, and stays";
     CLOSED_TOO_EARLY = 623 Warning "a device is closed before its objects are destroyed";

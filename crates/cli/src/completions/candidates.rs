@@ -1,6 +1,7 @@
 //! What can stand where a value is asked for: devices, statuses, programs, faults, levels of the log.
 
 use crate::explain::{self, entry::Kind};
+use checks::{Family, Rule};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -60,6 +61,13 @@ pub fn explained() -> ArgValueCompleter {
     })
 }
 
+/// Words of a fixed list.
+pub fn words(known: &'static [&'static str]) -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &OsStr| {
+        beginning_with(typed, known.iter().map(|word| ((*word).to_owned(), String::new())))
+    })
+}
+
 /// Faults that `--faults` knows, behind those that are there already.
 pub fn faults() -> ArgValueCompleter {
     const FAULTS: [(&str, &str); 11] = [
@@ -76,12 +84,30 @@ pub fn faults() -> ArgValueCompleter {
         ("seed=", "where chance begins: seed=7"),
     ];
     ArgValueCompleter::new(|typed: &OsStr| {
-        let text = typed.to_string_lossy();
-        let begun = text.rfind([',', ';']).map_or(0, |at| at + 1);
-        let (before, last) = text.split_at(begun);
-        let faults = FAULTS.iter().map(|(name, help)| ((*name).to_owned(), (*help).to_owned()));
-        beginning_with(OsStr::new(last), faults).into_iter().map(|fault| fault.add_prefix(before)).collect()
+        behind_others(typed, FAULTS.iter().map(|(name, help)| ((*name).to_owned(), (*help).to_owned())))
     })
+}
+
+/// Rules and families, to be switched off or on, behind those that are there already.
+pub fn rules() -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &OsStr| {
+        let families = Family::ALL.map(|family| (family.name().to_owned(), "all rules of this family".to_owned()));
+        let all = families.into_iter().chain([("all".to_owned(), "every rule".to_owned())]);
+        let rules = Rule::all().map(|rule| (rule.number.to_string(), rule.title.to_owned()));
+        let named: Vec<(String, String)> = rules.chain(all).collect();
+        let signs = ["-", "+", ""].into_iter();
+        let words =
+            signs.flat_map(|sign| named.iter().map(move |(name, help)| (format!("{sign}{name}"), help.clone())));
+        behind_others(typed, words)
+    })
+}
+
+/// Those that begin with the last of words with commas between them.
+fn behind_others(typed: &OsStr, offered: impl Iterator<Item = (String, String)>) -> Vec<CompletionCandidate> {
+    let text = typed.to_string_lossy();
+    let begun = text.rfind([',', ';']).map_or(0, |at| at + 1);
+    let (before, last) = text.split_at(begun);
+    beginning_with(OsStr::new(last), offered).into_iter().map(|word| word.add_prefix(before)).collect()
 }
 
 /// What `--log` takes: a level, or a file.

@@ -534,6 +534,7 @@ impl Id {
     /// What a queue pair of this id must be told on its way to `state`.
     #[doc(alias = "rdma_init_qp_attr")]
     pub fn modify_for(&self, state: State) -> Result<Modify, CmError> {
+        self.nic.called(None, || trace::Call::CmMovesQp { id: self.user(), state: state.name() });
         self.read(|record| record.modify_for(state)).unwrap_or(Err(CmError::Invalid("the id is destroyed")))
     }
 

@@ -12,6 +12,7 @@ use crate::progress::sleep::Sleep;
 use link::shared::Sleeper;
 use std::io;
 use std::time::Duration;
+use trace::Call;
 use transport::Time;
 
 /// A call that waits, between two looks.
@@ -25,6 +26,8 @@ pub struct BlockedCall {
     on_watch: bool,
     /// It sleeps, or has slept since it last looked.
     asleep: bool,
+    /// The trace knows that it sleeps.
+    told: bool,
 }
 
 /// What a look has found.
@@ -141,6 +144,10 @@ impl Nic {
                 call.sleep = Sleep::on([free].into_iter().chain(awaited), left);
             }
             call.asleep = true;
+            // One that waits for so long only is not stuck, whatever happens.
+            if deadline.is_none() && !std::mem::replace(&mut call.told, true) {
+                channels.iter().for_each(|channel| self.waits_for_event(channel));
+            }
             return Look::Sleep;
         }
     }
@@ -155,6 +162,9 @@ impl Nic {
         }
         if std::mem::take(&mut call.entered) {
             self.engine.leave_wait();
+        }
+        if std::mem::take(&mut call.told) {
+            self.called(None, || Call::StopWaiting {});
         }
     }
 

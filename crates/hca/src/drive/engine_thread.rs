@@ -73,10 +73,10 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
                 engine.flushed();
             }
             if engine.wants_summary() {
-                let _ = catch_unwind(AssertUnwindSafe(|| nic.trace.end(nic.now().as_nanos())));
+                let _ = catch_unwind(AssertUnwindSafe(|| nic.summarize()));
                 engine.summarized();
             }
-            until_tick = nic.trace.until_tick(nic.now().as_nanos());
+            until_tick = if nic.trace.is_checked() { nic.trace.until_tick(nic.now().as_nanos()) } else { None };
             (sleep, changes, nic.exchange.doorbell().fd(Sleeper::Engine), nic.udp.fd())
         };
         let limited = |limit: Option<u64>| {
@@ -130,6 +130,17 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
         if changed || state.interface_retry.is_some_and(|moment| moment <= Instant::now()) {
             let failed = nic.follow_interfaces().is_err();
             state.interface_retry = failed.then(|| Instant::now() + INTERFACE_RETRY);
+        }
+    }
+}
+
+impl Nic {
+    /// Says what was found; or, if the program was not checked, how much failed.
+    fn summarize(&self) {
+        if self.trace.is_checked() {
+            self.trace.end(self.now().as_nanos());
+        } else {
+            self.failures.say();
         }
     }
 }

@@ -2,16 +2,28 @@
 //! pairs go on that got room to send.
 
 use crate::nic::Nic;
+use crate::objects::device::Device;
 use crate::queue_pair::Qp;
 use crate::record::calls;
 use trace::Call;
-use transport::{Attributes, Modify, ModifyError, PostError, ReceiveRequest, SendRequest, State};
+use transport::{AddressVector, Attributes, Modify, ModifyError, PostError, ReceiveRequest, SendRequest, State};
+
+impl Nic {
+    /// Tells the trace of the way of an address handle.
+    pub fn tell_path(&self, device: &Device, av: &AddressVector) {
+        self.called(None, || calls::path(device.port().gid(av.sgid_index), av));
+    }
+}
 
 impl Qp {
     /// Changes state and attributes, or neither. The link to its peer is chosen on the way to RTR.
     pub fn modify(&self, nic: &Nic, modify: &Modify) -> Result<(), ModifyError> {
         self.change(nic, modify)?;
         nic.called(Some(self.qpn()), || calls::modify_qp(modify));
+        if let Some(av) = &modify.av {
+            nic.called(Some(self.qpn()), || calls::path(self.context().device().port().gid(av.sgid_index), av));
+        }
+        nic.ask_for_peer(self, modify.state);
         nic.after_call(nic.now());
         Ok(())
     }

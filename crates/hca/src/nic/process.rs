@@ -90,7 +90,9 @@ pub fn fork_init() {
 
 /// Tells the trace of a new NIC what the program did before there was one.
 pub(crate) fn tell_past(nic: &Nic) {
-    if PREPARED_FOR_FORKS.load(Ordering::Relaxed) {
+    // rdma-core's library prepares where one of these is set, whatever it is set to.
+    let asked = || ["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"].iter().any(|name| std::env::var_os(name).is_some());
+    if PREPARED_FOR_FORKS.load(Ordering::Relaxed) || (is_traced() && asked()) {
         nic.called(None, || Call::ForkInit {});
     }
 }
@@ -118,18 +120,24 @@ pub(crate) fn flush_at_exit(nic: &Arc<Nic>) {
     nics.push(Arc::downgrade(nic));
 }
 
+/// The same NIC without keeping it; none if it is one that is not told of the process's end.
+pub(crate) fn weak(nic: &Nic) -> Weak<Nic> {
+    let nics = NICS.get_or_make(|| Mutex::new(Rank::Nics, Vec::new())).lock();
+    nics.iter().find(|weak| std::ptr::eq(weak.as_ptr(), nic)).cloned().unwrap_or_default()
+}
+
 /// Runs when the process ends, after what the program has registered with `atexit` and the destructors of its objects,
 /// which may still destroy queue pairs.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_THE_VERY_END: extern "C" fn() = at_the_very_end;
 
-/// Has the engines say what was found. Takes no lock that it would have to wait for, as [`at_exit`].
+/// Has the engines say what was found or failed. Takes no lock that it would have to wait for, as [`at_exit`].
 extern "C" fn at_the_very_end() {
     let Some(nics) = NICS.get().and_then(Mutex::try_lock) else { return };
     let since = Instant::now();
     for nic in nics.iter().filter_map(Weak::upgrade) {
-        if nic.trace.is_checked() {
+        if nic.trace.is_checked() || nic.failures.any() {
             nic.engine.summarize_before_exit(since);
         }
         forget(nic);

@@ -68,12 +68,13 @@ impl Qp {
                 if let Some(acknowledgement) = train.acknowledgement() {
                     nic.capture_train(capture, &acknowledgement, &[]);
                 }
-                nic.capture_train(capture, train, payload);
+                let is_refusal = super::refusal::is_refusal(&train.headers);
+                nic.capture_train(capture, train, if is_refusal { &[] } else { payload });
             }
             if let Some((psn, msn)) = train.along {
                 pair.handle_acknowledgement(now, inbound.from, psn, msn, &mut port);
             }
-            pair.handle(now, &inbound, &mut port);
+            super::refusal::handle_from_host(pair, now, &inbound, &mut port);
             taken += 1;
             bytes += payload.len();
             requests += u32::from(inbound.headers.bth.opcode.is_request());

@@ -5,6 +5,7 @@
 use crate::ground::Ground;
 use crate::links::path::{Link, Path};
 use crate::queue_pair::port::NicPort;
+use crate::queue_pair::refusal::is_refusal;
 use crate::queue_pair::{Qp, TrainCargo};
 use crate::tuning::{LOSSLESS_PATIENCE, nanos};
 use link::shared::{Outbound, Sleeper, State, Unwritten};
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use trace::DropReason;
 use transport::{QueuePair, SendRequest, Time};
+use wire::access::Refusal;
 use wire::{Headers, Opcode, Syndrome};
 
 /// What a queue pair remembers of its link.
@@ -135,6 +137,7 @@ impl Shared {
         pair: &mut QueuePair,
         port: &mut NicPort<'_>,
         requests: &[SendRequest<'_>],
+        first: usize,
     ) -> (usize, bool, Option<Call>) {
         let Link::Shared(link) = &path.link else { return (0, false, None) };
         if self.waits || nic.capture().is_some() {
@@ -162,6 +165,9 @@ impl Shared {
             let addresses = (path.source, path.destination);
             let written = writer.push_with(along, addresses, headers, (1, at_once.mtu), payload.len() as usize, fill);
             let now = *now.get_or_insert_with(|| nic.now());
+            if nic.trace.is_on() {
+                nic.tell_send(now, pair.qpn(), first + sent - 1, request);
+            }
             pair.sent_at_once(now, request, &at_once, port);
             match written {
                 Ok(()) if along.is_some() => pair.sent_alone(Opcode::RcAcknowledge),
@@ -242,6 +248,19 @@ impl Shared {
             let length = train.payload.len() as usize;
             nic.note_moved(length);
             let addresses = (path.source, path.destination);
+            if is_refusal(&train.headers) {
+                let (headers, mtu) = (train.headers, train.mtu);
+                let reason = nic.reason_of(pair, &headers);
+                let reason = reason.as_ref().map_or(&[][..], |reason| &reason[..]);
+                let fill = |out: &mut [u8]| -> Result<(), Refusal> {
+                    out.copy_from_slice(reason);
+                    Ok(())
+                };
+                if writer.push(addresses, &headers, (1, mtu), reason.len(), fill).is_err() {
+                    nic.dropped(now, Some(qp.qpn()), Some(&headers), DropReason::BadLength);
+                }
+                continue;
+            }
             let fill = |out: &mut [u8]| train.payload.copy(0, out, port);
             match writer.push(addresses, &train.headers, (train.count, train.mtu), length, fill) {
                 Ok(()) => {}

@@ -8,6 +8,7 @@ use crate::links::udp::Outgoing;
 use crate::progress::delayed_ack::DelayedAck;
 use crate::queue_pair::datagrams::{Room, write_datagram};
 use crate::queue_pair::port::NicPort;
+use crate::queue_pair::refusal::is_refusal;
 use crate::tuning::COPIES_AFTER_RETRANSMISSION;
 use link::udp::{Arrival, Route, SendError};
 use std::sync::atomic::Ordering;
@@ -77,6 +78,7 @@ impl Qp {
         nic: &Ground,
         inner: &mut Inner,
         requests: &[SendRequest<'_>],
+        first: usize,
         now: Time,
     ) -> (usize, bool) {
         let Inner { pair, windows, path, delayed_ack, belief, .. } = inner;
@@ -95,6 +97,9 @@ impl Qp {
                 payload.copy(0, body, &mut port)
             });
             self.accompany(nic, pair, route, delayed_ack, now, &mut outgoing);
+            if nic.trace.is_on() {
+                nic.tell_send(now, self.qpn, first + sent - 1, request);
+            }
             pair.sent_at_once(now, request, &at_once, &mut port);
             if let Err(SendError::Payload(refusal)) = put {
                 pair.transmit_refused(now, refusal, &mut port);
@@ -170,6 +175,23 @@ impl Qp {
             && let Some(train) = pair.poll_transmit(now, &mut port)
         {
             let opcode = train.headers.bth.opcode;
+            if let Link::General(entry) = &path.link
+                && is_refusal(&train.headers)
+            {
+                if let Some(capture) = nic.capture() {
+                    nic.capture_sent(
+                        &mut capture.lock(),
+                        self,
+                        path,
+                        &mut TrainCargo { train: &train, port: &mut port },
+                    );
+                }
+                let headers = train.headers;
+                let reason = nic.reason_of(pair, &headers);
+                let reason = reason.as_ref().map_or(&[][..], |reason| &reason[..]);
+                nic.refuse_through(entry.link(), self.qpn, path, &headers, reason);
+                continue;
+            }
             let sent = nic.send(self, path, &train, &mut outgoing, &mut port);
             if opcode.operation() == Operation::Acknowledge {
                 // What was held is part of it.

@@ -9,9 +9,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use trace::{Call, Event, Kind, Piece, Pieces, Text};
 use transport::{
-    Completion, Data, Modify, Operation, QueuePairConfig, ReceiveRequest, SendFlags, SendRequest, Sge, Time,
+    AddressVector, Completion, Data, Modify, Operation, QueuePairConfig, ReceiveRequest, SendFlags, SendRequest, Sge,
+    Time,
 };
-use wire::{Key, Qpn, Srqn};
+use wire::access::Bind;
+use wire::{Gid, Key, Qpn, Srqn};
 
 impl Ground {
     /// Tells the trace what the program called, if a sink listens; `call` is asked only then.
@@ -37,6 +39,11 @@ impl Ground {
     /// A work request of a list is about to be posted to the send queue of this queue pair, whose latch the caller has.
     #[cold]
     pub(crate) fn tell_send(&self, now: Time, qpn: Qpn, index: usize, request: &SendRequest<'_>) {
+        if let Operation::BindWindow(bind) = request.operation {
+            let (Bind { window, region, address, length, access, .. }, new_key) = (bind, bind.bound_key());
+            let call = Call::BindWindow { window, new_key, region, address, length, access };
+            self.tell_call(now, Some(qpn), call);
+        }
         self.tell_call(now, Some(qpn), send(index, request));
     }
 
@@ -67,6 +74,11 @@ impl Ground {
             let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
             self.tell_call(self.now(), None, Call::Poll { cq: cq.id, room: count(room), got: count(got) });
         }
+    }
+
+    /// The program is about to sleep until this channel has an event.
+    pub(crate) fn waits_for_event(&self, channel: &CompletionChannel) {
+        self.called(None, || Call::WaitCqEvent { channel: channel.number() });
     }
 
     /// The program takes an event of a completion channel: this completion queue has something.
@@ -205,6 +217,11 @@ pub(crate) fn modify_qp(modify: &Modify) -> Call {
         dgid: modify.av.as_ref().map(|av| av.dgid.octets()),
         sgid_index: modify.av.as_ref().map(|av| av.sgid_index),
     }
+}
+
+/// The way that packets go from now on.
+pub(crate) fn path(source: Option<Gid>, av: &AddressVector) -> Call {
+    Call::Path { sgid: source.map(Gid::octets), dgid: av.dgid.octets(), hop_limit: av.hop_limit }
 }
 
 impl AsyncEvent {

@@ -123,6 +123,10 @@ impl Witness for LiveWitness {
     fn is_mapped(&mut self, address: u64, length: u64) -> Option<bool> {
         memory::is_mapped(address, length)
     }
+
+    fn is_on_stack(&mut self, address: u64, length: u64) -> Option<bool> {
+        ::host::thread::is_on_stack(address, length)
+    }
 }
 
 /// A hash of eight bytes at a time, each step of which can be undone: of two contents that differ in one word the hashes

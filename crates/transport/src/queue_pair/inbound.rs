@@ -287,7 +287,7 @@ impl QueuePair {
                 self.completer.wait_until(deadline);
                 self.trace(now, port, || trace::Kind::TimerSet { timer: Timer::Rnr, deadline: deadline.as_nanos() });
             }
-            Verdict::Fail(status, cause) => self.fail_oldest(now, status, cause, port),
+            Verdict::Fail(status, cause) => self.fail_oldest(now, status, self.with_reason(cause), port),
         }
         if self.rendezvouses.is_some() {
             self.advance_rendezvouses();

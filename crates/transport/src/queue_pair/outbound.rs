@@ -28,6 +28,20 @@ impl QueuePair {
         self.cnp_owed || self.drain_owed || self.responder.owes() || self.requester.has_more(&self.queue)
     }
 
+    /// Whether an answer is owed to the peer: an acknowledgement, a refusal, data, a congestion notification. A driver
+    /// whose port is busy with requests of this queue pair asks for it to let answers pass them.
+    #[inline]
+    pub fn owes_answer(&self) -> bool {
+        self.cnp_owed || self.responder.owes()
+    }
+
+    /// The sequence number of the next request. It lies before what was handed out last when the queue pair has gone
+    /// back to send again: a driver need not send the rest of that.
+    #[inline]
+    pub fn next_psn(&self) -> Psn {
+        self.requester.psn()
+    }
+
     /// Where the next datagram goes, if there is one, for a link that may have no room for it yet. Work that cannot be
     /// done is not looked for.
     #[inline]

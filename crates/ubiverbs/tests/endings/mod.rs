@@ -229,6 +229,11 @@ pub fn work_that_fails_is_the_reason() {
     let failed = peer.connection.write_inline(&[1; 8], memory).unwrap().wait().unwrap_err();
     let Error::Completion(error) = failed.error else { panic!("{failed}") };
     assert_eq!((error.status, error.reason()), (Status::RemoteAccess, None));
+    // Between processes of a host the peer's reason comes along; in packets there is no room for it.
+    let said = "and said: the region of key";
+    let needs = "and the request needs REMOTE_WRITE";
+    let text = format!("{:?}", Error::Completion(error.clone()));
+    assert_eq!(text.contains(said) && text.contains(needs), !ubiverbs_over_udp(), "{text}");
     assert_eq!(peer.ends(), CloseReason::Failed(error));
 }
 
@@ -251,6 +256,10 @@ pub fn a_message_that_does_not_fit_is_the_reason_on_both_sides() {
     let waiting = [1, 2].map(|_| server.recv(server.pd().allocate(4).unwrap()).unwrap());
     let failed = client.send_inline(b"longer than that").unwrap().wait().unwrap_err();
     let Error::Completion(error) = failed.error else { panic!("{failed}") };
+    let Some(Cause::Nak { peer, .. }) = error.cause else { panic!("{error}") };
+    let reason = format!("{peer:?}");
+    let expected = if ubiverbs_over_udp() { "None" } else { "Some(TooLong { length: 16, space: 4 })" };
+    assert_eq!(reason, expected);
     assert_eq!((error.status, closed(&client)), (Status::RemoteInvalidRequest, CloseReason::Failed(error)));
     let reason = closed(&server);
     let CloseReason::Failed(error) = &reason else { panic!("{reason}") };

@@ -9,7 +9,7 @@ use super::{
     LOCAL_OUT_OF_BOUNDS, NO_READS_ALLOWED, RECEIVE_TOO_SHORT, TAG_MATCHING, WINDOW_REFUSED, all,
 };
 use crate::explain::naming;
-use crate::finding::Finding;
+use crate::finding::{Finding, Subject};
 use crate::rule::Number;
 
 /// A piece of its scatter/gather list was refused.
@@ -23,7 +23,7 @@ pub(super) fn refused(rule: Number, failed: &Failed<'_>, refusal: &Refusal) -> F
         LOCAL_OUT_OF_BOUNDS => {
             let cause = match refusal.cause {
                 RefusalCause::OutOfBounds { start, length: size } => {
-                    let past = (address + length).saturating_sub(start.saturating_add(size));
+                    let past = address.saturating_add(length).saturating_sub(start.saturating_add(size));
                     let before = start.saturating_sub(address);
                     let which = if past > 0 {
                         format!("{past} bytes past its end")
@@ -132,16 +132,22 @@ pub(super) fn unsuitable(failed: &Failed<'_>, what: &'static str) -> Finding {
         .because("the program allowed no READs and atomics on this queue pair")
 }
 
-/// A tag could not be deleted, or a matched message not be fetched.
-pub(super) fn tag_matching(failed: &Failed<'_>) -> Finding {
-    if failed.status == "IBV_WC_TM_RNDV_INCOMPLETE" {
-        let advice = "go on with the message in software: the completion has its tag and its rendezvous header";
-        return failed
-            .finding(TAG_MATCHING, "a message was matched and its data was not fetched", advice)
-            .because("the rendezvous READ cannot be done by the NIC");
-    }
-    let advice = "delete a tag once, and only with the handle of an IBV_WR_TAG_ADD whose message has not come yet";
+/// A message was matched, and its data could not be fetched.
+pub(super) fn rendezvous(failed: &Failed<'_>) -> Finding {
+    let advice = "go on with the message in software: the completion has its tag and its rendezvous header";
     failed
-        .finding(TAG_MATCHING, "no tagged buffer has the handle that is to be deleted", advice)
-        .because("the buffer was matched, deleted before, or never added")
+        .finding(TAG_MATCHING, "a message was matched and its data was not fetched", advice)
+        .because("the rendezvous READ cannot be done by the NIC")
+}
+
+/// A tagged buffer was to be deleted that is not there.
+pub(super) fn tag_not_deleted(cq: u32, wr_id: u64, status: &str) -> Finding {
+    let short = status.trim_start_matches("IBV_WC_");
+    Finding::new(
+        TAG_MATCHING,
+        Subject::CompletionQueue(cq),
+        format!("operation {wr_id} (TAG_DEL) on CQ {cq} failed with {short}: no tagged buffer has its handle"),
+        "delete a tag once, and only with the handle of an IBV_WR_TAG_ADD whose message has not come yet",
+    )
+    .because("the buffer was matched, deleted before, or never added")
 }

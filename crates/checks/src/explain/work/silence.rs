@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use trace::{ConnectionEnd, StateCause};
+use trace::{Call, ConnectionEnd, StateCause};
 
 use super::{FLUSHED, Failed, NO_ANSWER, NO_RECEIVE, PEER_GONE, rule_of_failure};
 use crate::explain::naming::{peer_here, span};
@@ -32,6 +32,10 @@ pub(super) fn no_answer(failed: &Failed<'_>, tries: u32) -> Finding {
             cause = Some(format!("the packets reached the destination and were dropped there: {reason}"));
         }
         if let Some((why, what_to_do)) = wrong_peer(failed, pair) {
+            cause = Some(why);
+            advice = what_to_do;
+        } else if let Some((why, what_to_do)) = failed.seen.and_then(|seen| wrong_answer(pair, seen)) {
+            finding = finding.shown_by("that is what a process of this host answered when it was asked for the peer");
             cause = Some(why);
             advice = what_to_do;
         } else if let Some((_, at)) = failed.model.gone_pairs.iter().rev().find(|(qpn, _)| *qpn == dest) {
@@ -104,6 +108,39 @@ fn wrong_peer(failed: &Failed<'_>, pair: &Pair) -> Option<(String, String)> {
         ));
     }
     None
+}
+
+/// What is wrong with the peer as its process, another one of this host, describes it.
+fn wrong_answer(pair: &Pair, seen: &Call) -> Option<(String, String)> {
+    let Call::PeerSeen { peer, process, state, dest_qpn, rq_psn, .. } = *seen else { return None };
+    if pair.connection.dest_qpn != Some(peer) {
+        return None;
+    }
+    if process == 0 {
+        return Some((
+            format!("no process of this host has a queue pair {peer}"),
+            "set dest_qp_num to the qp_num that the peer has now, in host byte order".into(),
+        ));
+    }
+    if matches!(state, "RESET" | "INIT" | "ERR") {
+        return Some((
+            format!("QP {peer} of process {process} is in {state}, and a queue pair receives in RTR and RTS"),
+            format!("in process {process}, move QP {peer} to RTR before this side sends"),
+        ));
+    }
+    if let Some(other) = dest_qpn.filter(|other| *other != pair.qpn) {
+        return Some((
+            format!("QP {peer} of process {process} is connected to QP {other}, not to QP {}", pair.qpn),
+            "set dest_qp_num on each side to the qp_num of the other".into(),
+        ));
+    }
+    match (pair.heard_at, pair.connection.sq_psn, rq_psn) {
+        (None, Some(sends), Some(expects)) if sends != expects => Some((
+            format!("this side begins with PSN {sends} (sq_psn), and QP {peer} of process {process} expects {expects}"),
+            "set rq_psn on each side to the sq_psn of the other".into(),
+        )),
+        _ => None,
+    }
 }
 
 /// Receiver-not-ready retries ran out.

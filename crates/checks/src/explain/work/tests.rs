@@ -222,6 +222,39 @@ fn silence_is_explained_by_the_state_of_a_peer_in_the_same_process() {
 }
 
 #[test]
+fn what_another_process_of_the_host_answered_explains_silence() {
+    let seen = |process, state, dest_qpn, rq_psn| Call::PeerSeen {
+        peer: Qpn::new(0x99),
+        process,
+        kind: "RC",
+        state,
+        dest_qpn,
+        path_mtu: None,
+        rq_psn,
+        sq_psn: None,
+        qkey: None,
+        access: None,
+        max_rd_atomic: None,
+        max_dest_rd_atomic: None,
+        dgid: None,
+    };
+    let cases = [
+        (seen(0, "", None, None), "no process of this host has a queue pair 0x99"),
+        (seen(5, "INIT", None, None), "QP 0x99 of process 5 is in INIT"),
+        (seen(5, "RTS", Some(Qpn::new(0x77)), None), "is connected to QP 0x77, not to QP 0x11"),
+        (seen(5, "RTS", Some(PAIR), Some(3)), "begins with PSN 100 (sq_psn), and QP 0x99 of process 5 expects 3"),
+    ];
+    for (answer, expected) in cases {
+        let mut events = scene("RTS");
+        events.push(connected(12, PAIR, Qpn::new(0x99), 200, 100));
+        events.push(called(13, answer));
+        events.push(completed("IBV_WC_RETRY_EXC_ERR", Failure::NoAnswer { psn: Psn::new(100), tries: 8 }));
+        let (_, text) = only(&events);
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
 fn a_flush_names_the_first_failure_and_is_told_once() {
     let mut events = scene("RTS");
     events.push(completed("IBV_WC_RNR_RETRY_EXC_ERR", Failure::NotReady { psn: Psn::new(100), tries: 3 }));

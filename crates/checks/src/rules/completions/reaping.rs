@@ -9,7 +9,7 @@ use wire::Qpn;
 use super::{FAILURE_IGNORED, FAILURE_UNPOLLED, LEFT_UNPOLLED, WRONG_QUEUE_POLLED};
 use crate::checker::{Examine, Moment, Out};
 use crate::finding::{Finding, Subject};
-use crate::model::{CompletionQueue, Model, is_failure};
+use crate::model::{Model, Pair, Unpolled, is_failure};
 use crate::witness::Witness;
 
 /// How long completions wait in a queue that was never polled until that is no accident.
@@ -38,6 +38,8 @@ impl Examine for Reaping {
             Kind::StateChanged { to, .. } if !["ERR", "SQE"].contains(to) => {
                 if let Some(qpn) = event.qpn {
                     if *to == "RESET" {
+                        // What waits of it is lost.
+                        wrong_queue_polled(model, out, |one| one.qpn == qpn);
                         tell_failures(model, |one| one == qpn, out);
                     }
                     self.failed.remove(&qpn);
@@ -45,13 +47,15 @@ impl Examine for Reaping {
             }
             Kind::Called { call: Call::DestroyQp { .. }, .. } => {
                 if let Some(qpn) = event.qpn {
+                    wrong_queue_polled(model, out, |one| one.qpn == qpn);
                     tell_failures(model, |one| one == qpn, out);
+                    pair_destroyed(qpn, model, out);
                     self.failed.remove(&qpn);
                 }
             }
             Kind::Called { call: Call::Polled { cq, wr_id, status }, .. } if is_failure(status) => {
                 // Where the event does not say whose it is, the pair that failed so is.
-                let is_it = |pair: &&crate::model::Pair| {
+                let is_it = |pair: &&Pair| {
                     pair.first_failure.is_some_and(|(failed, how, _)| failed == *wr_id && how == *status)
                         && [pair.send_cq, pair.receive_cq].contains(&Some(*cq))
                 };
@@ -61,8 +65,11 @@ impl Examine for Reaping {
                 }
             }
             Kind::Called { call: Call::DestroyCq { cq }, .. } => {
-                if let Some(queue) = model.cqs.get(cq) {
-                    left(*cq, queue, out);
+                // Those of queue pairs that are gone were told of before.
+                if let Some(count) = model.cqs.get(cq).map(|queue| queue.unheard().count()).filter(|count| *count > 0) {
+                    let what =
+                        format!("CQ {cq} was destroyed with {count} completions that the program had not polled");
+                    out.tell(left_unpolled(Subject::CompletionQueue(*cq), what));
                 }
             }
             _ => {}
@@ -70,7 +77,7 @@ impl Examine for Reaping {
     }
 
     fn tick(&mut self, now: u64, model: &Model, _witness: &mut dyn Witness, out: &mut Out<'_>) {
-        wrong_queue_polled(model, out, |at| now.saturating_sub(at) >= UNPOLLED_NS);
+        wrong_queue_polled(model, out, |one| now.saturating_sub(one.at) >= UNPOLLED_NS);
     }
 
     fn finish(&mut self, _now: u64, model: &Model, _witness: &mut dyn Witness, out: &mut Out<'_>) {
@@ -116,11 +123,11 @@ impl Reaping {
 }
 
 /// Completions wait in a queue that was never polled, while another is polled on which nothing ever completed.
-fn wrong_queue_polled(model: &Model, out: &mut Out<'_>, is_long_ago: impl Fn(u64) -> bool) {
+fn wrong_queue_polled(model: &Model, out: &mut Out<'_>, counts: impl Fn(&Unpolled) -> bool) {
     let mut polled_in_vain = model.cqs.iter().filter(|(_, queue)| queue.last_poll.is_some() && queue.completed == 0);
     let Some((other, _)) = polled_in_vain.next() else { return };
     for (cq, queue) in model.cqs.iter().filter(|(_, queue)| queue.last_poll.is_none()) {
-        let Some(oldest) = queue.unheard().next().filter(|one| is_long_ago(one.at)) else { continue };
+        let Some(oldest) = queue.unheard().find(|one| counts(one)) else { continue };
         let pair = model.pairs.get(&oldest.qpn);
         let side = if pair.is_some_and(|pair| pair.send_cq == Some(*cq)) { "send_cq" } else { "recv_cq" };
         out.tell(
@@ -140,13 +147,14 @@ fn wrong_queue_polled(model: &Model, out: &mut Out<'_>, is_long_ago: impl Fn(u64
     }
 }
 
-/// A completion queue is destroyed, with what waits in it.
-fn left(cq: u32, queue: &CompletionQueue, out: &mut Out<'_>) {
-    queue.unheard().filter(|one| one.is_failure()).for_each(|one| out.tell(failure_unpolled(cq, one)));
-    let count = queue.unheard().count();
-    if count > 0 {
-        let what = format!("CQ {cq} was destroyed with {count} completions that the program had not polled");
-        out.tell(left_unpolled(Subject::CompletionQueue(cq), what));
+/// A queue pair was destroyed: what waits of it may be polled no more.
+fn pair_destroyed(qpn: Qpn, model: &Model, out: &mut Out<'_>) {
+    for (cq, queue) in &model.cqs {
+        let count = queue.unpolled().filter(|one| one.qpn == qpn && !one.is_flush()).count();
+        if count > 0 {
+            let what = format!("QP {qpn} was destroyed, and {count} of its completions wait unpolled in CQ {cq}");
+            out.tell(left_unpolled(Subject::CompletionQueue(*cq), what));
+        }
     }
 }
 
@@ -155,7 +163,7 @@ fn left_unpolled(subject: Subject, what: alloc::string::String) -> Finding {
         LEFT_UNPOLLED,
         subject,
         what,
-        "poll until everything that was posted has completed, before the queue goes or the program ends",
+        "poll until everything that was posted has completed, before queues go or the program ends",
     )
     .because("the program does not know whether that work succeeded")
 }
@@ -169,7 +177,7 @@ fn tell_failures(model: &Model, concerns: impl Fn(Qpn) -> bool, out: &mut Out<'_
     }
 }
 
-fn failure_unpolled(cq: u32, one: &crate::model::Unpolled) -> Finding {
+fn failure_unpolled(cq: u32, one: &Unpolled) -> Finding {
     Finding::new(
         FAILURE_UNPOLLED,
         Subject::QueuePair(one.qpn),

@@ -18,8 +18,39 @@ pub(super) struct Life {
     known_to_fail: BTreeSet<Qpn>,
     /// Sends that were refused as the queue pair was not ready.
     refused: BTreeMap<Qpn, (u64, u64)>,
+    /// What queue pairs were before they were reset: the library resets one before it destroys it.
+    before_reset: BTreeMap<Qpn, Last>,
     /// Shared receive queues whose limit was reached, by number.
     limits: BTreeMap<u32, Limit>,
+}
+
+/// What a queue pair was at its end.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    qpn: Qpn,
+    state: &'static str,
+    cause: Option<StateCause>,
+    /// How many receives it ever had.
+    receives: u64,
+}
+
+impl Last {
+    fn of(pair: &Pair) -> Last {
+        Last { qpn: pair.qpn, state: pair.state, cause: pair.state_cause, receives: pair.receives.posted }
+    }
+
+    /// Whether it is in error by itself: neither the program nor the connection's end put it there.
+    fn failed(&self) -> bool {
+        !matches!(self.cause, None | Some(StateCause::Modify | StateCause::Disconnected))
+    }
+
+    /// The finding with what made the queue pair fail.
+    fn failed_by(&self, finding: Finding) -> Finding {
+        match self.cause {
+            Some(cause) => finding.shown_by(format!("it is in {} because: {cause}", self.state)),
+            None => finding,
+        }
+    }
 }
 
 /// A limit that was reached and not set again.
@@ -40,9 +71,13 @@ impl Life {
                 let refused = self.refused.entry(pair.qpn).or_insert((*wr_id, 0));
                 refused.1 += 1;
             }
+            (Kind::StateChanged { to: "RESET", .. }, Some(pair)) => {
+                self.before_reset.insert(pair.qpn, Last::of(pair));
+            }
             (Kind::StateChanged { to, .. }, Some(pair)) => {
                 self.known_to_fail.remove(&pair.qpn);
-                if matches!(*to, "RTS" | "RESET") {
+                self.before_reset.remove(&pair.qpn);
+                if *to == "RTS" {
                     self.refused.remove(&pair.qpn);
                 }
             }
@@ -74,75 +109,77 @@ impl Life {
             (Call::ModifySrq { srq, limit: Some(_), .. } | Call::DestroySrq { srq }, _) => {
                 self.limits.remove(&srq.value());
             }
+            // A program that resets a queue pair knows what it does.
+            (Call::ModifyQp { state: Some("RESET"), .. }, Some(pair)) => self.forget(pair.qpn),
             (Call::DestroyQp { .. }, Some(pair)) => {
-                self.ends(pair, out);
-                self.known_to_fail.remove(&pair.qpn);
-                self.refused.remove(&pair.qpn);
+                let last = self.before_reset.get(&pair.qpn).copied();
+                self.ends(last.unwrap_or_else(|| Last::of(pair)), out);
+                self.forget(pair.qpn);
             }
             _ => {}
         }
     }
 
+    fn forget(&mut self, qpn: Qpn) {
+        self.known_to_fail.remove(&qpn);
+        self.refused.remove(&qpn);
+        self.before_reset.remove(&qpn);
+    }
+
     fn posted(&self, pair: &Pair, wr_id: u64, opcode: &str, out: &mut Out<'_>) {
         let subject = Subject::QueuePair(pair.qpn);
+        let last = Last::of(pair);
         let work = format!("work request {wr_id} ({opcode}) is posted on QP {}", pair.qpn);
         if pair.state == "SQE" && opcode != "RECV" {
             out.tell(
-                failed_by(
-                    Finding::new(
-                        SQE_NOT_HANDLED,
-                        subject,
-                        format!("{work}, whose send queue has stopped (state SQE)"),
-                        "look at each completion's status; after an error move the queue pair from SQE to RTS with \
+                last.failed_by(Finding::new(
+                    SQE_NOT_HANDLED,
+                    subject,
+                    format!("{work}, whose send queue has stopped (state SQE)"),
+                    "look at each completion's status; after an error move the queue pair from SQE to RTS with \
                          ibv_modify_qp, then post again",
-                    ),
-                    pair,
-                )
+                ))
                 .because(
                     "in SQE whatever is posted to the send queue completes at once with a flush error, and is not sent",
                 ),
             );
-        } else if pair.state == "ERR" && failed(pair) && self.known_to_fail.contains(&pair.qpn) {
+        } else if pair.state == "ERR" && last.failed() && self.known_to_fail.contains(&pair.qpn) {
             out.tell(
-                failed_by(
-                    Finding::new(
-                        POSTED_IN_ERROR,
-                        subject,
-                        format!("{work}, which has failed, and the program has polled the failure"),
-                        "look at each completion's status; after an error post no more: destroy the queue pair, or move it \
+                last.failed_by(Finding::new(
+                    POSTED_IN_ERROR,
+                    subject,
+                    format!("{work}, which has failed, and the program has polled the failure"),
+                    "look at each completion's status; after an error post no more: destroy the queue pair, or move it \
                          to RESET and connect anew",
-                    ),
-                    pair,
-                )
+                ))
                 .because("in state ERR whatever is posted completes at once with a flush error"),
             );
         }
     }
 
     /// A queue pair is destroyed, or the program ends.
-    fn ends(&self, pair: &Pair, out: &mut Out<'_>) {
-        let subject = Subject::QueuePair(pair.qpn);
-        if pair.state == "ERR" && failed(pair) && !self.known_to_fail.contains(&pair.qpn) {
+    fn ends(&self, last: Last, out: &mut Out<'_>) {
+        let subject = Subject::QueuePair(last.qpn);
+        if last.state == "ERR" && last.failed() && !self.known_to_fail.contains(&last.qpn) {
             out.tell(
-                failed_by(
-                    Finding::new(
-                        ERROR_NOT_SEEN,
-                        subject,
-                        format!("QP {} failed, and the program never looked", pair.qpn),
-                        "poll the completion queue until all work is accounted for, and look at each completion's status",
-                    ),
-                    pair,
-                )
-                .because("no completion with an error was polled for it, no event about it was taken, it was not queried"),
+                last.failed_by(Finding::new(
+                    ERROR_NOT_SEEN,
+                    subject,
+                    format!("QP {} failed, and the program never looked", last.qpn),
+                    "poll the completion queue until all work is accounted for, and look at each completion's status",
+                ))
+                .because(
+                    "no completion with an error was polled for it, no event about it was taken, it was not queried",
+                ),
             );
         }
-        let receives = pair.receives.posted;
-        match (pair.state, self.refused.get(&pair.qpn)) {
+        let receives = last.receives;
+        match (last.state, self.refused.get(&last.qpn)) {
             (state @ ("RESET" | "INIT" | "RTR"), Some((wr_id, times))) => out.tell(
                 Finding::new(
                     NEVER_READY,
                     subject,
-                    format!("QP {} stayed in {state}: {times} sends were refused, the first is {wr_id}", pair.qpn),
+                    format!("QP {} stayed in {state}: {times} sends were refused, the first is {wr_id}", last.qpn),
                     "move the queue pair through INIT, RTR and RTS with ibv_modify_qp, and look at what each call answers, \
                      before ibv_post_send",
                 )
@@ -152,7 +189,7 @@ impl Life {
                 Finding::new(
                     NEVER_READY,
                     subject,
-                    format!("QP {} stayed in INIT, with {receives} receives posted that nothing could use", pair.qpn),
+                    format!("QP {} stayed in INIT, with {receives} receives posted that nothing could use", last.qpn),
                     "move the queue pair to RTR with ibv_modify_qp, and look at what the call answers",
                 )
                 .because("a queue pair takes messages from RTR on and drops them before"),
@@ -162,7 +199,7 @@ impl Life {
     }
 
     pub fn finish(&mut self, model: &Model, out: &mut Out<'_>) {
-        model.pairs.values().for_each(|pair| self.ends(pair, out));
+        model.pairs.values().for_each(|pair| self.ends(Last::of(pair), out));
     }
 
     /// Whether a shared receive queue fell below a limit that nobody watches any more.
@@ -189,18 +226,5 @@ impl Life {
                 );
             }
         }
-    }
-}
-
-/// Whether it is in error by itself: neither the program nor the connection's end put it there.
-fn failed(pair: &Pair) -> bool {
-    !matches!(pair.state_cause, None | Some(StateCause::Modify | StateCause::Disconnected))
-}
-
-/// The finding with what made the queue pair fail.
-fn failed_by(finding: Finding, pair: &Pair) -> Finding {
-    match pair.state_cause {
-        Some(cause) => finding.shown_by(format!("it is in {} because: {cause}", pair.state)),
-        None => finding,
     }
 }

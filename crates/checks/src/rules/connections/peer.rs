@@ -64,6 +64,8 @@ pub(super) struct Peers {
     seen: BTreeMap<Qpn, Option<End>>,
     /// Queue pairs that the connection manager moves.
     managed: BTreeSet<Qpn>,
+    /// The connection manager was asked for attributes of a queue pair.
+    manager_is_used: bool,
 }
 
 /// How many queue pairs of others are remembered.
@@ -83,6 +85,15 @@ impl Peers {
     /// Whether the connection manager moves it.
     pub fn is_managed(&self, qpn: Qpn) -> bool {
         self.managed.contains(&qpn)
+    }
+
+    pub fn manager_is_used(&mut self) {
+        self.manager_is_used = true;
+    }
+
+    /// Whether its attributes may be those that the connection manager chose.
+    pub fn may_be_managed(&self, qpn: Qpn) -> bool {
+        self.manager_is_used || self.is_managed(qpn)
     }
 
     /// A queue pair is destroyed.

@@ -8,6 +8,7 @@ use trace::Call;
 use wire::{Gid, Qpn};
 
 use super::ends::shown;
+use super::peer::Peers;
 use super::{
     IP_VERSION_DIFFERS, LINK_LOCAL_SOURCE, LONG_RNR_TIMER, LONG_TIMEOUT, NO_HOPS, NO_RETRIES, NO_RNR_RETRIES,
     NO_TIMEOUT, SHORT_TIMEOUT,
@@ -25,20 +26,20 @@ const SHORT: u8 = 7;
 const LONG_NS: u64 = 300_000_000_000;
 
 /// Judges what `ibv_modify_qp`, or the connection manager, was told.
-pub(super) fn judge(qpn: Qpn, call: &Call, managed: bool, model: &Model, out: &mut Out<'_>) {
+pub(super) fn judge(qpn: Qpn, call: &Call, peers: &Peers, model: &Model, out: &mut Out<'_>) {
     let kind = model.pairs.get(&qpn).map_or("", |pair| pair.kind);
     match *call {
-        Call::Path { sgid, dgid, hop_limit } => way(qpn, sgid, dgid, hop_limit, out),
+        Call::Path { sgid, dgid, hop_limit } => way(Some(qpn), sgid, dgid, hop_limit, out),
         Call::ModifyQp { timeout, retry_cnt, rnr_retry, min_rnr_timer, .. } => {
             let mut tell = |rule: Number, what: String, cause: String, advice: &str| {
                 out.tell(Finding::new(rule, Subject::QueuePair(qpn), what, advice).because(cause));
             };
             if matches!(kind, "RC" | "XRC_SEND") {
                 let retries = retry_cnt.or(model.pairs.get(&qpn).and_then(|pair| pair.connection.retry_cnt));
-                requester(qpn, [timeout, retry_cnt, rnr_retry], retries, managed, &mut tell);
+                requester(qpn, [timeout, retry_cnt, rnr_retry], retries, peers.is_managed(qpn), &mut tell);
             }
             // The connection manager chooses the timer itself.
-            if min_rnr_timer == Some(0) && matches!(kind, "RC" | "XRC_RECV") && !managed {
+            if min_rnr_timer == Some(0) && matches!(kind, "RC" | "XRC_RECV") && !peers.may_be_managed(qpn) {
                 tell(
                     LONG_RNR_TIMER,
                     format!("QP {qpn} asks its peer to wait 655.36 ms when no receive is posted (min_rnr_timer 0)"),
@@ -124,9 +125,12 @@ fn requester(
     }
 }
 
-/// How the packets go.
-fn way(qpn: Qpn, sgid: Option<[u8; 16]>, dgid: [u8; 16], hop_limit: u8, out: &mut Out<'_>) {
-    let subject = Subject::QueuePair(qpn);
+/// How the packets of a queue pair go, or those of an address handle.
+pub(super) fn way(qpn: Option<Qpn>, sgid: Option<[u8; 16]>, dgid: [u8; 16], hop_limit: u8, out: &mut Out<'_>) {
+    let (subject, sender) = match qpn {
+        Some(qpn) => (Subject::QueuePair(qpn), format!("QP {qpn}")),
+        None => (Subject::Function("ibv_create_ah"), String::from("an address handle")),
+    };
     let to = Gid::new(dgid).to_ip();
     if let Some(from) = sgid.map(|sgid| Gid::new(sgid).to_ip()) {
         if from.is_ipv4() != to.is_ipv4() {
@@ -134,7 +138,7 @@ fn way(qpn: Qpn, sgid: Option<[u8; 16]>, dgid: [u8; 16], hop_limit: u8, out: &mu
                 Finding::new(
                     IP_VERSION_DIFFERS,
                     subject,
-                    format!("QP {qpn} sends from {from} to {to}: one is an IPv4 address, the other an IPv6 address"),
+                    format!("{sender} sends from {from} to {to}: one is an IPv4 address, the other an IPv6 address"),
                     "choose the grh.sgid_index whose GID is of the same kind as grh.dgid; ibv_query_gid shows each index",
                 )
                 .because("the GIDs become the source and destination address of one IP packet"),
@@ -144,7 +148,7 @@ fn way(qpn: Qpn, sgid: Option<[u8; 16]>, dgid: [u8; 16], hop_limit: u8, out: &mu
                 Finding::new(
                     LINK_LOCAL_SOURCE,
                     subject,
-                    format!("QP {qpn} sends from the link-local address {from} to {to}"),
+                    format!("{sender} sends from the link-local address {from} to {to}"),
                     "choose a grh.sgid_index whose GID is an address of the network the peer is in; index 0 is the \
                      link-local one on most devices",
                 )
@@ -157,7 +161,7 @@ fn way(qpn: Qpn, sgid: Option<[u8; 16]>, dgid: [u8; 16], hop_limit: u8, out: &mu
             Finding::new(
                 NO_HOPS,
                 subject,
-                format!("QP {qpn} sends to {} with hop limit {hop_limit}", shown(dgid)),
+                format!("{sender} sends to {} with hop limit {hop_limit}", shown(dgid)),
                 "set grh.hop_limit of ah_attr to 64 or 255",
             )
             .because("the first router drops the packet: it works as long as the peer is in the same subnet"),

@@ -95,9 +95,8 @@ impl Ids {
                 self.happened(at, event, id, listen_id, status, id_qpn);
             }
             Call::CmPeer { id, initiator_depth, .. } => {
-                if let Some(it) = self.all.get_mut(&id) {
-                    it.peer_answers = initiator_depth.or(it.peer_answers);
-                }
+                let it = self.entry(id, None);
+                it.peer_answers = initiator_depth.or(it.peer_answers);
             }
             Call::CmAck { event, id } => {
                 if let Some(count) = self.taken.get_mut(&(id, event)) {
@@ -303,7 +302,10 @@ impl Ids {
                     format!("id {number:#x} is destroyed while it is in {} multicast groups", id.groups),
                     "call rdma_leave_multicast for each rdma_join_multicast, before rdma_destroy_id",
                 )
-                .because("the network goes on sending to this host for a group that is not left"),
+                .because(
+                    "the queue pair stays attached to the group: ibv_destroy_qp and rdma_destroy_qp fail with EBUSY, and \
+                     datagrams of the group go on to arrive",
+                ),
             );
         }
     }

@@ -3,12 +3,13 @@
 use alloc::collections::BTreeMap;
 
 use trace::{Call, Kind};
+use wire::Key;
 
 use super::{Owner, Posting};
 use crate::checker::Moment;
 use crate::model::{Model, Work};
 
-/// How many claims near an address are looked at.
+/// How many claims are looked at, the nearest to an address first.
 const LOOKED_AT_MAX: usize = 256;
 
 /// Memory that is lent.
@@ -34,12 +35,13 @@ pub(super) struct Claim {
     pub is_answered: bool,
 }
 
-/// Where the pieces of a work request lie in the process: start and end. Pieces of unknown keys are nowhere.
-pub(super) fn places<'a>(work: &'a Work, model: &'a Model) -> impl Iterator<Item = (u64, u64)> + 'a {
+/// Where the pieces of a work request lie in the process, start and end, and the key. Those of unknown keys are
+/// nowhere.
+pub(super) fn places<'a>(work: &'a Work, model: &'a Model) -> impl Iterator<Item = ((u64, u64), Key)> + 'a {
     work.pieces.kept().iter().filter(|piece| piece.length > 0).filter_map(|piece| {
         let region = model.regions.get(&piece.key.value()).filter(|region| region.address != 0)?;
         let start = region.place(piece.address);
-        Some((start, start.checked_add(u64::from(piece.length))?))
+        Some(((start, start.checked_add(u64::from(piece.length))?), piece.key))
     })
 }
 
@@ -51,7 +53,7 @@ impl Claims {
             return;
         }
         let mut starts = [0; 4];
-        for ((start, end), kept) in places(work, model).zip(&mut starts) {
+        for (((start, end), _), kept) in places(work, model).zip(&mut starts) {
             let claim = Claim {
                 owner: posting.owner,
                 start,
@@ -104,6 +106,7 @@ impl Claims {
         let last = (end, Owner::Send(wire::Qpn::new(0)), 0);
         self.by_start
             .range(first..last)
+            .rev()
             .take(LOOKED_AT_MAX)
             .filter(move |((_, owner, serial), claim)| claim.end > start && (*owner, *serial) != except)
             .map(|(_, claim)| claim)

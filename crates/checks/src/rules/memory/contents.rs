@@ -52,7 +52,7 @@ fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, ou
     .because(
         "the NIC reads the buffer when it sends, and again when it has to resend: the peer may get either content",
     );
-    for (start, end) in places(work, moment.model) {
+    for ((start, end), _) in places(work, moment.model) {
         let filled = claims.at(start, end, (owner, work.serial)).find(|claim| claim.fills_memory);
         let end = end - start;
         finding = finding.shown_by(match filled {
@@ -82,7 +82,7 @@ fn next_receive(pair: &Pair, wr_id: u64, moment: &mut Moment<'_>, claims: &Claim
         })
     });
     let shared = places(work, moment.model)
-        .any(|(start, end)| claims.at(start, end, (owner, work.serial)).any(|claim| claim.fills_memory));
+        .any(|((start, end), _)| claims.at(start, end, (owner, work.serial)).any(|claim| claim.fills_memory));
     if peers_write || shared {
         // Somebody else may have changed it.
         return;

@@ -24,23 +24,25 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Work is posted.
-    pub fn posted(&mut self, posting: &Posting, model: &Model, out: &mut Out<'_>) {
+    /// Work is posted. Answers whether the NIC can use its memory.
+    pub fn posted(&mut self, posting: &Posting, model: &Model, out: &mut Out<'_>) -> bool {
         let work = &posting.work;
         atomic(posting, out);
         if work.inline {
-            return;
+            return true;
         }
+        let mut usable = true;
         for (index, piece) in work.pieces.kept().iter().enumerate().filter(|(_, piece)| piece.length > 0) {
-            named(posting, index, piece, model, out);
+            usable &= named(posting, index, piece, model, out);
         }
         let pieces = work.pieces.kept();
         if pieces.len() > 1 {
-            self.list(posting, pieces, out);
+            self.list(posting, pieces, model, out);
         }
+        usable
     }
 
-    fn list(&mut self, posting: &Posting, pieces: &[Piece], out: &mut Out<'_>) {
+    fn list(&mut self, posting: &Posting, pieces: &[Piece], model: &Model, out: &mut Out<'_>) {
         let count = posting.work.pieces.count;
         if let Some(index) = pieces.iter().position(|piece| piece.length == 0)
             && posting.work.pieces.bytes > 0
@@ -74,7 +76,8 @@ impl Pieces {
             }
         }
         if posting.work.fills_memory() {
-            let overlap = pieces.iter().enumerate().find_map(|(index, one)| {
+            let is_kept = |piece: &Piece| model.regions.get(&piece.key.value()).is_some_and(|region| !region.is_null());
+            let overlap = pieces.iter().enumerate().filter(|(_, one)| is_kept(one)).find_map(|(index, one)| {
                 let shares = |other: &&Piece| other.key == one.key && overlaps(one, other);
                 pieces[index + 1..].iter().find(shares).map(|other| (one, other))
             });
@@ -100,20 +103,25 @@ fn overlaps(one: &Piece, other: &Piece) -> bool {
     one.length > 0 && other.length > 0 && one.address < end(other) && other.address < end(one)
 }
 
-/// The key of a piece, and what it opens.
-fn named(posting: &Posting, index: usize, piece: &Piece, model: &Model, out: &mut Out<'_>) {
-    let wanted = range(piece.address, piece.length.into());
-    let name = posting.name();
+/// The key of a piece, and what it opens. Answers whether the NIC can use it.
+fn named(posting: &Posting, index: usize, piece: &Piece, model: &Model, out: &mut Out<'_>) -> bool {
+    // Sentences are made only where something is wrong: this runs for every piece.
+    let wanted = || range(piece.address, piece.length.into());
+    let name = || posting.name();
     if piece.key.value() == 0 {
-        let what = format!("piece {index} of {name} ({wanted}) has lkey 0");
+        let what = format!("piece {index} of {name} ({wanted}) has lkey 0", name = name(), wanted = wanted());
         let advice = "set ibv_sge.lkey to the lkey of the region that holds the buffer (mr->lkey)";
         out.tell(posting.finding(KEY_NEVER_SET, what, advice).because("no region has key 0: the key was never set"));
-        return;
+        return false;
     }
     let Some(region) = model.regions.get(&piece.key.value()) else {
         let gone = model.gone_regions.iter().rev().find(|region| region.key == piece.key);
         if let Some(gone) = gone.filter(|_| model.window(piece.key).is_none()) {
-            let what = format!("piece {index} of {name} uses lkey {}, whose memory was deregistered before", piece.key);
+            let what = format!(
+                "piece {index} of {name} uses lkey {}, whose memory was deregistered before",
+                piece.key,
+                name = name()
+            );
             let ago = posting.work.at.saturating_sub(gone.gone_at.unwrap_or_default()) / 1_000;
             let advice = "call ibv_dereg_mr only after the last work on the region has completed";
             out.tell(posting.finding(KEY_IS_GONE, what, advice).shown_by(format!(
@@ -122,10 +130,13 @@ fn named(posting: &Posting, index: usize, piece: &Piece, model: &Model, out: &mu
                 extent(gone)
             )));
         }
-        return;
+        return false;
     };
+    let mut usable = true;
     if let Some(pd) = posting.pd.filter(|pd| *pd != region.pd) {
-        let what = format!("piece {index} of {name} uses lkey {} of another protection domain", piece.key);
+        usable = false;
+        let what =
+            format!("piece {index} of {name} uses lkey {} of another protection domain", piece.key, name = name());
         let advice = "register the memory in the protection domain of the queue (ibv_reg_mr(qp->pd, …)), or make the \
                       queue in the domain of the memory";
         out.tell(
@@ -135,7 +146,13 @@ fn named(posting: &Posting, index: usize, piece: &Piece, model: &Model, out: &mu
         );
     }
     if !region.holds(piece.address, piece.length.into()) {
-        let what = format!("piece {index} of {name} ({wanted}) reaches outside the region of its lkey {}", piece.key);
+        usable = false;
+        let what = format!(
+            "piece {index} of {name} ({wanted}) reaches outside the region of its lkey {}",
+            piece.key,
+            name = name(),
+            wanted = wanted()
+        );
         let (first, last) = (piece.address, piece.address.saturating_add(piece.length.into()));
         let cause = match () {
             () if last <= region.iova || first >= region.end() => {
@@ -150,11 +167,17 @@ fn named(posting: &Posting, index: usize, piece: &Piece, model: &Model, out: &mu
         out.tell(posting.finding(OUTSIDE_REGION, what, advice).because(cause).shown_by(seen));
     }
     if posting.work.fills_memory() && !region.access.contains(Access::LOCAL_WRITE) {
-        let what = format!("{name} is to put data into {wanted}, which is registered without IBV_ACCESS_LOCAL_WRITE");
+        usable = false;
+        let what = format!(
+            "{name} is to put data into {wanted}, which is registered without IBV_ACCESS_LOCAL_WRITE",
+            name = name(),
+            wanted = wanted()
+        );
         let advice = "register the memory with IBV_ACCESS_LOCAL_WRITE: receives, READs and atomics write to it";
         let seen = format!("key {} belongs to {} and grants {}", piece.key, extent(region), region.access);
         out.tell(posting.finding(NOT_WRITABLE, what, advice).shown_by(seen));
     }
+    usable
 }
 
 /// A region, for a sentence.

@@ -51,7 +51,11 @@ impl Registration {
     /// The program called something.
     pub fn called(&mut self, call: &Call, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         match *call {
-            Call::RegisterMemory { key, pd, address, length, access, .. } if address != 0 => {
+            Call::RegisterMemory { key, pd, address, length, access, .. } => {
+                opened(key, address, length, access, moment.witness, out);
+                if address == 0 {
+                    return;
+                }
                 let count = self.equal.entry((address, length, pd, access.bits())).or_default();
                 *count += 1;
                 if *count >= EQUAL_MIN {
@@ -63,7 +67,6 @@ impl Registration {
                     out.tell(finding.shown_by(format!("the newest of the keys is {key}, all of them grant {access}")));
                 }
                 self.small(pd, address, length, access, out);
-                opened(key, address, length, access, moment.witness, out);
             }
             Call::ReregisterMemory { old_key, .. } => {
                 self.forget(old_key, moment.model);
@@ -125,7 +128,8 @@ impl Registration {
             let what = format!("memory of key {} was unmapped while {name} was under way", region.key);
             out.tell(unmapped_under_way(finding_of(region, what), region));
         }
-        let subject = Subject::Memory(region.key.value());
+        // A cache of registrations may keep many.
+        let subject = Subject::Domain(region.pd);
         let what = format!("memory of key {} was unmapped or freed while it was still registered", region.key);
         let advice = "call ibv_dereg_mr before munmap or free";
         out.tell(
@@ -276,7 +280,7 @@ fn opened(key: Key, address: u64, length: u64, access: Access, witness: &mut dyn
         return;
     }
     let subject = Subject::Memory(key.value());
-    if length >= EVERYTHING {
+    if length >= EVERYTHING && access.contains(Access::ON_DEMAND) {
         let what = format!("key {key} opens the whole address space of the program to peers, with {granted}");
         let advice = "grant rights of peers to the buffers that they need, each registered for itself";
         let finding = Finding::new(EVERYTHING_IS_OPEN, subject, what, advice);
@@ -284,7 +288,7 @@ fn opened(key: Key, address: u64, length: u64, access: Access, witness: &mut dyn
             finding
                 .because("whoever knows the key can reach all of the program: its keys, its code pointers, its data"),
         );
-    } else if witness.is_on_stack(address, length) == Some(true) {
+    } else if address != 0 && witness.is_on_stack(address, length) == Some(true) {
         let what =
             format!("key {key} opens {length} bytes of a thread's stack at {address:#x} to peers, with {granted}");
         let advice = "register memory of the heap, or a static buffer; memory of the stack only with LOCAL_WRITE, in a \

@@ -2,10 +2,14 @@
 
 use alloc::format;
 
+use wire::Key;
+
 use super::claims::{Claim, Claims, places};
 use super::{Posting, RECEIVES_EQUAL, RECEIVES_OVERLAP, RESULT_SHARED, SOURCE_SHARED, name, range};
 use crate::checker::Out;
+use crate::finding::{Finding, Subject};
 use crate::model::Model;
+use crate::rule::Number;
 use crate::rules::posting::UNFENCED;
 
 /// Work is posted: is its memory lent already?
@@ -14,74 +18,79 @@ pub(super) fn posted(posting: &Posting, model: &Model, claims: &Claims, out: &mu
     if !work.fills_memory() && !work.leaves_memory() {
         return;
     }
-    for place in places(work, model) {
+    for (place, key) in places(work, model) {
         // Work of the same request, and work that may have been done for long, is nobody's.
         let claims = claims.at(place.0, place.1, (posting.owner, work.serial));
         for claim in claims.filter(|claim| claim.signaled || claim.fills_memory) {
-            if tell(posting, place, claim, out) {
+            if tell(posting, place, key, claim, out) {
                 return;
             }
         }
     }
 }
 
-/// Tells of it if it is wrong.
-fn tell(posting: &Posting, (start, end): (u64, u64), claim: &Claim, out: &mut Out<'_>) -> bool {
+/// Which rule this breaks, if it does.
+fn broken(posting: &Posting, place: (u64, u64), claim: &Claim) -> Option<Number> {
     let work = &posting.work;
-    let other = name(claim.owner, claim.opcode, claim.wr_id);
-    let seen = format!(
-        "{} has {}; {other}, which has not completed, has {}",
-        posting.name(),
-        range(start, end - start),
-        range(claim.start, claim.end - claim.start)
-    );
-    let finding = if posting.is_receive() && claim.fills_memory && !claim.is_answered {
-        let equal = (start, end) == (claim.start, claim.end);
-        let rule = if equal { RECEIVES_EQUAL } else { RECEIVES_OVERLAP };
-        let what = if equal {
-            format!("{} has the same buffer as {other}, which is still posted", posting.name())
-        } else {
-            format!("{} shares memory with {other}, which is still posted", posting.name())
-        };
-        let advice = "give each receive that is posted a buffer of its own, and post it again only after its \
-                      completion was polled and its data used";
-        posting
-            .finding(rule, what, advice)
-            .because("two messages are written to the same bytes: the later one overwrites")
+    if posting.is_receive() && claim.fills_memory && !claim.is_answered {
+        Some(if place == (claim.start, claim.end) { RECEIVES_EQUAL } else { RECEIVES_OVERLAP })
     } else if work.is_answered() || (posting.is_receive() && claim.is_answered) {
-        if work.opcode.starts_with("ATOMIC") && claim.opcode.starts_with("ATOMIC") {
-            // Results that nobody reads may go to one place.
-            return false;
-        }
-        let what = format!("{} and {other} use the same memory, and the NIC writes to it", posting.name());
-        let advice = "give the READ or atomic a buffer of its own, or post it after the completion of the other work";
-        posting
-            .finding(RESULT_SHARED, what, advice)
-            .because("both are under way at once, and nothing says which of them touches the bytes first")
+        // Results of atomics that nobody reads may go to one place.
+        let atomics = work.opcode.starts_with("ATOMIC") && claim.opcode.starts_with("ATOMIC");
+        (!atomics).then_some(RESULT_SHARED)
     } else if work.leaves_memory() && claim.is_answered {
-        let same_queue = posting.owner == claim.owner;
-        if same_queue && work.fence {
-            return false;
-        }
-        let what = format!("{} sends what {other} is still fetching into the same memory", posting.name());
-        let advice = if same_queue {
-            "set IBV_SEND_FENCE on the work that sends the fetched data, or wait for the completion of the READ first"
-        } else {
-            "wait for the completion of the READ before posting on another queue pair"
-        };
-        posting
-            .finding(UNFENCED, what, advice)
-            .because("without a fence, the NIC may send the bytes before the answer of the READ has arrived")
-    } else if claim.fills_memory != work.fills_memory() {
-        let what =
-            format!("{} and {other} have the same buffer, one to send from and one to receive into", posting.name());
-        let advice = "use one buffer to send from and another one to receive into";
-        posting
-            .finding(SOURCE_SHARED, what, advice)
-            .because("a message that arrives now overwrites what is being sent, or what has to be sent again")
+        let waits = work.fence && posting.owner == claim.owner;
+        (!waits).then_some(UNFENCED)
     } else {
-        return false;
+        (claim.fills_memory != work.fills_memory()).then_some(SOURCE_SHARED)
+    }
+}
+
+/// Tells of it if it is wrong.
+fn tell(posting: &Posting, place: (u64, u64), key: Key, claim: &Claim, out: &mut Out<'_>) -> bool {
+    let Some(rule) = broken(posting, place, claim) else { return false };
+    // Once for each region: many queue pairs may share one buffer.
+    let subject = if rule == UNFENCED { posting.owner.subject() } else { Subject::Memory(key.value()) };
+    if out.is_old(rule, subject) {
+        return true;
+    }
+    let (this, other) = (posting.name(), name(claim.owner, claim.opcode, claim.wr_id));
+    let (what, cause, advice) = match rule {
+        RECEIVES_EQUAL | RECEIVES_OVERLAP => (
+            match rule {
+                RECEIVES_EQUAL => format!("{this} has the same buffer as {other}, which is still posted"),
+                _ => format!("{this} shares memory with {other}, which is still posted"),
+            },
+            "two messages are written to the same bytes: the later one overwrites",
+            "give each receive that is posted a buffer of its own, and post it again only after its completion was \
+             polled and its data used",
+        ),
+        RESULT_SHARED => (
+            format!("{this} and {other} use the same memory, and the NIC writes to it"),
+            "both are under way at once, and nothing says which of them touches the bytes first",
+            "give the READ or atomic a buffer of its own, or post it after the completion of the other work",
+        ),
+        UNFENCED => (
+            format!("{this} sends what {other} is still fetching into the same memory"),
+            "without a fence, the NIC may send the bytes before the answer of the READ has arrived",
+            match posting.owner == claim.owner {
+                true => {
+                    "set IBV_SEND_FENCE on the work that sends the fetched data, or wait for the completion of the \
+                     READ first"
+                }
+                false => "wait for the completion of the READ before posting on another queue pair",
+            },
+        ),
+        _ => (
+            format!("{this} and {other} have the same buffer, one to send from and one to receive into"),
+            "a message that arrives now overwrites what is being sent, or what has to be sent again",
+            "use one buffer to send from and another one to receive into",
+        ),
     };
-    out.tell(finding.shown_by(seen));
+    let range = |(start, end): (u64, u64)| range(start, end - start);
+    let (here, there) = (range(place), range((claim.start, claim.end)));
+    let seen = format!("{this} has {here}; {other}, which has not completed, has {there}");
+    let finding = posting.finding(rule, what, advice).because(cause).shown_by(seen);
+    out.tell(Finding { subject, ..finding });
     true
 }

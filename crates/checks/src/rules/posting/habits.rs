@@ -23,6 +23,8 @@ const SIGNALED_ROW: u32 = 64;
 const READS_MIN: usize = 4;
 /// So long may a row of posts take, in nanoseconds: slower ones are no batch.
 const ROW_TIME: u64 = 5_000_000;
+/// Of longer messages the bytes count, not the calls and completions.
+const SHORT: u64 = 4096;
 /// What is a small WRITE.
 const SMALL_WRITE: u64 = 256;
 /// Immediate data has so many bytes.
@@ -68,7 +70,7 @@ impl Habits {
     /// A thread called something.
     pub fn called(&mut self, thread: u32, call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
         let (queue, index) = match *call {
-            Call::PostSend { index, .. } => (moment.event.qpn.map(Owner::Send), index),
+            Call::PostSend { index, pieces, .. } if pieces.bytes <= SHORT => (moment.event.qpn.map(Owner::Send), index),
             Call::PostReceive { index, srq: Some(srq), .. } => (Some(Owner::Shared(srq.value())), index),
             Call::PostReceive { index, .. } => (moment.event.qpn.map(Owner::Receive), index),
             _ => (None, 0),
@@ -98,6 +100,10 @@ impl Habits {
         if row.count < HABIT {
             return;
         }
+        let rule = if matches!(queue, Owner::Send(_)) { SENDS_ONE_BY_ONE } else { RECEIVES_ONE_BY_ONE };
+        if out.is_old(rule, queue.subject()) {
+            return;
+        }
         let (count, took) = (row.count, at.saturating_sub(row.since) / 1_000);
         let finding = match queue {
             Owner::Send(qpn) => {
@@ -124,7 +130,7 @@ impl Habits {
             return;
         }
         counts.turns += 1;
-        if counts.turns >= HABIT {
+        if counts.turns >= HABIT && !out.is_old(THREADS_TAKE_TURNS, Subject::QueuePair(qpn)) {
             let what = format!("threads {before} and {thread} post to QP {qpn} in turn, {} times so far", counts.turns);
             let advice = "give each thread a queue pair of its own, or let one thread post for the others";
             let finding = Finding::new(THREADS_TAKE_TURNS, Subject::QueuePair(qpn), what, advice);
@@ -163,7 +169,7 @@ impl Counts {
         self.note(posting, out);
         if work.is_answered() && pair.connection.max_rd_atomic == Some(1) {
             let waiting = pair.sends.iter().filter(|work| work.is_answered()).count() + 1;
-            if waiting >= READS_MIN {
+            if waiting >= READS_MIN && !out.is_old(READS_WAIT, posting.owner.subject()) {
                 let what =
                     format!("{waiting} READs and atomics are under way on QP {}, and run one at a time", pair.qpn);
                 let advice = "raise max_rd_atomic here and max_dest_rd_atomic of the peer (ibv_query_device says how \
@@ -184,7 +190,7 @@ impl Counts {
             return;
         }
         self.small += 1;
-        if self.small >= HABIT {
+        if self.small >= HABIT && !out.is_old(NOT_INLINE, posting.owner.subject()) {
             let what = format!(
                 "{} messages of at most {granted} bytes were sent from memory on QP {}, the last of {} bytes",
                 self.small, pair.qpn, work.pieces.bytes
@@ -200,8 +206,12 @@ impl Counts {
     }
 
     fn signaled(&mut self, posting: &Posting, pair: &Pair, out: &mut Out<'_>) {
-        self.signaled = if posting.work.signaled { self.signaled + 1 } else { 0 };
-        if self.signaled >= SIGNALED_ROW && pair.sends.len() as u32 >= HABIT - 1 {
+        let counts = posting.work.signaled && posting.work.pieces.bytes <= SHORT;
+        self.signaled = if counts { self.signaled + 1 } else { 0 };
+        if self.signaled >= SIGNALED_ROW
+            && pair.sends.len() as u32 >= HABIT - 1
+            && !out.is_old(ALL_SIGNALED, posting.owner.subject())
+        {
             let what = format!(
                 "each of the last {} work requests on QP {} is signaled, {} of them under way at once",
                 self.signaled,
@@ -222,7 +232,11 @@ impl Counts {
 
     fn fence(&mut self, posting: &Posting, out: &mut Out<'_>) {
         self.fences += u32::from(posting.work.fence);
-        if posting.work.fence && !self.answered && self.fences >= HABIT {
+        if posting.work.fence
+            && !self.answered
+            && self.fences >= HABIT
+            && !out.is_old(FENCE_IN_VAIN, posting.owner.subject())
+        {
             let what = format!(
                 "{} has a fence, as {} before it, and no READ or atomic was ever posted there",
                 posting.name(),
@@ -244,7 +258,7 @@ impl Counts {
         self.writes = if goes_on { self.writes + 1 } else { 1 };
         let bytes = work.pieces.bytes;
         self.wrote_to = Some((from.wrapping_add(bytes), to.wrapping_add(bytes), key));
-        if self.writes >= HABIT {
+        if self.writes >= HABIT && !out.is_old(WRITES_SPLIT, posting.owner.subject()) {
             let what = format!(
                 "{} WRITEs in a row of at most {SMALL_WRITE} bytes each go on where the one before ended, the last \
                  is {}",
@@ -270,7 +284,7 @@ impl Counts {
             return;
         }
         self.notes += 1;
-        if self.notes >= HABIT {
+        if self.notes >= HABIT && !out.is_old(NOTE_AFTER_WRITE, posting.owner.subject()) {
             let what = format!("{} WRITEs were each followed by a SEND of at most {IMMEDIATE} bytes", self.notes);
             let advice = "use RDMA_WRITE_WITH_IMM: the peer gets a completion with 4 bytes of immediate data when \
                           the bytes are there";

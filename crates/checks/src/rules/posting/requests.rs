@@ -18,6 +18,8 @@ use crate::rules::memory::{Owner, Posting, name};
 const GRH: u64 = 40;
 /// The longest packet that a NIC has.
 const MTU_MAX: u64 = 4096;
+/// How much work under way is looked at, the newest first.
+const LOOKED_AT_MAX: usize = 128;
 /// The queue pair of a multicast group.
 const GROUP: Qpn = Qpn::new(0xff_ffff);
 
@@ -27,12 +29,14 @@ pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
         return;
     };
     let Some(pair) = moment.model.pair_of(moment.event).filter(|pair| !pair.kind.is_empty()) else { return };
-    let name = name(Owner::Send(pair.qpn), opcode, wr_id);
+    let name = || name(Owner::Send(pair.qpn), opcode, wr_id);
     let subject = Subject::QueuePair(pair.qpn);
     if inline && pieces.bytes > u64::from(pair.max_inline_data) {
         let what = format!(
-            "{name} has {} bytes of inline data, and the queue pair takes {}",
-            pieces.bytes, pair.max_inline_data
+            "{} has {} bytes of inline data, and the queue pair takes {}",
+            name(),
+            pieces.bytes,
+            pair.max_inline_data
         );
         let advice = "ask for more in ibv_qp_init_attr.cap.max_inline_data and look at what ibv_create_qp granted, or \
                       leave IBV_SEND_INLINE out";
@@ -40,7 +44,7 @@ pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
         out.tell(Finding::new(INLINE_TOO_LONG, subject, what, advice).shown_by(seen));
     }
     if solicited && !opcode.starts_with("SEND") && opcode != "RDMA_WRITE_WITH_IMM" {
-        let what = format!("{name} has IBV_SEND_SOLICITED, which changes nothing");
+        let what = format!("{} has IBV_SEND_SOLICITED, which changes nothing", name());
         let advice = "set IBV_SEND_SOLICITED on SENDs and on WRITEs with immediate data only";
         let finding = Finding::new(SOLICITED_IN_VAIN, subject, what, advice);
         out.tell(
@@ -48,7 +52,7 @@ pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
         );
     }
     if fence && matches!(pair.kind, "UC" | "UD") {
-        let what = format!("{name} has IBV_SEND_FENCE on a queue pair of type {}", pair.kind);
+        let what = format!("{} has IBV_SEND_FENCE on a queue pair of type {}", name(), pair.kind);
         let advice = "leave IBV_SEND_FENCE out: it is for RC queue pairs";
         let finding = Finding::new(FENCE_WITHOUT_READS, subject, what, advice);
         out.tell(finding.because("a fence waits for READs and atomics, which this type has not"));
@@ -57,7 +61,7 @@ pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
         && is_group(&gid)
         && qpn != GROUP
     {
-        let what = format!("{name} goes to a multicast group and names QP {qpn}");
+        let what = format!("{} goes to a multicast group and names QP {qpn}", name());
         let advice = "set wr.ud.remote_qpn to 0xffffff for datagrams to a multicast group";
         let finding = Finding::new(GROUP_WITHOUT_NUMBER, subject, what, advice);
         out.tell(finding.because("members of a group take only datagrams for QP 0xffffff: this one is dropped by all"));
@@ -132,14 +136,14 @@ fn send(posting: &Posting, pair: &Pair, out: &mut Out<'_>) {
 fn overtakes(posting: &Posting, pair: &Pair, out: &mut Out<'_>) {
     let Some((address, key)) = posting.work.remote else { return };
     let length = posting.work.pieces.bytes;
-    let reads = pair.sends.iter().rev().filter(|work| work.opcode == "RDMA_READ");
+    let mut reads = pair.sends.iter().rev().take(LOOKED_AT_MAX).filter(|work| work.opcode == "RDMA_READ");
     let same = |work: &&Work| {
         work.remote.is_some_and(|(read_at, read_key)| {
             let ends = |start: u64, bytes: u64| start.saturating_add(bytes);
             read_key == key && read_at < ends(address, length) && address < ends(read_at, work.pieces.bytes)
         })
     };
-    if let Some(read) = reads.take(64).find(same) {
+    if let Some(read) = reads.find(same) {
         let what = format!(
             "{} writes to the peer's memory at {address:#x} that {} is still reading",
             posting.name(),

@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
+use core::ops::{RangeBounds, RangeInclusive};
 
 use trace::{Call, Kind, Queue};
 
@@ -16,8 +17,11 @@ use crate::model::Model;
 /// How many times something is done in the data path until it is told.
 const TIMES: u32 = 64;
 
-/// Of so many work requests one must bring a registration, or it is not the data path.
-const POSTS_PER_REGISTRATION: u64 = 8;
+/// With more work requests in that time, it is not the data path that registers.
+const POSTS_FOR_REGISTRATIONS: u64 = TIMES as u64 * 8;
+
+/// With fewer or more work requests in that time, address handles are not made for messages.
+const POSTS_FOR_HANDLES: RangeInclusive<u64> = TIMES as u64 / 2..=TIMES as u64 * 4;
 
 /// How much work a queue pair does that was made for a message.
 const FEW_REQUESTS: u64 = 8;
@@ -67,8 +71,8 @@ struct Window {
 }
 
 impl Window {
-    /// Once more. Answers whether it has been done often, at no more than so many posts each time.
-    fn is_often(&mut self, posts: u64, posts_each: u64) -> bool {
+    /// Once more. Answers whether it has been done often, in so many posts.
+    fn is_often(&mut self, posts: u64, within: impl RangeBounds<u64>) -> bool {
         if self.times == 0 {
             self.since = posts;
         }
@@ -77,7 +81,7 @@ impl Window {
             return false;
         }
         self.times = 0;
-        posts - self.since <= u64::from(TIMES) * posts_each
+        within.contains(&(posts - self.since))
     }
 }
 
@@ -163,7 +167,7 @@ impl DataPath {
             }
         }
         let was_used = self.fresh.remove(&key).is_some_and(|posts| self.posts > posts);
-        if was_used && self.registrations.is_often(self.posts, POSTS_PER_REGISTRATION) {
+        if was_used && self.registrations.is_often(self.posts, ..=POSTS_FOR_REGISTRATIONS) {
             out.tell(
                 Finding::new(
                     REGISTERED_PER_MESSAGE,
@@ -171,7 +175,7 @@ impl DataPath {
                     format!(
                         "{TIMES} buffers were registered, used and deregistered in turn, with at most {} work requests \
                          posted meanwhile",
-                        u64::from(TIMES) * POSTS_PER_REGISTRATION
+                        POSTS_FOR_REGISTRATIONS
                     ),
                     "register a few large buffers with ibv_reg_mr when the program starts, and send from parts of them; \
                      copy short messages, or send them with IBV_SEND_INLINE",
@@ -188,7 +192,7 @@ impl DataPath {
         if self.handles.len() >= MAX_BUFFERS && !self.handles.contains_key(&dgid) {
             return;
         }
-        if self.handles.entry(dgid).or_default().is_often(self.posts, 2) && self.posts >= u64::from(TIMES) {
+        if self.handles.entry(dgid).or_default().is_often(self.posts, POSTS_FOR_HANDLES) {
             out.tell(
                 Finding::new(
                     HANDLE_PER_MESSAGE,

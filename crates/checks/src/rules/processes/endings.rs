@@ -1,14 +1,15 @@
 //! Work and connections that the program leaves behind: UV-0626 to UV-0628.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 
 use trace::{Call, Kind};
+use wire::Qpn;
 
 use super::{DESTROYED_UNDER_WAY, ENDED_CONNECTED, ENDED_UNDER_WAY};
 use crate::checker::{Examine, Moment, Out};
 use crate::finding::{Finding, Subject};
-use crate::model::{Model, Pair};
+use crate::model::{Model, Pair, Work};
 use crate::witness::Witness;
 
 /// The part.
@@ -16,31 +17,30 @@ use crate::witness::Witness;
 pub(super) struct Endings {
     /// Ids of the connection manager that are connected.
     connected: BTreeSet<u64>,
+    /// Queue pairs that were just reset with sends under way: how many, and the oldest. Destroying one resets it first.
+    reset: BTreeMap<Qpn, (usize, Work)>,
 }
 
 impl Examine for Endings {
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
-        let Kind::Called { call, .. } = &moment.event.kind else { return };
+        let (model, event) = (moment.model, moment.event);
+        if let Kind::StateChanged { to: "RESET", .. } = event.kind
+            && let Some((pair, under_way)) = model.pair_of(event).and_then(|pair| Some((pair, under_way(pair)?)))
+        {
+            self.reset.insert(pair.qpn, under_way);
+        }
+        let Kind::Called { call, .. } = &event.kind else { return };
         match *call {
+            Call::ModifyQp { .. } => {
+                // The program resets it, and knows that its work goes with it.
+                event.qpn.map(|qpn| self.reset.remove(&qpn));
+            }
             Call::DestroyQp { .. } => {
-                let Some(pair) = moment.model.pair_of(moment.event) else { return };
-                let count = under_way(pair);
-                let Some(oldest) = pair.sends.iter().find(|work| work.signaled).filter(|_| count > 0) else { return };
-                out.tell(
-                    Finding::new(
-                        DESTROYED_UNDER_WAY,
-                        Subject::QueuePair(pair.qpn),
-                        format!(
-                            "QP {} was destroyed while {count} of its sends were under way; the oldest is work request \
-                             {} ({}, {} bytes)",
-                            pair.qpn, oldest.wr_id, oldest.opcode, oldest.pieces.bytes
-                        ),
-                        "poll until the last send has completed before ibv_destroy_qp",
-                    )
-                    .because(
-                        "what the peer has not acknowledged may never arrive, and no completion tells which it was",
-                    ),
-                );
+                let Some(qpn) = event.qpn else { return };
+                let reset = self.reset.remove(&qpn);
+                if let Some((count, oldest)) = reset.or_else(|| model.pairs.get(&qpn).and_then(under_way)) {
+                    out.tell(destroyed_under_way(qpn, count, &oldest));
+                }
             }
             Call::CmEvent { event, id, .. } => {
                 if event.ends_with("ESTABLISHED") {
@@ -57,11 +57,9 @@ impl Examine for Endings {
     }
 
     fn finish(&mut self, _now: u64, model: &Model, _witness: &mut dyn Witness, out: &mut Out<'_>) {
-        let busy = model.pairs.values().map(|pair| (pair, under_way(pair))).filter(|(_, count)| *count > 0);
-        let (pairs, sends) = busy.clone().fold((0, 0), |(pairs, sends), (_, count)| (pairs + 1, sends + count));
-        if let Some((pair, _)) = busy.clone().next()
-            && let Some(oldest) = pair.sends.iter().find(|work| work.signaled)
-        {
+        let mut busy = model.pairs.values().filter_map(|pair| Some((pair.qpn, under_way(pair)?)));
+        if let Some((qpn, (first, oldest))) = busy.next() {
+            let (pairs, sends) = busy.fold((1, first), |(pairs, sends), (_, (count, _))| (pairs + 1, sends + count));
             out.tell(
                 Finding::new(
                     ENDED_UNDER_WAY,
@@ -71,8 +69,8 @@ impl Examine for Endings {
                 )
                 .because("what the peer has not acknowledged may never arrive, and the peer's work fails")
                 .shown_by(format!(
-                    "on QP {} the oldest is work request {} ({}, {} bytes)",
-                    pair.qpn, oldest.wr_id, oldest.opcode, oldest.pieces.bytes
+                    "on QP {qpn} the oldest is work request {} ({}, {} bytes)",
+                    oldest.wr_id, oldest.opcode, oldest.pieces.bytes
                 )),
             );
         }
@@ -93,7 +91,23 @@ impl Examine for Endings {
     }
 }
 
-/// Sends that ask for a completion and have none, of a queue pair that still works.
-fn under_way(pair: &Pair) -> usize {
-    if ["RTS", "SQD"].contains(&pair.state) { pair.sends.signaled_under_way() } else { 0 }
+/// Sends that ask for a completion and have none, of a queue pair that still works: how many, and the oldest.
+fn under_way(pair: &Pair) -> Option<(usize, Work)> {
+    let works = ["RTS", "SQD"].contains(&pair.state);
+    let oldest = pair.sends.iter().find(|work| work.signaled)?;
+    works.then_some((pair.sends.signaled_under_way(), *oldest))
+}
+
+fn destroyed_under_way(qpn: Qpn, count: usize, oldest: &Work) -> Finding {
+    Finding::new(
+        DESTROYED_UNDER_WAY,
+        Subject::QueuePair(qpn),
+        format!(
+            "QP {qpn} was destroyed while {count} of its sends were under way; the oldest is work request {} ({}, {} \
+             bytes)",
+            oldest.wr_id, oldest.opcode, oldest.pieces.bytes
+        ),
+        "poll until the last send has completed before ibv_destroy_qp",
+    )
+    .because("what the peer has not acknowledged may never arrive, and no completion tells which it was")
 }

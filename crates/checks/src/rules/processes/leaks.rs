@@ -1,4 +1,4 @@
-//! Objects that are left when the program ends: UV-0611 to UV-0621. One finding for each kind.
+//! Objects that are left when the program ends: UV-0611 to UV-0619, UV-0621. One finding for each kind.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -9,8 +9,8 @@ use core::fmt::Display;
 use trace::{Call, Kind};
 
 use super::{
-    LEAKED_CHANNELS, LEAKED_CONTEXTS, LEAKED_CQS, LEAKED_DOMAINS, LEAKED_EVENT_CHANNELS, LEAKED_HANDLES, LEAKED_IDS,
-    LEAKED_PAIRS, LEAKED_REGIONS, LEAKED_SRQS, LEAKED_WINDOWS,
+    LEAKED_CHANNELS, LEAKED_CONTEXTS, LEAKED_CQS, LEAKED_DOMAINS, LEAKED_EVENT_CHANNELS, LEAKED_HANDLES, LEAKED_PAIRS,
+    LEAKED_REGIONS, LEAKED_SRQS, LEAKED_WINDOWS,
 };
 use crate::checker::{Examine, Moment, Out};
 use crate::finding::{Finding, Subject};
@@ -24,33 +24,19 @@ const NAMED: usize = 8;
 /// The part.
 #[derive(Default, Debug)]
 pub(super) struct Leaks {
-    /// Ids of the connection manager.
-    ids: BTreeSet<u64>,
-    /// Its event channels.
+    /// Event channels of the connection manager. Its ids have a rule in its own family.
     event_channels: BTreeSet<u64>,
 }
 
 impl Examine for Leaks {
     fn observe(&mut self, moment: &mut Moment<'_>, _out: &mut Out<'_>) {
-        let Kind::Called { call, .. } = &moment.event.kind else { return };
-        match *call {
-            Call::CmCall { function, id, .. } => match function {
-                "rdma_create_id" | "rdma_create_ep" => {
-                    self.ids.insert(id);
-                }
-                "rdma_destroy_id" | "rdma_destroy_ep" => {
-                    self.ids.remove(&id);
-                }
-                "rdma_create_event_channel" => {
-                    self.event_channels.insert(id);
-                }
-                "rdma_destroy_event_channel" => {
-                    self.event_channels.remove(&id);
-                }
-                _ => {}
-            },
-            Call::CmEvent { event, id, listen_id: Some(_), .. } if event.ends_with("CONNECT_REQUEST") => {
-                self.ids.insert(id);
+        let Kind::Called { call: Call::CmCall { function, id, .. }, .. } = moment.event.kind else { return };
+        match function {
+            "rdma_create_event_channel" => {
+                self.event_channels.insert(id);
+            }
+            "rdma_destroy_event_channel" => {
+                self.event_channels.remove(&id);
             }
             _ => {}
         }
@@ -81,8 +67,6 @@ impl Examine for Leaks {
         tell(out, LEAKED_PAIRS, "queue pairs are left", pairs, "ibv_destroy_qp");
         let handles = model.handles.values().map(|pd| format!("one in PD {pd}"));
         tell(out, LEAKED_HANDLES, "address handles are left", handles, "ibv_destroy_ah");
-        let ids = self.ids.iter().map(pointer);
-        tell(out, LEAKED_IDS, "ids of the connection manager are left", ids, "rdma_destroy_id");
         let channels = self.event_channels.iter().map(pointer);
         let what = "event channels of the connection manager are left";
         tell(out, LEAKED_EVENT_CHANNELS, what, channels, "rdma_destroy_event_channel");

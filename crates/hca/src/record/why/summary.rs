@@ -19,8 +19,11 @@ pub(super) fn text(checker: &Checker, validates: bool, events: u64) -> Option<St
         }
     }
     if by_rule.is_empty() {
-        let rules = Rule::all().count();
-        let nothing = format!("checked {events} calls and events against {rules} rules: nothing was found");
+        let rules = match Rule::all().filter(|rule| checker.wants(rule.number)).count() {
+            1 => "1 rule".to_owned(),
+            count => format!("{count} rules"),
+        };
+        let nothing = format!("checked {events} calls and events against {rules}: nothing was found");
         return validates.then_some(nothing);
     }
     let mut told = String::from("summary:");

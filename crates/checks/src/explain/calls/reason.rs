@@ -1,0 +1,192 @@
+//! From the words of a refusal to its rule, and from the rule to what to do.
+
+use alloc::format;
+use alloc::string::String;
+
+use super::{
+    ACCESS_FLAGS, ATTRIBUTE_MISSING, ATTRIBUTE_UNWANTED, BUSY, CM_ADDRESS, CM_STATE, INLINE_TOO_LONG, LIMIT,
+    MESSAGE_LENGTH, NO_RECEIVE_QUEUE, NO_ROUTE, NOT_A_TRANSITION, NOT_MAPPED, NOT_SUPPORTED, NULL, PRIVATE_DATA,
+    RECEIVE_QUEUE_FULL, REFUSED, SEND_QUEUE_FULL, TARGET_MISSING, TOO_MANY_PIECES, UNKNOWN_BITS, UNSUPPORTED,
+    VALUE_OUT_OF_RANGE, WRONG_CURRENT_STATE, WRONG_STATE,
+};
+use crate::rule::Number;
+
+/// Words of a reason, and the rule they belong to. The first that occurs counts.
+const WORDS: &[(&str, Number)] = &[
+    ("is not a transition of", NOT_A_TRANSITION),
+    ("a work queue goes from RESET", NOT_A_TRANSITION),
+    ("as CUR_STATE says", WRONG_CURRENT_STATE),
+    ("curr_wq_state", WRONG_CURRENT_STATE),
+    ("does not take", ATTRIBUTE_UNWANTED),
+    ("attr_mask has a bit", ATTRIBUTE_UNWANTED),
+    ("no global route", NO_ROUTE),
+    ("is_global is 0", NO_ROUTE),
+    ("sgid_index", NO_ROUTE),
+    ("no way to", NO_ROUTE),
+    ("is not possible for an id that is", CM_STATE),
+    ("the id has", CM_STATE),
+    ("private data", PRIVATE_DATA),
+    ("is in use", CM_ADDRESS),
+    ("is not an address of this host", CM_ADDRESS),
+    ("belongs to no device", CM_ADDRESS),
+    ("no route to", CM_ADDRESS),
+    ("the address is neither IPv4 nor IPv6", CM_ADDRESS),
+    ("no address is that long", CM_ADDRESS),
+    ("takes no send work", WRONG_STATE),
+    ("takes no receive work", WRONG_STATE),
+    ("send queue is full", SEND_QUEUE_FULL),
+    ("receive queue is full", RECEIVE_QUEUE_FULL),
+    ("scatter/gather entries", TOO_MANY_PIECES),
+    ("num_sge", TOO_MANY_PIECES),
+    ("cannot take inline data", NOT_SUPPORTED),
+    ("inline data", INLINE_TOO_LONG),
+    ("needs an address handle", TARGET_MISSING),
+    ("XRC send needs", TARGET_MISSING),
+    ("posted to its shared receive queue", NO_RECEIVE_QUEUE),
+    ("has no receive queue", NO_RECEIVE_QUEUE),
+    ("longer than 2^31", MESSAGE_LENGTH),
+    ("shorter than an Ethernet header", MESSAGE_LENGTH),
+    ("queue pair cannot", NOT_SUPPORTED),
+    ("send_ops_flags", NOT_SUPPORTED),
+    ("no such opcode", NOT_SUPPORTED),
+    ("null", NULL),
+    ("remote write and remote atomic rights need local write", ACCESS_FLAGS),
+    ("these rights cannot be granted", ACCESS_FLAGS),
+    ("access flag", ACCESS_FLAGS),
+    ("a right that", ACCESS_FLAGS),
+    ("nothing is mapped at", NOT_MAPPED),
+    ("may not be written", NOT_MAPPED),
+    ("may not be read", NOT_MAPPED),
+    ("cannot be brought in", NOT_MAPPED),
+    ("reach past the end of the address space", NOT_MAPPED),
+    ("nothing to register", NOT_MAPPED),
+    ("is more than the device", LIMIT),
+    ("more than the device", LIMIT),
+    ("no more may be", LIMIT),
+    ("no more ", LIMIT),
+    ("the device offers", LIMIT),
+    ("out of memory", LIMIT),
+    ("of device memory asked for", LIMIT),
+    ("bits that are not known", UNKNOWN_BITS),
+    ("comp_mask", UNKNOWN_BITS),
+    ("no such flag", UNKNOWN_BITS),
+    ("it may be ", VALUE_OUT_OF_RANGE),
+    ("PATH_MTU is", VALUE_OUT_OF_RANGE),
+    ("no such", VALUE_OUT_OF_RANGE),
+    ("stands for multicast", VALUE_OUT_OF_RANGE),
+    ("beyond the GID table", VALUE_OUT_OF_RANGE),
+    ("one partition key", VALUE_OUT_OF_RANGE),
+    ("one port", VALUE_OUT_OF_RANGE),
+    ("comp_vector", VALUE_OUT_OF_RANGE),
+    ("max_wr is 0", VALUE_OUT_OF_RANGE),
+    ("completions wait and would not fit", VALUE_OUT_OF_RANGE),
+    ("receives are outstanding", VALUE_OUT_OF_RANGE),
+    ("cannot be reached from above", VALUE_OUT_OF_RANGE),
+];
+
+/// Numbers of Linux and their names.
+const ERRNOS: &[(i32, &str)] = &[
+    (1, "EPERM"),
+    (2, "ENOENT"),
+    (5, "EIO"),
+    (9, "EBADF"),
+    (11, "EAGAIN"),
+    (12, "ENOMEM"),
+    (13, "EACCES"),
+    (14, "EFAULT"),
+    (16, "EBUSY"),
+    (17, "EEXIST"),
+    (19, "ENODEV"),
+    (22, "EINVAL"),
+    (24, "EMFILE"),
+    (28, "ENOSPC"),
+    (34, "ERANGE"),
+    (38, "ENOSYS"),
+    (61, "ENODATA"),
+    (71, "EPROTO"),
+    (75, "EOVERFLOW"),
+    (90, "EMSGSIZE"),
+    (95, "EOPNOTSUPP"),
+    (97, "EAFNOSUPPORT"),
+    (98, "EADDRINUSE"),
+    (99, "EADDRNOTAVAIL"),
+    (101, "ENETUNREACH"),
+    (107, "ENOTCONN"),
+    (110, "ETIMEDOUT"),
+    (111, "ECONNREFUSED"),
+    (113, "EHOSTUNREACH"),
+];
+
+/// "EINVAL", or "errno 200".
+pub(super) fn errno_name(errno: i32) -> String {
+    let known = ERRNOS.iter().find(|(number, _)| *number == errno);
+    known.map_or_else(|| format!("errno {errno}"), |(_, name)| (*name).into())
+}
+
+/// The rule that a refusal belongs to.
+pub(super) fn rule(function: &str, errno: i32, reason: &str) -> Number {
+    let name = errno_name(errno);
+    if name == "EBUSY" {
+        return BUSY;
+    }
+    if reason.contains(" -> ") && reason.contains(" needs ") {
+        return ATTRIBUTE_MISSING;
+    }
+    if let Some((_, rule)) = WORDS.iter().find(|(words, _)| reason.contains(words)) {
+        return *rule;
+    }
+    match name.as_str() {
+        "ENOMEM" | "EMFILE" | "ENOSPC" => LIMIT,
+        "EOPNOTSUPP" | "ENOSYS" => UNSUPPORTED,
+        "EFAULT" if function.contains("reg_mr") => NOT_MAPPED,
+        "EFAULT" => NULL,
+        "EADDRINUSE" | "EADDRNOTAVAIL" | "ENODEV" | "ENETUNREACH" | "EHOSTUNREACH" | "EAFNOSUPPORT"
+            if function.starts_with("rdma_") =>
+        {
+            CM_ADDRESS
+        }
+        "ENETUNREACH" | "EHOSTUNREACH" => NO_ROUTE,
+        _ => REFUSED,
+    }
+}
+
+/// What to do.
+pub(super) fn advice(rule: Number, function: &str) -> String {
+    match rule {
+        NOT_A_TRANSITION => "go step by step: RESET to INIT, to RTR, to RTS; and look at what each call answers",
+        ATTRIBUTE_MISSING => "set the attribute in ibv_qp_attr and its bit in attr_mask; ibv_modify_qp(3) lists them",
+        ATTRIBUTE_UNWANTED => "take the bit out of attr_mask: that attribute belongs to another transition",
+        VALUE_OUT_OF_RANGE => "give a value inside the range; ibv_query_device and ibv_query_port say what there is",
+        WRONG_CURRENT_STATE => "ask for the state with ibv_query_qp, or leave IBV_QP_CUR_STATE out",
+        NO_ROUTE => {
+            "set is_global to 1, grh.dgid to the peer's GID and grh.sgid_index to an entry that ibv_query_gid shows; a \
+             GID of another family or network leads nowhere"
+        }
+        WRONG_STATE => "move the queue pair on with ibv_modify_qp before work is posted",
+        SEND_QUEUE_FULL | RECEIVE_QUEUE_FULL => "poll completions before more is posted, or create a larger queue",
+        TOO_MANY_PIECES => "ask for more max_send_sge or max_recv_sge when the queue pair is created",
+        INLINE_TOO_LONG => "ask for more max_inline_data in ibv_create_qp, and read back what was granted",
+        NOT_SUPPORTED => "use an operation that this kind of queue pair has, and name it in send_ops_flags",
+        TARGET_MISSING => "give datagrams an address handle, and connected queue pairs none",
+        NO_RECEIVE_QUEUE => "post the receive to the shared receive queue (ibv_post_srq_recv)",
+        MESSAGE_LENGTH => "cut the message into parts",
+        BUSY => "destroy what uses it first: queue pairs before completion queues, everything before the domain",
+        LIMIT => "ask for less (ibv_query_device says what the device has), or destroy what is not needed any more",
+        ACCESS_FLAGS => "IBV_ACCESS_REMOTE_WRITE and IBV_ACCESS_REMOTE_ATOMIC need IBV_ACCESS_LOCAL_WRITE beside them",
+        NULL => "check what the call before answered: an object that could not be made is NULL",
+        NOT_MAPPED => {
+            "register memory that is mapped from its first to its last byte; where the NIC is to write, the program \
+             must be allowed to"
+        }
+        UNKNOWN_BITS => "initialize the structure with zeros, and set only bits that its manual page has",
+        UNSUPPORTED => "ask ibv_query_device_ex what the device has before it is used",
+        CM_STATE => {
+            "wait for the event of the call before: ADDR_RESOLVED after rdma_resolve_addr, ROUTE_RESOLVED after \
+             rdma_resolve_route, then rdma_create_qp and rdma_connect"
+        }
+        CM_ADDRESS => "use an address of an interface that `ubiverbs devices` lists, and a port that nobody listens at",
+        PRIVATE_DATA => "send at most 56 bytes with rdma_connect, 196 with rdma_accept, 148 with rdma_reject",
+        _ => return format!("see {function}(3); UBIVERBS_LOG=1 says more"),
+    }
+    .into()
+}

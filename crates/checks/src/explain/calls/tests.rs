@@ -1,0 +1,151 @@
+//! What refused calls are told as.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use trace::{Event, Piece, Pieces, Text};
+use wire::Key;
+
+use super::*;
+use crate::{Absent, Checker, Number, Settings};
+
+const PAIR: Qpn = Qpn::new(17);
+
+fn call(call: Call) -> Event {
+    Event { at: 1, qpn: Some(PAIR), kind: Kind::Called { thread: 1, call } }
+}
+
+fn told(events: &[Event]) -> Vec<Finding> {
+    let mut checker = Checker::new(Settings::why());
+    let mut findings = Vec::new();
+    for event in events {
+        checker.observe(event, &mut Absent, &mut |finding| findings.push(finding));
+    }
+    findings
+}
+
+fn pair() -> Event {
+    call(Call::CreateQp {
+        kind: "RC",
+        context: 1,
+        pd: 1,
+        send_cq: Some(1),
+        receive_cq: Some(1),
+        srq: None,
+        max_send_wr: 4,
+        max_recv_wr: 4,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline_data: 32,
+        signals_all: false,
+    })
+}
+
+fn posting() -> Event {
+    call(Call::PostSend {
+        wr_id: 9,
+        opcode: "SEND",
+        index: 0,
+        signaled: false,
+        inline: true,
+        fence: false,
+        solicited: false,
+        pieces: Pieces::from_iter([Piece { address: 0x1000, length: 100, key: Key::new(1) }]),
+        remote_address: None,
+        remote_key: None,
+        remote_qpn: None,
+        remote_qkey: None,
+        remote_gid: None,
+    })
+}
+
+fn not_posted(reason: &'static str) -> Event {
+    Event { at: 2, qpn: Some(PAIR), kind: Kind::PostRefused { wr_id: 9, queue: Queue::Send, reason } }
+}
+
+#[test]
+fn a_request_that_was_not_posted_is_told_once_with_its_values() {
+    let refused =
+        Call::Refused { function: "ibv_post_send", errno: 12, reason: Text::of("100 bytes of inline data …") };
+    let findings = told(&[pair(), posting(), not_posted("inline_too_long"), call(refused)]);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].rule, INLINE_TOO_LONG);
+    let text = "work request 9 (SEND, 100 bytes inline from 0x1000) on QP 0x11 was not posted: it has 100 bytes \
+                inline, and the queue was created for 32 (max_inline_data)";
+    assert_eq!(findings[0].what, text);
+}
+
+#[test]
+fn every_reason_of_a_queue_has_a_rule_of_its_own() {
+    let names = [
+        ("wrong_state", WRONG_STATE),
+        ("queue_full", SEND_QUEUE_FULL),
+        ("too_many_sges", TOO_MANY_PIECES),
+        ("inline_too_long", INLINE_TOO_LONG),
+        ("inline_not_allowed", NOT_SUPPORTED),
+        ("frame_too_short", MESSAGE_LENGTH),
+        ("message_too_long", MESSAGE_LENGTH),
+        ("not_supported", NOT_SUPPORTED),
+        ("target", TARGET_MISSING),
+        ("xrc_target", TARGET_MISSING),
+        ("uses_srq", NO_RECEIVE_QUEUE),
+        ("no_receive_queue", NO_RECEIVE_QUEUE),
+        ("no_tags", REFUSED),
+    ];
+    for (name, rule) in names {
+        let findings = told(&[pair(), posting(), not_posted(name)]);
+        assert_eq!(findings.iter().map(|finding| finding.rule).collect::<Vec<_>>(), [rule], "{name}");
+    }
+}
+
+#[test]
+fn the_words_of_a_refusal_make_its_rule() {
+    let cases = [
+        ("ibv_modify_qp", 22, "RESET -> RTS is not a transition of an RC queue pair; from RESET …", 801),
+        ("ibv_modify_qp", 22, "INIT -> RTR of an RC queue pair needs DEST_QPN|RQ_PSN", 802),
+        ("ibv_modify_qp", 22, "INIT -> RTR of an RC queue pair does not take SQ_PSN", 803),
+        ("ibv_modify_qp", 22, "TIMEOUT is 32; it may be 0 to 31", 804),
+        ("ibv_modify_qp", 22, "the queue pair is in INIT, not in RTR as CUR_STATE says", 805),
+        (
+            "ibv_modify_qp",
+            22,
+            "AV has no global route (is_global is 0); on RoCE the peer is found by its GID alone",
+            806,
+        ),
+        ("ibv_modify_qp", 101, "no way to 10.0.0.1: no route", 806),
+        ("ibv_post_recv", 22, "num_sge is negative, or more than the device takes, or sg_list is null", 813),
+        ("ibv_dealloc_pd", 16, "", 820),
+        ("ibv_create_qp", 22, "max_send_wr 100000 is more than the device's 16384", 821),
+        ("ibv_reg_mr", 12, "", 821),
+        ("ibv_reg_mr", 22, "remote write and remote atomic rights need local write", 822),
+        ("ibv_create_cq", 22, "an argument is a null pointer", 823),
+        ("ibv_reg_mr", 14, "nothing is mapped at 0x1000", 824),
+        ("ibv_create_qp_ex", 22, "comp_mask has bits that are not known", 825),
+        ("ibv_create_flow", 95, "flows of what is sent are not offered", 826),
+        ("rdma_connect", 22, "rdma_connect is not possible for an id that is idle", 830),
+        ("rdma_bind_addr", 99, "10.1.1.1 is not an address of this host", 831),
+        ("rdma_connect", 22, "57 bytes of private data; the message has room for 56", 832),
+        ("ibv_attach_mcast", 22, "only datagram queue pairs can be in a group", 899),
+    ];
+    for (function, errno, reason, number) in cases {
+        let findings = told(&[pair(), call(Call::Refused { function, errno, reason: Text::of(reason) })]);
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].rule, Number(number), "{function}: {reason}");
+        assert!(findings[0].what.contains(function) && findings[0].what.contains(reason), "{}", findings[0]);
+    }
+}
+
+#[test]
+fn what_still_uses_a_domain_is_listed() {
+    let register = Call::RegisterMemory {
+        key: Key::new(0x55),
+        pd: 3,
+        address: 0,
+        length: 1,
+        iova: 0,
+        access: wire::access::Access::empty(),
+    };
+    let busy = Call::Refused { function: "ibv_dealloc_pd", errno: 16, reason: Text::of("") };
+    let text = told(&[pair(), call(register), call(busy)])[0].to_string();
+    assert!(text.contains("still there: regions 0x55 (PD 3)") && text.contains("queue pairs 0x11 (PD 1)"), "{text}");
+}

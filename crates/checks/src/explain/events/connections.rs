@@ -1,0 +1,112 @@
+//! Connections of the connection manager that were not made, and how others ended.
+
+use alloc::format;
+
+use trace::ConnectionEnd;
+use wire::Qpn;
+use wire::cm::RejectReason;
+
+use super::{CONNECTION_LOST, DISCONNECTED, NOBODY_LISTENS, NOT_CONNECTED, REJECTED_BY_PROGRAM};
+use crate::finding::{Finding, Subject};
+use crate::model::Model;
+
+/// An event of the connection manager that says that something was not to be.
+pub(super) fn not_made(id: u64, id_qpn: Option<Qpn>, event: &str, status: i32) -> Option<Finding> {
+    let short = event.trim_start_matches("RDMA_CM_EVENT_");
+    let subject = Subject::Id(id);
+    let what = |happened: &str| format!("{short} (status {status}) for id {id:#x}: {happened}");
+    let reason = u16::try_from(status).map(RejectReason::from_code);
+    let finding = match (short, status) {
+        ("REJECTED", 8) => Finding::new(
+            NOBODY_LISTENS,
+            subject,
+            what("nobody listens at the address and port"),
+            "start the server first, and let both use one port space (RDMA_PS_TCP) and port; RDMA ports are not TCP's",
+        )
+        .because("the peer's host answered that no program listens there (invalid service id)"),
+        ("REJECTED", 28) => Finding::new(
+            REJECTED_BY_PROGRAM,
+            subject,
+            what("the peer's program rejected the connection"),
+            "read the private data of the event: the peer may say why. At the peer, look for rdma_reject, and for a \
+             request whose id was destroyed",
+        )
+        .because("the peer called rdma_reject, or destroyed the id of the request"),
+        ("REJECTED", _) => Finding::new(
+            NOT_CONNECTED,
+            subject,
+            what(&reason.map_or_else(|_| "the peer rejected the connection".into(), |reason| format!("{reason}"))),
+            "compare the parameters of rdma_connect with what the peer can do",
+        ),
+        ("UNREACHABLE", _) => Finding::new(
+            NOT_CONNECTED,
+            subject,
+            what("the peer did not answer"),
+            "check the address, and that UDP port 4791 is open between both hosts; does the peer run ubiverbs or RoCE?",
+        )
+        .because("requests were sent several times and not answered"),
+        ("ADDR_ERROR" | "ROUTE_ERROR", _) => Finding::new(
+            NOT_CONNECTED,
+            subject,
+            what("the address could not be resolved"),
+            "use an address that this host has a route to, over an interface that `ubiverbs devices` lists",
+        ),
+        ("CONNECT_ERROR" | "MULTICAST_ERROR", _) => Finding::new(
+            NOT_CONNECTED,
+            subject,
+            what("the connection, or the group, could not be set up"),
+            "look at the finding about the queue pair before: it could not be moved to RTR or RTS",
+        ),
+        ("DEVICE_REMOVAL", _) => Finding::new(
+            CONNECTION_LOST,
+            subject,
+            what("the device is gone"),
+            "destroy the id, and connect again over another device",
+        ),
+        _ => return None,
+    };
+    Some(match id_qpn {
+        Some(qpn) => finding.shown_by(format!("the queue pair of the id is {qpn}")),
+        None => finding,
+    })
+}
+
+/// A connection ended; none if this program itself ended it.
+pub(super) fn ended(model: &Model, qpn: Option<Qpn>, local_comm_id: u32, by: ConnectionEnd) -> Option<Finding> {
+    if by == ConnectionEnd::Local {
+        return None;
+    }
+    let (rule, happened, advice) = match by {
+        ConnectionEnd::Peer => (
+            DISCONNECTED,
+            "the peer called rdma_disconnect, or destroyed its id",
+            "nothing, if the peer was done; otherwise look at why the peer ended it",
+        ),
+        ConnectionEnd::PeerDied => (
+            CONNECTION_LOST,
+            "the peer's process exited, crashed or was killed without a word",
+            "look at how the peer ended: its exit status, its log, the kernel's (out of memory?)",
+        ),
+        ConnectionEnd::PeerLost => (
+            CONNECTION_LOST,
+            "the peer's host says that it has no such connection",
+            "look at the peer: it was restarted, or dropped the connection after a timeout",
+        ),
+        _ => (CONNECTION_LOST, "the device of the connection is gone", "connect again over another device"),
+    };
+    let subject = qpn.map_or(Subject::Process, Subject::QueuePair);
+    let pair = qpn.and_then(|qpn| model.pairs.get(&qpn));
+    let under_way = pair.map_or(0, |pair| pair.sends.len());
+    let name = qpn.map_or_else(|| "a connection".into(), |qpn| format!("the connection of QP {qpn}"));
+    let finding =
+        Finding::new(rule, subject, format!("{name} (communication id {local_comm_id:#010x}) ended: {by}"), advice)
+            .because(happened);
+    let finding = match under_way {
+        0 => finding,
+        count => finding.shown_by(format!("{count} sends of this side were under way")),
+    };
+    Some(match pair.and_then(|pair| pair.connection.dest_qpn.map(|peer| (pair.qpn, peer))) {
+        Some((local, peer)) => finding.between(local, peer, None),
+        None => finding,
+    })
+}

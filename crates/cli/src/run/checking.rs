@@ -1,0 +1,159 @@
+//! `--why` and `--check`: what the program's library is told, and whether we stay to collect what it finds.
+
+use crate::exit::{Exit, Failure};
+use crate::run::findings::{Run, Spool};
+use crate::run::report::{self, Kind};
+use crate::run::staying;
+use checks::{Settings, Severity};
+use clap::{Args, ValueEnum};
+use hca::environment;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// How findings look on standard error.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// Sentences
+    Text,
+    /// One JSON object per line
+    Json,
+    /// Nothing: for reports alone
+    Silent,
+}
+
+impl Format {
+    fn word(self) -> &'static str {
+        match self {
+            Format::Text => "text",
+            Format::Json => "json",
+            Format::Silent => "silent",
+        }
+    }
+}
+
+/// Options about findings.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Why, and checks")]
+pub struct Checking {
+    /// Explain on standard error why work, calls and connections fail, each thing once, with a summary at the end
+    #[arg(long, value_enum, value_name = "FORMAT", num_args = 0..=1, require_equals = true,
+        default_missing_value = "text")]
+    why: Option<Format>,
+    /// Check the program against the rules of verbs, and tell what it breaks, though it may seem to work
+    #[arg(long, value_enum, value_name = "FORMAT", num_args = 0..=1, require_equals = true,
+        default_missing_value = "text")]
+    check: Option<Format>,
+    /// Write the findings of all processes to a file: .json, .sarif or .xml (JUnit); implies --check
+    #[arg(long, value_name = "FILE")]
+    check_report: Option<PathBuf>,
+    /// The format of the report, whatever its name is
+    #[arg(long, value_enum, value_name = "FORMAT", requires = "check_report")]
+    check_format: Option<Kind>,
+    /// End with exit code 99 if a process of the run broke a rule whose severity is error; implies --check
+    #[arg(long)]
+    check_exit: bool,
+    /// Rules that are off, on, or more or less severe: -UV-0201,+memory,UV-0305=error
+    ///
+    /// Words count in their order, after those of the file. Instead of a number there may be a family (memory, posting,
+    /// completions, connections, processes, manager, work, calls, events) or `all`: -all,+UV-0201 leaves one rule on.
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true, add = crate::completions::rules())]
+    check_rules: Option<String>,
+    /// The file that says which rules are on; ubiverbs-checks.toml of the current directory if none is named
+    #[arg(long, value_name = "FILE")]
+    check_config: Option<PathBuf>,
+}
+
+/// The exit code of `--check-exit`.
+const BROKEN: i32 = 99;
+
+impl Checking {
+    /// Whether there are findings to collect, so that we stay until the program ends.
+    pub fn stays(&self) -> bool {
+        self.check_report.is_some() || self.check_exit
+    }
+
+    /// Tells the program's library what is wanted. Answers which rules are on.
+    pub fn prepare(&self, command: &mut Command) -> Result<Settings, Failure> {
+        let check = self.check.or_else(|| self.stays().then_some(self.why.unwrap_or(Format::Text)));
+        let wanted = [(environment::WHY, self.why), (environment::CHECK, check)];
+        if self.check_rules.is_some() && wanted.iter().all(|(_, format)| format.is_none()) {
+            let reason = "nothing is checked; add --check or --why".to_owned();
+            let text = self.check_rules.clone().unwrap_or_default();
+            return Err(Failure::Argument { option: "--check-rules", text, reason });
+        }
+        let mut settings = Settings { explain: self.why.is_some(), validate: check.is_some(), ..Settings::default() };
+        if let Some(path) = self.config(wanted.iter().any(|(_, format)| format.is_some())) {
+            let path = read(&path, self.check_config.is_some(), &mut settings)?;
+            command.env(environment::CHECK_CONFIG, path);
+        }
+        if let Some(words) = &self.check_rules {
+            settings.obey_all(words).map_err(|reason| Failure::Argument {
+                option: "--check-rules",
+                text: words.clone(),
+                reason,
+            })?;
+        }
+        let words = self.check_rules.as_deref().map(|words| format!(",{words}")).unwrap_or_default();
+        for (name, format) in wanted {
+            if let Some(format) = format {
+                command.env(name, format!("{}{words}", format.word()));
+            }
+        }
+        // The user may have said no.
+        if std::env::var_os(environment::NOTE_FAILURES).is_none() {
+            command.env(environment::NOTE_FAILURES, "1");
+        }
+        if let Some(path) = &self.check_report {
+            self.kind(path)?;
+            super::path_of_file("--check-report", path)?;
+        }
+        Ok(settings)
+    }
+
+    /// The file that says which rules are on, if there is one.
+    fn config(&self, is_checked: bool) -> Option<PathBuf> {
+        let usual = || Some(PathBuf::from(environment::CONFIG_NAME)).filter(|path| is_checked && path.is_file());
+        self.check_config.clone().or_else(usual)
+    }
+
+    /// The format of the report.
+    fn kind(&self, path: &Path) -> Result<Kind, Failure> {
+        self.check_format.or_else(|| Kind::of(path)).ok_or_else(|| Failure::Argument {
+            option: "--check-report",
+            text: path.display().to_string(),
+            reason: "its name does not say what it is; end it with .json, .sarif or .xml, or add --check-format".into(),
+        })
+    }
+
+    /// Runs the program, stays until it has ended, writes the report, and ends as the program did. Returns only if that
+    /// is not possible.
+    pub fn stay(&self, mut command: Command, line: &[OsString], settings: Settings) -> Result<Exit, Failure> {
+        let spool = Spool::make()?;
+        command.env(environment::FINDINGS, spool.path());
+        let ended = staying::run(&mut command).map_err(|error| super::not_started(command.get_program(), error))?;
+        let words: Vec<String> = line.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let run = Run::read(&spool, &words, ended, settings);
+        if let Some(path) = &self.check_report {
+            let text = report::write(self.kind(path)?, &run);
+            std::fs::write(path, text).map_err(|source| Failure::Open { path: path.clone(), source })?;
+        }
+        if let Some(said) = run.summary() {
+            anstream::eprintln!("ubiverbs: {said}");
+        }
+        drop(spool);
+        if self.check_exit && run.worst() == Some(Severity::Error) && matches!(ended, staying::Ended::Code(_)) {
+            std::process::exit(BROKEN);
+        }
+        staying::end_as(ended)
+    }
+}
+
+/// Reads the file, and says where it is for the program, which may change its directory.
+fn read(path: &Path, is_named: bool, settings: &mut Settings) -> Result<PathBuf, Failure> {
+    let option = if is_named { "--check-config" } else { "the file" };
+    let wrong = |reason: String| Failure::Argument { option, text: path.display().to_string(), reason };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    settings.obey_file(&text).map_err(&wrong)?;
+    std::path::absolute(path).map_err(|error| wrong(error.to_string()))
+}
