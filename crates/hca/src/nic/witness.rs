@@ -15,6 +15,32 @@ const END: u64 = 256;
 const SAMPLES: u64 = 24;
 const SAMPLE: u64 = 32;
 
+/// Looking at a buffer takes a system call, which costs as much as many messages. So many nanoseconds may be spent on it
+/// at once, and afterwards one part in so many of the time that passes: of a program that sends without pause, some
+/// messages are compared.
+const BUDGET_NS: u64 = 50_000_000;
+const SHARE: u64 = 8;
+
+/// How much time was spent on looking.
+#[derive(Clone, Copy, Debug, Default)]
+struct Budget {
+    spent: u64,
+    since: Option<u64>,
+}
+
+impl Budget {
+    /// Whether it allows another look at this time of the NIC's clock.
+    fn allows(&mut self, now: u64) -> bool {
+        let since = *self.since.get_or_insert(now);
+        self.spent < BUDGET_NS + now.saturating_sub(since) / SHARE
+    }
+
+    /// A look took so long.
+    fn spend(&mut self, nanos: u64) {
+        self.spent += nanos;
+    }
+}
+
 /// Answers questions about this process.
 #[derive(Clone, Debug)]
 pub struct LiveWitness {
@@ -22,33 +48,49 @@ pub struct LiveWitness {
     /// What was looked at, kept to be used again.
     bytes: Vec<u8>,
     places: Vec<(u64, usize)>,
+    budget: Budget,
 }
 
 impl LiveWitness {
     /// A witness of the process that has this NIC.
     pub fn new(nic: &Arc<Nic>) -> LiveWitness {
-        LiveWitness { nic: Arc::downgrade(nic), bytes: Vec::new(), places: Vec::new() }
+        let (bytes, places) = (Vec::new(), Vec::new());
+        LiveWitness { nic: Arc::downgrade(nic), bytes, places, budget: Budget::default() }
     }
 
-    /// Notes which bytes of the pieces are looked at. `None` if a key does not lead to them.
-    fn choose(&mut self, pieces: &Pieces) -> Option<()> {
+    /// Asks the NIC, which may be about to go.
+    fn ask<R>(&self, question: impl FnOnce(&Nic) -> R) -> Option<R> {
         let nic = self.nic.upgrade()?;
-        let whole = pieces.bytes <= WHOLE;
-        self.places.clear();
-        let mut found = Some(());
-        for piece in pieces.kept().iter().filter(|piece| piece.length > 0) {
-            let length = u64::from(piece.length);
-            match nic.memory().place(piece.key, piece.address, length) {
-                Some(place) if whole => self.places.push((place, length as usize)),
-                Some(place) => sample(place, length, &mut self.places),
-                None => found = None,
-            }
-        }
+        let answer = question(&nic);
         if Arc::strong_count(&nic) == 1 {
             // Dropping the last would take locks.
             forget(nic);
         }
-        found
+        Some(answer)
+    }
+
+    /// The time of the NIC's clock.
+    fn now(&self) -> Option<u64> {
+        self.ask(|nic| nic.now().as_nanos())
+    }
+
+    /// Notes which bytes of the pieces are looked at. `None` if a key does not lead to them.
+    fn choose(&mut self, pieces: &Pieces) -> Option<()> {
+        let whole = pieces.bytes <= WHOLE;
+        let mut places = std::mem::take(&mut self.places);
+        places.clear();
+        let found = self.ask(|nic| {
+            for piece in pieces.kept().iter().filter(|piece| piece.length > 0) {
+                let length = u64::from(piece.length);
+                match nic.memory().place(piece.key, piece.address, length)? {
+                    place if whole => places.push((place, length as usize)),
+                    place => sample(place, length, &mut places),
+                }
+            }
+            Some(())
+        });
+        self.places = places;
+        found.flatten()
     }
 }
 
@@ -66,10 +108,16 @@ fn sample(place: u64, length: u64, places: &mut Vec<(u64, usize)>) {
 
 impl Witness for LiveWitness {
     fn digest(&mut self, pieces: &Pieces) -> Option<u64> {
+        let begun = self.now()?;
+        if !self.budget.allows(begun) {
+            return None;
+        }
         self.choose(pieces)?;
         let length = self.places.iter().map(|(_, length)| length).sum();
         self.bytes.resize(length, 0);
-        memory::peek(&self.places, &mut self.bytes).then(|| hash(&self.bytes))
+        let digest = memory::peek(&self.places, &mut self.bytes).then(|| hash(&self.bytes));
+        self.budget.spend(self.now()?.saturating_sub(begun));
+        digest
     }
 
     fn is_mapped(&mut self, address: u64, length: u64) -> Option<bool> {
@@ -138,12 +186,23 @@ mod tests {
     }
 
     #[test]
+    fn looks_take_a_share_of_the_time_and_no_more() {
+        let mut budget = Budget::default();
+        assert!(budget.allows(1_000));
+        budget.spend(BUDGET_NS - 1);
+        assert!(budget.allows(1_000), "what may be spent at once");
+        budget.spend(1 + SHARE);
+        assert!(!budget.allows(1_000) && !budget.allows(1_000 + SHARE * SHARE));
+        assert!(budget.allows(1_001 + SHARE * SHARE + SHARE), "time has passed");
+    }
+
+    #[test]
     fn what_is_looked_at_of_a_long_piece_lies_inside_it_and_is_bounded() {
         for length in [4097, 5000, 65536, 1 << 20, u64::from(u32::MAX)] {
             let mut places = Vec::new();
             sample(1000, length, &mut places);
             let all: usize = places.iter().map(|(_, length)| length).sum();
-            assert!(all <= 4096 && all >= 512, "{all} of {length}");
+            assert!((512..=4096).contains(&all), "{all} of {length}");
             assert!(places.iter().all(|&(at, part)| at >= 1000 && at + part as u64 <= 1000 + length));
             let (last, part) = places[places.len() - 1];
             assert_eq!(last + part as u64, 1000 + length);
