@@ -469,13 +469,15 @@ fn a_failure_is_looked_at_and_ends_the_work() {
     failed(&mut script, "ERR");
     script.receive(A, 9, &[]).keeps(524);
     script.ends();
-    script.shows(525, &["QP 0x123001 failed, and the program never looked", "work request 1 failed"]);
+    script.keeps(525);
+    // The peer's fault has no completion here.
+    let mut script = Script::new();
+    script.both().state(A, "ERR", StateCause::PeerRequest("no")).ends();
+    script.shows(525, &["QP 0x123001 failed, and the program never looked", "the peer's request was in error: no"]);
     // The library resets a queue pair before it destroys it; a program that resets one knows.
     for destroys in [true, false] {
         let mut script = Script::new();
-        script.both().send(A, Send::default());
-        failed(&mut script, "ERR");
-        script.state(A, "RESET", StateCause::Modify);
+        script.both().state(A, "ERR", StateCause::PeerRequest("no")).state(A, "RESET", StateCause::Modify);
         if destroys {
             script.destroy_qp(A).shows(525, &["it is in ERR because"]);
         } else {

@@ -527,17 +527,14 @@ static void sqe_handled(void)
 }
 
 /* A SEND under a key that never was puts the queue pair into error. */
-static void failed(bool looks, bool posts_on)
+static void failed(bool posts_on)
 {
 	struct bench b = open_pair(IBV_QPT_RC);
 	struct ibv_sge bad = piece(&b, 0, 64), good = piece(&b, 1024, 64);
 
 	bad.lkey ^= 0x5a5a00;
 	post_send(b.qp[0], 1, &bad);
-	if (looks)
-		poll_status(b.cq, IBV_WC_LOC_PROT_ERR);
-	else
-		sleep_millis(200);
+	poll_status(b.cq, IBV_WC_LOC_PROT_ERR);
 	if (posts_on)
 		post_recv(b.qp[0], 2, &good);
 	close_bench(&b);
@@ -545,17 +542,39 @@ static void failed(bool looks, bool posts_on)
 
 static void posted_in_error(void)
 {
-	failed(true, true);
+	failed(true);
+}
+
+static void not_posted_in_error(void)
+{
+	failed(false);
+}
+
+/* A WRITE that is refused puts both ends into error; only the one that sent it is told. */
+static void refused_write(bool looks)
+{
+	struct bench b = open_pair(IBV_QPT_RC);
+	struct ibv_sge out = piece(&b, 0, 64);
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
+	struct ibv_qp_init_attr init;
+
+	post_rdma(b.qp[0], 1, IBV_WR_RDMA_WRITE, &out, b.buffer + 2048, b.mr->rkey ^ 0x5a5a00);
+	poll_status(b.cq, IBV_WC_REM_ACCESS_ERR);
+	if (looks) {
+		NEED(!ibv_query_qp(b.qp[1], &attr, IBV_QP_STATE, &init));
+		NEED(attr.qp_state == IBV_QPS_ERR);
+	}
+	close_bench(&b);
 }
 
 static void error_not_seen(void)
 {
-	failed(false, false);
+	refused_write(false);
 }
 
 static void error_seen(void)
 {
-	failed(true, false);
+	refused_write(true);
 }
 
 /* A shared receive queue with so many receives takes two messages. */
@@ -660,6 +679,6 @@ CASES({"UV-0501", other_mtu, usual}, {"UV-0502", other_psn, usual}, {"UV-0503", 
       {"UV-0516", short_timeout, usual}, {"UV-0517", long_rnr_timer, usual}, {"UV-0518", many_reads, few_reads},
       {"UV-0519", write_not_granted, write_granted}, {"UV-0520", waits_for_receive, first_receive_late},
       {"UV-0521", peer_not_ready, usual}, {"UV-0522", never_ready, usual}, {"UV-0523", sqe_not_handled, sqe_handled},
-      {"UV-0524", posted_in_error, error_seen}, {"UV-0525", error_not_seen, error_seen},
+      {"UV-0524", posted_in_error, not_posted_in_error}, {"UV-0525", error_not_seen, error_seen},
       {"UV-0526", datagram_to_rc, same_qkey}, {"UV-0527", first_receive_late, usual},
       {"UV-0528", srq_ran_empty, srq_has_enough}, {"UV-0529", limit_not_set_again, limit_set_again})

@@ -42,7 +42,7 @@ rules! {
     NEVER_READY = 522 Warning "a queue pair got work and was never brought to the state that does it";
     SQE_NOT_HANDLED = 523 Error "work is posted to a send queue that has stopped (SQE)";
     POSTED_IN_ERROR = 524 Warning "work is posted to a queue pair that has failed";
-    ERROR_NOT_SEEN = 525 Warning "a queue pair failed and the program never looked";
+    ERROR_NOT_SEEN = 525 Warning "a queue pair failed by what its peer did and the program never looked";
     DATAGRAM_TO_NOBODY = 526 Error "a datagram goes to a queue pair that cannot take it";
     FIRST_RECEIVE_LATE = 527 Warning "the peer's message came before the first receive was posted";
     SRQ_RAN_EMPTY = 528 Performance "a shared receive queue ran empty";

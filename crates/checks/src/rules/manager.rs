@@ -22,7 +22,6 @@ rules! {
     MORE_READS_THAN_OFFERED = 710 Error "rdma_accept takes more READs at a time than the peer offered";
     RETRIES_OUT_OF_RANGE = 711 Warning "a retry count of rdma_conn_param is larger than 7";
     PAIR_LEFT_BEHIND = 712 Warning "an id is destroyed before its queue pair";
-    IDS_LEFT = 713 Note "ids are left when the program ends";
     MOVED_BY_HAND = 714 Warning "the program moves a queue pair that the connection manager moves";
     QKEY_NOT_OF_EVENT = 715 Error "a datagram does not show the Q_Key that the connection manager told";
     GROUP_NOT_LEFT = 716 Warning "an id is destroyed while it is in a multicast group";

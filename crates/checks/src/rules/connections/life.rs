@@ -44,6 +44,11 @@ impl Last {
         !matches!(self.cause, None | Some(StateCause::Modify | StateCause::Disconnected))
     }
 
+    /// Whether no completion tells of it. One that nobody polls is a matter of completions.
+    fn failed_without_work(&self) -> bool {
+        matches!(self.cause, Some(StateCause::PeerRequest(_) | StateCause::Local(_)))
+    }
+
     /// The finding with what made the queue pair fail.
     fn failed_by(&self, finding: Finding) -> Finding {
         match self.cause {
@@ -160,13 +165,14 @@ impl Life {
     /// A queue pair is destroyed, or the program ends.
     fn ends(&self, last: Last, out: &mut Out<'_>) {
         let subject = Subject::QueuePair(last.qpn);
-        if last.state == "ERR" && last.failed() && !self.known_to_fail.contains(&last.qpn) {
+        if last.state == "ERR" && last.failed_without_work() && !self.known_to_fail.contains(&last.qpn) {
             out.tell(
                 last.failed_by(Finding::new(
                     ERROR_NOT_SEEN,
                     subject,
                     format!("QP {} failed, and the program never looked", last.qpn),
-                    "poll the completion queue until all work is accounted for, and look at each completion's status",
+                    "take asynchronous events with ibv_get_async_event, ask with ibv_query_qp, or post a receive and look at its \
+                         status: it is flushed",
                 ))
                 .because(
                     "no completion with an error was polled for it, no event about it was taken, it was not queried",

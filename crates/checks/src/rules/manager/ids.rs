@@ -9,7 +9,7 @@ use wire::Qpn;
 
 use super::{
     ACKNOWLEDGED_TWICE, CHANNEL_DESTROYED_EARLY, CONNECT_BEFORE_ROUTE, DESTROY_WAITS_FOR_ACK, DESTROYED_CONNECTED,
-    DISCONNECT_NOT_ANSWERED, GROUP_NOT_LEFT, IDS_LEFT, MORE_READS_THAN_OFFERED, NEVER_ACKNOWLEDGED, PAIR_LEFT_BEHIND,
+    DISCONNECT_NOT_ANSWERED, GROUP_NOT_LEFT, MORE_READS_THAN_OFFERED, NEVER_ACKNOWLEDGED, PAIR_LEFT_BEHIND,
     REQUEST_NOT_ANSWERED, RETRIES_OUT_OF_RANGE, ROUTE_BEFORE_ADDRESS,
 };
 use crate::checker::{Moment, Out};
@@ -379,19 +379,6 @@ impl Ids {
                 )
                 .because("each keeps its memory, and rdma_destroy_id of its id waits without end")
                 .shown_by(list),
-            );
-        }
-        let mut left = self.all.iter();
-        if let Some((first, _)) = left.next() {
-            out.tell(
-                Finding::new(
-                    IDS_LEFT,
-                    Subject::Process,
-                    format!("{} ids are left when the program ends, the first is {first:#x}", left.count() + 1),
-                    "call rdma_destroy_id for each id of rdma_create_id, and for each that came with \
-                     RDMA_CM_EVENT_CONNECT_REQUEST",
-                )
-                .because("peers learn of the end by the process's death alone, and a program that runs on leaks them"),
             );
         }
     }
