@@ -96,6 +96,9 @@ fn operation(wr: &ibv_send_wr) -> Result<Operation, Errno> {
 
 /// Where a datagram goes.
 pub(crate) fn target(ah: Handle<'_, abi::ibv_ah>, qpn: u32, qkey: u32) -> Result<DatagramTarget, Errno> {
+    if ah.as_ptr().is_null() {
+        return Err(Errno::invalid("a datagram needs an address handle, and the one given is null"));
+    }
     Ok(DatagramTarget { av: AddressHandle::of(ah)?.vector, qpn: Qpn::new(qpn), qkey: Qkey::new(qkey) })
 }
 

@@ -500,4 +500,4 @@ CASES({"UV-0901", peer_refused, all_is_well}, {"UV-0902", routine_event, all_is_
       {"UV-0927", write_forbidden, all_is_well}, {"UV-0928", foreign_address, all_is_well},
       {"UV-0929", unreadable, all_is_well}, {"UV-0930", lossy, all_is_well}, {"UV-0933", lossy, all_is_well},
       {"UV-0940", rejected_by_program, connected}, {"UV-0941", nobody_listens, connected},
-      {"UV-0942", not_connected, connected}, {"UV-0945", peer_died, connected}, {"UV-0947", disconnected, connected})
+      {"UV-0942", not_connected, connected}, {"UV-0945", peer_died, connected}, {"UV-0947", disconnected, rejected_by_program})
