@@ -27,6 +27,11 @@ pub(crate) trait Examine: Send {
     /// Something happened.
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>);
 
+    /// Whether it wants to see packets that come and go as they should. There are several with each message.
+    fn sees_packets(&self) -> bool {
+        false
+    }
+
     /// Time has passed: now and then, also while nothing happens.
     fn tick(&mut self, _now: u64, _model: &Model, _witness: &mut dyn Witness, _out: &mut Out<'_>) {}
 
@@ -121,7 +126,15 @@ impl Checker {
         let thread = if let Kind::Called { thread, .. } = event.kind { thread } else { 0 };
         let Checker { settings, model, families, told } = self;
         let mut out = Out { at: event.at, thread, settings, told, found };
-        for family in families {
+        let is_packet = matches!(
+            event.kind,
+            Kind::PacketSent { .. }
+                | Kind::PacketReceived { .. }
+                | Kind::TimerSet { .. }
+                | Kind::TimerCleared { .. }
+                | Kind::WindowChanged { .. }
+        );
+        for family in families.iter_mut().filter(|family| !is_packet || family.sees_packets()) {
             family.observe(&mut Moment { event, model, witness: &mut *witness }, &mut out);
         }
         model.apply(event, witness);

@@ -154,7 +154,9 @@ impl Rule {
     /// The rule of that number.
     #[must_use]
     pub fn of(number: Number) -> Option<&'static Rule> {
-        RULES.iter().flat_map(|family| family.iter()).find(|rule| rule.number == number)
+        let family = RULES.get(usize::from(number.0 / 100).checked_sub(1)?)?;
+        let place = family.binary_search_by_key(&number, |rule| rule.number).ok()?;
+        family.get(place)
     }
 
     /// Every rule, by number.

@@ -10,6 +10,11 @@ pub trait Witness {
     /// Whether the memory is mapped now; `None` if nobody can say.
     fn is_mapped(&mut self, address: u64, length: u64) -> Option<bool>;
 
+    /// Whether [`digest`](Witness::digest) may answer now. A look takes time, and who is asked may have no more of it.
+    fn may_look(&mut self) -> bool {
+        false
+    }
+
     /// Whether the memory is part of a thread's stack; `None` if nobody can say.
     fn is_on_stack(&mut self, _address: u64, _length: u64) -> Option<bool> {
         None

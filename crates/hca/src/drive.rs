@@ -220,6 +220,9 @@ impl Nic {
             take(completion, at);
         });
         self.tell_poll(cq, room, got);
+        if got == 0 {
+            self.trace.catch_up();
+        }
         got
     }
 

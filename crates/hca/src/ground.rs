@@ -223,7 +223,7 @@ impl Ground {
     /// engine works, too, and not where code outside the NIC is called meanwhile, which may wait for other threads.
     #[inline]
     pub(crate) fn alone(&self) -> Option<latch::Alone> {
-        let may = self.engine.is_leased() && !self.trace.is_on() && self.capture.is_none();
+        let may = self.engine.is_leased() && !self.trace.is_logged() && self.capture.is_none();
         may.then(latch::alone)
     }
 

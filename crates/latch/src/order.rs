@@ -119,6 +119,8 @@ pub enum Rank {
     Capture,
     /// Where trace events go.
     Trace,
+    /// Events that the checker has not seen yet: taken alone, or under the checker's own.
+    TraceQueue,
 }
 
 impl Rank {
@@ -129,7 +131,7 @@ impl Rank {
 
 /// How many ranks there are.
 #[cfg(debug_assertions)]
-const RANKS: usize = Rank::Trace as usize + 1;
+const RANKS: usize = Rank::TraceQueue as usize + 1;
 
 #[cfg(debug_assertions)]
 thread_local! {

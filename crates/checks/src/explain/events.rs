@@ -116,6 +116,10 @@ impl Events {
 }
 
 impl Examine for Events {
+    fn sees_packets(&self) -> bool {
+        true
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let (event, model) = (moment.event, moment.model);
         self.note(event);

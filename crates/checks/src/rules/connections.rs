@@ -72,6 +72,10 @@ impl Connections {
 }
 
 impl Examine for Connections {
+    fn sees_packets(&self) -> bool {
+        true
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         self.compare_changed(moment.model, out);
         if let (Kind::Called { call, .. }, None) = (&moment.event.kind, moment.event.qpn) {

@@ -18,8 +18,8 @@ const SAMPLE: u64 = 32;
 /// Looking at a buffer takes a system call, which costs as much as many messages. So many nanoseconds may be spent on it
 /// at once, and afterwards one part in so many of the time that passes: of a program that sends without pause, some
 /// messages are compared.
-const BUDGET_NS: u64 = 50_000_000;
-const SHARE: u64 = 8;
+const BUDGET_NS: u64 = 5_000_000;
+const SHARE: u64 = 32;
 
 /// How much time was spent on looking.
 #[derive(Clone, Copy, Debug, Default)]
@@ -118,6 +118,10 @@ impl Witness for LiveWitness {
         let digest = memory::peek(&self.places, &mut self.bytes).then(|| hash(&self.bytes));
         self.budget.spend(self.now()?.saturating_sub(begun));
         digest
+    }
+
+    fn may_look(&mut self) -> bool {
+        self.now().is_some_and(|now| self.budget.allows(now))
     }
 
     fn is_mapped(&mut self, address: u64, length: u64) -> Option<bool> {

@@ -164,7 +164,7 @@ impl Qp {
         let may_wait = pair.owes_acknowledgement_only() && matches!(path.link, Link::Udp) && nic.capture().is_none();
         if may_wait
             && delayed_ack
-                .may_hold(nic.delayed_ack_owner(), self.qpn, || nic.engine().is_leased() && !nic.trace.is_on())
+                .may_hold(nic.delayed_ack_owner(), self.qpn, || nic.engine().is_leased() && !nic.trace.is_logged())
             && let Some(acknowledgement) = pair.take_acknowledgement(&port)
         {
             pair.incidents().acknowledgements_deferred += 1;

@@ -22,6 +22,8 @@ pub fn is_traced() -> bool {
 /// The NIC's end of the trace.
 pub struct Tracing {
     on: AtomicBool,
+    /// Whether there is a sink besides the checker.
+    logged: AtomicBool,
     sink: Mutex<Option<Box<dyn trace::Sink + Send>>>,
     /// The checker, whatever the sink is.
     #[cfg(feature = "checks")]
@@ -32,6 +34,7 @@ impl Default for Tracing {
     fn default() -> Tracing {
         Tracing {
             on: AtomicBool::new(false),
+            logged: AtomicBool::new(false),
             sink: Mutex::new(Rank::Trace, None),
             #[cfg(feature = "checks")]
             why: OnceLock::new(),
@@ -44,6 +47,7 @@ impl Tracing {
     pub fn to(&self, sink: Option<Box<dyn trace::Sink + Send>>) -> Option<Box<dyn trace::Sink + Send>> {
         let mut held = self.sink.lock();
         self.switch(sink.is_some() || self.is_checked());
+        self.logged.store(sink.is_some(), Ordering::Relaxed);
         std::mem::replace(&mut held, sink)
     }
 
@@ -53,9 +57,17 @@ impl Tracing {
         self.on.load(Ordering::Relaxed)
     }
 
+    /// Whether somebody may read the events one by one: then acknowledgements are not held back to travel with others.
+    #[inline]
+    pub(crate) fn is_logged(&self) -> bool {
+        self.logged.load(Ordering::Relaxed)
+    }
+
     #[cold]
     pub(crate) fn record(&self, event: &trace::Event) {
-        if let Some(sink) = self.sink.lock().as_mut() {
+        if self.is_logged()
+            && let Some(sink) = self.sink.lock().as_mut()
+        {
             sink.record(event);
         }
         #[cfg(feature = "checks")]
@@ -116,6 +128,15 @@ impl Tracing {
         return self.why.get().and_then(|why| why.until_tick(_now));
         #[cfg(not(feature = "checks"))]
         None
+    }
+
+    /// There is time: the checker sees what has gathered.
+    #[inline]
+    pub(crate) fn catch_up(&self) {
+        #[cfg(feature = "checks")]
+        if let Some(why) = self.why.get() {
+            why.catch_up_if_behind();
+        }
     }
 
     /// Time has passed.

@@ -4,6 +4,10 @@
 //!
 //! Findings are told under the lock of the checker. Telling takes no other lock of ours and calls nothing of the
 //! program's, so it may happen wherever an event may.
+//!
+//! What happens with every message is only written down at first: the checker sees it, in order, when a poll finds
+//! nothing to do, before anything that is not of every day, or when much has gathered. The exception are sends whose
+//! buffers are compared, which must be looked at when they are posted and when they complete.
 
 mod spool;
 mod summary;
@@ -17,9 +21,9 @@ use spool::Spool;
 use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use trace::{Call, Event, Kind};
+use trace::{Call, Event, Kind, Pieces, Queue};
 
 use crate::tuning::{CHECK_TICK, CHECK_TICK_MAX, CHECK_TICKS_END, nanos};
 
@@ -45,6 +49,50 @@ pub(crate) struct Why {
     /// Wakes the thread that ticks.
     wake: Box<dyn Fn() + Send + Sync>,
     inside: Mutex<Inside>,
+    /// What happened and was not shown to the checker yet.
+    queue: Mutex<Vec<Event>>,
+    /// Whether there is something in it; read without the lock.
+    is_behind: AtomicBool,
+    /// Until when sends that complete are looked at at once: one whose buffer is compared is under way.
+    compares_until: AtomicU64,
+    /// Whether the buffers of sends may be compared now.
+    compares: AtomicBool,
+}
+
+/// So many events may gather.
+const QUEUE: usize = 256;
+
+/// How long the completion of a send is waited for whose buffer is compared. What completes later is not compared.
+const COMPARED: u64 = 10_000_000;
+
+/// Whether an event comes with every message and tells of no trouble.
+fn is_usual(event: &Event) -> bool {
+    match &event.kind {
+        Kind::WorkPosted { .. } | Kind::PacketSent { retransmit: false, .. } | Kind::PacketReceived { .. } => true,
+        Kind::TimerSet { .. } | Kind::TimerCleared { .. } | Kind::WindowChanged { .. } => true,
+        Kind::Completed { failure, .. } => failure.is_none(),
+        Kind::Called { call, .. } => {
+            matches!(call, Call::PostSend { .. } | Call::PostReceive { .. } | Call::Poll { .. } | Call::Polled { .. })
+        }
+        _ => false,
+    }
+}
+
+/// A witness of what was before: what a buffer held then cannot be asked any more.
+struct Late<'a>(&'a mut dyn Witness);
+
+impl Witness for Late<'_> {
+    fn digest(&mut self, _pieces: &Pieces) -> Option<u64> {
+        None
+    }
+
+    fn is_mapped(&mut self, address: u64, length: u64) -> Option<bool> {
+        self.0.is_mapped(address, length)
+    }
+
+    fn is_on_stack(&mut self, address: u64, length: u64) -> Option<bool> {
+        self.0.is_on_stack(address, length)
+    }
 }
 
 struct Inside {
@@ -54,6 +102,8 @@ struct Inside {
     /// The time of the last event.
     last: u64,
     ended: bool,
+    /// Room for events, to be used again.
+    spare: Vec<Event>,
 }
 
 impl Why {
@@ -62,18 +112,76 @@ impl Why {
         let Asked { settings, format, spool, listeners } = asked;
         let spool = spool.and_then(|path| Spool::open(&path));
         let teller = Teller { format, spool, listeners, validates: settings.validate, events: 0 };
-        let inside = Inside { checker: Checker::new(settings), witness, teller, last: 0, ended: false };
+        let inside = Inside { checker: Checker::new(settings), witness, teller, last: 0, ended: false, spare: Vec::new() };
         Why {
             next_tick: AtomicU64::new(nanos(CHECK_TICK)),
             wake: Box::new(wake),
             inside: Mutex::new(Rank::Trace, inside),
+            queue: Mutex::new(Rank::TraceQueue, Vec::new()),
+            is_behind: AtomicBool::new(false),
+            compares_until: AtomicU64::new(0),
+            compares: AtomicBool::new(true),
         }
     }
 
     /// Takes an event.
     pub fn record(&self, event: &Event) {
-        self.inside.lock().record(event);
+        if is_usual(event) && !self.is_compared(event) {
+            let mut queue = self.queue.lock();
+            queue.push(*event);
+            let is_full = queue.len() >= QUEUE;
+            drop(queue);
+            self.is_behind.store(true, Ordering::Relaxed);
+            if is_full {
+                self.catch_up();
+            }
+        } else {
+            let mut inside = self.inside.lock();
+            self.show_queue(&mut inside);
+            inside.record(event);
+            self.compares.store(inside.witness.may_look(), Ordering::Relaxed);
+        }
         self.expect_tick(event.at);
+    }
+
+    /// Whether the buffers of a send are looked at because of this event.
+    fn is_compared(&self, event: &Event) -> bool {
+        match &event.kind {
+            Kind::Called { call: Call::PostSend { .. }, .. } if self.compares.load(Ordering::Relaxed) => {
+                self.compares_until.store(event.at.saturating_add(COMPARED), Ordering::Relaxed);
+                true
+            }
+            // What was posted and is compared is known to the checker only when the queue took it.
+            Kind::WorkPosted { queue: Queue::Send, .. } | Kind::Completed { queue: Queue::Send, .. } => {
+                event.at <= self.compares_until.load(Ordering::Relaxed)
+            }
+            _ => false,
+        }
+    }
+
+    /// Shows the checker what has gathered. To be called when there is time.
+    #[inline]
+    pub fn catch_up_if_behind(&self) {
+        if self.is_behind.load(Ordering::Relaxed) {
+            self.catch_up();
+        }
+    }
+
+    #[cold]
+    fn catch_up(&self) {
+        let mut inside = self.inside.lock();
+        self.show_queue(&mut inside);
+        self.compares.store(inside.witness.may_look(), Ordering::Relaxed);
+    }
+
+    /// Under the lock of the checker, so that two threads do not mix the order up.
+    fn show_queue(&self, inside: &mut Inside) {
+        let mut events = std::mem::take(&mut inside.spare);
+        std::mem::swap(&mut *self.queue.lock(), &mut events);
+        self.is_behind.store(false, Ordering::Relaxed);
+        events.iter().for_each(|event| inside.record_late(event));
+        events.clear();
+        inside.spare = events;
     }
 
     /// The same for a thread that may hold any lock: the event is lost if the checker is in use. The end of the process,
@@ -82,6 +190,12 @@ impl Why {
         if !matches!(event.kind, Kind::Called { call: Call::Exit {}, .. })
             && let Some(mut inside) = self.inside.try_lock()
         {
+            // What has gathered is shown later, if the thread holds that lock itself.
+            if let Some(mut queue) = self.queue.try_lock() {
+                let events = std::mem::take(&mut *queue);
+                drop(queue);
+                events.iter().for_each(|event| inside.record_late(event));
+            }
             inside.record(event);
         }
     }
@@ -111,6 +225,7 @@ impl Why {
             return;
         }
         let mut inside = self.inside.lock();
+        self.show_queue(&mut inside);
         let idle = now.saturating_sub(inside.last);
         let next = if idle > nanos(CHECK_TICKS_END) {
             NEVER
@@ -124,7 +239,9 @@ impl Why {
 
     /// The program ends.
     pub fn end(&self, now: u64) {
-        self.inside.lock().end(now);
+        let mut inside = self.inside.lock();
+        self.show_queue(&mut inside);
+        inside.end(now);
     }
 
     /// Sends findings to `listener`, too.
@@ -146,6 +263,14 @@ impl Inside {
         *last = event.at;
         teller.events += 1;
         checker.observe(event, &mut **witness, &mut |finding| teller.tell(finding));
+    }
+
+    /// Takes an event of which some time has passed since it happened.
+    fn record_late(&mut self, event: &Event) {
+        let Inside { checker, witness, teller, last, .. } = self;
+        *last = event.at;
+        teller.events += 1;
+        checker.observe(event, &mut Late(&mut **witness), &mut |finding| teller.tell(finding));
     }
 
     fn tick(&mut self, now: u64) {
