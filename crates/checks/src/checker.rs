@@ -6,11 +6,11 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 
-use trace::{Event, Kind};
+use trace::{Call, Event, Kind};
 
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
-use crate::rule::{Number, Severity};
+use crate::rule::{Number, Rule, Severity};
 use crate::settings::Settings;
 use crate::witness::Witness;
 use crate::{explain, rules};
@@ -22,14 +22,47 @@ pub(crate) struct Moment<'a> {
     pub witness: &'a mut dyn Witness,
 }
 
-/// A family of rules.
+bitflags::bitflags! {
+    /// Sorts of events, by how often they come.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub(crate) struct Sort: u8 {
+        /// Packets that come and go as they should, and their timers.
+        const PACKET = 1;
+        /// The program posts work: the call.
+        const POST = 1 << 1;
+        /// A queue took work.
+        const POSTED = 1 << 2;
+        /// Work completed.
+        const COMPLETED = 1 << 3;
+        /// The program polls.
+        const POLL = 1 << 4;
+        /// All others.
+        const RARE = 1 << 5;
+    }
+}
+
+impl Sort {
+    fn of(kind: &Kind) -> Sort {
+        match kind {
+            Kind::PacketSent { .. } | Kind::PacketReceived { .. } => Sort::PACKET,
+            Kind::TimerSet { .. } | Kind::TimerCleared { .. } | Kind::WindowChanged { .. } => Sort::PACKET,
+            Kind::WorkPosted { .. } => Sort::POSTED,
+            Kind::Completed { .. } => Sort::COMPLETED,
+            Kind::Called { call: Call::PostSend { .. } | Call::PostReceive { .. }, .. } => Sort::POST,
+            Kind::Called { call: Call::Poll { .. } | Call::Polled { .. }, .. } => Sort::POLL,
+            _ => Sort::RARE,
+        }
+    }
+}
+
+/// A family of rules, or a part of one.
 pub(crate) trait Examine: Send {
     /// Something happened.
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>);
 
-    /// Whether it wants to see packets that come and go as they should. There are several with each message.
-    fn sees_packets(&self) -> bool {
-        false
+    /// Which events it wants to see: some come with every message.
+    fn sees(&self) -> Sort {
+        Sort::all() - Sort::PACKET
     }
 
     /// Time has passed: now and then, also while nothing happens.
@@ -51,7 +84,7 @@ pub(crate) struct Out<'a> {
 impl Out<'_> {
     /// Tells a finding, unless its rule is off or it was told of the same subject before.
     pub fn tell(&mut self, finding: Finding) {
-        if self.settings.wants(finding.rule) && self.told.is_new(finding.rule, finding.subject) {
+        if self.told.wanted.has(finding.rule) && self.told.is_new(finding.rule, finding.subject) {
             let severity = self.settings.severity(finding.rule);
             let thread = if finding.thread == 0 { self.thread } else { finding.thread };
             (self.found)(Finding { at: self.at, thread, severity, ..finding });
@@ -60,18 +93,41 @@ impl Out<'_> {
 
     /// Whether this was told before, or need not be: then it is counted, and no sentence has to be made.
     pub fn is_old(&mut self, rule: Number, subject: Subject) -> bool {
-        !self.settings.wants(rule) || self.told.again(rule, subject)
+        !self.told.wanted.has(rule) || self.told.again(rule, subject)
     }
 
     /// Whether this rule is on: for families that would have to do something costly first.
     pub fn wants(&self, rule: Number) -> bool {
-        self.settings.wants(rule)
+        self.told.wanted.has(rule)
+    }
+}
+
+/// Which rules are on, one bit each: it is asked with every message.
+#[derive(Default, Debug)]
+struct Wanted([u64; 16]);
+
+impl Wanted {
+    fn of(settings: &Settings) -> Wanted {
+        let mut wanted = Wanted::default();
+        for rule in Rule::all().filter(|rule| settings.wants(rule.number)) {
+            let number = usize::from(rule.number.0);
+            if let Some(word) = wanted.0.get_mut(number / 64) {
+                *word |= 1 << (number % 64);
+            }
+        }
+        wanted
+    }
+
+    fn has(&self, rule: Number) -> bool {
+        let number = usize::from(rule.0);
+        self.0.get(number / 64).is_some_and(|word| word & (1 << (number % 64)) != 0)
     }
 }
 
 /// How often each finding was made. Bounded: a program with very many objects may be told of the same rule again.
 #[derive(Default, Debug)]
 struct Told {
+    wanted: Wanted,
     counts: BTreeMap<(Number, Subject), u64>,
     total: BTreeMap<Number, u64>,
 }
@@ -103,7 +159,7 @@ impl Told {
 pub struct Checker {
     settings: Settings,
     model: Model,
-    families: Vec<Box<dyn Examine>>,
+    families: Vec<(Sort, Box<dyn Examine>)>,
     told: Told,
 }
 
@@ -118,7 +174,9 @@ impl Checker {
         if settings.wants_some(false) {
             families.extend(rules::families());
         }
-        Checker { settings, model: Model::default(), families, told: Told::default() }
+        let families = families.into_iter().map(|family| (family.sees(), family)).collect();
+        let told = Told { wanted: Wanted::of(&settings), ..Told::default() };
+        Checker { settings, model: Model::default(), families, told }
     }
 
     /// Takes one event. Events come in the order in which they happened.
@@ -126,15 +184,8 @@ impl Checker {
         let thread = if let Kind::Called { thread, .. } = event.kind { thread } else { 0 };
         let Checker { settings, model, families, told } = self;
         let mut out = Out { at: event.at, thread, settings, told, found };
-        let is_packet = matches!(
-            event.kind,
-            Kind::PacketSent { .. }
-                | Kind::PacketReceived { .. }
-                | Kind::TimerSet { .. }
-                | Kind::TimerCleared { .. }
-                | Kind::WindowChanged { .. }
-        );
-        for family in families.iter_mut().filter(|family| !is_packet || family.sees_packets()) {
+        let sort = Sort::of(&event.kind);
+        for (_, family) in families.iter_mut().filter(|(sees, _)| sees.intersects(sort)) {
             family.observe(&mut Moment { event, model, witness: &mut *witness }, &mut out);
         }
         model.apply(event, witness);
@@ -144,14 +195,14 @@ impl Checker {
     pub fn tick(&mut self, now: u64, witness: &mut dyn Witness, found: &mut dyn FnMut(Finding)) {
         let Checker { settings, model, families, told } = self;
         let mut out = Out { at: now, thread: 0, settings, told, found };
-        families.iter_mut().for_each(|family| family.tick(now, model, witness, &mut out));
+        families.iter_mut().for_each(|(_, family)| family.tick(now, model, witness, &mut out));
     }
 
     /// The program ends.
     pub fn finish(&mut self, now: u64, witness: &mut dyn Witness, found: &mut dyn FnMut(Finding)) {
         let Checker { settings, model, families, told } = self;
         let mut out = Out { at: now, thread: 0, settings, told, found };
-        families.iter_mut().for_each(|family| family.finish(now, model, witness, &mut out));
+        families.iter_mut().for_each(|(_, family)| family.finish(now, model, witness, &mut out));
     }
 
     /// How often each rule was broken, and how often about each subject.

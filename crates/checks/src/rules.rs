@@ -15,12 +15,13 @@ use crate::checker::Examine;
 
 /// Every family that checks.
 pub(crate) fn families() -> Vec<Box<dyn Examine>> {
-    Vec::from([
+    let mut families = Vec::from([
         Box::<memory::Memory>::default() as Box<dyn Examine>,
         Box::<posting::Posting>::default(),
-        Box::<completions::Completions>::default(),
         Box::<connections::Connections>::default(),
-        Box::<processes::Processes>::default(),
         Box::<manager::Manager>::default(),
-    ])
+    ]);
+    families.extend(completions::parts());
+    families.extend(processes::parts());
+    families
 }

@@ -12,7 +12,7 @@ use wire::access::Refusal;
 use wire::{Headers, Psn, Qpn};
 
 use super::{calls, naming};
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 use crate::rule::rules;
@@ -116,8 +116,8 @@ impl Events {
 }
 
 impl Examine for Events {
-    fn sees_packets(&self) -> bool {
-        true
+    fn sees(&self) -> Sort {
+        Sort::all()
     }
 
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {

@@ -9,10 +9,8 @@ mod waking;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::checker::{Examine, Moment, Out};
-use crate::model::Model;
+use crate::checker::Examine;
 use crate::rule::rules;
-use crate::witness::Witness;
 
 rules! {
     OVERFLOWED = 401 Error "a completion queue overflowed";
@@ -36,35 +34,13 @@ rules! {
     POLLED_WITHOUT_ROOM = 419 Warning "a completion queue is polled with room for nothing";
 }
 
-/// The family: each part has the rules of one subject.
-pub(crate) struct Completions {
-    parts: Vec<Box<dyn Examine>>,
-}
-
-impl Default for Completions {
-    fn default() -> Completions {
-        Completions {
-            parts: Vec::from([
-                Box::<capacity::Capacity>::default() as Box<dyn Examine>,
-                Box::<waking::Waking>::default(),
-                Box::<acknowledgements::Acknowledgements>::default(),
-                Box::<reaping::Reaping>::default(),
-                Box::<cost::Cost>::default(),
-            ]),
-        }
-    }
-}
-
-impl Examine for Completions {
-    fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
-        self.parts.iter_mut().for_each(|part| part.observe(moment, out));
-    }
-
-    fn tick(&mut self, now: u64, model: &Model, witness: &mut dyn Witness, out: &mut Out<'_>) {
-        self.parts.iter_mut().for_each(|part| part.tick(now, model, witness, out));
-    }
-
-    fn finish(&mut self, now: u64, model: &Model, witness: &mut dyn Witness, out: &mut Out<'_>) {
-        self.parts.iter_mut().for_each(|part| part.finish(now, model, witness, out));
-    }
+/// The parts of the family: each has the rules of one subject.
+pub(crate) fn parts() -> Vec<Box<dyn Examine>> {
+    Vec::from([
+        Box::<capacity::Capacity>::default() as Box<dyn Examine>,
+        Box::<waking::Waking>::default(),
+        Box::<acknowledgements::Acknowledgements>::default(),
+        Box::<reaping::Reaping>::default(),
+        Box::<cost::Cost>::default(),
+    ])
 }

@@ -12,7 +12,7 @@ use alloc::collections::BTreeSet;
 use trace::{Call, Kind};
 use wire::Qpn;
 
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::model::Model;
 use crate::rule::rules;
 use crate::witness::Witness;
@@ -72,8 +72,8 @@ impl Connections {
 }
 
 impl Examine for Connections {
-    fn sees_packets(&self) -> bool {
-        true
+    fn sees(&self) -> Sort {
+        Sort::all()
     }
 
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {

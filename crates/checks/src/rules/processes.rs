@@ -11,10 +11,8 @@ mod threads;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::checker::{Examine, Moment, Out};
-use crate::model::Model;
+use crate::checker::Examine;
 use crate::rule::rules;
-use crate::witness::Witness;
 
 rules! {
     FORKED = 601 Warning "the program forks without ibv_fork_init while memory is registered";
@@ -47,37 +45,15 @@ rules! {
     CHANNEL_DESTROYED = 629 Error "a completion channel is destroyed while a thread waits at it";
 }
 
-/// The family: each part has the rules of one subject.
-pub(crate) struct Processes {
-    parts: Vec<Box<dyn Examine>>,
-}
-
-impl Default for Processes {
-    fn default() -> Processes {
-        Processes {
-            parts: Vec::from([
-                Box::<forks::Forks>::default() as Box<dyn Examine>,
-                Box::<threads::Threads>::default(),
-                Box::<data_path::DataPath>::default(),
-                Box::<order::Order>::default(),
-                Box::<events::Events>::default(),
-                Box::<endings::Endings>::default(),
-                Box::<leaks::Leaks>::default(),
-            ]),
-        }
-    }
-}
-
-impl Examine for Processes {
-    fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
-        self.parts.iter_mut().for_each(|part| part.observe(moment, out));
-    }
-
-    fn tick(&mut self, now: u64, model: &Model, witness: &mut dyn Witness, out: &mut Out<'_>) {
-        self.parts.iter_mut().for_each(|part| part.tick(now, model, witness, out));
-    }
-
-    fn finish(&mut self, now: u64, model: &Model, witness: &mut dyn Witness, out: &mut Out<'_>) {
-        self.parts.iter_mut().for_each(|part| part.finish(now, model, witness, out));
-    }
+/// The parts of the family: each has the rules of one subject.
+pub(crate) fn parts() -> Vec<Box<dyn Examine>> {
+    Vec::from([
+        Box::<forks::Forks>::default() as Box<dyn Examine>,
+        Box::<threads::Threads>::default(),
+        Box::<data_path::DataPath>::default(),
+        Box::<order::Order>::default(),
+        Box::<events::Events>::default(),
+        Box::<endings::Endings>::default(),
+        Box::<leaks::Leaks>::default(),
+    ])
 }

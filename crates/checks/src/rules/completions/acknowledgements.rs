@@ -6,7 +6,7 @@ use alloc::format;
 use trace::{Call, Kind};
 
 use super::{ACKNOWLEDGED_ONE_BY_ONE, ACKNOWLEDGED_TOO_OFTEN, NOT_ACKNOWLEDGED};
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 use crate::rules::waiting_destroyers::WaitingDestroyers;
@@ -38,6 +38,10 @@ struct Events {
 const MAX_TAKERS: usize = 1024;
 
 impl Examine for Acknowledgements {
+    fn sees(&self) -> Sort {
+        Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let Kind::Called { thread, call } = &moment.event.kind else { return };
         self.destroyers.called(*thread);

@@ -7,7 +7,7 @@ use trace::{Call, Kind, Queue};
 use wire::Qpn;
 
 use super::{CAN_OVERFLOW, OVERFLOWED};
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Pair};
 
@@ -74,6 +74,10 @@ fn granted(model: &Model, cq: u32) -> u64 {
 }
 
 impl Examine for Capacity {
+    fn sees(&self) -> Sort {
+        Sort::POST | Sort::POSTED | Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let (model, event) = (moment.model, moment.event);
         match event.kind {

@@ -7,7 +7,7 @@ use trace::{Call, Kind};
 use wire::Qpn;
 
 use super::{ALL_OF_A_LIST_SIGNALED, POLLED_ONE_BY_ONE, POLLED_WITHOUT_ROOM};
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 
@@ -42,6 +42,10 @@ struct Lists {
 }
 
 impl Examine for Cost {
+    fn sees(&self) -> Sort {
+        Sort::POST | Sort::POLL | Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let Kind::Called { call, .. } = &moment.event.kind else { return };
         match *call {

@@ -7,7 +7,7 @@ use trace::{Call, Kind, Queue};
 use wire::Qpn;
 
 use super::{FAILURE_IGNORED, FAILURE_UNPOLLED, LEFT_UNPOLLED, WRONG_QUEUE_POLLED};
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Pair, Unpolled, is_failure};
 use crate::witness::Witness;
@@ -27,6 +27,10 @@ pub(super) struct Reaping {
 }
 
 impl Examine for Reaping {
+    fn sees(&self) -> Sort {
+        Sort::POSTED | Sort::POLL | Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let (model, event) = (moment.model, moment.event);
         match &event.kind {

@@ -10,7 +10,7 @@ use super::{
     HANDLE_PER_MESSAGE, MANY_SMALL_REGIONS, OPENED_MANY_TIMES, PAIR_PER_MESSAGE, REGISTERED_AGAIN,
     REGISTERED_IN_MANY_DOMAINS, REGISTERED_PER_MESSAGE,
 };
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 
@@ -93,6 +93,10 @@ struct Buffer {
 }
 
 impl Examine for DataPath {
+    fn sees(&self) -> Sort {
+        Sort::POSTED | Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let (event, model) = (moment.event, moment.model);
         match &event.kind {

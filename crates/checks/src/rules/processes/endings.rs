@@ -7,7 +7,7 @@ use trace::{Call, Kind};
 use wire::Qpn;
 
 use super::{DESTROYED_UNDER_WAY, ENDED_CONNECTED, ENDED_UNDER_WAY};
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Pair, Work};
 use crate::witness::Witness;
@@ -22,6 +22,10 @@ pub(super) struct Endings {
 }
 
 impl Examine for Endings {
+    fn sees(&self) -> Sort {
+        Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let (model, event) = (moment.model, moment.event);
         if let Kind::StateChanged { to: "RESET", .. } = event.kind

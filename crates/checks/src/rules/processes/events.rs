@@ -7,7 +7,7 @@ use trace::{Call, Kind};
 use wire::Qpn;
 
 use super::{ASYNC_NOT_ACKNOWLEDGED, ASYNC_UNREAD};
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 use crate::rules::waiting_destroyers::WaitingDestroyers;
@@ -30,6 +30,10 @@ pub(super) struct Events {
 }
 
 impl Examine for Events {
+    fn sees(&self) -> Sort {
+        Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         match &moment.event.kind {
             Kind::AsyncEvent { name } if is_failure(name) => self.failed(name, moment.event.qpn),

@@ -5,7 +5,7 @@ use alloc::format;
 use trace::{Call, Kind};
 
 use super::{FORKED, USED_IN_CHILD};
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 
@@ -17,6 +17,10 @@ const INHERITED: &str = "the object belongs to the process that this one was for
 pub(super) struct Forks;
 
 impl Examine for Forks {
+    fn sees(&self) -> Sort {
+        Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let Kind::Called { call, .. } = &moment.event.kind else { return };
         match call {

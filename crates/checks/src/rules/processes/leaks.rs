@@ -12,7 +12,7 @@ use super::{
     LEAKED_CHANNELS, LEAKED_CONTEXTS, LEAKED_CQS, LEAKED_DOMAINS, LEAKED_EVENT_CHANNELS, LEAKED_HANDLES, LEAKED_PAIRS,
     LEAKED_REGIONS, LEAKED_SRQS, LEAKED_WINDOWS,
 };
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 use crate::rule::Number;
@@ -29,6 +29,10 @@ pub(super) struct Leaks {
 }
 
 impl Examine for Leaks {
+    fn sees(&self) -> Sort {
+        Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, _out: &mut Out<'_>) {
         let Kind::Called { call: Call::CmCall { function, id, .. }, .. } = moment.event.kind else { return };
         match function {

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use trace::{Call, Kind};
 
 use super::{CLOSED_TOO_EARLY, DESTROY_REFUSED};
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 use crate::witness::Witness;
@@ -23,6 +23,10 @@ pub(super) struct Order {
 }
 
 impl Examine for Order {
+    fn sees(&self) -> Sort {
+        Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let Kind::Called { call, .. } = &moment.event.kind else { return };
         match *call {

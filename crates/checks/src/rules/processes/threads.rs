@@ -6,7 +6,7 @@ use alloc::format;
 use trace::{Call, Kind};
 
 use super::{CHANNEL_DESTROYED, POLLED_BY_THREADS};
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 
 /// How often a completion queue goes from thread to thread until it is told.
@@ -22,6 +22,10 @@ pub(super) struct Threads {
 }
 
 impl Examine for Threads {
+    fn sees(&self) -> Sort {
+        Sort::POLL | Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let Kind::Called { thread, call } = &moment.event.kind else { return };
         self.sleepers.remove(thread);
