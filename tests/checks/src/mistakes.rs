@@ -138,7 +138,7 @@ impl Plain<'_> {
             rest = &number[digits..];
         }
         plain.push_str(rest);
-        without_times(&plain)
+        with_sorted_subjects(&without_times(&plain))
     }
 
     fn number(&mut self, number: &str, is_pair: bool) -> String {
@@ -178,4 +178,16 @@ fn without_times(line: &str) -> String {
         if is_number && is_unit(words.get(index + 1)) { "…" } else { word }
     });
     plain.collect::<Vec<_>>().join(" ")
+}
+
+/// A line of the summary names subjects in the order of their numbers, which differ from run to run.
+fn with_sorted_subjects(line: &str) -> String {
+    let Some((before, (subjects, behind))) =
+        line.split_once(" times (").and_then(|(before, rest)| Some((before, rest.split_once("): ")?)))
+    else {
+        return line.to_owned();
+    };
+    let mut subjects: Vec<&str> = subjects.split(", ").collect();
+    subjects.sort_unstable();
+    format!("{before} times ({}): {behind}", subjects.join(", "))
 }

@@ -130,12 +130,12 @@ impl Tracing {
         None
     }
 
-    /// There is time: the checker sees what has gathered.
+    /// A poll found nothing: there may be time for the checker.
     #[inline]
     pub(crate) fn catch_up(&self) {
         #[cfg(feature = "checks")]
         if let Some(why) = self.why.get() {
-            why.catch_up_if_behind();
+            why.catch_up_if_idle();
         }
     }
 

@@ -6,8 +6,8 @@
 //! program's, so it may happen wherever an event may.
 //!
 //! What happens with every message is only written down at first: the checker sees it, in order, when a poll finds
-//! nothing to do, before anything that is not of every day, or when much has gathered. The exception are sends whose
-//! buffers are compared, which must be looked at when they are posted and when they complete.
+//! nothing to do, before anything that is not of every day, or when much has gathered. While buffers are compared, work
+//! is looked at when it is posted and when it completes; the witness says when there is time for that.
 
 mod spool;
 mod summary;
@@ -21,9 +21,9 @@ use spool::Spool;
 use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use trace::{Call, Event, Kind, Pieces, Queue};
+use trace::{Call, Event, Kind, Pieces};
 
 use crate::tuning::{CHECK_TICK, CHECK_TICK_MAX, CHECK_TICKS_END, nanos};
 
@@ -51,19 +51,22 @@ pub(crate) struct Why {
     inside: Mutex<Inside>,
     /// What happened and was not shown to the checker yet.
     queue: Mutex<Vec<Event>>,
-    /// Whether there is something in it; read without the lock.
-    is_behind: AtomicBool,
-    /// Until when sends that complete are looked at at once: one whose buffer is compared is under way.
-    compares_until: AtomicU64,
-    /// Whether the buffers of sends may be compared now.
+    /// How much is in it, about; read without the lock.
+    behind: AtomicUsize,
+    /// How many polls in a row found nothing.
+    idle: AtomicU32,
+    /// Whether buffers are compared now: then they are looked at when work is posted and when it completes.
     compares: AtomicBool,
 }
 
 /// So many events may gather.
-const QUEUE: usize = 256;
+const QUEUE: usize = 512;
 
-/// How long the completion of a send is waited for whose buffer is compared. What completes later is not compared.
-const COMPARED: u64 = 10_000_000;
+/// So many are looked at by the first poll that finds nothing.
+const MUCH: usize = 256;
+
+/// So many polls in a row find nothing where a program waits for longer than a message takes.
+const IDLE_POLLS: u32 = 256;
 
 /// Whether an event comes with every message and tells of no trouble.
 fn is_usual(event: &Event) -> bool {
@@ -112,14 +115,15 @@ impl Why {
         let Asked { settings, format, spool, listeners } = asked;
         let spool = spool.and_then(|path| Spool::open(&path));
         let teller = Teller { format, spool, listeners, validates: settings.validate, events: 0 };
-        let inside = Inside { checker: Checker::new(settings), witness, teller, last: 0, ended: false, spare: Vec::new() };
+        let inside =
+            Inside { checker: Checker::new(settings), witness, teller, last: 0, ended: false, spare: Vec::new() };
         Why {
             next_tick: AtomicU64::new(nanos(CHECK_TICK)),
             wake: Box::new(wake),
             inside: Mutex::new(Rank::Trace, inside),
             queue: Mutex::new(Rank::TraceQueue, Vec::new()),
-            is_behind: AtomicBool::new(false),
-            compares_until: AtomicU64::new(0),
+            behind: AtomicUsize::new(0),
+            idle: AtomicU32::new(0),
             compares: AtomicBool::new(true),
         }
     }
@@ -129,10 +133,11 @@ impl Why {
         if is_usual(event) && !self.is_compared(event) {
             let mut queue = self.queue.lock();
             queue.push(*event);
-            let is_full = queue.len() >= QUEUE;
+            let length = queue.len();
             drop(queue);
-            self.is_behind.store(true, Ordering::Relaxed);
-            if is_full {
+            self.behind.store(length, Ordering::Relaxed);
+            self.idle.store(0, Ordering::Relaxed);
+            if length >= QUEUE {
                 self.catch_up();
             }
         } else {
@@ -144,25 +149,23 @@ impl Why {
         self.expect_tick(event.at);
     }
 
-    /// Whether the buffers of a send are looked at because of this event.
+    /// Whether the buffers of work are looked at because of this event.
     fn is_compared(&self, event: &Event) -> bool {
-        match &event.kind {
-            Kind::Called { call: Call::PostSend { .. }, .. } if self.compares.load(Ordering::Relaxed) => {
-                self.compares_until.store(event.at.saturating_add(COMPARED), Ordering::Relaxed);
-                true
-            }
-            // What was posted and is compared is known to the checker only when the queue took it.
-            Kind::WorkPosted { queue: Queue::Send, .. } | Kind::Completed { queue: Queue::Send, .. } => {
-                event.at <= self.compares_until.load(Ordering::Relaxed)
-            }
-            _ => false,
-        }
+        let looks = matches!(
+            event.kind,
+            Kind::Called { call: Call::PostSend { .. } | Call::PostReceive { .. }, .. }
+                | Kind::WorkPosted { .. }
+                | Kind::Completed { .. }
+        );
+        looks && self.compares.load(Ordering::Relaxed)
     }
 
-    /// Shows the checker what has gathered. To be called when there is time.
+    /// A poll found nothing: if there is time, or much has gathered, the checker is shown it. Much at once costs less
+    /// than a little after each message.
     #[inline]
-    pub fn catch_up_if_behind(&self) {
-        if self.is_behind.load(Ordering::Relaxed) {
+    pub fn catch_up_if_idle(&self) {
+        let behind = self.behind.load(Ordering::Relaxed);
+        if behind > 0 && (self.idle.fetch_add(1, Ordering::Relaxed) >= IDLE_POLLS || behind >= MUCH) {
             self.catch_up();
         }
     }
@@ -178,7 +181,7 @@ impl Why {
     fn show_queue(&self, inside: &mut Inside) {
         let mut events = std::mem::take(&mut inside.spare);
         std::mem::swap(&mut *self.queue.lock(), &mut events);
-        self.is_behind.store(false, Ordering::Relaxed);
+        self.behind.store(0, Ordering::Relaxed);
         events.iter().for_each(|event| inside.record_late(event));
         events.clear();
         inside.spare = events;
