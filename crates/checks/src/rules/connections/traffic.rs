@@ -41,7 +41,10 @@ impl Traffic {
         let Some(pair) = model.pairs.get(&qpn) else { return };
         match &event.kind {
             Kind::Called { call: call @ Call::PostSend { .. }, .. } => posted(pair, call, model, peers, out),
-            Kind::PacketReceived { headers, payload_len, packets } => {
+            // Where both ends are known they are compared, and packets show nothing new.
+            Kind::PacketReceived { headers, payload_len, packets }
+                if !self.heard.contains_key(&qpn) && !matches!(peers.of(pair, model), Peer::Known(_)) =>
+            {
                 self.received(pair, headers, *payload_len, *packets, out);
             }
             Kind::PacketDropped { headers: Some(headers), reason } => dropped(pair, headers, *reason, out),
@@ -100,7 +103,7 @@ impl Traffic {
 
     /// Packets alone say much of a peer on another host.
     fn received(&mut self, pair: &Pair, headers: &Headers, payload_len: u32, packets: u32, out: &mut Out<'_>) {
-        if !headers.bth.opcode.is_request() || pair.kind != "RC" || self.heard.contains_key(&pair.qpn) {
+        if !headers.bth.opcode.is_request() || pair.kind != "RC" {
             return;
         }
         let (Some(mtu), Some(expected)) = (pair.connection.path_mtu, pair.connection.rq_psn) else { return };
