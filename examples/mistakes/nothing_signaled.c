@@ -14,6 +14,7 @@ int main(void)
 	/* MISTAKE: no request has IBV_SEND_SIGNALED, so none ever leaves the queue. */
 	for (wr.wr_id = 0; wr.wr_id < 17; wr.wr_id++)
 		post(&a, wr);
+	nanosleep(&(struct timespec) { .tv_nsec = 100000000 }, NULL); /* the WRITEs arrive */
 	close_end(&a);
 	close_end(&b);
 	close_device();
