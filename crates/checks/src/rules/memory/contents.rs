@@ -38,6 +38,12 @@ fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, ou
         return;
     }
     let owner = Owner::Send(pair.qpn);
+    let mut places_of_it = places(work, moment.model);
+    if places_of_it.any(|((start, end), _)| claims.at(start, end, (owner, work.serial)).any(|claim| claim.fills_memory))
+    {
+        // A message or an answer may have changed it; that the two share a buffer is told.
+        return;
+    }
     let mut finding = Finding::new(
         CHANGED_UNDER_WAY,
         Subject::QueuePair(pair.qpn),
@@ -53,15 +59,9 @@ fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, ou
         "the NIC reads the buffer when it sends, and again when it has to resend: the peer may get either content",
     );
     for ((start, end), _) in places(work, moment.model) {
-        let filled = claims.at(start, end, (owner, work.serial)).find(|claim| claim.fills_memory);
-        let end = end - start;
-        finding = finding.shown_by(match filled {
-            Some(claim) => format!(
-                "the buffer [{start:#x}, +{end}) is also where {} puts data, which may have changed it",
-                name(claim.owner, claim.opcode, claim.wr_id)
-            ),
-            None => format!("the bytes of [{start:#x}, +{end}) are not those of the moment it was posted"),
-        });
+        let length = end - start;
+        finding =
+            finding.shown_by(format!("the bytes of [{start:#x}, +{length}) are not those of the moment it was posted"));
     }
     out.tell(Finding { thread: work.thread, ..finding });
 }
@@ -69,8 +69,8 @@ fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, ou
 /// When a receive is filled, the next one becomes the one that the NIC fills: until now, only the program could change
 /// it.
 fn next_receive(pair: &Pair, wr_id: u64, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
-    let Some(done) = pair.receives.ended_by(wr_id, true).last().map(|work| work.serial) else { return };
-    let Some(work) = pair.receives.iter().find(|work| work.serial == done + 1) else { return };
+    let Some(done) = pair.receives.ended_by(wr_id, true).last() else { return };
+    let Some(work) = pair.receives.iter().find(|work| work.serial == done.serial + 1) else { return };
     if !out.wants(RECEIVE_CHANGED) || !differs(work, moment) {
         return;
     }
@@ -83,7 +83,11 @@ fn next_receive(pair: &Pair, wr_id: u64, moment: &mut Moment<'_>, claims: &Claim
     });
     let shared = places(work, moment.model)
         .any(|((start, end), _)| claims.at(start, end, (owner, work.serial)).any(|claim| claim.fills_memory));
-    if peers_write || shared {
+    // The message that has just arrived may lie in the same memory.
+    let filled = places(done, moment.model).any(|((start, end), _)| {
+        places(work, moment.model).any(|((other_start, other_end), _)| start < other_end && other_start < end)
+    });
+    if peers_write || shared || filled {
         // Somebody else may have changed it.
         return;
     }
