@@ -1,6 +1,6 @@
 //! Which memory is lent to the NIC by work under way, by address.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 
 use trace::{Call, Kind};
 use wire::Key;
@@ -8,6 +8,9 @@ use wire::Key;
 use super::{Owner, Posting};
 use crate::checker::Moment;
 use crate::model::{Model, Work};
+
+/// How many places that were filled are remembered.
+const FILLED_MAX: usize = 64;
 
 /// How many claims are looked at, the nearest to an address first.
 const LOOKED_AT_MAX: usize = 256;
@@ -20,6 +23,8 @@ pub(super) struct Claims {
     starts: BTreeMap<(Owner, u64), [u64; 4]>,
     /// The longest claim ever.
     longest: u64,
+    /// Memory that was filled last: where, and when that was known. The newest is last.
+    filled: VecDeque<(u64, u64, u64)>,
 }
 
 /// A piece of work under way.
@@ -86,6 +91,11 @@ impl Claims {
                 };
                 let in_order = !matches!(owner, Owner::Shared(_));
                 for work in works.into_iter().flat_map(|works| works.ended_by(*wr_id, in_order)) {
+                    if work.fills_memory() {
+                        for ((start, end), _) in places(work, model) {
+                            self.note_filled(start, end, moment.event.at);
+                        }
+                    }
                     self.remove(owner, work.serial);
                 }
             }
@@ -110,6 +120,18 @@ impl Claims {
             .take(LOOKED_AT_MAX)
             .filter(move |((_, owner, serial), claim)| claim.end > start && (*owner, *serial) != except)
             .map(|(_, claim)| claim)
+    }
+
+    fn note_filled(&mut self, start: u64, end: u64, at: u64) {
+        if self.filled.len() == FILLED_MAX {
+            self.filled.pop_front();
+        }
+        self.filled.push_back((start, end, at));
+    }
+
+    /// Whether a message or an answer was put into this memory since then.
+    pub fn was_filled(&self, start: u64, end: u64, since: u64) -> bool {
+        self.filled.iter().rev().any(|&(from, to, at)| at >= since && from < end && start < to)
     }
 
     fn remove(&mut self, owner: Owner, serial: u64) {

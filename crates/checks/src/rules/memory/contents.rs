@@ -39,8 +39,10 @@ fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, ou
     }
     let owner = Owner::Send(pair.qpn);
     let mut places_of_it = places(work, moment.model);
-    if places_of_it.any(|((start, end), _)| claims.at(start, end, (owner, work.serial)).any(|claim| claim.fills_memory))
-    {
+    if places_of_it.any(|((start, end), _)| {
+        claims.was_filled(start, end, work.at)
+            || claims.at(start, end, (owner, work.serial)).any(|claim| claim.fills_memory)
+    }) {
         // A message or an answer may have changed it; that the two share a buffer is told.
         return;
     }
