@@ -37,7 +37,7 @@ pub struct Work {
     pub remote: Option<(u64, Key)>,
     /// For datagrams: the queue pair it goes to.
     pub remote_qpn: Option<Qpn>,
-    /// What its memory held when it was posted, if somebody could say.
+    /// What its memory held when it was posted, if the witness could say.
     pub digest: Option<u64>,
 }
 

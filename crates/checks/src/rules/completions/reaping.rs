@@ -1,4 +1,4 @@
-//! Completions that nobody polls, and failures that nobody heeds: UV-0403, UV-0410 to UV-0412.
+//! Completions that the program does not poll, and failures that it does not heed: UV-0403, UV-0410 to UV-0412.
 
 use alloc::collections::BTreeMap;
 use alloc::format;

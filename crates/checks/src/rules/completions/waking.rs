@@ -46,7 +46,7 @@ struct Armed {
     needless: u64,
     /// How often it was armed, with a completion after it.
     fired: u64,
-    /// Somebody waited for its events, or got one.
+    /// A thread of the program waited for its events, or got one.
     has_reader: bool,
 }
 
@@ -244,7 +244,7 @@ impl Waking {
         }
     }
 
-    /// Somebody reads the events of a channel.
+    /// A thread of the program reads the events of a channel.
     fn read(&mut self, channel: u32, model: &Model) {
         let of_channel = model.cqs.iter().filter(|(_, queue)| queue.channel == Some(channel));
         for (cq, _) in of_channel {

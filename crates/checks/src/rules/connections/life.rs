@@ -44,7 +44,7 @@ impl Last {
         !matches!(self.cause, None | Some(StateCause::Modify | StateCause::Disconnected))
     }
 
-    /// Whether no completion tells of it. One that nobody polls is a matter of completions.
+    /// Whether no completion tells of it. One that the program does not poll is a matter of completions.
     fn failed_without_work(&self) -> bool {
         matches!(self.cause, Some(StateCause::PeerRequest(_) | StateCause::Local(_)))
     }
@@ -208,7 +208,7 @@ impl Life {
         model.pairs.values().for_each(|pair| self.ends(Last::of(pair), out));
     }
 
-    /// Whether a shared receive queue fell below a limit that nobody watches any more.
+    /// Whether a shared receive queue fell below a limit that the program did not set again.
     fn check_limits(&mut self, model: &Model, out: &mut Out<'_>) {
         for (srq, limit) in &mut self.limits {
             let Some(queue) = model.srqs.get(srq) else { continue };

@@ -17,7 +17,7 @@ const INDEX_BITS: u32 = 12;
 /// The other end of a connection.
 #[derive(Clone, Debug)]
 pub(super) enum Peer {
-    /// It is on another host, or nobody has said anything of it.
+    /// It is on another host, or its process has not been asked yet.
     Unknown,
     /// No queue pair of this host has the number.
     Missing(String),
