@@ -199,7 +199,8 @@ impl Listed for ibv_recv_wr {
     }
 }
 
-/// Posts the request at the front of the rest of a list, of which so many were posted; where to go on. If it fails, `bad` is the request that was wrong.
+/// Posts the request at the front of the rest of a list, of which so many were posted; where to go on. If it fails,
+/// `bad` is the request that was wrong.
 #[inline]
 fn post_one<'a>(
     pair: &QueuePair,

@@ -1,7 +1,9 @@
 //! What a program called, as values: the other half of the stream of events. A call is recorded after it was done; one
 //! that was refused is [`Call::Refused`]. Calls whose outcome another thread may see first are recorded when they begin:
-//! posts, arming, acknowledgements, and those of the connection manager that an event follows. Numbers identify objects as the NIC does: queue pairs and shared receive
-//! queues by number, memory by key, the others by a number that no other object of the process has.
+//! posts, arming, acknowledgements, and those of the connection manager that an event follows.
+//!
+//! Numbers identify objects as the NIC does: queue pairs and shared receive queues by number, memory by key, the others
+//! by a number that no other object of the process has.
 
 use core::fmt;
 

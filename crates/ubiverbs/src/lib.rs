@@ -92,8 +92,8 @@
 //! # Builds, variables, runtimes, threads, forks
 //!
 //! are in [`running`]. In short: build with `--release`, or with `[profile.dev.package."*"] opt-level = 3`;
-//! `UBIVERBS_LOG=1` says what failed, `UBIVERBS_WHY=1` (with the feature `checks`) why; any runtime will do; after a bare `fork` the child leaves alone what it
-//! has inherited.
+//! `UBIVERBS_LOG=1` says what failed, `UBIVERBS_WHY=1` (with the feature `checks`) why; any runtime will do; after a
+//! bare `fork` the child leaves alone what it has inherited.
 #![deny(unsafe_code)]
 
 mod address;
