@@ -97,7 +97,8 @@ Examples:
   ubiverbs run --faults drop=1% --pcap lossy.pcapng -- \\
     ib_write_bw -x 0 -F 127.0.0.1
 
-Exit code: the program's own, or 99 with --check-exit; 127 if it is not found, 126 if it cannot be started, 2 if our libraries cannot reach it.";
+Exit code: the program's own, or 99 with --check-exit; 127 if it is not found, 126 if it cannot be started, 2 if our
+libraries cannot reach it.";
 
 /// Becomes the program; returns only if that is not possible.
 pub fn run(options: &Options) -> Result<Exit, Failure> {
