@@ -117,6 +117,20 @@ fn pair(address: &str, to: &str) -> (Arc<Id>, Arc<EventChannel>, Arc<Id>, Arc<Ev
     (active, client, passive, server)
 }
 
+/// Three bits say how often: more than seven is seven, as with Linux.
+#[test]
+fn counts_of_retries_above_seven_are_seven() {
+    let (server, client) = (channel(), channel());
+    let (_listener, port) = listen(&server, "0.0.0.0:0");
+    let active = id(&client);
+    resolve(&client, &active, "127.0.0.1:1", port);
+    active.connect(&ConnectParameters { retry_count: 8, rnr_retry_count: 255, ..anybody() }).unwrap();
+    let request = expect(&server, EventKind::ConnectRequest);
+    let body = connection(&request);
+    assert_eq!((body.retry_count, body.rnr_retry_count), (7, 7));
+    request.id.reject(RejectReason::Consumer, &[]).unwrap();
+}
+
 #[test]
 fn two_ids_connect_use_each_others_numbers_and_part() {
     let (server, client) = (channel(), channel());
