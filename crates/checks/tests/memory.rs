@@ -165,6 +165,27 @@ fn a_receive_buffer_changed_by_the_message_or_the_peer_is_not_told() {
     script.keeps(206);
 }
 
+#[test]
+fn receives_that_share_a_buffer_are_changed_by_messages() {
+    let mut script = connected();
+    script.receive(17, 1, &[(BUFFER, 64, KEY)]).receive(17, 2, &[(BUFFER + 64, 64, KEY)]);
+    script.receive(17, 3, &[(BUFFER, 64, KEY)]);
+    // The first message has changed the memory of the third receive; the second says that this one is next.
+    script.stores(BUFFER, 1).received(17, 1, 64).stores(BUFFER + 64, 1).received(17, 2, 64);
+    script.keeps(206);
+}
+
+#[test]
+fn receives_in_a_region_of_the_whole_address_space_are_not_compared() {
+    let mut script = connected();
+    script.mr(KEY + 1, 0, u64::MAX, ALL_ACCESS);
+    script.receive(17, 1, &[(BUFFER, 64, KEY + 1)]).receive(17, 2, &[(BUFFER, 64, KEY + 1)]);
+    script.stores(BUFFER, 1).received(17, 1, 64);
+    script.send(17, Send { pieces: vec![(BUFFER, 64, KEY + 1)], ..send(3) }).stores(BUFFER, 2).received(17, 2, 64);
+    script.sent(17, 3).polls(CQ, 1);
+    script.keeps(206).keeps(201);
+}
+
 /// A peer writes with this key.
 fn writes(script: &mut Script, key: u32) -> &mut Script {
     let mut headers = Headers::new(Opcode::RcWriteOnly, Qpn::new(17), Psn::new(0));

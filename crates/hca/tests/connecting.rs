@@ -388,6 +388,8 @@ fn datagrams_find_a_queue_pair_or_are_refused() {
     assert_eq!((body.qpn, body.qkey, body.private_data.len()), (Qpn::new(0x444), UDP_QKEY, 136));
     assert_eq!(body.av.dgid.to_ip(), at("127.0.0.1:1").ip());
     assert_eq!(active.modify_for(State::Init).unwrap().qkey, Some(UDP_QKEY));
+    active.disconnect().unwrap();
+    request.id.disconnect().unwrap();
     let _other = asking(&[]);
     expect(&server, EventKind::ConnectRequest).id.reject(RejectReason::Consumer, b"no").unwrap();
     assert_eq!(expect(&client, EventKind::Unreachable).status, 2);

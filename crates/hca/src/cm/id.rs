@@ -511,9 +511,11 @@ impl Id {
         self.change(|cm, now| {
             let super::Inner { records, manager, .. } = cm;
             let record = records.get_mut(&self.key).ok_or(CmError::Invalid("the id is destroyed"))?;
-            let (Some(communication), false) = (record.communication, record.is_datagram()) else {
-                return record.refuse("disconnecting");
-            };
+            let Some(communication) = record.communication else { return record.refuse("disconnecting") };
+            if record.is_datagram() {
+                // There is no connection to end; Linux takes it for done, too.
+                return Ok(());
+            }
             match record.stage {
                 Stage::Connected | Stage::Accepted => {
                     manager.disconnect(now, communication, private_data).map_err(refused)?;

@@ -9,14 +9,18 @@ use super::claims::{Claims, places};
 use super::{CHANGED_UNDER_WAY, Owner, RECEIVE_CHANGED, name};
 use crate::checker::{Moment, Out};
 use crate::finding::{Finding, Subject};
-use crate::model::{Pair, Work};
+use crate::model::{Model, Pair, Work};
 
 pub(super) fn observe(moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
     let Some(pair) = moment.model.pair_of(moment.event) else { return };
     match moment.event.kind {
         Kind::Completed { wr_id, queue: Queue::Send, .. } => {
             // What was posted unsignaled may have been reused after an answer of the peer, which shows its arrival.
-            if let Some(work) = pair.sends.ended_by(wr_id, true).last().filter(|work| work.signaled) {
+            // Where nothing is sent twice, an answer of the peer shows the same of all work.
+            let sent_once = matches!(pair.kind, "UD" | "UC");
+            let may_be_answered = |work: &Work| sent_once && pair.heard_at.is_some_and(|heard_at| heard_at >= work.at);
+            let work = pair.sends.ended_by(wr_id, true).last().filter(|work| work.signaled && !may_be_answered(work));
+            if let Some(work) = work {
                 source(pair, work, moment, claims, out);
             }
         }
@@ -34,7 +38,7 @@ pub(super) fn observe(moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_
 
 /// Compares the buffer of a SEND or WRITE.
 fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
-    if !out.wants(CHANGED_UNDER_WAY) || !differs(work, moment) {
+    if !out.wants(CHANGED_UNDER_WAY) || !is_placed(work, moment.model) || !differs(work, moment) {
         return;
     }
     let owner = Owner::Send(pair.qpn);
@@ -73,7 +77,7 @@ fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, ou
 fn next_receive(pair: &Pair, wr_id: u64, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
     let Some(done) = pair.receives.ended_by(wr_id, true).last() else { return };
     let Some(work) = pair.receives.iter().find(|work| work.serial == done.serial + 1) else { return };
-    if !out.wants(RECEIVE_CHANGED) || !differs(work, moment) {
+    if !out.wants(RECEIVE_CHANGED) || !is_placed(work, moment.model) || !differs(work, moment) {
         return;
     }
     let owner = Owner::Receive(pair.qpn);
@@ -83,8 +87,10 @@ fn next_receive(pair: &Pair, wr_id: u64, moment: &mut Moment<'_>, claims: &Claim
             region.windowed || region.used.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
         })
     });
-    let shared = places(work, moment.model)
-        .any(|((start, end), _)| claims.at(start, end, (owner, work.serial)).any(|claim| claim.fills_memory));
+    let shared = places(work, moment.model).any(|((start, end), _)| {
+        claims.was_filled(start, end, work.at)
+            || claims.at(start, end, (owner, work.serial)).any(|claim| claim.fills_memory)
+    });
     // The message that has just arrived may lie in the same memory.
     let filled = places(done, moment.model).any(|((start, end), _)| {
         places(work, moment.model).any(|((other_start, other_end), _)| start < other_end && other_start < end)
@@ -102,6 +108,13 @@ fn next_receive(pair: &Pair, wr_id: u64, moment: &mut Moment<'_>, claims: &Claim
     let finding = Finding::new(RECEIVE_CHANGED, Subject::QueuePair(pair.qpn), what, advice)
         .because("a message may arrive at any moment: what the program writes is mixed with it, or overwritten by it");
     out.tell(Finding { thread: work.thread, ..finding });
+}
+
+/// Whether it is known where all memory of work lies: otherwise other work may have filled it. Of a region that is the
+/// whole address space, or of device memory, it is not.
+fn is_placed(work: &Work, model: &Model) -> bool {
+    let pieces = work.pieces.kept().iter().filter(|piece| piece.length > 0).count();
+    places(work, model).count() == pieces
 }
 
 /// Whether the memory of work holds something else than when it was posted.
