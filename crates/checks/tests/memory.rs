@@ -151,8 +151,18 @@ fn buffers_for_each_direction_are_not_told() {
 fn a_receive_buffer_changed_while_posted_is_told() {
     let mut script = connected();
     script.receive(17, 1, &[(BUFFER, 64, KEY)]).receive(17, 2, &[(BUFFER + 64, 64, KEY)]);
-    script.stores(BUFFER + 64, 1).received(17, 1, 64);
+    script.stores(BUFFER + 64, 1).received(17, 1, 64).keeps(206);
+    script.ends();
     script.shows(206, &["receive with wr_id 2"]);
+}
+
+#[test]
+fn messages_that_arrive_together_fill_their_receives_before_the_first_completes() {
+    let mut script = connected();
+    script.receive(17, 1, &[(BUFFER, 64, KEY)]).receive(17, 2, &[(BUFFER + 64, 64, KEY)]);
+    script.stores(BUFFER, 1).stores(BUFFER + 64, 1).received(17, 1, 64).received(17, 2, 64);
+    script.ends();
+    script.keeps(206);
 }
 
 #[test]

@@ -55,6 +55,7 @@ rules! {
 #[derive(Default, Debug)]
 pub(crate) struct Memory {
     claims: claims::Claims,
+    contents: contents::Contents,
     pieces: pieces::Pieces,
     registration: registration::Registration,
 }
@@ -69,7 +70,7 @@ impl Examine for Memory {
                 self.claims.add(&posting, moment.model);
             }
         }
-        contents::observe(moment, &self.claims, out);
+        self.contents.observe(moment, &self.claims, out);
         self.claims.observe(moment);
         if let Kind::Called { call, .. } = &moment.event.kind {
             self.registration.called(call, moment, out);
@@ -78,10 +79,12 @@ impl Examine for Memory {
     }
 
     fn tick(&mut self, now: u64, model: &Model, witness: &mut dyn Witness, out: &mut Out<'_>) {
+        self.contents.tick(now, model, out);
         self.registration.tick(now, model, witness, out);
     }
 
     fn finish(&mut self, _now: u64, model: &Model, witness: &mut dyn Witness, out: &mut Out<'_>) {
+        self.contents.finish(out);
         registration::finish(model, witness, out);
         windows::finish(model, out);
     }

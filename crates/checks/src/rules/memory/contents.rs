@@ -1,8 +1,10 @@
 //! Whether the program leaves memory alone that it has lent to the NIC: digests of then and now are compared.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 
 use trace::{Call, Kind, Queue};
+use wire::Qpn;
 use wire::access::Access;
 
 use super::claims::{Claims, places};
@@ -11,8 +13,78 @@ use crate::checker::{Moment, Out};
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Pair, Work};
 
-pub(super) fn observe(moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
-    let Some(pair) = moment.model.pair_of(moment.event) else { return };
+/// How long nothing has to come until a changed receive was surely changed by the program.
+const QUIET_NS: u64 = 500_000_000;
+
+/// What was seen of contents.
+#[derive(Default, Debug)]
+pub(super) struct Contents {
+    /// Receives that hold something else than when they were posted, by queue pair.
+    changed: BTreeMap<Qpn, Changed>,
+}
+
+/// The next receive of a queue pair, which was changed. Several messages may lie in memory before the first of them
+/// completes, so its own may have filled it already: it has not, if that comes later, or none comes.
+#[derive(Debug)]
+struct Changed {
+    serial: u64,
+    at: u64,
+    /// When the peer was heard last.
+    heard_at: Option<u64>,
+    finding: Finding,
+}
+
+impl Contents {
+    pub fn observe(&mut self, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
+        match &moment.event.kind {
+            Kind::Called { call: Call::DestroyQp { .. }, .. } => {
+                if let Some(changed) = moment.event.qpn.and_then(|qpn| self.changed.remove(&qpn)) {
+                    out.tell(changed.finding);
+                }
+                return;
+            }
+            Kind::StateChanged { to: "RESET", .. } => {
+                moment.event.qpn.map(|qpn| self.changed.remove(&qpn));
+                return;
+            }
+            _ => {}
+        }
+        let Some(pair) = moment.model.pair_of(moment.event) else { return };
+        let Kind::Completed { wr_id, queue: Queue::Receive, bytes, .. } = moment.event.kind else {
+            return observe_sends(pair, moment, claims, out);
+        };
+        let Some(done) = pair.receives.ended_by(wr_id, true).last() else { return };
+        if let Some(changed) = self.changed.remove(&pair.qpn) {
+            // Of a message of several packets the first may have been there before.
+            let one_packet = pair.kind == "UD" || pair.connection.path_mtu.is_some_and(|mtu| bytes <= u64::from(mtu));
+            if changed.serial == done.serial && one_packet && pair.heard_at > changed.heard_at {
+                out.tell(changed.finding);
+            }
+        }
+        if let Some(changed) = next_receive(pair, done, moment, claims, out) {
+            self.changed.insert(pair.qpn, changed);
+        }
+    }
+
+    /// Tells of those after which nothing came.
+    pub fn tick(&mut self, now: u64, model: &Model, out: &mut Out<'_>) {
+        self.changed.retain(|qpn, changed| {
+            let heard_at = model.pairs.get(qpn).and_then(|pair| pair.heard_at);
+            let is_sure = heard_at == changed.heard_at && now.saturating_sub(changed.at) >= QUIET_NS;
+            if is_sure {
+                out.tell(changed.finding.clone());
+            }
+            !is_sure
+        });
+    }
+
+    /// The program ends.
+    pub fn finish(&mut self, out: &mut Out<'_>) {
+        core::mem::take(&mut self.changed).into_values().for_each(|changed| out.tell(changed.finding));
+    }
+}
+
+fn observe_sends(pair: &Pair, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
     match moment.event.kind {
         Kind::Completed { wr_id, queue: Queue::Send, .. } => {
             // What was posted unsignaled may have been reused after an answer of the peer, which shows its arrival.
@@ -31,7 +103,6 @@ pub(super) fn observe(moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_
                 source(pair, work, moment, claims, out);
             }
         }
-        Kind::Completed { wr_id, queue: Queue::Receive, .. } => next_receive(pair, wr_id, moment, claims, out),
         _ => {}
     }
 }
@@ -72,13 +143,18 @@ fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, ou
     out.tell(Finding { thread: work.thread, ..finding });
 }
 
-/// When a receive is filled, the next one becomes the one that the NIC fills: until now, only the program could change
-/// it.
-fn next_receive(pair: &Pair, wr_id: u64, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
-    let Some(done) = pair.receives.ended_by(wr_id, true).last() else { return };
-    let Some(work) = pair.receives.iter().find(|work| work.serial == done.serial + 1) else { return };
+/// When a receive is filled, the next one becomes the one that the NIC fills: until its message begins, only the program
+/// can change it.
+fn next_receive(
+    pair: &Pair,
+    done: &Work,
+    moment: &mut Moment<'_>,
+    claims: &Claims,
+    out: &mut Out<'_>,
+) -> Option<Changed> {
+    let work = pair.receives.iter().find(|work| work.serial == done.serial + 1)?;
     if !out.wants(RECEIVE_CHANGED) || !is_placed(work, moment.model) || !differs(work, moment) {
-        return;
+        return None;
     }
     let owner = Owner::Receive(pair.qpn);
     let peers_write = work.pieces.kept().iter().any(|piece| {
@@ -97,7 +173,7 @@ fn next_receive(pair: &Pair, wr_id: u64, moment: &mut Moment<'_>, claims: &Claim
     });
     if peers_write || shared || filled {
         // Somebody else may have changed it.
-        return;
+        return None;
     }
     let what = format!(
         "the buffer of {} ({} bytes) was changed while it waited for a message",
@@ -107,7 +183,8 @@ fn next_receive(pair: &Pair, wr_id: u64, moment: &mut Moment<'_>, claims: &Claim
     let advice = "prepare the buffer before ibv_post_recv, and touch it again only after its completion was polled";
     let finding = Finding::new(RECEIVE_CHANGED, Subject::QueuePair(pair.qpn), what, advice)
         .because("a message may arrive at any moment: what the program writes is mixed with it, or overwritten by it");
-    out.tell(Finding { thread: work.thread, ..finding });
+    let finding = Finding { thread: work.thread, ..finding };
+    Some(Changed { serial: work.serial, at: moment.event.at, heard_at: pair.heard_at, finding })
 }
 
 /// Whether it is known where all memory of work lies: otherwise other work may have filled it. Of a region that is the
