@@ -84,7 +84,7 @@ impl Examine for Memory {
     }
 
     fn finish(&mut self, _now: u64, model: &Model, witness: &mut dyn Witness, out: &mut Out<'_>) {
-        self.contents.finish(out);
+        self.contents.finish(model, out);
         registration::finish(model, witness, out);
         windows::finish(model, out);
     }

@@ -24,10 +24,9 @@ pub(super) struct Contents {
 }
 
 /// The next receive of a queue pair, which was changed. Several messages may lie in memory before the first of them
-/// completes, so its own may have filled it already: it has not, if that comes later, or none comes.
+/// completes, so its own may have filled it already: it has not, if none comes.
 #[derive(Debug)]
 struct Changed {
-    serial: u64,
     at: u64,
     /// When the peer was heard last.
     heard_at: Option<u64>,
@@ -38,7 +37,10 @@ impl Contents {
     pub fn observe(&mut self, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
         match &moment.event.kind {
             Kind::Called { call: Call::DestroyQp { .. }, .. } => {
-                if let Some(changed) = moment.event.qpn.and_then(|qpn| self.changed.remove(&qpn)) {
+                if let Some(qpn) = moment.event.qpn
+                    && let Some(changed) = self.changed.remove(&qpn)
+                    && changed.is_quiet(qpn, moment.model)
+                {
                     out.tell(changed.finding);
                 }
                 return;
@@ -50,17 +52,11 @@ impl Contents {
             _ => {}
         }
         let Some(pair) = moment.model.pair_of(moment.event) else { return };
-        let Kind::Completed { wr_id, queue: Queue::Receive, bytes, .. } = moment.event.kind else {
+        let Kind::Completed { wr_id, queue: Queue::Receive, .. } = moment.event.kind else {
             return observe_sends(pair, moment, claims, out);
         };
         let Some(done) = pair.receives.ended_by(wr_id, true).last() else { return };
-        if let Some(changed) = self.changed.remove(&pair.qpn) {
-            // Of a message of several packets the first may have been there before.
-            let one_packet = pair.kind == "UD" || pair.connection.path_mtu.is_some_and(|mtu| bytes <= u64::from(mtu));
-            if changed.serial == done.serial && one_packet && pair.heard_at > changed.heard_at {
-                out.tell(changed.finding);
-            }
-        }
+        self.changed.remove(&pair.qpn);
         if let Some(changed) = next_receive(pair, done, moment, claims, out) {
             self.changed.insert(pair.qpn, changed);
         }
@@ -69,8 +65,7 @@ impl Contents {
     /// Tells of those after which nothing came.
     pub fn tick(&mut self, now: u64, model: &Model, out: &mut Out<'_>) {
         self.changed.retain(|qpn, changed| {
-            let heard_at = model.pairs.get(qpn).and_then(|pair| pair.heard_at);
-            let is_sure = heard_at == changed.heard_at && now.saturating_sub(changed.at) >= QUIET_NS;
+            let is_sure = changed.is_quiet(*qpn, model) && now.saturating_sub(changed.at) >= QUIET_NS;
             if is_sure {
                 out.tell(changed.finding.clone());
             }
@@ -79,8 +74,16 @@ impl Contents {
     }
 
     /// The program ends.
-    pub fn finish(&mut self, out: &mut Out<'_>) {
-        core::mem::take(&mut self.changed).into_values().for_each(|changed| out.tell(changed.finding));
+    pub fn finish(&mut self, model: &Model, out: &mut Out<'_>) {
+        let changed = core::mem::take(&mut self.changed).into_iter();
+        changed.filter(|(qpn, it)| it.is_quiet(*qpn, model)).for_each(|(_, it)| out.tell(it.finding));
+    }
+}
+
+impl Changed {
+    /// Whether nothing came from the peer since then.
+    fn is_quiet(&self, qpn: Qpn, model: &Model) -> bool {
+        model.pairs.get(&qpn).is_none_or(|pair| pair.heard_at == self.heard_at)
     }
 }
 
@@ -184,7 +187,7 @@ fn next_receive(
     let finding = Finding::new(RECEIVE_CHANGED, Subject::QueuePair(pair.qpn), what, advice)
         .because("a message may arrive at any moment: what the program writes is mixed with it, or overwritten by it");
     let finding = Finding { thread: work.thread, ..finding };
-    Some(Changed { serial: work.serial, at: moment.event.at, heard_at: pair.heard_at, finding })
+    Some(Changed { at: moment.event.at, heard_at: pair.heard_at, finding })
 }
 
 /// Whether it is known where all memory of work lies: otherwise other work may have filled it. Of a region that is the
