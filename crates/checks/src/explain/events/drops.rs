@@ -106,8 +106,8 @@ fn rule_here(
         PSN_MISMATCH if !counts_from_elsewhere(pair, watched) => ROUTINE_DROPS,
         // Late packets of a connection that has ended.
         WRONG_STATE if pair.is_some_and(|pair| matches!(pair.state, "ERR" | "SQE")) => ROUTINE_DROPS,
-        // Late ones for a queue pair that was destroyed, or is being; of some the number is not told.
-        UNKNOWN_PAIR if headers.map_or(!model.gone_pairs.is_empty(), |headers| is_of(model, headers)) => ROUTINE_DROPS,
+        // Late ones for a queue pair that was destroyed, or is being; of some the number is not known.
+        UNKNOWN_PAIR if headers.is_none_or(|headers| is_of(model, headers)) => ROUTINE_DROPS,
         rule => rule,
     })
 }

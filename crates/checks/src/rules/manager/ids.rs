@@ -126,6 +126,10 @@ impl Ids {
             Call::WaitForAcks { object: "id", number, missing } if missing > 0 => {
                 self.waits(number, missing, *thread, at, out);
             }
+            // The peer has given up before: which request it was is not told.
+            Call::Refused { function: "rdma_accept" | "rdma_reject", .. } => {
+                self.all.values_mut().for_each(|id| id.rejected |= id.requested.is_some() && !id.accepted);
+            }
             Call::Refused { function: "rdma_ack_cm_event", reason, .. } => out.tell(
                 Finding::new(
                     ACKNOWLEDGED_TWICE,
