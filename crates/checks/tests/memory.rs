@@ -154,6 +154,10 @@ fn a_receive_buffer_changed_while_posted_is_told() {
     script.stores(BUFFER + 64, 1).received(17, 1, 64).keeps(206);
     script.ends();
     script.shows(206, &["receive with wr_id 2"]);
+    let mut script = connected();
+    script.receive(17, 1, &[(BUFFER, 64, KEY)]).receive(17, 2, &[(BUFFER + 64, 64, KEY)]);
+    script.stores(BUFFER + 64, 1).received(17, 1, 64).destroy_qp(17);
+    script.shows(206, &["receive with wr_id 2"]);
 }
 
 #[test]

@@ -35,21 +35,16 @@ struct Changed {
 
 impl Contents {
     pub fn observe(&mut self, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
-        match &moment.event.kind {
-            Kind::Called { call: Call::DestroyQp { .. }, .. } => {
-                if let Some(qpn) = moment.event.qpn
-                    && let Some(changed) = self.changed.remove(&qpn)
-                    && changed.is_quiet(qpn, moment.model)
-                {
-                    out.tell(changed.finding);
-                }
-                return;
+        if let Kind::StateChanged { to: "RESET", .. } | Kind::Called { call: Call::DestroyQp { .. }, .. } =
+            moment.event.kind
+        {
+            if let Some(qpn) = moment.event.qpn
+                && let Some(changed) = self.changed.remove(&qpn)
+                && changed.is_quiet(qpn, moment.model)
+            {
+                out.tell(changed.finding);
             }
-            Kind::StateChanged { to: "RESET", .. } => {
-                moment.event.qpn.map(|qpn| self.changed.remove(&qpn));
-                return;
-            }
-            _ => {}
+            return;
         }
         let Some(pair) = moment.model.pair_of(moment.event) else { return };
         let Kind::Completed { wr_id, queue: Queue::Receive, .. } = moment.event.kind else {
