@@ -2,7 +2,7 @@
 //! congestion windows, the fence and `max_rd_atomic` allow. It knows nothing of answers: when the completer decides to
 //! go back, the queue pair moves its cursor.
 
-use crate::completion::{Cause, Status};
+use crate::completion::Status;
 use crate::connection::Connection;
 use crate::port::{Port, Toward};
 use crate::receive::check_all;
@@ -10,6 +10,7 @@ use crate::send_queue::{Outcome, SendQueue, SendWork};
 use crate::state::Kind;
 use crate::train::{MAX_TRAIN, pad};
 use crate::work::{Operation, SendFlags};
+use trace::Failure;
 use wire::access::{Access, Refusal};
 use wire::{AtomicEth, Deth, Headers, Opcode, Position, Psn, Qpn, Reth, Tail};
 
@@ -26,7 +27,7 @@ pub(crate) enum Step {
     /// Send [`Requester::train`].
     Train,
     /// Work `seq` cannot be carried out. The requester has stopped in front of it.
-    Failed(u64, Status, Cause),
+    Failed(u64, Status, Failure),
 }
 
 /// A request train before its payload is looked up.
@@ -279,7 +280,7 @@ impl Requester {
         connection: &Connection,
         queue: &mut SendQueue,
         port: &mut P,
-    ) -> Result<(), (Status, Cause)> {
+    ) -> Result<(), (Status, Failure)> {
         let Some(work) = queue.get_mut(seq) else { return Ok(()) };
         let subject = work.subject(connection);
         match work.operation {
@@ -299,7 +300,7 @@ impl Requester {
             }
             Operation::CompareSwap { .. } | Operation::FetchAdd { .. } | Operation::AtomicWrite { .. } => {
                 if work.length < 8 {
-                    return Err((Status::LocalLength, Cause::AtomicTooShort { length: u64::from(work.length) }));
+                    return Err((Status::LocalLength, Failure::AtomicTooShort { length: u64::from(work.length) }));
                 }
                 work.length = 8;
             }
@@ -307,11 +308,14 @@ impl Requester {
             _ => {}
         }
         if work.operation.is_answered() && connection.attributes.max_rd_atomic == 0 {
-            return Err((Status::LocalQpOperation, Cause::Unsuitable { what: "max_rd_atomic of the queue pair is 0" }));
+            return Err((
+                Status::LocalQpOperation,
+                Failure::Unsuitable { what: "max_rd_atomic of the queue pair is 0" },
+            ));
         }
         let mtu = connection.mtu();
         if connection.kind == Kind::UnreliableDatagram && work.length > mtu {
-            let cause = Cause::OverMtu { length: u64::from(work.length), mtu: u64::from(mtu) };
+            let cause = Failure::OverMtu { length: u64::from(work.length), mtu: u64::from(mtu) };
             return Err((Status::LocalLength, cause));
         }
         // What goes out in one packet is looked at when it does, and then nothing of it has gone before.
@@ -337,7 +341,7 @@ impl Requester {
         queue: &mut SendQueue,
         limits: &Limits,
         port: &mut P,
-    ) -> Result<bool, (Status, Cause)> {
+    ) -> Result<bool, (Status, Failure)> {
         let Some(work) = queue.get(seq) else { return Ok(false) };
         let mtu = connection.mtu();
         let left = work.packets - self.sent;
@@ -441,7 +445,7 @@ impl Requester {
         count: u32,
         connection: &Connection,
         port: &mut P,
-    ) -> Result<(), (Status, Cause)> {
+    ) -> Result<(), (Status, Failure)> {
         if work.is_inline() {
             return Ok(());
         }
@@ -546,6 +550,6 @@ fn train_packets(mtu: u32) -> u32 {
     (MAX_TRAIN / mtu).max(1)
 }
 
-fn refused(status: Status, refusal: Refusal) -> (Status, Cause) {
-    (status, Cause::Refused(refusal))
+fn refused(status: Status, refusal: Refusal) -> (Status, Failure) {
+    (status, Failure::Refused(refusal))
 }
