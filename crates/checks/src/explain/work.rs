@@ -15,7 +15,7 @@ use wire::access::RefusalCause;
 use wire::{NakCode, Psn, Qpn};
 
 use super::naming;
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Pair, Work};
 use crate::rule::{Number, rules};
@@ -207,6 +207,10 @@ fn all(mut finding: Finding, seen: Vec<String>) -> Finding {
 }
 
 impl Examine for FailedWork {
+    fn sees(&self) -> Sort {
+        Sort::COMPLETED | Sort::POLL | Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let event = moment.event;
         match event.kind {

@@ -72,7 +72,6 @@ const IDLE_POLLS: u32 = 256;
 fn is_usual(event: &Event) -> bool {
     match &event.kind {
         Kind::WorkPosted { .. } | Kind::PacketSent { retransmit: false, .. } | Kind::PacketReceived { .. } => true,
-        Kind::TimerSet { .. } | Kind::TimerCleared { .. } | Kind::WindowChanged { .. } => true,
         Kind::Completed { failure, .. } => failure.is_none(),
         Kind::Called { call, .. } => {
             matches!(call, Call::PostSend { .. } | Call::PostReceive { .. } | Call::Poll { .. } | Call::Polled { .. })
@@ -130,6 +129,9 @@ impl Why {
 
     /// Takes an event.
     pub fn record(&self, event: &Event) {
+        if !checks::is_of_use(event) {
+            return;
+        }
         if is_usual(event) && !self.is_compared(event) {
             let mut queue = self.queue.lock();
             queue.push(*event);
