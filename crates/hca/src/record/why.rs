@@ -66,7 +66,7 @@ const QUEUE: usize = 512;
 const MUCH: usize = 256;
 
 /// So many polls in a row find nothing where a program waits for longer than a message takes.
-const IDLE_POLLS: u32 = 256;
+const IDLE_POLLS: u32 = 64;
 
 /// Whether an event comes with every message and tells of no trouble.
 fn is_usual(event: &Event) -> bool {
