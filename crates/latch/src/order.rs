@@ -113,6 +113,10 @@ pub enum Rank {
     Events,
     /// The wait for accesses to memory to end.
     MemoryBell,
+    /// Atomic operations on memory of GPUs.
+    GpuAtomics,
+    /// Regions of GPU memory.
+    GpuRanges,
     /// The capture of packets.
     Capture,
     /// Where trace events go.

@@ -47,6 +47,7 @@ mod copy;
 mod device;
 mod error;
 mod gate;
+mod gpu;
 mod guard;
 mod keys;
 mod mapped;
@@ -62,6 +63,7 @@ mod window;
 
 pub use device::DeviceMemory;
 pub use error::Error;
+pub use gpu::{is_gpu_memory, is_in_gpu_region};
 pub use guard::Guard;
 #[doc(hidden)] // for fuzzing
 pub use mapped::judge;

@@ -187,10 +187,11 @@ impl Memory {
 
     /// Lends the bytes themselves, for a system call that gathers or scatters. The memory stays registered until the
     /// guard is dropped: deregistration waits for it. Do not hold a guard while deregistering what it lends, or while
-    /// waiting for a lock whose holder does. A null region has no bytes to lend.
+    /// waiting for a lock whose holder does. A null region has no bytes to lend, and one of GPU memory none that a
+    /// system call reaches.
     pub fn lend(&self, subject: Subject, range: Range, access: Access) -> Result<Guard<'_>, Refusal> {
         let entry = self.enter(subject, range, access, true)?;
-        if entry.as_ref().is_some_and(|entry| !entry.has_memory()) {
+        if entry.as_ref().is_some_and(|entry| !entry.is_lendable()) {
             return Err(Refusal { range, access, cause: RefusalCause::WrongKind });
         }
         Ok(Guard::new(entry))
