@@ -117,6 +117,10 @@ pub enum Rank {
     GpuAtomics,
     /// Regions of GPU memory.
     GpuRanges,
+    /// GPU memory that other processes were told of.
+    GpuExports,
+    /// GPU memory of other processes.
+    GpuImports,
     /// The capture of packets.
     Capture,
     /// Where trace events go.

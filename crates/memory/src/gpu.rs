@@ -10,6 +10,7 @@
 
 mod contexts;
 mod driver;
+mod references;
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,9 +19,14 @@ use latch::{Mutex, Rank};
 
 use crate::error::Error;
 use crate::mapping::file_size;
+use crate::memory::Memory;
+use crate::slot::Reach;
 pub(crate) use contexts::ContextNumber;
+use driver::Driver;
 pub use driver::DriverError;
-use wire::access::{Atomic, RefusalCause};
+pub use references::{LONGEST_REFERENCE, REFERENCE, Source, open, shadow};
+use wire::Key;
+use wire::access::{Access, Atomic, Range, Refusal, RefusalCause, Subject};
 
 /// GPU memory: where it lies for the driver, and in which context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +63,7 @@ pub(crate) fn find(address: u64, length: u64) -> Result<Option<Found>, Error> {
         reached = after;
     }
     let context = contexts::number_of(driver, &first).map_err(|error| Error::GpuDriver { error: error.0 })?;
+    references::note_context(context);
     Ok(Some(Found { context }))
 }
 
@@ -77,6 +84,17 @@ pub(crate) fn note(range: (u64, u64), registered: bool) {
         ranges.swap_remove(index);
     }
     REGIONS.store(ranges.len(), Ordering::Relaxed);
+    if ranges.is_empty() {
+        drop(ranges);
+        references::forget();
+    }
+}
+
+/// Whether any GPU memory is registered: costs a load.
+#[inline]
+#[must_use]
+pub fn has_gpu_regions() -> bool {
+    REGIONS.load(Ordering::Relaxed) != 0
 }
 
 /// Whether a range has bytes of a GPU region: memory that the processor must not touch. Costs a load in programs that
@@ -84,7 +102,7 @@ pub(crate) fn note(range: (u64, u64), registered: bool) {
 #[inline]
 #[must_use]
 pub fn is_in_gpu_region(address: u64, length: u64) -> bool {
-    REGIONS.load(Ordering::Relaxed) != 0 && is_in_ranges(address, length)
+    has_gpu_regions() && is_in_ranges(address, length)
 }
 
 #[cold]
@@ -97,7 +115,7 @@ fn is_in_ranges(address: u64, length: u64) -> bool {
 /// Copies out of GPU memory.
 #[cold]
 pub(crate) fn load(out: &mut [u8], source: *const u8, context: ContextNumber) -> Result<(), RefusalCause> {
-    let driver = driver::known().ok_or(RefusalCause::Faulted)?;
+    let driver = there(source.addr(), out.len())?;
     contexts::finish(driver, context, |stream| {
         // SAFETY: `out` is valid for writes, and waited for before it is used.
         unsafe { driver.begin_out(out.as_mut_ptr(), source.addr() as u64, out.len(), stream) }
@@ -108,7 +126,7 @@ pub(crate) fn load(out: &mut [u8], source: *const u8, context: ContextNumber) ->
 /// Copies into GPU memory. Kernels that begin afterwards see it.
 #[cold]
 pub(crate) fn store(target: *mut u8, bytes: &[u8], context: ContextNumber) -> Result<(), RefusalCause> {
-    let driver = driver::known().ok_or(RefusalCause::Faulted)?;
+    let driver = there(target.addr(), bytes.len())?;
     contexts::finish(driver, context, |stream| {
         // SAFETY: `bytes` is valid for reads until the stream was waited for.
         unsafe { driver.begin_into(target.addr() as u64, bytes.as_ptr(), bytes.len(), stream) }
@@ -134,6 +152,120 @@ pub(crate) fn atomic(word: *mut u8, operation: Atomic, context: ContextNumber) -
     Ok(before)
 }
 
+/// Copies from memory that another process named into GPU memory.
+#[cold]
+pub(crate) fn store_from(
+    target: *mut u8,
+    (source, offset): (&Source, u64),
+    length: usize,
+    context: ContextNumber,
+) -> Result<(), RefusalCause> {
+    let driver = there(target.addr(), length)?;
+    let source = source.part(offset, length as u64).ok_or(RefusalCause::WrongKind)?;
+    contexts::finish(driver, context, |stream| driver.begin_across(target.addr() as u64, source, length, stream))
+        .map_err(refused)
+}
+
+/// Copies from memory that another process named into other memory.
+///
+/// # Safety
+/// `target` is valid for writes of `length` bytes, but for races with code that tolerates them.
+#[cold]
+pub(crate) unsafe fn load_from(
+    target: *mut u8,
+    (source, offset): (&Source, u64),
+    length: usize,
+) -> Result<(), RefusalCause> {
+    let driver = driver::known().ok_or(RefusalCause::Faulted)?;
+    let from = source.part(offset, length as u64).ok_or(RefusalCause::WrongKind)?;
+    contexts::finish(driver, source.context(), |stream| {
+        // SAFETY: valid for writes, as the caller says, and waited for.
+        unsafe { driver.begin_out(target, from, length, stream) }
+    })
+    .map_err(refused)
+}
+
+/// The driver, if memory is still there. It is asked, because a context that was destroyed must not be touched.
+fn there(address: usize, length: usize) -> Result<&'static Driver, RefusalCause> {
+    const INVALID: DriverError = DriverError(1);
+    let driver = driver::known().ok_or(RefusalCause::Faulted)?;
+    let (mut at, end) = (address as u64, (address as u64).saturating_add(length as u64));
+    while at < end {
+        let allocation = driver.allocation(at).ok_or(refused(INVALID))?;
+        at = allocation.start.saturating_add(allocation.length).max(at + 1);
+    }
+    Ok(driver)
+}
+
 fn refused(error: DriverError) -> RefusalCause {
     RefusalCause::GpuFailed { error: error.0 }
+}
+
+/// Memory of this process that GPUs reach by themselves until this is dropped, which makes copies to and from it faster.
+#[derive(Debug)]
+pub struct HostRegistration {
+    first: usize,
+    registered: bool,
+}
+
+impl HostRegistration {
+    /// Registers whole pages of memory that the caller keeps mapped until this is dropped. Where the driver refuses,
+    /// copies work all the same.
+    #[must_use]
+    pub fn new(first: *mut u8, length: usize) -> HostRegistration {
+        // The driver looks the pages up, pins them, and changes no byte.
+        let registered = driver::known().is_some_and(|driver| driver.register_host(first, length).is_ok());
+        HostRegistration { first: first.addr(), registered }
+    }
+}
+
+impl Drop for HostRegistration {
+    fn drop(&mut self) {
+        if let (true, Some(driver)) = (self.registered, driver::known()) {
+            let _ = driver.unregister_host(std::ptr::without_provenance_mut(self.first));
+        }
+    }
+}
+
+impl Memory {
+    /// What names a range of GPU memory in other processes of the user, if it is that and can be named.
+    #[must_use]
+    pub fn refer(&self, subject: Subject, range: Range, access: Access) -> Option<[u8; REFERENCE]> {
+        let terms = self.slot(range.key)?.look(range.key, &self.bell).ok()?;
+        let Reach::Gpu(_) = terms.reach else { return None };
+        let first = terms.admit(subject, range, access).ok()?;
+        references::refer(first.addr() as u64, range.length)
+    }
+
+    /// Whether ranges of a region can be named so.
+    #[must_use]
+    pub fn can_refer(&self, key: Key) -> bool {
+        let terms = self.slot(key).and_then(|slot| slot.look(key, &self.bell).ok());
+        terms.is_some_and(|terms| {
+            matches!(terms.reach, Reach::Gpu(_)) && references::can_refer(terms.base.addr() as u64)
+        })
+    }
+
+    /// Copies bytes that another process named: those for which `bytes`, a part of the [`shadow`], stands. Slices that
+    /// are none are written as ever.
+    ///
+    /// # Errors
+    /// As for [`write`](Memory::write).
+    #[cold]
+    pub fn write_named(
+        &self,
+        subject: Subject,
+        key: Key,
+        address: u64,
+        bytes: &[u8],
+        source: &Source,
+    ) -> Result<(), Refusal> {
+        let Some(offset) = references::offset_in_shadow(bytes) else {
+            return self.write(subject, key, address, bytes);
+        };
+        let access = if subject.remote { Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
+        let range = Range { key, address, length: bytes.len() as u64 };
+        let Some(entry) = self.enter(subject, range, access, true)? else { return Ok(()) };
+        entry.store_named(source, offset).map_err(|cause| Refusal { range, access, cause })
+    }
 }

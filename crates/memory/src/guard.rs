@@ -92,6 +92,33 @@ impl<'m> Entry<'m> {
         Ok(())
     }
 
+    /// Copies what another process named into the range.
+    pub(crate) fn store_named(&self, source: &gpu::Source, offset: u64) -> Result<(), RefusalCause> {
+        /// What is copied at a time where the kernel has to.
+        const PIECE: usize = 64 * 1024;
+        if self.null {
+            return Ok(());
+        }
+        match self.reach {
+            // SAFETY: as in `store`.
+            Reach::Processor => unsafe { gpu::load_from(self.first, (source, offset), self.length) },
+            Reach::Gpu(context) => gpu::store_from(self.first, (source, offset), self.length, context),
+            Reach::OnDemand => {
+                let mut piece = vec![0; PIECE.min(self.length)];
+                for at in (0..self.length).step_by(PIECE) {
+                    let length = PIECE.min(self.length - at);
+                    // SAFETY: a buffer of our own, as long; then as in `store`.
+                    unsafe {
+                        gpu::load_from(piece.as_mut_ptr(), (source, offset + at as u64), length)?;
+                        on_demand::store(self.first.wrapping_add(at), &piece[..length])
+                            .map_err(|_| RefusalCause::Faulted)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// Runs an atomic operation on the range, which is eight bytes long.
     pub(crate) fn atomic(&self, operation: Atomic) -> Result<u64, RefusalCause> {
         if self.null {

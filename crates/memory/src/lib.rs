@@ -63,7 +63,10 @@ mod window;
 
 pub use device::DeviceMemory;
 pub use error::Error;
-pub use gpu::{is_gpu_memory, is_in_gpu_region};
+pub use gpu::{
+    DriverError, HostRegistration, LONGEST_REFERENCE, REFERENCE, Source, has_gpu_regions, is_gpu_memory,
+    is_in_gpu_region, open, shadow,
+};
 pub use guard::Guard;
 #[doc(hidden)] // for fuzzing
 pub use mapped::judge;

@@ -36,6 +36,13 @@ impl Mapping {
         Ok(Mapping { base, span: length, first: base })
     }
 
+    /// Zeros to read, which take no memory.
+    pub(crate) fn zeros(length: usize) -> io::Result<Mapping> {
+        let hidden = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let base = map(null_mut(), length, libc::PROT_READ, hidden, None)?;
+        Ok(Mapping { base, span: length, first: base })
+    }
+
     /// Zeroed memory of no file in huge pages: those that an administrator set apart for that, or (`advised`) ordinary
     /// ones that the kernel joins where it can. Begins at the boundary of one.
     ///

@@ -200,7 +200,7 @@ impl Memory {
     /// Enters the slot of a key for as long as the entry lives; `None` for an empty range. An access that is over
     /// before this thread lets others at its locks need not be `counted`.
     #[inline]
-    fn enter(
+    pub(crate) fn enter(
         &self,
         subject: Subject,
         range: Range,

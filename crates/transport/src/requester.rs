@@ -16,6 +16,9 @@ use wire::{AtomicEth, Deth, Headers, Opcode, Position, Psn, Qpn, Reth, Tail};
 /// The most packets of answer one READ request asks for on a link without a window.
 const MAX_READ: u32 = 1024;
 
+/// The most packets of a train: links count them in 16 bits.
+pub(crate) const MOST_PACKETS: u32 = 0xffff;
+
 /// Sequence numbers that may be outstanding: far below half the number space, so that old and new stay distinguishable.
 const MAX_OUTSTANDING: u32 = 1 << 20;
 
@@ -380,10 +383,16 @@ impl Requester {
             want = want.min(self.high.distance_from(self.psn));
         }
         let unasked = self.unasked;
+        let mut unlimited = train_packets(mtu);
+        if want > unlimited
+            && let (Operation::Write { .. }, [sge]) = (&work.operation, work.sges())
+        {
+            unlimited = (port.longest_train(sge.key) / mtu).clamp(unlimited, MOST_PACKETS);
+        }
         let (count, asks) = port.window(qpn, Toward::Peer, |window| {
             let want = want.min(match work.operation {
                 _ if want == 1 => 1,
-                _ if window.is_unlimited() => train_packets(mtu),
+                _ if window.is_unlimited() => unlimited,
                 Operation::Write { .. } if self.sent == 0 => window.burst_after_longer(mtu),
                 _ => window.burst(mtu),
             });

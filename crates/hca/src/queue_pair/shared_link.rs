@@ -4,14 +4,15 @@
 
 use crate::ground::Ground;
 use crate::links::path::{Link, Path};
-use crate::queue_pair::port::NicPort;
-use crate::queue_pair::{Qp, TrainCargo};
+use crate::queue_pair::port::{GpuTrains, NicPort};
+use crate::queue_pair::{Qp, TrainCargo, gpu};
 use crate::tuning::{LOSSLESS_PATIENCE, nanos};
 use link::shared::{Outbound, Sleeper, State, Unwritten};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use trace::DropReason;
 use transport::{QueuePair, SendRequest, Time};
+use wire::access::Refusal;
 use wire::{Headers, Opcode, Syndrome};
 
 /// What a queue pair remembers of its link.
@@ -219,6 +220,8 @@ impl Shared {
         let Some(mut writer) = link.writer() else { return false };
         let before = writer.position();
         let mut what = Written::default();
+        let names = memory::has_gpu_regions() && gpu::may_name(nic, qp, &mut writer);
+        port.gpu = if names { GpuTrains::Sent } else { GpuTrains::None };
         let done = loop {
             if !writer.has_room() {
                 if writer.is_broken() {
@@ -242,6 +245,21 @@ impl Shared {
             let length = train.payload.len() as usize;
             nic.note_moved(length);
             let addresses = (path.source, path.destination);
+            if names && let Some(name) = gpu::name(nic, &train) {
+                if writer.push_named::<Refusal>(addresses, &train.headers, (train.count, train.mtu), &name).is_err() {
+                    nic.dropped(now, Some(qp.qpn()), Some(&train.headers), DropReason::BadLength);
+                }
+                if !pair.may_transmit() {
+                    break true;
+                }
+                continue;
+            }
+            if names && length > link::shared::LONGEST {
+                // It could be named a moment ago: the memory was freed.
+                let refusal = gpu::vanished(&train);
+                pair.transmit_refused(now, refusal, port);
+                continue;
+            }
             let fill = |out: &mut [u8]| train.payload.copy(0, out, port);
             match writer.push(addresses, &train.headers, (train.count, train.mtu), length, fill) {
                 Ok(()) => {}

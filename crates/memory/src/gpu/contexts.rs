@@ -48,6 +48,8 @@ pub(super) fn number_of(driver: &Driver, allocation: &Allocation) -> Result<Cont
     let (context, id) = (context as usize, driver.context_id(context));
     let mut made: *mut Entry = null_mut();
     let mut found = Err(OUT_OF_MEMORY);
+    // Streams are made now: while a kernel of the program waits for the NIC, a call that needs the whole GPU would wait
+    // for the kernel.
     for (number, place) in TABLE.iter().enumerate() {
         if entry(number).is_none() {
             if made.is_null() {
@@ -55,6 +57,10 @@ pub(super) fn number_of(driver: &Driver, allocation: &Allocation) -> Result<Cont
                 made = Box::into_raw(Box::new(Entry { context, id, streams }));
             }
             if place.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                let made = entry(number).ok_or(CONTEXT_DESTROYED)?;
+                driver.within(context as Context, || {
+                    made.streams.iter().try_for_each(|_| driver.make_stream().map(|stream| made.put(stream)))
+                })?;
                 return Ok(ContextNumber(number as u16));
             }
         }
@@ -70,6 +76,16 @@ pub(super) fn number_of(driver: &Driver, allocation: &Allocation) -> Result<Cont
     found
 }
 
+/// Runs `f` in a context.
+pub(super) fn within<R>(
+    driver: &Driver,
+    number: ContextNumber,
+    f: impl FnOnce() -> Result<R, DriverError>,
+) -> Result<R, DriverError> {
+    let entry = entry(number.0.into()).ok_or(CONTEXT_DESTROYED)?;
+    driver.within(entry.context as Context, f)
+}
+
 /// Begins work in a stream of a context, and waits until it is done.
 pub(super) fn finish(
     driver: &Driver,
@@ -82,11 +98,10 @@ pub(super) fn finish(
             NO_STREAM => driver.make_stream()?,
             stream => stream,
         };
-        let begun = begin(stream);
-        // What was begun is waited for in any case: it may still touch memory.
-        let ended = driver.wait(stream);
-        begun.and(ended)?;
-        // One in which something failed is not used again. It goes with its context.
+        // A stream in which something failed is not used again, not even to wait: of a context that was destroyed it
+        // is no stream any more. Nothing is under way then.
+        begin(stream)?;
+        driver.wait(stream)?;
         entry.put(stream);
         Ok(())
     })

@@ -1,8 +1,6 @@
 //! The GPU's driver, as far as the NIC needs it: a handful of entry points of `libcuda.so.1`. Nothing is linked: the
 //! library is used only if the program has loaded it already, which a program with a GPU pointer has.
 
-#![expect(dead_code, reason = "copies between processes need all of it")]
-
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -252,11 +250,8 @@ impl Driver {
         call!(self.across(target, source, length, stream))
     }
 
-    /// Lets GPUs reach memory of the processor by themselves, which makes copies faster.
-    ///
-    /// # Safety
-    /// The memory stays mapped until it is unregistered.
-    pub unsafe fn register_host(&self, first: *mut u8, length: usize) -> Result<(), DriverError> {
+    /// Lets GPUs reach memory of the processor by themselves, which makes copies faster. Its pages are pinned.
+    pub fn register_host(&self, first: *mut u8, length: usize) -> Result<(), DriverError> {
         call!(self.register_host(first.cast(), length, PORTABLE))
     }
 
