@@ -235,6 +235,12 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context)
 	return leave(CUDA_SUCCESS);
 }
 
+CUresult cuCtxSynchronize(void)
+{
+	ENTER;
+	return leave(here() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
+}
+
 CUresult cuCtxGetId(CUcontext context, unsigned long long *id)
 {
 	ENTER;
@@ -459,6 +465,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 	ENTER;
 	struct allocation *one = find(address, 1);
 
+	if (!here())
+		return leave(CUDA_ERROR_INVALID_CONTEXT);
 	if (!one || one->imported)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	struct named named = {getpid(), one->file, one->size, one->id};

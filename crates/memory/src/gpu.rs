@@ -232,9 +232,9 @@ impl Memory {
     #[must_use]
     pub fn refer(&self, subject: Subject, range: Range, access: Access) -> Option<[u8; REFERENCE]> {
         let terms = self.slot(range.key)?.look(range.key, &self.bell).ok()?;
-        let Reach::Gpu(_) = terms.reach else { return None };
+        let Reach::Gpu(context) = terms.reach else { return None };
         let first = terms.admit(subject, range, access).ok()?;
-        references::refer(first.addr() as u64, range.length)
+        references::refer(first.addr() as u64, range.length, context)
     }
 
     /// Whether ranges of a region can be named so.

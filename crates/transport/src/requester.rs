@@ -366,9 +366,14 @@ impl Requester {
             if limits.answers >= usize::from(connection.attributes.max_rd_atomic) || limits.partly_under_way {
                 return Ok(false);
             }
-            let Some(psns) =
-                self.reserve_answer(work, left.min(limits.longest_read.unwrap_or(MAX_READ)), connection, limits, port)
-            else {
+            let mut longest = MAX_READ;
+            if left > MAX_READ
+                && let [sge] = work.sges()
+            {
+                longest = (port.longest_train(sge.key) / mtu).clamp(MAX_READ, MOST_PACKETS);
+            }
+            let want = left.min(limits.longest_read.unwrap_or(longest));
+            let Some(psns) = self.reserve_answer(work, want, longest, connection, limits, port) else {
                 return Ok(false);
             };
             if self.sent > 0 || retransmission {
@@ -425,12 +430,13 @@ impl Requester {
         &mut self,
         work: &SendWork,
         left: u32,
+        longest: u32,
         connection: &Connection,
         limits: &Limits,
         port: &mut P,
     ) -> Option<u32> {
         let (qpn, mtu) = (connection.qpn, connection.mtu());
-        let want = left.min(MAX_READ);
+        let want = left.min(longest);
         let last = work.packet_length(self.sent + want - 1, mtu);
         let granted = port.window(qpn, Toward::Here, |window| match limits.answers {
             0 => window.reserve(qpn, mtu, want, last),

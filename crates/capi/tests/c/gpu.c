@@ -45,7 +45,8 @@ static void fill(CUdeviceptr address, size_t size, unsigned seed)
 
 	for (size_t i = 0; i < size; i++)
 		bytes[i] = pattern(i, seed);
-	NEED(!CU(cuMemcpyHtoD_v2)(address, bytes, size));
+	/* The copy may be under way when the call returns. */
+	NEED(!CU(cuMemcpyHtoD_v2)(address, bytes, size) && !CU(cuCtxSynchronize)());
 	free(bytes);
 }
 
@@ -196,7 +197,7 @@ static void mixed(void)
 	/* Atomic operations on GPU memory are done, and their answers may go there too. */
 	uint64_t word = 40, before = 0;
 
-	CHECK(!CU(cuMemcpyHtoD_v2)(gpu + 64, &word, 8));
+	CHECK(!CU(cuMemcpyHtoD_v2)(gpu + 64, &word, 8) && !CU(cuCtxSynchronize)());
 	struct ibv_sge answer = part(mr, gpu + 8, 8);
 	struct ibv_send_wr atomic = {.wr_id = 4, .sg_list = &answer, .num_sge = 1, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
 				     .send_flags = IBV_SEND_SIGNALED};

@@ -108,7 +108,8 @@ static void fill(int gpu, size_t length, unsigned seed)
 	for (size_t i = 0; i < length; i++)
 		staged[i] = pattern(i, seed);
 	if (gpu) {
-		NEED(!CU(cuMemcpyHtoD_v2)(here.gpu, staged, length));
+		/* The copy may be under way when the call returns. */
+		NEED(!CU(cuMemcpyHtoD_v2)(here.gpu, staged, length) && !CU(cuCtxSynchronize)());
 		free(staged);
 	}
 }
@@ -240,7 +241,11 @@ static double now(void)
 static void one(enum ibv_wr_opcode opcode, int from_gpu, int to_gpu, size_t length)
 {
 	NEED(!request(opcode, from_gpu, to_gpu, length));
-	NEED(completion(cq).status == IBV_WC_SUCCESS);
+	struct ibv_wc wc = completion(cq);
+
+	if (wc.status)
+		fprintf(stderr, "%zu bytes: %s\n", length, ibv_wc_status_str(wc.status));
+	NEED(wc.status == IBV_WC_SUCCESS);
 }
 
 static void bench(int first)

@@ -95,11 +95,11 @@ pub(super) fn forget() {
 }
 
 /// What names bytes of a GPU in other processes, if the driver lets them be named.
-pub(super) fn refer(address: u64, length: u64) -> Option<[u8; REFERENCE]> {
+pub(super) fn refer(address: u64, length: u64, context: ContextNumber) -> Option<[u8; REFERENCE]> {
     let driver = driver::known()?;
     let allocation = driver.allocation(address).filter(|allocation| allocation.is_exportable)?;
     let offset = within(allocation.start, allocation.length, address, length)?;
-    let handle = handle_of(driver, allocation.start, allocation.id)?;
+    let handle = handle_of(driver, allocation.start, allocation.id, context)?;
     let mut reference = [0; REFERENCE];
     reference[..64].copy_from_slice(&handle.0);
     for (place, word) in
@@ -116,12 +116,12 @@ pub(super) fn can_refer(address: u64) -> bool {
     allocation.is_some_and(|allocation| allocation.is_exportable)
 }
 
-fn handle_of(driver: &Driver, start: u64, id: u64) -> Option<Handle> {
+fn handle_of(driver: &Driver, start: u64, id: u64, context: ContextNumber) -> Option<Handle> {
     let mut exports = EXPORTS.lock();
     if let Some((_, _, handle)) = exports.iter().find(|(at, number, _)| (*at, *number) == (start, id)) {
         return Some(*handle);
     }
-    let handle = driver.export(start).ok()?;
+    let handle = contexts::within(driver, context, || driver.export(start)).ok()?;
     exports.retain(|(at, ..)| *at != start);
     if exports.len() == KEPT {
         exports.remove(0);
