@@ -71,6 +71,16 @@ fn memory_of_a_gpu_is_moved_and_its_faults_are_told() {
     }
 }
 
+/// Between processes payload is named and copied inside the GPU; where that cannot be, it goes through the ring.
+#[test]
+fn memory_of_a_gpu_moves_between_processes() {
+    let program = compile("cc", "gpu_pair.c");
+    let _turn = alone();
+    for (link, how) in [(Link::SharedMemory, &[][..]), (Link::SharedMemory, &["closed"]), (Link::Udp, &[])] {
+        succeed(on_link(link, &program).arg(gpu_driver()).args(how));
+    }
+}
+
 fn run_to_its_end(link: Link, compiler: &str, source: &str) {
     let program = compile(compiler, source);
     let _turn = alone();

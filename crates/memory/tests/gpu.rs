@@ -199,6 +199,36 @@ fn what_is_freed_or_destroyed_under_a_region_is_refused() {
 }
 
 #[test]
+fn a_name_that_another_process_made_up_opens_nothing() {
+    let (gpu, memory) = (StandIn::new(), Memory::new());
+    let address = gpu.allocate(1 << 20);
+    let key = register(&memory, address, 1 << 20, ALL).unwrap();
+    let range = Range { key, address: address + 100, length: 5000 };
+    let name = memory.refer(LOCAL, range, Access::empty()).unwrap();
+    assert!(memory.can_refer(key));
+    // The driver opens nothing of its own process.
+    assert!(memory::open(&name).is_err());
+    assert!(memory::open(&[0; memory::REFERENCE]).is_err() && memory::open(&[0xff; memory::REFERENCE]).is_err());
+    for at in 0..memory::REFERENCE {
+        let mut forged = name;
+        forged[at] ^= 0x55;
+        assert!(memory::open(&forged).is_err(), "byte {at}");
+    }
+    // What is not the GPU's, or not the subject's, has no name.
+    assert!(memory.refer(STRANGER, range, Access::REMOTE_READ).is_none());
+    assert!(memory.refer(LOCAL, Range { length: 2 << 20, ..range }, Access::empty()).is_none());
+    let buffer = Buffer::new(64);
+    let other = register(&memory, buffer.address(), 64, ALL).unwrap();
+    assert!(!memory.can_refer(other));
+    assert!(
+        memory.refer(LOCAL, Range { key: other, address: buffer.address(), length: 64 }, Access::empty()).is_none()
+    );
+    let zeros = memory::shadow(100).unwrap();
+    assert!(zeros.len() == 100 && zeros.iter().all(|byte| *byte == 0));
+    assert!(memory::shadow(memory::LONGEST_REFERENCE as usize + 1).is_none());
+}
+
+#[test]
 fn a_forked_child_has_no_gpu() {
     let (gpu, memory) = (StandIn::new(), Memory::new());
     let address = gpu.allocate(4096);
