@@ -151,15 +151,11 @@ fn a_driver_that_fails_refuses_the_access_and_nothing_else() {
     let failed = |error| RefusalCause::GpuFailed { error };
     let mut out = [0; 8];
     memory.read(LOCAL, key, address, &mut out).unwrap();
-    for (call, error) in
-        [("cuCtxPushCurrent_v2", 709), ("cuMemcpyDtoHAsync_v2", 1), ("cuStreamSynchronize", 700), ("cuStreamCreate", 2)]
-    {
+    for (call, error) in [("cuCtxPushCurrent_v2", 709), ("cuMemcpyDtoHAsync_v2", 1), ("cuStreamSynchronize", 700)] {
         gpu.fail(call, 0, error);
         assert_eq!(cause(memory.read(LOCAL, key, address, &mut out)), failed(error), "{call}");
         gpu.fail(call, 0, 0);
-        if call != "cuStreamSynchronize" {
-            memory.read(LOCAL, key, address, &mut out).unwrap();
-        }
+        memory.read(LOCAL, key, address, &mut out).unwrap();
     }
     gpu.fail("cuMemcpyHtoDAsync_v2", 0, 700);
     assert_eq!(cause(memory.write(REMOTE, key, address, &out)), failed(700));
@@ -171,6 +167,19 @@ fn a_driver_that_fails_refuses_the_access_and_nothing_else() {
     gpu.fail("cuMemcpyHtoDAsync_v2", 0, 0);
     memory.write(REMOTE, key, address, &out).unwrap();
     memory.deregister(key).unwrap();
+}
+
+#[test]
+fn a_context_without_streams_is_told_when_memory_is_registered() {
+    let (gpu, memory) = (StandIn::new(), Memory::new());
+    let address = gpu.allocate(4096);
+    gpu.fail("cuStreamCreate", 3, 2);
+    let refused = register(&memory, address, 4096, ALL).unwrap_err();
+    gpu.fail("cuStreamCreate", 0, 0);
+    assert_eq!((refused, refused.errno()), (Error::GpuDriver { error: 2 }, libc::EFAULT));
+    let key = register(&memory, address, 4096, ALL).unwrap();
+    memory.write(REMOTE, key, address, b"it goes on").unwrap();
+    assert_eq!(gpu.bytes(address, 10), b"it goes on");
 }
 
 #[test]
