@@ -68,7 +68,8 @@ impl ByDescriptor {
             Err(error) => return Err(error.into()),
         };
         let spec = RegionSpec { translation, domain: ProtectionDomain(domain.domain.0), access };
-        // SAFETY: the region keeps the mapping until it is gone; memory of a GPU stays allocated, as registering demands.
+        // SAFETY: the region keeps the mapping until it is gone; memory of a GPU stays allocated, as registering
+        // demands.
         let key = unsafe { domain.opened.nic.memory().register(&spec) }?;
         // An offset stands where other regions have their address.
         MemoryRegion::make_with(pd, key, without_provenance_mut(offset as usize), length, needs)

@@ -201,7 +201,8 @@ fn refused(error: DriverError) -> RefusalCause {
     RefusalCause::GpuFailed { error: error.0 }
 }
 
-/// Memory of this process that GPUs reach by themselves until this is dropped, which makes copies to and from it faster.
+/// Memory of this process that GPUs reach by themselves until this is dropped, which makes copies to and from it
+/// faster.
 #[derive(Debug)]
 pub struct HostRegistration {
     first: usize,

@@ -61,8 +61,9 @@ macro_rules! entry_points {
                 Calls { $($name: {
                     // SAFETY: a handle, and a name that ends in zero.
                     let found = unsafe { libc::dlsym(library, concat!($symbol, "\0").as_ptr().cast::<c_char>()) };
+                    type Call = unsafe extern "C" fn($($argument),*) -> c_uint;
                     // SAFETY: the function has this type, as the caller says; null is none.
-                    unsafe { std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($argument),*) -> c_uint>>(found) }
+                    unsafe { std::mem::transmute::<*mut c_void, Option<Call>>(found) }
                 },)* }
             }
         }
