@@ -151,6 +151,10 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     if let Ok(directory) = &files {
         preload.push(PATHS);
         command.env(environment::FILES, directory);
+        let (variable, value) = files::gpu::LOADING;
+        if env::var_os(variable).is_none() && files::gpu::are_here() {
+            command.env(variable, value);
+        }
     }
     command.env(PRELOAD, linker::preloaded(&library, &preload, env::var_os(PRELOAD)));
     if options.verbose {

@@ -154,6 +154,12 @@ pub enum RefusalCause {
     Faulted,
     /// More accesses at a time than a region can count: a caller keeps guards for ever.
     TooManyGuards,
+    /// The GPU's driver did not make the copy: the memory was freed, its context destroyed, or the GPU failed. Some
+    /// bytes may have been copied.
+    GpuFailed {
+        /// The driver's number for why.
+        error: u32,
+    },
 }
 
 impl RefusalCause {
@@ -191,6 +197,7 @@ impl RefusalCause {
             Self::WrongKind => "wrong_kind",
             Self::Faulted => "faulted",
             Self::TooManyGuards => "too_many_guards",
+            Self::GpuFailed { .. } => "gpu_failed",
         }
     }
 }
@@ -214,6 +221,7 @@ impl fmt::Display for RefusalCause {
             Self::WrongKind => "the key names something that cannot be used this way",
             Self::Faulted => "the memory behind the key is not there",
             Self::TooManyGuards => "too many accesses to the region are under way",
+            Self::GpuFailed { error } => return write!(f, "the GPU's driver refused the copy with error {error}"),
         })
     }
 }

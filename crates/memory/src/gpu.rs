@@ -1,0 +1,279 @@
+//! Memory of GPUs: found by asking the driver about an address, reached by the driver's copies. The processor never
+//! touches it. Which bytes a key opens is decided by the same terms as for other memory; only the copy differs.
+//!
+//! | what | how |
+//! |---|---|
+//! | is it GPU memory? | the driver's attributes of the pointer; managed memory is the processor's too and counts as that |
+//! | copies | in streams of the NIC's own, waited for: an access that returns has its bytes where kernels see them |
+//! | atomic operations | a copy out and a copy in under one lock: atomic towards one another, not towards kernels |
+//! | what was freed, or a context that was destroyed | the driver refuses the copy, and so is the access |
+
+mod contexts;
+mod driver;
+mod references;
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use latch::{Mutex, Rank};
+
+use crate::error::Error;
+use crate::mapping::file_size;
+use crate::memory::Memory;
+use crate::slot::Reach;
+pub(crate) use contexts::ContextNumber;
+use driver::Driver;
+pub use driver::DriverError;
+pub use references::{LONGEST_REFERENCE, REFERENCE, Source, open, shadow};
+use wire::Key;
+use wire::access::{Access, Atomic, Range, Refusal, RefusalCause, Subject};
+
+/// GPU memory: where it lies for the driver, and in which context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Found {
+    pub(crate) context: ContextNumber,
+}
+
+/// Where GPU memory is registered: so many regions, for a look without the lock, and their first address and length.
+static REGIONS: AtomicUsize = AtomicUsize::new(0);
+static RANGES: Mutex<Vec<(u64, u64)>> = Mutex::new(Rank::GpuRanges, Vec::new());
+
+/// One atomic operation at a time.
+static ATOMICS: Mutex<()> = Mutex::new(Rank::GpuAtomics, ());
+
+/// Whether there is a driver to ask at no cost worth mentioning.
+pub(crate) fn is_known() -> bool {
+    driver::known().is_some()
+}
+
+/// Whether a range is memory of a GPU. One that begins in such memory and ends elsewhere is an error.
+pub(crate) fn find(address: u64, length: u64) -> Result<Option<Found>, Error> {
+    let Some(driver) = driver::driver() else { return Ok(None) };
+    let Some(first) = driver.allocation(address) else { return Ok(None) };
+    let past = Error::GpuRange { address, length };
+    let end = address.checked_add(length).ok_or(past)?;
+    let mut reached = first.start.saturating_add(first.length);
+    // Memory that was mapped piece by piece is several allocations in a row.
+    while reached < end {
+        let next = driver.allocation(reached).ok_or(past)?;
+        let after = next.start.saturating_add(next.length);
+        if (next.device, next.context) != (first.device, first.context) || after <= reached {
+            return Err(past);
+        }
+        reached = after;
+    }
+    let context = contexts::number_of(driver, &first).map_err(|error| Error::GpuDriver { error: error.0 })?;
+    references::note_context(context);
+    Ok(Some(Found { context }))
+}
+
+/// Whether a descriptor that the processor cannot map stands for memory of a GPU, at an address that the GPU's driver
+/// knows. There is no way back from such a descriptor to an address, so the program must have named it.
+#[must_use]
+pub fn is_gpu_memory(file: BorrowedFd<'_>, offset: u64, address: u64, length: usize) -> bool {
+    let fits = |size| offset.checked_add(length as u64).is_some_and(|end| end <= size);
+    length > 0 && file_size(file).is_ok_and(fits) && matches!(find(address, length as u64), Ok(Some(_)))
+}
+
+/// A region covers a range from now on, or does so no more.
+pub(crate) fn note(range: (u64, u64), registered: bool) {
+    let mut ranges = RANGES.lock();
+    if registered {
+        ranges.push(range);
+    } else if let Some(index) = ranges.iter().position(|known| *known == range) {
+        ranges.swap_remove(index);
+    }
+    REGIONS.store(ranges.len(), Ordering::Relaxed);
+    if ranges.is_empty() {
+        drop(ranges);
+        references::forget();
+    }
+}
+
+/// Whether any GPU memory is registered: costs a load.
+#[inline]
+#[must_use]
+pub fn has_gpu_regions() -> bool {
+    REGIONS.load(Ordering::Relaxed) != 0
+}
+
+/// Whether a range has bytes of a GPU region: memory that the processor must not touch. Costs a load in programs that
+/// have none.
+#[inline]
+#[must_use]
+pub fn is_in_gpu_region(address: u64, length: u64) -> bool {
+    has_gpu_regions() && is_in_ranges(address, length)
+}
+
+/// Whether a range may have such bytes, for observers that wait for no lock: one that is held may cover it.
+pub(crate) fn may_be_in_gpu_region(address: u64, length: u64) -> bool {
+    has_gpu_regions() && RANGES.try_lock().is_none_or(|ranges| meets(&ranges, address, length))
+}
+
+#[cold]
+fn is_in_ranges(address: u64, length: u64) -> bool {
+    meets(&RANGES.lock(), address, length)
+}
+
+fn meets(ranges: &[(u64, u64)], address: u64, length: u64) -> bool {
+    ranges.iter().any(|(start, size)| address < start.saturating_add(*size) && *start < address.saturating_add(length))
+}
+
+/// Copies out of GPU memory.
+#[cold]
+pub(crate) fn load(out: &mut [u8], source: *const u8, context: ContextNumber) -> Result<(), RefusalCause> {
+    let driver = there(source.addr(), out.len())?;
+    contexts::finish(driver, context, |stream| {
+        // SAFETY: `out` is valid for writes, and waited for before it is used.
+        unsafe { driver.begin_out(out.as_mut_ptr(), source.addr() as u64, out.len(), stream) }
+    })
+    .map_err(refused)
+}
+
+/// Copies into GPU memory. Kernels that begin afterwards see it.
+#[cold]
+pub(crate) fn store(target: *mut u8, bytes: &[u8], context: ContextNumber) -> Result<(), RefusalCause> {
+    let driver = there(target.addr(), bytes.len())?;
+    contexts::finish(driver, context, |stream| {
+        // SAFETY: `bytes` is valid for reads until the stream was waited for.
+        unsafe { driver.begin_into(target.addr() as u64, bytes.as_ptr(), bytes.len(), stream) }
+    })
+    .map_err(refused)
+}
+
+/// Runs an atomic operation on eight aligned bytes: as hardware does it (`IBV_ATOMIC_HCA`), atomic towards other
+/// operations of this NIC and not towards kernels.
+#[cold]
+pub(crate) fn atomic(word: *mut u8, operation: Atomic, context: ContextNumber) -> Result<u64, RefusalCause> {
+    let _turn = ATOMICS.lock();
+    let mut bytes = [0; 8];
+    load(&mut bytes, word, context)?;
+    let before = u64::from_ne_bytes(bytes);
+    let after = match operation {
+        Atomic::CompareSwap { compare, swap } if before == compare => swap,
+        Atomic::CompareSwap { .. } => return Ok(before),
+        Atomic::FetchAdd { add } => before.wrapping_add(add),
+        Atomic::Write { bytes } => u64::from_ne_bytes(bytes),
+    };
+    store(word, &after.to_ne_bytes(), context)?;
+    Ok(before)
+}
+
+/// Copies from memory that another process named into GPU memory.
+#[cold]
+pub(crate) fn store_from(
+    target: *mut u8,
+    (source, offset): (&Source, u64),
+    length: usize,
+    context: ContextNumber,
+) -> Result<(), RefusalCause> {
+    let driver = there(target.addr(), length)?;
+    let source = source.part(offset, length as u64).ok_or(RefusalCause::WrongKind)?;
+    contexts::finish(driver, context, |stream| driver.begin_across(target.addr() as u64, source, length, stream))
+        .map_err(refused)
+}
+
+/// Copies from memory that another process named into other memory.
+///
+/// # Safety
+/// `target` is valid for writes of `length` bytes, but for races with code that tolerates them.
+#[cold]
+pub(crate) unsafe fn load_from(
+    target: *mut u8,
+    (source, offset): (&Source, u64),
+    length: usize,
+) -> Result<(), RefusalCause> {
+    let driver = driver::known().ok_or(RefusalCause::Faulted)?;
+    let from = source.part(offset, length as u64).ok_or(RefusalCause::WrongKind)?;
+    contexts::finish(driver, source.context(), |stream| {
+        // SAFETY: valid for writes, as the caller says, and waited for.
+        unsafe { driver.begin_out(target, from, length, stream) }
+    })
+    .map_err(refused)
+}
+
+/// The driver, if memory is still there. It is asked, because a context that was destroyed must not be touched.
+fn there(address: usize, length: usize) -> Result<&'static Driver, RefusalCause> {
+    const INVALID: DriverError = DriverError(1);
+    let driver = driver::known().ok_or(RefusalCause::Faulted)?;
+    let (mut at, end) = (address as u64, (address as u64).saturating_add(length as u64));
+    while at < end {
+        let allocation = driver.allocation(at).ok_or(refused(INVALID))?;
+        at = allocation.start.saturating_add(allocation.length).max(at + 1);
+    }
+    Ok(driver)
+}
+
+fn refused(error: DriverError) -> RefusalCause {
+    RefusalCause::GpuFailed { error: error.0 }
+}
+
+/// Memory of this process that GPUs reach by themselves until this is dropped, which makes copies to and from it
+/// faster.
+#[derive(Debug)]
+pub struct HostRegistration {
+    first: usize,
+    registered: bool,
+}
+
+impl HostRegistration {
+    /// Registers whole pages of memory that the caller keeps mapped until this is dropped. Where the driver refuses,
+    /// copies work all the same.
+    #[must_use]
+    pub fn new(first: *mut u8, length: usize) -> HostRegistration {
+        // The driver looks the pages up, pins them, and changes no byte.
+        let registered = driver::known().is_some_and(|driver| driver.register_host(first, length).is_ok());
+        HostRegistration { first: first.addr(), registered }
+    }
+}
+
+impl Drop for HostRegistration {
+    fn drop(&mut self) {
+        if let (true, Some(driver)) = (self.registered, driver::known()) {
+            let _ = driver.unregister_host(std::ptr::without_provenance_mut(self.first));
+        }
+    }
+}
+
+impl Memory {
+    /// What names a range of GPU memory in other processes of the user, if it is that and can be named.
+    #[must_use]
+    pub fn refer(&self, subject: Subject, range: Range, access: Access) -> Option<[u8; REFERENCE]> {
+        let terms = self.slot(range.key)?.look(range.key, &self.bell).ok()?;
+        let Reach::Gpu(context) = terms.reach else { return None };
+        let first = terms.admit(subject, range, access).ok()?;
+        references::refer(first.addr() as u64, range.length, context)
+    }
+
+    /// Whether ranges of a region can be named so.
+    #[must_use]
+    pub fn can_refer(&self, key: Key) -> bool {
+        let terms = self.slot(key).and_then(|slot| slot.look(key, &self.bell).ok());
+        terms.is_some_and(|terms| {
+            matches!(terms.reach, Reach::Gpu(_)) && references::can_refer(terms.base.addr() as u64)
+        })
+    }
+
+    /// Copies bytes that another process named: those for which `bytes`, a part of the [`shadow`], stands. Slices that
+    /// are none are written as ever.
+    ///
+    /// # Errors
+    /// As for [`write`](Memory::write).
+    #[cold]
+    pub fn write_named(
+        &self,
+        subject: Subject,
+        key: Key,
+        address: u64,
+        bytes: &[u8],
+        source: &Source,
+    ) -> Result<(), Refusal> {
+        let Some(offset) = references::offset_in_shadow(bytes) else {
+            return self.write(subject, key, address, bytes);
+        };
+        let access = if subject.remote { Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
+        let range = Range { key, address, length: bytes.len() as u64 };
+        let Some(entry) = self.enter(subject, range, access, true)? else { return Ok(()) };
+        entry.store_named(source, offset).map_err(|cause| Refusal { range, access, cause })
+    }
+}
