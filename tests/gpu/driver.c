@@ -29,6 +29,15 @@ struct allocation {
 	unsigned long long id;
 	struct context *context;
 	int imported;
+	int mapped; /* By `cuMemMap`: it has no handle for other processes but a descriptor. */
+	int closed; /* Nobody may touch it yet. */
+};
+
+/* Memory that `cuMemCreate` made, or that came by a descriptor. */
+struct handle {
+	unsigned long long number; /* 0: there is none. */
+	int file, references, exports;
+	size_t size;
 };
 
 struct copy {
@@ -48,12 +57,15 @@ struct stream {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct context contexts[CONTEXTS];
 static struct allocation allocations[ALLOCATIONS];
+static struct handle handles[ALLOCATIONS];
 static struct {
 	const char *call;
 	int after;
 	CUresult error;
+	int held;
 	unsigned long calls;
 } faults[FAULTS];
+static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
 static struct {
 	char *first;
 	size_t size;
@@ -75,6 +87,21 @@ void stand_in_fail(const char *call, int after, CUresult error)
 		faults[i].error = error;
 		break;
 	}
+	pthread_mutex_unlock(&lock);
+}
+
+void stand_in_hold(const char *call, int held)
+{
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < FAULTS; i++) {
+		if (faults[i].call && strcmp(faults[i].call, call))
+			continue;
+		if (!faults[i].call)
+			faults[i].call = strdup(call);
+		faults[i].held = held;
+		break;
+	}
+	pthread_cond_broadcast(&let_go);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -105,6 +132,8 @@ static CUresult enter(const char *call)
 		if (!faults[i].call)
 			faults[i].call = call;
 		faults[i].calls++;
+		while (faults[i].held)
+			pthread_cond_wait(&let_go, &lock);
 		if (faults[i].error && faults[i].after-- <= 0)
 			error = faults[i].error;
 		break;
@@ -137,7 +166,7 @@ static struct allocation *find(CUdeviceptr address, size_t size)
 	for (int i = 0; i < ALLOCATIONS; i++) {
 		struct allocation *one = &allocations[i];
 
-		if (one->id && address >= one->address && address - one->address < one->size)
+		if (one->id && !one->closed && address >= one->address && address - one->address < one->size)
 			return size <= one->size - (address - one->address) && one->context->id ? one : NULL;
 	}
 	return NULL;
@@ -354,7 +383,7 @@ static CUresult place(CUdeviceptr *address, int file, size_t size, unsigned long
 
 	if (untouchable == MAP_FAILED || bytes == MAP_FAILED)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*one = (struct allocation){(CUdeviceptr)untouchable, size, span, bytes, file, id, here(), imported};
+	*one = (struct allocation){(CUdeviceptr)untouchable, size, span, bytes, file, id, here(), imported, 0, 0};
 	*address = one->address;
 	return CUDA_SUCCESS;
 }
@@ -376,7 +405,7 @@ CUresult cuMemFree_v2(CUdeviceptr address)
 	ENTER;
 	struct allocation *one = find(address, 1);
 
-	if (!one || one->address != address || one->imported)
+	if (!one || one->address != address || one->imported || one->mapped)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	drop(one);
 	return leave(CUDA_SUCCESS);
@@ -405,7 +434,7 @@ CUresult cuPointerGetAttributes(unsigned int count, const unsigned int *attribut
 			*(int *)data[i] = one ? 0 : -2;
 			break;
 		case 10:
-			*(char *)data[i] = one && !one->imported;
+			*(char *)data[i] = one && !one->imported && !one->mapped;
 			break;
 		case 11:
 			*(CUdeviceptr *)data[i] = one ? one->address : 0;
@@ -467,7 +496,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 
 	if (!here())
 		return leave(CUDA_ERROR_INVALID_CONTEXT);
-	if (!one || one->imported)
+	if (!one || one->imported || one->mapped)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	struct named named = {getpid(), one->file, one->size, one->id};
 
@@ -507,6 +536,167 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	drop(one);
 	return leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxGetDevice(CUdevice *device)
+{
+	ENTER;
+	*device = 0;
+	return leave(here() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
+}
+
+static struct handle *handle_of(unsigned long long number)
+{
+	for (int i = 0; i < ALLOCATIONS; i++)
+		if (number && handles[i].number == number)
+			return &handles[i];
+	return NULL;
+}
+
+static CUresult keep(unsigned long long *number, int file, size_t size, int exports)
+{
+	for (int i = 0; i < ALLOCATIONS; i++) {
+		if (handles[i].number)
+			continue;
+		handles[i] = (struct handle){next_id++, file, 1, exports, size};
+		*number = handles[i].number;
+		return CUDA_SUCCESS;
+	}
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemCreate(unsigned long long *handle, size_t size, const struct allocation_properties *properties, unsigned long long flags)
+{
+	ENTER;
+	int file = memfd_create("gpu", MFD_CLOEXEC);
+
+	if (flags || !size || size % PAGE || properties->type != 1 || properties->location_type != 1)
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	if (file < 0 || ftruncate(file, (off_t)size))
+		return leave(CUDA_ERROR_OUT_OF_MEMORY);
+	return leave(keep(handle, file, size, properties->handle_types & 1));
+}
+
+static void unkeep(struct handle *one)
+{
+	if (--one->references)
+		return;
+	close(one->file);
+	one->number = 0;
+}
+
+CUresult cuMemRelease(unsigned long long number)
+{
+	ENTER;
+	struct handle *one = handle_of(number);
+
+	if (one)
+		unkeep(one);
+	return leave(one ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr at, unsigned long long flags)
+{
+	ENTER;
+	void *untouchable = MAP_FAILED;
+
+	if (size && size % PAGE == 0 && !alignment && !at && !flags)
+		untouchable = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	*address = (CUdeviceptr)untouchable;
+	return leave(untouchable == MAP_FAILED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
+}
+
+CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
+{
+	ENTER;
+	/* Its addresses stay taken, as above. */
+	return leave(address && size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, unsigned long long number, unsigned long long flags)
+{
+	ENTER;
+	struct handle *from = handle_of(number);
+	struct allocation *one = NULL;
+
+	for (int i = 0; i < ALLOCATIONS && !one; i++)
+		if (!allocations[i].id)
+			one = &allocations[i];
+	if (!from || !one || offset || flags || size > from->size || !here())
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	void *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, from->file, 0);
+
+	if (bytes == MAP_FAILED)
+		return leave(CUDA_ERROR_OUT_OF_MEMORY);
+	from->references++;
+	*one = (struct allocation){address, size, size, bytes, dup(from->file), number, here(), 0, 1, 1};
+	return leave(CUDA_SUCCESS);
+}
+
+static struct allocation *mapped_at(CUdeviceptr address, size_t size)
+{
+	for (int i = 0; i < ALLOCATIONS; i++)
+		if (allocations[i].id && allocations[i].mapped && allocations[i].address == address && allocations[i].size == size)
+			return &allocations[i];
+	return NULL;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const struct access_description *access, size_t count)
+{
+	ENTER;
+	struct allocation *one = mapped_at(address, size);
+
+	if (!one || count != 1 || access->location_type != 1 || access->device != 0 || access->flags != 3)
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	one->closed = 0;
+	return leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemUnmap(CUdeviceptr address, size_t size)
+{
+	ENTER;
+	struct allocation *one = mapped_at(address, size);
+
+	if (!one)
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	unkeep(handle_of(one->id));
+	drop(one);
+	return leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemRetainAllocationHandle(unsigned long long *handle, void *address)
+{
+	ENTER;
+	struct allocation *one = find((CUdeviceptr)address, 1);
+	struct handle *from = one && one->mapped ? handle_of(one->id) : NULL;
+
+	if (!from)
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	from->references++;
+	*handle = from->number;
+	return leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemExportToShareableHandle(void *descriptor, unsigned long long number, int type, unsigned long long flags)
+{
+	ENTER;
+	struct handle *from = handle_of(number);
+
+	if (!from || !from->exports || type != 1 || flags)
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	*(int *)descriptor = fcntl(from->file, F_DUPFD_CLOEXEC, 3);
+	return leave(*(int *)descriptor < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
+}
+
+CUresult cuMemImportFromShareableHandle(unsigned long long *handle, void *descriptor, int type)
+{
+	ENTER;
+	int file = fcntl((int)(intptr_t)descriptor, F_DUPFD_CLOEXEC, 3);
+	off_t size = file < 0 ? -1 : lseek(file, 0, SEEK_END);
+
+	if (type != 1 || size <= 0)
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	return leave(keep(handle, file, (size_t)size, 0));
 }
 
 /* A descriptor that stands for the range and cannot be mapped for writing, as a dma-buf of a GPU cannot be mapped at all. */

@@ -54,8 +54,33 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsi
 CUresult cuIpcCloseMemHandle(CUdeviceptr address);
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size, int type, unsigned long long flags);
 
+/* What `cuMemCreate` and `cuMemSetAccess` are told. */
+struct allocation_properties {
+	int type, handle_types, location_type, device;
+	void *windows;
+	unsigned char flags[8];
+};
+struct access_description {
+	int location_type, device, flags;
+};
+
+CUresult cuCtxGetDevice(CUdevice *device);
+CUresult cuMemCreate(unsigned long long *handle, size_t size, const struct allocation_properties *properties,
+		     unsigned long long flags);
+CUresult cuMemRelease(unsigned long long handle);
+CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr at, unsigned long long flags);
+CUresult cuMemAddressFree(CUdeviceptr address, size_t size);
+CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, unsigned long long handle, unsigned long long flags);
+CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const struct access_description *access, size_t count);
+CUresult cuMemUnmap(CUdeviceptr address, size_t size);
+CUresult cuMemRetainAllocationHandle(unsigned long long *handle, void *address);
+CUresult cuMemExportToShareableHandle(void *descriptor, unsigned long long handle, int type, unsigned long long flags);
+CUresult cuMemImportFromShareableHandle(unsigned long long *handle, void *descriptor, int type);
+
 /* Only the stand-in: the call of that name fails with `error`, after so many that do not, until it is told 0. */
 void stand_in_fail(const char *call, int after, CUresult error);
+/* Only the stand-in: the call of that name does not return until it is told 0, as while the program waits in the driver. */
+void stand_in_hold(const char *call, int held);
 /* Only the stand-in: how often a call was made. */
 unsigned long stand_in_calls(const char *call);
 

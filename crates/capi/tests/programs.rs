@@ -76,7 +76,15 @@ fn memory_of_a_gpu_is_moved_and_its_faults_are_told() {
 fn memory_of_a_gpu_moves_between_processes() {
     let program = compile("cc", "gpu_pair.c");
     let _turn = alone();
-    for (link, how) in [(Link::SharedMemory, &[][..]), (Link::SharedMemory, &["closed"]), (Link::Udp, &[])] {
+    let shared = Link::SharedMemory;
+    for (link, how) in [
+        (shared, &["open"][..]),
+        (shared, &["closed"]),
+        (shared, &["open", "created"]),
+        (shared, &["closed", "created"]),
+        (shared, &["killed"]),
+        (Link::Udp, &[]),
+    ] {
         succeed(on_link(link, &program).arg(gpu_driver()).args(how));
     }
 }

@@ -123,6 +123,10 @@ pub enum Rank {
     GpuExports,
     /// GPU memory of other processes.
     GpuImports,
+    /// Memory of a GPU that another process has passed.
+    PassedMemory,
+    /// Memory between GPUs and other memory.
+    GpuBounces,
     /// The capture of packets.
     Capture,
     /// Where trace events go.

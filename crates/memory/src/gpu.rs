@@ -4,11 +4,13 @@
 //! | what | how |
 //! |---|---|
 //! | is it GPU memory? | the driver's attributes of the pointer; managed memory is the processor's too and counts as that |
-//! | copies | in streams of the NIC's own, waited for: an access that returns has its bytes where kernels see them |
+//! | copies | in streams and threads of the NIC's own, waited for: an access that returns has its bytes where kernels see them |
 //! | atomic operations | a copy out and a copy in under one lock: atomic towards one another, not towards kernels |
 //! | what was freed, or a context that was destroyed | the driver refuses the copy, and so is the access |
 
+mod bounce;
 mod contexts;
+mod copier;
 mod driver;
 mod references;
 
@@ -17,14 +19,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use latch::{Mutex, Rank};
 
+use crate::copy;
 use crate::error::Error;
 use crate::mapping::file_size;
 use crate::memory::Memory;
 use crate::slot::Reach;
+use bounce::Bounce;
 pub(crate) use contexts::ContextNumber;
+use copier::Caller;
+pub use copier::set_gpu_patience;
 use driver::Driver;
 pub use driver::DriverError;
-pub use references::{LONGEST_REFERENCE, REFERENCE, Source, open, shadow};
+pub use references::{LONGEST_REFERENCE, REFERENCE, Reference, Source, descriptor_of, open, shadow};
 use wire::Key;
 use wire::access::{Access, Atomic, Range, Refusal, RefusalCause, Subject};
 
@@ -122,23 +128,66 @@ fn meets(ranges: &[(u64, u64)], address: u64, length: u64) -> bool {
 /// Copies out of GPU memory.
 #[cold]
 pub(crate) fn load(out: &mut [u8], source: *const u8, context: ContextNumber) -> Result<(), RefusalCause> {
-    let driver = there(source.addr(), out.len())?;
-    contexts::finish(driver, context, |stream| {
-        // SAFETY: `out` is valid for writes, and waited for before it is used.
-        unsafe { driver.begin_out(out.as_mut_ptr(), source.addr() as u64, out.len(), stream) }
-    })
-    .map_err(refused)
+    let mut from = source.addr() as u64;
+    for out in out.chunks_mut(bounce::LENGTH) {
+        let bytes = bounced_out(from, out.len(), context, true)?;
+        from += out.len() as u64;
+        bytes.hand_over(out);
+    }
+    Ok(())
+}
+
+/// Copies a part of GPU memory that is no longer than a bounce.
+fn bounced_out(from: u64, length: usize, context: ContextNumber, is_own: bool) -> Result<Bounced, RefusalCause> {
+    let mut bounce = Bounce::take().map_err(refused)?;
+    let call = move |caller: &Caller<'_>| {
+        let driver = if is_own { there(from, length)? } else { known()? };
+        caller.waits()?;
+        bounce.register(driver, context);
+        contexts::finish(driver, context, |stream| {
+            // SAFETY: valid for writes, as long, and kept until the copy has ended.
+            unsafe { driver.begin_out(bounce.first(), from, length, stream) }
+        })?;
+        Ok(Bounced { bounce, length })
+    };
+    copier::run(call).map_err(refused)
+}
+
+/// Bytes of a GPU.
+struct Bounced {
+    bounce: Bounce,
+    length: usize,
+}
+
+impl Bounced {
+    /// Copies them to where they are wanted, which is as long.
+    fn hand_over(mut self, out: &mut [u8]) {
+        out.copy_from_slice(self.bounce.bytes(self.length));
+        self.bounce.put();
+    }
 }
 
 /// Copies into GPU memory. Kernels that begin afterwards see it.
 #[cold]
 pub(crate) fn store(target: *mut u8, bytes: &[u8], context: ContextNumber) -> Result<(), RefusalCause> {
-    let driver = there(target.addr(), bytes.len())?;
-    contexts::finish(driver, context, |stream| {
-        // SAFETY: `bytes` is valid for reads until the stream was waited for.
-        unsafe { driver.begin_into(target.addr() as u64, bytes.as_ptr(), bytes.len(), stream) }
-    })
-    .map_err(refused)
+    let mut to = target.addr() as u64;
+    for bytes in bytes.chunks(bounce::LENGTH) {
+        let (mut bounce, at, length) = (Bounce::take().map_err(refused)?, to, bytes.len());
+        bounce.bytes(length).copy_from_slice(bytes);
+        let call = move |caller: &Caller<'_>| {
+            let driver = there(at, length)?;
+            caller.waits()?;
+            bounce.register(driver, context);
+            contexts::finish(driver, context, |stream| {
+                // SAFETY: valid for reads, as long, and kept until the copy has ended.
+                unsafe { driver.begin_into(at, bounce.first(), length, stream) }
+            })?;
+            Ok(bounce)
+        };
+        copier::run(call).map_err(refused)?.put();
+        to += length as u64;
+    }
+    Ok(())
 }
 
 /// Runs an atomic operation on eight aligned bytes: as hardware does it (`IBV_ATOMIC_HCA`), atomic towards other
@@ -167,38 +216,52 @@ pub(crate) fn store_from(
     length: usize,
     context: ContextNumber,
 ) -> Result<(), RefusalCause> {
-    let driver = there(target.addr(), length)?;
-    let source = source.part(offset, length as u64).ok_or(RefusalCause::WrongKind)?;
-    contexts::finish(driver, context, |stream| driver.begin_across(target.addr() as u64, source, length, stream))
-        .map_err(refused)
+    let (target, from) = (target.addr() as u64, source.part(offset, length as u64).ok_or(RefusalCause::WrongKind)?);
+    let kept = source.clone();
+    let call = move |caller: &Caller<'_>| {
+        let driver = there(target, length)?;
+        caller.waits()?;
+        let copied = contexts::finish(driver, context, |stream| driver.begin_across(target, from, length, stream));
+        // It is open until the copy has ended, also if nobody waits for that.
+        drop(kept);
+        copied
+    };
+    copier::run(call).map_err(refused)
 }
 
 /// Copies from memory that another process named into other memory.
 ///
 /// # Safety
-/// `target` is valid for writes of `length` bytes, but for races with code that tolerates them.
+/// `target` is valid for writes of `length` bytes.
 #[cold]
 pub(crate) unsafe fn load_from(
     target: *mut u8,
     (source, offset): (&Source, u64),
     length: usize,
 ) -> Result<(), RefusalCause> {
-    let driver = driver::known().ok_or(RefusalCause::Faulted)?;
-    let from = source.part(offset, length as u64).ok_or(RefusalCause::WrongKind)?;
-    contexts::finish(driver, source.context(), |stream| {
-        // SAFETY: valid for writes, as the caller says, and waited for.
-        unsafe { driver.begin_out(target, from, length, stream) }
-    })
-    .map_err(refused)
+    for at in (0..length).step_by(bounce::LENGTH) {
+        let part = bounce::LENGTH.min(length - at);
+        let from = source.part(offset + at as u64, part as u64).ok_or(RefusalCause::WrongKind)?;
+        let mut bytes = bounced_out(from, part, source.context(), false)?;
+        // SAFETY: a part of what the caller vouches for; programs may write there meanwhile.
+        unsafe { copy::store(target.wrapping_add(at), bytes.bounce.bytes(part)) };
+        bytes.bounce.put();
+    }
+    Ok(())
+}
+
+/// The driver, which a region was found by.
+fn known() -> Result<&'static Driver, DriverError> {
+    driver::known().ok_or(DriverError(3))
 }
 
 /// The driver, if memory is still there. It is asked, because a context that was destroyed must not be touched.
-fn there(address: usize, length: usize) -> Result<&'static Driver, RefusalCause> {
+fn there(address: u64, length: usize) -> Result<&'static Driver, DriverError> {
     const INVALID: DriverError = DriverError(1);
-    let driver = driver::known().ok_or(RefusalCause::Faulted)?;
-    let (mut at, end) = (address as u64, (address as u64).saturating_add(length as u64));
+    let driver = known()?;
+    let (mut at, end) = (address, address.saturating_add(length as u64));
     while at < end {
-        let allocation = driver.allocation(at).ok_or(refused(INVALID))?;
+        let allocation = driver.allocation(at).ok_or(INVALID)?;
         at = allocation.start.saturating_add(allocation.length).max(at + 1);
     }
     Ok(driver)
@@ -238,7 +301,7 @@ impl Drop for HostRegistration {
 impl Memory {
     /// What names a range of GPU memory in other processes of the user, if it is that and can be named.
     #[must_use]
-    pub fn refer(&self, subject: Subject, range: Range, access: Access) -> Option<[u8; REFERENCE]> {
+    pub fn refer(&self, subject: Subject, range: Range, access: Access) -> Option<Reference> {
         let terms = self.slot(range.key)?.look(range.key, &self.bell).ok()?;
         let Reach::Gpu(context) = terms.reach else { return None };
         let first = terms.admit(subject, range, access).ok()?;
@@ -249,8 +312,9 @@ impl Memory {
     #[must_use]
     pub fn can_refer(&self, key: Key) -> bool {
         let terms = self.slot(key).and_then(|slot| slot.look(key, &self.bell).ok());
-        terms.is_some_and(|terms| {
-            matches!(terms.reach, Reach::Gpu(_)) && references::can_refer(terms.base.addr() as u64)
+        terms.is_some_and(|terms| match terms.reach {
+            Reach::Gpu(context) => references::can_refer(terms.base.addr() as u64, context),
+            _ => false,
         })
     }
 

@@ -4,6 +4,8 @@
 
 mod harness;
 
+use std::time::Duration;
+
 use harness::stand_in::StandIn;
 use harness::{ALL, Buffer, LOCAL, PD, REMOTE, STRANGER, cause};
 use memory::{
@@ -169,6 +171,31 @@ fn a_driver_that_fails_refuses_the_access_and_nothing_else() {
     memory.deregister(key).unwrap();
 }
 
+/// As when `cudaFree` waits in the driver for a kernel that waits for this write.
+#[test]
+fn a_driver_that_does_not_return_refuses_the_access_in_time() {
+    let (gpu, memory) = (StandIn::new(), Memory::new());
+    let (address, late) = (gpu.allocate(4096), RefusalCause::GpuFailed { error: 909 });
+    let key = register(&memory, address, 4096, ALL).unwrap();
+    memory.write(REMOTE, key, address, b"before").unwrap();
+    memory::set_gpu_patience(Duration::from_millis(50));
+    for call in ["cuMemcpyHtoDAsync_v2", "cuStreamSynchronize", "cuPointerGetAttributes"] {
+        gpu.hold(call, true);
+        // More than there are threads for it: the others are refused too, and none hangs.
+        for _ in 0..10 {
+            assert_eq!(cause(memory.write(REMOTE, key, address, b"late")), late, "{call}");
+        }
+        gpu.hold(call, false);
+    }
+    memory::set_gpu_patience(Duration::from_secs(30));
+    // The calls that were held end when they can; then everything is as before.
+    memory.write(REMOTE, key, address, b"after!").unwrap();
+    let mut out = [0; 6];
+    memory.read(LOCAL, key, address, &mut out).unwrap();
+    assert!(out == *b"after!" || out == *b"later!", "{out:?}");
+    memory.deregister(key).unwrap();
+}
+
 #[test]
 fn a_context_without_streams_is_told_when_memory_is_registered() {
     let (gpu, memory) = (StandIn::new(), Memory::new());
@@ -214,15 +241,30 @@ fn a_name_that_another_process_made_up_opens_nothing() {
     let key = register(&memory, address, 1 << 20, ALL).unwrap();
     let range = Range { key, address: address + 100, length: 5000 };
     let name = memory.refer(LOCAL, range, Access::empty()).unwrap();
-    assert!(memory.can_refer(key));
+    assert!(memory.can_refer(key) && name.to_pass.is_none());
+    let name = name.bytes;
     // The driver opens nothing of its own process.
-    assert!(memory::open(&name).is_err());
-    assert!(memory::open(&[0; memory::REFERENCE]).is_err() && memory::open(&[0xff; memory::REFERENCE]).is_err());
+    assert!(memory::open(&name, |_| None).is_err());
+    assert!(
+        memory::open(&[0; memory::REFERENCE], |_| None).is_err()
+            && memory::open(&[0xff; memory::REFERENCE], |_| None).is_err()
+    );
     for at in 0..memory::REFERENCE {
         let mut forged = name;
         forged[at] ^= 0x55;
-        assert!(memory::open(&forged).is_err(), "byte {at}");
+        assert!(memory::open(&forged, |_| None).is_err(), "byte {at}");
     }
+    // Memory that was passed: none, none of a GPU, and less than was said.
+    let mut passed = [0; memory::REFERENCE];
+    passed[..8].copy_from_slice(&(1u64 << 20).to_ne_bytes());
+    passed[72..80].copy_from_slice(&(1u64 << 32 | 1).to_ne_bytes());
+    passed[88..96].copy_from_slice(&8u64.to_ne_bytes());
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("short");
+    let short = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+    short.set_len(4096).unwrap();
+    assert!(memory::open(&passed, |_| None).is_err());
+    assert!(memory::open(&passed, |_| Some(std::fs::File::open("/dev/null").unwrap().into())).is_err());
+    assert!(memory::open(&passed, |_| Some(short.into())).is_err());
     // What is not the GPU's, or not the subject's, has no name.
     assert!(memory.refer(STRANGER, range, Access::REMOTE_READ).is_none());
     assert!(memory.refer(LOCAL, Range { length: 2 << 20, ..range }, Access::empty()).is_none());

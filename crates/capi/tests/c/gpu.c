@@ -322,6 +322,39 @@ static void failing(void (*fail)(const char *, int, CUresult))
 	CU(cuMemFree_v2)(there);
 }
 
+/* A call of the driver that does not return, as while `cudaFree` waits in the driver for a kernel that waits for the work: the
+ * work fails, and when the driver returns everything goes on. */
+static void held(void (*hold)(const char *, int))
+{
+	CUdeviceptr here = allocate(1 << 20), there = allocate(1 << 20);
+	struct ibv_mr *source = region(here, 1 << 20), *target = region(there, 1 << 20);
+	struct ibv_sge from = part(source, here, 1 << 20);
+	struct {
+		const char *call;
+		enum ibv_wc_status status;
+	} cases[] = {{"cuMemcpyDtoHAsync_v2", IBV_WC_LOC_PROT_ERR}, {"cuMemcpyHtoDAsync_v2", IBV_WC_REM_ACCESS_ERR}};
+
+	for (unsigned i = 0; i < 2; i++) {
+		make_pair();
+		hold(cases[i].call, 1);
+		NEED(!post(left, 1, IBV_WR_RDMA_WRITE, &from, there, target->rkey));
+		struct ibv_wc wc = completion(cq);
+
+		hold(cases[i].call, 0);
+		CHECK(wc.wr_id == 1 && wc.status == cases[i].status);
+		drop_pair();
+	}
+	make_pair();
+	fill(here, 1 << 20, 11);
+	NEED(!post(left, 2, IBV_WR_RDMA_WRITE, &from, there, target->rkey));
+	success(2, IBV_WC_RDMA_WRITE);
+	CHECK(holds(there, 1 << 20, 11));
+	drop_pair();
+	CHECK(!ibv_dereg_mr(source) && !ibv_dereg_mr(target));
+	CU(cuMemFree_v2)(here);
+	CU(cuMemFree_v2)(there);
+}
+
 /* Memory that is freed, and a context that is destroyed, while it is registered. */
 static void freed_and_destroyed(void)
 {
@@ -346,6 +379,8 @@ static void freed_and_destroyed(void)
 
 int main(int argc, char **argv)
 {
+	/* Milliseconds until a call of the driver is given up. */
+	setenv("UBIVERBS_GPU_PATIENCE", "1000", 0);
 	driver = dlopen(argc > 1 ? argv[1] : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!driver) {
 		fprintf(stderr, "%s\n", dlerror());
@@ -362,8 +397,10 @@ int main(int argc, char **argv)
 	bad_ranges();
 	void (*fail)(const char *, int, CUresult) = (void (*)(const char *, int, CUresult))dlsym(driver, "stand_in_fail");
 
-	if (fail)
+	if (fail) {
 		failing(fail);
+		held((void (*)(const char *, int))dlsym(driver, "stand_in_hold"));
+	}
 	freed_and_destroyed();
 	CHECK(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
 	fprintf(stderr, "%s\n", failures ? "failed" : "done");

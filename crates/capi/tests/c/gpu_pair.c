@@ -4,6 +4,7 @@
 #include "bench.h"
 #include "../../../../tests/gpu/driver.h"
 #include <dlfcn.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -64,20 +65,47 @@ static void open_gpu(const char *library)
 	NEED(!CU(cuDevicePrimaryCtxRetain)(&gpu_context, device) && !CU(cuCtxPushCurrent_v2)(gpu_context));
 }
 
+/* Memory of a kind: what `cuMemAlloc` gives, or what `cuMemCreate` made and other processes may have by a descriptor, which
+ * is what NCCL uses. */
+static int by_descriptor;
+
+static CUdeviceptr allocate(void)
+{
+	CUdeviceptr gpu = 0;
+	struct allocation_properties made = {.type = 1, .handle_types = 1, .location_type = 1};
+	struct access_description access = {1, 0, 3};
+	unsigned long long handle;
+
+	if (!by_descriptor) {
+		NEED(!CU(cuMemAlloc_v2)(&gpu, LENGTH));
+		return gpu;
+	}
+	size = (size + (2 << 20) - 1) >> 21 << 21;
+	NEED(!CU(cuMemCreate)(&handle, LENGTH, &made, 0) && !CU(cuMemAddressReserve)(&gpu, LENGTH, 0, 0, 0));
+	NEED(!CU(cuMemMap)(gpu, LENGTH, 0, handle, 0) && !CU(cuMemSetAccess)(gpu, LENGTH, &access, 1));
+	NEED(!CU(cuMemRelease)(handle));
+	return gpu;
+}
+
+static void release(CUdeviceptr gpu)
+{
+	CHECK(!(by_descriptor ? CU(cuMemUnmap)(gpu, LENGTH) : CU(cuMemFree_v2)(gpu)));
+}
+
 static void meet(void)
 {
 	CUdeviceptr gpu;
 	union ibv_gid gid;
 
 	NEED((context = open_lo()) && (pd = ibv_alloc_pd(context)) && (cq = ibv_create_cq(context, 64, NULL, NULL, 0)));
-	NEED(!CU(cuMemAlloc_v2)(&gpu, LENGTH) && (bytes = aligned_alloc(4096, LENGTH)));
+	NEED((gpu = allocate()) && (bytes = aligned_alloc(4096, LENGTH)));
 	memset(bytes, 0, LENGTH);
 	NEED((gpu_region = ibv_reg_mr(pd, (void *)gpu, LENGTH, ALL)) && (host_region = ibv_reg_mr(pd, bytes, LENGTH, ALL)));
 	struct ibv_qp_init_attr init = plain_init(cq, IBV_QPT_RC);
 
 	NEED((qp = ibv_create_qp(pd, &init)) && !to_init(qp));
 	here = (struct told){qp->qp_num, gpu_region->rkey, host_region->rkey, gpu, (uintptr_t)bytes, {{0}}};
-	NEED(!CU(cuIpcGetMemHandle)(&here.handle, gpu));
+	NEED(by_descriptor || !CU(cuIpcGetMemHandle)(&here.handle, gpu));
 	NEED(write(out, &here, sizeof here) == sizeof here && read(in, &there, sizeof there) == sizeof there);
 	/* As `connect_to`, with the longest packets. */
 	int index = gid_index(context, &gid);
@@ -219,6 +247,28 @@ static void faults(int first, int links_name)
 	}
 }
 
+/* The second process is killed while the first has only a receive under way, which nothing would end. */
+static void killed(int first)
+{
+	struct ibv_sge into = mine(1, 64);
+	struct ibv_async_event event;
+
+	if (!first) {
+		hear(12);
+		kill(getpid(), SIGKILL);
+	}
+	NEED(!request(IBV_WR_RDMA_WRITE, 1, 1, 64));
+	CHECK(completion(cq).status == IBV_WC_SUCCESS);
+	NEED(!receive(qp, 13, &into));
+	say(12);
+	struct ibv_wc wc = completion(cq);
+
+	CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 13);
+	NEED(!ibv_get_async_event(context, &event));
+	CHECK(event.event_type == IBV_EVENT_QP_FATAL && event.element.qp == qp);
+	ibv_ack_async_event(&event);
+}
+
 static double now(void)
 {
 	struct timespec time;
@@ -259,7 +309,9 @@ static void bench(int first)
 		/* The engine of the second process is awake. */
 		for (int i = 0; i < 50; i++)
 			one(IBV_WR_RDMA_WRITE, 1, 1, 1 << 20);
-		NEED(!CU(cuIpcOpenMemHandle_v2)(&other, there.handle, 1) && !CU(cuStreamCreate)(&stream, 1));
+		other = here.gpu;
+		NEED(by_descriptor || !CU(cuIpcOpenMemHandle_v2)(&other, there.handle, 1));
+		NEED(!CU(cuStreamCreate)(&stream, 1));
 		for (unsigned i = 0; i < 4; i++) {
 			size_t length = measured[i];
 			int rounds = length > 1 << 20 ? 30 : 300;
@@ -296,8 +348,13 @@ int main(int argc, char **argv)
 	int measure = argc > 2 && !strcmp(argv[2], "bench");
 	const char *link = getenv("UBIVERBS_LINK");
 
+	int kills = argc > 2 && !strcmp(argv[2], "killed");
+
+	by_descriptor = argc > 3 && !strcmp(argv[3], "created");
 	if (measure)
 		size = 64 << 20;
+	if (kills)
+		setenv("UBIVERBS_PEER_GONE", "fatal", 1);
 	NEED(!pipe(up) && !pipe(down));
 	/* Before there is a driver, as it does not outlive a fork. */
 	pid_t child = fork();
@@ -309,18 +366,31 @@ int main(int argc, char **argv)
 	close(first ? down[0] : up[0]);
 	open_gpu(argc > 1 ? argv[1] : "libcuda.so.1");
 	meet();
+	if (kills) {
+		int status = 0;
+
+		killed(first);
+		CHECK(!ibv_destroy_qp(qp) && waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+		fprintf(stderr, "%s\n", failures ? "failed" : "done");
+		return failures != 0;
+	}
 	if (measure)
 		bench(first);
 	else {
-		if (!first && dlsym(driver, "stand_in_fail") && argc > 2 && !strcmp(argv[2], "closed"))
-			((void (*)(const char *, int, CUresult))dlsym(driver, "stand_in_fail"))("cuIpcOpenMemHandle_v2", 0, 1);
+		int closed = argc > 2 && !strcmp(argv[2], "closed");
+		void *fail = dlsym(driver, "stand_in_fail");
+
+		if (!first && fail && closed)
+			((void (*)(const char *, int, CUresult))fail)(
+				by_descriptor ? "cuMemImportFromShareableHandle" : "cuIpcOpenMemHandle_v2", 0, 1);
 		verify(first);
-		faults(first, argc < 3 && (!link || !strcmp(link, "shared")));
+		faults(first, !closed && (!link || !strcmp(link, "shared")));
 	}
 	say(10);
 	hear(10);
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dereg_mr(gpu_region) && !ibv_dereg_mr(host_region));
-	CHECK(!CU(cuMemFree_v2)(here.gpu) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
+	release(here.gpu);
+	CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
 	if (first) {
 		int status = -1;
 

@@ -57,7 +57,7 @@ impl Qp {
         let mut answer = Ok(());
         while let Some((train, mut payload)) = reading.train_and_payload() {
             if train.is_named {
-                let Some((source, shadow)) = gpu::named(payload) else {
+                let Some((source, shadow)) = gpu::named(payload, reading) else {
                     nic.dropped(now, Some(self.qpn), Some(&train.headers), DropReason::NamedPayload);
                     reading.refuse_names();
                     reading.consume();

@@ -225,7 +225,7 @@ impl Shared {
         let Some(mut writer) = link.writer() else { return false };
         let before = writer.position();
         let mut what = Written::default();
-        let names = memory::has_gpu_regions() && gpu::may_name(nic, qp, &mut writer);
+        let names = memory::has_gpu_regions() && gpu::may_name(nic, qp, &writer);
         port.gpu = if names { GpuTrains::Sent } else { GpuTrains::None };
         let done = loop {
             if !writer.has_room() {
@@ -263,7 +263,7 @@ impl Shared {
                 }
                 continue;
             }
-            if names && let Some(name) = gpu::name(nic, &train) {
+            if names && let Some(name) = gpu::name(nic, &train, link, &mut writer) {
                 if writer.push_named::<Refusal>(addresses, &train.headers, (train.count, train.mtu), &name).is_err() {
                     nic.dropped(now, Some(qp.qpn()), Some(&train.headers), DropReason::BadLength);
                 }
@@ -312,6 +312,9 @@ impl Shared {
             nic.dropped(now, Some(qp.qpn()), Some(&train.headers), DropReason::PeerGone);
         }
         pair.peer_gone(now, port);
+        if nic.options.stops_without_peer {
+            pair.stop_without_peer(now, port);
+        }
     }
 
     /// It no longer waits. Answers for how many nanoseconds it did.

@@ -73,9 +73,6 @@ const NAMED: u32 = 5;
 /// The longest name.
 pub const NAME: usize = 96;
 
-/// What has to go before the mapping of a ring does.
-pub type Companion = Box<dyn std::any::Any + Send>;
-
 /// The bytes of an acknowledgement that goes along.
 const ALONG: usize = 8;
 
@@ -108,8 +105,6 @@ fn record(headers: usize, payload: usize) -> usize {
 /// The side that writes.
 #[derive(Debug)]
 pub struct Writer {
-    /// Goes before the mapping.
-    companion: Option<Companion>,
     map: Mapping,
     lap: usize,
     /// Where the next record goes.
@@ -125,6 +120,8 @@ pub struct Writer {
     /// What datagrams are to be handled as.
     handling: Handling,
     broken: bool,
+    /// The numbers of memory that was passed to the reader.
+    passed: Vec<u64>,
 }
 
 impl Writer {
@@ -135,7 +132,6 @@ impl Writer {
         let (address, handling, broken) = (None, Handling::USUAL, false);
         Ok((
             Writer {
-                companion: None,
                 map,
                 lap,
                 offset: 0,
@@ -145,6 +141,7 @@ impl Writer {
                 address,
                 handling,
                 broken,
+                passed: Vec::new(),
             },
             fd,
         ))
@@ -224,14 +221,9 @@ impl Writer {
         self.map.word(NAMES).load(Ordering::Relaxed) == TAKES_NAMES
     }
 
-    /// Where the memory of the ring begins, and how long it is: for a companion.
-    pub fn extent(&self) -> (*mut u8, usize) {
-        (self.map.at(0, self.map.length()), self.map.length())
-    }
-
-    /// What goes before the mapping does.
-    pub fn companion(&mut self) -> &mut Option<Companion> {
-        &mut self.companion
+    /// The numbers of memory that was passed to the reader.
+    pub fn passed(&mut self) -> &mut Vec<u64> {
+        &mut self.passed
     }
 
     /// Writes a train that names its payload. There must be room, and the reader must take such trains.
@@ -397,8 +389,6 @@ impl Writer {
 /// The side that reads.
 #[derive(Debug)]
 pub struct Reader {
-    /// Goes before the mapping.
-    companion: Option<Companion>,
     /// The writer was told that it may name payload.
     takes_names: bool,
     map: Mapping,
@@ -463,8 +453,8 @@ impl Reader {
         let map = Mapping::accept(fd, known)?;
         let lap = map.length() - CONTROL;
         let (front, has_front) = (Front::default(), false);
-        let (companion, takes_names) = (None, false);
-        Ok(Reader { companion, takes_names, map, lap, offset: 0, read: 0, told: 0, offered: 0, front, has_front })
+        let takes_names = false;
+        Ok(Reader { takes_names, map, lap, offset: 0, read: 0, told: 0, offered: 0, front, has_front })
     }
 
     /// Where the memory of the ring begins and ends.
@@ -472,11 +462,6 @@ impl Reader {
     pub fn extent(&self) -> std::ops::Range<*const u8> {
         let first: *const u8 = self.map.at(0, self.map.length());
         first..first.wrapping_add(self.map.length())
-    }
-
-    /// What goes before the mapping does.
-    pub fn companion(&mut self) -> &mut Option<Companion> {
-        &mut self.companion
     }
 
     /// Tells the writer that it may name payload. One that was told otherwise is not told again.

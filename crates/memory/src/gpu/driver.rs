@@ -2,6 +2,7 @@
 //! library is used only if the program has loaded it already, which a program with a GPU pointer has.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -70,9 +71,32 @@ macro_rules! entry_points {
     };
 }
 
+/// What `cuMemSetAccess` is told: a device, and what it may do.
+#[repr(C)]
+struct AccessDescription {
+    location_type: c_int,
+    device: c_int,
+    flags: c_int,
+}
+
+/// A location that is a device; the right to read; the kind of handle that is a descriptor.
+const LOCATION_DEVICE: c_int = 1;
+const ACCESS_READ_WRITE: c_int = 3;
+const DESCRIPTOR: c_int = 1;
+
 entry_points! {
+    retain = "cuMemRetainAllocationHandle" (*mut u64, *mut c_void);
+    release = "cuMemRelease" (u64);
+    export_descriptor = "cuMemExportToShareableHandle" (*mut c_void, u64, c_int, u64);
+    import_descriptor = "cuMemImportFromShareableHandle" (*mut u64, *mut c_void, c_int);
+    reserve = "cuMemAddressReserve" (*mut u64, usize, usize, u64, u64);
+    map = "cuMemMap" (u64, usize, usize, u64, u64);
+    set_access = "cuMemSetAccess" (u64, usize, *const AccessDescription, usize);
+    unmap = "cuMemUnmap" (u64, usize);
+    free_range = "cuMemAddressFree" (u64, usize);
     attributes = "cuPointerGetAttributes" (c_uint, *const c_uint, *const *mut c_void, u64);
     device = "cuDeviceGet" (*mut c_int, c_int);
+    current_device = "cuCtxGetDevice" (*mut c_int);
     retain_primary = "cuDevicePrimaryCtxRetain" (*mut Context, c_int);
     push = "cuCtxPushCurrent_v2" (Context);
     pop = "cuCtxPopCurrent_v2" (*mut Context);
@@ -273,6 +297,50 @@ impl Driver {
         let mut address = 0;
         call!(self.import(&raw mut address, handle, LAZY_PEER_ACCESS))?;
         Ok(address)
+    }
+
+    /// A descriptor of memory that was mapped into the GPU's addresses, if its program let others have it. Such memory
+    /// is mapped from its beginning on: the driver knows no other way yet.
+    pub fn export_descriptor(&self, address: u64) -> Result<OwnedFd, DriverError> {
+        let (mut handle, mut descriptor): (u64, c_int) = (0, -1);
+        call!(self.retain(&raw mut handle, std::ptr::without_provenance_mut(address as usize)))?;
+        let exported = call!(self.export_descriptor((&raw mut descriptor).cast(), handle, DESCRIPTOR, 0));
+        let _ = call!(self.release(handle));
+        exported?;
+        if descriptor < 0 {
+            return Err(DriverError::MISSING);
+        }
+        // SAFETY: the driver opened it for its caller.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    }
+
+    /// Maps memory of another process into the GPU's addresses of this one, for the device of the current context.
+    pub fn import_descriptor(&self, descriptor: &OwnedFd, length: usize) -> Result<u64, DriverError> {
+        let (mut handle, mut address, mut device) = (0, 0, 0);
+        call!(self.current_device(&raw mut device))?;
+        // The interface has a number where a pointer is.
+        let number = std::ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
+        call!(self.import_descriptor(&raw mut handle, number, DESCRIPTOR))?;
+        let mapped = call!(self.reserve(&raw mut address, length, 0, 0, 0)).and_then(|()| {
+            call!(self.map(address, length, 0, handle, 0)).inspect_err(|_| {
+                let _ = call!(self.free_range(address, length));
+            })
+        });
+        // The mapping keeps the memory.
+        let _ = call!(self.release(handle));
+        mapped?;
+        let access = AccessDescription { location_type: LOCATION_DEVICE, device, flags: ACCESS_READ_WRITE };
+        if let Err(error) = call!(self.set_access(address, length, &raw const access, 1)) {
+            let _ = self.close_descriptor(address, length);
+            return Err(error);
+        }
+        Ok(address)
+    }
+
+    /// Gives that back.
+    pub fn close_descriptor(&self, address: u64, length: usize) -> Result<(), DriverError> {
+        call!(self.unmap(address, length))?;
+        call!(self.free_range(address, length))
     }
 
     /// Gives another process's allocation back.

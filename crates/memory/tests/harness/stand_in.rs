@@ -93,6 +93,15 @@ impl StandIn {
         };
     }
 
+    /// The call does not return until it is let go.
+    pub fn hold(&self, call: &str, held: bool) {
+        let call = CString::new(call).unwrap();
+        // SAFETY: as `driver.h` says.
+        unsafe {
+            self.call::<unsafe extern "C" fn(*const c_char, c_int)>("stand_in_hold")(call.as_ptr(), held.into());
+        }
+    }
+
     pub fn calls(&self, call: &str) -> u64 {
         let call = CString::new(call).unwrap();
         // SAFETY: as `driver.h` says.

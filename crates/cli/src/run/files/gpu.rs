@@ -4,6 +4,7 @@
 //! domain that no machine has; everything else about a GPU is what the kernel says.
 
 use super::tree::{file, mirror, processors};
+use hca::environment;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -42,9 +43,12 @@ pub fn find(devices: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A variable of CUDA's, and what it must say: a kernel that is loaded when it is first used waits for those that run,
-/// in the driver, which then copies nothing for the NIC; and those that run may be waiting for the NIC.
-pub const LOADING: (&str, &str) = ("CUDA_MODULE_LOADING", "EAGER");
+/// Variables that programs with a GPU get, unless they are set.
+///
+/// - A kernel that is loaded when it is first used waits for those that run, in the driver, which then copies nothing for
+///   the NIC; and those that run may be waiting for the NIC. So they are loaded before.
+/// - NCCL's ranks wait for data with nothing under way that could fail when the peer is killed, so they are told.
+pub const VARIABLES: [(&str, &str); 2] = [("CUDA_MODULE_LOADING", "EAGER"), (environment::PEER_GONE, "fatal")];
 
 /// Whether there is one.
 pub fn are_here() -> bool {
