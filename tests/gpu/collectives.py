@@ -1,4 +1,5 @@
 """All collectives of torch.distributed over NCCL, every element verified. One process per rank; see `cargo xtask gpu`."""
+import ctypes
 import os
 import sys
 import time
@@ -68,30 +69,76 @@ def speed(size):
     return size * rounds / taken / 2**30, size * rounds / max(processor, 1e-9) / 2**30
 
 
+def end_badly(rank, begin, wait):
+    """Waits for what must fail, and says how long that took. NCCL's error ends the process if it does not come here."""
+    try:
+        wait()
+        sys.exit("nothing was heard")
+    except Exception as error:
+        text = str(error).splitlines()[0]
+        print(f"rank {rank} heard after {time.monotonic() - begin:.1f} s: {type(error).__name__}: {text}", flush=True)
+        os._exit(0)
+
+
+def lose_a_rank(rank, victim):
+    """A rank is killed between two collectives: the others hear of it."""
+    if rank == victim:
+        os.kill(os.getpid(), 9)
+    begin = time.monotonic()
+
+    def wait():
+        while time.monotonic() - begin < 60:
+            dist.all_reduce(torch.ones(1 << 20, device="cuda"))
+            torch.cuda.synchronize()
+
+    end_badly(rank, begin, wait)
+
+
+def free_meanwhile(rank):
+    """One rank frees GPU memory while its kernel waits for the others, inside the driver: the NIC cannot copy, and its
+    work fails. Nothing hangs."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    memory = ctypes.c_uint64()
+    if driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(1 << 20)):
+        sys.exit("no memory")
+    tensor = torch.ones(1 << 24, device="cuda")
+    torch.cuda.synchronize()
+    dist.barrier()
+    torch.cuda.synchronize()
+    begin = time.monotonic()
+    if rank != 0:
+        time.sleep(3)
+
+    def wait():
+        work = dist.all_reduce(tensor, async_op=True)
+        if rank == 0:
+            # When the kernel runs.
+            time.sleep(1)
+            driver.cuMemFree_v2(memory)
+            print(f"freed after {time.monotonic() - begin:.1f} s", flush=True)
+        work.wait()
+        torch.cuda.synchronize()
+        print(f"rank {rank}: the collective ended after {time.monotonic() - begin:.1f} s", flush=True)
+        os._exit(0)
+
+    end_badly(rank, begin, wait)
+
+
 def main():
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     largest = int(os.environ.get("LARGEST", 256 << 20))
     torch.cuda.set_device(0)
     patience = timedelta(seconds=int(os.environ.get("PATIENCE", 600)))
     dist.init_process_group("nccl", device_id=torch.device("cuda:0"), timeout=patience)
+    dist.all_reduce(torch.ones(1024, device="cuda"))
+    torch.cuda.synchronize()
     if os.environ.get("VICTIM") is not None:
-        dist.all_reduce(torch.ones(1024, device="cuda"))
-        torch.cuda.synchronize()
-        if rank == int(os.environ["VICTIM"]):
-            os.kill(os.getpid(), 9)
-        begin = time.monotonic()
-        try:
-            while time.monotonic() - begin < 60:
-                dist.all_reduce(torch.ones(1 << 20, device="cuda"))
-                torch.cuda.synchronize()
-            sys.exit("nothing was heard of the rank that was killed")
-        except Exception as error:
-            text = str(error).splitlines()[0]
-            print(f"rank {rank} heard after {time.monotonic() - begin:.1f} s: {type(error).__name__}: {text}", flush=True)
-            os._exit(0)
+        lose_a_rank(rank, int(os.environ["VICTIM"]))
+    if os.environ.get("FREE") is not None:
+        free_meanwhile(rank)
     begin = time.monotonic()
     size = 8
-    while size <= largest:
+    while size <= largest and os.environ.get("UNVERIFIED") is None:
         verify(size, size % 97, rank, ranks)
         if rank == 0:
             print(f"{size} bytes: all verified, {time.monotonic() - begin:.1f} s", flush=True)

@@ -52,20 +52,36 @@ pub fn check(root: &Path, options: &Options) -> Result<(), String> {
     if options.no_nccl {
         return Ok(());
     }
-    for (ranks, largest) in [(2, options.largest), (4, options.largest.min(8 << 20))] {
+    for ranks in [2, 4] {
         println!("NCCL, {ranks} ranks");
-        let logs = collectives(root, &place, &work, options, ranks, largest, None)?;
+        let logs = collectives(root, &place, &work, options, ranks, Trouble::None)?;
         let first = fs::read_to_string(logs.join("0")).unwrap_or_default();
         first.lines().filter(|line| !line.contains("NCCL INFO")).for_each(|line| println!("{line}"));
         if !first.lines().any(|line| line.ends_with("GDR 1")) {
             return Err(format!("NCCL did not use GPU memory directly: {}", logs.display()));
         }
     }
-    println!("NCCL, a rank that is killed");
-    let logs = collectives(root, &place, &work, options, 2, 0, Some(1))?;
-    let first = fs::read_to_string(logs.join("0")).unwrap_or_default();
-    let heard = first.contains("ncclRemoteError") || first.contains("Watchdog caught collective operation timeout");
-    if heard { Ok(()) } else { Err(format!("the other rank heard nothing: {}", logs.display())) }
+    for (trouble, what) in [(Trouble::Killed, "a rank is killed"), (Trouble::Frees, "a rank frees memory meanwhile")] {
+        println!("NCCL, {what}");
+        let logs = collectives(root, &place, &work, options, 2, trouble)?;
+        let first = fs::read_to_string(logs.join("0")).unwrap_or_default();
+        let errors = ["ncclRemoteError", "ncclSystemError"];
+        let heard = errors.iter().any(|error| first.contains(error)) || first.contains("the collective ended");
+        if !heard || first.contains("Watchdog caught collective operation timeout") {
+            return Err(format!("{what}: the other rank heard nothing, {}", logs.display()));
+        }
+    }
+    Ok(())
+}
+
+/// What goes wrong in a group of ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trouble {
+    None,
+    /// The second is killed.
+    Killed,
+    /// The first frees GPU memory while its kernel waits.
+    Frees,
 }
 
 fn compile(root: &Path, place: &Path, work: &Path, name: &str) -> Result<PathBuf, String> {
@@ -91,10 +107,13 @@ fn collectives(
     work: &Path,
     options: &Options,
     ranks: u32,
-    largest: u64,
-    victim: Option<u32>,
+    trouble: Trouble,
 ) -> Result<PathBuf, String> {
-    let logs = work.join(victim.map_or_else(|| format!("nccl-{ranks}"), |_| "nccl-killed".to_owned()));
+    let logs = work.join(match trouble {
+        Trouble::None => format!("nccl-{ranks}"),
+        Trouble::Killed => "nccl-killed".to_owned(),
+        Trouble::Frees => "nccl-frees".to_owned(),
+    });
     fs::create_dir_all(&logs).map_err(|e| format!("cannot make {}: {e}", logs.display()))?;
     let port = free_port()?;
     let start = |rank: u32| -> Result<Child, String> {
@@ -106,13 +125,15 @@ fn collectives(
         command.arg(root.join("tests/gpu/collectives.py"));
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", ranks.to_string());
         command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
-        command.env("NCCL_HOSTID", format!("host{rank}")).env("LARGEST", largest.to_string());
+        command.env("NCCL_HOSTID", format!("host{rank}")).env("LARGEST", options.largest.to_string());
         // NCCL 2.28 calls a plugin that is not there when GPU-initiated networking finds no mlx5 device.
         command.env("NCCL_GIN_TYPE", "2").env("NCCL_DEBUG", "INFO").env("PYTHONUNBUFFERED", "1");
-        if let Some(victim) = victim {
-            // A rank with a request under way hears at once. One that only waits for data hears when torch's patience
-            // is over, as with hardware: nobody tells it.
-            command.env("VICTIM", victim.to_string()).env("PATIENCE", "30");
+        match trouble {
+            Trouble::None => {}
+            Trouble::Killed => _ = command.env("VICTIM", "1").env("PATIENCE", "60"),
+            Trouble::Frees => {
+                command.env("FREE", "1").env("PATIENCE", "60").env("UBIVERBS_GPU_PATIENCE", "5000");
+            }
         }
         command.stdout(Stdio::from(log)).stderr(Stdio::from(errors));
         command.spawn().map_err(|e| format!("cannot start {command:?}: {e}"))
@@ -123,7 +144,7 @@ fn collectives(
         let status = child?.wait().map_err(|e| format!("rank {rank}: {e}"))?;
         // Where one is killed the others fail, by NCCL's own error and before the time is over.
         let stuck = status.code() == Some(124);
-        if stuck || victim.is_none() && !status.success() {
+        if stuck || trouble == Trouble::None && !status.success() {
             failed = Some(format!("rank {rank}: {status}, see {}", logs.join(rank.to_string()).display()));
         }
     }

@@ -2,9 +2,10 @@
 #![allow(unsafe_code, reason = "a driver has an interface in C")]
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use ubiverbs::{Access, Reliable};
 
 unsafe extern "C" {
@@ -12,16 +13,36 @@ unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-struct Driver(*mut c_void);
-
-impl Driver {
-    fn load() -> Driver {
+/// The stand-in, compiled.
+fn library() -> &'static Path {
+    static COMPILED: OnceLock<PathBuf> = OnceLock::new();
+    COMPILED.get_or_init(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/gpu/driver.c");
         let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libcuda.so.1");
         let mut compiler = Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", "-o"]).arg(&library).arg(source);
         assert!(compiler.arg("-lpthread").status().expect("apt-get install gcc").success());
-        let name = CString::new(library.to_str().unwrap()).unwrap();
+        library
+    })
+}
+
+#[test]
+fn the_example_does_what_it_says_where_there_is_a_gpu() {
+    let run = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--example", "gpu_write"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("LD_LIBRARY_PATH", library().parent().unwrap())
+        .output()
+        .expect("cargo runs");
+    let (said, complained) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success() && said.contains("1048576 bytes of the GPU were written"), "{said}\n{complained}");
+}
+
+struct Driver(*mut c_void);
+
+impl Driver {
+    fn load() -> Driver {
+        let name = CString::new(library().to_str().unwrap()).unwrap();
         // SAFETY: a C string and a flag, RTLD_NOW.
         let driver = Driver(unsafe { dlopen(name.as_ptr(), 2) });
         assert!(!driver.0.is_null());

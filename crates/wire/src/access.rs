@@ -163,7 +163,7 @@ pub enum RefusalCause {
 }
 
 impl RefusalCause {
-    /// Every cause; the one with values has zeros.
+    /// Every cause; those with values have zeros.
     pub const ALL: &'static [RefusalCause] = &[
         Self::UnknownKey,
         Self::WrongProtectionDomain,
@@ -178,6 +178,7 @@ impl RefusalCause {
         Self::WrongKind,
         Self::Faulted,
         Self::TooManyGuards,
+        Self::GpuFailed { error: 0 },
     ];
 
     /// The stable name: what JSON lines and counters say.
