@@ -126,6 +126,11 @@ mod serialize;
 #[doc = include_str!("running.md")]
 pub mod running {}
 mod shared_receive_queue;
+#[cfg(feature = "simulation")]
+pub mod simulation;
+#[cfg(not(feature = "simulation"))]
+#[path = "no_simulation.rs"]
+mod simulation;
 mod stats;
 pub mod stream;
 mod table;
@@ -159,6 +164,7 @@ pub use queue_pair::{Batch, Flush, PreparedQueuePair, QueuePair, QueuePairBuilde
 pub use remote::RemoteSlice;
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use stats::{Congestion, Stats};
+pub use timer::{Elapsed, Sleep, sleep, timeout};
 pub use transports::{Connected, Datagram, Reliable, Transport, Unreliable};
 pub use window::{BoundWindow, Type1, Type2, Window, WindowType};
 pub use xrc::{PreparedXrcSender, PreparedXrcTarget, XrcDomain, XrcReceiveQueue, XrcSender, XrcTarget, XrcTo};
