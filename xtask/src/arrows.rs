@@ -12,6 +12,8 @@ use crate::process;
 /// latch; `link` these, trace and host; `sim` drives transport and cm.
 const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
+    // Rewrites tokens, and uses nothing of ours.
+    ("macros", &[]),
     ("trace", &["wire"]),
     ("latch", &[]),
     ("memory", &["wire", "latch"]),
@@ -34,10 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fabric", &["wire", "trace", "transport", "sim"]),
     ("sockets", &["wire", "transport", "latch", "hca", "rsocket"]),
     // Programs under test run on the simulator, whose memory is the program's own.
-    (
-        "ubiverbs",
-        &["wire", "trace", "transport", "cm", "checks", "latch", "memory", "hca", "sockets", "sim", "macros"],
-    ),
+    ("ubiverbs", &["wire", "trace", "transport", "cm", "checks", "latch", "memory", "hca", "sockets", "sim", "macros"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.
     ("capi", &["wire", "trace", "transport", "cm", "mad", "checks", "latch", "memory", "hca", "abi", "sockets"]),
     // `demo --simulated` runs on the simulator, `simulate` on networks.

@@ -82,6 +82,7 @@
 //! | `checks` | failures explained, and the program checked against the rules of verbs: `UBIVERBS_WHY`, `UBIVERBS_CHECK`, [`checks`] |
 //! | `capture`, `serde` | captures of packets and logs as JSON |
 //! | `tokio`, `futures` | the traits of streams, and a `Stream` of completions |
+//! | `simulation` | programs under test: their parties on a simulated network with faults and a clock of its own, `ubiverbs::simulation` |
 //! | `memmap2` | maps that the program made with that crate; files and huge pages need none: [`share_file`](ProtectionDomain::share_file), [`Mapped`] |
 //!
 //! # Streams
@@ -158,6 +159,8 @@ pub use error::{Argument, Class, CompletionError, Error, Failed};
 #[cfg(feature = "futures")]
 pub use futures_streams::{Completions, IncomingConnections};
 pub use lookup::ToAddresses;
+#[cfg(feature = "simulation")]
+pub use macros::simulated_test;
 pub use operation::{Operation, Outcome};
 pub use own::{Mapped, OwnMemory, Plain, ReadOnlyMemory};
 pub use queue_pair::{Batch, Flush, PreparedQueuePair, QueuePair, QueuePairBuilder, connected_pair};

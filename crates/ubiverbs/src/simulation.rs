@@ -172,10 +172,14 @@ impl Simulation {
     #[track_caller]
     pub fn script<W: Future<Output = ()> + 'static>(&mut self, script: impl FnOnce(Faults) -> W) {
         let work = script(self.faults());
-        self.executor.spawn(None, false, Box::pin(async move {
-            work.await;
-            Ok(())
-        }));
+        self.executor.spawn(
+            None,
+            false,
+            Box::pin(async move {
+                work.await;
+                Ok(())
+            }),
+        );
     }
 
     /// Kills a party at a moment.
@@ -390,10 +394,14 @@ pub fn spawn(work: impl Future<Output = ()> + 'static) {
     let Some((executor, party)) = current::executor() else {
         panic!("`simulation::spawn` makes tasks of a simulation's party, and this is none");
     };
-    executor.spawn(party, false, Box::pin(async move {
-        work.await;
-        Ok(())
-    }));
+    executor.spawn(
+        party,
+        false,
+        Box::pin(async move {
+            work.await;
+            Ok(())
+        }),
+    );
 }
 
 /// What a call that blocks says in a simulation.

@@ -312,9 +312,7 @@ impl ConnectionId for SimulatedId {
             // The loopback of a host is called at its first address.
             let heard = match address.ip() {
                 ip if ip.is_unspecified() => None,
-                ip if ip.is_loopback() => {
-                    gids.iter().map(|gid| gid.to_ip()).find(|own| own.is_ipv4() == ip.is_ipv4())
-                }
+                ip if ip.is_loopback() => gids.iter().map(|gid| gid.to_ip()).find(|own| own.is_ipv4() == ip.is_ipv4()),
                 ip => Some(ip),
             };
             let listen = cm::Listen {

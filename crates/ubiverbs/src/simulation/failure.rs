@@ -93,7 +93,9 @@ impl fmt::Display for Failure {
             Trouble::Panic { party, message } => write!(f, "at {clock} {party} panicked: {message}")?,
             Trouble::Deadlock { waiting } => list("nothing is left to happen, and", waiting)?,
             Trouble::TimeLimit { waiting } => list("the time is up, and", waiting)?,
-            Trouble::Livelock { waiting } => list("the clock stands still: tasks wake each other without end;", waiting)?,
+            Trouble::Livelock { waiting } => {
+                list("the clock stands still: tasks wake each other without end;", waiting)?
+            }
         }
         write!(f, "\nto have it again: {}={}", sim::SEED_VARIABLE, self.seed)
     }

@@ -37,14 +37,8 @@ enum Notify {
 
 impl Queue {
     pub(super) fn new(id: u32, capacity: u32, channel: Option<Arc<Events<u32>>>) -> Queue {
-        let state = State {
-            capacity,
-            entries: VecDeque::new(),
-            observer: None,
-            armed: None,
-            untold: false,
-            overflowed: false,
-        };
+        let state =
+            State { capacity, entries: VecDeque::new(), observer: None, armed: None, untold: false, overflowed: false };
         Queue { id, channel, state: Mutex::new(state), waiting: AtomicUsize::new(0) }
     }
 

@@ -3,9 +3,9 @@
 
 use super::current;
 use super::manager::Manager;
-use super::queue::Queue;
 use super::nic::Events;
 use super::pair::PairRecord;
+use super::queue::Queue;
 use crate::backend::AsyncEvent;
 use crate::completion_queue::wake;
 use crate::lock;
@@ -373,7 +373,8 @@ impl Inner {
         if self.log.is_some() {
             for completion in &completions {
                 let name = &self.parties[party].name;
-                let told = format!("{name} {} {:?} {} bytes {}", qp.qpn, completion.kind, completion.bytes, completion.status);
+                let told =
+                    format!("{name} {} {:?} {} bytes {}", qp.qpn, completion.kind, completion.bytes, completion.status);
                 self.note(|_| told);
             }
         }
