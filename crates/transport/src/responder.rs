@@ -189,6 +189,11 @@ impl Responder {
         self.expected
     }
 
+    /// Whether the peer has sent the request that is expected, and was told to come back as there was no receive.
+    pub fn has_asked_back(&self) -> bool {
+        self.waiting == Waiting::ForReceive
+    }
+
     /// The shared receive queue that its receives come from.
     pub fn srq(&self) -> Option<Srqn> {
         self.srq

@@ -134,6 +134,10 @@ impl Ending {
         Ending { pair, qpn, reason: Mutex::new(None) }
     }
 
+    pub fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
     /// It ends, for this reason if there was none before. To be noted before its work is flushed.
     pub fn note(&self, reason: CloseReason) {
         // What the NIC knows came first.

@@ -83,6 +83,7 @@
 //! | `checks` | failures explained, and the program checked against the rules of verbs: `UBIVERBS_WHY`, `UBIVERBS_CHECK`, [`checks`] |
 //! | `capture`, `serde` | captures of packets and logs as JSON |
 //! | `tokio`, `futures` | the traits of streams, and a `Stream` of completions |
+//! | `simulation` | programs under test: their parties on a simulated network with faults and a clock of its own, `ubiverbs::simulation` |
 //! | `memmap2` | maps that the program made with that crate; files and huge pages need none: [`share_file`](ProtectionDomain::share_file), [`Mapped`] |
 //!
 //! # Streams
@@ -127,6 +128,11 @@ mod serialize;
 #[doc = include_str!("running.md")]
 pub mod running {}
 mod shared_receive_queue;
+#[cfg(feature = "simulation")]
+pub mod simulation;
+#[cfg(not(feature = "simulation"))]
+#[path = "no_simulation.rs"]
+mod simulation;
 mod stats;
 pub mod stream;
 mod table;
@@ -154,12 +160,15 @@ pub use error::{Argument, Class, CompletionError, Error, Failed};
 #[cfg(feature = "futures")]
 pub use futures_streams::{Completions, IncomingConnections};
 pub use lookup::ToAddresses;
+#[cfg(feature = "simulation")]
+pub use macros::simulated_test;
 pub use operation::{Operation, Outcome};
 pub use own::{Mapped, OwnMemory, Plain, ReadOnlyMemory};
 pub use queue_pair::{Batch, Flush, PreparedQueuePair, QueuePair, QueuePairBuilder, connected_pair};
 pub use remote::RemoteSlice;
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use stats::{Congestion, Stats};
+pub use timer::{Elapsed, Sleep, sleep, timeout};
 pub use transports::{Connected, Datagram, Reliable, Transport, Unreliable};
 pub use window::{BoundWindow, Type1, Type2, Window, WindowType};
 pub use xrc::{PreparedXrcSender, PreparedXrcTarget, XrcDomain, XrcReceiveQueue, XrcSender, XrcTarget, XrcTo};
