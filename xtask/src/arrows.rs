@@ -34,6 +34,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fabric", &["wire", "trace", "transport", "sim"]),
     ("sockets", &["wire", "transport", "latch", "hca", "rsocket"]),
     ("ubiverbs", &["wire", "trace", "transport", "cm", "checks", "latch", "hca", "sockets"]),
+    // Groups of processes, on the safe API alone.
+    ("cluster", &["ubiverbs"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.
     ("capi", &["wire", "trace", "transport", "cm", "mad", "checks", "latch", "memory", "hca", "abi", "sockets"]),
     // `demo --simulated` runs on the simulator, `simulate` on networks.
@@ -52,6 +54,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "capi",
             "sim",
             "fabric",
+            "cluster",
         ],
     ),
     // Tests across crates, and the harness they share.

@@ -159,6 +159,7 @@ pub use queue_pair::{Batch, Flush, PreparedQueuePair, QueuePair, QueuePairBuilde
 pub use remote::RemoteSlice;
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use stats::{Congestion, Stats};
+pub use timer::within;
 pub use transports::{Connected, Datagram, Reliable, Transport, Unreliable};
 pub use window::{BoundWindow, Type1, Type2, Window, WindowType};
 pub use xrc::{PreparedXrcSender, PreparedXrcTarget, XrcDomain, XrcReceiveQueue, XrcSender, XrcTarget, XrcTo};

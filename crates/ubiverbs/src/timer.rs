@@ -24,8 +24,17 @@ fn book() -> &'static (Mutex<Book>, Condvar) {
     BOOK.get_or_make(Default::default)
 }
 
-/// The outcome of a future, or nothing if it takes longer than `limit`: then it is dropped.
-pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+/// The outcome of a future, or nothing if it takes longer than `limit`: then it is dropped. For any executor; it needs
+/// no runtime, as it has a timer of its own.
+///
+/// ```
+/// use std::{future::pending, time::Duration};
+/// use ubiverbs::{block_on, within};
+///
+/// assert_eq!(block_on(within(Duration::from_secs(60), async { 5 })), Some(5));
+/// assert_eq!(block_on(within(Duration::from_millis(1), pending::<()>())), None);
+/// ```
+pub async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut deadline = Deadline { at: Instant::now().checked_add(limit), key: None };
     poll_fn(|context| {
