@@ -1,4 +1,5 @@
 //! Members of a group as threads of one program, which find each other over the loopback interface.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use cluster::{Builder, Error, Group, Topology};
 use std::net::SocketAddr;
@@ -32,7 +33,16 @@ pub fn members<R: Send + 'static>(
     builder: Builder,
     act: impl Fn(Group) -> Result<R, Error> + Send + Clone + 'static,
 ) -> Vec<Result<R, Error>> {
-    let at = free_address();
+    members_at(free_address(), size, builder, act)
+}
+
+/// The same, with this rendezvous.
+pub fn members_at<R: Send + 'static>(
+    at: SocketAddr,
+    size: u32,
+    builder: Builder,
+    act: impl Fn(Group) -> Result<R, Error> + Send + Clone + 'static,
+) -> Vec<Result<R, Error>> {
     let member = move |rank: u32| {
         let (builder, act) = (builder.clone(), act.clone());
         move || act(builder.rendezvous(at, rank).join().wait()?)
