@@ -104,6 +104,11 @@ enum Task {
         /// Run all, those that must be downloaded too, and write the table of docs/programs.md.
         #[arg(long, conflicts_with_all = ["words", "downloads"])]
         scoreboard: bool,
+        /// Run them with every rule of verbs checked; fail if one is told what docs/checks.md does not have.
+        ///
+        /// It takes a quarter of an hour, and is no part of `test`.
+        #[arg(long, conflicts_with_all = ["scoreboard", "downloads"])]
+        check: bool,
     },
     /// Run, for each rule of verbs that `ubiverbs run --check` and `--why` know, a C program that breaks it and one that
     /// does not: tests/checks.
@@ -198,12 +203,13 @@ fn main() -> ExitCode {
         Task::Deny => deny::check(&root).map(|note| println!("{note}")),
         Task::Purity => purity::check(&root).map(|note| println!("{note}")),
         Task::NoStd => no_std::check(&root).map(|note| println!("{note}")),
-        Task::Programs { words, downloads, scoreboard } => prerequisites::programs()
+        Task::Programs { words, downloads, scoreboard, check } => prerequisites::programs()
             .and_then(|()| {
-                let which = match (downloads, scoreboard) {
-                    (_, true) => programs::Which::Scoreboard,
-                    (true, false) => programs::Which::Downloaded,
-                    (false, false) => programs::Which::Installed,
+                let which = match (downloads, scoreboard, check) {
+                    (_, true, _) => programs::Which::Scoreboard,
+                    (true, false, _) => programs::Which::Downloaded,
+                    (false, false, true) => programs::Which::Checked,
+                    (false, false, false) => programs::Which::Installed,
                 };
                 programs::prepare(&root, which, &words)
             })

@@ -67,6 +67,8 @@ impl Examine for RefusedCalls {
                 let Some(finding) = not_posted(model, qpn, *wr_id, *queue, reason) else { return };
                 out.tell(finding);
             }
+            // To be called again is no refusal: nothing is there yet, or a signal came.
+            Kind::Called { call: Call::Refused { errno, .. }, .. } if reason::asks_to_wait(*errno) => {}
             Kind::Called { call: Call::Refused { function, errno, reason }, .. } => {
                 let posts = function.starts_with("ibv_post_") || *function == "ibv_wr_complete";
                 if posts && core::mem::take(&mut self.told) {

@@ -65,7 +65,7 @@ impl Connections {
         while let Some(qpn) = self.changed.pop_first() {
             self.peers.named(qpn, model);
             for end in self.peers.touched_by(qpn, model) {
-                ends::compare(end, &self.peers.of(end, model), out);
+                ends::compare(end, &self.peers.of(end, model), self.peers.may_be_managed(end.qpn), out);
             }
         }
     }

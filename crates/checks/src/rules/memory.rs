@@ -56,6 +56,7 @@ rules! {
 #[derive(Default, Debug)]
 pub(crate) struct Memory {
     claims: claims::Claims,
+    contents: contents::Contents,
     pieces: pieces::Pieces,
     registration: registration::Registration,
 }
@@ -74,7 +75,7 @@ impl Examine for Memory {
                 self.claims.add(posting, moment.model);
             }
         }
-        contents::observe(moment, &self.claims, out);
+        self.contents.observe(moment, &self.claims, out);
         self.claims.observe(moment);
         if let Kind::Called { call, .. } = &moment.event.kind {
             self.registration.called(call, moment, out);
@@ -83,10 +84,12 @@ impl Examine for Memory {
     }
 
     fn tick(&mut self, now: u64, model: &Model, witness: &mut dyn Witness, out: &mut Out<'_>) {
+        self.contents.tick(now, model, out);
         self.registration.tick(now, model, witness, out);
     }
 
     fn finish(&mut self, _now: u64, model: &Model, witness: &mut dyn Witness, out: &mut Out<'_>) {
+        self.contents.finish(model, out);
         registration::finish(model, witness, out);
         windows::finish(model, out);
     }
