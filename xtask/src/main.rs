@@ -15,6 +15,7 @@ mod dist;
 mod downloads;
 mod elf;
 mod fuzz;
+mod gpu;
 mod interop;
 mod miri;
 mod newest;
@@ -176,6 +177,10 @@ enum Task {
     /// processes were stuck, and result.json are in target/soak. As root also between network namespaces and between
     /// users.
     Soak(soak::Options),
+    /// Test and measure memory of a GPU, and run NCCL over it between processes that believe to be on different hosts.
+    ///
+    /// Needs an NVIDIA GPU with its driver, a C compiler, and a Python with torch. What each rank said is in target/gpu.
+    Gpu(gpu::Options),
     /// Attack verified traffic as a second user of the host and as a stranger on its network, and say what held. Needs
     /// root.
     ///
@@ -220,6 +225,7 @@ fn main() -> ExitCode {
         Task::Aarch64(options) => aarch64::check(&root, &options).map(|note| println!("{note}")),
         Task::Interop(options) => interop::run(&root, &options),
         Task::Soak(options) => soak::run(&root, &options),
+        Task::Gpu(options) => gpu::check(&root, &options),
         Task::Attack(options) => attack::run(&root, &options),
         Task::Demo => prerequisites::tshark().and_then(|_| demo::check(&root)).map(|note| println!("{note}")),
     };

@@ -67,13 +67,12 @@ const QUEUE: usize = 512;
 const MUCH: usize = 256;
 
 /// So many polls in a row find nothing where a program waits for longer than a message takes.
-const IDLE_POLLS: u32 = 256;
+const IDLE_POLLS: u32 = 64;
 
 /// Whether an event comes with every message and tells of no trouble.
 fn is_usual(event: &Event) -> bool {
     match &event.kind {
         Kind::WorkPosted { .. } | Kind::PacketSent { retransmit: false, .. } | Kind::PacketReceived { .. } => true,
-        Kind::TimerSet { .. } | Kind::TimerCleared { .. } | Kind::WindowChanged { .. } => true,
         Kind::Completed { failure, .. } => failure.is_none(),
         Kind::Called { call, .. } => {
             matches!(call, Call::PostSend { .. } | Call::PostReceive { .. } | Call::Poll { .. } | Call::Polled { .. })
@@ -132,6 +131,9 @@ impl Why {
 
     /// Takes an event.
     pub fn record(&self, event: &Event) {
+        if !checks::is_of_use(event) {
+            return;
+        }
         if is_usual(event) && !self.is_compared(event) {
             let mut queue = self.queue.lock();
             queue.push(*event);
