@@ -1,4 +1,4 @@
-//! # Memory of a GPU: from one place to another, and the processor never sees it
+//! # 14. Memory of a GPU: from one place to another, and the processor never sees it
 //!
 //! A NIC that reaches GPU memory needs a kernel module beside it. This one needs the GPU's driver, which the program has
 //! anyway: `share_gpu` registers the pointer that `cuMemAlloc` or `cudaMalloc` gave, and from then on the region is a
