@@ -261,6 +261,9 @@ impl Inner {
             let how = if power { "is killed" } else { "loses its power" };
             format!("{} {how}", inner.parties[party].name)
         });
+        if power {
+            self.pump(party);
+        }
     }
 
     /// Does something a while later, if the party lives until then.
