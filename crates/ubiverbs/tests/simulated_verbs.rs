@@ -268,9 +268,9 @@ fn windows_and_device_memory_are_reached_by_their_keys() {
             let mut bytes = [0; 70];
             region.read_at(0, &mut bytes)?;
             assert_eq!((&bytes[..6], &bytes[64..70]), (&b"type 1"[..], &b"type 2"[..]));
-            let mut bytes = [0; 6];
+            let mut bytes = [0; 8];
             memory.read_at(0, &mut bytes)?;
-            assert_eq!(&bytes, b"device");
+            assert_eq!(&bytes, b"device\0\0");
             Ok(())
         },
     );
