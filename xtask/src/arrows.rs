@@ -37,6 +37,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sockets", &["wire", "transport", "latch", "hca", "rsocket"]),
     // Programs under test run on the simulator, whose memory is the program's own.
     ("ubiverbs", &["wire", "trace", "transport", "cm", "checks", "latch", "memory", "hca", "sockets", "sim", "macros"]),
+    // Groups of processes, on the safe API alone.
+    ("cluster", &["ubiverbs"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.
     ("capi", &["wire", "trace", "transport", "cm", "mad", "checks", "latch", "memory", "hca", "abi", "sockets"]),
     // `demo --simulated` runs on the simulator, `simulate` on networks.
@@ -55,6 +57,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "capi",
             "sim",
             "fabric",
+            "cluster",
         ],
     ),
     // Tests across crates, and the harness they share.

@@ -17,6 +17,9 @@ use wire::{AtomicEth, Deth, Headers, Opcode, Position, Psn, Qpn, Reth, Tail};
 /// The most packets of answer one READ request asks for on a link without a window.
 const MAX_READ: u32 = 1024;
 
+/// The most packets of a train: links count them in 16 bits.
+pub(crate) const MOST_PACKETS: u32 = 0xffff;
+
 /// Sequence numbers that may be outstanding: far below half the number space, so that old and new stay distinguishable.
 const MAX_OUTSTANDING: u32 = 1 << 20;
 
@@ -367,9 +370,14 @@ impl Requester {
             if limits.answers >= usize::from(connection.attributes.max_rd_atomic) || limits.partly_under_way {
                 return Ok(false);
             }
-            let Some(psns) =
-                self.reserve_answer(work, left.min(limits.longest_read.unwrap_or(MAX_READ)), connection, limits, port)
-            else {
+            let mut longest = MAX_READ;
+            if left > MAX_READ
+                && let [sge] = work.sges()
+            {
+                longest = (port.longest_train(sge.key) / mtu).clamp(MAX_READ, MOST_PACKETS);
+            }
+            let want = left.min(limits.longest_read.unwrap_or(longest));
+            let Some(psns) = self.reserve_answer(work, want, longest, connection, limits, port) else {
                 return Ok(false);
             };
             if self.sent > 0 || retransmission {
@@ -384,10 +392,16 @@ impl Requester {
             want = want.min(self.high.distance_from(self.psn));
         }
         let unasked = self.unasked;
+        let mut unlimited = train_packets(mtu);
+        if want > unlimited
+            && let (Operation::Write { .. }, [sge]) = (&work.operation, work.sges())
+        {
+            unlimited = (port.longest_train(sge.key) / mtu).clamp(unlimited, MOST_PACKETS);
+        }
         let (count, asks) = port.window(qpn, Toward::Peer, |window| {
             let want = want.min(match work.operation {
                 _ if want == 1 => 1,
-                _ if window.is_unlimited() => train_packets(mtu),
+                _ if window.is_unlimited() => unlimited,
                 Operation::Write { .. } if self.sent == 0 => window.burst_after_longer(mtu),
                 _ => window.burst(mtu),
             });
@@ -420,12 +434,13 @@ impl Requester {
         &mut self,
         work: &SendWork,
         left: u32,
+        longest: u32,
         connection: &Connection,
         limits: &Limits,
         port: &mut P,
     ) -> Option<u32> {
         let (qpn, mtu) = (connection.qpn, connection.mtu());
-        let want = left.min(MAX_READ);
+        let want = left.min(longest);
         let last = work.packet_length(self.sent + want - 1, mtu);
         let granted = port.window(qpn, Toward::Here, |window| match limits.answers {
             0 => window.reserve(qpn, mtu, want, last),

@@ -40,6 +40,7 @@
 //! | [`Own`], [`SharedOwn`] | as the one or the other, until the program has its `Vec`, `BytesMut` or map back | memory you have |
 //! | [`SharedRegion`] | the program and its peers at once, never as a slice | what peers may reach |
 //! | [`DeviceMemory`], [`DeviceRegion`] | the program by copies, its peers through a key; it lies in the NIC | counters and locks that peers share |
+//! | [`GpuRegion`] | kernels of the GPU, peers through a key; the driver copies | data that is computed on a GPU |
 //! | [`RemoteSlice`] | the peer's NIC decides | naming a peer's bytes |
 //!
 //! A buffer in flight belongs to the NIC. Whatever a program does with the handle of an operation, dropping, forgetting
@@ -145,7 +146,7 @@ pub use arena::{Arena, NextBuffer};
 pub use backend::{AsyncEvent, DeviceLimits, Port};
 pub use block_on::block_on;
 pub use buffer::{
-    AnyPart, Buffer, Destination, DeviceMemory, DeviceMemoryBuilder, DeviceRegion, Own, Part, Registered,
+    AnyPart, Buffer, Destination, DeviceMemory, DeviceMemoryBuilder, DeviceRegion, GpuRegion, Own, Part, Registered,
     RegisteredMut, SharedOwn, SharedRegion, Source,
 };
 pub use channel::CompletionChannel;

@@ -130,6 +130,15 @@ impl QueuePair {
         }
     }
 
+    /// The peer has gone for good, and the program wants to hear of it also where nothing was under way that could
+    /// fail: the queue pair stops, its receives are flushed, and an event says so. Hardware leaves it waiting.
+    pub fn stop_without_peer<P: Port>(&mut self, now: Time, port: &mut P) {
+        if self.kind().is_reliable() && self.state().receives() {
+            self.raise(now, AsyncEvent::QpFatal, port);
+            self.enter_error(now, StateCause::Local("the peer's process has ended"), Stop::Disconnected, port);
+        }
+    }
+
     /// What every packet must have right before anything else is looked at (IBA 9.6).
     fn screen(&self, inbound: &Inbound<'_>) -> Result<(), DropReason> {
         let headers = inbound.headers;

@@ -1,0 +1,236 @@
+//! Member 0's part of a meeting.
+
+use super::talk::{ADDRESSES, Prepared, Receiving, Talk, Word};
+use super::{Place, connect, token};
+use crate::error::Error;
+use crate::group::Builder;
+use crate::net::{Introduction, Net, Parts, Purpose};
+use crate::verdict;
+use std::future::{Future, poll_fn};
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use ubiverbs::cm::{Connection, Listener, Pending, Request};
+use ubiverbs::{ProtectionDomain, Reliable};
+
+/// Requests that nobody has looked at.
+const BACKLOG: u32 = 1024;
+
+/// A process that came.
+struct Guest {
+    rank: Option<u32>,
+    /// Where it listens.
+    address: SocketAddr,
+    state: Arriving,
+}
+
+enum Arriving {
+    Comes(Pending<Connection>, Option<Receiving>),
+    Came(Talk),
+}
+
+pub(super) async fn meet(builder: Builder, place: &Place) -> Result<Net, Error> {
+    let listener = Listener::<Reliable>::bind_with(place.meeting_point(), BACKLOG, &[])?;
+    let pd = listener.context()?.alloc_pd()?;
+    let mut guests = Vec::new();
+    let came = ubiverbs::timeout(builder.limit, gather(&builder, &listener, &pd, &mut guests)).await.ok();
+    let came = came.unwrap_or_else(|| {
+        let claimed: Vec<u32> = arrived(&guests).filter_map(|guest| guest.rank).collect();
+        let unnamed = arrived(&guests).filter(|guest| guest.rank.is_none()).count();
+        // Whoever takes any rank will take the first that are free.
+        let ranks = (1..builder.size).filter(|rank| !claimed.contains(rank)).skip(unnamed).collect();
+        Err(Error::Missing { ranks, limit: builder.limit })
+    });
+    let outcome = match came {
+        Ok(()) => introduce(builder, listener, pd, &mut guests).await,
+        Err(error) => {
+            let _ = ubiverbs::timeout(LINGERS, turn_away(&builder, &listener, &mut guests, &error)).await;
+            Err(error)
+        }
+    };
+    let word = outcome.as_ref().map_or_else(|error| Word::Failure(error.clone()), |_| Word::Go);
+    for guest in &mut guests {
+        if let Arriving::Came(talk) = &mut guest.state {
+            // Whoever has gone does not hear it; the others shall.
+            let _ = ubiverbs::timeout(crate::net::TICK * 20, talk.say(&word, 0)).await;
+        }
+    }
+    outcome
+}
+
+fn arrived(guests: &[Guest]) -> impl Iterator<Item = &Guest> {
+    guests.iter().filter(|guest| matches!(guest.state, Arriving::Came(_)))
+}
+
+/// How long member 0 tells those who come that it is over.
+const LINGERS: Duration = Duration::from_secs(1);
+
+/// The meeting is over: lets in those whom it had begun to let in, to tell them, and tells whoever comes. Done when all
+/// have come.
+async fn turn_away(builder: &Builder, listener: &Listener<Reliable>, guests: &mut Vec<Guest>, error: &Error) {
+    let verdict = verdict::encode(error, 0);
+    // The one who came last was told already, if it was its fault.
+    let mut turned = usize::from(!matches!(error, Error::Missing { .. }));
+    let mut next = listener.next();
+    poll_fn(|context| {
+        loop {
+            poll_guests(guests, context);
+            if arrived(guests).count() + turned >= builder.size as usize - 1 && arrived(guests).count() == guests.len()
+            {
+                return Poll::Ready(());
+            }
+            let Poll::Ready(request) = Pin::new(&mut next).poll(context) else { return Poll::Pending };
+            next = listener.next();
+            let Ok(request) = request else { return Poll::Ready(()) };
+            if Introduction::decode(request.private_data()).is_some_and(|asked| asked.session == token(&builder.name)) {
+                turned += 1;
+                let _ = request.reject(&verdict);
+            }
+        }
+    })
+    .await;
+}
+
+fn poll_guests(guests: &mut Vec<Guest>, context: &mut Context<'_>) {
+    let mut gone = Vec::new();
+    for (place, guest) in guests.iter_mut().enumerate() {
+        let Arriving::Comes(attempt, receiving) = &mut guest.state else { continue };
+        match Pin::new(attempt).poll(context) {
+            Poll::Ready(Ok(connection)) => {
+                let Some(receiving) = receiving.take() else { continue };
+                guest.state = Arriving::Came(Talk::new(connection, receiving));
+            }
+            // It may come again.
+            Poll::Ready(Err(_)) => gone.push(place),
+            Poll::Pending => {}
+        }
+    }
+    gone.into_iter().rev().for_each(|place| drop(guests.swap_remove(place)));
+}
+
+/// Waits until all have come.
+async fn gather(
+    builder: &Builder,
+    listener: &Listener<Reliable>,
+    pd: &ProtectionDomain,
+    guests: &mut Vec<Guest>,
+) -> Result<(), Error> {
+    let others = builder.size as usize - 1;
+    let mut next = listener.next();
+    poll_fn(|context| {
+        loop {
+            poll_guests(guests, context);
+            if arrived(guests).count() == others {
+                return Poll::Ready(Ok(()));
+            }
+            let Poll::Ready(request) = Pin::new(&mut next).poll(context) else { return Poll::Pending };
+            next = listener.next();
+            admit(builder, pd, guests, request?)?;
+        }
+    })
+    .await
+}
+
+/// Looks at one who asks. An error ends the meeting.
+fn admit(
+    builder: &Builder,
+    pd: &ProtectionDomain,
+    guests: &mut Vec<Guest>,
+    request: Request<Reliable>,
+) -> Result<(), Error> {
+    // Strangers are refused without a word.
+    let Some(asked) = Introduction::decode(request.private_data()) else { return Ok(()) };
+    if asked.purpose != Purpose::Meet || asked.session != token(&builder.name) {
+        return Ok(());
+    }
+    let size = builder.size;
+    let from = SocketAddr::new(request.peer_addr().ip(), asked.port);
+    let named = asked.from.filter(|rank| *rank < size);
+    let refuse = |request: Request<Reliable>, error: Error| {
+        let _ = request.reject(&verdict::encode(&error, 0));
+        Err(error)
+    };
+    // Of a rank that does not exist, the first that is free is named: some rank must be.
+    let nearest = named.unwrap_or(size - 1);
+    if asked.size != size {
+        let what = format!("it has a group of {}, and rank 0 one of {size} ({from})", asked.size);
+        return refuse(request, Error::Disagrees { rank: nearest, what });
+    }
+    if asked.digest != builder.digest() {
+        let what = format!("it has another topology, other settings or another list of addresses ({from})");
+        return refuse(request, Error::Disagrees { rank: nearest, what });
+    }
+    if asked.from.is_some() && named.is_none_or(|rank| rank == 0) || asked.port == 0 {
+        let what = format!("it says that it is rank {} ({from})", asked.from.unwrap_or(0));
+        return refuse(request, Error::Disagrees { rank: nearest, what });
+    }
+    if let Some(first) = guests.iter().find(|guest| named.is_some() && guest.rank == named) {
+        let error = Error::RankTwice { rank: nearest, first: first.address, second: from };
+        return refuse(request, error);
+    }
+    if guests.len() + 1 >= size as usize {
+        let what = format!("all {size} ranks are taken, and one more came from {from}");
+        return refuse(request, Error::Disagrees { rank: nearest, what });
+    }
+    let (queue_pair, receiving) = Prepared::new(pd)?.split();
+    let attempt = request.accept().queue_pair(queue_pair).start();
+    guests.push(Guest { rank: named, address: from, state: Arriving::Comes(attempt, Some(receiving)) });
+    Ok(())
+}
+
+/// All are here: tells everybody of everybody, connects, and waits until all have.
+async fn introduce(
+    builder: Builder,
+    listener: Listener<Reliable>,
+    pd: ProtectionDomain,
+    guests: &mut [Guest],
+) -> Result<Net, Error> {
+    let Builder { size, topology, settings, limit, .. } = builder;
+    let mut taken: Vec<bool> = vec![false; size as usize];
+    taken[0] = true;
+    guests.iter().filter_map(|guest| guest.rank).for_each(|rank| taken[rank as usize] = true);
+    let mut addresses = vec![listener.local_addr(); size as usize];
+    for guest in guests.iter_mut() {
+        let free = || (0..size).find(|rank| !taken[*rank as usize]).unwrap_or(0);
+        let rank = guest.rank.unwrap_or_else(free);
+        taken[rank as usize] = true;
+        guest.rank = Some(rank);
+        addresses[rank as usize] = guest.address;
+    }
+    let session = session();
+    let mut roster = Vec::new();
+    for (from, addresses) in (0..).step_by(ADDRESSES).zip(addresses.chunks(ADDRESSES)) {
+        let word = Word::Roster { from, addresses: addresses.to_vec() };
+        roster.push(pd.register(word.encode(0))?.freeze());
+    }
+    for guest in guests.iter_mut() {
+        let (Arriving::Came(talk), Some(rank)) = (&mut guest.state, guest.rank) else { continue };
+        let died = |error: Error| Error::Died { rank, why: error.to_string() };
+        talk.say(&Word::Welcome { rank, session }, 0).await.map_err(died)?;
+        for part in &roster {
+            talk.repeat(part).await.map_err(died)?;
+        }
+    }
+    let net = connect(Parts { rank: 0, size, topology, settings, session, addresses, pd, listener }, limit).await?;
+    for guest in guests {
+        let (Arriving::Came(talk), Some(rank)) = (&mut guest.state, guest.rank) else { continue };
+        match ubiverbs::timeout(limit, talk.hear(rank, size)).await.ok() {
+            Some(Ok(Word::Ready)) => {}
+            Some(Ok(Word::Failure(error))) => return Err(error),
+            Some(Ok(_)) => return Err(Error::nonsense(rank, "a word that is not its turn")),
+            Some(Err(error)) => return Err(error),
+            None => return Err(Error::Missing { ranks: vec![rank], limit }),
+        }
+    }
+    Ok(net)
+}
+
+/// A number that nobody guesses.
+fn session() -> [u8; 16] {
+    let mut session = [0; 16];
+    session[..8].copy_from_slice(&RandomState::new().hash_one(1).to_le_bytes());
+    session[8..].copy_from_slice(&RandomState::new().hash_one(2).to_le_bytes());
+    session
+}

@@ -1,0 +1,106 @@
+//! Another member's part of a meeting.
+
+use super::talk::{Prepared, Talk, Word};
+use super::{Place, connect, token};
+use crate::error::Error;
+use crate::group::Builder;
+use crate::net::{Introduction, Net, Parts, Purpose, TICK};
+use crate::verdict;
+use std::net::SocketAddr;
+use std::time::Duration;
+use ubiverbs::cm::{self, ConnectError, Listener};
+use ubiverbs::{ProtectionDomain, Reliable};
+
+/// How much longer than member 0 the others wait for its word.
+const LONGER: Duration = Duration::from_secs(2);
+
+pub(super) async fn meet(builder: Builder, place: &Place) -> Result<Net, Error> {
+    let (limit, size) = (builder.limit, builder.size);
+    let late = || Error::Missing { ranks: vec![0], limit };
+    let arriving = ubiverbs::timeout(limit.saturating_add(LONGER), arrive(&builder, place)).await.ok();
+    let (mut talk, listener, pd) = arriving.ok_or_else(late)??;
+    let told = ubiverbs::timeout(limit.saturating_add(LONGER), told(&mut talk, size)).await.ok();
+    let (rank, session, addresses) = told.ok_or_else(late)??;
+    if let Some(wanted) = place.rank().filter(|wanted| *wanted != rank) {
+        return Err(Error::nonsense(0, format!("rank {wanted} is to be rank {rank}")));
+    }
+    let Builder { topology, settings, .. } = builder;
+    let parts = Parts { rank, size, topology, settings, session, addresses, pd, listener };
+    let connected = connect(parts, limit).await;
+    let word = connected.as_ref().map_or_else(|error| Word::Failure(error.clone()), |_| Word::Ready);
+    // If member 0 has gone, what follows says so.
+    let _ = ubiverbs::timeout(LONGER, talk.say(&word, rank)).await;
+    match ubiverbs::timeout(limit.saturating_add(LONGER), talk.hear(0, size)).await.ok() {
+        Some(Ok(Word::Go)) => connected,
+        Some(Ok(Word::Failure(error))) => Err(error),
+        Some(Ok(_)) => Err(Error::nonsense(0, "a word that is not its turn")),
+        Some(Err(error)) => Err(connected.err().unwrap_or(error)),
+        None => Err(late()),
+    }
+}
+
+/// Comes to member 0, as soon as that is there.
+async fn arrive(builder: &Builder, place: &Place) -> Result<(Talk, Listener<Reliable>, ProtectionDomain), Error> {
+    let at = place.meeting_point();
+    let mut listening = None;
+    loop {
+        let route = cm::resolve(at).await?;
+        if listening.is_none() {
+            let own = match place {
+                Place::List { addresses, rank } => addresses[*rank as usize],
+                Place::Rendezvous { .. } => SocketAddr::new(route.local_addr().ip(), 0),
+            };
+            let listener = Listener::<Reliable>::bind_with(own, 1024, &[])?;
+            let pd = route.context()?.alloc_pd()?;
+            listening = Some((listener, pd));
+        }
+        let Some((listener, pd)) = &listening else { continue };
+        let introduction = Introduction {
+            purpose: Purpose::Meet,
+            session: token(&builder.name),
+            from: place.rank(),
+            to: 0,
+            size: builder.size,
+            digest: builder.digest(),
+            port: listener.local_addr().port(),
+        };
+        let (queue_pair, receiving) = Prepared::new(pd)?.split();
+        let attempt = route.connect().queue_pair(queue_pair).private_data(&introduction.encode());
+        match attempt.await {
+            Ok(connection) => {
+                let Some((listener, pd)) = listening else { continue };
+                return Ok((Talk::new(connection, receiving), listener, pd));
+            }
+            // Member 0 has said why, or is another one than we look for.
+            Err(ubiverbs::Error::Connect(ConnectError::Rejected { private_data, .. })) => {
+                if let Some(error) = verdict::decode(&private_data, builder.size) {
+                    return Err(error);
+                }
+            }
+            Err(ubiverbs::Error::Connect(
+                ConnectError::NobodyListens { .. } | ConnectError::TimedOut { .. } | ConnectError::Gone { .. },
+            )) => {}
+            Err(error) => return Err(error.into()),
+        }
+        ubiverbs::sleep(TICK).await;
+    }
+}
+
+/// Hears its rank and where the others are.
+async fn told(talk: &mut Talk, size: u32) -> Result<(u32, [u8; 16], Vec<SocketAddr>), Error> {
+    let mut welcome = None;
+    let mut addresses = Vec::new();
+    loop {
+        match talk.hear(0, size).await? {
+            Word::Welcome { rank, session } if welcome.is_none() => welcome = Some((rank, session)),
+            Word::Roster { from, addresses: more } if from as usize == addresses.len() => addresses.extend(more),
+            Word::Failure(error) => return Err(error),
+            _ => return Err(Error::nonsense(0, "a word that is not its turn")),
+        }
+        if let Some((rank, session)) = welcome
+            && addresses.len() == size as usize
+        {
+            return Ok((rank, session, addresses));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What fails, and how all members come to name the same one.
+//!
+//! Whoever learns of a failure tells its neighbours, who tell theirs: every part of the group that is left has a
+//! neighbour of the member that died. A member that waits too long says for whom. Those who hear it and wait in the same
+//! call say for whom they wait; the one that is waited for and does not wait is the one that takes no part.
+
+use super::{Net, State};
+use crate::call::{Header, Kind};
+use crate::error::Error;
+use crate::verdict;
+use std::time::Duration;
+use ubiverbs::{Key, RemoteSlice};
+
+/// Ticks that a member listens to others before it says who takes no part.
+const LISTENS: u32 = 4;
+
+/// Ticks after which a neighbour that sent nothing is asked whether it lives.
+const ASKS_AFTER: u32 = 10;
+
+/// Ticks in which what a member said before it left may still arrive.
+const LAST_WORDS: u32 = 3;
+
+impl Net {
+    /// The group has failed: everybody is told. Answers what failed first.
+    pub fn fail(&mut self, error: Error) -> Error {
+        if let Some(failure) = &self.failure {
+            return failure.clone();
+        }
+        self.failure = Some(error.clone());
+        let header = Header { kind: Kind::Failure, ..self.header(self.rank, 0, 0) };
+        self.tell_all(header, &verdict::encode(&error, self.rank), None);
+        error
+    }
+
+    pub(super) fn ticked(&mut self) -> Result<(), Error> {
+        for rank in 0..self.size {
+            let peer = &mut self.peers[rank as usize];
+            let nothing = peer.parts.is_empty() && peer.letters.is_empty();
+            match &mut peer.left {
+                Some(ticks) => {
+                    *ticks += 1;
+                    let late = *ticks >= LAST_WORDS;
+                    let hop = self.awaits.map(|rank| self.routes.hop(rank));
+                    if late && nothing && (self.awaits == Some(rank) || hop == Some(rank)) {
+                        return Err(self.fail(Error::Left { rank }));
+                    }
+                }
+                None => {
+                    let wanted = matches!(peer.state, State::Apart) && !peer.outbox.is_empty();
+                    if wanted || self.is_due(rank) {
+                        self.reach(rank)?;
+                    }
+                }
+            }
+        }
+        if self.quiet.is_multiple_of(ASKS_AFTER) && self.quiet > 0 {
+            self.ask_whether_alive();
+        }
+        let Some(whom) = self.awaits.filter(|_| self.current.is_some()) else { return Ok(()) };
+        let limit = ticks(self.settings.deadline);
+        if self.quiet > limit && self.said.is_none() {
+            return self.say_wait(whom);
+        }
+        if let Some(said) = self.said
+            && self.quiet >= said + LISTENS
+        {
+            return Err(self.blame());
+        }
+        Ok(())
+    }
+
+    /// Whether it is for us to ask a neighbour for the connection, once more.
+    fn is_due(&self, rank: u32) -> bool {
+        rank < self.rank && matches!(self.peers[rank as usize].state, State::Apart) && self.near.contains(&rank)
+    }
+
+    /// A WRITE of nothing: the NIC of a neighbour answers it, or the connection ends.
+    fn ask_whether_alive(&mut self) {
+        for peer in &mut self.peers {
+            if let State::Up { connection, .. } = &peer.state
+                && peer.posted == peer.completed
+            {
+                let nothing = RemoteSlice::new(0, 0, Key::new(0));
+                if let Ok(asking) = connection.write_inline(&[], nothing) {
+                    asking.polled(peer.posted.into());
+                }
+            }
+        }
+    }
+
+    fn say_wait(&mut self, whom: u32) -> Result<(), Error> {
+        self.said = Some(self.quiet);
+        self.waits.insert(self.rank, whom);
+        let header = Header { kind: Kind::Waits, ..self.header(self.rank, whom, 0) };
+        self.tell_all(header, &[], None);
+        Ok(())
+    }
+
+    /// A member waits. If we do as well, in the same call, we say so.
+    pub(super) fn heard_wait(&mut self, via: u32, origin: u32, whom: u32, sequence: u32) -> Result<(), Error> {
+        if whom >= self.size || self.current.is_none() || sequence != self.sequence {
+            return Ok(());
+        }
+        if self.waits.insert(origin, whom).is_none() && origin != self.rank {
+            let header = Header { kind: Kind::Waits, origin, ..self.header(self.rank, whom, 0) };
+            self.tell_all(header, &[], Some(via));
+        }
+        match self.awaits {
+            Some(whom) if self.said.is_none() => self.say_wait(whom),
+            _ => Ok(()),
+        }
+    }
+
+    /// Who is waited for and does not wait.
+    fn blame(&mut self) -> Error {
+        let mut ranks: Vec<u32> = self.waits.values().copied().filter(|rank| !self.waits.contains_key(rank)).collect();
+        if ranks.is_empty() {
+            ranks = self.awaits.into_iter().collect();
+        }
+        ranks.sort_unstable();
+        ranks.dedup();
+        let limit = self.settings.deadline;
+        match self.current {
+            Some(call) => self.fail(Error::Silent { ranks, call, limit }),
+            None => Error::Silent { ranks, call: crate::call::Call::of(crate::call::Collective::Message), limit },
+        }
+    }
+}
+
+/// A time in ticks, one at least.
+pub(crate) fn ticks(time: Duration) -> u32 {
+    u32::try_from(time.as_millis() / super::TICK.as_millis()).unwrap_or(u32::MAX).max(1)
+}
