@@ -41,8 +41,9 @@ pub struct Told {
     pub all_reduce_us: f64,
 }
 
-/// Rows of the heat map.
+/// Rows of the heat map; of many processes fewer, as each pair is measured alone.
 const SHOWN: u32 = 16;
+const SHOWN_OF_MANY: u32 = 8;
 
 /// Round trips of one latency; the shortest half is averaged.
 const TRIPS: usize = 20;
@@ -93,7 +94,7 @@ fn measure(options: &MemberOptions) -> Result<Told, ::cluster::Error> {
 
 /// The ranks that are shown: all, or some of many.
 fn shown(size: u32) -> Vec<u32> {
-    let count = size.min(SHOWN);
+    let count = if size <= 2 * SHOWN { size.min(SHOWN) } else { SHOWN_OF_MANY };
     (0..count).map(|nth| nth * size / count).collect()
 }
 
