@@ -5,7 +5,7 @@
 use scenery::{Log, Pair, Seen, Setting};
 use sim::{LinkKind, QpSpec, Work};
 use trace::{DropReason, RetryCause};
-use transport::{Cause, CompletionKind, Modify, State, Status};
+use transport::{CompletionKind, Failure, Modify, State, Status};
 use wire::{Aeth, AtomicAckEth, Headers, Msn, NakCode, Opcode, Psn, RnrTimer, Syndrome};
 
 /// Alice asks; her packets are lost until [`Asker::heal`], and forged answers come as from Bob.
@@ -594,7 +594,7 @@ fn a_refusal_of_the_future_part_of_a_message_acknowledges_what_came_before() {
         let ends = asker.pair.sim.completions(asker.pair.a);
         let statuses: Vec<_> = ends.iter().map(|c| (c.wr_id, c.status)).collect();
         assert_eq!(statuses, [(0, Status::Success), (1, status), (2, Status::WorkRequestFlushed)]);
-        assert_eq!(ends[1].cause, Some(Cause::Nak { code, psn: asker.first.add(2), peer: None }));
+        assert_eq!(ends[1].failure(), Some(Failure::Nak { code, psn: asker.first.add(2), peer: None }));
         assert_eq!(ends[1].kind, CompletionKind::Write);
     }
 }

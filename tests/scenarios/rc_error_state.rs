@@ -4,7 +4,7 @@
 use scenery::{ALL_ACCESS, Log, Pair, Setting};
 use sim::{Fate, LinkConfig, LinkKind, QpId, QpSpec, Sim, Work, script};
 use transport::{
-    Access, AsyncEvent, Cause, CompletionKind, Modify, PostError, ProtectionDomain, Queue, Remote, Sge, State, Status,
+    Access, AsyncEvent, CompletionKind, Failure, Modify, PostError, ProtectionDomain, Queue, Remote, Sge, State, Status,
 };
 use wire::{Aeth, Headers, Key, Msn, Mtu, NakCode, Opcode, Psn, RnrTimer, Syndrome};
 
@@ -49,7 +49,7 @@ fn local_pieces_must_be_good_for_the_work_that_uses_them() {
             let log = Log::of(&mut pair.sim);
             let end = pair.finish(&work.id(9));
             assert_eq!((end.wr_id, end.status), (9, Status::LocalProtection), "case {case}");
-            assert!(matches!(end.cause, Some(Cause::Refused(_))), "case {case}: {:?}", end.cause);
+            assert!(matches!(end.failure(), Some(Failure::Refused(_))), "case {case}: {:?}", end.failure());
             assert_eq!(log.packets(), [], "case {case}: nothing is sent");
             assert_eq!((pair.sim.state(pair.a), pair.sim.state(pair.b)), (State::Error, State::ReadyToSend));
             assert_eq!(pair.sim.async_events(pair.a), [], "the completion says it");
@@ -242,7 +242,7 @@ fn a_queue_pair_moved_to_err_flushes_everything_and_sends_nothing_more() {
         pair.sim.modify(pair.a, &to(State::Error)).unwrap();
         let log = Log::of(&mut pair.sim);
         let all = pair.sim.completions(pair.a);
-        assert!(all.iter().all(|end| end.status == FLUSHED && end.cause == Some(Cause::Flushed)));
+        assert!(all.iter().all(|end| end.status == FLUSHED && end.failure() == Some(Failure::Flushed)));
         let ids: Vec<_> = all.iter().map(|end| (end.queue, end.wr_id)).collect();
         let send = Queue::Send;
         assert_eq!(ids, [(send, 0), (send, 1), (send, 2), (send, 3), (Queue::Receive, 9)]);

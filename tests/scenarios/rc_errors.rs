@@ -3,7 +3,7 @@
 
 use scenery::{ALL_ACCESS, Log, Pair, Setting};
 use sim::{LinkConfig, LinkKind, QpSpec, Work};
-use transport::{Access, AsyncEvent, Cause, CompletionKind, ProtectionDomain, Remote, Sge, State, Status};
+use transport::{Access, AsyncEvent, CompletionKind, Failure, ProtectionDomain, Remote, Sge, State, Status};
 use wire::{Key, Msn, Mtu, NakCode, Opcode, Placement, Psn, Syndrome};
 
 const FIRST: Psn = Psn::new(0xff_fffe);
@@ -40,7 +40,7 @@ fn is_refused(pair: &mut Pair, work: &Work, refused: Refused, what: &str) {
     let psn = pair.sim.attributes(pair.a).sq_psn;
     let completion = pair.finish(&work.clone().id(11));
     assert_eq!((completion.wr_id, completion.status, completion.bytes), (11, refused.status, 0), "{what}");
-    assert_eq!(completion.cause, Some(Cause::Nak { code: refused.code, psn, peer: None }), "{what}");
+    assert_eq!(completion.failure(), Some(Failure::Nak { code: refused.code, psn, peer: None }), "{what}");
     assert!(completion.solicited, "an error wakes everybody");
     assert_eq!(pair.sim.completions(pair.b), [], "{what}: no receive was used");
     assert_eq!(pair.sim.async_events(pair.b), [refused.event], "{what}");
@@ -260,11 +260,11 @@ fn a_receive_into_memory_it_may_not_write_fails_on_both_sides() {
             pair.sim.receive(pair.b, 2, &[]).unwrap();
             let sent = pair.finish(&Work::send().sge(pair.near.sge(0, 4010)).id(5));
             assert_eq!((sent.wr_id, sent.status), (5, Status::RemoteOperation), "case {case}");
-            assert!(matches!(sent.cause, Some(Cause::Nak { code: NakCode::RemoteOperational, .. })));
+            assert!(matches!(sent.failure(), Some(Failure::Nak { code: NakCode::RemoteOperational, .. })));
             let received = pair.sim.completions(pair.b);
             let ends: Vec<_> = received.iter().map(|end| (end.wr_id, end.status)).collect();
             assert_eq!(ends, [(1, Status::LocalProtection), (2, Status::WorkRequestFlushed)], "case {case}");
-            assert!(matches!(received[0].cause, Some(Cause::Refused(_))), "the cause names the memory");
+            assert!(matches!(received[0].failure(), Some(Failure::Refused(_))), "the cause names the memory");
             assert_eq!(pair.sim.async_events(pair.b), [], "the completion says it");
         }
         // A bad piece that the message does not reach does no harm.

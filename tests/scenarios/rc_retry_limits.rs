@@ -3,7 +3,7 @@
 
 use scenery::{Log, Pair, Seen, Setting};
 use sim::{Fate, LinkKind, Work, script};
-use transport::{Cause, Completion, State, Status};
+use transport::{Completion, Failure, State, Status};
 use wire::{Aeth, Headers, Msn, Mtu, NakCode, Opcode, Psn, RnrTimer, Syndrome};
 
 const FIRST: Psn = Psn::new(0xff_ffff);
@@ -58,7 +58,7 @@ fn as_many_losses_as_retries_are_survived_and_one_more_is_not() {
                     let (end, requests) = lose(kind, retries, u32::from(retries) + 1, index, answers);
                     assert_eq!(end.status, Status::RetryExceeded, "{context}");
                     let tries = u32::from(retries) + 1;
-                    assert_eq!(end.cause, Some(Cause::NoAnswer { psn: FIRST, tries }), "{context}");
+                    assert_eq!(end.failure(), Some(Failure::NoAnswer { psn: FIRST, tries }), "{context}");
                     assert_eq!(requests.len(), tries as usize, "{context}: and not one packet more");
                     assert!(requests.iter().all(|seen| seen.psn() == FIRST), "{context}");
                 }
@@ -250,7 +250,7 @@ fn as_many_refusals_for_want_of_a_receive_as_allowed_are_survived_and_one_more_i
                 let (end, packets) = not_ready(kind, allowed, count + 1, work);
                 assert_eq!(end.status, Status::RnrRetryExceeded, "{kind:?}, {allowed}");
                 let tries = u32::from(allowed) + 1;
-                assert_eq!(end.cause, Some(Cause::NotReady { psn: FIRST, tries }));
+                assert_eq!(end.failure(), Some(Failure::NotReady { psn: FIRST, tries }));
                 assert_eq!(packets.iter().filter(|seen| seen.headers.aeth.is_none()).count(), tries as usize);
             }
         }
@@ -461,7 +461,7 @@ fn suspicion_does_not_put_off_the_failure() {
         let log = Log::of(&mut pair.sim);
         let end = pair.finish(&single(&pair, 0));
         let tries = u32::from(retry_cnt) + 1;
-        assert_eq!(end.cause, Some(Cause::NoAnswer { psn: FIRST.add(1), tries }));
+        assert_eq!(end.failure(), Some(Failure::NoAnswer { psn: FIRST.add(1), tries }));
         assert_eq!(pair.sim.now().since(started), u64::from(tries) * (4096 << 14), "{retry_cnt} retries");
         let sent = requests(&log, &pair).len();
         assert!(sent > tries as usize && sent < 10 * tries as usize, "{sent} packets: patience grows");

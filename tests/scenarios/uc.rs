@@ -6,7 +6,7 @@ use sim::script::{nth, once};
 use sim::{Fate, LinkConfig, LinkKind, QpSpec, Rng, Work};
 use trace::DropReason;
 use transport::{
-    Access, AsyncEvent, Cause, Completion, CompletionKind, Modify, PostError, ProtectionDomain, Queue, Remote, State,
+    Access, AsyncEvent, Completion, CompletionKind, Failure, Modify, PostError, ProtectionDomain, Queue, Remote, State,
     Status,
 };
 use wire::{Headers, Key, Mtu, Opcode, Operation, Placement, Psn, Reth};
@@ -469,7 +469,7 @@ fn every_local_fault_of_a_send_stops_the_queue_with_its_own_status() {
         let work = work(&mut pair);
         let end = pair.finish(&work);
         assert_eq!((end.status, pair.sim.state(pair.a)), (status, State::SendQueueError), "{what}");
-        assert!(matches!(end.cause, Some(Cause::Refused(_))), "{what}: {end:?}");
+        assert!(matches!(end.failure(), Some(Failure::Refused(_))), "{what}: {end:?}");
         assert_eq!(pair.sim.counters().sent, 0, "{what}");
     }
 }

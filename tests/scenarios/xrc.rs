@@ -6,8 +6,8 @@ use sim::script::{nth, times};
 use sim::{ConnectOptions, Fate, HostConfig, HostId, QpId, QpSpec, Region, Rng, Sim, SrqId, SrqSpec, Work};
 use trace::DropReason;
 use transport::{
-    Access, AsyncEvent, Cause, Completion, CompletionKind, Kind, Modify, PostError, ProtectionDomain, Queue, SrqEvent,
-    State, Status,
+    Access, AsyncEvent, Completion, CompletionKind, Failure, Kind, Modify, PostError, ProtectionDomain, Queue,
+    SrqEvent, State, Status,
 };
 use wire::{Headers, Key, Mtu, NakCode, Opcode, Placement, Psn, RnrTimer, Srqn, Syndrome};
 
@@ -230,7 +230,7 @@ fn a_number_that_is_no_shared_queue_of_the_domain_breaks_the_connection() {
                 let end = stage.finish(&work.to_srq(srqn).id(4));
                 assert_eq!((end.wr_id, end.status), (4, Status::RemoteInvalidRequest), "{what}, operation {operation}");
                 let code = NakCode::InvalidRequest;
-                assert!(matches!(end.cause, Some(Cause::Nak { code: given, .. }) if given == code), "{end:?}");
+                assert!(matches!(end.failure(), Some(Failure::Nak { code: given, .. }) if given == code), "{end:?}");
                 assert_eq!((stage.sim.state(stage.a), stage.sim.state(stage.b)), (State::Error, State::Error));
                 assert_eq!(stage.sim.async_events(stage.b), [AsyncEvent::QpRequestError]);
                 assert_eq!(stage.sim.completions(stage.b), []);

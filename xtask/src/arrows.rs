@@ -12,6 +12,8 @@ use crate::process;
 /// latch; `link` these, trace and host; `sim` drives transport and cm.
 const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
+    // Rewrites tokens, and uses nothing of ours.
+    ("macros", &[]),
     ("trace", &["wire"]),
     ("latch", &[]),
     ("memory", &["wire", "latch"]),
@@ -33,7 +35,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Networks of switches around the transport; chance and marks as `sim` has them.
     ("fabric", &["wire", "trace", "transport", "sim"]),
     ("sockets", &["wire", "transport", "latch", "hca", "rsocket"]),
-    ("ubiverbs", &["wire", "trace", "transport", "cm", "checks", "latch", "hca", "sockets"]),
+    // Programs under test run on the simulator, whose memory is the program's own.
+    ("ubiverbs", &["wire", "trace", "transport", "cm", "checks", "latch", "memory", "hca", "sockets", "sim", "macros"]),
     // Groups of processes, on the safe API alone.
     ("cluster", &["ubiverbs"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.

@@ -15,6 +15,7 @@ mod dist;
 mod downloads;
 mod elf;
 mod fuzz;
+mod gpu;
 mod interop;
 mod miri;
 mod newest;
@@ -103,6 +104,11 @@ enum Task {
         /// Run all, those that must be downloaded too, and write the table of docs/programs.md.
         #[arg(long, conflicts_with_all = ["words", "downloads"])]
         scoreboard: bool,
+        /// Run them with every rule of verbs checked; fail if one is told what docs/checks.md does not have.
+        ///
+        /// It takes a quarter of an hour, and is no part of `test`.
+        #[arg(long, conflicts_with_all = ["scoreboard", "downloads"])]
+        check: bool,
     },
     /// Run, for each rule of verbs that `ubiverbs run --check` and `--why` know, a C program that breaks it and one that
     /// does not: tests/checks.
@@ -171,6 +177,10 @@ enum Task {
     /// processes were stuck, and result.json are in target/soak. As root also between network namespaces and between
     /// users.
     Soak(soak::Options),
+    /// Test and measure memory of a GPU, and run NCCL over it between processes that believe to be on different hosts.
+    ///
+    /// Needs an NVIDIA GPU with its driver, a C compiler, and a Python with torch. What each rank said is in target/gpu.
+    Gpu(gpu::Options),
     /// Attack verified traffic as a second user of the host and as a stranger on its network, and say what held. Needs
     /// root.
     ///
@@ -193,12 +203,13 @@ fn main() -> ExitCode {
         Task::Deny => deny::check(&root).map(|note| println!("{note}")),
         Task::Purity => purity::check(&root).map(|note| println!("{note}")),
         Task::NoStd => no_std::check(&root).map(|note| println!("{note}")),
-        Task::Programs { words, downloads, scoreboard } => prerequisites::programs()
+        Task::Programs { words, downloads, scoreboard, check } => prerequisites::programs()
             .and_then(|()| {
-                let which = match (downloads, scoreboard) {
-                    (_, true) => programs::Which::Scoreboard,
-                    (true, false) => programs::Which::Downloaded,
-                    (false, false) => programs::Which::Installed,
+                let which = match (downloads, scoreboard, check) {
+                    (_, true, _) => programs::Which::Scoreboard,
+                    (true, false, _) => programs::Which::Downloaded,
+                    (false, false, true) => programs::Which::Checked,
+                    (false, false, false) => programs::Which::Installed,
                 };
                 programs::prepare(&root, which, &words)
             })
@@ -214,6 +225,7 @@ fn main() -> ExitCode {
         Task::Aarch64(options) => aarch64::check(&root, &options).map(|note| println!("{note}")),
         Task::Interop(options) => interop::run(&root, &options),
         Task::Soak(options) => soak::run(&root, &options),
+        Task::Gpu(options) => gpu::check(&root, &options),
         Task::Attack(options) => attack::run(&root, &options),
         Task::Demo => prerequisites::tshark().and_then(|_| demo::check(&root)).map(|note| println!("{note}")),
     };

@@ -15,6 +15,8 @@ pub enum Which {
     Downloaded,
     /// All, to write the scoreboard.
     Scoreboard,
+    /// Those that need nothing but Debian's packages, with every rule of verbs checked.
+    Checked,
 }
 
 /// Where the newest rdma-core is, and why it is not there; the tests read these variables.
@@ -24,7 +26,8 @@ const NEWEST_MISSING: &str = "UBIVERBS_TEST_NEWEST_MISSING";
 /// Builds everything and returns the command that runs these tests, or those of them whose names contain one of
 /// `words`.
 pub fn prepare(root: &Path, which: Which, words: &[String]) -> Result<Command, String> {
-    let environment = (which != Which::Installed).then(|| downloads::provide(root)).transpose()?;
+    let downloads = matches!(which, Which::Downloaded | Which::Scoreboard);
+    let environment = downloads.then(|| downloads::provide(root)).transpose()?;
     dist::build(root, dist::Options::default())?;
     let mut command = cargo(root);
     command.args(["run", "--quiet", "--package", "ubiverbs-programs", "--"]);
@@ -36,6 +39,9 @@ pub fn prepare(root: &Path, which: Which, words: &[String]) -> Result<Command, S
     };
     if let Some(environment) = environment {
         command.arg(if which == Which::Scoreboard { "--scoreboard" } else { "--python" }).arg(environment);
+    }
+    if which == Which::Checked {
+        command.arg("--check");
     }
     command.args(words);
     Ok(command)

@@ -335,7 +335,7 @@ pub(crate) fn vendor_error(completion: &Completion) -> u32 {
 
 #[cold]
 fn rule_of(completion: &Completion) -> u32 {
-    let failure = completion.cause.and_then(|cause| cause.failure());
+    let failure = completion.failure();
     checks::rule_of_completion(failure.as_ref(), completion.status.name()).map_or(0, |rule| rule.0.into())
 }
 

@@ -56,12 +56,21 @@ impl ByDescriptor {
         if !memory::is_shareable(descriptor) {
             return Err(Errno::invalid("neither a dma-buf nor memory whose size is sealed"));
         }
-        let mapping = Arc::new(Mapping::of_file(descriptor, offset, length, access.writes())?);
-        let translation = Translation { address: mapping.first(), length, iova: Some(iova) };
+        let translation = match Mapping::of_file(descriptor, offset, length, access.writes()) {
+            Ok(mapping) => {
+                let mapping = needs.mapping.insert(Arc::new(mapping));
+                Translation { address: mapping.first(), length, iova: Some(iova) }
+            }
+            // Memory of a GPU cannot be mapped. Programs register it under the address that the GPU's driver knows.
+            Err(_) if memory::is_gpu_memory(descriptor, offset, iova, length) => {
+                Translation::new(without_provenance_mut(iova as usize), length)
+            }
+            Err(error) => return Err(error.into()),
+        };
         let spec = RegionSpec { translation, domain: ProtectionDomain(domain.domain.0), access };
-        // SAFETY: the region keeps the mapping until it is gone.
+        // SAFETY: the region keeps the mapping until it is gone; memory of a GPU stays allocated, as registering
+        // demands.
         let key = unsafe { domain.opened.nic.register_region(&spec) }?;
-        needs.mapping = Some(mapping);
         // An offset stands where other regions have their address.
         MemoryRegion::make_with(pd, key, without_provenance_mut(offset as usize), length, needs)
     }

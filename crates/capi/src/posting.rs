@@ -137,6 +137,9 @@ fn request<'a>(
             if total > u64::from(hca::limits::MAX_INLINE) {
                 return Err(Errno::invalid("more inline data than the device takes"));
             }
+            if list.iter().any(|sge| memory::is_in_gpu_region(sge.address, sge.length.into())) {
+                return Err(Errno::invalid("inline data is read by the processor, which cannot read a GPU's memory"));
+            }
             match (list, inline_buffer) {
                 // SAFETY: `ibv_post_send` demands that inline data is the program's own memory.
                 ([sge], _) => Data::Inline(unsafe { bytes(sge) }),

@@ -278,12 +278,13 @@ pub(crate) extern "C" fn create_qp_ex(
         let has = |bit: u32| attributes.comp_mask & bit != 0;
         let known = (abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS << 1) - 1;
         if attributes.comp_mask & !known != 0 {
-            return Err(Errno::INVALID);
+            // As mlx5 answers it; the manual page is silent.
+            return Err(Errno::invalid("comp_mask has bits that are not known"));
         }
         let offered = abi::IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | abi::IBV_QP_CREATE_CVLAN_STRIPPING;
         let flags = if has(abi::IBV_QP_INIT_ATTR_CREATE_FLAGS) { attributes.create_flags } else { 0 };
         if has(abi::IBV_QP_INIT_ATTR_MAX_TSO_HEADER) || flags & !offered != 0 {
-            return Err(Errno::UNSUPPORTED);
+            return Err(Errno::unsupported("the device has no TSO, and not all of these create_flags"));
         }
         let raw = RawSpec::of(attributes)?;
         let operations = has(abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attributes.send_ops_flags);

@@ -217,6 +217,9 @@ unsafe fn inline(pair: &QueuePair, builder: &mut Builder, buffers: &[ibv_data_bu
         if buffer.addr.is_null() {
             return Err(Errno::INVALID);
         }
+        if memory::is_in_gpu_region(buffer.addr.addr() as u64, buffer.length as u64) {
+            return Err(Errno::invalid("inline data is read by the processor, which cannot read a GPU's memory"));
+        }
         // SAFETY: not null, so of that length.
         let bytes = unsafe { slice::from_raw_parts(buffer.addr.cast(), buffer.length) };
         builder.inline.extend_from_slice(bytes);

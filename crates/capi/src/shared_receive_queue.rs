@@ -132,7 +132,7 @@ pub(crate) extern "C" fn create_srq_ex(
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         let known = (abi::IBV_SRQ_INIT_ATTR_TM << 1) - 1;
         if attributes.comp_mask & !known != 0 || attributes.comp_mask & abi::IBV_SRQ_INIT_ATTR_PD == 0 {
-            return Err(Errno::INVALID);
+            return Err(Errno::invalid("comp_mask lacks IBV_SRQ_INIT_ATTR_PD, or has bits that are not known"));
         }
         let kind = match attributes.comp_mask & abi::IBV_SRQ_INIT_ATTR_TYPE {
             0 => abi::IBV_SRQT_BASIC,

@@ -6,6 +6,9 @@ mod library;
 use library::{Link, alone, compile, in_namespace, on_library, on_link, succeed};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
 
 macro_rules! on_both_links {
     ($($name:ident: $compiler:literal $source:literal,)*) => {
@@ -43,6 +46,47 @@ on_both_links! {
     a_limit_of_the_rate_holds_and_what_is_none_is_refused: "cc" "pacing.c",
     what_a_sender_asks_of_the_network_is_in_the_header_of_its_datagram: "cc" "global_route.c",
     messages_find_the_buffers_that_their_tags_match: "cc" "tag_matching.c",
+}
+
+/// The stand-in for a GPU's driver, which a program loads as it would load the driver.
+fn gpu_driver() -> PathBuf {
+    static COMPILED: OnceLock<PathBuf> = OnceLock::new();
+    let compile = || {
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand-in-libcuda.so.1");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/gpu/driver.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"]);
+        succeed(compiler.arg(&library).arg(source).arg("-lpthread"));
+        library
+    };
+    COMPILED.get_or_init(compile).clone()
+}
+
+#[test]
+fn memory_of_a_gpu_is_moved_and_its_faults_are_told() {
+    let program = compile("cc", "gpu.c");
+    let _turn = alone();
+    for link in [Link::SharedMemory, Link::Udp] {
+        succeed(on_link(link, &program).arg(gpu_driver()));
+    }
+}
+
+/// Between processes payload is named and copied inside the GPU; where that cannot be, it goes through the ring.
+#[test]
+fn memory_of_a_gpu_moves_between_processes() {
+    let program = compile("cc", "gpu_pair.c");
+    let _turn = alone();
+    let shared = Link::SharedMemory;
+    for (link, how) in [
+        (shared, &["open"][..]),
+        (shared, &["closed"]),
+        (shared, &["open", "created"]),
+        (shared, &["closed", "created"]),
+        (shared, &["killed"]),
+        (Link::Udp, &[]),
+    ] {
+        succeed(on_link(link, &program).arg(gpu_driver()).args(how));
+    }
 }
 
 fn run_to_its_end(link: Link, compiler: &str, source: &str) {

@@ -11,6 +11,7 @@ use trace::{Call, Event, Kind};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 use crate::rule::{Number, Rule, Severity};
+use crate::rules::memory::Posting;
 use crate::settings::Settings;
 use crate::witness::Witness;
 use crate::{explain, rules};
@@ -19,6 +20,8 @@ use crate::{explain, rules};
 pub(crate) struct Moment<'a> {
     pub event: &'a Event,
     pub model: &'a Model,
+    /// The work that a queue takes with this event, if its call was told.
+    pub posting: Option<&'a Posting<'a>>,
     pub witness: &'a mut dyn Witness,
 }
 
@@ -26,7 +29,7 @@ bitflags::bitflags! {
     /// Sorts of events, by how often they come.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub(crate) struct Sort: u8 {
-        /// Packets that come and go as they should, and their timers.
+        /// A packet was received.
         const PACKET = 1;
         /// The program posts work: the call.
         const POST = 1 << 1;
@@ -36,16 +39,28 @@ bitflags::bitflags! {
         const COMPLETED = 1 << 3;
         /// The program polls.
         const POLL = 1 << 4;
-        /// All others.
+        /// All others that say something.
         const RARE = 1 << 5;
+        /// A packet was sent.
+        const SENT = 1 << 6;
     }
+}
+
+/// How many sorts there are.
+const SORTS: usize = Sort::all().bits().count_ones() as usize;
+
+/// Whether an event says something about a program. Deadlines and windows come with every message, and say nothing.
+#[must_use]
+pub fn is_of_use(event: &Event) -> bool {
+    !Sort::of(&event.kind).is_empty()
 }
 
 impl Sort {
     fn of(kind: &Kind) -> Sort {
         match kind {
-            Kind::PacketSent { .. } | Kind::PacketReceived { .. } => Sort::PACKET,
-            Kind::TimerSet { .. } | Kind::TimerCleared { .. } | Kind::WindowChanged { .. } => Sort::PACKET,
+            Kind::PacketReceived { .. } => Sort::PACKET,
+            Kind::PacketSent { .. } => Sort::SENT,
+            Kind::TimerSet { .. } | Kind::TimerCleared { .. } | Kind::WindowChanged { .. } => Sort::empty(),
             Kind::WorkPosted { .. } => Sort::POSTED,
             Kind::Completed { .. } => Sort::COMPLETED,
             Kind::Called { call: Call::PostSend { .. } | Call::PostReceive { .. }, .. } => Sort::POST,
@@ -62,7 +77,7 @@ pub(crate) trait Examine: Send {
 
     /// Which events it wants to see: some come with every message.
     fn sees(&self) -> Sort {
-        Sort::all() - Sort::PACKET
+        Sort::all() - Sort::PACKET - Sort::SENT
     }
 
     /// Time has passed: now and then, also while nothing happens.
@@ -159,7 +174,9 @@ impl Told {
 pub struct Checker {
     settings: Settings,
     model: Model,
-    families: Vec<(Sort, Box<dyn Examine>)>,
+    families: Vec<Box<dyn Examine>>,
+    /// For each sort of events, by its bit: which families see it.
+    seen_by: [Vec<u8>; SORTS],
     told: Told,
 }
 
@@ -174,35 +191,42 @@ impl Checker {
         if settings.wants_some(false) {
             families.extend(rules::families());
         }
-        let families = families.into_iter().map(|family| (family.sees(), family)).collect();
+        let seen_by = core::array::from_fn(|bit| {
+            let sort = Sort::from_bits_retain(1 << bit);
+            let numbered = families.iter().zip(0..);
+            numbered.filter(|(family, _)| family.sees().intersects(sort)).map(|(_, number)| number).collect()
+        });
         let told = Told { wanted: Wanted::of(&settings), ..Told::default() };
-        Checker { settings, model: Model::default(), families, told }
+        Checker { settings, model: Model::default(), families, seen_by, told }
     }
 
     /// Takes one event. Events come in the order in which they happened.
     pub fn observe(&mut self, event: &Event, witness: &mut dyn Witness, found: &mut dyn FnMut(Finding)) {
         let thread = if let Kind::Called { thread, .. } = event.kind { thread } else { 0 };
-        let Checker { settings, model, families, told } = self;
-        let mut out = Out { at: event.at, thread, settings, told, found };
         let sort = Sort::of(&event.kind);
-        for (_, family) in families.iter_mut().filter(|(sees, _)| sees.intersects(sort)) {
-            family.observe(&mut Moment { event, model, witness: &mut *witness }, &mut out);
+        let Checker { settings, model, families, seen_by, told } = self;
+        let Some(seen_by) = seen_by.get(sort.bits().trailing_zeros() as usize) else { return };
+        let mut out = Out { at: event.at, thread, settings, told, found };
+        let posting = sort.intersects(Sort::POST | Sort::POSTED).then(|| Posting::of(event, model)).flatten();
+        let mut moment = Moment { event, model, posting: posting.as_ref(), witness: &mut *witness };
+        for &family in seen_by {
+            families[usize::from(family)].observe(&mut moment, &mut out);
         }
         model.apply(event, witness);
     }
 
     /// Time has passed. To be called a few times a second, so that what does not happen is noticed.
     pub fn tick(&mut self, now: u64, witness: &mut dyn Witness, found: &mut dyn FnMut(Finding)) {
-        let Checker { settings, model, families, told } = self;
+        let Checker { settings, model, families, told, .. } = self;
         let mut out = Out { at: now, thread: 0, settings, told, found };
-        families.iter_mut().for_each(|(_, family)| family.tick(now, model, witness, &mut out));
+        families.iter_mut().for_each(|family| family.tick(now, model, witness, &mut out));
     }
 
     /// The program ends.
     pub fn finish(&mut self, now: u64, witness: &mut dyn Witness, found: &mut dyn FnMut(Finding)) {
-        let Checker { settings, model, families, told } = self;
+        let Checker { settings, model, families, told, .. } = self;
         let mut out = Out { at: now, thread: 0, settings, told, found };
-        families.iter_mut().for_each(|(_, family)| family.finish(now, model, witness, &mut out));
+        families.iter_mut().for_each(|family| family.finish(now, model, witness, &mut out));
     }
 
     /// How often each rule was broken, and how often about each subject.

@@ -39,7 +39,7 @@ mod rules;
 mod settings;
 mod witness;
 
-pub use checker::Checker;
+pub use checker::{Checker, is_of_use};
 pub use explain::work::{rule_of_completion, rule_of_failure};
 pub use finding::{Between, Finding, Subject};
 pub use json::{Stamp, quoted};

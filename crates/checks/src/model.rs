@@ -325,7 +325,8 @@ impl Model {
             }
             Call::PostSend { .. } => {
                 if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
-                    pair.sends.about_to_post = Work::of_send(at, thread, call, pair.signals_all, witness);
+                    let work = Work::of_send(at, thread, call, pair.signals_all, witness);
+                    pair.sends.prepare(work);
                 }
             }
             Call::PostReceive { srq, .. } => {
@@ -339,7 +340,7 @@ impl Model {
                     }
                     (None, Some(qpn)) => {
                         if let Some(pair) = self.pairs.get_mut(&qpn) {
-                            pair.receives.about_to_post = work;
+                            pair.receives.prepare(work);
                         }
                     }
                     (None, None) => {}

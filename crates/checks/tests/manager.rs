@@ -130,6 +130,19 @@ fn events_are_acknowledged() {
 }
 
 #[test]
+fn another_thread_may_acknowledge_in_a_moment() {
+    let mut script = Script::new();
+    script.thread(2).cm("rdma_resolve_addr").event("RDMA_CM_EVENT_ADDR_RESOLVED");
+    script.thread(1).call(Call::WaitForAcks { object: "id", number: ID, missing: 1 }).keeps(703);
+    script.thread(2).ack("RDMA_CM_EVENT_ADDR_RESOLVED").thread(1).cm("rdma_destroy_id").pass_ms(2_000);
+    script.keeps(703);
+    let mut script = Script::new();
+    script.thread(2).cm("rdma_resolve_addr").event("RDMA_CM_EVENT_ADDR_RESOLVED");
+    script.thread(1).call(Call::WaitForAcks { object: "id", number: ID, missing: 1 }).pass_ms(2_000);
+    script.shows(703, &["1 of its events"]);
+}
+
+#[test]
 fn an_event_is_acknowledged_once() {
     let mut script = Script::new();
     script.refused(None, "rdma_ack_cm_event", 22, "the program does not have this event");
@@ -144,6 +157,10 @@ fn a_request_is_answered() {
     let mut script = Script::new();
     script.requested().pass_ms(9_000).keeps(706);
     script.pass_ms(2_000).shows(706, &["neither accepted nor rejected", "event->id"]);
+    // The peer has given up.
+    let mut script = Script::new();
+    script.requested().refused(None, "rdma_reject", 22, "rejecting is not possible for an id that is at its end");
+    script.pass_ms(12_000).keeps(706);
     for answer in ["rdma_reject", "rdma_accept", "rdma_destroy_id"] {
         let mut script = Script::new();
         script.requested();

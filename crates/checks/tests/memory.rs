@@ -151,8 +151,22 @@ fn buffers_for_each_direction_are_not_told() {
 fn a_receive_buffer_changed_while_posted_is_told() {
     let mut script = connected();
     script.receive(17, 1, &[(BUFFER, 64, KEY)]).receive(17, 2, &[(BUFFER + 64, 64, KEY)]);
-    script.stores(BUFFER + 64, 1).received(17, 1, 64);
+    script.stores(BUFFER + 64, 1).received(17, 1, 64).keeps(206);
+    script.ends();
     script.shows(206, &["receive with wr_id 2"]);
+    let mut script = connected();
+    script.receive(17, 1, &[(BUFFER, 64, KEY)]).receive(17, 2, &[(BUFFER + 64, 64, KEY)]);
+    script.stores(BUFFER + 64, 1).received(17, 1, 64).destroy_qp(17);
+    script.shows(206, &["receive with wr_id 2"]);
+}
+
+#[test]
+fn messages_that_arrive_together_fill_their_receives_before_the_first_completes() {
+    let mut script = connected();
+    script.receive(17, 1, &[(BUFFER, 64, KEY)]).receive(17, 2, &[(BUFFER + 64, 64, KEY)]);
+    script.stores(BUFFER, 1).stores(BUFFER + 64, 1).received(17, 1, 64).received(17, 2, 64);
+    script.ends();
+    script.keeps(206);
 }
 
 #[test]
@@ -163,6 +177,27 @@ fn a_receive_buffer_changed_by_the_message_or_the_peer_is_not_told() {
     script.receive(17, 3, &[(BUFFER, 64, KEY)]).receive(17, 4, &[(BUFFER + 64, 64, KEY)]);
     writes(&mut script, KEY).stores(BUFFER + 64, 2).received(17, 3, 64);
     script.keeps(206);
+}
+
+#[test]
+fn receives_that_share_a_buffer_are_changed_by_messages() {
+    let mut script = connected();
+    script.receive(17, 1, &[(BUFFER, 64, KEY)]).receive(17, 2, &[(BUFFER + 64, 64, KEY)]);
+    script.receive(17, 3, &[(BUFFER, 64, KEY)]);
+    // The first message has changed the memory of the third receive; the second says that this one is next.
+    script.stores(BUFFER, 1).received(17, 1, 64).stores(BUFFER + 64, 1).received(17, 2, 64);
+    script.keeps(206);
+}
+
+#[test]
+fn receives_in_a_region_of_the_whole_address_space_are_not_compared() {
+    let mut script = connected();
+    script.mr(KEY + 1, 0, u64::MAX, ALL_ACCESS);
+    script.receive(17, 1, &[(BUFFER, 64, KEY + 1)]).receive(17, 2, &[(BUFFER, 64, KEY + 1)]);
+    script.stores(BUFFER, 1).received(17, 1, 64);
+    script.send(17, Send { pieces: vec![(BUFFER, 64, KEY + 1)], ..send(3) }).stores(BUFFER, 2).received(17, 2, 64);
+    script.sent(17, 3).polls(CQ, 1);
+    script.keeps(206).keeps(201);
 }
 
 /// A peer writes with this key.

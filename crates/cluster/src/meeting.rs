@@ -99,7 +99,7 @@ pub(crate) async fn meet(builder: Builder) -> Result<Net, Error> {
 async fn connect(parts: Parts, limit: std::time::Duration) -> Result<Net, Error> {
     let near = parts.topology.neighbours(parts.rank, parts.size)?;
     let mut net = Net::new(parts)?;
-    match ubiverbs::within(limit, net.connect_all(&near)).await {
+    match ubiverbs::timeout(limit, net.connect_all(&near)).await.ok() {
         Some(Ok(())) => Ok(net),
         Some(Err(error)) => Err(error),
         None => Err(Error::Missing { ranks: net.apart(&near), limit }),

@@ -471,7 +471,7 @@ impl Net {
         }
         let tick = self.tick.get_or_insert_with(|| {
             Box::pin(async {
-                ubiverbs::within(TICK, std::future::pending::<()>()).await;
+                ubiverbs::sleep(TICK).await;
             })
         });
         if tick.as_mut().poll(&mut context).is_ready() {

@@ -19,6 +19,7 @@ pub use ::host::standard_error::{say, say_stamped};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The devices that programs may see: names with commas between them. All, if it is not set or empty.
 pub const DEVICE: &str = "UBIVERBS_DEVICE";
@@ -35,6 +36,14 @@ pub const LINK: &str = "UBIVERBS_LINK";
 
 /// Whether congestion notifications slow senders down: `off` if not; otherwise they do.
 pub const DCQCN: &str = "UBIVERBS_DCQCN";
+
+/// What becomes of reliable queue pairs whose peer's process has ended: `fatal` stops them all, with
+/// `IBV_EVENT_QP_FATAL`; otherwise only those stop that have work under way, as with hardware.
+pub const PEER_GONE: &str = "UBIVERBS_PEER_GONE";
+
+/// How many milliseconds the driver of a GPU may take for a copy before the work that needs it fails: 30000 if nothing is
+/// said.
+pub const GPU_PATIENCE: &str = "UBIVERBS_GPU_PATIENCE";
 
 /// The faults that packets meet; see `link::faults`.
 pub const FAULTS: &str = "UBIVERBS_FAULTS";
@@ -81,6 +90,28 @@ pub(crate) fn only_udp() -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether [`PEER_GONE`] is fatal.
+pub(crate) fn stops_without_peer() -> bool {
+    match variable(PEER_GONE) {
+        Some(text) if text == "fatal" => true,
+        Some(text) if !text.is_empty() => {
+            say(format_args!("{PEER_GONE}: no {}; there is fatal", text.display()));
+            false
+        }
+        _ => false,
+    }
+}
+
+/// What [`GPU_PATIENCE`] says.
+pub(crate) fn gpu_patience() -> Option<Duration> {
+    let text = variable(GPU_PATIENCE).filter(|text| !text.is_empty())?;
+    let millis = text.to_str().and_then(|text| text.parse().ok()).filter(|millis| *millis > 0);
+    if millis.is_none() {
+        say(format_args!("{GPU_PATIENCE}: no {}; milliseconds, more than 0", text.display()));
+    }
+    millis.map(Duration::from_millis)
 }
 
 /// Whether [`DCQCN`] is off.

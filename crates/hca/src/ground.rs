@@ -50,6 +50,8 @@ pub struct Options {
     pub only_udp: bool,
     /// Does not slow down when peers tell of congestion (DCQCN is off).
     pub ignores_congestion: bool,
+    /// Reliable queue pairs stop when the peer's process has ended, also those that only wait to receive.
+    pub stops_without_peer: bool,
 }
 
 /// See the module.

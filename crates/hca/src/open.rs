@@ -65,7 +65,11 @@ impl Nic {
         let options = Options {
             only_udp: options.only_udp || environment::only_udp(),
             ignores_congestion: options.ignores_congestion || environment::ignores_congestion(),
+            stops_without_peer: options.stops_without_peer || environment::stops_without_peer(),
         };
+        if let Some(patience) = environment::gpu_patience() {
+            memory::set_gpu_patience(patience);
+        }
         let ports = Ports::new(&slots);
         let udp = Arc::new(Udp::open(&slots, &ports)?);
         let exchange = Exchange::new(&slots, !options.only_udp);

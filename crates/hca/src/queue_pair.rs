@@ -5,6 +5,7 @@ mod belief;
 pub(crate) mod counters;
 mod datagrams;
 pub(crate) mod frames;
+mod gpu;
 mod order;
 pub(crate) mod port;
 mod reach;
@@ -33,7 +34,7 @@ use crate::queue_pair::counters::CounterSet;
 use crate::queue_pair::datagrams::Held;
 use crate::queue_pair::frames::{RawPart, Unreceived};
 use crate::queue_pair::order::Order;
-use crate::queue_pair::port::NicPort;
+use crate::queue_pair::port::{GpuTrains, NicPort};
 use crate::queue_pair::shared_link::{Patience, Shared, Way};
 use crate::tuning::{EXIT_LOCK_TRIES, UDP_PATIENCE, nanos};
 use latch::{Guard, Mutex, Rank};
@@ -362,7 +363,7 @@ impl Qp {
         let mut inner = self.inner.lock();
         inner.piggyback.habit.answers();
         let Inner { pair, windows, path, shared, .. } = &mut *inner;
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None };
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
         let (sent, done, call) = match &path.link {
             Link::Udp => {
                 let (sent, done) = self.send_at_once(nic, &mut inner, requests, first, nic.now());
@@ -611,7 +612,13 @@ impl Qp {
     }
 
     fn split<'a>(&self, nic: &'a Ground, inner: &'a mut Inner) -> (&'a mut transport::QueuePair, NicPort<'a>) {
-        let port = NicPort { nic, windows: &mut inner.windows, xrc_domain: self.xrc_domain, landing: None };
+        let port = NicPort {
+            nic,
+            windows: &mut inner.windows,
+            xrc_domain: self.xrc_domain,
+            landing: None,
+            gpu: GpuTrains::None,
+        };
         (&mut inner.pair, port)
     }
 
@@ -627,7 +634,7 @@ impl Qp {
     #[inline]
     fn complete_all(&self, nic: &Ground, inner: &mut Inner, now: Time, poller: Option<&mut Poller<'_>>) {
         let Inner { pair, windows, alarm, counters, .. } = inner;
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None };
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
         self.complete(nic, pair, &mut port, alarm, now, poller);
         if let Some(counters) = counters {
             counters.collect(pair);
@@ -743,7 +750,7 @@ impl Qp {
             };
         }
         let Inner { pair, windows, path, shared, .. } = &mut *inner;
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None };
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
         match shared.transmit(nic, self, path, pair, &mut port, now) {
             Way::Done => return,
             Way::Other => {}

@@ -117,6 +117,20 @@ fn pair(address: &str, to: &str) -> (Arc<Id>, Arc<EventChannel>, Arc<Id>, Arc<Ev
     (active, client, passive, server)
 }
 
+/// Three bits say how often: more than seven is seven, as with Linux.
+#[test]
+fn counts_of_retries_above_seven_are_seven() {
+    let (server, client) = (channel(), channel());
+    let (_listener, port) = listen(&server, "0.0.0.0:0");
+    let active = id(&client);
+    resolve(&client, &active, "127.0.0.1:1", port);
+    active.connect(&ConnectParameters { retry_count: 8, rnr_retry_count: 255, ..anybody() }).unwrap();
+    let request = expect(&server, EventKind::ConnectRequest);
+    let body = connection(&request);
+    assert_eq!((body.retry_count, body.rnr_retry_count), (7, 7));
+    request.id.reject(RejectReason::Consumer, &[]).unwrap();
+}
+
 #[test]
 fn two_ids_connect_use_each_others_numbers_and_part() {
     let (server, client) = (channel(), channel());
@@ -374,6 +388,8 @@ fn datagrams_find_a_queue_pair_or_are_refused() {
     assert_eq!((body.qpn, body.qkey, body.private_data.len()), (Qpn::new(0x444), UDP_QKEY, 136));
     assert_eq!(body.av.dgid.to_ip(), at("127.0.0.1:1").ip());
     assert_eq!(active.modify_for(State::Init).unwrap().qkey, Some(UDP_QKEY));
+    active.disconnect().unwrap();
+    request.id.disconnect().unwrap();
     let _other = asking(&[]);
     expect(&server, EventKind::ConnectRequest).id.reject(RejectReason::Consumer, b"no").unwrap();
     assert_eq!(expect(&client, EventKind::Unreachable).status, 2);

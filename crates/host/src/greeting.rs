@@ -20,6 +20,23 @@ pub const INQUIRY: u8 = 8;
 /// "This", with sealed memory.
 pub const REPORT: u8 = 9;
 
+/// "Memory of this number", with its descriptor; the number follows. On the connection of a ring, from its writer.
+pub const MEMORY: u8 = 10;
+
+/// The message that passes memory of a number.
+pub fn of_memory(number: u64) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&of(MEMORY));
+    bytes[8..].copy_from_slice(&number.to_ne_bytes());
+    bytes
+}
+
+/// The number of memory that a message passes, if it does.
+pub fn memory(bytes: &[u8; 16]) -> Option<u64> {
+    let (first, number) = bytes.split_at(8);
+    (first == of(MEMORY)).then(|| number.try_into().ok().map(u64::from_ne_bytes))?
+}
+
 /// The message of that kind.
 pub fn of(kind: u8) -> [u8; 8] {
     let [a, b, c, d] = MAGIC;

@@ -115,6 +115,18 @@ pub enum Rank {
     Events,
     /// The wait for accesses to memory to end.
     MemoryBell,
+    /// Atomic operations on memory of GPUs.
+    GpuAtomics,
+    /// Regions of GPU memory.
+    GpuRanges,
+    /// GPU memory that other processes were told of.
+    GpuExports,
+    /// GPU memory of other processes.
+    GpuImports,
+    /// Memory of a GPU that another process has passed.
+    PassedMemory,
+    /// Memory between GPUs and other memory.
+    GpuBounces,
     /// The capture of packets.
     Capture,
     /// Where trace events go.

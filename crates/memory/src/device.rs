@@ -93,8 +93,8 @@ impl Memory {
     ) -> Result<Key, Error> {
         let block = self.device_block(device)?;
         let offset = block.offset(offset, length)?;
-        let holding = Holding { place: Place::Device { block, offset, length }, domain, access };
-        self.validate(&holding)?;
+        let mut holding = Holding { place: Place::Device { block, offset, length }, domain, access };
+        self.validate(&mut holding)?;
         self.enroll(holding)
     }
 

@@ -136,6 +136,20 @@ pub enum Error {
         /// The size of the device memory.
         size: u64,
     },
+    /// A range begins in memory of a GPU and does not end there, or is in allocations of several.
+    #[error("{length} bytes from {address:#x} reach past the end of the GPU's memory there")]
+    GpuRange {
+        /// The first address.
+        address: u64,
+        /// The length.
+        length: u64,
+    },
+    /// The GPU's driver does not let its memory be reached.
+    #[error("the GPU's driver failed with error {error}")]
+    GpuDriver {
+        /// The driver's number for why.
+        error: u32,
+    },
     /// The device memory lies in no file, or the process has no descriptor left for it.
     #[error("the system gives no descriptor for the device memory")]
     NotExportable,
@@ -152,7 +166,11 @@ impl Error {
     #[must_use]
     pub const fn errno(&self) -> i32 {
         match self {
-            Self::NotMapped { .. } | Self::Protected { .. } | Self::Absent { .. } => libc::EFAULT,
+            Self::NotMapped { .. }
+            | Self::Protected { .. }
+            | Self::Absent { .. }
+            | Self::GpuRange { .. }
+            | Self::GpuDriver { .. } => libc::EFAULT,
             Self::TooManyRegions { .. }
             | Self::TooManyWindows { .. }
             | Self::OutOfMemory

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
 use crate::gate::Bell;
-use crate::slot::{Kind, Slot};
-use crate::{copy, mapped, on_demand};
+use crate::slot::{Kind, Reach, Slot};
+use crate::{copy, gpu, mapped, on_demand};
 use wire::access::{Access, Atomic, Range, RefusalCause, Subject};
 
 /// The right to touch a range, until it is dropped.
@@ -16,7 +16,7 @@ pub(crate) struct Entry<'m> {
     counted: bool,
     first: *mut u8,
     length: usize,
-    on_demand: bool,
+    reach: Reach,
     /// There is no memory: zeros to read, and nowhere to write to.
     null: bool,
 }
@@ -38,14 +38,14 @@ impl<'m> Entry<'m> {
             false => slot.pass_gate(range.key)?,
         }
         // From here on, dropping it counts it out.
-        let mut entry =
-            Entry { slot, bell, counted, first: std::ptr::null_mut(), length: 0, on_demand: false, null: false };
+        let (first, reach) = (std::ptr::null_mut(), Reach::Processor);
+        let mut entry = Entry { slot, bell, counted, first, length: 0, reach, null: false };
         if let (Some(first), Ok(length)) = (slot.admit_plain(subject, range, access), usize::try_from(range.length)) {
             (entry.first, entry.length) = (first, length);
             return Ok(entry);
         }
         let terms = slot.load();
-        (entry.on_demand, entry.null) = (terms.on_demand, terms.kind == Kind::Null);
+        (entry.reach, entry.null) = (terms.reach, terms.kind == Kind::Null);
         entry.first = terms.admit(subject, range, access)?;
         entry.length = usize::try_from(range.length)
             .map_err(|_| RefusalCause::OutOfBounds { start: terms.start, length: terms.length })?;
@@ -60,8 +60,10 @@ impl<'m> Entry<'m> {
             out.fill(0);
             return Ok(());
         }
-        if self.on_demand {
-            return on_demand::load(out, self.first).map_err(|_| RefusalCause::Faulted);
+        match self.reach {
+            Reach::Processor => {}
+            Reach::OnDemand => return on_demand::load(out, self.first).map_err(|_| RefusalCause::Faulted),
+            Reach::Gpu(context) => return gpu::load(out, self.first, context),
         }
         // SAFETY: the code that registered the region vouched for its bytes until it is deregistered, which waits for
         // this entry; `admit` found the range inside.
@@ -76,14 +78,45 @@ impl<'m> Entry<'m> {
         if self.null {
             return Ok(());
         }
-        if self.on_demand {
-            // SAFETY: the code that registered the region vouched that peers may write there.
-            return unsafe { on_demand::store(self.first, bytes) }.map_err(|_| RefusalCause::Faulted);
+        match self.reach {
+            Reach::Processor => {}
+            Reach::OnDemand => {
+                // SAFETY: the code that registered the region vouched that peers may write there.
+                return unsafe { on_demand::store(self.first, bytes) }.map_err(|_| RefusalCause::Faulted);
+            }
+            Reach::Gpu(context) => return gpu::store(self.first, bytes, context),
         }
         // SAFETY: as in `load`; and rights to write were granted, which registration gives only to memory that may be
         // written.
         unsafe { copy::store(self.first, bytes) };
         Ok(())
+    }
+
+    /// Copies what another process named into the range.
+    pub(crate) fn store_named(&self, source: &gpu::Source, offset: u64) -> Result<(), RefusalCause> {
+        /// What is copied at a time where the kernel has to.
+        const PIECE: usize = 64 * 1024;
+        if self.null {
+            return Ok(());
+        }
+        match self.reach {
+            // SAFETY: as in `store`.
+            Reach::Processor => unsafe { gpu::load_from(self.first, (source, offset), self.length) },
+            Reach::Gpu(context) => gpu::store_from(self.first, (source, offset), self.length, context),
+            Reach::OnDemand => {
+                let mut piece = vec![0; PIECE.min(self.length)];
+                for at in (0..self.length).step_by(PIECE) {
+                    let length = PIECE.min(self.length - at);
+                    // SAFETY: a buffer of our own, as long; then as in `store`.
+                    unsafe {
+                        gpu::load_from(piece.as_mut_ptr(), (source, offset + at as u64), length)?;
+                        on_demand::store(self.first.wrapping_add(at), &piece[..length])
+                            .map_err(|_| RefusalCause::Faulted)?;
+                    }
+                }
+                Ok(())
+            }
+        }
     }
 
     /// Runs an atomic operation on the range, which is eight bytes long.
@@ -96,8 +129,10 @@ impl<'m> Entry<'m> {
         if !self.first.addr().is_multiple_of(8) {
             return Err(RefusalCause::Misaligned);
         }
-        if self.on_demand {
-            on_demand::prepare_word(self.first).map_err(|_| RefusalCause::Faulted)?;
+        match self.reach {
+            Reach::Processor => {}
+            Reach::OnDemand => on_demand::prepare_word(self.first).map_err(|_| RefusalCause::Faulted)?,
+            Reach::Gpu(context) => return gpu::atomic(self.first, operation, context),
         }
         // SAFETY: eight bytes as in `store`, aligned. The program's side of any race is its own atomic, or tolerates
         // this one.
@@ -113,9 +148,9 @@ impl<'m> Entry<'m> {
         })
     }
 
-    /// Whether there are bytes at all.
-    pub(crate) fn has_memory(&self) -> bool {
-        !self.null
+    /// Whether there are bytes at all that the kernel can reach.
+    pub(crate) fn is_lendable(&self) -> bool {
+        !self.null && !matches!(self.reach, Reach::Gpu(_))
     }
 
     /// Makes stores visible to all, and persistent if the range is a file's.
@@ -123,6 +158,10 @@ impl<'m> Entry<'m> {
         fence(Ordering::SeqCst);
         if !persistent || self.null || cfg!(miri) {
             return Ok(());
+        }
+        if let Reach::Gpu(_) = self.reach {
+            // It does not outlast the process.
+            return Err(RefusalCause::WrongKind);
         }
         let start = self.first.addr() & !(mapped::page_size() - 1);
         let length = self.first.addr() - start + self.length;
@@ -168,7 +207,7 @@ impl<'m> Guard<'m> {
             // SAFETY: the code that registered the region vouched for its bytes until it is deregistered, which waits
             // for this guard, and knows that other threads share them: atomics may. Where they may not be written, no
             // code here writes.
-            Some(entry) if !entry.on_demand => unsafe {
+            Some(entry) if entry.reach == Reach::Processor => unsafe {
                 std::slice::from_raw_parts(entry.first.cast::<AtomicU8>().cast_const(), entry.length)
             },
             _ => &[],
@@ -191,7 +230,7 @@ impl<'m> Guard<'m> {
     /// hand would not.
     #[must_use]
     pub fn may_vanish(&self) -> bool {
-        self.entry.as_ref().is_some_and(|entry| entry.on_demand)
+        self.entry.as_ref().is_some_and(|entry| entry.reach == Reach::OnDemand)
     }
 }
 

@@ -47,6 +47,7 @@ mod copy;
 mod device;
 mod error;
 mod gate;
+mod gpu;
 mod guard;
 mod keys;
 mod mapped;
@@ -63,6 +64,10 @@ mod window;
 
 pub use device::DeviceMemory;
 pub use error::Error;
+pub use gpu::{
+    DriverError, HostRegistration, LONGEST_REFERENCE, REFERENCE, Reference, Source, descriptor_of, has_gpu_regions,
+    is_gpu_memory, is_in_gpu_region, open, set_gpu_patience, shadow,
+};
 pub use guard::Guard;
 #[doc(hidden)] // for fuzzing
 pub use mapped::judge;

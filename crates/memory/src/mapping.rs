@@ -36,6 +36,13 @@ impl Mapping {
         Ok(Mapping { base, span: length, first: base })
     }
 
+    /// Zeros to read, which take no memory.
+    pub(crate) fn zeros(length: usize) -> io::Result<Mapping> {
+        let hidden = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let base = map(null_mut(), length, libc::PROT_READ, hidden, None)?;
+        Ok(Mapping { base, span: length, first: base })
+    }
+
     /// Zeroed memory of no file in huge pages: those that an administrator set apart for that, or (`advised`) ordinary
     /// ones that the kernel joins where it can. Begins at the boundary of one.
     ///
@@ -108,11 +115,17 @@ fn invalid() -> io::Error {
     io::Error::from_raw_os_error(libc::EINVAL)
 }
 
-fn file_size(file: BorrowedFd<'_>) -> io::Result<u64> {
+/// How long the memory of a descriptor is. A dma-buf tells it only to who seeks its end, and stays where it is.
+pub(crate) fn file_size(file: BorrowedFd<'_>) -> io::Result<u64> {
     // SAFETY: all zeros are numbers.
     let mut facts: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: a descriptor, and room for the answer.
     match unsafe { libc::fstat(file.as_raw_fd(), &raw mut facts) } {
+        0 if facts.st_size == 0 && is_dma_buf(file) => {
+            // SAFETY: a call without pointers.
+            let end = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_END) };
+            u64::try_from(end).map_err(|_| io::Error::last_os_error())
+        }
         0 => u64::try_from(facts.st_size).map_err(|_| invalid()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -155,13 +168,17 @@ fn sealed_file(length: usize) -> io::Result<OwnedFd> {
 /// make shorter.
 #[must_use]
 pub fn is_shareable(file: BorrowedFd<'_>) -> bool {
-    /// The file system of dma-bufs.
-    const DMA_BUF_MAGIC: libc::__fsword_t = 0x444d_4142;
     // SAFETY: a call without pointers.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     if seals >= 0 {
         return seals & libc::F_SEAL_SHRINK != 0;
     }
+    is_dma_buf(file)
+}
+
+fn is_dma_buf(file: BorrowedFd<'_>) -> bool {
+    /// The file system of dma-bufs.
+    const DMA_BUF_MAGIC: libc::__fsword_t = 0x444d_4142;
     // SAFETY: all zeros are numbers.
     let mut system: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: a descriptor, and room for the answer.

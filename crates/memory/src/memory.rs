@@ -198,10 +198,11 @@ impl Memory {
 
     /// Lends the bytes themselves, for a system call that gathers or scatters. The memory stays registered until the
     /// guard is dropped: deregistration waits for it. Do not hold a guard while deregistering what it lends, or while
-    /// waiting for a lock whose holder does. A null region has no bytes to lend.
+    /// waiting for a lock whose holder does. A null region has no bytes to lend, and one of GPU memory none that a
+    /// system call reaches.
     pub fn lend(&self, subject: Subject, range: Range, access: Access) -> Result<Guard<'_>, Refusal> {
         let entry = self.enter(subject, range, access, true)?;
-        if entry.as_ref().is_some_and(|entry| !entry.has_memory()) {
+        if entry.as_ref().is_some_and(|entry| !entry.is_lendable()) {
             return Err(Refusal { range, access, cause: RefusalCause::WrongKind });
         }
         Ok(Guard::new(entry))
@@ -210,7 +211,7 @@ impl Memory {
     /// Enters the slot of a key for as long as the entry lives; `None` for an empty range. An access that is over
     /// before this thread lets others at its locks need not be `counted`.
     #[inline]
-    fn enter(
+    pub(crate) fn enter(
         &self,
         subject: Subject,
         range: Range,

@@ -4,18 +4,23 @@
 
 use crate::memory::Memory;
 use crate::on_demand::TOGETHER;
-use crate::slot::within;
-use crate::{mapped, on_demand};
+use crate::slot::{Reach, within};
+use crate::{gpu, mapped, on_demand};
 use wire::Key;
 
 impl Memory {
-    /// Where the bytes lie that a key reaches at this address; `None` if the key does not reach all of them now, or is
-    /// being changed.
+    /// Where the bytes lie that a key reaches at this address; `None` if the key does not reach all of them now, is being
+    /// changed, or if they are a GPU's, which the processor cannot look at.
     #[must_use]
     pub fn place(&self, key: Key, address: u64, length: u64) -> Option<u64> {
         let terms = self.slot(key)?.glance(key)?;
         let offset = within(terms.start, terms.length, address, length)?;
-        (!terms.base.is_null() || terms.on_demand).then(|| (terms.base as u64).wrapping_add(offset))
+        let is_here = match terms.reach {
+            Reach::Processor => !terms.base.is_null(),
+            Reach::OnDemand => true,
+            Reach::Gpu(_) => false,
+        };
+        is_here.then(|| (terms.base as u64).wrapping_add(offset))
     }
 }
 
@@ -34,9 +39,12 @@ pub fn peek(places: &[(u64, usize)], out: &mut [u8]) -> bool {
     true
 }
 
-/// Whether all pages of a range are mapped; `None` if the system does not say.
+/// Whether all pages of a range are mapped; `None` if the system does not say, or if they are a GPU's.
 #[must_use]
 pub fn is_mapped(address: u64, length: u64) -> Option<bool> {
+    if gpu::may_be_in_gpu_region(address, length) {
+        return None;
+    }
     let (address, length) = (usize::try_from(address).ok()?, usize::try_from(length).ok()?);
     if length == 0 {
         return Some(true);

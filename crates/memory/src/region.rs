@@ -6,9 +6,10 @@ use std::sync::Arc;
 use crate::books::{self, What};
 use crate::device::Block;
 use crate::error::Error;
+use crate::gpu::{self, ContextNumber};
 use crate::mapped;
 use crate::memory::Memory;
-use crate::slot::{Kind, Terms};
+use crate::slot::{Kind, Reach, Terms};
 use wire::access::{Access, ProtectionDomain};
 use wire::{Key, Qpn};
 
@@ -66,7 +67,7 @@ impl Holding {
     pub(crate) fn extent(&self) -> (u64, u64) {
         let zero_based = self.access.contains(Access::ZERO_BASED);
         match &self.place {
-            Place::Program(place) => {
+            Place::Program(place) | Place::Gpu(place, _) => {
                 let own = place.iova.unwrap_or(place.address as u64);
                 (if zero_based { 0 } else { own }, place.length as u64)
             }
@@ -79,6 +80,7 @@ impl Holding {
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     Program(Translation),
+    Gpu(Translation, ContextNumber),
     Device { block: Arc<Block>, offset: usize, length: usize },
     Nowhere,
 }
@@ -87,7 +89,7 @@ impl Place {
     /// Where its first byte lies.
     pub(crate) fn first(&self) -> *mut u8 {
         match self {
-            Place::Program(place) => place.address,
+            Place::Program(place) | Place::Gpu(place, _) => place.address,
             Place::Device { block, offset, .. } => block.at(*offset),
             Place::Nowhere => std::ptr::null_mut(),
         }
@@ -114,8 +116,8 @@ impl Memory {
     /// granted.
     pub unsafe fn register(&self, spec: &RegionSpec) -> Result<Key, Error> {
         let RegionSpec { translation, domain, access } = *spec;
-        let holding = Holding { place: Place::Program(translation), domain, access };
-        self.validate(&holding)?;
+        let mut holding = Holding { place: Place::Program(translation), domain, access };
+        self.validate(&mut holding)?;
         self.enroll(holding)
     }
 
@@ -144,7 +146,7 @@ impl Memory {
         let mut books = self.books();
         let mut holding = claim(&mut books, number, key, slot)?.holding.clone();
         drop(books);
-        let result = holding.apply(key, change).and_then(|()| self.validate(&holding));
+        let result = holding.apply(key, change).and_then(|()| self.validate(&mut holding));
         if result.is_ok() {
             slot.close();
             slot.drain(&self.bell);
@@ -154,7 +156,8 @@ impl Memory {
         if let Some(region) = books.region(number) {
             region.changing = false;
             if result.is_ok() {
-                region.holding = holding;
+                holding.noted(true);
+                std::mem::replace(&mut region.holding, holding).noted(false);
             }
         }
         result
@@ -199,8 +202,8 @@ impl Memory {
         Ok(key)
     }
 
-    /// Whether there is such memory and these rights go together.
-    pub(crate) fn validate(&self, holding: &Holding) -> Result<(), Error> {
+    /// Whether there is such memory and these rights go together. Finds out whose memory it is.
+    pub(crate) fn validate(&self, holding: &mut Holding) -> Result<(), Error> {
         let Holding { place, access, .. } = holding;
         if access.peers_write() && !access.contains(Access::LOCAL_WRITE) {
             return Err(Error::LocalWriteMissing);
@@ -209,7 +212,7 @@ impl Memory {
         if !unknown.is_empty() {
             return Err(Error::Rights { bits: unknown.bits() });
         }
-        let Place::Program(translation) = place else {
+        let (Place::Program(translation) | Place::Gpu(translation, _)) = *place else {
             let fits = access.contains(Access::ZERO_BASED) && !access.intersects(Access::ON_DEMAND | Access::HUGETLB);
             return if fits { Ok(()) } else { Err(Error::Rights { bits: access.bits() }) };
         };
@@ -228,10 +231,25 @@ impl Memory {
         for address in [address, translation.iova.unwrap_or(address)] {
             address.checked_add(length.saturating_sub(1)).ok_or(Error::AddressOverflow { address, length })?;
         }
-        if access.contains(Access::ON_DEMAND) {
+        let on_demand = access.contains(Access::ON_DEMAND);
+        let writes = access.writes();
+        holding.place = Place::Program(translation);
+        // A program that has no GPU memory is spared the question.
+        let in_process = match on_demand {
+            true => Ok(()),
+            false if gpu::is_known() => Err(Error::NotMapped { address }),
+            false => mapped::check(translation.address.addr(), translation.length, writes),
+        };
+        if (in_process.is_err() || on_demand)
+            && let Some(found) = gpu::find(address, length)?
+        {
+            holding.place = Place::Gpu(translation, found.context);
             return Ok(());
         }
-        mapped::check(translation.address.addr(), translation.length, access.writes())
+        match in_process {
+            Err(_) if gpu::is_known() => mapped::check(translation.address.addr(), translation.length, writes),
+            checked => checked,
+        }
     }
 }
 
@@ -262,7 +280,7 @@ impl Holding {
         }
         if let Some(translation) = change.translation {
             match &mut self.place {
-                Place::Program(before) => *before = translation,
+                Place::Program(before) | Place::Gpu(before, _) => *before = translation,
                 // Device memory stays where it is.
                 Place::Device { .. } | Place::Nowhere => return Err(Error::WrongKind { key }),
             }
@@ -275,7 +293,8 @@ impl Holding {
     /// The terms on which it grants access.
     pub(crate) fn terms(&self) -> Terms {
         let (base, length, own) = match &self.place {
-            Place::Program(Translation { address, length, iova }) => {
+            Place::Program(Translation { address, length, iova })
+            | Place::Gpu(Translation { address, length, iova }, _) => {
                 (*address, *length, iova.unwrap_or(address.addr() as u64))
             }
             Place::Device { block, offset, length } => (block.at(*offset), *length, 0),
@@ -290,22 +309,35 @@ impl Holding {
             start: if self.access.contains(Access::ZERO_BASED) || everything { 0 } else { own },
             length: length as u64,
             base,
-            on_demand: self.access.contains(Access::ON_DEMAND),
+            reach: match &self.place {
+                Place::Gpu(_, context) => Reach::Gpu(*context),
+                _ if self.access.contains(Access::ON_DEMAND) => Reach::OnDemand,
+                _ => Reach::Processor,
+            },
         }
     }
 
     /// Tells device memory that a region covers it.
     fn taken(&self) -> Result<(), Error> {
+        self.noted(true);
         match &self.place {
-            Place::Program(_) | Place::Nowhere => Ok(()),
+            Place::Program(_) | Place::Gpu(..) | Place::Nowhere => Ok(()),
             Place::Device { block, .. } => block.take(),
         }
     }
 
     /// Tells device memory that a region covers it no more.
     fn released(&self) {
+        self.noted(false);
         if let Place::Device { block, .. } = &self.place {
             block.release();
+        }
+    }
+
+    /// Tells that GPU memory is registered, or is no more.
+    fn noted(&self, registered: bool) {
+        if let Place::Gpu(translation, _) = &self.place {
+            gpu::note((translation.address.addr() as u64, translation.length as u64), registered);
         }
     }
 }

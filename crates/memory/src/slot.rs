@@ -7,6 +7,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::gate::{Bell, Gate, Shut};
+use crate::gpu::ContextNumber;
 use crate::version::Version;
 use wire::access::{Access, ProtectionDomain, Range, RefusalCause, Subject};
 use wire::{Key, Qpn};
@@ -24,8 +25,18 @@ pub(crate) struct Terms {
     pub(crate) length: u64,
     /// The first byte.
     pub(crate) base: *mut u8,
-    /// Whether the memory may vanish under us, so that only the kernel may touch it.
-    pub(crate) on_demand: bool,
+    pub(crate) reach: Reach,
+}
+
+/// Who moves the bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reach {
+    /// The processor.
+    Processor,
+    /// The kernel: the memory may vanish under us.
+    OnDemand,
+    /// The driver of a GPU.
+    Gpu(ContextNumber),
 }
 
 /// What a key names.
@@ -84,7 +95,7 @@ impl Terms {
             start: 0,
             length: 0,
             base: ptr::null_mut(),
-            on_demand: false,
+            reach: Reach::Processor,
         }
     }
 }
@@ -117,7 +128,11 @@ pub(crate) struct Slot {
 }
 
 const ON_DEMAND: u32 = 1 << 8;
-/// A region whose memory stays where it is.
+const GPU: u32 = 1 << 9;
+const KIND: u32 = 0xff;
+/// Where the number of a context stands.
+const CONTEXT: u32 = 16;
+/// A region whose memory is the processor's and stays where it is.
 const PLAIN: u32 = 0;
 
 impl Slot {
@@ -240,7 +255,12 @@ impl Slot {
             Kind::Invalidated => 4,
             Kind::Null => 5,
         };
-        self.kind.store(kind | if terms.on_demand { ON_DEMAND } else { 0 }, Ordering::Relaxed);
+        let reach = match terms.reach {
+            Reach::Processor => 0,
+            Reach::OnDemand => ON_DEMAND,
+            Reach::Gpu(ContextNumber(context)) => GPU | u32::from(context) << CONTEXT,
+        };
+        self.kind.store(kind | reach, Ordering::Relaxed);
         self.domain.store(terms.domain.0, Ordering::Relaxed);
         self.qpn.store(terms.qpn.value(), Ordering::Relaxed);
         self.access.store(terms.access.bits(), Ordering::Relaxed);
@@ -254,8 +274,12 @@ impl Slot {
     pub(crate) fn load(&self) -> Terms {
         let kind = self.kind.load(Ordering::Relaxed);
         Terms {
-            on_demand: kind & ON_DEMAND != 0,
-            kind: match kind & !ON_DEMAND {
+            reach: match kind & (ON_DEMAND | GPU) {
+                0 => Reach::Processor,
+                GPU => Reach::Gpu(ContextNumber((kind >> CONTEXT) as u16)),
+                _ => Reach::OnDemand,
+            },
+            kind: match kind & KIND {
                 PLAIN => Kind::Region,
                 1 => Kind::Window { type2: false },
                 2 => Kind::Window { type2: true },

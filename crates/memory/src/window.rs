@@ -5,7 +5,7 @@
 use crate::books::{self, What};
 use crate::error::Error;
 use crate::memory::Memory;
-use crate::slot::{Kind, Slot, Terms, within};
+use crate::slot::{Kind, Reach, Slot, Terms, within};
 use wire::access::{Access, Bind, ProtectionDomain, Range, Refusal, RefusalCause, Subject};
 use wire::{Key, Qpn};
 
@@ -277,6 +277,6 @@ fn closed(kind: Kind, domain: ProtectionDomain) -> Terms {
         start: 0,
         length: 0,
         base: std::ptr::null_mut(),
-        on_demand: false,
+        reach: Reach::Processor,
     }
 }

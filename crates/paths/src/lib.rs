@@ -15,7 +15,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 const VARIABLE: &CStr = c"UBIVERBS_FILES";
 
 /// What begins so, below the root, is elsewhere: at the end of a name, or where the name goes on.
-const ELSEWHERE: [&[u8]; 3] = [b"sys/class/infiniband", b"sys/class/infiniband_verbs", b"dev/infiniband"];
+const ELSEWHERE: [&[u8]; 5] = [
+    b"sys/class/infiniband",
+    b"sys/class/infiniband_verbs",
+    b"dev/infiniband",
+    // Where devices without a place of their own are, beside the GPUs.
+    b"sys/devices/pci7562:00",
+    b"sys/class/pci_bus",
+];
 
 /// Where the kernel has devices, and the directories there which have those of RDMA.
 const DEVICES: &[u8] = b"sys/devices/";
@@ -270,6 +277,9 @@ mod tests {
         assert_eq!(instead(c"/sys/class/infiniband/ubi_lo/ports"), "/ours/sys/class/infiniband/ubi_lo/ports");
         assert_eq!(instead(c"/sys/class/infiniband_verbs/abi_version"), "/ours/sys/class/infiniband_verbs/abi_version");
         assert_eq!(instead(c"/dev/infiniband/uverbs0"), "/ours/dev/infiniband/uverbs0");
+        let gpu = c"/sys/class/pci_bus/0000:00/../../0000:00:06.0";
+        assert_eq!(instead(gpu), format!("/ours{}", gpu.to_str().unwrap()));
+        assert_eq!(instead(c"/sys/devices/pci7562:00/x/class"), "/ours/sys/devices/pci7562:00/x/class");
         assert_eq!(instead(c"/sys/devices/virtual/infiniband/x/ports"), "/ours/sys/devices/virtual/infiniband/x/ports");
         for path in [
             c"/sys/class/infiniband_mad/x",

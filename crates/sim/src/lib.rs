@@ -21,9 +21,10 @@ mod work;
 
 pub use host::{HostConfig, HostId, QpId, QpSpec, ReceiveBuffer, SrqId, SrqSpec};
 pub use link::{LinkConfig, LinkKind, Red};
-pub use memory::{Region, RegionSpec, WindowKind, WindowSpec, pattern};
+pub use memory::{HostMemory, Region, RegionSpec, WindowKind, WindowSpec, pattern};
 pub use network::{Counters, Outcome, Passing};
 pub use rng::Rng;
 pub use script::{Fate, Sighting};
+pub use sim::Management;
 pub use sim::{ConnectOptions, Family, SEED_VARIABLE, Shared, Sim};
 pub use work::Work;

@@ -7,7 +7,7 @@ mod window;
 pub use window::{WindowKind, WindowSpec};
 
 use std::collections::HashMap;
-use transport::{Access, Atomic, ProtectionDomain, Range, Refusal, Remote, Sge, Subject};
+use transport::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Remote, Sge, Subject};
 use wire::access::RefusalCause;
 use wire::{Feth, Key, Placement, Selectivity};
 
@@ -70,6 +70,19 @@ impl RegionSpec {
     pub const fn new(pd: ProtectionDomain, access: Access) -> RegionSpec {
         RegionSpec { pd, access, iova: None, invalidatable: false }
     }
+}
+
+/// Memory of a host that is kept outside of the simulation: a program's own buffers, say. It grants and refuses as the
+/// simulation's own memory does; each call is what a queue pair's port asks for (`transport::Port`).
+#[allow(missing_docs)] // as in `transport::Port`
+pub trait HostMemory: Send {
+    fn check(&mut self, subject: Subject, range: Range, access: Access) -> Result<(), Refusal>;
+    fn read(&mut self, subject: Subject, range: Range, out: &mut [u8]) -> Result<(), Refusal>;
+    fn write(&mut self, subject: Subject, range: Range, data: &[u8]) -> Result<(), Refusal>;
+    fn atomic(&mut self, subject: Subject, range: Range, operation: Atomic) -> Result<u64, Refusal>;
+    fn flush(&mut self, subject: Subject, range: Range, feth: Feth) -> Result<(), Refusal>;
+    fn invalidate(&mut self, subject: Subject, key: Key) -> Result<(), Refusal>;
+    fn bind(&mut self, subject: Subject, bind: &Bind) -> Result<(), Refusal>;
 }
 
 /// The bytes of one buffer.

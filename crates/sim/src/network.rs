@@ -227,6 +227,24 @@ impl Network {
         }
     }
 
+    /// Sends one packet that no queue pair of the simulation made.
+    pub(crate) fn send_packet(
+        &mut self,
+        from: HostId,
+        source: Gid,
+        to: &AddressVector,
+        headers: &Headers,
+        payload: &[u8],
+    ) {
+        let qpn = headers.deth.map_or(Qpn::GSI, |deth| deth.src_qpn);
+        let Some(&host) = self.routes.get(&to.dgid) else {
+            return self.drop_packet(from, Some(qpn), Some(*headers), 1, DropReason::NoRoute);
+        };
+        let path = Path::new(from, host, source, to, qpn, headers.bth.dest_qpn);
+        let item = Item { qpn, headers: *headers, count: 1, payload, wr_id: None, retransmission: false, train: None };
+        self.launch(&path, &item);
+    }
+
     fn launch(&mut self, path: &Path, item: &Item<'_>) {
         let sighting = self.sight(path, item);
         let fate = self.script.as_mut().map_or(Fate::Pass, |script| script(&sighting));

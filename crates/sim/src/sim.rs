@@ -3,10 +3,12 @@
 //! makes it move.
 
 mod connect;
+mod driven;
 mod setup;
 mod watch;
 
 pub use connect::{ConnectOptions, Family};
+pub use driven::Management;
 pub use watch::Shared;
 
 use std::collections::VecDeque;
@@ -68,6 +70,8 @@ pub struct Sim {
     /// Where there may be room that somebody waits for.
     rooms: VecDeque<Room>,
     srq_events: Vec<(SrqId, SrqEvent)>,
+    /// Queue pairs that have completions or events, if somebody wants to know.
+    news: Option<VecDeque<QpId>>,
     scratch: Vec<u8>,
     next_qpn: u32,
     next_srqn: u32,
@@ -101,6 +105,7 @@ impl Sim {
             net: Network::new(faults),
             rooms: VecDeque::new(),
             srq_events: Vec::new(),
+            news: None,
             scratch: Vec::new(),
             next_qpn: 0x11,
             next_srqn: 1,
@@ -454,6 +459,12 @@ impl Sim {
 
     fn hand_over(&mut self, id: HostId, qpn: Qpn, inbound: &Inbound<'_>) {
         let host = &mut self.hosts[id.index()];
+        if qpn == Qpn::GSI
+            && let Some(waiting) = &mut host.management
+        {
+            self.net.counters.delivered += u64::from(inbound.count);
+            return waiting.push_back(Management::of(inbound, &host.gids));
+        }
         let Some(index) = host.index_of(qpn) else {
             let headers = Some(*inbound.headers);
             return self.net.drop_packet(id, None, headers, inbound.count, DropReason::UnknownQp);
@@ -548,6 +559,11 @@ impl Sim {
         }
         while let Some(event) = slot.qp.poll_event() {
             slot.events.push_back(event);
+        }
+        if let Some(news) = &mut self.news
+            && !(slot.completions.is_empty() && slot.events.is_empty())
+        {
+            news.push_back(QpId { host: id, qpn: slot.qpn });
         }
         flush(world, net, id);
         for (srqn, event) in world.srq_events.drain(..) {

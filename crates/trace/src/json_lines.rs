@@ -496,5 +496,8 @@ fn refusal_cause<M: SerializeMap>(cause: RefusalCause, map: &mut M) -> Result<()
         map.serialize_entry("region_start", &start)?;
         map.serialize_entry("region_length", &length)?;
     }
+    if let RefusalCause::GpuFailed { error } = cause {
+        map.serialize_entry("gpu_error", &error)?;
+    }
     Ok(())
 }

@@ -406,6 +406,7 @@ fn refusal_cause(fields: &Fields<'_>) -> Option<RefusalCause> {
         RefusalCause::OutOfBounds { .. } => {
             RefusalCause::OutOfBounds { start: fields.get("region_start")?, length: fields.get("region_length")? }
         }
+        RefusalCause::GpuFailed { .. } => RefusalCause::GpuFailed { error: fields.get("gpu_error")? },
         cause => *cause,
     })
 }

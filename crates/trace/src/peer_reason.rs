@@ -100,6 +100,9 @@ impl PeerReason {
                 if let RefusalCause::OutOfBounds { start, length } = cause {
                     fields.long = [start, length];
                 }
+                if let RefusalCause::GpuFailed { error } = cause {
+                    fields.long = [error.into(), 0];
+                }
             }
             Self::RegionForbids { key, access, granted } => {
                 fields.kind = 2;
@@ -144,6 +147,9 @@ impl PeerReason {
                 access: access(short[1]),
                 cause: match RefusalCause::ALL.get(usize::from(word))? {
                     RefusalCause::OutOfBounds { .. } => RefusalCause::OutOfBounds { start: long[0], length: long[1] },
+                    RefusalCause::GpuFailed { .. } => {
+                        RefusalCause::GpuFailed { error: u32::try_from(long[0]).unwrap_or(u32::MAX) }
+                    }
                     cause => *cause,
                 },
             },
@@ -239,6 +245,7 @@ mod tests {
             .map(|cause| {
                 let cause = match cause {
                     RefusalCause::OutOfBounds { .. } => RefusalCause::OutOfBounds { start: 1 << 40, length: 4096 },
+                    RefusalCause::GpuFailed { .. } => RefusalCause::GpuFailed { error: 909 },
                     cause => *cause,
                 };
                 PeerReason::Refused { key, access, cause }

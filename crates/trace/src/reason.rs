@@ -60,6 +60,7 @@ vocabulary! {
         PeerGone = "peer_gone": "the process it was for has gone",
         // Shared memory.
         BrokenRing = "broken_ring": "the ring of shared memory makes no sense, so the rest of it is not read",
+        NamedPayload = "named_payload": "its payload is in memory of a GPU that this process cannot open; the sender sends it again",
         RingRefused = "ring_refused": "a ring of shared memory that another process offered was refused",
         BadRecord = "bad_record": "a record of a dead process's connections cannot be read",
         // Multicast.

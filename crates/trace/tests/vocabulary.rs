@@ -82,6 +82,7 @@ fn the_words_of_a_set_have_distinct_names_and_sentences() {
             RefusalCause::WrongKind,
             RefusalCause::Faulted,
             RefusalCause::TooManyGuards,
+            RefusalCause::GpuFailed { error: 1 },
         ],
         RefusalCause::name,
     );

@@ -1,7 +1,7 @@
 //! The completer: matches acknowledgements and answers to the work that waits for them, settles that work in order, and
 //! keeps the retry counters and timers. It never sends: what must be sent again it tells as a [`Verdict`].
 
-use crate::completion::{Cause, Status};
+use crate::completion::Status;
 use crate::connection::Connection;
 use crate::port::Port;
 use crate::receive::scatter;
@@ -10,7 +10,7 @@ use crate::time::ack_timeout_nanos;
 use crate::work::Operation;
 use alloc::collections::VecDeque;
 use trace::Time;
-use trace::{DropReason, RetryCause};
+use trace::{DropReason, Failure, RetryCause};
 use wire::{Aeth, Headers, NakCode, Psn, RnrTimer, Syndrome};
 
 /// Silence shorter than this is never suspicious: the peer may just not be running.
@@ -31,7 +31,7 @@ pub(crate) enum Verdict {
     /// The peer has no receive: wait, then send again.
     Wait(RnrTimer),
     /// The oldest unsettled work has failed.
-    Fail(Status, Cause),
+    Fail(Status, Failure),
 }
 
 /// What an acknowledgement freed.
@@ -299,7 +299,7 @@ impl Completer {
                     NakCode::RemoteOperational => Status::RemoteOperation,
                     _ => Status::BadResponse,
                 };
-                (progress, Verdict::Fail(status, Cause::Nak { code, psn, peer: None }))
+                (progress, Verdict::Fail(status, Failure::Nak { code, psn, peer: None }))
             }
             _ => (Progress::default(), Verdict::Drop(DropReason::Malformed)),
         }
@@ -358,7 +358,7 @@ impl Completer {
         let Some(work) = queue.get(self.oldest).filter(|work| work.started && work.is_open()) else {
             return (progress, Verdict::Drop(DropReason::UnexpectedResponse));
         };
-        let bad = |what| Verdict::Fail(Status::BadResponse, Cause::BadAnswer { what, psn });
+        let bad = |what| Verdict::Fail(Status::BadResponse, Failure::BadAnswer { what, psn });
         let from = psn.distance_from(work.first);
         if !work.operation.is_answered() || from + count > work.packets {
             return (progress, Verdict::Drop(DropReason::UnexpectedResponse));
@@ -391,7 +391,7 @@ impl Completer {
             _ => return (progress, bad("the kind of answer does not fit the request")),
         };
         if let Err(refusal) = scatter(work.sges(), u64::from(offset), bytes, work.subject(connection), port) {
-            return (progress, Verdict::Fail(Status::LocalProtection, Cause::Refused(refusal)));
+            return (progress, Verdict::Fail(Status::LocalProtection, Failure::Refused(refusal)));
         }
         progress.charge_here += work.charge(from, count, connection.mtu());
         let finished = from + count == work.packets;
@@ -495,7 +495,7 @@ impl Completer {
     fn retry(&mut self, cause: RetryCause, connection: &Connection) -> Verdict {
         if self.retries_left(connection) == 0 {
             let tries = self.retries_used + 1;
-            return Verdict::Fail(Status::RetryExceeded, Cause::NoAnswer { psn: self.una, tries });
+            return Verdict::Fail(Status::RetryExceeded, Failure::NoAnswer { psn: self.una, tries });
         }
         self.retries_used += 1;
         Verdict::GoBack(cause)
@@ -505,7 +505,7 @@ impl Completer {
         let allowed = connection.attributes.rnr_retry;
         if allowed != FOREVER && self.not_ready_used >= u32::from(allowed) {
             let tries = self.not_ready_used + 1;
-            return Verdict::Fail(Status::RnrRetryExceeded, Cause::NotReady { psn, tries });
+            return Verdict::Fail(Status::RnrRetryExceeded, Failure::NotReady { psn, tries });
         }
         self.not_ready_used = self.not_ready_used.saturating_add(1);
         Verdict::Wait(timer)

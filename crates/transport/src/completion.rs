@@ -2,9 +2,8 @@
 
 use crate::tag_matching::TagHeader;
 use core::fmt;
-use trace::{Failure, PeerReason};
-use wire::access::Refusal;
-use wire::{Key, NakCode, Psn, Qpn, Srqn};
+use trace::Failure;
+use wire::{Key, Qpn, Srqn};
 
 /// How a work request ended, with the numbers of `ibv_wc_status`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -168,113 +167,24 @@ pub enum Queue {
     Shared(Srqn),
 }
 
-/// Why a completion is an error, in more detail than its status; or what a completion of tag matching has to say.
+/// What a completion has to say beside its status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Local memory was refused.
-    Refused(Refusal),
-    /// The peer said no.
-    Nak {
-        /// Its code.
-        code: NakCode,
-        /// The packet it complained about.
-        psn: Psn,
-        /// What the peer said beside the NAK, where both are processes of one host.
-        peer: Option<PeerReason>,
-    },
-    /// Retries ran out.
-    NoAnswer {
-        /// The first packet nobody acknowledged.
-        psn: Psn,
-        /// How often it was sent.
-        tries: u32,
-    },
-    /// The peer's process has ended, as the link to it knows.
-    PeerGone {
-        /// The first packet it did not acknowledge.
-        psn: Psn,
-    },
-    /// Receiver-not-ready retries ran out.
-    NotReady {
-        /// The packet the peer had no receive for.
-        psn: Psn,
-        /// How often it was sent.
-        tries: u32,
-    },
-    /// A message of `length` bytes met `space` bytes.
-    TooLong {
-        /// The message, or as much of it as had been seen.
-        length: u64,
-        /// The space.
-        space: u64,
-    },
-    /// A datagram or a frame longer than the link carries.
-    OverMtu {
-        /// Its length.
-        length: u64,
-        /// The longest.
-        mtu: u64,
-    },
-    /// The local memory of an atomic is shorter than its 8 bytes.
-    AtomicTooShort {
-        /// Its length.
-        length: u64,
-    },
-    /// An answer did not fit its request.
-    BadAnswer {
-        /// What was wrong.
-        what: &'static str,
-        /// The answer's number.
-        psn: Psn,
-    },
-    /// The work cannot run on this queue pair.
-    Unsuitable {
-        /// Why.
-        what: &'static str,
-    },
-    /// The peer's message was wrong; we told it so.
-    PeerFault {
-        /// What was wrong.
-        what: &'static str,
-        /// The message's number.
-        psn: Psn,
-    },
-    /// The queue pair left the states that do work.
-    Flushed,
+    /// Why the work failed.
+    Failed(Failure),
     /// No error: the message that matched a tagged buffer has this header.
     Matched(TagHeader),
     /// No error: software is to say how many messages that matched nothing it has handled.
     OutOfStep,
 }
 
-impl Cause {
-    /// The cause in the words of the trace; none if it is no error.
-    pub fn failure(self) -> Option<Failure> {
-        Some(match self {
-            Cause::Refused(refusal) => Failure::Refused(refusal),
-            Cause::Nak { code, psn, peer } => Failure::Nak { code, psn, peer },
-            Cause::NoAnswer { psn, tries } => Failure::NoAnswer { psn, tries },
-            Cause::PeerGone { psn } => Failure::PeerGone { psn },
-            Cause::NotReady { psn, tries } => Failure::NotReady { psn, tries },
-            Cause::TooLong { length, space } => Failure::TooLong { length, space },
-            Cause::OverMtu { length, mtu } => Failure::OverMtu { length, mtu },
-            Cause::AtomicTooShort { length } => Failure::AtomicTooShort { length },
-            Cause::BadAnswer { what, psn } => Failure::BadAnswer { what, psn },
-            Cause::Unsuitable { what } => Failure::Unsuitable { what },
-            Cause::PeerFault { what, psn } => Failure::PeerFault { what, psn },
-            Cause::Flushed => Failure::Flushed,
-            Cause::Matched(_) | Cause::OutOfStep => return None,
-        })
-    }
-}
-
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self, self.failure()) {
-            (_, Some(failure)) => failure.fmt(f),
-            (Cause::Matched(header), None) => write!(f, "the message has tag {:#x}", header.tag),
-            (_, None) => f.write_str("messages that matched no tag have not been handled"),
+        match self {
+            Cause::Failed(failure) => failure.fmt(f),
+            Cause::Matched(header) => write!(f, "the message has tag {:#x}", header.tag),
+            Cause::OutOfStep => f.write_str("messages that matched no tag have not been handled"),
         }
     }
 }
@@ -312,6 +222,17 @@ pub struct Completion {
     pub cause: Option<Cause>,
     /// When it was told, in nanoseconds of its driver's clock, where a driver writes that down; else 0.
     pub told_at: u64,
+}
+
+impl Completion {
+    /// Why the work failed, if it did.
+    #[must_use]
+    pub fn failure(&self) -> Option<Failure> {
+        match self.cause {
+            Some(Cause::Failed(failure)) => Some(failure),
+            _ => None,
+        }
+    }
 }
 
 /// What a device says of a frame beside its bytes.

@@ -102,7 +102,7 @@ pub use tag_matching::{
     MAX_RENDEZVOUS_HEADER, TagHeader, TagList, TagOperation, TagOutcome, TagRequest, TaggedMessage,
 };
 pub use time::ack_timeout_nanos;
-pub use trace::Time;
+pub use trace::{Failure, Time};
 pub use train::{Inbound, MAX_TRAIN, Payload, Piece, Pieces, Train};
 pub use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};
 pub use work::{

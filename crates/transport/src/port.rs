@@ -4,6 +4,7 @@
 
 use crate::congestion::Window;
 use crate::receive::ReceiveWork;
+use crate::train::MAX_TRAIN;
 use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};
 use wire::{Feth, Key, Qpn, Srqn};
 
@@ -53,6 +54,14 @@ pub trait Port {
 
     /// Copies bytes into memory, ascending, the last ones last.
     fn write(&mut self, subject: Subject, range: Range, data: &[u8]) -> Result<(), Refusal>;
+
+    /// The most payload that one train may have whose payload all lies behind this key. Asked about long messages where
+    /// no window limits them.
+    #[inline]
+    fn longest_train(&mut self, key: Key) -> u32 {
+        let _ = key;
+        MAX_TRAIN
+    }
 
     /// Runs an atomic operation on eight aligned bytes and returns what was there, as a native integer.
     fn atomic(&mut self, subject: Subject, range: Range, operation: Atomic) -> Result<u64, Refusal>;

@@ -21,7 +21,7 @@ use self::rendezvous::Rendezvouses;
 use crate::attributes::{Attributes, Capabilities, Limits};
 use crate::completed_work::Counts;
 use crate::completer::Completer;
-use crate::completion::{Cause, Completion, Queue, Status};
+use crate::completion::{Completion, Queue, Status};
 use crate::connection::Connection;
 use crate::packet_counters::{Incidents, Traffic};
 use crate::port::Port;
@@ -37,7 +37,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::mem::offset_of;
 use core::ops::Range;
-use trace::{PeerReason, Time};
+use trace::{Failure, PeerReason, Time};
 use wire::access::ProtectionDomain;
 use wire::flow::ETHERNET_HEADER;
 use wire::{Mtu, Pkey, Qpn, Srqn};
@@ -278,7 +278,7 @@ impl QueuePair {
     fn take_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
         self.admit(request)?;
         let outcome = match self.state() {
-            State::Error | State::SendQueueError => Some(Outcome::Failed(Status::WorkRequestFlushed, Cause::Flushed)),
+            State::Error | State::SendQueueError => Some(Outcome::Failed(Status::WorkRequestFlushed, Failure::Flushed)),
             _ => None,
         };
         self.queue.post(request, outcome)?;
@@ -482,7 +482,7 @@ fn trace_completed<P: Port>(now: Time, qpn: Qpn, completion: &Completion, port: 
             status: completion.status.name(),
             opcode: completion.kind.name(),
             bytes: u64::from(completion.bytes),
-            failure: completion.cause.and_then(|cause| cause.failure()),
+            failure: completion.failure(),
         };
         port.record(&trace::Event { at: now.as_nanos(), qpn: Some(qpn), kind });
     }

@@ -2,7 +2,7 @@
 //! congestion windows, the fence and `max_rd_atomic` allow. It knows nothing of answers: when the completer decides to
 //! go back, the queue pair moves its cursor.
 
-use crate::completion::{Cause, Status};
+use crate::completion::Status;
 use crate::connection::Connection;
 use crate::port::{Port, Toward};
 use crate::receive::check_all;
@@ -10,11 +10,15 @@ use crate::send_queue::{Outcome, SendQueue, SendWork};
 use crate::state::Kind;
 use crate::train::{MAX_TRAIN, pad};
 use crate::work::{Operation, SendFlags};
+use trace::Failure;
 use wire::access::{Access, Refusal};
 use wire::{AtomicEth, Deth, Headers, Opcode, Position, Psn, Qpn, Reth, Tail};
 
 /// The most packets of answer one READ request asks for on a link without a window.
 const MAX_READ: u32 = 1024;
+
+/// The most packets of a train: links count them in 16 bits.
+pub(crate) const MOST_PACKETS: u32 = 0xffff;
 
 /// Sequence numbers that may be outstanding: far below half the number space, so that old and new stay distinguishable.
 const MAX_OUTSTANDING: u32 = 1 << 20;
@@ -26,7 +30,7 @@ pub(crate) enum Step {
     /// Send [`Requester::train`].
     Train,
     /// Work `seq` cannot be carried out. The requester has stopped in front of it.
-    Failed(u64, Status, Cause),
+    Failed(u64, Status, Failure),
 }
 
 /// A request train before its payload is looked up.
@@ -279,7 +283,7 @@ impl Requester {
         connection: &Connection,
         queue: &mut SendQueue,
         port: &mut P,
-    ) -> Result<(), (Status, Cause)> {
+    ) -> Result<(), (Status, Failure)> {
         let Some(work) = queue.get_mut(seq) else { return Ok(()) };
         let subject = work.subject(connection);
         match work.operation {
@@ -299,7 +303,7 @@ impl Requester {
             }
             Operation::CompareSwap { .. } | Operation::FetchAdd { .. } | Operation::AtomicWrite { .. } => {
                 if work.length < 8 {
-                    return Err((Status::LocalLength, Cause::AtomicTooShort { length: u64::from(work.length) }));
+                    return Err((Status::LocalLength, Failure::AtomicTooShort { length: u64::from(work.length) }));
                 }
                 work.length = 8;
             }
@@ -307,11 +311,14 @@ impl Requester {
             _ => {}
         }
         if work.operation.is_answered() && connection.attributes.max_rd_atomic == 0 {
-            return Err((Status::LocalQpOperation, Cause::Unsuitable { what: "max_rd_atomic of the queue pair is 0" }));
+            return Err((
+                Status::LocalQpOperation,
+                Failure::Unsuitable { what: "max_rd_atomic of the queue pair is 0" },
+            ));
         }
         let mtu = connection.mtu();
         if connection.kind == Kind::UnreliableDatagram && work.length > mtu {
-            let cause = Cause::OverMtu { length: u64::from(work.length), mtu: u64::from(mtu) };
+            let cause = Failure::OverMtu { length: u64::from(work.length), mtu: u64::from(mtu) };
             return Err((Status::LocalLength, cause));
         }
         // What goes out in one packet is looked at when it does, and then nothing of it has gone before.
@@ -337,7 +344,7 @@ impl Requester {
         queue: &mut SendQueue,
         limits: &Limits,
         port: &mut P,
-    ) -> Result<bool, (Status, Cause)> {
+    ) -> Result<bool, (Status, Failure)> {
         let Some(work) = queue.get(seq) else { return Ok(false) };
         let mtu = connection.mtu();
         let left = work.packets - self.sent;
@@ -363,9 +370,14 @@ impl Requester {
             if limits.answers >= usize::from(connection.attributes.max_rd_atomic) || limits.partly_under_way {
                 return Ok(false);
             }
-            let Some(psns) =
-                self.reserve_answer(work, left.min(limits.longest_read.unwrap_or(MAX_READ)), connection, limits, port)
-            else {
+            let mut longest = MAX_READ;
+            if left > MAX_READ
+                && let [sge] = work.sges()
+            {
+                longest = (port.longest_train(sge.key) / mtu).clamp(MAX_READ, MOST_PACKETS);
+            }
+            let want = left.min(limits.longest_read.unwrap_or(longest));
+            let Some(psns) = self.reserve_answer(work, want, longest, connection, limits, port) else {
                 return Ok(false);
             };
             if self.sent > 0 || retransmission {
@@ -380,10 +392,16 @@ impl Requester {
             want = want.min(self.high.distance_from(self.psn));
         }
         let unasked = self.unasked;
+        let mut unlimited = train_packets(mtu);
+        if want > unlimited
+            && let (Operation::Write { .. }, [sge]) = (&work.operation, work.sges())
+        {
+            unlimited = (port.longest_train(sge.key) / mtu).clamp(unlimited, MOST_PACKETS);
+        }
         let (count, asks) = port.window(qpn, Toward::Peer, |window| {
             let want = want.min(match work.operation {
                 _ if want == 1 => 1,
-                _ if window.is_unlimited() => train_packets(mtu),
+                _ if window.is_unlimited() => unlimited,
                 Operation::Write { .. } if self.sent == 0 => window.burst_after_longer(mtu),
                 _ => window.burst(mtu),
             });
@@ -416,12 +434,13 @@ impl Requester {
         &mut self,
         work: &SendWork,
         left: u32,
+        longest: u32,
         connection: &Connection,
         limits: &Limits,
         port: &mut P,
     ) -> Option<u32> {
         let (qpn, mtu) = (connection.qpn, connection.mtu());
-        let want = left.min(MAX_READ);
+        let want = left.min(longest);
         let last = work.packet_length(self.sent + want - 1, mtu);
         let granted = port.window(qpn, Toward::Here, |window| match limits.answers {
             0 => window.reserve(qpn, mtu, want, last),
@@ -441,7 +460,7 @@ impl Requester {
         count: u32,
         connection: &Connection,
         port: &mut P,
-    ) -> Result<(), (Status, Cause)> {
+    ) -> Result<(), (Status, Failure)> {
         if work.is_inline() {
             return Ok(());
         }
@@ -546,6 +565,6 @@ fn train_packets(mtu: u32) -> u32 {
     (MAX_TRAIN / mtu).max(1)
 }
 
-fn refused(status: Status, refusal: Refusal) -> (Status, Cause) {
-    (status, Cause::Refused(refusal))
+fn refused(status: Status, refusal: Refusal) -> (Status, Failure) {
+    (status, Failure::Refused(refusal))
 }

@@ -24,7 +24,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use answers::Answers;
 use tagged::{Tagged, Tags};
-use trace::{DropReason, RequestFault};
+use trace::{DropReason, Failure, RequestFault};
 use wire::access::{Access, ProtectionDomain, Range, Refusal, Subject};
 use wire::{Key, Msn, NakCode, Operation, Position, Psn, Reth, RnrTimer, Srqn, Syndrome};
 
@@ -53,7 +53,7 @@ pub(crate) struct Fault {
     /// How the receive in hand completes.
     pub receive: Status,
     /// What was wrong, for people.
-    pub cause: Cause,
+    pub cause: Failure,
     /// How the program hears of it where no completion of a receive can tell it (IBA 11.6.3.2).
     pub event: Option<AsyncEvent>,
 }
@@ -189,6 +189,11 @@ impl Responder {
         self.expected
     }
 
+    /// Whether the peer has sent the request that is expected, and was told to come back as there was no receive.
+    pub fn has_asked_back(&self) -> bool {
+        self.waiting == Waiting::ForReceive
+    }
+
     /// The shared receive queue that its receives come from.
     pub fn srq(&self) -> Option<Srqn> {
         self.srq
@@ -306,7 +311,7 @@ impl Responder {
         }
         self.hand.held = false;
         self.message = Message::None;
-        let completion = self.failed_receive(Status::WorkRequestFlushed, Cause::Flushed, connection);
+        let completion = self.failed_receive(Status::WorkRequestFlushed, Failure::Flushed, connection);
         self.count(&completion);
         Some(completion)
     }
@@ -486,7 +491,7 @@ impl Responder {
                 return Verdict::Fault(Fault {
                     code: NakCode::RemoteAccess,
                     receive: Status::RemoteInvalidRequest,
-                    cause: Cause::Refused(refusal),
+                    cause: Failure::Refused(refusal),
                     event: None,
                 });
             }
@@ -540,7 +545,7 @@ impl Responder {
                     return Err(Fault {
                         code: NakCode::InvalidRequest,
                         receive: Status::LocalLength,
-                        cause: Cause::TooLong { length: *placed + length, space: self.hand.space },
+                        cause: Failure::TooLong { length: *placed + length, space: self.hand.space },
                         event: None,
                     });
                 }
@@ -548,7 +553,7 @@ impl Responder {
                 scatter(&self.hand.work.sges, *placed, arrival.payload, local, port).map_err(|refusal| Fault {
                     code: NakCode::RemoteOperational,
                     receive: Status::LocalProtection,
-                    cause: Cause::Refused(refusal),
+                    cause: Failure::Refused(refusal),
                     event: None,
                 })?;
                 *placed += length;
@@ -667,7 +672,7 @@ impl Responder {
     }
 
     /// The completion of the receive in hand, which went wrong.
-    fn failed_receive(&self, status: Status, cause: Cause, connection: &Connection) -> Completion {
+    fn failed_receive(&self, status: Status, cause: Failure, connection: &Connection) -> Completion {
         Completion {
             wr_id: self.hand.work.wr_id,
             status,
@@ -682,7 +687,7 @@ impl Responder {
             over_ipv4: false,
             solicited: true,
             frame: FrameNotes::default(),
-            cause: Some(cause),
+            cause: Some(Cause::Failed(cause)),
             told_at: 0,
         }
     }
@@ -735,13 +740,13 @@ fn grant<P: Port>(
 }
 
 fn access_fault(refusal: Refusal) -> Fault {
-    let (cause, event) = (Cause::Refused(refusal), Some(AsyncEvent::QpAccessError));
+    let (cause, event) = (Failure::Refused(refusal), Some(AsyncEvent::QpAccessError));
     Fault { code: NakCode::RemoteAccess, receive: Status::LocalAccess, cause, event }
 }
 
 /// A request that means nothing here: its opcode is out of sequence or not granted.
 fn fault_of(what: RequestFault, psn: Psn) -> Fault {
-    let (cause, event) = (Cause::PeerFault { what: what.sentence(), psn }, Some(AsyncEvent::QpRequestError));
+    let (cause, event) = (Failure::PeerFault { what: what.sentence(), psn }, Some(AsyncEvent::QpRequestError));
     Fault { code: NakCode::InvalidRequest, receive: Status::RemoteInvalidRequest, cause, event }
 }
 

@@ -10,6 +10,7 @@ use crate::ring::Ring;
 use crate::work::{Data, DatagramTarget, Operation, PostError, SendFlags, SendRequest, Sge};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use trace::Failure;
 use wire::access::Subject;
 use wire::{Key, Psn, Qpn, Srqn};
 
@@ -17,7 +18,7 @@ use wire::{Key, Psn, Qpn, Srqn};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Done,
-    Failed(Status, Cause),
+    Failed(Status, Failure),
 }
 
 /// Work of the queue pair's own, of which the program does not know: a rendezvous.
@@ -74,7 +75,7 @@ pub(crate) struct SendWork {
     far: Vec<u8>,
     pub target: Option<DatagramTarget>,
     pub xrc_srq: Option<Srqn>,
-    failure: Option<(Status, Cause)>,
+    failure: Option<(Status, Failure)>,
 }
 
 const _: () = assert!(core::mem::offset_of!(SendWork, near) == 64);
@@ -457,7 +458,7 @@ impl SendQueue {
     }
 
     /// Work has failed, even if it seemed to have succeeded (an unreliable send is done when it is handed out).
-    pub fn overrule(&mut self, seq: u64, status: Status, cause: Cause) {
+    pub fn overrule(&mut self, seq: u64, status: Status, cause: Failure) {
         self.settle(seq, Outcome::Done);
         if let Some(work) = self.ring.get_mut(seq) {
             work.end(Some(Outcome::Failed(status, cause)));
@@ -469,7 +470,7 @@ impl SendQueue {
         let mut flushed = 0;
         for seq in from.max(self.ring.head())..self.ring.tail() {
             flushed += u32::from(self.ring.get(seq).is_some_and(SendWork::is_open));
-            self.settle(seq, Outcome::Failed(Status::WorkRequestFlushed, Cause::Flushed));
+            self.settle(seq, Outcome::Failed(Status::WorkRequestFlushed, Failure::Flushed));
         }
         flushed
     }
@@ -536,7 +537,7 @@ impl SendQueue {
             over_ipv4: false,
             solicited: status != Status::Success,
             frame: FrameNotes::default(),
-            cause,
+            cause: cause.map(Cause::Failed),
             told_at: 0,
         });
         self.ring.pop();

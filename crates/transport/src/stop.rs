@@ -1,7 +1,8 @@
 //! Why a queue pair stopped: what all work has in common that was flushed after it.
 
-use crate::completion::{Cause, CompletionKind, Status};
+use crate::completion::{CompletionKind, Status};
 use core::fmt;
+use trace::Failure;
 
 /// What stopped a queue pair, or its send queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,12 +19,12 @@ pub enum Stop {
         /// How it ended.
         status: Status,
         /// Why.
-        cause: Cause,
+        cause: Failure,
     },
     /// The peer asked for what it may not have, or for what makes no sense. No completion tells of that.
     PeerRequest {
         /// What was wrong.
-        cause: Cause,
+        cause: Failure,
     },
 }
 

@@ -80,7 +80,8 @@ fn send(file: &Path, to: SocketAddr) -> Outcome<usize> {
         let there = slots.slice(at..at + piece.len() as u64)?;
         let writing = connection.write_imm(piece, there, length as u32)?;
         if length == 0 {
-            writing.wait()?;
+            // Not waited for: the receiver disconnects when it has that, and its acknowledgement may be lost.
+            drop(writing);
             connection.closed().wait()?;
             return Ok(total);
         }

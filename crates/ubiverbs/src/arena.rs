@@ -208,6 +208,7 @@ impl Future for NextBuffer {
                 if !free.waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
                     free.waiters.push(context.waker().clone());
                 }
+                crate::simulation::waits_for(|| format!("{length} free bytes of an arena"));
                 Poll::Pending
             }
         }

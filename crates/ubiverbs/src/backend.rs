@@ -60,6 +60,7 @@ use crate::stats::Stats;
 use std::any::Any;
 use std::fmt::Debug;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +78,14 @@ pub use transport::{
     Remote, SendFlags, SendRequest, Sge, SrqAttributes, SrqError, SrqModify, Stop,
 };
 
+#[cfg(feature = "simulation")]
+pub(crate) use limits::limits_of;
 pub use software::{software, software_over_udp};
+
+/// The NIC of this program: that of the party, inside of a simulation, and else that of the process.
+pub(crate) fn current() -> Result<Arc<dyn Backend>, Error> {
+    crate::simulation::backend().unwrap_or_else(software)
+}
 
 /// A NIC.
 pub trait Backend: connections::Connections + Debug + Send + Sync {
@@ -86,6 +94,9 @@ pub trait Backend: connections::Connections + Debug + Send + Sync {
 
     /// The addresses of a device as they are now; none if there is no such device.
     fn addresses(&self, device: &str) -> Vec<Gid>;
+
+    /// From which of this host's addresses packets to `address` leave; an error if no way leads there. Nothing is sent.
+    fn source_towards(&self, address: IpAddr) -> io::Result<IpAddr>;
 
     /// Opens a device.
     fn open(&self, device: &str) -> Result<Arc<dyn Context>, Error>;

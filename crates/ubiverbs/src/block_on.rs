@@ -1,6 +1,7 @@
 //! The smallest executor: one future, one thread, which drives the NIC while it waits.
 
 use crate::backend::{self, Backend, Channel};
+use crate::simulation;
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -11,6 +12,9 @@ use std::time::{Duration, Instant};
 
 /// Runs a future to its end in this thread, which drives the NIC meanwhile: it looks a little, then sleeps until
 /// something happens.
+///
+/// In a party of a simulation it panics, as every call that waits: see `ubiverbs::simulation`, with the feature of that
+/// name.
 ///
 /// Any executor will do for the futures of this crate; this one adds the least delay where there is only one thing to
 /// wait for.
@@ -43,6 +47,7 @@ pub(crate) fn block_on_for<F: Future>(future: Pin<&mut F>, limit: Duration) -> O
 }
 
 fn run<F: Future>(mut future: Pin<&mut F>, deadline: Option<Instant>) -> Option<F::Output> {
+    simulation::must_not_block();
     let parker = PARKER.take().unwrap_or_else(Parker::new);
     let waker = Waker::from(Arc::clone(&parker));
     let mut context = Context::from_waker(&waker);

@@ -4,6 +4,7 @@
 //! of the device ([`DeviceRegion`]) has no address here at all.
 
 mod device;
+mod gpu;
 mod own;
 mod part;
 mod registered;
@@ -11,6 +12,7 @@ mod registered_mut;
 mod shared;
 
 pub use device::{DeviceMemory, DeviceMemoryBuilder, DeviceRegion};
+pub use gpu::GpuRegion;
 pub use own::{Own, SharedOwn};
 pub use part::{AnyPart, Part};
 pub use registered::Registered;
@@ -34,6 +36,8 @@ pub enum Buffer {
     Shared(SharedRegion),
     /// A region of device memory.
     Device(DeviceRegion),
+    /// A region of a GPU's memory.
+    Gpu(GpuRegion),
     /// Several, in the order they were given.
     Several(Vec<Buffer>),
     /// A part of one.
@@ -61,12 +65,18 @@ impl Buffer {
         if let Buffer::Device(region) = self { Some(region) } else { None }
     }
 
+    /// The region of a GPU's memory, if it is one.
+    pub fn into_gpu(self) -> Option<GpuRegion> {
+        if let Buffer::Gpu(region) = self { Some(region) } else { None }
+    }
+
     pub(crate) fn len(&self) -> u64 {
         match self {
             Buffer::Mut(buffer) => buffer.len() as u64,
             Buffer::Registered(buffer) => buffer.len() as u64,
             Buffer::Shared(region) => region.len() as u64,
             Buffer::Device(region) => region.len() as u64,
+            Buffer::Gpu(region) => region.len() as u64,
             Buffer::Several(buffers) => buffers.iter().map(Buffer::len).sum(),
             Buffer::Part(part) => part.len(),
         }
@@ -80,6 +90,7 @@ impl Buffer {
             Buffer::Registered(buffer) => in_memory(buffer.place()),
             Buffer::Shared(region) => in_memory(region.place()),
             Buffer::Device(region) => region.place(),
+            Buffer::Gpu(region) => region.place(),
             Buffer::Several(buffers) => return buffers.iter().try_for_each(|buffer| buffer.pieces(domain, take)),
             Buffer::Part(part) => return part.pieces(domain, take),
         };
@@ -87,7 +98,7 @@ impl Buffer {
             return Err(Error::OtherProtectionDomain { what: "buffer" });
         }
         // Nobody can revoke the others.
-        if matches!(self, Buffer::Shared(_) | Buffer::Device(_)) && registration.is_revoked() {
+        if matches!(self, Buffer::Shared(_) | Buffer::Device(_) | Buffer::Gpu(_)) && registration.is_revoked() {
             return Err(Error::Revoked);
         }
         let too_long = transport::PostError::MessageTooLong { length: length as u64 };
@@ -118,8 +129,8 @@ pub(crate) mod sealed {
     }
 }
 
-/// What may be sent or written from: [`RegisteredMut`], [`Own`], [`Registered`], [`SharedRegion`], [`DeviceRegion`], a
-/// [`Part`] of one, several of one type as a `Vec`, or two of different types as a pair.
+/// What may be sent or written from: [`RegisteredMut`], [`Own`], [`Registered`], [`SharedRegion`], [`DeviceRegion`],
+/// [`GpuRegion`], a [`Part`] of one, several of one type as a `Vec`, or two of different types as a pair.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no buffer that can be sent or written from",
     label = "not a registered buffer that is given away",
@@ -129,8 +140,8 @@ pub(crate) mod sealed {
 )]
 pub trait Source: sealed::Lend {}
 
-/// What may be read or received into: [`RegisteredMut`], [`Own`], [`SharedRegion`], [`DeviceRegion`], a [`Part`] of
-/// one, several of one type as a `Vec`, or two of different types as a pair.
+/// What may be read or received into: [`RegisteredMut`], [`Own`], [`SharedRegion`], [`DeviceRegion`], [`GpuRegion`], a
+/// [`Part`] of one, several of one type as a `Vec`, or two of different types as a pair.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no buffer that can be read into",
     label = "not a buffer that the NIC may write to",
@@ -180,6 +191,16 @@ impl sealed::Lend for DeviceRegion {
     }
 }
 
+impl sealed::Lend for GpuRegion {
+    fn into_buffer(self) -> Buffer {
+        Buffer::Gpu(self)
+    }
+
+    fn from_buffer(buffer: Buffer) -> Option<GpuRegion> {
+        buffer.into_gpu()
+    }
+}
+
 impl<B: sealed::Lend> sealed::Lend for Vec<B> {
     fn into_buffer(self) -> Buffer {
         Buffer::Several(self.into_iter().map(B::into_buffer).collect())
@@ -208,10 +229,12 @@ impl Source for RegisteredMut {}
 impl Source for Registered {}
 impl Source for SharedRegion {}
 impl Source for DeviceRegion {}
+impl Source for GpuRegion {}
 impl<B: Source> Source for Vec<B> {}
 impl<A: Source, B: Source> Source for (A, B) {}
 impl Destination for RegisteredMut {}
 impl Destination for SharedRegion {}
 impl Destination for DeviceRegion {}
+impl Destination for GpuRegion {}
 impl<B: Destination> Destination for Vec<B> {}
 impl<A: Destination, B: Destination> Destination for (A, B) {}

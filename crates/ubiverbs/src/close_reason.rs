@@ -6,7 +6,7 @@ use crate::lock;
 use std::fmt;
 use std::io;
 use std::sync::{Mutex, Weak};
-use transport::{Cause, Status, Stop};
+use transport::{Failure, Status, Stop};
 use wire::Qpn;
 
 /// Why a connection ended: what [`closed`](crate::cm::Connection::closed) answers, and what work that was flushed says
@@ -52,7 +52,7 @@ pub enum CloseReason {
     /// this program failed.
     PeerFault {
         /// What was wrong.
-        cause: Cause,
+        cause: Failure,
     },
     /// The device is gone: its network interface was removed.
     DeviceGone,
@@ -89,7 +89,7 @@ impl CloseReason {
     /// The same, from what the NIC says.
     fn of(stop: Stop, qpn: Qpn) -> CloseReason {
         match stop {
-            Stop::Work { cause: Cause::PeerGone { .. }, .. } => CloseReason::PeerDied,
+            Stop::Work { cause: Failure::PeerGone { .. }, .. } => CloseReason::PeerDied,
             Stop::Work { kind, status, cause } => {
                 CloseReason::Failed(CompletionError { status, work: kind, qpn, cause: Some(cause), reason: None })
             }
@@ -132,6 +132,10 @@ pub(crate) struct Ending {
 impl Ending {
     pub fn new(pair: Weak<dyn backend::QueuePair>, qpn: Qpn) -> Ending {
         Ending { pair, qpn, reason: Mutex::new(None) }
+    }
+
+    pub fn qpn(&self) -> Qpn {
+        self.qpn
     }
 
     /// It ends, for this reason if there was none before. To be noted before its work is flushed.

@@ -55,6 +55,7 @@ pub use connection::Connection;
 pub use datagram::{Membership, Service, join};
 pub use error::ConnectError;
 pub use handshake::Handshake;
+pub(crate) use hub::Hub;
 pub use id::Id;
 pub use listener::{Listener, Request};
 pub use pending::Pending;

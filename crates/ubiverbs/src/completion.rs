@@ -17,7 +17,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use transport::{Cause, CompletionKind, Status};
+use transport::{CompletionKind, Failure, Status};
 use wire::{Gid, Key, Qpn};
 
 /// Why a completion is an error, if it is one. `ending` finds the queue pair's, of work that was flushed.
@@ -56,7 +56,7 @@ struct Work {
 /// Why it failed.
 #[derive(Debug)]
 struct Trouble {
-    cause: Option<Cause>,
+    cause: Option<Failure>,
     ending: Option<Arc<Ending>>,
 }
 
@@ -73,10 +73,10 @@ const _: () = assert!(size_of::<Completion>() <= 96);
 impl Work {
     #[inline]
     fn of(completion: &transport::Completion, ending: impl FnOnce() -> Option<Arc<Ending>>) -> Work {
-        let transport::Completion { status, kind, grh, qpn, bytes, src_qpn, cause, .. } = *completion;
+        let transport::Completion { status, kind, grh, qpn, bytes, src_qpn, .. } = *completion;
         let trouble = (status != Status::Success).then(|| {
             let ending = if status == Status::WorkRequestFlushed { ending() } else { None };
-            Box::new(Trouble { cause, ending })
+            Box::new(Trouble { cause: completion.failure(), ending })
         });
         let beside = match (completion.immediate, completion.invalidated) {
             (Some(immediate), _) => Beside::Immediate(immediate),

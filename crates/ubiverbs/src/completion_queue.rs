@@ -280,6 +280,7 @@ impl Future for Next<'_> {
         if core.has_overflowed() {
             return Poll::Ready(Err(Error::Overflowed));
         }
+        crate::simulation::waits_for(|| format!("a completion in queue {}", core.queue.id()));
         if !inner.waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
             inner.waiters.push(context.waker().clone());
         }

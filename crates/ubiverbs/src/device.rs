@@ -7,7 +7,7 @@ use crate::completion_queue::CompletionQueueBuilder;
 use crate::domain::ProtectionDomain;
 use crate::error::Error;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use wire::Gid;
@@ -22,7 +22,7 @@ use wire::Gid;
 /// ```
 #[doc(alias = "ibv_get_device_list")]
 pub fn devices() -> Result<Vec<Device>, Error> {
-    Ok(devices_of(&backend::software()?))
+    Ok(devices_of(&backend::current()?))
 }
 
 /// The device of that name.
@@ -57,12 +57,8 @@ pub fn device_for(address: IpAddr) -> Result<Device, Error> {
     if let Some(device) = with(address) {
         return Ok(device);
     }
-    // A socket that is connected, and never used, tells from which address the system would send.
     let system = |source| Error::System { what: "no route leads to the address", source };
-    let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((any, 0)).map_err(system)?;
-    socket.connect((address, 1)).map_err(system)?;
-    let source = socket.local_addr().map_err(system)?.ip();
+    let source = backend::current()?.source_towards(address).map_err(system)?;
     let available = || devices.iter().map(|device| device.name().to_owned()).collect();
     with(source).ok_or_else(|| Error::NoDevice { name: format!("with address {source}"), available: available() })
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::panic::Location;
 use std::sync::Arc;
-use transport::{Cause, CompletionKind, ModifyError, PostError, SrqError, State, Status};
+use transport::{CompletionKind, Failure, ModifyError, PostError, SrqError, State, Status};
 use wire::Qpn;
 
 /// Why something was not done.
@@ -317,7 +317,7 @@ pub struct CompletionError {
     /// The local queue pair.
     pub qpn: Qpn,
     /// Why, in more detail than the status; always present on our own NIC.
-    pub cause: Option<Cause>,
+    pub cause: Option<Failure>,
     /// Of work that was flushed: why the queue pair ended.
     pub(crate) reason: Option<Arc<CloseReason>>,
 }

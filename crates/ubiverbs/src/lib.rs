@@ -40,6 +40,7 @@
 //! | [`Own`], [`SharedOwn`] | as the one or the other, until the program has its `Vec`, `BytesMut` or map back | memory you have |
 //! | [`SharedRegion`] | the program and its peers at once, never as a slice | what peers may reach |
 //! | [`DeviceMemory`], [`DeviceRegion`] | the program by copies, its peers through a key; it lies in the NIC | counters and locks that peers share |
+//! | [`GpuRegion`] | kernels of the GPU, peers through a key; the driver copies | data that is computed on a GPU |
 //! | [`RemoteSlice`] | the peer's NIC decides | naming a peer's bytes |
 //!
 //! A buffer in flight belongs to the NIC. Whatever a program does with the handle of an operation, dropping, forgetting
@@ -82,6 +83,7 @@
 //! | `checks` | failures explained, and the program checked against the rules of verbs: `UBIVERBS_WHY`, `UBIVERBS_CHECK`, [`checks`] |
 //! | `capture`, `serde` | captures of packets and logs as JSON |
 //! | `tokio`, `futures` | the traits of streams, and a `Stream` of completions |
+//! | `simulation` | programs under test: their parties on a simulated network with faults and a clock of its own, `ubiverbs::simulation` |
 //! | `memmap2` | maps that the program made with that crate; files and huge pages need none: [`share_file`](ProtectionDomain::share_file), [`Mapped`] |
 //!
 //! # Streams
@@ -126,6 +128,11 @@ mod serialize;
 #[doc = include_str!("running.md")]
 pub mod running {}
 mod shared_receive_queue;
+#[cfg(feature = "simulation")]
+pub mod simulation;
+#[cfg(not(feature = "simulation"))]
+#[path = "no_simulation.rs"]
+mod simulation;
 mod stats;
 pub mod stream;
 mod table;
@@ -139,7 +146,7 @@ pub use arena::{Arena, NextBuffer};
 pub use backend::{AsyncEvent, DeviceLimits, Port};
 pub use block_on::block_on;
 pub use buffer::{
-    AnyPart, Buffer, Destination, DeviceMemory, DeviceMemoryBuilder, DeviceRegion, Own, Part, Registered,
+    AnyPart, Buffer, Destination, DeviceMemory, DeviceMemoryBuilder, DeviceRegion, GpuRegion, Own, Part, Registered,
     RegisteredMut, SharedOwn, SharedRegion, Source,
 };
 pub use channel::CompletionChannel;
@@ -153,13 +160,15 @@ pub use error::{Argument, Class, CompletionError, Error, Failed};
 #[cfg(feature = "futures")]
 pub use futures_streams::{Completions, IncomingConnections};
 pub use lookup::ToAddresses;
+#[cfg(feature = "simulation")]
+pub use macros::simulated_test;
 pub use operation::{Operation, Outcome};
 pub use own::{Mapped, OwnMemory, Plain, ReadOnlyMemory};
 pub use queue_pair::{Batch, Flush, PreparedQueuePair, QueuePair, QueuePairBuilder, connected_pair};
 pub use remote::RemoteSlice;
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use stats::{Congestion, Stats};
-pub use timer::within;
+pub use timer::{Elapsed, Sleep, sleep, timeout};
 pub use transports::{Connected, Datagram, Reliable, Transport, Unreliable};
 pub use window::{BoundWindow, Type1, Type2, Window, WindowType};
 pub use xrc::{PreparedXrcSender, PreparedXrcTarget, XrcDomain, XrcReceiveQueue, XrcSender, XrcTarget, XrcTo};
@@ -169,7 +178,7 @@ pub use transport::AsyncEvent as QueuePairEvent;
 /// The vocabulary of verbs, shared with the layers below: numbers, states, attributes, statuses.
 pub use transport::packet_counters::{Counters, Incidents, Traffic};
 pub use transport::{
-    Access, AddressVector, AttributeMask, Attributes, Cause, CompletionKind, Kind, Modify, ModifyError, PostError,
+    Access, AddressVector, AttributeMask, Attributes, CompletionKind, Failure, Kind, Modify, ModifyError, PostError,
     State, Status,
 };
 pub use wire::{Gid, Key, Mtu, Psn, Qkey, Qpn, Srqn};

@@ -58,6 +58,9 @@ impl Lookup {
     }
 
     fn start(name: String, port: u16) -> Lookup {
+        if let Some(found) = crate::simulation::look_up(&name, port) {
+            return Lookup::known(found);
+        }
         let answer: Arc<Mutex<Answer>> = Arc::default();
         let asked = Arc::clone(&answer);
         let thread = hca::spawn("ubiverbs-lookup", move || {

@@ -72,6 +72,8 @@ pub(crate) mod sealed {
     pub trait Outcome: Sized {
         /// What a failure gives back.
         type Buffer: Send + 'static;
+        /// What one waits for who waits for it.
+        const NAME: &'static str = "the completion of a SEND, WRITE or READ";
         fn succeeded(completion: &transport::Completion, held: Held, value: u64) -> Option<Self>;
         fn failed(held: Held) -> Option<Self::Buffer>;
     }
@@ -157,6 +159,7 @@ impl<R: Outcome> Future for Operation<R> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Poll::Ready(Finish { how, held, value }) = self.table.poll(self.ticket, context) else {
+            crate::simulation::waits_for(|| format!("{} of {}", R::NAME, self.table.owner()));
             return Poll::Pending;
         };
         self.over = true;
@@ -210,6 +213,7 @@ impl<B: Lend> sealed::Outcome for B {
 
 impl sealed::Outcome for Received {
     type Buffer = RegisteredMut;
+    const NAME: &'static str = "a message";
 
     fn succeeded(completion: &transport::Completion, held: Held, _: u64) -> Option<Received> {
         Some(Received::new(buffer(held)?, completion))
@@ -222,6 +226,7 @@ impl sealed::Outcome for Received {
 
 impl sealed::Outcome for u64 {
     type Buffer = ();
+    const NAME: &'static str = "the answer to an atomic operation";
 
     fn succeeded(_: &transport::Completion, _: Held, value: u64) -> Option<u64> {
         Some(value)
@@ -234,6 +239,7 @@ impl sealed::Outcome for u64 {
 
 impl sealed::Outcome for () {
     type Buffer = ();
+    const NAME: &'static str = "the completion of work without a buffer";
 
     fn succeeded(_: &transport::Completion, _: Held, _: u64) -> Option<()> {
         Some(())

@@ -240,6 +240,11 @@ impl State {
 }
 
 impl Table {
+    /// Whose work it is, in words.
+    pub fn owner(&self) -> String {
+        self.ending.get().map_or("a shared receive queue".into(), |ending| format!("queue pair {}", ending.qpn()))
+    }
+
     /// An empty table for a send queue; `words` is where answers to atomic operations land, if there can be any.
     pub fn of_sends(words: Option<Arc<Allocation>>) -> Arc<Table> {
         Table::new(words, None)

@@ -2,10 +2,12 @@
 
 use crate::completion_queue::wake;
 use crate::lock;
+use crate::simulation;
 use latch::PerProcess;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -24,19 +26,60 @@ fn book() -> &'static (Mutex<Book>, Condvar) {
     BOOK.get_or_make(Default::default)
 }
 
-/// The outcome of a future, or nothing if it takes longer than `limit`: then it is dropped. For any executor; it needs
-/// no runtime, as it has a timer of its own.
+/// Waits. In a party of a simulation (feature `simulation`) by its clock.
 ///
 /// ```
-/// use std::{future::pending, time::Duration};
-/// use ubiverbs::{block_on, within};
-///
-/// assert_eq!(block_on(within(Duration::from_secs(60), async { 5 })), Some(5));
-/// assert_eq!(block_on(within(Duration::from_millis(1), pending::<()>())), None);
+/// # use std::time::Duration;
+/// ubiverbs::block_on(ubiverbs::sleep(Duration::from_millis(1)));
 /// ```
-pub async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+pub fn sleep(time: Duration) -> Sleep {
+    Sleep(Deadline::new(time))
+}
+
+/// A wait that [`sleep`] has begun: the time counts from there.
+#[must_use = "await it"]
+pub struct Sleep(Deadline);
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.0.poll(context)
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sleep")
+    }
+}
+
+/// The outcome of a future, if it does not take longer than `limit`; else it is dropped. What that loses, each method
+/// says under *Cancel safety*. No runtime is needed for it. In a party of a simulation (feature `simulation`) it goes by
+/// its clock.
+///
+/// ```
+/// # use std::time::Duration;
+/// let never = std::future::pending::<()>();
+/// assert!(ubiverbs::block_on(ubiverbs::timeout(Duration::from_millis(1), never)).is_err());
+/// ```
+pub async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
+    within(limit, future).await.ok_or(Elapsed { limit })
+}
+
+/// It took too long: see [`timeout`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("it took longer than {limit:?}")]
+#[non_exhaustive]
+pub struct Elapsed {
+    /// How long it might have taken.
+    pub limit: Duration,
+}
+
+/// The outcome of a future, or nothing if it takes longer than `limit`: then it is dropped.
+pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
-    let mut deadline = Deadline { at: Instant::now().checked_add(limit), key: None };
+    let mut deadline = Deadline::new(limit);
     poll_fn(|context| {
         if let Poll::Ready(output) = future.as_mut().poll(context) {
             return Poll::Ready(Some(output));
@@ -51,10 +94,21 @@ struct Deadline {
     at: Option<Instant>,
     /// Where it is in the book.
     key: Option<(Instant, u64)>,
+    /// In a simulation: on its clock.
+    simulated: Option<simulation::Deadline>,
 }
 
 impl Deadline {
+    fn new(limit: Duration) -> Deadline {
+        let simulated = simulation::deadline(limit);
+        let at = if simulated.is_some() { None } else { Instant::now().checked_add(limit) };
+        Deadline { at, key: None, simulated }
+    }
+
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(deadline) = &mut self.simulated {
+            return if deadline.has_come(context.waker()) { Poll::Ready(()) } else { Poll::Pending };
+        }
         let Some(at) = self.at else { return Poll::Pending };
         if Instant::now() >= at {
             return Poll::Ready(());

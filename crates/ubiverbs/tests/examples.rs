@@ -13,6 +13,8 @@ const LAST_WORDS: &[(&str, &str)] = &[
     ("connect", r#"had said "hello from the client""#),
     ("device_memory", "server: the client counted to 10"),
     ("file_transfer", "sent 3000000 bytes, and the copy is the same"),
+    // What it does with one is tested on the stand-in for its driver, in gpu.rs.
+    ("gpu_write", "GPU"),
     ("hello", r#"alice: received "hello, alice""#),
     ("multicast_chat", "3 members heard 3 messages each"),
     ("ring_and_mesh", "ring: the sum of 32 KiB of each: a node sent 1.75 times its data"),

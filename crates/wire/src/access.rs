@@ -154,10 +154,16 @@ pub enum RefusalCause {
     Faulted,
     /// More accesses at a time than a region can count: a caller keeps guards for ever.
     TooManyGuards,
+    /// The GPU's driver did not make the copy: the memory was freed, its context destroyed, or the GPU failed. Some
+    /// bytes may have been copied.
+    GpuFailed {
+        /// The driver's number for why.
+        error: u32,
+    },
 }
 
 impl RefusalCause {
-    /// Every cause; the one with values has zeros.
+    /// Every cause; those with values have zeros.
     pub const ALL: &'static [RefusalCause] = &[
         Self::UnknownKey,
         Self::WrongProtectionDomain,
@@ -172,6 +178,7 @@ impl RefusalCause {
         Self::WrongKind,
         Self::Faulted,
         Self::TooManyGuards,
+        Self::GpuFailed { error: 0 },
     ];
 
     /// The stable name: what JSON lines and counters say.
@@ -191,6 +198,7 @@ impl RefusalCause {
             Self::WrongKind => "wrong_kind",
             Self::Faulted => "faulted",
             Self::TooManyGuards => "too_many_guards",
+            Self::GpuFailed { .. } => "gpu_failed",
         }
     }
 }
@@ -214,6 +222,7 @@ impl fmt::Display for RefusalCause {
             Self::WrongKind => "the key names something that cannot be used this way",
             Self::Faulted => "the memory behind the key is not there",
             Self::TooManyGuards => "too many accesses to the region are under way",
+            Self::GpuFailed { error } => return write!(f, "the GPU's driver refused the copy with error {error}"),
         })
     }
 }

@@ -222,8 +222,10 @@ static void unknown_bits(void)
 {
 	struct bench b = open_bench();
 	struct ibv_parent_domain_init_attr init = {.pd = b.pd, .comp_mask = 1u << 30};
+	struct ibv_qp_init_attr_ex extended = {.pd = b.pd, .comp_mask = IBV_QP_INIT_ATTR_PD | 1u << 30};
 
 	NEED(!ibv_alloc_parent_domain(b.context, &init));
+	NEED(!ibv_create_qp_ex(b.context, &extended));
 	close_bench(&b);
 }
 

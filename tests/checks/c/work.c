@@ -1,5 +1,7 @@
 /* Work that fails: UV-01xx. The rule is the explanation. */
 #include "common.h"
+#include "../../gpu/driver.h"
+#include <dlfcn.h>
 
 static const int ALL_RIGHTS =
 	IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -115,6 +117,40 @@ static void local_not_there(void)
 	struct ibv_sge out = all_of(mr, 64);
 
 	NEED(!munmap(mr->addr, 4096));
+	send_fails(&b, &out, IBV_WC_LOC_PROT_ERR);
+	NEED(!ibv_dereg_mr(mr));
+	close_bench(&b);
+}
+
+/* Memory of a GPU, on the stand-in for its driver that lies beside the program. */
+static struct ibv_mr *freed_gpu_memory(struct ibv_pd *pd)
+{
+	static const char name[] = "/libcuda.so.1";
+	char path[4096];
+	ssize_t length = readlink("/proc/self/exe", path, sizeof path - sizeof name);
+	CUcontext context;
+	CUdeviceptr gpu;
+
+	NEED(length > 0);
+	path[length] = 0;
+	memcpy(strrchr(path, '/'), name, sizeof name);
+	void *driver = dlopen(path, RTLD_NOW);
+
+	NEED(driver);
+#define CU(call) ((__typeof__(call) *)dlsym(driver, #call))
+	NEED(!CU(cuInit)(0) && !CU(cuCtxCreate_v2)(&context, 0, 0) && !CU(cuMemAlloc_v2)(&gpu, 4096));
+	struct ibv_mr *mr = ibv_reg_mr(pd, (void *)gpu, 4096, ALL_RIGHTS);
+
+	NEED(mr && !CU(cuMemFree_v2)(gpu));
+	return mr;
+}
+
+static void local_gpu(void)
+{
+	struct bench b = open_pair(IBV_QPT_RC);
+	struct ibv_mr *mr = freed_gpu_memory(b.pd);
+	struct ibv_sge out = all_of(mr, 64);
+
 	send_fails(&b, &out, IBV_WC_LOC_PROT_ERR);
 	NEED(!ibv_dereg_mr(mr));
 	close_bench(&b);
@@ -285,6 +321,16 @@ static void remote_not_there(void)
 	struct ibv_mr *mr = extra_memory(b.pd, 4096, ALL_RIGHTS | IBV_ACCESS_ON_DEMAND);
 
 	NEED(!munmap(mr->addr, 4096));
+	write_refused(&b, mr->addr, mr->rkey, IBV_WC_REM_ACCESS_ERR);
+	NEED(!ibv_dereg_mr(mr));
+	close_bench(&b);
+}
+
+static void remote_gpu(void)
+{
+	struct bench b = open_pair(IBV_QPT_RC);
+	struct ibv_mr *mr = freed_gpu_memory(b.pd);
+
 	write_refused(&b, mr->addr, mr->rkey, IBV_WC_REM_ACCESS_ERR);
 	NEED(!ibv_dereg_mr(mr));
 	close_bench(&b);
@@ -465,7 +511,7 @@ static void delete_tag_once(void)
 
 CASES({"UV-0101", local_key_unknown, all_is_well}, {"UV-0102", local_out_of_bounds, all_is_well},
       {"UV-0103", local_other_domain, all_is_well}, {"UV-0104", receive_not_writable, all_is_well},
-      {"UV-0106", local_not_there, all_is_well}, {"UV-0108", window_refused, all_is_well},
+      {"UV-0106", local_not_there, all_is_well}, {"UV-0107", local_gpu, all_is_well}, {"UV-0108", window_refused, all_is_well},
       {"UV-0110", receive_too_short, all_is_well}, {"UV-0111", datagram_too_long, datagram_fits},
       {"UV-0112", atomic_too_short, all_is_well}, {"UV-0120", remote_access, all_is_well},
       {"UV-0121", remote_key_unknown, all_is_well}, {"UV-0122", remote_out_of_bounds, all_is_well},
@@ -474,7 +520,7 @@ CASES({"UV-0101", local_key_unknown, all_is_well}, {"UV-0102", local_out_of_boun
       {"UV-0127", window_unbound, all_is_well}, {"UV-0128", remote_not_there, all_is_well},
       {"UV-0129", receive_too_short, all_is_well}, {"UV-0130", too_many_reads, all_is_well},
       {"UV-0131", remote_invalid, all_is_well}, {"UV-0132", receive_not_writable, all_is_well},
-      {"UV-0133", malformed, all_is_well}, {"UV-0136", bad_answer, all_is_well},
+      {"UV-0133", malformed, all_is_well}, {"UV-0134", remote_gpu, all_is_well}, {"UV-0136", bad_answer, all_is_well},
       {"UV-0140", no_answer, all_is_well}, {"UV-0141", peer_gone, all_is_well},
       {"UV-0142", no_receive, all_is_well}, {"UV-0145", no_reads_allowed, all_is_well},
       {"UV-0150", peer_message_bad, all_is_well}, {"UV-0160", flushed, all_is_well},

@@ -68,6 +68,12 @@ impl Programs {
             let child = compiler.spawn().map_err(|e| format!("cc is missing ({e}): apt-get install gcc"))?;
             compilers.push((source, child));
         }
+        // The stand-in for a GPU's driver lies beside the programs.
+        let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/driver.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1", "-o"]).arg(place.join("libcuda.so.1"));
+        let child = compiler.arg(&driver).arg("-lpthread").spawn().map_err(|e| format!("cc: {e}"))?;
+        compilers.push((driver, child));
         for (source, mut child) in compilers {
             let status = child.wait().map_err(|e| e.to_string())?;
             if !status.success() {

@@ -3,7 +3,7 @@
 //! honest writer wrote arrives as it was.
 
 use crate::choices::Choices;
-use link::shared::{LARGE, LONGEST, Reader, SMALL, Writer};
+use link::shared::{LARGE, LONGEST, NAME, Reader, SMALL, Writer};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,7 +30,9 @@ fn headers(psn: u32) -> Headers {
 
 fn create(lap: usize) -> (Writer, Reader, File) {
     let (writer, fd): (Writer, OwnedFd) = Writer::create(lap).expect("memory for a ring");
-    let reader = Reader::accept(fd.as_fd()).expect("it is a ring");
+    let mut reader = Reader::accept(fd.as_fd()).expect("it is a ring");
+    // So that records which name their payload are read too.
+    reader.take_names();
     (writer, reader, fd.into())
 }
 
@@ -40,6 +42,7 @@ fn look(reader: &mut Reader, into: &mut Vec<u8>) -> bool {
     let Ok(front) = reader.front() else { return false };
     let Some(front) = front.cloned() else { return true };
     assert!(front.count > 0 && front.mtu <= 255 * 256);
+    assert!(!front.is_named || reader.train_and_payload().is_some_and(|(_, name)| name.len() == NAME));
     let _ = (reader.following(), front.acknowledgement());
     let (again, payload) = reader.train_and_payload().expect("there is a train");
     assert_eq!(
@@ -169,6 +172,7 @@ pub fn ring_under_attack(bytes: &[u8], turns: usize) {
         for turn in 0..turns {
             // Each time from the beginning: a ring that makes no sense is given up.
             let mut reader = Reader::accept(memory.as_fd()).expect("it is a ring");
+            reader.take_names();
             if turn % 8 == 0 && writer.has_room() {
                 let _ = writer.push(<(Gid, Gid)>::default(), &headers(1), (1, 256), 100, |_| Ok::<(), ()>(()));
             }

@@ -33,6 +33,7 @@
 //! | `peer_gone` | g | `a_peer_that_is_killed` | g |
 //! | `broken_ring` | h | `rings_and_records_that_make_no_sense` | h |
 //! | `ring_refused`, `bad_record` | h | `rings_and_records_that_make_no_sense` | h |
+//! | `named_payload` | h | `gpu_pair.c` of the C library's tests | h |
 //! | `untrusted` | h | h | i |
 //! | `system_refused` | h | h | j |
 //! | `bad_length` of what is sent | d | k | l |

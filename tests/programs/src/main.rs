@@ -2,7 +2,8 @@
 //! compiled here, started with `ubiverbs run` on a copy of what is handed to people. `programs DIST [WORD…]` runs the
 //! tests whose names contain one of the words; `--list` names them. `programs DIST --python ENVIRONMENT [WORD…]` runs
 //! those of Python's packages in that virtual environment instead; `programs DIST --scoreboard ENVIRONMENT` runs all
-//! and writes the table of `docs/programs.md`.
+//! and writes the table of `docs/programs.md`. `programs DIST --check [WORD…]` runs those of the first kind with every
+//! rule of verbs checked, see [`findings`].
 //!
 //! Tests between hosts and as another user need root; without it they are left out, and counted as ignored. What runs on one host runs through shared
 //! memory unless its name says UDP.
@@ -13,6 +14,7 @@ mod connecting;
 mod doctor;
 mod dying;
 mod examples;
+mod findings;
 mod fio;
 mod groups;
 mod guest;
@@ -43,6 +45,7 @@ mod ucx;
 mod usage;
 mod vendored;
 
+use findings::Findings;
 use scoreboard::{Row, Scoreboard};
 use stage::Stage;
 use std::path::Path;
@@ -176,7 +179,14 @@ fn main() -> ExitCode {
                 }
             }
             match Stage::new(Path::new(dist)) {
-                Ok(stage) => match words {
+                Ok(mut stage) => match words {
+                    [option, words @ ..] if option == "--check" => match stage.check() {
+                        Ok(()) => run(&stage, &tests.into_iter().filter(is_checked).collect::<Vec<_>>(), words, false),
+                        Err(error) => {
+                            println!("{error}");
+                            ExitCode::FAILURE
+                        }
+                    },
                     [option, _] if option == "--scoreboard" => {
                         run(&stage, &tests.into_iter().chain(downloaded).collect::<Vec<_>>(), &[], true)
                     }
@@ -190,7 +200,9 @@ fn main() -> ExitCode {
             }
         }
         None => {
-            println!("usage: programs DIST [--scoreboard ENVIRONMENT | [--python ENVIRONMENT] WORD…] | --list");
+            println!(
+                "usage: programs DIST [--check WORD… | --scoreboard ENVIRONMENT | [--python ENVIRONMENT] WORD…] | --list"
+            );
             ExitCode::from(64)
         }
     }
@@ -199,6 +211,7 @@ fn main() -> ExitCode {
 /// Runs the tests one after the other: two programs at a time are enough for two cores.
 fn run(stage: &Stage, tests: &[Test], words: &[String], write: bool) -> ExitCode {
     let mut scoreboard = Scoreboard::default();
+    let mut findings = Findings::default();
     let (mut passed, mut failed, mut ignored) = (0, Vec::new(), 0);
     let begin = Instant::now();
     for test in tests {
@@ -223,6 +236,8 @@ fn run(stage: &Stage, tests: &[Test], words: &[String], write: bool) -> ExitCode
         let outcome = play(stage);
         let time = start.elapsed().as_millis();
         let usage = stage.take_usage();
+        let collected = stage.findings.as_ref().map_or(Ok(()), |collection| findings.add(name, collection));
+        let outcome = outcome.and(collected);
         scoreboard.ran(test, outcome.is_ok(), usage);
         match outcome {
             Ok(()) => {
@@ -245,7 +260,18 @@ fn run(stage: &Stage, tests: &[Test], words: &[String], write: bool) -> ExitCode
         println!("{error}");
         return ExitCode::FAILURE;
     }
+    if stage.findings.is_some()
+        && let Err(error) = findings::page().and_then(|page| findings.compare(&page))
+    {
+        println!("{error}");
+        return ExitCode::FAILURE;
+    }
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Whether a test runs a program written for other NICs, on a network that loses nothing.
+fn is_checked(test: &Test) -> bool {
+    test.row.is_some() && !["drop=", "packets lost"].iter().any(|fault| test.name.contains(fault))
 }
 
 /// Whether there are namespaces and other users for us.

@@ -1,6 +1,7 @@
 //! Where programs are run: a copy of what is handed to people, the hosts, and a place for what programs print. One program is run to its end; of two,
 //! the first is the server and waits until the others come. Whoever takes too long is ended, and what it printed last is told.
 
+use crate::findings::Collection;
 use crate::host::{self, Host};
 use crate::usage::{Bounds, Usage};
 use std::cell::Cell;
@@ -32,6 +33,8 @@ pub struct Stage {
     port: Cell<u16>,
     /// The most that a program of this test had.
     usage: Rc<Cell<Usage>>,
+    /// Where findings go, if programs are checked.
+    pub findings: Option<Collection>,
 }
 
 /// Where two programs run.
@@ -115,7 +118,7 @@ impl Stage {
         let joined = if crate::is_root() { Some(Host::joined()?) } else { None };
         let packages = dist.with_file_name("packages");
         let (port, usage) = (Cell::new(18600), Rc::default());
-        Ok(Stage { dist: copy, packages, place, alone: Host::alone()?, joined, port, usage })
+        Ok(Stage { dist: copy, packages, place, alone: Host::alone()?, joined, port, usage, findings: None })
     }
 
     /// `ubiverbs run OPTIONS -- LINE` on a host.
@@ -123,7 +126,16 @@ impl Stage {
         let mut command = host.command(user, &self.dist.join("bin/ubiverbs"));
         command.arg("run").args(options).arg("--").args(line.split_whitespace());
         command.env_remove("LD_LIBRARY_PATH").current_dir("/");
+        if let Some(findings) = &self.findings {
+            findings.watch(&mut command);
+        }
         command
+    }
+
+    /// From now on programs are checked against the rules of verbs.
+    pub fn check(&mut self) -> Result<(), String> {
+        self.findings = Some(Collection::begin(&self.place)?);
+        Ok(())
     }
 
     /// Runs a program on the lonely host to its end, which must be good; answers what it printed.

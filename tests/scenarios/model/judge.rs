@@ -6,7 +6,7 @@ use super::program::*;
 use super::run::{Run, Ticket, Verdict};
 use std::collections::VecDeque;
 use std::ops::Range;
-use transport::{Cause, Completion, CompletionKind, Queue, Status};
+use transport::{Completion, CompletionKind, Failure, Queue, Status};
 use wire::{Key, Qpn};
 
 /// A message as it left.
@@ -167,15 +167,15 @@ impl Run<'_> {
                 ensure!(status == Status::RetryExceeded, "nobody can have answered");
             }
         }
-        match completion.cause {
-            Some(Cause::NoAnswer { tries, .. }) => {
+        match completion.failure() {
+            Some(Failure::NoAnswer { tries, .. }) => {
                 ensure!(
                     tries == u32::from(options.retry_cnt) + 1,
                     "it should have tried once and {} times more",
                     options.retry_cnt
                 );
             }
-            Some(Cause::NotReady { tries, .. }) => {
+            Some(Failure::NotReady { tries, .. }) => {
                 ensure!(
                     tries == u32::from(options.rnr_retry) + 1,
                     "it should have tried once and {} times more",

@@ -11,6 +11,7 @@ use abi::{Handle, In, Out, ibv_ece, rdma_cm_id, rdma_conn_param};
 use hca::cm::{ConnectParameters, IdOption};
 use std::ffi::{c_int, c_uint, c_void};
 use std::slice;
+use transport::Kind;
 use wire::Qpn;
 use wire::cm::RejectReason;
 
@@ -266,7 +267,8 @@ pub extern "C" fn rdma_disconnect(id: Handle<'_, rdma_cm_id>) -> c_int {
         it.tell("rdma_disconnect");
         it.queue_pair_to_error()?;
         it.id.disconnect()?;
-        it.complete()
+        // Of datagrams there was no connection, and no event tells of its end.
+        if it.id.kind() == Kind::UnreliableDatagram { Ok(0) } else { it.complete() }
     })
 }
 

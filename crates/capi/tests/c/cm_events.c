@@ -539,6 +539,9 @@ static void datagrams(void)
 			CHECK(event->param.ud.qp_num == ends.server->qp->qp_num && event->param.ud.qkey == RDMA_UDP_QKEY);
 			CHECK(event->param.ud.ah_attr.is_global && event->param.ud.ah_attr.port_num == 1);
 			rdma_ack_cm_event(event);
+			/* There is nothing to disconnect, and that is no error. */
+			CHECK(!rdma_disconnect(ends.client) && !rdma_disconnect(ends.server));
+			CHECK(state_of(ends.client) == IBV_QPS_ERR);
 		}
 		CHECK(!readable(there->fd, 0));
 		destroy(ends.client);

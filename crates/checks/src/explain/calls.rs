@@ -11,7 +11,7 @@ use trace::{Call, Kind, Queue};
 use wire::Qpn;
 
 use super::naming;
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Pair};
 use crate::rule::rules;
@@ -53,6 +53,10 @@ pub(crate) struct RefusedCalls {
 }
 
 impl Examine for RefusedCalls {
+    fn sees(&self) -> Sort {
+        Sort::POST | Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let (event, model) = (moment.event, moment.model);
         match &event.kind {
@@ -63,6 +67,8 @@ impl Examine for RefusedCalls {
                 let Some(finding) = not_posted(model, qpn, *wr_id, *queue, reason) else { return };
                 out.tell(finding);
             }
+            // To be called again is no refusal: nothing is there yet, or a signal came.
+            Kind::Called { call: Call::Refused { errno, .. }, .. } if reason::asks_to_wait(*errno) => {}
             Kind::Called { call: Call::Refused { function, errno, reason }, .. } => {
                 let posts = function.starts_with("ibv_post_") || *function == "ibv_wr_complete";
                 if posts && core::mem::take(&mut self.told) {
@@ -90,7 +96,7 @@ fn not_posted(model: &Model, qpn: Qpn, wr_id: u64, queue: Queue, reason: &str) -
     let works = pair.map(|pair| if sends { &pair.sends } else { &pair.receives });
     let posting = works.and_then(|works| works.about_to_post());
     let opcode = posting.as_ref().map_or(if sends { "send" } else { "RECV" }, |work| work.opcode);
-    let what = naming::work(model, qpn, queue, wr_id, opcode, posting.as_ref());
+    let what = naming::work(model, qpn, queue, wr_id, opcode, posting);
     let state = pair.map_or("a state that was not seen", |pair| pair.state);
     let (pieces, bytes) = posting.as_ref().map_or((0, 0), |work| (work.pieces.count, work.pieces.bytes));
     let granted = |send: u32, receive: u32| if sends { send } else { receive };

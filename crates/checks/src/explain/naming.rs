@@ -114,3 +114,34 @@ pub(crate) fn peer_here<'a>(model: &'a Model, pair: &Pair) -> Option<(&'a Pair, 
     let peer = model.pairs.get(&pair.connection.dest_qpn?)?;
     Some((peer, peer.connection.dest_qpn == Some(pair.qpn)))
 }
+
+/// What a number of a GPU's driver says about a copy.
+pub(super) const fn gpu_error(error: u32) -> &'static str {
+    match error {
+        1 => "there is no such memory (any more): it was freed, or its context destroyed",
+        2 => "it has no memory left",
+        3 | 4 => "it is not there: in a forked child, or at the end of the program",
+        101 | 201 | 709 => "the context of the memory was destroyed",
+        700 | 716 | 717 => "a kernel or a copy touched memory that is not there, and the context is broken",
+        214 | 710 | 714 | 715 | 718 | 719 => "the GPU or a kernel failed, and the context is broken",
+        909 => {
+            "it did not answer in time: another call of the program, such as cudaFree, waits in it for kernels to end"
+        }
+        _ => "the copy failed",
+    }
+}
+
+/// What to do about it.
+pub(super) const fn gpu_advice(error: u32) -> &'static str {
+    match error {
+        3 | 4 => "use the GPU in the process that opened it, and before the program ends",
+        700 | 710 | 714..=719 | 214 => {
+            "find the kernel that failed with compute-sanitizer; the NIC's copies fail since"
+        }
+        909 => {
+            "free no GPU memory, and load no kernels, while kernels wait for the NIC; if kernels run for long otherwise, \
+             raise UBIVERBS_GPU_PATIENCE"
+        }
+        _ => "keep the memory allocated, and its context, until its region was deregistered with ibv_dereg_mr",
+    }
+}

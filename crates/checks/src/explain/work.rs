@@ -15,7 +15,7 @@ use wire::access::RefusalCause;
 use wire::{NakCode, Psn, Qpn};
 
 use super::naming;
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Pair, Work};
 use crate::rule::{Number, rules};
@@ -26,6 +26,7 @@ rules! {
     LOCAL_OTHER_DOMAIN = 103 Error "local memory is of another protection domain than its queue pair";
     LOCAL_NOT_WRITABLE = 104 Error "local memory that the NIC must write is registered without LOCAL_WRITE";
     LOCAL_NOT_THERE = 106 Error "local memory is registered and not mapped any more";
+    LOCAL_GPU = 107 Error "the driver of a GPU did not copy local memory";
     WINDOW_REFUSED = 108 Error "a memory window could not be bound, or a key not be invalidated";
     RECEIVE_TOO_SHORT = 110 Error "a message is longer than the receive that it met";
     DATAGRAM_TOO_LONG = 111 Error "a datagram is longer than the path MTU";
@@ -44,6 +45,7 @@ rules! {
     REMOTE_INVALID = 131 Error "the peer found the request invalid";
     REMOTE_RECEIVE_BAD = 132 Error "the peer could not store a message in the receive that it posted";
     REMOTE_MALFORMED = 133 Error "the peer could not make sense of the packets";
+    REMOTE_GPU = 134 Error "the driver of the peer's GPU did not copy its memory";
     BAD_ANSWER = 136 Error "the peer's answer does not fit the request";
     NO_ANSWER = 140 Error "the peer never answered";
     PEER_GONE = 141 Error "the peer's process ended";
@@ -94,6 +96,7 @@ const fn local_rule(cause: RefusalCause) -> Number {
         RefusalCause::WrongProtectionDomain => LOCAL_OTHER_DOMAIN,
         RefusalCause::NotPermitted => LOCAL_NOT_WRITABLE,
         RefusalCause::Faulted => LOCAL_NOT_THERE,
+        RefusalCause::GpuFailed { .. } => LOCAL_GPU,
         _ => LOCAL_KEY_UNKNOWN,
     }
 }
@@ -118,6 +121,7 @@ fn refusal_rule(code: NakCode, peer: Option<PeerReason>) -> Number {
             RefusalCause::QueuePairForbids => REMOTE_PAIR_FORBIDS,
             RefusalCause::Misaligned => ATOMIC_MISALIGNED,
             RefusalCause::Faulted => REMOTE_NOT_THERE,
+            RefusalCause::GpuFailed { .. } => REMOTE_GPU,
             RefusalCause::WrongQueuePair | RefusalCause::WindowUnbound => REMOTE_WINDOW,
             _ => REMOTE_KEY_UNKNOWN,
         },
@@ -207,6 +211,10 @@ fn all(mut finding: Finding, seen: Vec<String>) -> Finding {
 }
 
 impl Examine for FailedWork {
+    fn sees(&self) -> Sort {
+        Sort::COMPLETED | Sort::POLL | Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let event = moment.event;
         match event.kind {

@@ -39,6 +39,10 @@ pub struct Work {
     pub remote_qpn: Option<Qpn>,
     /// What its memory held when it was posted, if the witness could say.
     pub digest: Option<u64>,
+    /// Its opcode is that of a READ or an atomic.
+    is_answered: bool,
+    /// Its opcode is that of a receive.
+    is_receive: bool,
 }
 
 impl Work {
@@ -66,11 +70,8 @@ impl Work {
             return None;
         };
         let mut work = Work {
-            wr_id,
-            opcode,
             at,
             thread,
-            serial: 0,
             index,
             signaled: signaled || signals_all,
             inline,
@@ -78,7 +79,7 @@ impl Work {
             pieces,
             remote: remote_address.zip(remote_key),
             remote_qpn,
-            digest: None,
+            ..Work::bare(wr_id, opcode)
         };
         // Only what leaves from memory later is compared later.
         if work.leaves_memory() {
@@ -96,13 +97,13 @@ impl Work {
     /// Whether the NIC writes to its pieces: receives, READs, atomics.
     #[must_use]
     pub fn fills_memory(&self) -> bool {
-        self.is_answered() || self.opcode == "RECV"
+        self.is_answered || self.is_receive
     }
 
     /// Whether the peer answers it with data: READs and atomics. They count against `max_rd_atomic`.
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        matches!(self.opcode, "RDMA_READ" | "ATOMIC_CMP_AND_SWP" | "ATOMIC_FETCH_AND_ADD")
+        self.is_answered
     }
 
     /// Whether the NIC reads its pieces later: SENDs and WRITEs whose bytes were not taken at once.
@@ -127,6 +128,8 @@ impl Work {
             remote: None,
             remote_qpn: None,
             digest: None,
+            is_answered: matches!(opcode, "RDMA_READ" | "ATOMIC_CMP_AND_SWP" | "ATOMIC_FETCH_AND_ADD"),
+            is_receive: opcode == "RECV",
         }
     }
 }
@@ -182,8 +185,13 @@ impl WorkQueue {
     }
 
     /// What the program is posting, told before the queue has taken it.
-    pub(crate) fn about_to_post(&self) -> Option<Work> {
-        self.about_to_post.map(|work| Work { serial: self.posted, ..work })
+    pub(crate) fn about_to_post(&self) -> Option<&Work> {
+        self.about_to_post.as_ref()
+    }
+
+    /// The program calls the function that posts.
+    pub(super) fn prepare(&mut self, work: Option<Work>) {
+        self.about_to_post = work.map(|work| Work { serial: self.posted, ..work });
     }
 
     pub(super) fn push(&mut self, work: Work) {

@@ -65,7 +65,7 @@ impl Connections {
         while let Some(qpn) = self.changed.pop_first() {
             self.peers.named(qpn, model);
             for end in self.peers.touched_by(qpn, model) {
-                ends::compare(end, &self.peers.of(end, model), out);
+                ends::compare(end, &self.peers.of(end, model), self.peers.may_be_managed(end.qpn), out);
             }
         }
     }
@@ -73,10 +73,15 @@ impl Connections {
 
 impl Examine for Connections {
     fn sees(&self) -> Sort {
-        Sort::all()
+        Sort::all() - Sort::SENT
     }
 
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
+        if let Kind::Called { call: Call::Poll { .. } | Call::Polled { status: "IBV_WC_SUCCESS", .. }, .. } =
+            moment.event.kind
+        {
+            return;
+        }
         self.compare_changed(moment.model, out);
         if let (Kind::Called { call, .. }, None) = (&moment.event.kind, moment.event.qpn) {
             match *call {
@@ -106,7 +111,9 @@ impl Examine for Connections {
             }
         }
         self.traffic.observe(moment, &self.peers, out);
-        self.life.observe(moment, out);
+        if !matches!(moment.event.kind, Kind::PacketReceived { .. }) {
+            self.life.observe(moment, out);
+        }
     }
 
     fn tick(&mut self, now: u64, model: &Model, _witness: &mut dyn Witness, out: &mut Out<'_>) {

@@ -4,7 +4,7 @@
 mod ids;
 mod pairs;
 
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::model::Model;
 use crate::rule::rules;
 use crate::witness::Witness;
@@ -38,6 +38,10 @@ pub(crate) struct Manager {
 }
 
 impl Examine for Manager {
+    fn sees(&self) -> Sort {
+        Sort::POST | Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         self.pairs.observe(moment, &self.ids, out);
         self.ids.observe(moment, out);

@@ -7,13 +7,14 @@ mod registration;
 mod sharing;
 mod windows;
 
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 
-use trace::{Call, Kind, Queue};
+use trace::{Call, Event, Kind, Queue};
 use wire::Qpn;
 
-use crate::checker::{Examine, Moment, Out};
+use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Work};
 use crate::rule::{Number, rules};
@@ -55,21 +56,26 @@ rules! {
 #[derive(Default, Debug)]
 pub(crate) struct Memory {
     claims: claims::Claims,
+    contents: contents::Contents,
     pieces: pieces::Pieces,
     registration: registration::Registration,
 }
 
 impl Examine for Memory {
+    fn sees(&self) -> Sort {
+        Sort::POST | Sort::POSTED | Sort::COMPLETED | Sort::RARE
+    }
+
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
-        if let Some(posting) = Posting::of(moment) {
-            let usable = self.pieces.posted(&posting, moment.model, out);
-            self.registration.posted(&posting, moment, out);
+        if let Some(posting) = moment.posting {
+            let usable = self.pieces.posted(posting, moment.model, out);
+            self.registration.posted(posting, moment, out);
             if usable {
-                sharing::posted(&posting, moment.model, &self.claims, out);
-                self.claims.add(&posting, moment.model);
+                sharing::posted(posting, moment.model, &self.claims, out);
+                self.claims.add(posting, moment.model);
             }
         }
-        contents::observe(moment, &self.claims, out);
+        self.contents.observe(moment, &self.claims, out);
         self.claims.observe(moment);
         if let Kind::Called { call, .. } = &moment.event.kind {
             self.registration.called(call, moment, out);
@@ -78,10 +84,12 @@ impl Examine for Memory {
     }
 
     fn tick(&mut self, now: u64, model: &Model, witness: &mut dyn Witness, out: &mut Out<'_>) {
+        self.contents.tick(now, model, out);
         self.registration.tick(now, model, witness, out);
     }
 
     fn finish(&mut self, _now: u64, model: &Model, witness: &mut dyn Witness, out: &mut Out<'_>) {
+        self.contents.finish(model, out);
         registration::finish(model, witness, out);
         windows::finish(model, out);
     }
@@ -89,7 +97,7 @@ impl Examine for Memory {
 
 /// The queue that work was posted to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Owner {
+pub(crate) enum Owner {
     Send(Qpn),
     Receive(Qpn),
     Shared(u32),
@@ -115,18 +123,17 @@ impl Owner {
 }
 
 /// Work that a queue takes at this moment.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::rules) struct Posting {
+#[derive(Clone, Debug)]
+pub(crate) struct Posting<'a> {
     pub owner: Owner,
     /// The protection domain of the queue, if its making was seen.
     pub pd: Option<u32>,
-    pub work: Work,
+    pub work: Cow<'a, Work>,
 }
 
-impl Posting {
+impl<'a> Posting<'a> {
     /// What the event posts, if it does and its call was told.
-    pub(super) fn of(moment: &Moment<'_>) -> Option<Posting> {
-        let Moment { event, model, .. } = moment;
+    pub(crate) fn of(event: &Event, model: &'a Model) -> Option<Posting<'a>> {
         match &event.kind {
             Kind::WorkPosted { wr_id, queue, .. } => {
                 let pair = model.pair_of(event)?;
@@ -137,13 +144,13 @@ impl Posting {
                     _ => return None,
                 };
                 let work = works.about_to_post().filter(|work| work.wr_id == *wr_id)?;
-                Some(Posting { owner, pd, work })
+                Some(Posting { owner, pd, work: Cow::Borrowed(work) })
             }
             Kind::Called { thread, call: call @ Call::PostReceive { srq: Some(srq), .. } } => {
                 let queue = model.srqs.get(&srq.value())?;
-                let work = Work::of_receive(event.at, *thread, call, &mut Absent)?;
-                let work = Work { serial: queue.receives.posted, ..work };
-                Some(Posting { owner: Owner::Shared(srq.value()), pd: Some(queue.pd), work })
+                let mut work = Work::of_receive(event.at, *thread, call, &mut Absent)?;
+                work.serial = queue.receives.posted;
+                Some(Posting { owner: Owner::Shared(srq.value()), pd: Some(queue.pd), work: Cow::Owned(work) })
             }
             _ => None,
         }

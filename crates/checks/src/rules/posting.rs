@@ -9,7 +9,6 @@ use trace::{Call, Kind};
 use crate::checker::{Examine, Moment, Out};
 use crate::model::Model;
 use crate::rule::rules;
-use crate::rules::memory::Posting as Posted;
 use crate::witness::Witness;
 
 rules! {
@@ -50,13 +49,13 @@ impl Examine for Posting {
             requests::called(call, moment, out);
             self.habits.called(*thread, call, moment, out);
         }
-        let posted = Posted::of(moment);
-        if let Some(posted) = &posted {
+        let posted = moment.posting;
+        if let Some(posted) = posted {
             requests::posted(posted, moment.model, out);
             self.habits.posted(posted, moment.model, out);
         }
         if let Some(pair) = moment.model.pair_of(moment.event) {
-            queues::observe(pair, posted.as_ref(), out);
+            queues::observe(pair, posted, out);
             requests::failed(pair, moment, out);
             // Destroying begins with a reset, too.
             let is_over = match &moment.event.kind {

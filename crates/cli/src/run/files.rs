@@ -3,6 +3,7 @@
 //! say is in `tree.rs`; what changes later, and `NETLINK_RDMA`, is up to `attendant.rs`.
 
 mod attendant;
+pub mod gpu;
 mod tree;
 
 use crate::exit::{Exit, Failure};

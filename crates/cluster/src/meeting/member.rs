@@ -6,7 +6,10 @@ use crate::error::Error;
 use crate::group::Builder;
 use crate::net::{Introduction, Net, Parts, Purpose, TICK};
 use crate::verdict;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 use ubiverbs::cm::{self, ConnectError, Listener};
 use ubiverbs::{ProtectionDomain, Reliable};
@@ -17,20 +20,34 @@ const LONGER: Duration = Duration::from_secs(2);
 pub(super) async fn meet(builder: Builder, place: &Place) -> Result<Net, Error> {
     let (limit, size) = (builder.limit, builder.size);
     let late = || Error::Missing { ranks: vec![0], limit };
-    let arriving = ubiverbs::within(limit.saturating_add(LONGER), arrive(&builder, place)).await;
+    let arriving = ubiverbs::timeout(limit.saturating_add(LONGER), arrive(&builder, place)).await.ok();
     let (mut talk, listener, pd) = arriving.ok_or_else(late)??;
-    let told = ubiverbs::within(limit.saturating_add(LONGER), told(&mut talk, size)).await;
+    let told = ubiverbs::timeout(limit.saturating_add(LONGER), told(&mut talk, size)).await.ok();
     let (rank, session, addresses) = told.ok_or_else(late)??;
     if let Some(wanted) = place.rank().filter(|wanted| *wanted != rank) {
         return Err(Error::nonsense(0, format!("rank {wanted} is to be rank {rank}")));
     }
     let Builder { topology, settings, .. } = builder;
     let parts = Parts { rank, size, topology, settings, session, addresses, pd, listener };
-    let connected = connect(parts, limit).await;
+    let connected = {
+        let mut connecting = pin!(connect(parts, limit));
+        poll_fn(|context| {
+            if let Poll::Ready(connected) = connecting.as_mut().poll(context) {
+                return Poll::Ready(connected);
+            }
+            // Member 0 hears of it if a member fails, and says so; or it is gone itself.
+            match pin!(talk.hear(0, size)).poll(context) {
+                Poll::Ready(Ok(Word::Failure(error)) | Err(error)) => Poll::Ready(Err(error)),
+                Poll::Ready(Ok(_)) => Poll::Ready(Err(Error::nonsense(0, "a word that is not its turn"))),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    };
     let word = connected.as_ref().map_or_else(|error| Word::Failure(error.clone()), |_| Word::Ready);
     // If member 0 has gone, what follows says so.
-    let _ = ubiverbs::within(LONGER, talk.say(&word, rank)).await;
-    match ubiverbs::within(limit.saturating_add(LONGER), talk.hear(0, size)).await {
+    let _ = ubiverbs::timeout(LONGER, talk.say(&word, rank)).await;
+    match ubiverbs::timeout(limit.saturating_add(LONGER), talk.hear(0, size)).await.ok() {
         Some(Ok(Word::Go)) => connected,
         Some(Ok(Word::Failure(error))) => Err(error),
         Some(Ok(_)) => Err(Error::nonsense(0, "a word that is not its turn")),
@@ -82,7 +99,7 @@ async fn arrive(builder: &Builder, place: &Place) -> Result<(Talk, Listener<Reli
             )) => {}
             Err(error) => return Err(error.into()),
         }
-        ubiverbs::within(TICK, std::future::pending::<()>()).await;
+        ubiverbs::sleep(TICK).await;
     }
 }
 

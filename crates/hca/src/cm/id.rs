@@ -372,8 +372,8 @@ impl Id {
                 record.asked = Some(Asked {
                     responder_resources: parameters.responder_resources,
                     initiator_depth: parameters.initiator_depth,
-                    retry_count: parameters.retry_count & 7,
-                    rnr_retry_count: parameters.rnr_retry_count & 7,
+                    retry_count: parameters.retry_count.min(7),
+                    rnr_retry_count: parameters.rnr_retry_count.min(7),
                 });
                 manager.connect(
                     now,
@@ -382,8 +382,8 @@ impl Id {
                         ca_guid: place.device.guid(),
                         responder_resources: parameters.responder_resources,
                         initiator_depth: parameters.initiator_depth,
-                        retry_count: parameters.retry_count & 7,
-                        rnr_retry_count: parameters.rnr_retry_count & 7,
+                        retry_count: parameters.retry_count.min(7),
+                        rnr_retry_count: parameters.rnr_retry_count.min(7),
                         flow_control: parameters.flow_control,
                         srq: parameters.srq,
                         mtu: path.mtu,
@@ -436,7 +436,7 @@ impl Id {
                 ca_guid: record.place.as_ref().map_or(0, |place| place.device.guid()),
                 responder_resources: parameters.responder_resources,
                 initiator_depth: parameters.initiator_depth,
-                rnr_retry_count: parameters.rnr_retry_count & 7,
+                rnr_retry_count: parameters.rnr_retry_count.min(7),
                 flow_control: parameters.flow_control,
                 srq: parameters.srq,
                 private_data,
@@ -511,9 +511,11 @@ impl Id {
         self.change(|cm, now| {
             let super::Inner { records, manager, .. } = cm;
             let record = records.get_mut(&self.key).ok_or(CmError::Invalid("the id is destroyed"))?;
-            let (Some(communication), false) = (record.communication, record.is_datagram()) else {
-                return record.refuse("disconnecting");
-            };
+            let Some(communication) = record.communication else { return record.refuse("disconnecting") };
+            if record.is_datagram() {
+                // There is no connection to end; Linux takes it for done, too.
+                return Ok(());
+            }
             match record.stage {
                 Stage::Connected | Stage::Accepted => {
                     manager.disconnect(now, communication, private_data).map_err(refused)?;

@@ -4,7 +4,7 @@
 use super::{Inner, Qp};
 use crate::ground::Ground;
 use crate::links::packets::PacketPort;
-use crate::queue_pair::port::NicPort;
+use crate::queue_pair::port::{GpuTrains, NicPort};
 use crate::tuning::{FRAME_WAIT_MAX, UNRECEIVED_MAX_BYTES, nanos};
 use link::packet::MAX_BATCH;
 use std::collections::VecDeque;
@@ -96,7 +96,7 @@ impl Qp {
         };
         let mut inner = self.inner.lock();
         let Inner { pair, windows, unreceived, .. } = &mut *inner;
-        let mut port = NicPort { nic, windows, xrc_domain: None, landing: None };
+        let mut port = NicPort { nic, windows, xrc_domain: None, landing: None, gpu: GpuTrains::None };
         let in_line = !unreceived.frames.is_empty();
         if !in_line && pair.handle_frame(now, frame, notes, &mut port) {
             return;
@@ -116,7 +116,7 @@ impl Qp {
             return false;
         }
         let now = nic.now();
-        let mut port = NicPort { nic, windows, xrc_domain: None, landing: None };
+        let mut port = NicPort { nic, windows, xrc_domain: None, landing: None, gpu: GpuTrains::None };
         unreceived.expire(now, || pair.frame_lost(now, &mut port));
         let mut any = false;
         while let Some((_, frame, notes)) = unreceived.frames.front()
@@ -131,7 +131,7 @@ impl Qp {
     /// The queue pair changes its state, or goes: what waited is lost.
     pub(super) fn lose_unreceived(&self, nic: &Ground, inner: &mut Inner) {
         let Inner { pair, windows, unreceived, .. } = inner;
-        let mut port = NicPort { nic, windows, xrc_domain: None, landing: None };
+        let mut port = NicPort { nic, windows, xrc_domain: None, landing: None, gpu: GpuTrains::None };
         while unreceived.pop().is_some() {
             pair.frame_lost(nic.now(), &mut port);
         }
@@ -146,7 +146,7 @@ impl Qp {
         }
         let device = self.context.device();
         let longest = device.port().interface_mtu as usize + ETHERNET_HEADER + TAG;
-        let mut port = NicPort { nic, windows, xrc_domain: None, landing: None };
+        let mut port = NicPort { nic, windows, xrc_domain: None, landing: None, gpu: GpuTrains::None };
         outbox.resize_with(MAX_BATCH, Vec::new);
         loop {
             let mut count = 0;

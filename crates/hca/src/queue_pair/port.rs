@@ -17,6 +17,18 @@ pub(crate) struct NicPort<'a> {
     pub xrc_domain: Option<u32>,
     /// Where the polling thread wants writes to a part of its memory instead.
     pub landing: Option<&'a mut dyn Land>,
+    /// What goes on with memory of GPUs.
+    pub gpu: GpuTrains,
+}
+
+/// Trains whose payload is in memory of a GPU that both processes use, and stays there until the receiver copies it.
+pub(crate) enum GpuTrains {
+    /// There are none.
+    None,
+    /// The receiver takes them: trains of such memory may be long.
+    Sent,
+    /// This is where the payload of the train lies that is being received.
+    Received(memory::Source),
 }
 
 impl Port for NicPort<'_> {
@@ -29,6 +41,9 @@ impl Port for NicPort<'_> {
     }
 
     fn write(&mut self, subject: Subject, range: Range, data: &[u8]) -> Result<(), Refusal> {
+        if let GpuTrains::Received(source) = &self.gpu {
+            return self.nic.memory.write_named(subject, range.key, range.address, data, source);
+        }
         if let Some(landing) = &mut self.landing
             && subject.remote
         {
@@ -38,6 +53,14 @@ impl Port for NicPort<'_> {
             }
         }
         self.nic.memory.write(subject, range.key, range.address, data)
+    }
+
+    #[inline]
+    fn longest_train(&mut self, key: Key) -> u32 {
+        match self.gpu {
+            GpuTrains::Sent if self.nic.memory.can_refer(key) => memory::LONGEST_REFERENCE,
+            _ => transport::MAX_TRAIN,
+        }
     }
 
     fn atomic(&mut self, subject: Subject, range: Range, operation: Atomic) -> Result<u64, Refusal> {

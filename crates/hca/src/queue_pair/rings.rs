@@ -1,16 +1,17 @@
 //! What a queue pair does through shared memory: it takes trains out of a ring, and its acknowledgements may wait for
 //! others.
 
-use super::{Inner, Qp};
+use super::{Inner, Qp, gpu};
 use crate::ground::Ground;
 use crate::links::path::Link;
 use crate::links::path::local_grh;
 use crate::objects::completion_queue::Poller;
 use crate::objects::landing::Land;
-use crate::queue_pair::port::NicPort;
+use crate::queue_pair::port::{GpuTrains, NicPort};
 use crate::tuning::{BYTES_PER_RUN, TRAINS_PER_RUN};
 use link::shared::{Broken, Outbound, Reading};
 use std::sync::Arc;
+use trace::DropReason;
 use transport::{Inbound, Time};
 
 impl Qp {
@@ -42,16 +43,30 @@ impl Qp {
             reading.consume();
             return Ok((1, false));
         }
+        if memory::has_gpu_regions() {
+            gpu::take_names(nic, reading);
+        }
         let answers = poller.is_some() && inner.piggyback.habit.is_expected();
         let Inner { pair, windows, .. } = &mut *inner;
         let landing: Option<&mut dyn Land> = match &mut poller {
             Some(Poller { landing: Some(landing), .. }) => Some(&mut **landing),
             _ => None,
         };
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing };
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing, gpu: GpuTrains::None };
         let (mut taken, mut bytes, mut requests) = (0, 0, 0);
         let mut answer = Ok(());
-        while let Some((train, payload)) = reading.train_and_payload() {
+        while let Some((train, mut payload)) = reading.train_and_payload() {
+            if train.is_named {
+                let Some((source, shadow)) = gpu::named(payload, reading) else {
+                    nic.dropped(now, Some(self.qpn), Some(&train.headers), DropReason::NamedPayload);
+                    reading.refuse_names();
+                    reading.consume();
+                    taken += 1;
+                    break;
+                };
+                port.gpu = GpuTrains::Received(source);
+                payload = shadow;
+            }
             let grh = match self.kind.is_connected() {
                 true => [0; 40],
                 false => local_grh(train.addresses, train.handling, train.headers.len() + payload.len()),
@@ -75,6 +90,9 @@ impl Qp {
                 pair.handle_acknowledgement(now, inbound.from, psn, msn, &mut port);
             }
             super::refusal::handle_from_host(pair, now, &inbound, &mut port);
+            if train.is_named {
+                port.gpu = GpuTrains::None;
+            }
             taken += 1;
             bytes += payload.len();
             requests += u32::from(inbound.headers.bth.opcode.is_request());

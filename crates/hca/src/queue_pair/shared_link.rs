@@ -4,9 +4,9 @@
 
 use crate::ground::Ground;
 use crate::links::path::{Link, Path};
-use crate::queue_pair::port::NicPort;
+use crate::queue_pair::port::{GpuTrains, NicPort};
 use crate::queue_pair::refusal::is_refusal;
-use crate::queue_pair::{Qp, TrainCargo};
+use crate::queue_pair::{Qp, TrainCargo, gpu};
 use crate::tuning::{LOSSLESS_PATIENCE, nanos};
 use link::shared::{Outbound, Sleeper, State, Unwritten};
 use std::sync::Arc;
@@ -225,6 +225,8 @@ impl Shared {
         let Some(mut writer) = link.writer() else { return false };
         let before = writer.position();
         let mut what = Written::default();
+        let names = memory::has_gpu_regions() && gpu::may_name(nic, qp, &writer);
+        port.gpu = if names { GpuTrains::Sent } else { GpuTrains::None };
         let done = loop {
             if !writer.has_room() {
                 if writer.is_broken() {
@@ -261,6 +263,21 @@ impl Shared {
                 }
                 continue;
             }
+            if names && let Some(name) = gpu::name(nic, &train, link, &mut writer) {
+                if writer.push_named::<Refusal>(addresses, &train.headers, (train.count, train.mtu), &name).is_err() {
+                    nic.dropped(now, Some(qp.qpn()), Some(&train.headers), DropReason::BadLength);
+                }
+                if !pair.may_transmit() {
+                    break true;
+                }
+                continue;
+            }
+            if names && length > link::shared::LONGEST {
+                // It could be named a moment ago: the memory was freed.
+                let refusal = gpu::vanished(&train);
+                pair.transmit_refused(now, refusal, port);
+                continue;
+            }
             let fill = |out: &mut [u8]| train.payload.copy(0, out, port);
             match writer.push(addresses, &train.headers, (train.count, train.mtu), length, fill) {
                 Ok(()) => {}
@@ -295,6 +312,9 @@ impl Shared {
             nic.dropped(now, Some(qp.qpn()), Some(&train.headers), DropReason::PeerGone);
         }
         pair.peer_gone(now, port);
+        if nic.options.stops_without_peer {
+            pair.stop_without_peer(now, port);
+        }
     }
 
     /// It no longer waits. Answers for how many nanoseconds it did.

@@ -7,7 +7,7 @@ use crate::links::path::{Link, Path};
 use crate::links::udp::Outgoing;
 use crate::progress::delayed_ack::DelayedAck;
 use crate::queue_pair::datagrams::{Room, write_datagram};
-use crate::queue_pair::port::NicPort;
+use crate::queue_pair::port::{GpuTrains, NicPort};
 use crate::queue_pair::refusal::is_refusal;
 use crate::tuning::COPIES_AFTER_RETRANSMISSION;
 use link::udp::{Arrival, Route, SendError};
@@ -32,7 +32,7 @@ impl Qp {
     pub(crate) fn take_arrivals(&self, nic: &Ground, now: Time, run: &[Arrival<'_>]) -> u32 {
         let mut inner = self.inner.lock();
         let Inner { pair, windows, touched, belief, path, order, .. } = &mut *inner;
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None };
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
         let Some(first) = run.first() else { return *touched };
         if self.kind.is_connected()
             && let Err(reason) = belief.takes_from_port(nic, &path.link, first.port, now)
@@ -82,7 +82,7 @@ impl Qp {
         now: Time,
     ) -> (usize, bool) {
         let Inner { pair, windows, path, delayed_ack, belief, .. } = inner;
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None };
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
         // A capture wants whole trains.
         let Some(route) = path.route.as_ref().filter(|_| nic.capture().is_none()) else { return (0, false) };
         belief.expects_answer(nic, now);
@@ -160,7 +160,7 @@ impl Qp {
         if matches!(path.link, Link::Udp) && pair.may_transmit() {
             belief.expects_answer(nic, now);
         }
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None };
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
         let may_wait = pair.owes_acknowledgement_only() && matches!(path.link, Link::Udp) && nic.capture().is_none();
         if may_wait
             && delayed_ack
@@ -207,7 +207,7 @@ impl Qp {
 
     pub(super) fn transmit_datagrams(&self, nic: &Ground, inner: &mut Inner, now: Time) {
         let Inner { pair, windows, last, held, .. } = &mut *inner;
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None };
+        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
         let mut outgoing = nic.outgoing(self.qpn);
         while pair.may_transmit() {
             let reserved = pair.next_datagram().map(|target| {

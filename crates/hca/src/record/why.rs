@@ -12,12 +12,13 @@
 mod spool;
 mod summary;
 
-use checks::{Checker, Finding, Settings, Witness};
+use checks::{Checker, Finding, Number, Settings, Severity, Witness};
 use host::stamp::Stamp;
 use host::standard_error::{StandardError, say};
 use latch::Rank;
 use latch::plain::Mutex;
 use spool::Spool;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
@@ -66,13 +67,12 @@ const QUEUE: usize = 512;
 const MUCH: usize = 256;
 
 /// So many polls in a row find nothing where a program waits for longer than a message takes.
-const IDLE_POLLS: u32 = 256;
+const IDLE_POLLS: u32 = 64;
 
 /// Whether an event comes with every message and tells of no trouble.
 fn is_usual(event: &Event) -> bool {
     match &event.kind {
         Kind::WorkPosted { .. } | Kind::PacketSent { retransmit: false, .. } | Kind::PacketReceived { .. } => true,
-        Kind::TimerSet { .. } | Kind::TimerCleared { .. } | Kind::WindowChanged { .. } => true,
         Kind::Completed { failure, .. } => failure.is_none(),
         Kind::Called { call, .. } => {
             matches!(call, Call::PostSend { .. } | Call::PostReceive { .. } | Call::Poll { .. } | Call::Polled { .. })
@@ -114,7 +114,8 @@ impl Why {
     pub fn new(asked: Asked, witness: Box<dyn Witness + Send>, wake: impl Fn() + Send + Sync + 'static) -> Why {
         let Asked { settings, format, spool, listeners } = asked;
         let spool = spool.and_then(|path| Spool::open(&path));
-        let teller = Teller { format, spool, listeners, validates: settings.validate, events: 0 };
+        let teller =
+            Teller { format, spool, listeners, validates: settings.validate, events: 0, printed: BTreeMap::new() };
         let inside =
             Inside { checker: Checker::new(settings), witness, teller, last: 0, ended: false, spare: Vec::new() };
         Why {
@@ -130,6 +131,9 @@ impl Why {
 
     /// Takes an event.
     pub fn record(&self, event: &Event) {
+        if !checks::is_of_use(event) {
+            return;
+        }
         if is_usual(event) && !self.is_compared(event) {
             let mut queue = self.queue.lock();
             queue.push(*event);
@@ -301,7 +305,15 @@ struct Teller {
     validates: bool,
     /// How many events there were.
     events: u64,
+    /// How many findings of each rule were printed as sentences.
+    printed: BTreeMap<Number, u32>,
 }
+
+/// So many findings of one rule, each about another object, are printed as sentences; the others are counted.
+const PRINTED_PER_RULE: u32 = 3;
+
+/// The same for errors.
+const PRINTED_ERRORS_PER_RULE: u32 = 10;
 
 impl Teller {
     fn tell(&mut self, finding: Finding) {
@@ -311,7 +323,14 @@ impl Teller {
         }
         let json = || finding.json(Some(outside(&stamp)));
         match self.format {
-            Format::Text => say(format_args!("{stamp} {finding}")),
+            Format::Text => match self.printing(&finding) {
+                Printing::Whole => say(format_args!("{stamp} {finding}")),
+                Printing::LastHint => say(format_args!(
+                    "{stamp} more of {} are counted, not printed: see the summary; --check-report has them all",
+                    finding.rule
+                )),
+                Printing::Counted => {}
+            },
             Format::Json => line(json()),
             Format::Silent => {}
         }
@@ -319,6 +338,18 @@ impl Teller {
             spool.write(json());
         }
         self.listeners.retain(|listener| listener.send(finding.clone()).is_ok());
+    }
+
+    /// How much of a finding is printed: enough of each rule to understand it, and not a page of the same.
+    fn printing(&mut self, finding: &Finding) -> Printing {
+        let printed = self.printed.entry(finding.rule).or_default();
+        *printed = printed.saturating_add(1);
+        let most = if finding.severity == Severity::Error { PRINTED_ERRORS_PER_RULE } else { PRINTED_PER_RULE };
+        match *printed {
+            number if number <= most => Printing::Whole,
+            number if number == most + 1 => Printing::LastHint,
+            _ => Printing::Counted,
+        }
     }
 
     fn summarize(&mut self, checker: &Checker) {
@@ -338,6 +369,17 @@ impl Teller {
             spool.write(json);
         }
     }
+}
+
+/// What is printed of a finding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Printing {
+    /// All its sentences.
+    Whole,
+    /// That it and those to come are counted only.
+    LastHint,
+    /// Nothing.
+    Counted,
 }
 
 /// A line of JSON on standard error, in one write.

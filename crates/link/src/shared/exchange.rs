@@ -4,7 +4,7 @@
 //! end of the process, even if another process holds the connection open.
 
 use super::doorbell::{Doorbell, PeerDoorbell};
-use super::link::{Inbound, Outbound, State};
+use super::link::{Heard, Inbound, Outbound, State};
 use super::ring::{LARGE, Reader, SMALL, Writer};
 use host::descriptor::{Descriptor, check};
 use host::holders;
@@ -285,16 +285,11 @@ impl Exchange {
         }
     }
 
-    /// Something came on the connection of a link that we read: its writer says nothing, so it is the end.
+    /// Something came on the connection of a link that we read: memory, or the end.
     fn hear_writer(&self, key: u64, inbound: &Arc<Inbound>) {
-        let (mut bytes, mut descriptors) = ([0; 8], Vec::new());
-        match passing::receive(&inbound.socket, &mut bytes, &mut descriptors) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {}
-            Ok(length) if length > 0 => {}
-            _ => {
-                self.unwatch(&mut self.links.lock(), key, inbound.socket.raw());
-                inbound.end();
-            }
+        if inbound.hear() == Heard::End {
+            self.unwatch(&mut self.links.lock(), key, inbound.socket.raw());
+            inbound.end();
         }
     }
 

@@ -12,7 +12,9 @@ use host::{greeting, passing};
 use latch::{Guard, Mutex, Rank};
 use std::any::Any;
 use std::collections::VecDeque;
+use std::io;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use wire::Qpn;
@@ -101,6 +103,11 @@ impl Outbound {
     #[inline]
     pub fn writer(&self) -> Option<Guard<'_, Writer>> {
         (self.state() == State::Up).then(|| self.writer.lock())
+    }
+
+    /// Passes memory to the process that reads the ring, by a descriptor and a number. Never waits.
+    pub fn pass(&self, number: u64, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        passing::send(&self.socket, &greeting::of_memory(number), &[descriptor.as_raw_fd()])
     }
 
     /// Something was written, `urgent` if it is more than an acknowledgement: rings, if the other process sleeps.
@@ -217,6 +224,8 @@ pub struct Inbound {
     /// The thread that polls for what comes here, as far as is known.
     reader_thread: AtomicUsize,
     flags: Flags,
+    /// Memory that the writer has passed, by number, and that no train has spoken of yet.
+    passed: Mutex<VecDeque<(u64, OwnedFd)>>,
 }
 
 /// The reader, and what the reading thread remembers from one look to the next.
@@ -250,6 +259,17 @@ unsafe impl Send for Flags {}
 // SAFETY: as above.
 unsafe impl Sync for Flags {}
 
+/// How much passed memory waits to be used.
+const MOST_PASSED: usize = 64;
+
+/// What came on the connection of a ring that we read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Heard {
+    Nothing,
+    Message,
+    End,
+}
+
 impl Inbound {
     pub(super) fn new(socket: Descriptor, writer: i32, reader: Reader) -> Inbound {
         let flags = Flags { first: reader.flags(), length: reader.lap() / 4 };
@@ -262,6 +282,27 @@ impl Inbound {
             ended: AtomicBool::new(false),
             reader_thread: AtomicUsize::new(0),
             flags,
+            passed: Mutex::new(Rank::PassedMemory, VecDeque::new()),
+        }
+    }
+
+    /// Takes a message that the writer sent beside the ring: it passes memory, and says nothing else.
+    pub(super) fn hear(&self) -> Heard {
+        let (mut bytes, mut descriptors) = ([0; 16], Vec::new());
+        match passing::receive(&self.socket, &mut bytes, &mut descriptors) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => Heard::Nothing,
+            Ok(length) if length > 0 => {
+                let number = greeting::memory(&bytes).filter(|_| length == bytes.len());
+                if let (Some(number), Some(descriptor)) = (number, descriptors.pop()) {
+                    let mut passed = self.passed.lock();
+                    if passed.len() == MOST_PASSED {
+                        passed.pop_front();
+                    }
+                    passed.push_back((number, descriptor));
+                }
+                Heard::Message
+            }
+            _ => Heard::End,
         }
     }
 
@@ -344,6 +385,21 @@ impl Reading<'_> {
     #[inline]
     pub fn writer(&self) -> i32 {
         self.inbound.writer
+    }
+
+    /// Memory of this number, if the writer has passed it: it was sent before the train that speaks of it.
+    pub fn take_passed(&self, number: u64) -> Option<OwnedFd> {
+        loop {
+            let mut passed = self.inbound.passed.lock();
+            if let Some(at) = passed.iter().position(|(known, _)| *known == number) {
+                return passed.remove(at).map(|(_, descriptor)| descriptor);
+            }
+            drop(passed);
+            // The end is for the thread that serves connections to see.
+            if self.inbound.hear() != Heard::Message {
+                return None;
+            }
+        }
     }
 
     /// What came was for a thread that polls for it.

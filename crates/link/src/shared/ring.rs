@@ -13,6 +13,9 @@
 //! | | headers as on the wire: BTH and what its opcode demands |
 //! | | payload; a long one begins on the next cache line |
 //!
+//! A train of a fourth kind has no payload: in its place it says where the payload lies in the memory of a GPU that both
+//! processes use. The reader has to say that it takes such trains.
+//!
 //! Where trains are from and for, a record of its own says, whenever that changes: the two addresses and, for
 //! datagrams, how the network is to handle them.
 //!
@@ -41,6 +44,10 @@ const CONTROL: usize = 4096;
 const WAITS: usize = 0;
 /// Written by the reader: how much it has read, ever.
 const READ: usize = 256;
+/// Written by the reader: whether it takes trains that only name their payload.
+const NAMES: usize = 512;
+const TAKES_NAMES: u32 = 1;
+const TAKES_NO_NAMES: u32 = 2;
 
 /// What lies before the headers in a record.
 const PREFIX: usize = 8;
@@ -60,6 +67,11 @@ const WRAP: u32 = 2;
 const ADDRESS: u32 = 3;
 /// A train and an acknowledgement.
 const ANSWER: u32 = 4;
+/// A train that names its payload.
+const NAMED: u32 = 5;
+
+/// The longest name.
+pub const NAME: usize = 96;
 
 /// The bytes of an acknowledgement that goes along.
 const ALONG: usize = 8;
@@ -108,6 +120,8 @@ pub struct Writer {
     /// What datagrams are to be handled as.
     handling: Handling,
     broken: bool,
+    /// The numbers of memory that was passed to the reader.
+    passed: Vec<u64>,
 }
 
 impl Writer {
@@ -116,7 +130,21 @@ impl Writer {
     pub fn create(lap: usize) -> std::io::Result<(Writer, std::os::fd::OwnedFd)> {
         let (map, fd) = Mapping::create(CONTROL + lap)?;
         let (address, handling, broken) = (None, Handling::USUAL, false);
-        Ok((Writer { map, lap, offset: 0, cleared: LINE, written: 0, read: 0, address, handling, broken }, fd))
+        Ok((
+            Writer {
+                map,
+                lap,
+                offset: 0,
+                cleared: LINE,
+                written: 0,
+                read: 0,
+                address,
+                handling,
+                broken,
+                passed: Vec::new(),
+            },
+            fd,
+        ))
     }
 
     /// Whether the limit of file sizes leaves room for rings.
@@ -188,6 +216,33 @@ impl Writer {
         }
     }
 
+    /// Whether the reader takes trains that only name their payload. A hint: what it says may be anything.
+    pub fn may_name(&self) -> bool {
+        self.map.word(NAMES).load(Ordering::Relaxed) == TAKES_NAMES
+    }
+
+    /// The numbers of memory that was passed to the reader.
+    pub fn passed(&mut self) -> &mut Vec<u64> {
+        &mut self.passed
+    }
+
+    /// Writes a train that names its payload. There must be room, and the reader must take such trains.
+    #[cold]
+    pub fn push_named<E>(
+        &mut self,
+        address: (Gid, Gid),
+        headers: &Headers,
+        packets: (u32, u32),
+        name: &[u8; NAME],
+    ) -> Result<(), Unwritten<E>> {
+        let encode = |out: &mut [u8]| headers.encode(out).is_ok();
+        let fill = |out: &mut [u8]| {
+            out.copy_from_slice(name);
+            Ok(())
+        };
+        self.push_as(NAMED, None, address, (headers.len(), encode), packets, NAME, fill)
+    }
+
     /// Writes a train whose payload of `length` bytes `fill` writes, or nothing of it. There must be room.
     #[inline]
     pub fn push<E>(
@@ -207,6 +262,22 @@ impl Writer {
     #[inline]
     pub fn push_with<E>(
         &mut self,
+        along: Option<(Psn, Msn)>,
+        address: (Gid, Gid),
+        headers: (usize, impl FnOnce(&mut [u8]) -> bool),
+        packets: (u32, u32),
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), Unwritten<E>> {
+        let kind = if along.is_some() { ANSWER } else { TRAIN };
+        self.push_as(kind, along, address, headers, packets, length, fill)
+    }
+
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "a record has as many parts")]
+    fn push_as<E>(
+        &mut self,
+        kind: u32,
         along: Option<(Psn, Msn)>,
         address: (Gid, Gid),
         (headers_length, encode): (usize, impl FnOnce(&mut [u8]) -> bool),
@@ -252,7 +323,7 @@ impl Writer {
         let about = u32::from_ne_bytes([c0, c1, headers_length as u8, (mtu / 256) as u8]);
         line[1].store(about, Ordering::Relaxed);
         self.end_at(self.offset + size);
-        self.publish(if along.is_some() { ANSWER } else { TRAIN }, length, size);
+        self.publish(kind, length, size);
         if size <= AHEAD {
             self.clear_ahead();
         }
@@ -318,6 +389,8 @@ impl Writer {
 /// The side that reads.
 #[derive(Debug)]
 pub struct Reader {
+    /// The writer was told that it may name payload.
+    takes_names: bool,
     map: Mapping,
     lap: usize,
     offset: usize,
@@ -346,6 +419,8 @@ pub struct Front {
     pub addresses: (Gid, Gid),
     /// How it was to be handled, if it is a datagram.
     pub handling: Handling,
+    /// Its payload lies elsewhere: what stands in its place is a name of [`NAME`] bytes.
+    pub is_named: bool,
     payload: (usize, usize),
     size: usize,
 }
@@ -366,7 +441,7 @@ impl Default for Front {
     fn default() -> Front {
         let headers = Headers::new(wire::Opcode::RcSendOnly, wire::Qpn::default(), wire::Psn::default());
         let (addresses, handling) = (Default::default(), Handling::USUAL);
-        Front { headers, along: None, count: 0, mtu: 0, addresses, handling, payload: (0, 0), size: 0 }
+        Front { headers, along: None, count: 0, mtu: 0, addresses, handling, is_named: false, payload: (0, 0), size: 0 }
     }
 }
 
@@ -377,7 +452,9 @@ impl Reader {
         let known = |length| [SMALL, LARGE].iter().any(|lap| (CONTROL + lap) as u64 == length);
         let map = Mapping::accept(fd, known)?;
         let lap = map.length() - CONTROL;
-        Ok(Reader { map, lap, offset: 0, read: 0, told: 0, offered: 0, front: Front::default(), has_front: false })
+        let (front, has_front) = (Front::default(), false);
+        let takes_names = false;
+        Ok(Reader { takes_names, map, lap, offset: 0, read: 0, told: 0, offered: 0, front, has_front })
     }
 
     /// Where the memory of the ring begins and ends.
@@ -385,6 +462,20 @@ impl Reader {
     pub fn extent(&self) -> std::ops::Range<*const u8> {
         let first: *const u8 = self.map.at(0, self.map.length());
         first..first.wrapping_add(self.map.length())
+    }
+
+    /// Tells the writer that it may name payload. One that was told otherwise is not told again.
+    pub fn take_names(&mut self) {
+        if !self.takes_names && self.map.word(NAMES).load(Ordering::Relaxed) == 0 {
+            self.takes_names = true;
+            self.map.word(NAMES).store(TAKES_NAMES, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the writer that names are of no use here. Those under way are still read.
+    #[cold]
+    pub fn refuse_names(&mut self) {
+        self.map.word(NAMES).store(TAKES_NO_NAMES, Ordering::Relaxed);
     }
 
     /// Where it reads next.
@@ -426,6 +517,10 @@ impl Reader {
         match kind {
             TRAIN => self.train(length, 0)?,
             ANSWER => self.train(length, ALONG)?,
+            NAMED if self.takes_names && length == NAME => {
+                self.train(length, 0)?;
+                self.front.is_named = true;
+            }
             WRAP if self.offset > 0 => {
                 self.read += (self.lap - self.offset) as u64;
                 self.offset = 0;
@@ -480,6 +575,7 @@ impl Reader {
             return Err(Broken);
         }
         let payload_at = self.offset + if length >= ALIGNED { LINE } else { PREFIX + headers_length };
+        self.front.is_named = false;
         self.front.count = count;
         self.front.mtu = u32::from(mtu) * 256;
         self.front.payload = (payload_at, length);

@@ -3,6 +3,9 @@
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+#[cfg(not(miri))]
+pub mod stand_in;
+
 use memory::{
     Access, Bind, Error, Key, Memory, ProtectionDomain, Qpn, Range, Refusal, RefusalCause, RegionSpec, Subject,
     Translation, WindowType,

@@ -2,7 +2,7 @@
 //! congestion windows. It knows which queue pair is being driven, because only one is at a time.
 
 use super::{HostId, Slot, SrqSpec};
-use crate::memory::Memory;
+use crate::memory::{HostMemory, Memory};
 use std::collections::HashMap;
 use trace::Event;
 use transport::congestion::{Window, WindowConfig};
@@ -20,6 +20,8 @@ pub(crate) struct SharedQueue {
 /// Everything of a host but its queue pairs.
 pub(crate) struct World {
     pub(crate) memory: Memory,
+    /// Memory that somebody else keeps, in place of the host's own.
+    pub(crate) outside: Option<Box<dyn HostMemory>>,
     srqs: HashMap<Srqn, SharedQueue>,
     /// XRC targets and the domain each reaches.
     xrc_domains: HashMap<Qpn, u32>,
@@ -42,6 +44,7 @@ impl World {
     pub(crate) fn new(host: HostId, window: WindowConfig) -> World {
         World {
             memory: Memory::new(host),
+            outside: None,
             srqs: HashMap::new(),
             xrc_domains: HashMap::new(),
             windows: vec![Window::new(window), Window::unlimited()],
@@ -100,6 +103,13 @@ impl World {
         self.srqs.get_mut(&srqn).map(|shared| &mut shared.queue)
     }
 
+    /// Forgets all shared receive queues and the memory: the host has lost its power.
+    pub(crate) fn lose_power(&mut self) {
+        self.srqs.clear();
+        self.srq_events.clear();
+        self.outside = None;
+    }
+
     pub(crate) fn remove_srq(&mut self, srqn: Srqn) -> bool {
         self.srqs.remove(&srqn).is_some()
     }
@@ -116,31 +126,52 @@ impl World {
 
 impl Port for World {
     fn check(&mut self, subject: Subject, range: Range, access: Access) -> Result<(), Refusal> {
-        self.memory.check(subject, range, access)
+        match &mut self.outside {
+            Some(outside) => outside.check(subject, range, access),
+            None => self.memory.check(subject, range, access),
+        }
     }
 
     fn read(&mut self, subject: Subject, range: Range, out: &mut [u8]) -> Result<(), Refusal> {
-        self.memory.read(subject, range, out)
+        match &mut self.outside {
+            Some(outside) => outside.read(subject, range, out),
+            None => self.memory.read(subject, range, out),
+        }
     }
 
     fn write(&mut self, subject: Subject, range: Range, data: &[u8]) -> Result<(), Refusal> {
-        self.memory.write(subject, range, data)
+        match &mut self.outside {
+            Some(outside) => outside.write(subject, range, data),
+            None => self.memory.write(subject, range, data),
+        }
     }
 
     fn atomic(&mut self, subject: Subject, range: Range, operation: Atomic) -> Result<u64, Refusal> {
-        self.memory.atomic(subject, range, operation)
+        match &mut self.outside {
+            Some(outside) => outside.atomic(subject, range, operation),
+            None => self.memory.atomic(subject, range, operation),
+        }
     }
 
     fn flush(&mut self, subject: Subject, range: Range, feth: Feth) -> Result<(), Refusal> {
-        self.memory.flush(subject, range, feth)
+        match &mut self.outside {
+            Some(outside) => outside.flush(subject, range, feth),
+            None => self.memory.flush(subject, range, feth),
+        }
     }
 
     fn invalidate(&mut self, subject: Subject, key: Key) -> Result<(), Refusal> {
-        self.memory.invalidate(subject, key)
+        match &mut self.outside {
+            Some(outside) => outside.invalidate(subject, key),
+            None => self.memory.invalidate(subject, key),
+        }
     }
 
     fn bind(&mut self, subject: Subject, bind: &Bind) -> Result<(), Refusal> {
-        self.memory.bind(subject, bind)
+        match &mut self.outside {
+            Some(outside) => outside.bind(subject, bind),
+            None => self.memory.bind(subject, bind),
+        }
     }
 
     fn take_receive(&mut self, qpn: Qpn, srq: Srqn, into: &mut ReceiveWork) -> Taken {

@@ -2,7 +2,7 @@
 //! is answered, and a send is done when its frame was handed out.
 
 use super::{QueuePair, State};
-use crate::completion::{Cause, FrameNotes, Status};
+use crate::completion::{FrameNotes, Status};
 use crate::port::Port;
 use crate::rate::Flow;
 use crate::responder::Reaction;
@@ -10,7 +10,7 @@ use crate::send_queue::Outcome;
 use crate::train::Payload;
 use crate::work::SendFlags;
 use alloc::vec::Vec;
-use trace::{DropReason, Time};
+use trace::{DropReason, Failure, Time};
 
 /// A frame that is to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +40,7 @@ impl QueuePair {
         let work = self.queue.get(seq)?;
         let length = work.length as usize;
         if length > longest {
-            let cause = Cause::OverMtu { length: length as u64, mtu: longest as u64 };
+            let cause = Failure::OverMtu { length: length as u64, mtu: longest as u64 };
             self.fail_work(now, seq, Status::LocalLength, cause, port);
             return None;
         }
@@ -55,7 +55,7 @@ impl QueuePair {
             }
         };
         if let Err(refusal) = payload.copy(0, out, port) {
-            self.fail_work(now, seq, Status::LocalProtection, Cause::Refused(refusal), port);
+            self.fail_work(now, seq, Status::LocalProtection, Failure::Refused(refusal), port);
             return None;
         }
         self.spend(now, Flow::Requests, 1, length as u32);
@@ -76,7 +76,7 @@ impl QueuePair {
             Reaction::Dropped(DropReason::NoReceive) => return false,
             Reaction::Dropped(reason) => self.dropped(now, None, reason, port),
             Reaction::Fault(fault) => {
-                if let Cause::Refused(refusal) = &fault.cause {
+                if let Failure::Refused(refusal) = &fault.cause {
                     self.trace_refusal(now, refusal, port);
                 }
                 self.fault(now, fault, port);

@@ -2,7 +2,7 @@
 
 use super::{AsyncEvent, QueuePair, State};
 use crate::completer::{Progress, Verdict};
-use crate::completion::{Cause, CompletionKind, Status};
+use crate::completion::{CompletionKind, Status};
 use crate::congestion::{FULL_PACKET, Window};
 use crate::port::{Port, Toward};
 use crate::responder::{Fault, Reaction};
@@ -12,7 +12,7 @@ use crate::time::ack_timeout_nanos;
 use crate::train::Inbound;
 use crate::work::Operation as Work;
 use trace::Time;
-use trace::{DropReason, RetryCause, StateCause, Timer, WindowCause};
+use trace::{DropReason, Failure, RetryCause, StateCause, Timer, WindowCause};
 use wire::access::Refusal;
 use wire::{Headers, NakCode, Opcode, Operation, Psn, Syndrome};
 
@@ -125,8 +125,17 @@ impl QueuePair {
         let waits = matches!(self.state(), State::ReadyToSend | State::SendQueueDrained);
         let una = self.completer.una();
         if self.kind().is_reliable() && waits && una != self.requester.high() {
-            let cause = Cause::PeerGone { psn: una };
+            let cause = Failure::PeerGone { psn: una };
             self.fail_oldest(now, Status::RetryExceeded, cause, port);
+        }
+    }
+
+    /// The peer has gone for good, and the program wants to hear of it also where nothing was under way that could
+    /// fail: the queue pair stops, its receives are flushed, and an event says so. Hardware leaves it waiting.
+    pub fn stop_without_peer<P: Port>(&mut self, now: Time, port: &mut P) {
+        if self.kind().is_reliable() && self.state().receives() {
+            self.raise(now, AsyncEvent::QpFatal, port);
+            self.enter_error(now, StateCause::Local("the peer's process has ended"), Stop::Disconnected, port);
         }
     }
 
@@ -209,7 +218,7 @@ impl QueuePair {
                 self.trace(now, port, || trace::Kind::NakSent { psn, code });
             }
             Reaction::Fault(fault) => {
-                if let Cause::Refused(refusal) = &fault.cause {
+                if let Failure::Refused(refusal) = &fault.cause {
                     self.trace_refusal(now, refusal, port);
                     if fault.code == NakCode::RemoteAccess {
                         self.dropped(now, Some(inbound.headers), DropReason::AccessRefused, port);
@@ -234,9 +243,9 @@ impl QueuePair {
             Some(_) => Stop::PeerRequest { cause: fault.cause },
         };
         let cause = match fault.cause {
-            Cause::PeerFault { what, .. } => StateCause::PeerRequest(what),
-            Cause::TooLong { .. } => StateCause::PeerRequest("a message longer than the receive for it"),
-            Cause::Refused(refusal) if fault.code == NakCode::RemoteAccess => {
+            Failure::PeerFault { what, .. } => StateCause::PeerRequest(what),
+            Failure::TooLong { .. } => StateCause::PeerRequest("a message longer than the receive for it"),
+            Failure::Refused(refusal) if fault.code == NakCode::RemoteAccess => {
                 StateCause::PeerRequest(refusal.cause.name())
             }
             _ => StateCause::Local("a receive names memory that may not be written"),
@@ -359,8 +368,8 @@ impl QueuePair {
 
     /// Work cannot be carried out: on an unreliable queue pair sending stops; on a reliable one everything before it is
     /// settled first.
-    pub(super) fn fail_work<P: Port>(&mut self, now: Time, seq: u64, status: Status, cause: Cause, port: &mut P) {
-        if let Cause::Refused(refusal) = &cause {
+    pub(super) fn fail_work<P: Port>(&mut self, now: Time, seq: u64, status: Status, cause: Failure, port: &mut P) {
+        if let Failure::Refused(refusal) = &cause {
             self.trace_refusal(now, refusal, port);
         }
         self.queue.overrule(seq, status, cause);
@@ -372,8 +381,8 @@ impl QueuePair {
         }
     }
 
-    fn fail_oldest<P: Port>(&mut self, now: Time, status: Status, cause: Cause, port: &mut P) {
-        if let Cause::Refused(refusal) = &cause {
+    fn fail_oldest<P: Port>(&mut self, now: Time, status: Status, cause: Failure, port: &mut P) {
+        if let Failure::Refused(refusal) = &cause {
             self.trace_refusal(now, refusal, port);
         }
         self.incidents.retries_exceeded += u64::from(status == Status::RetryExceeded);

@@ -1,7 +1,7 @@
 //! What a queue pair sends: responses it owes and requests of its own, in turns.
 
 use super::{QueuePair, State};
-use crate::completion::{Cause, Status};
+use crate::completion::Status;
 use crate::port::{Port, Toward};
 use crate::rate::Flow;
 use crate::requester::{self, RequestTrain, Step};
@@ -9,7 +9,7 @@ use crate::responder::ResponseTrain;
 use crate::send_queue::SendWork;
 use crate::train::{Payload, Train};
 use crate::work::{DatagramTarget, Sge};
-use trace::Time;
+use trace::{Failure, Time};
 use wire::access::Refusal;
 use wire::{Headers, Key, Operation, Psn};
 
@@ -96,7 +96,7 @@ impl QueuePair {
             Handed::Nothing => {}
             Handed::Request { seq } => {
                 // Packets of it may be on their way; nothing before it is in doubt.
-                self.fail_work(now, seq, Status::LocalProtection, Cause::Refused(refusal), port);
+                self.fail_work(now, seq, Status::LocalProtection, Failure::Refused(refusal), port);
             }
             Handed::Response { psn } => {
                 let fault = self.responder.unanswerable(psn, refusal);

@@ -35,11 +35,12 @@ impl QueuePair {
         Some(headers)
     }
 
-    /// Whether a packet of the peer has moved it since it was connected: a request that was taken, or an
-    /// acknowledgement.
+    /// Whether a packet of the peer has moved it since it was connected: a request that was taken, or would have been if
+    /// there had been a receive, or an acknowledgement.
     pub fn has_heard(&self) -> bool {
         let attributes = &self.connection.attributes;
-        let receives = self.state().receives() && self.responder.expected() != attributes.rq_psn;
+        let asked = self.responder.expected() != attributes.rq_psn || self.responder.has_asked_back();
+        let receives = self.state().receives() && asked;
         receives || self.state() == State::ReadyToSend && self.completer.una() != attributes.sq_psn
     }
 

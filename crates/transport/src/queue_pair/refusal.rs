@@ -2,11 +2,10 @@
 //! said about its own. Nothing here is on the path of work that succeeds.
 
 use super::QueuePair;
-use crate::completion::Cause;
 use crate::port::Port;
 use crate::stop::Stop;
 use crate::train::Inbound;
-use trace::{PeerReason, RequestFault, Time};
+use trace::{Failure, PeerReason, RequestFault, Time};
 use wire::access::Access;
 use wire::{Headers, NakCode, Syndrome};
 
@@ -21,11 +20,11 @@ impl QueuePair {
         };
         // A queue pair may have stopped for another reason before its refusal was sent.
         Some(match (code, cause) {
-            (NakCode::RemoteAccess | NakCode::RemoteOperational, Cause::Refused(refusal)) => {
+            (NakCode::RemoteAccess | NakCode::RemoteOperational, Failure::Refused(refusal)) => {
                 PeerReason::refused(&refusal)
             }
-            (NakCode::InvalidRequest, Cause::TooLong { length, space }) => PeerReason::TooLong { length, space },
-            (NakCode::InvalidRequest, Cause::PeerFault { what, .. }) => match RequestFault::told_by(what)? {
+            (NakCode::InvalidRequest, Failure::TooLong { length, space }) => PeerReason::TooLong { length, space },
+            (NakCode::InvalidRequest, Failure::PeerFault { what, .. }) => match RequestFault::told_by(what)? {
                 RequestFault::NotGranted | RequestFault::FlushNotGranted => {
                     PeerReason::PairForbids { access: Access::empty(), granted: self.connection.attributes.access }
                 }
@@ -53,9 +52,9 @@ impl QueuePair {
     }
 
     /// The cause of failed work, with what the peer said about it.
-    pub(super) fn with_reason(&self, cause: Cause) -> Cause {
+    pub(super) fn with_reason(&self, cause: Failure) -> Failure {
         match cause {
-            Cause::Nak { code, psn, .. } => Cause::Nak { code, psn, peer: self.peer_said },
+            Failure::Nak { code, psn, .. } => Failure::Nak { code, psn, peer: self.peer_said },
             cause => cause,
         }
     }

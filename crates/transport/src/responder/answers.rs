@@ -5,6 +5,7 @@
 use crate::completed_work::Count;
 use crate::connection::Connection;
 use crate::port::Port;
+use crate::requester::MOST_PACKETS;
 use crate::state::Kind;
 use crate::train::{MAX_TRAIN, pad};
 use alloc::collections::VecDeque;
@@ -251,7 +252,11 @@ impl Answers {
                 continue;
             };
             let mtu = connection.mtu();
-            let count = (stream.end - stream.next).min((MAX_TRAIN / mtu).max(1)).min(packets);
+            let longest = match answered.kept {
+                Kept::Read(_, range) if stream.bytes > u64::from(MAX_TRAIN) => port.longest_train(range.key),
+                _ => MAX_TRAIN,
+            };
+            let count = (stream.end - stream.next).min((longest / mtu).clamp(1, MOST_PACKETS)).min(packets);
             let psn = answered.psn.add(stream.next);
             let mut region = None;
             if let Kept::Read(subject, range) = answered.kept {

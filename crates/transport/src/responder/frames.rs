@@ -1,11 +1,11 @@
 //! What a raw queue pair takes in: frames, each into one receive, headers and all.
 
 use super::{Fault, Reaction, Responder};
-use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Status};
+use crate::completion::{Completion, CompletionKind, FrameNotes, Status};
 use crate::connection::Connection;
 use crate::port::{Port, Taken};
 use crate::receive::scatter;
-use trace::DropReason;
+use trace::{DropReason, Failure};
 use wire::NakCode;
 use wire::access::Subject;
 
@@ -27,7 +27,7 @@ impl Responder {
         }
         let local = Subject { remote: false, ..self.hand.subject.unwrap_or(connection.local()) };
         if let Err(refusal) = scatter(&self.hand.work.sges, 0, frame, local, port) {
-            let (cause, receive) = (Cause::Refused(refusal), Status::LocalProtection);
+            let (cause, receive) = (Failure::Refused(refusal), Status::LocalProtection);
             return self.stop(Fault { code: NakCode::RemoteOperational, receive, cause, event: None }, connection);
         }
         self.hand.held = false;

@@ -12,6 +12,7 @@ use crate::train::Inbound;
 use crate::work::{MAX_MESSAGE, Remote};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use trace::Failure;
 use wire::NakCode;
 use wire::access::Subject;
 
@@ -167,7 +168,7 @@ impl Responder {
                 return Err(Fault {
                     code: NakCode::InvalidRequest,
                     receive: Status::LocalLength,
-                    cause: Cause::TooLong { length: length.into(), space },
+                    cause: Failure::TooLong { length: length.into(), space },
                     event: None,
                 });
             }
@@ -175,7 +176,7 @@ impl Responder {
             scatter(&self.hand.work.sges, 0, headers, local, port).map_err(|refusal| Fault {
                 code: NakCode::RemoteOperational,
                 receive: Status::LocalProtection,
-                cause: Cause::Refused(refusal),
+                cause: Failure::Refused(refusal),
                 event: None,
             })?;
             let (wr_id, bytes) = (self.hand.work.wr_id, headers.len() as u64);

@@ -3,12 +3,12 @@
 //! the queue.
 
 use super::{Arrival, Fault, Message, Reaction, Responder, grant, length_fits};
-use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Status};
+use crate::completion::{Completion, CompletionKind, FrameNotes, Status};
 use crate::connection::Connection;
 use crate::port::{Port, Taken};
 use crate::receive::scatter;
 use crate::train::Inbound;
-use trace::DropReason;
+use trace::{DropReason, Failure};
 use wire::access::{Access, Subject};
 use wire::{NakCode, Operation};
 
@@ -109,7 +109,7 @@ impl Responder {
         let placed = scatter(&self.hand.work.sges, 0, inbound.grh, local, port)
             .and_then(|()| scatter(&self.hand.work.sges, GRH, inbound.payload, local, port));
         if let Err(refusal) = placed {
-            let cause = Cause::Refused(refusal);
+            let cause = Failure::Refused(refusal);
             let fault =
                 Fault { code: NakCode::RemoteOperational, receive: Status::LocalProtection, cause, event: None };
             return self.stop(fault, connection);
@@ -154,7 +154,7 @@ impl Responder {
 /// The peer's fault, which it is not told: only the trace says what memory refused, or else `reason`.
 fn passed_over(fault: &Fault, reason: DropReason) -> Reaction {
     match fault.cause {
-        Cause::Refused(refusal) => Reaction::Forbidden(refusal),
+        Failure::Refused(refusal) => Reaction::Forbidden(refusal),
         _ => Reaction::Dropped(reason),
     }
 }

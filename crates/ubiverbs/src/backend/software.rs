@@ -1,6 +1,7 @@
 //! The NIC of this process: ours, in software. One per process, made when it is first asked for; a forked child makes
 //! its own.
 
+use super::limits::limits_of;
 use super::{
     AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Port, QueuePair,
     QueuePairSpec, SharedReceiveQueue,
@@ -12,6 +13,7 @@ use hca::{CompletionChannel, Joins, Nic, Notify, Options, Qp, SharedQueue, Share
 use latch::PerProcess;
 use std::any::Any;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,7 +26,6 @@ use wire::{Gid, Key, Pkey, Qpn, Srqn};
 
 mod connections;
 mod device_memory;
-mod limits;
 
 /// The software NIC of this process.
 pub fn software() -> Result<Arc<dyn Backend>, Error> {
@@ -102,6 +103,14 @@ impl Backend for Software {
         let devices = self.nic.devices();
         let found = devices.iter().find(|known| known.name() == device);
         found.map_or(Vec::new(), |device| device.port().gids.iter().flatten().copied().collect())
+    }
+
+    fn source_towards(&self, address: IpAddr) -> io::Result<IpAddr> {
+        // A socket that is connected, and never used, tells from which address the system would send.
+        let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect((address, 1))?;
+        Ok(socket.local_addr()?.ip())
     }
 
     fn open(&self, device: &str) -> Result<Arc<dyn Context>, Error> {
@@ -194,7 +203,8 @@ unsafe impl Context for Opened {
     }
 
     fn limits(&self) -> DeviceLimits {
-        limits::of(&self.nic)
+        let memory = self.nic.memory().limits();
+        limits_of(memory.regions, memory.region_length, memory.windows, memory.device_memory)
     }
 
     fn counters(&self) -> Counters {

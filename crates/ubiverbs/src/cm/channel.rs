@@ -52,7 +52,7 @@ struct Core {
 impl EventChannel {
     /// An empty one.
     pub fn new() -> Result<EventChannel, Error> {
-        EventChannel::of(&backend::software()?)
+        EventChannel::of(&backend::current()?)
     }
 
     /// An empty one of a NIC that is not the usual one.
@@ -152,6 +152,7 @@ impl Future for NextEvent<'_> {
         if let Some(event) = self.channel.try_next() {
             return Poll::Ready(event);
         }
+        crate::simulation::waits_for(|| "an event of the connection manager".into());
         let mut waiters = lock(&self.channel.core.waiters);
         if !waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
             waiters.push(context.waker().clone());

@@ -20,6 +20,7 @@ pub(crate) struct Deferred {
 impl Deferred {
     /// Does something a moment later.
     pub fn push(self: &Arc<Deferred>, work: impl Fn() + Send + Sync + 'static) {
+        let Err(work) = crate::simulation::later(MOMENT, work) else { return };
         let mut works = lock(&self.works);
         works.push_back((Instant::now() + MOMENT, Arc::new(work)));
         if works.len() > 1 {

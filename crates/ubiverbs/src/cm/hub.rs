@@ -11,6 +11,7 @@ use crate::completion_queue::wake;
 use crate::device::{Context, ContextCore};
 use crate::error::Error;
 use crate::lock;
+use crate::simulation;
 use latch::PerProcess;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -39,6 +40,9 @@ pub(crate) struct Hub {
 impl Hub {
     /// The hub of this process; a forked child makes its own.
     pub fn ours() -> Result<Arc<Hub>, Error> {
+        if let Some(hub) = simulation::hub(|| Hub::new(&backend::current()?)) {
+            return hub;
+        }
         static OURS: PerProcess<Mutex<Option<Arc<Hub>>>> = PerProcess::new();
         let mut ours = lock(OURS.get_or_make(Mutex::default));
         if let Some(hub) = &*ours {
@@ -209,6 +213,7 @@ impl Party {
         if let Some(event) = inner.events.pop_front() {
             return Poll::Ready(event);
         }
+        simulation::waits_for(|| format!("the connection manager: {:?}", self.id));
         inner.note(context.waker());
         Poll::Pending
     }
@@ -252,6 +257,7 @@ impl Party {
             if inner.ended.is_some() {
                 return Poll::Ready(());
             }
+            simulation::waits_for(|| format!("the end of a connection: {:?}", self.id));
             inner.note(context.waker());
             Poll::Pending
         })

@@ -4,11 +4,11 @@ use super::{CloseReason, CompletionError, Error, Failed};
 use crate::cm::ConnectError;
 use std::io;
 use std::sync::Arc;
-use transport::{Cause, CompletionKind, Status};
+use transport::{CompletionKind, Failure, Status};
 use wire::{NakCode, Psn, Qpn};
 
 fn denied() -> CompletionError {
-    let cause = Some(Cause::Nak { code: NakCode::RemoteAccess, psn: Psn::new(7), peer: None });
+    let cause = Some(Failure::Nak { code: NakCode::RemoteAccess, psn: Psn::new(7), peer: None });
     CompletionError {
         status: Status::RemoteAccess,
         work: CompletionKind::Write,
@@ -50,7 +50,7 @@ fn work_that_was_flushed_says_why_and_what_to_do() {
     let flushed = |reason: Option<CloseReason>| CompletionError {
         status: Status::WorkRequestFlushed,
         work: CompletionKind::Receive,
-        cause: Some(Cause::Flushed),
+        cause: Some(Failure::Flushed),
         reason: reason.map(Arc::new),
         ..denied()
     };

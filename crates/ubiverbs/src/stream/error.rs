@@ -35,3 +35,11 @@ pub(super) fn connecting(to: SocketAddr, error: Error) -> io::Error {
 pub(super) fn too_late() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the connection did not stand in the time that was given for it")
 }
+
+/// Streams reach the NIC of the process by their own way: a party of a simulation has none.
+pub(super) fn not_simulated() -> io::Result<()> {
+    match crate::simulation::is_simulated() {
+        false => Ok(()),
+        true => Err(io::Error::new(io::ErrorKind::Unsupported, "a party of a simulation cannot use streams; use `cm`")),
+    }
+}

@@ -33,6 +33,7 @@ pub struct RdmaSocket {
 impl RdmaSocket {
     /// A fresh one, with the sizes of `/etc/rdma/rsocket`, or the usual ones.
     pub fn new() -> io::Result<RdmaSocket> {
+        super::error::not_simulated()?;
         Ok(RdmaSocket { core: Core::new(Socket::new()?) })
     }
 

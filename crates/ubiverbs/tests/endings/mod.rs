@@ -38,7 +38,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use ubiverbs::cm::{self, Connection, Listener};
 use ubiverbs::{
-    Access, Cause, Class, CloseReason, Error, Key, Modify, Operation, Received, Reliable, RemoteSlice, State, Status,
+    Access, Class, CloseReason, Error, Failure, Key, Modify, Operation, Received, Reliable, RemoteSlice, State, Status,
     connected_pair,
 };
 
@@ -197,7 +197,7 @@ pub fn a_peer_that_dies_in_the_middle_of_work_has_died() {
     let failed = sending.wait().unwrap_err();
     let Error::Completion(error) = &failed.error else { panic!("{failed}") };
     // Flushed, or the first to be given up.
-    let gone = matches!(error.cause, Some(Cause::PeerGone { .. })) && error.status == Status::RetryExceeded;
+    let gone = matches!(error.cause, Some(Failure::PeerGone { .. })) && error.status == Status::RetryExceeded;
     assert!(gone || error.reason() == Some(&CloseReason::PeerDied), "{failed}");
     assert_eq!(peer.ends(), CloseReason::PeerDied);
 }
@@ -245,7 +245,7 @@ pub fn a_peer_that_asks_for_too_much_is_the_reason() {
     server.read(server.pd().allocate(8).unwrap(), nobodys).unwrap().wait().unwrap_err();
     // No work of the client failed, and it had not posted any that could.
     let reason = heard.wait().unwrap();
-    assert!(matches!(reason, CloseReason::PeerFault { cause: Cause::Refused(_) }), "{reason}");
+    assert!(matches!(reason, CloseReason::PeerFault { cause: Failure::Refused(_) }), "{reason}");
     check(&waiting.wait().unwrap_err().error, &reason);
     assert!(matches!(closed(&server), CloseReason::Failed(error) if error.status == Status::RemoteAccess));
 }
@@ -256,7 +256,7 @@ pub fn a_message_that_does_not_fit_is_the_reason_on_both_sides() {
     let waiting = [1, 2].map(|_| server.recv(server.pd().allocate(4).unwrap()).unwrap());
     let failed = client.send_inline(b"longer than that").unwrap().wait().unwrap_err();
     let Error::Completion(error) = failed.error else { panic!("{failed}") };
-    let Some(Cause::Nak { peer, .. }) = error.cause else { panic!("{error}") };
+    let Some(Failure::Nak { peer, .. }) = error.cause else { panic!("{error}") };
     let reason = format!("{peer:?}");
     let expected = if ubiverbs_over_udp() { "None" } else { "Some(TooLong { length: 16, space: 4 })" };
     assert_eq!(reason, expected);
@@ -265,7 +265,7 @@ pub fn a_message_that_does_not_fit_is_the_reason_on_both_sides() {
     let CloseReason::Failed(error) = &reason else { panic!("{reason}") };
     assert!(matches!(
         (error.status, error.cause),
-        (Status::LocalLength, Some(Cause::TooLong { length: 16, space: 4 }))
+        (Status::LocalLength, Some(Failure::TooLong { length: 16, space: 4 }))
     ));
     let [first, second] = waiting.map(|waiting| waiting.wait().unwrap_err().error);
     assert!(matches!(&first, Error::Completion(first) if first == error), "{first}");

@@ -117,6 +117,11 @@ const ERRNOS: &[(i32, &str)] = &[
     (113, "EHOSTUNREACH"),
 ];
 
+/// Whether an errno only says that it is not time yet: EINTR, EAGAIN, EALREADY and EINPROGRESS.
+pub(super) fn asks_to_wait(errno: i32) -> bool {
+    matches!(errno, 4 | 11 | 114 | 115)
+}
+
 /// "EINVAL", or "errno 200".
 pub(super) fn errno_name(errno: i32) -> String {
     let known = ERRNOS.iter().find(|(number, _)| *number == errno);

@@ -106,9 +106,16 @@ fn rule_here(
         PSN_MISMATCH if !counts_from_elsewhere(pair, watched) => ROUTINE_DROPS,
         // Late packets of a connection that has ended.
         WRONG_STATE if pair.is_some_and(|pair| matches!(pair.state, "ERR" | "SQE")) => ROUTINE_DROPS,
-        UNKNOWN_PAIR if headers.is_some_and(|headers| was_here(model, headers.bth.dest_qpn)) => ROUTINE_DROPS,
+        // Late ones for a queue pair that was destroyed, or is being; of some the number is not known.
+        UNKNOWN_PAIR if headers.is_none_or(|headers| is_of(model, headers)) => ROUTINE_DROPS,
         rule => rule,
     })
+}
+
+/// Whether a packet is for a queue pair that the program has or had.
+fn is_of(model: &Model, headers: &Headers) -> bool {
+    let qpn = headers.bth.dest_qpn;
+    model.pairs.contains_key(&qpn) || was_here(model, qpn)
 }
 
 fn was_here(model: &Model, qpn: Qpn) -> bool {

@@ -5,7 +5,7 @@ use alloc::format;
 use wire::access::{Refusal, RefusalCause};
 
 use super::{
-    ATOMIC_TOO_SHORT, DATAGRAM_TOO_LONG, Failed, LOCAL_NOT_THERE, LOCAL_NOT_WRITABLE, LOCAL_OTHER_DOMAIN,
+    ATOMIC_TOO_SHORT, DATAGRAM_TOO_LONG, Failed, LOCAL_GPU, LOCAL_NOT_THERE, LOCAL_NOT_WRITABLE, LOCAL_OTHER_DOMAIN,
     LOCAL_OUT_OF_BOUNDS, NO_READS_ALLOWED, RECEIVE_TOO_SHORT, TAG_MATCHING, WINDOW_REFUSED, all,
 };
 use crate::explain::naming;
@@ -55,6 +55,13 @@ pub(super) fn refused(rule: Number, failed: &Failed<'_>, refusal: &Refusal) -> F
         LOCAL_NOT_THERE => {
             let cause = "the program unmapped the memory, or took the right to it away, while it was registered".into();
             (cause, "keep the memory mapped until its region was deregistered with ibv_dereg_mr".into())
+        }
+        LOCAL_GPU => {
+            let error = match refusal.cause {
+                RefusalCause::GpuFailed { error } => error,
+                _ => 0,
+            };
+            (format!("the GPU's driver says {error}: {}", naming::gpu_error(error)), naming::gpu_advice(error).into())
         }
         _ => {
             let cause = match region {

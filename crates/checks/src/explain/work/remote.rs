@@ -8,9 +8,10 @@ use wire::NakCode;
 use wire::access::{Access, RefusalCause};
 
 use super::{
-    ATOMIC_MISALIGNED, BAD_ANSWER, Failed, PEER_MESSAGE_BAD, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_KEY_UNKNOWN,
-    REMOTE_MALFORMED, REMOTE_NOT_THERE, REMOTE_OTHER_DOMAIN, REMOTE_OUT_OF_BOUNDS, REMOTE_PAIR_FORBIDS,
-    REMOTE_RECEIVE_BAD, REMOTE_RECEIVE_TOO_SHORT, REMOTE_REGION_FORBIDS, REMOTE_WINDOW, TOO_MANY_READS,
+    ATOMIC_MISALIGNED, BAD_ANSWER, Failed, PEER_MESSAGE_BAD, REMOTE_ACCESS, REMOTE_GPU, REMOTE_INVALID,
+    REMOTE_KEY_UNKNOWN, REMOTE_MALFORMED, REMOTE_NOT_THERE, REMOTE_OTHER_DOMAIN, REMOTE_OUT_OF_BOUNDS,
+    REMOTE_PAIR_FORBIDS, REMOTE_RECEIVE_BAD, REMOTE_RECEIVE_TOO_SHORT, REMOTE_REGION_FORBIDS, REMOTE_WINDOW,
+    TOO_MANY_READS,
 };
 use crate::explain::naming;
 use crate::finding::Finding;
@@ -66,6 +67,7 @@ fn with_memory(mut finding: Finding, failed: &Failed<'_>, rule: Number) -> Findi
         REMOTE_OTHER_DOMAIN,
         REMOTE_REGION_FORBIDS,
         REMOTE_NOT_THERE,
+        REMOTE_GPU,
         REMOTE_WINDOW,
     ];
     if let (true, Some((address, length, key))) = (about_memory.contains(&rule), failed.remote()) {
@@ -91,6 +93,9 @@ fn cause(reason: PeerReason, failed: &Failed<'_>) -> String {
                 "lies outside it".into()
             };
             format!("the peer's memory of key {key} is [{start:#x}, +{size}); the request {how}")
+        }
+        PeerReason::Refused { key, cause: RefusalCause::GpuFailed { error }, .. } => {
+            format!("at the peer, the GPU's driver says {error} (key {key}): {}", naming::gpu_error(error))
         }
         PeerReason::Refused { key, cause, .. } => format!("at the peer, {cause} (key {key})"),
         other => format!("at the peer, {other}"),
@@ -132,6 +137,11 @@ fn advice(rule: Number, right: &str) -> String {
         ATOMIC_MISALIGNED => "let wr.atomic.remote_addr be a multiple of 8".into(),
         REMOTE_WINDOW => {
             "at the peer, bind the window to this queue pair and wait for its completion before the key is sent".into()
+        }
+        REMOTE_GPU => {
+            "at the peer, keep the GPU's memory and its context until its region was deregistered, and free no GPU \
+             memory while kernels wait for the NIC"
+                .into()
         }
         REMOTE_NOT_THERE => "at the peer, keep the memory mapped while it is registered".into(),
         REMOTE_RECEIVE_TOO_SHORT => "send less, or have the peer post longer receives".into(),

@@ -21,6 +21,10 @@ const ASLEEP_NS: u64 = 1_000_000_000;
 /// How often a queue is armed for nothing until it is told.
 const NEEDLESS_ARMS: u64 = 64;
 
+/// How many events a program may leave alone: one that polls once more after it has armed finds what it waits for, and
+/// need not read the event.
+const EVENTS_LEFT_ALONE: u64 = 3;
+
 /// The part.
 #[derive(Default, Debug)]
 pub(super) struct Waking {
@@ -259,7 +263,7 @@ impl Waking {
         let is_read = |(other, armed): (&u32, &Armed)| {
             armed.has_reader && model.cqs.get(other).is_some_and(|queue| queue.channel == Some(channel))
         };
-        if armed.fired == 0 || armed.has_reader || self.queues.iter().any(is_read) {
+        if armed.fired < EVENTS_LEFT_ALONE || armed.has_reader || self.queues.iter().any(is_read) {
             return;
         }
         out.tell(

@@ -14,13 +14,16 @@ use crate::finding::{Finding, Subject};
 use crate::model::Pair;
 
 /// Compares a queue pair of the program with its peer.
-pub(super) fn compare(pair: &Pair, peer: &Peer, out: &mut Out<'_>) {
+///
+/// The number of a peer that was heard, or that the connection manager named, was right: that peer has ended.
+pub(super) fn compare(pair: &Pair, peer: &Peer, is_managed: bool, out: &mut Out<'_>) {
     let here = End::of(pair);
     if !here.receives() || pair.kind == "UD" || pair.kind == "RAW_PACKET" {
         return;
     }
     match peer {
         Peer::Unknown => {}
+        Peer::Missing(_) if is_managed || pair.heard_at.is_some() => {}
         Peer::Missing(evidence) => missing(&here, evidence, out),
         Peer::Known(there) => known(&here, there, out),
     }

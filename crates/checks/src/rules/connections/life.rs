@@ -134,13 +134,13 @@ impl Life {
     fn posted(&self, pair: &Pair, wr_id: u64, opcode: &str, out: &mut Out<'_>) {
         let subject = Subject::QueuePair(pair.qpn);
         let last = Last::of(pair);
-        let work = format!("work request {wr_id} ({opcode}) is posted on QP {}", pair.qpn);
+        let work = || format!("work request {wr_id} ({opcode}) is posted on QP {}", pair.qpn);
         if pair.state == "SQE" && opcode != "RECV" {
             out.tell(
                 last.failed_by(Finding::new(
                     SQE_NOT_HANDLED,
                     subject,
-                    format!("{work}, whose send queue has stopped (state SQE)"),
+                    format!("{}, whose send queue has stopped (state SQE)", work()),
                     "look at each completion's status; after an error move the queue pair from SQE to RTS with \
                          ibv_modify_qp, then post again",
                 ))
@@ -153,7 +153,7 @@ impl Life {
                 last.failed_by(Finding::new(
                     POSTED_IN_ERROR,
                     subject,
-                    format!("{work}, which has failed, and the program has polled the failure"),
+                    format!("{}, which has failed, and the program has polled the failure", work()),
                     "look at each completion's status; after an error post no more: destroy the queue pair, or move it \
                          to RESET and connect anew",
                 ))

@@ -103,7 +103,8 @@ impl Traffic {
 
     /// Packets alone say much of a peer on another host.
     fn received(&mut self, pair: &Pair, headers: &Headers, payload_len: u32, packets: u32, out: &mut Out<'_>) {
-        if !headers.bth.opcode.is_request() || pair.kind != "RC" {
+        // What comes late, when the queue pair has stopped, is not its first packet.
+        if !headers.bth.opcode.is_request() || pair.kind != "RC" || !End::of(pair).receives() {
             return;
         }
         let (Some(mtu), Some(expected)) = (pair.connection.path_mtu, pair.connection.rq_psn) else { return };

@@ -15,6 +15,7 @@ use super::{
 use crate::checker::{Moment, Out};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
+use crate::rules::waiting_destroyers::WaitingDestroyers;
 
 /// How long a peer may be left without an answer before it is told.
 const ANSWER_PATIENCE_NS: u64 = 10_000_000_000;
@@ -29,8 +30,17 @@ pub(super) struct Ids {
     all: BTreeMap<u64, Id>,
     /// The id of each queue pair that has one.
     by_pair: BTreeMap<Qpn, u64>,
-    /// Events that were taken and not acknowledged, how many of each.
-    taken: BTreeMap<(u64, &'static str), u32>,
+    /// Events that were taken and not acknowledged.
+    taken: BTreeMap<(u64, &'static str), Taken>,
+    destroyers: WaitingDestroyers,
+}
+
+/// Events of one sort that were taken.
+#[derive(Clone, Copy, Default, Debug)]
+struct Taken {
+    count: u32,
+    /// The thread that took the last of them.
+    thread: u32,
 }
 
 /// What is known of an id.
@@ -56,6 +66,8 @@ pub(super) struct Id {
     pub ended: Option<(&'static str, u64)>,
     disconnects: bool,
     groups: u32,
+    /// Its queue pair sends datagrams: there is no connection.
+    is_datagram: bool,
     /// How many READs of ours the peer answers at a time.
     peer_answers: Option<u8>,
 }
@@ -78,8 +90,9 @@ impl Ids {
     }
 
     pub fn observe(&mut self, moment: &Moment<'_>, out: &mut Out<'_>) {
-        let Kind::Called { call, .. } = &moment.event.kind else { return };
+        let Kind::Called { call, thread } = &moment.event.kind else { return };
         let at = moment.event.at;
+        self.destroyers.called(*thread);
         match *call {
             Call::CmCall { function, id, id_qpn } => self.called(function, id, id_qpn, moment.model, out),
             Call::CmChannel { id, channel, synchronous } => {
@@ -91,22 +104,32 @@ impl Ids {
             }
             Call::CmOffer { .. } => self.offers(call, out),
             Call::CmEvent { event, id, listen_id, status, id_qpn } => {
-                *self.taken.entry((id, event)).or_default() += 1;
+                let taken = self.taken.entry((id, event)).or_default();
+                (taken.count, taken.thread) = (taken.count + 1, *thread);
                 self.happened(at, event, id, listen_id, status, id_qpn);
+                let it = self.entry(id, None);
+                let pair = it.qpn.and_then(|qpn| moment.model.pairs.get(&qpn));
+                it.is_datagram |= pair.is_some_and(|pair| pair.kind == "UD");
             }
             Call::CmPeer { id, initiator_depth, .. } => {
                 let it = self.entry(id, None);
                 it.peer_answers = initiator_depth.or(it.peer_answers);
             }
             Call::CmAck { event, id } => {
-                if let Some(count) = self.taken.get_mut(&(id, event)) {
+                if let Some(Taken { count, .. }) = self.taken.get_mut(&(id, event)) {
                     *count -= 1;
                     if *count == 0 {
                         self.taken.remove(&(id, event));
                     }
                 }
             }
-            Call::WaitForAcks { object: "id", number, missing } if missing > 0 => self.waits(number, missing, out),
+            Call::WaitForAcks { object: "id", number, missing } if missing > 0 => {
+                self.waits(number, missing, *thread, at, out);
+            }
+            // The peer has given up before: which request it was is not told.
+            Call::Refused { function: "rdma_accept" | "rdma_reject", .. } => {
+                self.all.values_mut().for_each(|id| id.rejected |= id.requested.is_some() && !id.accepted);
+            }
             Call::Refused { function: "rdma_ack_cm_event", reason, .. } => out.tell(
                 Finding::new(
                     ACKNOWLEDGED_TWICE,
@@ -230,7 +253,7 @@ impl Ids {
     }
 
     /// The program is about to wait until its events are acknowledged.
-    fn waits(&self, number: u64, missing: u32, out: &mut Out<'_>) {
+    fn waits(&mut self, number: u64, missing: u32, thread: u32, at: u64, out: &mut Out<'_>) {
         let mut finding = Finding::new(
             DESTROY_WAITS_FOR_ACK,
             Subject::Id(number),
@@ -244,13 +267,20 @@ impl Ids {
         if let Some(list) = self.unacknowledged(Some(number)) {
             finding = finding.shown_by(format!("not acknowledged: {list}"));
         }
-        out.tell(finding);
+        // Another thread that took an event may acknowledge it in a moment.
+        if self.taken.iter().any(|((of, _), taken)| *of == number && taken.thread != thread) {
+            self.destroyers.waits(thread, at, finding);
+        } else {
+            out.tell(finding);
+        }
     }
 
     /// The events that are not acknowledged, of one id or of all.
     fn unacknowledged(&self, of: Option<u64>) -> Option<String> {
         let mut list = String::new();
-        for ((number, event), count) in self.taken.iter().filter(|((number, _), _)| of.is_none_or(|of| of == *number)) {
+        for ((number, event), Taken { count, .. }) in
+            self.taken.iter().filter(|((number, _), _)| of.is_none_or(|of| of == *number))
+        {
             let separator = if list.is_empty() { "" } else { ", " };
             list += &format!("{separator}{count} {event} of id {number:#x}");
             if list.len() > 400 {
@@ -279,7 +309,7 @@ impl Ids {
                 ),
             );
         }
-        let is_datagram = pair.is_some_and(|pair| pair.kind == "UD");
+        let is_datagram = id.is_datagram || pair.is_some_and(|pair| pair.kind == "UD");
         if id.established && id.ended.is_none() && !id.disconnects && id.offered && !is_datagram && id.groups == 0 {
             out.tell(
                 Finding::new(
@@ -328,7 +358,8 @@ impl Ids {
         );
     }
 
-    pub fn tick(&self, now: u64, out: &mut Out<'_>) {
+    pub fn tick(&mut self, now: u64, out: &mut Out<'_>) {
+        self.destroyers.tick(now, out);
         self.unanswered(&|since| now.saturating_sub(since) >= ANSWER_PATIENCE_NS, out);
     }
 
@@ -369,7 +400,7 @@ impl Ids {
     pub fn finish(&self, out: &mut Out<'_>) {
         self.unanswered(&|_| true, out);
         if let Some(list) = self.unacknowledged(None) {
-            let count: u32 = self.taken.values().sum();
+            let count: u32 = self.taken.values().map(|taken| taken.count).sum();
             out.tell(
                 Finding::new(
                     NEVER_ACKNOWLEDGED,

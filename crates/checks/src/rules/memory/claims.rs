@@ -19,8 +19,8 @@ const LOOKED_AT_MAX: usize = 256;
 #[derive(Default, Debug)]
 pub(super) struct Claims {
     by_start: BTreeMap<(u64, Owner, u64), Claim>,
-    /// Where the pieces of each work start, zeros where there are fewer.
-    starts: BTreeMap<(Owner, u64), [u64; 4]>,
+    /// Where the pieces of each work start, zeros where there are fewer; for each queue, by the work's serial.
+    starts: BTreeMap<Owner, VecDeque<(u64, [u64; 4])>>,
     /// The longest claim ever.
     longest: u64,
     /// Memory that was filled last: where, and when that was known. The newest is last.
@@ -52,7 +52,7 @@ pub(super) fn places<'a>(work: &'a Work, model: &'a Model) -> impl Iterator<Item
 
 impl Claims {
     /// Work lends memory to the NIC.
-    pub fn add(&mut self, posting: &Posting, model: &Model) {
+    pub fn add(&mut self, posting: &Posting<'_>, model: &Model) {
         let work = &posting.work;
         if !work.fills_memory() && !work.leaves_memory() {
             return;
@@ -74,7 +74,7 @@ impl Claims {
             self.by_start.insert((start, posting.owner, work.serial), claim);
         }
         if starts[0] != 0 {
-            self.starts.insert((posting.owner, work.serial), starts);
+            self.starts.entry(posting.owner).or_default().push_back((work.serial, starts));
         }
     }
 
@@ -135,14 +135,23 @@ impl Claims {
     }
 
     fn remove(&mut self, owner: Owner, serial: u64) {
-        for start in self.starts.remove(&(owner, serial)).into_iter().flatten() {
+        let Some(queue) = self.starts.get_mut(&owner) else { return };
+        // Serials rise, and the oldest work mostly ends first.
+        let place = match queue.front() {
+            Some((first, _)) if *first == serial => Some(0),
+            _ => queue.binary_search_by_key(&serial, |(serial, _)| *serial).ok(),
+        };
+        let Some((_, starts)) = place.and_then(|place| queue.remove(place)) else { return };
+        for start in starts.into_iter().take_while(|start| *start != 0) {
             self.by_start.remove(&(start, owner, serial));
         }
     }
 
     fn remove_all(&mut self, owner: Owner) {
-        while let Some((_, serial)) = self.starts.range((owner, 0)..=(owner, u64::MAX)).next().map(|(key, _)| *key) {
-            self.remove(owner, serial);
+        for (serial, starts) in self.starts.remove(&owner).into_iter().flatten() {
+            for start in starts {
+                self.by_start.remove(&(start, owner, serial));
+            }
         }
     }
 }

@@ -1,22 +1,96 @@
 //! Whether the program leaves memory alone that it has lent to the NIC: digests of then and now are compared.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 
 use trace::{Call, Kind, Queue};
+use wire::Qpn;
 use wire::access::Access;
 
 use super::claims::{Claims, places};
 use super::{CHANGED_UNDER_WAY, Owner, RECEIVE_CHANGED, name};
 use crate::checker::{Moment, Out};
 use crate::finding::{Finding, Subject};
-use crate::model::{Pair, Work};
+use crate::model::{Model, Pair, Work};
 
-pub(super) fn observe(moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
-    let Some(pair) = moment.model.pair_of(moment.event) else { return };
+/// How long nothing has to come until a changed receive was surely changed by the program.
+const QUIET_NS: u64 = 500_000_000;
+
+/// What was seen of contents.
+#[derive(Default, Debug)]
+pub(super) struct Contents {
+    /// Receives that hold something else than when they were posted, by queue pair.
+    changed: BTreeMap<Qpn, Changed>,
+}
+
+/// The next receive of a queue pair, which was changed. Several messages may lie in memory before the first of them
+/// completes, so its own may have filled it already: it has not, if none comes.
+#[derive(Debug)]
+struct Changed {
+    at: u64,
+    /// When the peer was heard last.
+    heard_at: Option<u64>,
+    finding: Finding,
+}
+
+impl Contents {
+    pub fn observe(&mut self, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
+        if let Kind::StateChanged { to: "RESET", .. } | Kind::Called { call: Call::DestroyQp { .. }, .. } =
+            moment.event.kind
+        {
+            if let Some(qpn) = moment.event.qpn
+                && let Some(changed) = self.changed.remove(&qpn)
+                && changed.is_quiet(qpn, moment.model)
+            {
+                out.tell(changed.finding);
+            }
+            return;
+        }
+        let Some(pair) = moment.model.pair_of(moment.event) else { return };
+        let Kind::Completed { wr_id, queue: Queue::Receive, .. } = moment.event.kind else {
+            return observe_sends(pair, moment, claims, out);
+        };
+        let Some(done) = pair.receives.ended_by(wr_id, true).last() else { return };
+        self.changed.remove(&pair.qpn);
+        if let Some(changed) = next_receive(pair, done, moment, claims, out) {
+            self.changed.insert(pair.qpn, changed);
+        }
+    }
+
+    /// Tells of those after which nothing came.
+    pub fn tick(&mut self, now: u64, model: &Model, out: &mut Out<'_>) {
+        self.changed.retain(|qpn, changed| {
+            let is_sure = changed.is_quiet(*qpn, model) && now.saturating_sub(changed.at) >= QUIET_NS;
+            if is_sure {
+                out.tell(changed.finding.clone());
+            }
+            !is_sure
+        });
+    }
+
+    /// The program ends.
+    pub fn finish(&mut self, model: &Model, out: &mut Out<'_>) {
+        let changed = core::mem::take(&mut self.changed).into_iter();
+        changed.filter(|(qpn, it)| it.is_quiet(*qpn, model)).for_each(|(_, it)| out.tell(it.finding));
+    }
+}
+
+impl Changed {
+    /// Whether nothing came from the peer since then.
+    fn is_quiet(&self, qpn: Qpn, model: &Model) -> bool {
+        model.pairs.get(&qpn).is_none_or(|pair| pair.heard_at == self.heard_at)
+    }
+}
+
+fn observe_sends(pair: &Pair, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
     match moment.event.kind {
         Kind::Completed { wr_id, queue: Queue::Send, .. } => {
             // What was posted unsignaled may have been reused after an answer of the peer, which shows its arrival.
-            if let Some(work) = pair.sends.ended_by(wr_id, true).last().filter(|work| work.signaled) {
+            // Where nothing is sent twice, an answer of the peer shows the same of all work.
+            let sent_once = matches!(pair.kind, "UD" | "UC");
+            let may_be_answered = |work: &Work| sent_once && pair.heard_at.is_some_and(|heard_at| heard_at >= work.at);
+            let work = pair.sends.ended_by(wr_id, true).last().filter(|work| work.signaled && !may_be_answered(work));
+            if let Some(work) = work {
                 source(pair, work, moment, claims, out);
             }
         }
@@ -27,14 +101,13 @@ pub(super) fn observe(moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_
                 source(pair, work, moment, claims, out);
             }
         }
-        Kind::Completed { wr_id, queue: Queue::Receive, .. } => next_receive(pair, wr_id, moment, claims, out),
         _ => {}
     }
 }
 
 /// Compares the buffer of a SEND or WRITE.
 fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
-    if !out.wants(CHANGED_UNDER_WAY) || !differs(work, moment) {
+    if !out.wants(CHANGED_UNDER_WAY) || !is_placed(work, moment.model) || !differs(work, moment) {
         return;
     }
     let owner = Owner::Send(pair.qpn);
@@ -68,13 +141,18 @@ fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, ou
     out.tell(Finding { thread: work.thread, ..finding });
 }
 
-/// When a receive is filled, the next one becomes the one that the NIC fills: until now, only the program could change
-/// it.
-fn next_receive(pair: &Pair, wr_id: u64, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
-    let Some(done) = pair.receives.ended_by(wr_id, true).last() else { return };
-    let Some(work) = pair.receives.iter().find(|work| work.serial == done.serial + 1) else { return };
-    if !out.wants(RECEIVE_CHANGED) || !differs(work, moment) {
-        return;
+/// When a receive is filled, the next one becomes the one that the NIC fills: until its message begins, only the program
+/// can change it.
+fn next_receive(
+    pair: &Pair,
+    done: &Work,
+    moment: &mut Moment<'_>,
+    claims: &Claims,
+    out: &mut Out<'_>,
+) -> Option<Changed> {
+    let work = pair.receives.iter().find(|work| work.serial == done.serial + 1)?;
+    if !out.wants(RECEIVE_CHANGED) || !is_placed(work, moment.model) || !differs(work, moment) {
+        return None;
     }
     let owner = Owner::Receive(pair.qpn);
     let peers_write = work.pieces.kept().iter().any(|piece| {
@@ -83,15 +161,17 @@ fn next_receive(pair: &Pair, wr_id: u64, moment: &mut Moment<'_>, claims: &Claim
             region.windowed || region.used.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
         })
     });
-    let shared = places(work, moment.model)
-        .any(|((start, end), _)| claims.at(start, end, (owner, work.serial)).any(|claim| claim.fills_memory));
+    let shared = places(work, moment.model).any(|((start, end), _)| {
+        claims.was_filled(start, end, work.at)
+            || claims.at(start, end, (owner, work.serial)).any(|claim| claim.fills_memory)
+    });
     // The message that has just arrived may lie in the same memory.
     let filled = places(done, moment.model).any(|((start, end), _)| {
         places(work, moment.model).any(|((other_start, other_end), _)| start < other_end && other_start < end)
     });
     if peers_write || shared || filled {
         // Somebody else may have changed it.
-        return;
+        return None;
     }
     let what = format!(
         "the buffer of {} ({} bytes) was changed while it waited for a message",
@@ -101,7 +181,15 @@ fn next_receive(pair: &Pair, wr_id: u64, moment: &mut Moment<'_>, claims: &Claim
     let advice = "prepare the buffer before ibv_post_recv, and touch it again only after its completion was polled";
     let finding = Finding::new(RECEIVE_CHANGED, Subject::QueuePair(pair.qpn), what, advice)
         .because("a message may arrive at any moment: what the program writes is mixed with it, or overwritten by it");
-    out.tell(Finding { thread: work.thread, ..finding });
+    let finding = Finding { thread: work.thread, ..finding };
+    Some(Changed { at: moment.event.at, heard_at: pair.heard_at, finding })
+}
+
+/// Whether it is known where all memory of work lies: otherwise other work may have filled it. Of a region that is the
+/// whole address space, or of device memory, it is not.
+fn is_placed(work: &Work, model: &Model) -> bool {
+    let pieces = work.pieces.kept().iter().filter(|piece| piece.length > 0).count();
+    places(work, model).count() == pieces
 }
 
 /// Whether the memory of work holds something else than when it was posted.

@@ -25,7 +25,7 @@ pub(super) struct Pieces {
 
 impl Pieces {
     /// Work is posted. Answers whether the NIC can use its memory.
-    pub fn posted(&mut self, posting: &Posting, model: &Model, out: &mut Out<'_>) -> bool {
+    pub fn posted(&mut self, posting: &Posting<'_>, model: &Model, out: &mut Out<'_>) -> bool {
         let work = &posting.work;
         atomic(posting, out);
         if work.inline {
@@ -42,7 +42,7 @@ impl Pieces {
         usable
     }
 
-    fn list(&mut self, posting: &Posting, pieces: &[Piece], model: &Model, out: &mut Out<'_>) {
+    fn list(&mut self, posting: &Posting<'_>, pieces: &[Piece], model: &Model, out: &mut Out<'_>) {
         let count = posting.work.pieces.count;
         if let Some(index) = pieces.iter().position(|piece| piece.length == 0)
             && posting.work.pieces.bytes > 0
@@ -104,7 +104,7 @@ fn overlaps(one: &Piece, other: &Piece) -> bool {
 }
 
 /// The key of a piece, and what it opens. Answers whether the NIC can use it.
-fn named(posting: &Posting, index: usize, piece: &Piece, model: &Model, out: &mut Out<'_>) -> bool {
+fn named(posting: &Posting<'_>, index: usize, piece: &Piece, model: &Model, out: &mut Out<'_>) -> bool {
     // Sentences are made only where something is wrong: this runs for every piece.
     let wanted = || range(piece.address, piece.length.into());
     let name = || posting.name();
@@ -186,7 +186,7 @@ pub(super) fn extent(region: &Region) -> alloc::string::String {
 }
 
 /// What atomics need.
-fn atomic(posting: &Posting, out: &mut Out<'_>) {
+fn atomic(posting: &Posting<'_>, out: &mut Out<'_>) {
     let work = &posting.work;
     if !matches!(work.opcode, "ATOMIC_CMP_AND_SWP" | "ATOMIC_FETCH_AND_ADD") {
         return;

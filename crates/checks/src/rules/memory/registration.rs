@@ -92,7 +92,7 @@ impl Registration {
     }
 
     /// Work is posted: is its memory still there?
-    pub fn posted(&mut self, posting: &Posting, moment: &mut Moment<'_>, out: &mut Out<'_>) {
+    pub fn posted(&mut self, posting: &Posting<'_>, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let work = &posting.work;
         if work.inline {
             return;

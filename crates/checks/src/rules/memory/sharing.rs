@@ -13,7 +13,7 @@ use crate::rule::Number;
 use crate::rules::posting::UNFENCED;
 
 /// Work is posted: is its memory lent already?
-pub(super) fn posted(posting: &Posting, model: &Model, claims: &Claims, out: &mut Out<'_>) {
+pub(super) fn posted(posting: &Posting<'_>, model: &Model, claims: &Claims, out: &mut Out<'_>) {
     let work = &posting.work;
     if !work.fills_memory() && !work.leaves_memory() {
         return;
@@ -30,7 +30,7 @@ pub(super) fn posted(posting: &Posting, model: &Model, claims: &Claims, out: &mu
 }
 
 /// Which rule this breaks, if it does.
-fn broken(posting: &Posting, place: (u64, u64), claim: &Claim) -> Option<Number> {
+fn broken(posting: &Posting<'_>, place: (u64, u64), claim: &Claim) -> Option<Number> {
     let work = &posting.work;
     if posting.is_receive() && claim.fills_memory && !claim.is_answered {
         Some(if place == (claim.start, claim.end) { RECEIVES_EQUAL } else { RECEIVES_OVERLAP })
@@ -47,7 +47,7 @@ fn broken(posting: &Posting, place: (u64, u64), claim: &Claim) -> Option<Number>
 }
 
 /// Tells of it if it is wrong.
-fn tell(posting: &Posting, place: (u64, u64), key: Key, claim: &Claim, out: &mut Out<'_>) -> bool {
+fn tell(posting: &Posting<'_>, place: (u64, u64), key: Key, claim: &Claim, out: &mut Out<'_>) -> bool {
     let Some(rule) = broken(posting, place, claim) else { return false };
     // Once for each region: many queue pairs may share one buffer.
     let subject = if rule == UNFENCED { posting.owner.subject() } else { Subject::Memory(key.value()) };

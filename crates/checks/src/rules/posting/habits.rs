@@ -139,7 +139,7 @@ impl Habits {
     }
 
     /// A queue takes work.
-    pub fn posted(&mut self, posting: &Posting, model: &Model, out: &mut Out<'_>) {
+    pub fn posted(&mut self, posting: &Posting<'_>, model: &Model, out: &mut Out<'_>) {
         if let Owner::Send(qpn) = posting.owner
             && let Some(pair) = model.pairs.get(&qpn)
         {
@@ -159,7 +159,7 @@ fn refills(queue: Owner, model: &Model) -> bool {
 }
 
 impl Counts {
-    fn posted(&mut self, posting: &Posting, pair: &Pair, out: &mut Out<'_>) {
+    fn posted(&mut self, posting: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
         let work = &posting.work;
         self.answered |= work.is_answered();
         self.inline(posting, pair, out);
@@ -184,7 +184,7 @@ impl Counts {
         }
     }
 
-    fn inline(&mut self, posting: &Posting, pair: &Pair, out: &mut Out<'_>) {
+    fn inline(&mut self, posting: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
         let (work, granted) = (&posting.work, u64::from(pair.max_inline_data));
         if !work.leaves_memory() || work.pieces.bytes == 0 || work.pieces.bytes > granted {
             return;
@@ -205,7 +205,7 @@ impl Counts {
         }
     }
 
-    fn signaled(&mut self, posting: &Posting, pair: &Pair, out: &mut Out<'_>) {
+    fn signaled(&mut self, posting: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
         let counts = posting.work.signaled && posting.work.pieces.bytes <= SHORT;
         self.signaled = if counts { self.signaled + 1 } else { 0 };
         if self.signaled >= SIGNALED_ROW
@@ -230,7 +230,7 @@ impl Counts {
         }
     }
 
-    fn fence(&mut self, posting: &Posting, out: &mut Out<'_>) {
+    fn fence(&mut self, posting: &Posting<'_>, out: &mut Out<'_>) {
         self.fences += u32::from(posting.work.fence);
         if posting.work.fence
             && !self.answered
@@ -248,7 +248,7 @@ impl Counts {
     }
 
     /// WRITEs that go on where the one before ended, on both sides.
-    fn write(&mut self, posting: &Posting, out: &mut Out<'_>) {
+    fn write(&mut self, posting: &Posting<'_>, out: &mut Out<'_>) {
         let work = &posting.work;
         let Some((from, to, key)) = plain_write(work).filter(|_| work.pieces.bytes <= SMALL_WRITE) else {
             (self.writes, self.wrote_to) = (0, None);
@@ -273,7 +273,7 @@ impl Counts {
     }
 
     /// SENDs of a few bytes after WRITEs.
-    fn note(&mut self, posting: &Posting, out: &mut Out<'_>) {
+    fn note(&mut self, posting: &Posting<'_>, out: &mut Out<'_>) {
         let work = &posting.work;
         let after_write = core::mem::replace(&mut self.last_was_write, work.opcode == "RDMA_WRITE");
         if !after_write {

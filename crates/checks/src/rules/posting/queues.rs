@@ -9,7 +9,7 @@ use crate::model::Pair;
 use crate::rules::memory::{Owner, Posting};
 
 /// A queue of this queue pair may have taken work.
-pub(super) fn observe(pair: &Pair, posted: Option<&Posting>, out: &mut Out<'_>) {
+pub(super) fn observe(pair: &Pair, posted: Option<&Posting<'_>>, out: &mut Out<'_>) {
     let Some(posted) = posted.filter(|posted| matches!(posted.owner, Owner::Send(_))) else { return };
     never_reaped(posted, pair, out);
     if pair.state == "SQD" {
@@ -20,7 +20,7 @@ pub(super) fn observe(pair: &Pair, posted: Option<&Posting>, out: &mut Out<'_>) 
 }
 
 /// Whether the queue is now full of work that never completes.
-fn never_reaped(posted: &Posting, pair: &Pair, out: &mut Out<'_>) {
+fn never_reaped(posted: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
     let (capacity, held) = (u64::from(pair.max_send_wr), pair.sends.len() as u64 + 1);
     let full = capacity > 0 && held >= capacity && pair.state == "RTS";
     if full && !posted.work.signaled && !pair.sends.iter().any(|work| work.signaled) {

@@ -75,7 +75,7 @@ fn is_group(gid: &[u8; 16]) -> bool {
 }
 
 /// What is seen when its queue takes it.
-pub(super) fn posted(posting: &Posting, model: &Model, out: &mut Out<'_>) {
+pub(super) fn posted(posting: &Posting<'_>, model: &Model, out: &mut Out<'_>) {
     let work = &posting.work;
     match posting.owner {
         Owner::Send(qpn) => {
@@ -101,7 +101,7 @@ pub(super) fn posted(posting: &Posting, model: &Model, out: &mut Out<'_>) {
     }
 }
 
-fn send(posting: &Posting, pair: &Pair, out: &mut Out<'_>) {
+fn send(posting: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
     let work = &posting.work;
     if pair.kind == "UD" && work.pieces.bytes > MTU_MAX {
         let what = format!("{} has {} bytes, and a datagram has at most {MTU_MAX}", posting.name(), work.pieces.bytes);
@@ -133,7 +133,7 @@ fn send(posting: &Posting, pair: &Pair, out: &mut Out<'_>) {
 }
 
 /// Whether a WRITE is for memory that a READ before it may still have to read.
-fn overtakes(posting: &Posting, pair: &Pair, out: &mut Out<'_>) {
+fn overtakes(posting: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
     let Some((address, key)) = posting.work.remote else { return };
     let length = posting.work.pieces.bytes;
     let mut reads = pair.sends.iter().rev().take(LOOKED_AT_MAX).filter(|work| work.opcode == "RDMA_READ");

@@ -1,7 +1,8 @@
 //! The files themselves, laid out as the kernel does. Entries of `/sys/class` are links into `/sys/devices`: under the
 //! PCI device of the interface where it has one, so that topologies show the device where its packets leave the host,
-//! and else under `virtual`, as those of Soft-RoCE are.
+//! beside the GPUs if it has none (`gpu.rs`), and else under `virtual`, as those of Soft-RoCE are.
 
+use super::gpu;
 use hca::Device;
 use inventory::names;
 use std::fs;
@@ -16,18 +17,21 @@ pub fn write(root: &Path, devices: &[Device]) -> io::Result<()> {
         fs::create_dir_all(root.join(class))?;
     }
     file(&root.join("sys/class/infiniband_verbs/abi_version"), "6")?;
+    let gpus = gpu::find(Path::new(gpu::DEVICES));
+    gpu::write(root, &gpus)?;
     for (position, device) in devices.iter().enumerate() {
-        write_device(root, device, &format!("uverbs{position}"))?;
+        let beside_gpus = (!gpus.is_empty()).then(|| gpu::place(position));
+        write_device(root, device, &format!("uverbs{position}"), beside_gpus)?;
     }
     Ok(())
 }
 
-fn write_device(root: &Path, device: &Device, verbs: &str) -> io::Result<()> {
+fn write_device(root: &Path, device: &Device, verbs: &str, beside_gpus: Option<PathBuf>) -> io::Result<()> {
     let name = device.name();
     let interface = name.strip_prefix("ubi_").unwrap_or(name);
     // The parent's path under `/sys/devices`.
     let pci = pci_device(interface, device.interface_index());
-    let parent = pci.as_deref().unwrap_or(Path::new("virtual"));
+    let parent = pci.as_deref().or(beside_gpus.as_deref()).unwrap_or(Path::new("virtual"));
     let devices = root.join("sys/devices").join(parent);
     let (place, verbs_place) = (devices.join("infiniband").join(name), devices.join("infiniband_verbs").join(verbs));
     for (class, name, place) in [("infiniband", name, &place), ("infiniband_verbs", verbs, &verbs_place)] {
@@ -40,15 +44,18 @@ fn write_device(root: &Path, device: &Device, verbs: &str) -> io::Result<()> {
     for (path, text) in [("ibdev", name), ("abi_version", "1"), ("dev", "1:3")] {
         file(&verbs_place.join(path), text)?;
     }
-    match pci {
-        Some(pci) => {
-            mirror(&Path::new("/sys/devices").join(&pci), &devices)?;
-            let link = Path::new("../..").join("..").join(pci.file_name().unwrap_or_default());
+    match (&pci, &beside_gpus) {
+        (Some(of_pci), _) | (None, Some(of_pci)) => {
+            match &pci {
+                Some(pci) => mirror(&Path::new("/sys/devices").join(pci), &devices)?,
+                None => gpu::pci_device(&devices, "0x020000")?,
+            }
+            let link = Path::new("../..").join("..").join(of_pci.file_name().unwrap_or_default());
             symlink(&link, place.join("device"))?;
             symlink(&link, verbs_place.join("device"))?;
             net(&devices, interface)?;
         }
-        None => {
+        (None, None) => {
             virtual_device(&place.join("device"))?;
             symlink(Path::new("../../infiniband").join(name).join("device"), verbs_place.join("device"))?;
             net(&place.join("device"), interface)?;
@@ -140,7 +147,7 @@ fn pci_device(interface: &str, index: u32) -> Option<PathBuf> {
 }
 
 /// Everything that a directory of the kernel has, but for what is ours.
-fn mirror(from: &Path, to: &Path) -> io::Result<()> {
+pub fn mirror(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)?.flatten() {
         let name = entry.file_name();
         let ours = ["infiniband", "infiniband_verbs", "infiniband_mad", "net"].iter().any(|ours| name == **ours);
@@ -159,12 +166,11 @@ fn net(device: &Path, interface: &str) -> io::Result<()> {
 
 /// What programs ask of a PCI device, for one that is near all processors.
 fn virtual_device(place: &Path) -> io::Result<()> {
-    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let online = if online.trim().is_empty() { "0" } else { online.trim() };
+    let (online, mask) = processors();
     for (path, text) in [
         ("numa_node", "-1"),
-        ("local_cpulist", online),
-        ("local_cpus", &mask(online)),
+        ("local_cpulist", &*online),
+        ("local_cpus", &mask),
         ("vendor", "0x7562"),
         ("device", "0x0001"),
         ("subsystem_vendor", "0x7562"),
@@ -175,6 +181,13 @@ fn virtual_device(place: &Path) -> io::Result<()> {
         file(&place.join(path), text)?;
     }
     Ok(())
+}
+
+/// All processors, as a list and as a mask.
+pub fn processors() -> (String, String) {
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let online = if online.trim().is_empty() { "0" } else { online.trim() };
+    (online.to_owned(), mask(online))
 }
 
 /// A list of processors (`0-3,8`) as the kernel's mask: words of 32 bits in hexadecimal, the last for the first
@@ -194,7 +207,7 @@ fn mask(list: &str) -> String {
 }
 
 /// A file with one line, and the directories that it is in.
-fn file(path: &Path, text: &str) -> io::Result<()> {
+pub fn file(path: &Path, text: &str) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }

@@ -1,5 +1,5 @@
 use super::*;
-use checks::{Absent, Number};
+use checks::Absent;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{Receiver, channel};
@@ -18,6 +18,10 @@ fn why() -> (Why, Receiver<Finding>, Arc<AtomicU32>) {
 }
 
 fn failure(at: u64) -> Event {
+    failure_of(17, at)
+}
+
+fn failure_of(qpn: u32, at: u64) -> Event {
     let range = Range { key: Key::new(7), address: 0x1000, length: 64 };
     let refusal = Refusal { range, access: Access::empty(), cause: RefusalCause::UnknownKey };
     let kind = Kind::Completed {
@@ -28,7 +32,7 @@ fn failure(at: u64) -> Event {
         bytes: 64,
         failure: Some(Failure::Refused(refusal)),
     };
-    Event { at, qpn: Some(Qpn::new(17)), kind }
+    Event { at, qpn: Some(Qpn::new(qpn)), kind }
 }
 
 #[test]
@@ -62,4 +66,23 @@ fn an_idle_process_is_left_to_sleep_and_an_event_wakes_the_ticks() {
     why.record(&failure(now));
     assert_eq!(woken.load(Ordering::Relaxed), 1);
     assert_eq!(why.until_tick(now), Some(nanos(CHECK_TICK)));
+}
+
+#[test]
+fn of_many_findings_of_one_rule_some_are_printed_and_all_are_kept() {
+    let (why, found, _) = why();
+    (0..20).for_each(|at| why.record(&failure_of(17 + at as u32, at)));
+    let told: Vec<Finding> = found.try_iter().collect();
+    assert_eq!(told.len(), 20, "listeners and reports have each");
+    let mut inside = why.inside.lock();
+    inside.teller.printed.clear();
+    let mut printed = |finding: &Finding| inside.teller.printing(finding);
+    let printings: Vec<Printing> = told.iter().map(&mut printed).collect();
+    let most = PRINTED_ERRORS_PER_RULE as usize;
+    assert!(printings[..most].iter().all(|it| *it == Printing::Whole));
+    assert_eq!(printings[most], Printing::LastHint);
+    assert!(printings[most + 1..].iter().all(|it| *it == Printing::Counted));
+    let warning = Finding { rule: Number(203), severity: Severity::Warning, ..told[0].clone() };
+    let printings: Vec<Printing> = (0..6).map(|_| printed(&warning)).collect();
+    assert_eq!(printings.iter().filter(|it| **it == Printing::Whole).count(), PRINTED_PER_RULE as usize);
 }

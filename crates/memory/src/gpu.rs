@@ -1,0 +1,343 @@
+//! Memory of GPUs: found by asking the driver about an address, reached by the driver's copies. The processor never
+//! touches it. Which bytes a key opens is decided by the same terms as for other memory; only the copy differs.
+//!
+//! | what | how |
+//! |---|---|
+//! | is it GPU memory? | the driver's attributes of the pointer; managed memory is the processor's too and counts as that |
+//! | copies | in streams and threads of the NIC's own, waited for: an access that returns has its bytes where kernels see them |
+//! | atomic operations | a copy out and a copy in under one lock: atomic towards one another, not towards kernels |
+//! | what was freed, or a context that was destroyed | the driver refuses the copy, and so is the access |
+
+mod bounce;
+mod contexts;
+mod copier;
+mod driver;
+mod references;
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use latch::{Mutex, Rank};
+
+use crate::copy;
+use crate::error::Error;
+use crate::mapping::file_size;
+use crate::memory::Memory;
+use crate::slot::Reach;
+use bounce::Bounce;
+pub(crate) use contexts::ContextNumber;
+use copier::Caller;
+pub use copier::set_gpu_patience;
+use driver::Driver;
+pub use driver::DriverError;
+pub use references::{LONGEST_REFERENCE, REFERENCE, Reference, Source, descriptor_of, open, shadow};
+use wire::Key;
+use wire::access::{Access, Atomic, Range, Refusal, RefusalCause, Subject};
+
+/// GPU memory: where it lies for the driver, and in which context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Found {
+    pub(crate) context: ContextNumber,
+}
+
+/// Where GPU memory is registered: so many regions, for a look without the lock, and their first address and length.
+static REGIONS: AtomicUsize = AtomicUsize::new(0);
+static RANGES: Mutex<Vec<(u64, u64)>> = Mutex::new(Rank::GpuRanges, Vec::new());
+
+/// One atomic operation at a time.
+static ATOMICS: Mutex<()> = Mutex::new(Rank::GpuAtomics, ());
+
+/// Whether there is a driver to ask at no cost worth mentioning.
+pub(crate) fn is_known() -> bool {
+    driver::known().is_some()
+}
+
+/// Whether a range is memory of a GPU. One that begins in such memory and ends elsewhere is an error.
+pub(crate) fn find(address: u64, length: u64) -> Result<Option<Found>, Error> {
+    let Some(driver) = driver::driver() else { return Ok(None) };
+    let Some(first) = driver.allocation(address) else { return Ok(None) };
+    let past = Error::GpuRange { address, length };
+    let end = address.checked_add(length).ok_or(past)?;
+    let mut reached = first.start.saturating_add(first.length);
+    // Memory that was mapped piece by piece is several allocations in a row.
+    while reached < end {
+        let next = driver.allocation(reached).ok_or(past)?;
+        let after = next.start.saturating_add(next.length);
+        if (next.device, next.context) != (first.device, first.context) || after <= reached {
+            return Err(past);
+        }
+        reached = after;
+    }
+    let context = contexts::number_of(driver, &first).map_err(|error| Error::GpuDriver { error: error.0 })?;
+    references::note_context(context);
+    Ok(Some(Found { context }))
+}
+
+/// Whether a descriptor that the processor cannot map stands for memory of a GPU, at an address that the GPU's driver
+/// knows. There is no way back from such a descriptor to an address, so the program must have named it.
+#[must_use]
+pub fn is_gpu_memory(file: BorrowedFd<'_>, offset: u64, address: u64, length: usize) -> bool {
+    let fits = |size| offset.checked_add(length as u64).is_some_and(|end| end <= size);
+    length > 0 && file_size(file).is_ok_and(fits) && matches!(find(address, length as u64), Ok(Some(_)))
+}
+
+/// A region covers a range from now on, or does so no more.
+pub(crate) fn note(range: (u64, u64), registered: bool) {
+    let mut ranges = RANGES.lock();
+    if registered {
+        ranges.push(range);
+    } else if let Some(index) = ranges.iter().position(|known| *known == range) {
+        ranges.swap_remove(index);
+    }
+    REGIONS.store(ranges.len(), Ordering::Relaxed);
+    if ranges.is_empty() {
+        drop(ranges);
+        references::forget();
+    }
+}
+
+/// Whether any GPU memory is registered: costs a load.
+#[inline]
+#[must_use]
+pub fn has_gpu_regions() -> bool {
+    REGIONS.load(Ordering::Relaxed) != 0
+}
+
+/// Whether a range has bytes of a GPU region: memory that the processor must not touch. Costs a load in programs that
+/// have none.
+#[inline]
+#[must_use]
+pub fn is_in_gpu_region(address: u64, length: u64) -> bool {
+    has_gpu_regions() && is_in_ranges(address, length)
+}
+
+/// Whether a range may have such bytes, for observers that wait for no lock: one that is held may cover it.
+pub(crate) fn may_be_in_gpu_region(address: u64, length: u64) -> bool {
+    has_gpu_regions() && RANGES.try_lock().is_none_or(|ranges| meets(&ranges, address, length))
+}
+
+#[cold]
+fn is_in_ranges(address: u64, length: u64) -> bool {
+    meets(&RANGES.lock(), address, length)
+}
+
+fn meets(ranges: &[(u64, u64)], address: u64, length: u64) -> bool {
+    ranges.iter().any(|(start, size)| address < start.saturating_add(*size) && *start < address.saturating_add(length))
+}
+
+/// Copies out of GPU memory.
+#[cold]
+pub(crate) fn load(out: &mut [u8], source: *const u8, context: ContextNumber) -> Result<(), RefusalCause> {
+    let mut from = source.addr() as u64;
+    for out in out.chunks_mut(bounce::LENGTH) {
+        let bytes = bounced_out(from, out.len(), context, true)?;
+        from += out.len() as u64;
+        bytes.hand_over(out);
+    }
+    Ok(())
+}
+
+/// Copies a part of GPU memory that is no longer than a bounce.
+fn bounced_out(from: u64, length: usize, context: ContextNumber, is_own: bool) -> Result<Bounced, RefusalCause> {
+    let mut bounce = Bounce::take().map_err(refused)?;
+    let call = move |caller: &Caller<'_>| {
+        let driver = if is_own { there(from, length)? } else { known()? };
+        caller.waits()?;
+        bounce.register(driver, context);
+        contexts::finish(driver, context, |stream| {
+            // SAFETY: valid for writes, as long, and kept until the copy has ended.
+            unsafe { driver.begin_out(bounce.first(), from, length, stream) }
+        })?;
+        Ok(Bounced { bounce, length })
+    };
+    copier::run(call).map_err(refused)
+}
+
+/// Bytes of a GPU.
+struct Bounced {
+    bounce: Bounce,
+    length: usize,
+}
+
+impl Bounced {
+    /// Copies them to where they are wanted, which is as long.
+    fn hand_over(mut self, out: &mut [u8]) {
+        out.copy_from_slice(self.bounce.bytes(self.length));
+        self.bounce.put();
+    }
+}
+
+/// Copies into GPU memory. Kernels that begin afterwards see it.
+#[cold]
+pub(crate) fn store(target: *mut u8, bytes: &[u8], context: ContextNumber) -> Result<(), RefusalCause> {
+    let mut to = target.addr() as u64;
+    for bytes in bytes.chunks(bounce::LENGTH) {
+        let (mut bounce, at, length) = (Bounce::take().map_err(refused)?, to, bytes.len());
+        bounce.bytes(length).copy_from_slice(bytes);
+        let call = move |caller: &Caller<'_>| {
+            let driver = there(at, length)?;
+            caller.waits()?;
+            bounce.register(driver, context);
+            contexts::finish(driver, context, |stream| {
+                // SAFETY: valid for reads, as long, and kept until the copy has ended.
+                unsafe { driver.begin_into(at, bounce.first(), length, stream) }
+            })?;
+            Ok(bounce)
+        };
+        copier::run(call).map_err(refused)?.put();
+        to += length as u64;
+    }
+    Ok(())
+}
+
+/// Runs an atomic operation on eight aligned bytes: as hardware does it (`IBV_ATOMIC_HCA`), atomic towards other
+/// operations of this NIC and not towards kernels.
+#[cold]
+pub(crate) fn atomic(word: *mut u8, operation: Atomic, context: ContextNumber) -> Result<u64, RefusalCause> {
+    let _turn = ATOMICS.lock();
+    let mut bytes = [0; 8];
+    load(&mut bytes, word, context)?;
+    let before = u64::from_ne_bytes(bytes);
+    let after = match operation {
+        Atomic::CompareSwap { compare, swap } if before == compare => swap,
+        Atomic::CompareSwap { .. } => return Ok(before),
+        Atomic::FetchAdd { add } => before.wrapping_add(add),
+        Atomic::Write { bytes } => u64::from_ne_bytes(bytes),
+    };
+    store(word, &after.to_ne_bytes(), context)?;
+    Ok(before)
+}
+
+/// Copies from memory that another process named into GPU memory.
+#[cold]
+pub(crate) fn store_from(
+    target: *mut u8,
+    (source, offset): (&Source, u64),
+    length: usize,
+    context: ContextNumber,
+) -> Result<(), RefusalCause> {
+    let (target, from) = (target.addr() as u64, source.part(offset, length as u64).ok_or(RefusalCause::WrongKind)?);
+    let kept = source.clone();
+    let call = move |caller: &Caller<'_>| {
+        let driver = there(target, length)?;
+        caller.waits()?;
+        let copied = contexts::finish(driver, context, |stream| driver.begin_across(target, from, length, stream));
+        // It is open until the copy has ended, also if nobody waits for that.
+        drop(kept);
+        copied
+    };
+    copier::run(call).map_err(refused)
+}
+
+/// Copies from memory that another process named into other memory.
+///
+/// # Safety
+/// `target` is valid for writes of `length` bytes.
+#[cold]
+pub(crate) unsafe fn load_from(
+    target: *mut u8,
+    (source, offset): (&Source, u64),
+    length: usize,
+) -> Result<(), RefusalCause> {
+    for at in (0..length).step_by(bounce::LENGTH) {
+        let part = bounce::LENGTH.min(length - at);
+        let from = source.part(offset + at as u64, part as u64).ok_or(RefusalCause::WrongKind)?;
+        let mut bytes = bounced_out(from, part, source.context(), false)?;
+        // SAFETY: a part of what the caller vouches for; programs may write there meanwhile.
+        unsafe { copy::store(target.wrapping_add(at), bytes.bounce.bytes(part)) };
+        bytes.bounce.put();
+    }
+    Ok(())
+}
+
+/// The driver, which a region was found by.
+fn known() -> Result<&'static Driver, DriverError> {
+    driver::known().ok_or(DriverError(3))
+}
+
+/// The driver, if memory is still there. It is asked, because a context that was destroyed must not be touched.
+fn there(address: u64, length: usize) -> Result<&'static Driver, DriverError> {
+    const INVALID: DriverError = DriverError(1);
+    let driver = known()?;
+    let (mut at, end) = (address, address.saturating_add(length as u64));
+    while at < end {
+        let allocation = driver.allocation(at).ok_or(INVALID)?;
+        at = allocation.start.saturating_add(allocation.length).max(at + 1);
+    }
+    Ok(driver)
+}
+
+fn refused(error: DriverError) -> RefusalCause {
+    RefusalCause::GpuFailed { error: error.0 }
+}
+
+/// Memory of this process that GPUs reach by themselves until this is dropped, which makes copies to and from it
+/// faster.
+#[derive(Debug)]
+pub struct HostRegistration {
+    first: usize,
+    registered: bool,
+}
+
+impl HostRegistration {
+    /// Registers whole pages of memory that the caller keeps mapped until this is dropped. Where the driver refuses,
+    /// copies work all the same.
+    #[must_use]
+    pub fn new(first: *mut u8, length: usize) -> HostRegistration {
+        // The driver looks the pages up, pins them, and changes no byte.
+        let registered = driver::known().is_some_and(|driver| driver.register_host(first, length).is_ok());
+        HostRegistration { first: first.addr(), registered }
+    }
+}
+
+impl Drop for HostRegistration {
+    fn drop(&mut self) {
+        if let (true, Some(driver)) = (self.registered, driver::known()) {
+            let _ = driver.unregister_host(std::ptr::without_provenance_mut(self.first));
+        }
+    }
+}
+
+impl Memory {
+    /// What names a range of GPU memory in other processes of the user, if it is that and can be named.
+    #[must_use]
+    pub fn refer(&self, subject: Subject, range: Range, access: Access) -> Option<Reference> {
+        let terms = self.slot(range.key)?.look(range.key, &self.bell).ok()?;
+        let Reach::Gpu(context) = terms.reach else { return None };
+        let first = terms.admit(subject, range, access).ok()?;
+        references::refer(first.addr() as u64, range.length, context)
+    }
+
+    /// Whether ranges of a region can be named so.
+    #[must_use]
+    pub fn can_refer(&self, key: Key) -> bool {
+        let terms = self.slot(key).and_then(|slot| slot.look(key, &self.bell).ok());
+        terms.is_some_and(|terms| match terms.reach {
+            Reach::Gpu(context) => references::can_refer(terms.base.addr() as u64, context),
+            _ => false,
+        })
+    }
+
+    /// Copies bytes that another process named: those for which `bytes`, a part of the [`shadow`], stands. Slices that
+    /// are none are written as ever.
+    ///
+    /// # Errors
+    /// As for [`write`](Memory::write).
+    #[cold]
+    pub fn write_named(
+        &self,
+        subject: Subject,
+        key: Key,
+        address: u64,
+        bytes: &[u8],
+        source: &Source,
+    ) -> Result<(), Refusal> {
+        let Some(offset) = references::offset_in_shadow(bytes) else {
+            return self.write(subject, key, address, bytes);
+        };
+        let access = if subject.remote { Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
+        let range = Range { key, address, length: bytes.len() as u64 };
+        let Some(entry) = self.enter(subject, range, access, true)? else { return Ok(()) };
+        entry.store_named(source, offset).map_err(|cause| Refusal { range, access, cause })
+    }
+}

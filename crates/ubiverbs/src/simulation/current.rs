@@ -1,0 +1,228 @@
+//! Which party the code of this thread belongs to. The executor says so while it polls a task of the party, and while
+//! the simulation calls one of its observers; everything in the crate that depends on the NIC of "this program" asks
+//! here first.
+
+use super::executor::Executor;
+use super::nic::Nic;
+use super::world::World;
+use crate::backend::Backend;
+use crate::cm::Hub;
+use crate::error::Error;
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+use transport::Time;
+
+/// Where the code of this thread runs.
+#[derive(Clone)]
+struct Scope {
+    executor: Rc<Executor>,
+    /// None for the one who arranges faults.
+    party: Option<usize>,
+}
+
+thread_local! {
+    static SCOPE: RefCell<Option<Scope>> = const { RefCell::new(None) };
+    /// How often queues were polled in vain since the task was last polled.
+    static IN_VAIN: Cell<u64> = const { Cell::new(0) };
+    /// What the task that is polled waits for.
+    static WAITS_FOR: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How often a task may poll empty queues before it gives way: more is a loop that never ends, since the clock stands
+/// still meanwhile.
+const MOST_IN_VAIN: u64 = 1_000_000;
+
+fn scope() -> Option<Scope> {
+    SCOPE.with(|scope| scope.try_borrow().ok()?.clone())
+}
+
+/// Restores what was.
+struct Restore(Option<Scope>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        SCOPE.with(|scope| *scope.borrow_mut() = self.0.take());
+    }
+}
+
+/// Runs something as a party, or as the one who arranges faults.
+pub(super) fn run_as<R>(executor: &Rc<Executor>, party: Option<usize>, work: impl FnOnce() -> R) -> R {
+    let scope = Scope { executor: Rc::clone(executor), party };
+    let _restore = Restore(SCOPE.with(|slot| slot.borrow_mut().replace(scope)));
+    work()
+}
+
+/// Runs something as a party of the simulation that runs in this thread. In another thread there is none; then it is
+/// run as it is.
+pub(super) fn as_party(party: usize, work: impl FnOnce()) {
+    match EXECUTOR.with(|executor| executor.borrow().clone()) {
+        Some(executor) => run_as(&executor, Some(party), work),
+        None => work(),
+    }
+}
+
+thread_local! {
+    /// The simulation that runs in this thread.
+    static EXECUTOR: RefCell<Option<Rc<Executor>>> = const { RefCell::new(None) };
+}
+
+/// Says which simulation runs in this thread, as long as the answer lives.
+///
+/// # Panics
+/// If one runs already: parties of one are not parties of another.
+pub(super) fn begin(executor: &Rc<Executor>) -> Running {
+    EXECUTOR.with(|slot| {
+        let mut slot = slot.borrow_mut();
+        assert!(slot.is_none(), "a simulation runs in this thread already, and simulations do not nest");
+        *slot = Some(Rc::clone(executor));
+    });
+    Running
+}
+
+pub(super) struct Running;
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let executor = EXECUTOR.with(|slot| slot.borrow_mut().take());
+        drop(executor);
+    }
+}
+
+/// The executor whose task runs.
+pub(super) fn executor() -> Option<(Rc<Executor>, Option<usize>)> {
+    scope().map(|scope| (scope.executor, scope.party))
+}
+
+/// Whether this is the code of a simulation.
+pub(crate) fn is_simulated() -> bool {
+    SCOPE.with(|scope| scope.try_borrow().is_ok_and(|scope| scope.is_some()))
+}
+
+/// The NIC of the party whose code this is; none outside of simulations.
+pub(crate) fn backend() -> Option<Result<Arc<dyn Backend>, Error>> {
+    let scope = scope()?;
+    let Some(party) = scope.party else {
+        let source = "who arranges the faults of a simulation is no party and has no NIC".into();
+        return Some(Err(Error::Create { what: "the NIC", source }));
+    };
+    Some(Ok(scope.executor.nic(party, || Arc::new(Nic::new(&scope.executor.world, party)))))
+}
+
+/// The hub of the party whose code this is.
+pub(crate) fn hub(make: impl FnOnce() -> Result<Arc<Hub>, Error>) -> Option<Result<Arc<Hub>, Error>> {
+    let scope = scope()?;
+    let party = scope.party?;
+    if let Some(hub) = scope.executor.hub(party) {
+        return Some(Ok(hub));
+    }
+    Some(make().inspect(|hub| scope.executor.set_hub(party, hub)))
+}
+
+/// The addresses of a party by its name, in a simulation.
+pub(crate) fn look_up(name: &str, port: u16) -> Option<std::io::Result<Vec<SocketAddr>>> {
+    let scope = scope()?;
+    let found = scope.executor.address(name).map(|address| vec![SocketAddr::new(address, port)]);
+    let unknown = || {
+        let names = scope.executor.names().join(", ");
+        let what = format!("no party of this simulation is called {name}; there are {names}");
+        std::io::Error::new(std::io::ErrorKind::NotFound, what)
+    };
+    Some(found.ok_or_else(unknown))
+}
+
+/// Does something a while later, by the clock of the simulation. Answers the work if there is none.
+pub(crate) fn later<W: FnOnce() + Send + 'static>(delay: Duration, work: W) -> Result<(), W> {
+    let Some(scope) = scope() else { return Err(work) };
+    let Some(party) = scope.party else { return Err(work) };
+    scope.executor.world.with(|inner| {
+        let at = inner.now() + delay;
+        inner.later(at, party, Box::new(work));
+    });
+    Ok(())
+}
+
+/// A moment of a simulation that a task waits for.
+pub(crate) struct Deadline {
+    world: Arc<World>,
+    at: Time,
+    key: Option<u64>,
+}
+
+/// A moment so much later, by the clock of the simulation; none outside of one.
+pub(crate) fn deadline(limit: Duration) -> Option<Deadline> {
+    let world = Arc::clone(&scope()?.executor.world);
+    let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    let at = Time::from_nanos(world.now().as_nanos().saturating_add(nanos));
+    Some(Deadline { world, at, key: None })
+}
+
+impl Deadline {
+    /// Whether it has come; if not, wakes the task then.
+    pub(crate) fn has_come(&mut self, waker: &Waker) -> bool {
+        if self.world.now() >= self.at {
+            return true;
+        }
+        waits_for(|| format!("{} on the clock", Clock(self.at)));
+        self.key = Some(self.world.wake_at(self.at, self.key, waker.clone()));
+        false
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.world.forget_timer(self.at, key);
+        }
+    }
+}
+
+/// A moment, for people.
+pub(super) struct Clock(pub(super) Time);
+
+impl std::fmt::Display for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", Duration::from_nanos(self.0.as_nanos()))
+    }
+}
+
+/// The task that is polled is about to wait for something.
+pub(crate) fn waits_for(what: impl FnOnce() -> String) {
+    if is_simulated() {
+        WAITS_FOR.with(|waits| {
+            let mut waits = waits.borrow_mut();
+            if waits.len() < 8 {
+                waits.push(what());
+            }
+        });
+    }
+}
+
+/// A task is polled next.
+pub(super) fn begin_poll() {
+    IN_VAIN.set(0);
+    WAITS_FOR.with(|waits| waits.borrow_mut().clear());
+}
+
+/// What the task waits for that was polled last.
+pub(super) fn end_poll() -> Vec<String> {
+    WAITS_FOR.with(|waits| std::mem::take(&mut *waits.borrow_mut()))
+}
+
+/// A queue was polled and had nothing.
+///
+/// # Panics
+/// If the task has done so a million times without giving way.
+pub(super) fn polled_in_vain() {
+    let times = IN_VAIN.get() + 1;
+    IN_VAIN.set(times);
+    assert!(
+        times < MOST_IN_VAIN,
+        "a party of a simulation polled empty completion queues {times} times without awaiting anything: the clock of \
+         a simulation stands still until all parties wait, so the loop would never end; await `next()` of the queue, \
+         or `ubiverbs::sleep` between two looks"
+    );
+}

@@ -1,0 +1,335 @@
+//! The NIC of a party: the seam of [`backend`](crate::backend) on a simulated network. One device, with the addresses
+//! of its host.
+
+use super::pair::{PairRecord, SimulatedPair, SimulatedShared};
+use super::queue::{self, Queue, SimulatedChannel, SimulatedQueue};
+use super::world::Place;
+use crate::backend::{
+    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Port, QueuePair,
+    QueuePairSpec, SharedReceiveQueue,
+};
+use crate::error::Error;
+use memory::{Memory, RegionSpec, Translation, WindowType};
+use sim::{HostId, QpSpec, SrqSpec};
+use std::any::Any;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use transport::{Access, Counters, Kind, ProtectionDomain};
+use wire::{Gid, Key, Mtu};
+
+/// The name of a party's one device.
+pub(super) const DEVICE: &str = "ubi_sim0";
+
+/// The path MTU of simulated networks: what fits into the frames of an Ethernet with jumbo frames.
+const MTU: Mtu = Mtu::B4096;
+
+/// Events of an opened device.
+pub(super) type Events = queue::Events<AsyncEvent>;
+
+/// The NIC of one life of a party.
+#[derive(Clone, Debug)]
+pub(super) struct Nic {
+    pub(super) place: Place,
+    host: HostId,
+    gids: Vec<Gid>,
+    memory: Arc<Memory>,
+}
+
+/// What objects of a party answer that is no more.
+pub(super) fn gone(what: &'static str) -> Error {
+    Error::Create { what, source: "the simulated party it belongs to has ended".into() }
+}
+
+fn create<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl FnOnce(E) -> Error {
+    move |source| Error::Create { what, source: Box::new(source) }
+}
+
+fn register<E: std::error::Error + Send + Sync + 'static>(length: usize) -> impl FnOnce(E) -> Error {
+    move |source| Error::Register { length, source: Box::new(source) }
+}
+
+/// Finds our own type behind the trait.
+pub(super) fn own<'a, T: Any>(object: &'a dyn Any, what: &'static str) -> Result<&'a T, Error> {
+    object.downcast_ref::<T>().ok_or(Error::OtherDevice { what })
+}
+
+impl Nic {
+    /// The NIC of a party as it lives now.
+    pub(super) fn new(world: &Arc<super::world::World>, party: usize) -> Nic {
+        world.with(|inner| {
+            let it = &inner.parties[party];
+            let (host, life, memory) = (it.host, it.life, Arc::clone(&it.memory));
+            let gids = super::manager::gids(inner.sim_ref(), host);
+            Nic { place: Place { world: Arc::clone(world), party, life }, host, gids, memory }
+        })
+    }
+
+    fn number(&self) -> Result<u32, Error> {
+        let number = self.place.with(|inner, party| {
+            let party = &mut inner.parties[party];
+            party.numbers += 1;
+            party.numbers
+        });
+        number.ok_or_else(|| gone("an object"))
+    }
+}
+
+impl Backend for Nic {
+    fn devices(&self) -> Vec<DeviceInfo> {
+        // Locally administered, with the host's number in it.
+        let guid = 0x0200_00ff_fe00_0001 + self.host.index() as u64;
+        vec![DeviceInfo { name: DEVICE.into(), guid }]
+    }
+
+    fn addresses(&self, device: &str) -> Vec<Gid> {
+        if device == DEVICE { self.gids.clone() } else { Vec::new() }
+    }
+
+    fn source_towards(&self, address: IpAddr) -> io::Result<IpAddr> {
+        let known = self.place.world.with(|inner| {
+            inner.parties.iter().any(|party| {
+                let gids = super::manager::gids(inner.sim_ref(), party.host);
+                gids.contains(&Gid::from_ip(address))
+            })
+        });
+        let own = self.gids.iter().map(|gid| gid.to_ip()).find(|own| own.is_ipv4() == address.is_ipv4());
+        let multicast = address.is_multicast() || address.is_loopback();
+        let unreachable = || io::Error::new(io::ErrorKind::NetworkUnreachable, "no simulated party has that address");
+        own.filter(|_| known || multicast).ok_or_else(unreachable)
+    }
+
+    fn open(&self, device: &str) -> Result<Arc<dyn Context>, Error> {
+        if device != DEVICE {
+            return Err(Error::NoDevice { name: device.into(), available: vec![DEVICE.into()] });
+        }
+        self.place.with(|_, _| ()).ok_or_else(|| gone("a context"))?;
+        Ok(Arc::new(Opened { nic: self.clone(), events: Arc::new(Events::new()?) }))
+    }
+
+    fn create_channel(&self) -> Result<Arc<dyn Channel>, Error> {
+        Ok(Arc::new(SimulatedChannel(Arc::new(queue::Events::new()?))))
+    }
+
+    fn progress(&self) {}
+
+    fn look(&self) {}
+
+    fn wait(&self, _: &dyn Channel, _: Option<Duration>) -> io::Result<Option<u32>> {
+        Err(queue::must_not_wait())
+    }
+}
+
+#[derive(Debug)]
+struct Opened {
+    nic: Nic,
+    events: Arc<Events>,
+}
+
+// SAFETY: `memory` looks at the key and at its range, rights and protection domain for every access; it gives each
+// registration a key of its own; and `deregister` waits for the accesses that have begun.
+#[allow(unsafe_code)]
+unsafe impl Context for Opened {
+    fn port(&self) -> Port {
+        let active = self.nic.place.with(|_, _| ()).is_some();
+        Port { active, mtu: MTU, gids: self.nic.gids.iter().copied().map(Some).collect() }
+    }
+
+    fn limits(&self) -> DeviceLimits {
+        let memory = self.nic.memory.limits();
+        crate::backend::limits_of(memory.regions, memory.region_length, memory.windows, memory.device_memory)
+    }
+
+    fn counters(&self) -> Counters {
+        let counted = self.nic.place.with(|inner, party| {
+            let mut all = Counters::default();
+            let host = inner.parties[party].host;
+            let numbers: Vec<_> = inner.parties[party].pairs.keys().copied().collect();
+            for qpn in numbers {
+                if let Some(pair) = inner.sim().queue_pair(sim::QpId { host, qpn }) {
+                    all += pair.counters();
+                }
+            }
+            all
+        });
+        counted.unwrap_or_default()
+    }
+
+    fn clock(&self) -> u64 {
+        self.nic.place.world.now().as_nanos()
+    }
+
+    fn new_domain(&self) -> ProtectionDomain {
+        // Of a party that is gone nothing is registered anyway.
+        ProtectionDomain(self.nic.number().unwrap_or(0))
+    }
+
+    unsafe fn register(
+        &self,
+        address: *mut u8,
+        length: usize,
+        domain: ProtectionDomain,
+        access: Access,
+    ) -> Result<Key, Error> {
+        let spec = RegionSpec { translation: Translation::new(address, length), domain, access };
+        // SAFETY: the caller's promise is the one asked for here.
+        unsafe { self.nic.memory.register(&spec) }.map_err(register(length))
+    }
+
+    fn deregister(&self, key: Key) -> Result<(), Error> {
+        self.nic.memory.deregister(key).map_err(register(0))
+    }
+
+    fn allocate_window(&self, domain: ProtectionDomain, type_2: bool) -> Result<Key, Error> {
+        let kind = if type_2 { WindowType::Type2 } else { WindowType::Type1 };
+        self.nic.memory.allocate_window(domain, kind).map_err(create("a memory window"))
+    }
+
+    fn free_window(&self, key: Key) -> Result<(), Error> {
+        self.nic.memory.free_window(key).map_err(register(0))
+    }
+
+    fn device_memory_size(&self) -> u64 {
+        self.nic.memory.limits().device_memory
+    }
+
+    fn allocate_device_memory(&self, length: usize, alignment: usize) -> Result<Arc<dyn DeviceMemory>, Error> {
+        const WHAT: &str = "device memory";
+        if !alignment.is_power_of_two() {
+            let source = format!("its alignment must be a power of two, and {alignment} is none").into();
+            return Err(Error::Create { what: WHAT, source });
+        }
+        let memory = Arc::clone(&self.nic.memory);
+        let device = memory.allocate_device(length, alignment.ilog2()).map_err(create(WHAT))?;
+        Ok(Arc::new(Allocated { memory, device }))
+    }
+
+    fn create_completion_queue(
+        &self,
+        capacity: u32,
+        channel: Option<&Arc<dyn Channel>>,
+    ) -> Result<Arc<dyn CompletionQueue>, Error> {
+        if capacity == 0 || capacity > hca::MAX_ENTRIES {
+            let source = format!("{capacity} completions; there may be 1 to {}", hca::MAX_ENTRIES).into();
+            return Err(Error::Create { what: "a completion queue", source });
+        }
+        let channel = match channel {
+            Some(channel) => Some(Arc::clone(&own::<SimulatedChannel>(&**channel, "completion channel")?.0)),
+            None => None,
+        };
+        let queue = Arc::new(Queue::new(self.nic.number()?, capacity, channel));
+        Ok(Arc::new(SimulatedQueue { place: self.nic.place.clone(), queue }))
+    }
+
+    fn create_queue_pair(&self, spec: &QueuePairSpec<'_>) -> Result<Box<dyn QueuePair>, Error> {
+        let queue = |cq: &Arc<dyn CompletionQueue>| self.queue(cq).map(Some);
+        let send = if spec.kind.has_send_queue() { queue(spec.send_cq)? } else { None };
+        let receive = if spec.kind.is_xrc() { None } else { queue(spec.receive_cq)? };
+        let srq = match spec.shared {
+            Some(shared) => Some(own::<SimulatedShared>(&**shared, "shared receive queue")?.srq.srqn),
+            None => None,
+        };
+        if spec.kind == Kind::RawPacket {
+            let source = "a simulated network carries no raw packets".into();
+            return Err(Error::Create { what: "a queue pair", source });
+        }
+        let mut capabilities = spec.capabilities;
+        if spec.kind.is_xrc() {
+            (capabilities.max_recv_wr, capabilities.max_recv_sge) = (0, 0);
+        }
+        if !spec.kind.has_send_queue() {
+            (capabilities.max_send_wr, capabilities.max_send_sge, capabilities.max_inline_data) = (0, 0, 0);
+        }
+        let spec = QpSpec {
+            pd: spec.domain,
+            capabilities,
+            srq,
+            xrc_domain: spec.xrc_domain.unwrap_or(0),
+            port_mtu: MTU,
+            ..QpSpec::new(spec.kind)
+        };
+        let made = self.nic.place.with(|inner, party| {
+            let qp = inner.sim().create_qp(self.nic.host, spec);
+            let events = Arc::clone(&self.events);
+            let record = PairRecord { send, receive, events, stop: None, told_of_stop: false };
+            inner.parties[party].pairs.insert(qp.qpn, record);
+            let last = Mutex::new(inner.sim().attributes(qp));
+            SimulatedPair { place: self.nic.place.clone(), qp, kind: spec.kind, last }
+        });
+        Ok(Box::new(made.ok_or_else(|| gone("a queue pair"))?))
+    }
+
+    fn new_xrc_domain(&self) -> u32 {
+        self.nic.number().unwrap_or(0)
+    }
+
+    fn create_shared_receive_queue(
+        &self,
+        domain: ProtectionDomain,
+        max_wr: u32,
+        max_sge: u32,
+        xrc: Option<(u32, &Arc<dyn CompletionQueue>)>,
+    ) -> Result<Arc<dyn SharedReceiveQueue>, Error> {
+        let queue = xrc.map(|(_, cq)| self.queue(cq)).transpose()?;
+        let xrc_domain = xrc.map(|(domain, _)| domain);
+        let made = self.nic.place.with(|inner, party| {
+            let srq = inner.sim().create_srq(self.nic.host, SrqSpec { pd: domain, max_wr, max_sge, xrc_domain });
+            inner.parties[party].shared.insert(srq.srqn, (Arc::downgrade(&self.events), queue));
+            let last = inner.sim().srq(srq).query();
+            SimulatedShared { place: self.nic.place.clone(), srq, last }
+        });
+        Ok(Arc::new(made.ok_or_else(|| gone("a shared receive queue"))?))
+    }
+
+    fn poll_event(&self) -> Option<AsyncEvent> {
+        self.events.take()
+    }
+
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.events.fd()
+    }
+}
+
+impl Opened {
+    /// Our own completion queue behind the trait: of this party, in this life.
+    fn queue(&self, cq: &Arc<dyn CompletionQueue>) -> Result<Arc<Queue>, Error> {
+        let ours = own::<SimulatedQueue>(&**cq, "completion queue")?;
+        let (here, there) = (&self.nic.place, &ours.place);
+        let same = Arc::ptr_eq(&here.world, &there.world) && (here.party, here.life) == (there.party, there.life);
+        same.then(|| Arc::clone(&ours.queue)).ok_or(Error::OtherDevice { what: "completion queue" })
+    }
+}
+
+#[derive(Debug)]
+struct Allocated {
+    memory: Arc<Memory>,
+    device: memory::DeviceMemory,
+}
+
+impl Drop for Allocated {
+    fn drop(&mut self) {
+        let _ = self.memory.free_device(self.device);
+    }
+}
+
+fn copied(copied: Result<(), memory::Error>) -> Result<(), Error> {
+    copied.map_err(|source| Error::DeviceMemory { source: Box::new(source) })
+}
+
+// SAFETY: its keys come from the same table as those of other memory.
+#[allow(unsafe_code)]
+unsafe impl DeviceMemory for Allocated {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        copied(self.memory.write_device(self.device, offset, bytes))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        copied(self.memory.read_device(self.device, offset, out))
+    }
+
+    fn register(&self, offset: u64, length: usize, domain: ProtectionDomain, access: Access) -> Result<Key, Error> {
+        self.memory.register_device(self.device, offset, length, domain, access).map_err(register(length))
+    }
+}

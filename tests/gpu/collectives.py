@@ -1,0 +1,156 @@
+"""All collectives of torch.distributed over NCCL, every element verified. One process per rank; see `cargo xtask gpu`."""
+import ctypes
+import os
+import sys
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+
+def pattern(count, rank, round_number):
+    """Small integers, so that sums are exact."""
+    return ((torch.arange(count, device="cuda") * 7 + rank * 13 + round_number) % 31).float()
+
+
+def expect(what, got, wanted):
+    if not torch.equal(got, wanted):
+        wrong = (got != wanted).nonzero().flatten()
+        sys.exit(f"{what}: {len(wrong)} of {got.numel()} elements are wrong, the first is {wrong[0].item()}")
+
+
+def verify(size, round_number, rank, ranks):
+    count = max(1, size // 4)
+    mine = [pattern(count, r, round_number) for r in range(ranks)]
+    total = torch.stack(mine).sum(0)
+
+    tensor = mine[rank].clone()
+    dist.all_reduce(tensor)
+    expect("all_reduce", tensor, total)
+
+    out = torch.empty(count * ranks, device="cuda")
+    dist.all_gather_into_tensor(out, mine[rank])
+    expect("all_gather", out, torch.cat(mine))
+
+    pieces = [pattern(count * ranks, r, round_number) for r in range(ranks)]
+    out = torch.empty(count, device="cuda")
+    dist.reduce_scatter_tensor(out, pieces[rank])
+    expect("reduce_scatter", out, torch.stack(pieces).sum(0)[rank * count:(rank + 1) * count])
+
+    out = torch.empty(count * ranks, device="cuda")
+    dist.all_to_all_single(out, pieces[rank])
+    expect("all_to_all", out, torch.cat([piece[rank * count:(rank + 1) * count] for piece in pieces]))
+
+    for root in range(ranks):
+        tensor = mine[rank].clone()
+        dist.broadcast(tensor, root)
+        expect("broadcast", tensor, mine[root])
+
+    tensor = torch.empty(count, device="cuda")
+    right, left = (rank + 1) % ranks, (rank - 1) % ranks
+    work = dist.batch_isend_irecv([dist.P2POp(dist.isend, mine[rank], right), dist.P2POp(dist.irecv, tensor, left)])
+    for item in work:
+        item.wait()
+    expect("send/recv", tensor, mine[left])
+
+
+def speed(size):
+    tensor = torch.ones(size // 4, device="cuda")
+    for _ in range(3):
+        dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+    rounds = 20 if size < 1 << 26 else 6
+    begin, processor = time.monotonic(), time.process_time()
+    for _ in range(rounds):
+        dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+    taken, processor = time.monotonic() - begin, time.process_time() - processor
+    return size * rounds / taken / 2**30, size * rounds / max(processor, 1e-9) / 2**30
+
+
+def end_badly(rank, begin, wait):
+    """Waits for what must fail, and says how long that took. NCCL's error ends the process if it does not come here."""
+    try:
+        wait()
+        sys.exit("nothing was heard")
+    except Exception as error:
+        text = str(error).splitlines()[0]
+        print(f"rank {rank} heard after {time.monotonic() - begin:.1f} s: {type(error).__name__}: {text}", flush=True)
+        os._exit(0)
+
+
+def lose_a_rank(rank, victim):
+    """A rank is killed between two collectives: the others hear of it."""
+    if rank == victim:
+        os.kill(os.getpid(), 9)
+    begin = time.monotonic()
+
+    def wait():
+        while time.monotonic() - begin < 60:
+            dist.all_reduce(torch.ones(1 << 20, device="cuda"))
+            torch.cuda.synchronize()
+
+    end_badly(rank, begin, wait)
+
+
+def free_meanwhile(rank):
+    """One rank frees GPU memory while its kernel waits for the others, inside the driver: the NIC cannot copy, and its
+    work fails. Nothing hangs."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    memory = ctypes.c_uint64()
+    if driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(1 << 20)):
+        sys.exit("no memory")
+    tensor = torch.ones(1 << 24, device="cuda")
+    torch.cuda.synchronize()
+    dist.barrier()
+    torch.cuda.synchronize()
+    begin = time.monotonic()
+    if rank != 0:
+        time.sleep(3)
+
+    def wait():
+        work = dist.all_reduce(tensor, async_op=True)
+        if rank == 0:
+            # When the kernel runs.
+            time.sleep(1)
+            driver.cuMemFree_v2(memory)
+            print(f"freed after {time.monotonic() - begin:.1f} s", flush=True)
+        work.wait()
+        torch.cuda.synchronize()
+        print(f"rank {rank}: the collective ended after {time.monotonic() - begin:.1f} s", flush=True)
+        os._exit(0)
+
+    end_badly(rank, begin, wait)
+
+
+def main():
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    largest = int(os.environ.get("LARGEST", 256 << 20))
+    torch.cuda.set_device(0)
+    patience = timedelta(seconds=int(os.environ.get("PATIENCE", 600)))
+    dist.init_process_group("nccl", device_id=torch.device("cuda:0"), timeout=patience)
+    dist.all_reduce(torch.ones(1024, device="cuda"))
+    torch.cuda.synchronize()
+    if os.environ.get("VICTIM") is not None:
+        lose_a_rank(rank, int(os.environ["VICTIM"]))
+    if os.environ.get("FREE") is not None:
+        free_meanwhile(rank)
+    begin = time.monotonic()
+    size = 8
+    while size <= largest and os.environ.get("UNVERIFIED") is None:
+        verify(size, size % 97, rank, ranks)
+        if rank == 0:
+            print(f"{size} bytes: all verified, {time.monotonic() - begin:.1f} s", flush=True)
+        size = size * 8 if size * 8 <= largest or size == largest else largest
+    for size in [s for s in (8, 64 << 10, 1 << 20, 16 << 20, 64 << 20) if s <= largest]:
+        rate, per_processor = speed(size)
+        if rank == 0:
+            print(f"all_reduce {size} bytes: {rate:.4f} GiB/s, {per_processor:.3f} GiB per second of a processor", flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+    if rank == 0:
+        print("done", flush=True)
+
+
+main()
