@@ -181,7 +181,12 @@ fn not_posted(model: &Model, qpn: Qpn, wr_id: u64, queue: Queue, reason: &str) -
         other => (REFUSED, other.into(), "see ibv_post_send(3) and ibv_post_recv(3)".into()),
     };
     let finding = Finding::new(rule, Subject::QueuePair(qpn), format!("{what} was not posted: {why}"), advice);
-    Some(finding.because("the call answered an error, bad_wr points to the request, and none from it on was posted"))
+    let queue = if sends { "sends" } else { "receives" };
+    Some(
+        finding
+            .apart_by(&[queue, reason])
+            .because("the call answered an error, bad_wr points to the request, and none from it on was posted"),
+    )
 }
 
 fn full(pair: Option<&Pair>, under_way: usize, size: u32) -> String {
@@ -206,7 +211,8 @@ fn refused(model: &Model, qpn: Option<Qpn>, function: &'static str, errno: i32, 
         subject,
         format!("{function}{about} failed with {name}: {why}"),
         reason::advice(rule, function),
-    );
+    )
+    .apart_by(&[function, &name, reason]);
     if let Some(pair) = qpn.and_then(|qpn| model.pairs.get(&qpn)) {
         finding = finding.shown_by(format!("{} is a queue pair of type {} in {}", pair.qpn, pair.kind, pair.state));
     }
