@@ -7,7 +7,7 @@
 //!
 //! What happens with every message is only written down at first: the checker sees it, in order, when a poll finds
 //! nothing to do, before anything that is not of every day, or when much has gathered. While buffers are compared, work
-//! is looked at when it is posted and when it completes; the witness says when there is time for that.
+//! is looked at when it is posted, when it completes and when that is polled; the witness says when there is time for that.
 
 mod spool;
 mod summary;
@@ -157,7 +157,7 @@ impl Why {
     fn is_compared(&self, event: &Event) -> bool {
         let looks = matches!(
             event.kind,
-            Kind::Called { call: Call::PostSend { .. } | Call::PostReceive { .. }, .. }
+            Kind::Called { call: Call::PostSend { .. } | Call::PostReceive { .. } | Call::Polled { .. }, .. }
                 | Kind::WorkPosted { .. }
                 | Kind::Completed { .. }
         );
