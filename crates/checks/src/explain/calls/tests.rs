@@ -151,6 +151,36 @@ fn what_still_uses_a_domain_is_listed() {
 }
 
 #[test]
+fn a_list_that_has_one_request_again_and_again_is_told() {
+    let list = |wr_id: &dyn Fn(u32) -> u64| {
+        let mut events = Vec::from([pair()]);
+        for index in 0..5 {
+            let mut event = posting();
+            let Kind::Called { call: Call::PostSend { wr_id: name, index: place, signaled, .. }, .. } = &mut event.kind
+            else {
+                unreachable!()
+            };
+            (*name, *place, *signaled) = (wr_id(index), index, true);
+            events.push(event);
+            let (wr_id, queue) = (wr_id(index), Queue::Send);
+            events.push(Event {
+                at: 2,
+                qpn: Some(PAIR),
+                kind: match index {
+                    4 => Kind::PostRefused { wr_id, queue, reason: "queue_full" },
+                    _ => Kind::WorkPosted { wr_id, queue, opcode: "SEND", bytes: 100 },
+                },
+            });
+        }
+        told(&events).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    let text = list(&|_| 9);
+    assert!(text.contains("the 4 work requests before it in the list are the same"), "{text}");
+    let text = list(&u64::from);
+    assert!(text.contains("UV-0811") && !text.contains("are the same"), "{text}");
+}
+
+#[test]
 fn each_reason_of_a_call_is_told_once() {
     let modify = |reason: &str| call(Call::Refused { function: "ibv_modify_qp", errno: 22, reason: Text::of(reason) });
     let findings = told(&[pair(), modify("no port 0"), modify("no such path MTU"), modify("no port 0")]);
