@@ -13,6 +13,7 @@ mod spool;
 mod summary;
 
 use checks::{Checker, Finding, Number, Settings, Severity, Witness};
+use host::memory_faults;
 use host::stamp::Stamp;
 use host::standard_error::{StandardError, say};
 use latch::Rank;
@@ -266,6 +267,9 @@ impl Drop for Inside {
 
 impl Inside {
     fn record(&mut self, event: &Event) {
+        if let Kind::Called { call, .. } = &event.kind {
+            note_memory(call);
+        }
         let Inside { checker, witness, teller, last, .. } = self;
         *last = event.at;
         teller.events += 1;
@@ -293,6 +297,19 @@ impl Inside {
         let Inside { checker, witness, teller, .. } = self;
         checker.finish(now, &mut **witness, &mut |finding| teller.tell(finding));
         teller.summarize(checker);
+    }
+}
+
+/// What a fault in registered memory will be told by. Under the lock of the checker.
+fn note_memory(call: &Call) {
+    match *call {
+        Call::RegisterMemory { key, address, length, .. } => memory_faults::note(key.value(), address, length),
+        Call::ReregisterMemory { old_key, key, address, length, .. } => {
+            memory_faults::forget(old_key.value());
+            memory_faults::note(key.value(), address, length);
+        }
+        Call::DeregisterMemory { key } => memory_faults::forget(key.value()),
+        _ => {}
     }
 }
 
