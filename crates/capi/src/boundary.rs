@@ -178,9 +178,16 @@ fn log_failure(call: &'static str, Errno(code): Errno) -> Errno {
 /// Tells the trace of this process's NIC of a call that belongs to no opened device, if there is a NIC and a sink
 /// listens.
 pub(crate) fn tell(qpn: Option<Qpn>, call: impl FnOnce() -> Call) {
-    if hca::is_traced()
-        && let Some(nic) = Nic::present()
-    {
-        nic.called(qpn, call);
+    if !hca::is_traced() {
+        return;
+    }
+    match Nic::present() {
+        Some(nic) => nic.called(qpn, call),
+        // A forked child that has none uses objects of its parent.
+        None => {
+            if let call @ Call::Refused { .. } = call() {
+                hca::told_without_nic(call);
+            }
+        }
     }
 }

@@ -125,13 +125,15 @@ pub extern "C" fn ibv_close_device(context: Owned<'_, ibv_context>) -> c_int {
             return Ok(());
         }
         let context = Context::from_c(context)?;
-        // Nothing of the program's memory may be touched from here on.
         let left: Result<Vec<Arc<hca::Qp>>, Errno> =
             context.opened.objects().qps.iter().map(|qp| Ok(Arc::clone(&QueuePair::of(qp)?.qp))).collect();
-        for qp in left? {
-            context.opened.nic.destroy_qp(&qp);
+        let (nic, left) = (&context.opened.nic, left?);
+        nic.close_device(&context.opened.hca);
+        // Nothing of the program's memory may be touched from here on. The program has not destroyed them: it is told.
+        let _own = hca::OwnCalls::told_by(nic);
+        for qp in left {
+            nic.destroy_qp(&qp);
         }
-        context.opened.nic.close_device(&context.opened.hca);
         Ok(())
     })
 }

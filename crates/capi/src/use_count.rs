@@ -21,7 +21,7 @@ impl UseCount {
         match self.0.load(Ordering::Acquire) {
             0 => Ok(()),
             users => {
-                log::note_reason(format_args!("{users} other objects still need it"));
+                log::note_reason(format_args!("other objects still need it ({users} uses)"));
                 Err(Errno::BUSY)
             }
         }

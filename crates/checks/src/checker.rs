@@ -1,5 +1,5 @@
 //! The checker: shows every event to every family of rules that is on, and keeps the model true. A finding of the same
-//! rule about the same subject is told once and counted.
+//! rule about the same subject is told once and counted; of calls that were refused, each reason is told once.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -99,7 +99,7 @@ pub(crate) struct Out<'a> {
 impl Out<'_> {
     /// Tells a finding, unless its rule is off or it was told of the same subject before.
     pub fn tell(&mut self, finding: Finding) {
-        if self.told.wanted.has(finding.rule) && self.told.is_new(finding.rule, finding.subject) {
+        if self.told.wanted.has(finding.rule) && self.told.is_new(&finding) {
             let severity = self.settings.severity(finding.rule);
             let thread = if finding.thread == 0 { self.thread } else { finding.thread };
             (self.found)(Finding { at: self.at, thread, severity, ..finding });
@@ -143,30 +143,43 @@ impl Wanted {
 #[derive(Default, Debug)]
 struct Told {
     wanted: Wanted,
-    counts: BTreeMap<(Number, Subject), u64>,
+    /// By rule, subject and variant.
+    counts: BTreeMap<(Number, Subject, u64), u64>,
     total: BTreeMap<Number, u64>,
 }
 
 /// How many findings are known apart.
 const MAX_TOLD: usize = 4096;
 
+/// How many variants of a finding are told of one rule and subject: a reason may have a number in it that changes.
+const MAX_VARIANTS: usize = 8;
+
 impl Told {
     /// Counts a finding that was made before; `false` if it was not.
     fn again(&mut self, rule: Number, subject: Subject) -> bool {
-        let Some(count) = self.counts.get_mut(&(rule, subject)) else { return false };
+        let Some(count) = self.counts.get_mut(&(rule, subject, 0)) else { return false };
         *count += 1;
         *self.total.entry(rule).or_default() += 1;
         true
     }
 
-    fn is_new(&mut self, rule: Number, subject: Subject) -> bool {
+    fn is_new(&mut self, finding: &Finding) -> bool {
+        let (rule, subject) = (finding.rule, finding.subject);
         *self.total.entry(rule).or_default() += 1;
-        if self.counts.len() >= MAX_TOLD && !self.counts.contains_key(&(rule, subject)) {
+        if let Some(count) = self.counts.get_mut(&(rule, subject, finding.variant)) {
+            *count += 1;
             return false;
         }
-        let count = self.counts.entry((rule, subject)).or_default();
-        *count += 1;
-        *count == 1
+        let all = (rule, subject, 0)..=(rule, subject, u64::MAX);
+        if self.counts.range(all.clone()).count() >= MAX_VARIANTS {
+            self.counts.range_mut(all).next().into_iter().for_each(|(_, count)| *count += 1);
+            return false;
+        }
+        let has_room = self.counts.len() < MAX_TOLD;
+        if has_room {
+            self.counts.insert((rule, subject, finding.variant), 1);
+        }
+        has_room
     }
 }
 
@@ -231,7 +244,11 @@ impl Checker {
 
     /// How often each rule was broken, and how often about each subject.
     pub fn counts(&self) -> impl Iterator<Item = (Number, Subject, u64)> {
-        self.told.counts.iter().map(|((rule, subject), count)| (*rule, *subject, *count))
+        let mut counts: BTreeMap<(Number, Subject), u64> = BTreeMap::new();
+        for ((rule, subject, _), count) in &self.told.counts {
+            *counts.entry((*rule, *subject)).or_default() += count;
+        }
+        counts.into_iter().map(|((rule, subject), count)| (rule, subject, count))
     }
 
     /// How often each rule was broken.

@@ -21,6 +21,8 @@ pub struct Finding {
     pub thread: u32,
     /// What it is about. Findings of one rule about one subject are told once and counted.
     pub subject: Subject,
+    /// Tells findings of one rule about one subject apart, where more than one mistake can break it: each is told.
+    pub variant: u64,
     /// The connection, where there is one: by this two reports can be laid side by side.
     pub connection: Option<Between>,
     /// One sentence: what happened, with the program's own values.
@@ -100,12 +102,23 @@ impl Finding {
             at: 0,
             thread: 0,
             subject,
+            variant: 0,
             connection: None,
             what: what.into(),
             cause: None,
             evidence: Vec::new(),
             advice: advice.into(),
         }
+    }
+
+    /// The same, told also if another one of its rule and subject was told: one with other `words`.
+    #[must_use]
+    pub fn apart_by(mut self, words: &[&str]) -> Finding {
+        // FNV-1a, with a mark behind each word.
+        let bytes = words.iter().flat_map(|word| word.bytes().chain([0xff]));
+        self.variant =
+            bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        self
     }
 
     /// The same with its cause.

@@ -119,6 +119,9 @@ impl Model {
                 self.accessed(headers);
                 if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
                     pair.heard_at = Some(event.at);
+                    if headers.bth.opcode.is_request() {
+                        pair.asked_at = Some(event.at);
+                    }
                 }
             }
             Kind::NakReceived { .. } => {
@@ -190,9 +193,10 @@ impl Model {
     fn completed(&mut self, event: &Event, wr_id: u64, queue: Queue, status: &'static str, opcode: &str) {
         let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) else { return };
         pair.completed += 1;
+        let mut frees = None;
         match queue {
-            Queue::Send => pair.sends.completed(wr_id, true),
-            Queue::Receive => pair.receives.completed(wr_id, true),
+            Queue::Send => frees = pair.sends.completed(wr_id, true),
+            Queue::Receive => _ = pair.receives.completed(wr_id, true),
             _ => {
                 if let Some(srq) = pair.srq.and_then(|srq| self.srqs.get_mut(&srq)) {
                     srq.receives.completed(wr_id, false);
@@ -206,7 +210,10 @@ impl Model {
             _ => pair.receive_cq,
         };
         if let Some(cq) = cq.and_then(|cq| self.cqs.get_mut(&cq)) {
-            cq.completed(Unpolled { qpn: pair.qpn, wr_id, status, at: event.at, is_live: true });
+            let one = Unpolled { qpn: pair.qpn, wr_id, status, at: event.at, is_live: true, frees };
+            if cq.completed(one) {
+                frees.into_iter().for_each(|count| pair.sends.free(count));
+            }
         }
     }
 
@@ -347,8 +354,20 @@ impl Model {
                 }
             }
             Call::Poll { cq, got, .. } => {
-                if let Some(cq) = self.cqs.get_mut(&cq) {
-                    cq.polled(at, thread, got);
+                let Model { cqs, pairs, .. } = self;
+                if let Some(cq) = cqs.get_mut(&cq) {
+                    cq.polled(at, thread, got, |one| {
+                        if let Some(count) = one.frees.filter(|_| one.is_live)
+                            && let Some(pair) = pairs.get_mut(&one.qpn)
+                        {
+                            pair.sends.free(count);
+                        }
+                    });
+                }
+            }
+            Call::Polled { .. } => {
+                if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
+                    pair.polled += 1;
                 }
             }
             Call::ForkInit {} => self.fork_is_safe = true,

@@ -412,6 +412,17 @@ fn a_queue_pair_with_work_is_brought_to_where_it_works() {
     let mut script = Script::new();
     script.qp(A).init(A).receive(A, 1, &[]).destroy_qp(A);
     script.shows(522, &["stayed in INIT, with 1 receives"]);
+    // A receive that was refused is no send.
+    let refused = |script: &mut Script| {
+        let kind = Kind::PostRefused { wr_id: 8, queue: Queue::Receive, reason: "wrong_state" };
+        _ = script.qp(A).happens(Some(A), kind);
+    };
+    let mut script = Script::new();
+    refused(&mut script);
+    script.destroy_qp(A).shows(522, &["stayed in RESET: 1 receives were refused, the first is 8", "ibv_post_recv"]);
+    let mut script = Script::new();
+    refused(&mut script);
+    script.init(A).destroy_qp(A).keeps(522);
     // One that only receives may stay in RTR.
     let mut script = Script::new();
     script.qp(A).qp(B).init(A).receive(A, 1, &[]).rtr(A, B).ends();

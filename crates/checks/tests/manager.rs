@@ -195,6 +195,12 @@ fn a_connection_is_ended_before_its_id() {
     let mut script = Script::new();
     script.connected().ack("RDMA_CM_EVENT_DISCONNECTED").destroy_qp(A).cm("rdma_destroy_id");
     script.keeps(708);
+    // The peer died, and the program did not wait for the event.
+    let mut script = Script::new();
+    let by = trace::ConnectionEnd::PeerDied;
+    script.connected().happens(Some(A), Kind::ConnectionEnded { local_comm_id: 1, by });
+    script.destroy_qp(A).cm("rdma_destroy_qp").cm("rdma_destroy_id");
+    script.keeps(708);
 }
 
 const NOT_READY: Kind = Kind::NakSent { psn: Psn::new(0), code: "receiver not ready" };

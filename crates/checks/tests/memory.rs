@@ -38,10 +38,37 @@ fn a_buffer_changed_while_its_send_is_under_way_is_told() {
 }
 
 #[test]
-fn a_buffer_changed_after_its_completion_is_not_told() {
+fn a_buffer_changed_after_its_completion_was_polled_is_not_told() {
     let mut script = connected();
-    script.send(17, send(1)).sent(17, 1).stores(BUFFER + 8, 1).polls(CQ, 1);
-    script.keeps(201);
+    script.send(17, send(1)).sent(17, 1).polls_of(CQ, 17, 1).stores(BUFFER + 8, 1);
+    script.send(17, send(2)).sent(17, 2).polls_of(CQ, 17, 2).keeps(201);
+    // The poll may be told before the completion.
+    for _ in 0..2 {
+        script.send(17, send(1)).polls_of(CQ, 17, 1).sent(17, 1).stores(BUFFER + 9, 1);
+    }
+    script.send(17, send(1)).sent(17, 1).polls_of(CQ, 17, 1).keeps(201);
+}
+
+#[test]
+fn a_buffer_changed_before_its_completion_was_polled_is_told() {
+    let mut script = connected();
+    script.send(17, send(1)).sent(17, 1).stores(BUFFER + 8, 1).send(17, send(2)).sent(17, 2).keeps(201);
+    script.polls_of(CQ, 17, 1).shows(201, &["SEND with wr_id 1", "before its completion was polled"]);
+}
+
+#[test]
+fn a_buffer_changed_after_an_answer_of_the_peer_is_not_told() {
+    let mut script = connected();
+    let headers = Headers::new(Opcode::RcSendOnly, Qpn::new(17), Psn::new(0));
+    script.send(17, send(1)).sent(17, 1);
+    script.happens(Some(17), Kind::PacketReceived { headers, payload_len: 0, packets: 1 });
+    script.stores(BUFFER + 8, 1).polls_of(CQ, 17, 1).keeps(201);
+    // Nor one that the peer may have written to.
+    let mut script = connected();
+    let reth = Some(Reth { va: BUFFER, rkey: Key::new(KEY), len: 8 });
+    let headers = Headers { reth, ..Headers::new(Opcode::RcWriteOnly, Qpn::new(19), Psn::new(0)) };
+    script.happens(Some(19), Kind::PacketReceived { headers, payload_len: 8, packets: 1 });
+    script.send(17, send(1)).sent(17, 1).stores(BUFFER + 8, 1).polls_of(CQ, 17, 1).keeps(201);
 }
 
 #[test]
@@ -78,8 +105,18 @@ fn receives_that_share_part_of_their_memory_are_told() {
 #[test]
 fn a_receive_buffer_that_is_posted_twice_is_told() {
     let mut script = connected();
-    script.receive(17, 1, &[(BUFFER, 64, KEY)]).receive(17, 2, &[(BUFFER, 64, KEY)]);
-    script.shows(203, &["same buffer"]).keeps(202);
+    script.receive(17, 1, &[(BUFFER, 64, KEY)]).receive(17, 2, &[(BUFFER, 64, KEY)]).keeps(203);
+    script.received(17, 1, 64).shows(203, &["same buffer"]).keeps(202);
+}
+
+#[test]
+fn a_receive_buffer_that_nothing_is_put_into_may_be_posted_twice() {
+    let mut script = connected();
+    (0..8).for_each(|wr_id| _ = script.receive(17, wr_id, &[(BUFFER, 64, KEY)]));
+    (0..8).for_each(|wr_id| _ = script.completes(17, Queue::Receive, wr_id, "RECV_RDMA_WITH_IMM", 64));
+    script.keeps(202).keeps(203);
+    // A message finds the last of them alone.
+    script.receive(17, 1, &[(BUFFER, 64, KEY)]).received(17, 1, 64).keeps(203);
 }
 
 #[test]
@@ -97,7 +134,7 @@ fn shared_receives_that_overlap_are_told_until_they_complete() {
     script.qp_with(17, NewPair { srq: Some(9), ..NewPair::default() }).connect(17, 18);
     script.receive_shared(9, 1, &[(BUFFER, 64, KEY)]).receive_shared(9, 2, &[(BUFFER + 64, 64, KEY)]);
     script.completes(17, Queue::SharedReceive, 1, "RECV", 64).receive_shared(9, 3, &[(BUFFER, 64, KEY)]).keeps(203);
-    script.receive_shared(9, 4, &[(BUFFER + 64, 64, KEY)]);
+    script.receive_shared(9, 4, &[(BUFFER + 64, 64, KEY)]).completes(17, Queue::SharedReceive, 2, "RECV", 64);
     script.shows(203, &["SRQ 0x9", "wr_id 4", "wr_id 2"]);
 }
 
@@ -285,7 +322,7 @@ fn addresses_that_count_from_zero_are_understood() {
     let access = ALL_ACCESS | Access::ZERO_BASED;
     script.call(Call::RegisterMemory { key: Key::new(KEY), pd: PD, address: BUFFER, length: 64, iova: 0, access });
     script.qp(17).connect(17, 18).receive(17, 1, &[(0, 64, KEY)]).keeps(212);
-    script.mr(0x200, BUFFER, 64, ALL_ACCESS).receive(17, 2, &[(BUFFER, 64, 0x200)]);
+    script.mr(0x200, BUFFER, 64, ALL_ACCESS).receive(17, 2, &[(BUFFER, 64, 0x200)]).received(17, 1, 64);
     script.shows(203, &["same buffer"]);
 }
 

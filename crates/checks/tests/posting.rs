@@ -71,6 +71,31 @@ fn a_queue_with_one_signaled_among_many_is_not_told() {
 }
 
 #[test]
+fn more_than_the_queue_holds_is_told_until_completions_are_polled() {
+    let mut script = connected();
+    (0..16).for_each(|wr_id| _ = script.send(17, send(wr_id)).sent(17, wr_id));
+    script.keeps(326);
+    script.send(17, send(16));
+    script.shows(326, &["SEND with wr_id 16", "16 work requests before it", "max_send_wr 16", "ENOMEM"]);
+    // One that is polled frees the places of those before it.
+    let mut script = connected();
+    for round in 0..4 {
+        (0..15).for_each(|wr_id| _ = script.send(17, unsignaled(wr_id)));
+        script.send(17, send(100 + round)).sent(17, 100 + round).polls(CQ, 100 + round);
+    }
+    script.keeps(326);
+    // A poll may be told before the completion.
+    let mut script = connected();
+    (0..64).for_each(|wr_id| _ = script.send(17, send(wr_id)).polls(CQ, wr_id).sent(17, wr_id));
+    script.keeps(326);
+    // In RESET the queue is empty.
+    let mut script = connected();
+    (0..16).for_each(|wr_id| _ = script.send(17, send(wr_id)).sent(17, wr_id));
+    script.state(17, "RESET", StateCause::Modify).connect(17, 18);
+    script.send(17, send(16)).keeps(326);
+}
+
+#[test]
 fn a_queue_that_signals_everything_is_not_told() {
     let mut script = connected_as(NewPair { signals_all: true, ..NewPair::default() });
     (0..16).for_each(|wr_id| _ = script.send(17, unsignaled(wr_id)));

@@ -261,6 +261,9 @@ fn failures_told_by_events_that_nobody_reads_are_told() {
     script.happens(Some(QP), event()).ends();
     script.shows(624, &["IBV_EVENT_QP_ACCESS_ERR of QP 0x11", "ibv_get_async_event"]);
     let mut script = connected();
+    script.happens(Some(QP), Kind::CqOverflowed { cq: CQ, capacity: 4 }).ends();
+    script.shows(624, &["IBV_EVENT_CQ_ERR of CQ 4"]);
+    let mut script = connected();
     script.happens(Some(QP), event());
     script.call(Call::GetAsyncEvent { event: "IBV_EVENT_QP_ACCESS_ERR", about: QP.into() }).ends();
     script.keeps(624);

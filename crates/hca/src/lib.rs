@@ -49,5 +49,7 @@ pub use queue_pair::counters::{AttachError, CompletionCounter, CountedWork};
 pub use queue_pair::frames::Spread;
 pub use queue_pair::{Joins, Qp};
 pub use record::drops::KernelDrops;
+#[cfg(feature = "checks")]
+pub use record::orphan::told_without_nic;
 pub use record::tracing::{Tracing, is_traced};
 pub use told_calls::OwnCalls;

@@ -16,6 +16,7 @@
 //! | [`descriptor`], [`event_fd`], [`ready_pipe`] | what a forked child must not keep; bells; what programs wait for |
 //! | [`thread`], [`standard_error`], [`stamp`], [`environment`] | threads that take no signals; lines for a person, and when they were written; what is believed of variables |
 //! | [`file_size`] | how long a file may become |
+//! | [`memory_faults`] | what is said before a process dies by touching registered memory that it has unmapped |
 
 pub mod arrival;
 pub mod descriptor;
@@ -27,6 +28,7 @@ pub mod forward;
 pub mod greeting;
 pub mod holders;
 pub mod inquiry;
+pub mod memory_faults;
 pub mod process_watch;
 pub mod ready_pipe;
 

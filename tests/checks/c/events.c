@@ -490,10 +490,27 @@ static void peer_died(void)
 	rdma_destroy_event_channel(channel);
 }
 
+/* UV-0915: both ends have receives posted, and none begins. */
+static void nobody_begins(void)
+{
+	struct bench b = open_pair(IBV_QPT_RC);
+	struct ibv_sge in[2] = {piece(&b, 0, 64), piece(&b, 64, 64)};
+	struct ibv_wc wc;
+
+	for (int i = 0; i < 2; i++)
+		post_recv(b.qp[i], i, &in[i]);
+	for (int waited = 0; waited < A_WHILE_MILLIS; waited += 10) {
+		NEED(ibv_poll_cq(b.cq, 1, &wc) == 0);
+		sleep_millis(10);
+	}
+	close_bench(&b);
+}
+
 CASES({"UV-0901", peer_refused, all_is_well}, {"UV-0902", routine_event, all_is_well},
       {"UV-0903", async_error, all_is_well}, {"UV-0910", not_acknowledged, all_is_well},
       {"UV-0911", peer_not_ready, all_is_well}, {"UV-0912", never_sent, all_is_well},
       {"UV-0913", nothing_signaled, some_signaled}, {"UV-0914", peer_not_ready, all_is_well},
+      {"UV-0915", nobody_begins, all_is_well},
       {"UV-0920", key_mismatch, datagram_arrives}, {"UV-0922", psn_mismatch, all_is_well},
       {"UV-0923", unknown_pair, all_is_well}, {"UV-0924", wrong_state, all_is_well},
       {"UV-0925", length, datagram_arrives}, {"UV-0926", datagram_no_receive, datagram_arrives},

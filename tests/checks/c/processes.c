@@ -63,17 +63,17 @@ static void work_in_child(bool on_parents_objects)
 
 	NEED(child >= 0);
 	if (child == 0) {
-		struct bench own = open_pair(IBV_QPT_RC);
-
 		if (on_parents_objects) {
 			struct ibv_sge out = piece(&b, 0, 8);
 			struct ibv_send_wr wr = send_wr(1, IBV_WR_SEND, &out);
 
 			NEED(post(b.qp[0], &wr) == EIO);
 		} else {
+			struct bench own = open_pair(IBV_QPT_RC);
+
 			write_once(&own);
+			close_bench(&own);
 		}
-		close_bench(&own);
 		exit(0);
 	}
 	NEED(waitpid(child, &status, 0) == child && status == 0);

@@ -13,7 +13,7 @@ use wire::Qpn;
 use super::naming;
 use crate::checker::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
-use crate::model::{Model, Pair};
+use crate::model::{Model, Pair, Work, WorkQueue};
 use crate::rule::rules;
 
 rules! {
@@ -181,7 +181,30 @@ fn not_posted(model: &Model, qpn: Qpn, wr_id: u64, queue: Queue, reason: &str) -
         other => (REFUSED, other.into(), "see ibv_post_send(3) and ibv_post_recv(3)".into()),
     };
     let finding = Finding::new(rule, Subject::QueuePair(qpn), format!("{what} was not posted: {why}"), advice);
-    Some(finding.because("the call answered an error, bad_wr points to the request, and none from it on was posted"))
+    let finding = match works.zip(posting).filter(|_| reason == "queue_full") {
+        Some((works, posting)) if is_one_request(works, posting) => finding.shown_by(format!(
+            "the {} work requests before it in the list are the same as this one: does wr.next point to a request that \
+             is in the list already?",
+            posting.index
+        )),
+        _ => finding,
+    };
+    let queue = if sends { "sends" } else { "receives" };
+    Some(
+        finding
+            .apart_by(&[queue, reason])
+            .because("the call answered an error, bad_wr points to the request, and none from it on was posted"),
+    )
+}
+
+/// Whether a list that was posted seems to have one request again and again.
+fn is_one_request(works: &WorkQueue, posting: &Work) -> bool {
+    let same = |work: &Work| {
+        (work.wr_id, work.opcode, work.pieces, work.remote)
+            == (posting.wr_id, posting.opcode, posting.pieces, posting.remote)
+    };
+    let mut before = works.iter().rev().take(posting.index as usize);
+    before.next().is_some_and(same) && before.all(same)
 }
 
 fn full(pair: Option<&Pair>, under_way: usize, size: u32) -> String {
@@ -206,7 +229,8 @@ fn refused(model: &Model, qpn: Option<Qpn>, function: &'static str, errno: i32, 
         subject,
         format!("{function}{about} failed with {name}: {why}"),
         reason::advice(rule, function),
-    );
+    )
+    .apart_by(&[function, &name, reason]);
     if let Some(pair) = qpn.and_then(|qpn| model.pairs.get(&qpn)) {
         finding = finding.shown_by(format!("{} is a queue pair of type {} in {}", pair.qpn, pair.kind, pair.state));
     }
@@ -235,8 +259,12 @@ fn users(model: &Model, function: &str) -> Vec<String> {
     }
     if of_domain || matches!(function, "ibv_destroy_cq" | "ibv_destroy_srq") {
         let name = |pair: &Pair| match function {
-            "ibv_destroy_cq" => format!("{} (CQs {:?} and {:?})", pair.qpn, pair.send_cq, pair.receive_cq),
-            "ibv_destroy_srq" => format!("{} (SRQ {:?})", pair.qpn, pair.srq),
+            "ibv_destroy_cq" => match (pair.send_cq, pair.receive_cq) {
+                (Some(one), Some(other)) if one != other => format!("{} (CQ {one} and CQ {other})", pair.qpn),
+                (Some(cq), _) | (None, Some(cq)) => format!("{} (CQ {cq})", pair.qpn),
+                (None, None) => format!("{}", pair.qpn),
+            },
+            "ibv_destroy_srq" => format!("{} (SRQ {})", pair.qpn, pair.srq.unwrap_or_default()),
             _ => format!("{} (PD {})", pair.qpn, pair.pd),
         };
         let uses = |pair: &&Pair| function != "ibv_destroy_srq" || pair.srq.is_some();

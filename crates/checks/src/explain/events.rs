@@ -7,7 +7,7 @@ mod stalls;
 use alloc::collections::BTreeMap;
 use alloc::format;
 
-use trace::{Call, DropReason, Event, Kind, Queue, RetryCause};
+use trace::{Call, DropReason, Event, Kind, Queue, RetryCause, StateCause};
 use wire::access::Refusal;
 use wire::{Headers, Psn, Qpn};
 
@@ -27,11 +27,12 @@ rules! {
     NEVER_SENT = 912 Warning "work was posted and is not sent";
     NOTHING_SIGNALED = 913 Error "the send queue is full and nothing in it was signaled";
     RECEIVE_QUEUE_EMPTY = 914 Warning "messages of the peer wait for a receive to be posted";
+    NOTHING_TO_WAIT_FOR = 915 Note "the program waits for a completion, and nothing was ever sent";
     KEY_MISMATCH = 920 Error "packets were dropped because their Q_Key or P_Key is not the queue pair's";
     PSN_MISMATCH = 922 Error "packets were dropped because both ends count from different PSNs";
     UNKNOWN_PAIR = 923 Warning "packets were dropped because no queue pair has their number";
     WRONG_STATE = 924 Warning "packets were dropped because the queue pair was not in a state to receive";
-    LENGTH = 925 Warning "packets were dropped because of their length";
+    LENGTH = 925 Error "packets were dropped because of their length";
     NO_RECEIVE = 926 Warning "messages were dropped because no receive was posted";
     WRITE_FORBIDDEN = 927 Error "a WRITE was dropped because the memory may not be touched that way";
     FOREIGN_ADDRESS = 928 Warning "packets were dropped because they do not come from the peer";
@@ -44,6 +45,9 @@ rules! {
     CONNECTION_LOST = 945 Error "a connection ended without a program ending it";
     DISCONNECTED = 947 Note "the peer disconnected";
 }
+
+/// A queue pair takes no more receives of its shared receive queue.
+const LAST_RECEIVE: &str = "QP_LAST_WQE_REACHED";
 
 /// How many queue pairs are watched.
 const MAX_WATCHED: usize = 4096;
@@ -72,6 +76,8 @@ struct Watched {
 #[derive(Default, Debug)]
 pub(crate) struct Events {
     watched: BTreeMap<Qpn, Watched>,
+    /// When the program called something last.
+    called_at: u64,
 }
 
 impl Events {
@@ -123,18 +129,26 @@ impl Examine for Events {
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let (event, model) = (moment.event, moment.model);
         self.note(event);
+        if let Kind::Called { .. } = event.kind {
+            self.called_at = event.at;
+        }
         match &event.kind {
+            // The queue pair may be about to go, and the event with it: it is told when the program takes it.
+            Kind::AsyncEvent { name } if name.ends_with(LAST_RECEIVE) => {}
             Kind::AsyncEvent { name } => {
                 let refused = self.watched(event.qpn).and_then(|watched| watched.refused);
                 let finding = asynchronous(model, event.qpn.map(Subject::QueuePair), name, refused);
                 out.tell(between(finding, model, event.qpn, None));
             }
-            Kind::Called { call: Call::GetAsyncEvent { event: name, about }, .. } if !name.contains("_QP_") => {
+            Kind::Called { call: Call::GetAsyncEvent { event: name, about }, .. }
+                if !name.contains("_QP_") || name.ends_with(LAST_RECEIVE) =>
+            {
                 let number = u32::try_from(*about).unwrap_or_default();
                 let subject = match *name {
                     "IBV_EVENT_CQ_ERR" => Some(Subject::CompletionQueue(number)),
                     "IBV_EVENT_SRQ_ERR" | "IBV_EVENT_SRQ_LIMIT_REACHED" => Some(Subject::SharedQueue(number)),
                     "IBV_EVENT_COMM_EST" | "IBV_EVENT_SQ_DRAINED" => return,
+                    name if name.ends_with(LAST_RECEIVE) => Some(Subject::QueuePair(Qpn::new(number))),
                     _ => None,
                 };
                 out.tell(asynchronous(model, subject, name, None));
@@ -182,6 +196,7 @@ impl Examine for Events {
                 out.tell(finding);
             }
         }
+        stalls::nothing_to_wait_for(model, self.called_at, now).into_iter().for_each(|finding| out.tell(finding));
     }
 }
 
@@ -202,12 +217,23 @@ fn asynchronous(model: &Model, subject: Option<Subject>, name: &str, refused: Op
             let happened = "a request of the peer was refused, and this queue pair stopped";
             let finding = Finding::new(PEER_REFUSED, subject, what(happened), advice);
             let Some(refusal) = refused else {
-                return finding.because("the peer's request made no sense here, or the queue pair does not grant it");
+                let pair = if let Subject::QueuePair(qpn) = subject { model.pairs.get(&qpn) } else { None };
+                return finding.because(match pair.and_then(|pair| pair.state_cause) {
+                    Some(cause @ (StateCause::PeerRequest(_) | StateCause::ReceiveFailed { .. })) => format!("{cause}"),
+                    _ => "the peer's request made no sense here, or the queue pair does not grant it".into(),
+                });
             };
             let range = refusal.range;
             let needs = refusal.access;
             let mut finding = finding.because(format!("the peer reached for {refusal}, which needs {needs}"));
-            finding.evidence.extend(naming::memory(model, range.key, range.address, range.length, u64::MAX));
+            if let Some(advice) = naming::advice_on_turned(model, range.key) {
+                finding.advice = advice.into();
+            }
+            // If the peer is in this process, what is known of the memory is told of its work.
+            let pair = if let Subject::QueuePair(qpn) = subject { model.pairs.get(&qpn) } else { None };
+            if pair.and_then(|pair| naming::peer_here(model, pair)).is_none() {
+                finding.evidence.extend(naming::memory(model, range.key, range.address, range.length, u64::MAX));
+            }
             finding
         }
         "COMM_EST"

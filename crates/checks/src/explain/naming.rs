@@ -75,6 +75,21 @@ fn lies(region: &Region, address: u64, length: u64) -> String {
     }
 }
 
+/// The region whose key this one is with its bytes in reverse, where it is no key of a region itself.
+fn turned(model: &Model, key: Key) -> Option<&Region> {
+    if model.region_ever(key).is_some() || model.windows.contains_key(&key.value()) {
+        return None;
+    }
+    model.region_ever(Key::new(key.value().swap_bytes()))
+}
+
+/// What to do about a key that the program seems to have turned on the way.
+pub(crate) fn advice_on_turned(model: &Model, key: Key) -> Option<&'static str> {
+    let advice = "turn the key to network byte order where it is sent (htonl(mr->rkey)), and back where it is received \
+                  (ntohl): its bytes arrive in reverse";
+    turned(model, key).map(|_| advice)
+}
+
 /// What the process knows of a key and of the range that was asked for behind it.
 pub(crate) fn memory(model: &Model, key: Key, address: u64, length: u64, now: u64) -> Vec<String> {
     let mut seen = Vec::new();
@@ -91,14 +106,14 @@ pub(crate) fn memory(model: &Model, key: Key, address: u64, length: u64, now: u6
             seen.push(format!("key {key} is that of a memory window"));
         }
         None => {
-            seen.push(format!("nothing that this process has registered has, or had, key {key}"));
-            let turned = Key::new(key.value().swap_bytes());
-            if let Some(found) = model.region_ever(turned) {
-                let found = region(found);
+            // What is surest comes first.
+            if let Some(found) = turned(model, key) {
+                let (turned, found) = (found.key, region(found));
                 seen.push(format!(
                     "with its bytes in reverse it is {turned}, the key of {found}: was it sent without ntohl and htonl?"
                 ));
             }
+            seen.push(format!("nothing that this process has registered has, or had, key {key}"));
         }
     }
     let holds =

@@ -50,6 +50,8 @@ pub struct Unpolled {
     pub at: u64,
     /// Its queue pair has not been reset or destroyed since.
     pub is_live: bool,
+    /// For a send: how many work requests of its queue, since RESET, have a free place when this was polled.
+    pub frees: Option<u64>,
 }
 
 impl Unpolled {
@@ -97,21 +99,26 @@ impl CompletionQueue {
         self.unpolled.iter().filter(|one| one.is_live && !one.is_flush())
     }
 
-    pub(super) fn completed(&mut self, one: Unpolled) {
+    /// A completion arrived. Whether the program has polled it already.
+    pub(super) fn completed(&mut self, one: Unpolled) -> bool {
         self.completed += 1;
         self.last_status = one.status;
         if self.ahead > 0 {
             self.ahead -= 1;
-        } else if self.unpolled.len() < self.capacity as usize {
+            return true;
+        }
+        if self.unpolled.len() < self.capacity as usize {
             self.unpolled.push_back(one);
         }
+        false
     }
 
-    pub(super) fn polled(&mut self, at: u64, thread: u32, got: u32) {
+    /// The program polled so many. `each` gets those that are known.
+    pub(super) fn polled(&mut self, at: u64, thread: u32, got: u32, each: impl FnMut(Unpolled)) {
         self.polled += u64::from(got);
         self.last_poll = Some((at, thread));
         let known = self.unpolled.len().min(got as usize);
-        self.unpolled.drain(..known);
+        self.unpolled.drain(..known).for_each(each);
         self.ahead += u64::from(got) - known as u64;
     }
 

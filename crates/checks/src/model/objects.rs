@@ -147,8 +147,12 @@ pub struct Pair {
     pub receives: WorkQueue,
     /// How much work has completed.
     pub completed: u64,
+    /// How many of its completions the program has polled.
+    pub polled: u64,
     /// When a packet of the peer arrived last.
     pub heard_at: Option<u64>,
+    /// When a request of the peer arrived last: a message, a WRITE, a READ.
+    pub asked_at: Option<u64>,
     /// The first work that failed since RESET, flushes apart: its name, its status, why.
     pub first_failure: Option<(u64, &'static str, Failure)>,
     /// When it was made.
@@ -179,7 +183,9 @@ impl Pair {
             sends: WorkQueue::default(),
             receives: WorkQueue::default(),
             completed: 0,
+            polled: 0,
             heard_at: None,
+            asked_at: None,
             first_failure: None,
             made_at: 0,
         }
@@ -225,6 +231,7 @@ impl Pair {
         self.connection = Connection::default();
         self.first_failure = None;
         self.heard_at = None;
+        self.asked_at = None;
     }
 }
 

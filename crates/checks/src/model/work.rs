@@ -146,6 +146,8 @@ pub struct WorkQueue {
     pub signaled: u64,
     /// How many under way ask for a completion.
     signaled_under_way: usize,
+    /// How many of those posted have a free place again: their completion, or that of later work, was polled.
+    freed: u64,
 }
 
 impl WorkQueue {
@@ -170,6 +172,18 @@ impl WorkQueue {
     #[must_use]
     pub fn signaled_under_way(&self) -> usize {
         self.signaled_under_way
+    }
+
+    /// How many places of the queue are taken as hardware counts: until a completion is polled, of the work itself or
+    /// of later work.
+    #[must_use]
+    pub fn places_taken(&self) -> u64 {
+        self.posted.saturating_sub(self.freed)
+    }
+
+    /// A completion was polled that frees the places of the first `count`.
+    pub(super) fn free(&mut self, count: u64) {
+        self.freed = self.freed.max(count);
     }
 
     /// The oldest work of that name.
@@ -220,10 +234,13 @@ impl WorkQueue {
         self.works.range(first..behind)
     }
 
-    pub(super) fn completed(&mut self, wr_id: u64, in_order: bool) {
+    /// Work completed. How many were posted up to it.
+    pub(super) fn completed(&mut self, wr_id: u64, in_order: bool) -> Option<u64> {
         let (first, behind) = self.places(wr_id, in_order);
+        let last = self.works.range(first..behind).next_back().map(|work| work.serial + 1);
         let done = self.works.drain(first..behind).filter(|work| work.signaled).count();
         self.signaled_under_way -= done;
+        last
     }
 
     /// The places of what a completion ends.

@@ -59,23 +59,32 @@ pub(crate) struct Memory {
     contents: contents::Contents,
     pieces: pieces::Pieces,
     registration: registration::Registration,
+    sharing: sharing::Sharing,
 }
 
 impl Examine for Memory {
     fn sees(&self) -> Sort {
-        Sort::POST | Sort::POSTED | Sort::COMPLETED | Sort::RARE
+        Sort::POST | Sort::POSTED | Sort::COMPLETED | Sort::POLL | Sort::RARE
     }
 
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
+        match moment.event.kind {
+            Kind::Called { call: Call::Poll { .. }, .. } => return,
+            Kind::Called { call: Call::Polled { wr_id, .. }, .. } => {
+                return self.contents.polled(wr_id, moment, &self.claims, out);
+            }
+            _ => {}
+        }
         if let Some(posting) = moment.posting {
             let usable = self.pieces.posted(posting, moment.model, out);
             self.registration.posted(posting, moment, out);
             if usable {
-                sharing::posted(posting, moment.model, &self.claims, out);
+                self.sharing.posted(posting, moment.model, &self.claims, out);
                 self.claims.add(posting, moment.model);
             }
         }
         self.contents.observe(moment, &self.claims, out);
+        self.sharing.observe(moment, &self.claims, out);
         self.claims.observe(moment);
         if let Kind::Called { call, .. } = &moment.event.kind {
             self.registration.called(call, moment, out);

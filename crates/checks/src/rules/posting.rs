@@ -35,6 +35,7 @@ rules! {
     OVERWRITES_READ = 323 Warning "a WRITE may overtake a READ of the same memory";
     NOTE_AFTER_WRITE = 324 Performance "a small SEND follows each WRITE";
     FENCE_WITHOUT_READS = 325 Warning "a fence on a queue pair that has no READs";
+    MORE_THAN_THE_QUEUE_HOLDS = 326 Warning "more is posted than the send queue holds before a completion was polled";
 }
 
 /// The family.

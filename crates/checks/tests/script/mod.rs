@@ -432,6 +432,12 @@ impl Script {
         self.polls_status(cq, wr_id, "IBV_WC_SUCCESS")
     }
 
+    /// Polls one completion of this queue pair.
+    pub fn polls_of(&mut self, cq: u32, qpn: u32, wr_id: u64) -> &mut Script {
+        self.call_on(qpn, Call::Polled { cq, wr_id, status: "IBV_WC_SUCCESS" });
+        self.call(Call::Poll { cq, room: 1, got: 1 })
+    }
+
     /// Polls one completion with this status.
     pub fn polls_status(&mut self, cq: u32, wr_id: u64, status: &'static str) -> &mut Script {
         self.call(Call::Poll { cq, room: 1, got: 1 });

@@ -7,12 +7,13 @@
 //!
 //! What happens with every message is only written down at first: the checker sees it, in order, when a poll finds
 //! nothing to do, before anything that is not of every day, or when much has gathered. While buffers are compared, work
-//! is looked at when it is posted and when it completes; the witness says when there is time for that.
+//! is looked at when it is posted, when it completes and when that is polled; the witness says when there is time for that.
 
 mod spool;
 mod summary;
 
 use checks::{Checker, Finding, Number, Settings, Severity, Witness};
+use host::memory_faults;
 use host::stamp::Stamp;
 use host::standard_error::{StandardError, say};
 use latch::Rank;
@@ -157,7 +158,7 @@ impl Why {
     fn is_compared(&self, event: &Event) -> bool {
         let looks = matches!(
             event.kind,
-            Kind::Called { call: Call::PostSend { .. } | Call::PostReceive { .. }, .. }
+            Kind::Called { call: Call::PostSend { .. } | Call::PostReceive { .. } | Call::Polled { .. }, .. }
                 | Kind::WorkPosted { .. }
                 | Kind::Completed { .. }
         );
@@ -266,6 +267,9 @@ impl Drop for Inside {
 
 impl Inside {
     fn record(&mut self, event: &Event) {
+        if let Kind::Called { call, .. } = &event.kind {
+            note_memory(call);
+        }
         let Inside { checker, witness, teller, last, .. } = self;
         *last = event.at;
         teller.events += 1;
@@ -293,6 +297,19 @@ impl Inside {
         let Inside { checker, witness, teller, .. } = self;
         checker.finish(now, &mut **witness, &mut |finding| teller.tell(finding));
         teller.summarize(checker);
+    }
+}
+
+/// What a fault in registered memory will be told by. Under the lock of the checker.
+fn note_memory(call: &Call) {
+    match *call {
+        Call::RegisterMemory { key, address, length, .. } => memory_faults::note(key.value(), address, length),
+        Call::ReregisterMemory { old_key, key, address, length, .. } => {
+            memory_faults::forget(old_key.value());
+            memory_faults::note(key.value(), address, length);
+        }
+        Call::DeregisterMemory { key } => memory_faults::forget(key.value()),
+        _ => {}
     }
 }
 

@@ -149,3 +149,58 @@ fn what_still_uses_a_domain_is_listed() {
     let text = told(&[pair(), call(register), call(busy)])[0].to_string();
     assert!(text.contains("still there: regions 0x55 (PD 3)") && text.contains("queue pairs 0x11 (PD 1)"), "{text}");
 }
+
+#[test]
+fn a_list_that_has_one_request_again_and_again_is_told() {
+    let list = |wr_id: &dyn Fn(u32) -> u64| {
+        let mut events = Vec::from([pair()]);
+        for index in 0..5 {
+            let mut event = posting();
+            let Kind::Called { call: Call::PostSend { wr_id: name, index: place, signaled, .. }, .. } = &mut event.kind
+            else {
+                unreachable!()
+            };
+            (*name, *place, *signaled) = (wr_id(index), index, true);
+            events.push(event);
+            let (wr_id, queue) = (wr_id(index), Queue::Send);
+            events.push(Event {
+                at: 2,
+                qpn: Some(PAIR),
+                kind: match index {
+                    4 => Kind::PostRefused { wr_id, queue, reason: "queue_full" },
+                    _ => Kind::WorkPosted { wr_id, queue, opcode: "SEND", bytes: 100 },
+                },
+            });
+        }
+        told(&events).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    let text = list(&|_| 9);
+    assert!(text.contains("the 4 work requests before it in the list are the same"), "{text}");
+    let text = list(&u64::from);
+    assert!(text.contains("UV-0811") && !text.contains("are the same"), "{text}");
+}
+
+#[test]
+fn each_reason_of_a_call_is_told_once() {
+    let modify = |reason: &str| call(Call::Refused { function: "ibv_modify_qp", errno: 22, reason: Text::of(reason) });
+    let findings = told(&[pair(), modify("no port 0"), modify("no such path MTU"), modify("no port 0")]);
+    let texts: Vec<_> = findings.iter().map(|finding| finding.what.as_str()).collect();
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    assert!(texts[0].contains("no port 0") && texts[1].contains("no such path MTU"), "{texts:?}");
+    // A number that changes with each call does not fill the screen.
+    let many: Vec<_> = (0..100).map(|number| modify(&alloc::format!("value {number}"))).collect();
+    assert_eq!(told(&many).len(), 8);
+}
+
+#[test]
+fn a_receive_that_was_refused_is_told_after_a_send_that_was() {
+    let refused = |queue| {
+        let kind = Kind::PostRefused { wr_id: 9, queue, reason: "too_many_sges" };
+        Event { at: 2, qpn: Some(PAIR), kind }
+    };
+    let (sent, received) = (refused(Queue::Send), refused(Queue::Receive));
+    let findings = told(&[pair(), sent, received, sent]);
+    let texts: Vec<_> = findings.iter().map(|finding| finding.what.as_str()).collect();
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    assert!(texts[0].contains("max_send_sge") && texts[1].contains("max_recv_sge"), "{texts:?}");
+}

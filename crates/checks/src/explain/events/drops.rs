@@ -12,7 +12,7 @@ use super::{
 };
 use crate::explain::naming;
 use crate::finding::{Finding, Subject};
-use crate::model::{Model, Pair};
+use crate::model::{Model, Pair, Work};
 use crate::rule::Number;
 
 /// From how many packets of a queue pair on it is worth a word that they were dropped for nothing.
@@ -104,8 +104,10 @@ fn rule_here(
         // The peer is asked to wait, or told no; both have findings of their own.
         NO_RECEIVE | WRITE_FORBIDDEN if reliable => return None,
         PSN_MISMATCH if !counts_from_elsewhere(pair, watched) => ROUTINE_DROPS,
-        // Late packets of a connection that has ended.
-        WRONG_STATE if pair.is_some_and(|pair| matches!(pair.state, "ERR" | "SQE")) => ROUTINE_DROPS,
+        // Late packets of a connection that has ended, or of a queue pair that is being destroyed.
+        WRONG_STATE if pair.is_none_or(|pair| matches!(pair.state, "ERR" | "SQE")) => ROUTINE_DROPS,
+        // An answer comes to a queue pair that has asked before: it was reset since.
+        WRONG_STATE if headers.is_some_and(|headers| !headers.bth.opcode.is_request()) => ROUTINE_DROPS,
         // Late ones for a queue pair that was destroyed, or is being; of some the number is not known.
         UNKNOWN_PAIR if headers.is_none_or(|headers| is_of(model, headers)) => ROUTINE_DROPS,
         rule => rule,
@@ -129,6 +131,26 @@ fn counts_from_elsewhere(pair: Option<&Pair>, watched: Option<Watched>) -> bool 
     let ahead = first.distance_from(wire::Psn::new(expected));
     // The first packets may have been lost; then those behind them come first, and soon one is accepted.
     ahead != 0 && (ahead > WINDOW || watched.requests == watched.dropped && watched.dropped >= ALL_DROPPED)
+}
+
+/// How long the receive of a datagram is, and how long it has to be, as far as that is known.
+fn datagram_length(model: &Model, pair: Option<&Pair>, headers: Option<&Headers>) -> String {
+    let mut text = String::from("the receive must hold the datagram and the 40 bytes of global route header before it");
+    let srq = pair.and_then(|pair| model.srqs.get(&pair.srq?)).map(|srq| &srq.receives);
+    let next = srq.or_else(|| pair.map(|pair| &pair.receives)).and_then(|receives| receives.iter().next());
+    if let Some(next) = next {
+        let (wr_id, bytes) = (next.wr_id, next.pieces.bytes);
+        let room = bytes.saturating_sub(40);
+        text = format!("{text}; the next receive, {wr_id}, has {bytes} bytes: room for a message of {room}");
+    }
+    // A sender in this process.
+    let sender = headers.and_then(|headers| model.pairs.get(&headers.deth?.src_qpn));
+    let to_here = |work: &&Work| work.remote_qpn.is_some_and(|qpn| Some(qpn) == pair.map(|pair| pair.qpn));
+    if let Some(work) = sender.and_then(|sender| sender.sends.iter().find(to_here)) {
+        let bytes = work.pieces.bytes;
+        text = format!("{text}; the message has {bytes} bytes, so it needs a receive of {}", bytes + 40);
+    }
+    text
 }
 
 fn words(
@@ -177,9 +199,7 @@ fn words(
         }
         LENGTH => {
             let cause = match pair.map(|pair| pair.kind) {
-                Some("UD") => {
-                    "the receive must hold the datagram and the 40 bytes of global route header before it".into()
-                }
+                Some("UD") => datagram_length(model, pair, headers),
                 _ => format!("{reason}"),
             };
             (

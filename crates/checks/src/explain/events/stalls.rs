@@ -2,7 +2,9 @@
 
 use alloc::format;
 
-use super::{NEVER_SENT, NOT_ACKNOWLEDGED, NOTHING_SIGNALED, PEER_NOT_READY, RECEIVE_QUEUE_EMPTY, Watched};
+use super::{
+    NEVER_SENT, NOT_ACKNOWLEDGED, NOTHING_SIGNALED, NOTHING_TO_WAIT_FOR, PEER_NOT_READY, RECEIVE_QUEUE_EMPTY, Watched,
+};
 use crate::explain::naming::{self, peer_here, span};
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Pair};
@@ -97,6 +99,42 @@ pub(super) fn explain(model: &Model, pair: &Pair, watched: &Watched, now: u64) -
             .shown_by(format!("QP {} of this process has the peer's number, and is in {}", peer.qpn, peer.state));
     }
     Some(connected(finding, pair))
+}
+
+/// The last call of the program was a poll that found nothing, and no queue pair of that completion queue has ever sent
+/// or been sent anything.
+pub(super) fn nothing_to_wait_for(model: &Model, called_at: u64, now: u64) -> Option<Finding> {
+    if now.saturating_sub(called_at) < A_WHILE {
+        return None;
+    }
+    let is_last = |at: Option<(u64, u32)>| at.is_some_and(|(at, _)| at == called_at);
+    let (number, _) = model.cqs.iter().find(|(_, cq)| is_last(cq.last_poll) && cq.completed == 0)?;
+    let of_it = |pair: &&Pair| pair.send_cq == Some(*number) || pair.receive_cq == Some(*number);
+    let (mut pairs, mut receives) = (0, 0);
+    for pair in model.pairs.values().filter(of_it) {
+        let is_fresh = pair.sends.posted == 0 && pair.asked_at.is_none();
+        if pair.state != "RTS" || !is_fresh {
+            return None;
+        }
+        pairs += 1;
+        receives += pair.srq.and_then(|srq| model.srqs.get(&srq)).map_or(pair.receives.len(), |srq| srq.receives.len());
+    }
+    (pairs > 0).then(|| {
+        Finding::new(
+            NOTHING_TO_WAIT_FOR,
+            Subject::CompletionQueue(*number),
+            format!(
+                "the program polls CQ {number} since {}, and nothing is under way that could complete there",
+                span(now - called_at)
+            ),
+            "let one side begin: post a send there before it polls, and look at what ibv_post_send answers",
+        )
+        .because("if both sides wait for the other one to begin, both wait for ever")
+        .shown_by(format!(
+            "{pairs} queue pairs complete there: {receives} receives are posted, no send was ever posted, and no message \
+             of a peer has come"
+        ))
+    })
 }
 
 fn no_receive_is_posted(model: &Model, pair: &Pair) -> bool {

@@ -231,6 +231,58 @@ fn packets_of_a_queue_pair_that_is_gone_are_no_news() {
 }
 
 #[test]
+fn an_answer_that_comes_after_its_queue_pair_is_no_news() {
+    // To a queue pair that was destroyed, and to one that was reset.
+    assert_eq!(rules(&[dropped(packet(1), DropReason::WrongState)], 7), []);
+    let answer = Headers::new(wire::Opcode::RcAcknowledge, PAIR, Psn::new(1));
+    let mut events = scene("RC", "RESET");
+    events.push(dropped(answer, DropReason::WrongState));
+    assert_eq!(rules(&events, 7), []);
+    let mut events = scene("RC", "INIT");
+    events.push(dropped(packet(1), DropReason::WrongState));
+    assert_eq!(rules(&events, 7), [WRONG_STATE]);
+}
+
+#[test]
+fn a_program_that_waits_for_nothing_is_told() {
+    let cq = || called(Call::CreateCq { cq: 1, capacity: 4, wanted: 4, channel: None });
+    let polls = || called(Call::Poll { cq: 1, room: 1, got: 0 });
+    let mut events = Vec::from([cq()]);
+    events.extend(scene("RC", "RTS"));
+    events.push(polls());
+    assert_eq!(rules(&events, 7 * SECOND), [NOTHING_TO_WAIT_FOR]);
+    // A peer has begun, or the queue pair is not connected yet.
+    let mut begun = events.clone();
+    let (headers, at) = (packet(1), events.len() - 1);
+    begun.insert(at, event(3, Kind::PacketReceived { headers, payload_len: 0, packets: 1 }));
+    assert_eq!(rules(&begun, 7 * SECOND), []);
+    let mut early = Vec::from([cq()]);
+    early.extend(scene("RC", "INIT"));
+    early.push(polls());
+    assert_eq!(rules(&early, 7 * SECOND), []);
+}
+
+#[test]
+fn the_last_receive_is_told_when_the_program_takes_the_event() {
+    let name = "IBV_EVENT_QP_LAST_WQE_REACHED";
+    let mut events = scene("RC", "ERR");
+    events.push(event(6, Kind::AsyncEvent { name }));
+    assert_eq!(rules(&events, 7), []);
+    events.push(called(Call::GetAsyncEvent { event: name, about: PAIR.value().into() }));
+    assert_eq!(rules(&events, 7), [ROUTINE_EVENT]);
+}
+
+#[test]
+fn a_request_that_was_refused_without_memory_has_the_cause_of_the_state() {
+    let mut events = scene("RC", "RTS");
+    let cause = trace::StateCause::PeerRequest("too many READs at a time");
+    events.push(event(5, Kind::StateChanged { from: "RTS", to: "ERR", cause }));
+    events.push(event(6, Kind::AsyncEvent { name: "IBV_EVENT_QP_REQ_ERR" }));
+    let text = told(&events, 7)[0].to_string();
+    assert!(text.contains("too many READs at a time"), "{text}");
+}
+
+#[test]
 fn a_refused_request_of_the_peer_names_the_memory() {
     let mut events = scene("RC", "RTS");
     events.push(event(
@@ -255,6 +307,19 @@ fn a_refused_request_of_the_peer_names_the_memory() {
     for name in ["IBV_EVENT_CQ_ERR", "IBV_EVENT_QP_FATAL", "IBV_EVENT_PORT_ERR", "IBV_EVENT_DEVICE_FATAL"] {
         assert_eq!(asynchronous(&Model::default(), None, name, None).rule, ASYNC_ERROR);
     }
+}
+
+#[test]
+fn a_key_whose_bytes_are_in_reverse_is_told_first_and_with_what_to_do() {
+    let mut events = scene("RC", "RTS");
+    let (pd, access, key) = (1, Access::REMOTE_WRITE, Key::new(0x7700_0000));
+    events.push(called(Call::RegisterMemory { key, pd, address: 0x1000, length: 64, iova: 0x1000, access }));
+    let (key, cause) = (Key::new(0x77), RefusalCause::UnknownKey);
+    events.push(event(5, Kind::AccessRefused { key, address: 0x1000, length: 64, access, cause }));
+    events.push(event(6, Kind::AsyncEvent { name: "IBV_EVENT_QP_ACCESS_ERR" }));
+    let findings = told(&events, 7);
+    assert!(findings[0].evidence[0].contains("bytes in reverse"), "{}", findings[0]);
+    assert!(findings[0].advice.contains("htonl(mr->rkey)"), "{}", findings[0]);
 }
 
 #[test]

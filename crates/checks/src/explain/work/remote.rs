@@ -72,6 +72,9 @@ fn with_memory(mut finding: Finding, failed: &Failed<'_>, rule: Number) -> Findi
     ];
     if let (true, Some((address, length, key))) = (about_memory.contains(&rule), failed.remote()) {
         finding.evidence.extend(naming::memory(failed.model, key, address, length, failed.at));
+        if let Some(advice) = naming::advice_on_turned(failed.model, key) {
+            finding.advice = advice.into();
+        }
     }
     let access = peer.connection.access.unwrap_or(Access::empty());
     finding.shown_by(format!("the peer is QP {} of this process, in PD {}, and grants {access}", peer.qpn, peer.pd))

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 
-use trace::{Call, Kind, StateCause};
+use trace::{Call, Kind, Queue, StateCause};
 use wire::Qpn;
 
 use super::{ERROR_NOT_SEEN, NEVER_READY, POSTED_IN_ERROR, SQE_NOT_HANDLED, SRQ_LIMIT_NOT_REARMED};
@@ -16,8 +16,10 @@ use crate::model::{Model, Pair};
 pub(super) struct Life {
     /// Queue pairs of which the program knows that they failed: it polled an error, or asked.
     known_to_fail: BTreeSet<Qpn>,
-    /// Sends that were refused as the queue pair was not ready.
+    /// Sends that were refused as the queue pair was not ready: the first, and how many.
     refused: BTreeMap<Qpn, (u64, u64)>,
+    /// The same of receives.
+    refused_receives: BTreeMap<Qpn, (u64, u64)>,
     /// What queue pairs were before they were reset: the library resets one before it destroys it.
     before_reset: BTreeMap<Qpn, Last>,
     /// Shared receive queues whose limit was reached, by number.
@@ -72,8 +74,9 @@ impl Life {
         let pair = event.qpn.and_then(|qpn| model.pairs.get(&qpn));
         match (&event.kind, pair) {
             (Kind::Called { call, .. }, pair) => self.called(call, pair, model, out),
-            (Kind::PostRefused { wr_id, reason: "wrong_state", .. }, Some(pair)) => {
-                let refused = self.refused.entry(pair.qpn).or_insert((*wr_id, 0));
+            (Kind::PostRefused { wr_id, queue, reason: "wrong_state" }, Some(pair)) => {
+                let all = if *queue == Queue::Send { &mut self.refused } else { &mut self.refused_receives };
+                let refused = all.entry(pair.qpn).or_insert((*wr_id, 0));
                 refused.1 += 1;
             }
             (Kind::StateChanged { to: "RESET", .. }, Some(pair)) => {
@@ -82,6 +85,7 @@ impl Life {
             (Kind::StateChanged { to, .. }, Some(pair)) => {
                 self.known_to_fail.remove(&pair.qpn);
                 self.before_reset.remove(&pair.qpn);
+                self.refused_receives.remove(&pair.qpn);
                 if *to == "RTS" {
                     self.refused.remove(&pair.qpn);
                 }
@@ -128,6 +132,7 @@ impl Life {
     fn forget(&mut self, qpn: Qpn) {
         self.known_to_fail.remove(&qpn);
         self.refused.remove(&qpn);
+        self.refused_receives.remove(&qpn);
         self.before_reset.remove(&qpn);
     }
 
@@ -181,6 +186,18 @@ impl Life {
         }
         let receives = last.receives;
         match (last.state, self.refused.get(&last.qpn)) {
+            ("RESET", None) => self.refused_receives.get(&last.qpn).into_iter().for_each(|(wr_id, times)| {
+                out.tell(
+                    Finding::new(
+                        NEVER_READY,
+                        subject,
+                        format!("QP {} stayed in RESET: {times} receives were refused, the first is {wr_id}", last.qpn),
+                        "move the queue pair to INIT with ibv_modify_qp, and look at what the call answers, before \
+                         ibv_post_recv",
+                    )
+                    .because("a queue pair takes receives from INIT on; ibv_post_recv answers EINVAL before"),
+                );
+            }),
             (state @ ("RESET" | "INIT" | "RTR"), Some((wr_id, times))) => out.tell(
                 Finding::new(
                     NEVER_READY,

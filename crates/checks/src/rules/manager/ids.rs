@@ -65,6 +65,8 @@ pub(super) struct Id {
     /// The event by which the connection ended, or did not come about, and when it was taken.
     pub ended: Option<(&'static str, u64)>,
     disconnects: bool,
+    /// The connection ended, whether or not the program was told.
+    is_over: bool,
     groups: u32,
     /// Its queue pair sends datagrams: there is no connection.
     is_datagram: bool,
@@ -90,8 +92,15 @@ impl Ids {
     }
 
     pub fn observe(&mut self, moment: &Moment<'_>, out: &mut Out<'_>) {
-        let Kind::Called { call, thread } = &moment.event.kind else { return };
         let at = moment.event.at;
+        // The connection is over, also if the program has not taken the event.
+        if let Kind::ConnectionEnded { .. } = moment.event.kind
+            && let Some(number) = moment.event.qpn.and_then(|qpn| self.by_pair.get(&qpn))
+            && let Some(id) = self.all.get_mut(number)
+        {
+            id.is_over = true;
+        }
+        let Kind::Called { call, thread } = &moment.event.kind else { return };
         self.destroyers.called(*thread);
         match *call {
             Call::CmCall { function, id, id_qpn } => self.called(function, id, id_qpn, moment.model, out),
@@ -310,7 +319,14 @@ impl Ids {
             );
         }
         let is_datagram = id.is_datagram || pair.is_some_and(|pair| pair.kind == "UD");
-        if id.established && id.ended.is_none() && !id.disconnects && id.offered && !is_datagram && id.groups == 0 {
+        if id.established
+            && id.ended.is_none()
+            && !id.is_over
+            && !id.disconnects
+            && id.offered
+            && !is_datagram
+            && id.groups == 0
+        {
             out.tell(
                 Finding::new(
                     DESTROYED_CONNECTED,

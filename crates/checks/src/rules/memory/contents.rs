@@ -1,11 +1,11 @@
 //! Whether the program leaves memory alone that it has lent to the NIC: digests of then and now are compared.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 
 use trace::{Call, Kind, Queue};
-use wire::Qpn;
 use wire::access::Access;
+use wire::{Key, Qpn};
 
 use super::claims::{Claims, places};
 use super::{CHANGED_UNDER_WAY, Owner, RECEIVE_CHANGED, name};
@@ -21,7 +21,13 @@ const QUIET_NS: u64 = 500_000_000;
 pub(super) struct Contents {
     /// Receives that hold something else than when they were posted, by queue pair.
     changed: BTreeMap<Qpn, Changed>,
+    /// Sends that are done, and whose completion the program has not polled, the oldest first, by queue pair: their
+    /// buffers are still the NIC's.
+    unpolled: BTreeMap<Qpn, VecDeque<Work>>,
 }
+
+/// So many are remembered of a queue pair.
+const UNPOLLED_MAX: usize = 256;
 
 /// The next receive of a queue pair, which was changed. Several messages may lie in memory before the first of them
 /// completes, so its own may have filled it already: it has not, if none comes.
@@ -38,6 +44,7 @@ impl Contents {
         if let Kind::StateChanged { to: "RESET", .. } | Kind::Called { call: Call::DestroyQp { .. }, .. } =
             moment.event.kind
         {
+            moment.event.qpn.into_iter().for_each(|qpn| _ = self.unpolled.remove(&qpn));
             if let Some(qpn) = moment.event.qpn
                 && let Some(changed) = self.changed.remove(&qpn)
                 && changed.is_quiet(qpn, moment.model)
@@ -48,12 +55,39 @@ impl Contents {
         }
         let Some(pair) = moment.model.pair_of(moment.event) else { return };
         let Kind::Completed { wr_id, queue: Queue::Receive, .. } = moment.event.kind else {
-            return observe_sends(pair, moment, claims, out);
+            if let Some(done) = observe_sends(pair, moment, claims, out) {
+                let unpolled = self.unpolled.entry(pair.qpn).or_default();
+                if unpolled.len() == UNPOLLED_MAX {
+                    unpolled.pop_front();
+                }
+                unpolled.push_back(done);
+            }
+            return;
         };
         let Some(done) = pair.receives.ended_by(wr_id, true).last() else { return };
         self.changed.remove(&pair.qpn);
         if let Some(changed) = next_receive(pair, done, moment, claims, out) {
             self.changed.insert(pair.qpn, changed);
+        }
+    }
+
+    /// The program polls a completion: until now it could not know that the work is done.
+    pub fn polled(&mut self, wr_id: u64, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
+        let Some(pair) = moment.model.pair_of(moment.event) else { return };
+        let Some(unpolled) = self.unpolled.get_mut(&pair.qpn) else { return };
+        let Some(place) = unpolled.iter().position(|work| work.wr_id == wr_id) else { return };
+        // Those before it were polled, too.
+        let Some(work) = unpolled.drain(..=place).next_back() else { return };
+        // A message of any peer but the one to which it went may have told the program.
+        let peer = pair.connection.dest_qpn;
+        let may_be_answered = |moment: &Moment<'_>| {
+            let mut others = moment.model.pairs.values().filter(|other| Some(other.qpn) != peer);
+            others.any(|other| other.asked_at.is_some_and(|asked_at| asked_at >= work.at))
+        };
+        let peers_write =
+            |moment: &Moment<'_>| work.pieces.kept().iter().any(|piece| peers_may_write(moment.model, piece.key));
+        if !is_answered_once(pair, &work) && !may_be_answered(moment) && !peers_write(moment) {
+            source(pair, &work, moment, claims, out);
         }
     }
 
@@ -82,17 +116,22 @@ impl Changed {
     }
 }
 
-fn observe_sends(pair: &Pair, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
+/// Whether an answer of the peer shows that work is done: where nothing is sent twice.
+fn is_answered_once(pair: &Pair, work: &Work) -> bool {
+    matches!(pair.kind, "UD" | "UC") && pair.heard_at.is_some_and(|heard_at| heard_at >= work.at)
+}
+
+/// Compares buffers of sends. Answers work that is done and is to be compared again when its completion is polled.
+fn observe_sends(pair: &Pair, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) -> Option<Work> {
     match moment.event.kind {
         Kind::Completed { wr_id, queue: Queue::Send, .. } => {
             // What was posted unsignaled may have been reused after an answer of the peer, which shows its arrival.
-            // Where nothing is sent twice, an answer of the peer shows the same of all work.
-            let sent_once = matches!(pair.kind, "UD" | "UC");
-            let may_be_answered = |work: &Work| sent_once && pair.heard_at.is_some_and(|heard_at| heard_at >= work.at);
-            let work = pair.sends.ended_by(wr_id, true).last().filter(|work| work.signaled && !may_be_answered(work));
-            if let Some(work) = work {
-                source(pair, work, moment, claims, out);
-            }
+            let work = pair.sends.ended_by(wr_id, true).last();
+            let work = work.filter(|work| work.signaled && !is_answered_once(pair, work))?;
+            let same = source(pair, work, moment, claims, out);
+            // The thread that polls may be faster with its word.
+            let is_polled = pair.polled > pair.completed;
+            return (same && !is_polled && work.digest.is_some()).then_some(*work);
         }
         // Nothing came from the peer since the work before was posted, so nothing told the program that it is done.
         Kind::Called { call: Call::PostSend { .. }, .. } => {
@@ -103,12 +142,16 @@ fn observe_sends(pair: &Pair, moment: &mut Moment<'_>, claims: &Claims, out: &mu
         }
         _ => {}
     }
+    None
 }
 
-/// Compares the buffer of a SEND or WRITE.
-fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) {
-    if !out.wants(CHANGED_UNDER_WAY) || !is_placed(work, moment.model) || !differs(work, moment) {
-        return;
+/// Compares the buffer of a SEND or WRITE. Whether it holds what it held, and may be compared again.
+fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, out: &mut Out<'_>) -> bool {
+    if !out.wants(CHANGED_UNDER_WAY) || !is_placed(work, moment.model) {
+        return false;
+    }
+    if !differs(work, moment) {
+        return true;
     }
     let owner = Owner::Send(pair.qpn);
     let mut places_of_it = places(work, moment.model);
@@ -117,13 +160,17 @@ fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, ou
             || claims.at(start, end, (owner, work.serial)).any(|claim| claim.fills_memory)
     }) {
         // A message or an answer may have changed it; that the two share a buffer is told.
-        return;
+        return false;
     }
+    let until = match moment.event.kind {
+        Kind::Called { call: Call::Polled { .. }, .. } => "its completion was polled",
+        _ => "it had completed",
+    };
     let mut finding = Finding::new(
         CHANGED_UNDER_WAY,
         Subject::QueuePair(pair.qpn),
         format!(
-            "the buffer of {} ({} bytes) was changed after it was posted and before it had completed",
+            "the buffer of {} ({} bytes) was changed after it was posted and before {until}",
             name(owner, work.opcode, work.wr_id),
             work.pieces.bytes
         ),
@@ -139,6 +186,7 @@ fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, ou
             finding.shown_by(format!("the bytes of [{start:#x}, +{length}) are not those of the moment it was posted"));
     }
     out.tell(Finding { thread: work.thread, ..finding });
+    false
 }
 
 /// When a receive is filled, the next one becomes the one that the NIC fills: until its message begins, only the program
@@ -155,12 +203,7 @@ fn next_receive(
         return None;
     }
     let owner = Owner::Receive(pair.qpn);
-    let peers_write = work.pieces.kept().iter().any(|piece| {
-        let region = moment.model.regions.get(&piece.key.value());
-        region.is_none_or(|region| {
-            region.windowed || region.used.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
-        })
-    });
+    let peers_write = work.pieces.kept().iter().any(|piece| peers_may_write(moment.model, piece.key));
     let shared = places(work, moment.model).any(|((start, end), _)| {
         claims.was_filled(start, end, work.at)
             || claims.at(start, end, (owner, work.serial)).any(|claim| claim.fills_memory)
@@ -183,6 +226,14 @@ fn next_receive(
         .because("a message may arrive at any moment: what the program writes is mixed with it, or overwritten by it");
     let finding = Finding { thread: work.thread, ..finding };
     Some(Changed { at: moment.event.at, heard_at: pair.heard_at, finding })
+}
+
+/// Whether peers have written to the region of this key, or may have.
+fn peers_may_write(model: &Model, key: Key) -> bool {
+    model
+        .regions
+        .get(&key.value())
+        .is_none_or(|region| region.windowed || region.used.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC))
 }
 
 /// Whether it is known where all memory of work lies: otherwise other work may have filled it. Of a region that is the

@@ -2,7 +2,7 @@
 
 use alloc::format;
 
-use super::{NEVER_REAPED, NEVER_SIGNALED, POSTED_WHILE_DRAINING};
+use super::{MORE_THAN_THE_QUEUE_HOLDS, NEVER_REAPED, NEVER_SIGNALED, POSTED_WHILE_DRAINING};
 use crate::checker::Out;
 use crate::finding::{Finding, Subject};
 use crate::model::Pair;
@@ -12,6 +12,7 @@ use crate::rules::memory::{Owner, Posting};
 pub(super) fn observe(pair: &Pair, posted: Option<&Posting<'_>>, out: &mut Out<'_>) {
     let Some(posted) = posted.filter(|posted| matches!(posted.owner, Owner::Send(_))) else { return };
     never_reaped(posted, pair, out);
+    more_than_it_holds(posted, pair, out);
     if pair.state == "SQD" {
         let what = format!("{} waits: the send queue is stopped (SQD)", posted.name());
         let advice = "move the queue pair to RTS with ibv_modify_qp, or post later";
@@ -38,6 +39,37 @@ fn never_reaped(posted: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
                 .shown_by(format!("QP {} was made with max_send_wr {capacity} and sq_sig_all 0", pair.qpn)),
         );
     }
+}
+
+/// Whether a queue of hardware would have no place for this: there, a place is free when a completion was polled.
+fn more_than_it_holds(posted: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
+    let (capacity, taken) = (u64::from(pair.max_send_wr), pair.sends.places_taken());
+    // Where nothing is signaled, UV-0301 is told.
+    let overfull = capacity > 0 && taken >= capacity && pair.state == "RTS" && pair.sends.signaled > 0;
+    if !overfull || out.is_old(MORE_THAN_THE_QUEUE_HOLDS, posted.owner.subject()) {
+        return;
+    }
+    let what = format!(
+        "{} is posted although {taken} work requests before it still have their places: the program has not polled \
+         their completions, and the send queue has {capacity}",
+        posted.name()
+    );
+    let advice = "poll completions before more than max_send_wr work requests are posted (one that is polled frees the \
+                  places of all work before it), or ask for a larger max_send_wr in ibv_create_qp";
+    out.tell(
+        posted
+            .finding(MORE_THAN_THE_QUEUE_HOLDS, what, advice)
+            .because(
+                "on hardware a place is free when a completion was polled, not when the work is done: ibv_post_send \
+                 fails there with ENOMEM; this NIC frees it when the work is done",
+            )
+            .shown_by(format!(
+                "QP {} was made with max_send_wr {capacity}; {} work requests were posted so far, and {} are not done",
+                pair.qpn,
+                pair.sends.posted + 1,
+                pair.sends.len() + 1
+            )),
+    );
 }
 
 /// A queue pair ends: did the program ever ask how its work went?

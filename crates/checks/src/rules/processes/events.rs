@@ -21,7 +21,7 @@ const MAX_OPEN: usize = 1024;
 pub(super) struct Events {
     /// Events that tell of a failure: how many, and the first.
     failures: u64,
-    first: Option<(&'static str, Option<Qpn>)>,
+    first: Option<(&'static str, Option<Subject>)>,
     /// The program has read one.
     has_reader: bool,
     /// Events that are not acknowledged: what, about what, and which thread got it.
@@ -36,8 +36,10 @@ impl Examine for Events {
 
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         match &moment.event.kind {
-            Kind::AsyncEvent { name } if is_failure(name) => self.failed(name, moment.event.qpn),
-            Kind::CqOverflowed { .. } => self.failed("IBV_EVENT_CQ_ERR", moment.event.qpn),
+            Kind::AsyncEvent { name } if is_failure(name) => {
+                self.failed(name, moment.event.qpn.map(Subject::QueuePair))
+            }
+            Kind::CqOverflowed { cq, .. } => self.failed("IBV_EVENT_CQ_ERR", Some(Subject::CompletionQueue(*cq))),
             Kind::Called { thread, call } => {
                 self.destroyers.called(*thread);
                 self.called(moment.event.at, *thread, call, out);
@@ -51,8 +53,8 @@ impl Examine for Events {
     }
 
     fn finish(&mut self, _now: u64, _model: &Model, _witness: &mut dyn Witness, out: &mut Out<'_>) {
-        let Some((name, qpn)) = self.first.filter(|_| !self.has_reader) else { return };
-        let about = qpn.map_or_else(Default::default, |qpn| format!(" of QP {qpn}"));
+        let Some((name, about)) = self.first.filter(|_| !self.has_reader) else { return };
+        let about = about.map_or_else(Default::default, |about| format!(" of {about}"));
         out.tell(
             Finding::new(
                 ASYNC_UNREAD,
@@ -78,9 +80,9 @@ fn is_failure(name: &str) -> bool {
 }
 
 impl Events {
-    fn failed(&mut self, name: &'static str, qpn: Option<Qpn>) {
+    fn failed(&mut self, name: &'static str, about: Option<Subject>) {
         self.failures += 1;
-        self.first.get_or_insert((name, qpn));
+        self.first.get_or_insert((name, about));
     }
 
     fn called(&mut self, at: u64, thread: u32, call: &Call, out: &mut Out<'_>) {

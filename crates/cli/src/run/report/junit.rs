@@ -2,6 +2,7 @@
 //! severity is error fails if it is broken; what others have to say is the output of a test that passed.
 
 use crate::run::findings::{Run, Told};
+use crate::run::staying::Ended;
 use checks::{Rule, Severity};
 use std::fmt::Write;
 
@@ -12,14 +13,24 @@ pub fn write(run: &Run) -> String {
     let rules: Vec<&Rule> = Rule::all().filter(is_on).collect();
     let of = |rule: &Rule| by_rule.get(rule.number.to_string().as_str()).map_or(&[][..], Vec::as_slice);
     let failed = rules.iter().filter(|rule| of(rule).iter().any(|told| told.severity() == Severity::Error)).count();
-    let (tests, name) = (rules.len(), Escaped(&run.line.join(" ")).to_string());
+    let died = if let Ended::Signal(signal) = run.ended { Some(signal) } else { None };
+    let errors = usize::from(died.is_some());
+    let (tests, name) = (rules.len() + errors, Escaped(&run.line.join(" ")).to_string());
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     // Writing to a string does not fail.
-    let _ = writeln!(text, "<testsuites name=\"ubiverbs\" tests=\"{tests}\" failures=\"{failed}\" errors=\"0\">");
+    let _ =
+        writeln!(text, "<testsuites name=\"ubiverbs\" tests=\"{tests}\" failures=\"{failed}\" errors=\"{errors}\">");
     let _ = writeln!(
         text,
-        "  <testsuite name=\"{name}\" tests=\"{tests}\" failures=\"{failed}\" errors=\"0\" skipped=\"0\">"
+        "  <testsuite name=\"{name}\" tests=\"{tests}\" failures=\"{failed}\" errors=\"{errors}\" skipped=\"0\">"
     );
+    if let Some(signal) = died {
+        let _ = writeln!(
+            text,
+            "    <testcase classname=\"ubiverbs.program\" name=\"the program ends by itself\">\n      <error \
+             type=\"signal\" message=\"the program died by signal {signal}\"/>\n    </testcase>"
+        );
+    }
     for rule in rules {
         let _ = write!(
             text,
@@ -103,6 +114,15 @@ mod tests {
         // A note fails nothing.
         assert!(text.contains("<system-out>\nserver 9/9: note: v\n"), "{text}");
         assert_eq!(text.matches("<failure").count(), 1);
+    }
+
+    #[test]
+    fn a_program_that_a_signal_ended_is_an_error() {
+        assert!(!write(&run()).contains("<error"));
+        let text = write(&Run { ended: Ended::Signal(11), ..run() });
+        let tests = format!("tests=\"{}\" failures=\"1\" errors=\"1\"", Rule::all().count() + 1);
+        assert_eq!(text.matches(&tests).count(), 2, "{text}");
+        assert!(text.contains("<error type=\"signal\" message=\"the program died by signal 11\"/>"), "{text}");
     }
 
     #[test]
