@@ -40,6 +40,20 @@ unsafe impl Object for AddressHandle {
     }
 }
 
+/// That there is no GID at an index of the table, and where there are some.
+struct EmptyEntry<'a>(&'a hca::Device, u8);
+
+impl fmt::Display for EmptyEntry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let EmptyEntry(device, index) = self;
+        write!(f, "grh.sgid_index is {index}, an empty entry of the GID table of {}; it has GIDs at", device.name())?;
+        for index in (0..hca::device::GIDS as u8).filter(|index| device.port().gid(*index).is_some()) {
+            write!(f, " {index}")?;
+        }
+        Ok(())
+    }
+}
+
 /// An address of C's, which must lead somewhere: over this device's port, from an address it has, to a GID.
 pub(crate) fn vector_from_c(device: &hca::Device, attributes: &ibv_ah_attr) -> Result<AddressVector, Errno> {
     let route = &attributes.grh;
@@ -47,7 +61,7 @@ pub(crate) fn vector_from_c(device: &hca::Device, attributes: &ibv_ah_attr) -> R
         return Err(Errno::invalid("is_global is 0: on RoCE a peer is found by its GID alone"));
     }
     if device.port().gid(route.sgid_index).is_none() {
-        return Err(Errno::invalid("grh.sgid_index is an empty entry of the GID table"));
+        return Err(Errno::invalid(EmptyEntry(device, route.sgid_index)));
     }
     if attributes.port_num > 1 {
         return Err(Errno::invalid("the device has one port, number 1"));

@@ -126,9 +126,7 @@ pub(crate) fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>
 fn caught_unshielded<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     let plain = has_no_diagnostics() && !hca::is_traced();
     let f = || {
-        if !plain {
-            prepare_diagnostics(call);
-        }
+        let _inside = (!plain).then(|| prepare_diagnostics(call));
         f()
     };
     // What a panic leaves behind stands behind locks that are valid at every step.
@@ -139,11 +137,16 @@ fn caught_unshielded<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>
     }
 }
 
-/// Forgets why an earlier call failed, and panics if that is asked for.
+/// Forgets why an earlier call failed, and panics if that is asked for. A call that another call of this library makes
+/// forgets nothing: its reason is that of the call that the program made.
 #[cold]
-fn prepare_diagnostics(call: &'static str) {
-    log::clear_reason();
+fn prepare_diagnostics(call: &'static str) -> log::Inside {
+    if !log::is_inside() {
+        log::clear_reason();
+    }
+    let inside = log::Inside::enter();
     assert!(panics_in() != Some(call), "{PANIC_IN} asks for it");
+    inside
 }
 
 #[cold]
@@ -157,9 +160,13 @@ fn panicked(call: &'static str) -> Errno {
 }
 
 /// Logs a failure, and tells the trace, if the environment asks for it. That a queue or a table entry is empty, or would
-/// block, is none, and has no reason.
+/// block, is none, and has no reason. Of a call that the library itself made the program's call tells.
 #[cold]
 fn log_failure(call: &'static str, Errno(code): Errno) -> Errno {
+    if log::is_inside() {
+        log::name_reason(call);
+        return Errno(code);
+    }
     let may_be_empty = matches!(code, libc::ENOENT | libc::EAGAIN | libc::ENODATA);
     if log::wants_reasons() && (!may_be_empty || log::has_reason()) {
         let reason = log::take_reason();

@@ -87,7 +87,11 @@ impl CompletionQueue {
     /// A new queue, not yet shown to C.
     pub(crate) fn make(context: &Context, spec: &CompletionQueueSpec<'_>) -> Result<Box<CompletionQueue>, Errno> {
         if spec.vector >= COMPLETION_VECTORS as u32 {
-            return Err(Errno::invalid("comp_vector is not below num_comp_vectors"));
+            return Err(Errno::invalid(format_args!(
+                "comp_vector is {}; it may be 0 to {} (num_comp_vectors - 1)",
+                spec.vector,
+                COMPLETION_VECTORS - 1
+            )));
         }
         let channel = match spec.channel.is_null() {
             true => None,

@@ -3,6 +3,7 @@
 use crate::log;
 use std::error::Error;
 use std::ffi::c_int;
+use std::fmt::Display;
 use std::io;
 use transport::{ModifyError, PostError};
 
@@ -21,7 +22,7 @@ impl Errno {
     pub const NO_MEMORY: Errno = Errno(libc::ENOMEM);
 
     /// An argument that cannot be, and why not.
-    pub(crate) fn invalid(why: &'static str) -> Errno {
+    pub(crate) fn invalid(why: impl Display) -> Errno {
         log::note_reason(why);
         Errno::INVALID
     }

@@ -27,6 +27,40 @@ thread_local! {
     static REASON: Cell<Option<String>> = const { Cell::new(None) };
 }
 
+thread_local! {
+    /// How many calls of the library this thread is in, one made by the other.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A call of the library, for as long as this exists.
+#[derive(Debug)]
+pub(crate) struct Inside(());
+
+impl Inside {
+    pub(crate) fn enter() -> Inside {
+        let _ = DEPTH.try_with(|depth| depth.set(depth.get() + 1));
+        Inside(())
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let _ = DEPTH.try_with(|depth| depth.set(depth.get().saturating_sub(1)));
+    }
+}
+
+/// Whether this thread is in a call of the library.
+pub(crate) fn is_inside() -> bool {
+    DEPTH.try_with(Cell::get).is_ok_and(|depth| depth > 0)
+}
+
+/// Says of the reason that was noted which call had it.
+pub(crate) fn name_reason(call: &str) {
+    if let Some(reason) = take_reason() {
+        note_reason(format_args!("{call}: {reason}"));
+    }
+}
+
 /// Notes why the call is about to fail. The last reason counts.
 pub(crate) fn note_reason(reason: impl Display) {
     if wants_reasons() {

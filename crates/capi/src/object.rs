@@ -70,7 +70,12 @@ pub(crate) unsafe trait Object: Sized + 'static {
     fn given_back<'a>(owned: &'a Owned<'_, Self::C>) -> Result<&'a Self, Errno> {
         let handle = owned.handle();
         if !handle.is_null() && !is_live::<Self>(handle) && !Self::is_inherited(handle) {
-            log::note_reason("there is no such object; it was destroyed before");
+            log::note_reason(match is_taken(handle.as_ptr().addr()) {
+                true => format!("the object at {:p} is of another kind", handle.as_ptr()),
+                false => {
+                    format!("there is no object at {:p} any more; the program destroyed it before", handle.as_ptr())
+                }
+            });
             return Err(Errno(libc::ENOENT));
         }
         Self::by_handle(handle)
@@ -116,6 +121,11 @@ pub(crate) unsafe trait Object: Sized + 'static {
 /// Whether C has such an object there, made by this process.
 fn is_live<T: Object>(handle: Handle<'_, T::C>) -> bool {
     LIVE.lock().get(&handle.as_ptr().addr()) == Some(&TypeId::of::<T>())
+}
+
+/// Whether C has some object there.
+fn is_taken(address: usize) -> bool {
+    LIVE.lock().contains_key(&address)
 }
 
 /// Where the whole of an object begins that C has. Not followed here.

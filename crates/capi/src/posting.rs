@@ -57,7 +57,11 @@ pub(crate) unsafe fn sges_of<'a>(list: *mut ibv_sge, count: c_int) -> Result<&'a
             // SAFETY: not null, so of that many entries, which lie in memory as the transport has them: see above.
             Ok(unsafe { slice::from_raw_parts(list.cast(), count) })
         }
-        _ => Err(Errno::invalid("num_sge is negative, or more than the device takes, or sg_list is null")),
+        Err(_) => Err(Errno::invalid(format_args!("num_sge is {count}, and a list has no fewer than 0 pieces"))),
+        Ok(_) if list.is_null() => {
+            Err(Errno::invalid(format_args!("sg_list is null, and num_sge is {count}, so it must have pieces")))
+        }
+        Ok(_) => Err(Errno::invalid(format_args!("num_sge is {count}, and the device takes {MAX_SGE} at most"))),
     }
 }
 

@@ -266,7 +266,9 @@ fn gid(context: &Context, port: u32, index: u32) -> Result<Option<Gid>, Errno> {
         return Err(Errno::invalid("the device has one port, number 1"));
     }
     let port = context.opened.device().port();
-    let beyond = || Errno::invalid("the index is beyond the GID table");
+    let beyond = || {
+        Errno::invalid(format_args!("index {index} is beyond the GID table; it may be 0 to {}", port.gids.len() - 1))
+    };
     port.gids.get(index as usize).copied().ok_or_else(beyond)
 }
 

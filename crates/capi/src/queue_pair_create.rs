@@ -3,7 +3,7 @@
 use crate::acknowledgements::Acknowledgements;
 use crate::boundary::{object, status};
 use crate::completion_queue::CompletionQueue;
-use crate::context::Context;
+use crate::context::{Context, OpenDevice};
 use crate::cross_call_lock::CrossCallLock;
 use crate::ece::Options;
 use crate::errno::Errno;
@@ -114,6 +114,19 @@ impl QueuePair {
         let send_cq = sends.then(|| CompletionQueue::by_handle(send_cq)).transpose()?;
         let receive_cq = receives.then(|| CompletionQueue::by_handle(receive_cq)).transpose()?;
         let srq = (receives && !srq.is_null()).then(|| SharedReceiveQueue::by_handle(srq)).transpose()?;
+        // An imported context shares what the context has that it was imported from.
+        let is_elsewhere = |opened: &OpenDevice| opened.file != context.opened.file;
+        if !is_target && is_elsewhere(&Pd::of(spec.pd)?.opened) {
+            return Err(Errno::invalid("the protection domain is of another context"));
+        }
+        for (name, cq) in [("send_cq", send_cq), ("recv_cq", receive_cq)] {
+            if cq.is_some_and(|cq| is_elsewhere(&cq.opened)) {
+                return Err(Errno::invalid(format_args!("{name} is of another context than the protection domain")));
+            }
+        }
+        if srq.is_some_and(|srq| is_elsewhere(&srq.opened)) {
+            return Err(Errno::invalid("srq is of another context than the protection domain"));
+        }
         if srq.is_some_and(|srq| srq.queue.xrc().is_some()) {
             return Err(Errno::invalid("an XRC shared receive queue takes messages of XRC targets only"));
         }

@@ -7,6 +7,7 @@ use crate::object::{Object, set_field};
 use crate::queue_pair::{QueuePair, capabilities_to_c};
 use abi::{Handle, In, Out, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_rate_limit_attr};
 use std::ffi::{c_int, c_uint};
+use trace::Call;
 use transport::{Access, AlternatePath, Capabilities, Kind, MigrationState, Modify, RateLimit, State};
 use wire::{Mtu, Psn, Qkey, Qpn};
 
@@ -82,7 +83,13 @@ fn modification(pair: &QueuePair, attributes: &ibv_qp_attr, mask: u32) -> Result
 }
 
 fn mtu(code: c_uint) -> Result<Mtu, Errno> {
-    u8::try_from(code).ok().and_then(Mtu::from_code).ok_or_else(|| Errno::invalid("no such path MTU"))
+    u8::try_from(code).ok().and_then(Mtu::from_code).ok_or_else(|| {
+        let codes =
+            "it may be IBV_MTU_256 (1), IBV_MTU_512 (2), IBV_MTU_1024 (3), IBV_MTU_2048 (4) or IBV_MTU_4096 (5)";
+        let is_bytes = matches!(code, 256 | 512 | 1024 | 2048 | 4096);
+        let bytes = if is_bytes { ", a number of bytes and no code" } else { "" };
+        Errno::invalid(format_args!("path_mtu is {code}{bytes}; {codes}"))
+    })
 }
 
 /// Changes state and attributes, or neither.
@@ -90,8 +97,14 @@ fn mtu(code: c_uint) -> Result<Mtu, Errno> {
 pub extern "C" fn ibv_modify_qp(qp: Handle<'_, ibv_qp>, attributes: In<'_, ibv_qp_attr>, mask: c_int) -> c_int {
     status("ibv_modify_qp", || {
         let pair = QueuePair::by_handle(qp)?;
-        let modify = modification(pair, attributes.as_ref().ok_or_else(Errno::null)?, mask as u32)?;
+        let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
+        let modify = modification(pair, attributes, mask as u32)?;
         pair.qp.modify(&pair.opened.nic, &modify)?;
+        if let (Some(cut), given) = (modify.dest_qpn, attributes.dest_qp_num)
+            && cut.value() != given
+        {
+            pair.opened.nic.called(Some(pair.qp.qpn()), || Call::NumberCut { given });
+        }
         if let Some(state) = modify.state {
             set_field!(pair.base, qp_base.state, state as c_uint);
             if state == State::Reset {

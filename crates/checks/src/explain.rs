@@ -2,7 +2,7 @@
 
 pub(crate) mod calls;
 pub(crate) mod events;
-mod naming;
+pub(crate) mod naming;
 pub(crate) mod work;
 
 use alloc::boxed::Box;

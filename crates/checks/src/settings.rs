@@ -131,7 +131,13 @@ impl Settings {
 
     /// Obeys the lines of a file: each a word, or as TOML has it, `UV-0201 = "off"`. What stands behind `#` is a comment,
     /// and `[rules]` a heading. An error says which line it is about.
-    pub fn obey_file(&mut self, text: &str) -> Result<(), String> {
+    pub fn obey_file(&mut self, text: impl AsRef<[u8]>) -> Result<(), String> {
+        let bytes = text.as_ref();
+        let text = core::str::from_utf8(bytes).map_err(|error| {
+            let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
+            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+            format!("line {line}: the text is not UTF-8")
+        })?;
         for (index, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or("").trim();
             if line.is_empty() || line == "[rules]" {
@@ -214,6 +220,7 @@ mod tests {
         assert!(!settings.wants(MEMORY) && !settings.wants(WORK));
         let error = settings.obey_file("[rules]\nUV-0201 = 'loud'\n").unwrap_err();
         assert!(error.starts_with("line 2: \"loud\"") && error.contains("expected on, off"), "{error}");
+        assert_eq!(settings.obey_file(b"[rules]\n-UV-0201 \xff\n").unwrap_err(), "line 2: the text is not UTF-8");
         assert!(settings.obey_file("[rule]").unwrap_err().contains("line 1: there is no heading"));
     }
 

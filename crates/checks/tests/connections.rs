@@ -345,6 +345,36 @@ fn what_the_connection_manager_chooses_is_not_the_programs_fault() {
     script.qp(A).call_on(A, Call::CmMovesQp { id: 1, state: "RTR" });
     script.change(A, |change| (change.min_rnr_timer, change.retry_cnt) = (Some(0), Some(0)));
     script.keeps(517).shows(512, &["retry_count of rdma_conn_param"]);
+    // Whoever accepts retries as often as the peer's rdma_connect asked for.
+    let mut script = Script::new();
+    let event = "RDMA_CM_EVENT_CONNECT_REQUEST";
+    script.call(Call::CmEvent { event, id: 1, listen_id: Some(2), status: 0, id_qpn: None });
+    script.qp(A).call_on(A, Call::CmMovesQp { id: 1, state: "RTS" });
+    script.change(A, |change| (change.retry_cnt, change.rnr_retry) = (Some(0), Some(0)));
+    script.shows(512, &["at the peer, set retry_count", "rdma_accept cannot change it"]);
+    script.shows(513, &["at the peer, set rnr_retry_count"]);
+}
+
+#[test]
+fn a_number_of_a_queue_pair_has_24_bits() {
+    let mut script = Script::new();
+    script.qp(A).qp(B).call_on(A, Call::NumberCut { given: B.swap_bytes() });
+    script
+        .shows(530, &["0x2301200", "with its bytes in reverse it is 0x123002, which is a queue pair of this program"]);
+    let mut script = Script::new();
+    script.both();
+    script.keeps(530);
+}
+
+#[test]
+fn why_a_queue_pair_failed_is_told_in_words() {
+    for (name, words) in [("unknown_key", "no region or window has this key"), ("out_of_bounds", "outside the region")]
+    {
+        let mut script = Script::new();
+        let cause = StateCause::PeerRequest(name);
+        script.both().state(A, "ERR", cause).ends();
+        script.shows(525, &["it is in ERR because: the peer's request", words]);
+    }
 }
 
 #[test]

@@ -50,6 +50,7 @@ impl Manager for Script {
             retry_count: retries,
             rnr_retry_count: 7,
             private_data_len: 0,
+            offered_qpn: Some(Qpn::new(A)),
         })
     }
 
@@ -314,6 +315,31 @@ fn an_acceptor_sends_after_the_peer_is_ready() {
     let mut script = Script::new();
     script.accepted().receive(A, 1, &[]).received(A, 1, 0).send(A, Send::default());
     script.keeps(718);
+}
+
+#[test]
+fn a_connection_has_a_queue_pair() {
+    let offer = |function, offered_qpn| {
+        let mut script = Script::new();
+        script.call(Call::CmOffer {
+            function,
+            id: ID,
+            id_qpn: None,
+            responder_resources: 1,
+            initiator_depth: 1,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            private_data_len: 0,
+            offered_qpn,
+        });
+        script
+    };
+    for function in ["rdma_connect", "rdma_accept"] {
+        offer(function, Some(Qpn::SMI)).shows(720, &[function, "QP 0", "rdma_create_qp"]);
+        // A queue pair of the program's own, and a request for one of datagrams.
+        offer(function, Some(Qpn::new(A))).keeps(720);
+        offer(function, None).keeps(720);
+    }
 }
 
 #[test]

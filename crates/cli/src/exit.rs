@@ -39,6 +39,22 @@ pub enum Failure {
         /// Why.
         source: io::Error,
     },
+    /// A file could not be opened to be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file that should be a log of events has none.
+    #[error("{} is no log of events: {what}; `ubiverbs run --log FILE` (UBIVERBS_LOG=FILE) writes one", path.display())]
+    NoLog {
+        /// Which.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
     /// A capture could not be written.
     #[error("cannot write the capture {}: {source}", path.display())]
     Capture {

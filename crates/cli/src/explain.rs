@@ -18,18 +18,22 @@ use std::io::Write;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
-    /// A number, a name or a part of it, or a call and its errno; without it, completion statuses are listed
+    /// A number, a name or a part of it, a call and its errno, or a status in words; without it, statuses are listed
     ///
     /// A bare number below 100 is a completion status, one from 100 on a rule. A word in front asks for another kind:
     /// status, rule, event, cm, reject, errno; alone it lists them.
-    #[arg(value_name = "WORD", num_args = 0..=2, add = crate::completions::explained())]
+    #[arg(value_name = "WORD", num_args = 0..=MAX_WORDS, add = crate::completions::explained())]
     words: Vec<String>,
 }
+
+/// The most words that a sentence has.
+const MAX_WORDS: usize = 12;
 
 const EXAMPLES: &str = "\
 Examples:
   ubiverbs explain 12
   ubiverbs explain IBV_WC_RETRY_EXC_ERR
+  ubiverbs explain transport retry counter exceeded
   ubiverbs explain UV-0201
   ubiverbs explain IBV_EVENT_QP_ACCESS_ERR
   ubiverbs explain reject 28
@@ -37,9 +41,12 @@ Examples:
 
 /// Explains.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
-    let words: Vec<&str> = options.words.iter().map(String::as_str).collect();
+    // A sentence may be one word of the command line, or several.
+    let words: Vec<&str> = options.words.iter().flat_map(|word| word.split_whitespace()).collect();
     let (found, listed) = match words[..] {
+        [] if !options.words.is_empty() => (Vec::new(), false),
         [] => (entries(Kind::Status), true),
+        _ if !find_sentence(&words).is_empty() => (find_sentence(&words), false),
         [one] => match kind(one) {
             Some(kind) => (entries(kind), true),
             None => (find(one), false),
@@ -49,6 +56,8 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
             None => (find_errno(first, second), false),
         },
     };
+    // Of more words than a call and its errno all must be known.
+    let found = if words.len() > 2 && find_sentence(&words).is_empty() { Vec::new() } else { found };
     if found.is_empty() {
         let bad = style::BAD;
         anstream::eprintln!("{bad}ubiverbs:{bad:#} {}", unknown(&words));
@@ -125,6 +134,45 @@ fn find(asked: &str) -> Vec<Entry> {
             if exact.is_empty() { all } else { exact }
         }
     }
+}
+
+/// What `ibv_wc_status_str` says of each status: of this library, and of rdma-core where that is something else.
+const SENTENCES: [[&str; 2]; 24] = [
+    ["success", ""],
+    ["local length error", ""],
+    ["local QP operation error", ""],
+    ["local EE context operation error", ""],
+    ["local protection error", ""],
+    ["work request flushed", "Work Request Flushed Error"],
+    ["memory window bind error", "memory management operation error"],
+    ["bad response", "bad response error"],
+    ["local access error", ""],
+    ["remote invalid request", "remote invalid request error"],
+    ["remote access error", ""],
+    ["remote operation error", ""],
+    ["transport retries exceeded", "transport retry counter exceeded"],
+    ["RNR retries exceeded", "RNR retry counter exceeded"],
+    ["local RDD violation", "local RDD violation error"],
+    ["remote invalid RD request", ""],
+    ["remote aborted", "aborted error"],
+    ["invalid EE context number", ""],
+    ["invalid EE context state", ""],
+    ["fatal error", ""],
+    ["response timeout", "response timeout error"],
+    ["general error", ""],
+    ["tag matching error", "TM error"],
+    ["tag matching rendezvous incomplete", "TM software rendezvous"],
+];
+
+/// The status that a program has printed in words.
+fn find_sentence(words: &[&str]) -> Vec<Entry> {
+    let asked = words.join(" ");
+    let is_asked = |sentences: &[&str; 2]| sentences.iter().any(|one| one.eq_ignore_ascii_case(&asked));
+    let Some(code) = SENTENCES.iter().position(is_asked).filter(|_| !asked.is_empty()) else { return Vec::new() };
+    entries(Kind::Status)
+        .into_iter()
+        .filter(|entry| entry.number.is_some_and(|number| number as usize == code))
+        .collect()
 }
 
 /// The errno of a call, by name or number.

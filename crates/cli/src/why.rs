@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
-use trace::{Event, JsonReader, Logged, ReadError};
+use trace::{Event, JsonReader, Logged};
 
 /// Explain what failed in logs of earlier runs
 ///
@@ -19,7 +19,9 @@ use trace::{Event, JsonReader, Logged, ReadError};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
-    /// Logs of events, one JSON object per line
+    /// Logs of events, one JSON object per line; `-` is standard input
+    ///
+    /// Lines that are no events are skipped and counted: a log on standard error has those of the program in between.
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
     /// Check against the rules of verbs, too
@@ -50,9 +52,14 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     let settings = if options.check { Settings::all() } else { Settings::why() };
     let mut reports = Vec::new();
     for path in &options.logs {
-        let file = File::open(path).map_err(|source| Failure::Open { path: path.clone(), source })?;
-        let failed = |source| Failure::Log { path: path.clone(), source };
-        reports.extend(explain(path, &mut JsonReader::new(BufReader::new(file)), &settings).map_err(failed)?);
+        let log: Box<dyn io::BufRead> = match path.as_os_str().as_encoded_bytes() {
+            b"-" => Box::new(io::stdin().lock()),
+            _ => {
+                let file = File::open(path).map_err(|source| Failure::Read { path: path.clone(), source })?;
+                Box::new(BufReader::new(file))
+            }
+        };
+        reports.extend(explain(path, &mut JsonReader::new(log), &settings)?);
     }
     let written = if options.json { print_json(&reports, out) } else { print(&reports, out) };
     written.map_err(Failure::Output)?;
@@ -82,22 +89,22 @@ impl Inspector {
         checker.observe(event, &mut Absent, &mut found);
     }
 
-    fn report(mut self, name: String) -> Report {
+    /// What was found. What is left when a program ends is known only if the log goes so far.
+    fn report(mut self, name: String, is_whole: bool) -> Report {
         let (checker, findings) = (&mut self.checker, &mut self.findings);
-        checker.finish(self.last, &mut Absent, &mut |finding| findings.push(finding));
+        if is_whole {
+            checker.finish(self.last, &mut Absent, &mut |finding| findings.push(finding));
+        }
         let counts = checker.counts().map(|(rule, subject, count)| ((rule, subject), count)).collect();
         Report { name, findings: self.findings, counts }
     }
 }
 
 /// Reads a log to its end: one report for each process and host that wrote to it.
-fn explain<R: io::BufRead>(
-    path: &Path,
-    log: &mut JsonReader<R>,
-    settings: &Settings,
-) -> Result<Vec<Report>, ReadError> {
+fn explain<R: io::BufRead>(path: &Path, log: &mut JsonReader<R>, settings: &Settings) -> Result<Vec<Report>, Failure> {
+    let failed = |source| Failure::Log { path: path.to_owned(), source };
     let mut inspectors: BTreeMap<(Option<String>, Option<u32>), Inspector> = BTreeMap::new();
-    while let Some(Logged { event, source, process, .. }) = log.next_event()? {
+    while let Some(Logged { event, source, process, .. }) = log.next_event().map_err(failed)? {
         let inspector = inspectors.entry((source, process)).or_insert_with(|| Inspector {
             checker: Checker::new(settings.clone()),
             findings: Vec::new(),
@@ -106,13 +113,26 @@ fn explain<R: io::BufRead>(
         });
         inspector.see(&event);
     }
-    if log.skipped() > 0 {
-        let warning = style::WARNING;
-        anstream::eprintln!(
-            "{warning}ubiverbs:{warning:#} {}: {} lines are no events that this version knows, and were skipped",
-            path.display(),
-            log.skipped()
-        );
+    if inspectors.is_empty() {
+        let what = match (log.skipped(), log.foreign(), log.cut_in()) {
+            (0, 0, None) => "it is empty",
+            (0, _, None) => "its lines are no JSON objects",
+            (0, 0, Some(_)) => "it is cut off in its first line",
+            _ => "its objects are no events that this version knows",
+        };
+        return Err(Failure::NoLog { path: path.to_owned(), what });
+    }
+    let warning = style::WARNING;
+    let warn = |text: String| anstream::eprintln!("{warning}ubiverbs:{warning:#} {}: {text}", path.display());
+    for (count, what) in [(log.skipped(), "no events that this version knows"), (log.foreign(), "no JSON objects")] {
+        match count {
+            0 => {}
+            1 => warn(format!("1 line is {what}, and was skipped")),
+            count => warn(format!("{count} lines are {what}, and were skipped")),
+        }
+    }
+    if let Some(line) = log.cut_in() {
+        warn(format!("the log is cut off in line {line}: what happened afterwards, and what was left, is not known"));
     }
     let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
     let several = inspectors.len() > 1;
@@ -121,7 +141,10 @@ fn explain<R: io::BufRead>(
         (None, Some(process)) if several => format!("{name} (process {process})"),
         _ => name.clone(),
     };
-    Ok(inspectors.into_iter().map(|((source, process), one)| one.report(named(source, process))).collect())
+    Ok(inspectors
+        .into_iter()
+        .map(|((source, process), one)| one.report(named(source, process), log.cut_in().is_none()))
+        .collect())
 }
 
 /// A finding of one report, and one of another about the same connection.
@@ -321,9 +344,40 @@ mod tests {
             text.contains("both.log (process 1)\nnothing failed") && text.contains("both.log (process 2)"),
             "{text}"
         );
-        let mut reader = JsonReader::new(&b"{}\nno log\n"[..]);
-        let Err(error) = explain(Path::new("a"), &mut reader, &Settings::why()) else { panic!("it is no log") };
-        let error = Failure::Log { path: "a".into(), source: error };
-        assert!(error.to_string().starts_with("cannot read a: line 2: no JSON object"), "{error}");
+        let long = vec![b'x'; 1 << 17];
+        let Err(error) = explain(Path::new("a"), &mut JsonReader::new(&long[..]), &Settings::why()) else {
+            panic!("it is no log")
+        };
+        assert!(error.to_string().starts_with("cannot read a: line 1: longer than"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_log_is_an_error_that_says_what_it_is() {
+        let cases = [
+            ("", "it is empty"),
+            ("\n\n", "it is empty"),
+            ("0123456789", "its lines are no JSON objects"),
+            ("[[[[", "its lines are no JSON objects"),
+            ("{\"at\":1,\"ev", "it is cut off in its first line"),
+            ("{\"a\":1}", "its objects are no events"),
+            ("hello\n{\"a\":1}\n", "its objects are no events"),
+        ];
+        for (text, what) in cases {
+            let mut reader = JsonReader::new(text.as_bytes());
+            let Err(error) = explain(Path::new("a"), &mut reader, &Settings::why()) else { panic!("{text:?}") };
+            assert!(error.to_string().starts_with(&format!("a is no log of events: {what}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn of_a_log_that_is_cut_off_nothing_is_said_about_the_end() {
+        let open = "{\"at\":1,\"event\":\"called\",\"thread\":1,\"call\":\"open_device\",\"context\":1,\"device\":\"ubi_lo\"}\n";
+        let count = |text: &str| {
+            let reports = explain(Path::new("a"), &mut JsonReader::new(text.as_bytes()), &Settings::all()).unwrap();
+            reports.iter().map(|report| report.findings.len()).sum::<usize>()
+        };
+        assert_eq!(count(open), 1, "the device is open at the end");
+        assert_eq!(count(&format!("a line of the program\n{open}")), 1);
+        assert_eq!(count(&format!("{open}{{\"at\":2,\"ev")), 0);
     }
 }

@@ -547,6 +547,11 @@ calls! {
         /// What it was about.
         about: u64,
     }
+    /// `ibv_modify_qp` was given a number of the peer's queue pair that has more than 24 bits: the upper ones are cut.
+    NumberCut = "number_cut" {
+        /// `dest_qp_num`, as it was given.
+        given: u32,
+    }
     /// A call of the connection manager, other than those below.
     CmCall = "cm_call" {
         /// The function, as C has it.
@@ -574,6 +579,21 @@ calls! {
         rnr_retry_count: u8,
         /// Bytes of private data.
         private_data_len: u32,
+        /// The queue pair that the peer is told of; none where the peer is told of none.
+        offered_qpn: Option<Qpn>,
+    }
+    /// `rdma_resolve_addr` and `rdma_listen`: where an id connects to, or listens at.
+    CmPlace = "cm_place" {
+        /// The function, as C has it.
+        function: &'static str,
+        /// The `rdma_cm_id`.
+        id: u64,
+        /// The port space.
+        space: &'static str,
+        /// The address, as a GID.
+        address: [u8; 16],
+        /// The port, in the host's byte order.
+        port: u32,
     }
     /// The program got an event of the connection manager.
     CmEvent = "cm_event" {

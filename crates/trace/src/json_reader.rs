@@ -1,5 +1,6 @@
 //! Reads what [`JsonLines`](crate::JsonLines) wrote: the log of an earlier run becomes events again. A log is a file
-//! that anybody may have written: lines and words are bounded, events that are not known are skipped and counted.
+//! that anybody may have written: lines and words are bounded, events that are not known are skipped and counted, and so
+//! are lines that are no JSON: a log on standard error has those of the program in between.
 
 use std::boxed::Box;
 use std::collections::BTreeSet;
@@ -62,12 +63,6 @@ pub enum ReadError {
         /// The line, from 1.
         line: u64,
     },
-    /// Not a JSON object.
-    #[error("line {line}: no JSON object; UBIVERBS_LOG=FILE writes a log of them")]
-    NotJson {
-        /// The line, from 1.
-        line: u64,
-    },
 }
 
 /// Reads events from JSON lines.
@@ -76,6 +71,8 @@ pub struct JsonReader<R> {
     reader: R,
     line: u64,
     skipped: u64,
+    foreign: u64,
+    cut_in: Option<u64>,
     buffer: Vec<u8>,
 }
 
@@ -83,13 +80,25 @@ impl<R: BufRead> JsonReader<R> {
     /// Reads from `reader`.
     #[must_use]
     pub const fn new(reader: R) -> Self {
-        Self { reader, line: 0, skipped: 0, buffer: Vec::new() }
+        Self { reader, line: 0, skipped: 0, foreign: 0, cut_in: None, buffer: Vec::new() }
     }
 
     /// Lines that are objects and no events that are known here.
     #[must_use]
     pub const fn skipped(&self) -> u64 {
         self.skipped
+    }
+
+    /// Lines that are no JSON objects: those of somebody else.
+    #[must_use]
+    pub const fn foreign(&self) -> u64 {
+        self.foreign
+    }
+
+    /// The last line, if its writer did not finish it: what came then is not known.
+    #[must_use]
+    pub const fn cut_in(&self) -> Option<u64> {
+        self.cut_in
     }
 
     /// The next event; `None` at the end. A line that the writer did not finish is the end, too.
@@ -114,10 +123,11 @@ impl<R: BufRead> JsonReader<R> {
                 continue;
             }
             let Ok(fields) = serde_json::from_slice::<Map<String, Value>>(&self.buffer) else {
-                if is_whole {
-                    return Err(ReadError::NotJson { line });
+                if is_whole || !self.buffer.trim_ascii_start().starts_with(b"{") {
+                    self.foreign += 1;
+                    continue;
                 }
-                self.skipped += 1;
+                self.cut_in = Some(line);
                 return Ok(None);
             };
             let fields = Fields(&fields);

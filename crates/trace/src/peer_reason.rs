@@ -220,6 +220,12 @@ impl fmt::Display for PeerReason {
             Self::OtherDomain { key, region, pair } => {
                 write!(f, "the region of key {key} is in PD {region}, and the queue pair in PD {pair}")
             }
+            Self::PairForbids { access, granted } if granted.is_empty() && access.is_empty() => {
+                f.write_str("the queue pair grants its peer nothing (qp_access_flags 0)")
+            }
+            Self::PairForbids { access, granted } if granted.is_empty() => {
+                write!(f, "the queue pair grants its peer nothing (qp_access_flags 0), and the request needs {access}")
+            }
             Self::PairForbids { access, granted } if access.is_empty() => {
                 write!(f, "the queue pair grants its peer {granted} and nothing else")
             }

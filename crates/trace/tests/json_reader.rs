@@ -104,7 +104,9 @@ fn value(call: &str, field: &str) -> Value {
     match field {
         "status" if call == "cm_event" => json!(-110),
         "errno" => json!(22),
-        "device" | "kind" | "state" | "opcode" | "status" | "object" | "event_name" | "function" | "reason" => {
+        "address" if call == "cm_place" => json!("0123456789abcdef0123456789abcdef"),
+        "space" | "device" | "kind" | "state" | "opcode" | "status" | "object" | "event_name" | "function"
+        | "reason" => {
             json!(field)
         }
         "access" => json!("LOCAL_WRITE|REMOTE_READ"),
@@ -145,6 +147,9 @@ fn every_call_comes_back_with_all_its_fields() {
 
 /// Every field that a call has.
 const FIELDS: &[&str] = &[
+    "given",
+    "space",
+    "offered_qpn",
     "about",
     "access",
     "address",
@@ -255,11 +260,19 @@ fn what_is_not_known_is_skipped_and_what_is_no_log_is_an_error() {
     assert_eq!((all.len(), skipped), (0, 3));
     // The program was killed in the middle of a line.
     let (all, skipped) = read(b"{\"at\":1,\"event\":\"capture_ended\",\"errno\":1}\n{\"at\":2,\"ev");
-    assert_eq!((all.len(), skipped), (1, 1));
-    let mut reader = JsonReader::new(&b"{}\nerror: no such file\n"[..]);
-    assert!(matches!(reader.next_event(), Err(ReadError::NotJson { line: 2 })));
+    assert_eq!((all.len(), skipped), (1, 0));
+    let mut reader = JsonReader::new(&b"{}\n{\"at\":2,\"ev"[..]);
+    assert!(matches!(reader.next_event(), Ok(None)));
+    assert_eq!((reader.skipped(), reader.foreign(), reader.cut_in()), (1, 0, Some(2)));
+    // The program has written to standard error, too.
+    let mut reader = JsonReader::new(&b"hello\n{\"at\":1,\"event\":\"capture_ended\",\"errno\":1}\nbye"[..]);
+    assert!(matches!(reader.next_event(), Ok(Some(Logged { line: 2, .. }))));
+    assert!(matches!(reader.next_event(), Ok(None)));
+    assert_eq!((reader.skipped(), reader.foreign(), reader.cut_in()), (0, 2, None));
     let long = vec![b'x'; 1 << 17];
     assert!(matches!(JsonReader::new(&long[..]).next_event(), Err(ReadError::TooLong { line: 1 })));
     let deep = ["[".repeat(5000), "]".repeat(5000), "\n".to_owned()].concat();
-    assert!(matches!(JsonReader::new(deep.as_bytes()).next_event(), Err(ReadError::NotJson { line: 1 })));
+    let mut reader = JsonReader::new(deep.as_bytes());
+    assert!(matches!(reader.next_event(), Ok(None)));
+    assert_eq!(reader.foreign(), 1);
 }

@@ -322,6 +322,16 @@ static void private_data_fits(void)
 	connect_with(56, 0);
 }
 
+static void destroyed_twice(void)
+{
+	struct bench b = open_pair(IBV_QPT_RC);
+	struct ibv_cq *cq = ibv_create_cq(b.context, 1, NULL, NULL, 0);
+
+	NEED(!ibv_destroy_cq(cq));
+	NEED(ibv_destroy_cq(cq) == ENOENT);
+	close_bench(&b);
+}
+
 static void another_refusal(void)
 {
 	struct bench b = open_pair(IBV_QPT_RC);
@@ -341,6 +351,6 @@ CASES({"UV-0801", not_a_transition, all_is_well}, {"UV-0802", attribute_missing,
       {"UV-0819", message_length, all_is_well}, {"UV-0820", busy, all_is_well}, {"UV-0821", limit, all_is_well},
       {"UV-0822", access_flags, all_is_well}, {"UV-0823", null_argument, all_is_well},
       {"UV-0824", not_mapped, all_is_well}, {"UV-0825", unknown_bits, all_is_well},
-      {"UV-0826", unsupported, all_is_well}, {"UV-0830", manager_state, manager_own_address},
+      {"UV-0826", unsupported, all_is_well}, {"UV-0827", destroyed_twice, all_is_well}, {"UV-0830", manager_state, manager_own_address},
       {"UV-0831", manager_address, manager_own_address}, {"UV-0832", private_data_too_long, private_data_fits},
       {"UV-0899", another_refusal, all_is_well})

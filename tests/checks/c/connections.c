@@ -253,6 +253,16 @@ static void no_such_peer(void)
 	close_bench(&b);
 }
 
+/* The peer's number is converted once too often; its last byte makes that more than 24 bits. */
+static void number_cut(void)
+{
+	struct bench b = open_bench();
+
+	make_pair(&b, IBV_QPT_RC);
+	connect_to(b.qp[0], htonl(b.qp[1]->qp_num | 1), usual_path());
+	close_bench(&b);
+}
+
 /* A third queue pair is connected to one that has a peer. */
 static void peer_of_another(void)
 {
@@ -681,4 +691,5 @@ CASES({"UV-0501", other_mtu, usual}, {"UV-0502", other_psn, usual}, {"UV-0503", 
       {"UV-0521", peer_not_ready, usual}, {"UV-0522", never_ready, usual}, {"UV-0523", sqe_not_handled, sqe_handled},
       {"UV-0524", posted_in_error, not_posted_in_error}, {"UV-0525", error_not_seen, error_seen},
       {"UV-0526", datagram_to_rc, same_qkey}, {"UV-0527", first_receive_late, usual},
-      {"UV-0528", srq_ran_empty, srq_has_enough}, {"UV-0529", limit_not_set_again, limit_set_again})
+      {"UV-0528", srq_ran_empty, srq_has_enough}, {"UV-0529", limit_not_set_again, limit_set_again},
+      {"UV-0530", number_cut, usual})

@@ -357,6 +357,20 @@ static void many_retries(void)
 	close_ends(&e);
 }
 
+/* The client forgets its queue pair. */
+static void no_queue_pair(void)
+{
+	struct ends e = open_ends(RDMA_PS_TCP);
+	struct rdma_conn_param param = parameters(1, 7);
+
+	resolve(&e);
+	NEED(!rdma_connect(e.client, &param));
+	take_request(&e);
+	NEED(!rdma_reject(e.server, NULL, 0));
+	expect(e.channel[CLIENT], RDMA_CM_EVENT_REJECTED);
+	close_ends(&e);
+}
+
 /* The queue pair of the client is destroyed after its id. */
 static void pair_left_behind(void)
 {
@@ -479,4 +493,5 @@ CASES({"UV-0701", route_before_address, usual}, {"UV-0702", connect_before_route
       {"UV-0710", more_reads_than_offered, usual}, {"UV-0711", many_retries, usual}, {"UV-0712", pair_left_behind, usual},
       {"UV-0714", moved_by_hand, usual}, {"UV-0715", other_qkey, own_qkey},
       {"UV-0716", group_not_left, group_left}, {"UV-0717", sends_after_end, usual},
-      {"UV-0718", sends_before_established, usual}, {"UV-0719", channel_destroyed_early, usual})
+      {"UV-0718", sends_before_established, usual}, {"UV-0719", channel_destroyed_early, usual},
+      {"UV-0720", no_queue_pair, usual})

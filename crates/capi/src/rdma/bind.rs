@@ -44,6 +44,7 @@ pub unsafe extern "C" fn rdma_resolve_addr(
         // SAFETY: null, or an address.
         let destination = unsafe { address::from_c(destination) }?;
         it.tell("rdma_resolve_addr");
+        it.tell_place("rdma_resolve_addr", Some(destination));
         it.id.resolve_address(source, destination)?;
         set_field!(it.base, route.addr.dst_addr, address::to_c(destination));
         it.complete()
@@ -69,6 +70,7 @@ pub extern "C" fn rdma_listen(id: Handle<'_, rdma_cm_id>, backlog: c_int) -> c_i
         it.tell("rdma_listen");
         it.id.listen(u32::try_from(backlog).unwrap_or(0))?;
         it.refresh()?;
+        it.tell_place("rdma_listen", it.id.source());
         Ok(0)
     })
 }

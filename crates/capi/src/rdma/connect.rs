@@ -155,6 +155,9 @@ pub extern "C" fn rdma_connect(id: Handle<'_, rdma_cm_id>, parameters: In<'_, rd
 pub extern "C" fn rdma_accept(id: Handle<'_, rdma_cm_id>, parameters: In<'_, rdma_conn_param>) -> c_int {
     number("rdma_accept", || {
         let it = ConnectionId::of(id)?;
+        if it.id.is_listening() {
+            return Err(Errno::invalid("the id listens; the one to accept is that of RDMA_CM_EVENT_CONNECT_REQUEST"));
+        }
         let given = parameters.as_ref();
         it.check(given)?;
         let device = it.device()?;

@@ -173,6 +173,18 @@ impl ConnectionId {
         if !self.qp().is_null() {
             return Err(Errno::invalid("the id has a queue pair already"));
         }
+        match (field!(self.base, qp_type) == abi::IBV_QPT_UD, attributes.qp_type == abi::IBV_QPT_UD) {
+            (true, false) => {
+                let why = "the id is for datagrams (RDMA_PS_UDP, RDMA_PS_IPOIB), and the queue pair is not of type UD";
+                return Err(Errno::invalid(why));
+            }
+            (false, true) => {
+                return Err(Errno::invalid(
+                    "the id is for connections (RDMA_PS_TCP), and the queue pair is of type UD",
+                ));
+            }
+            _ => {}
+        }
         if attributes.comp_mask & abi::IBV_QP_INIT_ATTR_PD == 0 || attributes.pd.is_null() {
             attributes.comp_mask |= abi::IBV_QP_INIT_ATTR_PD;
             attributes.pd = field!(self.base, pd);

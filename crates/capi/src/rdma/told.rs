@@ -4,13 +4,14 @@ use super::delivered_event::DeliveredEvent;
 use super::event;
 use super::id::ConnectionId;
 use crate::boundary::tell;
-use crate::object::Object;
+use crate::object::{Object, field};
 use crate::queue_pair::QueuePair;
 use abi::{Handle, rdma_cm_id};
 use hca::cm::{ConnectParameters, EventChannel};
+use std::net::SocketAddr;
 use trace::Call;
-use transport::State;
-use wire::{Qkey, Qpn};
+use transport::{Kind, State};
+use wire::{Gid, Qkey, Qpn};
 
 /// The program called this for an event channel.
 pub(super) fn channel(function: &'static str, channel: &EventChannel) {
@@ -38,6 +39,25 @@ impl ConnectionId {
             retry_count: offer.retry_count,
             rnr_retry_count: offer.rnr_retry_count,
             private_data_len: offer.private_data.len() as u32,
+            // Who asks for a queue pair of datagrams tells of none.
+            offered_qpn: (function == "rdma_accept" || self.id.kind() != Kind::UnreliableDatagram).then_some(offer.qpn),
+        });
+    }
+
+    /// Where the program connects to, or listens.
+    pub(super) fn tell_place(&self, function: &'static str, place: Option<SocketAddr>) {
+        let Some(place) = place else { return };
+        tell(None, || Call::CmPlace {
+            function,
+            id: self.number(),
+            space: match field!(self.base, ps) {
+                abi::RDMA_PS_TCP => "RDMA_PS_TCP",
+                abi::RDMA_PS_UDP => "RDMA_PS_UDP",
+                abi::RDMA_PS_IPOIB => "RDMA_PS_IPOIB",
+                _ => "RDMA_PS_IB",
+            },
+            address: Gid::from_ip(place.ip()).octets(),
+            port: place.port().into(),
         });
     }
 

@@ -39,6 +39,7 @@ rules! {
     NOT_MAPPED = 824 Error "memory was registered that the program does not have";
     UNKNOWN_BITS = 825 Error "a mask or flags have bits that are not known";
     UNSUPPORTED = 826 Error "the device does not do this";
+    GONE = 827 Error "a call names an object that does not exist any more";
     CM_STATE = 830 Error "a call of the connection manager in the wrong order";
     CM_ADDRESS = 831 Error "an address cannot be used or not be reached";
     PRIVATE_DATA = 832 Error "more private data than the message has room for";
@@ -72,6 +73,10 @@ impl Examine for RefusedCalls {
             Kind::Called { call: Call::Refused { function, errno, reason }, .. } => {
                 let posts = function.starts_with("ibv_post_") || *function == "ibv_wr_complete";
                 if posts && core::mem::take(&mut self.told) {
+                    return;
+                }
+                // The rule of the connection manager says it better.
+                if *function == "rdma_ack_cm_event" && out.wants(crate::rules::manager::ACKNOWLEDGED_TWICE) {
                     return;
                 }
                 out.tell(refused(model, event.qpn, function, *errno, reason.as_str()));
@@ -228,7 +233,7 @@ fn refused(model: &Model, qpn: Option<Qpn>, function: &'static str, errno: i32, 
         rule,
         subject,
         format!("{function}{about} failed with {name}: {why}"),
-        reason::advice(rule, function),
+        reason::advice(rule, function, reason),
     )
     .apart_by(&[function, &name, reason]);
     if let Some(pair) = qpn.and_then(|qpn| model.pairs.get(&qpn)) {

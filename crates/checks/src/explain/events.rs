@@ -78,6 +78,8 @@ pub(crate) struct Events {
     watched: BTreeMap<Qpn, Watched>,
     /// When the program called something last.
     called_at: u64,
+    /// Where ids connect to, and listen.
+    places: connections::Places,
 }
 
 impl Events {
@@ -180,8 +182,9 @@ impl Examine for Events {
                     out.tell(finding);
                 }
             }
+            Kind::Called { call: call @ (Call::CmPlace { .. } | Call::CmCall { .. }), .. } => self.places.observe(call),
             Kind::Called { call: Call::CmEvent { event: name, id, status, id_qpn, .. }, .. } => {
-                if let Some(finding) = connections::not_made(*id, *id_qpn, name, *status) {
+                if let Some(finding) = connections::not_made(&self.places, *id, *id_qpn, name, *status) {
                     out.tell(finding);
                 }
             }

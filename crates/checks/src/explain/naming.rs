@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 
 use trace::Queue;
+use wire::access::Access;
 use wire::{Key, Qpn};
 
 use crate::model::{Model, Pair, Region, Work};
@@ -90,6 +91,34 @@ pub(crate) fn advice_on_turned(model: &Model, key: Key) -> Option<&'static str> 
     turned(model, key).map(|_| advice)
 }
 
+/// How an address that lies outside a range became what it is, if it lies inside but for a usual mistake.
+pub(crate) fn mangled(address: u64, start: u64, size: u64) -> Option<String> {
+    let inside = |address: u64| address.checked_sub(start).is_some_and(|offset| offset < size);
+    if inside(address) {
+        return None;
+    }
+    let turned = address.swap_bytes();
+    if inside(turned) {
+        return Some(format!(
+            "with its bytes in reverse the address is {turned:#x}, which lies inside: was it sent without htobe64 and \
+             be64toh?"
+        ));
+    }
+    let whole = start & !u64::from(u32::MAX) | address & u64::from(u32::MAX);
+    let is_short = address <= u64::from(u32::MAX) || address >> 31 == u64::MAX >> 31;
+    (is_short && inside(whole)).then(|| {
+        format!(
+            "its lower 32 bits are those of {whole:#x}, which lies inside: was the address kept or sent in 32 bits, as an \
+             int or by htonl?"
+        )
+    })
+}
+
+/// What a queue pair grants its peer. No right at all has no name in verbs.
+pub(crate) fn rights(access: Access) -> String {
+    if access.is_empty() { "nothing (qp_access_flags 0)".into() } else { format!("{access}") }
+}
+
 /// What the process knows of a key and of the range that was asked for behind it.
 pub(crate) fn memory(model: &Model, key: Key, address: u64, length: u64, now: u64) -> Vec<String> {
     let mut seen = Vec::new();
@@ -97,6 +126,7 @@ pub(crate) fn memory(model: &Model, key: Key, address: u64, length: u64, now: u6
         Some(found) if found.gone_at.is_none() => {
             let request = format!("the request for [{address:#x}, +{length}) {}", lies(found, address, length));
             seen.push(format!("key {key} belongs to {}; {request}", region(found)));
+            seen.extend(mangled(address, found.iova, found.length));
         }
         Some(found) => {
             let ago = span(now.saturating_sub(found.gone_at.unwrap_or(now)));

@@ -47,6 +47,7 @@ rules! {
     FIRST_RECEIVE_LATE = 527 Warning "the peer's message came before the first receive was posted";
     SRQ_RAN_EMPTY = 528 Performance "a shared receive queue ran empty";
     SRQ_LIMIT_NOT_REARMED = 529 Warning "the limit of a shared receive queue was not set again";
+    NUMBER_CUT = 530 Error "the number of the peer's queue pair has more than 24 bits";
 }
 
 /// The family.
@@ -88,6 +89,7 @@ impl Examine for Connections {
                 Call::Path { sgid, dgid, hop_limit } => settings::way(None, sgid, dgid, hop_limit, out),
                 // Attributes of a queue pair were asked of the connection manager.
                 Call::CmMovesQp { .. } => self.peers.manager_is_used(),
+                Call::CmEvent { event: "RDMA_CM_EVENT_CONNECT_REQUEST", id, .. } => self.peers.asked(id),
                 _ => {}
             }
         }
@@ -105,7 +107,8 @@ impl Examine for Connections {
                     self.peers.seen(call);
                     self.changed.insert(qpn);
                 }
-                Call::CmMovesQp { .. } => self.peers.managed(qpn),
+                Call::NumberCut { given } => out.tell(settings::number_cut(qpn, *given, moment.model)),
+                Call::CmMovesQp { id, .. } => self.peers.managed(qpn, *id),
                 Call::DestroyQp { .. } => self.peers.forget(qpn, moment.model),
                 _ => {}
             }

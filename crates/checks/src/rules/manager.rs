@@ -28,6 +28,7 @@ rules! {
     SENDS_AFTER_END = 717 Warning "work is posted for a connection that has ended";
     SENDS_BEFORE_ESTABLISHED = 718 Warning "work is posted before RDMA_CM_EVENT_ESTABLISHED was taken";
     CHANNEL_DESTROYED_EARLY = 719 Error "an event channel is destroyed while ids report to it";
+    NO_QUEUE_PAIR = 720 Error "a connection is asked for or accepted without a queue pair";
 }
 
 /// The family.

@@ -1,7 +1,8 @@
 //! What can be asked for, and that the texts agree with the tables of the code.
 
 use super::entry::Kind;
-use super::{entries, find, find_among, find_errno, unknown};
+use super::{Options, entries, find, find_among, find_errno, find_sentence, run, unknown};
+use crate::exit::Exit;
 use std::fs;
 use std::path::Path;
 use transport::Status;
@@ -92,4 +93,36 @@ fn numbers_names_and_parts_are_found() {
 fn an_errno_of_which_nothing_special_is_known_is_explained_in_general() {
     assert!(unknown(&["ibv_query_gid", "ENODEV"]).contains("no RDMA device is there"));
     assert!(unknown(&["nonsense"]).contains("nonsense"));
+}
+
+#[test]
+fn sentences_of_both_libraries_are_found() {
+    for sentence in
+        ["transport retry counter exceeded", "transport retries exceeded", "Transport Retry counter exceeded"]
+    {
+        let words: Vec<&str> = sentence.split(' ').collect();
+        assert_eq!(names(&find_sentence(&words)), ["IBV_WC_RETRY_EXC_ERR"], "{sentence}");
+    }
+    assert_eq!(names(&find_sentence(&["Work", "Request", "Flushed", "Error"])), ["IBV_WC_WR_FLUSH_ERR"]);
+    assert!(find_sentence(&[]).is_empty());
+    let strings = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/src/strings.rs")).unwrap();
+    for [ours, _] in super::SENTENCES {
+        assert!(strings.contains(&format!("c\"{ours}\",")), "{ours}");
+    }
+}
+
+#[test]
+fn no_word_is_not_every_word() {
+    let told = |words: &[&str]| {
+        let mut out = Vec::new();
+        let options = Options { words: words.iter().map(|word| (*word).to_owned()).collect() };
+        (run(&options, &mut out).unwrap(), String::from_utf8(out).unwrap())
+    };
+    for words in [&[""][..], &[" "], &["", " "], &["ibv_modify_qp", "EINVAL", "nonsense"], &["no", "such", "thing"]] {
+        assert_eq!(told(words), (Exit::Job, String::new()), "{words:?}");
+    }
+    for words in [&["transport retry counter exceeded"][..], &["transport", "retry", "counter", "exceeded"]] {
+        assert!(told(words).1.contains("IBV_WC_RETRY_EXC_ERR"), "{words:?}");
+    }
+    assert!(told(&["ibv_modify_qp EINVAL"]).1.contains("ibv_modify_qp EINVAL"));
 }

@@ -8,6 +8,7 @@ use checks::{Settings, Severity};
 use clap::{Args, ValueEnum};
 use hca::environment;
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -45,6 +46,8 @@ pub struct Checking {
         default_missing_value = "text")]
     check: Option<Format>,
     /// Write the findings of all processes to a file: .json, .sarif or .xml (JUnit); implies --check
+    ///
+    /// `-` is standard output, behind what the program writes there; say with --check-format what it is to be.
     #[arg(long, value_name = "FILE")]
     check_report: Option<PathBuf>,
     /// The format of the report, whatever its name is
@@ -106,7 +109,9 @@ impl Checking {
         }
         if let Some(path) = &self.check_report {
             self.kind(path)?;
-            super::path_of_file("--check-report", path)?;
+            if !is_standard_output(path) {
+                super::path_of_file("--check-report", path)?;
+            }
         }
         Ok(settings)
     }
@@ -122,7 +127,12 @@ impl Checking {
         self.check_format.or_else(|| Kind::of(path)).ok_or_else(|| Failure::Argument {
             option: "--check-report",
             text: path.display().to_string(),
-            reason: "its name does not say what it is; end it with .json, .sarif or .xml, or add --check-format".into(),
+            reason: match is_standard_output(path) {
+                true => "what standard output is to have is not known; add --check-format".into(),
+                false => {
+                    "its name does not say what it is; end it with .json, .sarif or .xml, or add --check-format".into()
+                }
+            },
         })
     }
 
@@ -136,7 +146,11 @@ impl Checking {
         let run = Run::read(&spool, &words, ended, settings);
         if let Some(path) = &self.check_report {
             let text = report::write(self.kind(path)?, &run);
-            std::fs::write(path, text).map_err(|source| Failure::Open { path: path.clone(), source })?;
+            if is_standard_output(path) {
+                std::io::stdout().write_all(text.as_bytes()).map_err(Failure::Output)?;
+            } else {
+                std::fs::write(path, text).map_err(|source| Failure::Open { path: path.clone(), source })?;
+            }
         }
         if let Some(said) = run.summary() {
             anstream::eprintln!("ubiverbs: {said}");
@@ -149,11 +163,16 @@ impl Checking {
     }
 }
 
+/// Whether a report goes to standard output.
+fn is_standard_output(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
 /// Reads the file, and says where it is for the program, which may change its directory.
 fn read(path: &Path, is_named: bool, settings: &mut Settings) -> Result<PathBuf, Failure> {
     let option = if is_named { "--check-config" } else { "the file" };
     let wrong = |reason: String| Failure::Argument { option, text: path.display().to_string(), reason };
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
     settings.obey_file(&text).map_err(&wrong)?;
     std::path::absolute(path).map_err(|error| wrong(error.to_string()))
 }

@@ -121,6 +121,11 @@ impl Id {
         })
     }
 
+    /// Whether it waits for requests.
+    pub fn is_listening(&self) -> bool {
+        self.read(|record| record.stage == Stage::Listening) == Some(true)
+    }
+
     /// The device it is bound to.
     pub fn device(&self) -> Option<Arc<Device>> {
         self.read(|record| record.place.as_ref().map(|place| Arc::clone(&place.device))).flatten()

@@ -19,7 +19,7 @@ pub(crate) fn asked() -> Option<Asked> {
     for (name, words) in [(WHY, why), (CHECK, check)].into_iter().filter_map(|(name, it)| Some((name, it?.1))) {
         for word in words {
             let told = |error| say(format_args!("{name}: {error}"));
-            let _ = settings.obey(&word).map_err(told);
+            let _ = settings.obey(&shortened(&word)).map_err(told);
         }
     }
     Some(Asked { settings, format, spool, listeners: Vec::new() })
@@ -37,12 +37,23 @@ fn read(name: &str, text: Option<&str>) -> Option<(Format, Vec<String>)> {
             "silent" => format = Format::Silent,
             rule if rule.starts_with(['-', '+']) || rule.contains('=') => words.push(rule.to_owned()),
             other => {
-                let expected = "expected text, json, off, or words about rules: -UV-0201, UV-0201=warning";
-                say(format_args!("{name}: {other:?} is not understood; {expected}"));
+                let expected =
+                    "expected 1, on, text, json, silent, 0, off, or words about rules: -UV-0201, UV-0201=warning";
+                say(format_args!("{name}: {:?} is not understood; {expected}", shortened(other)));
             }
         }
     }
     (!text.is_empty()).then_some((format, words))
+}
+
+/// The beginning of a word that may be very long.
+fn shortened(word: &str) -> String {
+    const MOST: usize = 60;
+    let mut short: String = word.chars().take(MOST).collect();
+    if short.len() < word.len() {
+        short.push('…');
+    }
+    short
 }
 
 /// Obeys the file that the environment names, or the one that lies in the current directory.
@@ -50,7 +61,7 @@ fn obey_file(settings: &mut Settings) {
     let named = variable(CHECK_CONFIG).filter(|path| !path.is_empty()).map(PathBuf::from);
     let is_named = named.is_some();
     let path = named.unwrap_or_else(|| CONFIG_NAME.into());
-    match std::fs::read_to_string(&path) {
+    match std::fs::read(&path) {
         Ok(text) => {
             if let Err(error) = settings.obey_file(&text) {
                 say(format_args!("{}: {error}", path.display()));
@@ -76,5 +87,7 @@ mod tests {
         }
         let words = vec!["-UV-0201".to_owned(), "UV-0101=note".to_owned()];
         assert_eq!(read(CHECK, Some("json,-UV-0201 UV-0101=note")), Some((Format::Json, words)));
+        assert_eq!(shortened("UV-0201=off"), "UV-0201=off");
+        assert_eq!(shortened(&"ä".repeat(1 << 20)), format!("{}…", "ä".repeat(60)));
     }
 }

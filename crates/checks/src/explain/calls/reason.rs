@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String;
 
 use super::{
-    ACCESS_FLAGS, ATTRIBUTE_MISSING, ATTRIBUTE_UNWANTED, BUSY, CM_ADDRESS, CM_STATE, INLINE_TOO_LONG, LIMIT,
+    ACCESS_FLAGS, ATTRIBUTE_MISSING, ATTRIBUTE_UNWANTED, BUSY, CM_ADDRESS, CM_STATE, GONE, INLINE_TOO_LONG, LIMIT,
     MESSAGE_LENGTH, NO_RECEIVE_QUEUE, NO_ROUTE, NOT_A_TRANSITION, NOT_MAPPED, NOT_SUPPORTED, NULL, PRIVATE_DATA,
     RECEIVE_QUEUE_FULL, REFUSED, SEND_QUEUE_FULL, TARGET_MISSING, TOO_MANY_PIECES, UNKNOWN_BITS, UNSUPPORTED,
     VALUE_OUT_OF_RANGE, WRONG_CURRENT_STATE, WRONG_STATE,
@@ -25,6 +25,12 @@ const WORDS: &[(&str, Number)] = &[
     ("no way to", NO_ROUTE),
     ("is not possible for an id that is", CM_STATE),
     ("the id has", CM_STATE),
+    ("the id listens", CM_STATE),
+    ("the id is for", VALUE_OUT_OF_RANGE),
+    ("of another context", VALUE_OUT_OF_RANGE),
+    ("there is no object at", GONE),
+    ("there is no such object; it was destroyed", GONE),
+    ("is of another kind", VALUE_OUT_OF_RANGE),
     ("private data", PRIVATE_DATA),
     ("is in use", CM_ADDRESS),
     ("is not an address of this host", CM_ADDRESS),
@@ -37,6 +43,7 @@ const WORDS: &[(&str, Number)] = &[
     ("send queue is full", SEND_QUEUE_FULL),
     ("receive queue is full", RECEIVE_QUEUE_FULL),
     ("scatter/gather entries", TOO_MANY_PIECES),
+    ("sg_list is null", NULL),
     ("num_sge", TOO_MANY_PIECES),
     ("cannot take inline data", NOT_SUPPORTED),
     ("inline data", INLINE_TOO_LONG),
@@ -155,8 +162,44 @@ pub(super) fn rule(function: &str, errno: i32, reason: &str) -> Number {
     }
 }
 
+/// What to do about reasons that say more than their rule: words of the reason, and the advice.
+const PRECISE: &[(&str, &str)] = &[
+    (
+        "the id listens",
+        "call rdma_accept with event->id of RDMA_CM_EVENT_CONNECT_REQUEST; the id that listens goes on to listen",
+    ),
+    (
+        "the id is for datagrams",
+        "create the id with RDMA_PS_TCP for a connection, as the server does; or the queue pair with IBV_QPT_UD for \
+         datagrams",
+    ),
+    (
+        "the id is for connections",
+        "create the id with RDMA_PS_UDP for datagrams; or the queue pair with IBV_QPT_RC for a connection",
+    ),
+    (
+        "of another context",
+        "make completion queues, shared receive queue and protection domain with one ibv_context: with the connection \
+         manager that is id->verbs, which is none that ibv_open_device gave",
+    ),
+    ("path_mtu is", "set path_mtu to a code as IBV_MTU_1024, at most active_mtu of ibv_query_port"),
+    ("sg_list is null", "let sg_list point to num_sge pieces, or set num_sge to 0 for a message without data"),
+    ("num_sge is -", "set num_sge to the number of pieces in sg_list; 0 for a message without data"),
+    ("comp_vector", "give ibv_create_cq a comp_vector below num_comp_vectors of the ibv_context; 0 always works"),
+    ("beyond the GID table", "ask for indices below gid_tbl_len of ibv_query_port"),
+    ("empty entry of the GID table", "set grh.sgid_index to an entry that has a GID; ibv_query_gid shows them"),
+    (
+        "is of another kind",
+        "call the function that destroys this kind of object; a cast hid that the pointer is to something else",
+    ),
+    ("is in use", "choose another port, or 0 for a free one; or end the program that has this port"),
+];
+
 /// What to do.
-pub(super) fn advice(rule: Number, function: &str) -> String {
+pub(super) fn advice(rule: Number, function: &str, reason: &str) -> String {
+    if let Some((_, advice)) = PRECISE.iter().find(|(words, _)| reason.contains(words)) {
+        return (*advice).into();
+    }
     match rule {
         NOT_A_TRANSITION => "go step by step: RESET to INIT, to RTR, to RTS; and look at what each call answers",
         ATTRIBUTE_MISSING => "set the attribute in ibv_qp_attr and its bit in attr_mask; ibv_modify_qp(3) lists them",
@@ -185,6 +228,12 @@ pub(super) fn advice(rule: Number, function: &str) -> String {
         }
         UNKNOWN_BITS => "initialize the structure with zeros, and set only bits that its manual page has",
         UNSUPPORTED => "ask ibv_query_device_ex what the device has before it is used",
+        GONE => {
+            "destroy an object once, and set the pointer to NULL then: the memory may belong to another object by now"
+        }
+        CM_STATE if matches!(function, "rdma_accept" | "rdma_reject") => {
+            "answer event->id of RDMA_CM_EVENT_CONNECT_REQUEST, and once"
+        }
         CM_STATE => {
             "wait for the event of the call before: ADDR_RESOLVED after rdma_resolve_addr, ROUTE_RESOLVED after \
              rdma_resolve_route, then rdma_create_qp and rdma_connect"

@@ -113,7 +113,17 @@ fn the_words_of_a_refusal_make_its_rule() {
             806,
         ),
         ("ibv_modify_qp", 101, "no way to 10.0.0.1: no route", 806),
-        ("ibv_post_recv", 22, "num_sge is negative, or more than the device takes, or sg_list is null", 813),
+        ("ibv_modify_qp", 22, "path_mtu is 1024, a number of bytes and no code; it may be IBV_MTU_256 (1) …", 804),
+        ("ibv_modify_qp", 22, "grh.sgid_index is 3, an empty entry of the GID table of ubi_lo; …", 806),
+        ("ibv_create_cq", 22, "comp_vector is 99; it may be 0 to 1 (num_comp_vectors - 1)", 804),
+        ("ibv_create_qp", 22, "send_cq is of another context than the protection domain", 804),
+        ("rdma_create_qp", 22, "the id is for datagrams (RDMA_PS_UDP, RDMA_PS_IPOIB), and the queue pair …", 804),
+        ("rdma_accept", 22, "the id listens; the one to accept is that of RDMA_CM_EVENT_CONNECT_REQUEST", 830),
+        ("ibv_destroy_qp", 2, "there is no object at 0x1000 any more; the program destroyed it before", 827),
+        ("ibv_destroy_cq", 2, "the object at 0x1000 is of another kind", 804),
+        ("ibv_post_recv", 22, "num_sge is 300, and the device takes 32 at most", 813),
+        ("ibv_post_recv", 22, "num_sge is -1, and a list has no fewer than 0 pieces", 813),
+        ("ibv_post_recv", 22, "sg_list is null, and num_sge is 1, so it must have pieces", 823),
         ("ibv_dealloc_pd", 16, "", 820),
         ("ibv_create_qp", 22, "max_send_wr 100000 is more than the device's 16384", 821),
         ("ibv_reg_mr", 12, "", 821),
@@ -123,6 +133,7 @@ fn the_words_of_a_refusal_make_its_rule() {
         ("ibv_create_qp_ex", 22, "comp_mask has bits that are not known", 825),
         ("ibv_create_flow", 95, "flows of what is sent are not offered", 826),
         ("rdma_connect", 22, "rdma_connect is not possible for an id that is idle", 830),
+        ("rdma_bind_addr", 99, "127.0.0.1:7471 is in use", 831),
         ("rdma_bind_addr", 99, "10.1.1.1 is not an address of this host", 831),
         ("rdma_connect", 22, "57 bytes of private data; the message has room for 56", 832),
         ("ibv_attach_mcast", 22, "only datagram queue pairs can be in a group", 899),
@@ -203,4 +214,45 @@ fn a_receive_that_was_refused_is_told_after_a_send_that_was() {
     let texts: Vec<_> = findings.iter().map(|finding| finding.what.as_str()).collect();
     assert_eq!(texts.len(), 2, "{texts:?}");
     assert!(texts[0].contains("max_send_sge") && texts[1].contains("max_recv_sge"), "{texts:?}");
+}
+
+#[test]
+fn advice_is_about_the_reason_and_not_about_the_rule_alone() {
+    let cases = [
+        ("rdma_accept", "the id listens; the one to accept is that of …", "event->id of RDMA_CM_EVENT_CONNECT_REQUEST"),
+        (
+            "rdma_accept",
+            "accepting is not possible for an id that is idle",
+            "event->id of RDMA_CM_EVENT_CONNECT_REQUEST",
+        ),
+        ("rdma_connect", "connecting is not possible for an id that is idle", "ADDR_RESOLVED"),
+        ("ibv_modify_qp", "path_mtu is 1024, a number of bytes and no code; it may be …", "IBV_MTU_1024"),
+        ("ibv_create_qp", "recv_cq is of another context than the protection domain", "one ibv_context"),
+        ("rdma_bind_addr", "127.0.0.1:7471 is in use", "choose another port"),
+        (
+            "ibv_destroy_qp",
+            "there is no object at 0x1000 any more; the program destroyed it before",
+            "destroy an object once",
+        ),
+    ];
+    for (function, reason, advice) in cases {
+        let findings = told(&[pair(), call(Call::Refused { function, errno: 22, reason: Text::of(reason) })]);
+        assert!(findings[0].advice.contains(advice), "{}", findings[0]);
+    }
+}
+
+#[test]
+fn an_event_that_is_acknowledged_twice_is_told_by_one_rule() {
+    let again = Call::Refused {
+        function: "rdma_ack_cm_event",
+        errno: 2,
+        reason: Text::of("there is no object at 0x10 any more; …"),
+    };
+    let rules = |settings| {
+        let mut rules = Vec::new();
+        Checker::new(settings).observe(&call(again), &mut Absent, &mut |finding| rules.push(finding.rule.0));
+        rules
+    };
+    assert_eq!(rules(Settings::all()), [704]);
+    assert_eq!(rules(Settings::why()), [827]);
 }

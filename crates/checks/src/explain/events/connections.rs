@@ -1,29 +1,120 @@
 //! Connections of the connection manager that were not made, and how others ended.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
 
-use trace::ConnectionEnd;
-use wire::Qpn;
+use trace::{Call, ConnectionEnd};
 use wire::cm::RejectReason;
+use wire::{Gid, Qpn};
 
 use super::{CONNECTION_LOST, DISCONNECTED, NOBODY_LISTENS, NOT_CONNECTED, REJECTED_BY_PROGRAM};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 
+/// How many ids are remembered.
+const MAX_PLACES: usize = 4096;
+
+/// An address, a port and a port space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    address: [u8; 16],
+    port: u32,
+    space: &'static str,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, port {} ({})", Gid::new(self.address).to_ip(), self.port, self.space)
+    }
+}
+
+/// Where ids connect to, and listen.
+#[derive(Default, Debug)]
+pub(super) struct Places {
+    goals: BTreeMap<u64, Place>,
+    listeners: BTreeMap<u64, Place>,
+}
+
+impl Places {
+    pub fn observe(&mut self, call: &Call) {
+        match *call {
+            Call::CmPlace { function, id, space, address, port } => {
+                let places = if function == "rdma_listen" { &mut self.listeners } else { &mut self.goals };
+                if places.len() < MAX_PLACES || places.contains_key(&id) {
+                    places.insert(id, Place { address, port, space });
+                }
+            }
+            Call::CmCall { function: "rdma_destroy_id", id, .. } => {
+                self.goals.remove(&id);
+                self.listeners.remove(&id);
+            }
+            _ => {}
+        }
+    }
+
+    fn of(&self, id: u64) -> Option<Place> {
+        self.goals.get(&id).copied()
+    }
+
+    /// What may be wrong with a place where nobody listens.
+    fn hints(&self, place: Place) -> Vec<String> {
+        let mut hints = Vec::new();
+        let listens = |port: u32, same_space: bool| {
+            let found = |(_, one): &(&u64, &Place)| one.port == port && (one.space == place.space) == same_space;
+            self.listeners.iter().find(found).map(|(id, one)| format!("id {id:#x} of this process listens at {one}"))
+        };
+        hints.extend(listens(place.port, false));
+        let turned = u16::try_from(place.port).map_or(0, u16::swap_bytes).into();
+        let turned_listens = listens(turned, true);
+        if turned != place.port && (turned_listens.is_some() || turned < place.port) {
+            hints.push(format!(
+                "port {} is {turned} with its bytes in reverse: sin_port and sin6_port want htons(port)",
+                place.port
+            ));
+            hints.extend(turned_listens);
+        }
+        hints
+    }
+}
+
 /// An event of the connection manager that says that something was not to be.
-pub(super) fn not_made(id: u64, id_qpn: Option<Qpn>, event: &str, status: i32) -> Option<Finding> {
+pub(super) fn not_made(places: &Places, id: u64, id_qpn: Option<Qpn>, event: &str, status: i32) -> Option<Finding> {
     let short = event.trim_start_matches("RDMA_CM_EVENT_");
     let subject = Subject::Id(id);
     let what = |happened: &str| format!("{short} (status {status}) for id {id:#x}: {happened}");
     let reason = u16::try_from(status).map(RejectReason::from_code);
     let finding = match (short, status) {
-        ("REJECTED", 8) => Finding::new(
-            NOBODY_LISTENS,
+        // The second is the answer to who asks for a queue pair of datagrams: the service is not supported.
+        ("REJECTED", 8) | ("UNREACHABLE", 1) => {
+            let place = places.of(id);
+            let at = place.map_or_else(|| "the address and port".into(), |place| format!("{place}"));
+            let mut finding = Finding::new(
+                NOBODY_LISTENS,
+                subject,
+                what(&format!("nobody listens at {at}")),
+                "start the server first, and let both use one port space (RDMA_PS_TCP or RDMA_PS_UDP) and port; RDMA ports \
+                 are not TCP's",
+            )
+            .because("the peer's host answered that no program listens there (invalid service id)");
+            finding.evidence.extend(place.into_iter().flat_map(|place| places.hints(place)));
+            finding
+        }
+        ("UNREACHABLE", 2) => Finding::new(
+            REJECTED_BY_PROGRAM,
             subject,
-            what("nobody listens at the address and port"),
-            "start the server first, and let both use one port space (RDMA_PS_TCP) and port; RDMA ports are not TCP's",
+            what("the peer's program rejected the request for a queue pair of datagrams"),
+            "at the peer, look for rdma_reject, and for a request whose id was destroyed",
         )
-        .because("the peer's host answered that no program listens there (invalid service id)"),
+        .because("the peer called rdma_reject, or destroyed the id of the request"),
+        ("UNREACHABLE", 3..=5) => Finding::new(
+            NOT_CONNECTED,
+            subject,
+            what("the peer answered that it has no queue pair of datagrams for this request"),
+            "at the peer, give rdma_accept an id with a queue pair (rdma_create_qp, IBV_QPT_UD)",
+        ),
         ("REJECTED", 28) => Finding::new(
             REJECTED_BY_PROGRAM,
             subject,

@@ -342,6 +342,10 @@ fn who_ended_a_connection_and_who_refused_one_is_told() {
         ("RDMA_CM_EVENT_REJECTED", 28, Some(REJECTED_BY_PROGRAM)),
         ("RDMA_CM_EVENT_REJECTED", 10, Some(NOT_CONNECTED)),
         ("RDMA_CM_EVENT_UNREACHABLE", -110, Some(NOT_CONNECTED)),
+        // Answers to who asks for a queue pair of datagrams.
+        ("RDMA_CM_EVENT_UNREACHABLE", 1, Some(NOBODY_LISTENS)),
+        ("RDMA_CM_EVENT_UNREACHABLE", 2, Some(REJECTED_BY_PROGRAM)),
+        ("RDMA_CM_EVENT_UNREACHABLE", 3, Some(NOT_CONNECTED)),
         ("RDMA_CM_EVENT_ADDR_ERROR", -19, Some(NOT_CONNECTED)),
         ("RDMA_CM_EVENT_ESTABLISHED", 0, None),
     ];
@@ -349,4 +353,32 @@ fn who_ended_a_connection_and_who_refused_one_is_told() {
         let call = Call::CmEvent { event: name, id: 1, listen_id: None, status, id_qpn: Some(PAIR) };
         assert_eq!(rules(&[called(call)], 7), Vec::from_iter(rule), "{name} {status}");
     }
+}
+
+#[test]
+fn where_nobody_listens_is_told_with_what_may_be_wrong() {
+    let place = |function, id, space, port| {
+        let address = wire::Gid::from_ip([127, 0, 0, 1].into()).octets();
+        called(Call::CmPlace { function, id, space, address, port })
+    };
+    let rejected = |status| {
+        let event = if status == 8 { "RDMA_CM_EVENT_REJECTED" } else { "RDMA_CM_EVENT_UNREACHABLE" };
+        called(Call::CmEvent { event, id: 2, listen_id: None, status, id_qpn: None })
+    };
+    let told = |events: &[Event]| {
+        let mut checker = Checker::new(Settings::why());
+        let mut text = alloc::string::String::new();
+        for event in events {
+            checker.observe(event, &mut Absent, &mut |finding| text += &finding.to_string());
+        }
+        text
+    };
+    let listens = place("rdma_listen", 1, "RDMA_PS_TCP", 7471);
+    let text = told(&[listens, place("rdma_resolve_addr", 2, "RDMA_PS_TCP", 12061), rejected(8)]);
+    assert!(text.contains("nobody listens at 127.0.0.1, port 12061 (RDMA_PS_TCP)"), "{text}");
+    assert!(text.contains("port 12061 is 7471 with its bytes in reverse") && text.contains("id 0x1 of this"), "{text}");
+    let text = told(&[listens, place("rdma_resolve_addr", 2, "RDMA_PS_UDP", 7471), rejected(1)]);
+    assert!(text.contains("id 0x1 of this process listens at 127.0.0.1, port 7471 (RDMA_PS_TCP)"), "{text}");
+    let text = told(&[place("rdma_resolve_addr", 2, "RDMA_PS_TCP", 7471), rejected(8)]);
+    assert!(text.contains("port 7471 (RDMA_PS_TCP)") && !text.contains("reverse"), "{text}");
 }

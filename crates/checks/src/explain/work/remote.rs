@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use trace::PeerReason;
+use trace::{PeerReason, RequestFault};
 use wire::NakCode;
 use wire::access::{Access, RefusalCause};
 
@@ -41,7 +41,15 @@ pub(super) fn refused(rule: Number, failed: &Failed<'_>, code: NakCode, peer: Op
         _ => format!("the peer refused {target} ({code})"),
     };
     let right = needed(failed.opcode);
-    let finding = failed.finding(rule, &happened, advice(rule, right));
+    let advice = match peer {
+        Some(PeerReason::Fault(RequestFault::ForeignXrcQueue)) => {
+            "set qp_type.xrc.remote_srqn of the work request to what ibv_get_srq_num says of the peer's shared receive \
+             queue, which must be of the XRC domain of its queue pair; 0 is what a request that is all zeros has"
+                .into()
+        }
+        _ => advice(rule, right),
+    };
+    let finding = failed.finding(rule, &happened, advice);
     let finding = match peer {
         Some(reason) => finding.because(cause(reason, failed)).shown_by(format!("the peer says: {reason}")),
         None => finding.because(possible(rule, right)),
@@ -76,7 +84,7 @@ fn with_memory(mut finding: Finding, failed: &Failed<'_>, rule: Number) -> Findi
             finding.advice = advice.into();
         }
     }
-    let access = peer.connection.access.unwrap_or(Access::empty());
+    let access = naming::rights(peer.connection.access.unwrap_or(Access::empty()));
     finding.shown_by(format!("the peer is QP {} of this process, in PD {}, and grants {access}", peer.qpn, peer.pd))
 }
 
@@ -95,7 +103,8 @@ fn cause(reason: PeerReason, failed: &Failed<'_>) -> String {
             } else {
                 "lies outside it".into()
             };
-            format!("the peer's memory of key {key} is [{start:#x}, +{size}); the request {how}")
+            let hint = naming::mangled(address, start, size).map_or_else(String::new, |hint| format!("; {hint}"));
+            format!("the peer's memory of key {key} is [{start:#x}, +{size}); the request {how}{hint}")
         }
         PeerReason::Refused { key, cause: RefusalCause::GpuFailed { error }, .. } => {
             format!("at the peer, the GPU's driver says {error} (key {key}): {}", naming::gpu_error(error))

@@ -67,12 +67,14 @@ const GENERAL: &str = "check that dest_qp_num, ah_attr.grh.dgid, rq_psn and sq_p
 fn wrong_peer(failed: &Failed<'_>, pair: &Pair) -> Option<(String, String)> {
     let dest = pair.connection.dest_qpn?;
     let Some((peer, mutual)) = peer_here(failed.model, pair) else {
-        // 24 bits of a number that was sent in network byte order and not turned.
-        let turned = wire::Qpn::new(dest.value().swap_bytes() >> 8);
-        let found = turned != dest && failed.model.pairs.contains_key(&turned);
-        return found.then(|| {
+        // 24 bits of a number that was sent in network byte order and not turned: the last byte of the number is lost.
+        let turned = failed.model.pairs.keys().find(|qpn| wire::Qpn::new(qpn.value().swap_bytes()) == dest)?;
+        return (*turned != dest).then(|| {
             (
-                format!("QP {dest} does not exist here; with its bytes in reverse it is QP {turned}, which does"),
+                format!(
+                    "QP {dest} does not exist here; QP {turned} does, whose number with its bytes in reverse ends in the \
+                     same 24 bits"
+                ),
                 "convert qp_num with htonl before it is sent and with ntohl when it was received".into(),
             )
         });

@@ -302,3 +302,15 @@ fn every_failure_has_a_rule_and_every_rule_a_page() {
         }
     }
 }
+
+#[test]
+fn an_address_that_was_mangled_is_told_how() {
+    let (start, size) = (0x563a_b28b_b000, 4096);
+    let hint = |address| naming::mangled(address, start, size);
+    assert_eq!(hint(start + 64), None);
+    assert_eq!(hint(0x1000), None);
+    assert!(hint((start + 64_u64).swap_bytes()).is_some_and(|hint| hint.contains("0x563ab28bb040")));
+    assert!(hint((start + 64) & 0xffff_ffff).is_some_and(|hint| hint.contains("32 bits")));
+    // Kept in an int, whose sign was spread.
+    assert!(hint(0xffff_ffff_b28b_b040).is_some_and(|hint| hint.contains("32 bits")));
+}

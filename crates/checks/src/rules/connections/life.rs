@@ -2,9 +2,11 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
+use alloc::string::String;
 
 use trace::{Call, Kind, Queue, StateCause};
 use wire::Qpn;
+use wire::access::RefusalCause;
 
 use super::{ERROR_NOT_SEEN, NEVER_READY, POSTED_IN_ERROR, SQE_NOT_HANDLED, SRQ_LIMIT_NOT_REARMED};
 use crate::checker::{Moment, Out};
@@ -36,6 +38,19 @@ struct Last {
     receives: u64,
 }
 
+/// Why a queue pair is in its state. The trace has refusals of memory by their stable names.
+fn cause_in_words(cause: &StateCause) -> String {
+    if let StateCause::PeerRequest(name) = cause
+        && let Some(refusal) = RefusalCause::ALL.iter().find(|refusal| refusal.name() == *name)
+    {
+        return match refusal {
+            RefusalCause::OutOfBounds { .. } => "the peer's request reached outside the region of its key".into(),
+            refusal => format!("the peer's request was refused: {refusal}"),
+        };
+    }
+    format!("{cause}")
+}
+
 impl Last {
     fn of(pair: &Pair) -> Last {
         Last { qpn: pair.qpn, state: pair.state, cause: pair.state_cause, receives: pair.receives.posted }
@@ -54,7 +69,7 @@ impl Last {
     /// The finding with what made the queue pair fail.
     fn failed_by(&self, finding: Finding) -> Finding {
         match self.cause {
-            Some(cause) => finding.shown_by(format!("it is in {} because: {cause}", self.state)),
+            Some(cause) => finding.shown_by(format!("it is in {} because: {}", self.state, cause_in_words(&cause))),
             None => finding,
         }
     }

@@ -64,6 +64,10 @@ pub(super) struct Peers {
     seen: BTreeMap<Qpn, Option<End>>,
     /// Queue pairs that the connection manager moves.
     managed: BTreeSet<Qpn>,
+    /// Ids of requests of peers.
+    asked: BTreeSet<u64>,
+    /// Queue pairs of such ids: what they retry is what the peer asked for.
+    accepting: BTreeSet<Qpn>,
     /// The connection manager was asked for attributes of a queue pair.
     manager_is_used: bool,
 }
@@ -78,8 +82,24 @@ impl Peers {
         self.named_by.entry(dest).or_default().insert(qpn);
     }
 
-    pub fn managed(&mut self, qpn: Qpn) {
+    pub fn managed(&mut self, qpn: Qpn, id: u64) {
         self.managed.insert(qpn);
+        if self.asked.contains(&id) {
+            self.accepting.insert(qpn);
+        }
+    }
+
+    /// A peer's request has this id.
+    pub fn asked(&mut self, id: u64) {
+        if self.asked.len() >= MAX_SEEN {
+            self.asked.pop_first();
+        }
+        self.asked.insert(id);
+    }
+
+    /// Whether it is the queue pair of a peer's request.
+    pub fn accepts(&self, qpn: Qpn) -> bool {
+        self.accepting.contains(&qpn)
     }
 
     /// Whether the connection manager moves it.
@@ -99,6 +119,7 @@ impl Peers {
     /// A queue pair is destroyed.
     pub fn forget(&mut self, qpn: Qpn, model: &Model) {
         self.managed.remove(&qpn);
+        self.accepting.remove(&qpn);
         if let Some(dest) = model.pairs.get(&qpn).and_then(|pair| pair.connection.dest_qpn)
             && let Some(named) = self.named_by.get_mut(&dest)
         {

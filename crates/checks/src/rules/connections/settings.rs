@@ -11,7 +11,7 @@ use super::ends::shown;
 use super::peer::Peers;
 use super::{
     IP_VERSION_DIFFERS, LINK_LOCAL_SOURCE, LONG_RNR_TIMER, LONG_TIMEOUT, NO_HOPS, NO_RETRIES, NO_RNR_RETRIES,
-    NO_TIMEOUT, SHORT_TIMEOUT,
+    NO_TIMEOUT, NUMBER_CUT, SHORT_TIMEOUT,
 };
 use crate::checker::Out;
 use crate::finding::{Finding, Subject};
@@ -36,7 +36,12 @@ pub(super) fn judge(qpn: Qpn, call: &Call, peers: &Peers, model: &Model, out: &m
             };
             if matches!(kind, "RC" | "XRC_SEND") {
                 let retries = retry_cnt.or(model.pairs.get(&qpn).and_then(|pair| pair.connection.retry_cnt));
-                requester(qpn, [timeout, retry_cnt, rnr_retry], retries, peers.is_managed(qpn), &mut tell);
+                let chooser = match (peers.is_managed(qpn), peers.accepts(qpn)) {
+                    (true, true) => Chooser::Peer,
+                    (true, false) => Chooser::Manager,
+                    _ => Chooser::Program,
+                };
+                requester(qpn, [timeout, retry_cnt, rnr_retry], retries, chooser, &mut tell);
             }
             // The connection manager chooses the timer itself.
             if min_rnr_timer == Some(0) && matches!(kind, "RC" | "XRC_RECV") && !peers.may_be_managed(qpn) {
@@ -52,18 +57,52 @@ pub(super) fn judge(qpn: Qpn, call: &Call, peers: &Peers, model: &Model, out: &m
     }
 }
 
+/// Who says how often a queue pair tries again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Chooser {
+    /// `ibv_modify_qp`.
+    Program,
+    /// `rdma_connect` of this program.
+    Manager,
+    /// `rdma_connect` of the peer.
+    Peer,
+}
+
+/// The peer's number does not fit.
+pub(super) fn number_cut(qpn: Qpn, given: u32, model: &Model) -> Finding {
+    let turned = given.swap_bytes();
+    let finding = Finding::new(
+        NUMBER_CUT,
+        Subject::QueuePair(qpn),
+        format!("dest_qp_num of QP {qpn} is {given:#x}, which has more than 24 bits: {} is used", Qpn::new(given)),
+        "set dest_qp_num to the peer's qp_num in the host's byte order: convert it with htonl before it is sent, and with \
+         ntohl when it was received",
+    )
+    .because("numbers of queue pairs have 24 bits; the device cuts the others off, and sends to somebody else");
+    if turned >> 24 != 0 {
+        return finding;
+    }
+    let known =
+        if model.pairs.contains_key(&Qpn::new(turned)) { ", which is a queue pair of this program" } else { "" };
+    finding.shown_by(format!("with its bytes in reverse it is {turned:#x}{known}"))
+}
+
 /// What concerns the side that asks: timeout, retry_cnt, rnr_retry.
 fn requester(
     qpn: Qpn,
     [timeout, retry_cnt, rnr_retry]: [Option<u8>; 3],
     retries: Option<u8>,
-    managed: bool,
+    chooser: Chooser,
     tell: &mut impl FnMut(Number, String, String, &str),
 ) {
     if retry_cnt == Some(0) {
-        let advice = match managed {
-            true => "set retry_count of rdma_conn_param to 7; a parameter that is all zeros means 0",
-            false => "set retry_cnt of ibv_modify_qp (RTS) to 7",
+        let advice = match chooser {
+            Chooser::Peer => {
+                "at the peer, set retry_count of rdma_conn_param to 7 for rdma_connect, which asked for 0: it holds for \
+                 both sides, and rdma_accept cannot change it"
+            }
+            Chooser::Manager => "set retry_count of rdma_conn_param to 7; a parameter that is all zeros means 0",
+            Chooser::Program => "set retry_cnt of ibv_modify_qp (RTS) to 7",
         };
         tell(
             NO_RETRIES,
@@ -74,12 +113,16 @@ fn requester(
         );
     }
     if rnr_retry == Some(0) {
-        let advice = match managed {
-            true => {
+        let advice = match chooser {
+            Chooser::Peer => {
+                "at the peer, set rnr_retry_count of rdma_conn_param to 7 for rdma_connect, which asked for 0; or let the \
+                 peer post its receives before this side sends"
+            }
+            Chooser::Manager => {
                 "set rnr_retry_count of rdma_conn_param to 7, or make sure by credits that receives are posted before \
                      the peer sends; a parameter that is all zeros means 0"
             }
-            false => {
+            Chooser::Program => {
                 "set rnr_retry of ibv_modify_qp (RTS) to 7, or make sure by credits that receives are posted before \
                       the peer sends"
             }

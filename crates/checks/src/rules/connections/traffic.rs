@@ -15,6 +15,7 @@ use super::{
     PSN_DIFFERS, QKEY_DIFFERS, SRQ_RAN_EMPTY, WAITS_FOR_RECEIVE,
 };
 use crate::checker::{Moment, Out};
+use crate::explain::naming::rights;
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Pair};
 
@@ -178,7 +179,7 @@ fn posted(pair: &Pair, call: &Call, model: &Model, peers: &Peers, out: &mut Out<
                 format!("add IBV_ACCESS_{needed} to qp_access_flags of the peer's ibv_modify_qp (INIT)"),
             )
             .because("the rights of the queue pair are looked at before those of the memory: both must grant it")
-            .shown_by(format!("qp_access_flags of {} are {granted}", peer.name())),
+            .shown_by(format!("{} grants its peer {}", peer.name(), rights(granted))),
         );
     }
 }

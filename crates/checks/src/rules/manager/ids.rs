@@ -9,8 +9,8 @@ use wire::Qpn;
 
 use super::{
     ACKNOWLEDGED_TWICE, CHANNEL_DESTROYED_EARLY, CONNECT_BEFORE_ROUTE, DESTROY_WAITS_FOR_ACK, DESTROYED_CONNECTED,
-    DISCONNECT_NOT_ANSWERED, GROUP_NOT_LEFT, MORE_READS_THAN_OFFERED, NEVER_ACKNOWLEDGED, PAIR_LEFT_BEHIND,
-    REQUEST_NOT_ANSWERED, RETRIES_OUT_OF_RANGE, ROUTE_BEFORE_ADDRESS,
+    DISCONNECT_NOT_ANSWERED, GROUP_NOT_LEFT, MORE_READS_THAN_OFFERED, NEVER_ACKNOWLEDGED, NO_QUEUE_PAIR,
+    PAIR_LEFT_BEHIND, REQUEST_NOT_ANSWERED, RETRIES_OUT_OF_RANGE, ROUTE_BEFORE_ADDRESS,
 };
 use crate::checker::{Moment, Out};
 use crate::finding::{Finding, Subject};
@@ -72,6 +72,23 @@ pub(super) struct Id {
     is_datagram: bool,
     /// How many READs of ours the peer answers at a time.
     peer_answers: Option<u8>,
+}
+
+/// The peer is told of a queue pair that no program has.
+fn no_pair(function: &str, number: u64) -> Finding {
+    Finding::new(
+        NO_QUEUE_PAIR,
+        Subject::Id(number),
+        format!("{function} of id {number:#x} tells the peer of QP 0: the id has no queue pair, and qp_num is 0"),
+        format!(
+            "call rdma_create_qp for the id before {function}; or set qp_num of rdma_conn_param to that of a queue pair \
+             that the program has made itself"
+        ),
+    )
+    .because(
+        "the call succeeds, and the connection may even be established, but QP 0 belongs to the subnet's management: \
+         whatever the peer sends there is lost",
+    )
 }
 
 impl Ids {
@@ -183,10 +200,22 @@ impl Ids {
     }
 
     fn offers(&mut self, call: &Call, out: &mut Out<'_>) {
-        let Call::CmOffer { function, id: number, id_qpn, initiator_depth, retry_count, rnr_retry_count, .. } = *call
+        let Call::CmOffer {
+            function,
+            id: number,
+            id_qpn,
+            initiator_depth,
+            retry_count,
+            rnr_retry_count,
+            offered_qpn,
+            ..
+        } = *call
         else {
             return;
         };
+        if offered_qpn == Some(Qpn::SMI) {
+            out.tell(no_pair(function, number));
+        }
         let id = self.entry(number, id_qpn);
         id.offered = true;
         if function == "rdma_accept" {
