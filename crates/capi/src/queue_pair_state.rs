@@ -84,11 +84,14 @@ fn modification(pair: &QueuePair, attributes: &ibv_qp_attr, mask: u32) -> Result
 
 fn mtu(code: c_uint) -> Result<Mtu, Errno> {
     u8::try_from(code).ok().and_then(Mtu::from_code).ok_or_else(|| {
-        let codes =
-            "it may be IBV_MTU_256 (1), IBV_MTU_512 (2), IBV_MTU_1024 (3), IBV_MTU_2048 (4) or IBV_MTU_4096 (5)";
-        let is_bytes = matches!(code, 256 | 512 | 1024 | 2048 | 4096);
-        let bytes = if is_bytes { ", a number of bytes and no code" } else { "" };
-        Errno::invalid(format_args!("path_mtu is {code}{bytes}; {codes}"))
+        // A number of bytes is the usual mistake.
+        match Mtu::ALL.into_iter().find(|mtu| mtu.bytes() == code) {
+            Some(mtu) => {
+                let right = mtu.code();
+                Errno::invalid(format_args!("path_mtu is {code}, but IBV_MTU_{code} is {right}; it may be 1 to 5"))
+            }
+            None => Errno::invalid(format_args!("path_mtu is {code}; it may be 1 (IBV_MTU_256) to 5 (IBV_MTU_4096)")),
+        }
     })
 }
 
