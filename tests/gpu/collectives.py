@@ -2,6 +2,7 @@
 import ctypes
 import os
 import sys
+import threading
 import time
 from datetime import timedelta
 
@@ -69,29 +70,34 @@ def speed(size):
     return size * rounds / taken / 2**30, size * rounds / max(processor, 1e-9) / 2**30
 
 
-def end_badly(rank, begin, wait):
-    """Waits for what must fail, and says how long that took. NCCL's error ends the process if it does not come here."""
+def fails(rank, begin, work):
+    """Waits for work that must fail, and says how long that took: NCCL's error is asked for, since a thread that waits for
+    the GPU does not return, and torch ends the process a minute after it has heard."""
+    while not work.is_completed():
+        time.sleep(0.01)
     try:
-        wait()
-        sys.exit("nothing was heard")
-    except Exception as error:
-        text = str(error).splitlines()[0]
-        print(f"rank {rank} heard after {time.monotonic() - begin:.1f} s: {type(error).__name__}: {text}", flush=True)
-        os._exit(0)
+        work.wait()
+        return False
+    except Exception as thrown:
+        text = str(thrown)
+    names = [line for line in text.splitlines() if line.startswith("nccl")] or [text]
+    print(f"rank {rank} heard after {time.monotonic() - begin:.1f} s: {names[0]}", flush=True)
+    return True
 
 
 def lose_a_rank(rank, victim):
     """A rank is killed between two collectives: the others hear of it."""
+    dist.barrier()
+    torch.cuda.synchronize()
     if rank == victim:
+        # When the others wait for it.
+        time.sleep(1)
         os.kill(os.getpid(), 9)
     begin = time.monotonic()
-
-    def wait():
-        while time.monotonic() - begin < 60:
-            dist.all_reduce(torch.ones(1 << 20, device="cuda"))
-            torch.cuda.synchronize()
-
-    end_badly(rank, begin, wait)
+    while time.monotonic() - begin < 60:
+        if fails(rank, begin, dist.all_reduce(torch.ones(1 << 20, device="cuda"), async_op=True)):
+            os._exit(0)
+    sys.exit("nothing was heard")
 
 
 def free_meanwhile(rank):
@@ -102,26 +108,29 @@ def free_meanwhile(rank):
     if driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(1 << 20)):
         sys.exit("no memory")
     tensor = torch.ones(1 << 24, device="cuda")
-    torch.cuda.synchronize()
     dist.barrier()
     torch.cuda.synchronize()
     begin = time.monotonic()
+
+    def free():
+        torch.cuda.set_device(0)
+        driver.cuMemFree_v2(memory)
+        print(f"freed after {time.monotonic() - begin:.1f} s", flush=True)
+
     if rank != 0:
         time.sleep(3)
-
-    def wait():
-        work = dist.all_reduce(tensor, async_op=True)
-        if rank == 0:
-            # When the kernel runs.
-            time.sleep(1)
-            driver.cuMemFree_v2(memory)
-            print(f"freed after {time.monotonic() - begin:.1f} s", flush=True)
-        work.wait()
-        torch.cuda.synchronize()
+    work = dist.all_reduce(tensor, async_op=True)
+    freeing = threading.Thread(target=free)
+    if rank == 0:
+        # When the kernel runs.
+        time.sleep(1)
+        freeing.start()
+    if not fails(rank, begin, work):
         print(f"rank {rank}: the collective ended after {time.monotonic() - begin:.1f} s", flush=True)
-        os._exit(0)
-
-    end_badly(rank, begin, wait)
+    elif rank == 0:
+        dist.distributed_c10d._abort_process_group()
+        freeing.join(20)
+    os._exit(0)
 
 
 def main():

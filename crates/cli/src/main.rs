@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod bench;
+mod cluster;
 mod completions;
 mod control;
 mod demo;
@@ -58,10 +59,13 @@ enum Command {
     Run(run::Options),
     Devices(devices::Options),
     Doctor(doctor::Options),
+    Cluster(cluster::Options),
     Simulate(simulate::Options),
     Explain(explain::Options),
     Why(why::Options),
     Completions(completions::Options),
+    #[command(hide = true)]
+    ClusterMember(cluster::MemberOptions),
     #[command(hide = true)]
     Manual(manual::Options),
     #[command(hide = true)]
@@ -93,6 +97,8 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options),
         Command::Devices(options) => devices::run(&options, out),
         Command::Doctor(options) => doctor::run(&options, out),
+        Command::Cluster(options) => cluster::run(&options, out),
+        Command::ClusterMember(options) => cluster::run_member(&options),
         Command::Simulate(options) => simulate::run(&options, out),
         Command::Manual(options) => manual::run(&options),
         Command::Explain(options) => explain::run(&options, out),

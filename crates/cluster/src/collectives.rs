@@ -104,10 +104,8 @@ impl Group {
     /// All members get the sum of what all have, or whatever `op` is, element by element. How it is done depends on the
     /// size and the topology.
     pub fn all_reduce<'a, T: Element>(&'a mut self, data: &'a mut [T], op: Op) -> Pending<'a, ()> {
-        let algorithm = match small(&self.net) {
-            Algorithm::RecursiveDoubling if size_of_val(data) > FEW_STEPS => Algorithm::Ring,
-            algorithm => algorithm,
-        };
+        let is_much = size_of_val(data) > FEW_STEPS && !is_tree(&self.net);
+        let algorithm = if is_much { Algorithm::Ring } else { small(&self.net) };
         self.all_reduce_by(algorithm, data, op)
     }
 
@@ -230,9 +228,10 @@ fn knows<T: Element>(call: &'static str, op: Op) -> Result<(), Error> {
     Err(Error::Argument { call, why: format!("floats have no {op}") })
 }
 
-/// How little data is summed up.
+/// How little data is summed up. Around a large ring a tree has as many hops one after the other as doubling, and far
+/// fewer in all.
 fn small(net: &Net) -> Algorithm {
-    if is_tree(net) { Algorithm::Tree } else { Algorithm::RecursiveDoubling }
+    if is_tree(net) || is_ring(net) && net.size > 4 { Algorithm::Tree } else { Algorithm::RecursiveDoubling }
 }
 
 /// Whether messages go along a tree, or along whatever a program has made up.

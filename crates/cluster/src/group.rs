@@ -40,7 +40,8 @@ const CONNECTIONS_WITH_OWN: u32 = 16;
 impl Settings {
     /// How many receives connections share, if they do.
     pub fn shares(&self, connections: u32) -> Option<u32> {
-        let enough = || (self.receives * CONNECTIONS_WITH_OWN).max(connections).min(4096);
+        // As many as sixteen connections have, however many there are: that is what sharing is for.
+        let enough = || self.receives * CONNECTIONS_WITH_OWN;
         match self.sharing {
             Sharing::Shared(receives) => Some(receives),
             Sharing::Auto if connections > CONNECTIONS_WITH_OWN || self.on_demand => Some(enough()),

@@ -309,12 +309,18 @@ impl Net {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let cq = self.cq.clone();
-        let next = pin!(cq.next()).poll(context);
-        if let Poll::Ready(completion) = next {
-            let mut done = self.completed(completion?);
-            for completion in cq.poll()? {
-                done = done.and(self.completed(completion));
-            }
+        let mut done = None;
+        // Looking drives the NIC; only who is about to sleep leaves a waker.
+        for completion in cq.poll()? {
+            done = Some(done.unwrap_or(Ok(())).and(self.completed(completion)));
+        }
+        if done.is_none()
+            && !context.waker().will_wake(Waker::noop())
+            && let Poll::Ready(completion) = pin!(cq.next()).poll(context)
+        {
+            done = Some(self.completed(completion?));
+        }
+        if let Some(done) = done {
             return Poll::Ready(done);
         }
         if self.tick.is_none() || self.bell.was_rung(context.waker()) {

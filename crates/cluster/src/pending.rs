@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 /// A call that is to be awaited, with any executor, or [waited](Pending::wait) for. Nothing happens before that.
 ///
@@ -25,19 +26,23 @@ impl<'a, R> Pending<'a, R> {
     /// sleeps until something happens.
     pub fn wait(mut self) -> Result<R, Error> {
         let mut context = Context::from_waker(Waker::noop());
-        for _ in 0..LOOKS {
+        let begun = Instant::now();
+        loop {
             if let Poll::Ready(result) = self.call.as_mut().poll(&mut context) {
                 return result;
+            }
+            if begun.elapsed() > LOOKS_FOR {
+                return ubiverbs::block_on(self.call);
             }
             // Members may be more than processors: the one we wait for may need this one.
             std::thread::yield_now();
         }
-        ubiverbs::block_on(self.call)
     }
 }
 
-/// How often a waiting thread looks before it sleeps: for some hundred microseconds.
-const LOOKS: u32 = 400;
+/// How long a waiting thread looks before it sleeps. Where many wait for few processors, one turn takes that long, and
+/// those that wait sleep.
+const LOOKS_FOR: Duration = Duration::from_micros(100);
 
 impl<R> Future for Pending<'_, R> {
     type Output = Result<R, Error>;

@@ -3,8 +3,8 @@
 //!
 //! | what | how |
 //! |---|---|
-//! | is it GPU memory? | the driver's attributes of the pointer; managed memory is the processor's too and counts as that |
-//! | copies | in streams and threads of the NIC's own, waited for: an access that returns has its bytes where kernels see them |
+//! | is it GPU memory? | the driver's attributes of the pointer; managed memory counts as the processor's |
+//! | copies | in streams and threads of the NIC's own, waited for: when an access returns, kernels see its bytes |
 //! | atomic operations | a copy out and a copy in under one lock: atomic towards one another, not towards kernels |
 //! | what was freed, or a context that was destroyed | the driver refuses the copy, and so is the access |
 

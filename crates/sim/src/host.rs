@@ -5,7 +5,6 @@ mod port;
 
 pub(crate) use port::World;
 
-use crate::sim::Management;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use transport::congestion::{STOCK_BUFFER, WindowConfig};
@@ -204,8 +203,8 @@ pub(crate) struct Host {
     pub(crate) world: World,
     pub(crate) inbox: Inbox,
     pub(crate) paused: bool,
-    /// What has come for queue pair 1, if somebody answers for it.
-    pub(crate) management: Option<VecDeque<Management>>,
+    /// Whether somebody answers for queue pair 1.
+    pub(crate) managed: bool,
     /// Multicast groups and the queue pairs that joined them.
     pub(crate) groups: HashMap<Gid, Vec<Qpn>>,
 }
@@ -239,7 +238,7 @@ impl Host {
             world: World::new(id, config.window),
             inbox: Inbox::default(),
             paused: false,
-            management: None,
+            managed: false,
             groups: HashMap::new(),
             config,
         }

@@ -72,6 +72,8 @@ pub struct Sim {
     srq_events: Vec<(SrqId, SrqEvent)>,
     /// Queue pairs that have completions or events, if somebody wants to know.
     news: Option<VecDeque<QpId>>,
+    /// What has come for queue pair 1, where somebody answers for it.
+    management: VecDeque<(HostId, Management)>,
     scratch: Vec<u8>,
     next_qpn: u32,
     next_srqn: u32,
@@ -106,6 +108,7 @@ impl Sim {
             rooms: VecDeque::new(),
             srq_events: Vec::new(),
             news: None,
+            management: VecDeque::new(),
             scratch: Vec::new(),
             next_qpn: 0x11,
             next_srqn: 1,
@@ -459,11 +462,9 @@ impl Sim {
 
     fn hand_over(&mut self, id: HostId, qpn: Qpn, inbound: &Inbound<'_>) {
         let host = &mut self.hosts[id.index()];
-        if qpn == Qpn::GSI
-            && let Some(waiting) = &mut host.management
-        {
+        if qpn == Qpn::GSI && host.managed {
             self.net.counters.delivered += u64::from(inbound.count);
-            return waiting.push_back(Management::of(inbound, &host.gids));
+            return self.management.push_back((id, Management::of(inbound, &host.gids)));
         }
         let Some(index) = host.index_of(qpn) else {
             let headers = Some(*inbound.headers);

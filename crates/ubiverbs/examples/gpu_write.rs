@@ -1,9 +1,9 @@
-//! # Memory of a GPU: from one place to another, and the processor never sees it
+//! # 14. Memory of a GPU: from one place to another, and the processor never sees it
 //!
-//! A NIC that reaches GPU memory needs a kernel module beside it. This one needs the GPU's driver, which the program has
-//! anyway: `share_gpu` registers the pointer that `cuMemAlloc` or `cudaMalloc` gave, and from then on the region is a
-//! buffer like any other. It is `unsafe` to make, since no type says how long a GPU's memory stays allocated, and safe to
-//! use.
+//! A NIC that reaches GPU memory needs a kernel module beside it. This one needs the GPU's driver, which the program
+//! has anyway: `share_gpu` registers the pointer that `cuMemAlloc` or `cudaMalloc` gave, and from then on the region is
+//! a buffer like any other. It is `unsafe` to make, since no type says how long a GPU's memory stays allocated, and
+//! safe to use.
 //!
 //! Here a program writes from one piece of GPU memory into another, as it would into that of a peer. Where there is no
 //! GPU, it says so and ends.
@@ -11,6 +11,8 @@
 //! ```text
 //! cargo run --example gpu_write
 //! ```
+
+#![allow(unsafe_code, reason = "a driver has an interface in C")]
 
 use std::error::Error as StdError;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

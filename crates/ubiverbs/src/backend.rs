@@ -107,12 +107,21 @@ pub trait Backend: connections::Connections + Debug + Send + Sync {
     /// Does what there is to do, without waiting.
     fn progress(&self);
 
-    /// The same for one who looks again at once if there was nothing: not everything that costs a system call need be
-    /// looked at each time.
-    fn look(&self);
+    /// Makes what a thread waits in until a future can go on.
+    fn create_parker(&self) -> Result<Arc<dyn Parker>, Error>;
 
     /// Waits for the next event of a channel, driving meanwhile, but not longer than `limit`.
     fn wait(&self, channel: &dyn Channel, limit: Option<Duration>) -> io::Result<Option<u32>>;
+}
+
+/// What a thread waits in until a future can go on.
+pub trait Parker: Debug + Send + Sync {
+    /// Returns when [`unpark`](Parker::unpark) was called since it last returned, when `limit` has passed, or by
+    /// mistake. Drives meanwhile.
+    fn park(&self, limit: Option<Duration>);
+
+    /// Ends the wait, or the next one. Called in any thread, and by whoever made the progress.
+    fn unpark(&self);
 }
 
 /// A device, by name and number.
@@ -332,10 +341,6 @@ pub unsafe trait QueuePair: Debug + Send + Sync {
 
     /// Changes state and attributes, or neither.
     fn modify(&self, modify: &Modify) -> Result<(), ModifyError>;
-
-    /// Something is about to be posted: what is needed for it may be brought near.
-    #[inline]
-    fn prefetch(&self) {}
 
     /// What stopped it, while it is in an error state; known before the completions of what was flushed can be taken.
     fn stop(&self) -> Option<Stop>;

@@ -1,12 +1,11 @@
 //! The smallest executor: one future, one thread, which drives the NIC while it waits.
 
-use crate::backend::{self, Backend, Channel};
+use crate::backend;
 use crate::simulation;
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -70,46 +69,26 @@ thread_local! {
     static PARKER: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
 }
 
-/// How often it looks before it sleeps: for some ten microseconds.
-const LOOKS: u32 = 200;
-
-/// How long it sleeps where nothing can wake it, because there is no NIC or no descriptor left.
+/// How long a thread sleeps where nothing can wake it, because there is no NIC or no descriptor left.
 const BLIND: Duration = Duration::from_millis(1);
-
-const AWAKE: u8 = 0;
-const ASLEEP: u8 = 1;
-const WOKEN: u8 = 2;
 
 /// What a thread sleeps on.
 struct Parker {
-    state: AtomicU8,
-    /// The NIC, and a channel on which its waiting call is ended.
-    nic: Option<(Arc<dyn Backend>, Arc<dyn Channel>)>,
+    /// The NIC's way of waiting.
+    nic: Option<Arc<dyn backend::Parker>>,
 }
 
 impl Parker {
     fn new() -> Arc<Parker> {
-        let nic = backend::software().and_then(|nic| nic.create_channel().map(|channel| (nic, channel))).ok();
-        Arc::new(Parker { state: AtomicU8::new(AWAKE), nic })
+        Arc::new(Parker { nic: backend::current().and_then(|nic| nic.create_parker()).ok() })
     }
 
     /// Returns when it has been woken, when `limit` has passed, or by mistake.
     fn park(&self, limit: Option<Duration>) {
-        for _ in 0..LOOKS {
-            if self.state.swap(AWAKE, Ordering::Acquire) == WOKEN {
-                return;
-            }
-            if let Some((nic, _)) = &self.nic {
-                nic.look();
-            }
+        match &self.nic {
+            Some(nic) => nic.park(limit),
+            None => std::thread::sleep(BLIND),
         }
-        if self.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            let slept = self.nic.as_ref().is_some_and(|(nic, channel)| nic.wait(&**channel, limit).is_ok());
-            if !slept {
-                std::thread::sleep(BLIND);
-            }
-        }
-        self.state.swap(AWAKE, Ordering::AcqRel);
     }
 }
 
@@ -119,10 +98,8 @@ impl Wake for Parker {
     }
 
     fn wake_by_ref(self: &Arc<Parker>) {
-        if self.state.swap(WOKEN, Ordering::AcqRel) == ASLEEP
-            && let Some((_, channel)) = &self.nic
-        {
-            channel.push(0);
+        if let Some(nic) = &self.nic {
+            nic.unpark();
         }
     }
 }

@@ -68,9 +68,11 @@ mod world;
 pub use builder::Builder;
 pub(crate) use current::{Deadline, backend, deadline, hub, is_simulated, later, look_up, waits_for};
 pub use failure::Failure;
+/// The simulator's words: what the network did, and what a link is like.
+pub use sim::{Counters, LinkConfig, LinkKind, Red};
 
 use executor::{Executor, Work};
-use sim::{LinkConfig, Sim};
+use sim::Sim;
 use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
@@ -286,7 +288,7 @@ pub struct Report {
     /// How long it took, on its own clock.
     pub elapsed: Duration,
     /// What the network did, in packets.
-    pub counters: sim::Counters,
+    pub counters: Counters,
     /// What happened, if the builder [was asked to](Builder::log) write that down.
     pub log: String,
 }

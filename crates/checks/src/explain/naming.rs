@@ -154,8 +154,8 @@ pub(super) const fn gpu_advice(error: u32) -> &'static str {
             "find the kernel that failed with compute-sanitizer; the NIC's copies fail since"
         }
         909 => {
-            "free no GPU memory, and load no kernels, while kernels wait for the NIC; if kernels run for long otherwise, \
-             raise UBIVERBS_GPU_PATIENCE"
+            "free no GPU memory, and load no kernels, while kernels wait for the NIC; if kernels run for long \
+             otherwise, raise UBIVERBS_GPU_PATIENCE"
         }
         _ => "keep the memory allocated, and its context, until its region was deregistered with ibv_dereg_mr",
     }

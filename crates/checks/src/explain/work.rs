@@ -62,6 +62,7 @@ pub fn rule_of_failure(failure: &Failure, status: &str) -> Number {
     match failure {
         Failure::Refused(refusal) => match status {
             "IBV_WC_MW_BIND_ERR" => WINDOW_REFUSED,
+            _ if matches!(refusal.cause, RefusalCause::GpuFailed { .. }) => LOCAL_GPU,
             "IBV_WC_REM_INV_REQ_ERR" | "IBV_WC_LOC_ACCESS_ERR" => PEER_MESSAGE_BAD,
             _ => local_rule(refusal.cause),
         },

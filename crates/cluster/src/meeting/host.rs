@@ -9,7 +9,7 @@ use crate::verdict;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use ubiverbs::cm::{Connection, Listener, Pending, Request};
@@ -213,18 +213,42 @@ async fn introduce(
             talk.repeat(part).await.map_err(died)?;
         }
     }
-    let net = connect(Parts { rank: 0, size, topology, settings, session, addresses, pd, listener }, limit).await?;
-    for guest in guests {
-        let (Arriving::Came(talk), Some(rank)) = (&mut guest.state, guest.rank) else { continue };
-        match ubiverbs::timeout(limit, talk.hear(rank, size)).await.ok() {
-            Some(Ok(Word::Ready)) => {}
-            Some(Ok(Word::Failure(error))) => return Err(error),
-            Some(Ok(_)) => return Err(Error::nonsense(rank, "a word that is not its turn")),
-            Some(Err(error)) => return Err(error),
-            None => return Err(Error::Missing { ranks: vec![rank], limit }),
+    let parts = Parts { rank: 0, size, topology, settings, session, addresses, pd, listener };
+    let mut connecting = pin!(connect(parts, limit));
+    let mut net = None;
+    let mut is_ready = vec![false; guests.len()];
+    let all = poll_fn(|context| {
+        if net.is_none()
+            && let Poll::Ready(connected) = connecting.as_mut().poll(context)
+        {
+            net = Some(connected?);
+        }
+        for (guest, is_ready) in guests.iter_mut().zip(&mut is_ready).filter(|(_, is_ready)| !**is_ready) {
+            *is_ready = poll_ready(guest, size, context)?;
+        }
+        match net.take_if(|_| is_ready.iter().all(|is_ready| *is_ready)) {
+            Some(net) => Poll::Ready(Ok(net)),
+            None => Poll::Pending,
+        }
+    });
+    match ubiverbs::timeout(limit.saturating_add(limit), all).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            let late = guests.iter().zip(&is_ready).filter(|(_, is_ready)| !**is_ready);
+            Err(Error::Missing { ranks: late.filter_map(|(guest, _)| guest.rank).collect(), limit })
         }
     }
-    Ok(net)
+}
+
+/// Whether a member has said that it is connected. It may also say why it is not, or die: then no other needs to wait.
+fn poll_ready(guest: &mut Guest, size: u32, context: &mut Context<'_>) -> Result<bool, Error> {
+    let (Arriving::Came(talk), Some(rank)) = (&mut guest.state, guest.rank) else { return Ok(true) };
+    match pin!(talk.hear(rank, size)).poll(context) {
+        Poll::Ready(Ok(Word::Ready)) => Ok(true),
+        Poll::Ready(Ok(Word::Failure(error)) | Err(error)) => Err(error),
+        Poll::Ready(Ok(_)) => Err(Error::nonsense(rank, "a word that is not its turn")),
+        Poll::Pending => Ok(false),
+    }
 }
 
 /// A number that nobody guesses.

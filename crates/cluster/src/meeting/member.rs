@@ -6,7 +6,10 @@ use crate::error::Error;
 use crate::group::Builder;
 use crate::net::{Introduction, Net, Parts, Purpose, TICK};
 use crate::verdict;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 use ubiverbs::cm::{self, ConnectError, Listener};
 use ubiverbs::{ProtectionDomain, Reliable};
@@ -26,7 +29,21 @@ pub(super) async fn meet(builder: Builder, place: &Place) -> Result<Net, Error> 
     }
     let Builder { topology, settings, .. } = builder;
     let parts = Parts { rank, size, topology, settings, session, addresses, pd, listener };
-    let connected = connect(parts, limit).await;
+    let connected = {
+        let mut connecting = pin!(connect(parts, limit));
+        poll_fn(|context| {
+            if let Poll::Ready(connected) = connecting.as_mut().poll(context) {
+                return Poll::Ready(connected);
+            }
+            // Member 0 hears of it if a member fails, and says so; or it is gone itself.
+            match pin!(talk.hear(0, size)).poll(context) {
+                Poll::Ready(Ok(Word::Failure(error)) | Err(error)) => Poll::Ready(Err(error)),
+                Poll::Ready(Ok(_)) => Poll::Ready(Err(Error::nonsense(0, "a word that is not its turn"))),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    };
     let word = connected.as_ref().map_or_else(|error| Word::Failure(error.clone()), |_| Word::Ready);
     // If member 0 has gone, what follows says so.
     let _ = ubiverbs::timeout(LONGER, talk.say(&word, rank)).await;

@@ -9,8 +9,8 @@ use super::contexts::{self, ContextNumber};
 use super::driver::{Driver, DriverError};
 use crate::mapping::Mapping;
 
-/// How long one is: as long as a train.
-pub(super) const LENGTH: usize = 64 * 1024;
+/// How long one is: a call costs about 10 us, little beside the copy of so much.
+pub(super) const LENGTH: usize = 1 << 20;
 
 /// How many wait for their next use.
 const KEPT: usize = 8;

@@ -44,12 +44,12 @@ impl Sim {
 
     /// From now on datagrams for queue pair 1 of a host are kept for [`next_management`](Sim::next_management).
     pub fn answer_for_management(&mut self, host: HostId) {
-        self.hosts[host.index()].management.get_or_insert_with(VecDeque::new);
+        self.hosts[host.index()].managed = true;
     }
 
-    /// The oldest datagram that came for queue pair 1 of a host.
-    pub fn next_management(&mut self, host: HostId) -> Option<Management> {
-        self.hosts[host.index()].management.as_mut()?.pop_front()
+    /// The oldest datagram that came for queue pair 1 of a host that is answered for.
+    pub fn next_management(&mut self) -> Option<(HostId, Management)> {
+        self.management.pop_front()
     }
 
     /// Sends a packet from an address of a host, over the link, with all that may happen to it there.
@@ -134,11 +134,8 @@ impl Sim {
             self.leave_all_groups(QpId { host, qpn });
             self.destroy_qp(QpId { host, qpn });
         }
-        let place = &mut self.hosts[host.index()];
-        place.world.lose_power();
-        if let Some(management) = &mut place.management {
-            management.clear();
-        }
+        self.hosts[host.index()].world.lose_power();
+        self.management.retain(|(to, _)| *to != host);
     }
 
     /// Ends all memberships of a queue pair.

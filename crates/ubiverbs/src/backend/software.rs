@@ -3,8 +3,8 @@
 
 use super::limits::limits_of;
 use super::{
-    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Port, QueuePair,
-    QueuePairSpec, SharedReceiveQueue,
+    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Parker, Port,
+    QueuePair, QueuePairSpec, SharedReceiveQueue,
 };
 use crate::error::Error;
 use crate::lock;
@@ -26,6 +26,7 @@ use wire::{Gid, Key, Pkey, Qpn, Srqn};
 
 mod connections;
 mod device_memory;
+mod parker;
 
 /// The software NIC of this process.
 pub fn software() -> Result<Arc<dyn Backend>, Error> {
@@ -58,8 +59,7 @@ fn ours(wanted: Option<Options>) -> Result<Arc<dyn Backend>, Error> {
     if let Some(software) = &*ours {
         return Ok(Arc::clone(software) as Arc<dyn Backend>);
     }
-    let nothing = hca::CompletionQueue::new(0, 1, None).map_err(create("a completion queue"))?;
-    let software = Arc::new(Software { nic, nothing });
+    let software = Arc::new(Software { nic });
     *ours = Some(Arc::clone(&software));
     Ok(software)
 }
@@ -67,8 +67,6 @@ fn ours(wanted: Option<Options>) -> Result<Arc<dyn Backend>, Error> {
 #[derive(Debug)]
 struct Software {
     nic: Arc<Nic>,
-    /// A queue that nothing completes in.
-    nothing: hca::CompletionQueue,
 }
 
 fn create<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl FnOnce(E) -> Error {
@@ -133,9 +131,8 @@ impl Backend for Software {
         self.nic.progress();
     }
 
-    fn look(&self) {
-        // A program that polls an empty queue is one that looks again.
-        self.nic.poll(&self.nothing, 0, |_, _| {});
+    fn create_parker(&self) -> Result<Arc<dyn Parker>, Error> {
+        parker::create(&self.nic)
     }
 
     fn wait(&self, channel: &dyn Channel, limit: Option<Duration>) -> io::Result<Option<u32>> {
@@ -444,10 +441,6 @@ unsafe impl QueuePair for OurPair {
     fn modify(&self, modify: &Modify) -> Result<(), ModifyError> {
         let modified = self.qp.modify(&self.nic, modify);
         modified.inspect_err(|error| self.nic.refused("ibv_modify_qp", EINVAL, error))
-    }
-
-    fn prefetch(&self) {
-        self.qp.prefetch();
     }
 
     fn stop(&self) -> Option<Stop> {

@@ -271,6 +271,7 @@ impl Party {
             if let Some(found) = look() {
                 return Poll::Ready(found);
             }
+            simulation::waits_for(|| format!("the end of a connection: {:?}", self.id));
             lock(&self.mailbox.inner).note(context.waker());
             // What came between the look and the waker was told to nobody.
             look().map_or(Poll::Pending, Poll::Ready)

@@ -3,6 +3,7 @@
 use crate::completion_queue::wake;
 use crate::error::Error;
 use crate::lock;
+use crate::simulation;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -90,8 +91,13 @@ impl<R> Future for Pending<R> {
             // The answer has been taken; there is no other.
             Under::Taken => Poll::Pending,
         };
-        if result.is_ready() {
-            self.under = Under::Taken;
+        match (&result, &self.under) {
+            (Poll::Ready(_), _) => self.under = Under::Taken,
+            // Its own task waits, and is polled by whoever brings news.
+            (Poll::Pending, Under::Way(_)) => {
+                simulation::waits_for(|| format!("the connection manager: {}", std::any::type_name::<R>()));
+            }
+            _ => {}
         }
         result
     }

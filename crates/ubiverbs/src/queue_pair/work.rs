@@ -178,7 +178,6 @@ impl Core {
         buffer: B,
         post: impl FnOnce(&SendRequest<'_>) -> Result<(), PostError>,
     ) -> Result<Operation<B>, Failed<B>> {
-        self.pair.prefetch();
         let buffer = buffer.into_buffer();
         let pieces = match self.gather(&work, &buffer) {
             Ok(pieces) => pieces,
@@ -201,7 +200,6 @@ impl Core {
         post: impl FnOnce(&SendRequest<'_>) -> Result<(), PostError>,
     ) -> Result<Operation<()>, Error> {
         work.fit(bytes.len() as u64)?;
-        self.pair.prefetch();
         let ticket = self.send.insert(Held::Nothing).map_err(|_| Error::Destroyed)?;
         match post(&work.request(ticket.wr_id(), flags, Data::Inline(bytes))) {
             Ok(()) => Ok(Operation::new(&self.send, ticket)),
@@ -223,7 +221,6 @@ impl Core {
         post: impl FnOnce(&SendRequest<'_>) -> Result<(), PostError>,
     ) -> Result<(), Error> {
         work.fit(bytes.len() as u64)?;
-        self.pair.prefetch();
         Ok(post(&work.quiet_request(Ticket::quiet(number).wr_id(), flags, Data::Inline(bytes)))?)
     }
 

@@ -37,6 +37,8 @@ pub(super) struct Executor {
     ready: Arc<Ready>,
     parties: RefCell<Vec<Local>>,
     rng: RefCell<Rng>,
+    /// How many tasks the run waits for.
+    awaited: Cell<usize>,
     failed: RefCell<Option<Trouble>>,
 }
 
@@ -55,6 +57,8 @@ struct Task {
     party: Option<usize>,
     /// The party is done when this is.
     main: bool,
+    /// The run goes on until it has ended.
+    awaited: bool,
     at: &'static Location<'static>,
     /// Out while it is polled.
     work: Option<Work>,
@@ -95,6 +99,7 @@ impl Executor {
             ready: Arc::default(),
             parties: RefCell::default(),
             rng: RefCell::new(rng),
+            awaited: Cell::new(0),
             failed: RefCell::new(None),
         }
     }
@@ -158,7 +163,9 @@ impl Executor {
         let waker = Waker::from(Arc::new(TaskWaker { task, ready: Arc::clone(&self.ready) }));
         waker.wake_by_ref();
         let at = Location::caller();
-        let task_of = Task { party, main, at, work: Some(work), waker, waits_for: Vec::new() };
+        let awaited = main && party.is_some_and(|party| self.parties.borrow()[party].awaited);
+        self.awaited.set(self.awaited.get() + usize::from(awaited));
+        let task_of = Task { party, main, awaited, at, work: Some(work), waker, waits_for: Vec::new() };
         self.tasks.borrow_mut().insert(task, task_of);
     }
 
@@ -182,19 +189,30 @@ impl Executor {
     /// Ends a party's process, or takes its host's power away.
     pub(super) fn kill(self: &Rc<Self>, party: usize, power: bool) {
         self.world.with(|inner| inner.kill(party, power));
-        let mine: Vec<u64> = {
-            let tasks = self.tasks.borrow();
-            tasks.iter().filter(|(_, task)| task.party == Some(party)).map(|(number, _)| *number).collect()
-        };
-        for number in mine {
-            let task = self.tasks.borrow_mut().remove(&number);
-            current::run_as(self, Some(party), || drop(task));
-        }
+        self.end_tasks(party);
         let (nic, hub) = {
             let local = &mut self.parties.borrow_mut()[party];
             (local.nic.take(), local.hub.take())
         };
         drop((nic, hub));
+    }
+
+    /// Ends all tasks of a party.
+    fn end_tasks(self: &Rc<Self>, party: usize) {
+        let mine: Vec<u64> = {
+            let tasks = self.tasks.borrow();
+            tasks.iter().filter(|(_, task)| task.party == Some(party)).map(|(number, _)| *number).collect()
+        };
+        for number in mine {
+            let task = self.take_out(number);
+            current::run_as(self, Some(party), || drop(task));
+        }
+    }
+
+    fn take_out(&self, number: u64) -> Option<Task> {
+        let task = self.tasks.borrow_mut().remove(&number)?;
+        self.awaited.set(self.awaited.get() - usize::from(task.awaited));
+        Some(task)
     }
 
     fn fail(&self, trouble: Trouble) {
@@ -239,7 +257,7 @@ impl Executor {
                     drop(work);
                 }
                 _ => {
-                    let task = self.tasks.borrow_mut().remove(&number);
+                    let task = self.take_out(number);
                     drop((work, task));
                 }
             }
@@ -251,6 +269,8 @@ impl Executor {
                 if let Err(error) = outcome {
                     self.fail(Trouble::Error { party: self.name_of(party), error });
                 } else if let (true, Some(party)) = (main, party) {
+                    // Its process ends, and with it whatever else it did.
+                    self.end_tasks(party);
                     self.world.with(|inner| inner.note(|inner| format!("{} ends", inner.parties[party].name)));
                 }
             }
@@ -260,13 +280,6 @@ impl Executor {
                 self.fail(Trouble::Panic { party: self.name_of(party), message });
             }
         }
-    }
-
-    /// Whether a party that is awaited still runs.
-    fn is_awaited(&self) -> bool {
-        let parties = self.parties.borrow();
-        let awaits = |task: &Task| task.main && task.party.is_some_and(|party| parties[party].awaited);
-        self.tasks.borrow().values().any(awaits)
     }
 
     /// Who waits, and for what.
@@ -294,7 +307,7 @@ impl Executor {
                     return Err(Trouble::Livelock { waiting: self.waiting() });
                 }
             }
-            if !self.is_awaited() {
+            if self.awaited.get() == 0 {
                 return Ok(());
             }
             match self.world.step(limit) {

@@ -5,10 +5,11 @@ use super::pair::{PairRecord, SimulatedPair, SimulatedShared};
 use super::queue::{self, Queue, SimulatedChannel, SimulatedQueue};
 use super::world::Place;
 use crate::backend::{
-    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Port, QueuePair,
-    QueuePairSpec, SharedReceiveQueue,
+    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Parker, Port,
+    QueuePair, QueuePairSpec, SharedReceiveQueue,
 };
 use crate::error::Error;
+use hca::limits;
 use memory::{Memory, RegionSpec, Translation, WindowType};
 use sim::{HostId, QpSpec, SrqSpec};
 use std::any::Any;
@@ -49,6 +50,14 @@ fn create<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> i
 
 fn register<E: std::error::Error + Send + Sync + 'static>(length: usize) -> impl FnOnce(E) -> Error {
     move |source| Error::Register { length, source: Box::new(source) }
+}
+
+/// A number that must not exceed what the device allows.
+fn within(what: &str, asked: u32, limit: u32) -> Result<(), Error> {
+    if asked <= limit {
+        return Ok(());
+    }
+    Err(Error::Create { what: "a queue", source: format!("{asked} {what}; the device allows {limit}").into() })
 }
 
 /// Finds our own type behind the trait.
@@ -115,7 +124,9 @@ impl Backend for Nic {
 
     fn progress(&self) {}
 
-    fn look(&self) {}
+    fn create_parker(&self) -> Result<Arc<dyn Parker>, Error> {
+        Err(Error::System { what: "cannot wait", source: queue::must_not_wait() })
+    }
 
     fn wait(&self, _: &dyn Channel, _: Option<Duration>) -> io::Result<Option<u32>> {
         Err(queue::must_not_wait())
@@ -242,6 +253,9 @@ unsafe impl Context for Opened {
         if !spec.kind.has_send_queue() {
             (capabilities.max_send_wr, capabilities.max_send_sge, capabilities.max_inline_data) = (0, 0, 0);
         }
+        within("work requests", capabilities.max_send_wr.max(capabilities.max_recv_wr), limits::MAX_WR)?;
+        within("pieces", capabilities.max_send_sge.max(capabilities.max_recv_sge), limits::MAX_SGE)?;
+        within("bytes of inline data", capabilities.max_inline_data, limits::MAX_INLINE)?;
         let spec = QpSpec {
             pd: spec.domain,
             capabilities,
@@ -272,6 +286,8 @@ unsafe impl Context for Opened {
         max_sge: u32,
         xrc: Option<(u32, &Arc<dyn CompletionQueue>)>,
     ) -> Result<Arc<dyn SharedReceiveQueue>, Error> {
+        within("work requests", max_wr, limits::MAX_WR)?;
+        within("pieces", max_sge, limits::MAX_SGE)?;
         let queue = xrc.map(|(_, cq)| self.queue(cq)).transpose()?;
         let xrc_domain = xrc.map(|(domain, _)| domain);
         let made = self.nic.place.with(|inner, party| {
@@ -330,6 +346,7 @@ unsafe impl DeviceMemory for Allocated {
     }
 
     fn register(&self, offset: u64, length: usize, domain: ProtectionDomain, access: Access) -> Result<Key, Error> {
+        let access = access | Access::ZERO_BASED;
         self.memory.register_device(self.device, offset, length, domain, access).map_err(register(length))
     }
 }

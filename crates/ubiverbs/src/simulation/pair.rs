@@ -69,7 +69,7 @@ unsafe impl QueuePair for SimulatedPair {
     fn attributes(&self) -> Attributes {
         match self.with(|inner, qp| inner.sim().attributes(qp)) {
             Some(attributes) => attributes,
-            None => lock(&self.last).clone(),
+            None => *lock(&self.last),
         }
     }
 

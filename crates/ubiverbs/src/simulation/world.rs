@@ -261,6 +261,9 @@ impl Inner {
             let how = if power { "is killed" } else { "loses its power" };
             format!("{} {how}", inner.parties[party].name)
         });
+        if power {
+            self.pump(party);
+        }
     }
 
     /// Does something a while later, if the party lives until then.
@@ -327,20 +330,12 @@ impl Inner {
             for (srq, event) in self.sim.0.srq_events() {
                 self.hear_shared(srq, event);
             }
-            let mut any = false;
-            for party in 0..self.parties.len() {
-                while let Some(datagram) = self.sim.0.next_management(self.parties[party].host) {
-                    let now = self.now();
-                    let it = &mut self.parties[party];
-                    if it.powered {
-                        it.manager.receive(now, &datagram);
-                        self.pump(party);
-                        any = true;
-                    }
-                }
-            }
-            if !any {
-                return;
+            let Some((host, datagram)) = self.sim.0.next_management() else { return };
+            let (now, party) = (self.now(), host.index());
+            let it = &mut self.parties[party];
+            if it.powered {
+                it.manager.receive(now, &datagram);
+                self.pump(party);
             }
         }
     }

@@ -1,0 +1,70 @@
+//! How a thread waits for a future: it looks a little, then sleeps on the NIC until something happens.
+
+use crate::backend;
+use crate::error::Error;
+use hca::{CompletionChannel, CompletionQueue, Nic};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+/// How often it looks before it sleeps: for some ten microseconds.
+const LOOKS: u32 = 200;
+
+/// How long it sleeps where nothing can wake it, because the descriptor is gone.
+const BLIND: Duration = Duration::from_millis(1);
+
+const AWAKE: u8 = 0;
+const ASLEEP: u8 = 1;
+const WOKEN: u8 = 2;
+
+#[derive(Debug)]
+struct Parker {
+    state: AtomicU8,
+    nic: Arc<Nic>,
+    /// A queue that nothing completes in: whoever polls an empty queue is one that looks again, for whom not everything
+    /// that costs a system call is looked at each time.
+    nothing: CompletionQueue,
+    /// On which the NIC's waiting call is ended.
+    channel: Arc<CompletionChannel>,
+}
+
+pub(super) fn create(nic: &Arc<Nic>) -> Result<Arc<dyn backend::Parker>, Error> {
+    let nothing = CompletionQueue::new(0, 1, None).map_err(super::create("a completion queue"))?;
+    let channel = nic.create_channel().map_err(create_channel)?;
+    Ok(Arc::new(Parker { state: AtomicU8::new(AWAKE), nic: Arc::clone(nic), nothing, channel }))
+}
+
+fn create_channel(source: std::io::Error) -> Error {
+    Error::System { what: "cannot make a channel", source }
+}
+
+impl backend::Parker for Parker {
+    fn park(&self, limit: Option<Duration>) {
+        for _ in 0..LOOKS {
+            if self.state.swap(AWAKE, Ordering::Acquire) == WOKEN {
+                return;
+            }
+            self.nic.poll(&self.nothing, 0, |_, _| {});
+        }
+        if self.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            match self.nic.wait_for(&self.channel, limit) {
+                Ok(Some(event)) => self.nic.took_event(&self.channel, event),
+                Ok(None) => {}
+                Err(_) => std::thread::sleep(BLIND),
+            }
+        }
+        self.state.swap(AWAKE, Ordering::AcqRel);
+    }
+
+    fn unpark(&self) {
+        if self.state.swap(WOKEN, Ordering::AcqRel) == ASLEEP {
+            self.channel.push(0);
+        }
+    }
+}
+
+impl Drop for Parker {
+    fn drop(&mut self) {
+        self.nic.destroy_channel(&self.channel);
+    }
+}
