@@ -131,8 +131,8 @@ pub(super) fn nothing_to_wait_for(model: &Model, called_at: u64, now: u64) -> Op
         )
         .because("if both sides wait for the other one to begin, both wait for ever")
         .shown_by(format!(
-            "{pairs} queue pairs complete there: {receives} receives are posted, no send was ever posted, and no message \
-             of a peer has come"
+            "{pairs} queue pairs complete there: {receives} receives are posted, no send was ever posted, and no \
+             message of a peer has come"
         ))
     })
 }
