@@ -15,6 +15,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("objects", &["tuning", "interfaces", "progress"]),
     ("error", &["objects"]),
     ("environment", &["record", "objects"]),
+    ("orphan", &["record", "environment"]),
     ("links", &["tuning", "objects"]),
     ("ground", &["tuning", "record", "progress", "objects", "environment", "links"]),
     ("told_calls", &["objects", "ground"]),

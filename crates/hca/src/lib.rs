@@ -11,6 +11,8 @@ mod links;
 mod nic;
 mod objects;
 mod open;
+#[cfg(feature = "checks")]
+mod orphan;
 mod progress;
 mod queue_pair;
 mod record;
@@ -44,12 +46,12 @@ pub use objects::device::Device;
 pub use objects::landing::Landing;
 pub use objects::shared_queue::{SharedQueue, SharedQueueKind, TagMatching, Xrc};
 pub use objects::{channel, device};
+#[cfg(feature = "checks")]
+pub use orphan::told_without_nic;
 pub use progress::sleep::Sleep;
 pub use queue_pair::counters::{AttachError, CompletionCounter, CountedWork};
 pub use queue_pair::frames::Spread;
 pub use queue_pair::{Joins, Qp};
 pub use record::drops::KernelDrops;
-#[cfg(feature = "checks")]
-pub use record::orphan::told_without_nic;
 pub use record::tracing::{Tracing, is_traced};
 pub use told_calls::OwnCalls;

@@ -6,8 +6,6 @@ pub(crate) mod drops;
 pub(crate) mod failures;
 pub(crate) mod file;
 pub(crate) mod log;
-#[cfg(feature = "checks")]
-pub(crate) mod orphan;
 pub(crate) mod tracing;
 #[cfg(feature = "checks")]
 pub(crate) mod why;
