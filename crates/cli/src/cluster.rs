@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 ///
 /// Each topology is run with each number of processes. The processes find each other on this host, connect, measure
 /// the latency from each to each (messages go along the connections that there are) and sum up data over all of them.
+///
+/// Many processes need many processors: on 2 of them, 32 processes are done within the usual --limit, 64 are not.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {

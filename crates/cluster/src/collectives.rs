@@ -23,7 +23,8 @@ macro_rules! all {
             Err(error) => Err(error),
         };
         $net.end();
-        done.map_err(|error| $net.fail(error))
+        let done = done.map_err(|error| $net.fail(error));
+        heard($net, done).await
     }};
 }
 
@@ -151,13 +152,8 @@ impl Group {
         Pending::new(async move {
             self.other("send", to)?;
             let net = &mut self.net;
-            for place in slots::<T>(net, 0..data.len()) {
-                net.room(to).await?;
-                let letter = call::<T>(Collective::Message, data.len());
-                let header = Header { kind: Kind::Letter, call: letter, ..net.header(to, 0, place.start) };
-                net.send(header, &data[place])?;
-            }
-            Ok(())
+            let sent = send(net, to, data).await;
+            heard(net, sent).await
         })
     }
 
@@ -166,19 +162,8 @@ impl Group {
         Pending::new(async move {
             self.other("receive", from)?;
             let net = &mut self.net;
-            let ours = call::<T>(Collective::Message, data.len());
-            for place in slots::<T>(net, 0..data.len()) {
-                let letter = net.letter(from).await?;
-                let theirs = letter.header.call;
-                if theirs != ours {
-                    let other = net.rank;
-                    return Err(net.fail(Error::Calls { rank: from, theirs, other, ours }));
-                }
-                expect::<T>(net, &letter, 0, &place)?;
-                T::take(letter.payload(), &mut data[place]);
-                net.give_back(letter.buffer);
-            }
-            Ok(())
+            let received = receive(net, from, data).await;
+            heard(net, received).await
         })
     }
 
@@ -192,7 +177,8 @@ impl Group {
                 let tree = Tree::along(&net.topology, 0, net.size);
                 trees::reduce::<u8>(net, &tree, &mut [], Op::Sum).await
             })?;
-            self.net.drain().await
+            let drained = self.net.drain().await;
+            heard(&mut self.net, drained).await
         })
     }
 
@@ -215,6 +201,40 @@ impl Group {
             _ => Ok(()),
         }
     }
+}
+
+/// What a call answers. If the group has failed, the neighbours hear of it first.
+async fn heard(net: &mut Net, done: Result<(), Error>) -> Result<(), Error> {
+    if done.is_err() {
+        net.last_words().await;
+    }
+    done
+}
+
+async fn send<T: Element>(net: &mut Net, to: u32, data: &[T]) -> Result<(), Error> {
+    for place in slots::<T>(net, 0..data.len()) {
+        net.room(to).await?;
+        let letter = call::<T>(Collective::Message, data.len());
+        let header = Header { kind: Kind::Letter, call: letter, ..net.header(to, 0, place.start) };
+        net.send(header, &data[place])?;
+    }
+    Ok(())
+}
+
+async fn receive<T: Element>(net: &mut Net, from: u32, data: &mut [T]) -> Result<(), Error> {
+    let ours = call::<T>(Collective::Message, data.len());
+    for place in slots::<T>(net, 0..data.len()) {
+        let letter = net.letter(from).await?;
+        let theirs = letter.header.call;
+        if theirs != ours {
+            let other = net.rank;
+            return Err(net.fail(Error::Calls { rank: from, theirs, other, ours }));
+        }
+        expect::<T>(net, &letter, 0, &place)?;
+        T::take(letter.payload(), &mut data[place]);
+        net.give_back(letter.buffer);
+    }
+    Ok(())
 }
 
 fn call<T: Element>(what: Collective, count: usize) -> Call {

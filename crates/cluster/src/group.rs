@@ -261,10 +261,12 @@ impl Group {
     pub fn failed(&mut self) -> Pending<'_, Error> {
         Pending::new(async {
             loop {
-                if let Some(failure) = self.net.failure() {
-                    return Ok(failure.clone());
+                if let Some(failure) = self.net.failure().cloned() {
+                    self.net.last_words().await;
+                    return Ok(failure);
                 }
                 if let Err(error) = self.net.progress().await {
+                    self.net.last_words().await;
                     return Ok(error);
                 }
             }

@@ -64,6 +64,8 @@ pub(crate) struct Net {
     /// Ticks since the last message of the call.
     quiet: u32,
     failure: Option<Error>,
+    /// The neighbours have heard of the failure, as far as they do.
+    parted: bool,
     sequence: u32,
     /// The call that is under way.
     current: Option<Call>,
@@ -187,6 +189,7 @@ impl Net {
             tick: None,
             quiet: 0,
             failure: None,
+            parted: false,
             sequence: 0,
             current: None,
             history: VecDeque::new(),
@@ -465,9 +468,10 @@ impl Net {
     fn background(&mut self) -> Result<(), Error> {
         let rings = self.rings.clone();
         let mut context = Context::from_waker(&rings);
-        self.poll_requests(&mut context)?;
+        // All are looked at, whatever one of them says: each rings once.
+        let mut done = self.poll_requests(&mut context);
         for rank in 0..self.size {
-            self.poll_peer(rank, &mut context)?;
+            done = done.and(self.poll_peer(rank, &mut context));
         }
         let tick = self.tick.get_or_insert_with(|| {
             Box::pin(async {
@@ -477,9 +481,9 @@ impl Net {
         if tick.as_mut().poll(&mut context).is_ready() {
             self.tick = None;
             self.quiet += 1;
-            return self.ticked();
+            return done.and_then(|()| self.ticked());
         }
-        Ok(())
+        done
     }
 
     pub fn failure(&self) -> Option<&Error> {

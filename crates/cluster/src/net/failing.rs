@@ -18,7 +18,10 @@ const LISTENS: u32 = 4;
 const ASKS_AFTER: u32 = 10;
 
 /// Ticks in which what a member said before it left may still arrive.
-const LAST_WORDS: u32 = 3;
+const LAST_WORDS: u32 = 6;
+
+/// Ticks at most that a member stays until its neighbours have heard of a failure.
+const STAYS: u32 = 20;
 
 impl Net {
     /// The group has failed: everybody is told. Answers what failed first.
@@ -32,7 +35,47 @@ impl Net {
         error
     }
 
+    /// After a failure: waits until the neighbours have heard of it, but not for long. A member that is dropped takes
+    /// with it what it said and nobody heard, and would be blamed itself.
+    pub async fn last_words(&mut self) {
+        let Some(failure) = self.failure.clone().filter(|_| !self.parted) else { return };
+        for rank in 0..self.size {
+            self.ask_for_answer(rank);
+        }
+        let is_dead = |rank| matches!(failure, Error::Died { rank: dead, .. } if dead == rank);
+        let until = self.quiet.saturating_add(STAYS);
+        while self.quiet < until && (0..self.size).any(|rank| self.may_hear(rank) && !is_dead(rank)) {
+            // Where the NIC does not work, nobody hears anything. Whatever else goes wrong follows from the failure.
+            if let Err(Error::Verbs(_)) = self.progress().await {
+                break;
+            }
+        }
+        self.parted = true;
+    }
+
+    /// Whether a member may still hear what it was told.
+    fn may_hear(&self, rank: u32) -> bool {
+        let peer = &self.peers[rank as usize];
+        match peer.state {
+            State::Up { .. } => peer.posted != peer.completed,
+            State::Asking(_) | State::Accepting(_) => true,
+            State::Apart | State::Gone => false,
+        }
+    }
+
+    /// A connection stands. If the group has failed meanwhile, the member there does not know.
+    pub(super) fn tell_late(&mut self, rank: u32) {
+        let Some(failure) = &self.failure else { return };
+        let words = verdict::encode(failure, self.rank);
+        let header = Header { kind: Kind::Failure, ..self.header(self.rank, 0, 0) };
+        self.tell(rank, header, &words);
+        self.ask_for_answer(rank);
+    }
+
     pub(super) fn ticked(&mut self) -> Result<(), Error> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
         for rank in 0..self.size {
             let peer = &mut self.peers[rank as usize];
             let nothing = peer.parts.is_empty() && peer.letters.is_empty();
@@ -41,7 +84,8 @@ impl Net {
                     *ticks += 1;
                     let late = *ticks >= LAST_WORDS;
                     let hop = self.awaits.map(|rank| self.routes.hop(rank));
-                    if late && nothing && (self.awaits == Some(rank) || hop == Some(rank)) {
+                    let wanted = self.awaits == Some(rank) || hop == Some(rank) || !peer.outbox.is_empty();
+                    if late && nothing && wanted {
                         return Err(self.fail(Error::Left { rank }));
                     }
                 }

@@ -75,6 +75,8 @@ impl Net {
     pub(super) fn reach(&mut self, rank: u32) -> Result<(), Error> {
         match self.peers[rank as usize].state {
             State::Apart if rank != self.rank => self.ask(rank),
+            // The reason may still arrive: ticks see to it.
+            State::Gone if self.peers[rank as usize].left.is_some() => Ok(()),
             State::Gone => {
                 let left = Error::Left { rank };
                 Err(self.fail(left))
@@ -203,6 +205,7 @@ impl Net {
                 if let Poll::Ready(reason) = ended {
                     return self.ended(rank, &reason?);
                 }
+                self.tell_late(rank);
                 self.flush(rank)
             }
             // It is not there yet, or has asked us meanwhile; at the next tick we ask again.

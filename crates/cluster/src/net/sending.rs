@@ -119,27 +119,38 @@ impl Net {
 
     /// Tells all neighbours something but the one it was heard from. Needs no credit.
     pub(super) fn tell_all(&mut self, header: Header, payload: &[u8], but: Option<u32>) {
+        for rank in (0..self.size).filter(|rank| Some(*rank) != but) {
+            self.tell(rank, header, payload);
+        }
+    }
+
+    /// Tells one of them.
+    pub(super) fn tell(&mut self, rank: u32, header: Header, payload: &[u8]) {
         let mut bytes = [0; INLINE];
         if let Some(place) = bytes.first_chunk_mut() {
             header.encode(place);
         }
         let length = Header::LENGTH + payload.len().min(INLINE - Header::LENGTH);
         bytes[Header::LENGTH..length].copy_from_slice(&payload[..length - Header::LENGTH]);
-        for rank in (0..self.size).filter(|rank| Some(*rank) != but) {
-            // Whoever has gone need not hear it.
-            let _ = self.peers[rank as usize].post_short(&mut bytes[..length]);
+        // Whoever has gone need not hear it.
+        let _ = self.peers[rank as usize].post_short(&mut bytes[..length]);
+    }
+
+    /// Sees to it that we are told when everything sent to a member has arrived.
+    pub(super) fn ask_for_answer(&mut self, rank: u32) {
+        let peer = &mut self.peers[rank as usize];
+        if peer.posted != peer.completed && matches!(peer.state, State::Up { .. }) {
+            // The next to be told of.
+            peer.posted |= TOLD - 1;
+            // A connection that has ended says so itself.
+            let _ = self.send_credits(rank);
         }
     }
 
     /// Waits until everything sent has arrived, as far as there is somebody to tell.
     pub async fn drain(&mut self) -> Result<(), Error> {
         for rank in 0..self.size {
-            let peer = &mut self.peers[rank as usize];
-            if peer.posted != peer.completed && matches!(peer.state, State::Up { .. }) {
-                // The next to be told of.
-                peer.posted = peer.posted.next_multiple_of(TOLD).wrapping_sub(1);
-                self.send_credits(rank)?;
-            }
+            self.ask_for_answer(rank);
         }
         loop {
             let is_busy = |peer: &Peer| peer.posted != peer.completed && matches!(peer.state, State::Up { .. });
