@@ -381,6 +381,7 @@ fn calls_and_events_of_the_connection_manager_are_told() {
             "rdma_create_id",
             "cm_channel",
             "rdma_resolve_addr",
+            "cm_place",
             "RDMA_CM_EVENT_ADDR_RESOLVED",
             "ack RDMA_CM_EVENT_ADDR_RESOLVED",
             "rdma_resolve_route",
