@@ -428,30 +428,38 @@ static void disconnected(void)
 	meet(true, true);
 }
 
-/* An address that no route leads to a device for. */
+/* Two ids of a client name one queue pair: for the server the second request is of a connection that it has. */
 static void not_connected(void)
 {
-	struct rdma_event_channel *channel = rdma_create_event_channel();
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(7), .sin_addr = {.s_addr = htonl(0x7f000001)}};
+	struct rdma_event_channel *server = rdma_create_event_channel(), *client = rdma_create_event_channel();
 	struct rdma_conn_param parameters = usual_parameters();
-	struct ibv_qp_init_attr init = usual_qp(NULL, IBV_QPT_UD);
-	struct rdma_cm_id *listener, *id;
-
-	/* A listener for connections, and a client that asks for datagrams at its port. */
+	struct ibv_qp_init_attr init = usual_qp(NULL, IBV_QPT_RC);
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *listener, *there, *here, *again;
 	uint16_t port;
 
-	listener = listening(channel, &port);
-	NEED(!rdma_create_id(channel, &id, NULL, RDMA_PS_UDP));
-	address.sin_port = port;
-	NEED(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 1000));
-	expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
-	NEED(!rdma_resolve_route(id, 1000));
-	expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
-	NEED(!rdma_create_qp(id, NULL, &init) && !rdma_connect(id, &parameters));
-	expect(channel, RDMA_CM_EVENT_UNREACHABLE);
-	close_id(id);
+	listener = listening(server, &port);
+	here = resolved(client, port);
+	NEED(!rdma_connect(here, &parameters));
+	event = next_event(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+	there = event->id;
+	NEED(!rdma_ack_cm_event(event));
+	NEED(!rdma_create_qp(there, NULL, &init) && !rdma_accept(there, &parameters));
+	expect(client, RDMA_CM_EVENT_ESTABLISHED);
+	expect(server, RDMA_CM_EVENT_ESTABLISHED);
+
+	again = resolved(client, port);
+	parameters.qp_num = here->qp->qp_num;
+	rdma_destroy_qp(again);
+	NEED(!rdma_connect(again, &parameters));
+	expect(client, RDMA_CM_EVENT_REJECTED);
+
+	close_id(again);
+	close_id(here);
+	close_id(there);
 	close_id(listener);
-	rdma_destroy_event_channel(channel);
+	rdma_destroy_event_channel(client);
+	rdma_destroy_event_channel(server);
 }
 
 /* The server is another process, which is killed. */

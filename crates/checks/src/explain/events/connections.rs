@@ -69,7 +69,7 @@ impl Places {
         hints.extend(listens(place.port, false));
         let turned = u16::try_from(place.port).map_or(0, u16::swap_bytes).into();
         let turned_listens = listens(turned, true);
-        if turned != place.port && (turned_listens.is_some() || turned < place.port) {
+        if turned != place.port && (turned_listens.is_some() || (1024..place.port).contains(&turned)) {
             hints.push(format!(
                 "port {} is {turned} with its bytes in reverse: sin_port and sin6_port want htons(port)",
                 place.port

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 
-use trace::{Call, Kind};
+use trace::{Call, ConnectionEnd, Kind};
 use wire::Qpn;
 
 use super::{
@@ -110,8 +110,9 @@ impl Ids {
 
     pub fn observe(&mut self, moment: &Moment<'_>, out: &mut Out<'_>) {
         let at = moment.event.at;
-        // The connection is over, also if the program has not taken the event.
-        if let Kind::ConnectionEnded { .. } = moment.event.kind
+        // The connection is over, also if the program has not taken the event; unless it ends with its queue pair.
+        if let Kind::ConnectionEnded { by, .. } = moment.event.kind
+            && by != ConnectionEnd::Local
             && let Some(number) = moment.event.qpn.and_then(|qpn| self.by_pair.get(&qpn))
             && let Some(id) = self.all.get_mut(number)
         {
