@@ -345,7 +345,7 @@ fn what_the_connection_manager_chooses_is_not_the_programs_fault() {
     script.qp(A).call_on(A, Call::CmMovesQp { id: 1, state: "RTR" });
     script.change(A, |change| (change.min_rnr_timer, change.retry_cnt) = (Some(0), Some(0)));
     script.keeps(517).shows(512, &["retry_count of rdma_conn_param"]);
-    // Whoever accepts retries as often as the peer's rdma_connect asked for.
+    // The end that accepts retries as often as the peer's rdma_connect asked for.
     let mut script = Script::new();
     let event = "RDMA_CM_EVENT_CONNECT_REQUEST";
     script.call(Call::CmEvent { event, id: 1, listen_id: Some(2), status: 0, id_qpn: None });

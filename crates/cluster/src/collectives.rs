@@ -171,7 +171,7 @@ impl Group {
     /// what it sent last, and others that wait for it get [`Error::Left`].
     pub fn leave(mut self) -> Pending<'static, ()> {
         Pending::new(async move {
-            // Along connections that exist: nobody is needed any more who has left.
+            // Along connections that exist: a member that has left is not needed any more.
             let call = Call::of(Collective::Leave);
             all!(self, call, |net| async {
                 let tree = Tree::along(&net.topology, 0, net.size);

@@ -11,7 +11,7 @@
 //!                                  <-----   go, or why not
 //! ```
 //!
-//! Whoever does not know the group's name is refused and leaves no trace. What a member says is checked; what does not
+//! A process without the group's name is refused and leaves no trace. What a member says is checked; what does not
 //! fit ends the meeting for everybody, with the rank that it came from.
 
 mod host;

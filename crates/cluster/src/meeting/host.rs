@@ -15,7 +15,7 @@ use std::time::Duration;
 use ubiverbs::cm::{Connection, Listener, Pending, Request};
 use ubiverbs::{ProtectionDomain, Reliable};
 
-/// Requests that nobody has looked at.
+/// Requests that member 0 has not looked at.
 const BACKLOG: u32 = 1024;
 
 /// A process that came.

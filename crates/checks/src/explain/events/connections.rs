@@ -59,7 +59,7 @@ impl Places {
         self.goals.get(&id).copied()
     }
 
-    /// What may be wrong with a place where nobody listens.
+    /// What may be wrong with a place where no program listens.
     fn hints(&self, place: Place) -> Vec<String> {
         let mut hints = Vec::new();
         let listens = |port: u32, same_space: bool| {
