@@ -153,10 +153,10 @@ impl Toolchain {
     /// Builds a package.
     pub fn build(&self, root: &Path, package: &str) -> Result<(), String> {
         let mut command = self.cargo(root, "build");
-        if !self.debug {
-            command.arg("--release");
-        }
-        process::run(command.args(["--package", package]))
+        // As the tests build it: see `process::build_dev`.
+        let arguments: &[&str] =
+            if self.debug { &["--workspace", "--all-features", "--lib"] } else { &["--release", "--package", package] };
+        process::run(command.args(arguments))
     }
 
     /// Builds the program of a package. Only its last step differs between compilers, so all use the same crates.
