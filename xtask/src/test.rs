@@ -164,7 +164,6 @@ fn tests(root: &Path, long: Option<u64>) -> Result<Outcome, String> {
         "--lib",
         "--bins",
         "--tests",
-        "--examples",
         "--no-fail-fast",
     ]);
     if let Some(programs) = long {
