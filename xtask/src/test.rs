@@ -157,15 +157,7 @@ fn clippy(root: &Path) -> Result<Outcome, String> {
 
 fn tests(root: &Path, long: Option<u64>) -> Result<Outcome, String> {
     let mut command = cargo(root);
-    command.args([
-        "test",
-        "--workspace",
-        "--all-features",
-        "--lib",
-        "--bins",
-        "--tests",
-        "--no-fail-fast",
-    ]);
+    command.args(["test", "--workspace", "--all-features", "--lib", "--bins", "--tests", "--no-fail-fast"]);
     if let Some(programs) = long {
         command.env(MODEL_PROGRAMS, programs.to_string());
     }
