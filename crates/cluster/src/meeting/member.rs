@@ -23,10 +23,21 @@ pub(super) async fn meet(builder: Builder, place: &Place) -> Result<Net, Error> 
     let arriving = ubiverbs::timeout(limit.saturating_add(LONGER), arrive(&builder, place)).await.ok();
     let (mut talk, listener, pd) = arriving.ok_or_else(late)??;
     let told = ubiverbs::timeout(limit.saturating_add(LONGER), told(&mut talk, size)).await.ok();
-    let (rank, session, addresses) = told.ok_or_else(late)??;
-    if let Some(wanted) = place.rank().filter(|wanted| *wanted != rank) {
-        return Err(Error::nonsense(0, format!("rank {wanted} is to be rank {rank}")));
-    }
+    let told = told.ok_or_else(late).flatten().and_then(|told| match place.rank() {
+        Some(wanted) if wanted != told.0 => Err(Error::nonsense(0, format!("rank {wanted} is to be rank {}", told.0))),
+        _ => Ok(told),
+    });
+    let (rank, session, addresses) = match told {
+        Ok(told) => told,
+        Err(error) => {
+            // The others shall know why it goes, if member 0 does not know that itself.
+            if let Error::Nonsense { .. } = error {
+                let rank = place.rank().unwrap_or(size - 1);
+                let _ = ubiverbs::timeout(LONGER, talk.say(&Word::Failure(error.clone()), rank)).await;
+            }
+            return Err(error);
+        }
+    };
     let Builder { topology, settings, .. } = builder;
     let parts = Parts { rank, size, topology, settings, session, addresses, pd, listener };
     let connected = {
