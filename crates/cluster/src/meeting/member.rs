@@ -58,13 +58,18 @@ pub(super) async fn meet(builder: Builder, place: &Place) -> Result<Net, Error> 
     let word = connected.as_ref().map_or_else(|error| Word::Failure(error.clone()), |_| Word::Ready);
     // If member 0 has gone, what follows says so.
     let _ = ubiverbs::timeout(LONGER, talk.say(&word, rank)).await;
-    match ubiverbs::timeout(limit.saturating_add(LONGER), talk.hear(0, size)).await.ok() {
-        Some(Ok(Word::Go)) => connected,
-        Some(Ok(Word::Failure(error))) => Err(error),
-        Some(Ok(_)) => Err(Error::nonsense(0, "a word that is not its turn")),
-        Some(Err(error)) => Err(connected.err().unwrap_or(error)),
-        None => Err(late()),
-    }
+    let error = match ubiverbs::timeout(limit.saturating_add(LONGER), talk.hear(0, size)).await.ok() {
+        Some(Ok(Word::Go)) => return connected,
+        Some(Ok(Word::Failure(error))) => error,
+        Some(Ok(_)) => Error::nonsense(0, "a word that is not its turn"),
+        Some(Err(error)) => connected.as_ref().err().cloned().unwrap_or(error),
+        None => late(),
+    };
+    let Ok(mut net) = connected else { return Err(error) };
+    // Others may have heard "go", and would find that this member has left.
+    let error = net.fail(error);
+    net.last_words().await;
+    Err(error)
 }
 
 /// Comes to member 0, as soon as that is there.
