@@ -111,8 +111,8 @@ fn strangers_are_refused_and_the_group_meets_all_the_same() {
     };
     let first = member(0);
     // Those who know nothing, those who lie, and those who have another name.
-    let mut lies: Vec<Vec<u8>> = vec![vec![], b"ubiG".to_vec(), b"ubiG\x01\x01".to_vec(), vec![0xff; 56]];
-    lies.push([b"ubiG\x01\x02".as_slice(), &[0; 50]].concat());
+    let mut lies: Vec<Vec<u8>> = vec![vec![], b"ubiG".to_vec(), b"ubiG\x02\x01".to_vec(), vec![0xff; 56]];
+    lies.push([b"ubiG\x02\x02".as_slice(), &[0; 50]].concat());
     lies.push([b"ubiG\x63\x01".as_slice(), &[0; 50]].concat());
     let mut refused = 0;
     while refused < lies.len() {
