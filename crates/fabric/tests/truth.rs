@@ -1,7 +1,8 @@
 //! Small networks against what is computed by hand. Each test says its formula and its tolerance.
 
 use fabric::{
-    Cables, Congestion, Failure, FailureKind, Network, Place, Report, Scenario, Shape, SwitchConfig, Workload,
+    Cables, Congestion, Failure, FailureKind, Network, Place, Report, Scenario, Shape, SwitchConfig, TraceMessage,
+    Workload,
 };
 use wire::Mtu;
 
@@ -42,6 +43,25 @@ fn a_packet_is_stored_and_forwarded_at_every_hop() {
         let nanos = hops * (wire * 8 * 1000 / 100 + 700_000) / 1000;
         let took = run(&scenario).completion.most;
         assert!(took.abs_diff(nanos) <= hops, "{took} instead of {nanos}");
+    }
+}
+
+/// The same in a network so large that it is simulated region by region: half around a ring, by hosts that forward.
+#[test]
+fn a_packet_takes_as_long_where_it_crosses_regions() {
+    let (hosts, hops) = (600, 300);
+    let message = |nth: u32| TraceMessage { at: u64::from(nth) * 777, from: nth * 7, to: nth * 7 + hops, bytes: 1000 };
+    let scenario = Scenario {
+        hosts,
+        shape: Shape::Ring,
+        cables: cables(100 * G, 700),
+        workload: Workload::Trace { messages: (0..20).map(message).collect() },
+        ..Scenario::default()
+    };
+    let report = run(&scenario);
+    let nanos = u64::from(hops) * ((HEADERS + 16 + 4 + 1000) * 8 * 1000 / 100 + 700_000) / 1000;
+    for took in [report.completion.least, report.completion.most] {
+        assert!(took.abs_diff(nanos) <= u64::from(hops), "{took} instead of {nanos}");
     }
 }
 
