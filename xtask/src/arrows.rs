@@ -32,8 +32,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("link", &["wire", "trace", "latch", "host"]),
     ("hca", &["wire", "trace", "transport", "cm", "mad", "checks", "latch", "memory", "host", "inventory", "link"]),
     ("sim", &["wire", "trace", "transport", "cm"]),
-    // Networks of switches around the transport; chance and marks as `sim` has them.
-    ("fabric", &["wire", "trace", "transport", "sim"]),
+    // Networks of switches around the transport; chance and marks as `sim` has them; memory is asked for early as in
+    // `link`.
+    ("fabric", &["wire", "trace", "transport", "sim", "link"]),
     ("sockets", &["wire", "transport", "latch", "hca", "rsocket"]),
     // Programs under test run on the simulator, whose memory is the program's own.
     ("ubiverbs", &["wire", "trace", "transport", "cm", "checks", "latch", "memory", "hca", "sockets", "sim", "macros"]),

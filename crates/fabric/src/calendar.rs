@@ -1,37 +1,99 @@
-//! What will happen, and when: a wheel of one nanosecond a slot for the next microseconds, where nearly everything in a
-//! network lies, and a heap for what is further away. Planning and taking cost the same whatever the number of plans.
-//! Two things planned for one moment happen in the order they were planned; those from the heap come first.
+//! What will happen, and when. A network is divided into regions, and what happens in one reaches another only after
+//! the delay of a cable. So the calendar goes through time in windows no longer than the shortest delay, and in each
+//! window through the regions one after the other: what a region needs stays in the processor's caches while it has its
+//! turn, however many regions there are.
+//!
+//! In the window at hand a region has a wheel of one nanosecond a slot; what comes later waits in lists by epoch (a
+//! span of a window's length) and region, and in a heap if it is far away. Packets on cables are in such lists as a
+//! whole, so that they are read as they were written, one after the other. Within a region plans come in order of time;
+//! those for one moment as they were planned, except that plans from the lists come before those made in the window,
+//! and plans before packets. Plans about the whole network come when all regions have come so far, before anything of
+//! that moment.
 
+use crate::packets::{Packet, Packets};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Nanoseconds that the wheel reaches ahead: more than a frame needs for a link, in most networks.
-const SLOTS: u64 = 8192;
-const WORDS: usize = SLOTS as usize / 64;
+/// The longest window, in nanoseconds: where there is one region no delay bounds it.
+const LONGEST: u64 = 4096;
+/// Epochs that have lists.
+const EPOCHS: u64 = 8;
+/// In lists the place in the epoch stands above the plan.
+const PLACE_SHIFT: u32 = 48;
+const PLAN: u64 = (1 << PLACE_SHIFT) - 1;
+/// What is far away is a packet.
+const PARCEL: u64 = 1 << 63;
 
-/// Plans of up to 64 bits.
+/// Plans of up to 48 bits.
 #[derive(Debug)]
 pub(crate) struct Calendar {
     now: u64,
+    /// The latest moment of any region.
+    latest: u64,
+    /// Where the next window begins: everything before it is over, or in the window at hand.
+    end: u64,
+    /// The end of the window at hand; 0 between windows.
+    open_until: u64,
+    windows: u64,
+    turns: u64,
+    regions: usize,
+    /// The one that has its turn.
+    region: usize,
+    /// A nanosecond each, of the epoch at hand.
     slots: Vec<Vec<u64>>,
     /// A bit for each slot that has something.
-    occupied: [u64; WORDS],
-    /// How far the slot of this moment has been taken.
+    occupied: [u64; LONGEST as usize / 64],
+    /// The slot at hand, how far it has been taken, and how many plans all slots have.
+    slot: usize,
     taken: usize,
-    near: usize,
-    far: BinaryHeap<Reverse<(u64, u64, u64)>>,
+    left: usize,
+    /// Epochs have two to the power of so many nanoseconds.
+    shift: u32,
+    /// Lists by epoch and region, and how many plans each epoch has in them.
+    lists: Vec<Vec<u64>>,
+    listed: [usize; EPOCHS as usize],
+    /// The same for packets: `place` is the one in the epoch.
+    parcels: Vec<Vec<Packet>>,
+    /// What is far away: moment, order, region, and plan or packet.
+    far: BinaryHeap<Reverse<(u64, u64, u32, u64)>>,
+    far_packets: Packets,
+    /// Which list is the one of the region and the epoch at hand.
+    at_hand: usize,
+    /// What the region at hand began its turn with.
+    entered: Vec<u64>,
+    common: BinaryHeap<Reverse<(u64, u64, u64)>>,
     order: u64,
 }
 
 impl Calendar {
-    pub fn new() -> Calendar {
+    /// For so many regions, of which none learns from another in less than `delay` nanoseconds.
+    pub fn new(regions: usize, delay: u64) -> Calendar {
+        let regions = regions.max(1);
+        let longest = if regions == 1 { LONGEST } else { delay.clamp(1, LONGEST) };
+        let shift = longest.ilog2();
         Calendar {
             now: 0,
-            slots: (0..SLOTS).map(|_| Vec::new()).collect(),
-            occupied: [0; WORDS],
+            latest: 0,
+            end: 0,
+            open_until: 0,
+            windows: 0,
+            turns: 0,
+            entered: Vec::new(),
+            regions,
+            region: 0,
+            slots: (0..1 << shift).map(|_| Vec::new()).collect(),
+            occupied: [0; _],
+            slot: 0,
             taken: 0,
-            near: 0,
+            left: 0,
+            shift,
+            lists: (0..EPOCHS as usize * regions).map(|_| Vec::new()).collect(),
+            listed: [0; _],
+            parcels: (0..EPOCHS as usize * regions).map(|_| Vec::new()).collect(),
+            far_packets: Packets::default(),
+            at_hand: 0,
             far: BinaryHeap::new(),
+            common: BinaryHeap::new(),
             order: 0,
         }
     }
@@ -42,147 +104,307 @@ impl Calendar {
         self.now
     }
 
-    /// Whether nothing is planned.
-    pub fn is_empty(&self) -> bool {
-        self.near == 0 && self.far.is_empty()
+    /// How many windows there have been: when this changes, all regions have come equally far.
+    #[inline]
+    pub fn windows(&self) -> u64 {
+        self.windows
     }
 
-    /// Plans something for a moment; what is past happens now.
+    /// How often a region has begun its turn.
+    #[inline]
+    pub fn turns(&self) -> u64 {
+        self.turns
+    }
+
+    /// The plans with which the region began its turn.
+    pub fn entered(&self) -> &[u64] {
+        &self.entered
+    }
+
+    /// A packet that will arrive in this turn.
+    pub fn arriving(&self, number: u32) -> &Packet {
+        &self.parcels[self.at_hand][number as usize]
+    }
+
+    /// The last moment to which all regions must go on until they have come equally far; one region alone need not.
+    pub fn even_at(&self) -> Option<u64> {
+        (self.regions > 1 && self.end > 0).then(|| self.end - 1)
+    }
+
+    /// Whether nothing is planned.
+    pub fn is_empty(&self) -> bool {
+        self.left == 0 && self.listed == [0; _] && self.far.is_empty() && self.common.is_empty()
+    }
+
+    /// Plans something in the region that has its turn; what is past happens now.
     #[inline]
     pub fn plan(&mut self, at: u64, what: u64) {
         let at = at.max(self.now);
-        if at - self.now < SLOTS {
-            let slot = (at % SLOTS) as usize;
+        if at < self.open_until {
+            let slot = self.slot_of(at);
             self.slots[slot].push(what);
             self.occupied[slot / 64] |= 1 << (slot % 64);
-            self.near += 1;
+            self.left += 1;
+        } else {
+            self.list(self.region, at, what);
+        }
+    }
+
+    /// Plans something in any region; in another than the one that has its turn not before the window is over.
+    #[inline]
+    pub fn plan_in(&mut self, region: usize, at: u64, what: u64) {
+        if region == self.region {
+            return self.plan(at, what);
+        }
+        debug_assert!(at >= self.end, "{at} ns in another region is before the end of the window, {} ns", self.end);
+        self.list(region, at, what);
+    }
+
+    /// A packet reaches a region at that moment; another than the one that has its turn not before the window is over.
+    /// Its plan is its number for [`arriving`](Calendar::arriving).
+    #[inline]
+    pub fn send(&mut self, region: usize, at: u64, packet: &Packet, change: impl FnOnce(&mut Packet)) {
+        let at = if self.open_until == 0 { at.max(self.end) } else { at };
+        let epoch = at >> self.shift;
+        if at < self.open_until {
+            debug_assert!(region == self.region, "{at} ns in another region, before {} ns", self.open_until);
+            let parcels = &mut self.parcels[self.at_hand];
+            parcels.push(*packet);
+            let number = parcels.len() - 1;
+            change(&mut parcels[number]);
+            parcels[number].place = (at & ((1 << self.shift) - 1)) as u32;
+            self.plan(at, number as u64);
+        } else if epoch - (self.end >> self.shift) < EPOCHS - 1 {
+            self.send_near(region, epoch, at, packet, change);
+        } else {
+            let mut packet = *packet;
+            change(&mut packet);
+            self.order += 1;
+            let number = self.far_packets.add(packet);
+            self.far.push(Reverse((at, self.order, region as u32, PARCEL | u64::from(number))));
+        }
+    }
+
+    /// Copies first and changes then: a processor forwards what was stored whole, not what was stored in parts.
+    #[inline]
+    fn send_near(&mut self, region: usize, epoch: u64, at: u64, packet: &Packet, change: impl FnOnce(&mut Packet)) {
+        let ring = (epoch % EPOCHS) as usize;
+        let place = self.slot_of(at) as u32;
+        let parcels = &mut self.parcels[ring * self.regions + region];
+        parcels.push(*packet);
+        if let Some(packet) = parcels.last_mut() {
+            packet.place = place;
+            change(packet);
+        }
+        self.listed[ring] += 1;
+    }
+
+    /// Between windows: the region has its turn, and what is planned is planned there.
+    pub fn turn_to(&mut self, region: usize) {
+        debug_assert!(self.open_until == 0);
+        self.region = region;
+    }
+
+    /// Plans something about all regions. Only what is about all of them may do so.
+    pub fn plan_for_all(&mut self, at: u64, what: u64) {
+        self.order += 1;
+        self.common.push(Reverse((at.max(self.end), self.order, what)));
+    }
+
+    /// Writes down what is after the window.
+    #[inline]
+    fn list(&mut self, region: usize, at: u64, what: u64) {
+        let at = at.max(self.end);
+        let epoch = at >> self.shift;
+        if epoch - (self.end >> self.shift) < EPOCHS - 1 {
+            self.list_near(region, epoch, at, what);
         } else {
             self.order += 1;
-            self.far.push(Reverse((at, self.order, what)));
+            self.far.push(Reverse((at, self.order, region as u32, what)));
         }
+    }
+
+    #[inline]
+    fn list_near(&mut self, region: usize, epoch: u64, at: u64, what: u64) {
+        debug_assert!(what <= PLAN);
+        let ring = (epoch % EPOCHS) as usize;
+        let entry = (self.slot_of(at) as u64) << PLACE_SHIFT | what;
+        self.lists[ring * self.regions + region].push(entry);
+        self.listed[ring] += 1;
+    }
+
+    /// The place of a moment in its epoch.
+    #[inline]
+    fn slot_of(&self, at: u64) -> usize {
+        (at & ((1 << self.shift) - 1)) as usize
     }
 
     /// Takes the next plan, if its moment is not after `until`.
     #[inline]
     pub fn next(&mut self, until: u64) -> Option<u64> {
         loop {
-            let slot = (self.now % SLOTS) as usize;
-            if let Some(&what) = self.slots[slot].get(self.taken) {
-                self.taken += 1;
-                self.near -= 1;
+            if self.left > 0 {
+                if let Some(&what) = self.slots[self.slot].get(self.taken) {
+                    self.taken += 1;
+                    self.left -= 1;
+                    return Some(what);
+                }
+                self.leave_slot();
+                self.slot = self.next_slot();
+                self.now = (self.open_until - 1) >> self.shift << self.shift | self.slot as u64;
+                continue;
+            }
+            if self.open_until > 0 {
+                self.leave_slot();
+                self.leave_region();
+                self.latest = self.latest.max(self.now);
+                if self.enter_next_region() {
+                    continue;
+                }
+                self.open_until = 0;
+                self.now = self.latest;
+            }
+            if let Some(what) = self.open(until)? {
                 return Some(what);
             }
-            if self.taken > 0 {
-                self.slots[slot].clear();
-                self.occupied[slot / 64] &= !(1 << (slot % 64));
-                self.taken = 0;
-            }
-            let near = if self.near > 0 { Some(self.next_near(slot)) } else { None };
-            let far = self.far.peek().map(|Reverse((at, ..))| *at);
-            match (near, far) {
-                (_, Some(far)) if near.is_none_or(|near| far <= near) => {
-                    if far > until {
-                        return None;
-                    }
-                    // Slots hold moments from now on, and there is nothing before this one.
-                    self.now = far;
-                    return self.far.pop().map(|Reverse((.., what))| what);
-                }
-                (Some(near), _) if near <= until => self.now = near,
-                _ => return None,
-            }
         }
     }
 
-    /// What is planned for the moments from one to another, both included, not further away than 64 ns from each other.
-    #[inline]
-    pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = u64> + '_ {
-        let first = (from % SLOTS) as usize;
-        let (word, bit) = (first / 64, first % 64);
-        let wide = u128::from(self.occupied[(word + 1) % WORDS]) << 64 | u128::from(self.occupied[word]);
-        let moments = (to + 1).saturating_sub(from).min(64);
-        let mut bits = (wide >> bit) as u64 & (u64::MAX.checked_shr(64 - moments as u32).unwrap_or(0));
-        std::iter::from_fn(move || {
-            let next = bits.trailing_zeros() as usize;
-            bits &= bits.wrapping_sub(1);
-            (next < 64).then(|| &self.slots[(first + next) % SLOTS as usize])
-        })
-        .flatten()
-        .copied()
+    fn leave_slot(&mut self) {
+        if self.taken > 0 {
+            self.slots[self.slot].clear();
+            self.occupied[self.slot / 64] &= !(1 << (self.slot % 64));
+            self.taken = 0;
+        }
     }
 
-    /// The moment of the first slot in use, from `slot` on around the wheel.
-    fn next_near(&self, slot: usize) -> u64 {
-        let (mut word, bit) = (slot / 64, slot % 64);
+    /// The first slot in use, from the one at hand on.
+    #[inline]
+    fn next_slot(&self) -> usize {
+        let (mut word, bit) = (self.slot / 64, self.slot % 64);
         let mut bits = self.occupied[word] & (u64::MAX << bit);
-        for _ in 0..=WORDS {
-            if bits != 0 {
-                let found = (word * 64) as u64 + u64::from(bits.trailing_zeros());
-                return self.now + (found + SLOTS - slot as u64) % SLOTS;
-            }
-            word = (word + 1) % WORDS;
+        while bits == 0 && word + 1 < self.occupied.len() {
+            word += 1;
             bits = self.occupied[word];
         }
-        self.now
+        word * 64 + bits.trailing_zeros() as usize % 64
+    }
+
+    /// The turn of the region is over: packets that have arrived go.
+    fn leave_region(&mut self) {
+        let last = (self.open_until - 1) as usize & (self.slots.len() - 1);
+        let parcels = &mut self.parcels[self.at_hand];
+        if last == self.slots.len() - 1 {
+            parcels.clear();
+        } else {
+            parcels.retain(|packet| packet.place as usize > last);
+        }
+    }
+
+    /// The next region of this window that has something to do has its turn.
+    fn enter_next_region(&mut self) -> bool {
+        while self.region + 1 < self.regions {
+            self.region += 1;
+            if self.enter() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Puts what the region has for this window into slots. Answers whether there is anything.
+    fn enter(&mut self) -> bool {
+        let epoch = (self.open_until - 1) >> self.shift;
+        let ring = (epoch % EPOCHS) as usize;
+        self.at_hand = ring * self.regions + self.region;
+        let (list, parcels) = (&mut self.lists[self.at_hand], &self.parcels[self.at_hand]);
+        if list.is_empty() && parcels.is_empty() {
+            return false;
+        }
+        let last = (self.open_until - 1) as usize & (self.slots.len() - 1);
+        self.entered.clear();
+        self.turns += 1;
+        let (mut least, mut taken) = (self.slots.len(), 0);
+        let mut put = |slot: usize, what: u64| {
+            self.slots[slot].push(what);
+            self.occupied[slot / 64] |= 1 << (slot % 64);
+            self.entered.push(what);
+            least = least.min(slot);
+            taken += 1;
+        };
+        list.retain(|entry| {
+            let slot = (entry >> PLACE_SHIFT) as usize;
+            if slot <= last {
+                put(slot, entry & PLAN);
+            }
+            slot > last
+        });
+        for (number, packet) in (0..).zip(parcels) {
+            if packet.place as usize <= last {
+                put(packet.place as usize, number);
+            }
+        }
+        self.left = taken;
+        self.listed[ring] -= taken;
+        self.slot = least;
+        self.now = epoch << self.shift | least as u64;
+        taken > 0
+    }
+
+    /// Opens the next window, and answers nothing; or answers what comes before it, about all regions. Outside, nothing
+    /// means that nothing is left up to that moment.
+    #[inline(never)]
+    fn open(&mut self, until: u64) -> Option<Option<u64>> {
+        loop {
+            let epoch = self.end >> self.shift;
+            while let Some(&Reverse((at, _, region, what))) = self.far.peek()
+                && at >> self.shift <= epoch
+            {
+                self.far.pop();
+                if what & PARCEL == 0 {
+                    self.list_near(region as usize, epoch, at, what);
+                } else {
+                    let packet = self.far_packets.take(what as u32);
+                    self.send_near(region as usize, epoch, at, &packet, |_| {});
+                }
+            }
+            let common = self.common.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
+            let begin = if self.listed[(epoch % EPOCHS) as usize] > 0 {
+                self.end
+            } else {
+                let near = (1..EPOCHS).find(|ahead| self.listed[((epoch + ahead) % EPOCHS) as usize] > 0);
+                let far = self.far.peek().map(|Reverse((at, ..))| at >> self.shift);
+                let next = near.map_or(u64::MAX, |ahead| epoch + ahead).min(far.unwrap_or(u64::MAX));
+                if next == u64::MAX { u64::MAX } else { next << self.shift }
+            };
+            if common <= begin {
+                if common > until || common == u64::MAX {
+                    return None;
+                }
+                self.end = common;
+                (self.now, self.latest) = (common, common);
+                return self.common.pop().map(|Reverse((.., what))| Some(what));
+            }
+            if begin > until {
+                return None;
+            }
+            if begin > self.end {
+                self.end = begin;
+                continue;
+            }
+            let epoch_ends = (epoch + 1) << self.shift;
+            self.end = epoch_ends.min(common).min(until.saturating_add(1));
+            self.open_until = self.end;
+            self.windows += 1;
+            self.region = 0;
+            if self.enter() || self.enter_next_region() {
+                return Some(None);
+            }
+            // It was cut short, and what the epoch has comes later.
+            self.open_until = 0;
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use sim::Rng;
-
-    #[test]
-    fn plans_come_in_time_order_and_within_a_moment_as_planned() {
-        let mut rng = Rng::new(5);
-        let mut calendar = Calendar::new();
-        let mut planned: Vec<(u64, u64)> = Vec::new();
-        let mut taken = Vec::new();
-        for round in 0..20_000 {
-            if rng.chance(0.55) {
-                let reach = [3, 100, 9_000, 100_000][rng.below(4) as usize];
-                let at = calendar.now() + rng.below(reach);
-                calendar.plan(at, round);
-                planned.push((at, round));
-            } else if let Some(what) = calendar.next(u64::MAX) {
-                taken.push((calendar.now(), what));
-            }
-        }
-        while let Some(what) = calendar.next(u64::MAX) {
-            taken.push((calendar.now(), what));
-        }
-        assert!(taken.is_sorted_by_key(|(at, _)| *at));
-        planned.sort_unstable();
-        taken.sort_unstable();
-        assert_eq!(taken, planned);
-    }
-
-    #[test]
-    fn what_is_planned_can_be_seen_before() {
-        let mut calendar = Calendar::new();
-        let moments = [3, 3, 60, 67, 130, 8_191];
-        for at in moments {
-            calendar.plan(at, at);
-        }
-        for (from, to) in [(0, 2), (0, 3), (3, 60), (4, 67), (60, 100), (100, 163), (8_150, 8_191), (5, 4)] {
-            let seen: Vec<u64> = calendar.between(from, to).collect();
-            let planned: Vec<u64> = moments.into_iter().filter(|at| (from..=to).contains(at)).collect();
-            assert_eq!(seen, planned, "{from} to {to}");
-        }
-    }
-
-    #[test]
-    fn nothing_is_taken_that_lies_after_the_end() {
-        let mut calendar = Calendar::new();
-        for at in [10, 10, 20, 50_000] {
-            calendar.plan(at, at);
-        }
-        assert_eq!([calendar.next(15), calendar.next(15), calendar.next(15)], [Some(10), Some(10), None]);
-        assert_eq!([calendar.next(30_000), calendar.next(30_000)], [Some(20), None]);
-        calendar.plan(25, 25);
-        assert_eq!(
-            [calendar.next(60_000), calendar.next(60_000), calendar.next(60_000)],
-            [Some(25), Some(50_000), None]
-        );
-    }
-}
+mod tests;

@@ -29,6 +29,7 @@ mod messages;
 mod network;
 mod packets;
 mod port;
+mod regions;
 pub mod report;
 mod scenario;
 pub mod script;

@@ -4,6 +4,7 @@
 mod ahead;
 mod capture;
 mod failing;
+mod figures;
 mod nic;
 mod switching;
 
@@ -11,15 +12,15 @@ use crate::calendar::Calendar;
 use crate::endpoint::{self, Endpoint, Live, Settings, qpn_of};
 use crate::graph::END;
 use crate::messages::{Message, Messages, Post};
-use crate::packets::{NONE, Packets};
+use crate::packets::{NONE, Packet};
 use crate::port::{Buffer, Cable, Ingress, PICOS, Port};
+use crate::regions::Regions;
 use crate::scenario::{Congestion, Failure, Scenario};
 use crate::statistics::{Counts, Course, QueueDepths, Sample};
 use crate::topology::Topology;
 use crate::workload::Program;
 use crate::world::{UNLIMITED, World};
 use crate::{Error, Report};
-use ahead::Ahead;
 use capture::Captures;
 use failing::Trouble;
 use sim::Rng;
@@ -30,7 +31,7 @@ use wire::{Psn, source_port};
 
 /// What is planned: a kind in the upper half, a number in the lower.
 mod plan {
-    /// A packet reaches the end of the cable it is on.
+    /// A packet reaches the end of the cable it is on. The calendar knows that this is 0.
     pub const ARRIVE: u64 = 0;
     /// A port is free.
     pub const FREE: u64 = 1 << 32;
@@ -61,6 +62,7 @@ pub struct Network {
     scenario: Scenario,
     topology: Topology,
     settings: Settings,
+    regions: Regions,
     calendar: Calendar,
     ports: Vec<Port>,
     cables: Vec<Cable>,
@@ -70,7 +72,11 @@ pub struct Network {
     has_slow_hosts: bool,
     reroute_is_planned: bool,
     buffers: Vec<Buffer>,
-    packets: Packets,
+    /// Packets that wait at each port, and those that nothing delays.
+    queues: Vec<VecDeque<Packet>>,
+    urgent: Vec<VecDeque<Packet>>,
+    under_way: usize,
+    most_under_way: usize,
     /// Ports of all ways, each with an end.
     paths: Vec<u32>,
     /// Queue pairs that have something to send, of each port of a host.
@@ -105,7 +111,9 @@ pub struct Network {
     last: u64,
     received: Vec<u64>,
     started: bool,
-    ahead: Ahead,
+    /// The last turn of a region that was seen, and the window in which idle queue pairs were last put to rest.
+    turns: u64,
+    tidied: u64,
 }
 
 /// What a network takes of memory.
@@ -160,9 +168,10 @@ impl Network {
             line_rate: scenario.cables.host_rate,
             obeys_congestion: matches!(scenario.congestion, Congestion::Dcqcn | Congestion::Both),
         };
+        let regions = Regions::new(graph);
         Ok(Network {
             settings,
-            calendar: Calendar::new(),
+            calendar: Calendar::new(regions.count, regions.delay),
             ports,
             cables: graph.edges.iter().map(Cable::new).collect(),
             ingress: vec![Ingress::default(); graph.edges.len()],
@@ -170,7 +179,11 @@ impl Network {
             has_slow_hosts: false,
             reroute_is_planned: false,
             buffers,
-            packets: Packets::default(),
+            queues: vec![VecDeque::new(); graph.edges.len()],
+            urgent: vec![VecDeque::new(); graph.edges.len()],
+            under_way: 0,
+            most_under_way: 0,
+            regions,
             paths: Vec::new(),
             nics,
             endpoints: Vec::new(),
@@ -199,7 +212,8 @@ impl Network {
             last: 0,
             received: vec![0; scenario.hosts as usize],
             started: false,
-            ahead: Ahead::new(graph.edges.len()),
+            turns: 0,
+            tidied: 0,
             scenario: scenario.clone(),
             topology,
         })
@@ -227,15 +241,23 @@ impl Network {
         if !self.started {
             self.start();
         }
-        while self.messages.open() > 0 || self.timed_left > 0 {
-            let Some(what) = self.calendar.next(until) else { return true };
+        loop {
+            let until = match (self.is_over(), self.calendar.even_at()) {
+                (false, _) => until,
+                (true, Some(even)) => until.min(even),
+                (true, None) => break,
+            };
+            let Some(what) = self.calendar.next(until) else { break };
             self.counts.events += 1;
-            if self.ahead.is_due(self.calendar.now()) {
-                self.look_ahead();
+            if self.calendar.turns() != self.turns {
+                self.turn_begins();
             }
             let number = what as u32;
             match what & plan::KIND {
-                plan::ARRIVE => self.arrive(number),
+                plan::ARRIVE => {
+                    let packet = *self.calendar.arriving(number);
+                    self.arrive(&packet);
+                }
                 plan::FREE => {
                     self.ports[number as usize].awaited = false;
                     self.pump(number);
@@ -253,22 +275,42 @@ impl Network {
                 _ => self.sample(),
             }
         }
-        false
+        !self.is_over()
+    }
+
+    /// Whether no work is left.
+    #[inline]
+    fn is_over(&self) -> bool {
+        self.messages.open() == 0 && self.timed_left == 0
+    }
+
+    /// A region has its turn.
+    #[inline(never)]
+    fn turn_begins(&mut self) {
+        self.turns = self.calendar.turns();
+        if self.calendar.windows() != self.tidied {
+            self.tidied = self.calendar.windows();
+            self.tidy();
+        }
+        if self.regions.count > 1 {
+            self.look_ahead();
+        }
     }
 
     fn start(&mut self) {
         self.started = true;
         for number in 0..self.troubles.len() {
-            self.calendar.plan(self.troubles[number].at, plan::TROUBLE | number as u64);
+            self.calendar.plan_for_all(self.troubles[number].at, plan::TROUBLE | number as u64);
         }
-        self.calendar.plan(self.course.step, plan::SAMPLE);
+        self.calendar.plan_for_all(self.course.step, plan::SAMPLE);
         let mut posts = std::mem::take(&mut self.posts);
         self.timed = self.program.begin(&mut posts);
         self.timed_left = self.timed.len();
-        for (number, (at, _)) in (0..).zip(&self.timed) {
-            self.calendar.plan(*at, plan::POST | number);
+        for (number, (at, post)) in (0..).zip(&self.timed) {
+            self.calendar.plan_in(self.regions.of(post.from), *at, plan::POST | number);
         }
         for post in posts.drain(..) {
+            self.calendar.turn_to(self.regions.of(post.from));
             self.post(post);
         }
         self.posts = posts;
@@ -302,7 +344,7 @@ impl Network {
             most_in_use: self.most_live,
             idle_bytes: size_of::<Endpoint>() + paths + entry,
             used_bytes: size_of::<Live>(),
-            packets: self.packets.all.len(),
+            packets: self.most_under_way,
         }
     }
 
@@ -413,68 +455,8 @@ impl Network {
         });
         // Where nothing else will happen there is nothing more to see.
         if !self.calendar.is_empty() {
-            self.calendar.plan(self.calendar.now() + self.course.step, plan::SAMPLE);
+            self.calendar.plan_for_all(self.calendar.now() + self.course.step, plan::SAMPLE);
         }
-    }
-}
-
-/// What reports read.
-impl Network {
-    pub(crate) fn scenario(&self) -> &Scenario {
-        &self.scenario
-    }
-
-    pub(crate) fn summary(&self) -> &str {
-        &self.topology.summary
-    }
-
-    /// Ports that have cables; the others are slow hosts'.
-    pub(crate) fn ports(&self) -> impl Iterator<Item = (&Port, &Cable)> + Clone {
-        self.ports.iter().zip(&self.cables).take(self.topology.graph.edges.len())
-    }
-
-    /// Whether everything that was to be done is, and well.
-    pub(crate) fn is_complete(&self) -> bool {
-        let counts = &self.counts;
-        self.started
-            && self.messages.open() == 0
-            && self.timed_left == 0
-            && counts.messages_failed == 0
-            && counts.messages == self.program.messages()
-    }
-
-    pub(crate) fn node_name(&self, node: u32) -> String {
-        self.topology.graph.name(node)
-    }
-
-    pub(crate) fn depths(&self) -> &QueueDepths {
-        &self.depths
-    }
-
-    pub(crate) fn samples(&self) -> &[Sample] {
-        &self.course.samples
-    }
-
-    /// Completion times and when the last message arrived.
-    pub(crate) fn completions(&self) -> (&[u64], u64) {
-        (&self.times, self.last)
-    }
-
-    /// Everything that was counted, by queue pairs too.
-    pub(crate) fn counts(&self) -> Counts {
-        let mut counts = self.counts;
-        (counts.retries, counts.timeouts) = self.retired;
-        for live in self.endpoints.iter().filter_map(|endpoint| endpoint.live.as_ref()) {
-            let incidents = live.qp.counters().incidents;
-            counts.retries += incidents.retries;
-            counts.timeouts += incidents.timeouts;
-        }
-        let now = self.now();
-        counts.paused_nanos += (self.ports.iter().zip(&self.cables))
-            .filter(|(port, _)| port.paused)
-            .map(|(_, cable)| now - cable.paused_since)
-            .sum::<u64>();
-        counts
     }
 }
 

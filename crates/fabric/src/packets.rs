@@ -22,11 +22,11 @@ const PAD_SHIFT: u32 = 4;
 /// What a hop needs, and what its receiver does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
-    /// The next in its queue, or the next free.
-    pub next: u32,
+    /// The calendar's: when it arrives, in its epoch.
+    pub place: u32,
     /// The port it is on, or by which it came to where it waits.
     pub port: u32,
-    /// Where in the list of all paths its way goes on.
+    /// Where in the list of all paths the port is that it waits for, or will reach.
     pub path: u32,
     /// For which queue pair it is.
     pub endpoint: u32,
@@ -53,7 +53,7 @@ pub(crate) const ADDRESS: u64 = 0;
 pub(crate) const KEY: Key = Key::new(1);
 
 impl Packet {
-    /// A packet that waits at the first port of its way, which goes on at `path`.
+    /// A packet that waits at the first port of its way, which begins at `path`.
     pub fn new(headers: &Headers, payload: u32, port: u32, path: u32, flags: u8) -> Packet {
         let bth = &headers.bth;
         let bit = |bit: u32, is_set: bool| if is_set { bit } else { 0 };
@@ -65,7 +65,7 @@ impl Packet {
             | bit(IMMEDIATE, headers.immediate.is_some());
         let pad = payload.wrapping_neg() & 3;
         Packet {
-            next: NONE,
+            place: 0,
             port,
             path,
             endpoint: endpoint_of(bth.dest_qpn),
@@ -111,32 +111,28 @@ impl Packet {
     }
 }
 
-/// All packets under way.
+/// Packets with numbers, which are used again: the last that became free first, which the processor knows best.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
-    pub all: Vec<Packet>,
-    free: Option<u32>,
+    all: Vec<Packet>,
+    free: Vec<u32>,
 }
 
 impl Packets {
+    #[inline]
     pub fn add(&mut self, packet: Packet) -> u32 {
-        match self.free {
-            Some(number) => {
-                let place = &mut self.all[number as usize];
-                self.free = (place.next != NONE).then_some(place.next);
-                *place = packet;
-                number
-            }
-            None => {
-                self.all.push(packet);
-                (self.all.len() - 1) as u32
-            }
-        }
+        let Some(number) = self.free.pop() else {
+            self.all.push(packet);
+            return (self.all.len() - 1) as u32;
+        };
+        self.all[number as usize] = packet;
+        number
     }
 
-    pub fn remove(&mut self, number: u32) {
-        self.all[number as usize].next = self.free.unwrap_or(NONE);
-        self.free = Some(number);
+    #[inline]
+    pub fn take(&mut self, number: u32) -> Packet {
+        self.free.push(number);
+        self.all[number as usize]
     }
 }
 

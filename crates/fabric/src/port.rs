@@ -1,55 +1,9 @@
 //! A port: where packets wait for a cable, and the cable. Also the node they wait in, whose buffer they share.
 
 use crate::graph::{Edge, LinkClass, Node};
-use crate::packets::{NONE, Packet};
 
 /// Picoseconds in a nanosecond: the clock counts nanoseconds, cables count finer, so that no rounding adds up.
 pub(crate) const PICOS: u64 = 1000;
-
-/// A first-in-first-out queue of packets, linked through the packets.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Queue {
-    head: u32,
-    tail: u32,
-}
-
-impl Queue {
-    pub const EMPTY: Queue = Queue { head: NONE, tail: NONE };
-
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.head == NONE
-    }
-
-    /// The first and the last, [`NONE`] if it is empty.
-    #[inline]
-    pub fn ends(&self) -> (u32, u32) {
-        (self.head, self.tail)
-    }
-
-    #[inline]
-    pub fn push(&mut self, number: u32, packets: &mut [Packet]) {
-        packets[number as usize].next = NONE;
-        match self.tail {
-            NONE => self.head = number,
-            tail => packets[tail as usize].next = number,
-        }
-        self.tail = number;
-    }
-
-    #[inline]
-    pub fn pop(&mut self, packets: &[Packet]) -> Option<u32> {
-        let number = self.head;
-        if number == NONE {
-            return None;
-        }
-        self.head = packets[number as usize].next;
-        if self.head == NONE {
-            self.tail = NONE;
-        }
-        Some(number)
-    }
-}
 
 /// One direction of a cable, and what waits for it: what every packet needs, in one cache line.
 #[derive(Clone, Debug)]
@@ -59,9 +13,10 @@ pub(crate) struct Port {
     pub busy_until: u64,
     /// Picoseconds for 1024 bytes.
     pub pace: u64,
-    pub queue: Queue,
-    pub urgent: Queue,
-    /// Bytes in `queue`, and the most there were: less than the buffer, which is no larger than 1 GiB.
+    /// Packets that wait, and those that nothing delays.
+    pub queued: u32,
+    pub urgent: u32,
+    /// Bytes that wait, and the most there were: less than the buffer, which is no larger than 1 GiB.
     pub waiting: u32,
     pub longest_queue: u32,
     pub sent_bytes: u64,
@@ -100,8 +55,8 @@ impl Port {
         Port {
             busy_until: 0,
             pace: pace(edge.rate),
-            queue: Queue::EMPTY,
-            urgent: Queue::EMPTY,
+            queued: 0,
+            urgent: 0,
             waiting: 0,
             longest_queue: 0,
             sent_bytes: 0,

@@ -164,17 +164,23 @@ impl Program {
         Vec::new()
     }
 
-    /// A message arrived.
+    /// A message arrived: its receiver may have something to post.
     pub fn received(&mut self, post: &Post, out: &mut Vec<Post>) {
         match self {
-            Program::AtOnce { .. } | Program::Timed { .. } => {}
+            Program::AtOnce { .. } | Program::Timed { .. } | Program::Mesh(_) => {}
             Program::Ring(ring) => {
                 if post.tag + 1 < 2 * (ring.hosts - 1) {
                     out.push(ring.step(post.to, post.tag + 1));
                 }
             }
             Program::Tree(tree) => tree.received(post, out),
-            Program::Mesh(mesh) => mesh.next(post.from, out),
+        }
+    }
+
+    /// A message is acknowledged: its sender may have another.
+    pub fn sent(&mut self, post: &Post, out: &mut Vec<Post>) {
+        if let Program::Mesh(mesh) = self {
+            mesh.next(post.from, out);
         }
     }
 }

@@ -68,6 +68,41 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_another_run() {
     assert_ne!(whole(7).0, whole(8).0);
 }
 
+/// The same in a network of several regions, with all that is about the whole of it: cables that fail and come back,
+/// slow hosts, samples, an end.
+#[test]
+fn a_large_network_gives_the_same_bytes_again() {
+    let failures = [
+        failure(FailureKind::Flapping { period: 20_000 }, Place::RandomLinks(3), 5_000, Some(60_000)),
+        failure(FailureKind::Lossy { probability: 0.01 }, Place::RandomLinks(9), 0, None),
+        failure(FailureKind::SlowHost { rate: 10_000_000_000 }, Place::RandomHosts(5), 3_333, None),
+    ];
+    for workload in [
+        Workload::Permutation { bytes: 100_000, messages: 2 },
+        Workload::AllReduceTree { bytes: 50_000, chunk: 9_000 },
+        Workload::AllToAll { bytes: 64, parallel: 2 },
+    ] {
+        let all_to_all = matches!(workload, Workload::AllToAll { .. });
+        let scenario = Scenario {
+            hosts: if all_to_all { 180 } else { 432 },
+            shape: Shape::FatTree3 { radix: 0 },
+            workload,
+            failures: failures.concat(),
+            timeout: 8,
+            capture: vec![3, 100],
+            ..Scenario::default()
+        };
+        let whole = || {
+            let mut network = Network::new(&scenario).unwrap();
+            while network.run_until(network.now() + 50_000) && network.now() < 100_000_000 {}
+            let report = network.report();
+            assert!(report.complete, "{report}");
+            (report.to_string(), report.html(), network.take_captures().unwrap())
+        };
+        assert_eq!(whole(), whole());
+    }
+}
+
 /// Too little buffer for an incast: packets are dropped, and all arrive in the end.
 #[test]
 fn drops_are_sent_again() {

@@ -1,9 +1,9 @@
 //! Small networks against what is computed by hand. Each test says its formula and its tolerance.
 
 use fabric::{
-    Cables, Congestion, Failure, FailureKind, Network, Place, Report, Scenario, Shape, SwitchConfig, Workload,
+    Cables, Congestion, Failure, FailureKind, Network, Place, Report, Scenario, Shape, SwitchConfig, TraceMessage,
+    Workload,
 };
-use wire::Mtu;
 
 const G: u64 = 1_000_000_000;
 
@@ -42,6 +42,25 @@ fn a_packet_is_stored_and_forwarded_at_every_hop() {
         let nanos = hops * (wire * 8 * 1000 / 100 + 700_000) / 1000;
         let took = run(&scenario).completion.most;
         assert!(took.abs_diff(nanos) <= hops, "{took} instead of {nanos}");
+    }
+}
+
+/// The same in a network so large that it is simulated region by region: half around a ring, by hosts that forward.
+#[test]
+fn a_packet_takes_as_long_where_it_crosses_regions() {
+    let (hosts, hops) = (600, 300);
+    let message = |nth: u32| TraceMessage { at: u64::from(nth) * 777, from: nth * 7, to: nth * 7 + hops, bytes: 1000 };
+    let scenario = Scenario {
+        hosts,
+        shape: Shape::Ring,
+        cables: cables(100 * G, 700),
+        workload: Workload::Trace { messages: (0..20).map(message).collect() },
+        ..Scenario::default()
+    };
+    let report = run(&scenario);
+    let nanos = u64::from(hops) * ((HEADERS + 16 + 4 + 1000) * 8 * 1000 / 100 + 700_000) / 1000;
+    for took in [report.completion.least, report.completion.most] {
+        assert!(took.abs_diff(nanos) <= u64::from(hops), "{took} instead of {nanos}");
     }
 }
 
@@ -116,58 +135,6 @@ fn a_ring_all_reduce_takes_twice_the_vector() {
         assert_close("all steps", took, 14.0 * step, 0.005);
         assert_close("2(n-1)/n", took, 2.0 * 7.0 / 8.0 * bytes as f64 * 0.08, 0.05);
     }
-}
-
-/// The rates at which `senders` flows share a link of 40 Gbit/s with DCQCN, averaged over the second half of the time.
-fn dcqcn_shares(senders: u32, millis: u64) -> (Vec<f64>, Report) {
-    let scenario = Scenario {
-        hosts: senders + 1,
-        cables: cables(40 * G, 1_000),
-        mtu: Mtu::B1024,
-        switch: SwitchConfig { ecn: Some(fabric::red_for_rate(40 * G)), ..Scenario::default().switch },
-        workload: Workload::Incast { senders, bytes: 1 << 30, messages: 1 },
-        ..Scenario::default()
-    };
-    let mut network = Network::new(&scenario).unwrap();
-    let mut sums = vec![0.0; senders as usize];
-    let samples = 200;
-    for sample in 0..2 * samples {
-        network.run_until((sample + 1) * millis * 1_000_000 / (2 * samples));
-        if sample >= samples {
-            for sender in 1..=senders {
-                sums[sender as usize - 1] += network.rate_of(sender, 0).unwrap() as f64 / samples as f64;
-            }
-        }
-    }
-    (sums, network.report())
-}
-
-/// Zhu et al., SIGCOMM 2015: two flows that begin at once at line rate settle at half of it each, and the link stays
-/// busy. Shares 15 %, the link 3 %.
-#[test]
-fn dcqcn_shares_a_link_between_two() {
-    let (shares, report) = dcqcn_shares(2, 60);
-    for share in &shares {
-        assert_close("share", *share, 20e9, 0.15);
-    }
-    let delivered = |half: usize| report.samples[half].delivered as f64;
-    let (middle, end) = (report.samples.len() / 2, report.samples.len() - 1);
-    let seconds = (report.samples[end].at - report.samples[middle].at) as f64 / 1e9;
-    let payload = (delivered(end) - delivered(middle)) * 8.0 / seconds;
-    assert_close("link", payload * (1024.0 + 82.0) / 1024.0, 40e9, 0.03);
-    assert_eq!((report.dropped(), report.counts.pauses), (0, 0));
-}
-
-/// The same with eight: 5 Gbit/s each.
-#[test]
-fn dcqcn_shares_a_link_between_eight() {
-    let (shares, report) = dcqcn_shares(8, 60);
-    for share in &shares {
-        assert_close("share", *share, 5e9, 0.25);
-    }
-    let all: f64 = shares.iter().sum();
-    assert_close("all", all, 40e9, 0.05);
-    assert_eq!((report.dropped(), report.counts.pauses), (0, 0));
 }
 
 /// Go-back-N: a lost packet costs itself and what was sent until its sender hears of it, w packets of a round trip. The

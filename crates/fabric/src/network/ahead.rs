@@ -1,103 +1,110 @@
-//! Looking at what will be needed in the next nanoseconds, before it is: in a large network every event is about other
-//! packets, ports and queue pairs than the one before, and a processor that is told early waits for many of them at
-//! once. Nothing depends on what is seen here.
+//! Asking for what a region needs when its turn begins: in a large network that lies far away in memory, and a
+//! processor that is asked for all of it at once waits once, not for each. Nothing depends on what is seen here.
 
 use super::{Network, plan};
+use crate::endpoint::{Endpoint, Live};
 use crate::graph::END;
-use crate::packets::NONE;
-use std::hint::black_box;
-
-/// So many nanoseconds ahead packets and ports are looked at; then where packets go; then who waits there.
-const THINGS: u64 = 24;
-const PLACES: u64 = 12;
-const QUEUES: u64 = 5;
-
-/// A network of fewer ports lies in the processor's caches anyway.
-const LARGE: usize = 1_000;
-
-/// How far has been looked.
-pub(super) struct Ahead {
-    /// The next moment at which to look.
-    due: u64,
-    things: u64,
-    places: u64,
-    queues: u64,
-}
-
-impl Ahead {
-    pub fn new(ports: usize) -> Ahead {
-        Ahead { due: if ports < LARGE { u64::MAX } else { 0 }, things: 0, places: 0, queues: 0 }
-    }
-
-    #[inline]
-    pub fn is_due(&self, now: u64) -> bool {
-        now >= self.due
-    }
-}
+use crate::packets::{NONE, Packet};
+use link::prefetch;
+use std::collections::VecDeque;
+use std::mem::offset_of;
+use transport::QueuePair;
 
 impl Network {
-    pub(super) fn look_ahead(&mut self) {
-        let now = self.calendar.now();
-        for what in self.calendar.between(self.ahead.things.max(now) + 1, now + THINGS) {
-            let number = what as u32 as usize;
+    /// Four rounds over the plans of the region; each asks for what those before have led to.
+    pub(super) fn look_ahead(&self) {
+        for what in self.calendar.entered() {
+            let number = *what as u32;
             match what & plan::KIND {
-                plan::ARRIVE => black_box(self.packets.all[number].path),
-                plan::FREE => black_box(self.ports[number].from),
-                _ => 0,
-            };
+                plan::ARRIVE => whole(&self.paths[self.calendar.arriving(number).path as usize]),
+                plan::FREE => self.ask_for_port(number),
+                plan::TIMER => whole(&self.endpoints[number as usize]),
+                _ => {}
+            }
         }
-        for what in self.calendar.between(self.ahead.places.max(now) + 1, now + PLACES) {
-            let number = what as u32 as usize;
+        for what in self.calendar.entered() {
+            let number = *what as u32;
             match what & plan::KIND {
                 plan::ARRIVE => {
-                    let packet = &self.packets.all[number];
+                    let packet = self.calendar.arriving(number);
                     match self.paths[packet.path as usize] {
-                        END => black_box(self.endpoints[packet.endpoint as usize].host),
-                        port => black_box(self.ports[port as usize].from),
-                    }
-                }
-                plan::FREE => {
-                    let port = &self.ports[number];
-                    match (port.queue.ends(), port.nic) {
-                        ((NONE, _), NONE) => 0,
-                        ((NONE, _), nic) => black_box(self.nics[nic as usize].len() as u32),
-                        ((first, _), _) => black_box(self.packets.all[first as usize].path),
-                    }
-                }
-                _ => 0,
-            };
-        }
-        for what in self.calendar.between(self.ahead.queues.max(now) + 1, now + QUEUES) {
-            let number = what as u32 as usize;
-            match what & plan::KIND {
-                plan::ARRIVE => {
-                    let packet = &self.packets.all[number];
-                    match self.paths[packet.path as usize] {
-                        END => {
-                            let endpoint = &self.endpoints[packet.endpoint as usize];
-                            black_box(endpoint.live.as_ref().is_some_and(|live| live.qp.may_transmit()));
-                        }
+                        END => whole(&self.endpoints[packet.endpoint as usize]),
                         port => {
-                            let (_, last) = self.ports[port as usize].queue.ends();
-                            if last != NONE {
-                                black_box(self.packets.all[last as usize].next);
-                            }
+                            self.ask_for_port(port);
+                            whole(&self.ingress[packet.port as usize]);
                         }
                     }
                 }
                 plan::FREE => {
-                    let port = &self.ports[number];
-                    if let (NONE, _) = port.queue.ends()
-                        && port.nic != NONE
-                        && let Some(endpoint) = self.nics[port.nic as usize].front()
-                    {
-                        let endpoint = &self.endpoints[*endpoint as usize];
-                        black_box(endpoint.live.as_ref().map_or(0, |live| live.pending.len()));
+                    ends(&self.queues[number as usize]);
+                    if let Some(line) = self.line_at(number) {
+                        whole(line);
+                    }
+                }
+                plan::TIMER => ask_for_queue_pair(&self.endpoints[number as usize]),
+                _ => {}
+            }
+        }
+        for what in self.calendar.entered() {
+            let number = *what as u32;
+            match what & plan::KIND {
+                plan::ARRIVE => {
+                    let packet = self.calendar.arriving(number);
+                    match self.paths[packet.path as usize] {
+                        END => ask_for_queue_pair(&self.endpoints[packet.endpoint as usize]),
+                        port => ends(&self.queues[port as usize]),
+                    }
+                }
+                plan::FREE => {
+                    if let Some(packet) = self.queues[number as usize].front() {
+                        whole(&self.ingress[packet.port as usize]);
+                    }
+                    if let Some(endpoint) = self.line_at(number).and_then(VecDeque::front) {
+                        whole(&self.endpoints[*endpoint as usize]);
                     }
                 }
                 _ => {}
             }
         }
-        self.ahead = Ahead { due: now + 1, things: now + THINGS, places: now + PLACES, queues: now + QUEUES };
+        for what in self.calendar.entered().iter().filter(|what| **what & plan::KIND == plan::FREE) {
+            if let Some(endpoint) = self.line_at(*what as u32).and_then(VecDeque::front) {
+                ask_for_queue_pair(&self.endpoints[*endpoint as usize]);
+            }
+        }
     }
+
+    #[inline]
+    fn ask_for_port(&self, port: u32) {
+        whole(&self.ports[port as usize]);
+        whole(&self.queues[port as usize]);
+    }
+
+    /// The queue pairs in line at a port of a host.
+    #[inline]
+    fn line_at(&self, port: u32) -> Option<&VecDeque<u32>> {
+        let nic = self.ports[port as usize].nic;
+        (nic != NONE).then(|| &self.nics[nic as usize])
+    }
+}
+
+#[inline]
+fn whole<T>(object: &T) {
+    prefetch(object, 0..size_of::<T>());
+}
+
+/// What leaves a queue next, and where it grows.
+#[inline]
+fn ends(queue: &VecDeque<Packet>) {
+    for packet in [queue.front(), queue.get(2), queue.back()].into_iter().flatten() {
+        whole(packet);
+    }
+}
+
+/// What packets need of a queue pair.
+#[inline]
+fn ask_for_queue_pair(endpoint: &Endpoint) {
+    let Some(live) = &endpoint.live else { return };
+    let qp = offset_of!(Live, qp);
+    prefetch(&**live, qp + QueuePair::HOT.start..qp + QueuePair::HOT.end);
+    prefetch(&**live, offset_of!(Live, pending)..size_of::<Live>());
 }

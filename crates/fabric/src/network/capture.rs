@@ -3,7 +3,7 @@
 
 use super::Network;
 use crate::endpoint::{gid_of, qpn_of};
-use crate::packets::MARKED;
+use crate::packets::{MARKED, Packet as SentPacket};
 use trace::{Direction, Error, Interface, PcapNg};
 use wire::{Ecn, EncodeError, Ethernet, IpHeader, Packet, UdpHeader, source_port};
 
@@ -40,12 +40,11 @@ impl Captures {
 
 impl Network {
     /// A packet leaves or reaches a host.
-    pub(super) fn capture(&mut self, host: u32, number: u32, inbound: bool) {
+    pub(super) fn capture(&mut self, host: u32, sent: &SentPacket, inbound: bool) {
         let Some(captures) = &mut self.captures else { return };
         let Some((_, Some((file, interface)))) = captures.files.iter_mut().find(|(other, _)| *other == host) else {
             return;
         };
-        let sent = &self.packets.all[number as usize];
         let destination = sent.endpoint;
         let there = &self.endpoints[destination as usize];
         let port = source_port(qpn_of(there.peer), qpn_of(destination));

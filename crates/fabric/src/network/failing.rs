@@ -6,6 +6,7 @@ use crate::packets::NONE;
 use crate::port::{Cable, Ingress, Port, pace};
 use crate::scenario::{Failure, FailureKind, Place};
 use sim::Rng;
+use std::collections::VecDeque;
 
 /// A change at a moment.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -125,7 +126,7 @@ impl Network {
                 self.set_down(cable, !down);
                 if !down || now < end {
                     self.troubles[number as usize].what = Change::Flap { cable, half, end, down: !down };
-                    self.calendar.plan(now.saturating_add(half), plans::TROUBLE | u64::from(number));
+                    self.calendar.plan_for_all(now.saturating_add(half), plans::TROUBLE | u64::from(number));
                 }
             }
             Change::Loss(cable, loss) => {
@@ -139,9 +140,13 @@ impl Network {
                     let edge = Edge { from: host, to: host, class: LinkClass::Server, rate, delay: 0 };
                     self.buffers[host as usize].service = self.ports.len() as u32;
                     // Ports come in pairs.
+                    self.regions.add_port(host);
+                    self.regions.add_port(host);
                     self.ports.extend([Port::new(&edge, NONE), Port::new(&edge, NONE)]);
                     self.cables.extend([Cable::new(&edge), Cable::new(&edge)]);
                     self.ingress.extend([Ingress::default(); 2]);
+                    self.queues.resize(self.ports.len(), VecDeque::new());
+                    self.urgent.resize(self.ports.len(), VecDeque::new());
                 } else {
                     self.ports[service as usize].pace = pace(rate);
                 }
@@ -167,7 +172,7 @@ impl Network {
         }
         if !self.reroute_is_planned {
             self.reroute_is_planned = true;
-            self.calendar.plan(self.calendar.now().saturating_add(self.scenario.reroute), plans::REROUTE);
+            self.calendar.plan_for_all(self.calendar.now().saturating_add(self.scenario.reroute), plans::REROUTE);
         }
     }
 }

@@ -46,15 +46,14 @@ impl Network {
     }
 
     /// A packet arrives at its host.
-    pub(super) fn deliver(&mut self, number: u32) {
-        let packet = self.packets.all[number as usize];
+    pub(super) fn deliver(&mut self, packet: &Packet) {
         let (endpoint, payload) = (packet.endpoint, packet.payload());
         let Endpoint { host, peer_host, .. } = self.endpoints[endpoint as usize];
         self.counts.packets_delivered += 1;
         self.delivered += u64::from(payload);
         self.received[host as usize] += u64::from(payload);
         if self.captures.is_some() {
-            self.capture(host, number, true);
+            self.capture(host, packet, true);
         }
         if self.wake(endpoint) {
             let now = self.time();
@@ -70,7 +69,7 @@ impl Network {
                 live.qp.handle(now, &inbound, &mut self.world);
             }
         }
-        self.packets.remove(number);
+        self.under_way -= 1;
         self.after(endpoint);
     }
 
@@ -107,9 +106,8 @@ impl Network {
             }
             while !pending.is_over() {
                 let (headers, payload) = pending.packet();
-                let number = self.packet(endpoint, headers, payload, false);
-                let port = self.packets.all[number as usize].port;
-                self.enqueue(port, number);
+                let packet = self.packet(endpoint, headers, payload, false);
+                self.enqueue(packet.port, &packet);
             }
             self.world.current = self.endpoints[endpoint as usize].window;
         }
@@ -159,7 +157,7 @@ impl Network {
         message.received = true;
         let message = *message;
         self.times.push(now - message.at);
-        self.last = now;
+        self.last = self.last.max(now);
         self.counts.messages_received += 1;
         self.counts.bytes_received += u64::from(message.post.bytes);
         self.program.received(&message.post, &mut self.posts);
@@ -175,31 +173,29 @@ impl Network {
             self.settle(peer);
         }
         self.settle(endpoint);
+        if well {
+            self.program.sent(&message.post, &mut self.posts);
+        }
     }
 
-    /// One message less at an endpoint. Where many queue pairs are in use, those that are idle longest are put to rest.
+    /// One message less at an endpoint.
     fn settle(&mut self, endpoint: u32) {
         let this = &mut self.endpoints[endpoint as usize];
         this.open -= 1;
-        if this.open > 0 {
-            return;
+        if this.open == 0 {
+            self.idle.push_back(endpoint);
         }
-        self.idle.push_back(endpoint);
-        if self.live <= KEPT {
-            if self.idle.len() > 4 * KEPT {
-                self.idle.pop_front();
-            }
-            return;
-        }
+    }
+
+    /// All regions have come equally far. Where many queue pairs are in use, those that are idle longest are put to
+    /// rest; those that are busy again come back to the list when they are done.
+    pub(super) fn tidy(&mut self) {
         let now = self.time();
-        // Those that are busy again come back to the queue when they are done.
-        for _ in 0..2 {
+        while self.live > KEPT || self.idle.len() > 4 * KEPT {
             let Some(oldest) = self.idle.pop_front() else { break };
-            if oldest == endpoint {
-                self.idle.push_back(oldest);
-                break;
-            }
-            if let Some(live) = self.endpoints[oldest as usize].rest(now) {
+            if self.live > KEPT
+                && let Some(live) = self.endpoints[oldest as usize].rest(now)
+            {
                 let incidents = live.qp.counters().incidents;
                 self.retired.0 += incidents.retries;
                 self.retired.1 += incidents.timeouts;
@@ -254,7 +250,7 @@ impl Network {
     }
 
     /// The next packet of the queue pairs in line at a port: each has one in its turn.
-    pub(super) fn next_of_host(&mut self, at: u32) -> Option<u32> {
+    pub(super) fn next_of_host(&mut self, at: u32) -> Option<Packet> {
         let nic = self.ports[at as usize].nic;
         if nic == NONE || self.ports[at as usize].paused {
             return None;
@@ -303,7 +299,7 @@ impl Network {
     }
 
     /// Makes a packet of a host; its port is the first of its way.
-    fn packet(&mut self, endpoint: u32, headers: Headers, payload: u32, again: bool) -> u32 {
+    fn packet(&mut self, endpoint: u32, headers: Headers, payload: u32, again: bool) -> Packet {
         let this = &self.endpoints[endpoint as usize];
         let (host, path) = (this.host, this.path);
         let opcode = headers.bth.opcode;
@@ -313,11 +309,12 @@ impl Network {
         self.counts.notifications += u64::from(opcode == Opcode::Cnp);
         let capable = Ecn::of_sent(opcode) != Ecn::NotCapable;
         let flags = if opcode == Opcode::Cnp { URGENT } else { u8::from(capable) * ECN_CAPABLE };
-        let packet = Packet::new(&headers, payload, self.paths[path as usize], path + 1, flags);
-        let number = self.packets.add(packet);
+        let packet = Packet::new(&headers, payload, self.paths[path as usize], path, flags);
+        self.under_way += 1;
+        self.most_under_way = self.most_under_way.max(self.under_way);
         if self.captures.is_some() {
-            self.capture(host, number, false);
+            self.capture(host, &packet, false);
         }
-        number
+        packet
     }
 }

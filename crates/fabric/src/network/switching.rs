@@ -2,7 +2,7 @@
 
 use super::{Network, picos, plan};
 use crate::graph::{END, reverse};
-use crate::packets::{ECN_CAPABLE, MARKED, NONE, OWN, URGENT};
+use crate::packets::{ECN_CAPABLE, MARKED, NONE, OWN, Packet, URGENT};
 use crate::port::PICOS;
 
 /// How far below the mark at which a pause was asked for it is taken back: two of the longest packets.
@@ -11,15 +11,13 @@ const PAUSE_SPAN: u64 = 2 * 4300;
 impl Network {
     /// A packet reaches the end of the cable it is on.
     #[inline]
-    pub(super) fn arrive(&mut self, number: u32) {
-        if self.has_faults && !self.survives(number) {
+    pub(super) fn arrive(&mut self, packet: &Packet) {
+        if self.has_faults && !self.survives(packet) {
             return;
         }
-        let packet = &mut self.packets.all[number as usize];
         let next = self.paths[packet.path as usize];
         if next != END {
-            packet.path += 1;
-            return self.enqueue(next, number);
+            return self.enqueue(next, packet);
         }
         if self.has_slow_hosts {
             // A slow host has one more queue, to itself.
@@ -27,57 +25,92 @@ impl Network {
             let (from, to) = (self.ports[by].from, self.cables[by].to);
             let service = self.buffers[to as usize].service;
             if service != NONE && from != to {
-                return self.enqueue(service, number);
+                return self.enqueue(service, packet);
             }
         }
-        self.deliver(number);
+        self.deliver(packet);
     }
 
     /// Whether the cable brings it.
     #[cold]
-    fn survives(&mut self, number: u32) -> bool {
-        let by = self.packets.all[number as usize].port as usize;
+    fn survives(&mut self, packet: &Packet) -> bool {
+        let by = packet.port as usize;
         let lost = self.rng.chance(self.cables[by].loss);
         match self.ports[by].down {
             true => self.counts.dropped_down += 1,
             false if lost => self.counts.dropped_lost += 1,
             false => return true,
         }
-        self.packets.remove(number);
+        self.under_way -= 1;
         false
     }
 
     /// A packet wants to leave by a port.
-    pub(super) fn enqueue(&mut self, at: u32, number: u32) {
+    pub(super) fn enqueue(&mut self, at: u32, packet: &Packet) {
         let now = self.calendar.now();
         let port = &mut self.ports[at as usize];
-        let packet = &self.packets.all[number as usize];
         let urgent = packet.flags & URGENT != 0;
         if port.down && port.nic == NONE {
             self.counts.dropped_down += 1;
-            return self.packets.remove(number);
+            self.under_way -= 1;
+            return;
         }
-        let idle = !port.awaited && port.queue.is_empty() && port.urgent.is_empty() && port.busy_until <= picos(now);
+        let idle = !port.awaited && port.queued == 0 && port.urgent == 0 && port.busy_until <= picos(now);
         if idle && (!port.paused || urgent) {
             self.depths.add(0);
-            return self.transmit(at, number);
+            return self.transmit(at, packet);
         }
         if urgent {
-            port.urgent.push(number, &mut self.packets.all);
-        } else if self.admit(at, number) {
-            self.ports[at as usize].queue.push(number, &mut self.packets.all);
+            port.urgent += 1;
+            self.urgent[at as usize].push_back(*packet);
+        } else if let Some(marks) = self.admit(at, packet) {
+            self.ports[at as usize].queued += 1;
+            let queue = &mut self.queues[at as usize];
+            queue.push_back(*packet);
+            if marks && let Some(packet) = queue.back_mut() {
+                packet.flags |= MARKED;
+            }
         } else {
             self.counts.dropped_full += 1;
-            return self.packets.remove(number);
+            self.under_way -= 1;
+            return;
         }
         self.kick(at);
     }
 
-    /// Finds room for a packet, marks it, and asks for a pause where that is due.
-    fn admit(&mut self, at: u32, number: u32) -> bool {
+    /// The first packet that nothing delays, if there is one.
+    #[inline]
+    fn take_urgent(&mut self, at: u32) -> Option<Packet> {
+        let port = &mut self.ports[at as usize];
+        if port.urgent == 0 {
+            return None;
+        }
+        port.urgent -= 1;
+        self.urgent[at as usize].pop_front()
+    }
+
+    /// The first packet that waits at a port.
+    #[inline]
+    fn take_queued(&mut self, at: u32) -> Option<Packet> {
+        let port = &mut self.ports[at as usize];
+        if port.queued == 0 {
+            return None;
+        }
+        port.queued -= 1;
+        let queue = &mut self.queues[at as usize];
+        let packet = queue.pop_front()?;
+        if queue.is_empty() {
+            // It begins at its beginning again, in memory that was used before.
+            queue.clear();
+        }
+        self.release(at, &packet);
+        Some(packet)
+    }
+
+    /// Finds room for a packet, and asks for a pause where that is due. Answers whether to mark it.
+    fn admit(&mut self, at: u32, packet: &Packet) -> Option<bool> {
         let switch = &self.scenario.switch;
         let port = &mut self.ports[at as usize];
-        let packet = &mut self.packets.all[number as usize];
         let bytes = u64::from(packet.wire());
         let own = packet.flags & OWN != 0;
         let buffer = &mut self.buffers[port.from as usize];
@@ -88,24 +121,20 @@ impl Network {
                 false => u64::from(port.waiting) + bytes <= (free as f64 * switch.alpha) as u64 && bytes <= free,
             };
             if !fits {
-                return false;
+                return None;
             }
         }
         self.depths.add(u64::from(port.waiting));
-        if let Some(red) = &switch.ecn
-            && packet.flags & ECN_CAPABLE != 0
+        let marks = packet.flags & ECN_CAPABLE != 0
             && !own
-            && red.marks(u64::from(port.waiting), &mut self.rng)
-        {
-            self.counts.marked += u64::from(packet.flags & MARKED == 0);
-            packet.flags |= MARKED;
-        }
+            && switch.ecn.is_some_and(|red| red.marks(u64::from(port.waiting), &mut self.rng));
+        self.counts.marked += u64::from(marks && packet.flags & MARKED == 0);
         port.waiting += packet.wire();
         port.longest_queue = port.longest_queue.max(port.waiting);
         self.longest_since = self.longest_since.max(u64::from(port.waiting));
         self.queued += bytes;
         if own {
-            return true;
+            return Some(marks);
         }
         buffer.used += bytes;
         let (pfc, by) = (switch.pfc, packet.port);
@@ -115,15 +144,13 @@ impl Network {
         if pfc && !ingress.pause_asked && ingress.held > mark {
             ingress.pause_asked = true;
             self.counts.pauses += 1;
-            let back = &self.ports[reverse(by) as usize];
-            self.calendar.plan(self.calendar.now() + u64::from(back.delay), plan::PAUSE | u64::from(by));
+            self.plan_back(by, plan::PAUSE);
         }
-        true
+        Some(marks)
     }
 
     /// A packet leaves its queue.
-    fn release(&mut self, at: u32, number: u32) {
-        let packet = &self.packets.all[number as usize];
+    fn release(&mut self, at: u32, packet: &Packet) {
         let (bytes, by) = (u64::from(packet.wire()), packet.port);
         let port = &mut self.ports[at as usize];
         port.waiting -= packet.wire();
@@ -141,10 +168,17 @@ impl Network {
             let mark = (switch.buffer.saturating_sub(used) as f64 * switch.alpha) as u64;
             if ingress.held <= mark.saturating_sub(PAUSE_SPAN) {
                 ingress.pause_asked = false;
-                let back = &self.ports[reverse(by) as usize];
-                self.calendar.plan(self.calendar.now() + u64::from(back.delay), plan::RESUME | u64::from(by));
+                self.plan_back(by, plan::RESUME);
             }
         }
+    }
+
+    /// The node that a port leads to asks it for something.
+    #[cold]
+    fn plan_back(&mut self, port: u32, what: u64) {
+        let back = reverse(port);
+        let at = self.calendar.now() + u64::from(self.ports[back as usize].delay);
+        self.calendar.plan_in(self.regions.beyond(back), at, what | u64::from(port));
     }
 
     /// A port is told to pause, or to go on.
@@ -183,22 +217,18 @@ impl Network {
         let port = &mut self.ports[at as usize];
         // Whatever happens meanwhile finds the port taken.
         port.awaited = true;
-        let next = if let Some(number) = port.urgent.pop(&self.packets.all) {
-            Some(number)
-        } else if port.paused {
-            None
-        } else if let Some(number) = port.queue.pop(&self.packets.all) {
-            self.release(at, number);
-            Some(number)
-        } else {
-            self.next_of_host(at)
+        let paused = port.paused;
+        let next = match self.take_urgent(at) {
+            None if paused => None,
+            None => self.take_queued(at).or_else(|| self.next_of_host(at)),
+            urgent => urgent,
         };
-        if let Some(number) = next {
-            self.transmit(at, number);
+        if let Some(packet) = &next {
+            self.transmit(at, packet);
         }
         let port = &mut self.ports[at as usize];
-        port.awaited = !port.urgent.is_empty()
-            || !port.paused && (!port.queue.is_empty() || port.nic != NONE && !self.nics[port.nic as usize].is_empty());
+        port.awaited = port.urgent > 0
+            || !port.paused && (port.queued > 0 || port.nic != NONE && !self.nics[port.nic as usize].is_empty());
         if port.awaited {
             self.calendar.plan(port.busy_until.div_ceil(PICOS), plan::FREE | u64::from(at));
         }
@@ -206,30 +236,28 @@ impl Network {
 
     /// Puts a packet onto the cable.
     #[inline]
-    fn transmit(&mut self, at: u32, number: u32) {
+    fn transmit(&mut self, at: u32, packet: &Packet) {
         let port = &mut self.ports[at as usize];
-        let packet = &mut self.packets.all[number as usize];
         let now = picos(self.calendar.now());
         // Wake-ups are rounded up to nanoseconds; the cable knows better.
         let start = if port.busy_until + PICOS > now { port.busy_until } else { now };
         port.busy_until = start + ((u64::from(packet.wire()) * port.pace) >> 10);
         port.sent_bytes += u64::from(packet.wire());
-        packet.port = at;
-        packet.flags &= !OWN;
-        let at = port.busy_until.div_ceil(PICOS) + u64::from(port.delay);
-        self.calendar.plan(at, plan::ARRIVE | u64::from(number));
+        let arrives = port.busy_until.div_ceil(PICOS) + u64::from(port.delay);
+        // The queue of a slow host is no port of any way.
+        let on = u32::from((at as usize) < self.topology.graph.edges.len());
+        self.calendar.send(self.regions.beyond(at), arrives, packet, |packet| {
+            packet.port = at;
+            packet.path += on;
+            packet.flags &= !OWN;
+        });
     }
 
     /// Loses everything that waits at a port.
     pub(super) fn flush(&mut self, at: u32) {
-        while let Some(number) = self.ports[at as usize].urgent.pop(&self.packets.all) {
+        while self.take_urgent(at).or_else(|| self.take_queued(at)).is_some() {
             self.counts.dropped_down += 1;
-            self.packets.remove(number);
-        }
-        while let Some(number) = self.ports[at as usize].queue.pop(&self.packets.all) {
-            self.release(at, number);
-            self.counts.dropped_down += 1;
-            self.packets.remove(number);
+            self.under_way -= 1;
         }
     }
 }

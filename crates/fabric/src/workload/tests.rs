@@ -15,6 +15,7 @@ fn run(hosts: u32, workload: Workload) -> Vec<Post> {
         all.push(post);
         let mut out = Vec::new();
         program.received(&post, &mut out);
+        program.sent(&post, &mut out);
         under_way.extend(out);
     }
     all
