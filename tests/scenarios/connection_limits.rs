@@ -143,13 +143,13 @@ fn a_lost_rtu_comes_again_though_the_other_side_may_not_ask_for_it() {
     assert_eq!(world.hosts[B].heard(passive), ["request", "established"]);
     assert_eq!(world.hosts[B].count(MessageKind::Rep), 1);
     world.run_for(seconds(100));
-    assert_eq!(world.hosts[A].count(MessageKind::Rtu), 4, "once and three times more");
+    assert_eq!(world.hosts[A].count(MessageKind::Rtu), 7, "once and six times more");
     // A side whose peer was heard repeats nothing.
     let quiet = world.connect(A);
     world.run_for(Duration::from_millis(1));
     world.hosts[A].manager.heard(world.now, quiet);
     world.run_for(seconds(100));
-    assert_eq!(world.hosts[A].count(MessageKind::Rtu), 5);
+    assert_eq!(world.hosts[A].count(MessageKind::Rtu), 8);
     assert_eq!(world.hosts[A].manager.state(active), Some(State::Established));
 }
 

@@ -67,6 +67,30 @@ fn as_many_losses_as_retries_are_survived_and_one_more_is_not() {
     }
 }
 
+/// A peer that says it is not ready has answered: what is lost is counted from there.
+#[test]
+fn losses_between_answers_of_a_receiver_that_is_not_ready_do_not_add_up() {
+    let mut setting = setting(LinkKind::Datagram);
+    (setting.options.retry_cnt, setting.options.rnr_retry) = (2, 7);
+    let mut pair = Pair::rc(&setting);
+    let (alice, mut nth) = (pair.alice, 0);
+    // Two of three tries are lost, ten times.
+    let two_of_three = move |seen: &sim::Sighting<'_>| {
+        nth += i32::from(seen.from == alice);
+        seen.from == alice && nth % 3 != 0
+    };
+    pair.sim.script(script::times(20, two_of_three, Fate::Drop));
+    let log = Log::of(&mut pair.sim);
+    pair.sim.post(pair.a, &single(&pair, 1).id(1)).unwrap();
+    while requests(&log, &pair).len() < 31 {
+        pair.sim.run_for(1_000_000);
+        assert_eq!(pair.sim.completions(pair.a), [], "after {} tries", requests(&log, &pair).len());
+    }
+    pair.sim.receive(pair.b, 0, &[pair.far.sge(0, 8)]).unwrap();
+    pair.sim.run_for(60_000_000_000);
+    assert_eq!(pair.sim.completions(pair.a).iter().map(|end| end.status).collect::<Vec<_>>(), [Status::Success]);
+}
+
 #[test]
 fn tries_are_the_local_ack_timeout_apart() {
     for timeout in [1, 2, 8, 14, 20, 31u8] {

@@ -82,6 +82,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ubiverbs",
             "rsocket",
             "fabric",
+            "cluster",
         ],
     ),
     // Tests between processes, at the level of the NIC and of the safe API, and the program that is the other process.

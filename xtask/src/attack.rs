@@ -34,8 +34,7 @@ pub struct Counts {
 /// Attacks. Fails if anything was broken.
 pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     if options.list {
-        let list = ["run", "--quiet", "--package", "ubiverbs-attack", "--", "--list"];
-        return process::run(process::cargo(root).args(list));
+        return process::run(Command::new(process::build_dev(root, "attack")?).arg("--list"));
     }
     if !prerequisites::is_root() {
         return Err("attacks need root, to make hosts and to become other users".into());
@@ -48,8 +47,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
 /// The same for who counts.
 pub fn play(root: &Path, options: &Options) -> Result<Counts, String> {
     prerequisites::attack()?;
-    process::run(process::cargo(root).args(["build", "--package", "ubiverbs-attack"]))?;
-    let program = process::target_directory(root)?.join("debug/attack");
+    let program = process::build_dev(root, "attack")?;
     soak::reachable(&program)?;
     let seed = options.seed.map_or_else(soak::date, Ok)?;
     let mut command = Command::new(program);

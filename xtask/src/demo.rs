@@ -10,11 +10,12 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::process;
+use crate::toolchain::Toolchain;
 
 /// Builds the program, runs its demos and checks what they say.
 pub fn check(root: &Path) -> Result<String, String> {
     let target = process::target_directory(root)?;
-    process::run(process::cargo(root).args(["build", "--release", "--package", "ubiverbs-cli"]))?;
+    Toolchain::system(root, None)?.build_program(root)?;
     let program = target.join("release/ubiverbs");
     let frames = simulated(&program, &target)?;
     let places = on_the_nic(&program)?;

@@ -81,7 +81,7 @@ pub fn tree(root: &Path, toolchain: &Toolchain, place: &Path, library_only: bool
         let path = place.join(name);
         fs::create_dir_all(&path).map_err(|e| format!("cannot make {}: {e}", path.display())).map(|()| path)
     };
-    toolchain.build(root, "ubiverbs-capi")?;
+    toolchain.build_libraries(root)?;
     let work = directory("build")?;
     let tables = JUMPING.map(|(library, name)| (library, table(root, name)));
     let mut jumping = Vec::new();
@@ -101,10 +101,9 @@ pub fn tree(root: &Path, toolchain: &Toolchain, place: &Path, library_only: bool
         let _ = fs::remove_dir_all(&work);
         return Ok(vec![library]);
     }
-    toolchain.build(root, "ubiverbs-paths")?;
     let paths = link_paths(toolchain, &built.join("libpaths.a"), &work, &directory("lib")?)?;
     let _ = fs::remove_dir_all(&work);
-    toolchain.build_program(root, "ubiverbs-cli")?;
+    toolchain.build_program(root)?;
     let program = directory("bin")?.join("ubiverbs");
     replace(&program, |to| fs::copy(built.join("ubiverbs"), to).map(|_| ()))?;
     let share = directory("share")?;

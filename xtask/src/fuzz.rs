@@ -52,6 +52,7 @@ const TARGETS: &[Target] = &[
     core("flows", 512),
     core("socket_messages", 1024),
     core("scripts", 512),
+    core("groups", 256),
     shell("ring", 512),
     shell("messages", 512),
     core("agents", 768),

@@ -14,6 +14,7 @@ mod deny;
 mod dist;
 mod downloads;
 mod elf;
+mod failures;
 mod fuzz;
 mod gpu;
 mod interop;

@@ -17,6 +17,13 @@ pub fn cargo(root: &Path) -> Command {
     command
 }
 
+/// Builds a program of the dev profile and returns where it is. All packages and features are chosen, as the tests
+/// choose them: what they have built is not built a second time with fewer features.
+pub fn build_dev(root: &Path, program: &str) -> Result<PathBuf, String> {
+    run(cargo(root).args(["build", "--workspace", "--all-features", "--bin", program]))?;
+    Ok(target_directory(root)?.join("debug").join(program))
+}
+
 /// Runs a program to its end, its output on ours.
 pub fn run(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|e| format!("{} did not start: {e}", show(command)))?;

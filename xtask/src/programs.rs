@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::process::{self, cargo};
+use crate::process;
 use crate::{dist, downloads, newest};
 
 /// Which tests.
@@ -29,9 +29,8 @@ pub fn prepare(root: &Path, which: Which, words: &[String]) -> Result<Command, S
     let downloads = matches!(which, Which::Downloaded | Which::Scoreboard);
     let environment = downloads.then(|| downloads::provide(root)).transpose()?;
     dist::build(root, dist::Options::default())?;
-    let mut command = cargo(root);
-    command.args(["run", "--quiet", "--package", "ubiverbs-programs", "--"]);
-    command.arg(process::target_directory(root)?.join("dist"));
+    let mut command = Command::new(process::build_dev(root, "programs")?);
+    command.current_dir(root).arg(process::target_directory(root)?.join("dist"));
     // Where it cannot be had, the tests that want it fail and say so.
     match newest::provide(root) {
         Ok(place) => command.env(NEWEST, place),

@@ -42,6 +42,9 @@ pub struct Options {
     /// them four processes work that nobody harms, and must not need more and more memory.
     #[arg(long, value_name = "ROUNDS", default_value_t = 1)]
     pub together: usize,
+    /// Play with the Rust program of the dev profile: slower, with more checks, and made by the tests.
+    #[arg(long)]
+    pub dev: bool,
 }
 
 /// How many rounds ended well and how many did not.
@@ -73,7 +76,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
 pub fn play(root: &Path, options: &Options) -> Result<Counts, String> {
     prerequisites::soak()?;
     let seed = options.seed.map_or_else(date, Ok)?;
-    let programs = build(root)?;
+    let programs = build(root, options.dev)?;
     let is_root = prerequisites::is_root();
     println!("seed {seed}; logs are in {}", programs.logs.display());
     if !is_root {
@@ -141,7 +144,7 @@ pub fn date() -> Result<u64, String> {
 }
 
 /// Builds what is handed to people and both programs.
-fn build(root: &Path) -> Result<Programs, String> {
+fn build(root: &Path, dev: bool) -> Result<Programs, String> {
     dist::unpacked(root)?;
     let target = process::target_directory(root)?;
     let logs = target.join("soak");
@@ -150,10 +153,15 @@ fn build(root: &Path) -> Result<Programs, String> {
         fs::remove_dir_all(&logs).map_err(failed)?;
     }
     fs::create_dir_all(&logs).map_err(failed)?;
-    process::run(process::cargo(root).args(["build", "--release", "--package", "ubiverbs-soak"]))?;
+    let rust = if dev {
+        process::build_dev(root, "soak-rust")?
+    } else {
+        process::run(process::cargo(root).args(["build", "--release", "--package", "ubiverbs-soak"]))?;
+        target.join("release/soak-rust")
+    };
     let lib = target.join("dist/lib");
     let c = compile(root, &lib, &logs)?;
-    let programs = Programs { rust: target.join("release/soak-rust"), c, lib, logs, core: first_core() };
+    let programs = Programs { rust, c, lib, logs, core: first_core() };
     if prerequisites::is_root() {
         for program in [Some(&programs.rust), programs.c.as_ref()].into_iter().flatten() {
             reachable(program)?;

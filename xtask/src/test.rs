@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::failures::Failures;
 use crate::process::{cargo, run as run_command, watch};
 use crate::{api, arrows, attack, checks, crates, demo, deny, no_std, prerequisites, programs, purity, rooms, soak};
 
@@ -56,6 +57,8 @@ const STEPS: &[Step] = &[
 struct Outcome {
     note: String,
     counts: Option<Counts>,
+    /// What failed, as the tests said it.
+    failures: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +80,7 @@ pub fn run(root: &Path, long: Option<u64>, only: &[String]) -> Result<(), String
     }
     let begin = Instant::now();
     let mut summary = Vec::new();
+    let mut failures = Vec::new();
     let mut total = Counts::default();
     let mut ok = true;
     for step in &selected {
@@ -85,11 +89,15 @@ pub fn run(root: &Path, long: Option<u64>, only: &[String]) -> Result<(), String
         let result = (step.action)(root, long);
         let time = started.elapsed();
         let (note, counts, step_ok) = match result {
-            Ok(Outcome { note, counts }) => {
+            Ok(Outcome { note, counts, failures: more }) => {
+                failures.extend(more);
                 let step_ok = counts.is_none_or(|counts| counts.failed == 0);
                 (note, counts, step_ok)
             }
-            Err(message) => (message, None, false),
+            Err(message) => {
+                failures.push(format!("{}: {message}", step.name));
+                (message, None, false)
+            }
         };
         if !note.is_empty() {
             println!("{note}");
@@ -104,6 +112,10 @@ pub fn run(root: &Path, long: Option<u64>, only: &[String]) -> Result<(), String
         }
     }
 
+    if !failures.is_empty() {
+        println!("\nwhat failed, once more:");
+        failures.iter().for_each(|line| println!("  {line}"));
+    }
     println!("\n{:<16} {:>9} {:>8} {:>7} {:>8}", "step", "time", "passed", "failed", "ignored");
     for (name, step_ok, time, counts) in &summary {
         let verdict = if *step_ok { "" } else { "  FAILED" };
@@ -145,16 +157,7 @@ fn clippy(root: &Path) -> Result<Outcome, String> {
 
 fn tests(root: &Path, long: Option<u64>) -> Result<Outcome, String> {
     let mut command = cargo(root);
-    command.args([
-        "test",
-        "--workspace",
-        "--all-features",
-        "--lib",
-        "--bins",
-        "--tests",
-        "--examples",
-        "--no-fail-fast",
-    ]);
+    command.args(["test", "--workspace", "--all-features", "--lib", "--bins", "--tests", "--no-fail-fast"]);
     if let Some(programs) = long {
         command.env(MODEL_PROGRAMS, programs.to_string());
     }
@@ -190,12 +193,12 @@ fn docs(root: &Path) -> Result<Outcome, String> {
 
 /// Two minutes of rounds, with the seed of the day; each counts as a test.
 fn soak(root: &Path) -> Result<Outcome, String> {
-    let options = soak::Options { minutes: 2.0, seed: None, only: Vec::new(), round: None, together: 1 };
+    let options = soak::Options { minutes: 2.0, seed: None, only: Vec::new(), round: None, together: 1, dev: true };
     let soak::Counts { passed, failed } = soak::play(root, &options)?;
     if passed + failed == 0 {
         return Err("no round was played".into());
     }
-    Ok(Outcome { note: String::new(), counts: Some(Counts { passed, failed, ignored: 0 }) })
+    Ok(Outcome { counts: Some(Counts { passed, failed, ignored: 0 }), ..Outcome::default() })
 }
 
 /// Every attack, and some seconds of mixtures; each counts as a test. Only root can make hosts and become other users.
@@ -205,13 +208,14 @@ fn attack(root: &Path) -> Result<Outcome, String> {
     }
     let options = attack::Options { minutes: 0.3, seed: None, only: Vec::new(), list: false };
     let attack::Counts { held, failed } = attack::play(root, &options)?;
-    Ok(Outcome { note: String::new(), counts: Some(Counts { passed: held, failed, ignored: 0 }) })
+    Ok(Outcome { counts: Some(Counts { passed: held, failed, ignored: 0 }), ..Outcome::default() })
 }
 
 /// Runs a `cargo test` and adds up its results.
 fn counted(command: &mut Command) -> Result<Outcome, String> {
-    let mut counts = Counts::default();
+    let (mut counts, mut failures) = (Counts::default(), Failures::default());
     let success = watch(command, |line| {
+        failures.read(line);
         if let Some(more) = result_line(line) {
             counts.add(more);
         }
@@ -222,7 +226,7 @@ fn counted(command: &mut Command) -> Result<Outcome, String> {
     if counts.passed == 0 {
         return Err("no test ran".into());
     }
-    Ok(Outcome { note: String::new(), counts: Some(counts) })
+    Ok(Outcome { counts: Some(counts), failures: failures.take(), ..Outcome::default() })
 }
 
 /// Reads `test result: ok. 12 passed; 0 failed; 1 ignored; …`.
@@ -252,7 +256,7 @@ impl Counts {
 }
 
 fn note(note: String) -> Outcome {
-    Outcome { note, counts: None }
+    Outcome { note, ..Outcome::default() }
 }
 
 fn seconds(time: Duration) -> String {

@@ -79,6 +79,12 @@ pub struct Toolchain {
     debug: bool,
 }
 
+/// The packages of what is handed to people. Each build chooses all of them: cargo then gives the crates that they
+/// share the same features, and builds them once.
+fn packages() -> impl Iterator<Item = &'static str> {
+    ["ubiverbs-capi", "ubiverbs-paths", "ubiverbs-cli"].into_iter().flat_map(|package| ["--package", package])
+}
+
 impl Toolchain {
     /// The system's compiler, for a machine or for this one. What is missing is installed, or named.
     pub fn system(root: &Path, machine: Option<Machine>) -> Result<Toolchain, String> {
@@ -150,21 +156,26 @@ impl Toolchain {
         cargo
     }
 
-    /// Builds a package.
-    pub fn build(&self, root: &Path, package: &str) -> Result<(), String> {
+    /// Builds the archives of the C libraries.
+    pub fn build_libraries(&self, root: &Path) -> Result<(), String> {
         let mut command = self.cargo(root, "build");
-        if !self.debug {
-            command.arg("--release");
+        if self.debug {
+            // As the tests build them: see `process::build_dev`.
+            command.args(["--workspace", "--all-features"]);
+        } else {
+            command.arg("--release").args(packages());
         }
-        process::run(command.args(["--package", package]))
+        process::run(command.arg("--lib"))
     }
 
-    /// Builds the program of a package. Only its last step differs between compilers, so all use the same crates.
-    pub fn build_program(&self, root: &Path, package: &str) -> Result<(), String> {
-        let Some(zig) = &self.zig else { return self.build(root, package) };
-        let mut command = self.cargo(root, "rustc");
-        command.args(["--release", "--package", package, "--bins", "--", "-C"]);
-        process::run(command.arg(format!("linker={}", zig.display())))
+    /// Builds the program `ubiverbs`. Only its last step differs between compilers, so all use the same crates.
+    pub fn build_program(&self, root: &Path) -> Result<(), String> {
+        if let Some(zig) = &self.zig {
+            let mut command = self.cargo(root, "rustc");
+            command.args(["--release", "--package", "ubiverbs-cli", "--bins", "--", "-C"]);
+            return process::run(command.arg(format!("linker={}", zig.display())));
+        }
+        process::run(self.cargo(root, "build").arg("--release").args(packages()).args(["--bin", "ubiverbs"]))
     }
 
     /// Where things for this machine are, below cargo's directory.

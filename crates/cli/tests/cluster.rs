@@ -5,6 +5,17 @@ mod program;
 
 use program::ubiverbs;
 
+/// Far more processes than processors.
+#[test]
+fn sixty_four_processes_meet_and_sum_up() {
+    let output =
+        ubiverbs(&["cluster", "--topologies", "tree", "-n", "64", "--bytes", "4096", "--limit", "240", "--json"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(found["runs"][0]["queue_pairs_made"], 126, "{text}");
+}
+
 #[test]
 fn topologies_stand_side_by_side() {
     let output = ubiverbs(&["cluster", "--topologies", "ring,mesh,star", "-n", "4", "--bytes", "64K"]);

@@ -2,6 +2,7 @@
 //!
 //! `UBIVERBS_DIST` is where `cargo xtask dist` put the program `ubiverbs`, if not in `target/dist`; without Open MPI
 //! only our own figures are printed. `UBIVERBS_SIZES="8 2000 65536 500"` measures other sizes: bytes and times.
+//! `UBIVERBS_MESSAGES="16 65536"` sets how many messages may be under way to a member, and how long they are.
 
 use cluster::{Algorithm, Group, Op, Topology};
 use std::path::PathBuf;
@@ -62,6 +63,11 @@ fn member(rank: u32, at: &str, topology: &str, algorithm: &str, sizes: &[String]
     let topology: Topology = topology.parse().expect("a topology");
     let builder = Group::builder(MEMBERS).topology(topology).rendezvous(at.parse().expect("an address"), rank);
     let builder = builder.meeting_limit(std::time::Duration::from_secs(10));
+    let messages = std::env::var("UBIVERBS_MESSAGES").unwrap_or_default();
+    let builder = match messages.split_once(' ') {
+        Some((count, bytes)) => builder.messages(count.parse().expect("a number"), bytes.parse().expect("bytes")),
+        None => builder,
+    };
     let mut group = builder.join().wait().expect("all come");
     let algorithm = Algorithm::ALL.into_iter().find(|way| way.to_string() == algorithm);
     for pair in sizes.chunks(2) {

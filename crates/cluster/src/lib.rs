@@ -68,6 +68,7 @@ mod meeting;
 mod net;
 mod pending;
 mod plan;
+mod spoken;
 mod topology;
 mod verdict;
 
@@ -77,4 +78,6 @@ pub use error::Error;
 pub use group::{Builder, Group, Sharing};
 pub use pending::Pending;
 pub use plan::Plan;
+#[doc(hidden)]
+pub use spoken::Spoken;
 pub use topology::{Custom, MAX_MEMBERS, Topology};

@@ -11,12 +11,15 @@
 //!                                  <-----   go, or why not
 //! ```
 //!
-//! A process without the group's name is refused and leaves no trace. What a member says is checked; what does not
-//! fit ends the meeting for everybody, with the rank that it came from.
+//! A process with another name of the group, or of another version, is told so, and the meeting goes on without it;
+//! strangers are refused without a word. What a member says is checked; what does not fit ends the meeting for
+//! everybody, with the rank that it came from.
 
 mod host;
 mod member;
 mod talk;
+
+pub(crate) use talk::Word;
 
 use crate::error::Error;
 use crate::group::Builder;

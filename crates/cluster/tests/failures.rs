@@ -111,8 +111,9 @@ fn strangers_are_refused_and_the_group_meets_all_the_same() {
     };
     let first = member(0);
     // Those who know nothing, those who lie, and those who have another name.
-    let mut lies: Vec<Vec<u8>> = vec![vec![], b"ubiG".to_vec(), b"ubiG\x01\x01".to_vec(), vec![0xff; 56]];
-    lies.push([b"ubiG\x01\x02".as_slice(), &[0; 50]].concat());
+    let mut lies: Vec<Vec<u8>> = vec![vec![], b"ubiG".to_vec(), b"ubiG\x02\x01".to_vec(), vec![0xff; 56]];
+    lies.push([b"ubiG\x02\x02".as_slice(), &[0; 50]].concat());
+    lies.push([b"ubiG\x63\x01".as_slice(), &[0; 50]].concat());
     let mut refused = 0;
     while refused < lies.len() {
         let lie = &lies[refused];
@@ -124,8 +125,13 @@ fn strangers_are_refused_and_the_group_meets_all_the_same() {
             Ok(_) => panic!("a stranger was let in"),
         }
     }
-    let other = builder(2, &Topology::Ring).name("theirs").meeting_limit(Duration::from_millis(300));
-    other.rendezvous(at, 1).join().wait().unwrap_err();
+    // Those that are of a group, but not of this one, are told so, whatever they say of themselves.
+    for (size, rank) in [(2, Some(1)), (2, None), (9, Some(8)), (3, None)] {
+        let other = builder(size, &Topology::Ring).name("theirs").meeting_limit(Duration::from_secs(600));
+        let error = other.rendezvous(at, rank).join().wait().unwrap_err();
+        let expected = format!("rank {} does not agree with rank 0: it looks for a group of another name", size - 1);
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
     let second = member(1);
     first.join().unwrap().unwrap();
     second.join().unwrap().unwrap();

@@ -74,6 +74,16 @@ impl Plan {
 
 #[ubiverbs::simulated_test(loss = 0.01, reordering = 0.02, seeds = 60, time_limit = Duration::from_secs(240))]
 fn groups_compute_the_right_thing_or_say_who_died(simulation: &mut Simulation) {
+    run(simulation);
+}
+
+/// Member 0 dies when it has told some that all are connected, and others not yet.
+#[ubiverbs::simulated_test(loss = 0.05, reordering = 0.02, seed = 640, seeds = 10, time_limit = Duration::from_secs(240))]
+fn groups_say_who_died_while_they_met_on_a_lossy_network(simulation: &mut Simulation) {
+    run(simulation);
+}
+
+fn run(simulation: &mut Simulation) {
     let plan = Plan::by_chance(simulation);
     // A third of all runs has no victim.
     let victim = simulation.below(3).checked_sub(1).map(|_| simulation.below(plan.size.into()) as u32);

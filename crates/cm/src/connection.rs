@@ -6,7 +6,7 @@ use core::fmt;
 use core::time::Duration;
 
 use trace::DropReason;
-use wire::cm::{CmDatagram, CommId, Req};
+use wire::cm::{CmDatagram, CommId, Message, Req};
 use wire::mad::MadHeader;
 use wire::{Psn, Qpn, Transport};
 
@@ -165,8 +165,12 @@ impl Patience {
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub datagram: Box<CmDatagram>,
-    /// How long until it is repeated.
-    pub interval: Duration,
+    /// How long until it is repeated,
+    interval: Duration,
+    /// and when that is.
+    repeat_at: Time,
+    /// How long until the driver looks whether the peer has sent something instead; only a REP is answered so.
+    look: Option<Duration>,
     /// When it is given up.
     pub give_up: Time,
     /// How often the peer asked for more time.
@@ -174,15 +178,49 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
+    /// A REP that was sent is looked after this soon, then after twice as long, and so on until it is sent again.
+    const FIRST_LOOK: Duration = Duration::from_millis(4);
+
     /// One that is being sent now.
     pub fn new(now: Time, datagram: CmDatagram, patience: &Patience, eager: Option<Duration>) -> Pending {
         let interval = eager.map_or(patience.timeout, |eager| eager.clamp(Patience::SHORTEST, patience.timeout));
-        Pending { datagram: Box::new(datagram), interval, give_up: now + patience.total(), delays: 0 }
+        let look = matches!(datagram.message, Message::Rep(_)).then_some(Pending::FIRST_LOOK);
+        let (repeat_at, give_up) = (now + interval, now + patience.total());
+        Pending { datagram: Box::new(datagram), interval, repeat_at, look, give_up, delays: 0 }
     }
 
-    /// When to look again.
+    /// When something is to be done about it.
     pub fn deadline(&self, now: Time) -> Time {
-        (now + self.interval).min(self.give_up)
+        let deadline = self.repeat_at.min(self.give_up);
+        self.look.map_or(deadline, |look| deadline.min(now + look))
+    }
+
+    /// Whether it is to be repeated. If not, it was only looked after.
+    pub fn is_due(&mut self, now: Time) -> bool {
+        self.look = self.look.map(|look| look * 2);
+        now >= self.repeat_at
+    }
+
+    /// It is repeated now, and next time after twice as long, but not longer than `most`.
+    pub fn repeated(&mut self, now: Time, most: Duration) {
+        self.interval = (self.interval * 2).min(most);
+        self.repeat_at = now + self.interval;
+        self.sent_again();
+    }
+
+    /// It was sent once more, before its time.
+    pub fn sent_again(&mut self) {
+        self.look = self.look.map(|_| Pending::FIRST_LOOK);
+    }
+
+    /// The peer asks for time: `until` then nothing is repeated, and afterwards at this pace.
+    pub fn delay(&mut self, delay: Duration, until: Time, interval: Duration) {
+        self.delays += 1;
+        self.interval = interval;
+        self.repeat_at = until;
+        // The wait does not count as attempts: those that are left are left afterwards.
+        self.give_up = (self.give_up + delay).max(until);
+        self.sent_again();
     }
 }
 

@@ -136,10 +136,12 @@ impl Manager {
             State::ReqReceived => self.say_thinking(now, id, State::MraReqSent),
             State::RepSent | State::MraRepReceived => {
                 connection.may_send(0);
-                match &connection.pending {
-                    Some(pending) => self.out.send_again(connection.route, &pending.datagram),
-                    None => Err(DropReason::CmWrongState),
-                }
+                let Some(pending) = &mut connection.pending else { return Err(DropReason::CmWrongState) };
+                let sent = self.out.send_again(connection.route, &pending.datagram);
+                pending.sent_again();
+                let deadline = pending.deadline(now);
+                self.set_timer(id, deadline);
+                sent
             }
             State::MraReqSent | State::Timewait => self.answer_again(id),
             _ => Err(DropReason::CmWrongState),
@@ -269,18 +271,15 @@ impl Manager {
             return Err(DropReason::CmWrongState);
         };
         let patience = connection.patience;
-        pending.delays += 1;
-        pending.interval = patience.timeout;
-        // The wait does not count as attempts: those that are left are left afterwards.
         let delay = mra.service_timeout.duration().min(LONGEST_DELAY);
-        let until = now + delay + patience.timeout;
-        pending.give_up = (pending.give_up + delay).max(until);
+        pending.delay(delay, now + delay + patience.timeout, patience.timeout);
+        let deadline = pending.deadline(now);
         self.enter(now, id, state, Some(MessageKind::Mra));
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.pending = Some(pending);
         }
         self.prove(now, id);
-        self.set_timer(id, until);
+        self.set_timer(id, deadline);
         Ok(())
     }
 

@@ -23,8 +23,8 @@ use crate::{Manager, Time};
 const BELIEVED: Duration = Duration::from_secs(600);
 /// and how many are. The one that proved itself first leaves when there are more.
 const ADDRESSES: usize = 1024;
-/// How often an RTU or the MRA before it is repeated; each time it takes four times as long.
-pub(crate) const RTU_REPEATS: u8 = 3;
+/// How often an RTU or the MRA before it is repeated; each time it takes twice as long.
+pub(crate) const RTU_REPEATS: u8 = 6;
 
 impl Connection {
     /// Whether another message may be sent, and if so, takes note of it. `kept` are left for later ones.
@@ -57,11 +57,11 @@ impl Manager {
         self.believed.get(&address).is_some_and(|until| now < *until)
     }
 
-    /// Connections that are about to repeat a REP or RTU: for a driver that can see whether their queue pairs have got
-    /// a packet from the peer, and then says that it was [`heard`](Manager::heard).
+    /// Connections that wait for an answer to their REP, or are about to repeat an RTU: for a driver that can see whether
+    /// their queue pairs have got a packet from the peer, and then says that it was [`heard`](Manager::heard).
     pub fn unheard(&self, now: Time) -> impl Iterator<Item = CommId> + '_ {
         let due = self.timers.iter().take_while(move |(when, _)| *when <= now).map(|(_, id)| *id);
-        due.filter(|id| matches!(self.state(*id), Some(State::RepSent | State::Established)))
+        due.filter(|id| matches!(self.state(*id), Some(State::RepSent | State::MraRepReceived | State::Established)))
     }
 
     /// Says that a packet of the peer has come on the queue pair: the connection is established, and nothing is
@@ -92,7 +92,7 @@ impl Manager {
             return;
         }
         let first = eager.unwrap_or(connection.patience.timeout);
-        let wait = first * 4u32.pow(u32::from(RTU_REPEATS - connection.rtus_left.min(RTU_REPEATS)));
+        let wait = first * 2u32.pow(u32::from(RTU_REPEATS - connection.rtus_left.min(RTU_REPEATS)));
         self.set_timer(id, now + wait);
     }
 

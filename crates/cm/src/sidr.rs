@@ -130,7 +130,7 @@ impl Manager {
             if let Err(reason) = self.out.send_again(inquiry.route, &pending.datagram) {
                 self.out.drop_message(now, id, pending.datagram.message.kind(), reason);
             }
-            pending.interval = (pending.interval * 2).min(*timeout);
+            pending.repeated(now, *timeout);
             let deadline = pending.deadline(now);
             inquiry.timer = Some(deadline);
             self.timers.insert((deadline, id));

@@ -30,14 +30,18 @@ impl Manager {
         if matches!(connection.state, State::RepReceived | State::MraRepSent | State::Established) {
             return self.rtu_due(now, id);
         }
-        let may_send = connection.may_send(0);
-        let Some(pending) = connection.pending.as_mut() else { return };
+        let Some(mut pending) = connection.pending.take() else { return };
         if now < pending.give_up {
-            if may_send && let Err(reason) = self.out.send_again(connection.route, &pending.datagram) {
-                self.out.drop_message(now, id, pending.datagram.message.kind(), reason);
+            if pending.is_due(now) {
+                if connection.may_send(0)
+                    && let Err(reason) = self.out.send_again(connection.route, &pending.datagram)
+                {
+                    self.out.drop_message(now, id, pending.datagram.message.kind(), reason);
+                }
+                pending.repeated(now, connection.patience.timeout);
             }
-            pending.interval = (pending.interval * 2).min(connection.patience.timeout);
             let deadline = pending.deadline(now);
+            connection.pending = Some(pending);
             self.set_timer(id, deadline);
             return;
         }

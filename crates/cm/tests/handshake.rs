@@ -1,6 +1,7 @@
 //! The plain course of things, without faults.
 #![allow(missing_docs)]
 
+use std::time::Duration;
 use ubiverbs_cm::{Accept, Config, Connect, Event, Listen, Manager, Resolve, Route, SidrAnswer, Time};
 use wire::cm::{Data, PortSpace, ServiceId};
 use wire::{Gid, Psn, Qkey, Qpn};
@@ -70,6 +71,40 @@ fn a_connection_is_made_and_ended() {
         assert_eq!(manager.poll_event(), Some(Event::TimewaitEnded { id }));
         assert_eq!((manager.remembered(), manager.poll_timeout(), manager.poll_transmit()), (0, None, None));
     }
+}
+
+/// The REP is not repeated, as the peer has proven nothing, and its RTU is lost. Its data is not.
+#[test]
+fn data_is_an_answer_to_a_reply() {
+    let (mut a, mut b) = pair();
+    let (mut now, second) = (Time::from_nanos(5), Duration::from_secs(1));
+    b.listen(Listen::new(service())).unwrap();
+    let active = a.connect(now, Connect::new(route(), service(), Qpn::new(0x11), Psn::new(7))).unwrap();
+    exchange(now, &mut a, &mut b);
+    let Some(Event::Request { id: passive, .. }) = b.poll_event() else { panic!("no request") };
+    b.accept(now, passive, Accept::new(Qpn::new(0x22), Psn::new(8))).unwrap();
+    let lost = b.poll_transmit().expect("a reply");
+    // A second later the request is repeated, and so is the reply.
+    let since = now;
+    while now < since + second {
+        now = b.poll_timeout().expect("it waits").min(since + second);
+        b.handle_timeout(now);
+        assert_eq!(b.poll_transmit(), None, "the peer has not proven itself");
+    }
+    a.handle_timeout(now);
+    exchange(now, &mut a, &mut b);
+    let Some(Event::Reply { reply, .. }) = a.poll_event() else { panic!("no reply") };
+    assert_eq!(wire::cm::Message::Rep(reply), lost.datagram.message);
+    a.confirm(now, active, b"").unwrap();
+    assert!(a.poll_transmit().is_some(), "an RTU, which is lost");
+    // Soon the driver is asked whether the queue pair has got something, whatever the pace of the repetitions is.
+    let look = b.poll_timeout().expect("it waits");
+    assert!(look <= now + Duration::from_millis(10), "{look:?}");
+    assert_eq!(b.unheard(look).collect::<Vec<_>>(), [passive]);
+    b.heard(look, passive);
+    b.handle_timeout(look);
+    assert_eq!((b.poll_event(), b.poll_transmit()), (Some(Event::Established { id: passive }), None));
+    assert_eq!(b.poll_timeout(), None);
 }
 
 #[test]

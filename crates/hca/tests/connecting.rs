@@ -496,3 +496,18 @@ fn a_thousand_connect_and_nothing_is_left() {
         expect(&server, EventKind::Disconnected).id.disconnect().unwrap();
     }
 }
+
+/// Calls of the program are told to the NIC that is present: none may be lost because two threads call at once.
+#[test]
+fn a_nic_that_is_there_is_present_for_all_threads_at_once() {
+    let ours = nic();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let absent = (0..100_000).filter(|_| Nic::present().is_none()).count();
+                assert_eq!(absent, 0);
+            });
+        }
+    });
+    assert!(Arc::ptr_eq(ours, &Nic::present().unwrap()));
+}

@@ -80,6 +80,9 @@ struct Block {
     number: u16,
     /// A bit for each port that is not free: ours, or found to be another's.
     used: u64,
+    /// Where the search for a free one begins: after the port that was taken last. A program that binds port 0, closes,
+    /// and binds the number it saw would otherwise lose it to the next id of the process.
+    next: u32,
 }
 
 /// A port that is ours until this is dropped.
@@ -182,7 +185,7 @@ impl Ports {
                 Err(error) => return Err(error.into()),
             }
             self.inner.registry.enter(Name::Block(space, number), socket)?;
-            let mut block = Block { space, number, used: 0 };
+            let mut block = Block { space, number, used: 0, next: 0 };
             // Block 0 has port 0, which is no port.
             block.used |= u64::from(number == 0);
             let port = block.take()?;
@@ -249,8 +252,9 @@ impl Block {
     /// A port that no process has.
     fn take(&mut self) -> io::Result<Option<u16>> {
         while self.used != u64::MAX {
-            let port = first(self) + self.used.trailing_ones() as u16;
-            self.used |= bit(port);
+            let at = (self.next + self.used.rotate_right(self.next).trailing_ones()) % u32::from(BLOCK);
+            let port = first(self) + at as u16;
+            (self.used, self.next) = (self.used | bit(port), (at + 1) % u32::from(BLOCK));
             if is_free(self.space, port)? {
                 return Ok(Some(port));
             }
@@ -325,6 +329,15 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_was_given_back_is_the_last_to_be_given_again() {
+        let one = process();
+        let first = one.bind(PortSpace::Tcp, 0).unwrap().number();
+        let others: Vec<_> = (0..BLOCK - 1).map(|_| one.bind(PortSpace::Tcp, 0).unwrap()).collect();
+        assert!(others.iter().all(|port| port.number() != first));
+        assert_eq!(one.bind(PortSpace::Tcp, first).unwrap().number(), first);
+    }
+
+    #[test]
     fn ports_from_a_block_are_nobody_elses() {
         let (one, other) = (process(), process());
         let mut taken: Vec<_> = (0..200).map(|_| one.bind(PortSpace::Ib, 0).unwrap()).collect();
@@ -359,7 +372,7 @@ mod tests {
         let socket = names::socket().unwrap();
         names::listen(&socket, Name::Block(PortSpace::Ipoib, block)).unwrap();
         one.inner.registry.enter(Name::Block(PortSpace::Ipoib, block), socket).unwrap();
-        one.inner.held().blocks.push(Block { space: PortSpace::Ipoib, number: block, used: 0 });
+        one.inner.held().blocks.push(Block { space: PortSpace::Ipoib, number: block, used: 0, next: 0 });
         let even: Vec<_> = (0..32).map(|_| one.bind(PortSpace::Ipoib, 0).unwrap()).collect();
         assert!(even.iter().all(|port| port.number() / BLOCK == block && port.number() % 2 == 0), "{even:?}");
         assert_ne!(one.bind(PortSpace::Ipoib, 0).unwrap().number() / BLOCK, block);

@@ -13,13 +13,15 @@
 //! | the first socket is bound | with a program that gives it everything ([`program::Table::all_to`]) |
 //! | a process joins, or takes or returns a slot or port | it probes every index, and attaches a new table |
 //! | some do not answer within [`EARLY`] | a table of those that did, and all else to the process that asked |
-//! | some do not answer within [`PATIENCE`] | the same: they are stopped, and what is for them is forwarded |
+//! | some do not answer within [`PATIENCE`], or a [`TURN`] of each | the same, and what is for them is forwarded |
 //! | a late answer, many packets for others | another round |
 //! | a process leaves | a table in which nothing leads to it or to the last index, and a hint to another process |
 //! | a process is killed | the index of the last socket leads nowhere until packets for others are noticed |
 
 pub mod probe;
 pub mod program;
+#[cfg(test)]
+mod tests;
 
 use crate::descriptor::Descriptor;
 use crate::family::{Family, Scope};
@@ -33,8 +35,11 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// How long answers are awaited.
+/// How long answers are awaited,
 pub const PATIENCE: Duration = Duration::from_millis(30);
+
+/// but of many processes at least this long for each: more of them than processors have to wait for their turn.
+pub const TURN: Duration = Duration::from_millis(4);
 
 /// How long all of them are awaited before those who asked are reachable by what they own, as others may be stopped.
 pub const EARLY: Duration = Duration::from_millis(3);
@@ -43,7 +48,8 @@ pub const EARLY: Duration = Duration::from_millis(3);
 const MISDIRECTED: u32 = 4;
 
 /// The least and the most time between two probings. It doubles while probing brings nothing new: some owners cannot be
-/// steered to.
+/// steered to. It doubles, too, while some do not answer in time: on a crowded machine others do each time, and asking
+/// them all over again would keep it crowded.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
 
 /// More sockets than this are not probed.
@@ -267,7 +273,7 @@ impl Steering {
         for index in 0..count {
             probe::send(socket, &Probe { nonce, index }.bytes(), to)?;
         }
-        let (early, deadline) = (Some(now + EARLY), now + PATIENCE);
+        let (early, deadline) = (Some(now + EARLY), now + PATIENCE.max(TURN * u32::from(count)));
         Ok(Round { nonce, count, early, deadline, attached: false, answers: BTreeMap::new() })
     }
 
@@ -290,7 +296,8 @@ impl Steering {
                 self.steered.slots = table.slots.len() as u32;
             }
             let same = self.last.as_ref().is_some_and(|last| last.table == table);
-            self.pause = if same { (self.pause * 2).min(PAUSE.1) } else { PAUSE.0 };
+            let whole = round.answers.len() >= usize::from(round.count);
+            self.pause = if whole && !same { PAUSE.0 } else { (self.pause * 2).min(PAUSE.1) };
             self.last = Some(Known { own, count: round.count, alive: round.answers.keys().copied().collect(), table });
         }
         self.rest(now);

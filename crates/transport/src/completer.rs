@@ -508,6 +508,8 @@ impl Completer {
             return Verdict::Fail(Status::RnrRetryExceeded, Failure::NotReady { psn, tries });
         }
         self.not_ready_used = self.not_ready_used.saturating_add(1);
+        // It is an answer, though not the one that was hoped for: those that are missing are counted from here.
+        self.retries_used = 0;
         Verdict::Wait(timer)
     }
 

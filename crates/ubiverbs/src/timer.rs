@@ -1,4 +1,4 @@
-//! Deadlines without a runtime: one thread for all of them, which lives while there are any.
+//! Deadlines without a runtime: one thread for all of them, which lives while there are any and a little longer.
 
 use crate::completion_queue::wake;
 use crate::lock;
@@ -133,18 +133,41 @@ impl Drop for Deadline {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             let (mutex, changed) = book();
-            lock(mutex).waiting.remove(&key);
-            // The thread ends if this was the last.
-            changed.notify_one();
+            let mut book = lock(mutex);
+            book.waiting.remove(&key);
+            // The thread does not sleep as long for what nobody waits for.
+            if book.waiting.is_empty() {
+                drop(book);
+                changed.notify_one();
+            }
         }
     }
 }
 
+/// How long the thread stays when there is nothing to wait for. A program that sleeps again and again would otherwise
+/// start one each time.
+const STAYS: Duration = Duration::from_secs(1);
+
 fn run() {
     let (mutex, changed) = book();
     let mut book = lock(mutex);
-    while let Some((&(next, _), _)) = book.waiting.first_key_value() {
-        let left = next.saturating_duration_since(Instant::now());
+    let mut idle_since = None;
+    loop {
+        let now = Instant::now();
+        let next = match book.waiting.first_key_value() {
+            Some((&(next, _), _)) => {
+                idle_since = None;
+                next
+            }
+            None => {
+                let until = *idle_since.get_or_insert(now) + STAYS;
+                if now >= until {
+                    break;
+                }
+                until
+            }
+        };
+        let left = next.saturating_duration_since(now);
         if !left.is_zero() {
             book = changed.wait_timeout(book, left).unwrap_or_else(PoisonError::into_inner).0;
             continue;

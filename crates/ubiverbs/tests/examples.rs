@@ -1,5 +1,7 @@
 //! Every example runs, as one command, in one process, and ends well.
 
+mod example;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -36,11 +38,7 @@ fn every_example_runs_and_none_is_forgotten() {
     assert_eq!(names, LAST_WORDS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
 
     for (name, words) in LAST_WORDS {
-        let run = Command::new(env!("CARGO"))
-            .args(["run", "--quiet", "--example", name])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .output()
-            .expect("cargo runs");
+        let run = example::command(name).output().expect("it runs");
         let (said, complained) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
         assert!(run.status.success(), "{name}: {}\n{said}\n{complained}", run.status);
         assert!(said.contains(words), "{name} did not say {words:?} but:\n{said}");
@@ -70,14 +68,9 @@ struct Terminal {
 
 impl Terminal {
     fn start(name: &str, arguments: &[&str]) -> Terminal {
-        let mut child = Command::new(env!("CARGO"))
-            .args(["run", "--quiet", "--example", name, "--"])
-            .args(arguments)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("cargo runs");
+        let mut command = example::command(name);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it runs");
         let input = child.stdin.take().expect("piped");
         let output = BufReader::new(child.stdout.take().expect("piped"));
         Terminal { child, input, output }
@@ -106,11 +99,7 @@ impl Terminal {
 
 #[test]
 fn an_error_that_main_returns_is_a_sentence_with_a_hint() {
-    let run = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--example", "buffers", "--", "client", "127.0.0.1:1"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("cargo runs");
+    let run = example::command("buffers").args(["client", "127.0.0.1:1"]).output().expect("it runs");
     assert!(!run.status.success());
     let complained = String::from_utf8_lossy(&run.stderr);
     let sentence = "Error: connection refused: nobody listens at 127.0.0.1:1 (hint: is the server running, and is this its port? RDMA \

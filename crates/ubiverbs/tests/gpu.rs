@@ -1,6 +1,8 @@
 //! Memory of a GPU through the Rust API, on the stand-in for the GPU's driver.
 #![allow(unsafe_code, reason = "a driver has an interface in C")]
 
+mod example;
+
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,12 +30,8 @@ fn library() -> &'static Path {
 
 #[test]
 fn the_example_does_what_it_says_where_there_is_a_gpu() {
-    let run = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--example", "gpu_write"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env("LD_LIBRARY_PATH", library().parent().unwrap())
-        .output()
-        .expect("cargo runs");
+    let mut example = example::command("gpu_write");
+    let run = example.env("LD_LIBRARY_PATH", library().parent().unwrap()).output().expect("it runs");
     let (said, complained) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert!(run.status.success() && said.contains("1048576 bytes of the GPU were written"), "{said}\n{complained}");
 }

@@ -56,6 +56,15 @@ fn faults_are_survived() {
     bad_weather().seeds(200).check(hello);
 }
 
+/// Where REPs, RTUs and RNR NAKs are lost, the server learns from the client's data that the connection stands, and the
+/// client does not give up a server that has yet to post its receive.
+#[test]
+fn lost_words_of_the_connection_manager_end_no_connection() {
+    let builder = |loss| Simulation::builder().loss(loss).reordering(0.05);
+    builder(0.05).seed(4400).seeds(10).check(hello);
+    builder(0.1).seeds(1000).check(hello);
+}
+
 /// The same functions on the NIC of this process.
 #[test]
 fn the_same_program_runs_outside() {

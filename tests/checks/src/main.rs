@@ -99,7 +99,7 @@ fn run(libraries: &Path, words: &[String]) -> Result<bool, String> {
         println!("test {name} ... {}", if verdict.is_ok() { "ok" } else { "FAILED" });
         failed.extend(verdict.err().map(|said| format!("{name}: {said}")));
     }
-    failed.iter().for_each(|said| println!("\n{said}"));
+    failed.iter().for_each(|said| println!("\n---- {said}"));
     let passed = (jobs.len() + running.len()).saturating_sub(failed.len());
     let word = if failed.is_empty() { "ok" } else { "FAILED" };
     let time = started.elapsed().as_secs_f64();

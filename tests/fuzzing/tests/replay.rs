@@ -53,6 +53,11 @@ fn scripts_replay() {
 }
 
 #[test]
+fn what_members_of_groups_say_replays() {
+    play("groups", 50_000, fuzzing::groups);
+}
+
+#[test]
 fn settings_replay() {
     play("settings", 20_000, fuzzing::settings);
 }

@@ -106,6 +106,8 @@ int main(int count, char **words)
 			need(!ibv_post_send(qp, &wr, &bad), "post_send");
 			completion(cq);
 		}
+		need(!ibv_destroy_ah(ah) && !ibv_destroy_qp(qp) && !ibv_dereg_mr(mr) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd), "the end");
+		need(!ibv_close_device(context), "close");
 		printf("sent %d\n", number);
 		return 0;
 	}
@@ -130,7 +132,7 @@ int main(int count, char **words)
 		need(!memcmp(sent_to, group.raw + (v6 ? 0 : 12), v6 ? 16 : 4), "the group's address before them");
 	}
 	need(!ibv_detach_mcast(qp, &group, 0), "detach");
-	need(!ibv_destroy_qp(qp) && !ibv_dereg_mr(mr) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd), "the end");
+	need(!ibv_destroy_qp(qp) && !ibv_dereg_mr(mr) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(context), "the end");
 	printf("got %d\n", number);
 	return 0;
 }

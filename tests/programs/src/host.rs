@@ -152,10 +152,10 @@ pub fn listens(process: u32, port: u16) -> io::Result<bool> {
 
 /// Looks until it is so, for at most a minute.
 pub fn wait(what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !is_so() {
         if Instant::now() > deadline {
-            return Err(format!("{what}: not within a minute"));
+            return Err(format!("{what}: not within two minutes"));
         }
         std::thread::sleep(Duration::from_millis(2));
     }

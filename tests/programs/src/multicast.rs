@@ -35,6 +35,8 @@ fn multicast(stage: &Stage, group: &str, mac: &str) -> Result<(), String> {
     let Some([left, right]) = &stage.joined else { return Err("no cables".into()) };
     let program = compile(stage, "cc", "multicast.c", &["-std=gnu11"])?;
     let line = |role: &str| format!("{} ubi_veth0 {group} {role} {COUNT}", program.display());
+    // First: listeners poll, and would take the processors from a tshark that starts.
+    let tshark = watch(stage, left, group)?;
     let deadline = Instant::now() + Duration::from_secs(120);
     let mut listeners = Vec::new();
     for (number, host) in [left, right, right].into_iter().enumerate() {
@@ -45,7 +47,6 @@ fn multicast(stage: &Stage, group: &str, mac: &str) -> Result<(), String> {
         host::wait("a listener", || listener.text().contains("in the group"))
             .map_err(|e| format!("{e}\n{}", listener.text()))?;
     }
-    let tshark = watch(stage, left, group)?;
     let sent = stage.end(&mut stage.run_on(right, None, &[], &line("send")))?;
     expect(&sent.text, &["sent 40"])?;
     for listener in listeners {
@@ -69,7 +70,7 @@ fn watch(stage: &Stage, host: &Host, group: &str) -> Result<crate::stage::Runnin
     let (family, hops) = if group.contains(':') { ("ip6", "ipv6.hlim") } else { ("ip", "ip.ttl") };
     let filter = format!("{family} dst host {group} and udp port 4791");
     let mut command = host.command(None, Path::new("tshark"));
-    command.args(["-l", "-n", "-i", "veth0", "-f", &filter, "-c", &COUNT.to_string(), "-a", "duration:100"]);
+    command.args(["-l", "-n", "-i", "veth0", "-f", &filter, "-c", &COUNT.to_string(), "-a", "duration:200"]);
     command.args(["-T", "fields", "-e", "eth.dst", "-e", "infiniband.bth.destqp", "-e", hops]);
     let tshark = stage.start("tshark", &mut command)?;
     host::wait("tshark", || tshark.text().contains("File:")).map_err(|e| format!("{e}\n{}", tshark.text()))?;

@@ -2,6 +2,7 @@
 
 use super::talk::{ADDRESSES, Prepared, Receiving, Talk, Word};
 use super::{Place, connect, token};
+use crate::call::VERSION;
 use crate::error::Error;
 use crate::group::Builder;
 use crate::net::{Introduction, Net, Parts, Purpose};
@@ -140,20 +141,33 @@ fn admit(
     guests: &mut Vec<Guest>,
     request: Request<Reliable>,
 ) -> Result<(), Error> {
-    // Strangers are refused without a word.
-    let Some(asked) = Introduction::decode(request.private_data()) else { return Ok(()) };
-    if asked.purpose != Purpose::Meet || asked.session != token(&builder.name) {
+    let size = builder.size;
+    // Those who are none of ours are told so, and the meeting goes on without them; strangers are refused without a word.
+    let turn_down = |request: Request<Reliable>, rank: u32, what: String| {
+        let _ = request.reject(&verdict::encode(&Error::Disagrees { rank, what }, 0));
+        Ok(())
+    };
+    let Some(asked) = Introduction::decode(request.private_data()) else {
+        return match Introduction::version(request.private_data()) {
+            Some(theirs) => turn_down(request, 0, format!("it speaks version {theirs}, and rank 0 version {VERSION}")),
+            None => Ok(()),
+        };
+    };
+    if asked.purpose != Purpose::Meet {
         return Ok(());
     }
-    let size = builder.size;
     let from = SocketAddr::new(request.peer_addr().ip(), asked.port);
     let named = asked.from.filter(|rank| *rank < size);
+    if asked.session != token(&builder.name) {
+        let rank = asked.from.unwrap_or(asked.size.saturating_sub(1));
+        return turn_down(request, rank, format!("it looks for a group of another name ({from})"));
+    }
     let refuse = |request: Request<Reliable>, error: Error| {
         let _ = request.reject(&verdict::encode(&error, 0));
         Err(error)
     };
-    // Of a rank that does not exist, the first that is free is named: some rank must be.
-    let nearest = named.unwrap_or(size - 1);
+    // Of a rank that does not exist, the last that both have is named: some rank must be.
+    let nearest = named.unwrap_or(size.min(asked.size).saturating_sub(1));
     if asked.size != size {
         let what = format!("it has a group of {}, and rank 0 one of {size} ({from})", asked.size);
         return refuse(request, Error::Disagrees { rank: nearest, what });

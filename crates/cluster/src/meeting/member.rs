@@ -23,10 +23,21 @@ pub(super) async fn meet(builder: Builder, place: &Place) -> Result<Net, Error> 
     let arriving = ubiverbs::timeout(limit.saturating_add(LONGER), arrive(&builder, place)).await.ok();
     let (mut talk, listener, pd) = arriving.ok_or_else(late)??;
     let told = ubiverbs::timeout(limit.saturating_add(LONGER), told(&mut talk, size)).await.ok();
-    let (rank, session, addresses) = told.ok_or_else(late)??;
-    if let Some(wanted) = place.rank().filter(|wanted| *wanted != rank) {
-        return Err(Error::nonsense(0, format!("rank {wanted} is to be rank {rank}")));
-    }
+    let told = told.ok_or_else(late).flatten().and_then(|told| match place.rank() {
+        Some(wanted) if wanted != told.0 => Err(Error::nonsense(0, format!("rank {wanted} is to be rank {}", told.0))),
+        _ => Ok(told),
+    });
+    let (rank, session, addresses) = match told {
+        Ok(told) => told,
+        Err(error) => {
+            // The others shall know why it goes, if member 0 does not know that itself.
+            if let Error::Nonsense { .. } = error {
+                let rank = place.rank().unwrap_or(size - 1);
+                let _ = ubiverbs::timeout(LONGER, talk.say(&Word::Failure(error.clone()), rank)).await;
+            }
+            return Err(error);
+        }
+    };
     let Builder { topology, settings, .. } = builder;
     let parts = Parts { rank, size, topology, settings, session, addresses, pd, listener };
     let connected = {
@@ -47,13 +58,18 @@ pub(super) async fn meet(builder: Builder, place: &Place) -> Result<Net, Error> 
     let word = connected.as_ref().map_or_else(|error| Word::Failure(error.clone()), |_| Word::Ready);
     // If member 0 has gone, what follows says so.
     let _ = ubiverbs::timeout(LONGER, talk.say(&word, rank)).await;
-    match ubiverbs::timeout(limit.saturating_add(LONGER), talk.hear(0, size)).await.ok() {
-        Some(Ok(Word::Go)) => connected,
-        Some(Ok(Word::Failure(error))) => Err(error),
-        Some(Ok(_)) => Err(Error::nonsense(0, "a word that is not its turn")),
-        Some(Err(error)) => Err(connected.err().unwrap_or(error)),
-        None => Err(late()),
-    }
+    let error = match ubiverbs::timeout(limit.saturating_add(LONGER), talk.hear(0, size)).await.ok() {
+        Some(Ok(Word::Go)) => return connected,
+        Some(Ok(Word::Failure(error))) => error,
+        Some(Ok(_)) => Error::nonsense(0, "a word that is not its turn"),
+        Some(Err(error)) => connected.as_ref().err().cloned().unwrap_or(error),
+        None => late(),
+    };
+    let Ok(mut net) = connected else { return Err(error) };
+    // Others may have heard "go", and would find that this member has left.
+    let error = net.fail(error);
+    net.last_words().await;
+    Err(error)
 }
 
 /// Comes to member 0, as soon as that is there.

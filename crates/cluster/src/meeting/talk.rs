@@ -19,7 +19,7 @@ const RECEIVES: u32 = 4;
 
 /// What is said.
 #[derive(Debug)]
-pub(super) enum Word {
+pub(crate) enum Word {
     /// Your rank, and what members show each other.
     Welcome { rank: u32, session: [u8; 16] },
     /// Where members are, from this rank on.

@@ -49,6 +49,11 @@ impl Introduction {
         bytes
     }
 
+    /// The version of one that is of this crate, perhaps of another time.
+    pub fn version(bytes: &[u8]) -> Option<u8> {
+        bytes.strip_prefix(&MAGIC)?.first().copied()
+    }
+
     /// None if it is none of ours.
     pub fn decode(bytes: &[u8]) -> Option<Introduction> {
         let bytes: &[u8; Introduction::LENGTH] = bytes.first_chunk()?;

@@ -19,15 +19,32 @@ use trace::Call;
 /// The NIC of this process, and how it was asked to be attached.
 static OURS: PerProcess<Mutex<Option<(Arc<Nic>, Options)>>> = PerProcess::new();
 
+/// Whether a thread holds `OURS` to make it, which takes long.
+static BEING_MADE: AtomicBool = AtomicBool::new(false);
+
+/// So often a thread that is told `OURS` is in use lets others run before it gives up.
+const ASKED_AT_ONCE: u32 = 10_000;
+
 impl Nic {
     /// The NIC of this process, made when it is first asked for. A forked child gets its own.
     pub fn of_process() -> Result<Arc<Nic>, Error> {
         Nic::of_process_with(Options::default()).map(|(nic, _)| nic)
     }
 
-    /// The NIC of this process, if there is one. It waits for nothing: while the NIC is being made there is none.
+    /// The NIC of this process, if there is one: while the NIC is being made there is none. It waits for other threads
+    /// that ask the same, and gives up on one that may be itself, interrupted by a signal.
     pub fn present() -> Option<Arc<Nic>> {
-        OURS.get()?.try_lock()?.as_ref().map(|(nic, _)| Arc::clone(nic))
+        let ours = OURS.get()?;
+        for _ in 0..ASKED_AT_ONCE {
+            if let Some(held) = ours.try_lock() {
+                return held.as_ref().map(|(nic, _)| Arc::clone(nic));
+            }
+            if BEING_MADE.load(Ordering::Acquire) {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        None
     }
 
     /// The same, attached as `options` say if it is made now. Answers also how it was asked to be attached when it was
@@ -38,7 +55,10 @@ impl Nic {
         if let Some((nic, asked)) = &*held {
             return Ok((Arc::clone(nic), *asked));
         }
-        let nic = Nic::open_with(options)?;
+        BEING_MADE.store(true, Ordering::Release);
+        let made = Nic::open_with(options);
+        BEING_MADE.store(false, Ordering::Release);
+        let nic = made?;
         *held = Some((Arc::clone(&nic), options));
         Ok((nic, options))
     }

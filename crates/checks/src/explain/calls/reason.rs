@@ -118,15 +118,21 @@ const ERRNOS: &[(i32, &str)] = &[
     (98, "EADDRINUSE"),
     (99, "EADDRNOTAVAIL"),
     (101, "ENETUNREACH"),
+    (106, "EISCONN"),
     (107, "ENOTCONN"),
     (110, "ETIMEDOUT"),
     (111, "ECONNREFUSED"),
     (113, "EHOSTUNREACH"),
 ];
 
-/// Whether an errno only says that it is not time yet: EINTR, EAGAIN, EALREADY and EINPROGRESS.
-pub(super) fn asks_to_wait(errno: i32) -> bool {
-    matches!(errno, 4 | 11 | 114 | 115)
+/// Whether an errno is an answer that programs ask for: that it is not time yet (EINTR, EAGAIN, EALREADY and
+/// EINPROGRESS), and whether a socket is connected (EISCONN and ENOTCONN).
+pub(super) fn is_an_answer(function: &str, errno: i32) -> bool {
+    match function {
+        "rconnect" if errno == 106 => true,
+        "rgetpeername" if errno == 107 => true,
+        _ => matches!(errno, 4 | 11 | 114 | 115),
+    }
 }
 
 /// "EINVAL", or "errno 200".

@@ -256,3 +256,11 @@ fn an_event_that_is_acknowledged_twice_is_told_by_one_rule() {
     assert_eq!(rules(Settings::all()), [704]);
     assert_eq!(rules(Settings::why()), [827]);
 }
+
+#[test]
+fn an_answer_that_programs_ask_for_is_no_failure() {
+    let refused = |function, errno| told(&[call(Call::Refused { function, errno, reason: Text::of("") })]);
+    assert!(refused("rconnect", 106).is_empty() && refused("rgetpeername", 107).is_empty());
+    assert!(refused("rdma_get_cm_event", 11).is_empty());
+    assert_eq!((refused("rsend", 107).len(), refused("rgetpeername", 9).len()), (1, 1));
+}

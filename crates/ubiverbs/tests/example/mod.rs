@@ -1,0 +1,28 @@
+//! Examples as commands.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The example's program.
+pub fn command(name: &str) -> Command {
+    Command::new(directory().join(name))
+}
+
+/// Where the examples are, built. With the features that the tests have: Cargo then builds nothing twice.
+fn directory() -> &'static PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--examples"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        if cfg!(all(feature = "simulation", feature = "tokio", feature = "checks")) {
+            build.args(["--workspace", "--all-features"]);
+        }
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        assert!(build.status().expect("cargo runs").success());
+        let test = std::env::current_exe().expect("a test has a path");
+        test.parent().and_then(|deps| deps.parent()).expect("target/debug/deps").join("examples")
+    })
+}
