@@ -5,6 +5,7 @@ mod program;
 
 use program::ubiverbs;
 use std::fs;
+use std::process::{Command, Stdio};
 
 fn directory(name: &str) -> std::path::PathBuf {
     let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("simulate-{name}"));
@@ -57,6 +58,25 @@ fn a_script_names_its_trace_and_its_captures() {
         let bytes = fs::read(directory.join(format!("a.host{host}.pcapng"))).unwrap();
         assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
     }
+}
+
+/// Large networks take huge pages where there are some, by beginning again.
+#[test]
+fn a_large_network_prints_the_same_with_huge_pages_and_from_standard_input() {
+    let script = directory("large").join("cluster");
+    fs::write(&script, "hosts 2000\ntopology fat-tree-3\nworkload all-reduce-tree bytes 64\n").unwrap();
+    let run = |script: &str, stdin: Stdio, tunables: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ubiverbs"));
+        command.args(["simulate", script]).stdin(stdin).env_remove("GLIBC_TUNABLES");
+        let output = command.envs(tunables.map(|value| ("GLIBC_TUNABLES", value))).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let path = script.to_str().unwrap();
+    let text = run(path, Stdio::null(), None);
+    assert!(text.contains("2000 hosts"), "{text}");
+    assert_eq!(text, run(path, Stdio::null(), Some("glibc.malloc.hugetlb=0")));
+    assert_eq!(text, run("-", Stdio::from(fs::File::open(&script).unwrap()), None));
 }
 
 #[test]
