@@ -17,10 +17,14 @@ pub fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Builds a program of the dev profile and returns where it is. All packages and features are chosen, as the tests
-/// choose them: what they have built is not built a second time with fewer features.
+/// What is chosen where something of the dev profile is built, beside its own target: all packages and features, and an
+/// example, with which Cargo counts what tests need. So the tests choose, and what they have built is not built a second
+/// time with other features.
+pub const AS_THE_TESTS: [&str; 4] = ["--workspace", "--all-features", "--example", "hello"];
+
+/// Builds a program of the dev profile and returns where it is.
 pub fn build_dev(root: &Path, program: &str) -> Result<PathBuf, String> {
-    run(cargo(root).args(["build", "--workspace", "--all-features", "--bin", program]))?;
+    run(cargo(root).arg("build").args(AS_THE_TESTS).args(["--bin", program]))?;
     Ok(target_directory(root)?.join("debug").join(program))
 }
 

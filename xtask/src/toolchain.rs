@@ -160,8 +160,7 @@ impl Toolchain {
     pub fn build_libraries(&self, root: &Path) -> Result<(), String> {
         let mut command = self.cargo(root, "build");
         if self.debug {
-            // As the tests build them: see `process::build_dev`.
-            command.args(["--workspace", "--all-features"]);
+            command.args(process::AS_THE_TESTS);
         } else {
             command.arg("--release").args(packages());
         }
