@@ -378,11 +378,11 @@ fn listen(socket: &Weak<Datagram>, udp: &Weak<UdpSocket>) {
     let mut bytes = [0; SLOT];
     loop {
         let Some(ear) = udp.upgrade() else { return };
-        // One that is being closed is woken by the end of what it could read.
-        let arrived = ear.recv_from(&mut bytes);
-        drop(ear);
+        // One that is being closed is woken by the end of what it could read, which has no sender: it must not be asked
+        // for one.
+        let came = ear.peek(&mut [0]).is_ok();
         let Some(socket) = socket.upgrade().filter(|socket| !socket.closed.load(Ordering::Acquire)) else { return };
-        if let Ok((length, from)) = arrived {
+        if came && let Ok((length, from)) = ear.recv_from(&mut bytes) {
             socket.discovered(&bytes[..length], from);
         }
     }

@@ -326,7 +326,12 @@ impl Running {
                 watch();
             }
             if let Some(status) = self.child.try_wait().map_err(|e| format!("{}: {e}", self.name))? {
-                return Ok(Ended { status, text: self.text() });
+                let text = self.text();
+                // The program may have ended well although a thread of the library gave up.
+                if text.contains("panicked at") {
+                    return Err(format!("{}: {status}\n{}", self.name, last_lines(&text)));
+                }
+                return Ok(Ended { status, text });
             }
             if Instant::now() > deadline {
                 return Err(format!("{}: does not end\n{}", self.name, last_lines(&self.text())));

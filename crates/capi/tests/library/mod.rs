@@ -88,11 +88,12 @@ pub fn show(what: &str, output: &Output) -> String {
     format!("{what}: {}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
-/// Runs a program to its end; it must succeed.
+/// Runs a program to its end; it must succeed, and no thread of the library may have given up.
 pub fn succeed(command: &mut Command) -> String {
     let what = format!("{command:?}");
     let output = command.output().unwrap_or_else(|e| panic!("{what} did not start: {e}"));
-    assert!(output.status.success(), "{}", show(&what, &output));
+    let panicked = String::from_utf8_lossy(&output.stderr).contains("panicked at");
+    assert!(output.status.success() && !panicked, "{}", show(&what, &output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
