@@ -9,15 +9,12 @@ pub fn command(name: &str) -> Command {
     Command::new(directory().join(name))
 }
 
-/// Where the examples are, built. With the features that the tests have: Cargo then builds nothing twice.
+/// Where the examples are, built as people build them: with the features of this package alone.
 fn directory() -> &'static PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let mut build = Command::new(env!("CARGO"));
         build.args(["build", "--quiet", "--examples"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-        if cfg!(all(feature = "simulation", feature = "tokio", feature = "checks")) {
-            build.args(["--workspace", "--all-features"]);
-        }
         if !cfg!(debug_assertions) {
             build.arg("--release");
         }
