@@ -1,7 +1,8 @@
 //! What the fuzz targets do with their bytes, where that takes more than the core: rings of shared memory, messages
 //! between processes, management agents, texts of the kernel and of the environment, flows of raw packets, scripts of
-//! simulated clusters, what members of groups say, and the C interface. Each body is a function of bytes that panics if a rule is broken; `fuzz/`
-//! calls it with what libFuzzer thinks of, the tests of this crate with the corpora and with random bytes.
+//! simulated clusters, what members of groups say, and the C interface. Each body is a function of bytes that panics if
+//! a rule is broken; `fuzz/` calls it with what libFuzzer thinks of, the tests of this crate with the corpora and with
+//! random bytes.
 
 mod agents;
 mod c_calls;
