@@ -101,7 +101,8 @@ pub fn play(root: &Path, options: &Options) -> Result<Counts, String> {
     let work = || {
         while let Some(round) = next() {
             let number = round.number;
-            println!("round {number}: {round}; again: cargo xtask soak --seed {seed} --round {number}");
+            let dev = if options.dev { " --dev" } else { "" };
+            println!("round {number}: {round}; again: cargo xtask soak --seed {seed} --round {number}{dev}");
             let begin = Instant::now();
             let outcome = programs.play(&round);
             let took = begin.elapsed();

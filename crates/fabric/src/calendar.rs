@@ -37,7 +37,7 @@ pub(crate) struct Calendar {
     windows: u64,
     turns: u64,
     regions: usize,
-    /// The one that has its turn.
+    /// The region whose events the simulator plays now.
     region: usize,
     /// A nanosecond each, of the epoch at hand.
     slots: Vec<Vec<u64>>,
@@ -150,7 +150,7 @@ impl Calendar {
         }
     }
 
-    /// Plans something in any region; in another than the one that has its turn not before the window is over.
+    /// Plans something in any region. In one that the simulator does not play now, it is not before the window is over.
     #[inline]
     pub fn plan_in(&mut self, region: usize, at: u64, what: u64) {
         if region == self.region {
@@ -160,7 +160,8 @@ impl Calendar {
         self.list(region, at, what);
     }
 
-    /// A packet reaches a region at that moment; another than the one that has its turn not before the window is over.
+    /// A packet reaches a region at that moment. One that the simulator does not play now is reached no sooner than the
+    /// window is over.
     /// Its plan is its number for [`arriving`](Calendar::arriving).
     #[inline]
     pub fn send(&mut self, region: usize, at: u64, packet: &Packet, change: impl FnOnce(&mut Packet)) {

@@ -31,7 +31,7 @@ impl Regions {
             return regions;
         }
         let mut ports = vec![0u32; nodes];
-        // A host goes with its first switch; one that has none, and a switch, stand for themselves.
+        // A host is in the region of its first switch. A switch, and a host without one, stands for itself.
         let mut head: Vec<Node> = (0..graph.nodes()).collect();
         for edge in &graph.edges {
             ports[edge.from as usize] += 1;

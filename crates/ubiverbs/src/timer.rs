@@ -135,7 +135,7 @@ impl Drop for Deadline {
             let (mutex, changed) = book();
             let mut book = lock(mutex);
             book.waiting.remove(&key);
-            // The thread does not sleep as long for what nobody waits for.
+            // The timer's thread shall not wake for a deadline that the program has dropped.
             if book.waiting.is_empty() {
                 drop(book);
                 changed.notify_one();
