@@ -135,7 +135,7 @@ impl Drop for Deadline {
             let (mutex, changed) = book();
             let mut book = lock(mutex);
             book.waiting.remove(&key);
-            // The timer's thread shall not wake for a deadline that the program has dropped.
+            // The timer's thread sleeps until a deadline that is gone: it wakes to end soon instead.
             if book.waiting.is_empty() {
                 drop(book);
                 changed.notify_one();
