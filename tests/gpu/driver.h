@@ -54,6 +54,23 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsi
 CUresult cuIpcCloseMemHandle(CUdeviceptr address);
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size, int type, unsigned long long flags);
 
+/* What `cuMemcpy2DAsync` is told. */
+struct rows {
+	size_t source_place[2];
+	int source_type;
+	const void *source_host;
+	CUdeviceptr source;
+	void *source_array;
+	size_t source_pitch, target_place[2];
+	int target_type;
+	void *target_host;
+	CUdeviceptr target;
+	void *target_array;
+	size_t target_pitch, width, height;
+};
+
+CUresult cuMemcpy2DAsync_v2(const struct rows *rows, CUstream stream);
+
 /* What `cuMemCreate` and `cuMemSetAccess` are told. */
 struct allocation_properties {
 	int type, handle_types, location_type, device;
