@@ -178,8 +178,8 @@ pub(crate) fn load(out: &mut [u8], source: *const u8, context: ContextNumber) ->
         out.len(),
         |piece| start_out(from + piece.start as u64, piece.len(), context, true),
         |piece, mut bounce| {
-            out[piece.clone()].copy_from_slice(bounce.bytes(piece.len()));
-            bounce.put();
+            let length = piece.len();
+            out[piece].copy_from_slice(bounce.bytes(length));
         },
     )
 }
@@ -217,7 +217,7 @@ pub(crate) fn store(target: *mut u8, bytes: &[u8], context: ContextNumber) -> Re
             Ok(bounce)
         })
     };
-    in_pieces(bytes.len(), start, |_, bounce| bounce.put())
+    in_pieces(bytes.len(), start, |_, bounce| drop(bounce))
 }
 
 /// Runs an atomic operation on eight aligned bytes: as hardware does it (`IBV_ATOMIC_HCA`), atomic towards other
@@ -290,7 +290,7 @@ fn store_through_host(
             copied.map(|()| bounce)
         })
     };
-    in_pieces(length, start, |_, bounce| bounce.put())
+    in_pieces(length, start, |_, bounce| drop(bounce))
 }
 
 /// Copies from memory that another process named into other memory.
@@ -310,7 +310,6 @@ pub(crate) unsafe fn load_from(
         |piece, mut bounce| {
             // SAFETY: a part of what the caller vouches for; programs may write there meanwhile.
             unsafe { copy::store(target.wrapping_add(piece.start), bounce.bytes(piece.len())) };
-            bounce.put();
         },
     )
 }
