@@ -289,6 +289,19 @@ CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 	return leave(CUDA_SUCCESS);
 }
 
+CUresult cuCtxGetStreamPriorityRange(int *lowest, int *highest)
+{
+	ENTER;
+	*lowest = 0;
+	*highest = -5;
+	return leave(here() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
+}
+
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
+{
+	return priority == -5 ? cuStreamCreate(stream, flags) : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult cuStreamSynchronize(CUstream stream)
 {
 	CUresult result = CUDA_SUCCESS;

@@ -38,6 +38,8 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context);
 CUresult cuCtxSynchronize(void);
 CUresult cuCtxGetId(CUcontext context, unsigned long long *id);
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags);
+CUresult cuCtxGetStreamPriorityRange(int *lowest, int *highest);
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority);
 CUresult cuStreamSynchronize(CUstream stream);
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size);
 CUresult cuMemFree_v2(CUdeviceptr address);

@@ -143,7 +143,8 @@ entry_points! {
     push = "cuCtxPushCurrent_v2" (Context);
     pop = "cuCtxPopCurrent_v2" (*mut Context);
     context_id = "cuCtxGetId" (Context, *mut u64);
-    make_stream = "cuStreamCreate" (*mut Stream, c_uint);
+    priorities = "cuCtxGetStreamPriorityRange" (*mut c_int, *mut c_int);
+    make_stream = "cuStreamCreateWithPriority" (*mut Stream, c_uint, c_int);
     wait = "cuStreamSynchronize" (Stream);
     out = "cuMemcpyDtoHAsync_v2" (*mut c_void, u64, usize, Stream);
     into = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, Stream);
@@ -273,10 +274,12 @@ impl Driver {
         result
     }
 
-    /// A stream of the current context.
+    /// A stream of the current context, of the highest priority: streams share a few queues, and work in one that waits
+    /// for a kernel holds up what comes after it. Those of another priority have queues of their own.
     pub fn make_stream(&self) -> Result<Stream, DriverError> {
-        let mut stream = null_mut();
-        call!(self.make_stream(&raw mut stream, NON_BLOCKING))?;
+        let (mut stream, mut lowest, mut highest) = (null_mut(), 0, 0);
+        call!(self.priorities(&raw mut lowest, &raw mut highest))?;
+        call!(self.make_stream(&raw mut stream, NON_BLOCKING, highest))?;
         Ok(stream)
     }
 
