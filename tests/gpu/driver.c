@@ -289,19 +289,6 @@ CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 	return leave(CUDA_SUCCESS);
 }
 
-CUresult cuCtxGetStreamPriorityRange(int *lowest, int *highest)
-{
-	ENTER;
-	*lowest = 0;
-	*highest = -5;
-	return leave(here() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
-}
-
-CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
-{
-	return priority == -5 ? cuStreamCreate(stream, flags) : CUDA_ERROR_INVALID_VALUE;
-}
-
 CUresult cuStreamSynchronize(CUstream stream)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -352,16 +339,6 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void *source, size_t siz
 {
 	ENTER;
 	return leave(begin(stream, (struct copy){.host = (void *)source, .target = target, .size = size, .kind = 2}));
-}
-
-/* Two rows into the GPU, one right after the other. For those that count and disturb calls it is the call above. */
-CUresult cuMemcpy2DAsync_v2(const struct rows *rows, CUstream stream)
-{
-	if (rows->source_type != 1 || rows->target_type != 2 || rows->source_place[0] || rows->source_place[1] ||
-	    rows->target_place[0] || rows->target_place[1] || rows->height != 2 || rows->source_pitch != rows->width ||
-	    rows->target_pitch != rows->width)
-		return CUDA_ERROR_INVALID_VALUE;
-	return cuMemcpyHtoDAsync_v2(rows->target, rows->source_host, 2 * rows->width, stream);
 }
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_t size, CUstream stream)

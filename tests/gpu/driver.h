@@ -38,8 +38,6 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context);
 CUresult cuCtxSynchronize(void);
 CUresult cuCtxGetId(CUcontext context, unsigned long long *id);
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags);
-CUresult cuCtxGetStreamPriorityRange(int *lowest, int *highest);
-CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority);
 CUresult cuStreamSynchronize(CUstream stream);
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size);
 CUresult cuMemFree_v2(CUdeviceptr address);
@@ -55,23 +53,6 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address);
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags);
 CUresult cuIpcCloseMemHandle(CUdeviceptr address);
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size, int type, unsigned long long flags);
-
-/* What `cuMemcpy2DAsync` is told. */
-struct rows {
-	size_t source_place[2];
-	int source_type;
-	const void *source_host;
-	CUdeviceptr source;
-	void *source_array;
-	size_t source_pitch, target_place[2];
-	int target_type;
-	void *target_host;
-	CUdeviceptr target;
-	void *target_array;
-	size_t target_pitch, width, height;
-};
-
-CUresult cuMemcpy2DAsync_v2(const struct rows *rows, CUstream stream);
 
 /* What `cuMemCreate` and `cuMemSetAccess` are told. */
 struct allocation_properties {

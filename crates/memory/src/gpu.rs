@@ -11,14 +11,11 @@
 mod bounce;
 mod contexts;
 mod copier;
-mod detour;
 mod driver;
 mod references;
 
-use std::ops;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use latch::{Mutex, Rank};
 
@@ -30,8 +27,8 @@ use crate::memory::Memory;
 use crate::slot::Reach;
 use bounce::Bounce;
 pub(crate) use contexts::ContextNumber;
+use copier::Caller;
 pub use copier::set_gpu_patience;
-use copier::{Caller, Started};
 pub use driver::DriverError;
 use driver::{Allocation, Driver};
 pub use references::{LONGEST_REFERENCE, REFERENCE, Reference, Source, descriptor_of, open, shadow};
@@ -140,54 +137,22 @@ fn meets(ranges: &[(u64, u64)], address: u64, length: u64) -> bool {
     ranges.iter().any(|(start, size)| address < start.saturating_add(*size) && *start < address.saturating_add(length))
 }
 
-/// Copies piece by piece. While one is under way the next one begins, and the processor's part of the one before is
-/// done. `start` begins one, `end` is told what came of it. After a failure no more begin, and none is under way when
-/// this returns.
-fn in_pieces<R: Send + 'static>(
-    length: usize,
-    mut start: impl FnMut(ops::Range<usize>) -> Result<Started<R>, DriverError>,
-    mut end: impl FnMut(ops::Range<usize>, R),
-) -> Result<(), RefusalCause> {
-    let mut under_way: Option<(ops::Range<usize>, Started<R>)> = None;
-    let mut result = Ok(());
-    for at in (0..length).step_by(bounce::LENGTH) {
-        let piece = at..length.min(at + bounce::LENGTH);
-        let started = start(piece.clone());
-        if let Some((earlier, started)) = under_way.take() {
-            result = started.wait().map(|done| end(earlier, done));
-        }
-        match started {
-            Ok(started) => under_way = Some((piece, started)),
-            Err(error) => result = result.and(Err(error)),
-        }
-        if result.is_err() {
-            break;
-        }
-    }
-    if let Some((piece, started)) = under_way {
-        result = result.and(started.wait().map(|done| end(piece, done)));
-    }
-    result.map_err(refused)
-}
-
 /// Copies out of GPU memory.
 #[cold]
 pub(crate) fn load(out: &mut [u8], source: *const u8, context: ContextNumber) -> Result<(), RefusalCause> {
-    let from = source.addr() as u64;
-    in_pieces(
-        out.len(),
-        |piece| start_out(from + piece.start as u64, piece.len(), context, true),
-        |piece, mut bounce| {
-            let length = piece.len();
-            out[piece].copy_from_slice(bounce.bytes(length));
-        },
-    )
+    let mut from = source.addr() as u64;
+    for out in out.chunks_mut(bounce::LENGTH) {
+        let bytes = bounced_out(from, out.len(), context, true)?;
+        from += out.len() as u64;
+        bytes.hand_over(out);
+    }
+    Ok(())
 }
 
-/// Begins to copy a part of GPU memory that is no longer than a bounce.
-fn start_out(from: u64, length: usize, context: ContextNumber, is_own: bool) -> Result<Started<Bounce>, DriverError> {
-    let mut bounce = Bounce::take()?;
-    copier::start(move |caller| {
+/// Copies a part of GPU memory that is no longer than a bounce.
+fn bounced_out(from: u64, length: usize, context: ContextNumber, is_own: bool) -> Result<Bounced, RefusalCause> {
+    let mut bounce = Bounce::take().map_err(refused)?;
+    let call = move |caller: &Caller<'_>| {
         let driver = if is_own { there(from, length)? } else { known()? };
         caller.waits()?;
         bounce.register(driver, context);
@@ -195,29 +160,45 @@ fn start_out(from: u64, length: usize, context: ContextNumber, is_own: bool) -> 
             // SAFETY: valid for writes, as long, and kept until the copy has ended.
             unsafe { driver.begin_out(bounce.first(), from, length, stream) }
         })?;
-        Ok(bounce)
-    })
+        Ok(Bounced { bounce, length })
+    };
+    copier::run(call).map_err(refused)
+}
+
+/// Bytes of a GPU.
+struct Bounced {
+    bounce: Bounce,
+    length: usize,
+}
+
+impl Bounced {
+    /// Copies them to where they are wanted, which is as long.
+    fn hand_over(mut self, out: &mut [u8]) {
+        out.copy_from_slice(self.bounce.bytes(self.length));
+    }
 }
 
 /// Copies into GPU memory. Kernels that begin afterwards see it.
 #[cold]
 pub(crate) fn store(target: *mut u8, bytes: &[u8], context: ContextNumber) -> Result<(), RefusalCause> {
-    let target = target.addr() as u64;
-    let start = |piece: ops::Range<usize>| {
-        let (mut bounce, to, length) = (Bounce::take()?, target + piece.start as u64, piece.len());
-        bounce.bytes(length).copy_from_slice(&bytes[piece]);
-        copier::start(move |caller| {
-            let driver = there(to, length)?;
+    let mut to = target.addr() as u64;
+    for bytes in bytes.chunks(bounce::LENGTH) {
+        let (mut bounce, at, length) = (Bounce::take().map_err(refused)?, to, bytes.len());
+        bounce.bytes(length).copy_from_slice(bytes);
+        let call = move |caller: &Caller<'_>| {
+            let driver = there(at, length)?;
             caller.waits()?;
             bounce.register(driver, context);
             contexts::finish(driver, context, |stream| {
                 // SAFETY: valid for reads, as long, and kept until the copy has ended.
-                unsafe { driver.begin_into(to, bounce.first(), length, stream) }
+                unsafe { driver.begin_into(at, bounce.first(), length, stream) }
             })?;
             Ok(bounce)
-        })
-    };
-    in_pieces(bytes.len(), start, |_, bounce| drop(bounce))
+        };
+        drop(copier::run(call).map_err(refused)?);
+        to += length as u64;
+    }
+    Ok(())
 }
 
 /// Runs an atomic operation on eight aligned bytes: as hardware does it (`IBV_ATOMIC_HCA`), atomic towards other
@@ -247,50 +228,16 @@ pub(crate) fn store_from(
     context: ContextNumber,
 ) -> Result<(), RefusalCause> {
     let (target, from) = (target.addr() as u64, source.part(offset, length as u64).ok_or(RefusalCause::WrongKind)?);
-    if detour::is_quicker() {
-        return store_through_host(target, from, source, length, context);
-    }
     let kept = source.clone();
     let call = move |caller: &Caller<'_>| {
         let driver = there(target, length)?;
         caller.waits()?;
-        let begun = Instant::now();
         let copied = contexts::finish(driver, context, |stream| driver.begin_across(target, from, length, stream));
-        detour::note(length, begun.elapsed());
         // It is open until the copy has ended, also if nobody waits for that.
         drop(kept);
         copied
     };
     copier::run(call).map_err(refused)
-}
-
-/// The same by way of the host.
-fn store_through_host(
-    target: u64,
-    from: u64,
-    source: &Source,
-    length: usize,
-    context: ContextNumber,
-) -> Result<(), RefusalCause> {
-    let start = |piece: ops::Range<usize>| {
-        let (mut bounce, kept, length) = (Bounce::take()?, source.clone(), piece.len());
-        let (target, from) = (target + piece.start as u64, from + piece.start as u64);
-        copier::start(move |caller| {
-            let driver = there(target, length)?;
-            caller.waits()?;
-            bounce.register(driver, context);
-            let copied = contexts::finish(driver, context, |stream| {
-                // SAFETY: the bounce is as long, and kept until both copies have ended, which come one after the other.
-                unsafe {
-                    driver.begin_out(bounce.first(), from, length, stream)?;
-                    driver.begin_into(target, bounce.first(), length, stream)
-                }
-            });
-            drop(kept);
-            copied.map(|()| bounce)
-        })
-    };
-    in_pieces(length, start, |_, bounce| drop(bounce))
 }
 
 /// Copies from memory that another process named into other memory.
@@ -303,15 +250,14 @@ pub(crate) unsafe fn load_from(
     (source, offset): (&Source, u64),
     length: usize,
 ) -> Result<(), RefusalCause> {
-    let from = source.part(offset, length as u64).ok_or(RefusalCause::WrongKind)?;
-    in_pieces(
-        length,
-        |piece| start_out(from + piece.start as u64, piece.len(), source.context(), false),
-        |piece, mut bounce| {
-            // SAFETY: a part of what the caller vouches for; programs may write there meanwhile.
-            unsafe { copy::store(target.wrapping_add(piece.start), bounce.bytes(piece.len())) };
-        },
-    )
+    for at in (0..length).step_by(bounce::LENGTH) {
+        let part = bounce::LENGTH.min(length - at);
+        let from = source.part(offset + at as u64, part as u64).ok_or(RefusalCause::WrongKind)?;
+        let mut bytes = bounced_out(from, part, source.context(), false)?;
+        // SAFETY: a part of what the caller vouches for; programs may write there meanwhile.
+        unsafe { copy::store(target.wrapping_add(at), bytes.bounce.bytes(part)) };
+    }
+    Ok(())
 }
 
 /// The driver, which a region was found by.

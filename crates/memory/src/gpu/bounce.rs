@@ -11,8 +11,8 @@ use super::contexts::{self, ContextNumber};
 use super::driver::{Driver, DriverError};
 use crate::mapping::Mapping;
 
-/// How long one is. A call costs about 10 us, the processor's copy of so much 25 us: one goes on during the other.
-pub(super) const LENGTH: usize = 256 << 10;
+/// How long one is: a call costs about 10 us, little beside the copy of so much.
+pub(super) const LENGTH: usize = 1 << 20;
 
 /// Those that nobody uses. They stay: the driver waits for kernels before it ends a registration, and kernels may wait
 /// for the NIC.

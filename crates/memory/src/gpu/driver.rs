@@ -45,8 +45,7 @@ enum Attribute {
     RangeSize = 12,
 }
 
-/// The types of memory that the processor and a GPU have.
-const HOST_MEMORY: c_uint = 1;
+/// The type of memory that a GPU has.
 const DEVICE_MEMORY: c_uint = 2;
 
 macro_rules! entry_points {
@@ -80,47 +79,6 @@ struct AccessDescription {
     flags: c_int,
 }
 
-/// What `cuMemcpy2DAsync` is told: a picture of rows, from where and to where.
-#[repr(C)]
-struct Rows {
-    source_place: [usize; 2],
-    source_type: c_uint,
-    source_host: *const c_void,
-    source_device: u64,
-    source_array: *mut c_void,
-    source_pitch: usize,
-    target_place: [usize; 2],
-    target_type: c_uint,
-    target_host: *mut c_void,
-    target_device: u64,
-    target_array: *mut c_void,
-    target_pitch: usize,
-    width: usize,
-    height: usize,
-}
-
-impl Rows {
-    /// Two rows of so many bytes, one after the other, into a GPU's memory.
-    fn into(target: u64, source: *const u8, width: usize) -> Rows {
-        Rows {
-            source_place: [0; 2],
-            source_type: HOST_MEMORY,
-            source_host: source.cast(),
-            source_device: 0,
-            source_array: null_mut(),
-            source_pitch: width,
-            target_place: [0; 2],
-            target_type: DEVICE_MEMORY,
-            target_host: null_mut(),
-            target_device: target,
-            target_array: null_mut(),
-            target_pitch: width,
-            width,
-            height: 2,
-        }
-    }
-}
-
 /// A location that is a device; the right to read; the kind of handle that is a descriptor.
 const LOCATION_DEVICE: c_int = 1;
 const ACCESS_READ_WRITE: c_int = 3;
@@ -143,12 +101,10 @@ entry_points! {
     push = "cuCtxPushCurrent_v2" (Context);
     pop = "cuCtxPopCurrent_v2" (*mut Context);
     context_id = "cuCtxGetId" (Context, *mut u64);
-    priorities = "cuCtxGetStreamPriorityRange" (*mut c_int, *mut c_int);
-    make_stream = "cuStreamCreateWithPriority" (*mut Stream, c_uint, c_int);
+    make_stream = "cuStreamCreate" (*mut Stream, c_uint);
     wait = "cuStreamSynchronize" (Stream);
     out = "cuMemcpyDtoHAsync_v2" (*mut c_void, u64, usize, Stream);
     into = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, Stream);
-    rows_into = "cuMemcpy2DAsync_v2" (*const Rows, Stream);
     across = "cuMemcpyDtoDAsync_v2" (u64, u64, usize, Stream);
     register_host = "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
     unregister_host = "cuMemHostUnregister" (*mut c_void);
@@ -274,12 +230,10 @@ impl Driver {
         result
     }
 
-    /// A stream of the current context, of the highest priority: streams share a few queues, and work in one that waits
-    /// for a kernel holds up what comes after it. Those of another priority have queues of their own.
+    /// A stream of the current context.
     pub fn make_stream(&self) -> Result<Stream, DriverError> {
-        let (mut stream, mut lowest, mut highest) = (null_mut(), 0, 0);
-        call!(self.priorities(&raw mut lowest, &raw mut highest))?;
-        call!(self.make_stream(&raw mut stream, NON_BLOCKING, highest))?;
+        let mut stream = null_mut();
+        call!(self.make_stream(&raw mut stream, NON_BLOCKING))?;
         Ok(stream)
     }
 
@@ -313,19 +267,7 @@ impl Driver {
         length: usize,
         stream: Stream,
     ) -> Result<(), DriverError> {
-        // Of fewer bytes the driver makes a part of its commands, which wait for the process's turn on the
-        // multiprocessors. As rows of a picture they are left to the engine that copies.
-        const COPIED: usize = 32 << 10;
-        if !(2..COPIED).contains(&length) || self.calls.rows_into.is_none() {
-            return call!(self.into(target, source.cast(), length, stream));
-        }
-        let even = length & !1;
-        let rows = |skipped: usize| {
-            let rows = Rows::into(target + skipped as u64, source.wrapping_add(skipped), even / 2);
-            call!(self.rows_into(&raw const rows, stream))
-        };
-        // Of an odd number, all but the last and all but the first.
-        rows(0).and_then(|()| if even == length { Ok(()) } else { rows(1) })
+        call!(self.into(target, source.cast(), length, stream))
     }
 
     /// Begins to copy inside a GPU, or between GPUs.
