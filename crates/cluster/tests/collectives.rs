@@ -84,6 +84,27 @@ fn in_groups_of_any_size() {
     }
 }
 
+/// Pieces of many messages, of which few are under way at once; and some pieces have one more than others.
+#[test]
+fn around_a_ring_with_more_messages_than_are_under_way() {
+    let act = |mut group: Group| {
+        let (rank, size) = (group.rank(), group.size());
+        let a_message = 8;
+        for count in [a_message * 7 + 1, a_message * 40 * size as usize + 1, 3001] {
+            let mut ours = data(rank, count);
+            group.all_reduce_by(Algorithm::Ring, &mut ours, Op::Sum).wait()?;
+            assert_eq!(ours, sum(size, count), "{count} at rank {rank} of {size}");
+        }
+        group.leave().wait()
+    };
+    for size in [2, 3, 5] {
+        for topology in [Topology::Ring, Topology::BidirectionalRing, Topology::FullMesh] {
+            let outcomes = members(size, builder(size, &topology).messages(2, 64), act);
+            outcomes.into_iter().for_each(|outcome| outcome.unwrap());
+        }
+    }
+}
+
 #[test]
 fn on_a_topology_of_ones_own() {
     let wheel = Topology::custom("wheel", |rank, size| match rank {
