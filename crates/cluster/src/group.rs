@@ -1,6 +1,5 @@
 //! A group of processes: how it is to be, and the handle that a member has of it.
 
-use crate::call::Header;
 use crate::error::Error;
 use crate::meeting::{self, Place};
 use crate::net::Net;
@@ -112,8 +111,8 @@ impl Builder {
         self
     }
 
-    /// How many messages a neighbour may have under way, of how many bytes each. 6 of 65,472 bytes if not said: 64 KiB
-    /// with their headers, as much as the NIC moves at once. More or longer ones leave the processor's cache.
+    /// How many messages a neighbour may have under way, of how many bytes each. 6 of 64 KiB if not said: the buffers of
+    /// more, or of longer ones, do not fit the processor's cache. Where messages take long, more are faster.
     pub fn messages(mut self, count: u32, bytes: usize) -> Builder {
         (self.settings.receives, self.settings.slot) = (count, bytes);
         self
@@ -219,7 +218,7 @@ impl Group {
             size,
             topology: Topology::Ring,
             settings: Settings {
-                slot: (64 << 10) - Header::LENGTH,
+                slot: 64 << 10,
                 receives: 6,
                 sharing: Sharing::Auto,
                 on_demand: false,
