@@ -45,6 +45,12 @@ impl Errno {
         Errno::BUSY
     }
 
+    /// A descriptor that is none.
+    pub(crate) fn bad_descriptor(why: &'static str) -> Errno {
+        log::note_reason(why);
+        Errno(libc::EBADF)
+    }
+
     /// A null pointer where there must be something.
     pub(crate) fn null() -> Errno {
         Errno::invalid("an argument is a null pointer")

@@ -11,6 +11,7 @@ use crate::protection_domain::Pd;
 use abi::{Handle, In, ibv_buf, ibv_mr, ibv_mr_init_attr, ibv_pd};
 use memory::{Mapping, ProtectionDomain, RegionSpec, Translation};
 use std::ffi::{c_int, c_uint, c_void};
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::without_provenance_mut;
 use std::sync::Arc;
@@ -44,12 +45,12 @@ impl ByDescriptor {
         if offset % PAGE != iova % PAGE {
             return Err(Errno::invalid("offset and iova are at different places of a page"));
         }
-        if descriptor < 0 {
-            return Err(Errno(libc::EBADF));
+        if descriptor == -1 {
+            return Err(Errno::bad_descriptor("no descriptor; programs ask so whether there is such a call"));
         }
         // SAFETY: a call without pointers.
         if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } < 0 {
-            return Err(Errno(libc::EBADF));
+            return Err(Errno::bad_descriptor("the descriptor is not open"));
         }
         // SAFETY: an open descriptor, which the program keeps during the call.
         let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
@@ -62,10 +63,10 @@ impl ByDescriptor {
                 Translation { address: mapping.first(), length, iova: Some(iova) }
             }
             // Memory of a GPU cannot be mapped. Programs register it under the address that the GPU's driver knows.
-            Err(_) if memory::is_gpu_memory(descriptor, offset, iova, length) => {
-                Translation::new(without_provenance_mut(iova as usize), length)
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => match memory::is_gpu_memory(descriptor, offset, iova, length)? {
+                true => Translation::new(without_provenance_mut(iova as usize), length),
+                false => return Err(unmappable(error)),
+            },
         };
         let spec = RegionSpec { translation, domain: ProtectionDomain(domain.domain.0), access };
         // SAFETY: the region keeps the mapping until it is gone; memory of a GPU stays allocated, as registering
@@ -73,6 +74,18 @@ impl ByDescriptor {
         let key = unsafe { domain.opened.nic.register_region(&spec) }?;
         // An offset stands where other regions have their address.
         MemoryRegion::make_with(pd, key, without_provenance_mut(offset as usize), length, needs)
+    }
+}
+
+/// Why memory of a descriptor is not registered that the processor cannot map.
+fn unmappable(error: io::Error) -> Errno {
+    /// What a driver says that lets nobody map its memory: a number of the kernel's own, of which programs know nothing.
+    const NOT_SUPPORTED: c_int = 524;
+    match error.raw_os_error() {
+        Some(NOT_SUPPORTED | libc::ENODEV) => {
+            Errno::unsupported("the memory cannot be mapped, and no GPU's driver knows the address that is its iova")
+        }
+        _ => error.into(),
     }
 }
 

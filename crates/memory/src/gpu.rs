@@ -21,6 +21,7 @@ use latch::{Mutex, Rank};
 
 use crate::copy;
 use crate::error::Error;
+use crate::mapped;
 use crate::mapping::file_size;
 use crate::memory::Memory;
 use crate::slot::Reach;
@@ -28,8 +29,8 @@ use bounce::Bounce;
 pub(crate) use contexts::ContextNumber;
 use copier::Caller;
 pub use copier::set_gpu_patience;
-use driver::Driver;
 pub use driver::DriverError;
+use driver::{Allocation, Driver};
 pub use references::{LONGEST_REFERENCE, REFERENCE, Reference, Source, descriptor_of, open, shadow};
 use wire::Key;
 use wire::access::{Access, Atomic, Range, Refusal, RefusalCause, Subject};
@@ -52,7 +53,9 @@ pub(crate) fn is_known() -> bool {
     driver::known().is_some()
 }
 
-/// Whether a range is memory of a GPU. One that begins in such memory and ends elsewhere is an error.
+/// Whether a range is memory of a GPU. One that begins in such memory and ends elsewhere is an error; it may end on the
+/// page on which the memory does, as NICs register pages and programs round up. What is not allocated there is refused
+/// when it is accessed.
 pub(crate) fn find(address: u64, length: u64) -> Result<Option<Found>, Error> {
     let Some(driver) = driver::driver() else { return Ok(None) };
     let Some(first) = driver.allocation(address) else { return Ok(None) };
@@ -61,24 +64,33 @@ pub(crate) fn find(address: u64, length: u64) -> Result<Option<Found>, Error> {
     let mut reached = first.start.saturating_add(first.length);
     // Memory that was mapped piece by piece is several allocations in a row.
     while reached < end {
-        let next = driver.allocation(reached).ok_or(past)?;
+        let Some(next) = driver.allocation(reached) else {
+            let page = mapped::page_size() as u64;
+            return if end <= reached.next_multiple_of(page) { found(driver, &first).map(Some) } else { Err(past) };
+        };
         let after = next.start.saturating_add(next.length);
         if (next.device, next.context) != (first.device, first.context) || after <= reached {
             return Err(past);
         }
         reached = after;
     }
-    let context = contexts::number_of(driver, &first).map_err(|error| Error::GpuDriver { error: error.0 })?;
+    found(driver, &first).map(Some)
+}
+
+fn found(driver: &Driver, allocation: &Allocation) -> Result<Found, Error> {
+    let context = contexts::number_of(driver, allocation).map_err(|error| Error::GpuDriver { error: error.0 })?;
     references::note_context(context);
-    Ok(Some(Found { context }))
+    Ok(Found { context })
 }
 
 /// Whether a descriptor that the processor cannot map stands for memory of a GPU, at an address that the GPU's driver
 /// knows. There is no way back from such a descriptor to an address, so the program must have named it.
-#[must_use]
-pub fn is_gpu_memory(file: BorrowedFd<'_>, offset: u64, address: u64, length: usize) -> bool {
+///
+/// # Errors
+/// The memory there ends before the range does, or the driver does not let it be reached.
+pub fn is_gpu_memory(file: BorrowedFd<'_>, offset: u64, address: u64, length: usize) -> Result<bool, Error> {
     let fits = |size| offset.checked_add(length as u64).is_some_and(|end| end <= size);
-    length > 0 && file_size(file).is_ok_and(fits) && matches!(find(address, length as u64), Ok(Some(_)))
+    Ok(length > 0 && file_size(file).is_ok_and(fits) && find(address, length as u64)?.is_some())
 }
 
 /// A region covers a range from now on, or does so no more.
@@ -163,7 +175,6 @@ impl Bounced {
     /// Copies them to where they are wanted, which is as long.
     fn hand_over(mut self, out: &mut [u8]) {
         out.copy_from_slice(self.bounce.bytes(self.length));
-        self.bounce.put();
     }
 }
 
@@ -184,7 +195,7 @@ pub(crate) fn store(target: *mut u8, bytes: &[u8], context: ContextNumber) -> Re
             })?;
             Ok(bounce)
         };
-        copier::run(call).map_err(refused)?.put();
+        drop(copier::run(call).map_err(refused)?);
         to += length as u64;
     }
     Ok(())
@@ -245,7 +256,6 @@ pub(crate) unsafe fn load_from(
         let mut bytes = bounced_out(from, part, source.context(), false)?;
         // SAFETY: a part of what the caller vouches for; programs may write there meanwhile.
         unsafe { copy::store(target.wrapping_add(at), bytes.bounce.bytes(part)) };
-        bytes.bounce.put();
     }
     Ok(())
 }

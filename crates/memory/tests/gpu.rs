@@ -125,6 +125,19 @@ fn a_region_moves_between_kinds_of_memory() {
 }
 
 #[test]
+fn a_range_may_end_on_the_last_page_of_an_allocation() {
+    let (gpu, memory) = (StandIn::new(), Memory::new());
+    let address = gpu.allocate(65_544);
+    let key = register(&memory, address, 65_552, ALL).unwrap();
+    memory.write(REMOTE, key, address + 65_541, b"end").unwrap();
+    assert_eq!(gpu.bytes(address + 65_541, 3), b"end");
+    let refused = memory.write(REMOTE, key, address + 65_541, b"past").unwrap_err();
+    assert!(matches!(refused.cause, RefusalCause::GpuFailed { .. }), "{refused:?}");
+    register(&memory, address, 17 * 4096, ALL).unwrap();
+    assert_eq!(register(&memory, address, 17 * 4096 + 1, ALL).unwrap_err().errno(), libc::EFAULT);
+}
+
+#[test]
 fn what_is_no_memory_of_a_gpu_is_not_registered_as_such() {
     let (gpu, memory) = (StandIn::new(), Memory::new());
     let address = gpu.allocate(4096);

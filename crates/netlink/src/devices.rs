@@ -34,9 +34,9 @@ fn describe(message: &mut Message, number: u32, device: &Device) {
 }
 
 pub(crate) fn all(exchange: &mut Exchange<'_>, host: &mut impl Host) -> Result<(), Errno> {
-    for (number, device) in (0..).zip(host.devices()) {
+    for device in host.devices() {
         let mut message = exchange.message(command::GET);
-        describe(&mut message, number, &device);
+        describe(&mut message, device.interface, &device);
         exchange.send(message);
     }
     Ok(())
@@ -79,10 +79,9 @@ pub(crate) fn system(exchange: &mut Exchange<'_>) -> Result<(), Errno> {
 
 pub(crate) fn character_device(exchange: &mut Exchange<'_>, asked: &Asked, host: &mut impl Host) -> Result<(), Errno> {
     let kind = asked.chardev.as_deref().ok_or(EINVAL)?;
-    let number = match asked.device {
-        Some(_) => asked.device(host)?.0,
-        None => return Err(ENOENT),
-    };
+    let wanted = asked.device.ok_or(ENOENT)?;
+    // Files are counted as devices are listed.
+    let place = host.devices().iter().position(|device| device.interface == wanted).ok_or(EINVAL)?;
     if kind != "uverbs" {
         return Err(ENOENT);
     }
@@ -90,7 +89,7 @@ pub(crate) fn character_device(exchange: &mut Exchange<'_>, asked: &Asked, host:
     message
         .u64(attribute::CHARDEV, VERBS_DEVICE)
         .u64(attribute::CHARDEV_ABI, VERBS_ABI)
-        .text(attribute::CHARDEV_NAME, &format!("uverbs{number}"));
+        .text(attribute::CHARDEV_NAME, &format!("uverbs{place}"));
     exchange.send(message);
     Ok(())
 }

@@ -46,7 +46,7 @@ pub struct Device {
 
 /// What there is to tell of.
 pub trait Host {
-    /// The devices; their numbers are their places in this list.
+    /// The devices; their numbers are those of their interfaces, as `ibv_get_device_index` has it.
     fn devices(&mut self) -> Vec<Device>;
     /// The processes, with what they have.
     fn processes(&mut self) -> Vec<Process>;

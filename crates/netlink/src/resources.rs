@@ -258,7 +258,7 @@ pub(crate) fn summary(
     host: &mut impl Host,
 ) -> Result<(), Errno> {
     let devices: Vec<(u32, Device)> = match dumps {
-        true => (0..).zip(host.devices()).collect(),
+        true => host.devices().into_iter().map(|device| (device.interface, device)).collect(),
         false => vec![asked.device(host)?],
     };
     for (number, device) in devices {

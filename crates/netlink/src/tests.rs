@@ -93,11 +93,11 @@ fn number(value: &[u8]) -> u32 {
 fn a_list_of_devices_ends_with_done() {
     let answers = ask(command::GET, DUMP, &[]);
     assert_eq!((answers.len(), error(&answers)), (3, 0));
-    for (index, (bytes, name)) in answers.iter().zip([&b"ubi_eth0\0"[..], b"ubi_lo\0"]).enumerate() {
+    for (bytes, (index, name)) in answers.iter().zip([(2, &b"ubi_eth0\0"[..]), (1, b"ubi_lo\0")]) {
         let header = Header::parse(bytes).unwrap();
         assert_eq!((header.flags, header.sequence, header.port), (MULTI, 9, 42));
         let attributes = &bytes[HEADER..];
-        assert_eq!(number(find(attributes, attribute::DEV_INDEX)[0]), index as u32);
+        assert_eq!(number(find(attributes, attribute::DEV_INDEX)[0]), index);
         assert_eq!(find(attributes, attribute::DEV_NAME), [name]);
         assert_eq!(find(attributes, attribute::DEV_PROTOCOL), [b"roce\0"]);
     }
@@ -117,16 +117,16 @@ fn errors_are_the_kernels() {
     let one = attribute::DEV_INDEX;
     for (wanted, number, flags, attributes) in [
         (EINVAL, command::GET, 0, vec![]),
-        (EINVAL, command::GET, 0, vec![(one, 2)]),
-        (EINVAL, command::PORT_GET, 0, vec![(one, 0)]),
-        (EINVAL, command::PORT_GET, 0, vec![(one, 0), (attribute::PORT_INDEX, 2)]),
+        (EINVAL, command::GET, 0, vec![(one, 3)]),
+        (EINVAL, command::PORT_GET, 0, vec![(one, 2)]),
+        (EINVAL, command::PORT_GET, 0, vec![(one, 2), (attribute::PORT_INDEX, 2)]),
         (EINVAL, command::PORT_GET, DUMP, vec![]),
         (EINVAL, command::RES_GET, 0, vec![]),
         (EINVAL, command::RES_QP_GET, DUMP, vec![]),
-        (EINVAL, command::RES_QP_GET, DUMP, vec![(one, 0), (attribute::PORT_INDEX, 9)]),
+        (EINVAL, command::RES_QP_GET, DUMP, vec![(one, 2), (attribute::PORT_INDEX, 9)]),
         (EINVAL, command::RES_QP_GET, 0, vec![(one, 1)]),
         (ENOENT, command::RES_QP_GET, 0, vec![(one, 1), (attribute::RES_LQPN, 99)]),
-        (ENOENT, command::RES_QP_GET, 0, vec![(one, 0), (attribute::RES_LQPN, 100)]),
+        (ENOENT, command::RES_QP_GET, 0, vec![(one, 2), (attribute::RES_LQPN, 100)]),
         (EINVAL, command::STAT_GET, 0, vec![(one, 1)]),
         (EINVAL, command::STAT_GET, DUMP, vec![(one, 1)]),
         (EINVAL, command::GET_CHARDEV, 0, vec![(one, 1)]),

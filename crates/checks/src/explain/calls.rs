@@ -69,8 +69,8 @@ impl Examine for RefusedCalls {
                 out.tell(finding);
             }
             // To be called again is no refusal: nothing is there yet, or a signal came.
-            Kind::Called { call: Call::Refused { function, errno, .. }, .. }
-                if reason::is_an_answer(function, *errno) => {}
+            Kind::Called { call: Call::Refused { function, errno, reason }, .. }
+                if reason::is_an_answer(function, *errno, reason.as_str()) => {}
             Kind::Called { call: Call::Refused { function, errno, reason }, .. } => {
                 let posts = function.starts_with("ibv_post_") || *function == "ibv_wr_complete";
                 if posts && core::mem::take(&mut self.told) {

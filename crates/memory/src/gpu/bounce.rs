@@ -2,6 +2,8 @@
 //! registered there; and a copy that takes too long can be left alone with it, while the memory it was for is the
 //! program's again.
 
+use std::mem::ManuallyDrop;
+
 use latch::{Mutex, Rank};
 
 use super::HostRegistration;
@@ -12,16 +14,26 @@ use crate::mapping::Mapping;
 /// How long one is: a call costs about 10 us, little beside the copy of so much.
 pub(super) const LENGTH: usize = 1 << 20;
 
-/// How many wait for their next use.
-const KEPT: usize = 8;
+/// Those that nobody uses. They stay: the driver waits for kernels before it ends a registration, and kernels may wait
+/// for the NIC.
+static FREE: Mutex<Vec<Memory>> = Mutex::new(Rank::GpuBounces, Vec::new());
 
-static FREE: Mutex<Vec<Bounce>> = Mutex::new(Rank::GpuBounces, Vec::new());
-
-/// So much memory. Its registration ends before it does.
 #[derive(Debug)]
-pub(super) struct Bounce {
+struct Memory {
     registration: Option<HostRegistration>,
     mapping: Mapping,
+}
+
+/// So much memory, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Bounce(ManuallyDrop<Memory>);
+
+impl Drop for Bounce {
+    fn drop(&mut self) {
+        // SAFETY: nobody looks at it afterwards.
+        let memory = unsafe { ManuallyDrop::take(&mut self.0) };
+        FREE.lock().push(memory);
+    }
 }
 
 impl Bounce {
@@ -29,37 +41,29 @@ impl Bounce {
     pub fn take() -> Result<Bounce, DriverError> {
         const OUT_OF_MEMORY: DriverError = DriverError(2);
         if let Some(free) = FREE.lock().pop() {
-            return Ok(free);
+            return Ok(Bounce(ManuallyDrop::new(free)));
         }
         let mapping = Mapping::anonymous(LENGTH).map_err(|_| OUT_OF_MEMORY)?;
-        Ok(Bounce { registration: None, mapping })
-    }
-
-    /// It may be used again.
-    pub fn put(self) {
-        let mut free = FREE.lock();
-        if free.len() < KEPT {
-            free.push(self);
-        }
+        Ok(Bounce(ManuallyDrop::new(Memory { registration: None, mapping })))
     }
 
     /// Registers it with the driver, if it is not.
     pub fn register(&mut self, driver: &Driver, context: ContextNumber) {
-        if self.registration.is_none() {
-            let first = self.mapping.first();
+        if self.0.registration.is_none() {
+            let first = self.0.mapping.first();
             let register = || Ok(HostRegistration::new(first, LENGTH));
-            self.registration = contexts::within(driver, context, register).ok();
+            self.0.registration = contexts::within(driver, context, register).ok();
         }
     }
 
     /// Where it lies.
     pub fn first(&self) -> *mut u8 {
-        self.mapping.first()
+        self.0.mapping.first()
     }
 
     /// Its first bytes: at most as many as it has.
     pub fn bytes(&mut self, length: usize) -> &mut [u8] {
         // SAFETY: mapped, as long, and nobody else's; no copy is under way when its owner asks.
-        unsafe { std::slice::from_raw_parts_mut(self.mapping.first(), length.min(LENGTH)) }
+        unsafe { std::slice::from_raw_parts_mut(self.0.mapping.first(), length.min(LENGTH)) }
     }
 }

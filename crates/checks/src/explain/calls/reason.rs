@@ -126,9 +126,11 @@ const ERRNOS: &[(i32, &str)] = &[
 ];
 
 /// Whether an errno is an answer that programs ask for: that it is not time yet (EINTR, EAGAIN, EALREADY and
-/// EINPROGRESS), and whether a socket is connected (EISCONN and ENOTCONN).
-pub(super) fn is_an_answer(function: &str, errno: i32) -> bool {
+/// EINPROGRESS), whether a socket is connected (EISCONN and ENOTCONN), and whether there is a call (EBADF).
+pub(super) fn is_an_answer(function: &str, errno: i32, reason: &str) -> bool {
     match function {
+        // Without a descriptor, programs ask whether there is such a call.
+        "ibv_reg_dmabuf_mr" | "ibv_reg_mr_ex" if errno == 9 => reason.starts_with("no descriptor"),
         "rconnect" if errno == 106 => true,
         "rgetpeername" if errno == 107 => true,
         _ => matches!(errno, 4 | 11 | 114 | 115),

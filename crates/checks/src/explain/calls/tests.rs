@@ -162,6 +162,13 @@ fn what_still_uses_a_domain_is_listed() {
 }
 
 #[test]
+fn a_program_that_asks_for_dma_bufs_is_not_told_of_the_answer() {
+    let bad = |reason| Call::Refused { function: "ibv_reg_dmabuf_mr", errno: 9, reason: Text::of(reason) };
+    assert_eq!(told(&[call(bad("no descriptor; programs ask so whether there is such a call"))]), []);
+    assert_eq!(told(&[call(bad("the descriptor is not open"))]).len(), 1);
+}
+
+#[test]
 fn a_list_that_has_one_request_again_and_again_is_told() {
     let list = |wr_id: &dyn Fn(u32) -> u64| {
         let mut events = Vec::from([pair()]);
