@@ -111,8 +111,8 @@ impl Builder {
         self
     }
 
-    /// How many messages a neighbour may have under way, of how many bytes each. 6 of 64 KiB if not said: the buffers of
-    /// more, or of longer ones, do not fit the processor's cache. Where messages take long, more are faster.
+    /// How many messages a neighbour may have under way, of how many bytes each. 6 of 64 KiB if not said: the buffers
+    /// of more, or of longer ones, do not fit the processor's cache. Where messages take long, more are faster.
     pub fn messages(mut self, count: u32, bytes: usize) -> Builder {
         (self.settings.receives, self.settings.slot) = (count, bytes);
         self

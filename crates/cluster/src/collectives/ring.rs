@@ -1,9 +1,9 @@
 //! Around the ring: pieces are summed up on their way, then told on another one. A message that arrives becomes the
 //! next one in its own buffer, so nothing is copied that need not be, and pieces are under way everywhere at once.
 //!
-//! A member begins with few messages, and with one more for each that ends at it. What is under way ends without anybody
-//! beginning anything, and lets as many begin, or ends the last piece of a member, which then begins all that it has
-//! left. So nobody waits for ever.
+//! A member begins with few messages, and with one more for each that ends at it. What is under way ends without
+//! anybody beginning anything, and lets as many begin, or ends the last piece of a member, which then begins all that
+//! it has left. So nobody waits for ever.
 
 use crate::call::Header;
 use crate::element::{Element, Op};
@@ -13,8 +13,8 @@ use crate::topology::{Topology, cycle};
 use std::ops::Range;
 
 /// How many messages of each member are under way on a lane: the next one begins when one has ended. If a member sent
-/// all of its own at once, the buffers of a call would not fit the processor's cache. 16 MiB between four members on two
-/// processors: without a limit 1.00 of Open MPI's time, 16 0.86, 8 0.91, 4 0.84, 2 0.88.
+/// all of its own at once, the buffers of a call would not fit the processor's cache. 16 MiB between four members on
+/// two processors: without a limit 1.00 of Open MPI's time, 16 0.86, 8 0.91, 4 0.84, 2 0.88.
 const WINDOW: usize = 4;
 
 /// A message of the lane that goes the other way.
