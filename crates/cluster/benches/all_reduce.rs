@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 const MEMBERS: u32 = 4;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 const SIZES: &str = "8 4000 65536 400 16777216 8";
 
 fn main() {

@@ -34,6 +34,9 @@ const FEW_STEPS: usize = 128 << 10;
 /// Blocks up to this size go to everybody at once.
 const SMALL_BLOCK: usize = 16 << 10;
 
+/// What the NIC moves at once. A message that is one of several has as many of them as fit its buffer, header included.
+const TRAIN: usize = 64 << 10;
+
 impl Group {
     /// Waits until all members have called it.
     pub fn barrier(&mut self) -> Pending<'_, ()> {
@@ -285,7 +288,10 @@ async fn reduce<T: Element>(net: &mut Net, algorithm: Algorithm, data: &mut [T],
 
 /// The messages that elements are sent in; one without any if there are none.
 fn slots<T: Element>(net: &Net, range: Range<usize>) -> impl DoubleEndedIterator<Item = Range<usize>> + Clone + use<T> {
-    let each = net.settings.slot / T::SIZE;
+    let slot = net.settings.slot;
+    let is_alone = range.len() * T::SIZE <= slot;
+    let bytes = if is_alone || slot < TRAIN { slot } else { slot / TRAIN * TRAIN - Header::LENGTH };
+    let each = bytes / T::SIZE;
     let count = range.len().div_ceil(each).max(1);
     (0..count).map(move |slot| {
         let start = range.start + slot * each;

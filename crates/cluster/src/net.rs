@@ -35,7 +35,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(50);
 const HISTORY: usize = 16;
 
 /// Receives beyond the credits, for what needs none.
-pub(crate) const SPARE_RECEIVES: u32 = 8;
+pub(crate) const SPARE_RECEIVES: u32 = 4;
 
 /// The connections of one member.
 pub(crate) struct Net {
@@ -324,6 +324,7 @@ impl Net {
             done = Some(self.completed(completion?));
         }
         if let Some(done) = done {
+            crate::pending::has_arrived();
             return Poll::Ready(done);
         }
         if self.tick.is_none() || self.bell.was_rung(context.waker()) {

@@ -1,8 +1,9 @@
 //! A call under way: to be awaited, or waited for.
 
 use crate::error::Error;
+use std::cell::Cell;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -22,17 +23,28 @@ impl<'a, R> Pending<'a, R> {
         Pending { call: Box::pin(call) }
     }
 
-    /// Waits until it is done. The waiting thread drives: it looks for a while, lets others run in between, and then
-    /// sleeps until something happens.
+    /// Waits until it is done. The waiting thread drives: it looks again and again, and lets others run in between.
+    /// Where nothing comes for a while, it sleeps until something does.
     pub fn wait(mut self) -> Result<R, Error> {
-        let mut context = Context::from_waker(Waker::noop());
-        let begun = Instant::now();
+        let mut looking = Context::from_waker(Waker::noop());
+        let mut arrivals = ARRIVALS.get();
+        let mut since = Instant::now();
         loop {
-            if let Poll::Ready(result) = self.call.as_mut().poll(&mut context) {
+            if let Poll::Ready(result) = self.call.as_mut().poll(&mut looking) {
                 return result;
             }
-            if begun.elapsed() > LOOKS_FOR {
-                return ubiverbs::block_on(self.call);
+            if arrivals == ARRIVALS.get() && since.elapsed() > LOOKS_FOR {
+                let slept = ubiverbs::block_on(poll_fn(|context| match self.call.as_mut().poll(context) {
+                    Poll::Ready(result) => Poll::Ready(Some(result)),
+                    Poll::Pending if arrivals != ARRIVALS.get() => Poll::Ready(None),
+                    Poll::Pending => Poll::Pending,
+                }));
+                if let Some(result) = slept {
+                    return result;
+                }
+            }
+            if arrivals != ARRIVALS.get() {
+                (arrivals, since) = (ARRIVALS.get(), Instant::now());
             }
             // Members may be more than processors: the one we wait for may need this one.
             std::thread::yield_now();
@@ -40,9 +52,20 @@ impl<'a, R> Pending<'a, R> {
     }
 }
 
-/// How long a waiting thread looks before it sleeps. Where many wait for few processors, one turn takes that long, and
-/// those that wait sleep.
-const LOOKS_FOR: Duration = Duration::from_micros(100);
+/// How long a waiting thread looks, after something came, before it sleeps. To sleep and to be woken takes as long as
+/// some pieces of a long call: a thread that sleeps between two of them holds up all members. 16 MiB between four
+/// members on two processors: 0.1 ms 1.48 of Open MPI's time, 2 ms 1.15.
+const LOOKS_FOR: Duration = Duration::from_millis(2);
+
+thread_local! {
+    /// How often something came for a group while this thread looked.
+    static ARRIVALS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Something has come for a group.
+pub(crate) fn has_arrived() {
+    ARRIVALS.set(ARRIVALS.get().wrapping_add(1));
+}
 
 impl<R> Future for Pending<'_, R> {
     type Output = Result<R, Error>;

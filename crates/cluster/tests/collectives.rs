@@ -84,6 +84,47 @@ fn in_groups_of_any_size() {
     }
 }
 
+/// Pieces of many messages, of which few are under way at once; and some pieces have one more than others.
+#[test]
+fn around_a_ring_with_more_messages_than_are_under_way() {
+    let act = |mut group: Group| {
+        let (rank, size) = (group.rank(), group.size());
+        let a_message = 8;
+        for count in [a_message * 7 + 1, a_message * 40 * size as usize + 1, 3001] {
+            let mut ours = data(rank, count);
+            group.all_reduce_by(Algorithm::Ring, &mut ours, Op::Sum).wait()?;
+            assert_eq!(ours, sum(size, count), "{count} at rank {rank} of {size}");
+        }
+        group.leave().wait()
+    };
+    for size in [2, 3, 5] {
+        for topology in [Topology::Ring, Topology::BidirectionalRing, Topology::FullMesh] {
+            let outcomes = members(size, builder(size, &topology).messages(2, 64), act);
+            outcomes.into_iter().for_each(|outcome| outcome.unwrap());
+        }
+    }
+}
+
+/// Messages as long as they are if nothing is said: one, one and a little more, several.
+#[test]
+fn in_long_messages() {
+    let act = |mut group: Group| {
+        let (rank, size) = (group.rank(), group.size());
+        for count in [8191, 8192, 8193, 8192 * 3, 50_001] {
+            for algorithm in Algorithm::ALL {
+                let mut ours = data(rank, count);
+                group.all_reduce_by(algorithm, &mut ours, Op::Sum).wait()?;
+                assert!(ours == sum(size, count), "{algorithm} of {count} at rank {rank}");
+            }
+            let mut from = vec![0; count * size as usize];
+            group.all_gather(&data(rank, count), &mut from).wait()?;
+            assert!(from == (0..size).flat_map(|rank| data(rank, count)).collect::<Vec<_>>(), "all_gather of {count}");
+        }
+        group.leave().wait()
+    };
+    members(3, builder(3, &Topology::FullMesh), act).into_iter().for_each(|outcome| outcome.unwrap());
+}
+
 #[test]
 fn on_a_topology_of_ones_own() {
     let wheel = Topology::custom("wheel", |rank, size| match rank {

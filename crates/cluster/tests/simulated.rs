@@ -83,6 +83,31 @@ fn groups_say_who_died_while_they_met_on_a_lossy_network(simulation: &mut Simula
     run(simulation);
 }
 
+/// Around a ring, in many more messages than are under way at once.
+#[ubiverbs::simulated_test(loss = 0.01, reordering = 0.02, seeds = 20, time_limit = Duration::from_secs(240))]
+fn long_sums_go_around_a_lossy_ring(simulation: &mut Simulation) {
+    let size = 2 + simulation.below(3) as u32;
+    let count = 400 + simulation.below(200);
+    let meeting: Rc<Cell<Option<IpAddr>>> = Rc::default();
+    for rank in 0..size {
+        let meeting_place = Rc::clone(&meeting);
+        simulation.party(&name(rank), async move {
+            let at = SocketAddr::new(meeting_place.get().expect("member 0 was added first"), PORT);
+            let limit = Duration::from_secs(30);
+            let builder = Group::builder(size).messages(2, 64).meeting_limit(limit).deadline(limit);
+            let mut group = builder.rendezvous(at, rank).join().await?;
+            let mut sum: Vec<u64> = (0..count).map(|at| at * u64::from(rank + 1)).collect();
+            group.all_reduce_by(Algorithm::Ring, &mut sum, Op::Sum).await?;
+            let all = u64::from(size * (size + 1) / 2);
+            assert!(sum.iter().zip(0..).all(|(sum, at)| *sum == at * all), "a wrong sum at rank {rank}");
+            group.leave().await
+        });
+        if rank == 0 {
+            meeting.set(simulation.address(&name(0)));
+        }
+    }
+}
+
 fn run(simulation: &mut Simulation) {
     let plan = Plan::by_chance(simulation);
     // A third of all runs has no victim.

@@ -1,5 +1,9 @@
 //! Around the ring: pieces are summed up on their way, then told on another one. A message that arrives becomes the
 //! next one in its own buffer, so nothing is copied that need not be, and pieces are under way everywhere at once.
+//!
+//! A member begins with few messages, and with one more for each that ends at it. What is under way ends without
+//! anybody beginning anything, and lets as many begin, or ends the last piece of a member, which then begins all that
+//! it has left. So nobody waits for ever.
 
 use crate::call::Header;
 use crate::element::{Element, Op};
@@ -7,6 +11,11 @@ use crate::error::Error;
 use crate::net::{Message, Net};
 use crate::topology::{Topology, cycle};
 use std::ops::Range;
+
+/// How many messages of each member are under way on a lane: the next one begins when one has ended. If a member sent
+/// all of its own at once, the buffers of a call would not fit the processor's cache. 16 MiB between four members on
+/// two processors: without a limit 1.00 of Open MPI's time, 16 0.86, 8 0.91, 4 0.84, 2 0.88.
+const WINDOW: usize = 4;
 
 /// A message of the lane that goes the other way.
 const BACKWARDS: u32 = 1 << 31;
@@ -51,8 +60,12 @@ struct Lane {
     steps: Range<u32>,
     /// What we begin with, as far as it was not sent yet.
     own: Vec<Range<usize>>,
+    /// How many of them may go now.
+    window: usize,
     /// Messages that are to come.
     left: usize,
+    /// Those of them that go no further.
+    last: usize,
 }
 
 impl Lane {
@@ -60,16 +73,24 @@ impl Lane {
         let size = cycle.len();
         let place = cycle.iter().position(|rank| *rank == net.rank).unwrap_or(0);
         let (next, previous) = (cycle[(place + 1) % size], cycle[(place + size - 1) % size]);
-        let mut lane = Lane { next, previous, place, size, flag, pieces, steps, own: Vec::new(), left: 0 };
+        let own = Vec::new();
+        let (window, left, last) = (WINDOW, 0, 0);
+        let mut lane = Lane { next, previous, place, size, flag, pieces, steps, own, window, left, last };
         let messages = |range: Range<usize>| super::slots::<T>(net, range).filter(|place| !place.is_empty());
         lane.own = messages(lane.piece(lane.place, lane.steps.start)).rev().collect();
         lane.left = lane.steps.clone().map(|step| messages(lane.coming(step)).count()).sum();
+        lane.last = messages(lane.coming(lane.steps.end - 1)).count();
         lane
     }
 
     /// The piece that the member at this place sends in this step.
     fn piece(&self, place: usize, step: u32) -> Range<usize> {
         self.pieces[(place + 2 * self.size - step as usize) % self.size].clone()
+    }
+
+    /// Whether the next message of our own may go: for each that ends here, or if none does any more.
+    fn may_begin(&self) -> bool {
+        self.window > 0 || self.last.min(self.left) == 0
     }
 
     /// The piece that comes in this step.
@@ -135,11 +156,11 @@ fn lane_of_blocks<T: Element>(net: &Net, block: usize, steps: Range<u32>) -> Lan
 async fn go_around<T: Element>(net: &mut Net, lanes: &mut [Lane], mut data: Data<'_, T>, op: Op) -> Result<(), Error> {
     loop {
         for lane in lanes.iter_mut() {
-            while !lane.own.is_empty() && net.has_room(lane.next) {
-                if let Some(place) = lane.own.pop() {
-                    let header = net.header(lane.next, lane.steps.start | lane.flag, place.start);
-                    net.send(header, data.read(place))?;
-                }
+            while lane.may_begin() && net.has_room(lane.next) {
+                let Some(place) = lane.own.pop() else { break };
+                lane.window = lane.window.saturating_sub(1);
+                let header = net.header(lane.next, lane.steps.start | lane.flag, place.start);
+                net.send(header, data.read(place))?;
             }
         }
         // One that has something is served; if none has, any of them is waited for.
@@ -192,6 +213,8 @@ fn arrived<T: Element>(
         let header = net.header(lane.next, (step + 1) | flag, place.start);
         return net.pass_on(header, part);
     }
+    lane.last = lane.last.saturating_sub(1);
+    lane.window += 1;
     net.give_back(part.buffer);
     Ok(())
 }
