@@ -79,7 +79,8 @@ impl ByDescriptor {
 
 /// Why memory of a descriptor is not registered that the processor cannot map.
 fn unmappable(error: io::Error) -> Errno {
-    /// What a driver says that lets nobody map its memory: a number of the kernel's own, of which programs know nothing.
+    /// A driver whose memory no process may map says so by this number, which is the kernel's own: programs know no such
+    /// errno.
     const NOT_SUPPORTED: c_int = 524;
     match error.raw_os_error() {
         Some(NOT_SUPPORTED | libc::ENODEV) => {

@@ -3,7 +3,7 @@
 //!
 //! A member begins with few messages, and with one more for each that ends at it. What is under way ends without
 //! anybody beginning anything, and lets as many begin, or ends the last piece of a member, which then begins all that
-//! it has left. So nobody waits for ever.
+//! it has left. So no member waits for ever.
 
 use crate::call::Header;
 use crate::element::{Element, Op};

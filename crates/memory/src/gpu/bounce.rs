@@ -14,7 +14,7 @@ use crate::mapping::Mapping;
 /// How long one is: a call costs about 10 us, little beside the copy of so much.
 pub(super) const LENGTH: usize = 1 << 20;
 
-/// Those that nobody uses. They stay: the driver waits for kernels before it ends a registration, and kernels may wait
+/// Those that no copy uses. They stay: the driver waits for kernels before it ends a registration, and kernels may wait
 /// for the NIC.
 static FREE: Mutex<Vec<Memory>> = Mutex::new(Rank::GpuBounces, Vec::new());
 
@@ -30,7 +30,7 @@ pub(super) struct Bounce(ManuallyDrop<Memory>);
 
 impl Drop for Bounce {
     fn drop(&mut self) {
-        // SAFETY: nobody looks at it afterwards.
+        // SAFETY: this is the last use of the bounce.
         let memory = unsafe { ManuallyDrop::take(&mut self.0) };
         FREE.lock().push(memory);
     }
