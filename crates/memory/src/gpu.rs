@@ -29,8 +29,8 @@ use bounce::Bounce;
 pub(crate) use contexts::ContextNumber;
 use copier::Caller;
 pub use copier::set_gpu_patience;
+use driver::Driver;
 pub use driver::DriverError;
-use driver::{Allocation, Driver};
 pub use references::{LONGEST_REFERENCE, REFERENCE, Reference, Source, descriptor_of, open, shadow};
 use wire::Key;
 use wire::access::{Access, Atomic, Range, Refusal, RefusalCause, Subject};
@@ -65,8 +65,11 @@ pub(crate) fn find(address: u64, length: u64) -> Result<Option<Found>, Error> {
     // Memory that was mapped piece by piece is several allocations in a row.
     while reached < end {
         let Some(next) = driver.allocation(reached) else {
-            let page = mapped::page_size() as u64;
-            return if end <= reached.next_multiple_of(page) { found(driver, &first).map(Some) } else { Err(past) };
+            let page_end = reached.checked_next_multiple_of(mapped::page_size() as u64);
+            if page_end.is_some_and(|page_end| end <= page_end) {
+                break;
+            }
+            return Err(past);
         };
         let after = next.start.saturating_add(next.length);
         if (next.device, next.context) != (first.device, first.context) || after <= reached {
@@ -74,13 +77,9 @@ pub(crate) fn find(address: u64, length: u64) -> Result<Option<Found>, Error> {
         }
         reached = after;
     }
-    found(driver, &first).map(Some)
-}
-
-fn found(driver: &Driver, allocation: &Allocation) -> Result<Found, Error> {
-    let context = contexts::number_of(driver, allocation).map_err(|error| Error::GpuDriver { error: error.0 })?;
+    let context = contexts::number_of(driver, &first).map_err(|error| Error::GpuDriver { error: error.0 })?;
     references::note_context(context);
-    Ok(Found { context })
+    Ok(Some(Found { context }))
 }
 
 /// Whether a descriptor that the processor cannot map stands for memory of a GPU, at an address that the GPU's driver
