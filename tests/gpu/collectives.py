@@ -30,6 +30,11 @@ def verify(size, round_number, rank, ranks):
     dist.all_reduce(tensor)
     expect("all_reduce", tensor, total)
 
+    # The copy to the host waits inside the driver, for the kernel that waits for the NIC.
+    tensor, wanted = mine[rank].clone(), total.cpu()
+    dist.all_reduce(tensor)
+    expect("all_reduce and a copy to the host", tensor.cpu(), wanted)
+
     out = torch.empty(count * ranks, device="cuda")
     dist.all_gather_into_tensor(out, mine[rank])
     expect("all_gather", out, torch.cat(mine))

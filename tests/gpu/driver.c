@@ -19,6 +19,7 @@
 struct context {
 	unsigned long long id; /* 0: there is none, or it was destroyed. */
 	unsigned long long primary;
+	int held; /* A kernel runs in it, and all copies in it wait for that. */
 };
 
 struct allocation {
@@ -28,9 +29,11 @@ struct allocation {
 	int file;
 	unsigned long long id;
 	struct context *context;
-	int imported;
+	int imported; /* How often another process's was opened. */
 	int mapped; /* By `cuMemMap`: it has no handle for other processes but a descriptor. */
 	int closed; /* Nobody may touch it yet. */
+	pid_t from; /* The process that it was opened of, and its number there. */
+	unsigned long long number_there;
 };
 
 /* Memory that `cuMemCreate` made, or that came by a descriptor. */
@@ -101,6 +104,14 @@ void stand_in_hold(const char *call, int held)
 		faults[i].held = held;
 		break;
 	}
+	pthread_cond_broadcast(&let_go);
+	pthread_mutex_unlock(&lock);
+}
+
+void stand_in_hold_context(CUcontext context, int held)
+{
+	pthread_mutex_lock(&lock);
+	context->held = held;
 	pthread_cond_broadcast(&let_go);
 	pthread_mutex_unlock(&lock);
 }
@@ -203,7 +214,7 @@ static CUresult make_context(CUcontext *context, unsigned long long primary)
 	for (int i = 0; i < CONTEXTS; i++) {
 		if (contexts[i].id)
 			continue;
-		contexts[i] = (struct context){next_id++, primary};
+		contexts[i] = (struct context){next_id++, primary, 0};
 		*context = &contexts[i];
 		return CUDA_SUCCESS;
 	}
@@ -270,13 +281,6 @@ CUresult cuCtxSynchronize(void)
 	return leave(here() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
 }
 
-CUresult cuCtxGetId(CUcontext context, unsigned long long *id)
-{
-	ENTER;
-	*id = context->id;
-	return leave(context->id ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
-}
-
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 {
 	ENTER;
@@ -296,6 +300,8 @@ CUresult cuStreamSynchronize(CUstream stream)
 	ENTER;
 	if (!here() || stream->context != here() || stream->id != here()->id)
 		return leave(CUDA_ERROR_INVALID_HANDLE);
+	while (stream->context->held)
+		pthread_cond_wait(&let_go, &lock);
 	for (struct copy *copy = stream->first; copy;) {
 		struct copy *next = copy->next;
 		char *target = copy->kind == 1 ? copy->host : bytes_of(copy->target, copy->size);
@@ -341,6 +347,16 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void *source, size_t siz
 	return leave(begin(stream, (struct copy){.host = (void *)source, .target = target, .size = size, .kind = 2}));
 }
 
+/* Two rows into the GPU, one right after the other. For those that count and disturb calls it is the call above. */
+CUresult cuMemcpy2DAsync_v2(const struct rows *rows, CUstream stream)
+{
+	if (rows->source_type != 1 || rows->target_type != 2 || rows->source_place[0] || rows->source_place[1] ||
+	    rows->target_place[0] || rows->target_place[1] || rows->height != 2 || rows->source_pitch != rows->width ||
+	    rows->target_pitch != rows->width)
+		return CUDA_ERROR_INVALID_VALUE;
+	return cuMemcpyHtoDAsync_v2(rows->target, rows->source_host, 2 * rows->width, stream);
+}
+
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_t size, CUstream stream)
 {
 	ENTER;
@@ -383,7 +399,9 @@ static CUresult place(CUdeviceptr *address, int file, size_t size, unsigned long
 
 	if (untouchable == MAP_FAILED || bytes == MAP_FAILED)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*one = (struct allocation){(CUdeviceptr)untouchable, size, span, bytes, file, id, here(), imported, 0, 0};
+	*one = (struct allocation){
+		.address = (CUdeviceptr)untouchable, .size = size, .span = span, .bytes = bytes, .file = file, .id = id,
+		.context = here(), .imported = imported};
 	*address = one->address;
 	return CUDA_SUCCESS;
 }
@@ -515,6 +533,18 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsi
 	/* As the driver: not in the process that it is from. */
 	if (!here() || flags != 1 || named.process == getpid())
 		return leave(here() ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT);
+	/* As the driver: in one context, where it is counted how often. */
+	for (int i = 0; i < ALLOCATIONS; i++) {
+		struct allocation *one = &allocations[i];
+
+		if (!one->id || !one->imported || one->from != named.process || one->number_there != named.id)
+			continue;
+		if (one->context != here())
+			return leave(CUDA_ERROR_INVALID_CONTEXT);
+		one->imported++;
+		*address = one->address;
+		return leave(CUDA_SUCCESS);
+	}
 	snprintf(path, sizeof path, "/proc/%d/fd/%d", named.process, named.file);
 	int file = open(path, O_RDWR | O_CLOEXEC);
 
@@ -524,7 +554,14 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsi
 		close(file);
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	}
-	return leave(place(address, file, named.size, next_id++, 1));
+	CUresult placed = place(address, file, named.size, next_id++, 1);
+	struct allocation *one = placed ? NULL : find(*address, 1);
+
+	if (one) {
+		one->from = named.process;
+		one->number_there = named.id;
+	}
+	return leave(placed);
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address)
@@ -534,7 +571,8 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 
 	if (!one || one->address != address || !one->imported)
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	drop(one);
+	if (!--one->imported)
+		drop(one);
 	return leave(CUDA_SUCCESS);
 }
 
@@ -629,7 +667,9 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, unsigned long
 	if (bytes == MAP_FAILED)
 		return leave(CUDA_ERROR_OUT_OF_MEMORY);
 	from->references++;
-	*one = (struct allocation){address, size, size, bytes, dup(from->file), number, here(), 0, 1, 1};
+	*one = (struct allocation){
+		.address = address, .size = size, .span = size, .bytes = bytes, .file = dup(from->file), .id = number, .context = here(),
+		.mapped = 1, .closed = 1};
 	return leave(CUDA_SUCCESS);
 }
 

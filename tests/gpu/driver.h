@@ -36,7 +36,6 @@ CUresult cuCtxDestroy_v2(CUcontext context);
 CUresult cuCtxPushCurrent_v2(CUcontext context);
 CUresult cuCtxPopCurrent_v2(CUcontext *context);
 CUresult cuCtxSynchronize(void);
-CUresult cuCtxGetId(CUcontext context, unsigned long long *id);
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags);
 CUresult cuStreamSynchronize(CUstream stream);
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size);
@@ -53,6 +52,23 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address);
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags);
 CUresult cuIpcCloseMemHandle(CUdeviceptr address);
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size, int type, unsigned long long flags);
+
+/* What `cuMemcpy2DAsync` is told. */
+struct rows {
+	size_t source_place[2];
+	int source_type;
+	const void *source_host;
+	CUdeviceptr source;
+	void *source_array;
+	size_t source_pitch, target_place[2];
+	int target_type;
+	void *target_host;
+	CUdeviceptr target;
+	void *target_array;
+	size_t target_pitch, width, height;
+};
+
+CUresult cuMemcpy2DAsync_v2(const struct rows *rows, CUstream stream);
 
 /* What `cuMemCreate` and `cuMemSetAccess` are told. */
 struct allocation_properties {
@@ -81,6 +97,8 @@ CUresult cuMemImportFromShareableHandle(unsigned long long *handle, void *descri
 void stand_in_fail(const char *call, int after, CUresult error);
 /* Only the stand-in: the call of that name does not return until it is told 0, as while the program waits in the driver. */
 void stand_in_hold(const char *call, int held);
+/* Only the stand-in: all copies in a context wait, as behind a kernel, until they are let go. */
+void stand_in_hold_context(CUcontext context, int held);
 /* Only the stand-in: how often a call was made. */
 unsigned long stand_in_calls(const char *call);
 

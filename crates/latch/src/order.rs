@@ -127,6 +127,8 @@ pub enum Rank {
     PassedMemory,
     /// Memory between GPUs and other memory.
     GpuBounces,
+    /// The NIC's contexts on GPUs.
+    GpuContexts,
     /// The capture of packets.
     Capture,
     /// Where trace events go.

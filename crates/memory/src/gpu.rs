@@ -4,18 +4,21 @@
 //! | what | how |
 //! |---|---|
 //! | is it GPU memory? | the driver's attributes of the pointer; managed memory counts as the processor's |
-//! | copies | in streams and threads of the NIC's own, waited for: when an access returns, kernels see its bytes |
+//! | copies | in a context and by threads of the NIC's own, waited for: when an access returns, kernels see its bytes |
 //! | atomic operations | a copy out and a copy in under one lock: atomic towards one another, not towards kernels |
 //! | what was freed, or a context that was destroyed | the driver refuses the copy, and so is the access |
 
 mod bounce;
 mod contexts;
 mod copier;
+mod detour;
 mod driver;
 mod references;
 
+use std::ops;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use latch::{Mutex, Rank};
 
@@ -26,19 +29,19 @@ use crate::mapping::file_size;
 use crate::memory::Memory;
 use crate::slot::Reach;
 use bounce::Bounce;
-pub(crate) use contexts::ContextNumber;
-use copier::Caller;
+pub(crate) use contexts::DeviceNumber;
 pub use copier::set_gpu_patience;
+use copier::{Caller, Started};
 use driver::Driver;
 pub use driver::DriverError;
 pub use references::{LONGEST_REFERENCE, REFERENCE, Reference, Source, descriptor_of, open, shadow};
 use wire::Key;
 use wire::access::{Access, Atomic, Range, Refusal, RefusalCause, Subject};
 
-/// GPU memory: where it lies for the driver, and in which context.
+/// GPU memory, and whose it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
-    pub(crate) context: ContextNumber,
+    pub(crate) device: DeviceNumber,
 }
 
 /// Where GPU memory is registered: so many regions, for a look without the lock, and their first address and length.
@@ -72,14 +75,15 @@ pub(crate) fn find(address: u64, length: u64) -> Result<Option<Found>, Error> {
             return Err(past);
         };
         let after = next.start.saturating_add(next.length);
-        if (next.device, next.context) != (first.device, first.context) || after <= reached {
+        if next.device != first.device || after <= reached {
             return Err(past);
         }
         reached = after;
     }
-    let context = contexts::number_of(driver, &first).map_err(|error| Error::GpuDriver { error: error.0 })?;
-    references::note_context(context);
-    Ok(Some(Found { context }))
+    let device = u16::try_from(first.device).map(DeviceNumber).map_err(|_| past)?;
+    contexts::on(driver, device).map_err(|error| Error::GpuDriver { error: error.0 })?;
+    references::note(device, first.context);
+    Ok(Some(Found { device }))
 }
 
 /// Whether a descriptor that the processor cannot map stands for memory of a GPU, at an address that the GPU's driver
@@ -136,77 +140,98 @@ fn meets(ranges: &[(u64, u64)], address: u64, length: u64) -> bool {
     ranges.iter().any(|(start, size)| address < start.saturating_add(*size) && *start < address.saturating_add(length))
 }
 
-/// Copies out of GPU memory.
-#[cold]
-pub(crate) fn load(out: &mut [u8], source: *const u8, context: ContextNumber) -> Result<(), RefusalCause> {
-    let mut from = source.addr() as u64;
-    for out in out.chunks_mut(bounce::LENGTH) {
-        let bytes = bounced_out(from, out.len(), context, true)?;
-        from += out.len() as u64;
-        bytes.hand_over(out);
+/// Copies piece by piece. While one is under way the next one begins, and the processor's part of the one before is
+/// done. `start` begins one, `end` is told what came of it. After a failure no more begin, and none is under way when
+/// this returns.
+fn in_pieces<R: Send + 'static>(
+    length: usize,
+    mut start: impl FnMut(ops::Range<usize>) -> Result<Started<R>, DriverError>,
+    mut end: impl FnMut(ops::Range<usize>, R),
+) -> Result<(), RefusalCause> {
+    let mut under_way: Option<(ops::Range<usize>, Started<R>)> = None;
+    let mut result = Ok(());
+    for at in (0..length).step_by(bounce::LENGTH) {
+        let piece = at..length.min(at + bounce::LENGTH);
+        let started = start(piece.clone());
+        if let Some((earlier, started)) = under_way.take() {
+            result = started.wait().map(|done| end(earlier, done));
+        }
+        match started {
+            Ok(started) => under_way = Some((piece, started)),
+            Err(error) => result = result.and(Err(error)),
+        }
+        if result.is_err() {
+            break;
+        }
     }
-    Ok(())
+    if let Some((piece, started)) = under_way {
+        result = result.and(started.wait().map(|done| end(piece, done)));
+    }
+    result.map_err(refused)
 }
 
-/// Copies a part of GPU memory that is no longer than a bounce.
-fn bounced_out(from: u64, length: usize, context: ContextNumber, is_own: bool) -> Result<Bounced, RefusalCause> {
-    let mut bounce = Bounce::take().map_err(refused)?;
-    let call = move |caller: &Caller<'_>| {
-        let driver = if is_own { there(from, length)? } else { known()? };
+/// Copies out of GPU memory.
+#[cold]
+pub(crate) fn load(out: &mut [u8], source: *const u8, device: DeviceNumber) -> Result<(), RefusalCause> {
+    let from = source.addr() as u64;
+    in_pieces(
+        out.len(),
+        |piece| start_out(from + piece.start as u64, piece.len(), device, None),
+        |piece, mut bounce| {
+            let length = piece.len();
+            out[piece].copy_from_slice(bounce.bytes(length));
+        },
+    )
+}
+
+/// Begins to copy a part of GPU memory that is no longer than a bounce.
+fn start_out(
+    from: u64,
+    length: usize,
+    device: DeviceNumber,
+    source: Option<Source>,
+) -> Result<Started<Bounce>, DriverError> {
+    let mut bounce = Bounce::take()?;
+    copier::start(move |caller| {
+        let driver = source.as_ref().map_or_else(|| there(from, length), Source::opened_by)?;
         caller.waits()?;
-        bounce.register(driver, context);
-        contexts::finish(driver, context, |stream| {
+        bounce.register(driver, device);
+        contexts::on(driver, device)?.finish(driver, |stream| {
             // SAFETY: valid for writes, as long, and kept until the copy has ended.
             unsafe { driver.begin_out(bounce.first(), from, length, stream) }
         })?;
-        Ok(Bounced { bounce, length })
-    };
-    copier::run(call).map_err(refused)
-}
-
-/// Bytes of a GPU.
-struct Bounced {
-    bounce: Bounce,
-    length: usize,
-}
-
-impl Bounced {
-    /// Copies them to where they are wanted, which is as long.
-    fn hand_over(mut self, out: &mut [u8]) {
-        out.copy_from_slice(self.bounce.bytes(self.length));
-    }
+        Ok(bounce)
+    })
 }
 
 /// Copies into GPU memory. Kernels that begin afterwards see it.
 #[cold]
-pub(crate) fn store(target: *mut u8, bytes: &[u8], context: ContextNumber) -> Result<(), RefusalCause> {
-    let mut to = target.addr() as u64;
-    for bytes in bytes.chunks(bounce::LENGTH) {
-        let (mut bounce, at, length) = (Bounce::take().map_err(refused)?, to, bytes.len());
-        bounce.bytes(length).copy_from_slice(bytes);
-        let call = move |caller: &Caller<'_>| {
-            let driver = there(at, length)?;
+pub(crate) fn store(target: *mut u8, bytes: &[u8], device: DeviceNumber) -> Result<(), RefusalCause> {
+    let target = target.addr() as u64;
+    let start = |piece: ops::Range<usize>| {
+        let (mut bounce, to, length) = (Bounce::take()?, target + piece.start as u64, piece.len());
+        bounce.bytes(length).copy_from_slice(&bytes[piece]);
+        copier::start(move |caller| {
+            let driver = there(to, length)?;
             caller.waits()?;
-            bounce.register(driver, context);
-            contexts::finish(driver, context, |stream| {
+            bounce.register(driver, device);
+            contexts::on(driver, device)?.finish(driver, |stream| {
                 // SAFETY: valid for reads, as long, and kept until the copy has ended.
-                unsafe { driver.begin_into(at, bounce.first(), length, stream) }
+                unsafe { driver.begin_into(to, bounce.first(), length, stream) }
             })?;
             Ok(bounce)
-        };
-        drop(copier::run(call).map_err(refused)?);
-        to += length as u64;
-    }
-    Ok(())
+        })
+    };
+    in_pieces(bytes.len(), start, |_, bounce| drop(bounce))
 }
 
 /// Runs an atomic operation on eight aligned bytes: as hardware does it (`IBV_ATOMIC_HCA`), atomic towards other
 /// operations of this NIC and not towards kernels.
 #[cold]
-pub(crate) fn atomic(word: *mut u8, operation: Atomic, context: ContextNumber) -> Result<u64, RefusalCause> {
+pub(crate) fn atomic(word: *mut u8, operation: Atomic, device: DeviceNumber) -> Result<u64, RefusalCause> {
     let _turn = ATOMICS.lock();
     let mut bytes = [0; 8];
-    load(&mut bytes, word, context)?;
+    load(&mut bytes, word, device)?;
     let before = u64::from_ne_bytes(bytes);
     let after = match operation {
         Atomic::CompareSwap { compare, swap } if before == compare => swap,
@@ -214,7 +239,7 @@ pub(crate) fn atomic(word: *mut u8, operation: Atomic, context: ContextNumber) -
         Atomic::FetchAdd { add } => before.wrapping_add(add),
         Atomic::Write { bytes } => u64::from_ne_bytes(bytes),
     };
-    store(word, &after.to_ne_bytes(), context)?;
+    store(word, &after.to_ne_bytes(), device)?;
     Ok(before)
 }
 
@@ -224,19 +249,56 @@ pub(crate) fn store_from(
     target: *mut u8,
     (source, offset): (&Source, u64),
     length: usize,
-    context: ContextNumber,
+    device: DeviceNumber,
 ) -> Result<(), RefusalCause> {
     let (target, from) = (target.addr() as u64, source.part(offset, length as u64).ok_or(RefusalCause::WrongKind)?);
-    let kept = source.clone();
+    if detour::is_quicker() {
+        return store_through_host(target, from, source, length, device);
+    }
+    // It is open until the copy has ended, also if nobody waits for that.
+    let source = source.clone();
     let call = move |caller: &Caller<'_>| {
+        source.opened_by()?;
         let driver = there(target, length)?;
         caller.waits()?;
-        let copied = contexts::finish(driver, context, |stream| driver.begin_across(target, from, length, stream));
-        // It is open until the copy has ended, also if nobody waits for that.
-        drop(kept);
+        let begun = Instant::now();
+        let copied =
+            contexts::on(driver, device)?.finish(driver, |stream| driver.begin_across(target, from, length, stream));
+        detour::note(length, begun.elapsed());
+        drop(source);
         copied
     };
     copier::run(call).map_err(refused)
+}
+
+/// The same by way of the host.
+fn store_through_host(
+    target: u64,
+    from: u64,
+    source: &Source,
+    length: usize,
+    device: DeviceNumber,
+) -> Result<(), RefusalCause> {
+    let start = |piece: ops::Range<usize>| {
+        let (mut bounce, kept, length) = (Bounce::take()?, source.clone(), piece.len());
+        let (target, from) = (target + piece.start as u64, from + piece.start as u64);
+        copier::start(move |caller| {
+            kept.opened_by()?;
+            let driver = there(target, length)?;
+            caller.waits()?;
+            bounce.register(driver, device);
+            let copied = contexts::on(driver, device)?.finish(driver, |stream| {
+                // SAFETY: the bounce is as long, and kept until both copies have ended, which come one after the other.
+                unsafe {
+                    driver.begin_out(bounce.first(), from, length, stream)?;
+                    driver.begin_into(target, bounce.first(), length, stream)
+                }
+            });
+            drop(kept);
+            copied.map(|()| bounce)
+        })
+    };
+    in_pieces(length, start, |_, bounce| drop(bounce))
 }
 
 /// Copies from memory that another process named into other memory.
@@ -249,14 +311,15 @@ pub(crate) unsafe fn load_from(
     (source, offset): (&Source, u64),
     length: usize,
 ) -> Result<(), RefusalCause> {
-    for at in (0..length).step_by(bounce::LENGTH) {
-        let part = bounce::LENGTH.min(length - at);
-        let from = source.part(offset + at as u64, part as u64).ok_or(RefusalCause::WrongKind)?;
-        let mut bytes = bounced_out(from, part, source.context(), false)?;
-        // SAFETY: a part of what the caller vouches for; programs may write there meanwhile.
-        unsafe { copy::store(target.wrapping_add(at), bytes.bounce.bytes(part)) };
-    }
-    Ok(())
+    let from = source.part(offset, length as u64).ok_or(RefusalCause::WrongKind)?;
+    in_pieces(
+        length,
+        |piece| start_out(from + piece.start as u64, piece.len(), source.device(), Some(source.clone())),
+        |piece, mut bounce| {
+            // SAFETY: a part of what the caller vouches for; programs may write there meanwhile.
+            unsafe { copy::store(target.wrapping_add(piece.start), bounce.bytes(piece.len())) };
+        },
+    )
 }
 
 /// The driver, which a region was found by.
@@ -264,7 +327,8 @@ fn known() -> Result<&'static Driver, DriverError> {
     driver::known().ok_or(DriverError(3))
 }
 
-/// The driver, if memory is still there. It is asked, because a context that was destroyed must not be touched.
+/// The driver, if memory is still there. It is asked: of memory of a context that was
+/// destroyed the NIC's context would know only by a fault.
 fn there(address: u64, length: usize) -> Result<&'static Driver, DriverError> {
     const INVALID: DriverError = DriverError(1);
     let driver = known()?;
@@ -312,9 +376,9 @@ impl Memory {
     #[must_use]
     pub fn refer(&self, subject: Subject, range: Range, access: Access) -> Option<Reference> {
         let terms = self.slot(range.key)?.look(range.key, &self.bell).ok()?;
-        let Reach::Gpu(context) = terms.reach else { return None };
+        let Reach::Gpu(device) = terms.reach else { return None };
         let first = terms.admit(subject, range, access).ok()?;
-        references::refer(first.addr() as u64, range.length, context)
+        references::refer(first.addr() as u64, range.length, device)
     }
 
     /// Whether ranges of a region can be named so.
@@ -322,7 +386,7 @@ impl Memory {
     pub fn can_refer(&self, key: Key) -> bool {
         let terms = self.slot(key).and_then(|slot| slot.look(key, &self.bell).ok());
         terms.is_some_and(|terms| match terms.reach {
-            Reach::Gpu(context) => references::can_refer(terms.base.addr() as u64, context),
+            Reach::Gpu(device) => references::can_refer(terms.base.addr() as u64, device),
             _ => false,
         })
     }

@@ -63,7 +63,7 @@ impl<'m> Entry<'m> {
         match self.reach {
             Reach::Processor => {}
             Reach::OnDemand => return on_demand::load(out, self.first).map_err(|_| RefusalCause::Faulted),
-            Reach::Gpu(context) => return gpu::load(out, self.first, context),
+            Reach::Gpu(device) => return gpu::load(out, self.first, device),
         }
         // SAFETY: the code that registered the region vouched for its bytes until it is deregistered, which waits for
         // this entry; `admit` found the range inside.
@@ -84,7 +84,7 @@ impl<'m> Entry<'m> {
                 // SAFETY: the code that registered the region vouched that peers may write there.
                 return unsafe { on_demand::store(self.first, bytes) }.map_err(|_| RefusalCause::Faulted);
             }
-            Reach::Gpu(context) => return gpu::store(self.first, bytes, context),
+            Reach::Gpu(device) => return gpu::store(self.first, bytes, device),
         }
         // SAFETY: as in `load`; and rights to write were granted, which registration gives only to memory that may be
         // written.
@@ -102,7 +102,7 @@ impl<'m> Entry<'m> {
         match self.reach {
             // SAFETY: as in `store`.
             Reach::Processor => unsafe { gpu::load_from(self.first, (source, offset), self.length) },
-            Reach::Gpu(context) => gpu::store_from(self.first, (source, offset), self.length, context),
+            Reach::Gpu(device) => gpu::store_from(self.first, (source, offset), self.length, device),
             Reach::OnDemand => {
                 let mut piece = vec![0; PIECE.min(self.length)];
                 for at in (0..self.length).step_by(PIECE) {
@@ -132,7 +132,7 @@ impl<'m> Entry<'m> {
         match self.reach {
             Reach::Processor => {}
             Reach::OnDemand => on_demand::prepare_word(self.first).map_err(|_| RefusalCause::Faulted)?,
-            Reach::Gpu(context) => return gpu::atomic(self.first, operation, context),
+            Reach::Gpu(device) => return gpu::atomic(self.first, operation, device),
         }
         // SAFETY: eight bytes as in `store`, aligned. The program's side of any race is its own atomic, or tolerates
         // this one.

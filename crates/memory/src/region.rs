@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::books::{self, What};
 use crate::device::Block;
 use crate::error::Error;
-use crate::gpu::{self, ContextNumber};
+use crate::gpu::{self, DeviceNumber};
 use crate::mapped;
 use crate::memory::Memory;
 use crate::slot::{Kind, Reach, Terms};
@@ -80,7 +80,7 @@ impl Holding {
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     Program(Translation),
-    Gpu(Translation, ContextNumber),
+    Gpu(Translation, DeviceNumber),
     Device { block: Arc<Block>, offset: usize, length: usize },
     Nowhere,
 }
@@ -243,7 +243,7 @@ impl Memory {
         if (in_process.is_err() || on_demand)
             && let Some(found) = gpu::find(address, length)?
         {
-            holding.place = Place::Gpu(translation, found.context);
+            holding.place = Place::Gpu(translation, found.device);
             return Ok(());
         }
         match in_process {
@@ -310,7 +310,7 @@ impl Holding {
             length: length as u64,
             base,
             reach: match &self.place {
-                Place::Gpu(_, context) => Reach::Gpu(*context),
+                Place::Gpu(_, device) => Reach::Gpu(*device),
                 _ if self.access.contains(Access::ON_DEMAND) => Reach::OnDemand,
                 _ => Reach::Processor,
             },

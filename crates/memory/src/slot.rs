@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::gate::{Bell, Gate, Shut};
-use crate::gpu::ContextNumber;
+use crate::gpu::DeviceNumber;
 use crate::version::Version;
 use wire::access::{Access, ProtectionDomain, Range, RefusalCause, Subject};
 use wire::{Key, Qpn};
@@ -36,7 +36,7 @@ pub(crate) enum Reach {
     /// The kernel: the memory may vanish under us.
     OnDemand,
     /// The driver of a GPU.
-    Gpu(ContextNumber),
+    Gpu(DeviceNumber),
 }
 
 /// What a key names.
@@ -130,8 +130,8 @@ pub(crate) struct Slot {
 const ON_DEMAND: u32 = 1 << 8;
 const GPU: u32 = 1 << 9;
 const KIND: u32 = 0xff;
-/// Where the number of a context stands.
-const CONTEXT: u32 = 16;
+/// Where the number of a GPU stands.
+const DEVICE: u32 = 16;
 /// A region whose memory is the processor's and stays where it is.
 const PLAIN: u32 = 0;
 
@@ -258,7 +258,7 @@ impl Slot {
         let reach = match terms.reach {
             Reach::Processor => 0,
             Reach::OnDemand => ON_DEMAND,
-            Reach::Gpu(ContextNumber(context)) => GPU | u32::from(context) << CONTEXT,
+            Reach::Gpu(DeviceNumber(device)) => GPU | u32::from(device) << DEVICE,
         };
         self.kind.store(kind | reach, Ordering::Relaxed);
         self.domain.store(terms.domain.0, Ordering::Relaxed);
@@ -276,7 +276,7 @@ impl Slot {
         Terms {
             reach: match kind & (ON_DEMAND | GPU) {
                 0 => Reach::Processor,
-                GPU => Reach::Gpu(ContextNumber((kind >> CONTEXT) as u16)),
+                GPU => Reach::Gpu(DeviceNumber((kind >> DEVICE) as u16)),
                 _ => Reach::OnDemand,
             },
             kind: match kind & KIND {

@@ -4,7 +4,7 @@
 
 mod harness;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::stand_in::StandIn;
 use harness::{ALL, Buffer, LOCAL, PD, REMOTE, STRANGER, cause};
@@ -209,17 +209,66 @@ fn a_driver_that_does_not_return_refuses_the_access_in_time() {
     memory.deregister(key).unwrap();
 }
 
+/// The thread that waits for the driver may have the right to all locks, and its call must not want one.
 #[test]
-fn a_context_without_streams_is_told_when_memory_is_registered() {
+fn a_thread_with_the_right_to_all_locks_does_not_wait_for_itself() {
     let (gpu, memory) = (StandIn::new(), Memory::new());
     let address = gpu.allocate(4096);
+    let key = register(&memory, address, 4096, ALL).unwrap();
+    memory::set_gpu_patience(Duration::from_secs(5));
+    for _ in 0..1000 {
+        drop(latch::alone());
+    }
+    let right = latch::alone();
+    assert!(latch::is_alone());
+    memory.write(REMOTE, key, address, b"alone").unwrap();
+    for (call, error) in [("cuMemcpyHtoDAsync_v2", 1), ("cuStreamSynchronize", 700)] {
+        gpu.fail(call, 0, error);
+        let refused = cause(memory.write(REMOTE, key, address, b"fails"));
+        gpu.fail(call, 0, 0);
+        assert_eq!(refused, RefusalCause::GpuFailed { error }, "{call}");
+    }
+    memory.write(REMOTE, key, address, b"again").unwrap();
+    drop(right);
+    memory::set_gpu_patience(Duration::from_secs(30));
+}
+
+/// As behind a copy of the program that waits for a kernel which waits for this write.
+#[test]
+fn work_of_the_program_is_not_waited_for() {
+    let (gpu, memory) = (StandIn::new(), Memory::new());
+    let address = gpu.allocate(4096);
+    let key = register(&memory, address, 4096, ALL).unwrap();
+    gpu.hold_program(true);
+    memory.write(REMOTE, key, address, b"meanwhile").unwrap();
+    let mut out = [0; 9];
+    memory.read(LOCAL, key, address, &mut out).unwrap();
+    gpu.hold_program(false);
+    assert_eq!(&out, b"meanwhile");
+}
+
+#[test]
+fn a_context_that_an_error_has_broken_is_made_anew() {
+    let (gpu, memory) = (StandIn::new(), Memory::new());
+    let address = gpu.allocate(4096);
+    let key = register(&memory, address, 4096, ALL).unwrap();
+    let (made, ended) = (gpu.calls("cuCtxCreate_v2"), gpu.calls("cuCtxDestroy_v2"));
+    gpu.fail("cuStreamSynchronize", 0, 700);
+    assert_eq!(cause(memory.write(REMOTE, key, address, b"lost")), RefusalCause::GpuFailed { error: 700 });
+    gpu.fail("cuStreamSynchronize", 0, 0);
+    // There is no room for the streams of the next.
     gpu.fail("cuStreamCreate", 3, 2);
     let refused = register(&memory, address, 4096, ALL).unwrap_err();
     gpu.fail("cuStreamCreate", 0, 0);
     assert_eq!((refused, refused.errno()), (Error::GpuDriver { error: 2 }, libc::EFAULT));
-    let key = register(&memory, address, 4096, ALL).unwrap();
     memory.write(REMOTE, key, address, b"it goes on").unwrap();
     assert_eq!(gpu.bytes(address, 10), b"it goes on");
+    assert_eq!(gpu.calls("cuCtxCreate_v2"), made + 2);
+    let begun = Instant::now();
+    while gpu.calls("cuCtxDestroy_v2") < ended + 2 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "what is not used any more is given back");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -247,6 +247,59 @@ static void faults(int first, int links_name)
 	}
 }
 
+/* Where copies inside the GPU have to wait for their turn, the next ones go by way of the host. It takes two, and a busy
+ * machine may be late for the next, so it is tried more than once. */
+static void turns(int first)
+{
+	const char *copy = "cuMemcpyDtoDAsync_v2";
+	void (*hold)(const char *, int) = (void (*)(const char *, int))dlsym(driver, "stand_in_hold");
+	unsigned long (*calls)(const char *) = (unsigned long (*)(const char *))dlsym(driver, "stand_in_calls");
+	int seen = 0;
+
+	for (int i = 0; hold && i < 50 && !seen; i++) {
+		for (unsigned write = 0; write < 3; write++) {
+			const char *detour = "cuMemcpyHtoDAsync_v2";
+			int waits = write < 2;
+
+			if (first) {
+				fill(1, LENGTH, write);
+				hear(13);
+				NEED(!request(IBV_WR_RDMA_WRITE, 1, 1, LENGTH));
+				CHECK(completion(cq).status == IBV_WC_SUCCESS);
+				say(14);
+				hear(15);
+				continue;
+			}
+			unsigned long before = calls(copy), detours = calls(detour);
+
+			hold(copy, waits);
+			say(13);
+			while (waits && calls(copy) == before && calls(detour) == detours)
+				usleep(100);
+			usleep(waits ? 3000 : 0);
+			hold(copy, 0);
+			hear(14);
+			seen = calls(copy) == before;
+			CHECK(holds(1, LENGTH, write));
+			say(15);
+		}
+		if (!first)
+			say(seen);
+		else
+			NEED(read(in, &seen, sizeof seen) == sizeof seen);
+	}
+	CHECK(!hold || seen);
+}
+
+/* The program opens the other's memory by itself, in its own context and beside the NIC: the driver opens it in one only. */
+static void opened_by_both(void)
+{
+	CUdeviceptr other;
+
+	CHECK(!CU(cuIpcOpenMemHandle_v2)(&other, there.handle, 1));
+	CHECK(!CU(cuIpcCloseMemHandle)(other));
+}
+
 /* The second process is killed while the first has only a receive under way, which nothing would end. */
 static void killed(int first)
 {
@@ -378,13 +431,19 @@ int main(int argc, char **argv)
 		bench(first);
 	else {
 		int closed = argc > 2 && !strcmp(argv[2], "closed");
+		int links_name = !closed && (!link || !strcmp(link, "shared"));
 		void *fail = dlsym(driver, "stand_in_fail");
 
 		if (!first && fail && closed)
 			((void (*)(const char *, int, CUresult))fail)(
 				by_descriptor ? "cuMemImportFromShareableHandle" : "cuIpcOpenMemHandle_v2", 0, 1);
 		verify(first);
-		faults(first, !closed && (!link || !strcmp(link, "shared")));
+		if (links_name) {
+			if (!by_descriptor)
+				opened_by_both();
+			turns(first);
+		}
+		faults(first, links_name);
 	}
 	say(10);
 	hear(10);

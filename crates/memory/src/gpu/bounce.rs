@@ -4,15 +4,16 @@
 
 use std::mem::ManuallyDrop;
 
-use latch::{Mutex, Rank};
+use latch::Rank;
+use latch::plain::Mutex;
 
 use super::HostRegistration;
-use super::contexts::{self, ContextNumber};
+use super::contexts::{self, DeviceNumber};
 use super::driver::{Driver, DriverError};
 use crate::mapping::Mapping;
 
-/// How long one is: a call costs about 10 us, little beside the copy of so much.
-pub(super) const LENGTH: usize = 1 << 20;
+/// How long one is. A call costs about 10 us, the processor's copy of so much 25 us: one goes on during the other.
+pub(super) const LENGTH: usize = 256 << 10;
 
 /// Those that no copy uses. They stay: the driver waits for kernels before it ends a registration, and kernels may wait
 /// for the NIC.
@@ -48,11 +49,12 @@ impl Bounce {
     }
 
     /// Registers it with the driver, if it is not.
-    pub fn register(&mut self, driver: &Driver, context: ContextNumber) {
+    pub fn register(&mut self, driver: &Driver, device: DeviceNumber) {
         if self.0.registration.is_none() {
             let first = self.0.mapping.first();
             let register = || Ok(HostRegistration::new(first, LENGTH));
-            self.0.registration = contexts::within(driver, context, register).ok();
+            self.0.registration =
+                contexts::on(driver, device).and_then(|context| context.within(driver, register)).ok();
         }
     }
 

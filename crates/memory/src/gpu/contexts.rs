@@ -1,113 +1,90 @@
-//! The contexts of GPU regions, by number, and the streams that the NIC copies in: its own, so that it waits for no
-//! work of the program. Places in the table are not used again: a region names its context by number, and a context
-//! that was destroyed must not be taken for one that was made later.
+//! The NIC's own context on each GPU, and the streams in it that it copies in. In a context of the program it would
+//! wait for the program: all streams of a context share a few queues, what waits in one holds up what comes after it,
+//! and the program's work may wait for a kernel that waits for the NIC. It reaches all memory of the process as well.
 
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::driver::{Allocation, Context, Driver, DriverError, NO_STREAM, Stream};
+use latch::Rank;
+use latch::plain::Mutex;
 
-/// How many contexts there may be in the life of a process.
-const CONTEXTS: usize = 256;
+use super::copier;
+use super::driver::{self, Context, Driver, DriverError, NO_STREAM, Stream};
 
 /// How many streams wait for their next use: as many threads copy at once without making one.
 const STREAMS: usize = 8;
 
-/// The driver's number for a context that was destroyed.
-const CONTEXT_DESTROYED: DriverError = DriverError(709);
-/// The driver's number for "no room".
-const OUT_OF_MEMORY: DriverError = DriverError(2);
+/// What the driver says of arguments that are wrong, and of no room. After any other error it says the same of all that
+/// is done in the context.
+const ARGUMENTS: [DriverError; 2] = [DriverError(1), DriverError(2)];
 
-/// A context of regions, by number.
+/// A GPU, as the driver counts them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct ContextNumber(pub u16);
+pub(crate) struct DeviceNumber(pub u16);
 
-/// A context and streams in it.
+static CONTEXTS: Mutex<Vec<(DeviceNumber, Arc<NicContext>)>> = Mutex::new(Rank::GpuContexts, Vec::new());
+
+/// A context of the NIC's own and streams in it. It ends when nothing uses it any more.
 #[derive(Debug)]
-struct Entry {
+pub(super) struct NicContext {
     context: usize,
-    id: u64,
     streams: [AtomicUsize; STREAMS],
+    is_broken: AtomicBool,
 }
 
-/// Entries stay for ever: accesses look at them without a lock.
-static TABLE: [AtomicPtr<Entry>; CONTEXTS] = [const { AtomicPtr::new(null_mut()) }; CONTEXTS];
-
-fn entry(number: usize) -> Option<&'static Entry> {
-    // SAFETY: null, or what `number_of` leaked.
-    unsafe { TABLE.get(number)?.load(Ordering::Acquire).as_ref() }
-}
-
-/// The number of the context in which an allocation is reached.
-pub(super) fn number_of(driver: &Driver, allocation: &Allocation) -> Result<ContextNumber, DriverError> {
-    let context: Context = match allocation.context {
-        // Memory of no context is reached in that which all share.
-        0 => driver.primary_context(allocation.device)?,
-        context => context as Context,
-    };
-    let (context, id) = (context as usize, driver.context_id(context));
-    let mut made: *mut Entry = null_mut();
-    let mut found = Err(OUT_OF_MEMORY);
+/// The NIC's context on a GPU. It is made when memory of that GPU is registered for the first time, which takes a while,
+/// and again after it broke.
+pub(super) fn on(driver: &Driver, device: DeviceNumber) -> Result<Arc<NicContext>, DriverError> {
+    let mut contexts = CONTEXTS.lock();
+    if let Some((_, context)) = contexts.iter().find(|(number, one)| *number == device && !one.is_broken()) {
+        return Ok(Arc::clone(context));
+    }
+    let context = driver.make_context(device.0.into())? as usize;
+    let streams = [const { AtomicUsize::new(0) }; STREAMS];
+    let made = Arc::new(NicContext { context, streams, is_broken: AtomicBool::new(false) });
     // Streams are made now: while a kernel of the program waits for the NIC, a call that needs the whole GPU would wait
     // for the kernel.
-    for (number, place) in TABLE.iter().enumerate() {
-        if entry(number).is_none() {
-            if made.is_null() {
-                let streams = [const { AtomicUsize::new(0) }; STREAMS];
-                made = Box::into_raw(Box::new(Entry { context, id, streams }));
-            }
-            if place.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                let made = entry(number).ok_or(CONTEXT_DESTROYED)?;
-                driver.within(context as Context, || {
-                    made.streams.iter().try_for_each(|_| driver.make_stream().map(|stream| made.put(stream)))
-                })?;
-                return Ok(ContextNumber(number as u16));
-            }
-        }
-        if entry(number).is_some_and(|entry| entry.context == context && entry.id == id) {
-            found = Ok(ContextNumber(number as u16));
-            break;
-        }
+    made.within(driver, || made.streams.iter().try_for_each(|_| driver.make_stream().map(|stream| made.put(stream))))?;
+    contexts.retain(|(number, _)| *number != device);
+    contexts.push((device, Arc::clone(&made)));
+    Ok(made)
+}
+
+impl NicContext {
+    /// Whether an error has made it useless.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Relaxed)
     }
-    if !made.is_null() {
-        // SAFETY: made above, and it did not get into the table.
-        drop(unsafe { Box::from_raw(made) });
+
+    /// Runs `f` in it.
+    pub fn within<R>(&self, driver: &Driver, f: impl FnOnce() -> Result<R, DriverError>) -> Result<R, DriverError> {
+        driver.within(self.context as Context, f)
     }
-    found
-}
 
-/// Runs `f` in a context.
-pub(super) fn within<R>(
-    driver: &Driver,
-    number: ContextNumber,
-    f: impl FnOnce() -> Result<R, DriverError>,
-) -> Result<R, DriverError> {
-    let entry = entry(number.0.into()).ok_or(CONTEXT_DESTROYED)?;
-    driver.within(entry.context as Context, f)
-}
+    /// Begins work in a stream, and waits until it is done.
+    pub fn finish(
+        &self,
+        driver: &Driver,
+        begin: impl FnOnce(Stream) -> Result<(), DriverError>,
+    ) -> Result<(), DriverError> {
+        let finished = self.within(driver, || {
+            let stream = match self.take() {
+                NO_STREAM => driver.make_stream()?,
+                stream => stream,
+            };
+            let begun = begin(stream);
+            // What was begun before the failure ends first.
+            let ended = driver.wait(stream);
+            self.put(stream);
+            begun.and(ended)
+        });
+        finished.inspect_err(|error| {
+            if !ARGUMENTS.contains(error) {
+                self.is_broken.store(true, Ordering::Relaxed);
+            }
+        })
+    }
 
-/// Begins work in a stream of a context, and waits until it is done.
-pub(super) fn finish(
-    driver: &Driver,
-    number: ContextNumber,
-    begin: impl FnOnce(Stream) -> Result<(), DriverError>,
-) -> Result<(), DriverError> {
-    let entry = entry(number.0.into()).ok_or(CONTEXT_DESTROYED)?;
-    driver.within(entry.context as Context, || {
-        let stream = match entry.take() {
-            NO_STREAM => driver.make_stream()?,
-            stream => stream,
-        };
-        // A stream in which something failed is not used again, not even to wait: of a context that was destroyed it
-        // is no stream any more. Nothing is under way then.
-        begin(stream)?;
-        driver.wait(stream)?;
-        entry.put(stream);
-        Ok(())
-    })
-}
-
-impl Entry {
     fn take(&self) -> Stream {
         let taken = self.streams.iter().find_map(|place| match place.load(Ordering::Relaxed) {
             0 => None,
@@ -122,5 +99,14 @@ impl Entry {
         };
         // More than eight threads at once: the ninth's is not used again.
         self.streams.iter().any(free);
+    }
+}
+
+impl Drop for NicContext {
+    fn drop(&mut self) {
+        if let Some(driver) = driver::known() {
+            let context = self.context;
+            copier::run_later(move || driver.end_context(context as Context));
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! have ended, and the driver does nothing else for the process meanwhile; if such a kernel waits for the NIC, each
 //! waits for the other. So no thread of the program, and none that has a queue pair's lock, waits in the driver: it
 //! waits here, for so long and no longer. What a call needs it owns, so that it may be left alone in the middle.
+//! It takes no lock of [`latch`] but plain ones: a thread that waits for it may have the right to all others.
 
 use std::fmt;
 use std::ptr::null_mut;
@@ -66,21 +67,31 @@ impl Caller<'_> {
     }
 }
 
+/// A call of the driver that is under way. What becomes of it is asked for once.
+#[must_use]
+pub(super) struct Started<R> {
+    answer: Arc<Answer<R>>,
+    begun: Instant,
+    patience: Duration,
+}
+
 /// Calls the driver, and waits for the answer as long as patience lasts.
 pub(super) fn run<R: Send + 'static>(
     call: impl FnOnce(&Caller<'_>) -> Result<R, DriverError> + Send + 'static,
 ) -> Result<R, DriverError> {
+    start(call)?.wait()
+}
+
+/// Begins a call of the driver.
+pub(super) fn start<R: Send + 'static>(
+    call: impl FnOnce(&Caller<'_>) -> Result<R, DriverError> + Send + 'static,
+) -> Result<Started<R>, DriverError> {
     let begun = Instant::now();
     let mut patience = Duration::from_nanos(PATIENCE.load(Ordering::Relaxed));
     if STUCK.load(Ordering::Relaxed) > 0 {
         patience /= PART_WHILE_STUCK;
     }
     let lane = claim(begun, patience)?;
-    if !lane.started.load(Ordering::Relaxed) && lane.start().is_err() {
-        // A process that may have no more threads calls by itself.
-        lane.taken.store(false, Ordering::Release);
-        return call(&Caller(&AtomicBool::new(false)));
-    }
     let (word, abandoned, value) = (AtomicU32::new(0), AtomicBool::new(false), Mutex::new(None));
     let answer = Arc::new(Answer { word, abandoned, value });
     let told = Arc::clone(&answer);
@@ -94,40 +105,37 @@ pub(super) fn run<R: Send + 'static>(
         told.word.store(1, Ordering::SeqCst);
         wake(&told.word);
     });
-    lane.job.store(Box::into_raw(Box::new(job)), Ordering::SeqCst);
-    if lane.asleep.swap(0, Ordering::SeqCst) == 1 {
-        wake(&lane.asleep);
-    }
-    while answer.word.load(Ordering::SeqCst) == 0 {
-        let waited = begun.elapsed();
-        if waited < SPIN {
-            std::hint::spin_loop();
-        } else if waited < patience {
-            wait(&answer.word, 0, Some(patience - waited));
-        } else if !answer.abandoned.swap(true, Ordering::AcqRel) {
-            STUCK.fetch_add(1, Ordering::Relaxed);
-            return Err(TIMEOUT);
+    lane.give(job);
+    Ok(Started { answer, begun, patience })
+}
+
+impl<R> Started<R> {
+    /// The answer, waited for as long as patience lasts.
+    pub fn wait(self) -> Result<R, DriverError> {
+        let Started { answer, begun, patience } = self;
+        while answer.word.load(Ordering::SeqCst) == 0 {
+            let waited = begun.elapsed();
+            if waited < SPIN {
+                std::hint::spin_loop();
+            } else if waited < patience {
+                wait(&answer.word, 0, Some(patience - waited));
+            } else if !answer.abandoned.swap(true, Ordering::AcqRel) {
+                STUCK.fetch_add(1, Ordering::Relaxed);
+                return Err(TIMEOUT);
+            }
         }
+        let mut value = answer.value.lock().unwrap_or_else(PoisonError::into_inner);
+        value.take().unwrap_or(Err(TIMEOUT))
     }
-    let mut value = answer.value.lock().unwrap_or_else(PoisonError::into_inner);
-    value.take().unwrap_or(Err(TIMEOUT))
 }
 
 /// Calls the driver some time soon. The caller does not wait.
 pub(super) fn run_later(call: impl FnOnce() + Send + 'static) {
     let Ok(lane) = claim(Instant::now(), Duration::ZERO) else { return call() };
-    if !lane.started.load(Ordering::Relaxed) && lane.start().is_err() {
-        lane.taken.store(false, Ordering::Release);
-        return call();
-    }
-    let job: Job = Box::new(move || {
+    lane.give(Box::new(move || {
         call();
         lane.taken.store(false, Ordering::Release);
-    });
-    lane.job.store(Box::into_raw(Box::new(job)), Ordering::SeqCst);
-    if lane.asleep.swap(0, Ordering::SeqCst) == 1 {
-        wake(&lane.asleep);
-    }
+    }));
 }
 
 /// A lane that makes no call.
@@ -150,6 +158,17 @@ impl Lane {
     fn new() -> Lane {
         let (taken, started, asleep) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU32::new(0));
         Lane { taken, started, job: AtomicPtr::new(null_mut()), asleep }
+    }
+
+    /// Has its thread make a call. A process that may have no more threads calls by itself.
+    fn give(&'static self, job: Job) {
+        if !self.started.load(Ordering::Relaxed) && self.start().is_err() {
+            return job();
+        }
+        self.job.store(Box::into_raw(Box::new(job)), Ordering::SeqCst);
+        if self.asleep.swap(0, Ordering::SeqCst) == 1 {
+            wake(&self.asleep);
+        }
     }
 
     /// Starts the thread, which the program's signals do not reach.

@@ -45,7 +45,8 @@ enum Attribute {
     RangeSize = 12,
 }
 
-/// The type of memory that a GPU has.
+/// The types of memory that the processor and a GPU have.
+const HOST_MEMORY: c_uint = 1;
 const DEVICE_MEMORY: c_uint = 2;
 
 macro_rules! entry_points {
@@ -79,6 +80,47 @@ struct AccessDescription {
     flags: c_int,
 }
 
+/// What `cuMemcpy2DAsync` is told: a picture of rows, from where and to where.
+#[repr(C)]
+struct Rows {
+    source_place: [usize; 2],
+    source_type: c_uint,
+    source_host: *const c_void,
+    source_device: u64,
+    source_array: *mut c_void,
+    source_pitch: usize,
+    target_place: [usize; 2],
+    target_type: c_uint,
+    target_host: *mut c_void,
+    target_device: u64,
+    target_array: *mut c_void,
+    target_pitch: usize,
+    width: usize,
+    height: usize,
+}
+
+impl Rows {
+    /// Two rows of so many bytes, one after the other, into a GPU's memory.
+    fn into(target: u64, source: *const u8, width: usize) -> Rows {
+        Rows {
+            source_place: [0; 2],
+            source_type: HOST_MEMORY,
+            source_host: source.cast(),
+            source_device: 0,
+            source_array: null_mut(),
+            source_pitch: width,
+            target_place: [0; 2],
+            target_type: DEVICE_MEMORY,
+            target_host: null_mut(),
+            target_device: target,
+            target_array: null_mut(),
+            target_pitch: width,
+            width,
+            height: 2,
+        }
+    }
+}
+
 /// A location that is a device; the right to read; the kind of handle that is a descriptor.
 const LOCATION_DEVICE: c_int = 1;
 const ACCESS_READ_WRITE: c_int = 3;
@@ -98,13 +140,15 @@ entry_points! {
     device = "cuDeviceGet" (*mut c_int, c_int);
     current_device = "cuCtxGetDevice" (*mut c_int);
     retain_primary = "cuDevicePrimaryCtxRetain" (*mut Context, c_int);
+    make_context = "cuCtxCreate_v2" (*mut Context, c_uint, c_int);
+    end_context = "cuCtxDestroy_v2" (Context);
     push = "cuCtxPushCurrent_v2" (Context);
     pop = "cuCtxPopCurrent_v2" (*mut Context);
-    context_id = "cuCtxGetId" (Context, *mut u64);
     make_stream = "cuStreamCreate" (*mut Stream, c_uint);
     wait = "cuStreamSynchronize" (Stream);
     out = "cuMemcpyDtoHAsync_v2" (*mut c_void, u64, usize, Stream);
     into = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, Stream);
+    rows_into = "cuMemcpy2DAsync_v2" (*const Rows, Stream);
     across = "cuMemcpyDtoDAsync_v2" (u64, u64, usize, Stream);
     register_host = "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
     unregister_host = "cuMemHostUnregister" (*mut c_void);
@@ -214,10 +258,19 @@ impl Driver {
         Ok(context)
     }
 
-    /// A number that no other context of this process has or had; 0 of drivers that have none.
-    pub fn context_id(&self, context: Context) -> u64 {
-        let mut id = 0;
-        call!(self.context_id(context, &raw mut id)).map_or(0, |()| id)
+    /// A new context on a device. Waits in it are looked for as the driver finds best.
+    pub fn make_context(&self, ordinal: c_int) -> Result<Context, DriverError> {
+        let (mut device, mut context, mut popped) = (0, null_mut(), null_mut());
+        call!(self.device(&raw mut device, ordinal))?;
+        call!(self.make_context(&raw mut context, 0, device))?;
+        // The driver has made it the thread's.
+        call!(self.pop(&raw mut popped))?;
+        Ok(context)
+    }
+
+    /// Ends one that nothing uses any more.
+    pub fn end_context(&self, context: Context) {
+        let _ = call!(self.end_context(context));
     }
 
     /// Runs `f` in a context.
@@ -267,7 +320,19 @@ impl Driver {
         length: usize,
         stream: Stream,
     ) -> Result<(), DriverError> {
-        call!(self.into(target, source.cast(), length, stream))
+        // Of fewer bytes the driver makes a part of its commands, which wait for the process's turn on the
+        // multiprocessors. As rows of a picture they are left to the engine that copies.
+        const COPIED: usize = 32 << 10;
+        if !(2..COPIED).contains(&length) || self.calls.rows_into.is_none() {
+            return call!(self.into(target, source.cast(), length, stream));
+        }
+        let even = length & !1;
+        let rows = |skipped: usize| {
+            let rows = Rows::into(target + skipped as u64, source.wrapping_add(skipped), even / 2);
+            call!(self.rows_into(&raw const rows, stream))
+        };
+        // Of an odd number, all but the last and all but the first.
+        rows(0).and_then(|()| if even == length { Ok(()) } else { rows(1) })
     }
 
     /// Begins to copy inside a GPU, or between GPUs.

@@ -13,14 +13,14 @@
 //! | 8 | how many bytes |
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use latch::{Mutex, Rank};
 
-use super::contexts::{self, ContextNumber};
+use super::contexts::{self, DeviceNumber};
 use super::copier::{self, Caller};
-use super::driver::{self, Allocation, DriverError, Handle};
+use super::driver::{self, Allocation, Context, Driver, DriverError, Handle};
 use crate::mapping::Mapping;
 use crate::slot::within;
 
@@ -39,8 +39,11 @@ const INVALID: DriverError = DriverError(1);
 /// How many allocations of other processes are kept open, and how many handles of our own.
 const KEPT: usize = 64;
 
-/// The context in which other processes' memory is opened: that of the region registered last.
-static CONTEXT: AtomicU32 = AtomicU32::new(u32::MAX);
+/// The GPU for which other processes' memory is opened, and the context of the program in which: those of the region
+/// registered last. The driver opens a handle in one context of a process and in no other, so where the program opens it
+/// too it must be the program's.
+static DEVICE: AtomicU32 = AtomicU32::new(u32::MAX);
+static CONTEXT: AtomicUsize = AtomicUsize::new(0);
 
 static EXPORTS: Mutex<Vec<(u64, u64, Option<Named>)>> = Mutex::new(Rank::GpuExports, Vec::new());
 static IMPORTS: Mutex<Vec<Arc<Import>>> = Mutex::new(Rank::GpuImports, Vec::new());
@@ -71,9 +74,13 @@ struct Import {
     id: u64,
     /// With whether it was passed.
     process: u64,
-    context: ContextNumber,
+    device: DeviceNumber,
+    /// Where a handle was opened.
+    context: usize,
     address: u64,
     length: u64,
+    /// The driver's number for it in this process.
+    number: u64,
 }
 
 impl Drop for Import {
@@ -81,12 +88,12 @@ impl Drop for Import {
         if let Some(driver) = driver::known() {
             let (context, address, length) = (self.context, self.address, self.length);
             let is_passed = self.process >= PASSED;
-            // A context that was destroyed has closed it.
             copier::run_later(move || {
-                let _ = contexts::within(driver, context, || match is_passed {
+                // A context that was destroyed has closed it.
+                let _ = match is_passed {
                     true => driver.close_descriptor(address, length as usize),
-                    false => driver.close(address),
-                });
+                    false => driver.within(context as Context, || driver.close(address)),
+                };
             });
         }
     }
@@ -113,14 +120,22 @@ impl Source {
         Some(self.import.address + self.offset + inside)
     }
 
-    pub(super) fn context(&self) -> ContextNumber {
-        self.import.context
+    /// The driver, if the memory is still open. It is asked: a context of the program that was destroyed has closed it.
+    pub(super) fn opened_by(&self) -> Result<&'static Driver, DriverError> {
+        let driver = driver::known().ok_or(INVALID)?;
+        let opened = driver.allocation(self.import.address).ok_or(INVALID)?;
+        if opened.id == self.import.number { Ok(driver) } else { Err(INVALID) }
+    }
+
+    pub(super) fn device(&self) -> DeviceNumber {
+        self.import.device
     }
 }
 
-/// A region was registered in a context, where references may be opened from now on.
-pub(super) fn note_context(context: ContextNumber) {
-    CONTEXT.store(context.0.into(), Ordering::Relaxed);
+/// A region of a GPU was registered, for which references may be opened from now on.
+pub(super) fn note(device: DeviceNumber, context: usize) {
+    CONTEXT.store(context, Ordering::Relaxed);
+    DEVICE.store(device.0.into(), Ordering::Relaxed);
 }
 
 /// No region is left.
@@ -131,10 +146,10 @@ pub(super) fn forget() {
 }
 
 /// What names bytes of a GPU in other processes, if the driver lets them be named.
-pub(super) fn refer(address: u64, length: u64, context: ContextNumber) -> Option<Reference> {
+pub(super) fn refer(address: u64, length: u64, device: DeviceNumber) -> Option<Reference> {
     let allocation = allocation(address)?;
     let offset = within(allocation.start, allocation.length, address, length)?;
-    let named = named(&allocation, context)?;
+    let named = named(&allocation, device)?;
     let mut process = u64::from(std::process::id());
     let (handle, to_pass) = match named {
         Named::Handle(handle) => (handle, None),
@@ -152,8 +167,8 @@ pub(super) fn refer(address: u64, length: u64, context: ContextNumber) -> Option
 }
 
 /// Whether bytes there can be named.
-pub(super) fn can_refer(address: u64, context: ContextNumber) -> bool {
-    allocation(address).is_some_and(|allocation| named(&allocation, context).is_some())
+pub(super) fn can_refer(address: u64, device: DeviceNumber) -> bool {
+    allocation(address).is_some_and(|allocation| named(&allocation, device).is_some())
 }
 
 /// The descriptor by which the memory of a reference is passed.
@@ -172,14 +187,14 @@ fn allocation(address: u64) -> Option<Allocation> {
 }
 
 /// How an allocation is named. The driver is asked once.
-fn named(allocation: &Allocation, context: ContextNumber) -> Option<Named> {
+fn named(allocation: &Allocation, device: DeviceNumber) -> Option<Named> {
     let (driver, start, id) = (driver::known()?, allocation.start, allocation.id);
     let mut exports = EXPORTS.lock();
     if let Some((_, _, named)) = exports.iter().find(|(at, number, _)| (*at, *number) == (start, id)) {
         return *named;
     }
     let named = if allocation.is_exportable {
-        let export = move |_: &Caller<'_>| contexts::within(driver, context, || driver.export(start));
+        let export = move |_: &Caller<'_>| contexts::on(driver, device)?.within(driver, || driver.export(start));
         copier::run(export).ok().map(Named::Handle)
     } else {
         // Without a number, new memory at an old place would be taken for the old.
@@ -239,21 +254,29 @@ fn import(
         imports.remove(0);
     }
     let driver = driver::known().ok_or(NO_CONTEXT)?;
-    let context = u16::try_from(CONTEXT.load(Ordering::Relaxed)).map(ContextNumber).map_err(|_| NO_CONTEXT)?;
-    let (address, length) = if process < PASSED {
+    let device = u16::try_from(DEVICE.load(Ordering::Relaxed)).map(DeviceNumber).map_err(|_| NO_CONTEXT)?;
+    let (context, address, length, number) = if process < PASSED {
         copier::run(move |_| {
-            let address = contexts::within(driver, context, || driver.import(handle))?;
-            Ok((address, driver.allocation(address).map_or(0, |allocation| allocation.length)))
+            let context = match CONTEXT.load(Ordering::Relaxed) {
+                0 => driver.primary_context(device.0.into())?,
+                context => context as Context,
+            };
+            let address = driver.within(context, || driver.import(handle))?;
+            let opened = driver.allocation(address).ok_or(INVALID)?;
+            Ok((context as usize, address, opened.length, opened.id))
         })?
     } else {
         let descriptor = take(id).ok_or(INVALID)?;
         let length = handle.0.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
         // The driver maps no more than there is.
         let mapped = usize::try_from(length).map_err(|_| INVALID)?;
-        let import = move || driver.import_descriptor(&descriptor, mapped);
-        (copier::run(move |_| contexts::within(driver, context, import))?, length)
+        copier::run(move |_| {
+            let context = contexts::on(driver, device)?;
+            let address = context.within(driver, || driver.import_descriptor(&descriptor, mapped))?;
+            Ok((0, address, length, driver.allocation(address).ok_or(INVALID)?.id))
+        })?
     };
-    let import = Arc::new(Import { handle, id, process, context, address, length });
+    let import = Arc::new(Import { handle, id, process, device, context, address, length, number });
     imports.push(Arc::clone(&import));
     Ok(import)
 }

@@ -102,6 +102,14 @@ impl StandIn {
         }
     }
 
+    /// Copies in the program's context wait, as behind a kernel, until they are let go.
+    pub fn hold_program(&self, held: bool) {
+        // SAFETY: as `driver.h` says.
+        unsafe {
+            self.call::<unsafe extern "C" fn(*mut c_void, c_int)>("stand_in_hold_context")(self.context, held.into());
+        }
+    }
+
     pub fn calls(&self, call: &str) -> u64 {
         let call = CString::new(call).unwrap();
         // SAFETY: as `driver.h` says.
