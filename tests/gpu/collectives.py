@@ -92,6 +92,8 @@ def fails(rank, begin, work):
 
 def lose_a_rank(rank, victim):
     """A rank is killed between two collectives: the others hear of it."""
+    # The connections that these need are made before.
+    dist.all_reduce(torch.ones(1 << 20, device="cuda"))
     dist.barrier()
     torch.cuda.synchronize()
     if rank == victim:
@@ -105,37 +107,42 @@ def lose_a_rank(rank, victim):
     sys.exit("nothing was heard")
 
 
-def free_meanwhile(rank):
-    """One rank frees GPU memory while its kernel waits for the others, inside the driver: the NIC cannot copy, and its
-    work fails. Nothing hangs."""
+def call_meanwhile(rank, call):
+    """One rank calls CUDA while its kernel waits for the others, and the call waits inside the driver for that kernel:
+    frees GPU memory, or launches a kernel that must be loaded first. The NIC copies all the same. Nothing hangs."""
     driver = ctypes.CDLL("libcuda.so.1")
     memory = ctypes.c_uint64()
     if driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(1 << 20)):
         sys.exit("no memory")
-    tensor = torch.ones(1 << 24, device="cuda")
+    tensor, small = torch.ones(1 << 24, device="cuda"), torch.full((64,), 0.5, device="cuda")
     dist.barrier()
     torch.cuda.synchronize()
     begin = time.monotonic()
 
-    def free():
+    def meanwhile():
         torch.cuda.set_device(0)
-        driver.cuMemFree_v2(memory)
-        print(f"freed after {time.monotonic() - begin:.1f} s", flush=True)
+        if call == "free":
+            driver.cuMemFree_v2(memory)
+        else:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for kernel in (torch.special.bessel_j0, torch.erfinv, torch.lgamma, torch.special.ndtri):
+                    kernel(small)
+        print(f"{call}: returned after {time.monotonic() - begin:.1f} s", flush=True)
 
     if rank != 0:
         time.sleep(3)
     work = dist.all_reduce(tensor, async_op=True)
-    freeing = threading.Thread(target=free)
+    calling = threading.Thread(target=meanwhile)
     if rank == 0:
         # When the kernel runs.
         time.sleep(1)
-        freeing.start()
-    if not fails(rank, begin, work):
+        calling.start()
+    failed = fails(rank, begin, work)
+    if not failed:
         print(f"rank {rank}: the collective ended after {time.monotonic() - begin:.1f} s", flush=True)
-    elif rank == 0:
-        dist.distributed_c10d._abort_process_group()
-        freeing.join(20)
-    os._exit(0)
+    if rank == 0:
+        calling.join(20)
+    os._exit(1 if failed or calling.is_alive() else 0)
 
 
 def main():
@@ -148,8 +155,8 @@ def main():
     torch.cuda.synchronize()
     if os.environ.get("VICTIM") is not None:
         lose_a_rank(rank, int(os.environ["VICTIM"]))
-    if os.environ.get("FREE") is not None:
-        free_meanwhile(rank)
+    if os.environ.get("MEANWHILE") is not None:
+        call_meanwhile(rank, os.environ["MEANWHILE"])
     begin = time.monotonic()
     size = 8
     while size <= largest and os.environ.get("UNVERIFIED") is None:

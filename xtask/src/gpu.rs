@@ -61,15 +61,16 @@ pub fn check(root: &Path, options: &Options) -> Result<(), String> {
             return Err(format!("NCCL did not use GPU memory directly: {}", logs.display()));
         }
     }
-    for (trouble, what) in [(Trouble::Killed, "a rank is killed"), (Trouble::Frees, "a rank frees memory meanwhile")] {
-        println!("NCCL, {what}");
-        let logs = collectives(root, &place, &work, options, 2, trouble)?;
-        let first = fs::read_to_string(logs.join("0")).unwrap_or_default();
-        let errors = ["ncclRemoteError", "ncclSystemError"];
-        let heard = errors.iter().any(|error| first.contains(error)) || first.contains("the collective ended");
-        if !heard || first.contains("Watchdog caught collective operation timeout") {
-            return Err(format!("{what}: the other rank heard nothing, {}", logs.display()));
-        }
+    for call in ["free", "load"] {
+        println!("NCCL, a rank calls CUDA meanwhile: {call}");
+        collectives(root, &place, &work, options, 2, Trouble::Calls(call))?;
+    }
+    println!("NCCL, a rank is killed");
+    let logs = collectives(root, &place, &work, options, 2, Trouble::Killed)?;
+    let first = fs::read_to_string(logs.join("0")).unwrap_or_default();
+    let heard = ["ncclRemoteError", "ncclSystemError"].iter().any(|error| first.contains(error));
+    if !heard || first.contains("Watchdog caught collective operation timeout") {
+        return Err(format!("the other rank heard nothing, {}", logs.display()));
     }
     Ok(())
 }
@@ -80,8 +81,8 @@ enum Trouble {
     None,
     /// The second is killed.
     Killed,
-    /// The first frees GPU memory while its kernel waits.
-    Frees,
+    /// The first makes a call that waits in the driver for its kernel, which waits for the second.
+    Calls(&'static str),
 }
 
 fn compile(root: &Path, place: &Path, work: &Path, name: &str) -> Result<PathBuf, String> {
@@ -112,7 +113,7 @@ fn collectives(
     let logs = work.join(match trouble {
         Trouble::None => format!("nccl-{ranks}"),
         Trouble::Killed => "nccl-killed".to_owned(),
-        Trouble::Frees => "nccl-frees".to_owned(),
+        Trouble::Calls(call) => format!("nccl-{call}"),
     });
     fs::create_dir_all(&logs).map_err(|e| format!("cannot make {}: {e}", logs.display()))?;
     let port = free_port()?;
@@ -131,8 +132,8 @@ fn collectives(
         match trouble {
             Trouble::None => {}
             Trouble::Killed => _ = command.env("VICTIM", "1").env("PATIENCE", "60"),
-            Trouble::Frees => {
-                command.env("FREE", "1").env("PATIENCE", "60").env("UBIVERBS_GPU_PATIENCE", "5000");
+            Trouble::Calls(call) => {
+                command.env("MEANWHILE", call).env("PATIENCE", "60").env("UBIVERBS_GPU_PATIENCE", "5000");
             }
         }
         command.stdout(Stdio::from(log)).stderr(Stdio::from(errors));
@@ -144,7 +145,7 @@ fn collectives(
         let status = child?.wait().map_err(|e| format!("rank {rank}: {e}"))?;
         // Where one is killed the others fail, by NCCL's own error and before the time is over.
         let stuck = status.code() == Some(124);
-        if stuck || trouble == Trouble::None && !status.success() {
+        if stuck || trouble != Trouble::Killed && !status.success() {
             failed = Some(format!("rank {rank}: {status}, see {}", logs.join(rank.to_string()).display()));
         }
     }

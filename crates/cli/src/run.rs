@@ -151,12 +151,9 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     if let Ok(directory) = &files {
         preload.push(PATHS);
         command.env(environment::FILES, directory);
-        if files::gpu::are_here() {
-            for (variable, value) in files::gpu::VARIABLES {
-                if env::var_os(variable).is_none() {
-                    command.env(variable, value);
-                }
-            }
+        let (variable, value) = files::gpu::VARIABLE;
+        if files::gpu::are_here() && env::var_os(variable).is_none() {
+            command.env(variable, value);
         }
     }
     command.env(PRELOAD, linker::preloaded(&library, &preload, env::var_os(PRELOAD)));

@@ -43,12 +43,9 @@ pub fn find(devices: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Variables that programs with a GPU get, unless they are set.
-///
-/// - A kernel that is loaded when it is first used waits for those that run, in the driver, which then copies nothing for
-///   the NIC; and those that run may be waiting for the NIC. So they are loaded before.
-/// - NCCL's ranks wait for data with nothing under way that could fail when the peer is killed, so they are told.
-pub const VARIABLES: [(&str, &str); 2] = [("CUDA_MODULE_LOADING", "EAGER"), (environment::PEER_GONE, "fatal")];
+/// A variable that programs with a GPU get, unless it is set: NCCL's ranks wait for data with nothing under way that
+/// could fail when the peer is killed, so they are told.
+pub const VARIABLE: (&str, &str) = (environment::PEER_GONE, "fatal");
 
 /// Whether there is one.
 pub fn are_here() -> bool {
