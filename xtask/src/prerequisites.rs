@@ -1,5 +1,5 @@
-//! The tools the tests need beyond cargo. A missing one is installed where that can be done without asking, and
-//! otherwise is a failure that says what to type; a test is never skipped for it.
+//! The tools the tests need beyond cargo. Missing ones are installed where that can be done without asking, all at once,
+//! and otherwise are a failure that says what to type; a test is never skipped for one.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -38,6 +38,18 @@ const SOAK: [Tool; 5] = [
 /// The virtual machine of `cargo xtask interop`, and the one that moves by RDMA.
 const QEMU: Tool = Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" };
 
+/// What programs of Open MPI and MPICH are compiled with: their compilers come without it.
+const OPEN_MPI_HEADER: &str = if cfg!(target_arch = "aarch64") {
+    "/usr/lib/aarch64-linux-gnu/openmpi/include/mpi.h"
+} else {
+    "/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h"
+};
+const MPICH_HEADER: &str = if cfg!(target_arch = "aarch64") {
+    "/usr/include/aarch64-linux-gnu/mpich/mpi.h"
+} else {
+    "/usr/include/x86_64-linux-gnu/mpich/mpi.h"
+};
+
 /// Programs that are run on our library, what they are compiled with, and what takes our packages apart.
 const PROGRAMS: &[Tool] = &[
     Tool { program: "make", package: "make" },
@@ -47,9 +59,9 @@ const PROGRAMS: &[Tool] = &[
     Tool { program: "ucx_info", package: "ucx-utils" },
     Tool { program: "fi_info", package: "libfabric-bin" },
     Tool { program: "mpirun.openmpi", package: "openmpi-bin" },
-    Tool { program: "mpicc.openmpi", package: "libopenmpi-dev" },
+    Tool { program: OPEN_MPI_HEADER, package: "libopenmpi-dev" },
     Tool { program: "mpiexec.mpich", package: "mpich" },
-    Tool { program: "mpicc.mpich", package: "libmpich-dev" },
+    Tool { program: MPICH_HEADER, package: "libmpich-dev" },
     Tool { program: "fio", package: "fio" },
     Tool { program: "iperf3", package: "iperf3" },
     Tool { program: "nc", package: "netcat-openbsd" },
@@ -111,9 +123,7 @@ pub fn check(root: &Path) -> Result<String, String> {
         }
     }
     let free = space(root)?;
-    HOSTS.iter().try_for_each(Tool::provide)?;
-    programs()?;
-    soak()?;
+    provide(HOSTS.iter().chain(PROGRAMS).chain(&SOAK).chain([&QEMU, &TSHARK]))?;
     Ok(format!("{}; {free} MB free on disk", tshark()?))
 }
 
@@ -134,19 +144,19 @@ fn space(root: &Path) -> Result<u64, String> {
 
 /// What the programs step needs.
 pub fn programs() -> Result<(), String> {
-    PROGRAMS.iter().chain([&QEMU]).try_for_each(Tool::provide)
+    provide(PROGRAMS.iter().chain([&QEMU]))
 }
 
 /// What the soak step needs.
 pub fn soak() -> Result<(), String> {
-    SOAK.iter().try_for_each(Tool::provide)?;
-    if is_root() { HOSTS.iter().try_for_each(Tool::provide) } else { Ok(()) }
+    let hosts: &[Tool] = if is_root() { &HOSTS } else { &[] };
+    provide(SOAK.iter().chain(hosts))
 }
 
 /// What the attack step needs.
 pub fn attack() -> Result<(), String> {
     let setpriv = Tool { program: "setpriv", package: "util-linux" };
-    HOSTS.iter().chain([&setpriv]).try_for_each(Tool::provide)
+    provide(HOSTS.iter().chain([&setpriv]))
 }
 
 /// What builds for another machine and runs it here.
@@ -155,7 +165,7 @@ pub fn cross(root: &Path, machine: Machine) -> Result<(), String> {
         Machine::X86_64 => &CROSS_X86_64,
         Machine::Aarch64 => &CROSS_AARCH64,
     };
-    tools.iter().try_for_each(Tool::provide)?;
+    provide(tools)?;
     // Asked in the workspace: a toolchain may be set for it.
     let mut rustc = Command::new("rustc");
     let directory =
@@ -170,38 +180,45 @@ pub fn cross(root: &Path, machine: Machine) -> Result<(), String> {
 
 /// What makes wheels, besides what pip gets.
 pub fn wheel() -> Result<(), String> {
-    PYTHON.iter().try_for_each(Tool::provide)?;
+    provide(&PYTHON)?;
     let has_venv = || succeeds(Command::new("python3").args(["-c", "import ensurepip, venv"]));
     if has_venv() {
         return Ok(());
     }
-    install("venv of python3", "python3-venv")?;
+    install(&["venv of python3"], &["python3-venv"])?;
     if has_venv() { Ok(()) } else { Err("python3 still has no venv though python3-venv is installed".into()) }
 }
 
 /// Wireshark's terminal program, and its version.
 pub fn tshark() -> Result<String, String> {
-    TSHARK.provide()?;
+    provide([&TSHARK])?;
     let text = process::output(Command::new(TSHARK.program).arg("--version"))?;
     Ok(text.lines().next().unwrap_or(TSHARK.program).to_string())
 }
 
 /// Everything `cargo xtask interop` needs.
 pub fn interop() -> Result<(), String> {
-    HOSTS.iter().chain(PROGRAMS).chain([&QEMU, &TSHARK]).try_for_each(Tool::provide)
+    provide(HOSTS.iter().chain(PROGRAMS).chain([&QEMU, &TSHARK]))
+}
+
+/// Sees that tools are there, and installs those that are not where that can be done without asking.
+fn provide<'a>(tools: impl IntoIterator<Item = &'a Tool>) -> Result<(), String> {
+    let missing: Vec<&Tool> = tools.into_iter().filter(|tool| !tool.is_present()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let programs: Vec<&str> = missing.iter().map(|tool| tool.program).collect();
+    let mut packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    install(&programs, &packages)?;
+    match missing.iter().find(|tool| !tool.is_present()) {
+        None => Ok(()),
+        Some(Tool { program, package }) => Err(format!("{package} is installed, and {program} is still missing")),
+    }
 }
 
 impl Tool {
-    /// Sees that it is there, and installs it where that can be done without asking.
-    fn provide(&self) -> Result<(), String> {
-        let Tool { program, package } = self;
-        if self.is_present() {
-            return Ok(());
-        }
-        install(program, package)?;
-        if self.is_present() { Ok(()) } else { Err(format!("{package} is installed, and {program} is still missing")) }
-    }
-
     /// Whether the system can start it, whatever it then thinks of the argument.
     fn is_present(&self) -> bool {
         if self.program.starts_with('/') {
@@ -211,19 +228,20 @@ impl Tool {
     }
 }
 
-/// Installs a package, where that can be done without asking; says how elsewhere.
-fn install(what: &str, package: &str) -> Result<(), String> {
-    let how = format!("{what} is missing; install it with: apt-get install {package}");
+/// Installs packages, where that can be done without asking; says how elsewhere.
+fn install(what: &[&str], packages: &[&str]) -> Result<(), String> {
+    let (what, names) = (what.join(", "), packages.join(" "));
+    let how = format!("missing: {what}; install with: apt-get install {names}");
     if !is_root() || !succeeds(Command::new("apt-get").arg("--version")) {
         return Err(how);
     }
-    println!("{what} is missing; installing {package}");
+    println!("missing: {what}; installing {names}");
     let apt = |arguments: &[&str]| {
         process::run(Command::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").args(arguments))
             .map_err(|e| format!("{how}\n{e}"))
     };
     apt(&["update"])?;
-    apt(&["install", "--yes", "--no-install-recommends", package])
+    apt(&[&["install", "--yes", "--no-install-recommends"], packages].concat())
 }
 
 pub fn is_root() -> bool {
