@@ -255,7 +255,7 @@ pub(crate) fn store_from(
     if detour::is_quicker() {
         return store_through_host(target, from, source, length, device);
     }
-    // It is open until the copy has ended, also if nobody waits for that.
+    // The source stays open until the copy has ended, also where the caller has given up.
     let source = source.clone();
     let call = move |caller: &Caller<'_>| {
         source.opened_by()?;
