@@ -142,7 +142,7 @@ fn meets(ranges: &[(u64, u64)], address: u64, length: u64) -> bool {
 
 /// Copies piece by piece. While one is under way the next one begins, and the processor's part of the one before is
 /// done. `start` begins one, `end` is told what came of it. After a failure no more begin, and none is under way when
-/// this returns.
+/// this returns, but such as the driver took too long for.
 fn in_pieces<R: Send + 'static>(
     length: usize,
     mut start: impl FnMut(ops::Range<usize>) -> Result<Started<R>, DriverError>,
@@ -327,8 +327,8 @@ fn known() -> Result<&'static Driver, DriverError> {
     driver::known().ok_or(DriverError(3))
 }
 
-/// The driver, if memory is still there. It is asked: of memory of a context that was
-/// destroyed the NIC's context would know only by a fault.
+/// The driver, if memory is still there. It is asked: that the program has freed memory, or destroyed its context, the
+/// NIC's context would only learn by a fault.
 fn there(address: u64, length: usize) -> Result<&'static Driver, DriverError> {
     const INVALID: DriverError = DriverError(1);
     let driver = known()?;
@@ -347,7 +347,7 @@ fn refused(error: DriverError) -> RefusalCause {
 /// Memory of this process that GPUs reach by themselves until this is dropped, which makes copies to and from it
 /// faster.
 #[derive(Debug)]
-pub struct HostRegistration {
+struct HostRegistration {
     first: usize,
     registered: bool,
 }
@@ -355,8 +355,7 @@ pub struct HostRegistration {
 impl HostRegistration {
     /// Registers whole pages of memory that the caller keeps mapped until this is dropped. Where the driver refuses,
     /// copies work all the same.
-    #[must_use]
-    pub fn new(first: *mut u8, length: usize) -> HostRegistration {
+    fn new(first: *mut u8, length: usize) -> HostRegistration {
         // The driver looks the pages up, pins them, and changes no byte.
         let registered = driver::known().is_some_and(|driver| driver.register_host(first, length).is_ok());
         HostRegistration { first: first.addr(), registered }

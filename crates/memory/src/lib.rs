@@ -65,8 +65,8 @@ mod window;
 pub use device::DeviceMemory;
 pub use error::Error;
 pub use gpu::{
-    DriverError, HostRegistration, LONGEST_REFERENCE, REFERENCE, Reference, Source, descriptor_of, has_gpu_regions,
-    is_gpu_memory, is_in_gpu_region, open, set_gpu_patience, shadow,
+    DriverError, LONGEST_REFERENCE, REFERENCE, Reference, Source, descriptor_of, has_gpu_regions, is_gpu_memory,
+    is_in_gpu_region, open, set_gpu_patience, shadow,
 };
 pub use guard::Guard;
 #[doc(hidden)] // for fuzzing

@@ -1,5 +1,5 @@
 //! Copies inside a GPU are done by its multiprocessors, on which processes take turns. While kernels of two processes
-//! run, such a copy waits for its process's turn: 5 ms on an H200, whatever its length. Copies to and from the host are
+//! run, such a copy waits for its process's turn: 4.4 ms on an H200, whatever its length. Copies to and from the host are
 //! done by engines of their own, and do not wait. So where two copies in a row took long enough for that, the next ones
 //! go by way of the host for a while.
 
