@@ -3,17 +3,15 @@
 //! `hostile_answers`.)
 #![allow(missing_docs)]
 
-mod hostile {
-    mod frames;
-    mod storms;
-    pub mod victim;
-}
+mod frames;
+mod storms;
+pub mod victim;
 
-use hostile::victim::*;
 use scenery::{Log, Pair, Setting};
 use sim::{LinkKind, QpSpec, Work};
 use trace::DropReason;
 use transport::{AsyncEvent, Kind, State, Status};
+use victim::*;
 use wire::{Headers, NakCode, Opcode, Operation, Pkey, Psn, Qpn, Reth, Syndrome, Transport};
 
 #[test]

@@ -4,22 +4,19 @@
 //! that seed and prints it.
 #![allow(missing_docs)]
 
-mod model {
-    pub mod generate;
-    pub mod judge;
-    pub mod post;
-    pub mod program;
-    pub mod reckon;
-    pub mod run;
-    pub mod shrink;
-    pub mod stage;
-    pub mod watch;
-}
+pub mod generate;
+pub mod judge;
+pub mod post;
+pub mod program;
+pub mod reckon;
+pub mod run;
+pub mod shrink;
+pub mod stage;
+pub mod watch;
 
-use model::generate::{self, Sort};
-use model::program::Program;
-use model::run::{self, Verdict};
-use model::shrink;
+use generate::Sort;
+use program::Program;
+use run::Verdict;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -87,8 +84,10 @@ fn report(sort: Sort, seed: u64, program: &Program) {
     println!("{small}");
     println!("The program above fails: {small_failure}");
     let thread = std::thread::current();
-    let again =
-        format!("UBIVERBS_SEED={seed} cargo test -p ubiverbs-scenarios --test model {}", thread.name().unwrap_or(""));
+    let again = format!(
+        "UBIVERBS_SEED={seed} cargo test -p ubiverbs-scenarios --test scenarios {}",
+        thread.name().unwrap_or("")
+    );
     panic!("program {seed} of sort {sort:?}: {failure}\nto see it again: {again}");
 }
 

@@ -2,13 +2,11 @@
 //! is walked through it.
 #![allow(missing_docs)]
 
-mod states {
-    mod draining;
-    pub mod rig;
-}
+mod draining;
+pub mod rig;
 
+use rig::*;
 use sim::Work;
-use states::rig::*;
 use trace::DropReason;
 use transport::{Access, AsyncEvent, AttributeMask, Kind, Modify, ModifyError, PostError, Sge, State, Status};
 use wire::{Aeth, Headers, Key, Msn, Opcode, Operation, Position, Psn, RnrTimer, Syndrome, Tail};

@@ -5,7 +5,9 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -56,17 +58,35 @@ pub fn run(root: &Path, options: &Options) -> Result<String, String> {
     ))
 }
 
-/// What rustdoc knows of the crate. The output is unstable, so a stable toolchain must be told that we know.
+/// What rustdoc knows of the crate.
 fn document(root: &Path) -> Result<Value, String> {
-    let mut command = cargo(root);
-    command.args(["rustdoc", "--quiet", "--package", "ubiverbs", "--lib", "--all-features"]);
-    command.args(["--", "-Z", "unstable-options", "--output-format", "json", "--cap-lints", "allow"]);
-    // Elsewhere than other builds: build scripts look at the variable, and all that uses them would be built anew.
-    let place = process::target_directory(root)?.join("api");
-    process::run(command.env("RUSTC_BOOTSTRAP", "1").env("CARGO_TARGET_DIR", &place))?;
-    let path = place.join("doc/ubiverbs.json");
+    process::run(rustdoc(root)?.args(["--quiet", "--package", "ubiverbs", "--lib"]))?;
+    let path = process::target_directory(root)?.join("doc/ubiverbs.json");
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Documents the whole workspace; a warning fails. Programs first: one of them has the name of a library.
+pub fn document_all(root: &Path) -> Result<(), String> {
+    process::run(rustdoc(root)?.args(["--workspace", "--bins"]))?;
+    process::run(rustdoc(root)?.args(["--workspace", "--lib"]))
+}
+
+/// Cargo that documents as JSON: an output that is unstable, so rustdoc of a stable toolchain must be told that we know.
+/// Only rustdoc: build scripts look at the variable, too, and all that uses them would be built anew.
+fn rustdoc(root: &Path) -> Result<Command, String> {
+    let place = process::target_directory(root)?.join("test");
+    let started = fs::create_dir_all(&place).and_then(|()| {
+        let script = place.join("rustdoc");
+        fs::write(&script, "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc \"$@\"\n")?;
+        fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).map(|()| script)
+    });
+    let script = started.map_err(|e| format!("cannot write to {}: {e}", place.display()))?;
+    let mut command = cargo(root);
+    command.env("RUSTDOC", script);
+    command.env("RUSTDOCFLAGS", "-D warnings -Z unstable-options --output-format json");
+    command.args(["doc", "--all-features", "--no-deps"]);
+    Ok(command)
 }
 
 /// Names of the workspace's other libraries, as the code has them.

@@ -1,15 +1,15 @@
 //! Which crate may use which. The table is the design's; a dependency that is not in it is an error even if it would
-//! compile, because the direction of the arrows is what lets the core be tested without the shell.
+//! compile, because the direction of the arrows is what lets the core be tested without the shell. ARCHITECTURE.md draws
+//! the crates in lines and lists the crates of others: both are compared with what there is.
 
+use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
 
 use crate::process;
 
-/// A crate and what it may depend on. `wire <- trace <- {transport, cm, mad} <- hca <- {ubiverbs, capi} <- cli`; `latch` and
-/// `abi` import nothing of ours; `memory` imports wire, for the words of an access, and latch; `host` imports wire and
-/// latch; `link` these, trace and host; `sim` drives transport and cm.
+/// A crate and what it may depend on. ARCHITECTURE.md draws the same in lines.
 const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     // Rewrites tokens, and uses nothing of ours.
@@ -21,7 +21,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Preloaded into programs that are not ours: it uses the C library and nothing else.
     ("paths", &[]),
     ("transport", &["wire", "trace"]),
-    ("cm", &["wire", "trace"]),
+    // Ids say what a queue pair must be told, in the transport's words.
+    ("cm", &["wire", "trace", "transport"]),
     ("rsocket", &["wire"]),
     ("mad", &["wire", "trace"]),
     ("checks", &["wire", "trace"]),
@@ -98,10 +99,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Tests of the safe API's streams on runtimes, and an example of them with hyper.
     ("streams", &["ubiverbs"]),
     ("example-http", &["ubiverbs"]),
-    // Victims are programs of the safe API; attackers write packets, and speak to the host's registry.
-    ("attack", &["wire", "host", "ubiverbs"]),
+    // Victims are programs of the safe API, groups of them, or socket programs; attackers write packets, and speak to
+    // the host's registry.
+    ("attack", &["wire", "trace", "rsocket", "host", "hca", "sockets", "ubiverbs", "cluster", "inventory"]),
     ("xtask", &[]),
 ];
+
+/// What comes from here on in the table is for tests and tasks, and no part of what ARCHITECTURE.md draws.
+const FIRST_OF_TESTS: &str = "scenarios";
 
 /// Tests may reach for what they test with, but never for the programs at the end of the arrows.
 const NEVER_FOR_TESTS: &[&str] = &["attack", "book", "cli", "fuzzing", "processes", "scenarios", "soak", "xtask"];
@@ -110,7 +115,11 @@ const NEVER_FOR_TESTS: &[&str] = &["attack", "book", "cli", "fuzzing", "processe
 pub fn check(root: &Path) -> Result<String, String> {
     let metadata: Metadata =
         serde_json::from_value(process::metadata(root)?).map_err(|e| format!("cargo metadata changed: {e}"))?;
-    let wrong = forbidden(&metadata);
+    let page = root.join("ARCHITECTURE.md");
+    let page = fs::read_to_string(&page).map_err(|e| format!("{}: {e}", page.display()))?;
+    let mut wrong = forbidden(&metadata);
+    wrong.extend(drawn_wrong(&page));
+    wrong.extend(listed_wrong(&page, &metadata));
     if wrong.is_empty() {
         let arrows = metadata.packages.iter().flat_map(|package| &package.dependencies).filter(|d| d.path.is_some());
         return Ok(format!("{} crates, {} arrows, all as designed", metadata.packages.len(), arrows.count()));
@@ -135,6 +144,75 @@ struct Dependency {
     name: String,
     kind: Option<String>,
     path: Option<String>,
+}
+
+/// Arrows that the picture of ARCHITECTURE.md does not have: each leads from a line to one further down.
+fn drawn_wrong(page: &str) -> Vec<String> {
+    let lines: Vec<Vec<&str>> = page
+        .lines()
+        .skip_while(|line| !line.starts_with("A crate imports only crates of the lines below"))
+        .skip(1)
+        .skip_while(|line| line.is_empty())
+        .take_while(|line| !line.is_empty())
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let line_of = |name: &str| lines.iter().position(|line| line.contains(&name));
+    let mut wrong = Vec::new();
+    for (from, allowed) in ARROWS.iter().take_while(|(name, _)| *name != FIRST_OF_TESTS) {
+        match line_of(from) {
+            None => wrong.push(format!("ARCHITECTURE.md does not draw {from}")),
+            from_line => wrong.extend(
+                allowed
+                    .iter()
+                    .filter(|to| line_of(to) <= from_line)
+                    .map(|to| format!("ARCHITECTURE.md draws {to} no further down than {from}")),
+            ),
+        }
+    }
+    wrong
+}
+
+/// Crates of others that ARCHITECTURE.md does not list, or not with the crates of ours that use them. "libraries" are
+/// any of ours; what only tests use is listed somewhere.
+fn listed_wrong(page: &str, metadata: &Metadata) -> Vec<String> {
+    let table = page.split("## Dependencies").nth(1).unwrap_or_default();
+    let rows: Vec<(Vec<&str>, Vec<&str>)> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split_once(" | "))
+        .map(|(names, rest)| (words(names), words(rest.split(" | ").next().unwrap_or_default())))
+        .collect();
+    let ours =
+        |name: &str| ARROWS.iter().take_while(|(first, _)| *first != FIRST_OF_TESTS).any(|(ours, _)| *ours == name);
+    let mut wrong = Vec::new();
+    for package in &metadata.packages {
+        let user = short(&package.name);
+        for dependency in package.dependencies.iter().filter(|dependency| dependency.path.is_none()) {
+            let name = &dependency.name;
+            let Some((_, users)) = rows.iter().find(|(names, _)| names.contains(&name.as_str())) else {
+                wrong.push(format!("{user} uses {name}, which ARCHITECTURE.md does not list"));
+                continue;
+            };
+            let counts = ours(user) && dependency.kind.as_deref() != Some("dev");
+            if counts && !users.contains(&"libraries") && !users.contains(&user) {
+                wrong.push(format!("{user} uses {name}, and ARCHITECTURE.md does not say so"));
+            }
+        }
+    }
+    for (names, users) in &rows {
+        for user in users.iter().filter(|user| ours(user)) {
+            let package = metadata.packages.iter().find(|package| short(&package.name) == *user);
+            let uses =
+                |package: &Package| package.dependencies.iter().any(|other| names.contains(&other.name.as_str()));
+            if package.is_some_and(|package| !uses(package)) {
+                wrong.push(format!("{user} uses none of {}, and ARCHITECTURE.md says so", names.join(", ")));
+            }
+        }
+    }
+    wrong
+}
+
+fn words(cell: &str) -> Vec<&str> {
+    cell.split([',', ' ', ';']).filter(|word| !word.is_empty()).collect()
 }
 
 fn forbidden(metadata: &Metadata) -> Vec<String> {
@@ -218,7 +296,7 @@ mod tests {
             ("transport", "sim"),
             ("wire", "trace"),
             ("cm", "hca"),
-            ("cm", "transport"),
+            ("transport", "cm"),
             ("ubiverbs", "abi"),
             ("abi", "wire"),
             ("memory", "trace"),
@@ -260,6 +338,28 @@ mod tests {
         let mut metadata = workspace(&[("wire", "serde", None)]);
         metadata.packages[0].dependencies[0].path = None;
         assert!(forbidden(&metadata).is_empty());
+    }
+
+    #[test]
+    fn a_picture_without_a_crate_or_upside_down_is_reported() {
+        let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../ARCHITECTURE.md")).unwrap();
+        assert_eq!(drawn_wrong(&page), [""; 0]);
+        assert!(!drawn_wrong(&page.replacen(" checks", "", 1)).is_empty());
+        assert!(!drawn_wrong(&page.replacen("cluster", "wire", 1).replacen(" wire ", " cluster ", 1)).is_empty());
+    }
+
+    #[test]
+    fn crates_of_others_are_listed_with_those_that_use_them() {
+        let metadata = |from: &str| {
+            let mut metadata = workspace(&[(from, "x", None)]);
+            metadata.packages[0].dependencies[0].path = None;
+            metadata.packages[0].dependencies[0].name = "toml".into();
+            metadata
+        };
+        let page = "## Dependencies\n\n| toml | wire (`x`), cli; tests | reads |\n";
+        assert!(listed_wrong(page, &metadata("wire")).is_empty());
+        assert_eq!(listed_wrong(page, &metadata("trace")).len(), 1, "the row does not name it");
+        assert_eq!(listed_wrong("", &metadata("wire")).len(), 1, "there is no row");
     }
 
     #[test]

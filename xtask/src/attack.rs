@@ -47,6 +47,8 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
 /// The same for who counts.
 pub fn play(root: &Path, options: &Options) -> Result<Counts, String> {
     prerequisites::attack()?;
+    // Its servers are attacked, too.
+    process::build_dev(root, "ubiverbs")?;
     let program = process::build_dev(root, "attack")?;
     soak::reachable(&program)?;
     let seed = options.seed.map_or_else(soak::date, Ok)?;

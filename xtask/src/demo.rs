@@ -15,8 +15,7 @@ use crate::toolchain::Toolchain;
 /// Builds the program, runs its demos and checks what they say.
 pub fn check(root: &Path) -> Result<String, String> {
     let target = process::target_directory(root)?;
-    Toolchain::system(root, None)?.build_program(root)?;
-    let program = target.join("release/ubiverbs");
+    let program = Toolchain::system(root, None)?.build_bin(root, "ubiverbs")?;
     let frames = simulated(&program, &target)?;
     let places = on_the_nic(&program)?;
     Ok(format!("{frames} frames in the demo's capture, all InfiniBand, none malformed; on the NIC: {places}"))
@@ -86,13 +85,13 @@ fn between_namespaces(path: &str, outer: &str, inner: &str, server: &str) -> Str
             mkfifo \"$1/ready\" \"$1/go\"
             unshare -n sh -ec \"echo ready > $1/ready; read go < $1/go; ip link set lo up
                 ip address add {inner} dev inner {nodad}; ip link set inner up
-                exec {path} demo --json --quick --connect {server}\" &
+                exec env UBIVERBS_SECRET=both {path} demo --json --quick --connect {server}\" &
             caller=$!
             read ready < \"$1/ready\"
             ip link add outer type veth peer name inner netns $caller || {{ kill $caller; exit 1; }}
             ip address add {outer} dev outer {nodad}
             ip link set outer up
-            {path} demo --server {server} > /dev/null &
+            UBIVERBS_SECRET=both {path} demo --server {server} > /dev/null &
             server=$!
             echo go > \"$1/go\"
             rm -r \"$1\"

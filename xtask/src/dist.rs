@@ -32,8 +32,8 @@ pub struct Options {
     /// Only the C library.
     #[arg(long)]
     library: bool,
-    /// Quickly and slow: for tries, in target/dist-debug.
-    #[arg(long, requires = "library")]
+    /// Of the dev profile, in target/dist-debug: built sooner, slower to run, and not packed.
+    #[arg(long)]
     debug: bool,
     /// For this machine; another than this one needs a cross compiler and QEMU, which are installed where that is
     /// possible. What is made is then in target/MACHINE-unknown-linux-gnu.
@@ -45,8 +45,8 @@ impl Options {
     /// Only the C library, for this machine.
     pub const LIBRARY: Options = Options { library: true, debug: false, target: None };
 
-    /// The same of the dev profile, which is made sooner and slower.
-    pub const DEBUG_LIBRARY: Options = Options { library: true, debug: true, target: None };
+    /// Everything of the dev profile, which is made sooner, runs slower and checks more.
+    pub const DEBUG: Options = Options { library: false, debug: true, target: None };
 
     /// Everything, for a machine.
     pub fn machine(target: Machine) -> Options {
@@ -62,7 +62,7 @@ pub fn build(root: &Path, options: Options) -> Result<String, String> {
         (toolchain, place) = (toolchain.with_debug_profile(), place.with_file_name("dist-debug"));
     }
     let mut made = tree(root, &toolchain, &place, options.library)?;
-    if !options.library {
+    if !options.library && !options.debug {
         made.extend(packages::build(root, &toolchain, &place)?);
     }
     Ok(made.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join("\n"))
@@ -70,6 +70,9 @@ pub fn build(root: &Path, options: Options) -> Result<String, String> {
 
 /// Builds everything for this machine, and packs nothing.
 pub fn unpacked(root: &Path) -> Result<(), String> {
+    if process::is_built("release") {
+        return Ok(());
+    }
     let toolchain = Toolchain::system(root, None)?;
     tree(root, &toolchain, &process::target_directory(root)?.join("dist"), false).map(|_| ())
 }
@@ -81,7 +84,7 @@ pub fn tree(root: &Path, toolchain: &Toolchain, place: &Path, library_only: bool
         let path = place.join(name);
         fs::create_dir_all(&path).map_err(|e| format!("cannot make {}: {e}", path.display())).map(|()| path)
     };
-    toolchain.build_libraries(root)?;
+    toolchain.build_libraries(root, library_only)?;
     let work = directory("build")?;
     let tables = JUMPING.map(|(library, name)| (library, table(root, name)));
     let mut jumping = Vec::new();
@@ -188,7 +191,7 @@ pub fn link_jumps(
     })
 }
 
-/// Links the archive into the library that `ubiverbs run` preloads for files of devices; it exports what it stands in for, and nothing else.
+/// Links the archive into the library that `ubiverbs run` preloads for device files; it exports what it stands in for, and nothing else.
 fn link_paths(toolchain: &Toolchain, archive: &Path, work: &Path, lib: &Path) -> Result<PathBuf, String> {
     // Not nm: where it has LLVM's plugin it reads Rust's objects with that, and badly.
     let text = process::output(Command::new("readelf").args(["--symbols", "--wide"]).arg(archive))?;

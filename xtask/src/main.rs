@@ -29,6 +29,8 @@ mod programs;
 mod purity;
 mod rooms;
 mod soak;
+mod sources;
+mod strangers;
 mod test;
 mod toolchain;
 mod wheel;
@@ -52,25 +54,22 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Run everything that must pass: format, rules, clippy, tests, docs, the demo's capture.
+    /// Run everything that must pass: format, rules, clippy, tests, docs, real programs, the demo's capture.
     ///
-    /// Every step runs even if one before it failed; only missing prerequisites stop it. As root on Debian and its
-    /// relatives, a missing tshark is installed with apt-get; elsewhere the step says what to install. The last line
-    /// is `N passed, N failed`: tests, plus one failure for every failed step that runs no tests.
-    Test {
-        /// Run more random programs in the model test of the simulator (200000 unless a number is given).
-        #[arg(long, value_name = "PROGRAMS", num_args = 0..=1, default_missing_value = "200000")]
-        long: Option<u64>,
-        /// Run only the steps whose names contain one of these words.
-        #[arg(long, value_name = "WORD", num_args = 1..)]
-        only: Vec<String>,
-    },
+    /// Steps run side by side, and every step runs even if one before it failed; only missing prerequisites stop it. As
+    /// root on Debian and its relatives, what is missing is installed with apt-get; elsewhere the step says what to
+    /// install. What each step said is also in target/test. The last line is `N passed, N failed`: tests, plus one
+    /// failure for every failed step that runs no tests. With CI in the environment, a step that takes more than twice
+    /// its time in xtask/times.json fails, too.
+    Test(test::Options),
+    /// Run the tests of the core crates, which need neither sockets nor other programs: seconds after a change.
+    Core,
     /// Run all benchmarks, and write the results to target/bench as tables and as JSON.
     ///
-    /// First the small ones of the crates; then `ubiverbs bench`, and perftest on our NIC beside TCP (qperf, sockperf)
-    /// and UCX, of which it prints ratios. What is not installed is named and left out.
+    /// First the small ones of the crates; then `ubiverbs bench`, and perftest on our NIC compared with TCP (qperf,
+    /// sockperf) and UCX, of which it prints ratios. What is not installed is named and left out.
     Bench(bench::Options),
-    /// Check that the dependencies between our crates run in the direction of the design.
+    /// Check that the dependencies between our crates, and between the modules of large ones, are those of the design.
     Arrows,
     /// Compare the public interface of the crate `ubiverbs` with the list of it in crates/ubiverbs/public-api.txt.
     ///
@@ -194,10 +193,11 @@ enum Task {
 fn main() -> ExitCode {
     let root = root();
     let result = match Arguments::parse().task {
-        Task::Test { long, only } => test::run(&root, long, &only),
+        Task::Test(options) => test::run(&root, &options),
+        Task::Core => test::core(&root),
         Task::Bench(options) => bench::run(&root, &options),
         Task::Arrows => arrows::check(&root)
-            .and_then(|note| Ok(format!("{note}; {}", rooms::check(&root)?)))
+            .and_then(|note| Ok(format!("{note}; {}; {}", rooms::check(&root)?, strangers::check(&root)?)))
             .map(|note| println!("{note}")),
         Task::Api(options) => api::run(&root, &options).map(|note| println!("{note}")),
         Task::Crates(options) => crates::run(&root, &options).map(|note| println!("{note}")),

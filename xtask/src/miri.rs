@@ -14,7 +14,7 @@ const RING: &str = "-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulatio
 
 /// Flags, and what is run with them.
 const RUNS: [(&str, &[&str]); 3] = [
-    (SYSTEM, &["--package", "ubiverbs-latch", "--lib", "--test", "alone"]),
+    (SYSTEM, &["--package", "ubiverbs-latch", "--lib", "--test", "suite"]),
     (SYSTEM, &["--package", "ubiverbs-memory", "--lib"]),
     (RING, &["--package", "ubiverbs-link", "--lib", "shared::"]),
 ];

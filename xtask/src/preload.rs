@@ -1,4 +1,4 @@
-//! `librspreload.so`: functions in place of the C library's, for programs of sockets. Each is a few instructions that
+//! `librspreload.so`: functions in place of the C library's, for socket programs. Each is a few instructions that
 //! pass a call on: to the C library, or to libibverbs.so.1, which has the table of descriptors and all the rest. A call
 //! for a descriptor that is not ours goes to the C library without a frame of ours on the stack, so that threads are
 //! cancelled in it as ever.

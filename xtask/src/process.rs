@@ -17,6 +17,21 @@ pub fn cargo(root: &Path) -> Command {
     command
 }
 
+/// What the steps of `cargo xtask test` before this one have built, with commas between: it is not built again.
+pub const BUILT: &str = "XTASK_STEPS_BUILT";
+
+/// Whether a step before this one has built that already.
+pub fn is_built(what: &str) -> bool {
+    env::var(BUILT).is_ok_and(|built| built.split(',').any(|step| step == what))
+}
+
+/// The name of the package of a manifest.
+pub fn package_name(manifest: &Path) -> String {
+    let text = std::fs::read_to_string(manifest).unwrap_or_default();
+    let name = |manifest: toml::Value| Some(manifest.get("package")?.get("name")?.as_str()?.to_owned());
+    toml::from_str(&text).ok().and_then(name).unwrap_or_default()
+}
+
 /// What is chosen where something of the dev profile is built, beside its own target: all packages and features, and an
 /// example, with which Cargo counts what tests need. So the tests choose, and what they have built is not built a second
 /// time with other features.
@@ -24,7 +39,9 @@ pub const AS_THE_TESTS: [&str; 4] = ["--workspace", "--all-features", "--example
 
 /// Builds a program of the dev profile and returns where it is.
 pub fn build_dev(root: &Path, program: &str) -> Result<PathBuf, String> {
-    run(cargo(root).arg("build").args(AS_THE_TESTS).args(["--bin", program]))?;
+    if !is_built("build") {
+        run(cargo(root).arg("build").args(AS_THE_TESTS).args(["--bin", program]))?;
+    }
     Ok(target_directory(root)?.join("debug").join(program))
 }
 

@@ -79,10 +79,13 @@ pub struct Toolchain {
     debug: bool,
 }
 
-/// The packages of what is handed to people. Each build chooses all of them: cargo then gives the crates that they
-/// share the same features, and builds them once.
+/// The packages of what is handed to people, and of the programs that test it. Each build chooses all of them: cargo then
+/// gives the crates that they share the same features, and builds them once.
+const PACKAGES: [&str; 5] =
+    ["ubiverbs-capi", "ubiverbs-paths", "ubiverbs-cli", "ubiverbs-programs", "ubiverbs-check-programs"];
+
 fn packages() -> impl Iterator<Item = &'static str> {
-    ["ubiverbs-capi", "ubiverbs-paths", "ubiverbs-cli"].into_iter().flat_map(|package| ["--package", package])
+    PACKAGES.into_iter().flat_map(|package| ["--package", package])
 }
 
 impl Toolchain {
@@ -156,15 +159,24 @@ impl Toolchain {
         cargo
     }
 
-    /// Builds the archives of the C libraries.
-    pub fn build_libraries(&self, root: &Path) -> Result<(), String> {
+    /// Builds the archives of the C libraries, and unless they are all that is wanted the program in the same go.
+    pub fn build_libraries(&self, root: &Path, library_only: bool) -> Result<(), String> {
         let mut command = self.cargo(root, "build");
         if self.debug {
             command.args(process::AS_THE_TESTS);
         } else {
             command.arg("--release").args(packages());
         }
+        if !library_only && !self.is_zig() {
+            command.args(["--bin", "ubiverbs"]);
+        }
         process::run(command.arg("--lib"))
+    }
+
+    /// Builds archives and programs in one go: what one waits for leaves a processor to another. Cargo finds them built
+    /// when they are asked for one by one.
+    pub fn build_everything(&self, root: &Path) -> Result<(), String> {
+        process::run(self.cargo(root, "build").arg("--release").args(packages()).args(["--lib", "--bins"]))
     }
 
     /// Builds the program `ubiverbs`. Only its last step differs between compilers, so all use the same crates.
@@ -174,7 +186,21 @@ impl Toolchain {
             command.args(["--release", "--package", "ubiverbs-cli", "--bins", "--", "-C"]);
             return process::run(command.arg(format!("linker={}", zig.display())));
         }
-        process::run(self.cargo(root, "build").arg("--release").args(packages()).args(["--bin", "ubiverbs"]))
+        self.build_bin(root, "ubiverbs").map(|_| ())
+    }
+
+    /// Builds one of the programs, and returns where it is.
+    pub fn build_bin(&self, root: &Path, name: &str) -> Result<PathBuf, String> {
+        let mut command = self.cargo(root, "build");
+        if self.debug {
+            command.args(process::AS_THE_TESTS);
+        } else {
+            command.arg("--release").args(packages());
+        }
+        if !process::is_built(if self.debug { "build" } else { "release" }) {
+            process::run(command.args(["--bin", name]))?;
+        }
+        Ok(self.place(&process::target_directory(root)?).join(self.profile()).join(name))
     }
 
     /// Where things for this machine are, below cargo's directory.

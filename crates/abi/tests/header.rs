@@ -62,6 +62,10 @@ impl Release {
         if self == Release::Installed {
             return None;
         }
+        // Whoever has it already says so.
+        if let Some(place) = std::env::var_os("UBIVERBS_TEST_NEWEST") {
+            return Some(place.into());
+        }
         let mut get = Command::new(env!("CARGO"));
         get.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         get.args(["run", "--quiet", "--package", "xtask", "--", "newest"]);

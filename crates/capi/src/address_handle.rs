@@ -5,8 +5,7 @@ use crate::context::Context;
 use crate::errno::Errno;
 use crate::object::{Object, program_field};
 use crate::protection_domain::Pd;
-use crate::query::{gid_from_c, gid_to_c};
-use abi::{Handle, In, Out, Owned, ibv_ah, ibv_ah_attr, ibv_context, ibv_global_route, ibv_pd, ibv_wc};
+use abi::{Handle, In, Out, Owned, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_pd, ibv_wc};
 use std::ffi::c_int;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -249,4 +248,15 @@ pub extern "C" fn ibv_create_ah_from_wc(
         Some(attributes) if found == 0 => ibv_create_ah(pd, attributes.into()),
         _ => std::ptr::null_mut(),
     }
+}
+
+/// A GID as C has it.
+pub(crate) fn gid_to_c(gid: Gid) -> ibv_gid {
+    ibv_gid { raw: gid.octets() }
+}
+
+/// A GID from C.
+pub(crate) fn gid_from_c(gid: &ibv_gid) -> Gid {
+    // SAFETY: any sixteen bytes are a GID.
+    Gid::new(unsafe { gid.raw })
 }

@@ -3,7 +3,7 @@
 //! ([`cancellation`](crate::cancellation)).
 
 use crate::errno::Errno;
-use crate::log;
+use crate::{log, stack};
 use hca::{Nic, Shield};
 use latch::PerProcess;
 use std::ffi::c_int;
@@ -50,11 +50,11 @@ pub(crate) fn unreported(call: &'static str, f: impl FnOnce() -> Result<(), Errn
 /// The same for calls that are made for every message, without the shield against cancellation, which costs two locked
 /// instructions: what they call that is rare has a shield of its own.
 pub(crate) mod data_path {
-    use super::{Errno, c_int, caught_unshielded, report};
+    use super::{Errno, NO_STACK, c_int, caught_unshielded, report, stack};
 
     /// See [`status`](super::status).
     pub(crate) fn status(call: &'static str, f: impl FnOnce() -> Result<(), Errno>) -> c_int {
-        match caught_unshielded(call, f) {
+        match caught(call, f) {
             Ok(()) => 0,
             Err(error) => report(error),
         }
@@ -62,7 +62,7 @@ pub(crate) mod data_path {
 
     /// See [`number`](super::number).
     pub(crate) fn number(call: &'static str, f: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
-        caught_unshielded(call, f).unwrap_or_else(|error| {
+        caught(call, f).unwrap_or_else(|error| {
             report(error);
             -1
         })
@@ -70,7 +70,12 @@ pub(crate) mod data_path {
 
     /// See [`value`](super::value).
     pub(crate) fn value<T>(call: &'static str, otherwise: T, f: impl FnOnce() -> T) -> T {
-        caught_unshielded(call, || Ok(f())).unwrap_or(otherwise)
+        caught(call, || Ok(f())).unwrap_or(otherwise)
+    }
+
+    #[inline]
+    fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        if stack::has(stack::DATA_PATH_CALL) { caught_unshielded(call, f) } else { Err(NO_STACK) }
     }
 }
 
@@ -118,9 +123,14 @@ fn has_no_diagnostics() -> bool {
 /// that a cancelled thread is unwound through.
 #[inline(never)]
 pub(crate) fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    if !stack::has(stack::CALL) {
+        return Err(NO_STACK);
+    }
     let _shield = Shield::up();
     caught_unshielded(call, f)
 }
+
+const NO_STACK: Errno = Errno(libc::ENOMEM);
 
 #[inline]
 fn caught_unshielded<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
@@ -196,5 +206,18 @@ pub(crate) fn tell(qpn: Option<Qpn>, call: impl FnOnce() -> Call) {
                 hca::told_without_nic(call);
             }
         }
+    }
+}
+
+/// Copies `size` bytes of a structure to a program that may know more or less of it than the library does.
+///
+/// # Safety
+/// There is room for `size` bytes at `to`.
+pub(crate) unsafe fn copy_out<T: Copy>(from: &T, to: *mut T, size: usize) {
+    let known = size.min(size_of::<T>());
+    // SAFETY: `known` bytes are no more than the structure has, and `size` no more than there is room for.
+    unsafe {
+        std::ptr::from_ref(from).cast::<u8>().copy_to_nonoverlapping(to.cast(), known);
+        to.cast::<u8>().add(known).write_bytes(0, size - known);
     }
 }

@@ -18,7 +18,7 @@ use crate::errno::Errno;
 use crate::signals;
 use hca::Sleep;
 use std::ffi::{c_int, c_void};
-use std::mem::{MaybeUninit, needs_drop};
+use std::mem::{ManuallyDrop, MaybeUninit, needs_drop};
 use std::ptr::null;
 
 unsafe extern "C" {
@@ -72,7 +72,8 @@ pub(crate) trait Waits {
 
 /// A call that waits, and its sleep.
 struct Frame<W> {
-    call: W,
+    /// A type with nothing to drop: where nothing is optimised, a frame with a `W` has a landing pad for it all the same.
+    call: ManuallyDrop<W>,
     sleep: Sleep,
     /// The signals that the program holds back. The call holds back all, but while it sleeps.
     signals: libc::sigset_t,
@@ -83,6 +84,7 @@ struct Frame<W> {
 /// Waits: 0, or minus one with errno. The thread may be cancelled here: see the module.
 pub(crate) fn call_that_waits<W: Waits>(call: W) -> c_int {
     const { assert!(!needs_drop::<W>(), "no destructor runs when the thread is cancelled") };
+    let call = ManuallyDrop::new(call);
     // SAFETY: this frame has nothing to drop, nor have those of the entry points that call it.
     unsafe { pthread_testcancel() };
     let mut frame = Frame { call, sleep: Sleep::default(), signals: signals::hold_back(), interrupted: false };

@@ -1,18 +1,12 @@
 //! Completion counters: numbers of completed work requests, or of their bytes, instead of a completion for each.
 
-use crate::boundary::{object, status};
+use crate::boundary::{copy_out, object, status};
 use crate::context::{Context, OpenDevice};
 use crate::errno::Errno;
 use crate::object::{Object, program_field};
-use crate::query::copy_out;
-use crate::queue_pair::QueuePair;
-use crate::registry::lock;
 use crate::use_count::UseCount;
-use abi::{
-    Handle, In, Out, Owned, ibv_comp_cntr, ibv_comp_cntr_caps, ibv_comp_cntr_init_attr, ibv_context, ibv_qp,
-    ibv_qp_attach_comp_cntr_attr,
-};
-use hca::{AttachError, CountedWork};
+use abi::{Handle, In, Out, Owned, ibv_comp_cntr, ibv_comp_cntr_caps, ibv_comp_cntr_init_attr, ibv_context};
+use hca::CountedWork;
 use std::ffi::c_int;
 use std::fmt;
 use std::sync::Arc;
@@ -22,8 +16,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[repr(C)]
 pub struct CompletionCounter {
     base: ibv_comp_cntr,
-    opened: Arc<OpenDevice>,
-    counter: Arc<hca::CompletionCounter>,
+    pub(crate) opened: Arc<OpenDevice>,
+    pub(crate) counter: Arc<hca::CompletionCounter>,
     number: u32,
     /// Queue pairs that it is attached to.
     pub(crate) users: UseCount,
@@ -48,7 +42,7 @@ unsafe impl Object for CompletionCounter {
 const MAX_COUNTERS: u32 = 1 << 16;
 
 /// Every kind of work.
-const ALL_WORK: u32 = (1 << CountedWork::ALL.len()) - 1;
+pub(crate) const ALL_WORK: u32 = (1 << CountedWork::ALL.len()) - 1;
 
 /// What the device can count.
 ///
@@ -183,45 +177,9 @@ pub extern "C" fn ibv_read_err_comp_cntr(counter: Handle<'_, ibv_comp_cntr>, val
     read("ibv_read_err_comp_cntr", counter, value, hca::CompletionCounter::failed)
 }
 
-/// Has a counter count some of a queue pair's work, until the queue pair is destroyed.
-#[unsafe(no_mangle)]
-pub extern "C" fn ibv_qp_attach_comp_cntr(
-    qp: Handle<'_, ibv_qp>,
-    counter: Handle<'_, ibv_comp_cntr>,
-    attributes: In<'_, ibv_qp_attach_comp_cntr_attr>,
-) -> c_int {
-    status("ibv_qp_attach_comp_cntr", || {
-        let (pair, it) = (QueuePair::by_handle(qp)?, CompletionCounter::by_handle(counter)?);
-        let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
-        if attributes.comp_mask != 0 {
-            return Err(Errno::invalid("comp_mask has bits that are not known"));
-        }
-        if attributes.op_mask & !ALL_WORK != 0 {
-            return Err(Errno::unsupported("work that the device does not count"));
-        }
-        if attributes.op_mask == 0 {
-            return Err(Errno::invalid("nothing to count"));
-        }
-        if !Arc::ptr_eq(&it.opened, &pair.opened) {
-            return Err(Errno::invalid("the counter is of another context than the queue pair"));
-        }
-        let wanted = |work: CountedWork| attributes.op_mask & 1 << work as u32 != 0;
-        pair.qp.attach_counter(wanted, &it.counter).map_err(|error| {
-            let errno = match error {
-                AttachError::State => Errno::INVALID,
-                AttachError::Taken(_) => Errno::BUSY,
-            };
-            errno.with_reason(&error)
-        })?;
-        it.users.join();
-        lock(&pair.counters).0.push(counter.as_ptr());
-        Ok(())
-    })
-}
-
 /// The counters that are attached to a queue pair, each of which counts it as a user.
 #[derive(Debug, Default)]
-pub(crate) struct Attached(Vec<*mut ibv_comp_cntr>);
+pub(crate) struct Attached(pub(crate) Vec<*mut ibv_comp_cntr>);
 
 // SAFETY: its pointers are only followed while the queue pair counts as their user.
 unsafe impl Send for Attached {}

@@ -14,24 +14,14 @@ use crate::query::VENDOR;
 use crate::queue_pair::QueuePair;
 use abi::{Handle, InOut, Out, ibv_ece, ibv_qp};
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use transport::Kind;
 
 const FLUSH: u32 = 1 << 0;
 const ATOMIC_WRITE: u32 = 1 << 1;
 
-/// The options of a queue pair: at first what it can do, then what was agreed on.
-#[derive(Debug)]
-pub(crate) struct Options(AtomicU32);
-
-impl Options {
-    /// What a queue pair of this kind can do.
-    pub(crate) fn of(kind: Kind) -> Options {
-        Options(AtomicU32::new(possible(kind)))
-    }
-}
-
-fn possible(kind: Kind) -> u32 {
+/// What a queue pair of this kind can do.
+pub(crate) fn possible(kind: Kind) -> u32 {
     match kind {
         Kind::ReliableConnected | Kind::XrcInitiator | Kind::XrcTarget => FLUSH | ATOMIC_WRITE,
         _ => 0,
@@ -54,7 +44,7 @@ pub extern "C" fn ibv_set_ece(qp: Handle<'_, ibv_qp>, ece: InOut<'_, ibv_ece>) -
             return Err(Errno::invalid("options of another vendor"));
         }
         ece.options &= possible(pair.qp.kind());
-        pair.ece.0.store(ece.options, Ordering::Relaxed);
+        pair.ece.store(ece.options, Ordering::Relaxed);
         Ok(())
     })
 }
@@ -63,7 +53,7 @@ pub extern "C" fn ibv_set_ece(qp: Handle<'_, ibv_qp>, ece: InOut<'_, ibv_ece>) -
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_query_ece(qp: Handle<'_, ibv_qp>, mut ece: Out<'_, ibv_ece>) -> c_int {
     status("ibv_query_ece", || {
-        let options = QueuePair::of(qp)?.ece.0.load(Ordering::Relaxed);
+        let options = QueuePair::of(qp)?.ece.load(Ordering::Relaxed);
         ece.write(ibv_ece { vendor_id: VENDOR, options, comp_mask: 0 }).ok_or_else(Errno::null)
     })
 }

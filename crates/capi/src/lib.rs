@@ -58,6 +58,7 @@ mod registry;
 pub mod rsocket;
 pub mod shared_receive_queue;
 mod signals;
+mod stack;
 pub mod strings;
 pub mod sysfs;
 mod tag_matching;

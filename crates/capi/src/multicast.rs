@@ -1,9 +1,9 @@
 //! Multicast groups of datagram queue pairs.
 
+use crate::address_handle::gid_from_c;
 use crate::boundary::status;
 use crate::errno::Errno;
 use crate::object::Object;
-use crate::query::gid_from_c;
 use crate::queue_pair::QueuePair;
 use abi::{Handle, In, ibv_gid, ibv_qp};
 use std::ffi::c_int;

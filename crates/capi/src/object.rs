@@ -20,7 +20,8 @@ struct Handed<T> {
 }
 
 /// Where the objects are that C has, and of which type: one that was destroyed is told from one that lives without
-/// looking at it. Calls that destroy something ask; those that move data do not.
+/// looking at it. Calls that destroy something ask, and all calls with objects of which each call is rare
+/// ([`Object::ALWAYS_CHECKED`]); those that move data do not.
 static LIVE: PerProcess<HashMap<usize, TypeId>> = PerProcess::new();
 
 /// An object that the library hands out to C.
@@ -36,11 +37,17 @@ pub(crate) unsafe trait Object: Sized + 'static {
     /// Where in the object that structure begins.
     const OFFSET: usize = 0;
 
+    /// Whether every call asks if the object was destroyed.
+    const ALWAYS_CHECKED: bool = false;
+
     /// The object behind a pointer from C, unless it is a parent's: then `EIO`, as of hardware that has gone.
     #[inline]
     fn of(handle: Handle<'_, Self::C>) -> Result<&Self, Errno> {
         if handle.is_null() {
             return Err(Errno::null());
+        }
+        if Self::ALWAYS_CHECKED {
+            Self::must_live(handle)?;
         }
         // SAFETY: not null, so from `into_c` of a `Self`, which is not destroyed while the handle lasts.
         let handed = unsafe { &*handed::<Self>(handle.as_ptr()) };
@@ -68,17 +75,21 @@ pub(crate) unsafe trait Object: Sized + 'static {
 
     /// The object that a program gives back: `ENOENT` if it has done so before, or gave another kind of object.
     fn given_back<'a>(owned: &'a Owned<'_, Self::C>) -> Result<&'a Self, Errno> {
-        let handle = owned.handle();
-        if !handle.is_null() && !is_live::<Self>(handle) && !Self::is_inherited(handle) {
-            log::note_reason(match is_taken(handle.as_ptr().addr()) {
-                true => format!("the object at {:p} is of another kind", handle.as_ptr()),
-                false => {
-                    format!("there is no object at {:p} any more; the program destroyed it before", handle.as_ptr())
-                }
-            });
-            return Err(Errno(libc::ENOENT));
+        Self::must_live(owned.handle())?;
+        Self::by_handle(owned.handle())
+    }
+
+    /// `ENOENT` if the program has destroyed the object, or it is another kind of object. The kernel says so of an id
+    /// that it does not know.
+    fn must_live(handle: Handle<'_, Self::C>) -> Result<(), Errno> {
+        if handle.is_null() || is_live::<Self>(handle) || Self::is_inherited(handle) {
+            return Ok(());
         }
-        Self::by_handle(handle)
+        log::note_reason(match is_taken(handle.as_ptr().addr()) {
+            true => format!("the object at {:p} is of another kind", handle.as_ptr()),
+            false => format!("there is no object at {:p} any more; the program destroyed it before", handle.as_ptr()),
+        });
+        Err(Errno(libc::ENOENT))
     }
 
     /// The same if it is a parent's: only what never changes may be looked at, for locks may be taken for ever.

@@ -1,7 +1,7 @@
 //! What a program may ask of a device: attributes, ports, address and partition key tables, clocks.
 
-use crate::address_handle::MAX_AH;
-use crate::boundary::{number, status};
+use crate::address_handle::{MAX_AH, gid_to_c};
+use crate::boundary::{copy_out, number, status};
 use crate::context::{Context, OpenDevice};
 use crate::device::copy_string;
 use crate::errno::Errno;
@@ -181,19 +181,6 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     })
 }
 
-/// Copies `size` bytes of a structure to a program that may know more or less of it than the library does.
-///
-/// # Safety
-/// There is room for `size` bytes at `to`.
-pub(crate) unsafe fn copy_out<T: Copy>(from: &T, to: *mut T, size: usize) {
-    let known = size.min(size_of::<T>());
-    // SAFETY: `known` bytes are no more than the structure has, and `size` no more than there is room for.
-    unsafe {
-        std::ptr::from_ref(from).cast::<u8>().copy_to_nonoverlapping(to.cast(), known);
-        to.cast::<u8>().add(known).write_bytes(0, size - known);
-    }
-}
-
 fn port_attributes(context: &Context) -> ibv_port_attr {
     let port = context.opened.device().port();
     let mut attributes = ibv_port_attr::zeroed();
@@ -270,17 +257,6 @@ fn gid(context: &Context, port: u32, index: u32) -> Result<Option<Gid>, Errno> {
         Errno::invalid(format_args!("index {index} is beyond the GID table; it may be 0 to {}", port.gids.len() - 1))
     };
     port.gids.get(index as usize).copied().ok_or_else(beyond)
-}
-
-/// A GID as C has it.
-pub(crate) fn gid_to_c(gid: Gid) -> ibv_gid {
-    ibv_gid { raw: gid.octets() }
-}
-
-/// A GID from C.
-pub(crate) fn gid_from_c(gid: &ibv_gid) -> Gid {
-    // SAFETY: any sixteen bytes are a GID.
-    Gid::new(unsafe { gid.raw })
 }
 
 /// Entry `index` of the GID table; an empty one is all zeros.

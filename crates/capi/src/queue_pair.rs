@@ -5,7 +5,6 @@ use crate::completion_counter::Attached;
 use crate::completion_queue::CompletionQueue;
 use crate::context::OpenDevice;
 use crate::cross_call_lock::CrossCallLock;
-use crate::ece::Options;
 use crate::errno::Errno;
 use crate::object::{Object, Public, field};
 use crate::work_builder::Builder;
@@ -13,6 +12,7 @@ use abi::{Handle, ibv_context, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, 
 use hca::Qp;
 use std::ffi::c_uint;
 use std::fmt;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use transport::{Capabilities, Kind};
 
@@ -30,7 +30,8 @@ pub struct QueuePair {
     pub(crate) xrcd: *mut ibv_xrcd,
     /// The table of work queues of one that spreads what it receives.
     pub(crate) table: *mut ibv_rwq_ind_table,
-    pub(crate) ece: Options,
+    /// Options of enhanced connection establishment: at first what it can do, then what was agreed on.
+    pub(crate) ece: AtomicU32,
     pub(crate) counters: Mutex<Attached>,
     /// An XRC target lives as long as a queue pair of the program holds it.
     pub(crate) handles: Arc<()>,

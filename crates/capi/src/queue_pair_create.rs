@@ -5,7 +5,7 @@ use crate::boundary::{object, status};
 use crate::completion_queue::CompletionQueue;
 use crate::context::{Context, OpenDevice};
 use crate::cross_call_lock::CrossCallLock;
-use crate::ece::Options;
+use crate::ece;
 use crate::errno::Errno;
 use crate::object::{Object, Public, field};
 use crate::protection_domain::Pd;
@@ -217,7 +217,7 @@ impl QueuePair {
         Box::new(QueuePair {
             base: Public::new(base),
             opened: Arc::clone(&context.opened),
-            ece: Options::of(qp.kind()),
+            ece: ece::possible(qp.kind()).into(),
             counters: Mutex::default(),
             qp,
             events: Acknowledgements::default(),

@@ -2,11 +2,18 @@
 
 use crate::address_handle::{vector_from_c, vector_to_c};
 use crate::boundary::status;
+use crate::completion_counter::{ALL_WORK, CompletionCounter};
 use crate::errno::Errno;
 use crate::object::{Object, set_field};
 use crate::queue_pair::{QueuePair, capabilities_to_c};
-use abi::{Handle, In, Out, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_rate_limit_attr};
+use crate::registry::lock;
+use abi::{
+    Handle, In, Out, ibv_comp_cntr, ibv_qp, ibv_qp_attach_comp_cntr_attr, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_qp_rate_limit_attr,
+};
+use hca::{AttachError, CountedWork};
 use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
 use trace::Call;
 use transport::{Access, AlternatePath, Capabilities, Kind, MigrationState, Modify, RateLimit, State};
 use wire::{Mtu, Psn, Qkey, Qpn};
@@ -181,5 +188,41 @@ pub(crate) extern "C" fn modify_qp_rate_limit(
         let limit =
             RateLimit { kbps: asked.rate_limit, max_burst: asked.max_burst_sz, typical_packet: asked.typical_pkt_sz };
         Ok(pair.qp.modify(&pair.opened.nic, &Modify { rate_limit: Some(limit), ..Modify::default() })?)
+    })
+}
+
+/// Has a counter count some of a queue pair's work, until the queue pair is destroyed.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_qp_attach_comp_cntr(
+    qp: Handle<'_, ibv_qp>,
+    counter: Handle<'_, ibv_comp_cntr>,
+    attributes: In<'_, ibv_qp_attach_comp_cntr_attr>,
+) -> c_int {
+    status("ibv_qp_attach_comp_cntr", || {
+        let (pair, it) = (QueuePair::by_handle(qp)?, CompletionCounter::by_handle(counter)?);
+        let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
+        if attributes.comp_mask != 0 {
+            return Err(Errno::invalid("comp_mask has bits that are not known"));
+        }
+        if attributes.op_mask & !ALL_WORK != 0 {
+            return Err(Errno::unsupported("work that the device does not count"));
+        }
+        if attributes.op_mask == 0 {
+            return Err(Errno::invalid("nothing to count"));
+        }
+        if !Arc::ptr_eq(&it.opened, &pair.opened) {
+            return Err(Errno::invalid("the counter is of another context than the queue pair"));
+        }
+        let wanted = |work: CountedWork| attributes.op_mask & 1 << work as u32 != 0;
+        pair.qp.attach_counter(wanted, &it.counter).map_err(|error| {
+            let errno = match error {
+                AttachError::State => Errno::INVALID,
+                AttachError::Taken(_) => Errno::BUSY,
+            };
+            errno.with_reason(&error)
+        })?;
+        it.users.join();
+        lock(&pair.counters).0.push(counter.as_ptr());
+        Ok(())
     })
 }

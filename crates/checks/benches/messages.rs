@@ -1,7 +1,7 @@
 //! What the rules cost for each message: one side of a ping-pong, as events, for the explanations alone and for all
 //! rules.
 
-#[path = "../tests/script/mod.rs"]
+#[path = "../tests/suite/script.rs"]
 mod script;
 
 use checks::Settings;

@@ -1,14 +1,13 @@
 //! Explanations: what failed by itself, and why.
 
-pub(crate) mod calls;
-pub(crate) mod events;
-pub(crate) mod naming;
+mod calls;
+mod events;
 pub(crate) mod work;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::checker::Examine;
+use crate::examine::Examine;
 
 /// Every family that explains.
 pub(crate) fn families() -> Vec<Box<dyn Examine>> {

@@ -111,7 +111,7 @@ impl Finding {
         }
     }
 
-    /// The same, told also if another one of its rule and subject was told: one with other `words`.
+    /// This finding, reported also if another one of its rule and subject was: one with other `words`.
     #[must_use]
     pub fn apart_by(mut self, words: &[&str]) -> Finding {
         // FNV-1a, with a mark behind each word.
@@ -121,21 +121,21 @@ impl Finding {
         self
     }
 
-    /// The same with its cause.
+    /// This finding with its cause.
     #[must_use]
     pub fn because(mut self, cause: impl Into<String>) -> Finding {
         self.cause = Some(cause.into());
         self
     }
 
-    /// The same with one more sentence of evidence.
+    /// This finding with one more sentence of evidence.
     #[must_use]
     pub fn shown_by(mut self, evidence: impl Into<String>) -> Finding {
         self.evidence.push(evidence.into());
         self
     }
 
-    /// The same with the connection it is about.
+    /// This finding with the connection it is about.
     #[must_use]
     pub fn between(mut self, local: Qpn, peer: Qpn, psn: Option<Psn>) -> Finding {
         self.connection = Some(Between { local, peer, psn });

@@ -30,16 +30,21 @@
 extern crate alloc;
 
 mod checker;
+mod examine;
 mod explain;
 pub mod finding;
 mod json;
+mod map;
 pub mod model;
+mod naming;
+mod posted_work;
 pub mod rule;
 mod rules;
 mod settings;
 mod witness;
 
-pub use checker::{Checker, is_of_use};
+pub use checker::Checker;
+pub use examine::is_of_use;
 pub use explain::work::{rule_of_completion, rule_of_failure};
 pub use finding::{Between, Finding, Subject};
 pub use json::{Stamp, quoted};

@@ -10,7 +10,8 @@ pub use completion_queue::{CompletionQueue, Unpolled};
 pub use objects::{Connection, Context, Domain, Pair, Region, SharedQueue, Window};
 pub use work::{Work, WorkQueue};
 
-use alloc::collections::{BTreeMap, VecDeque};
+use crate::map::Map;
+use alloc::collections::VecDeque;
 
 use trace::{Call, Event, Kind, Queue};
 use wire::access::Access;
@@ -26,27 +27,27 @@ const REMEMBERED: usize = 256;
 #[derive(Default, Debug)]
 pub struct Model {
     /// Open devices.
-    pub contexts: BTreeMap<u32, Context>,
+    pub(crate) contexts: Map<u32, Context>,
     /// Protection domains.
-    pub domains: BTreeMap<u32, Domain>,
+    pub(crate) domains: Map<u32, Domain>,
     /// Registered memory, by key.
-    pub regions: BTreeMap<u32, Region>,
+    pub(crate) regions: Map<u32, Region>,
     /// Memory that was deregistered, the newest last.
     pub gone_regions: VecDeque<Region>,
     /// Memory windows, by the key they were made with.
-    pub windows: BTreeMap<u32, Window>,
+    pub(crate) windows: Map<u32, Window>,
     /// Completion queues.
-    pub cqs: BTreeMap<u32, CompletionQueue>,
+    pub(crate) cqs: Map<u32, CompletionQueue>,
     /// Shared receive queues.
-    pub srqs: BTreeMap<u32, SharedQueue>,
+    pub(crate) srqs: Map<u32, SharedQueue>,
     /// Queue pairs.
-    pub pairs: BTreeMap<Qpn, Pair>,
+    pub(crate) pairs: Map<Qpn, Pair>,
     /// Queue pairs that were destroyed, with when, the newest last.
     pub gone_pairs: VecDeque<(Qpn, u64)>,
     /// Completion channels.
-    pub channels: BTreeMap<u32, ()>,
+    pub(crate) channels: Map<u32, ()>,
     /// Address handles.
-    pub handles: BTreeMap<u64, u32>,
+    pub(crate) handles: Map<u64, u32>,
     /// `ibv_fork_init` was called.
     pub fork_is_safe: bool,
 }
@@ -61,6 +62,12 @@ impl Model {
     /// The registered regions that have bytes of this range.
     pub fn regions_at(&self, address: u64, length: u64) -> impl Iterator<Item = &Region> {
         self.regions.values().filter(move |region| region.overlaps(address, length))
+    }
+
+    /// A queue pair by its number.
+    #[must_use]
+    pub fn pair(&self, qpn: Qpn) -> Option<&Pair> {
+        self.pairs.get(&qpn)
     }
 
     /// The queue pair of an event.
@@ -148,7 +155,8 @@ impl Model {
     }
 
     fn window_mut(&mut self, key: Key) -> Option<&mut Window> {
-        self.windows.iter_mut().find(|(first, _)| is_of_window(**first, key)).map(|(_, window)| window)
+        let first = *self.windows.keys().find(|first| is_of_window(**first, key))?;
+        self.windows.get_mut(&first)
     }
 
     /// A peer's request reaches memory.

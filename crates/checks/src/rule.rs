@@ -1,5 +1,8 @@
-//! Rules: a number that never changes meaning, how bad it is to break one, and its page. Each family of rules lists its
-//! own, beside the code that finds them.
+//! Rules: a number that never changes meaning, how bad it is to break one, and its page.
+
+pub(crate) mod catalogue;
+
+pub use catalogue::RULES;
 
 use core::fmt;
 use core::num::ParseIntError;
@@ -130,7 +133,7 @@ pub struct Rule {
     pub severity: Severity,
     /// What is wrong, in a few words.
     pub title: &'static str,
-    /// What to know about it, as Markdown: the mistake, how it is mended in C and in Rust, the test that shows it.
+    /// What to know about it, as Markdown: the mistake, how it is fixed in C and in Rust, the test that shows it.
     pub page: &'static str,
 }
 
@@ -138,25 +141,15 @@ impl Rule {
     /// What it is about.
     #[must_use]
     pub const fn family(&self) -> Family {
-        match self.number.0 / 100 {
-            1 => Family::Work,
-            2 => Family::Memory,
-            3 => Family::Posting,
-            4 => Family::Completions,
-            5 => Family::Connections,
-            6 => Family::Processes,
-            7 => Family::Manager,
-            8 => Family::Calls,
-            _ => Family::Events,
-        }
+        let hundreds = self.number.0 as usize / 100;
+        if 0 < hundreds && hundreds < Family::ALL.len() { Family::ALL[hundreds - 1] } else { Family::Events }
     }
 
     /// The rule of that number.
     #[must_use]
     pub fn of(number: Number) -> Option<&'static Rule> {
         let family = RULES.get(usize::from(number.0 / 100).checked_sub(1)?)?;
-        let place = family.binary_search_by_key(&number, |rule| rule.number).ok()?;
-        family.get(place)
+        family.get(family.binary_search_by_key(&number, |rule| rule.number).ok()?)
     }
 
     /// Every rule, by number.
@@ -164,38 +157,3 @@ impl Rule {
         RULES.iter().flat_map(|family| family.iter())
     }
 }
-
-/// The rules, family by family, in the order of their numbers.
-pub const RULES: &[&[Rule]] = &[
-    crate::explain::work::RULES,
-    crate::rules::memory::RULES,
-    crate::rules::posting::RULES,
-    crate::rules::completions::RULES,
-    crate::rules::connections::RULES,
-    crate::rules::processes::RULES,
-    crate::rules::manager::RULES,
-    crate::explain::calls::RULES,
-    crate::explain::events::RULES,
-];
-
-/// Declares the rules of a family: for each a constant with its number, and `RULES` with all of them. The page of
-/// `UV-0201` is `pages/UV-0201.md`.
-macro_rules! rules {
-    ($( $NAME:ident = $number:literal $severity:ident $title:literal; )*) => {
-        $(
-            #[doc = $title]
-            pub(crate) const $NAME: crate::rule::Number = crate::rule::Number($number);
-        )*
-        /// The rules of this family.
-        pub(crate) const RULES: &[crate::rule::Rule] = &[$(
-            crate::rule::Rule {
-                number: $NAME,
-                severity: crate::rule::Severity::$severity,
-                title: $title,
-                page: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/pages/UV-0", stringify!($number), ".md")),
-            },
-        )*];
-    };
-}
-
-pub(crate) use rules;

@@ -1,17 +1,17 @@
 //! The rules of verbs that a program can break unnoticed.
 
-pub(crate) mod completions;
-pub(crate) mod connections;
-pub(crate) mod manager;
-pub(crate) mod memory;
-pub(crate) mod posting;
-pub(crate) mod processes;
+mod completions;
+mod connections;
+mod manager;
+mod memory;
+mod posting;
+mod processes;
 mod waiting_destroyers;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::checker::Examine;
+use crate::examine::Examine;
 
 /// Every family that checks.
 pub(crate) fn families() -> Vec<Box<dyn Examine>> {

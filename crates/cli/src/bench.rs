@@ -12,7 +12,8 @@ mod table;
 use crate::exit::{Exit, Failure};
 use crate::measure::machine::Machine;
 use crate::measure::{
-    CROWD_SIZE, CROWDS, Carrier, Extras, Kind, Measured, Point, Size, THREADS_SIZE, Turns, Waiting, thread_counts,
+    CROWD_SIZE, CROWDS, Carrier, Extras, Kind, LARGEST_MESSAGE, Measured, Point, Size, THREADS_SIZE, Turns, Waiting,
+    thread_counts,
 };
 use crate::meeting::{Ends, Link, Meeting};
 use clap::{Args, ValueEnum};
@@ -21,11 +22,11 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Measure latency, bandwidth and message rate beside TCP and Unix sockets
+/// Measure latency, bandwidth and message rate, compared with TCP and Unix sockets
 ///
 /// Two processes exchange messages by SEND, WRITE, READ and atomics, by TCP and by a Unix socket, and by as little as
-/// possible: a ring in shared memory, process_vm_writev, memcpy. Two more processes do the same over UDP. All take
-/// turns in short runs, so that whatever else the machine does falls on all of them alike.
+/// possible: a ring in shared memory, process_vm_writev, memcpy. Two more processes do the same over UDP. All
+/// alternate in short runs, so that other load of the machine affects all of them alike.
 ///
 /// Latency is the time of a round trip, of programs that spin and of programs that sleep. A stream keeps many messages
 /// under way and gives bandwidth and message rate.
@@ -76,8 +77,8 @@ Examples:
   ubiverbs bench --only latency,send,udp
   ubiverbs bench --events               programs that sleep
   ubiverbs bench --json - | jq '.goals[] | {what, measured}'
-  ubiverbs bench --server               one half here,
-  ubiverbs bench --connect 10.0.0.1     one elsewhere";
+  ubiverbs bench --server 10.0.0.1      one half here, which says
+  ubiverbs bench --connect 10.0.0.1     how to start the other elsewhere";
 
 /// What `--only` can say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -167,7 +168,7 @@ fn size(text: &str) -> Result<usize, String> {
         _ => (trimmed, 1),
     };
     match digits.parse::<usize>().ok().and_then(|number| number.checked_mul(unit)) {
-        Some(size) if (1..=64 << 20).contains(&size) => Ok(size),
+        Some(size) if (1..=LARGEST_MESSAGE).contains(&size) => Ok(size),
         _ => Err("a size from 1 to 64M is needed, such as 64, 4K or 1M".into()),
     }
 }
@@ -182,7 +183,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 /// Measures.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     if let Some(address) = &options.ends.server {
-        return crate::demo::serve(&options.ends, "bench", address, out);
+        return crate::second_side::serve(&options.ends, "bench", address, out);
     }
     let wanted = [
         ("--json", &options.json, document::render as fn(&Outcome) -> String),

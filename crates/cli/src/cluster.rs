@@ -7,7 +7,7 @@ mod table;
 pub use member::{MemberOptions, run_member};
 
 use crate::exit::{Exit, Failure};
-use ::cluster::{Group, Topology};
+use ::cluster::{Group, Secret, Topology};
 use clap::Args;
 use member::Told;
 use serde::Serialize;
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 pub struct Options {
     /// Which topologies: ring, bidirectional-ring, mesh, torus, hypercube, tree, star
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "ring,mesh",
-        add = crate::completions::words(&Topology::NAMES))]
+        add = crate::candidates::words(&Topology::NAMES))]
     topologies: Vec<Topology>,
     /// How many processes, 2 to 64; several numbers are compared
     #[arg(long, short = 'n', value_name = "LIST", value_delimiter = ',', default_value = "4")]
@@ -161,13 +161,14 @@ impl Drop for Members {
 
 fn measure(options: &Options, run: &Run, port: &mut u16) -> Result<Measured, Failure> {
     let program = std::env::current_exe().map_err(|source| Failure::System { what: "finding ourselves", source })?;
-    let at = free_port(port)?;
+    let (at, secret) = (free_port(port)?, Secret::draw());
     let mut members = Members(Vec::new());
     for rank in 0..run.processes {
         let mut command = Command::new(&program);
         command.arg("cluster-member").args(["--rank", &rank.to_string(), "--size", &run.processes.to_string()]);
         command.args(["--port", &at.to_string(), "--topology", &run.topology, "--bytes", &options.bytes.to_string()]);
-        command.args(["--limit", &options.limit.to_string()]);
+        // Not on the command line, which every user of the host can read.
+        command.args(["--limit", &options.limit.to_string()]).env(crate::greeting::SECRET, &secret);
         if options.on_demand {
             command.arg("--on-demand");
         }

@@ -3,12 +3,9 @@
 //! programs.
 
 mod bash;
-mod candidates;
-
-pub use candidates::{devices, explained, faults, levels_and_files, programs, rules, words};
 
 use crate::exit::{Exit, Failure};
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::env::{Elvish, EnvCompleter, Fish, Powershell, Shells, Zsh};
 use clap_complete::{CompleteEnv, Shell};
 use std::io::{self, Write};
@@ -42,8 +39,8 @@ const VARIABLE: &str = "UBIVERBS_COMPLETE";
 const SHELLS: Shells<'static> = Shells(&[&bash::Bash, &Zsh, &Fish, &Elvish, &Powershell]);
 
 /// If a shell asks, answers it and ends the program.
-pub fn answer() {
-    CompleteEnv::with_factory(crate::Arguments::command).var(VARIABLE).shells(SHELLS).complete();
+pub fn answer(ours: fn() -> Command) {
+    CompleteEnv::with_factory(ours).var(VARIABLE).shells(SHELLS).complete();
 }
 
 /// Prints the script.

@@ -3,8 +3,8 @@
 //! doing.
 
 use crate::exit::Failure;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +20,9 @@ const BELATED: Duration = Duration::from_secs(1);
 
 /// The longest line that is read; whoever sends more is no peer of ours.
 const LONGEST: u64 = 1 << 16;
+
+/// How many lines are read that nobody has asked for yet.
+const AHEAD: usize = 16;
 
 /// Says that the stream will end now, and that this is right.
 const FAREWELL: &str = "\"farewell\"";
@@ -58,7 +61,7 @@ impl Control {
         when_gone: WhenGone,
     ) -> Result<Control, Failure> {
         let gone = Arc::new(AtomicBool::new(false));
-        let (sender, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::sync_channel(AHEAD);
         let noticed = Arc::clone(&gone);
         thread::Builder::new()
             .name("control".into())
@@ -143,6 +146,11 @@ impl Control {
     fn send(&mut self, line: &str) -> Result<(), Failure> {
         self.writer.write_all(line.as_bytes()).and_then(|()| self.writer.flush()).map_err(|_| Failure::PeerGone)
     }
+}
+
+/// Of a message: what the other side calls something, as it may be shown.
+pub fn printable<'de, D: Deserializer<'de>>(said: D) -> Result<String, D::Error> {
+    String::deserialize(said).map(|text| trace::printable(&text).to_string())
 }
 
 fn parse<T: DeserializeOwned>(line: &str) -> Result<T, Failure> {

@@ -3,17 +3,15 @@
 //! packet is shown.
 
 mod alice;
-pub mod bob;
 mod report;
 mod simulated;
 
+use crate::acts::Act;
 use crate::exit::{Exit, Failure};
 use crate::meeting::{Ends, Meeting};
-use crate::peer;
 use alice::Alice;
 use clap::Args;
 use report::Report;
-use serde::{Deserialize, Serialize};
 use std::io::Write;
 
 /// Watch two processes move data by SEND, WRITE, READ, atomics and datagrams
@@ -21,7 +19,7 @@ use std::io::Write;
 /// The program starts itself a second time. Alice (the first process) and bob (the second) open a device, connect queue
 /// pairs and move data by SEND, WRITE, WRITE with immediate, READ, FETCH_ADD, COMPARE_SWAP and by datagrams. Both check
 /// every byte. One request is wrong on purpose, to show how a failure explains itself. At the end latency and bandwidth
-/// are measured beside TCP.
+/// are compared with TCP's.
 ///
 /// It needs no root, no RDMA hardware, no kernel module, and no network beyond `lo`.
 #[derive(Args, Clone, Debug)]
@@ -46,72 +44,16 @@ const EXAMPLES: &str = "\
 Examples:
   ubiverbs demo                             on this machine
   ubiverbs demo --device ubi_eth0           another device
-  ubiverbs demo --server                    one half here,
-  ubiverbs demo --connect 10.0.0.1          one elsewhere
+  ubiverbs demo --server 10.0.0.1           one half here, which says
+  ubiverbs demo --connect 10.0.0.1          how to start the other elsewhere
   ubiverbs demo --connect '[fd00::1]:5000'  IPv6, a port
   ubiverbs demo --json                      for programs
   ubiverbs demo --simulated --loss 20       a lossy wire
   ubiverbs demo --simulated --pcap a.pcapng for Wireshark
 
 Between hosts packets are RoCEv2, on UDP port 4791; processes of one host and user share memory instead, unless you \
-say --link udp. The halves agree over TCP on what to do, on port 18515 unless you say another.";
-
-/// What alice and bob do, in this order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Act {
-    Send,
-    Write,
-    WriteImmediate,
-    Read,
-    FetchAdd,
-    CompareSwap,
-    Datagram,
-    WrongKey,
-}
-
-impl Act {
-    const ALL: [Act; 8] = [
-        Act::Send,
-        Act::Write,
-        Act::WriteImmediate,
-        Act::Read,
-        Act::FetchAdd,
-        Act::CompareSwap,
-        Act::Datagram,
-        Act::WrongKey,
-    ];
-}
-
-/// Things both sides know beforehand, so that each can check what it gets.
-mod known {
-    /// How many bytes are written and read at once.
-    pub const SIZE: usize = 1 << 20;
-    /// Where in bob's memory the counter stands, behind them.
-    pub const COUNTER_AT: usize = SIZE;
-    /// All of bob's memory.
-    pub const REGION: usize = SIZE + 64;
-    pub const COUNTER: u64 = 37;
-    pub const ADDED: u64 = 5;
-    pub const SWAPPED: u64 = 1000;
-    pub const IMMEDIATE: u32 = 2026;
-    pub const SHORT: usize = 5000;
-    pub const GREETING: &[u8] = b"hello, bob";
-    pub const REPLY: &[u8] = b"hello, alice";
-    pub const DATAGRAM: usize = 1000;
-
-    /// Bytes that look random and that both sides can compute: one kind per act.
-    pub fn bytes(kind: u64, length: usize) -> Vec<u8> {
-        let mut state = kind.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8
-        };
-        std::iter::repeat_with(next).take(length).collect()
-    }
-}
+say --link udp. The halves agree over TCP on what to do, on port 18515 unless you say another. Each proves to the other \
+that it knows a secret, from the variable UBIVERBS_SECRET; if there is none, the server draws one and says it.";
 
 /// Runs the demo.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
@@ -119,7 +61,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
         return simulated::run(&options.simulation, options.json, out);
     }
     if let Some(address) = &options.ends.server {
-        return serve(&options.ends, "demo", address, out);
+        return crate::second_side::serve(&options.ends, "demo", address, out);
     }
     let mut meeting = options.ends.meet()?;
     let mut report = Report::new(&meeting, options.json);
@@ -150,17 +92,4 @@ fn play(meeting: &mut Meeting, report: &mut Report, quick: bool, out: &mut impl 
         }
     }
     Ok(())
-}
-
-/// The second side, in the foreground.
-pub fn serve(ends: &Ends, command: &str, address: &str, out: &mut impl Write) -> Result<Exit, Failure> {
-    let mut meeting = ends.await_caller(command, address, out)?;
-    let (device, from, peer) = (meeting.station.context.name(), meeting.station.address, &meeting.peer);
-    writeln!(out, "bob: on {device} at {from}; alice is process {} at {}", peer.process, peer.address)
-        .map_err(Failure::Output)?;
-    peer::serve(&mut meeting, &mut |said| {
-        writeln!(out, "bob: {said}").and_then(|()| out.flush()).map_err(Failure::Output)
-    })?;
-    writeln!(out, "bob: alice said farewell").map_err(Failure::Output)?;
-    Ok(Exit::Ok)
 }

@@ -53,6 +53,14 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+/// The devices of this host. No NIC is made for that: it would write to the captures and logs that are the program's.
+pub fn of_host() -> Result<Vec<Device>, Failure> {
+    let what = "cannot list the network interfaces";
+    let interfaces = hca::interfaces::interfaces().map_err(|source| Failure::System { what, source })?;
+    let usable = interfaces.iter().filter(|interface| interface.running && !interface.addresses.is_empty());
+    Ok(usable.map(Device::of).collect())
+}
+
 /// As `ibv_devices` writes it.
 pub fn guid(device: &Device) -> String {
     let guid = device.guid();

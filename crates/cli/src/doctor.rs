@@ -12,10 +12,11 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use std::io::{self, Write};
+use trace::printable;
 
-/// Find what would keep RDMA programs from working here, and how to mend it
+/// Find what would keep RDMA programs from working here, and how to fix it
 ///
-/// Looks at network interfaces, UDP port 4791, limits, system calls, libraries and the place for files of devices.
+/// Looks at network interfaces, UDP port 4791, limits, system calls, libraries and the place for device files.
 /// Begin with it where `ubiverbs run` does not do what you expect.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Exit code: 0 if nothing would fail; 1 if something would.")]
@@ -43,7 +44,7 @@ struct Finding {
     check: &'static str,
     level: Level,
     what: String,
-    /// The command or the action that mends it.
+    /// The command or the action that fixes it.
     fix: Option<String>,
 }
 
@@ -80,10 +81,24 @@ fn tell(finding: &Finding, out: &mut impl Write) -> io::Result<()> {
         Level::Warning => ("warning", style::WARNING),
         Level::Failure => ("FAILURE", style::BAD),
     };
-    writeln!(out, "{style}{mark:<8}{style:#} {:<14} {}", finding.check, finding.what)?;
+    // Processes, devices and directories have the names that others gave them.
+    writeln!(out, "{style}{mark:<8}{style:#} {:<14} {}", finding.check, printable(&finding.what))?;
     let command = style::COMMAND;
     match &finding.fix {
-        Some(fix) => writeln!(out, "{:<8} {:<14} mend it: {command}{fix}{command:#}", "", ""),
+        Some(fix) => writeln!(out, "{:<8} {:<14} fix: {command}{}{command:#}", "", "", printable(fix)),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_others_do_nothing_to_a_terminal() {
+        let mut out = Vec::new();
+        tell(&Finding::warning("UDP port", "held by \u{1b}]0;owned\u{7}\u{1b}[2J", "kill \u{9b}1"), &mut out).unwrap();
+        let text = anstream::adapter::strip_str(&String::from_utf8(out.clone()).unwrap()).to_string();
+        assert!(text.contains("held by \\u{1b}]0;owned\\u{7}\\u{1b}[2J") && text.contains("kill \\u{9b}1"), "{text}");
     }
 }

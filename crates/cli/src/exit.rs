@@ -1,6 +1,5 @@
 //! How a command ends: the exit codes that scripts rely on, and the failures that are not the job's.
 
-use crate::run::reach::Obstacle;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -118,6 +117,12 @@ pub enum Failure {
         /// Why.
         source: io::Error,
     },
+    /// Nobody said the secret that the other side wants to have proved.
+    #[error("no secret: set {0} to the one that the --server has")]
+    NoSecret(&'static str),
+    /// The other side has another secret, or has gone.
+    #[error("the other side has another secret than {0} here")]
+    OtherSecret(&'static str),
     /// The peer's process ended, or its host went away.
     #[error("the peer is gone: its process ended before the work was done")]
     PeerGone,
@@ -140,7 +145,7 @@ pub enum Failure {
     /// A scenario that makes no sense: which line or option, and what was expected.
     #[error("{0}")]
     Script(String),
-    /// The library that programs are to be run on is not beside this program.
+    /// The library that programs are to be run on is not next to this program.
     #[error("there is no libibverbs.so.1 in {}, where it belongs; `cargo xtask dist` builds both into target/dist", directory.display())]
     NoLibrary {
         /// Where it should be.
@@ -172,7 +177,7 @@ pub enum Failure {
         /// Its file, or that of its interpreter.
         program: PathBuf,
         /// Why.
-        obstacle: Obstacle,
+        obstacle: String,
     },
     /// The peer said something that has no meaning.
     #[error("the other side does not speak our protocol; it said {0:?}")]

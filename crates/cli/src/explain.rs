@@ -4,11 +4,14 @@
 pub mod entry;
 pub mod errno;
 
+use crate::candidates::beginning_with;
 use crate::exit::{Exit, Failure};
 use crate::style;
 use checks::Rule;
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use entry::{Entry, Kind};
+use std::ffi::OsStr;
 use std::io::Write;
 
 /// Explain a status, an event, a rule, or the errno of a call
@@ -22,7 +25,7 @@ pub struct Options {
     ///
     /// A bare number below 100 is a completion status, one from 100 on a rule. A word in front asks for another kind:
     /// status, rule, event, cm, reject, errno; alone it lists them.
-    #[arg(value_name = "WORD", num_args = 0..=MAX_WORDS, add = crate::completions::explained())]
+    #[arg(value_name = "WORD", num_args = 0..=MAX_WORDS, add = explained())]
     words: Vec<String>,
 }
 
@@ -66,6 +69,44 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     let told = if listed { list(&found, out) } else { explain(&found, out) };
     told.map_err(Failure::Output)?;
     Ok(Exit::Ok)
+}
+
+/// What can be explained: by the name a program prints, by that name without its beginning, by number, or the word for
+/// a kind; as the user began.
+fn explained() -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &OsStr| {
+        let text = typed.to_string_lossy();
+        let number = text.starts_with(|c: char| c.is_ascii_digit());
+        let lower = !text.is_empty() && text.chars().all(|c| !c.is_ascii_uppercase());
+        let mut offered: Vec<(String, String)> = Vec::new();
+        for kind in Kind::ALL {
+            // Nothing typed: what is asked for most, and the words for the rest.
+            let wanted = kind == Kind::Status || (!text.is_empty() && !number && kind != Kind::Errno);
+            for entry in entries(kind).into_iter().filter(|_| wanted) {
+                let short = entry.short.clone();
+                match entry.number {
+                    Some(code) if number => offered.push((code.to_string(), short)),
+                    _ => {
+                        let bare = entry.name.trim_start_matches("IBV_WC_").to_owned();
+                        let full = bare == entry.name || entry.name.starts_with(&text.to_ascii_uppercase());
+                        offered.push((if full { entry.name } else { bare }, short));
+                    }
+                }
+            }
+            if !number {
+                offered.push((kind.word().to_owned(), kind.title().to_owned()));
+            }
+        }
+        if !text.is_empty() && !number {
+            let calls = entries(Kind::Errno).into_iter();
+            let mut calls: Vec<_> = calls.filter_map(|e| e.name.split(' ').next().map(str::to_owned)).collect();
+            calls.dedup();
+            offered.extend(calls.into_iter().map(|call| (call, "what its errno means".to_owned())));
+        }
+        let named =
+            offered.into_iter().map(|(name, short)| (if lower { name.to_ascii_lowercase() } else { name }, short));
+        beginning_with(typed, named)
+    })
 }
 
 /// Every word of a kind.

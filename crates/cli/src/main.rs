@@ -2,7 +2,9 @@
 //! commands do is in modules of their own.
 #![deny(unsafe_code)]
 
+mod acts;
 mod bench;
+mod candidates;
 mod cluster;
 mod completions;
 mod control;
@@ -11,18 +13,20 @@ mod devices;
 mod doctor;
 mod exit;
 mod explain;
+mod greeting;
 mod manual;
 mod measure;
 mod meeting;
 mod peer;
 mod run;
+mod second_side;
 mod simulate;
 mod station;
 mod style;
 mod why;
 
 use clap::error::ErrorKind;
-use clap::{ColorChoice, Parser, Subcommand};
+use clap::{ColorChoice, CommandFactory, Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -34,7 +38,7 @@ use exit::{Exit, Failure};
 struct Arguments {
     #[command(subcommand)]
     command: Command,
-    /// When to use colours; NO_COLOR and CLICOLOR_FORCE are heard too
+    /// When to use colours; NO_COLOR and CLICOLOR_FORCE are obeyed too
     #[arg(
         long,
         global = true,
@@ -69,13 +73,13 @@ enum Command {
     #[command(hide = true)]
     Manual(manual::Options),
     #[command(hide = true)]
-    Peer(peer::Options),
+    Peer(second_side::Options),
     #[command(hide = true)]
     Tidy(run::files::Options),
 }
 
 fn main() -> ExitCode {
-    completions::answer();
+    completions::answer(Arguments::command);
     style::choose(style::said(std::env::args_os()));
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -100,11 +104,11 @@ fn main() -> ExitCode {
         Command::Cluster(options) => cluster::run(&options, out),
         Command::ClusterMember(options) => cluster::run_member(&options),
         Command::Simulate(options) => simulate::run(&options, out),
-        Command::Manual(options) => manual::run(&options),
+        Command::Manual(options) => manual::run(&options, Arguments::command()),
         Command::Explain(options) => explain::run(&options, out),
         Command::Why(options) => why::run(&options, out),
         Command::Completions(options) => completions::run(&options, out),
-        Command::Peer(options) => peer::run(&options),
+        Command::Peer(options) => second_side::run(&options),
         Command::Tidy(options) => run::files::tidy(&options),
     };
     let ended = ended.and_then(|exit| {

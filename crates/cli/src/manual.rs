@@ -3,7 +3,7 @@
 
 use crate::completions;
 use crate::exit::{Exit, Failure};
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,15 +16,14 @@ pub struct Options {
 }
 
 /// Writes them where each shell and `man` look.
-pub fn run(options: &Options) -> Result<Exit, Failure> {
+pub fn run(options: &Options, ours: Command) -> Result<Exit, Failure> {
     let directory = |name: &str| {
         let path = options.share.join(name);
         fs::create_dir_all(&path).map_err(|source| Failure::Open { path: path.clone(), source })?;
         Ok::<PathBuf, Failure>(path)
     };
     let pages = directory("man/man1")?;
-    clap_mangen::generate_to(crate::Arguments::command(), &pages)
-        .map_err(|source| Failure::Open { path: pages, source })?;
+    clap_mangen::generate_to(ours, &pages).map_err(|source| Failure::Open { path: pages, source })?;
     for (shell, place) in [
         (Shell::Bash, "bash-completion/completions/ubiverbs"),
         (Shell::Zsh, "zsh/site-functions/_ubiverbs"),

@@ -3,7 +3,7 @@
 //! machine is busy for all of them alike.
 
 #[allow(unsafe_code, reason = "memory shared by processes")]
-mod bare;
+pub mod bare;
 pub mod bob;
 mod calls;
 mod crowd;
@@ -24,6 +24,15 @@ pub use threads::{SIZE as THREADS_SIZE, counts as thread_counts};
 use serde::{Deserialize, Serialize};
 use statistics::Summary;
 use std::fmt;
+
+/// The longest message that is measured.
+pub const LARGEST_MESSAGE: usize = 64 << 20;
+
+/// The most messages of a run: what is kept of each is eight bytes.
+const MOST_MESSAGES: u64 = 1_000_000;
+
+/// The most threads of a side: more do not fit into one order.
+const MOST_THREADS: usize = 250;
 
 /// What carries the messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, clap::ValueEnum)]
@@ -203,8 +212,8 @@ pub enum Order {
     Connect { end: End, largest: usize },
     /// Make sockets to connect to.
     Listen { unix: bool },
-    /// Look at this file of mine, which is shared memory, and give me memory of this size to write to.
-    Bare { ring: String, largest: usize },
+    /// Use the memory that you were started with, and give me memory of this size to write to.
+    Bare { largest: usize },
     /// Make something to be connected to, again and again.
     Welcome,
     /// Make as many more queue pairs as these of mine, and connect them.
@@ -219,6 +228,38 @@ pub enum Order {
     Run(Run),
     /// It is done. Answered with ran.
     Done,
+}
+
+impl Order {
+    /// Whether only the process that started this one may ask for it. A caller over TCP may have messages answered, and
+    /// its part of a few connections taken: no more than that.
+    pub fn is_private(&self) -> bool {
+        match self {
+            Order::Connect { .. } | Order::Listen { .. } | Order::Run(_) | Order::Done => false,
+            Order::Bare { .. }
+            | Order::Welcome
+            | Order::Crowd { .. }
+            | Order::Team { .. }
+            | Order::Lead { .. }
+            | Order::Turn(_) => true,
+        }
+    }
+
+    /// Whether what it asks for has a size that we would ask for.
+    pub fn is_bounded(&self) -> bool {
+        match self {
+            Order::Connect { largest, .. } | Order::Bare { largest } | Order::Lead { largest } => {
+                *largest <= LARGEST_MESSAGE
+            }
+            Order::Run(Run { point, count }) | Order::Turn(Run { point, count }) => {
+                let sizes = if point.kind == Kind::Connect { 0..=0 } else { 1..=LARGEST_MESSAGE };
+                sizes.contains(&point.size) && (1..=MOST_MESSAGES).contains(count)
+            }
+            Order::Crowd { endpoints } => endpoints.len() <= crowd::TOGETHER,
+            Order::Team { ends } => ends.len() <= MOST_THREADS,
+            Order::Listen { .. } | Order::Welcome | Order::Done => true,
+        }
+    }
 }
 
 /// What the second side answers.

@@ -4,15 +4,18 @@
 
 use crate::control::{Control, WhenGone};
 use crate::exit::{Exit, Failure};
+use crate::greeting;
 use crate::station::Station;
 use clap::{Args, ValueEnum};
+use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,9 +36,10 @@ const STUCK: Duration = Duration::from_secs(10);
 pub struct Ends {
     /// The device to use; `ubiverbs devices` lists them [default: ubi_lo, or the one with the address of --server or
     /// --connect]
-    #[arg(long, value_name = "NAME", add = crate::completions::devices())]
+    #[arg(long, value_name = "NAME", add = crate::candidates::devices())]
     pub device: Option<String>,
-    /// Be the second half: wait for a --connect from another host or network namespace, and end after one run
+    /// Be the second half: wait at this address (127.0.0.1 if none is given) for a --connect with the same secret, from
+    /// another host or network namespace, and end after one run
     #[arg(long, value_name = "ADDRESS[:PORT]", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["connect", "json"])]
     pub server: Option<String>,
     /// Be the first half, and take the --server at this address for the second
@@ -85,6 +89,8 @@ pub struct Meeting {
     /// Where TCP connections between them begin and end; the ports have no meaning.
     pub tcp: [SocketAddr; 2],
     child: Option<OwnChild>,
+    /// What a process and the one that started it share.
+    memory: Option<File>,
 }
 
 /// What each side says first.
@@ -93,11 +99,12 @@ pub struct Hello {
     /// The version of what is said after it.
     pub ubiverbs: u32,
     pub process: u32,
+    #[serde(deserialize_with = "crate::control::printable")]
     pub device: String,
     pub address: IpAddr,
 }
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 impl Ends {
     /// The first side, which decides what is done.
@@ -106,7 +113,8 @@ impl Ends {
         match &self.connect {
             None => Meeting::start(self.device.as_deref(), self.link),
             Some(address) => {
-                let stream = call(address)?;
+                let mut stream = call(address)?;
+                greeting::call(&mut stream)?;
                 Meeting::over_tcp(stream, self.device.as_deref(), WhenGone::Tell)
             }
         }
@@ -121,15 +129,22 @@ impl Ends {
         }
         let listener = listen(address)?;
         let place = listener.local_addr().map_err(|source| Failure::System { what: "cannot listen", source })?;
-        let any = if place.ip().is_unspecified() { "any address of this host" } else { "this address" };
+        let at = match place.ip().is_unspecified() {
+            true => format!("ADDRESS:{}", place.port()),
+            false => place.to_string(),
+        };
+        let given = greeting::secret();
+        let drawn = ::cluster::Secret::draw();
+        // What the user has said already is not shown again.
+        let with = if given.is_some() { format!("${}", greeting::SECRET) } else { drawn.clone() };
+        let variable = greeting::SECRET;
         writeln!(
             out,
-            "Waiting on {place} ({any}). On the other side: ubiverbs {command} --connect ADDRESS:{}",
-            place.port()
+            "Waiting on {place} for one with the secret: {variable}={with} ubiverbs {command} --connect {at}"
         )
         .and_then(|()| out.flush())
         .map_err(Failure::Output)?;
-        let (stream, _) = listener.accept().map_err(|source| Failure::System { what: "cannot accept", source })?;
+        let stream = greeting::await_caller(&listener, &given.unwrap_or(drawn))?;
         Meeting::over_tcp(stream, self.device.as_deref(), WhenGone::Leave(Exit::Job as i32))
     }
 }
@@ -143,11 +158,14 @@ impl Meeting {
         // By this name it is found whatever happened to its file since it was started.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("ubiverbs").arg("peer").args(["--link", link.name(), "--device", station.context.name()]);
-        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
+        // It opens nothing that anybody names: what it may use it is started with. Memory takes no room until used.
+        let memory = memfd_create("ubiverbs-bench", MemfdFlags::CLOEXEC).map(File::from);
+        let memory = memory.map_err(io::Error::from).map_err(system("cannot make memory to share"))?;
+        command.stdin(OwnedFd::from(theirs)).stdout(memory.try_clone().map_err(system("cannot share memory"))?);
         let child = OwnChild(command.spawn().map_err(system("cannot start this program again"))?);
         drop(command);
         let control = channel(ours, WhenGone::Tell)?;
-        Meeting::begin(control, station, Some(child))
+        Ok(Meeting { memory: Some(memory), ..Meeting::begin(control, station, Some(child))? })
     }
 
     /// Whether the second side was started by us.
@@ -155,14 +173,25 @@ impl Meeting {
         self.child.is_some()
     }
 
-    /// The second side that [`Ends::meet`] started: its standard input is the channel.
+    /// Whether the first side has started us.
+    pub fn is_child(&self) -> bool {
+        self.child.is_none() && self.memory.is_some()
+    }
+
+    /// The memory that the two processes share.
+    pub fn memory(&self) -> Result<&File, Failure> {
+        self.memory.as_ref().ok_or_else(|| Failure::Nonsense("to share memory between hosts".into()))
+    }
+
+    /// The second side that [`Ends::meet`] started: its standard input is the channel, its standard output the memory.
     pub fn as_child(device: Option<&str>, link: Link) -> Result<Meeting, Failure> {
         let system = |source| Failure::System { what: "this command is for the program itself", source };
         let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(system)?);
         stream.peer_addr().map_err(system)?;
         let control = channel(stream, WhenGone::Leave(Exit::Ok as i32))?;
+        let memory = Some(File::from(io::stdout().as_fd().try_clone_to_owned().map_err(system)?));
         link.attach()?;
-        Meeting::begin(control, Station::open(device, None)?, None)
+        Ok(Meeting { memory, ..Meeting::begin(control, Station::open(device, None)?, None)? })
     }
 
     fn over_tcp(stream: TcpStream, device: Option<&str>, when_gone: WhenGone) -> Result<Meeting, Failure> {
@@ -190,7 +219,7 @@ impl Meeting {
             IpAddr::V6(address) if address.is_unicast_link_local() => SocketAddr::from((Ipv6Addr::LOCALHOST, 0)),
             address => SocketAddr::from((address, 0)),
         };
-        Ok(Meeting { control, station, peer, local: true, tcp: [tcp; 2], child })
+        Ok(Meeting { control, station, peer, local: true, tcp: [tcp; 2], child, memory: None })
     }
 
     /// Says farewell and waits for a peer that is our child.
@@ -252,14 +281,7 @@ fn call(text: &str) -> Result<TcpStream, Failure> {
 }
 
 fn listen(text: &str) -> Result<TcpListener, Failure> {
-    // Both families at one socket; a host without IPv6 has only the other.
-    let addresses = match resolve(text, "::") {
-        Ok(addresses) if text.is_empty() || text.starts_with(':') => {
-            let port = addresses.first().map_or(PORT, SocketAddr::port);
-            vec![SocketAddr::from(([0u16; 8], port)), SocketAddr::from(([0u8; 4], port))]
-        }
-        addresses => addresses?,
-    };
+    let addresses = resolve(text, "127.0.0.1")?;
     let mut refused = io::Error::from(io::ErrorKind::NotFound);
     let mut place = text.to_owned();
     for address in addresses {

@@ -1,23 +1,10 @@
-//! The second side of a demo or a benchmark: it does what the first side asks for, one order at a time, and says how it
-//! went. Hidden from the list of commands; the program starts itself with it.
+//! What the two sides of a demo or a benchmark say to each other: an order of the first side, and how it went.
 
-use crate::demo::{Act, bob::Bob};
-use crate::exit::{Exit, Failure};
-use crate::measure::{self, bob::Partner};
-use crate::meeting::{Link, Meeting};
-use clap::Args;
+use crate::acts::Act;
+use crate::exit::Failure;
+use crate::measure;
+use crate::meeting::Meeting;
 use serde::{Deserialize, Serialize};
-
-/// The second process of a demo or a benchmark
-#[derive(Args, Clone, Debug)]
-pub struct Options {
-    /// The device to use
-    #[arg(long, value_name = "NAME")]
-    device: Option<String>,
-    /// How packets travel
-    #[arg(long, value_enum, default_value_t = Link::Auto)]
-    link: Link,
-}
 
 /// What the first side asks for. Endpoints and remote slices travel as text.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -42,11 +29,15 @@ pub enum Answer {
     /// My part is prepared.
     Ready,
     /// What I have seen, and whether it is right.
-    Verdict { right: bool, said: String },
+    Verdict {
+        right: bool,
+        #[serde(deserialize_with = "crate::control::printable")]
+        said: String,
+    },
     /// About a measurement.
     Measure(measure::Answer),
     /// It cannot be done.
-    Failed(String),
+    Failed(#[serde(deserialize_with = "crate::control::printable")] String),
 }
 
 /// The queue pairs of one side: the one that all acts use, one to be broken, one for datagrams; and the memory it
@@ -57,45 +48,6 @@ pub struct Introduction {
     pub spare: String,
     pub datagram: String,
     pub region: Option<String>,
-}
-
-/// Runs as the second process.
-pub fn run(options: &Options) -> Result<Exit, Failure> {
-    let mut meeting = Meeting::as_child(options.device.as_deref(), options.link)?;
-    match serve(&mut meeting, &mut |_| Ok(())) {
-        // Whoever started us has given up, and has said why.
-        Ok(()) | Err(Failure::PeerGone) => Ok(Exit::Ok),
-        Err(failure) => Err(failure),
-    }
-}
-
-/// Does what is asked for, until the first side says farewell. `say` is told of each thing done.
-pub fn serve(meeting: &mut Meeting, say: &mut dyn FnMut(&str) -> Result<(), Failure>) -> Result<(), Failure> {
-    let mut bob = None;
-    let mut partner = Partner::default();
-    while let Some(order) = meeting.control.next::<Order>()? {
-        let done = match order {
-            Order::Introduce(theirs) => Bob::introduce(meeting, &theirs).map(|made| {
-                bob = Some(made);
-                String::new()
-            }),
-            Order::Play(act) => match &mut bob {
-                Some(bob) => bob.play(act, meeting),
-                None => Err(Failure::Nonsense(format!("to play {act:?} without an introduction"))),
-            },
-            Order::Look => Ok(String::new()),
-            Order::Measure(order) => partner.measure(order, meeting).map(|()| String::new()),
-        };
-        match done {
-            Ok(said) if said.is_empty() => {}
-            Ok(said) => say(&said)?,
-            Err(failure) => {
-                meeting.control.tell(&Answer::Failed(failure.told()))?;
-                return Err(failure);
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Gives an order and hears the answer.

@@ -15,8 +15,8 @@ use crate::meeting::Link;
 use clap::Args;
 use hca::Device;
 use hca::environment::{self, Log};
-use hca::interfaces;
 use linker::{LIBRARIES, PATHS, PRELOAD, SEARCH_PATH, SOCKETS};
+use rustix::process::{Resource, getrlimit};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -33,7 +33,7 @@ use std::process::Command;
 #[command(after_help = AFTER)]
 pub struct Options {
     /// Show the program only these devices, separated by commas; `ubiverbs devices` lists them
-    #[arg(long, value_name = "NAME", value_delimiter = ',', add = crate::completions::devices())]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', add = crate::candidates::devices())]
     device: Vec<String>,
     /// Show the program no files under /sys/class/infiniband and /dev/infiniband
     ///
@@ -60,7 +60,7 @@ pub struct Options {
     /// Items, separated by commas: drop, dup, reorder, corrupt, mark (as congested), each with a share of packets
     /// (drop=1%) or with numbers of packets (drop@7); delay=1ms..3ms; hold=1ms, for packets that are to be overtaken;
     /// from=ADDRESS and to=ADDRESS, to strike only these; partition, so that nothing passes; seed=7, for other chances.
-    #[arg(long, value_name = "PLAN", add = crate::completions::faults())]
+    #[arg(long, value_name = "PLAN", add = crate::candidates::faults())]
     faults: Option<String>,
     /// Write every packet the program sends or receives to a file for Wireshark
     ///
@@ -70,7 +70,7 @@ pub struct Options {
     /// Tell what happens on standard error: errors, events, or json; any other word is a file for JSON lines
     ///
     /// Lines begin with the time in UTC, the process and the thread.
-    #[arg(long, value_name = "LEVEL|FILE", add = crate::completions::levels_and_files())]
+    #[arg(long, value_name = "LEVEL|FILE", add = crate::candidates::levels_and_files())]
     log: Option<OsString>,
     /// Run the program even if our libraries cannot reach it: static, set-user-ID, of another C library or machine
     #[arg(long)]
@@ -80,7 +80,7 @@ pub struct Options {
     verbose: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM",
-        add = crate::completions::programs())]
+        add = crate::candidates::programs())]
     program: Vec<OsString>,
     // The last, as its heading holds for all that follow.
     #[command(flatten)]
@@ -100,12 +100,15 @@ Examples:
 Exit code: the program's own, or 99 with --check-exit; 127 if it is not found, 126 if it cannot be started, 2 if our
 libraries cannot reach it.";
 
+/// No file of a device is longer.
+const LONGEST_DEVICE_FILE: u64 = 64 << 10;
+
 /// Becomes the program; returns only if that is not possible.
 pub fn run(options: &Options) -> Result<Exit, Failure> {
     let Some((program, arguments)) = options.program.split_first() else { return Ok(Exit::Usage) };
     let library = library()?;
     if let Some((program, obstacle)) = reach::obstacle(program).filter(|_| !options.force) {
-        return Err(Failure::OutOfReach { program, obstacle });
+        return Err(Failure::OutOfReach { program, obstacle: obstacle.to_string() });
     }
     let mut command = Command::new(program);
     command.args(arguments).env(SEARCH_PATH, linker::search_path(&library, env::var_os(SEARCH_PATH))?);
@@ -147,7 +150,16 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     }
     let settings = options.checking.prepare(&mut command)?;
     let wanted = options.files || !options.no_files;
-    let files = if wanted { files(&library, &options.device) } else { Err("--no-files".to_owned()) };
+    let files = match file_size_limit() {
+        _ if !wanted => Err("--no-files".to_owned()),
+        // The kernel would end us with a signal.
+        Some(limit) => {
+            let reason = format!("files may have {limit} bytes here (ulimit -f)");
+            eprintln!("ubiverbs: {}", without_files(&reason));
+            Err(reason)
+        }
+        None => files(&library, &options.device),
+    };
     if let Ok(directory) = &files {
         preload.push(PATHS);
         command.env(environment::FILES, directory);
@@ -168,6 +180,15 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     Err(not_started(program, error))
 }
 
+/// How long files may be, if that is too little for those of devices.
+fn file_size_limit() -> Option<u64> {
+    getrlimit(Resource::Fsize).current.filter(|limit| *limit < LONGEST_DEVICE_FILE)
+}
+
+fn without_files(reason: &str) -> String {
+    format!("no device files: {reason}")
+}
+
 /// The directory with the library, which is beside that of this program, wherever both were copied to.
 pub fn library() -> Result<PathBuf, Failure> {
     let here = env::current_exe().map_err(|source| Failure::System { what: "cannot find this program", source })?;
@@ -175,7 +196,7 @@ pub fn library() -> Result<PathBuf, Failure> {
     if directory.join(LIBRARIES[0]).is_file() { Ok(directory) } else { Err(Failure::NoLibrary { directory }) }
 }
 
-/// The directory with the files of devices; or why there is none, which keeps no program from running.
+/// The directory with the device files; or why there is none, which keeps no program from running.
 fn files(library: &Path, names: &[String]) -> Result<PathBuf, String> {
     if !library.join(PATHS).is_file() {
         return Err(without_paths(library));
@@ -187,7 +208,7 @@ fn without_paths(library: &Path) -> String {
     format!("there is no {PATHS} in {}", library.display())
 }
 
-/// Where files of devices would be written to; or why there would be none.
+/// Where device files would be written to; or why there would be none.
 pub fn files_can_be_written() -> Result<PathBuf, String> {
     let library = library().map_err(|failure| failure.told())?;
     if !library.join(PATHS).is_file() {
@@ -202,16 +223,8 @@ fn explain(command: &Command, files: &Result<PathBuf, String>) {
         eprintln!("ubiverbs: {}={}", name.display(), value.unwrap_or_default().display());
     }
     if let Err(reason) = files {
-        eprintln!("ubiverbs: no files of devices: {reason}");
+        eprintln!("ubiverbs: {}", without_files(reason));
     }
-}
-
-/// The devices of this host. No NIC is made for that: it would write to the captures and logs that are the program's.
-pub fn devices() -> Result<Vec<Device>, Failure> {
-    let what = "cannot list the network interfaces";
-    let interfaces = interfaces::interfaces().map_err(|source| Failure::System { what, source })?;
-    let usable = interfaces.iter().filter(|interface| interface.running && !interface.addresses.is_empty());
-    Ok(usable.map(Device::of).collect())
 }
 
 /// The devices that the program will see, in the order in which it will.
@@ -220,14 +233,14 @@ fn shown(names: &[String]) -> Result<Vec<Device>, Failure> {
     let users = users.to_string_lossy();
     let users = users.split(',').map(str::trim).filter(|name| !name.is_empty());
     let wanted: Vec<&str> = names.iter().map(String::as_str).chain(users).collect();
-    let mut devices = devices()?;
+    let mut devices = crate::devices::of_host()?;
     devices.retain(|device| wanted.is_empty() || wanted.contains(&device.name()));
     devices.sort_by_key(|device| device.name() == "ubi_lo");
     Ok(devices)
 }
 
 fn check_devices(names: &[String]) -> Result<(), Failure> {
-    let devices = devices()?;
+    let devices = crate::devices::of_host()?;
     match names.iter().find(|name| devices.iter().all(|device| device.name() != *name)) {
         None => Ok(()),
         Some(text) => {

@@ -25,10 +25,10 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     hosts: Option<String>,
     /// How they are cabled: star, ring, fat-tree-2, fat-tree-3, rails or dragonfly, with its options
-    #[arg(long, value_name = "SHAPE", add = crate::completions::words(&Shape::NAMES))]
+    #[arg(long, value_name = "SHAPE", add = crate::candidates::words(&Shape::NAMES))]
     topology: Option<String>,
     /// What they do: incast, permutation, all-reduce-ring, all-reduce-tree, all-to-all or trace, with its options
-    #[arg(long, value_name = "WORKLOAD", add = crate::completions::words(&fabric::script::WORKLOADS))]
+    #[arg(long, value_name = "WORKLOAD", add = crate::candidates::words(&fabric::script::WORKLOADS))]
     workload: Option<String>,
     /// The rate of all cables, like 100G
     #[arg(long, value_name = "RATE")]
@@ -37,7 +37,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME")]
     delay: Option<String>,
     /// How senders react to congestion: dcqcn, window, both or none
-    #[arg(long, value_name = "KIND", add = crate::completions::words(&CONGESTION))]
+    #[arg(long, value_name = "KIND", add = crate::candidates::words(&CONGESTION))]
     congestion: Option<String>,
     /// Where chance begins
     #[arg(long, value_name = "N")]
@@ -189,7 +189,8 @@ fn write_file(path: &Path, bytes: &[u8], out: &mut impl Write) -> Result<(), Fai
     if path.as_os_str() == "-" {
         return out.write_all(bytes).map_err(Failure::Output);
     }
-    fs::write(path, bytes).map_err(|source| Failure::Open { path: path.to_owned(), source })
+    let written = hca::create_private(path).and_then(|mut file| file.write_all(bytes));
+    written.map_err(|source| Failure::Open { path: path.to_owned(), source })
 }
 
 fn tell_figures(network: &Network, report: &Report, seconds: f64) {

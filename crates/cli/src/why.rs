@@ -137,7 +137,7 @@ fn explain<R: io::BufRead>(path: &Path, log: &mut JsonReader<R>, settings: &Sett
     let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
     let several = inspectors.len() > 1;
     let named = |source: Option<String>, process: Option<u32>| match (source, process) {
-        (Some(source), _) => format!("{name} ({source})"),
+        (Some(source), _) => format!("{name} ({})", trace::printable(&source)),
         (None, Some(process)) if several => format!("{name} (process {process})"),
         _ => name.clone(),
     };

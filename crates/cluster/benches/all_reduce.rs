@@ -61,7 +61,8 @@ fn main() {
 
 fn member(rank: u32, at: &str, topology: &str, algorithm: &str, sizes: &[String]) {
     let topology: Topology = topology.parse().expect("a topology");
-    let builder = Group::builder(MEMBERS).topology(topology).rendezvous(at.parse().expect("an address"), rank);
+    let builder =
+        Group::builder(MEMBERS).secret("measured").topology(topology).rendezvous(at.parse().expect("an address"), rank);
     let builder = builder.meeting_limit(std::time::Duration::from_secs(10));
     let messages = std::env::var("UBIVERBS_MESSAGES").unwrap_or_default();
     let builder = match messages.split_once(' ') {
@@ -93,7 +94,7 @@ fn member(rank: u32, at: &str, topology: &str, algorithm: &str, sizes: &[String]
 }
 
 fn ours(way: &str, sizes: &[String]) -> Vec<f64> {
-    // Ports that are handed out to whoever wants any belong to the process that got them.
+    // Ports that are handed out to any process belong to the process that got them.
     let at = format!("127.0.0.1:{}", 10_000 + std::process::id() % 20_000);
     let program = std::env::current_exe().expect("we are a program");
     let member = |rank: u32| -> Child {

@@ -223,7 +223,7 @@ impl Header {
 }
 
 /// Of messages and of what members say when they meet.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 
 #[cfg(test)]
 mod tests {

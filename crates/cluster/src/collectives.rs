@@ -113,7 +113,7 @@ impl Group {
         self.all_reduce_by(algorithm, data, op)
     }
 
-    /// The same in one particular way. All members must choose the same.
+    /// [`all_reduce`](Group::all_reduce) in one particular way. All members must choose the same.
     pub fn all_reduce_by<'a, T: Element>(
         &'a mut self,
         algorithm: Algorithm,

@@ -2,7 +2,8 @@
 //! who has died.
 //!
 //! ```text
-//! Group::builder(4).topology(Topology::Ring).rendezvous(address, rank).join()      all members, each with its rank
+//! Group::builder(4).topology(Topology::Ring).secret(&text).rendezvous(address, rank).join()
+//!                                                                                   all members, each with its rank
 //!       .all_reduce(&mut gradients, Op::Sum)                                        all members have the sum
 //! ```
 //!
@@ -59,6 +60,7 @@
 #![forbid(unsafe_code)]
 
 mod bell;
+mod builder;
 mod call;
 mod collectives;
 mod element;
@@ -68,16 +70,21 @@ mod meeting;
 mod net;
 mod pending;
 mod plan;
+mod secret;
+mod settings;
 mod spoken;
 mod topology;
 mod verdict;
 
+pub use builder::Builder;
 pub use call::{Algorithm, Call};
 pub use element::{Element, Op};
 pub use error::Error;
-pub use group::{Builder, Group, Sharing};
+pub use group::Group;
 pub use pending::Pending;
 pub use plan::Plan;
+pub use secret::Secret;
+pub use settings::Sharing;
 #[doc(hidden)]
 pub use spoken::Spoken;
 pub use topology::{Custom, MAX_MEMBERS, Topology};

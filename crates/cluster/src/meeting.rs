@@ -3,17 +3,23 @@
 //!
 //! ```text
 //! member                                   member 0
-//!   connect, with an introduction  ----->   is it one of ours? same size, topology, settings? rank still free?
-//!                                  <-----   welcome: your rank, a number that only members know
+//!   connect, with an introduction  ----->
+//!                                  <-----   refused, with a number that is new for each meeting
+//!   the same, with the number and  ----->   does it know the secret? same size, topology, settings? rank still free?
+//!   a proof of the group's secret
+//!                                  <-----   welcome: your rank, a number for this session, a proof of the secret
 //!                                  <-----   the addresses of all
 //!   connects with its neighbours            does the same
 //!   ready, or why not              ----->   waits for all
 //!                                  <-----   go, or why not
 //! ```
 //!
-//! A process with another name of the group, or of another version, is told so, and the meeting goes on without it;
-//! strangers are refused without a word. What a member says is checked; what does not fit ends the meeting for
-//! everybody, with the rank that it came from.
+//! A process with another secret, or of another version, is told so, and the meeting goes on without it; strangers are
+//! refused without a word. What a member says is checked; what does not fit ends the meeting for everybody, with the
+//! rank that it came from: only those who have proved the secret are members. Nothing is kept of the others.
+//!
+//! The secret is never sent. What members prove to each other afterwards depends on the number of the session, too, on
+//! who asks whom, and for what: a proof that was seen elsewhere is worth nothing.
 
 mod host;
 mod member;
@@ -21,80 +27,25 @@ mod talk;
 
 pub(crate) use talk::Word;
 
+use crate::builder::Builder;
 use crate::error::Error;
-use crate::group::Builder;
 use crate::net::{Net, Parts};
-use crate::topology::{FNV, fnv};
-use std::collections::HashMap;
-use std::net::SocketAddr;
+use crate::secret::{Secret, TAG};
 
-/// Where members meet.
-#[derive(Clone, Debug)]
-pub(crate) enum Place {
-    Rendezvous { at: SocketAddr, rank: Option<u32> },
-    List { addresses: Vec<SocketAddr>, rank: u32 },
-}
+/// Before the number of a meeting, in a refusal.
+const CHALLENGE: &[u8] = b"ubiC";
 
-impl Place {
-    /// Whether it makes sense for a group of this size.
-    pub fn check(&self, size: u32) -> Result<(), Error> {
-        let refuse = |what: String| Err(Error::Setting { what });
-        match self {
-            Place::Rendezvous { rank: Some(rank), .. } | Place::List { rank, .. } if *rank >= size => {
-                Err(Error::Rank { rank: *rank, size })
-            }
-            Place::Rendezvous { at, .. } if at.ip().is_unspecified() || at.port() == 0 => {
-                refuse(format!("{at} is no place to meet: an address of member 0 and a port are needed"))
-            }
-            Place::List { addresses, .. } if addresses.len() != size as usize => {
-                refuse(format!("there are {} addresses for {size} members", addresses.len()))
-            }
-            Place::List { addresses, .. } => {
-                let mut seen = HashMap::new();
-                for (rank, address) in (0..).zip(addresses) {
-                    if address.ip().is_unspecified() || address.port() == 0 {
-                        return refuse(format!("rank {rank} has the address {address}, where nobody can find it"));
-                    }
-                    if let Some(first) = seen.insert(address, rank) {
-                        return Err(Error::AddressTwice { first, second: rank, address: *address });
-                    }
-                }
-                Ok(())
-            }
-            Place::Rendezvous { .. } => Ok(()),
-        }
-    }
-
-    fn rank(&self) -> Option<u32> {
-        match self {
-            Place::Rendezvous { rank, .. } => *rank,
-            Place::List { rank, .. } => Some(*rank),
-        }
-    }
-
-    fn meeting_point(&self) -> SocketAddr {
-        match self {
-            Place::Rendezvous { at, .. } => *at,
-            Place::List { addresses, .. } => addresses[0],
-        }
-    }
-}
-
-/// The name of a group as members show it.
-fn token(name: &str) -> [u8; 16] {
-    let (low, high) = (fnv(FNV, name.as_bytes()), fnv(fnv(FNV, b"ubiverbs group"), name.as_bytes()));
-    let mut token = [0; 16];
-    token[..8].copy_from_slice(&low.to_le_bytes());
-    token[8..].copy_from_slice(&high.to_le_bytes());
-    token
+/// What member 0 proves with: to the one with this introduction, for this rank and session.
+fn welcome(secret: &Secret, introduction: &[u8; TAG], rank: u32, session: &[u8; TAG]) -> [u8; TAG] {
+    secret.tag(&[b"welcome", introduction, &rank.to_le_bytes(), session])
 }
 
 /// Meets the others and connects.
-pub(crate) async fn meet(builder: Builder) -> Result<Net, Error> {
+pub(crate) async fn meet(builder: Builder, secret: Secret) -> Result<Net, Error> {
     let Some(place) = builder.place.clone() else { return Err(Error::Setting { what: "nowhere to meet".into() }) };
     match place.rank() {
-        Some(0) => host::meet(builder, &place).await,
-        _ => member::meet(builder, &place).await,
+        Some(0) => host::meet(builder, secret, &place).await,
+        _ => member::meet(builder, secret, &place).await,
     }
 }
 

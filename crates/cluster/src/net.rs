@@ -1,8 +1,8 @@
 //! What moves messages between the members of a group: connections, credits, forwarding, and who waits for whom.
 //! Futures and wakers only: no thread, no clock.
 //!
-//! Every message that arrives is taken at once and its receive posted again, so nobody waits for a member that waits for
-//! somebody else. Credits count receives: a member sends a neighbour no more than that has room for.
+//! Every message that arrives is taken at once and its receive posted again, so no member waits for one that waits for
+//! another. Credits count receives: a member sends a neighbour no more than that has room for.
 
 mod failing;
 mod linking;
@@ -13,7 +13,8 @@ pub(crate) use linking::{Introduction, Purpose};
 use crate::bell::Bell;
 use crate::call::{Call, Header, Kind};
 use crate::error::Error;
-use crate::group::Settings;
+use crate::secret::Secret;
+use crate::settings::Settings;
 use crate::topology::{Routes, Topology};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::{Future, poll_fn};
@@ -34,9 +35,6 @@ pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// Calls that are remembered, to say who called what.
 const HISTORY: usize = 16;
 
-/// Receives beyond the credits, for what needs none.
-pub(crate) const SPARE_RECEIVES: u32 = 4;
-
 /// The connections of one member.
 pub(crate) struct Net {
     pub rank: u32,
@@ -44,7 +42,7 @@ pub(crate) struct Net {
     pub topology: Topology,
     pub settings: Settings,
     routes: Routes,
-    session: [u8; 16],
+    session: Secret,
     addresses: Vec<SocketAddr>,
     pd: ProtectionDomain,
     cq: CompletionQueue,
@@ -140,7 +138,7 @@ pub(crate) struct Parts {
     pub size: u32,
     pub topology: Topology,
     pub settings: Settings,
-    pub session: [u8; 16],
+    pub session: Secret,
     pub addresses: Vec<SocketAddr>,
     pub pd: ProtectionDomain,
     pub listener: Listener<Reliable>,

@@ -2,7 +2,7 @@
 
 use crate::call::Header;
 use crate::error::Error;
-use crate::group::Settings;
+use crate::settings::{SPARE_RECEIVES, Settings};
 use crate::topology::Topology;
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub(crate) fn plan(topology: &Topology, size: u32, settings: &Settings) -> Resul
     let of = |connections: u64, members: u64| {
         let receives = match settings.shares(most) {
             Some(shared) => u64::from(shared) * members,
-            None => u64::from(settings.receives + crate::net::SPARE_RECEIVES) * connections,
+            None => u64::from(settings.receives + SPARE_RECEIVES) * connections,
         };
         QUEUE_PAIR * connections + message * receives
     };

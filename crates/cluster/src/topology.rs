@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub enum Topology {
     /// Each with the next and the one before. Messages for others than these go onwards.
     Ring,
-    /// The same connections; messages go the shorter way, and large sums both ways at once.
+    /// The connections of a ring; messages go the shorter way, and large sums both ways at once.
     BidirectionalRing,
     /// Each with each.
     FullMesh,

@@ -170,6 +170,25 @@ impl Manager {
         Ok(())
     }
 
+    /// Forgets a request that its peer has not confirmed, at once: there are more of them than can be kept. A peer that
+    /// has proven its address is told. Nothing is remembered: who asks again asks anew. Anything else is
+    /// [abandoned](Manager::abandon).
+    pub fn forget(&mut self, now: Time, id: CommId) -> Result<(), CmError> {
+        let unconfirmed = [State::ReqReceived, State::MraReqSent, State::RepSent, State::MraRepReceived];
+        if self.state(id).is_none_or(|state| !unconfirmed.contains(&state)) {
+            return self.abandon(now, id);
+        }
+        let connection = self.connection(id)?;
+        let rej = connection.rej(id, RejectReason::NoResources, &[], Data::default())?;
+        let (route, proven) = (connection.route, connection.proven);
+        if proven {
+            self.out.send(route, rej);
+        }
+        self.out.forget(id);
+        self.remove(now, id);
+        Ok(())
+    }
+
     /// Disconnects a connection of another manager, whose process died: its peer would wait for it in vain, and hears
     /// [why](crate::PROCESS_ENDED). There are no events of it. Its id may be outside of our range; messages for it
     /// belong here from now on.

@@ -44,6 +44,6 @@ pub enum CmError {
 #[non_exhaustive]
 pub enum ListenError {
     /// Another listener has this service at this address, or at all of them.
-    #[error("somebody listens for this service and address already")]
+    #[error("this service and address have a listener already")]
     InUse,
 }

@@ -1,6 +1,8 @@
 //! The connection manager, sans-IO: how two queue pairs find each other (specification chapter 12), without sockets,
 //! clocks, threads, globals or `unsafe`. Calls, messages and time go in; messages, deadlines and events come out.
 //!
+//! What a program of librdmacm calls is [`id`]: ids with addresses and ports, and their events, over the rest.
+//!
 //! A [`Manager`] serves a whole process. A connection is named by its local communication id, and so is a request for a
 //! datagram service. Queue pairs are none of its business: it carries their numbers.
 //!
@@ -63,10 +65,11 @@ extern crate alloc;
 
 mod audit;
 mod calls;
+mod comm_ids;
 mod connection;
 mod error;
 mod event;
-mod ids;
+pub mod id;
 mod inbound;
 mod listeners;
 mod manager;
@@ -80,6 +83,7 @@ mod timeouts;
 pub use connection::State;
 pub use error::{CmError, ListenError};
 pub use event::{Event, Transmit, Unanswered};
+pub use id::{IdError, IdKey, Ids};
 pub use manager::Manager;
 pub use messages::{PROCESS_ENDED, process_ended};
 pub use parameters::{Accept, Config, Connect, Ece, Families, Listen, ListenerId, Orphan, Resolve, Route, SidrAnswer};

@@ -9,8 +9,8 @@ use core::time::Duration;
 use wire::cm::{CmDatagram, CommId, Data, Message, MessageKind, RejectReason};
 use wire::{Gid, Qpn};
 
+use crate::comm_ids::CommIds;
 use crate::connection::{Connection, Pending, State};
-use crate::ids::Ids;
 use crate::listeners::Listeners;
 use crate::output::Output;
 use crate::sidr::Inquiry;
@@ -19,7 +19,7 @@ use crate::{CmError, Config, Event, Listen, ListenError, ListenerId, Time, Trans
 /// The connection manager of a process. See the [crate's page](crate) for how it is driven.
 pub struct Manager {
     pub(crate) config: Config,
-    pub(crate) ids: Ids,
+    pub(crate) ids: CommIds,
     pub(crate) listeners: Listeners,
     pub(crate) connections: BTreeMap<CommId, Connection>,
     /// Requests for datagram services, ours and the peers'.
@@ -45,7 +45,7 @@ pub struct Manager {
 impl Manager {
     /// One that knows nobody.
     pub fn new(config: Config) -> Manager {
-        let ids = Ids::new(config.first, config.last, config.seed);
+        let ids = CommIds::new(config.first, config.last, config.seed);
         Manager {
             config,
             ids,
@@ -136,6 +136,11 @@ impl Manager {
     /// What state a connection is in; nothing once it is forgotten.
     pub fn state(&self, id: CommId) -> Option<State> {
         self.connections.get(&id).map(|connection| connection.state)
+    }
+
+    /// Whether the peer of a connection has proven that it is at its address.
+    pub fn is_proven(&self, id: CommId) -> bool {
+        self.connections.get(&id).is_some_and(|connection| connection.proven)
     }
 
     /// How many connections and requests there are, without those that have ended.

@@ -133,7 +133,7 @@ impl Output {
         self.push_trace(trace::Event { at: now.as_nanos(), qpn: Some(qpn), kind });
     }
 
-    fn push_trace(&mut self, event: trace::Event) {
+    pub fn push_trace(&mut self, event: trace::Event) {
         if !self.tracing {
             return;
         }

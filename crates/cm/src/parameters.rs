@@ -28,6 +28,12 @@ pub struct Config {
     pub timewait: usize,
     /// A connection is [suspected](crate::Event::Suspected) at most once in this time, whatever is claimed of its peer.
     pub suspicion: Duration,
+    /// A refusal this soon after an [id](crate::id) first asked at a port that the process is connected to already is
+    /// passed over, until the request was repeated: the peer may be about to listen.
+    pub early_refusal: Duration,
+    /// How much later than the peer's request the program of an [id](crate::id) hears of a disconnection: threads look
+    /// at their completion queues first.
+    pub disconnect_event_delay: Duration,
 }
 
 impl Config {
@@ -35,7 +41,9 @@ impl Config {
     pub const fn new(first: CommId, last: CommId, seed: u128) -> Config {
         let eager = Some(Duration::from_millis(250));
         let suspicion = Duration::from_secs(30);
-        Config { first, last, seed, eager, half_open: 8192, timewait: 32768, suspicion }
+        let (early_refusal, disconnect_event_delay) = (Duration::from_millis(100), Duration::from_micros(500));
+        let (half_open, timewait) = (8192, 32768);
+        Config { first, last, seed, eager, half_open, timewait, suspicion, early_refusal, disconnect_event_delay }
     }
 }
 

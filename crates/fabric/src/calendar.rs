@@ -52,7 +52,7 @@ pub(crate) struct Calendar {
     /// Lists by epoch and region, and how many plans each epoch has in them.
     lists: Vec<Vec<u64>>,
     listed: [usize; EPOCHS as usize],
-    /// The same for packets: `place` is the one in the epoch.
+    /// Packets by epoch and region: `place` is the one in the epoch.
     parcels: Vec<Vec<Packet>>,
     /// What is far away: moment, order, region, and plan or packet.
     far: BinaryHeap<Reverse<(u64, u64, u32, u64)>>,

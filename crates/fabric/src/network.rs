@@ -8,6 +8,7 @@ mod figures;
 mod nic;
 mod switching;
 
+use crate::Error;
 use crate::calendar::Calendar;
 use crate::endpoint::{self, Endpoint, Live, Settings, qpn_of};
 use crate::graph::END;
@@ -20,7 +21,6 @@ use crate::statistics::{Counts, Course, QueueDepths, Sample};
 use crate::topology::Topology;
 use crate::workload::Program;
 use crate::world::{UNLIMITED, World};
-use crate::{Error, Report};
 use capture::Captures;
 use failing::Trouble;
 use sim::Rng;
@@ -346,11 +346,6 @@ impl Network {
             used_bytes: size_of::<Live>(),
             packets: self.most_under_way,
         }
-    }
-
-    /// What has come of it.
-    pub fn report(&self) -> Report {
-        Report::of(self)
     }
 
     /// The captures of hosts that the scenario asks for: host and pcapng file.

@@ -64,7 +64,7 @@ pub struct Links {
     pub count: usize,
     /// The part of the time in which they sent, on average.
     pub mean_utilisation: f64,
-    /// The same of the busiest.
+    /// The part of the time in which the busiest sent.
     pub most_utilisation: f64,
     /// Which that is.
     pub busiest: String,
@@ -85,29 +85,29 @@ pub struct Queues {
     pub p999: u64,
 }
 
-impl Report {
-    pub(crate) fn of(network: &Network) -> Report {
-        let scenario = network.scenario();
-        let (times, finished_at) = network.completions();
-        let counts = network.counts();
+impl Network {
+    /// What has come of it.
+    pub fn report(&self) -> Report {
+        let scenario = self.scenario();
+        let (times, finished_at) = self.completions();
+        let counts = self.counts();
         let seconds = finished_at as f64 / 1e9;
-        let ports: Vec<(&Port, &Cable)> = network.ports().collect();
-        let name = |(port, cable): (&Port, &Cable)| {
-            format!("{} to {}", network.node_name(port.from), network.node_name(cable.to))
-        };
+        let ports: Vec<(&Port, &Cable)> = self.ports().collect();
+        let name =
+            |(port, cable): (&Port, &Cable)| format!("{} to {}", self.node_name(port.from), self.node_name(cable.to));
         let longest = ports.iter().copied().max_by_key(|(port, _)| port.longest_queue);
-        let depths = network.depths();
+        let depths = self.depths();
         Report {
-            network: network.summary().to_owned(),
+            network: self.summary().to_owned(),
             hosts: scenario.hosts,
             workload: scenario.workload.name(),
             congestion: scenario.congestion.name(),
             seed: scenario.seed,
             finished_at,
-            complete: network.is_complete(),
+            complete: self.is_complete(),
             completion: Percentiles::of(times),
             goodput: if seconds > 0.0 { counts.bytes_received as f64 * 8.0 / seconds } else { 0.0 },
-            queue_pairs: network.footprint().queue_pairs,
+            queue_pairs: self.footprint().queue_pairs,
             links: LinkClass::ALL.iter().filter_map(|class| Links::of(*class, &ports, finished_at, name)).collect(),
             queues: Queues {
                 longest: longest.map_or(0, |(port, _)| u64::from(port.longest_queue)),
@@ -117,10 +117,12 @@ impl Report {
                 p999: depths.quantile(0.999),
             },
             counts,
-            samples: network.samples().to_vec(),
+            samples: self.samples().to_vec(),
         }
     }
+}
 
+impl Report {
     /// Packets that were dropped, for whatever reason.
     pub fn dropped(&self) -> u64 {
         self.counts.dropped_full + self.counts.dropped_down + self.counts.dropped_lost

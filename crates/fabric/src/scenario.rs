@@ -45,7 +45,7 @@ pub struct Scenario {
 pub struct SwitchConfig {
     /// Bytes that all queues of a switch share.
     pub buffer: u64,
-    /// Pauses whoever fills it (IEEE 802.1Qbb). If not, it drops.
+    /// Pauses the senders that fill it (IEEE 802.1Qbb). If not, it drops.
     pub pfc: bool,
     /// A queue (without PFC), or what came from one port (with it), may take up to so many times what is free.
     pub alpha: f64,
@@ -162,7 +162,7 @@ pub struct Failure {
     pub place: Place,
     /// When it begins, in nanoseconds.
     pub at: u64,
-    /// And up to so much later, by chance.
+    /// How much later it begins at most, by chance.
     pub within: u64,
     /// How long it lasts, in nanoseconds; none for ever.
     pub lasts: Option<u64>,

@@ -10,6 +10,7 @@ mod rings;
 use crate::gsi::Datagram;
 use crate::links::udp::Found;
 use crate::nic::Nic;
+use crate::nic::reserved::EarlyPackets;
 use crate::objects::completion_queue::{CompletionQueue, Poller};
 use crate::objects::landing::{Land, Landing};
 use crate::progress::ready::ReadyQueue;
@@ -354,6 +355,7 @@ impl Nic {
         let alone = if polling { self.alone() } else { None };
         let mut messages: Vec<(::cm::Route, CmDatagram)> = Vec::new();
         let mut datagrams: Vec<Datagram> = Vec::new();
+        let mut early = EarlyPackets::default();
         // Packets come in runs: mostly this one is for the same as the last. Queue pairs that something came for are
         // driven at the end.
         let mut last: Option<Arc<Qp>> = None;
@@ -413,7 +415,7 @@ impl Nic {
                             if members == 0 {
                                 drop(DropReason::NotMember);
                             }
-                        } else {
+                        } else if !early.keep(self, arrival) {
                             drop(DropReason::UnknownQp);
                         }
                     }
@@ -422,7 +424,7 @@ impl Nic {
         };
         let sockets = &self.engine.policy.sockets;
         let hot_only = polling && sockets.is_one_enough(now);
-        let Found { mut any, elsewhere, mut questions, mut drops } = self.udp.receive(hot_only, &mut take);
+        let Found { mut any, elsewhere, mut questions, mut drops, overflow } = self.udp.receive(hot_only, &mut take);
         if !hot_only {
             sockets.looked_at_all(now, elsewhere);
         }
@@ -441,6 +443,10 @@ impl Nic {
         for Dropped { headers, reason } in drops {
             self.dropped(now, None, headers.as_ref(), reason);
         }
+        if overflow > 0 {
+            self.drops.count(DropReason::Overflow, overflow - 1);
+            self.dropped(now, None, None, DropReason::Overflow);
+        }
         for qp in before {
             qp.advance(self, now);
         }
@@ -449,8 +455,10 @@ impl Nic {
         }
         // The connection manager has a lock of another kind, under which it sends.
         drop(alone);
-        let _shield = (!messages.is_empty() || !questions.is_empty() || !datagrams.is_empty()).then(Shield::up);
+        let any_management = !messages.is_empty() || !questions.is_empty() || !datagrams.is_empty();
+        let _shield = (any_management || !early.is_empty()).then(Shield::up);
         self.cm.receive(self, &messages);
+        early.hand_out(self, now);
         self.gsi.receive(self, &datagrams);
         for (peer, here) in questions {
             self.cm.question(self, here, peer);

@@ -24,7 +24,6 @@ use crate::record::drops::{Drops, KernelDrops};
 use crate::record::failures::Failures;
 use crate::record::tracing::Tracing;
 use crate::tuning::LONG_TRAIN_BYTES;
-use ::host::holders::PortUsers;
 use ::host::ports::Ports;
 use ::host::process_watch::ProcessWatch;
 use ::host::slots::{Slot, Slots};
@@ -83,8 +82,6 @@ pub struct Ground {
     pub(crate) packets: Packets,
     pub(crate) unread_watch: UnreadWatch,
     pub(crate) groups: Groups,
-    /// Which users have which UDP ports of this host.
-    pub(crate) port_users: latch::Mutex<PortUsers>,
     pub(crate) windows: Mutex<HashMap<(Gid, u16), Arc<SharedWindow>>>,
     /// How windows towards peers behave.
     pub(crate) peer_window: WindowConfig,
@@ -256,6 +253,11 @@ impl Ground {
             let kind = Kind::PacketDropped { headers: headers.copied(), reason };
             self.trace.record(&Event { at: now.as_nanos(), qpn, kind });
         }
+    }
+
+    /// A socket did not believe a datagram that came for its queue pair: what it says of its sender is not true.
+    pub fn refuse_datagram(&self, qpn: Qpn) {
+        self.dropped(self.now(), Some(qpn), None, DropReason::ForgedSender);
     }
 
     /// A completion of this queue pair was lost.

@@ -139,6 +139,7 @@ impl Changes {
 
     /// Whether anything has changed since the last call. What exactly, the next snapshot says.
     pub fn any(&self) -> bool {
+        let _shield = ::host::thread::Shield::up();
         let mut buffer = [0u8; 8192];
         let mut any = false;
         loop {

@@ -1,6 +1,7 @@
 //! The NIC of this process: the phone book of its objects, its links, and the rules by which work gets done. There is
 //! one per process; after a fork the child has none and makes its own.
 
+pub(crate) mod background;
 pub(crate) mod buffer;
 mod calls;
 mod counters;
@@ -12,14 +13,16 @@ pub(crate) mod peers;
 pub(crate) mod process;
 mod registration;
 mod report;
+pub(crate) mod reserved;
 #[cfg(feature = "checks")]
 pub(crate) mod witness;
 
 use crate::cm::Cm;
 use crate::error::{Error, system};
 use crate::ground::Ground;
-use crate::gsi::Gsi;
+use crate::gsi::{Gsi, Question};
 use crate::interfaces::{self, Changes};
+use crate::nic::reserved::ReservedNumber;
 use crate::objects::completion_queue::{CompletionChannel, CompletionQueue, CqError, Notify};
 use crate::objects::context::{AsyncEvent, Context};
 use crate::objects::device::{Change, Device};
@@ -29,11 +32,13 @@ use crate::progress::watch::Watch;
 use crate::queue_pair::frames::RawPart;
 use crate::queue_pair::{Joins, Qp};
 use crate::told_calls as told;
+use ::host::descriptor::Descriptor;
+use background::Background;
 use latch::plain::Mutex;
 use link::shared::Outbound;
 use std::io;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use trace::{Call, Text};
 use transport::{Kind, PostError, ProtectionDomain, QueuePairConfig, ReceiveRequest, SrqError, SrqModify, Time};
@@ -70,9 +75,15 @@ pub struct Nic {
     pub(crate) counted_as_ended: AtomicBool,
     /// Queue pairs whose peers are asked for, while the program is checked.
     pub(crate) questions: peers::Questions,
+    /// Other processes that are told what this one has.
+    pub(crate) inquiries: Background<Descriptor>,
+    /// Requests for the counters of ports.
+    pub(crate) counting: Background<Question>,
     /// The interface of the device that was opened first.
     pub(crate) first_opened: OnceLock<u32>,
     pub(crate) qps: Table<Qp>,
+    /// How many numbers are reserved for queue pairs that do not exist yet.
+    pub(crate) reserved_numbers: AtomicU32,
     pub(crate) watch: Watch,
     /// Links to processes that have gone, and when what they have not acknowledged fails.
     pub(crate) gone_peers: Mutex<Vec<(Time, Arc<Outbound>)>>,
@@ -188,18 +199,36 @@ impl Nic {
 
     /// A queue pair in RESET. Its number is given by the NIC, whatever `config` says.
     pub fn create_qp(&self, config: QueuePairConfig, joins: Joins) -> Result<Arc<Qp>, Error> {
-        self.add_qp(config, joins, None)
+        self.add_qp(config, joins, None, None)
     }
 
-    fn add_qp(&self, mut config: QueuePairConfig, joins: Joins, raw: Option<Box<RawPart>>) -> Result<Arc<Qp>, Error> {
+    /// A queue pair in RESET with a number that was reserved.
+    pub fn create_reserved_qp(
+        &self,
+        number: ReservedNumber,
+        config: QueuePairConfig,
+        joins: Joins,
+    ) -> Result<Arc<Qp>, Error> {
+        self.add_qp(config, joins, None, Some(number))
+    }
+
+    fn add_qp(
+        &self,
+        mut config: QueuePairConfig,
+        joins: Joins,
+        raw: Option<Box<RawPart>>,
+        number: Option<ReservedNumber>,
+    ) -> Result<Arc<Qp>, Error> {
         let capabilities = config.capabilities;
         within("max_send_wr", capabilities.max_send_wr, limits::MAX_WR)?;
         within("max_recv_wr", capabilities.max_recv_wr, limits::MAX_WR)?;
         within("max_send_sge", capabilities.max_send_sge, limits::MAX_SGE)?;
         within("max_recv_sge", capabilities.max_recv_sge, limits::MAX_SGE)?;
         within("max_inline_data", capabilities.max_inline_data, limits::MAX_INLINE)?;
-        let exhausted = Error::Exhausted { what: "queue pairs", limit: limits::MAX_QP };
-        config.qpn = self.numbers.take().ok_or(exhausted)?;
+        config.qpn = match number {
+            Some(number) => number.use_up(),
+            None => self.new_number()?,
+        };
         config.limits.obeys_congestion &= !self.options.ignores_congestion;
         let tags = config.srq.and_then(|srq| self.shared_queue(srq, None)).filter(|srq| srq.matches_tags());
         let created = self
@@ -217,6 +246,10 @@ impl Nic {
         }
         self.qps.insert(config.qpn, Arc::clone(&qp));
         Ok(qp)
+    }
+
+    fn new_number(&self) -> Result<Qpn, Error> {
+        self.numbers.take().ok_or(Error::Exhausted { what: "queue pairs", limit: limits::MAX_QP })
     }
 
     /// Destroys a queue pair: nothing arrives for it any more when this returns. Answers the number of a work request

@@ -12,6 +12,7 @@ use crate::links::registry::{Entry, Registry};
 use crate::links::udp::Udp;
 use crate::links::unread_watch::UnreadWatch;
 use crate::links::windows::SharedWindow;
+use crate::nic::background::Background;
 use crate::nic::peers::Questions;
 #[cfg(feature = "checks")]
 use crate::nic::witness::LiveWitness;
@@ -32,7 +33,6 @@ use crate::record::tracing::Tracing;
 #[cfg(feature = "checks")]
 use crate::record::why;
 use crate::tuning::PEER_WINDOW_MAX_BYTES;
-use ::host::holders::PortUsers;
 use ::host::ports::Ports;
 use ::host::process_watch::ProcessWatch;
 use ::host::slots::Slots;
@@ -99,7 +99,6 @@ impl Nic {
             slots: slots.clone(),
             ports,
             groups: Groups::default(),
-            port_users: latch::Mutex::new(Rank::PortUsers, PortUsers::default()),
             options,
             clock: Clock::start(),
             devices: RwLock::new(Rank::Devices, Vec::new()),
@@ -126,13 +125,17 @@ impl Nic {
             cqs: Mutex::new(Rank::CompletionQueues, Vec::new()),
             counted_as_ended: AtomicBool::new(false),
             questions: Questions::default(),
+            inquiries: Background::default(),
+            counting: Background::default(),
             first_opened: OnceLock::new(),
+            reserved_numbers: AtomicU32::new(0),
             qps: Table::default(),
             watch: Watch::new().map_err(system("cannot make a descriptor for waiting threads"))?,
             gone_peers: Mutex::new(Rank::GonePeers, Vec::new()),
             cm,
             gsi,
         });
+        nic.answer_inquiries();
         nic.answer_counters();
         nic.trace.to(environment::sink());
         nic.check();

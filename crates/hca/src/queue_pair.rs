@@ -275,7 +275,7 @@ impl Qp {
     }
 
     /// What congestion leaves of the line rate at this moment, in bit/s; none if it takes nothing.
-    pub fn congested_rate(&self, nic: &crate::Nic) -> Option<u64> {
+    pub fn congested_rate(&self, nic: &Ground) -> Option<u64> {
         self.inner.lock().pair.congested_rate(nic.now())
     }
 

@@ -148,6 +148,8 @@ pub(crate) const UNREAD_RING_AFTER: Duration = micros(10);
 /// How long a full ring, or a link that does not come up, holds datagrams. With 30 busy processes on two processors a
 /// reader waits for its turn for hundreds of milliseconds; one that was stopped holds up a sender once.
 pub(crate) const DATAGRAM_WAIT_MAX: Duration = millis(2000);
+/// A process that comes to it later than this was stopped itself: it waits as long again.
+pub(crate) const DATAGRAM_LATENESS_MAX: Duration = millis(250);
 /// How often rings are looked at before a peer that has gone is believed to have said nothing more.
 pub(crate) const GONE_PEER_LOOKS: u32 = 1024;
 /// Where the program has connections, work that a gone process has not acknowledged fails this much later: programs
@@ -156,14 +158,6 @@ pub(crate) const DISCONNECT_GRACE: Duration = millis(2);
 
 // ---- The connection manager ----
 
-/// A refusal this soon after the first request to a port that the process is connected to already is passed over, until
-/// the request was repeated: the peer may be about to listen.
-pub(crate) const EARLY_REFUSAL: Duration = millis(100);
-/// How much later than the peer's request a program hears of a disconnection: threads look at their completion queues
-/// first.
-pub(crate) const DISCONNECT_EVENT_DELAY: Duration = micros(500);
-/// Requests that may wait for a listener that did not say how many.
-pub(crate) const DEFAULT_BACKLOG: u32 = 1024;
 /// How often a surviving process says that another has died: nothing tells it that it was heard.
 pub(crate) const DEATH_NOTICES: u8 = 3;
 /// And how long it waits in between.
@@ -194,8 +188,11 @@ pub(crate) const EXIT_LOOK_INTERVAL: Duration = micros(50);
 pub(crate) const PEER_QUESTION_INTERVAL: Duration = Duration::from_millis(200);
 /// How often it is asked.
 pub(crate) const PEER_QUESTIONS: u32 = 8;
-/// How often it looks for packets then: bounded, as they may come as fast as they are taken.
-pub(crate) const EXIT_LOOKS: u32 = 64;
+/// How long after strangers made this process ask others what they have counted they can make it ask again.
+pub(crate) const COUNT_INTERVAL: Duration = millis(100);
+/// How often it looks for packets then: more often than its sockets can have packets, and bounded, as they may come as
+/// fast as they are taken.
+pub(crate) const EXIT_LOOKS: u32 = 8192;
 /// How often it tries for the lock of a queue pair, a tenth of a millisecond apart: the thread that ends the process
 /// may hold it.
 pub(crate) const EXIT_LOCK_TRIES: u32 = 200;
@@ -221,6 +218,8 @@ pub(crate) const CLOCK_JUMP: Duration = millis(100);
 pub(crate) const CAPTURE_BUFFER_BYTES: usize = 16 << 10;
 /// A queue pair number rests until so many others were given back after it: late packets of the old one find nothing.
 pub(crate) const NUMBERS_AT_REST: usize = 1024;
+/// Packets of one look at the sockets that are kept for queue pairs which are about to exist.
+pub(crate) const EARLY_PACKETS: usize = 32;
 
 /// Management datagrams that wait for a program which opened a port. Beyond that they are dropped: anybody may send
 /// them.

@@ -371,7 +371,8 @@ fn counted_writes(options: Options) {
     const OCTETS: u64 = 4 * (20 + 8 + 12 + 1024 + 4) + 16;
     const ACKNOWLEDGEMENT: u64 = 20 + 8 + 12 + 4 + 4;
     // A busy machine may lose packets over UDP; then the figures are others, as they should be.
-    for _ in 0..20 {
+    let deadline = Instant::now() + Duration::from_secs(180);
+    while Instant::now() < deadline {
         let nic = Nic::open_with(options).unwrap();
         let context = loopback(&nic);
         let ends = [(); 2].map(|()| End::new(&nic, &context, Kind::ReliableConnected));
@@ -407,7 +408,7 @@ fn counted_writes(options: Options) {
         assert_eq!(port(&nic), before);
         return;
     }
-    panic!("packets were lost in each of 20 rounds");
+    panic!("packets were lost in each round");
 }
 
 #[test]
@@ -466,7 +467,7 @@ fn a_process_tells_what_it_has() {
     // Tests of this file share the process, and the asker asks each process once: another NIC may answer.
     let deadline = Instant::now() + Duration::from_secs(60);
     let report = loop {
-        let processes = inventory::gather().unwrap();
+        let processes = inventory::gather(inventory::Users::All).unwrap();
         let own = processes.into_iter().find(|process| process.pid == pid).expect("this process is listed");
         assert!(!own.command.is_empty());
         let number = a.qp.qpn().value();

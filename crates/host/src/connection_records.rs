@@ -6,7 +6,8 @@
 use crate::descriptor::{Descriptor, check};
 use crate::holders;
 use crate::names::{self, Name};
-use crate::slots::{Slot, Slots};
+use crate::slot::Slot;
+use crate::slots::Slots;
 use crate::{file_size, greeting, passing};
 use std::fs::File;
 use std::io;

@@ -4,11 +4,13 @@
 //! nothing, because whatever lock there is may be held by a thread that the child does not have. This is not a general
 //! owner of files: what programs are handed stays theirs, also in a child.
 
+use crate::thread::Shield;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 const CHUNK: usize = 256;
 
@@ -112,6 +114,8 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
+        // A child that is forked between the two would keep it.
+        let (_shield, _opening) = (Shield::up(), Opening::begin());
         if self.entry.compare_exchange(self.value, freed(self.value), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             tell((self.value as u32 - 1) as RawFd, false);
             // SAFETY: the table held it for us alone, and no longer does.
@@ -125,10 +129,67 @@ fn freed(value: u64) -> u64 {
     (value >> 32).wrapping_add(1) << 32
 }
 
+/// Threads that are between opening a descriptor and entering it in the table, and whether a thread is about to fork.
+static OPENING: AtomicU32 = AtomicU32::new(0);
+static FORKING: AtomicU32 = AtomicU32::new(0);
+
+/// How often the one looks for the other, and how long it sleeps in between: neither waits for ever.
+const LOOKS: u32 = 10_000;
+const LOOK_INTERVAL: Duration = Duration::from_micros(50);
+
+/// A thread has a descriptor open that is not in the table, until this is dropped: others fork after that.
+#[derive(Debug)]
+#[must_use]
+pub struct Opening {
+    counted: bool,
+}
+
+impl Opening {
+    /// From now on.
+    pub fn begin() -> Opening {
+        let counted = (0..LOOKS).any(|_| {
+            OPENING.fetch_add(1, Ordering::SeqCst);
+            let counted = FORKING.load(Ordering::SeqCst) == 0;
+            if !counted {
+                OPENING.fetch_sub(1, Ordering::SeqCst);
+                std::thread::sleep(LOOK_INTERVAL);
+            }
+            counted
+        });
+        Opening { counted }
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if self.counted {
+            OPENING.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// The calling thread is about to fork. Meant for `pthread_atfork`, as the next.
+pub extern "C" fn before_fork() {
+    FORKING.fetch_add(1, Ordering::SeqCst);
+    for _ in 0..LOOKS {
+        if OPENING.load(Ordering::SeqCst) == 0 {
+            break;
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// It has forked, and is the parent.
+pub fn after_fork() {
+    FORKING.fetch_sub(1, Ordering::SeqCst);
+}
+
 /// Closes, in a process that has just been forked, every descriptor that its parent's NIC had. Meant for
 /// `pthread_atfork`: async-signal-safe, takes no lock. Objects of the parent that the child sees in its memory do
 /// nothing afterwards, and are harmless.
 pub fn close_in_child() {
+    FORKING.store(0, Ordering::SeqCst);
+    OPENING.store(0, Ordering::SeqCst);
     let mut chunk = Some(&TABLE);
     while let Some(here) = chunk {
         for entry in &here.entries {
@@ -172,7 +233,7 @@ pub fn check(answer: libc::c_int) -> io::Result<libc::c_int> {
     if answer >= 0 { Ok(answer) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The same for calls that answer a length.
+/// The result of a system call that returns a length.
 pub fn check_length(answer: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(answer).map_err(|_| io::Error::last_os_error())
 }

@@ -1,6 +1,6 @@
 //! The eventfd: a count behind a descriptor, readable while it is not zero. Bells of the NIC are made of it.
 
-use crate::descriptor::{Descriptor, above_standard, check};
+use crate::descriptor::{Descriptor, Opening, above_standard, check};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
@@ -33,6 +33,7 @@ pub struct Bell(Descriptor);
 impl Bell {
     /// A bell that has not been struck.
     pub fn new() -> io::Result<Bell> {
+        let _opening = Opening::begin();
         Ok(Bell(Descriptor::keep(open()?)))
     }
 

@@ -12,6 +12,7 @@
 //! speaks to the one that is spoken to: the kernel says who it is, which a UDP datagram does not (see `claims`).
 
 mod claims;
+pub(crate) mod connections;
 mod everybody;
 mod inbox;
 pub mod message;
@@ -19,5 +20,6 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
-pub use inbox::{Collected, Inbox};
+pub use connections::Collected;
+pub use inbox::Inbox;
 pub use sender::{Forwarded, Forwarder, Loss};

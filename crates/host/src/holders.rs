@@ -2,8 +2,11 @@
 //! shared by another user's ubiverbs from one that is held by something else, and whose forwarded packets may be
 //! believed.
 
+use crate::descriptor::Opening;
 use crate::family::{Family, Scope};
 use crate::names::{self, Name};
+use crate::socket_table::{self, Entry};
+use crate::thread::Shield;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -16,17 +19,28 @@ pub fn holders(family: Family, port: u16) -> io::Result<Vec<u32>> {
     read(family, None, port)
 }
 
-/// The same of those that are bound to this very address.
+/// The user of each socket that is bound to `port` of this very address.
 pub fn holders_at(family: Family, address: IpAddr, port: u16) -> io::Result<Vec<u32>> {
     read(family, Some(address), port)
 }
 
 fn read(family: Family, address: Option<IpAddr>, port: u16) -> io::Result<Vec<u32>> {
-    Ok(users(&table(family)?, address, port))
+    // A polling thread may be here that is cancelled.
+    let _shield = Shield::up();
+    let Ok(sockets) = socket_table::read(family, Some(port), MOST_OF_A_PORT) else {
+        return Ok(users(&table(family)?, address, port));
+    };
+    let is_at = |entry: &Entry| match address {
+        None => true,
+        Some(IpAddr::V4(address)) => entry.address.starts_with(&address.octets()),
+        Some(IpAddr::V6(address)) => entry.address == address.octets(),
+    };
+    Ok(sockets.into_iter().filter(is_at).map(|entry| entry.uid).collect())
 }
 
-/// The kernel's table of a family's sockets; empty if there is no such family.
+/// The kernel's table of a family's sockets as text; empty if there is no such family.
 fn table(family: Family) -> io::Result<String> {
+    let _opening = Opening::begin();
     let path = match family {
         Family::V4 => "/proc/thread-self/net/udp",
         Family::V6 => "/proc/thread-self/net/udp6",
@@ -72,6 +86,17 @@ pub fn users(table: &str, address: Option<IpAddr>, port: u16) -> Vec<u32> {
     users
 }
 
+/// The user that has most sockets, and how many: for a sentence to a person.
+pub fn greatest_holder() -> Option<(u32, usize)> {
+    let mut counts = HashMap::new();
+    for family in [Family::V4, Family::V6] {
+        for entry in socket_table::read(family, None, usize::MAX).unwrap_or_default() {
+            *counts.entry(entry.uid).or_default() += 1;
+        }
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count)
+}
+
 /// The other user whose ubiverbs holds the port, if that is what holds it.
 pub fn other_user(family: Family, port: u16) -> io::Result<Option<u32>> {
     let mut users = holders(family, port)?;
@@ -92,6 +117,11 @@ pub fn other_user(family: Family, port: u16) -> io::Result<Option<u32>> {
     Ok(None)
 }
 
+/// Sockets of one port that are looked at, and of all ports for a peer whose port is not known yet: another user may
+/// have any number.
+const MOST_OF_A_PORT: usize = 4096;
+const MOST_OF_ALL: usize = 2048;
+
 /// How long the table of sockets is believed.
 pub const BELIEF: Duration = Duration::from_millis(500);
 
@@ -104,15 +134,20 @@ const READ_INTERVAL: Duration = Duration::from_millis(20);
 /// address of the host, and one of IPv6 from those of IPv4, too: so the sender of a packet is proven by its port alone,
 /// and only if all sockets that have it are of one user.
 ///
-/// The sockets of a process vanish when it ends, and the last it sent may be looked at only then. So who expects
-/// something from another process [looks](PortUsers::look) before, and what was seen is believed for a while.
+/// The sockets of a process vanish when it ends, and the last it sent may be looked at only then. So a queue pair that
+/// expects something from another process has the table read before, and what was seen is believed for a while. Reading
+/// takes longer the more sockets other users have: while a peer's port is known, a thread does it that nothing waits for.
 #[derive(Debug, Default)]
 pub struct PortUsers {
     /// With the moment at which the port was last seen.
     users: HashMap<u16, (Vec<u32>, Instant)>,
     read: Option<Instant>,
+    /// When all ports were looked at.
+    looked: Option<Instant>,
     /// Reads since there was a pause long enough.
     reads: u32,
+    /// Ports that the thread is to look at, or all.
+    wanted: Vec<Option<u16>>,
 }
 
 impl PortUsers {
@@ -121,56 +156,101 @@ impl PortUsers {
     pub fn is_of(&mut self, port: u16, user: Option<u32>, now: Instant) -> bool {
         let is_known = |(_, seen): &(Vec<u32>, Instant)| now.saturating_duration_since(*seen) <= BELIEF;
         if !self.users.get(&port).is_some_and(is_known) {
-            self.read(now);
+            self.read(Some(port), now);
         }
         let is_theirs = |uid: u32| uid == own_uid() || Some(uid) == user;
         let users = self.users.get(&port).map_or(&[][..], |(users, _)| users.as_slice());
         !users.is_empty() && users.iter().all(|uid| is_theirs(*uid) && !is_nobody_in_particular(*uid))
     }
 
-    /// Reads the table now, if it is not known well enough: unless it was read a short while ago, or in any case, as
-    /// there is a `new` peer.
-    pub fn look(&mut self, new: bool, now: Instant) {
-        if new || self.read.is_none_or(|read| now.saturating_duration_since(read) > BELIEF / 2) {
-            self.read(now);
+    /// Looks at all ports: there is a new peer.
+    pub fn look(&mut self, now: Instant) {
+        self.read(None, now);
+    }
+
+    /// Notes that the port of a peer should be looked at, or all ports while it is not known. False if that was done a
+    /// short while ago, or is to be done.
+    pub(crate) fn want(&mut self, port: Option<u16>, now: Instant) -> bool {
+        let seen = match port {
+            Some(port) => self.users.get(&port).map(|(_, seen)| *seen),
+            None => self.looked,
+        };
+        let is_fresh = seen.is_some_and(|seen| now.saturating_duration_since(seen) <= BELIEF / 2);
+        let is_wanted = !is_fresh && !self.wanted.contains(&port);
+        if is_wanted {
+            self.wanted.push(port);
+        }
+        is_wanted
+    }
+
+    /// What is wanted, and may be read now.
+    pub(crate) fn next_wanted(&mut self, now: Instant) -> Option<Option<u16>> {
+        let port = self.wanted.pop()?;
+        match self.may_read(now) {
+            true => Some(port),
+            false => {
+                self.wanted.clear();
+                None
+            }
         }
     }
 
     /// Reads the table, if it may be read once more.
-    fn read(&mut self, now: Instant) {
-        let age = self.read.map(|read| now.saturating_duration_since(read));
-        if !self.may_read(age) {
-            return;
+    fn read(&mut self, port: Option<u16>, now: Instant) {
+        if self.may_read(now) {
+            self.learn(port, survey(port), now);
         }
-        self.read = Some(now);
-        self.users.retain(|_, (_, seen)| now.saturating_duration_since(*seen) <= BELIEF);
-        let mut fresh: HashMap<u16, Vec<u32>> = HashMap::new();
-        for family in [Family::V4, Family::V6] {
-            // Where the table cannot be read, nothing is proven.
-            each_line(&table(family).unwrap_or_default(), |_, port, uid| {
-                let users = fresh.entry(port).or_default();
-                if !users.contains(&uid) {
-                    users.push(uid);
-                }
-            });
-        }
-        self.users.extend(fresh.into_iter().map(|(port, users)| (port, (users, now))));
     }
 
-    /// Whether the table may be read once more, so long after the last time.
-    fn may_read(&mut self, age: Option<Duration>) -> bool {
-        let rested = age.map_or(READS_IN_A_ROW, |age| {
+    /// Notes what a [`survey`] has found.
+    pub(crate) fn learn(&mut self, port: Option<u16>, found: Option<HashMap<u16, Vec<u32>>>, now: Instant) {
+        if port.is_none() {
+            self.looked = Some(now);
+        }
+        self.users.retain(|_, (_, seen)| now.saturating_duration_since(*seen) <= BELIEF);
+        self.users.extend(found.into_iter().flatten().map(|(port, users)| (port, (users, now))));
+    }
+
+    /// Whether the table may be read once more; it is read then.
+    fn may_read(&mut self, now: Instant) -> bool {
+        let rested = self.read.map_or(READS_IN_A_ROW, |read| {
+            let age = now.saturating_duration_since(read);
             u32::try_from(age.as_micros() / READ_INTERVAL.as_micros()).unwrap_or(READS_IN_A_ROW)
         });
         self.reads = self.reads.saturating_sub(rested);
         let may = self.reads < READS_IN_A_ROW;
-        self.reads += u32::from(may);
+        if may {
+            self.reads += 1;
+            self.read = Some(now);
+        }
         may
     }
 }
 
-/// Whose forwarded packets are believed. The kernel gives packets to whoever has the socket, so another user is
-/// believed for those sockets that it has and that this process could not have, and for nothing else.
+/// The users of a port, or of all ports. None if there are so many sockets that some user may be missing.
+pub(crate) fn survey(port: Option<u16>) -> Option<HashMap<u16, Vec<u32>>> {
+    let _shield = Shield::up();
+    let mut found: HashMap<u16, Vec<u32>> = HashMap::new();
+    let mut add = |port, uid| {
+        let users = found.entry(port).or_default();
+        if !users.contains(&uid) {
+            users.push(uid);
+        }
+    };
+    let most = if port.is_some() { MOST_OF_A_PORT } else { MOST_OF_ALL };
+    for family in [Family::V4, Family::V6] {
+        match socket_table::read(family, port, most) {
+            Ok(sockets) if sockets.len() < most => sockets.iter().for_each(|entry| add(entry.port, entry.uid)),
+            Ok(_) => return None,
+            // Where the table cannot be read, nothing is proven.
+            Err(_) => each_line(&table(family).unwrap_or_default(), |_, port, uid| add(port, uid)),
+        }
+    }
+    Some(found)
+}
+
+/// Whose forwarded packets are believed. The kernel gives packets to the process that has the socket, so another user
+/// is believed for those sockets that it has and that this process could not have, and for nothing else.
 #[derive(Debug, Default)]
 pub struct Trust {
     /// The sockets that we could not have, and the users that have them.
@@ -281,7 +361,7 @@ mod tests {
         let (mut ports, now) = (PortUsers::default(), Instant::now());
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
-        ports.look(false, now);
+        ports.look(now);
         drop(socket);
         // Others make us read the table again meanwhile.
         assert!(!ports.is_of(0, None, now + BELIEF / 2));

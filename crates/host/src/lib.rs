@@ -6,7 +6,8 @@
 //! |---|---|
 //! | [`names`] | abstract socket names, and the processes that have them |
 //! | [`slots`], [`ports`] | which process has which queue pair numbers, and which ports of the connection manager |
-//! | [`holders`] | which user holds the host's UDP port |
+//! | [`holders`], [`socket_table`] | which user holds the host's UDP port; the kernel's table of sockets |
+//! | [`callers`] | other processes that connect to this one, and other users off the data path |
 //! | [`forward`] | packets that came to the wrong process of the host go on to the right one |
 //! | [`steering`] | and seldom come to the wrong one |
 //! | [`process_watch`], [`connection_records`] | which processes have ended, and which connections they had |
@@ -32,6 +33,7 @@ pub mod memory_faults;
 pub mod process_watch;
 pub mod ready_pipe;
 
+pub mod callers;
 pub mod classes;
 pub mod connection_records;
 pub mod names;
@@ -39,7 +41,9 @@ pub mod offer;
 pub mod passing;
 pub mod ports;
 pub mod shares;
+mod slot;
 pub mod slots;
+pub mod socket_table;
 pub mod stamp;
 pub mod standard_error;
 pub mod steering;

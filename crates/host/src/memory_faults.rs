@@ -110,7 +110,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
         let mut default: libc::sigaction = zeroed();
         default.sa_sigaction = libc::SIG_DFL;
         libc::sigaction(signal, &raw const default, null_mut());
-        // A signal that somebody sent does not come again by itself.
+        // A signal that a process sent does not come again by itself.
         if (*info).si_code <= 0 {
             libc::raise(signal);
         }

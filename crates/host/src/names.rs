@@ -3,9 +3,10 @@
 //! are the names, how they are bound and reached, and which process has them; what they mean is said in
 //! [`slots`](crate::slots) and [`ports`](crate::ports).
 
-use crate::descriptor::{Descriptor, check};
+use crate::descriptor::{Descriptor, Opening, check};
 use crate::shares;
-use crate::slots::Slot;
+use crate::slot::Slot;
+use crate::thread::{self, Shield};
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -138,6 +139,7 @@ impl Name {
     /// Every name that some process of this host listens on, in order. For tools: what it tells may have changed
     /// already.
     pub fn of_this_host() -> io::Result<Vec<Name>> {
+        let (_shield, _opening) = (Shield::up(), Opening::begin());
         // The thread's own namespace: that of the process is another file.
         let table = fs::read("/proc/thread-self/net/unix")?;
         Ok(listening(&String::from_utf8_lossy(&table)).into_iter().collect())
@@ -170,6 +172,7 @@ pub fn listening(table: &str) -> BTreeSet<Name> {
 
 /// A socket without name or peer, already in the table of descriptors.
 pub fn socket() -> io::Result<Descriptor> {
+    let _opening = Opening::begin();
     let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None)?;
     socket.set_nonblocking(true)?;
     Ok(Descriptor::keep(socket.into()))
@@ -268,11 +271,17 @@ pub fn owner(name: Name) -> io::Result<Option<Peer>> {
     }
 }
 
-/// A connection to the process that has `name`, and may have it. Whoever may not ([`shares`]) only
+/// A connection to the process that has `name`, and may have it. An owner that may not ([`shares`]) only
 /// squats on it: then, for a slot, the owner has another name. `ECONNREFUSED` if there is no owner, `EAGAIN` if it
 /// accepts no more connections.
 pub fn connect_to_owner(name: Name) -> io::Result<(Descriptor, Peer)> {
-    let first = connect_to(name);
+    find_owner(name).map(|(socket, peer, _)| (socket, peer))
+}
+
+/// Like [`connect_to_owner`], with the name by which the owner was found.
+fn find_owner(name: Name) -> io::Result<(Descriptor, Peer, Name)> {
+    let connect = |name| connect_to(name).map(|(socket, peer)| (socket, peer, name));
+    let first = connect(name);
     let Name::Slot(slot) = name else { return first };
     match first {
         // Nobody, or a squatter: most often nobody, and then no name is like it.
@@ -280,7 +289,7 @@ pub fn connect_to_owner(name: Name) -> io::Result<(Descriptor, Peer)> {
             let others =
                 Name::of_this_host()?.into_iter().filter(|other| matches!(other, Name::Other(of, _) if *of == slot));
             for other in others.take(MOST_OTHERS) {
-                if let Ok(found) = connect_to(other) {
+                if let Ok(found) = connect(other) {
                     return Ok(found);
                 }
             }
@@ -290,9 +299,39 @@ pub fn connect_to_owner(name: Name) -> io::Result<(Descriptor, Peer)> {
     }
 }
 
-/// A connection to the process that has this very name, and may have it.
+/// A connection to the process that has this very name, and may have it. Nothing can be received on it: what another
+/// user sends, with descriptors perhaps, would have to be closed with it, and closing a descriptor may take as long as
+/// its sender chose.
 pub fn connect_to(name: Name) -> io::Result<(Descriptor, Peer)> {
+    let _shield = Shield::up();
     let socket = socket()?;
+    // SAFETY: two numbers. It lasts, although there is no peer yet.
+    unsafe { libc::shutdown(socket.raw(), libc::SHUT_RD) };
+    connect_and_check(socket, name)
+}
+
+/// A connection on which the owner of `name` can answer, if it `may`; `EPERM` if not.
+pub fn converse_with_owner(name: Name, may: impl Fn(Peer) -> bool) -> io::Result<(Descriptor, Peer)> {
+    find_owner(name).and_then(|(_, owner, name)| converse(owner, name, may))
+}
+
+/// Who it is, is known before it can say anything.
+fn converse(owner: Peer, name: Name, may: impl Fn(Peer) -> bool) -> io::Result<(Descriptor, Peer)> {
+    let refused = || io::Error::from_raw_os_error(libc::EPERM);
+    if !may(owner) {
+        return Err(refused());
+    }
+    let _shield = Shield::up();
+    let (socket, peer) = connect_and_check(socket()?, name)?;
+    if may(peer) {
+        return Ok((socket, peer));
+    }
+    // The name has changed hands just now.
+    thread::spawn("ubiverbs-guest", move || drop(socket))?;
+    Err(refused())
+}
+
+fn connect_and_check(socket: Descriptor, name: Name) -> io::Result<(Descriptor, Peer)> {
     connect(&socket, name)?;
     let peer = peer(&socket)?;
     let rightful = match name {

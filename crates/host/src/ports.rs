@@ -195,7 +195,7 @@ impl Ports {
                 return Ok(self.port(space, port));
             }
         }
-        // No block is left, or somebody squats on all of them. There are ports beside those that others have.
+        // No block is left, or another user squats on all of them. There are ports beside those that others have.
         for step in 0..count {
             let number = range.start() + ((start % count + step) % count) as u16;
             let first = (start >> 32) as u16;

@@ -104,7 +104,7 @@ impl Drop for ReadyPipe {
     }
 }
 
-/// The same pipe once more, for both directions and with flags of its own.
+/// Opens the pipe once more, for both directions and with flags of its own.
 fn reopen(end: &OwnedFd) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}\0", end.as_raw_fd());
     let flags = libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC;

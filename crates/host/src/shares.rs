@@ -1,17 +1,17 @@
-//! Shares: which slots and blocks of ports a user may have. Names are taken by whoever binds them first, so without a
-//! limit one user could take them all, and a name that has become free could be taken by another user to get what is
-//! still under way for the former owner.
+//! Shares: which slots and blocks of ports a user may have. Names are taken by the first process that binds them, so
+//! without a limit one user could take them all, and a name that has become free could be taken by another user to get
+//! what is still under way for the former owner.
 //!
 //! A user may have one slot in eight and one block of ports in four, which ones its number decides. Who takes a name
 //! keeps to that, and who relies on a name does not believe another owner. A squatter can still *bind* any name, so a
 //! process that finds its whole share bound by others who may not have it binds another name for the same slot
-//! ([`Name::Other`](crate::names::Name::Other)), which whoever looks for the slot finds as well; and it takes ports one
-//! by one instead of in blocks.
+//! ([`Name::Other`](crate::names::Name::Other)), which a process that looks for the slot finds as well; and it takes
+//! ports one by one instead of in blocks.
 //!
 //! Two users share 64 slots of the 512 that each may have. A user who can act as many users (see subuid(5)) has their
 //! shares, too.
 
-use crate::slots::Slot;
+use crate::slot::Slot;
 use std::fs;
 use std::sync::OnceLock;
 use wire::cm::PortSpace;

@@ -3,86 +3,21 @@
 //! process can tell which process a packet is for. Slot 0 has no owner: the numbers 0 and 1 in it belong to the
 //! management queue pairs of every process. Neither is the last one, which has the number of multicast in it.
 
+use crate::callers::{self, Callers};
 use crate::descriptor::{Descriptor, check};
-use crate::holders;
+use crate::holders::{self, PortUsers};
 use crate::names::{self, Name};
 use crate::offer::Offer;
 use crate::shares;
+pub use crate::slot::Slot;
 use latch::Rank;
 use latch::plain::{Guard, Mutex};
-use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard};
-use wire::Qpn;
-use wire::cm::CommId;
-
-/// A share of 4096 queue pair numbers, and of the communication ids.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(u16);
-
-impl Slot {
-    /// Queue pair numbers in a slot.
-    pub const INDICES: u16 = 1 << 12;
-
-    /// How many slots a host has.
-    pub const COUNT: u16 = 4094;
-
-    /// Communication ids in a slot.
-    pub const COMMUNICATIONS: u32 = 1 << 20;
-
-    /// The slot with this number, 1 to [`COUNT`](Slot::COUNT).
-    pub const fn new(number: u16) -> Option<Slot> {
-        if number >= 1 && number <= Slot::COUNT { Some(Slot(number)) } else { None }
-    }
-
-    /// Its number.
-    pub const fn number(self) -> u16 {
-        self.0
-    }
-
-    /// The slot that a queue pair number belongs to; none for management and multicast.
-    #[inline]
-    pub const fn of(qpn: Qpn) -> Option<Slot> {
-        Slot::new((qpn.value() >> 12) as u16)
-    }
-
-    /// The queue pair number with this index in the slot; of the index only the lower 12 bits count.
-    #[inline]
-    pub const fn qpn(self, index: u16) -> Qpn {
-        Qpn::new((self.0 as u32) << 12 | (index % Slot::INDICES) as u32)
-    }
-
-    /// The place of a queue pair number within its slot.
-    #[inline]
-    pub const fn index(qpn: Qpn) -> u16 {
-        qpn.value() as u16 % Slot::INDICES
-    }
-
-    /// The slot whose owner gave out a communication id.
-    pub const fn of_communication(id: CommId) -> Option<Slot> {
-        Slot::new((id.value() >> 20) as u16)
-    }
-
-    /// The communication id with this number in the slot; of the number only the lower 20 bits count.
-    pub const fn communication(self, number: u32) -> CommId {
-        CommId::new(((self.0 as u32) << 20) | (number % Slot::COMMUNICATIONS))
-    }
-}
-
-impl fmt::Debug for Slot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "slot {}", self.0)
-    }
-}
-
-impl fmt::Display for Slot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
+use std::sync::{Arc, MutexGuard, Weak};
+use std::time::Instant;
 
 /// Why there is no slot.
 #[derive(Debug, thiserror::Error)]
@@ -100,12 +35,44 @@ pub enum SlotError {
 #[derive(Clone, Debug)]
 pub struct Slots {
     registry: Arc<Registry>,
+    /// Ends with the last handle.
+    _threads: Arc<Threads>,
+}
+
+/// The registry's threads.
+#[derive(Debug)]
+struct Threads(Arc<Registry>);
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // A forked child has none.
+        if self.0.epoll() < 0 {
+            return;
+        }
+        for name in self.0.names() {
+            self.0.leave(name);
+        }
+        self.0.callers.end();
+    }
 }
 
 impl Slots {
     /// A process without slots yet.
     pub fn open() -> io::Result<Slots> {
-        Ok(Slots { registry: Arc::new(Registry::new()?) })
+        let registry = Registry::open()?;
+        registry.callers.start(&registry)?;
+        Ok(Slots { _threads: Arc::new(Threads(registry.clone())), registry })
+    }
+
+    /// Which users have which UDP ports of this host.
+    pub fn port_users(&self) -> Guard<MutexGuard<'_, PortUsers>> {
+        self.registry.callers.port_users.lock()
+    }
+
+    /// Has the UDP port of a peer looked at, or all ports while it is not known, by a thread that nothing waits for;
+    /// unless that was done a short while ago.
+    pub fn want_ports(&self, port: Option<u16>, now: Instant) {
+        self.registry.callers.want_ports(port, now);
     }
 
     /// Takes one more slot: the first free one from a random place on. Random, because numbers of a process that has
@@ -133,10 +100,10 @@ impl Slots {
         self.take_from_squatters(bound)
     }
 
-    /// Takes a slot whose name is bound by somebody who may not have it. Whoever takes one so publishes before it
+    /// Takes a slot whose name is bound by a user that may not have it. A process that takes one so publishes before it
     /// looks for others who do, so of two at least one sees the other.
     fn take_from_squatters(&self, bound: Vec<Slot>) -> Result<Slot, SlotError> {
-        // Whoever accepts no more connections is stopped, and may be the owner.
+        // A process that accepts no more connections is stopped, and may be the owner.
         let has_owner = |name| match names::connect_to(name) {
             Ok(_) => true,
             Err(error) => error.raw_os_error() != Some(libc::ECONNREFUSED),
@@ -221,6 +188,8 @@ pub struct Registry {
     /// A process whose end matters has ended, until [`deaths_seen`](Registry::deaths_seen).
     died: AtomicBool,
     connection_records: Mutex<Vec<Descriptor>>,
+    callers: Callers,
+    own: Weak<Registry>,
 }
 
 /// A name that this process has bound.
@@ -242,7 +211,10 @@ impl Registry {
     pub const PROCESS_WATCH: u64 = 6;
 
     /// The key of sockets for raw packets.
-    pub const PACKETS: u64 = 7;
+    pub const PACKETS: u64 = 9;
+
+    /// The key of those who connect to our names.
+    pub const CALLERS: u64 = 10;
 
     /// One of them has ended.
     pub fn died(&self) {
@@ -315,12 +287,14 @@ impl Registry {
         self.called.load(Ordering::Acquire)
     }
 
-    fn new() -> io::Result<Registry> {
+    fn open() -> io::Result<Arc<Registry>> {
         // SAFETY: a number.
         let epoll = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: just opened, and not shared.
         let epoll = Descriptor::keep(unsafe { OwnedFd::from_raw_fd(epoll) });
-        Ok(Registry {
+        let callers = Callers::new()?;
+        let bell = callers.raw_fd();
+        let registry = Arc::new_cyclic(|own| Registry {
             epoll,
             listeners: Mutex::new(Rank::Listeners, Vec::new()),
             next: AtomicU64::new(Registry::FIRST_KEY),
@@ -331,7 +305,16 @@ impl Registry {
             called: AtomicBool::new(false),
             died: AtomicBool::new(false),
             connection_records: Mutex::new(Rank::Records, Vec::new()),
-        })
+            callers,
+            own: Weak::clone(own),
+        });
+        registry.watch(bell, Registry::CALLERS)?;
+        Ok(registry)
+    }
+
+    /// Those who connect to our names.
+    pub(crate) fn callers(&self) -> &Callers {
+        &self.callers
     }
 
     fn listeners(&self) -> Guard<MutexGuard<'_, Vec<Listener>>> {
@@ -348,8 +331,9 @@ impl Registry {
         let key = self.new_key();
         let socket = Arc::new(socket);
         let mut listeners = self.listeners();
-        self.watch(socket.raw(), key)?;
-        listeners.push(Listener { key, name, socket });
+        let listener = Listener { key, name, socket };
+        self.callers.attend(&listener)?;
+        listeners.push(listener);
         self.mark(name, true);
         Ok(())
     }
@@ -357,10 +341,15 @@ impl Registry {
     /// Gives `name` back.
     pub fn leave(&self, name: Name) {
         let mut listeners = self.listeners();
-        if let Some(at) = listeners.iter().position(|listener| listener.name == name) {
+        let at = listeners.iter().position(|listener| listener.name == name);
+        let listener = at.map(|at| listeners.swap_remove(at));
+        drop(listeners);
+        if let Some(listener) = listener {
             self.mark(name, false);
-            let listener = listeners.swap_remove(at);
-            self.unwatch(listener.socket.raw());
+            // It is there: this is one of its methods.
+            if let Some(own) = self.own.upgrade() {
+                self.callers.leave(&listener, &own);
+            }
         }
     }
 
@@ -413,29 +402,38 @@ impl Registry {
         self.epoll.raw()
     }
 
-    /// Adds a descriptor to the set.
-    pub fn watch(&self, fd: RawFd, key: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: key };
-        // SAFETY: numbers, and a live event that the kernel reads.
-        check(unsafe { libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_ADD, fd, &raw mut event) })?;
-        Ok(())
+    pub(crate) fn set(&self) -> &Descriptor {
+        &self.epoll
     }
 
-    /// Removes one. Closing it would do so too, unless a forked child has not closed its copy yet.
+    /// Adds a descriptor to the set.
+    pub fn watch(&self, fd: RawFd, key: u64) -> io::Result<()> {
+        callers::watch(&self.epoll, fd, key)
+    }
+
+    /// Removes one.
     pub fn unwatch(&self, fd: RawFd) {
-        // SAFETY: numbers; the event may be null for this operation.
-        unsafe { libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+        callers::unwatch(&self.epoll, fd);
     }
 
     /// Those of the set that are ready, without waiting: their keys in `keys`.
     pub fn ready<'a>(&self, keys: &'a mut [u64; 32]) -> io::Result<&'a [u64]> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
         let (room, no_wait, no_mask) = (events.len() as libc::c_int, 0, std::ptr::null::<libc::sigset_t>());
+        // The last argument travels on the stack, where half of a word would be left undefined.
+        let mask_size = 0usize;
         // Not `epoll_wait`, at which a thread can be cancelled: polling threads come here with locks.
         // SAFETY: the kernel writes at most as many events as there is room for.
         let count = match check(unsafe {
-            libc::syscall(libc::SYS_epoll_pwait, self.epoll.raw(), events.as_mut_ptr(), room, no_wait, no_mask, 0)
-                as libc::c_int
+            libc::syscall(
+                libc::SYS_epoll_pwait,
+                self.epoll.raw(),
+                events.as_mut_ptr(),
+                room,
+                no_wait,
+                no_mask,
+                mask_size,
+            ) as libc::c_int
         }) {
             Ok(count) => count as usize,
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => 0,
@@ -451,6 +449,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::Qpn;
 
     #[test]
     fn a_number_is_slot_and_index() {

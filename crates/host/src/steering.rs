@@ -12,11 +12,16 @@
 //! |---|---|
 //! | the first socket is bound | with a program that gives it everything ([`program::Table::all_to`]) |
 //! | a process joins, or takes or returns a slot or port | it probes every index, and attaches a new table |
-//! | some do not answer within [`EARLY`] | a table of those that did, and all else to the process that asked |
-//! | some do not answer within [`PATIENCE`], or a [`TURN`] of each | the same, and what is for them is forwarded |
+//! | some do not answer within [`EARLY`] | a table of those that did, if more than one did or one is missing |
+//! | some do not answer within [`PATIENCE`], or a [`TURN`] of each | the same, however many did |
 //! | a late answer, many packets for others | another round |
-//! | a process leaves | a table in which nothing leads to it or to the last index, and a hint to another process |
+//! | a process leaves | a table in which nothing leads to it or to the last index, a hint to another process, and its socket leaves |
 //! | a process is killed | the index of the last socket leads nowhere until packets for others are noticed |
+//!
+//! What is in the socket of a process that is killed is lost, and the kernel counts it nowhere. So a process that has just
+//! started gets as little of others as can be: slots that are in no answer are taken for those of the
+//! process that has not answered, if there is one such process, and all else goes to the first that has: it has mostly been
+//! there longest.
 
 pub mod probe;
 pub mod program;
@@ -26,6 +31,7 @@ mod tests;
 use crate::descriptor::Descriptor;
 use crate::family::{Family, Scope};
 use crate::holders::holders_at;
+use crate::slot::Slot;
 use crate::slots::random;
 use probe::{Answer, Probe};
 use program::Table;
@@ -85,6 +91,8 @@ pub struct Steering {
     /// A round is wanted.
     wanted: bool,
     last: Option<Known>,
+    /// Slots that the last round has found, and that were not taken yet.
+    found: Vec<Slot>,
     steered: Steered,
 }
 
@@ -130,6 +138,7 @@ impl Steering {
             earliest: None,
             wanted: true,
             last: None,
+            found: Vec::new(),
             steered: Steered::default(),
         }
     }
@@ -137,6 +146,11 @@ impl Steering {
     /// How far the kernel was told.
     pub fn steered(&self) -> Steered {
         self.steered
+    }
+
+    /// The slots of processes in the group, which all are our user's, once after each round.
+    pub fn take_found(&mut self) -> Vec<Slot> {
+        std::mem::take(&mut self.found)
     }
 
     /// The group or our slots have changed.
@@ -200,7 +214,8 @@ impl Steering {
                     self.conclude(receiver, identity, now);
                 } else if round.early.is_some_and(|early| now >= early) {
                     round.early = None;
-                    if let Some(own) = round.index_of(identity) {
+                    if let Some(own) = round.index_of(identity).filter(|_| round.answers.len() > 1 || round.count == 2)
+                    {
                         // If it is refused, the end of the round says so.
                         let _ = program::attach(receiver, &program::build(&round.table(own)));
                     }
@@ -209,9 +224,16 @@ impl Steering {
         }
     }
 
-    /// Before our socket leaves the group: nothing may come to it any more, and nothing may go to the last index, which
-    /// will be another's. Our own slots have no owner from now on, and go where all else goes.
+    /// Our socket leaves the group: nothing comes to it any more, and what it has can still be read.
     pub fn leave(&mut self, receiver: RawFd) {
+        self.hand_over(receiver);
+        // Where the system refuses, what comes from now on is passed on for as long as this process looks.
+        let _ = program::leave_group(receiver);
+    }
+
+    /// Before our socket leaves the group: nothing may go to its index any more, and nothing to the last one, which will
+    /// be another's. Our own slots have no owner from now on, and go where all else goes.
+    fn hand_over(&mut self, receiver: RawFd) {
         let Some(Known { own, count, alive, table }) = self.last.take() else { return };
         let present =
             holders_at(self.family, self.scope.address(self.family), self.port).map_or(0, |users| users.len());
@@ -227,7 +249,7 @@ impl Steering {
         slots.retain(|(_, index)| stays(index));
         ports.retain(|(_, index)| stays(index));
         blocks.retain(|(_, index)| stays(index));
-        let table = Table { slots, ports, blocks, otherwise: u32::from(*heir) };
+        let table = Table { slots, ports, blocks, ..Table::all_to(u32::from(*heir)) };
         if program::attach(receiver, &program::build(&table)).is_ok()
             && let Some(socket) = self.socket()
         {
@@ -295,6 +317,7 @@ impl Steering {
                 self.steered.tables += 1;
                 self.steered.slots = table.slots.len() as u32;
             }
+            self.found = table.slots.iter().map(|(slot, _)| *slot).collect();
             let same = self.last.as_ref().is_some_and(|last| last.table == table);
             let whole = round.answers.len() >= usize::from(round.count);
             self.pause = if whole && !same { PAUSE.0 } else { (self.pause * 2).min(PAUSE.1) };
@@ -329,7 +352,8 @@ impl Round {
         self.answers.iter().find(|(_, answer)| answer.socket == identity).map(|(index, _)| *index)
     }
 
-    /// Which slot and port is at which index, and all else at ours.
+    /// Which slot and port is at which index. Other slots are those of the only socket that has not answered, or go where
+    /// all else goes: to the first that has.
     fn table(&self, own: u16) -> Table {
         let mut seen = Vec::new();
         let (mut slots, mut ports, mut blocks) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -341,11 +365,18 @@ impl Round {
                 blocks.extend(answer.blocks.iter().map(|block| (*block, u32::from(*index))));
             }
         }
+        let otherwise = self.answers.keys().next().copied().unwrap_or(own).into();
+        let mut silent = (0..self.count).filter(|index| !self.answers.contains_key(index));
+        let other_slots = match (silent.next(), silent.next()) {
+            (Some(only), None) => only.into(),
+            _ => otherwise,
+        };
         Table {
             slots: slots.into_iter().collect(),
             ports: ports.into_iter().collect(),
             blocks: blocks.into_iter().collect(),
-            otherwise: u32::from(own),
+            other_slots,
+            otherwise,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! threads and reads them from a `signalfd` knows nothing of ours, and a handler may rely on the thread that it runs
 //! on.
 //!
-//! And threads of the program in us: none is cancelled (`pthread_cancel`) while it has our locks.
+//! Threads of the program that call the NIC: none is cancelled (`pthread_cancel`) while it has our locks.
 
 use std::cell::Cell;
 use std::io;

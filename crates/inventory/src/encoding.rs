@@ -1,22 +1,64 @@
 //! How a report is written down: numbers in little-endian order, texts and lists behind their length. Readers take
-//! nothing for granted.
+//! nothing for granted: what is read comes as a stream, a length that is told allocates nothing, and records are counted
+//! against a [`Reader`]'s allowance.
 
+use std::io::{self, BufReader, Read};
 use std::net::{IpAddr, SocketAddr};
 use transport::Counters;
 use transport::packet_counters::{Incidents, Traffic};
+
+/// The longest text: a device's name, or how a queue pair's packets travel.
+const MAX_TEXT: usize = 64;
+
+/// Numbers of one kind that a version of this program may count.
+const MAX_COUNTED: u32 = 256;
 
 /// Something that can be written down and read again.
 pub trait Field: Sized {
     /// Appends it.
     fn put(&self, out: &mut Vec<u8>);
-    /// Takes it from the front; none if that is not one.
-    fn take(bytes: &mut &[u8]) -> Option<Self>;
+    /// Takes what comes next; none if that is not one.
+    fn take(from: &mut Reader<'_>) -> Option<Self>;
 }
 
-fn chunk<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
-    let (first, rest) = bytes.split_first_chunk::<N>()?;
-    *bytes = rest;
-    Some(*first)
+/// Where records are read from, and how many of them may be.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    source: BufReader<Source<'a>>,
+    /// Records that may still be read.
+    pub allowance: usize,
+}
+
+struct Source<'a>(&'a mut dyn Read);
+
+impl Read for Source<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl std::fmt::Debug for Source<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Source")
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// Reads so many records at most.
+    pub fn new(source: &'a mut dyn Read, allowance: usize) -> Reader<'a> {
+        Reader { source: BufReader::with_capacity(64 << 10, Source(source)), allowance }
+    }
+
+    /// Whether that was all.
+    pub fn is_at_end(&mut self) -> bool {
+        self.chunk::<1>().is_none()
+    }
+
+    pub(crate) fn chunk<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        self.source.read_exact(&mut bytes).ok()?;
+        Some(bytes)
+    }
 }
 
 macro_rules! numbers {
@@ -26,8 +68,8 @@ macro_rules! numbers {
                 out.extend(self.to_le_bytes());
             }
 
-            fn take(bytes: &mut &[u8]) -> Option<$type> {
-                chunk(bytes).map(<$type>::from_le_bytes)
+            fn take(from: &mut Reader<'_>) -> Option<$type> {
+                from.chunk().map(<$type>::from_le_bytes)
             }
         }
     )*};
@@ -40,24 +82,24 @@ impl Field for [u8; 16] {
         out.extend(self);
     }
 
-    fn take(bytes: &mut &[u8]) -> Option<[u8; 16]> {
-        chunk(bytes)
+    fn take(from: &mut Reader<'_>) -> Option<[u8; 16]> {
+        from.chunk()
     }
 }
 
 impl Field for String {
     fn put(&self, out: &mut Vec<u8>) {
-        let bytes = self.as_bytes();
-        let bytes = bytes.get(..usize::from(u16::MAX)).unwrap_or(bytes);
-        (bytes.len() as u16).put(out);
-        out.extend(bytes);
+        let text = &self[..self.floor_char_boundary(MAX_TEXT)];
+        (text.len() as u16).put(out);
+        out.extend(text.as_bytes());
     }
 
-    fn take(bytes: &mut &[u8]) -> Option<String> {
-        let length = usize::from(u16::take(bytes)?);
-        let (text, rest) = bytes.split_at_checked(length)?;
-        *bytes = rest;
-        String::from_utf8(text.to_vec()).ok()
+    fn take(from: &mut Reader<'_>) -> Option<String> {
+        let length = usize::from(u16::take(from)?);
+        let mut text = [0; MAX_TEXT];
+        let text = text.get_mut(..length)?;
+        from.source.read_exact(text).ok()?;
+        str::from_utf8(text).ok().map(str::to_owned)
     }
 }
 
@@ -69,10 +111,10 @@ impl<T: Field> Field for Option<T> {
         }
     }
 
-    fn take(bytes: &mut &[u8]) -> Option<Option<T>> {
-        match u8::take(bytes)? {
+    fn take(from: &mut Reader<'_>) -> Option<Option<T>> {
+        match u8::take(from)? {
             0 => Some(None),
-            1 => T::take(bytes).map(Some),
+            1 => T::take(from).map(Some),
             _ => None,
         }
     }
@@ -85,11 +127,12 @@ impl<T: Field> Field for Vec<T> {
     }
 
     /// A list grows as it is read, so that its length alone costs nothing.
-    fn take(bytes: &mut &[u8]) -> Option<Vec<T>> {
-        let count = u32::take(bytes)?;
+    fn take(from: &mut Reader<'_>) -> Option<Vec<T>> {
+        let count = u32::take(from)?;
         let mut items = Vec::new();
         for _ in 0..count {
-            items.push(T::take(bytes)?);
+            from.allowance = from.allowance.checked_sub(1)?;
+            items.push(T::take(from)?);
         }
         Some(items)
     }
@@ -110,13 +153,13 @@ impl Field for SocketAddr {
         self.port().put(out);
     }
 
-    fn take(bytes: &mut &[u8]) -> Option<SocketAddr> {
-        let ip: IpAddr = match u8::take(bytes)? {
-            4 => chunk::<4>(bytes)?.into(),
-            6 => chunk::<16>(bytes)?.into(),
+    fn take(from: &mut Reader<'_>) -> Option<SocketAddr> {
+        let ip: IpAddr = match u8::take(from)? {
+            4 => from.chunk::<4>()?.into(),
+            6 => from.chunk::<16>()?.into(),
             _ => return None,
         };
-        u16::take(bytes).map(|port| SocketAddr::new(ip, port))
+        u16::take(from).map(|port| SocketAddr::new(ip, port))
     }
 }
 
@@ -127,11 +170,17 @@ impl Field for Counters {
         self.incidents.values().collect::<Vec<_>>().put(out);
     }
 
-    fn take(bytes: &mut &[u8]) -> Option<Counters> {
-        let traffic = Traffic::from_values(&mut Vec::take(bytes)?.into_iter());
-        let incidents = Incidents::from_values(&mut Vec::take(bytes)?.into_iter());
+    fn take(from: &mut Reader<'_>) -> Option<Counters> {
+        let traffic = Traffic::from_values(&mut numbers(from)?.into_iter());
+        let incidents = Incidents::from_values(&mut numbers(from)?.into_iter());
         Some(Counters { traffic, incidents })
     }
+}
+
+/// Numbers, which are no records.
+fn numbers(from: &mut Reader<'_>) -> Option<Vec<u64>> {
+    let count = u32::take(from).filter(|count| *count <= MAX_COUNTED)?;
+    (0..count).map(|_| u64::take(from)).collect()
 }
 
 /// Structures whose fields are written one after the other.
@@ -148,8 +197,8 @@ macro_rules! records {
                 $(self.$field.put(out);)*
             }
 
-            fn take(bytes: &mut &[u8]) -> Option<$name> {
-                Some($name { $($field: $crate::encoding::Field::take(bytes)?,)* })
+            fn take(from: &mut $crate::encoding::Reader<'_>) -> Option<$name> {
+                Some($name { $($field: $crate::encoding::Field::take(from)?,)* })
             }
         }
     )*};

@@ -3,9 +3,11 @@
 //! memory and goes with the next start of the machine. A process that is killed takes its counters with it.
 //!
 //! The file has a few lines for each network namespace; the oldest go when there are too many. Where it cannot be made,
-//! belongs to another user or is locked for long, nothing is remembered, and nothing fails.
+//! belongs to another user or is locked for long, nothing is remembered, and nothing fails. Only processes that add to
+//! their own user's file lock it. Who reads waits for nobody: a file that changes while it is read is read again.
 
-use crate::encoding::{Field, records};
+use crate::encoding::{Field, Reader, records};
+use host::inquiry::Users;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -24,8 +26,17 @@ const MOST: usize = 128;
 /// A longer file is none of ours.
 const LONGEST: u64 = 1 << 20;
 
-/// How long another process may keep the file locked.
+/// How long another process of the user may keep the file locked that this one adds to.
 const LOCK_WAIT: Duration = Duration::from_millis(50);
+
+/// So often a file is read again that has changed meanwhile.
+const READ_ATTEMPTS: u32 = 8;
+
+/// How long files of other users are looked for: a user can make many that have the names of others.
+const SCAN_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How the files' names begin; the user's number follows.
+const PREFIX: &str = "ubiverbs-counters-";
 
 records! {
     /// A port, and what was counted on it.
@@ -39,20 +50,22 @@ records! {
     }
 }
 
-/// What processes of this network namespace counted that have ended, by the device's name: those of this user, or for
-/// root those of all.
-pub fn read() -> BTreeMap<String, Counters> {
+/// What processes of these users and of this network namespace counted that have ended, by the device's name.
+pub fn read(users: Users) -> BTreeMap<String, Counters> {
     let own = host::holders::own_uid();
-    let files = match own {
-        0 => files_of_all(),
-        _ => vec![(own, file_of(own))],
-    };
     let namespace = host::inquiry::namespace();
     let mut sums: BTreeMap<String, Counters> = BTreeMap::new();
-    for (uid, path) in files {
-        let Some(mut file) = open(&path, uid, false) else { continue };
-        for entry in entries(&mut file).into_iter().filter(|entry| entry.namespace == namespace) {
+    let mut add = |uid| {
+        for entry in entries_of(&file_of(uid), uid).into_iter().filter(|entry| entry.namespace == namespace) {
             *sums.entry(entry.device).or_default() += entry.counters;
+        }
+    };
+    add(own);
+    if users == Users::All && own == 0 {
+        let deadline = Instant::now() + SCAN_TIMEOUT;
+        let files = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+        for file in files.take_while(|_| Instant::now() < deadline) {
+            file.file_name().to_str().and_then(user_of).filter(|uid| *uid != own).map(&mut add);
         }
     }
     sums
@@ -69,8 +82,8 @@ fn add_to(path: &Path, uid: u32, namespace: u64, ports: &[(String, Counters)]) -
     if ports.is_empty() {
         return None;
     }
-    let mut file = open(path, uid, true)?;
-    let mut all = entries(&mut file);
+    let mut file = locked(path, uid)?;
+    let mut all = parse(&contents(&mut file)).unwrap_or_default();
     for (device, counters) in ports {
         let known = all.iter().position(|entry| entry.namespace == namespace && entry.device == *device);
         // What was used last stands last.
@@ -85,25 +98,21 @@ fn add_to(path: &Path, uid: u32, namespace: u64, ports: &[(String, Counters)]) -
     let mut bytes = BEGINNING.to_vec();
     all.put(&mut bytes);
     file.rewind().ok()?;
-    file.set_len(bytes.len() as u64).ok()?;
-    file.write_all(&bytes).ok()
+    file.write_all(&bytes).ok()?;
+    file.set_len(bytes.len() as u64).ok()
 }
 
 fn file_of(uid: u32) -> PathBuf {
-    PathBuf::from(format!("/dev/shm/ubiverbs-counters-{uid}"))
+    PathBuf::from(format!("/dev/shm/{PREFIX}{uid}"))
 }
 
-/// The files of all users, with the number that stands in the name.
-fn files_of_all() -> Vec<(u32, PathBuf)> {
-    let Ok(directory) = std::fs::read_dir("/dev/shm") else { return Vec::new() };
-    let file = |entry: std::fs::DirEntry| {
-        let uid = entry.file_name().to_str()?.strip_prefix("ubiverbs-counters-")?.parse().ok()?;
-        Some((uid, entry.path()))
-    };
-    directory.flatten().filter_map(file).collect()
+/// The user whose file has this name. A user has one: a number is written in one way.
+fn user_of(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix(PREFIX)?;
+    digits.parse().ok().filter(|uid: &u32| uid.to_string() == digits)
 }
 
-/// The file, locked; none if it is not that user's, or is no file.
+/// The file; none if it is not that user's, or is no file.
 fn open(path: &Path, uid: u32, write: bool) -> Option<File> {
     // Neither through a link nor for a pipe, on which it would wait.
     const FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
@@ -111,34 +120,47 @@ fn open(path: &Path, uid: u32, write: bool) -> Option<File> {
     options.read(true).write(write).create(write).mode(0o600).custom_flags(FLAGS);
     let file = options.open(path).ok()?;
     let metadata = file.metadata().ok()?;
-    if !metadata.is_file() || metadata.uid() != uid || metadata.len() > LONGEST {
-        return None;
-    }
-    let deadline = Instant::now() + LOCK_WAIT;
-    loop {
-        let locked = if write { file.try_lock() } else { file.try_lock_shared() };
-        match locked {
-            Ok(()) => return Some(file),
-            Err(_) if Instant::now() >= deadline => return None,
-            Err(_) => sleep(Duration::from_millis(1)),
-        }
-    }
+    (metadata.is_file() && metadata.uid() == uid && metadata.len() <= LONGEST).then_some(file)
 }
 
-/// What the file says; nothing if it makes no sense.
-fn entries(file: &mut File) -> Vec<Entry> {
-    let mut bytes = Vec::new();
-    if file.take(LONGEST).read_to_end(&mut bytes).is_err() {
-        return Vec::new();
+/// The file, made if there is none, and locked.
+fn locked(path: &Path, uid: u32) -> Option<File> {
+    let file = open(path, uid, true)?;
+    let deadline = Instant::now() + LOCK_WAIT;
+    while file.try_lock().is_err() {
+        if Instant::now() >= deadline {
+            return None;
+        }
+        sleep(Duration::from_millis(1));
+    }
+    Some(file)
+}
+
+/// What a user's file says; nothing if there is none, or it makes no sense.
+fn entries_of(path: &Path, uid: u32) -> Vec<Entry> {
+    let Some(mut file) = open(path, uid, false) else { return Vec::new() };
+    let mut bytes = contents(&mut file);
+    for _ in 0..READ_ATTEMPTS {
+        let before = std::mem::replace(&mut bytes, contents(&mut file));
+        if bytes == before {
+            break;
+        }
     }
     parse(&bytes).unwrap_or_default()
+}
+
+fn contents(file: &mut File) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = file.rewind().and_then(|()| file.take(LONGEST).read_to_end(&mut bytes));
+    bytes
 }
 
 /// What such a file says.
 #[doc(hidden)] // for fuzzing
 pub fn parse(bytes: &[u8]) -> Option<Vec<Entry>> {
     let mut rest = bytes.strip_prefix(&BEGINNING)?;
-    Vec::take(&mut rest).filter(|_| rest.is_empty())
+    let mut from = Reader::new(&mut rest, MOST);
+    Vec::take(&mut from).filter(|_| from.is_at_end())
 }
 
 #[cfg(test)]
@@ -152,8 +174,7 @@ mod tests {
     }
 
     fn sum(path: &Path, namespace: u64, device: &str) -> Option<u64> {
-        let mut file = open(path, host::holders::own_uid(), false)?;
-        let all = entries(&mut file);
+        let all = entries_of(path, host::holders::own_uid());
         let found = all.into_iter().find(|entry| entry.namespace == namespace && entry.device == device)?;
         Some(found.counters.traffic.sent_packets)
     }
@@ -185,10 +206,20 @@ mod tests {
         assert_eq!(sum(&path, 7, "ubi_lo"), None);
         add_to(&path, uid, 7, &[("ubi_lo".into(), counters(2))]);
         assert_eq!(sum(&path, 7, "ubi_lo"), Some(2));
-        // A process that keeps it locked.
-        let locked = open(&path, uid, true).unwrap();
-        assert!(open(&path, uid, false).is_none());
-        drop(locked);
+        // A process that keeps it locked hinders those that would add to it, and no reader.
+        let held = locked(&path, uid).unwrap();
+        assert_eq!(add_to(&path, uid, 7, &[("ubi_lo".into(), counters(2))]), None);
+        assert_eq!(sum(&path, 7, "ubi_lo"), Some(2));
+        drop(held);
         std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_user_has_one_file() {
+        assert_eq!(user_of("ubiverbs-counters-2002"), Some(2002));
+        for name in ["+2002", "0002002", " 2002", "2002 ", "-0", "", "4294967296", "2002/"] {
+            assert_eq!(user_of(&format!("{PREFIX}{name}")), None, "{name}");
+        }
+        assert_eq!(user_of("2002"), None);
     }
 }

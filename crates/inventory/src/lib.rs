@@ -1,6 +1,8 @@
 //! What the processes of a host have on its NIC: what they counted, and their objects. Each process writes a
 //! [`Report`] when another one asks; [`gather`] asks all of them. The encoding is checked like everything that comes
-//! from outside: lengths are bounded by what is there, and what cannot be read makes the report worthless, no more.
+//! from outside: lengths are bounded by what is there, and what cannot be read makes the report worthless, no more. A
+//! process of another user may say what it likes, so all processes of a user together may tell of
+//! [`MAX_RECORDS_PER_USER`] objects, and all other users together of [`MAX_RECORDS_OF_OTHERS`].
 //!
 //! | module | what |
 //! |---|---|
@@ -20,12 +22,26 @@ pub use transport::Counters;
 
 pub use report::{CompletionQueue, ConnectionId, Context, Domain, Port, QueuePair, Region, Report, SharedReceiveQueue};
 
+pub use host::inquiry::Users;
+
+use host::holders::is_our_user;
+use host::inquiry::SealedReport;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-/// How long processes have to answer.
-pub const PATIENCE: Duration = Duration::from_millis(250);
+/// How long processes have to answer, all of them together.
+pub const REPORT_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Objects that the processes of the own user may tell of: what one of them can have, 2^18 queue pairs and as many
+/// regions, completion queues and ids.
+const MAX_RECORDS_OF_OWN_USER: usize = 1 << 20;
+
+/// Objects that the processes of another user may tell of.
+pub const MAX_RECORDS_PER_USER: usize = 1 << 15;
+
+/// Objects that the processes of all other users may tell of.
+pub const MAX_RECORDS_OF_OTHERS: usize = 1 << 17;
 
 /// A process of the host.
 #[derive(Clone, PartialEq, Debug)]
@@ -40,30 +56,89 @@ pub struct Process {
     pub report: Option<Report>,
 }
 
-/// The processes of this network namespace that this user may ask, in order of their numbers: the user's own, or all
-/// for root.
-pub fn gather() -> io::Result<Vec<Process>> {
-    let answers = host::inquiry::ask(PATIENCE)?;
-    let process = |answer: host::inquiry::Answer| Process {
-        pid: answer.process.pid,
-        uid: answer.process.uid,
-        command: command(answer.process.pid),
-        report: answer.report.as_deref().and_then(Report::decode),
-    };
-    Ok(answers.into_iter().map(process).collect())
+/// What may still be read.
+struct Allowances {
+    own_user: usize,
+    others: usize,
+    of_user: BTreeMap<u32, usize>,
 }
 
-/// What the host has counted on each port, by the device's name: the sum over its processes, living and ended.
-pub fn port_counters() -> io::Result<BTreeMap<String, Counters>> {
-    let mut sums = ended::read();
-    for port in gather()?.into_iter().filter_map(|process| process.report).flat_map(|report| report.ports) {
-        *sums.entry(port.device).or_default() += port.counters;
+impl Allowances {
+    fn new() -> Allowances {
+        let of_user = BTreeMap::new();
+        Allowances { own_user: MAX_RECORDS_OF_OWN_USER, others: MAX_RECORDS_OF_OTHERS, of_user }
     }
+
+    /// Reads something that a process of that user tells.
+    fn read<T>(&mut self, uid: u32, read: impl FnOnce(&mut usize) -> Option<T>) -> Option<T> {
+        if is_our_user(uid) {
+            return read(&mut self.own_user);
+        }
+        let of_user = self.of_user.entry(uid).or_insert(MAX_RECORDS_PER_USER);
+        let before = (*of_user).min(self.others);
+        let mut left = before;
+        let answer = read(&mut left);
+        (*of_user, self.others) = (*of_user - (before - left), self.others - (before - left));
+        answer
+    }
+}
+
+/// Asks processes, and reads what each tells.
+fn ask<T>(
+    users: Users,
+    read: impl Fn(SealedReport, &mut usize) -> Option<T>,
+    mut hear: impl FnMut(host::names::Peer, Option<T>),
+) -> io::Result<()> {
+    let mut allowances = Allowances::new();
+    host::inquiry::ask(users, REPORT_TIMEOUT, |process, report| {
+        let report = report.and_then(|report| allowances.read(process.uid, |left| read(report, left)));
+        hear(process, report);
+    })
+}
+
+/// The processes of these users in this network namespace, in order of their numbers.
+pub fn gather(users: Users) -> io::Result<Vec<Process>> {
+    let mut processes = Vec::new();
+    ask(users, Report::decode, |process, report| {
+        processes.push(Process { pid: process.pid, uid: process.uid, command: command(process.pid), report });
+    })?;
+    processes.sort_by_key(|process| process.pid);
+    Ok(processes)
+}
+
+/// What was counted on each port, by the device's name: the sum over the processes of these users, living and ended.
+pub fn port_counters(users: Users) -> io::Result<BTreeMap<String, Counters>> {
+    let mut sums = ended::read(users);
+    ask(users, Report::decode_ports, |_, ports| {
+        for port in ports.into_iter().flatten() {
+            *sums.entry(port.device).or_default() += port.counters;
+        }
+    })?;
     Ok(sums)
 }
 
-/// The name of a command: none if the process has ended.
+/// The name of a command, which its process has chosen: none if the process has ended.
 fn command(pid: i32) -> String {
     let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned()
+    trace::printable(String::from_utf8_lossy(&name).trim_end_matches('\n')).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_do_not_use_up_what_others_may_tell() {
+        let mut allowances = Allowances::new();
+        let take = |left: &mut usize| {
+            let taken = *left;
+            *left = 0;
+            Some(taken)
+        };
+        let own = host::holders::own_uid();
+        let others = (1..=5).map(|uid| allowances.read(own + uid, take)).collect::<Vec<_>>();
+        assert_eq!(others, [Some(1 << 15), Some(1 << 15), Some(1 << 15), Some(1 << 15), Some(0)]);
+        assert_eq!(allowances.read(own + 1, take), Some(0));
+        assert_eq!(allowances.read(own, take), Some(1 << 20));
+    }
 }

@@ -1,7 +1,8 @@
 //! A process's objects and counters. Objects are numbered as the process numbers them; kinds and states are the numbers
 //! that `verbs.h` gives them, as everybody who looks at objects from outside knows those.
 
-use crate::encoding::{Field, records};
+use crate::encoding::{Field, Reader, records};
+use std::io::Read;
 use std::net::SocketAddr;
 use transport::Counters;
 
@@ -73,7 +74,7 @@ records! {
         domain: u32,
         /// Its completion queues; 0 for none.
         send_queue: u32,
-        /// The same for receives.
+        /// The completion queue of its receives; 0 for none.
         receive_queue: u32,
         /// The shared receive queue; 0 for none.
         shared_queue: u32,
@@ -174,11 +175,27 @@ impl Report {
         out
     }
 
-    /// The report that these bytes are; none if they are none, or of another version.
-    pub fn decode(bytes: &[u8]) -> Option<Report> {
-        let mut rest = bytes.strip_prefix(&BEGINNING)?;
-        Report::take(&mut rest).filter(|_| rest.is_empty())
+    /// The report that comes from there; none if it is none, of another version, or of more records than `allowance`.
+    /// What was read is taken from the allowance in any case.
+    pub fn decode(mut source: impl Read, allowance: &mut usize) -> Option<Report> {
+        reading(&mut source, allowance, |from| Report::take(from).filter(|_| from.is_at_end()))
     }
+
+    /// The ports of such a report, which come first: no more of it is read.
+    pub fn decode_ports(mut source: impl Read, allowance: &mut usize) -> Option<Vec<Port>> {
+        reading(&mut source, allowance, Field::take)
+    }
+}
+
+fn reading<T>(
+    source: &mut dyn Read,
+    allowance: &mut usize,
+    take: impl FnOnce(&mut Reader<'_>) -> Option<T>,
+) -> Option<T> {
+    let mut from = Reader::new(source, *allowance);
+    let taken = from.chunk().filter(|beginning| *beginning == BEGINNING).and_then(|_| take(&mut from));
+    *allowance = from.allowance;
+    taken
 }
 
 #[cfg(test)]
@@ -204,25 +221,52 @@ mod tests {
         }
     }
 
+    fn decoded(bytes: &[u8]) -> Option<Report> {
+        Report::decode(bytes, &mut 1000)
+    }
+
     #[test]
     fn a_report_is_read_as_it_was_written() {
         for report in [report(), Report::default()] {
-            assert_eq!(Report::decode(&report.encode()), Some(report));
+            let bytes = report.encode();
+            assert_eq!(Report::decode_ports(bytes.as_slice(), &mut 1000).as_ref(), Some(&report.ports));
+            assert_eq!(decoded(&bytes), Some(report));
         }
     }
 
     #[test]
     fn a_part_of_a_report_is_none() {
         let bytes = report().encode();
-        assert!((0..bytes.len()).all(|length| Report::decode(&bytes[..length]).is_none()));
+        assert!((0..bytes.len()).all(|length| decoded(&bytes[..length]).is_none()));
         let longer = [bytes.as_slice(), &[0]].concat();
-        assert_eq!(Report::decode(&longer), None);
+        assert_eq!(decoded(&longer), None);
     }
 
     #[test]
     fn lengths_cost_what_is_there() {
         let mut bytes = BEGINNING.to_vec();
         bytes.extend([0xff; 64]);
-        assert_eq!(Report::decode(&bytes), None);
+        assert_eq!(decoded(&bytes), None);
+    }
+
+    /// A report of zeros without end has as many ports as it says, each of 14 bytes and 300 in memory.
+    #[test]
+    fn no_more_is_read_than_is_allowed() {
+        struct Endless(Vec<u8>, u64);
+        impl Read for Endless {
+            fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                let first = self.0.len().min(buffer.len());
+                buffer.fill(0);
+                buffer[..first].copy_from_slice(&self.0.drain(..first).collect::<Vec<_>>());
+                self.1 += buffer.len() as u64;
+                Ok(buffer.len())
+            }
+        }
+        let mut endless = Endless([BEGINNING.as_slice(), &[0xff; 4]].concat(), 0);
+        let mut allowance = 10_000;
+        assert_eq!(Report::decode(&mut endless, &mut allowance), None);
+        assert!(allowance == 0 && endless.1 < 1 << 20, "{allowance} {}", endless.1);
+        // The next of the same user gets nothing.
+        assert_eq!(Report::decode(report().encode().as_slice(), &mut allowance), None);
     }
 }

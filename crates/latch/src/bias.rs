@@ -2,7 +2,8 @@
 //! asks the kernel to put one into the owner's way (`membarrier`), takes the right away, and waits until the owner is
 //! not using it. So the owner pays nothing, and the other threads pay, seldom.
 //!
-//! The same file is run under a model checker by `tests/protocol.rs`, which puts other types behind `crate::sync`.
+//! This file is run under a model checker, too, by `tests/suite/protocol.rs`, which puts other types behind
+//! `crate::sync`.
 
 use crate::sync::{AtomicU32, AtomicUsize, Ordering, heavy_fence, light_fence, pause};
 
@@ -60,7 +61,7 @@ impl Bias {
         self.held.store(self.held.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// And let go.
+    /// A lock that was taken by right was let go.
     #[inline]
     pub fn let_go(&self) {
         self.held.store(self.held.load(Ordering::Relaxed) - 1, Ordering::Relaxed);

@@ -49,8 +49,6 @@ pub enum Rank {
     QueuePairs,
     /// A queue pair.
     QueuePair,
-    /// Which users have which UDP ports.
-    PortUsers,
     /// A UDP socket to send from.
     Sender,
     /// Links to other processes.
@@ -103,12 +101,24 @@ pub enum Rank {
     ProcessWatch,
     /// Connections to other processes of the host, for messages of connection management.
     LocalMessages,
+    /// Accepting other processes that call.
+    Accepting,
     /// Names that this process has bound.
     Listeners,
+    /// What other users' connections have to be served.
+    CallerJobs,
+    /// The sockets that other users hold.
+    OtherSockets,
+    /// Which users have which UDP ports.
+    PortUsers,
+    /// What those who called leave to the threads that drive the NIC.
+    CallerNews,
     /// Rings that were offered to this process.
     Offers,
     /// Processes that want to know what this one has.
     Inquiries,
+    /// What a thread of its own is to do.
+    Background,
     /// Connection records that were handed to this process.
     Records,
     /// Events for a program.

@@ -41,7 +41,7 @@ impl Drops {
         self.add(read.then_some(headers), reason);
     }
 
-    /// The same, so many times, of what is not known any better.
+    /// Adds so many packets that were dropped for this reason, and of which nothing else is known.
     #[cold]
     pub fn add_some(&mut self, count: u64, reason: DropReason) {
         for _ in 0..count.min(MOST as u64) {

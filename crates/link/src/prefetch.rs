@@ -18,7 +18,7 @@ pub fn prefetch<T>(object: &T, bytes: Range<usize>) {
     }
 }
 
-/// The same for the cache line at an address, whatever is there.
+/// Begins to bring the cache line at an address, whatever is there.
 #[inline]
 pub(crate) fn line(at: *const i8) {
     #[cfg(target_arch = "x86_64")]

@@ -231,7 +231,7 @@ fn connection_management_finds_its_process(_: Rights) {
     };
     tell(&mut processes, sidr(ServiceId::ip(PortSpace::Tcp, listener.number())), Some(1));
     tell(&mut processes, sidr(ServiceId::ip(PortSpace::Tcp, ephemeral.number())), Some(2));
-    // Nobody listens there, and nobody has this communication: whoever gets it has to refuse.
+    // No process listens there, and none has this communication: the one that gets it has to refuse.
     tell(&mut processes, sidr(ServiceId::ip(PortSpace::Udp, listener.number())), None);
     tell(&mut processes, sidr(ServiceId::new(0x1122_3344_5566_7788)), None);
     let free =

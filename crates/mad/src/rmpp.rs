@@ -32,7 +32,7 @@ pub enum Kind {
     Ack,
     /// The receiver or sender gives up.
     Stop,
-    /// The same, because of an error.
+    /// The receiver or sender gives up, because of an error.
     Abort,
 }
 

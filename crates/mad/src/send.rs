@@ -43,7 +43,7 @@ pub enum SendError {
     /// The partition key table has one entry.
     #[error("the port has one partition key, at index 0")]
     Partition,
-    /// The same question, or the same answer to the same port, is under way.
+    /// This question, or this answer to this port, is under way already.
     #[error("a datagram with this transaction is under way")]
     Duplicate,
     /// As many as may be under way.

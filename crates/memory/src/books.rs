@@ -7,10 +7,9 @@ use std::sync::Arc;
 use crate::device::{Block, DeviceMemory};
 use crate::error::Error;
 use crate::keys::{Keys, SLOTS};
-use crate::memory::RegionFacts;
 use crate::region::Holding;
 use crate::window::WindowType;
-use wire::access::ProtectionDomain;
+use wire::access::{Access, ProtectionDomain};
 use wire::{Key, Qpn};
 
 /// All books of one process.
@@ -185,4 +184,21 @@ impl Books {
         }
         (0u32..).zip(&self.records).filter(|(_, record)| bound(record)).map(|(slot, _)| slot).collect()
     }
+}
+
+/// A region, as others see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RegionFacts {
+    /// L_Key and R_Key in one.
+    pub key: Key,
+    /// The protection domain.
+    pub domain: ProtectionDomain,
+    /// The address by which keys reach it.
+    pub address: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Where its first byte lies in the process; 0 where it has none.
+    pub place: u64,
+    /// The rights granted.
+    pub access: Access,
 }

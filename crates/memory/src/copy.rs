@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fen
 /// non-temporal stores, and large enough that the call does not show.
 const CHUNK: usize = 4096;
 
-/// The same for what is read, where no order matters: long enough that the C library writes whole cache lines without
-/// asking another processor for what they held. Through shared memory that is a fifth of the time.
+/// How much is moved at once of what is read, where no order matters: long enough that the C library writes whole cache
+/// lines without asking another processor for what they held. Through shared memory that is a fifth of the time.
 const LOADED: usize = 64 * 1024;
 
 /// The bytes that are stored last.

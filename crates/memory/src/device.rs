@@ -98,8 +98,8 @@ impl Memory {
         self.enroll(holding)
     }
 
-    /// A descriptor of the file that the device memory lies in, for whoever is to map it. It stays good when the device
-    /// memory is freed.
+    /// A descriptor of the file that the device memory lies in, for a process that is to map it. It stays good when the
+    /// device memory is freed.
     ///
     /// # Errors
     /// [`Error::NotExportable`] where the system gave no file, or gives no descriptor.

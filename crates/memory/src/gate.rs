@@ -1,6 +1,6 @@
 //! The gate in front of one slot: a count of the accesses under way, and a bit that lets no more in. Closing it and
 //! waiting for the count to reach zero is what makes deregistration final. It knows nothing of what it guards. The same
-//! file is run under a model checker by `tests/protocol.rs`, which puts other types behind `crate::sync`.
+//! file is run under a model checker by `tests/suite/protocol.rs`, which puts other types behind `crate::sync`.
 
 use crate::sync::{AtomicU64, Condvar, Mutex, Ordering, SPINS, in_order, spin_loop};
 

@@ -13,7 +13,7 @@ mod contexts;
 mod copier;
 mod detour;
 mod driver;
-mod references;
+pub(crate) mod references;
 
 use std::ops;
 use std::os::fd::BorrowedFd;
@@ -26,17 +26,14 @@ use crate::copy;
 use crate::error::Error;
 use crate::mapped;
 use crate::mapping::file_size;
-use crate::memory::Memory;
-use crate::slot::Reach;
+use crate::slot::DeviceNumber;
 use bounce::Bounce;
-pub(crate) use contexts::DeviceNumber;
 pub use copier::set_gpu_patience;
 use copier::{Caller, Started};
 use driver::Driver;
 pub use driver::DriverError;
 pub use references::{LONGEST_REFERENCE, REFERENCE, Reference, Source, descriptor_of, open, shadow};
-use wire::Key;
-use wire::access::{Access, Atomic, Range, Refusal, RefusalCause, Subject};
+use wire::access::{Atomic, RefusalCause};
 
 /// GPU memory, and whose it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -271,7 +268,7 @@ pub(crate) fn store_from(
     copier::run(call).map_err(refused)
 }
 
-/// The same by way of the host.
+/// Copies from memory that another process named into GPU memory by way of the host.
 fn store_through_host(
     target: u64,
     from: u64,
@@ -367,49 +364,5 @@ impl Drop for HostRegistration {
         if let (true, Some(driver)) = (self.registered, driver::known()) {
             let _ = driver.unregister_host(std::ptr::without_provenance_mut(self.first));
         }
-    }
-}
-
-impl Memory {
-    /// What names a range of GPU memory in other processes of the user, if it is that and can be named.
-    #[must_use]
-    pub fn refer(&self, subject: Subject, range: Range, access: Access) -> Option<Reference> {
-        let terms = self.slot(range.key)?.look(range.key, &self.bell).ok()?;
-        let Reach::Gpu(device) = terms.reach else { return None };
-        let first = terms.admit(subject, range, access).ok()?;
-        references::refer(first.addr() as u64, range.length, device)
-    }
-
-    /// Whether ranges of a region can be named so.
-    #[must_use]
-    pub fn can_refer(&self, key: Key) -> bool {
-        let terms = self.slot(key).and_then(|slot| slot.look(key, &self.bell).ok());
-        terms.is_some_and(|terms| match terms.reach {
-            Reach::Gpu(device) => references::can_refer(terms.base.addr() as u64, device),
-            _ => false,
-        })
-    }
-
-    /// Copies bytes that another process named: those for which `bytes`, a part of the [`shadow`], stands. Slices that
-    /// are none are written as ever.
-    ///
-    /// # Errors
-    /// As for [`write`](Memory::write).
-    #[cold]
-    pub fn write_named(
-        &self,
-        subject: Subject,
-        key: Key,
-        address: u64,
-        bytes: &[u8],
-        source: &Source,
-    ) -> Result<(), Refusal> {
-        let Some(offset) = references::offset_in_shadow(bytes) else {
-            return self.write(subject, key, address, bytes);
-        };
-        let access = if subject.remote { Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
-        let range = Range { key, address, length: bytes.len() as u64 };
-        let Some(entry) = self.enter(subject, range, access, true)? else { return Ok(()) };
-        entry.store_named(source, offset).map_err(|cause| Refusal { range, access, cause })
     }
 }

@@ -36,8 +36,8 @@
 //!
 //! # Testing it
 //!
-//! The ordinary tests include a model of the waiting protocol (`tests/protocol.rs`). What needs no kernel runs under
-//! Miri too, slowly: the unit tests by `cargo xtask miri`, all of them by
+//! The ordinary tests include a model of the waiting protocol (`tests/suite/protocol.rs`). What needs no kernel runs
+//! under Miri too, slowly: the unit tests by `cargo xtask miri`, all of them by
 //! `MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation" cargo +nightly miri test -p
 //! ubiverbs-memory` (Miri's emulation of weak memory does not know atomics of two sizes on one byte; the model covers
 //! the orderings).
@@ -62,6 +62,7 @@ mod table;
 mod version;
 mod window;
 
+pub use books::RegionFacts;
 pub use device::DeviceMemory;
 pub use error::Error;
 pub use gpu::{
@@ -72,7 +73,7 @@ pub use guard::Guard;
 #[doc(hidden)] // for fuzzing
 pub use mapped::judge;
 pub use mapping::{Mapping, is_shareable};
-pub use memory::{Limits, Memory, RegionFacts, Usage};
+pub use memory::{Limits, Memory, Usage};
 pub use peek::{is_mapped, peek};
 pub use region::{Change, RegionSpec, Translation};
 pub use window::WindowType;

@@ -65,7 +65,7 @@ impl Mapping {
         Ok(Mapping { base, span: room, first })
     }
 
-    /// `length` bytes at `offset` of a file, shared with whoever else has it.
+    /// `length` bytes at `offset` of a file, shared with the other processes that have it.
     ///
     /// # Errors
     /// What the system says; `EINVAL` if there is no such range.
@@ -145,7 +145,7 @@ fn map(
     if place == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(place.cast()) }
 }
 
-/// A file in memory whose length stays: whoever maps it never meets its end.
+/// A file in memory whose length stays: a process that maps it never meets its end.
 fn sealed_file(length: usize) -> io::Result<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: a C string and flags.

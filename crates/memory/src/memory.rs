@@ -4,7 +4,7 @@
 
 use latch::{Mutex, Rank};
 
-use crate::books::Books;
+use crate::books::{Books, RegionFacts};
 use crate::copy;
 use crate::gate::Bell;
 use crate::guard::{Entry, Guard};
@@ -12,7 +12,7 @@ use crate::keys::{Keys, SLOTS};
 use crate::slot::Slot;
 use crate::table::Table;
 use wire::Key;
-use wire::access::{Access, Atomic, ProtectionDomain, Range, Refusal, RefusalCause, Subject};
+use wire::access::{Access, Atomic, Range, Refusal, RefusalCause, Subject};
 
 /// All registered memory of one process.
 ///
@@ -64,23 +64,6 @@ pub struct Usage {
     pub windows: u32,
     /// Bytes of device memory.
     pub device_memory: u64,
-}
-
-/// A region, as others see it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RegionFacts {
-    /// L_Key and R_Key in one.
-    pub key: Key,
-    /// The protection domain.
-    pub domain: ProtectionDomain,
-    /// The address by which keys reach it.
-    pub address: u64,
-    /// Its length in bytes.
-    pub length: u64,
-    /// Where its first byte lies in the process; 0 where it has none.
-    pub place: u64,
-    /// The rights granted.
-    pub access: Access,
 }
 
 impl Default for Memory {

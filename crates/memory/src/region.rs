@@ -6,11 +6,11 @@ use std::sync::Arc;
 use crate::books::{self, What};
 use crate::device::Block;
 use crate::error::Error;
-use crate::gpu::{self, DeviceNumber};
+use crate::gpu::{self, Reference, Source, references};
 use crate::mapped;
 use crate::memory::Memory;
-use crate::slot::{Kind, Reach, Terms};
-use wire::access::{Access, ProtectionDomain};
+use crate::slot::{DeviceNumber, Kind, Reach, Terms};
+use wire::access::{Access, ProtectionDomain, Range, Refusal, Subject};
 use wire::{Key, Qpn};
 
 /// What to register.
@@ -142,11 +142,34 @@ impl Memory {
         if *change == Change::default() {
             return Err(Error::NothingToChange);
         }
+        self.change(key, |holding| holding.apply(key, change))
+    }
+
+    /// Gives a key of [`register_null`](Memory::register_null) memory: a peer may be told of the key before the memory
+    /// is taken.
+    ///
+    /// # Errors
+    /// See [`Error`]. The key leads nowhere then, as before.
+    ///
+    /// # Safety
+    /// As for [`register`](Memory::register).
+    pub unsafe fn fill(&self, key: Key, spec: &RegionSpec) -> Result<(), Error> {
+        let RegionSpec { translation, domain, access } = *spec;
+        self.change(key, |holding| match holding.place {
+            Place::Nowhere => {
+                *holding = Holding { place: Place::Program(translation), domain, access };
+                Ok(())
+            }
+            _ => Err(Error::WrongKind { key }),
+        })
+    }
+
+    fn change(&self, key: Key, change: impl FnOnce(&mut Holding) -> Result<(), Error>) -> Result<(), Error> {
         let (number, slot) = self.find(key).ok_or(Error::UnknownKey { key })?;
         let mut books = self.books();
         let mut holding = claim(&mut books, number, key, slot)?.holding.clone();
         drop(books);
-        let result = holding.apply(key, change).and_then(|()| self.validate(&mut holding));
+        let result = change(&mut holding).and_then(|()| self.validate(&mut holding));
         if result.is_ok() {
             slot.close();
             slot.drain(&self.bell);
@@ -339,5 +362,49 @@ impl Holding {
         if let Place::Gpu(translation, _) = &self.place {
             gpu::note((translation.address.addr() as u64, translation.length as u64), registered);
         }
+    }
+}
+
+impl Memory {
+    /// What names a range of GPU memory in other processes of the user, if it is that and can be named.
+    #[must_use]
+    pub fn refer(&self, subject: Subject, range: Range, access: Access) -> Option<Reference> {
+        let terms = self.slot(range.key)?.look(range.key, &self.bell).ok()?;
+        let Reach::Gpu(device) = terms.reach else { return None };
+        let first = terms.admit(subject, range, access).ok()?;
+        references::refer(first.addr() as u64, range.length, device)
+    }
+
+    /// Whether ranges of a region can be named so.
+    #[must_use]
+    pub fn can_refer(&self, key: Key) -> bool {
+        let terms = self.slot(key).and_then(|slot| slot.look(key, &self.bell).ok());
+        terms.is_some_and(|terms| match terms.reach {
+            Reach::Gpu(device) => references::can_refer(terms.base.addr() as u64, device),
+            _ => false,
+        })
+    }
+
+    /// Copies bytes that another process named: those for which `bytes`, a part of the [`shadow`](gpu::shadow), stands.
+    /// Slices that are none are written as ever.
+    ///
+    /// # Errors
+    /// As for [`write`](Memory::write).
+    #[cold]
+    pub fn write_named(
+        &self,
+        subject: Subject,
+        key: Key,
+        address: u64,
+        bytes: &[u8],
+        source: &Source,
+    ) -> Result<(), Refusal> {
+        let Some(offset) = references::offset_in_shadow(bytes) else {
+            return self.write(subject, key, address, bytes);
+        };
+        let access = if subject.remote { Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
+        let range = Range { key, address, length: bytes.len() as u64 };
+        let Some(entry) = self.enter(subject, range, access, true)? else { return Ok(()) };
+        entry.store_named(source, offset).map_err(|cause| Refusal { range, access, cause })
     }
 }

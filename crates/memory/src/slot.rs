@@ -7,7 +7,6 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::gate::{Bell, Gate, Shut};
-use crate::gpu::DeviceNumber;
 use crate::version::Version;
 use wire::access::{Access, ProtectionDomain, Range, RefusalCause, Subject};
 use wire::{Key, Qpn};
@@ -27,6 +26,10 @@ pub(crate) struct Terms {
     pub(crate) base: *mut u8,
     pub(crate) reach: Reach,
 }
+
+/// A GPU, as the driver counts them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct DeviceNumber(pub u16);
 
 /// Who moves the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,5 +1,5 @@
-//! A thread that has the right to all locks is not counted at the gates. Whoever takes memory away waits for it all the
-//! same.
+//! A thread that has the right to all locks is not counted at the gates. The thread that takes memory away waits for it
+//! all the same.
 
 #![cfg(not(miri))]
 

@@ -23,6 +23,7 @@ mod tests;
 pub use requests::answer;
 
 use inventory::Process;
+use std::rc::Rc;
 use transport::Counters;
 
 /// A device, as far as it does not change while a program runs.
@@ -49,7 +50,7 @@ pub trait Host {
     /// The devices; their numbers are those of their interfaces, as `ibv_get_device_index` has it.
     fn devices(&mut self) -> Vec<Device>;
     /// The processes, with what they have.
-    fn processes(&mut self) -> Vec<Process>;
+    fn processes(&mut self) -> Rc<Vec<Process>>;
     /// What was counted on the port of a device.
     fn counters(&mut self, device: &str) -> Counters;
     /// Whether the program that asks may change the network, and be told keys.

@@ -8,6 +8,7 @@ use crate::numbers::{attribute, command};
 use crate::requests::{Asked, Errno, Exchange};
 use crate::{Device, Host};
 use inventory::{ConnectionId, Process, QueuePair, Report};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
 /// A state of ids of the connection manager.
@@ -100,9 +101,9 @@ impl Entries<'_> {
     fn of_all(device: &Device, kind: Kind, host: &mut impl Host) -> Vec<Entry> {
         let administrator = host.is_administrator();
         let mut entries = Entries { device, kind, administrator, found: Vec::new() };
-        for process in host.processes() {
+        for process in host.processes().iter() {
             if let Some(report) = &process.report {
-                entries.of_process(&process, report);
+                entries.of_process(process, report);
             }
         }
         entries.found
@@ -188,8 +189,11 @@ impl Entries<'_> {
                 }
             }
             Kind::SharedQueue => {
+                let mut users: HashMap<u32, Vec<u32>> = HashMap::new();
+                for pair in report.queue_pairs.iter().filter(|pair| pair.shared_queue > 0) {
+                    users.entry(pair.shared_queue).or_default().push(pair.number);
+                }
                 for queue in report.shared_queues.iter().filter(|queue| queue.interface == here) {
-                    let users = report.queue_pairs.iter().filter(|pair| pair.shared_queue == queue.number);
                     self.add(process, queue.number, false, |to| {
                         to.u32(attribute::RES_SRQN, queue.number)
                             .u8(attribute::RES_TYPE, queue.kind)
@@ -199,9 +203,9 @@ impl Entries<'_> {
                         }
                         to.nested(attribute::RES_QP, |to| {
                             // More would not fit into a message, and nobody reads so many.
-                            for pair in users.take(64) {
+                            for pair in users.get(&queue.number).into_iter().flatten().take(64) {
                                 to.nested(attribute::RES_QP_ENTRY, |to| {
-                                    to.u32(attribute::RES_LQPN, pair.number);
+                                    to.u32(attribute::RES_LQPN, *pair);
                                 });
                             }
                         });

@@ -40,9 +40,9 @@ fn entry(to: &mut Message, pid: i32, pair: &QueuePair) {
 /// The queue pairs on the device of an interface, with their processes.
 fn queue_pairs(interface: u32, host: &mut impl Host) -> Vec<(i32, QueuePair)> {
     let mut found = Vec::new();
-    for process in host.processes() {
-        let pairs = process.report.into_iter().flat_map(|report| report.queue_pairs);
-        found.extend(pairs.filter(|pair| pair.interface == interface).map(|pair| (process.pid, pair)));
+    for process in host.processes().iter() {
+        let pairs = process.report.iter().flat_map(|report| &report.queue_pairs);
+        found.extend(pairs.filter(|pair| pair.interface == interface).map(|pair| (process.pid, pair.clone())));
     }
     found
 }

@@ -5,6 +5,7 @@ use crate::numbers::errno::{EINVAL, ENOENT, EOPNOTSUPP, EPERM};
 use crate::numbers::{ACK, DONE, DUMP, ERROR, MULTI, NLDEV, REQUEST, attribute, command, message_type};
 use crate::{Device, Host, answer};
 use inventory::{ConnectionId, Context, Domain, Process, QueuePair, Region, Report, SharedReceiveQueue};
+use std::rc::Rc;
 use transport::Counters;
 
 struct Fake {
@@ -26,7 +27,7 @@ impl Host for Fake {
         vec![device("eth0", 2), device("lo", 1)]
     }
 
-    fn processes(&mut self) -> Vec<Process> {
+    fn processes(&mut self) -> Rc<Vec<Process>> {
         let pair = |number| QueuePair { number, interface: 1, kind: 2, state: 3, peer: 7, ..QueuePair::default() };
         let id = ConnectionId {
             number: 5,
@@ -46,7 +47,7 @@ impl Host for Fake {
             ..Report::default()
         };
         let silent = Process { pid: 2, uid: 0, command: "stopped".into(), report: None };
-        vec![Process { pid: 1234, uid: 0, command: "x".into(), report: Some(report) }, silent]
+        Rc::new(vec![Process { pid: 1234, uid: 0, command: "x".into(), report: Some(report) }, silent])
     }
 
     fn counters(&mut self, device: &str) -> Counters {

@@ -167,13 +167,18 @@ impl Stream {
 
     /// What the peer must be told of this side.
     pub fn connection_data(&self) -> ConnectionData {
+        Stream::connection_data_of(&self.sizes, &self.local)
+    }
+
+    /// The same of a side that does not exist yet, and will be made like this.
+    pub fn connection_data_of(sizes: &Sizes, local: &Local) -> ConnectionData {
         ConnectionData {
             big_endian: ByteOrder::HERE == ByteOrder::Big,
             knows_io_mappings: true,
-            credits: self.sizes.receive_queue,
-            io_mappings: self.sizes.io_mappings,
-            targets: Target { place: self.local.targets, length: TARGETS as u32 },
-            buffer: Target { place: self.local.receive, length: self.sizes.half() },
+            credits: sizes.receive_queue,
+            io_mappings: sizes.io_mappings,
+            targets: Target { place: local.targets, length: TARGETS as u32 },
+            buffer: Target { place: local.receive, length: sizes.half() },
         }
     }
 

@@ -1,5 +1,5 @@
 //! What will happen, and when: a heap of moments. Two things planned for one moment happen in the order they were
-//! planned, which is what makes a run repeat exactly. Nothing is ever taken off the agenda; whoever planned something
+//! planned, which is what makes a run repeat exactly. Nothing is ever taken off the agenda; code that planned something
 //! that no longer matters recognises it when it comes.
 
 use std::cmp::Reverse;

@@ -152,7 +152,7 @@ impl QpSpec {
         QpSpec::new(Kind::UnreliableDatagram)
     }
 
-    /// The same with its receives from a shared queue.
+    /// This queue pair with its receives from a shared queue.
     pub fn with_srq(mut self, srq: SrqId) -> QpSpec {
         self.srq = Some(srq.srqn);
         self
@@ -203,7 +203,7 @@ pub(crate) struct Host {
     pub(crate) world: World,
     pub(crate) inbox: Inbox,
     pub(crate) paused: bool,
-    /// Whether somebody answers for queue pair 1.
+    /// Whether queue pair 1 is answered for.
     pub(crate) managed: bool,
     /// Multicast groups and the queue pairs that joined them.
     pub(crate) groups: HashMap<Gid, Vec<Qpn>>,

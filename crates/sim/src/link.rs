@@ -65,7 +65,7 @@ pub struct LinkConfig {
     pub marking: f64,
     /// Bytes waiting for the wire from which on packets are marked; needs a bandwidth.
     pub mark_above: Option<u64>,
-    /// The same with a probability that rises with what waits.
+    /// Marks with a probability that rises with what waits for the wire.
     pub red: Option<Red>,
     /// Whole links: bytes the ring holds. Queue pairs wait until there is room.
     pub ring: u64,
@@ -90,7 +90,7 @@ impl LinkConfig {
         ring: 1 << 20,
     };
 
-    /// The same, carrying trains whole.
+    /// A ring of half a microsecond that carries trains whole.
     pub const WHOLE: LinkConfig = LinkConfig { kind: LinkKind::Whole, delay: 500, ..LinkConfig::PERFECT };
 
     /// A perfect link of this kind.

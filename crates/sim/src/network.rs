@@ -188,7 +188,8 @@ impl Network {
     /// Sends a train whose payload has been gathered.
     pub(crate) fn send(&mut self, sender: Sender<'_>, train: &Train<'_>, payload: &[u8]) {
         let destination = train.to.dgid;
-        // Whoever notifies the sender of a datagram knows its address and not which of the own ones it had written to.
+        // The receiver that notifies the sender of a datagram knows its address and not which of the own ones it had
+        // written to.
         let own = |gid: &&Gid| gid.to_ip().is_ipv4() == destination.to_ip().is_ipv4();
         let chosen = sender.gids.get(usize::from(train.to.sgid_index)).filter(own);
         let Some(&source) = chosen.or(sender.gids.iter().find(own)).or(sender.gids.first()) else { return };

@@ -67,12 +67,12 @@ pub struct Sim {
     rng: Rng,
     hosts: Vec<Host>,
     net: Network,
-    /// Where there may be room that somebody waits for.
+    /// Where there may be room that a queue pair waits for.
     rooms: VecDeque<Room>,
     srq_events: Vec<(SrqId, SrqEvent)>,
-    /// Queue pairs that have completions or events, if somebody wants to know.
+    /// Queue pairs that have completions or events, if a program wants to know.
     news: Option<VecDeque<QpId>>,
-    /// What has come for queue pair 1, where somebody answers for it.
+    /// What has come for queue pair 1, where it is answered for.
     management: VecDeque<(HostId, Management)>,
     scratch: Vec<u8>,
     next_qpn: u32,
@@ -396,7 +396,7 @@ impl Sim {
         self.net.parcels.recycle(parcel.bytes);
     }
 
-    /// A train has left its ring: whoever waited for room may go on.
+    /// A train has left its ring: queue pairs that waited for room may go on.
     fn consumed(&mut self, parcel: &Parcel) {
         let Some(train) = parcel.train else { return };
         let link = self.net.link(parcel.path.from, parcel.path.to);
@@ -486,7 +486,7 @@ impl Sim {
         self.drive_waiters();
     }
 
-    /// There may be room where somebody waits for it.
+    /// There may be room where a queue pair waits for it.
     fn found(&mut self, room: Room) {
         if !self.rooms.contains(&room) {
             self.rooms.push_back(room);

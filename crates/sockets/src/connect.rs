@@ -1,6 +1,6 @@
 //! Connecting, and what the connection manager says to a socket.
 
-use crate::endpoint::{Endpoint, fitted};
+use crate::endpoint::{Endpoint, Plan};
 use crate::error::Error;
 use crate::events::Letter;
 use crate::shutdown::Broken;
@@ -8,6 +8,7 @@ use crate::socket::{Phase, Socket, State};
 use hca::cm::{Body, ConnectParameters, Event, EventKind};
 use rsocket::ConnectionData;
 use std::net::SocketAddr;
+use wire::Qpn;
 use wire::cm::RejectReason;
 
 /// Retries, of requests and of a receiver that is not ready: for ever, as long as the peer is there.
@@ -21,7 +22,7 @@ impl Socket {
     pub fn connect(&self, address: SocketAddr) -> Result<(), Error> {
         let mut state = self.lock();
         match &state.phase {
-            Phase::Idle | Phase::Bound => {}
+            Phase::Idle | Phase::Bound | Phase::Stopped => {}
             Phase::Connecting(_) => return Err(Error(libc::EALREADY)),
             Phase::Connected(_) => return Err(Error(libc::EISCONN)),
             Phase::Listening(_) => return Err(Error::INVALID),
@@ -38,13 +39,14 @@ impl Socket {
         self.id.resolve_address(None, address)?;
         let device = self.id.device().ok_or(Error(libc::EADDRNOTAVAIL))?;
         self.id.resolve_route()?;
-        state.sizes = fitted(state.sizes);
-        let endpoint = Endpoint::new(&self.nic, &self.hub.context(&device)?, &self.channel, state.sizes)?;
+        let plan = Plan::new(&self.nic, &self.hub.context(&device)?, state.sizes)?;
+        state.sizes = plan.sizes;
+        let offer = plan.connection_data();
+        let endpoint = Endpoint::new(&self.nic, plan, &self.channel)?;
         if self.is_observed() {
             self.watch_completions(&endpoint);
         }
-        let private_data = endpoint.protocol.connection_data().to_bytes();
-        self.id.connect(&parameters(&private_data, &endpoint))?;
+        self.id.connect(&parameters(&offer, endpoint.parts.qp.qpn()))?;
         state.phase = Phase::Connecting(Box::new(endpoint));
         Ok(())
     }
@@ -78,6 +80,14 @@ impl Socket {
                 if let Phase::Listening(listening) = &mut state.phase {
                     listening.settle(key, connected);
                 }
+            }
+            Letter::Forget(key) => {
+                if let Phase::Listening(listening) = &mut state.phase {
+                    listening.forget(key);
+                }
+            }
+            Letter::Event(event) if event.kind != EventKind::ConnectRequest && event.id.user() != self.key => {
+                self.settled(state, event);
             }
             Letter::Event(event) => match event.kind {
                 EventKind::ConnectRequest => self.requested(state, event),
@@ -162,16 +172,13 @@ impl Socket {
 }
 
 /// What one side offers its peer.
-pub(crate) fn parameters<'a>(
-    private_data: &'a [u8; ConnectionData::LENGTH],
-    endpoint: &Endpoint,
-) -> ConnectParameters<'a> {
+pub(crate) fn parameters(private_data: &[u8; ConnectionData::LENGTH], qpn: Qpn) -> ConnectParameters<'_> {
     ConnectParameters {
         private_data,
         flow_control: true,
         retry_count: RETRIES,
         rnr_retry_count: RETRIES,
-        qpn: endpoint.parts.qp.qpn(),
+        qpn,
         ..ConnectParameters::default()
     }
 }

@@ -1,7 +1,7 @@
 //! Datagram sockets. What fits goes from queue pair to queue pair once both sides know of each other; before that, and
 //! where a path is too narrow, it goes over an ordinary UDP socket, which is also how they get to know.
 
-use crate::datagram_pair::{Pair, SLOT};
+use crate::datagram_pair::{Pair, SLOT, Sender};
 use crate::endpoint;
 use crate::error::Error;
 use crate::events::Hub;
@@ -34,7 +34,7 @@ pub struct Datagram {
     hub: &'static Hub,
     family_is_ipv4: bool,
     channel: Arc<CompletionChannel>,
-    waiters: Waiters,
+    waiters: Arc<Waiters>,
     state: Mutex<Inner>,
     closed: AtomicBool,
 }
@@ -63,6 +63,10 @@ struct Peer {
     source: IpAddr,
     /// Its queue pair, once it has said so.
     qpn: Option<Qpn>,
+    /// It knows of ours: it has answered, so what a queue pair sends it is from somebody it knows.
+    knows_us: bool,
+    /// It has sent a datagram from its queue pair: it has got what was sent to its address.
+    proven: bool,
     /// The longest datagram that a queue pair can send it.
     longest: usize,
 }
@@ -86,11 +90,12 @@ impl Datagram {
             connected: None,
             received: VecDeque::new(),
         };
+        let waiters = Arc::<Waiters>::default();
         Ok(Arc::new(Datagram {
             hub: Hub::of_process()?,
             family_is_ipv4,
-            channel: Arc::new(CompletionChannel::new()?),
-            waiters: Waiters::default(),
+            channel: waiters.channel(),
+            waiters,
             state: Mutex::new(inner),
             closed: AtomicBool::new(false),
         }))
@@ -212,7 +217,8 @@ impl Datagram {
         }
         let udp = self.udp(&mut state)?;
         let peer = self.peer(&mut state, to)?;
-        let Some(qpn) = peer.qpn.filter(|_| length + MAX_DATAGRAM_HEADER <= peer.longest) else {
+        let by_queue_pair = peer.knows_us && length + MAX_DATAGRAM_HEADER <= peer.longest;
+        let Some(qpn) = peer.qpn.filter(|_| by_queue_pair) else {
             let kind = DiscoveryKind::Data;
             let qpn = state.pairs[peer.pair].qp.qpn();
             drop(state);
@@ -278,8 +284,12 @@ impl Datagram {
             return Ok(*peer);
         }
         if state.peers.len() >= MAX_PEERS {
+            // Those that strangers may have made up make room first.
             let connected = state.connected;
-            state.peers.retain(|peer, _| Some(*peer) == connected);
+            state.peers.retain(|peer, known| known.proven || Some(*peer) == connected);
+            if state.peers.len() >= MAX_PEERS {
+                state.peers.retain(|peer, _| Some(*peer) == connected);
+            }
         }
         let nic = self.hub.nic();
         let id = Id::new(nic, self.hub.events(), PortSpace::Udp, Kind::UnreliableDatagram, 0);
@@ -309,17 +319,22 @@ impl Datagram {
             ..AddressVector::default()
         };
         let longest = SLOT.min(path.mtu.bytes() as usize);
-        let peer = Peer { pair, av, source: source.ip(), qpn: None, longest };
+        let peer = Peer { pair, av, source: source.ip(), qpn: None, knows_us: false, proven: false, longest };
         state.peers.insert(address, peer);
         Ok(peer)
     }
 
     /// Takes what has completed.
     fn progress(&self, state: &mut Inner) {
-        let Inner { sizes, pairs, received, connected, .. } = state;
+        let Inner { sizes, pairs, received, connected, peers, .. } = state;
         let mut any = false;
         for pair in pairs {
-            any |= pair.progress(sizes, |from, bytes| {
+            let qpn = pair.qp.qpn();
+            any |= pair.progress(sizes, |sender, bytes| {
+                let from = sender.claimed;
+                if !is_proven(peers, &sender) {
+                    return self.hub.nic().refuse_datagram(qpn);
+                }
                 if received.len() < sizes.receive_queue.into() && connected.is_none_or(|peer| same(peer, from)) {
                     received.push_back((from, bytes.to_vec()));
                 }
@@ -342,6 +357,7 @@ impl Datagram {
         let Ok(known) = self.peer(&mut state, from) else { return };
         if let Some(peer) = state.peers.get_mut(&from) {
             peer.qpn = Some(header.qpn);
+            peer.knows_us |= header.kind == DiscoveryKind::Answer;
         }
         if header.kind == DiscoveryKind::Data {
             let qpn = state.pairs[known.pair].qp.qpn();
@@ -358,6 +374,28 @@ impl Datagram {
         drop(state);
         self.waiters.wake();
     }
+}
+
+/// Whether a datagram is from the socket that it names. The kernel has said of that socket's address which queue pair it
+/// has, and the packet came from there: nobody else on its host, or elsewhere, can say so.
+fn is_proven(peers: &mut HashMap<SocketAddr, Peer>, sender: &Sender) -> bool {
+    let from = plain(sender.claimed);
+    let found = match peers.contains_key(&from) {
+        true => peers.get_mut(&from),
+        // A header has no scope.
+        false => {
+            peers.iter_mut().find(|(peer, _)| is_link_local(from.ip()) && same(**peer, from)).map(|(_, peer)| peer)
+        }
+    };
+    let Some(peer) = found.filter(|peer| peer.qpn == Some(sender.qpn) && sender.address == from.ip()) else {
+        return false;
+    };
+    peer.proven = true;
+    true
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 /// An address as queue pairs have it: that of an IPv4 host is one of IPv4, also where a socket of IPv6 says it.

@@ -4,7 +4,7 @@ use crate::error::Error;
 use hca::cm::UDP_QKEY;
 use hca::{Buffer, CompletionChannel, CompletionQueue, Context, Joins, Nic, OwnCalls, Qp};
 use rsocket::{DatagramHeader, MAX_DATAGRAM_HEADER, Sizes};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use transport::{
     Access, Capabilities, Data, DatagramTarget, Kind, Limits, Modify, Operation, Queue, QueuePairConfig,
@@ -16,6 +16,25 @@ use wire::{Pkey, Psn, Qpn};
 pub(crate) const SLOT: usize = 2048;
 /// In front of what a queue pair of datagrams receives.
 const GRH: usize = 40;
+
+/// From whom a datagram is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sender {
+    /// What its header says: anybody can write that.
+    pub claimed: SocketAddr,
+    /// Where the packet came from.
+    pub address: IpAddr,
+    /// The queue pair that sent it.
+    pub qpn: Qpn,
+}
+
+/// The source address in a GRH: an IPv6 header, or twenty bytes of nothing and an IPv4 header.
+fn source(grh: &[u8], over_ipv4: bool) -> IpAddr {
+    match over_ipv4 {
+        true => grh.get(32..).and_then(<[u8]>::first_chunk::<4>).copied().unwrap_or_default().into(),
+        false => grh.get(8..).and_then(<[u8]>::first_chunk::<16>).copied().unwrap_or_default().into(),
+    }
+}
 
 /// A queue pair of datagrams.
 #[derive(Debug)]
@@ -140,9 +159,10 @@ impl Pair {
         Ok(())
     }
 
-    /// Takes what has completed, and shows what came. Answers whether anything had.
-    pub fn progress(&mut self, sizes: &Sizes, mut show: impl FnMut(SocketAddr, &[u8])) -> bool {
-        let mut room = [0; SLOT];
+    /// Takes what has completed, and shows what came, with the address and the queue pair that the packet came from.
+    /// Answers whether anything had.
+    pub fn progress(&mut self, sizes: &Sizes, mut show: impl FnMut(Sender, &[u8])) -> bool {
+        let mut room = [0; GRH + SLOT];
         let mut any = false;
         let _own = OwnCalls::told_by(&self.nic);
         for _ in 0..=sizes.receive_queue {
@@ -156,13 +176,17 @@ impl Pair {
                 continue;
             }
             let length = (completion.bytes as usize).saturating_sub(GRH).min(SLOT);
-            let bytes = &mut room[..length];
-            let read = self.buffer.read(Self::receive_offset(slot) + GRH, bytes).is_ok();
+            let (grh, bytes) = room[..GRH + length].split_at_mut(GRH);
+            let offset = Self::receive_offset(slot);
+            let read = self.buffer.read(offset, grh).is_ok() && self.buffer.read(offset + GRH, bytes).is_ok();
             if completion.status == Status::Success
                 && read
+                && completion.grh
+                && let Some(qpn) = completion.src_qpn
                 && let Some((header, past)) = DatagramHeader::decode(bytes)
             {
-                show(header.source, bytes.get(past..).unwrap_or_default());
+                let sender = Sender { claimed: header.source, address: source(grh, completion.over_ipv4), qpn };
+                show(sender, bytes.get(past..).unwrap_or_default());
             }
             self.post_receive(slot);
         }

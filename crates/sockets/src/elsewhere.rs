@@ -2,6 +2,7 @@
 //! that made the progress, which may have the lists of rings locked: it must not speak to the connection manager then,
 //! nor destroy queue pairs.
 
+use crate::events::Hub;
 use crate::socket::Socket;
 use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -58,17 +59,21 @@ struct List {
 
 impl Elsewhere {
     /// Adds something. Where no thread can be made it waits for the next attempt.
-    pub fn add(&'static self, socket: Arc<Socket>, errand: Errand) {
-        let mut list = self.lock();
-        list.errands.push((socket, errand));
-        if !list.running {
-            list.running = hca::spawn("rsocket-close", move || self.run()).is_ok();
-        }
-        drop(list);
+    pub fn add(&'static self, hub: &'static Hub, socket: Arc<Socket>, errand: Errand) {
+        self.lock().errands.push((socket, errand));
+        self.start(hub);
         self.changed.notify_one();
     }
 
-    fn run(&self) {
+    /// Starts the thread, unless it runs.
+    pub fn start(&'static self, hub: &'static Hub) {
+        let mut list = self.lock();
+        if !list.running {
+            list.running = hca::spawn("rsocket-close", move || self.run(hub)).is_ok();
+        }
+    }
+
+    fn run(&self, hub: &Hub) {
         let mut list = self.lock();
         loop {
             let errands = std::mem::take(&mut list.errands);
@@ -76,8 +81,13 @@ impl Elsewhere {
                 let (after, waited) = self.changed.wait_timeout(list, PAUSE).unwrap_or_else(PoisonError::into_inner);
                 list = after;
                 if waited.timed_out() && list.errands.is_empty() {
-                    list.running = false;
-                    return;
+                    drop(list);
+                    hub.overdue().iter().for_each(|socket| socket.end());
+                    list = self.lock();
+                    if list.errands.is_empty() && !hub.keeps_any() {
+                        list.running = false;
+                        return;
+                    }
                 }
                 continue;
             }

@@ -2,8 +2,11 @@
 
 use crate::error::Error;
 use hca::cm::Id;
-use hca::{Buffer, CompletionChannel, CompletionQueue, Context, Joins, Landing, Nic, OwnCalls, Qp, limits};
-use rsocket::{ControlWork, Local, Run, Sizes, Span, Stream};
+use hca::{
+    Buffer, CompletionChannel, CompletionQueue, Context, Joins, Landing, Nic, OwnCalls, Qp, ReservedBuffer,
+    ReservedNumber, limits,
+};
+use rsocket::{ConnectionData, ControlWork, Local, Run, Sizes, Span, Stream};
 use std::sync::Arc;
 use transport::{
     Access, Capabilities, Completion, Data, Kind, Limits, Modify, Operation, ProtectionDomain, Queue, QueuePairConfig,
@@ -24,16 +27,67 @@ pub(crate) fn fitted(sizes: Sizes) -> Sizes {
     Sizes { inline: sizes.inline.min(most(limits::MAX_INLINE)), ..sizes.fitted(most(limits::MAX_WR)) }
 }
 
+/// What an endpoint will be: its number, keys and addresses are reserved, so that a peer can be told of them, and no
+/// memory is taken.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub sizes: Sizes,
+    domain: Domain,
+    number: ReservedNumber,
+    receive: ReservedBuffer,
+    targets: ReservedBuffer,
+}
+
+impl Plan {
+    /// Of these sizes, on an opened device.
+    pub fn new(nic: &Arc<Nic>, context: &Arc<Context>, sizes: Sizes) -> Result<Plan, Error> {
+        let sizes = fitted(sizes);
+        let domain = Domain { number: context.new_domain(), context: Arc::clone(context) };
+        let number = ReservedNumber::new(nic)?;
+        let receive = ReservedBuffer::new(nic, domain.number)?;
+        let targets = ReservedBuffer::new(nic, domain.number)?;
+        Ok(Plan { sizes, domain, number, receive, targets })
+    }
+
+    fn local(&self) -> Local {
+        let span = |buffer: &ReservedBuffer| Span { address: buffer.address(), key: buffer.key() };
+        Local { receive: span(&self.receive), targets: span(&self.targets) }
+    }
+
+    /// What the peer must be told.
+    pub fn connection_data(&self) -> [u8; ConnectionData::LENGTH] {
+        Stream::connection_data_of(&self.sizes, &self.local()).to_bytes()
+    }
+
+    /// The number that its queue pair will have.
+    pub fn qpn(&self) -> Qpn {
+        self.number.qpn()
+    }
+}
+
+/// A protection domain, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    pub number: ProtectionDomain,
+    context: Arc<Context>,
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        self.context.free_domain(self.number);
+    }
+}
+
 /// What work is done with: the parts that a caller may use while the socket is not locked.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub nic: Arc<Nic>,
     pub qp: Arc<Qp>,
     pub cq: Arc<CompletionQueue>,
-    pub domain: ProtectionDomain,
     pub send: Buffer,
     pub receive: Buffer,
     pub targets: Buffer,
+    pub domain: Domain,
 }
 
 impl Drop for Parts {
@@ -55,25 +109,21 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// A queue pair in INIT with all its receives posted.
-    pub fn new(
-        nic: &Arc<Nic>,
-        context: &Arc<Context>,
-        channel: &Arc<CompletionChannel>,
-        sizes: Sizes,
-    ) -> Result<Endpoint, Error> {
+    /// A queue pair in INIT with all its receives posted, as planned.
+    pub fn new(nic: &Arc<Nic>, plan: Plan, channel: &Arc<CompletionChannel>) -> Result<Endpoint, Error> {
         let _own = OwnCalls::told_by(nic);
-        let domain = context.new_domain();
-        let buffer = |length: usize, access| Buffer::allocate(nic, length, domain, access);
-        let send = buffer(sizes.send_buffer as usize, Access::empty())?;
-        let receive = buffer(sizes.receive_buffer as usize, Access::REMOTE_WRITE)?;
-        let targets = buffer(Stream::target_list_length(&sizes), Access::REMOTE_WRITE)?;
+        let local = plan.local();
+        let Plan { sizes, domain, number, receive, targets } = plan;
+        let context = &domain.context;
+        let send = Buffer::allocate(nic, sizes.send_buffer as usize, domain.number, Access::empty())?;
+        let receive = receive.allocate(sizes.receive_buffer as usize, Access::REMOTE_WRITE)?;
+        let targets = targets.allocate(Stream::target_list_length(&sizes), Access::REMOTE_WRITE)?;
         let (send_queue, receive_queue) = (u32::from(sizes.send_queue), u32::from(sizes.receive_queue));
         let cq = nic.create_cq(send_queue + receive_queue, Some(Arc::clone(channel)))?;
         let config = QueuePairConfig {
             qpn: Qpn::default(),
             kind: Kind::ReliableConnected,
-            pd: domain,
+            pd: domain.number,
             capabilities: Capabilities {
                 max_send_wr: send_queue,
                 max_recv_wr: receive_queue,
@@ -93,10 +143,9 @@ impl Endpoint {
             receive_cq: Some(Arc::clone(&cq)),
             xrc_domain: None,
         };
-        let qp = nic.create_qp(config, joins)?;
-        let span = |buffer: &Buffer| Span { address: buffer.address(), key: buffer.key() };
-        let protocol = Stream::new(sizes, Local { receive: span(&receive), targets: span(&targets) });
-        let parts = Arc::new(Parts { nic: Arc::clone(nic), qp, cq, domain, send, receive, targets });
+        let qp = nic.create_reserved_qp(number, config, joins)?;
+        let protocol = Stream::new(sizes, local);
+        let parts = Arc::new(Parts { nic: Arc::clone(nic), qp, cq, send, receive, targets, domain });
         let mut endpoint = Endpoint { parts, protocol, failure: None, missing_receives: sizes.receive_queue };
         let init = Modify {
             state: Some(State::Init),

@@ -7,9 +7,11 @@ use crate::socket::Socket;
 use hca::cm::{Event, EventChannel, EventKind};
 use hca::{Context, Device, Nic, OwnCalls};
 use latch::PerProcess;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use wire::Gid;
 
 /// What a socket is told.
 #[derive(Debug)]
@@ -18,6 +20,33 @@ pub(crate) enum Letter {
     Event(Event),
     /// By a socket that was made for a request to this one: it is connected, or will not be.
     Accepted(u64, bool),
+    /// By another listener: a request to this one is the oldest of too many.
+    Forget(u64),
+}
+
+/// Requests that were answered and not confirmed.
+#[derive(Debug, Default)]
+struct UnconfirmedRequests {
+    /// Oldest first: the listener of each, and its address if nothing has proven that.
+    requests: BTreeMap<u64, (u64, Option<Gid>)>,
+    /// How many each address has.
+    addresses: HashMap<Gid, u32>,
+}
+
+impl UnconfirmedRequests {
+    /// Answers the listener.
+    fn remove(&mut self, key: u64) -> Option<u64> {
+        let (listener, unproven) = self.requests.remove(&key)?;
+        if let Some(address) = unproven
+            && let Some(count) = self.addresses.get_mut(&address)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.addresses.remove(&address);
+            }
+        }
+        Some(listener)
+    }
 }
 
 /// What the sockets of a process share.
@@ -28,9 +57,10 @@ pub(crate) struct Hub {
     sockets: Mutex<HashMap<u64, Weak<Socket>>>,
     /// Sockets that are being accepted, and the listeners that were asked for them.
     accepting: Mutex<HashMap<u64, u64>>,
+    unconfirmed: Mutex<UnconfirmedRequests>,
     contexts: Mutex<Vec<Arc<Context>>>,
     /// Sockets that are closed and have not sent everything.
-    lingering: Mutex<HashMap<u64, Arc<Socket>>>,
+    lingering: Mutex<BTreeMap<u64, Lingering>>,
     elsewhere: Elsewhere,
     next_key: AtomicU64,
     /// Events may wait.
@@ -45,10 +75,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether all sockets that were closed have sent everything, as far as can be seen without waiting.
-fn nothing_lingers() -> bool {
+/// How long a closed socket is kept whose peer takes nothing. The kernel keeps those of TCP for about as long.
+const LINGER_MAX: Duration = Duration::from_secs(60);
+/// Closed sockets that are kept. Of more, the oldest is ended, and what it has not sent is lost.
+const MAX_LINGERING: usize = 128;
+/// A process that ends does not wait for peers that have taken nothing for so long.
+const END_STALL: Duration = Duration::from_millis(500);
+
+/// Whether all sockets that were closed have sent everything that their peers take, as far as can be seen without
+/// waiting: for a process that is about to end, and asks again and again.
+pub fn nothing_lingers() -> bool {
+    static ASKED_AT: OnceLock<Instant> = OnceLock::new();
+    let asked_at = *ASKED_AT.get_or_init(Instant::now);
     let Some(hub) = HUB.get().and_then(|ours| *ours.try_lock().ok()?) else { return true };
-    hub.lingering.try_lock().is_ok_and(|lingering| lingering.is_empty())
+    hub.lingering.try_lock().is_ok_and(|lingering| {
+        lingering.values().all(|lingering| lingering.moved_at.max(asked_at).elapsed() > END_STALL)
+    })
+}
+
+/// A closed socket that is kept.
+#[derive(Debug)]
+struct Lingering {
+    socket: Arc<Socket>,
+    /// When its peer last took something.
+    moved_at: Instant,
 }
 
 impl Hub {
@@ -63,6 +113,7 @@ impl Hub {
             events: Arc::new(EventChannel::new()?),
             sockets: Mutex::default(),
             accepting: Mutex::default(),
+            unconfirmed: Mutex::default(),
             contexts: Mutex::default(),
             lingering: Mutex::default(),
             elsewhere: Elsewhere::default(),
@@ -104,18 +155,46 @@ impl Hub {
     }
 
     /// Keeps a socket, though its program has closed it.
-    pub fn keep(&self, socket: &Arc<Socket>) {
-        lock(&self.lingering).insert(socket.key, Arc::clone(socket));
+    pub fn keep(&'static self, socket: &Arc<Socket>) {
+        let lingering = Lingering { socket: Arc::clone(socket), moved_at: Instant::now() };
+        let mut kept = lock(&self.lingering);
+        kept.insert(socket.key, lingering);
+        let oldest = if kept.len() > MAX_LINGERING { kept.pop_first() } else { None };
+        drop(kept);
+        match oldest {
+            Some((_, oldest)) => self.do_elsewhere(oldest.socket, Errand::End),
+            // Its thread looks for those that are overdue.
+            None => self.elsewhere.start(self),
+        }
     }
 
     /// Keeps it no more.
     pub fn let_go(&self, key: u64) -> Option<Arc<Socket>> {
-        lock(&self.lingering).remove(&key)
+        Some(lock(&self.lingering).remove(&key)?.socket)
+    }
+
+    /// Its peer has taken something.
+    pub fn moved(&self, key: u64) {
+        if let Some(lingering) = lock(&self.lingering).get_mut(&key) {
+            lingering.moved_at = Instant::now();
+        }
+    }
+
+    /// Those whose peers have taken nothing for too long. They are kept no more.
+    pub fn overdue(&self) -> Vec<Arc<Socket>> {
+        let mut kept = lock(&self.lingering);
+        let overdue = kept.extract_if(.., |_, lingering| lingering.moved_at.elapsed() >= LINGER_MAX);
+        overdue.map(|(_, lingering)| lingering.socket).collect()
+    }
+
+    /// Whether any is kept.
+    pub fn keeps_any(&self) -> bool {
+        !lock(&self.lingering).is_empty()
     }
 
     /// Has something done with a socket by a thread that is not in the middle of the NIC.
     pub fn do_elsewhere(&'static self, socket: Arc<Socket>, errand: Errand) {
-        self.elsewhere.add(socket, errand);
+        self.elsewhere.add(self, socket, errand);
     }
 
     /// A socket is being accepted for a listener.
@@ -126,6 +205,32 @@ impl Hub {
     /// It no longer is. Answers the listener.
     pub fn forget(&self, key: u64) -> Option<u64> {
         lock(&self.accepting).remove(&key)
+    }
+
+    /// A request to a listener was answered, from an address that may be anybody's.
+    pub fn enter_unconfirmed(&self, key: u64, listener: u64, unproven: Option<Gid>) {
+        let mut unconfirmed = lock(&self.unconfirmed);
+        unconfirmed.requests.insert(key, (listener, unproven));
+        if let Some(address) = unproven {
+            *unconfirmed.addresses.entry(address).or_default() += 1;
+        }
+    }
+
+    /// How many of one address there are.
+    pub fn unconfirmed_of(&self, address: Gid) -> u32 {
+        lock(&self.unconfirmed).addresses.get(&address).copied().unwrap_or(0)
+    }
+
+    /// It was confirmed, or is forgotten.
+    pub fn settle_unconfirmed(&self, key: u64) {
+        lock(&self.unconfirmed).remove(key);
+    }
+
+    /// The oldest of them and its listener, if there are as many as there may be. It is taken off the list.
+    pub fn oldest_unconfirmed(&self, limit: usize) -> Option<(u64, u64)> {
+        let mut unconfirmed = lock(&self.unconfirmed);
+        let oldest = *unconfirmed.requests.first_key_value()?.0;
+        if unconfirmed.requests.len() < limit { None } else { Some((oldest, unconfirmed.remove(oldest)?)) }
     }
 
     /// A device, opened once.
@@ -167,7 +272,10 @@ impl Hub {
             EventKind::ConnectRequest => event.listener.as_ref()?,
             _ => &event.id,
         };
-        let socket = self.find(id.user())?;
+        let key = id.user();
+        // A request that has no socket yet is its listener's.
+        let listener = || lock(&self.unconfirmed).requests.get(&key).map(|(listener, _)| *listener);
+        let socket = self.find(key).or_else(|| self.find(listener()?))?;
         socket.deliver(Letter::Event(event));
         Some(socket)
     }

@@ -45,7 +45,7 @@ impl Socket {
     /// The protection domain of its queue pair: memory must be registered there. `EINVAL` if it has none.
     pub fn domain(&self) -> Result<ProtectionDomain, Error> {
         match &self.lock().phase {
-            Phase::Connected(endpoint) => Ok(endpoint.parts.domain),
+            Phase::Connected(endpoint) => Ok(endpoint.parts.domain.number),
             _ => Err(Error::INVALID),
         }
     }

@@ -27,13 +27,14 @@ mod wait;
 
 pub use datagram::{Datagram, MAX_DATAGRAM};
 pub use error::Error;
+pub use events::nothing_lingers;
 pub use iomap::LentMemory;
 pub use rsocket::{Shutdown, Sizes};
 pub use settings::Settings;
 pub use shutdown::Broken;
 pub use socket::{Readiness, Socket, SocketOption};
 pub use transfer::{Receive, Scatter, Slices};
-pub use wait::{ShortWaits, Wait, Waitable, Waiter, Waiters};
+pub use wait::{Gathering, ShortWaits, Wait, Waitable, Waiter, Waiters};
 
 /// The largest number of I/O mappings that the protocol can say, up to this.
 pub fn io_mappings(count: u32) -> u16 {

@@ -3,7 +3,7 @@
 use crate::elsewhere::{self, Errand};
 use crate::error::Error;
 use crate::socket::{Phase, Socket};
-use crate::wait::Waitable;
+use crate::wait::{Waitable, Waiter};
 use rsocket::Shutdown;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -25,13 +25,24 @@ pub enum Broken {
 }
 
 impl Socket {
-    /// Ends a direction. The peer hears of it after everything that was sent before.
+    /// Ends a direction. The peer hears of it after everything that was sent before. A socket that listens stops, and
+    /// calls that wait for a connection are over.
     pub fn shutdown(&self, which: Shutdown) -> Result<(), Error> {
         // After what another caller is sending.
         let _turn = self.send_turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock();
         let endpoint = match &mut state.phase {
             Phase::Connected(endpoint) => endpoint,
+            // There is nothing to write to; with TCP neither.
+            Phase::Listening(_) if which == Shutdown::Write => return Ok(()),
+            Phase::Listening(_) => {
+                let listening = std::mem::replace(&mut state.phase, Phase::Stopped);
+                state.mark_changed();
+                drop(state);
+                let stopped = self.id.stop_listening();
+                drop(listening);
+                return Ok(stopped?);
+            }
             _ => return Err(Error::NOT_CONNECTED),
         };
         if endpoint.protocol.shutdown(which) {
@@ -55,22 +66,31 @@ impl Socket {
     /// without the caller.
     pub fn close(self: &Arc<Socket>, patience: Duration) {
         let _ = self.shutdown(Shutdown::Both);
-        let until = Instant::now() + patience;
-        let mut flushed = self.is_flushed();
-        while !flushed {
-            self.arm();
-            flushed = self.is_flushed();
-            let left = until.saturating_duration_since(Instant::now());
-            // Another call that waits may have taken the event: so it is looked for now and then.
-            if flushed || left.is_zero() || self.nic.wait_for(&self.channel, Some(left.min(LOOK_INTERVAL))).is_err() {
-                break;
-            }
-            flushed = self.is_flushed();
-        }
+        let flushed = self.is_flushed() || !patience.is_zero() && self.wait_until_flushed(patience);
         match flushed && !elsewhere::is_in_nic() {
             true => self.end(),
             false => self.linger(),
         }
+    }
+
+    fn wait_until_flushed(&self, patience: Duration) -> bool {
+        let Ok(waiter) = Waiter::new() else { return false };
+        let until = Instant::now() + patience;
+        self.waiters().join(&waiter);
+        let flushed = loop {
+            self.arm();
+            let left = until.saturating_duration_since(Instant::now());
+            if self.is_flushed() || left.is_zero() {
+                break self.is_flushed();
+            }
+            // Another call that waits may have taken the event: so it is looked for now and then.
+            if self.nic.wait_for(waiter.channel(), Some(left.min(LOOK_INTERVAL))).is_err() {
+                break false;
+            }
+        };
+        self.waiters().leave(waiter.number());
+        waiter.end();
+        flushed
     }
 
     /// Why nothing more comes, if that is not because the peer has said so, or the program here.
@@ -98,6 +118,7 @@ impl Socket {
     }
 
     pub(crate) fn let_go_if_flushed(&self) {
+        self.hub.moved(self.key);
         if self.is_flushed()
             && let Some(socket) = self.hub.let_go(self.key)
         {

@@ -36,7 +36,7 @@ pub struct Socket {
     /// There is something in the inbox, or in the completion queue of a socket that is observed.
     news: AtomicBool,
     /// Calls that wait.
-    waiters: Waiters,
+    waiters: Arc<Waiters>,
     /// One caller at a time sends, and one receives.
     pub(crate) send_turn: Mutex<()>,
     pub(crate) receive_turn: Mutex<()>,
@@ -80,6 +80,8 @@ pub(crate) enum Phase {
     Connecting(Box<Endpoint>),
     /// There is a connection, or there was.
     Connected(Box<Endpoint>),
+    /// It has listened, and may again.
+    Stopped,
     /// There will be none.
     Failed,
 }
@@ -118,16 +120,17 @@ impl Socket {
         sizes: Sizes,
         phase: Phase,
     ) -> Result<Arc<Socket>, Error> {
+        let waiters = Arc::<Waiters>::default();
         let socket = Arc::new(Socket {
             nic: Arc::clone(hub.nic()),
             hub,
             key,
             id,
-            channel: Arc::new(CompletionChannel::new()?),
+            channel: waiters.channel(),
             state: Mutex::new(State { phase, sizes, ..State::default() }),
             inbox: Mutex::default(),
             news: AtomicBool::new(false),
-            waiters: Waiters::default(),
+            waiters,
             send_turn: Mutex::default(),
             receive_turn: Mutex::default(),
             lends: AtomicBool::new(false),
@@ -372,6 +375,7 @@ impl Waitable for Socket {
         match &state.phase {
             Phase::Idle | Phase::Bound | Phase::Connecting(_) => Readiness::default(),
             Phase::Listening(listening) => Readiness { readable: listening.has_waiting(), ..Readiness::default() },
+            Phase::Stopped => Readiness { readable: true, peer_closed: true, hung_up: true, ..Readiness::default() },
             Phase::Failed => Readiness { readable: true, writable: true, failed: true, ..Readiness::default() },
             Phase::Connected(endpoint) => {
                 let protocol = &endpoint.protocol;

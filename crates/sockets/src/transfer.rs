@@ -201,7 +201,7 @@ impl Socket {
     /// not acknowledged at the end is copied into the send buffer, since it may have to be sent again. Answers how many
     /// were sent: not all of them if there is no more room, or if something is wrong, of which the next call hears.
     fn send_lent(&self, parts: &Parts, bytes: &[u8]) -> usize {
-        let lent = parts.nic.lend(bytes, parts.domain, |key| {
+        let lent = parts.nic.lend(bytes, parts.domain.number, |key| {
             let (mut transfers, mut sent) = (Vec::new(), 0);
             while let Some(left) = bytes.get(sent..).filter(|left| !left.is_empty()) {
                 let Some(transfer) = self.next_transfer(left.len()) else { break };

@@ -1,9 +1,9 @@
 //! Waiting until a socket has changed. A thread may be ended while it sleeps (`pthread_cancel`), and then no destructor
 //! runs: so a call that waits is taken apart, as [`hca::BlockedCall`] is. What it has taken is plain data.
 //!
-//! Several calls may wait for one socket, and each has a channel of its own, which every change is told to. Completions
-//! come to the channel of the socket: whichever call takes that event looks at the completion queue, and what it finds
-//! is a change.
+//! Several calls may wait for one socket, and each has a channel of its own, which every change is told to, and every
+//! event of the socket's completion queue. Whichever call takes that event looks at the queue, and what it finds is a
+//! change. A socket itself has no descriptor.
 
 use crate::error::Error;
 use crate::socket::Readiness;
@@ -12,6 +12,7 @@ use latch::PerProcess;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use transport::Time;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -26,18 +27,25 @@ static FREE: PerProcess<Mutex<Vec<Arc<CompletionChannel>>>> = PerProcess::new();
 pub struct Waiter {
     number: u64,
     channel: Arc<CompletionChannel>,
+    /// What its channel is told.
+    token: u32,
+}
+
+/// The number of the next.
+fn new_number() -> u64 {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Waiter {
     /// A new one, which no socket knows.
     pub fn new() -> Result<Waiter, Error> {
-        static NUMBER: AtomicU64 = AtomicU64::new(1);
         let free = lock(FREE.get_or_make(Mutex::default)).pop();
         let channel = match free {
             Some(channel) => channel,
             None => Arc::new(CompletionChannel::new()?),
         };
-        Ok(Waiter { number: NUMBER.fetch_add(1, Ordering::Relaxed), channel })
+        Ok(Waiter { number: new_number(), channel, token: 0 })
     }
 
     /// The descriptor that becomes readable when a socket has changed.
@@ -65,6 +73,12 @@ pub struct Waiters {
 }
 
 impl Waiters {
+    /// Where completions of their socket come: each call that waits is told.
+    pub(crate) fn channel(self: &Arc<Waiters>) -> Arc<CompletionChannel> {
+        let waiters = Arc::clone(self);
+        Arc::new(CompletionChannel::relay(move || waiters.wake()))
+    }
+
     /// From now on it is told of changes.
     pub fn join(&self, waiter: &Waiter) {
         lock(&self.list).push(waiter.clone());
@@ -88,9 +102,48 @@ impl Waiters {
         fence(Ordering::SeqCst);
         if self.count.load(Ordering::SeqCst) > 0 {
             for waiter in lock(&self.list).iter() {
-                waiter.channel.push_if(0, |told| told.is_empty());
+                waiter.channel.push_if(waiter.token, |told| !told.contains(&waiter.token));
             }
         }
+    }
+}
+
+/// A thread that waits for many sockets, each of which it knows by a number of its own. The sockets need no descriptors
+/// for it.
+#[derive(Debug)]
+pub struct Gathering {
+    nic: Arc<Nic>,
+    channel: Arc<CompletionChannel>,
+}
+
+impl Gathering {
+    /// One for no sockets.
+    pub fn new() -> Result<Gathering, Error> {
+        let channel = Arc::new(CompletionChannel::new()?);
+        Ok(Gathering { nic: Arc::clone(crate::events::Hub::of_process()?.nic()), channel })
+    }
+
+    /// From now on changes of a socket are told as `token`; [`Waiters::leave`] ends it. Completions are told once after
+    /// each [`arm`](Waitable::arm).
+    pub fn join(&self, socket: &dyn Waitable, token: u32) -> u64 {
+        let waiter = Waiter { number: new_number(), channel: Arc::clone(&self.channel), token };
+        socket.waiters().join(&waiter);
+        waiter.number
+    }
+
+    /// Tells a token.
+    pub fn tell(&self, token: u32) {
+        self.channel.push_if(token, |told| !told.contains(&token));
+    }
+
+    /// The next token, if there is one.
+    pub fn next(&self) -> Option<u32> {
+        self.channel.try_take()
+    }
+
+    /// Waits for the next token, until a descriptor is readable, or for so long. The thread drives the NIC meanwhile.
+    pub fn wait(&self, fd: RawFd, limit: Option<Duration>) -> Option<u32> {
+        self.nic.wait_for_either(&self.channel, fd, limit).ok().flatten()
     }
 }
 
@@ -114,16 +167,11 @@ pub trait Waitable: Send + Sync {
     /// The calls that wait for it.
     fn waiters(&self) -> &Waiters;
 
-    /// Has the next completion make [`wake_fd`](Waitable::wake_fd) readable.
+    /// Has the next completion wake the calls that wait.
     fn arm(&self);
 
     /// What a program could do without waiting, after a look at what has arrived.
     fn readiness(&self) -> Readiness;
-
-    /// Readable when completions have come since [`arm`](Waitable::arm): one that sleeps on it looks at the socket.
-    fn wake_fd(&self) -> RawFd {
-        self.channel().raw_fd()
-    }
 
     /// From now on a change wakes this call: it must look once more before it sleeps, or it misses one.
     fn begin_wait(&self, wait: &mut Wait) -> Result<(), Error> {
@@ -141,7 +189,13 @@ pub trait Waitable: Send + Sync {
         match self.waiters().find(wait.waiter) {
             Some(waiter) => {
                 let channels = [&*waiter.channel, &**self.channel()];
-                self.nic().look_for_event_of(channels, &mut wait.call, deadline)
+                let look = self.nic().look_for_event_of(channels, &mut wait.call, deadline);
+                if matches!(look, Look::Event(_)) {
+                    // One event is told in both, and the caller looks at the socket next.
+                    waiter.clear();
+                    self.clear_wake();
+                }
+                look
             }
             None => self.nic().look_for_event(self.channel(), &mut wait.call, deadline),
         }
@@ -152,7 +206,7 @@ pub trait Waitable: Send + Sync {
         self.nic().look_for_event_of([&*waiter.channel, &**self.channel()], &mut wait.call, None)
     }
 
-    /// Takes what has made [`wake_fd`](Waitable::wake_fd) readable. The caller looks at the socket afterwards.
+    /// Takes the events of its completion queue. The caller looks at the socket afterwards.
     fn clear_wake(&self) {
         while self.channel().try_take().is_some() {}
     }
@@ -167,6 +221,10 @@ pub trait Waitable: Send + Sync {
 }
 
 impl Waiter {
+    pub(crate) fn channel(&self) -> &CompletionChannel {
+        &self.channel
+    }
+
     /// Its number among all.
     pub fn number(&self) -> u64 {
         self.number

@@ -1,5 +1,5 @@
 //! How often each thing happened, by kind and by the word that says why. Not a metrics exporter: the numbers are
-//! plain, and whoever wants them in another format reads them out.
+//! plain; code that wants them in another format reads them out.
 
 use alloc::collections::BTreeMap;
 use core::fmt;

@@ -80,7 +80,7 @@ impl<W: Write> JsonLines<W> {
         Self { writer, failed: None, stamp: None }
     }
 
-    /// The same, and puts what `stamp` answers on every line.
+    /// Writes to `writer`, and puts what `stamp` returns on every line.
     #[must_use]
     pub const fn stamped(writer: W, stamp: fn() -> Stamp) -> Self {
         Self { writer, failed: None, stamp: Some(stamp) }

@@ -1,6 +1,6 @@
 //! Reads what [`JsonLines`](crate::JsonLines) wrote: the log of an earlier run becomes events again. A log is a file
-//! that anybody may have written: lines and words are bounded, events that are not known are skipped and counted, and so
-//! are lines that are no JSON: a log on standard error has those of the program in between.
+//! that anybody may have written: lines and words are bounded, events that are not known are skipped and counted, and
+//! so are lines that are no JSON: a log on standard error has those of the program in between.
 
 use std::boxed::Box;
 use std::collections::BTreeSet;
@@ -89,7 +89,7 @@ impl<R: BufRead> JsonReader<R> {
         self.skipped
     }
 
-    /// Lines that are no JSON objects: those of somebody else.
+    /// Lines that are no JSON objects: those of another program.
     #[must_use]
     pub const fn foreign(&self) -> u64 {
         self.foreign

@@ -2,8 +2,8 @@
 //!
 //! Everything the NIC does is one stream of [`Event`]s: logs, captures, metrics, the viewer and the oracles of the
 //! tests all read the same words. This crate holds the words and the first sinks; it decides nothing and knows no
-//! clock: whoever emits an event says what time it is, in nanoseconds since an origin of its choice. [`Time`] is such a
-//! moment.
+//! clock: the code that emits an event says what time it is, in nanoseconds since an origin of its choice. [`Time`] is
+//! such a moment.
 //!
 //! | sink | keeps | needs `std` |
 //! |---|---|---|
@@ -50,6 +50,7 @@ mod json_reader;
 #[cfg(feature = "std")]
 mod pcapng;
 mod peer_reason;
+mod printable;
 mod reason;
 mod ring;
 mod sink;
@@ -70,6 +71,7 @@ pub use json_reader::{JsonReader, Logged, ReadError};
 #[cfg(feature = "std")]
 pub use pcapng::{Direction, Interface, PcapNg};
 pub use peer_reason::PeerReason;
+pub use printable::printable;
 pub use reason::{ConnectionEnd, DropReason, Queue, RequestFault, RetryCause, StateCause, Timer, WindowCause};
 pub use ring::Ring;
 pub use sink::{Sink, Tee, Tracer};

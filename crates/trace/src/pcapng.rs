@@ -87,7 +87,7 @@ impl<W: Write> PcapNg<W> {
         self.write(interface, at, frame, comment.map(|text| (COMMENT, cut(text).as_bytes())))
     }
 
-    /// The same, with the way it went instead of a comment, for a link that sees what is sent and what arrives.
+    /// Adds one frame with the way it went instead of a comment, for a link that sees what is sent and what arrives.
     pub fn directed(&mut self, interface: Interface, at: u64, frame: &[u8], direction: Direction) -> Result<(), Error> {
         let flags: u32 = match direction {
             Direction::Inbound => 1,

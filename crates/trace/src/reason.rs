@@ -67,6 +67,8 @@ vocabulary! {
         NotMember = "not_member": "no queue pair of this process is in the multicast group",
         FlowDrops = "flow_drops": "a flow of the program has such frames dropped",
         OwnMulticast = "own_multicast": "the queue pair does not want what it sends to the group itself",
+        // Sockets.
+        ForgedSender = "forged_sender": "it names another sender than the socket and host that it came from",
         // Management, and connections.
         NotFromGsi = "not_from_gsi": "it is for queue pair 1 and does not come from one",
         NotManagement = "not_management": "the payload for queue pair 1 is no management datagram that can be read",

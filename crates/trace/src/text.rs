@@ -39,7 +39,8 @@ impl<const N: usize> Write for Text<N> {
 
 impl<const N: usize> fmt::Display for Text<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        // It may come from a log of another host.
+        write!(f, "{}", crate::printable(self.as_str()))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Virtual time, for everything that computes. The transport and the connection manager never read a clock: whoever
-//! drives them says what time it is, so a simulator can jump from deadline to deadline and a test of a four-second
+//! Virtual time, for everything that computes. The transport and the connection manager never read a clock: the code
+//! that drives them says what time it is, so a simulator can jump from deadline to deadline and a test of a four-second
 //! timeout takes a microsecond.
 
 use core::fmt;

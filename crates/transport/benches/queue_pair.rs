@@ -31,7 +31,7 @@ fn write_one(bencher: Bencher<'_, '_>, length: u32) {
     stream(bencher, write(), length, true);
 }
 
-/// The same with trains carried whole.
+/// WRITE, acknowledgement and completion, one at a time, with trains carried whole.
 #[divan::bench(args = [4096, 65536])]
 fn write_one_whole(bencher: Bencher<'_, '_>, length: u32) {
     stream(bencher, write(), length, false);

@@ -2,8 +2,8 @@
 //! and what the device can do ([`Limits`]). Plain values; which of them a transition takes, and whether a value is in
 //! range, is decided in [`crate::state`].
 
+use crate::kind::State;
 use crate::rate::RateLimit;
-use crate::state::State;
 use core::fmt;
 use wire::access::Access;
 use wire::{Gid, Mtu, Psn, Qkey, Qpn};

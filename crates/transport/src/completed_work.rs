@@ -61,7 +61,7 @@ impl Counts {
         }
     }
 
-    /// The same, by its completion.
+    /// Work of this queue pair has completed, as its completion says.
     pub(crate) fn shown(&mut self, completion: &Completion) {
         self.completed(completion.kind, completion.status, completion.bytes.into());
     }

@@ -1,6 +1,5 @@
 //! Completions: how a work request ended, with the reason a person can act on beside the code a program switches on.
 
-use crate::tag_matching::TagHeader;
 use core::fmt;
 use trace::Failure;
 use wire::{Key, Qpn, Srqn};
@@ -248,3 +247,44 @@ pub struct FrameNotes {
 
 // Completions are copied for every message: what explains the few that fail must not make all of them larger.
 const _: () = assert!(size_of::<Cause>() <= 56 && size_of::<Completion>() <= 128);
+
+/// What a tag matching header says of its message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(alias = "ibv_tmh")]
+pub struct TagHeader {
+    /// The tag.
+    pub tag: u64,
+    /// Something of the sender's, for the receiver.
+    pub app_ctx: u32,
+}
+
+/// Something that happened to a queue pair and that its program hears of beside its completions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AsyncEvent {
+    /// The first packet arrived while the queue pair was ready to receive only.
+    CommunicationEstablished,
+    /// All work begun before the move to SQD has ended.
+    SendQueueDrained,
+    /// In error, and no more receives of the shared receive queue will be used.
+    LastWqeReached,
+    /// The queue pair failed.
+    QpFatal,
+    /// The peer's request could not be understood.
+    QpRequestError,
+    /// The peer's request reached for memory it may not touch.
+    QpAccessError,
+}
+
+impl AsyncEvent {
+    /// The name C programs know.
+    pub fn name(self) -> &'static str {
+        match self {
+            AsyncEvent::CommunicationEstablished => "IBV_EVENT_COMM_EST",
+            AsyncEvent::SendQueueDrained => "IBV_EVENT_SQ_DRAINED",
+            AsyncEvent::LastWqeReached => "IBV_EVENT_QP_LAST_WQE_REACHED",
+            AsyncEvent::QpFatal => "IBV_EVENT_QP_FATAL",
+            AsyncEvent::QpRequestError => "IBV_EVENT_QP_REQ_ERR",
+            AsyncEvent::QpAccessError => "IBV_EVENT_QP_ACCESS_ERR",
+        }
+    }
+}

@@ -31,9 +31,9 @@ pub const FULL_PACKET: u64 = packet_cost(4096);
 ///
 /// The kernel charges a packet's "truesize": the allocation its bytes live in plus the structure that describes it. The
 /// bytes are payload and 58 of headers (Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4); behind them, in the same
-/// allocation, lie 320 bytes of `skb_shared_info`; the allocator hands out powers of two; and `sk_buff` itself takes 256.
-/// IPv6 and extended headers add a few bytes more, which never decides for a payload of a power of two, since the next
-/// power is twice away.
+/// allocation, lie 320 bytes of `skb_shared_info`; the allocator hands out powers of two; and `sk_buff` itself takes
+/// 256. IPv6 and extended headers add a few bytes more, which never decides for a payload of a power of two, since the
+/// next power is twice away.
 pub const fn packet_cost(payload: u32) -> u64 {
     (payload as u64 + 58 + 320).next_power_of_two() + 256
 }
@@ -100,9 +100,9 @@ const PROBE_NANOS: u64 = 2_000_000;
 /// See the module.
 ///
 /// Before sending, [`reserve`](Window::reserve); for all that was reserved, later, either
-/// [`acknowledged`](Window::acknowledged) or [`release`](Window::release), exactly once. After either, whoever drives
-/// the queue pairs asks [`next_waiter`](Window::next_waiter) until it says `None`, and lets each queue pair it names
-/// try again.
+/// [`acknowledged`](Window::acknowledged) or [`release`](Window::release), exactly once. After either, the code that
+/// drives the queue pairs asks [`next_waiter`](Window::next_waiter) until it says `None`, and lets each queue pair it
+/// names try again.
 #[derive(Debug)]
 pub struct Window {
     config: WindowConfig,
@@ -157,24 +157,25 @@ impl Window {
     /// in the queue and will be named by [`next_waiter`](Window::next_waiter).
     ///
     /// Nothing is granted to a queue pair that tries out of turn while others wait. But when nothing is in flight one
-    /// packet is always granted, whatever it costs and whoever waits: an acknowledgement must come from somewhere to
-    /// move the queue on.
+    /// packet is always granted, whatever it costs and whichever queue pair waits: an acknowledgement must come from
+    /// somewhere to move the queue on.
     #[inline]
     pub fn reserve(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32) -> u32 {
         self.grant(qpn, packet_len, packets, last_len, 0)
     }
 
-    /// The same for a queue pair that has something under way and can wait: less than a turn's worth (or a quarter of
-    /// the window, if that is less) is declined, and it waits for as much.
+    /// Like [`reserve`](Window::reserve), for a queue pair that has something under way and can wait: less than a
+    /// turn's worth (or a quarter of the window, if that is less) is declined, and it waits for as much.
     #[inline]
     pub fn reserve_unless_sliver(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32) -> u32 {
         let least = self.config.quantum.min(self.size / 4).next_multiple_of(packet_cost(packet_len));
         self.grant(qpn, packet_len, packets, last_len, least)
     }
 
-    /// The same for packets that are sent together, a [`burst`](Window::burst) at most. In a wide window fewer are
-    /// declined while something is under way, and the queue pair waits for room for all of them: a datagram costs its
-    /// sender and its receiver about as much whether it is full or not.
+    /// Like [`reserve_unless_sliver`](Window::reserve_unless_sliver), for packets that are sent together, a
+    /// [`burst`](Window::burst) at most. In a wide window fewer are declined while something is under way, and the
+    /// queue pair waits for room for all of them: a datagram costs its sender and its receiver about as much whether it
+    /// is full or not.
     #[inline]
     pub fn reserve_together(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32) -> u32 {
         let all = if self.is_wide(packet_len) { Window::charge_of(packet_len, packets, last_len) } else { 0 };
@@ -202,8 +203,8 @@ impl Window {
         !self.is_unlimited() && self.size / 4 >= u64::from(most_in_datagram(packet_len)) * packet_cost(packet_len)
     }
 
-    /// The same for one packet that is granted or not: nobody waits for it, and it passes nobody who waits. Answers
-    /// what it is charged.
+    /// Like [`reserve`](Window::reserve), for one packet that is granted or not: it does not wait, and passes no queue
+    /// pair that waits. Returns what it is charged.
     #[inline]
     pub fn reserve_one(&mut self, length: u32) -> Option<u64> {
         let charge = packet_cost(length);
@@ -250,7 +251,7 @@ impl Window {
 
     /// How many packets of `packet_len` bytes to send before asking for an acknowledgement: a quarter of the window, so
     /// that acknowledgements come while there is still something under way. One for the whole window would mean to stop
-    /// and wait. In a wide window as many as fill datagrams that are cut into packets by whoever sends them, up to a
+    /// and wait. In a wide window as many as fill datagrams that are cut into packets by their sender, up to a
     /// few.
     #[inline]
     pub fn burst(&self, packet_len: u32) -> u32 {
@@ -265,8 +266,8 @@ impl Window {
         }
     }
 
-    /// The same where the first packet is longer than the others. Of packets that are cut from one datagram only the
-    /// last may have another length: in a wide window the first datagram is one of two.
+    /// Like [`burst`](Window::burst), where the first packet is longer than the others. Of packets that are cut from
+    /// one datagram only the last may have another length: in a wide window the first datagram is one of two.
     #[inline]
     pub fn burst_after_longer(&self, packet_len: u32) -> u32 {
         let burst = self.burst(packet_len);
@@ -396,7 +397,7 @@ impl Window {
             return;
         }
         if next > self.ceiling.saturating_add(2 * FULL_PACKET) {
-            // Well past it and nothing was lost: whoever else filled the buffer is gone.
+            // Well past it and nothing was lost: the other sender that filled the buffer is gone.
             self.ceiling = u64::MAX;
         }
         self.grown -= self.size;

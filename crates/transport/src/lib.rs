@@ -68,6 +68,7 @@ mod completer;
 mod completion;
 pub mod congestion;
 mod connection;
+mod kind;
 pub mod packet_counters;
 mod port;
 mod queue_pair;
@@ -89,22 +90,20 @@ pub use attributes::{
     AddressVector, AlternatePath, AttributeMask, Attributes, Capabilities, Limits, MigrationState, Modify,
 };
 pub use completed_work::{Count, Counts};
-pub use completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
+pub use completion::{AsyncEvent, Cause, Completion, CompletionKind, FrameNotes, Queue, Status, TagHeader};
 pub use packet_counters::Counters;
-pub use port::{Port, TaggedTaken, Taken, Toward};
-pub use queue_pair::{AsyncEvent, AtOnce, FrameOut, QueuePair, QueuePairConfig};
+pub use port::{MAX_TRAIN, Port, TaggedTaken, Taken, Toward};
+pub use queue_pair::{AtOnce, FrameOut, QueuePair, QueuePairConfig};
 pub use rate::RateLimit;
-pub use receive::ReceiveWork;
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent, SrqModify};
 pub use state::{Kind, ModifyError, State};
 pub use stop::Stop;
-pub use tag_matching::{
-    MAX_RENDEZVOUS_HEADER, TagHeader, TagList, TagOperation, TagOutcome, TagRequest, TaggedMessage,
-};
+pub use tag_matching::{MAX_RENDEZVOUS_HEADER, TagList, TagOperation, TagOutcome, TagRequest, TaggedMessage};
 pub use time::ack_timeout_nanos;
 pub use trace::{Failure, Time};
-pub use train::{Inbound, MAX_TRAIN, Payload, Piece, Pieces, Train};
+pub use train::{Inbound, Payload, Piece, Pieces, Train};
 pub use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};
 pub use work::{
-    Data, DatagramTarget, MAX_MESSAGE, Operation, PostError, ReceiveRequest, Remote, SendFlags, SendRequest, Sge,
+    Data, DatagramTarget, MAX_MESSAGE, Operation, PostError, ReceiveRequest, ReceiveWork, Remote, SendFlags,
+    SendRequest, Sge,
 };

@@ -1,6 +1,6 @@
 //! What a queue pair counts: packets and octets of both directions, and what went wrong. Plain numbers of the queue
-//! pair's own, which its lock guards; the NIC adds them up when somebody asks. Every message changes [`Traffic`], which
-//! therefore lies where messages look anyway; [`Incidents`] lies elsewhere.
+//! pair's own, which its lock guards; the NIC adds them up when a process asks. Every message changes [`Traffic`],
+//! which therefore lies where messages look anyway; [`Incidents`] lies elsewhere.
 
 use core::net::IpAddr;
 use core::ops::AddAssign;
@@ -77,7 +77,7 @@ sums! {
         no_receives,
         /// Refusals because of that: "receiver not ready" sent.
         rnr_naks_sent,
-        /// The same received.
+        /// "Receiver not ready" received.
         rnr_naks_received,
         /// "Sequence error" received.
         sequence_naks_received,

@@ -3,10 +3,13 @@
 //! byte vectors. Every call is synchronous and happens inside a `QueuePair` method; a port never calls back.
 
 use crate::congestion::Window;
-use crate::receive::ReceiveWork;
-use crate::train::MAX_TRAIN;
+use crate::work::ReceiveWork;
 use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};
 use wire::{Feth, Key, Qpn, Srqn};
+
+/// The most payload one train carries, unless a wide window lets it be several datagrams
+/// ([`Window::burst`](crate::congestion::Window::burst)).
+pub const MAX_TRAIN: u32 = 64 * 1024;
 
 /// What came of asking a shared receive queue for a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

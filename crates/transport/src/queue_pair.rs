@@ -21,7 +21,7 @@ use self::rendezvous::Rendezvouses;
 use crate::attributes::{Attributes, Capabilities, Limits};
 use crate::completed_work::Counts;
 use crate::completer::Completer;
-use crate::completion::{Completion, Queue, Status};
+use crate::completion::{AsyncEvent, Completion, Queue, Status};
 use crate::connection::Connection;
 use crate::packet_counters::{Incidents, Traffic};
 use crate::port::Port;
@@ -65,37 +65,6 @@ pub struct QueuePairConfig {
     pub pkey: Pkey,
     /// The longest datagram payload the port carries.
     pub port_mtu: Mtu,
-}
-
-/// Something that happened to a queue pair and that its program hears of beside its completions.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum AsyncEvent {
-    /// The first packet arrived while the queue pair was ready to receive only.
-    CommunicationEstablished,
-    /// All work begun before the move to SQD has ended.
-    SendQueueDrained,
-    /// In error, and no more receives of the shared receive queue will be used.
-    LastWqeReached,
-    /// The queue pair failed.
-    QpFatal,
-    /// The peer's request could not be understood.
-    QpRequestError,
-    /// The peer's request reached for memory it may not touch.
-    QpAccessError,
-}
-
-impl AsyncEvent {
-    /// The name C programs know.
-    pub fn name(self) -> &'static str {
-        match self {
-            AsyncEvent::CommunicationEstablished => "IBV_EVENT_COMM_EST",
-            AsyncEvent::SendQueueDrained => "IBV_EVENT_SQ_DRAINED",
-            AsyncEvent::LastWqeReached => "IBV_EVENT_QP_LAST_WQE_REACHED",
-            AsyncEvent::QpFatal => "IBV_EVENT_QP_FATAL",
-            AsyncEvent::QpRequestError => "IBV_EVENT_QP_REQ_ERR",
-            AsyncEvent::QpAccessError => "IBV_EVENT_QP_ACCESS_ERR",
-        }
-    }
 }
 
 /// A queue pair, as a machine without a world: packets, work and time go in, trains, completions, events and deadlines

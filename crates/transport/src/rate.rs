@@ -31,7 +31,7 @@ const QUANTUM_NANOS: u64 = 5_000;
 /// Threads sleep 50 us too long as a rule, and wait for a processor.
 pub const CATCH_UP_NANOS: u64 = 2_000_000;
 
-/// The same where congestion sets the rate: bursts are what it suffers from.
+/// What a late sender catches up at once where congestion sets the rate: bursts are what it suffers from.
 const CONGESTED_CATCH_UP_NANOS: u64 = 100_000;
 
 /// What a program asks for to pace a queue pair.

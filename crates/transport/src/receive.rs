@@ -3,33 +3,9 @@
 
 use crate::port::Port;
 use crate::ring::Ring;
-use crate::work::{PostError, ReceiveRequest, Sge};
-use alloc::vec::Vec;
+use crate::work::{PostError, ReceiveRequest, ReceiveWork, Sge};
 use wire::Key;
 use wire::access::{Access, Range, Refusal, RefusalCause, Subject};
-
-/// A receive that has been posted, or taken off its queue to be filled.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ReceiveWork {
-    /// Comes back in the completion.
-    pub wr_id: u64,
-    /// Where the bytes go.
-    pub sges: Vec<Sge>,
-}
-
-impl ReceiveWork {
-    /// Becomes a copy of `request`, in the memory it already has.
-    pub fn fill(&mut self, request: &ReceiveRequest<'_>) {
-        self.wr_id = request.wr_id;
-        self.sges.clear();
-        self.sges.extend_from_slice(request.sges);
-    }
-
-    /// How many bytes it takes.
-    pub fn space(&self) -> u64 {
-        space(&self.sges)
-    }
-}
 
 /// The receive queue of one queue pair.
 #[derive(Debug)]
@@ -145,11 +121,6 @@ pub(crate) fn check_all<P: Port>(
     port: &mut P,
 ) -> Result<(), Refusal> {
     each_piece(sges, offset, length, access, |range| port.check(subject, range, access))
-}
-
-/// How many bytes the pieces hold.
-pub(crate) fn space(sges: &[Sge]) -> u64 {
-    sges.iter().map(|sge| u64::from(sge.length)).sum()
 }
 
 /// Cuts `length` bytes at `offset` into the runs that lie in one piece each.

@@ -4,11 +4,12 @@
 
 use crate::completion::Status;
 use crate::connection::Connection;
+use crate::port::MAX_TRAIN;
 use crate::port::{Port, Toward};
 use crate::receive::check_all;
 use crate::send_queue::{Outcome, SendQueue, SendWork};
 use crate::state::Kind;
-use crate::train::{MAX_TRAIN, pad};
+use crate::train::pad;
 use crate::work::{Operation, SendFlags};
 use trace::Failure;
 use wire::access::{Access, Refusal};

@@ -13,13 +13,12 @@ pub(crate) use answers::ResponseTrain;
 pub(crate) use tagged::Rendezvous;
 
 use crate::completed_work::{Count, Counts};
-use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
+use crate::completion::{AsyncEvent, Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 use crate::connection::Connection;
 use crate::port::{Port, Taken};
-use crate::queue_pair::AsyncEvent;
-use crate::receive::{ReceiveQueue, ReceiveWork, scatter};
+use crate::receive::{ReceiveQueue, scatter};
 use crate::train::Inbound;
-use crate::work::{MAX_MESSAGE, PostError, ReceiveRequest};
+use crate::work::{MAX_MESSAGE, PostError, ReceiveRequest, ReceiveWork};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use answers::Answers;
@@ -122,7 +121,7 @@ pub(crate) struct Responder {
     /// UC: the rest of a damaged message is passed over.
     abandoned: bool,
     message: Message,
-    /// What has completed, where somebody wants to know.
+    /// What has completed, where completions are counted.
     pub counts: Option<Box<Counts>>,
     completions: VecDeque<Completion>,
     answers: Answers,
@@ -282,7 +281,7 @@ impl Responder {
         core::mem::take(&mut self.answers.read)
     }
 
-    /// The same, where it is: [`completed`](Responder::completed) lets go of it.
+    /// The next completion, where it is: [`completed`](Responder::completed) lets go of it.
     #[inline]
     pub fn next_completion(&self) -> Option<&Completion> {
         self.completions.front()

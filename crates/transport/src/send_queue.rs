@@ -263,7 +263,7 @@ pub(crate) struct SendQueue {
     unanswered: u32,
     /// Work before this number was asked to keep its bytes.
     kept: u64,
-    /// What has completed, where somebody wants to know.
+    /// What has completed, where completions are counted.
     pub counts: Option<Box<Counts>>,
     /// Work of the queue pair's own, for which the ring has room beyond what the program asked for; and how many READs
     /// there are in it.

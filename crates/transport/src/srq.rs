@@ -2,7 +2,8 @@
 //! when that falls below a limit. Sans-IO like the queue pair: the NIC owns it, locks it, and carries its event to the
 //! program.
 
-use crate::receive::{ReceiveQueue, ReceiveWork};
+use crate::receive::ReceiveQueue;
+use crate::work::ReceiveWork;
 use crate::work::{PostError, ReceiveRequest};
 use wire::Srqn;
 use wire::access::ProtectionDomain;

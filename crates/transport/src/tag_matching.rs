@@ -4,12 +4,12 @@
 
 mod header;
 
-pub use header::{TagHeader, TaggedMessage};
+pub use header::TaggedMessage;
 
 pub(crate) use header::{FIN_LENGTH, TMH_LENGTH, fin};
 
 use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
-use crate::receive::ReceiveWork;
+use crate::work::ReceiveWork;
 use crate::work::{PostError, Sge};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -10,10 +10,6 @@ use crate::work::Sge;
 use wire::access::{Range, Refusal, Subject};
 use wire::{Gid, Headers};
 
-/// The most payload one train carries, unless a wide window lets it be several datagrams
-/// ([`Window::burst`](crate::congestion::Window::burst)).
-pub const MAX_TRAIN: u32 = 64 * 1024;
-
 /// Packets to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Train<'a> {

@@ -2,7 +2,8 @@
 //! into the queue.
 
 use crate::attributes::AddressVector;
-use crate::state::State;
+use crate::kind::State;
+use alloc::vec::Vec;
 use wire::access::{Access, Bind};
 use wire::{Feth, Key, Placement, Qkey, Qpn, Selectivity, Srqn};
 
@@ -217,6 +218,29 @@ pub struct SendRequest<'a> {
     pub target: Option<DatagramTarget>,
     /// XRC only: the peer's shared receive queue.
     pub xrc_srq: Option<Srqn>,
+}
+
+/// A receive that has been posted, or taken off its queue to be filled.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ReceiveWork {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// Where the bytes go.
+    pub sges: Vec<Sge>,
+}
+
+impl ReceiveWork {
+    /// Becomes a copy of `request`, in the memory it already has.
+    pub fn fill(&mut self, request: &ReceiveRequest<'_>) {
+        self.wr_id = request.wr_id;
+        self.sges.clear();
+        self.sges.extend_from_slice(request.sges);
+    }
+
+    /// How many bytes it takes.
+    pub fn space(&self) -> u64 {
+        self.sges.iter().map(|sge| u64::from(sge.length)).sum()
+    }
 }
 
 /// One work request for a receive queue.

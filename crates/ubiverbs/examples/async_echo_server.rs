@@ -121,7 +121,7 @@ struct TaskWaker {
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<TaskWaker>) {
-        // The executor may be gone by now; then nobody needs to be woken.
+        // The executor may be gone by now; then there is no thread to wake.
         let _ = self.wake.send(self.task);
     }
 }
@@ -132,7 +132,7 @@ impl Executor {
         self.tasks.push(Some(Box::pin(future)));
     }
 
-    /// Polls whoever was woken, until all are done. In between the thread sleeps; the NIC has a thread of its own.
+    /// Polls the tasks that were woken, until all are done. In between the thread sleeps; the NIC has its own.
     fn run(&mut self) {
         let mut left = self.tasks.len();
         while left > 0 {

@@ -1,4 +1,4 @@
-//! # 3. Atomic operations: a counter and a lock in somebody's memory
+//! # 3. Atomic operations: a counter and a lock in the peer's memory
 //!
 //! Two operations change eight bytes of a peer's memory *at once*, so that many clients can do it together: **fetch and
 //! add**, and **compare and swap**. Both answer what was there before. They are atomic towards the owner's own threads
@@ -41,7 +41,7 @@ impl Client {
         let lock = self.there.slice(LOCK..LOCK + 8)?;
         let guarded = self.there.slice(GUARDED..GUARDED + 8)?;
         for _ in 0..10 {
-            // 0 is free; whoever swaps its own number in has the lock.
+            // 0 is free; the client that swaps its own number in has the lock.
             while self.qp.compare_swap(lock, 0, self.number)?.wait()? != 0 {
                 thread::yield_now();
             }
@@ -51,7 +51,7 @@ impl Client {
             word.copy_from_slice(&(value + 1).to_ne_bytes());
             self.qp.write(word, guarded)?.wait()?;
             let held = self.qp.compare_swap(lock, self.number, 0)?.wait()?;
-            assert_eq!(held, self.number, "nobody else opened our lock");
+            assert_eq!(held, self.number, "only the holder opens the lock");
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //!
 //! Polling a completion queue is the fastest way to learn of a completion, and keeps a processor busy. A program that
 //! has other things to wait for sleeps instead: a **completion channel** is a file descriptor that becomes readable
-//! when a completion queue has something. It goes into `poll` or `epoll` beside sockets and timers.
+//! when a completion queue has something. It goes into `poll` or `epoll` along with sockets and timers.
 //!
 //! Three rules:
 //! - a queue tells the channel only if it was **armed**, and then once;

@@ -3,7 +3,7 @@
 //! Some NICs have a little memory of their own. A word in it is nearer to peers than any in the host: counting in it
 //! needs no trip over the bus. What the program pays is distance: it has **no address** of that memory, only copies in
 //! and out, of whole words of four bytes. So `DeviceMemory` is no slice and offers no atomics of the program's own;
-//! whoever wants to count, counts as a peer does.
+//! a program that wants to count there, counts as a peer does.
 //!
 //! For peers it is a region like any other, a `DeviceRegion`, except that its addresses begin at **zero**: a
 //! `RemoteSlice` of it is a length and a key. The same region can be sent from and read into, without a copy in the
@@ -54,7 +54,7 @@ fn serve_one(listener: &cm::Listener) -> Result<(), Error> {
     let connection = request.accept().in_domain(&pd).private_data(&descriptor).wait()?;
     connection.closed().wait()?;
 
-    // Nobody else is left, so the memory is looked at once more and then given back with its handles.
+    // No other user is left, so the memory is looked at once more and then given back with its handles.
     region.revoke()?;
     let (mut counter, mut copy) = ([0; 8], [0; TEXT.len()]);
     memory.read_at(0, &mut counter)?;

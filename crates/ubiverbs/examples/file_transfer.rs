@@ -28,7 +28,7 @@ type Outcome<T = ()> = Result<T, Box<dyn StdError + Send + Sync>>;
 const SLOT: usize = 64 * 1024;
 const SLOTS: usize = 4;
 
-/// Takes a file from whoever connects first.
+/// Takes a file from the first client that connects.
 fn receive(copy: &Path, listener: &cm::Listener) -> Outcome<usize> {
     let request = listener.next().wait()?;
     let pd = request.context()?.alloc_pd()?;
@@ -74,7 +74,7 @@ fn send(file: &Path, to: SocketAddr) -> Outcome<usize> {
         }
         let mut piece = pd.allocate(SLOT)?;
         let length = file.read(&mut piece)?;
-        // The last WRITE brings its number only, and a byte that nobody looks at.
+        // The last WRITE brings its number only, and a byte that has no meaning.
         let _unused = piece.split_off(length.max(1));
         let at = (sent % SLOTS * SLOT) as u64;
         let there = slots.slice(at..at + piece.len() as u64)?;

@@ -1,6 +1,6 @@
-//! # 14. Memory of a GPU: from one place to another, and the processor never sees it
+//! # 15. GPU memory: from one place to another, and the processor never sees it
 //!
-//! A NIC that reaches GPU memory needs a kernel module beside it. This one needs the GPU's driver, which the program
+//! A NIC that reaches GPU memory needs a kernel module. This one needs the GPU's driver, which the program
 //! has anyway: `share_gpu` registers the pointer that `cuMemAlloc` or `cudaMalloc` gave, and from then on the region is
 //! a buffer like any other. It is `unsafe` to make, since no type says how long a GPU's memory stays allocated, and
 //! safe to use.

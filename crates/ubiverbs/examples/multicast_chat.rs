@@ -1,10 +1,10 @@
 //! # 11. Multicast: a chat without a server
 //!
 //! A datagram can go to a **group**: an IP multicast address that any number of queue pairs join. Each of them gets a
-//! copy, also the one that sent it. Nobody is in charge, and nobody knows how many listen.
+//! copy, also the one that sent it. No member is in charge, and none knows how many listen.
 //!
 //! All members must use the same Q_Key; the connection manager's is `cm::QKEY`, so programs of librdmacm (such as
-//! `mckey`) can be in the same group. Here a message that somebody sent twice is shown twice, and one that was lost is
+//! `mckey`) can be in the same group. Here a message that was sent twice is shown twice, and one that was lost is
 //! not shown: they are datagrams.
 //!
 //! ```text

@@ -64,14 +64,14 @@ fn main() -> Result<(), Error> {
         }));
     }
 
-    // The server: one loop, whoever speaks.
+    // The server: one loop for all clients.
     let mut answered = 0;
     while answered < CLIENTS * MESSAGES {
         for completion in cq.poll()? {
             let message = completion.into_received()?;
             let number = usize::from_ne_bytes(message.payload().try_into().expect("a number"));
             let Some(qp) = server.get(&message.qpn()) else { continue };
-            // Put the buffer back into the pool first, then answer. The answer is dropped: nobody waits for it.
+            // Put the buffer back into the pool first, then answer. The answer is dropped: no task waits for it.
             receives.recv(message.into_buffer())?.polled(0);
             drop(qp.send_inline(&(number + 1).to_ne_bytes())?);
             answered += 1;

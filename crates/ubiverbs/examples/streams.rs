@@ -1,11 +1,11 @@
-//! # 13. Streams: a program of sockets, over RDMA
+//! # 14. Streams: a socket program, over RDMA
 //!
 //! RDMA moves messages into memory that both sides have agreed on. A program that wants bytes in order, as from TCP,
 //! uses a stream: the sender writes into the receiver's buffer by RDMA WRITE, and never more than the receiver has
 //! room for. `stream::blocking` has the names of `std::net`, so that a program changes little more than its imports.
 //! The same streams are there for tasks: `ubiverbs::stream`.
 //!
-//! The protocol is that of `rsocket(7)`, so programs of sockets can be the other side:
+//! The protocol is that of `rsocket(7)`, so socket programs can be the other side:
 //!
 //! ```text
 //! cargo run --example streams

@@ -6,7 +6,7 @@
 //! computes, sleeps, or does something else.
 //!
 //! Because peers may write at any moment, a `SharedRegion` is never a `&[u8]`: bytes are copied in and out. And it can
-//! be **revoked**: when that returns, nobody reaches the memory any more, whatever key they hold.
+//! be **revoked**: when that returns, no peer reaches the memory any more, whatever key it holds.
 //!
 //! ```text
 //! cargo run --example write_and_read

@@ -62,7 +62,6 @@ mod memory;
 mod nic;
 mod pair;
 mod queue;
-mod record;
 mod world;
 
 pub use builder::Builder;
@@ -106,7 +105,7 @@ impl Simulation {
             sim.watch(move |passing| crate::lock(&log).push_str(&line(passing)));
         }
         if let Some(path) = &builder.capture {
-            let captured = std::fs::File::create(path).map_err(|error| error.to_string());
+            let captured = hca::create_private(path).map_err(|error| error.to_string());
             let captured = captured.and_then(|file| {
                 let writer = std::io::BufWriter::new(file);
                 sim.capture(writer).map_err(|error| error.to_string())

@@ -275,7 +275,7 @@ pub fn solve_identification(ip: &Ipv4Header, udp: &UdpHeader, bytes: &[u8]) -> O
     solve_identification_from(assumed, computed, *received, covered.len())
 }
 
-/// The same for a receiver that has computed the ICRC with an assumption already and need not do it again. `covered` is
+/// Like [`solve_identification`], for a receiver that has computed the ICRC with an assumption already. `covered` is
 /// the number of bytes from the BTH to the last pad byte.
 pub fn solve_identification_from(
     assumed: Identification,
@@ -358,7 +358,7 @@ mod polynomial {
     pub(super) static V6_LENGTH: Field = Field::before(42);
     pub(super) static UDP_LENGTH: Field = Field::before(2);
 
-    /// The same up to the end of a BTH.
+    /// The identification of IPv4, by what is behind it up to the end of a BTH.
     pub(super) static V4_IDENTIFICATION_BEFORE_BTH: Field = Field::before(22 + 12);
     static PSN: [[u32; 256]; 3] = [multiples(2), multiples(1), multiples(0)];
 

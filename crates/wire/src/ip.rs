@@ -61,7 +61,7 @@ impl IpHeader {
         }
     }
 
-    /// The same header for another length of UDP payload.
+    /// This header for another length of UDP payload.
     pub fn with_udp_payload(self, payload_len: usize) -> Result<IpHeader, EncodeError> {
         match self {
             IpHeader::V4(header) => header.with_udp_payload(payload_len).map(IpHeader::V4),

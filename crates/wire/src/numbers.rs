@@ -90,7 +90,7 @@ impl Timeout {
         4096 << self.0
     }
 
-    /// The same as a span of time.
+    /// The time it stands for, as a [`Duration`]; see [`duration_ns`](Timeout::duration_ns).
     pub const fn duration(self) -> Duration {
         Duration::from_nanos(self.duration_ns())
     }
@@ -157,7 +157,7 @@ impl Qpn {
 }
 
 impl Key {
-    /// The same object with the next owner's byte, as `ibv_inc_rkey` computes it.
+    /// The key of this object with the next owner's byte, as `ibv_inc_rkey` computes it.
     #[must_use]
     pub const fn next(self) -> Key {
         Key(self.0 & !0xff | self.0.wrapping_add(1) & 0xff)

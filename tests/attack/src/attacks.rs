@@ -5,9 +5,12 @@
 mod connections;
 mod files;
 mod forged;
+pub mod inquiries;
 mod load;
 mod registry;
+mod sockets;
 mod stopped;
+pub mod tools;
 
 use crate::actor::Outcome;
 use crate::network::Network;
@@ -41,7 +44,17 @@ pub struct Attack {
 
 /// All of them.
 pub fn all() -> impl Iterator<Item = &'static Attack> {
-    [stopped::ATTACKS, forged::ATTACKS, connections::ATTACKS, registry::ATTACKS, load::ATTACKS, files::ATTACKS]
-        .into_iter()
-        .flatten()
+    [
+        stopped::ATTACKS,
+        forged::ATTACKS,
+        connections::ATTACKS,
+        sockets::ATTACKS,
+        registry::ATTACKS,
+        load::ATTACKS,
+        files::ATTACKS,
+        tools::ATTACKS,
+        inquiries::ATTACKS,
+    ]
+    .into_iter()
+    .flatten()
 }

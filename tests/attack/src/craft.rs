@@ -156,6 +156,20 @@ pub fn req(way: Way, port: u16, id: u32, qpn: u32) -> Req {
     }
 }
 
+/// The same for a socket: with a queue pair and a communication id of its own for each number, and patience for as long
+/// as a request can have.
+pub fn socket_req(way: Way, port: u16, number: u32) -> Req {
+    let place = rsocket::Span { address: 0x1000, key: Key::new(0x100) };
+    let local = rsocket::Local { receive: place, targets: place };
+    let data = rsocket::Stream::connection_data_of(&rsocket::Sizes::default(), &local).to_bytes();
+    let mut req = req(way, port, number, number);
+    let mut private = *req.private_data.bytes();
+    private[IpCm::LEN..IpCm::LEN + data.len()].copy_from_slice(&data);
+    req.private_data = Data::new(private);
+    req.local_cm_response_timeout = Timeout::new(23);
+    req
+}
+
 /// "Let us disconnect."
 pub fn dreq(ours: u32, theirs: u32, qpn: u32) -> Dreq {
     Dreq {

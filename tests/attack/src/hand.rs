@@ -2,15 +2,21 @@
 //! other as the director tells it. It has no NIC: it opens sockets, binds and reaches names, and sends bytes.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use host::descriptor::Descriptor;
-use host::passing;
+use host::slots::Slot;
+use host::{greeting, passing, shares};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use socket2::{Domain, SockAddr, Socket, Type};
-use wire::ROCE_PORT;
+use wire::{Qpn, ROCE_PORT};
 
 use crate::actor::{Actor, Outcome, lines, say};
 use crate::craft::{self, Envelope, Way, bytes, hex};
@@ -93,6 +99,11 @@ struct Fingers {
     accepted: Vec<Descriptor>,
     connected: Vec<Descriptor>,
     heard: u64,
+    /// Of TCP: they accept nothing.
+    listeners: Vec<std::net::TcpListener>,
+    /// Inquiries that came to liars.
+    asked: Arc<AtomicU64>,
+    locked: Vec<File>,
 }
 
 fn unix(name: &str) -> io::Result<SockAddr> {
@@ -152,6 +163,77 @@ impl Fingers {
     }
 }
 
+/// What a liar sends instead of its report.
+fn lie(kind: &str) -> Outcome<Option<OwnedFd>> {
+    match kind {
+        // A word, a version, and a list of as many ports as there is room for.
+        "endless" => {
+            let memory = File::from(memfd_create("report", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
+            memory.set_len(128 << 20)?;
+            memory.write_all_at(b"UbiRep\x02\0\xff\xff\xff\xff", 0)?;
+            fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+            Ok(Some(memory.into()))
+        }
+        // Whose close waits, if it is the last one.
+        "lingering" => {
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            let sends = Socket::from(TcpStream::connect(listener.local_addr()?)?);
+            // It is never read.
+            std::mem::forget(listener.accept()?);
+            sends.set_nonblocking(true)?;
+            while sends.send(&[0; 1 << 16]).is_ok() {}
+            sends.set_nonblocking(false)?;
+            sends.set_linger(Some(Duration::from_secs(600)))?;
+            Ok(Some(sends.into()))
+        }
+        "silent" => Ok(None),
+        _ => Err("endless|lingering|silent".into()),
+    }
+}
+
+/// Answers whoever asks with lies.
+fn lies(listening: Vec<Socket>, kind: &str, asked: &AtomicU64) -> Outcome {
+    let mut accepted = Vec::new();
+    loop {
+        for socket in &listening {
+            while let Ok((socket, _)) = socket.accept() {
+                socket.set_nonblocking(true)?;
+                accepted.push(Descriptor::keep(socket.into()));
+            }
+        }
+        for socket in &accepted {
+            let mut bytes = [0; 16];
+            let length = passing::receive(socket, &mut bytes, &mut Vec::new()).unwrap_or(0);
+            if bytes.get(..length).and_then(greeting::kind) == Some(greeting::INQUIRY) {
+                asked.fetch_add(1, Ordering::Relaxed);
+                if let Some(lie) = lie(kind)? {
+                    let _ = passing::send(socket, &greeting::of(greeting::REPORT), &[lie.as_raw_fd()]);
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Makes a file of counters with one packet sent, and as many others as said that are named like it, and locks them
+/// all.
+fn counter_files(fingers: &mut Fingers, count: usize) -> Outcome<String> {
+    let uid = rustix::process::geteuid().as_raw();
+    let mut counters = inventory::Counters::default();
+    counters.traffic.sent_packets = 1;
+    inventory::ended::add(&[("ubi_lo".into(), counters)]);
+    let own = format!("/dev/shm/ubiverbs-counters-{uid}");
+    let others = (1..count).map(|zeros| format!("/dev/shm/ubiverbs-counters-+{}{uid}", "0".repeat(zeros % 200)));
+    let others = others.enumerate().map(|(index, name)| if index < 200 { name } else { name.replace('+', "") });
+    for name in others {
+        std::fs::copy(&own, &name)?;
+        fingers.locked.push(File::open(name)?);
+    }
+    fingers.locked.push(File::open(own)?);
+    fingers.locked.iter().try_for_each(File::lock)?;
+    Ok(fingers.locked.len().to_string())
+}
+
 /// Plays the hand.
 pub fn role(arguments: &[String]) -> Outcome {
     let [from, to, kind] = arguments else { return Err("FROM TO plain|spoofed".into()) };
@@ -176,6 +258,14 @@ pub fn role(arguments: &[String]) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// A socket whose packets have an address that no host has.
+fn false_source(last: u8) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+    socket.set_ip_transparent_v4(true)?;
+    socket.bind(&SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 100 + last), 0).into())?;
+    Ok(UdpSocket::from(OwnedFd::from(socket)))
 }
 
 /// As many as the system allows.
@@ -222,6 +312,40 @@ fn act(socket: &UdpSocket, way: Way, fingers: &mut Fingers, words: &[&str]) -> O
             }
             Ok(String::new())
         }
+        // Requests for sockets within so many milliseconds, from addresses of the network that no host has.
+        ["socket-requests", port, count, milliseconds] => {
+            let (port, count): (u16, u32) = (port.parse()?, count.parse()?);
+            let pause = Duration::from_millis(milliseconds.parse()?) / count;
+            let strangers: io::Result<Vec<UdpSocket>> = (1..=64).map(false_source).collect();
+            let (strangers, begin) = (strangers?, Instant::now());
+            for number in 0..count {
+                let socket = &strangers[number as usize % strangers.len()];
+                let SocketAddr::V4(from) = socket.local_addr()? else { continue };
+                let way = Way { from: *from.ip(), port: from.port(), to: way.to };
+                let id = number + 1;
+                let packet = way.management(&Envelope::right(id.into()), craft::socket_req(way, port, id));
+                let _ = socket.send_to(&packet, to);
+                std::thread::sleep((pause * id).saturating_sub(begin.elapsed()));
+            }
+            Ok(String::new())
+        }
+        // A datagram for a socket, once its queue pair is known: its header says that it is from another address.
+        ["datagram", address, claimed, text] => {
+            let mut room = [0; rsocket::DiscoveryHeader::MAX_LENGTH];
+            let kind = rsocket::DiscoveryKind::Data;
+            let ours = rsocket::DiscoveryHeader { kind, qpn: Qpn::new(0x12_3456), address: way.from.into() };
+            let length = ours.encode(&mut room);
+            socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+            socket.send_to(&room[..length], address.parse::<SocketAddr>()?)?;
+            let length = socket.recv(&mut room)?;
+            let (answer, _) = rsocket::DiscoveryHeader::decode(&room[..length], true).ok_or("no answer")?;
+            let mut header = [0; rsocket::MAX_DATAGRAM_HEADER];
+            let length = rsocket::DatagramHeader { source: claimed.parse()? }.encode(&mut header);
+            let payload = [&header[..length], text.as_bytes()].concat();
+            let key = hca::cm::UDP_QKEY.value();
+            throw(&way.packet(&craft::datagram(answer.qpn.value(), key, ours.qpn.value()), &payload));
+            Ok(String::new())
+        }
         // As many bytes as the system takes, for so many milliseconds.
         ["flood", qpn, milliseconds] => {
             let packet = way.packet(&craft::send(true, qpn.parse()?, 1), &[0x55; 1024]);
@@ -238,6 +362,13 @@ fn act(socket: &UdpSocket, way: Way, fingers: &mut Fingers, words: &[&str]) -> O
             socket.set_nonblocking(true)?;
             fingers.held.push(socket);
             Ok(String::new())
+        }
+        // Holds all ports of an address that it can get.
+        ["hold-ports", address] => {
+            let address: std::net::IpAddr = address.parse()?;
+            let before = fingers.held.len();
+            fingers.held.extend((1024..=u16::MAX).filter_map(|port| UdpSocket::bind((address, port)).ok()));
+            Ok((fingers.held.len() - before).to_string())
         }
         ["bind", name] => Ok(fingers.bind(name).map(|()| String::new())?),
         // Binds all names of a kind: those that it got.
@@ -271,6 +402,41 @@ fn act(socket: &UdpSocket, way: Way, fingers: &mut Fingers, words: &[&str]) -> O
             }
             Ok(told.to_string())
         }
+        // Passes a TCP socket whose last close sleeps so many seconds: it lingers, and its peer reads nothing.
+        ["linger", name, seconds] => {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+            let slow = Socket::from(std::net::TcpStream::connect(listener.local_addr()?)?);
+            slow.set_nonblocking(true)?;
+            slow.set_linger(Some(Duration::from_secs(seconds.parse()?)))?;
+            while slow.send(&[0; 65536]).is_ok() {}
+            fingers.listeners.push(listener);
+            let index = fingers.connect(name);
+            let to = index.as_ref().ok().and_then(|index| fingers.connected.get(*index));
+            let passed = to.map(|socket| passing::send(socket, b"UbiF", &[slow.as_raw_fd()]));
+            // Our own copy is the last one if the victim was quicker.
+            std::thread::spawn(move || drop(slow));
+            index?;
+            passed.ok_or("no connection")??;
+            Ok(String::new())
+        }
+        // Has so many names of slots, and answers those who ask with lies.
+        ["lie", kind, count] => {
+            let uid = rustix::process::geteuid().as_raw();
+            let rightful = (1..=Slot::COUNT).filter_map(Slot::new).filter(|slot| shares::may_have_slot(uid, *slot));
+            let count = count.parse()?;
+            for slot in rightful {
+                let _ = fingers.bind(&format!("ubiverbs/slot/{}", slot.number()));
+                if fingers.listening.len() >= count {
+                    break;
+                }
+            }
+            let (listening, kind) = (std::mem::take(&mut fingers.listening), kind.to_owned());
+            let (bound, asked) = (listening.len(), Arc::clone(&fingers.asked));
+            std::thread::spawn(move || lies(listening, &kind, &asked).inspect_err(|error| say("hurt", error)));
+            Ok(bound.to_string())
+        }
+        ["asked"] => Ok(fingers.asked.load(Ordering::Relaxed).to_string()),
+        ["counter-files", count] => counter_files(fingers, count.parse()?),
         ["hear"] => Ok(fingers.hear().to_string()),
         ["let-go"] => {
             *fingers = Fingers::default();

@@ -12,6 +12,7 @@ mod message;
 mod mixture;
 mod network;
 mod random;
+mod sockets;
 mod stage;
 mod victim;
 
@@ -56,6 +57,13 @@ const ROLES: &[(&str, Role)] = &[
     ("client", victim::client),
     ("listener", connecting::listener),
     ("connector", connecting::connector),
+    ("caller", attacks::tools::caller),
+    ("member", attacks::tools::member),
+    ("intruder", attacks::tools::intruder),
+    ("tool", attacks::inquiries::role),
+    ("socket-listener", sockets::listener),
+    ("socket-connector", sockets::connector),
+    ("datagram-receiver", sockets::receiver),
 ];
 
 /// How many attacks ended how.

@@ -103,17 +103,30 @@ impl Host {
         arguments: &[String],
         variables: &[(&str, &str)],
     ) -> Outcome<Actor> {
+        let words: Vec<&str> = ["role", role].into_iter().chain(arguments.iter().map(String::as_str)).collect();
+        self.start_command(program, user, role, &words, variables)
+    }
+
+    /// A process of this user in this host; `name` is what it is called here.
+    pub fn start_command(
+        &self,
+        program: &Path,
+        user: User,
+        name: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Outcome<Actor> {
         let mut command = self.inside();
         if user != User::Root {
             let id = user.id();
             command.args(["setpriv", &format!("--reuid={id}"), &format!("--regid={id}"), "--clear-groups"]);
         }
-        command.args(["setpriv", "--pdeathsig", "KILL"]).arg(program).args(["role", role]);
-        for name in ["UBIVERBS_FAULTS", "UBIVERBS_LINK", "UBIVERBS_LOG", "UBIVERBS_PCAP"] {
+        command.args(["setpriv", "--pdeathsig", "KILL"]).arg(program).args(arguments);
+        for name in ["UBIVERBS_FAULTS", "UBIVERBS_LINK", "UBIVERBS_LOG", "UBIVERBS_PCAP", "UBIVERBS_SECRET"] {
             command.env_remove(name);
         }
-        command.args(arguments).envs(variables.iter().copied());
-        Actor::start(&format!("{role} of {user:?} at {}", self.address), &mut command)
+        command.envs(variables.iter().copied());
+        Actor::start(&format!("{name} of {user:?} at {}", self.address), &mut command)
     }
 
     /// The names of the registry that processes of this host hold now, without the `@`.

@@ -1,5 +1,5 @@
 //! The pages of `docs/book` that have programs in them, as documentation: `cargo test --doc` compiles and runs each one.
-//! The chapters made of examples are not here; `tests/chapters.rs` looks after them.
+//! The chapters made of examples are not here; `tests/suite/chapters.rs` looks after them.
 #![forbid(unsafe_code)]
 
 #[doc = include_str!("../../../crates/ubiverbs/README.md")]

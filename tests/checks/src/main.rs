@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod mistakes;
+mod parallel;
 mod programs;
 mod running;
 
@@ -17,8 +18,6 @@ use running::Stage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 fn main() -> ExitCode {
@@ -76,35 +75,26 @@ fn run(libraries: &Path, words: &[String]) -> Result<bool, String> {
     failed.extend(strange(&cases));
     let numbers: BTreeSet<Number> = wanted.iter().map(|rule| rule.number).collect();
     let jobs: Vec<Job> = cases.into_iter().filter(|(_, rule, _)| numbers.contains(rule)).collect();
-    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).min(4);
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                while let Some((family, rule, kind)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let verdict = judge(*rule, *kind, programs.run(family, *rule, *kind));
-                    let word = if verdict.is_ok() { "ok" } else { "FAILED" };
-                    println!("test {rule} {} ... {word}", kind.name());
-                    if let Err(said) = verdict {
-                        let mut results = results.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                        results.push(format!("{rule} {}: {said}", kind.name()));
-                    }
-                }
-            });
-        }
+    let judged = parallel::each(&jobs, |(family, rule, kind)| {
+        let verdict = judge(*rule, *kind, programs.run(family, *rule, *kind));
+        print_verdict(&format!("{rule} {}", kind.name()), verdict)
     });
-    failed.extend(results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()));
-    for (number, (name, play)) in running.iter().enumerate() {
-        let verdict = Stage::new(&programs, number).and_then(|stage| play(&stage));
-        println!("test {name} ... {}", if verdict.is_ok() { "ok" } else { "FAILED" });
-        failed.extend(verdict.err().map(|said| format!("{name}: {said}")));
-    }
+    let played = parallel::each(&running, |(name, play)| {
+        print_verdict(name, Stage::new(&programs, name).and_then(|stage| play(&stage)))
+    });
+    failed.extend(judged.into_iter().chain(played).filter_map(Result::err));
     failed.iter().for_each(|said| println!("\n---- {said}"));
     let passed = (jobs.len() + running.len()).saturating_sub(failed.len());
     let word = if failed.is_empty() { "ok" } else { "FAILED" };
     let time = started.elapsed().as_secs_f64();
     println!("\ntest result: {word}. {passed} passed; {} failed; 0 ignored; finished in {time:.1}s", failed.len());
     Ok(failed.is_empty())
+}
+
+/// Prints how a test ended, in one piece, as others print as well; answers what is to be said of it in the end.
+fn print_verdict(name: &str, verdict: Result<(), String>) -> Result<(), String> {
+    println!("test {name} ... {}", if verdict.is_ok() { "ok" } else { "FAILED" });
+    verdict.map_err(|said| format!("{name}: {said}"))
 }
 
 /// Rules that lack a program.

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
 /// Seconds after which a program is stuck. They take some tenths of a second where the machine has time.
-const TIME_LIMIT: u32 = 30;
+pub const TIME_LIMIT_SECONDS: u32 = 300;
 
 /// Whether a program breaks its rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -120,7 +120,12 @@ impl Programs {
         let spool = self.place.join(format!("{rule}-{}-{}.findings", kind.name(), std::process::id()));
         let _ = fs::remove_file(&spool);
         let mut command = self.command("timeout");
-        command.arg("--kill-after=2").arg(TIME_LIMIT.to_string()).arg(program).arg(rule.to_string()).arg(kind.name());
+        command
+            .arg("--kill-after=2")
+            .arg(TIME_LIMIT_SECONDS.to_string())
+            .arg(program)
+            .arg(rule.to_string())
+            .arg(kind.name());
         command.env("UBIVERBS_WHY", "text").env("UBIVERBS_CHECK", "text").env("UBIVERBS_FINDINGS", &spool);
         let output = command.stdin(Stdio::null()).output().map_err(|e| format!("timeout: {e}"))?;
         let lines = fs::read_to_string(&spool).unwrap_or_default();
@@ -137,7 +142,7 @@ impl Programs {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let said = text(&output.stdout) + &text(&output.stderr);
         let how = match output.status.code() {
-            Some(124 | 137) => format!("took more than {TIME_LIMIT} s"),
+            Some(124 | 137) => format!("took more than {TIME_LIMIT_SECONDS} s"),
             _ => format!("ended with {}", output.status),
         };
         Ok(Ended { succeeded: output.status.success(), how, said, findings })

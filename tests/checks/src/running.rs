@@ -1,6 +1,6 @@
 //! `ubiverbs run --why` and `--check`: what is told, reports, exit codes, signals. Played with programs that break rules.
 
-use crate::programs::Programs;
+use crate::programs::{Programs, TIME_LIMIT_SECONDS};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -31,11 +31,13 @@ pub struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    pub fn new(programs: &'a Programs, number: usize) -> Result<Stage<'a>, String> {
+    /// For the test of this name.
+    pub fn new(programs: &'a Programs, test: &str) -> Result<Stage<'a>, String> {
         let ubiverbs = programs.libraries().with_file_name("bin").join("ubiverbs");
         if !ubiverbs.exists() {
             return Err(format!("there is no {}", ubiverbs.display()));
         }
+        let number = TESTS.iter().position(|(name, _)| *name == test).unwrap_or(TESTS.len());
         let place = std::env::temp_dir().join(format!("ubiverbs-checks-{}-{number}", std::process::id()));
         fs::create_dir_all(&place).map_err(|e| format!("cannot make {}: {e}", place.display()))?;
         Ok(Stage { programs, ubiverbs, place })
@@ -44,7 +46,11 @@ impl<'a> Stage<'a> {
     /// `ubiverbs run OPTIONS -- LINE`, stopped when it takes too long.
     fn run(&self, options: &[&str], line: &[&str]) -> Command {
         let mut command = self.programs.command("timeout");
-        command.args(["--foreground", "--kill-after=2", "60"]).arg(&self.ubiverbs).arg("run").args(options);
+        command
+            .args(["--foreground", "--kill-after=2", &TIME_LIMIT_SECONDS.to_string()])
+            .arg(&self.ubiverbs)
+            .arg("run")
+            .args(options);
         command.arg("--no-files").arg("--").args(line).current_dir(&self.place).stdin(Stdio::null());
         command
     }
@@ -231,9 +237,9 @@ fn signals(stage: &Stage<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits until a process has ended, for so long.
+/// Waits until a process has ended.
 fn ended(child: &mut Child) -> Result<std::process::ExitStatus, String> {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(TIME_LIMIT_SECONDS.into());
     loop {
         if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
             return Ok(status);

@@ -15,5 +15,8 @@ pub fn groups(bytes: &[u8]) {
     let Some((third, shown_again)) = kind.again(&again, size) else { panic!("{kind:?} {again:02x?} has no meaning") };
     assert_eq!(third, again, "{kind:?}");
     // A text that is no text may get longer when it is made one, and is cut off then.
-    assert!(shown == shown_again || shown.contains(char::REPLACEMENT_CHARACTER), "{shown:?} and {shown_again:?}");
+    assert!(
+        shown.starts_with(&shown_again) || shown.contains(char::REPLACEMENT_CHARACTER),
+        "{shown:?} and {shown_again:?}"
+    );
 }

@@ -10,6 +10,7 @@ pub mod faults;
 pub mod ids;
 pub mod interfaces;
 pub mod killed;
+pub mod neighbours;
 mod other;
 pub mod progress;
 pub mod rates;

@@ -6,7 +6,6 @@ use crate::stage::{Ended, NOBODY, Stage};
 use crate::{Test, expect, host};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 pub fn tests() -> Vec<Test> {
     vec![
@@ -15,7 +14,7 @@ pub fn tests() -> Vec<Test> {
             ends(
                 &ended,
                 0,
-                &["ok       devices        ubi_lo", "ok       UDP port", "ok       libraries", "ok       files"],
+                &["ok       devices        ubi_lo", "ok       UDP port", "ok       libraries", "ok       device files"],
             )?;
             expect(&ended.text, &["ok       system calls", "ok       search path", "ok       buffers"])?;
             let ended = doctor(stage, &stage.alone, "exec \"$0\" doctor --json")?;
@@ -23,7 +22,7 @@ pub fn tests() -> Vec<Test> {
         }),
         Test::new("doctor: lo is down", |stage| {
             Ailment { code: 1, ..Ailment::new("devices", &["FAILURE  devices        none", "ip link set lo up"]) }
-                .is_mended(stage, "unshare --net sh")
+                .is_fixed(stage, "unshare --net sh")
         })
         .for_root(),
         Test::new("doctor: another program has the UDP port", port_is_taken).for_root(),
@@ -34,23 +33,23 @@ pub fn tests() -> Vec<Test> {
                 cause,
                 ..Ailment::new("open files", &["warning  open files", "200 open files", "ulimit -n 1024"])
             }
-            .is_mended(stage, "sh")
+            .is_fixed(stage, "sh")
         }),
         Test::new("doctor: too few open files for a NIC", |stage| {
-            let wanted = ["FAILURE  network", "Too many open files", "mend it: ulimit -n 1024"];
-            Ailment { cause: "ulimit -Sn 16", code: 1, mended: "devices", ..Ailment::new("network", &wanted) }
-                .is_mended(stage, "sh")
+            let wanted = ["FAILURE  network", "Too many open files", "fix: ulimit -n 1024"];
+            Ailment { cause: "ulimit -Sn 16", code: 1, fixed: "devices", ..Ailment::new("network", &wanted) }
+                .is_fixed(stage, "sh")
         }),
         Test::new("doctor: too few threads for a NIC", |stage| {
             let script = "ulimit -u 0; exec \"$0\" doctor";
             let mut command = stage.alone.command(Some(NOBODY), Path::new("bash"));
             let ended = stage.end(command.args(["-c", script]).arg(stage.dist.join("bin/ubiverbs")))?;
-            ends(&ended, 1, &["FAILURE  network", "mend it: ulimit -u unlimited"])
+            ends(&ended, 1, &["FAILURE  network", "fix: ulimit -u unlimited"])
         })
         .for_root(),
         Test::new("doctor: small files only", |stage| {
-            let wanted = ["warning  file size", "64 KiB", "use UDP", "mend it: ulimit -f unlimited"];
-            Ailment { cause: "ulimit -Sf 64", ..Ailment::new("file size", &wanted) }.is_mended(stage, "bash")
+            let wanted = ["warning  file size", "64 KiB", "use UDP", "fix: ulimit -f unlimited"];
+            Ailment { cause: "ulimit -Sf 64", ..Ailment::new("file size", &wanted) }.is_fixed(stage, "bash")
         }),
         Test::new("doctor: little locked memory", |stage| {
             let ended = doctor(stage, &stage.alone, "ulimit -l 64; exec \"$0\" doctor")?;
@@ -58,15 +57,15 @@ pub fn tests() -> Vec<Test> {
         }),
         Test::new("doctor: little memory for the control group", |stage| {
             let cause = "mount -t tmpfs none /sys/fs/cgroup; echo 16777216 > /sys/fs/cgroup/memory.max";
-            let wanted = ["warning  memory", "16384 KiB", "mend it: echo 67108864 > /sys/fs/cgroup/memory.max"];
-            Ailment { cause, gone: true, ..Ailment::new("memory", &wanted) }.is_mended(stage, "unshare --mount sh")
+            let wanted = ["warning  memory", "16384 KiB", "fix: echo 67108864 > /sys/fs/cgroup/memory.max"];
+            Ailment { cause, gone: true, ..Ailment::new("memory", &wanted) }.is_fixed(stage, "unshare --mount sh")
         })
         .for_root(),
         Test::new("doctor: no /proc", |stage| {
-            let wanted = ["FAILURE  /proc", "processes find one another there", "mend it: mount -t proc proc /proc"];
+            let wanted = ["FAILURE  /proc", "processes find one another there", "fix: mount -t proc proc /proc"];
             let cause = "mount -t tmpfs none /proc";
-            Ailment { cause, code: 1, mended: "devices", ..Ailment::new("/proc", &wanted) }
-                .is_mended(stage, "unshare --mount sh")
+            Ailment { cause, code: 1, fixed: "devices", ..Ailment::new("/proc", &wanted) }
+                .is_fixed(stage, "unshare --mount sh")
         })
         .for_root(),
         Test::new("doctor: small buffers of sockets", |stage| {
@@ -77,36 +76,35 @@ pub fn tests() -> Vec<Test> {
             let ended = stage.end(
                 command.args(["--mount", "sh", "-c", script]).arg(stage.dist.join("bin/ubiverbs")).arg(&stage.place),
             )?;
-            let fix = "mend it: sysctl -w net.core.rmem_max=212992";
+            let fix = "fix: sysctl -w net.core.rmem_max=212992";
             ends(&ended, 0, &["warning  buffers        net.core.rmem_max is 4096", fix])
         })
         .for_root(),
         Test::new("doctor: a sandbox refuses system calls", refused_calls),
         Test::new("doctor: no IPv6", |stage| {
             let ended = under_filter(stage, 97, "ipv6")?;
-            ends(&ended, 0, &["warning  UDP port", "the system has no IPv6", "mend it: boot without ipv6.disable=1"])
+            ends(&ended, 0, &["warning  UDP port", "the system has no IPv6", "fix: boot without ipv6.disable=1"])
         }),
-        Test::new("doctor: nowhere for files of devices", |stage| {
+        Test::new("doctor: nowhere for device files", |stage| {
             let ended = doctor(stage, &stage.alone, "TMPDIR=/no/such/directory exec \"$0\" doctor")?;
-            ends(&ended, 0, &["warning  files", "/no/such/directory", "mend it: set TMPDIR"])
+            ends(&ended, 0, &["warning  device files", "/no/such/directory", "fix: set TMPDIR"])
         }),
         Test::new("doctor: another libibverbs is preloaded", |stage| {
             let cause = "export LD_PRELOAD=/no/such/libibverbs-ab12cd34.so.1";
-            let wanted = ["FAILURE  preloaded", "libibverbs-ab12cd34", "mend it: unset LD_PRELOAD"];
-            Ailment { cause, code: 1, ..Ailment::new("preloaded", &wanted) }.is_mended(stage, "sh")
+            let wanted = ["FAILURE  preloaded", "libibverbs-ab12cd34", "fix: unset LD_PRELOAD"];
+            Ailment { cause, code: 1, ..Ailment::new("preloaded", &wanted) }.is_fixed(stage, "sh")
         }),
         Test::new("doctor: another libibverbs comes first in LD_LIBRARY_PATH", |stage| {
             let cause = "mkdir -p $1/other; touch $1/other/libibverbs.so.1; \
                          export LD_LIBRARY_PATH=$1/other:$(dirname $0)/../lib";
-            let wanted =
-                ["FAILURE  search path", "other/libibverbs.so.1 before ours", "mend it: export LD_LIBRARY_PATH="];
-            Ailment { cause, code: 1, ..Ailment::new("search path", &wanted) }.is_mended(stage, "sh")
+            let wanted = ["FAILURE  search path", "other/libibverbs.so.1 before ours", "fix: export LD_LIBRARY_PATH="];
+            Ailment { cause, code: 1, ..Ailment::new("search path", &wanted) }.is_fixed(stage, "sh")
         }),
         Test::new("doctor: the libraries are missing", |stage| {
             let place = stage.place.join("alone/bin");
             fs::create_dir_all(&place).map_err(|e| e.to_string())?;
             fs::copy(stage.dist.join("bin/ubiverbs"), place.join("ubiverbs")).map_err(|e| e.to_string())?;
-            let ended = stage.end(Command::new(place.join("ubiverbs")).arg("doctor"))?;
+            let ended = stage.end(stage.alone.command(None, &place.join("ubiverbs")).arg("doctor"))?;
             ends(&ended, 1, &["FAILURE  libraries", "alone/lib"])
         }),
     ]
@@ -121,22 +119,22 @@ struct Ailment {
     /// The exit code before the fix. After it there must be none.
     code: i32,
     /// The check that is well then.
-    mended: &'static str,
+    fixed: &'static str,
     /// It says nothing if all is well.
     gone: bool,
 }
 
 impl Ailment {
     fn new(check: &'static str, wanted: &[&'static str]) -> Ailment {
-        Ailment { cause: ":", check, wanted: wanted.to_vec(), code: 0, mended: check, gone: false }
+        Ailment { cause: ":", check, wanted: wanted.to_vec(), code: 0, fixed: check, gone: false }
     }
 
-    fn is_mended(&self, stage: &Stage, shell: &str) -> Result<(), String> {
-        let Ailment { cause, check, wanted, code, mended, gone } = self;
+    fn is_fixed(&self, stage: &Stage, shell: &str) -> Result<(), String> {
+        let Ailment { cause, check, wanted, code, fixed, gone } = self;
         let script = format!(
             "{cause}\n\
              \"$0\" doctor > \"$1/first\" 2>&1; echo \"first: $?\"; cat \"$1/first\"\n\
-             fix=$(sed -n '\\: {check} :{{n;s/.*mend it: //p}}' \"$1/first\")\n\
+             fix=$(sed -n '\\: {check} :{{n;s/.*fix: //p}}' \"$1/first\")\n\
              eval \"$fix\"; echo \"then: $fix\"; exec \"$0\" doctor"
         );
         let mut words = shell.split_whitespace();
@@ -146,7 +144,7 @@ impl Ailment {
         let Some((first, then)) = ended.text.split_once("then: ") else { return Err(ended.text) };
         expect(first, &[&format!("first: {code}")])?;
         expect(first, wanted)?;
-        let well = format!("ok       {mended} ");
+        let well = format!("ok       {fixed} ");
         if then.contains("FAILURE") || then.contains(&format!("warning  {check}")) || !gone && !then.contains(&well) {
             return Err(format!("the fix did not help:\n{}", ended.text));
         }
@@ -183,7 +181,7 @@ fn refused_calls(stage: &Stage) -> Result<(), String> {
         ("membarrier", 0, "warning  system calls   membarrier is refused"),
     ] {
         let ended = under_filter(stage, EPERM, call)?;
-        ends(&ended, code, &[so, "Operation not permitted", "mend it: allow it in the sandbox or the container"])?;
+        ends(&ended, code, &[so, "Operation not permitted", "fix: allow it in the sandbox or the container"])?;
         let ended = under_filter(stage, ENOSYS, call)?;
         ends(&ended, code, &[so, "Function not implemented", "has it; a sandbox or container that hides it"])?;
     }
@@ -203,7 +201,7 @@ fn port_is_taken(stage: &Stage) -> Result<(), String> {
     let ended = doctor(stage, &host, script)?;
     let named = format!("4791 (IPv4, IPv6) is held by python3 (process {}), which does not share it", running.id());
     let fix = format!("kill {}", running.id());
-    ends(&ended, 1, &["FAILURE  UDP port", &named, &format!("mend it: {fix}\n"), "first: 1", "\"healthy\": false"])?;
+    ends(&ended, 1, &["FAILURE  UDP port", &named, &format!("fix: {fix}\n"), "first: 1", "\"healthy\": false"])?;
     // Done as it was said. It is our child, and gone for good when it was waited for.
     let ended = stage.end(host.command(None, Path::new("sh")).args(["-c", &fix]))?;
     ends(&ended, 0, &[])?;

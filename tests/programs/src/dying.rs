@@ -5,10 +5,14 @@ use crate::host;
 use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::Stage;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// As soon as a person would call it at once, on a busy machine.
-const SOON: Duration = Duration::from_secs(10);
+/// How soon the other side hears of it, on a busy machine: at once otherwise.
+const SOON: Duration = Duration::from_secs(60);
+
+/// What the client may need to leave a will.
+const TIMES_TO_LEAVE_A_WILL: [Duration; 3] =
+    [Duration::from_millis(500), Duration::from_secs(3), Duration::from_secs(20)];
 
 const ROW: Row = Row {
     program: "`rping`, killed",
@@ -30,10 +34,11 @@ pub fn tests() -> Vec<Test> {
 /// The client needs time to leave a will, and nobody can see when it has: if that was not enough, it gets more.
 fn killed(stage: &Stage, between_hosts: bool) -> Result<(), String> {
     let mut result = Ok(());
-    for time in [500, 2000, 5000] {
-        result = killed_after(stage, between_hosts, Duration::from_millis(time));
-        if result.is_ok() {
-            break;
+    for time in TIMES_TO_LEAVE_A_WILL {
+        result = killed_after(stage, between_hosts, time);
+        match &result {
+            Ok(()) => break,
+            Err(error) => stage.note(format!("killed {time:?} after it connected: {error}")),
         }
     }
     result
@@ -49,18 +54,13 @@ fn killed_after(stage: &Stage, between_hosts: bool, time: Duration) -> Result<()
     let started = |host, name: &str, line: String| stage.start(name, &mut stage.run_on(host, None, &[], &line));
     let server = started(left, "server", format!("stdbuf -oL rping -s -d -a {address} -p 7471"))?;
     // Does nothing but live.
-    let survivor = started(right, "survivor", format!("rping -s -a {} -p 7472", right.address))?;
+    let _survivor = started(right, "survivor", format!("rping -s -a {} -p 7472", right.address))?;
     host::wait("the server to listen", || server.text().contains("rdma_listen"))?;
     let client = started(right, "client", format!("rping -c -C 1000000 -a {address} -p 7471"))?;
     host::wait("the two to connect", || server.text().contains("ESTABLISHED"))?;
     std::thread::sleep(time);
-    let began = Instant::now();
     // `nsenter` and `ubiverbs run` have become the program.
     let _ = Command::new("kill").args(["-KILL", &client.id().to_string()]).status();
-    let heard = host::wait("the server to hear of it", || server.text().contains("EVENT_DISCONNECTED"));
-    let after = began.elapsed();
-    let told = server.text();
-    drop((server, survivor, client));
-    heard.map_err(|error| format!("{error}\n{told}"))?;
-    if after < SOON { Ok(()) } else { Err(format!("the server heard after {after:?}")) }
+    let heard = host::wait_for(SOON, "the server to hear of it", || server.text().contains("EVENT_DISCONNECTED"));
+    heard.map_err(|error| format!("{error}\n{}", server.told()))
 }

@@ -5,7 +5,6 @@ use crate::expect;
 use crate::scoreboard::{Row, Version, all_of};
 use crate::stage::Stage;
 use std::path::Path;
-use std::process::Command;
 
 /// Each example, and what it must print.
 const EXAMPLES: [(&str, &[&str]); 11] = [
@@ -49,7 +48,7 @@ pub fn tests() -> Vec<Test> {
 /// `make run-NAME`, as the page says.
 fn example(stage: &Stage, name: &str, address: &str) -> Result<String, String> {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/c");
-    let mut command = Command::new("make");
+    let mut command = stage.alone.command(None, Path::new("make"));
     command.arg("--no-print-directory").arg("-C").arg(examples).arg(format!("run-{name}"));
     // A place of their own: other programs have the same names.
     command.arg(format!("OUT={}", stage.place.join("examples").display()));

@@ -1,7 +1,8 @@
-//! Hosts for programs to run on: network namespaces without names, each held by a process that ends when we do. One has only its loopback; two
-//! are joined by cables, one that carries what Ethernet usually does and one that carries large frames. Who is not root has the machine's
-//! own loopback and nothing else.
+//! Hosts for programs to run on: network namespaces without names, each held by a process that ends when we do. One has
+//! only its loopback; two are joined by cables, one that carries what Ethernet usually does and one that carries large
+//! frames. Who is not root has the machine's own loopback and nothing else.
 
+use crate::stage::PATIENCE;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -17,7 +18,8 @@ pub struct Host {
     pub address: &'static str,
 }
 
-/// A cable between two hosts: the interface's name at both ends, what it carries, and the network's first three bytes of addresses.
+/// A cable between two hosts: the interface's name at both ends, what it carries, and the network's first three bytes
+/// of addresses.
 struct Cable {
     interface: &'static str,
     mtu: u32,
@@ -30,6 +32,10 @@ const CABLES: [Cable; 2] = [
     Cable { interface: "veth1", mtu: 9000, v4: "10.78.0", v6: "fd78:" },
 ];
 
+/// Who holds a namespace. It is made in another, where a new one gets a table of TCP sockets of its own, if the kernel
+/// can: to look for one in that of the whole machine takes a millisecond, and we look often.
+const HOLDER: &str = "echo 1024 > /proc/sys/net/ipv4/tcp_child_ehash_entries; exec unshare --net cat";
+
 impl Host {
     /// A host with a loopback.
     pub fn alone() -> Result<Host, String> {
@@ -37,12 +43,12 @@ impl Host {
             return Ok(Host { holder: None, address: "127.0.0.1" });
         }
         let mut command = Command::new("unshare");
-        command.args(["--net", "cat"]).stdin(Stdio::piped()).stdout(Stdio::null());
+        command.args(["--net", "sh", "-c", HOLDER]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let holder = command.spawn().map_err(|e| format!("unshare did not start: {e}"))?;
+        let id = holder.id();
         let host = Host { holder: Some(holder), address: "127.0.0.1" };
-        let own = fs::read_link("/proc/self/ns/net").map_err(|e| format!("cannot see our own namespace: {e}"))?;
         wait("a network namespace", || {
-            host.namespace().is_some_and(|path| fs::read_link(path).is_ok_and(|it| it != own))
+            fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.trim() == "cat")
         })?;
         host.ip("link set lo up")?;
         Ok(host)
@@ -150,14 +156,25 @@ pub fn listens(process: u32, port: u16) -> io::Result<bool> {
     Ok(listens || String::from_utf8_lossy(&names).lines().filter_map(named).any(|number| number == port))
 }
 
-/// Looks until it is so, for at most a minute.
-pub fn wait(what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
-    let deadline = Instant::now() + Duration::from_secs(120);
+/// Looks until it is so.
+pub fn wait(what: &str, is_so: impl FnMut() -> bool) -> Result<(), String> {
+    wait_for(PATIENCE, what, is_so)
+}
+
+/// Looks until it is so, for so long.
+pub fn wait_for(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
+    let begin = Instant::now();
     while !is_so() {
-        if Instant::now() > deadline {
-            return Err(format!("{what}: not within two minutes"));
+        let time = begin.elapsed();
+        if time > limit {
+            return Err(format!("{what}: not within {limit:?}"));
         }
-        std::thread::sleep(Duration::from_millis(2));
+        // Often at first, as most things are so soon; to look takes a processor that others wait for.
+        std::thread::sleep((time / 4).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
     }
     Ok(())
 }
+
+/// Between one look and the next.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);

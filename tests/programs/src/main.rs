@@ -1,12 +1,12 @@
 //! Programs written for other NICs, run on ours: those of rdma-core and perftest, MPI libraries, qemu and more, and some
 //! compiled here, started with `ubiverbs run` on a copy of what is handed to people. `programs DIST [WORD…]` runs the
-//! tests whose names contain one of the words; `--list` names them. `programs DIST --python ENVIRONMENT [WORD…]` runs
+//! tests whose names contain one of the words (`!WORD`: do not); `--list` names them. `programs DIST --python ENVIRONMENT [WORD…]` runs
 //! those of Python's packages in that virtual environment instead; `programs DIST --scoreboard ENVIRONMENT` runs all
 //! and writes the table of `docs/programs.md`. `programs DIST --check [WORD…]` runs those of the first kind with every
 //! rule of verbs checked, see [`findings`].
 //!
-//! Tests between hosts and as another user need root; without it they are left out, and counted as ignored. What runs on one host runs through shared
-//! memory unless its name says UDP.
+//! Tests between hosts and as another user need root; without it they are left out, and counted as ignored. What runs
+//! on one host runs through shared memory unless its name says UDP. `--jobs N` says how many tests run at a time.
 #![forbid(unsafe_code)]
 
 mod compiled;
@@ -36,6 +36,7 @@ mod pyverbs;
 mod qperf;
 mod raw;
 mod reach;
+mod runner;
 mod running;
 mod scoreboard;
 mod sockets;
@@ -45,12 +46,11 @@ mod ucx;
 mod usage;
 mod vendored;
 
-use findings::Findings;
-use scoreboard::{Row, Scoreboard};
-use stage::Stage;
+use runner::Settings;
+use scoreboard::Row;
+use stage::{Ground, Stage};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
 
 /// One test.
 pub struct Test {
@@ -61,12 +61,24 @@ pub struct Test {
     needs_root: bool,
     /// It looks at what another process does.
     needs_ptrace: bool,
-    play: Box<dyn Fn(&Stage) -> Result<(), String>>,
+    /// It needs the machine for itself: no other test runs meanwhile.
+    alone: bool,
+    /// How long it takes, about, if that is long: the longest begin first.
+    seconds: u32,
+    play: Box<dyn Fn(&Stage) -> Result<(), String> + Send + Sync>,
 }
 
 impl Test {
-    fn new(name: impl Into<String>, play: impl Fn(&Stage) -> Result<(), String> + 'static) -> Test {
-        Test { name: name.into(), row: None, needs_root: false, needs_ptrace: false, play: Box::new(play) }
+    fn new(name: impl Into<String>, play: impl Fn(&Stage) -> Result<(), String> + Send + Sync + 'static) -> Test {
+        Test {
+            name: name.into(),
+            row: None,
+            needs_root: false,
+            needs_ptrace: false,
+            alone: false,
+            seconds: 0,
+            play: Box::new(play),
+        }
     }
 
     /// It counts for a row of the scoreboard.
@@ -80,6 +92,15 @@ impl Test {
 
     fn for_tracers(self) -> Test {
         Test { needs_ptrace: true, ..self }
+    }
+
+    /// It measures, or looks at what is the whole machine's.
+    fn alone(self) -> Test {
+        Test { alone: true, ..self }
+    }
+
+    fn takes_seconds(self, seconds: u32) -> Test {
+        Test { seconds, ..self }
     }
 }
 
@@ -123,9 +144,68 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("qemu-system-x86_64", "qemu-system-x86"),
 ];
 
+/// What there is to say to who does not know how to call this.
+const USAGE: &str = "usage: programs DIST [--jobs N] [--check WORD… | --scoreboard ENVIRONMENT | \
+    [--python ENVIRONMENT] WORD…] | --list";
+
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let tests: Vec<Test> = [
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let wanted_jobs = match take_jobs(&mut arguments) {
+        Ok(jobs) => jobs,
+        Err(error) => {
+            println!("{error}");
+            return ExitCode::from(64);
+        }
+    };
+    let tests = all_tests();
+    let environment = match arguments.get(1..) {
+        Some([option, environment, ..]) if option == "--python" || option == "--scoreboard" => environment.as_str(),
+        _ => "",
+    };
+    let downloaded = python::tests(Path::new(environment));
+    let scoreboard = scoreboard::test(tests.iter().chain(&downloaded));
+    let tests: Vec<Test> = tests.into_iter().chain([scoreboard]).collect();
+    let (dist, words) = match arguments.split_first() {
+        Some((first, _)) if first == "--list" => {
+            tests.iter().for_each(|test| println!("{}: test", test.name));
+            return ExitCode::SUCCESS;
+        }
+        Some((dist, words)) => (Path::new(dist), words),
+        None => {
+            println!("{USAGE}");
+            return ExitCode::from(64);
+        }
+    };
+    for (program, package) in PROGRAMS {
+        let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if found.is_err() {
+            println!("{program} is missing; install it with: apt-get install {package}");
+            return ExitCode::FAILURE;
+        }
+    }
+    // What is written down about programs is found out one by one, unless somebody wants it otherwise.
+    let one_by_one = Settings { jobs: wanted_jobs.unwrap_or(1), writes_scoreboard: false, checks: false };
+    let (tests, words, settings) = match words {
+        [option, words @ ..] if option == "--check" => {
+            (tests.into_iter().filter(is_checked).collect(), words, Settings { checks: true, ..one_by_one })
+        }
+        [option, _] if option == "--scoreboard" => {
+            (tests.into_iter().chain(downloaded).collect(), &[][..], Settings { writes_scoreboard: true, ..one_by_one })
+        }
+        [option, _, words @ ..] if option == "--python" => (downloaded, words, one_by_one),
+        words => (tests, words, Settings { jobs: wanted_jobs.unwrap_or_else(runner::usual_jobs), ..one_by_one }),
+    };
+    match Ground::new(dist, settings.checks) {
+        Ok(ground) => runner::run(&ground, &tests, words, settings),
+        Err(error) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn all_tests() -> Vec<Test> {
+    [
         looking::tests(),
         management::tests(),
         management_datagrams::tests(),
@@ -157,116 +237,19 @@ fn main() -> ExitCode {
     ]
     .into_iter()
     .flatten()
-    .collect();
-    let environment = match arguments.get(1..) {
-        Some([option, environment, ..]) if option == "--python" || option == "--scoreboard" => environment.as_str(),
-        _ => "",
-    };
-    let downloaded = python::tests(Path::new(environment));
-    let scoreboard = scoreboard::test(tests.iter().chain(&downloaded));
-    let tests: Vec<Test> = tests.into_iter().chain([scoreboard]).collect();
-    match arguments.split_first() {
-        Some((first, _)) if first == "--list" => {
-            tests.iter().for_each(|test| println!("{}: test", test.name));
-            ExitCode::SUCCESS
-        }
-        Some((dist, words)) => {
-            for (program, package) in PROGRAMS {
-                let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-                if found.is_err() {
-                    println!("{program} is missing; install it with: apt-get install {package}");
-                    return ExitCode::FAILURE;
-                }
-            }
-            match Stage::new(Path::new(dist)) {
-                Ok(mut stage) => match words {
-                    [option, words @ ..] if option == "--check" => match stage.check() {
-                        Ok(()) => run(&stage, &tests.into_iter().filter(is_checked).collect::<Vec<_>>(), words, false),
-                        Err(error) => {
-                            println!("{error}");
-                            ExitCode::FAILURE
-                        }
-                    },
-                    [option, _] if option == "--scoreboard" => {
-                        run(&stage, &tests.into_iter().chain(downloaded).collect::<Vec<_>>(), &[], true)
-                    }
-                    [option, _, words @ ..] if option == "--python" => run(&stage, &downloaded, words, false),
-                    words => run(&stage, &tests, words, false),
-                },
-                Err(error) => {
-                    println!("{error}");
-                    ExitCode::FAILURE
-                }
-            }
-        }
-        None => {
-            println!(
-                "usage: programs DIST [--check WORD… | --scoreboard ENVIRONMENT | [--python ENVIRONMENT] WORD…] | --list"
-            );
-            ExitCode::from(64)
-        }
-    }
+    .collect()
 }
 
-/// Runs the tests one after the other: two programs at a time are enough for two cores.
-fn run(stage: &Stage, tests: &[Test], words: &[String], write: bool) -> ExitCode {
-    let mut scoreboard = Scoreboard::default();
-    let mut findings = Findings::default();
-    let (mut passed, mut failed, mut ignored) = (0, Vec::new(), 0);
-    let begin = Instant::now();
-    for test in tests {
-        let Test { name, needs_root, needs_ptrace, play, .. } = test;
-        if !words.is_empty() && !words.iter().any(|word| name.contains(word.as_str())) {
-            continue;
-        }
-        if *needs_root && !is_root() {
-            println!("test {name} ... ignored, not root");
-            scoreboard.ignored(test);
-            ignored += 1;
-            continue;
-        }
-        if *needs_ptrace && !links::may_trace() {
-            println!("test {name} ... ignored, this system does not let a process look at another (ptrace)");
-            scoreboard.ignored(test);
-            ignored += 1;
-            continue;
-        }
-        let start = Instant::now();
-        stage.take_usage();
-        let outcome = play(stage);
-        let time = start.elapsed().as_millis();
-        let usage = stage.take_usage();
-        let collected = stage.findings.as_ref().map_or(Ok(()), |collection| findings.add(name, collection));
-        let outcome = outcome.and(collected);
-        scoreboard.ran(test, outcome.is_ok(), usage);
-        match outcome {
-            Ok(()) => {
-                println!("test {name} ... ok ({time} ms, {usage})");
-                passed += 1;
-            }
-            Err(error) => {
-                println!("test {name} ... FAILED ({time} ms)\n{error}\n");
-                failed.push(name);
-            }
-        }
+/// Takes `--jobs N` out of the arguments. Without root tests run one by one, as they share the ports of one host.
+fn take_jobs(arguments: &mut Vec<String>) -> Result<Option<usize>, String> {
+    let Some(at) = arguments.iter().position(|argument| argument == "--jobs") else { return Ok(None) };
+    let number = arguments.get(at + 1).and_then(|number| number.parse::<usize>().ok()).filter(|number| *number > 0);
+    let number = number.ok_or_else(|| format!("--jobs wants a number of tests\n{USAGE}"))?;
+    if number > 1 && !is_root() {
+        return Err("--jobs: without root tests run one by one, as they share the ports of one host".into());
     }
-    for name in &failed {
-        println!("failed: {name}");
-    }
-    let verdict = if failed.is_empty() { "ok" } else { "FAILED" };
-    let (failures, time) = (failed.len(), begin.elapsed());
-    println!("test result: {verdict}. {passed} passed; {failures} failed; {ignored} ignored; in {time:?}");
-    if write && let Err(error) = scoreboard.write(&scoreboard::page()) {
-        println!("{error}");
-        return ExitCode::FAILURE;
-    }
-    if stage.findings.is_some()
-        && let Err(error) = findings::page().and_then(|page| findings.compare(&page))
-    {
-        println!("{error}");
-        return ExitCode::FAILURE;
-    }
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    arguments.drain(at..at + 2);
+    Ok(Some(number))
 }
 
 /// Whether a test runs a program written for other NICs, on a network that loses nothing.

@@ -22,13 +22,13 @@ pub fn tests() -> Vec<Test> {
             Test::new("rdma res, while programs run", resources),
             Test::new("rdma res, while a process is stopped", stopped),
             Test::new("rdma res show cm_id, while a server listens", connection_ids),
-            Test::new("rdma statistic, before and after", statistics),
+            Test::new("rdma statistic, before and after", statistics).alone(),
             Test::new("rdma: what cannot be set", refused),
         ],
     );
     for link in Link::BOTH {
         let name = format!("counters of a port are exact, {}", link.name());
-        tests.push(Test::new(name, move |stage| counters(stage, link)));
+        tests.push(Test::new(name, move |stage| counters(stage, link)).alone());
     }
     tests
 }
@@ -75,7 +75,7 @@ impl Talk {
     fn end(self) -> Result<(), String> {
         self.signal(0, Signal::TERM)?;
         self.signal(1, Signal::TERM)?;
-        self.0.into_iter().try_for_each(|running| running.end(Instant::now() + Duration::from_secs(60)).map(drop))
+        self.0.into_iter().try_for_each(|running| running.end().map(drop))
     }
 }
 
@@ -124,6 +124,9 @@ fn look_at_resources(stage: &Stage, talk: &Talk) -> Result<(), String> {
     }
 }
 
+/// How long an answer may take, on a busy machine, where a process that is asked as well cannot answer.
+const STOPPED_ANSWER_MAX: Duration = Duration::from_secs(60);
+
 fn stopped(stage: &Stage) -> Result<(), String> {
     let talk = Talk::begin(stage)?;
     talk.signal(0, Signal::STOP)?;
@@ -134,7 +137,7 @@ fn stopped(stage: &Stage) -> Result<(), String> {
     let other = talk.0[1].id();
     talk.end()?;
     let text = text?;
-    if took > Duration::from_secs(20) {
+    if took > STOPPED_ANSWER_MAX {
         return Err(format!("it took {took:?}"));
     }
     if text.lines().count() != 1 {
@@ -153,7 +156,7 @@ fn connection_ids(stage: &Stage) -> Result<(), String> {
         .map_err(|e| format!("{e}:\n{}\n{}", rdma(stage, None, "res show cm_id").unwrap_or_default(), server.text()));
     let process = Pid::from_raw(server.id() as i32).ok_or("no process")?;
     kill_process(process, Signal::TERM).map_err(|e| e.to_string())?;
-    server.end(Instant::now() + Duration::from_secs(60))?;
+    server.end()?;
     outcome
 }
 

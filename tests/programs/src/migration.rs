@@ -5,7 +5,7 @@ use crate::Test;
 use crate::guest;
 use crate::host::{self, Host};
 use crate::scoreboard::{Row, Version, all_of};
-use crate::stage::{Link, Running, Stage};
+use crate::stage::{Link, PATIENCE, Running, Stage};
 use crate::usage::Bounds;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -13,11 +13,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-
-/// How long one question to qemu, and how long one move, may take. Mostly a move takes a second or two; machines
-/// that run tests are busy.
-const ANSWER: Duration = Duration::from_secs(60);
-const MOVE: Duration = Duration::from_secs(240);
 
 /// How often qemu looks for what the guest wrote meanwhile, before it may stop the guest.
 const PASSES: u64 = 4;
@@ -47,13 +42,13 @@ pub fn tests() -> Vec<Test> {
     for (name, act) in acts {
         for link in Link::BOTH {
             let play = move |stage: &Stage| played(stage, [&stage.alone; 2], &link.options(), act);
-            tests.push(Test::new(format!("qemu: {name}, {}", link.name()), play));
+            tests.push(Test::new(format!("qemu: {name}, {}", link.name()), play).takes_seconds(5));
         }
         let play = move |stage: &Stage| match &stage.joined {
             Some([left, right]) => played(stage, [left, right], &[], act),
             None => Err("there is one host only".into()),
         };
-        tests.push(Test::new(format!("qemu: {name}, two hosts"), play).for_root());
+        tests.push(Test::new(format!("qemu: {name}, two hosts"), play).takes_seconds(5).for_root());
     }
     all_of(&ROW, tests)
 }
@@ -101,7 +96,7 @@ impl Pair<'_> {
             let missing = error.contains("unknown migration protocol");
             if missing { format!("this qemu was built without RDMA: {error}") } else { error }
         })?;
-        source.wait("the guest to write", ANSWER, |source| Ok(source.rounds()? > 0))?;
+        source.wait("the guest to write", |source| Ok(source.rounds()? > 0))?;
         source.ask(&format!(r#""migrate",{uri}"#)).map(drop)
     }
 
@@ -115,17 +110,17 @@ impl Pair<'_> {
         }
         self.begin(FAST)?;
         let Pair { stage, source, target, .. } = self;
-        source.wait("some passes over the memory", MOVE, |source| {
+        source.wait("some passes over the memory", |source| {
             let progress = source.progress(target)?;
             Ok(progress.passes > PASSES || progress.state == State::Complete)
         })?;
         // Now the guest may be stopped for long enough to copy what it wrote since, even on a busy machine.
         source.ask(r#""migrate-set-parameters","arguments":{"downtime-limit":20000}"#)?;
-        source.wait("the migration", MOVE, |source| match source.progress(target)?.state {
+        source.wait("the migration", |source| match source.progress(target)?.state {
             State::Failed => Err("the migration failed".into()),
             state => Ok(state == State::Complete),
         })?;
-        target.wait("the target to have it all", ANSWER, |target| {
+        target.wait("the target to have it all", |target| {
             Ok(target.ask(r#""query-status""#)?.contains(r#""status": "paused""#))
         })?;
         // Both stand still now.
@@ -143,18 +138,18 @@ impl Pair<'_> {
     fn break_off(&mut self) -> Result<(), String> {
         self.begin(SLOW)?;
         let Pair { stage, source, target, .. } = self;
-        source.wait("some megabytes to be copied", MOVE, |source| match source.progress(target)? {
+        source.wait("some megabytes to be copied", |source| match source.progress(target)? {
             Progress { state: State::Under, copied, .. } => Ok(copied > 2 << 20),
             Progress { state, .. } => Err(format!("the move is {state:?}")),
         })?;
         // `nsenter` and `ubiverbs run` have become the program.
         let killed = Command::new("kill").args(["-KILL", &target.running.id().to_string()]).status();
         killed.map_err(|e| format!("kill did not start: {e}"))?;
-        source.wait("the source to hear of it", ANSWER, |source| match source.progress(target)?.state {
+        source.wait("the source to hear of it", |source| match source.progress(target)?.state {
             State::Complete => Err("the move is complete".into()),
             state => Ok(state == State::Failed),
         })?;
-        source.wait("the machine to be on its way", ANSWER, |source| {
+        source.wait("the machine to be on its way", |source| {
             Ok(source.ask(r#""query-status""#)?.contains(r#""status": "running""#))
         })?;
         let rounds = source.rounds()?;
@@ -212,7 +207,7 @@ impl Machine {
         })
         .and(connected)
         .and_then(|stream| {
-            stream.set_read_timeout(Some(ANSWER)).map_err(|e| e.to_string())?;
+            stream.set_read_timeout(Some(PATIENCE)).map_err(|e| e.to_string())?;
             Ok(BufReader::new(stream))
         })
         .map_err(|e| format!("{e}\n{}", running.told()))
@@ -239,16 +234,11 @@ impl Machine {
     }
 
     /// Asks until it is so.
-    fn wait(
-        &mut self,
-        what: &str,
-        limit: Duration,
-        mut is_so: impl FnMut(&mut Machine) -> Result<bool, String>,
-    ) -> Result<(), String> {
-        let deadline = Instant::now() + limit;
+    fn wait(&mut self, what: &str, mut is_so: impl FnMut(&mut Machine) -> Result<bool, String>) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
         while !is_so(self)? {
             if Instant::now() > deadline {
-                return Err(format!("{what}: not within {limit:?}"));
+                return Err(format!("{what}: not within {PATIENCE:?}"));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -275,7 +265,7 @@ impl Machine {
 
     /// Sees that the guest, which has done so many rounds, does more, and that its memory is as it must be. Stops it.
     fn goes_on(&mut self, stage: &Stage, rounds: u32) -> Result<(), String> {
-        self.wait("the guest to go on", ANSWER, |machine| Ok(machine.rounds()? > rounds))?;
+        self.wait("the guest to go on", |machine| Ok(machine.rounds()? > rounds))?;
         self.ask(r#""stop""#)?;
         let judged = guest::judge(&self.memory(stage)?);
         judged.map(drop).map_err(|error| format!("after going on, the {} has {error}", self.name))
@@ -303,7 +293,7 @@ impl Machine {
     fn quit(mut self) -> Result<(), String> {
         self.running.stays_within(BOUNDS)?;
         self.ask(r#""quit""#)?;
-        let ended = self.running.end(Instant::now() + ANSWER)?;
+        let ended = self.running.end()?;
         if ended.status.success() { Ok(()) } else { Err(format!("{}: {}\n{}", self.name, ended.status, ended.last())) }
     }
 }

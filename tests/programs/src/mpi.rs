@@ -71,7 +71,7 @@ pub fn tests() -> Vec<Test> {
         let mut own = Vec::new();
         for (ranks, link) in [(2, Link::SharedMemory), (4, Link::SharedMemory), (2, Link::Udp), (4, Link::Udp)] {
             let name = format!("{}, {ranks} ranks, {}", flavour.name, link.name());
-            own.push(Test::new(name, move |stage| verified(stage, flavour, ranks, link)));
+            own.push(Test::new(name, move |stage| verified(stage, flavour, ranks, link)).takes_seconds(5));
         }
         let name = format!("{}, nothing but verbs is used", flavour.name);
         own.push(Test::new(name, |stage| without_device(stage, flavour)));
@@ -101,7 +101,7 @@ fn start(
     let launcher = flavour.launcher.replace("RANKS", &ranks.to_string()).replace("INTERFACE", interface);
     let line = format!("{launcher} {} 1", program.display());
     let mut command = stage.run_on(host(stage, flavour)?, None, options, &line);
-    let mark = format!("{}-{}", std::process::id(), stage.next_port());
+    let mark = stage.next_mark();
     let running = stage.start("program", command.env(MARK, &mark))?;
     Ok((running, format!("{MARK}={mark}")))
 }

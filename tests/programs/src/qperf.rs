@@ -30,10 +30,19 @@ const TESTS: [&str; 11] = [
     "ver_rc_fetch_add",
 ];
 
+/// What eleven tests of a second take.
+const QPERF_SECONDS: u32 = 15;
+
+/// How often a client may come too early.
+const REFUSALS_MAX: usize = 20;
+
 pub fn tests() -> Vec<Test> {
     let tests = [
-        Test::new("qperf, eleven tests, waiting, one host", |stage| all(stage, Where::OneHost, "")),
-        Test::new("qperf, eleven tests, polling, two hosts", |stage| all(stage, Where::TwoHosts, "-cp1")).for_root(),
+        Test::new("qperf, eleven tests, waiting, one host", |stage| all(stage, Where::OneHost, ""))
+            .takes_seconds(QPERF_SECONDS),
+        Test::new("qperf, eleven tests, polling, two hosts", |stage| all(stage, Where::TwoHosts, "-cp1"))
+            .takes_seconds(QPERF_SECONDS)
+            .for_root(),
         // What addresses by LID is refused here, as by every NIC on Ethernet, and at once.
         Test::new("qperf uc_lat, ud_lat without a connection manager are refused", refused),
     ];
@@ -52,10 +61,11 @@ fn all(stage: &Stage, at: Where, option: &str) -> Result<(), String> {
         let line = format!("qperf {} -lp {port} -cm1 -to 100 -t 1 {option} {test}", hosts[0].address);
         let mut ended = stage.end(&mut stage.run_on(hosts[1], None, &[], &line))?;
         // The server tells its port, and listens there afterwards: a client that is faster is refused.
-        for _ in 0..9 {
+        for _ in 0..REFUSALS_MAX {
             if !ended.text.contains("Event rejected") {
                 break;
             }
+            stage.note(format!("{test}: the client came before the server listened, and comes again"));
             ended = stage.end(&mut stage.run_on(hosts[1], None, &[], &line))?;
         }
         let told = || format!("{line}: {}\n{}\n--- server\n{}", ended.status, ended.last(), server.text());

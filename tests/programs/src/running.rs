@@ -6,7 +6,6 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 pub fn tests() -> Vec<Test> {
     vec![
@@ -21,8 +20,8 @@ pub fn tests() -> Vec<Test> {
         Test::new("run: a capture that the environment asks for is the program's", capture_by_environment),
         Test::new("run: --pcap of a killed process can be read", capture_of_the_killed),
         Test::new("run: --log tells what happens", log),
-        Test::new("run: files of devices are shown, and taken away", files_of_devices),
-        Test::new("run: files of devices as nobody", files_for_nobody).for_root(),
+        Test::new("run: device files are shown, and taken away", files_of_devices),
+        Test::new("run: device files as nobody", files_for_nobody).for_root(),
         Test::new("run: --no-files shows none", no_files),
         Test::new("run: a program runs without files where none can be written", nowhere_for_files),
         Test::new("run: a directory with spaces is as good as another", spaces),
@@ -74,7 +73,7 @@ fn signals(stage: &Stage) -> Result<(), String> {
     let number = format!("{}\n", running.id());
     host::wait("the shell", || running.text() == number)?;
     send(running.id(), rustix::process::Signal::TERM)?;
-    let ended = running.end(Instant::now() + Duration::from_secs(60))?;
+    let ended = running.end()?;
     match ended.status.code() {
         Some(9) => expect(&ended.text, &["told"]),
         _ => Err(ended.status.to_string()),
@@ -91,7 +90,7 @@ fn environment(stage: &Stage) -> Result<(), String> {
     // Variables of these tests are not ours to count.
     let script = "echo $LD_LIBRARY_PATH; env | grep -v ^UBIVERBS_TEST_ | grep -o '^UBIVERBS_[^=]*' | sort";
     let ended = stage.end(&mut shell(stage, script))?;
-    // The directory with files of devices, and that a line is wanted at the end if work failed.
+    // The directory with device files, and that a line is wanted at the end if work failed.
     let wanted = format!("{}\nUBIVERBS_FILES\nUBIVERBS_NOTE_FAILURES\n", library.display());
     if ended.text != wanted {
         return Err(format!("not {wanted:?}:\n{}", ended.text));
@@ -145,7 +144,7 @@ fn without_library(stage: &Stage) -> Result<(), String> {
     let copied =
         fs::create_dir_all(&place).and_then(|()| fs::copy(stage.dist.join("bin/ubiverbs"), place.join("ubiverbs")));
     copied.map_err(|e| e.to_string())?;
-    let ended = stage.end(Command::new(place.join("ubiverbs")).args(["run", "--", "true"]))?;
+    let ended = stage.end(stage.alone.command(None, &place.join("ubiverbs")).args(["run", "--", "true"]))?;
     match ended.status.code() {
         Some(1) => expect(&ended.text, &["there is no libibverbs.so.1 in", "lonely/lib"]),
         _ => Err(format!("{}: {}", ended.status, ended.text)),
@@ -232,15 +231,16 @@ fn capture_by_environment(stage: &Stage) -> Result<(), String> {
 fn capture_of_the_killed(stage: &Stage) -> Result<(), String> {
     let file = stage.place.join("killed.pcapng");
     let option = ["--pcap".to_owned(), file.display().to_string()];
-    let line = "ib_write_bw -d ubi_lo -x 0 -F -p 18599";
-    let server = stage.start("server", &mut stage.run_on(&stage.alone, None, &[], line))?;
-    host::wait("the server", || host::listens(server.id(), 18599).unwrap_or(false))?;
+    let port = stage.next_port();
+    let line = format!("ib_write_bw -d ubi_lo -x 0 -F -p {port}");
+    let server = stage.start("server", &mut stage.run_on(&stage.alone, None, &[], &line))?;
+    host::wait("the server", || host::listens(server.id(), port).unwrap_or(false))?;
     let line = format!("{line} -D 60 127.0.0.1");
     let client = stage.start("client", &mut stage.run_on(&stage.alone, None, &option, &line))?;
     let large = || fs::metadata(&file).is_ok_and(|metadata| metadata.len() > 1 << 20);
     host::wait("a megabyte of packets", large).map_err(|e| format!("{e}\n{}", client.text()))?;
     send(client.id(), rustix::process::Signal::KILL)?;
-    let ended = client.end(Instant::now() + Duration::from_secs(60))?;
+    let ended = client.end()?;
     if ended.status.signal() != Some(9) {
         return Err(ended.status.to_string());
     }
@@ -355,9 +355,7 @@ fn nowhere_for_files(stage: &Stage) -> Result<(), String> {
         let mut command = stage.run_on(&stage.alone, None, &options(words), "echo ran");
         let ended = stage.end(command.env("TMPDIR", "/no/such/directory"))?;
         expect(&ended.text, &["ran"])?;
-        if !ended.status.success()
-            || ended.text.contains("no files of devices: cannot write /no/such/directory") != told
-        {
+        if !ended.status.success() || ended.text.contains("no device files: cannot write /no/such/directory") != told {
             return Err(format!("{words:?}: {} {}", ended.status, ended.text));
         }
     }

@@ -1,4 +1,4 @@
-//! Programs of sockets that know nothing of RDMA, with `ubiverbs run --sockets`: transfers whose every byte is
+//! Socket programs that know nothing of RDMA, with `ubiverbs run --sockets`: transfers whose every byte is
 //! compared. That they went over RDMA is seen from the kernel, which has no TCP socket then, and from a capture.
 
 use crate::host;
@@ -10,8 +10,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 const fn row(program: &'static str, package: &'static str, what: &'static str) -> Row {
     Row { program, version: Version::Package(package), what }
@@ -112,12 +110,9 @@ fn serve(stage: &Stage, line: &str, port: u16) -> Result<Running, String> {
     Ok(server)
 }
 
-/// Connections over TCP of tests before this one, which the kernel remembers for a minute.
-static BEFORE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-
-/// A test that is told from those before it.
+/// A test that is told from those before it: the kernel remembers their connections over TCP for a minute.
 fn apart(stage: &Stage, test: fn(&Stage) -> Result<(), String>) -> Result<(), String> {
-    *BEFORE.lock().map_err(|e| e.to_string())? = tcp(stage)?;
+    stage.tcp_before.replace(tcp(stage)?);
     test(stage)
 }
 
@@ -140,7 +135,7 @@ fn no_tcp(stage: &Stage) -> Result<(), String> {
         // The loopback is everybody's.
         return Ok(());
     }
-    let (now, before) = (tcp(stage)?, BEFORE.lock().map_err(|e| e.to_string())?);
+    let (now, before) = (tcp(stage)?, stage.tcp_before.borrow());
     let new: Vec<&String> = now.difference(&before).collect();
     if new.is_empty() { Ok(()) } else { Err(format!("something goes over TCP: {new:?}")) }
 }
@@ -166,35 +161,40 @@ fn iperf_datagrams(stage: &Stage) -> Result<(), String> {
     Ok(())
 }
 
+/// The client's input ends when the client has everything: a server that has no more input of the network ends as soon
+/// as it has sent what it has read, whatever there is to be read yet.
 fn nc(stage: &Stage) -> Result<(), String> {
     let (directory, file) = place(stage, "nc")?;
     let port = stage.next_port();
-    let lines = [format!("nc -l -N 127.0.0.1 {port}"), format!("nc -N 127.0.0.1 {port}")];
-    let mut running = Vec::new();
-    for (number, line) in lines.iter().enumerate() {
-        let open = |e: std::io::Error| format!("{}: {e}", directory.display());
-        let output = fs::File::create(directory.join(format!("got-{number}"))).map_err(open)?;
+    let failed = |e: std::io::Error| format!("{}: {e}", directory.display());
+    let got = [0, 1].map(|number| directory.join(format!("got-{number}")));
+    let start = |line: &str, input: Stdio, output: &Path| {
         let mut command = command(stage, line);
-        command.stdin(fs::File::open(&file).map_err(open)?).stdout(output);
-        let child = command.spawn().map_err(|e| format!("{line}: {e}"))?;
-        let id = child.id();
-        running.push(Ended(child));
-        if number == 0 {
-            host::wait("nc to listen", || host::listens(id, port).unwrap_or(false))?;
-        }
-    }
-    for child in &mut running {
-        let until = Instant::now() + Duration::from_secs(120);
-        while !child.has_ended()? {
-            if Instant::now() > until {
-                return Err("nc does not end".into());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        command.stdin(input).stdout(fs::File::create(output).map_err(failed)?);
+        command.spawn().map(Ended).map_err(|e| format!("{line}: {e}"))
+    };
+    let input = fs::File::open(&file).map_err(failed)?;
+    let mut server = start(&format!("nc -l -N 127.0.0.1 {port}"), input.into(), &got[0])?;
+    host::wait("nc to listen", || host::listens(server.0.id(), port).unwrap_or(false))?;
+    let has_everything = directory.join("has-everything");
+    let mut feeder = Command::new("sh");
+    feeder.args(["-c", "cat \"$0\"; until test -e \"$1\"; do sleep 0.02; done"]).arg(&file).arg(&has_everything);
+    let mut feeder = feeder.stdout(Stdio::piped()).spawn().map(Ended).map_err(|e| format!("sh: {e}"))?;
+    let input = feeder.0.stdout.take().ok_or("no pipe")?;
+    let mut client = start(&format!("nc -N 127.0.0.1 {port}"), input.into(), &got[1])?;
+    let size = fs::metadata(&file).map_err(failed)?.len();
+    host::wait("the client to have everything", || fs::metadata(&got[1]).is_ok_and(|now| now.len() >= size))?;
+    fs::write(&has_everything, "").map_err(failed)?;
+    for child in [&mut feeder, &mut client, &mut server] {
+        let mut ended = Ok(false);
+        host::wait("nc to end", || {
+            ended = child.has_ended();
+            ended != Ok(false)
+        })?;
+        ended?;
     }
     no_tcp(stage)?;
-    same(&directory.join("got-0"))?;
-    same(&directory.join("got-1"))
+    got.iter().try_for_each(|file| same(file))
 }
 
 /// A child that ends with this.
@@ -315,7 +315,7 @@ fn redis(stage: &Stage) -> Result<(), String> {
     })?;
     get()?;
     let _ = run(stage, &format!("{client} shutdown nosave"));
-    let ended = server.end(Instant::now() + Duration::from_secs(60))?;
+    let ended = server.end()?;
     if ended.status.success() { Ok(()) } else { Err(format!("redis-server: {}\n{}", ended.status, ended.last())) }
 }
 

@@ -31,7 +31,7 @@ pub struct Rig {
 }
 
 /// The kinds that speak the transport's protocol. Raw packet queue pairs send and receive frames, which the simulator does
-/// not carry: `transport/tests/frames.rs` has theirs.
+/// not carry: `transport/tests/suite/frames.rs` has theirs.
 pub fn kinds() -> impl Iterator<Item = Kind> {
     Kind::ALL.into_iter().filter(|kind| *kind != Kind::RawPacket)
 }

@@ -182,7 +182,9 @@ fn handshake<T: Connected>(
     prepared: PreparedQueuePair<T>,
     control: &mut Control,
 ) -> Result<Connection<T>> {
-    let (request, answer, refusal) = (words(dice, 56), words(dice, 196), words(dice, 148));
+    let (mut request, answer, refusal) = (words(dice, 56), words(dice, 196), words(dice, 148));
+    // A request of one byte must not look like the one that is refused.
+    request[0] = !refusal[0];
     let refused = dice.once_in(5);
     let connection = match options.role {
         Role::Server => {

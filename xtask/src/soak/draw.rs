@@ -139,8 +139,8 @@ impl Round {
         self.faults.iter().any(|plan| !plan.is_empty())
     }
 
-    /// Whether nothing can get lost. Faults lose packets of every link; a socket may be full; and a datagram waits a
-    /// quarter of a second for a process that is stopped, no longer.
+    /// Whether nothing can get lost. Faults lose packets of every link; a socket may be full; and a datagram waits two
+    /// seconds for a process that is stopped, no longer.
     pub fn is_lossless(&self) -> bool {
         !self.is_udp() && !self.has_faults() && self.harm != Harm::Stops
     }

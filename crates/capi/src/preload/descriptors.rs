@@ -1,7 +1,7 @@
 //! Descriptors as such: copies of them, their flags, and many closed at once.
 
 use super::table;
-use super::{fail, handover, lifecycle, options, real, rsocket};
+use super::{fail, handover, options, real, rsocket};
 use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
@@ -77,7 +77,7 @@ fn replace(old: c_int, new: c_int, flags: c_int) -> c_int {
         table::insert(new, socket);
     }
     if let Some((closed, true)) = closed {
-        lifecycle::end(closed);
+        table::end(closed);
     }
     result
 }
@@ -176,7 +176,7 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
                 real::close_range(from, fd - 1, flags);
             }
             if ours {
-                lifecycle::close(fd as c_int);
+                table::close(fd as c_int);
             }
             from = fd + 1;
         }
@@ -197,7 +197,7 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
         } else if close_range(first.max(0) as c_uint, c_uint::MAX, 0) < 0 {
             for fd in first.max(0)..1024.max(table::highest() + 1) {
                 if !table::is_internal(fd) {
-                    lifecycle::close(fd);
+                    table::close(fd);
                 }
             }
         }
@@ -228,8 +228,7 @@ pub unsafe extern "C-unwind" fn syscall(
     if let Some(fd) = descriptor_of(number, a) {
         handover::hand_over_descriptor(fd);
         if number == libc::SYS_close {
-            // SAFETY: a plain number.
-            return unsafe { lifecycle::close(fd) }.into();
+            return table::close(fd).into();
         }
     }
     // SAFETY: the caller's promises.

@@ -2,11 +2,12 @@
 //! are those of a pair of sockets. So they can be inherited, passed on, waited for with `epoll`, and read and written
 //! by calls that do not ask us.
 
-use super::options::Notes;
+use super::notes::Notes;
+use super::pair::{pair, replace};
 use super::pump::Pump;
 use super::status::Status;
 use super::table::{self, Socket};
-use super::{errno, fail, listeners, options, real, rsocket};
+use super::{fail, listeners, options, real, rsocket};
 use libc::ssize_t;
 use std::ffi::c_int;
 use std::ptr::{null, null_mut};
@@ -25,8 +26,7 @@ pub(super) fn hand_over(socket: &'static Socket) {
     if let Err(code) = result {
         let error = std::io::Error::from_raw_os_error(code);
         crate::log::print(format_args!("cannot hand a stream over to the kernel ({error}); the stream is ended"));
-        // SAFETY: an rsocket.
-        unsafe { rsocket::rshutdown(rsocket, libc::SHUT_RDWR) };
+        rsocket::rshutdown(rsocket, libc::SHUT_RDWR);
     }
 }
 
@@ -59,16 +59,6 @@ fn hand_over_stream(socket: &'static Socket, rsocket: c_int) -> Result<(), c_int
     })
 }
 
-/// A pair of sockets: the program's end, and ours. Neither is for programs that are executed.
-pub(super) fn pair(kind: c_int) -> Result<[c_int; 2], c_int> {
-    let mut pair = [0; 2];
-    // SAFETY: room for two descriptors.
-    match unsafe { real::socketpair(libc::AF_UNIX, kind | libc::SOCK_CLOEXEC, 0, pair.as_mut_ptr()) } {
-        0 => Ok(pair),
-        _ => Err(errno()),
-    }
-}
-
 /// Whether the connection is there. What cannot be written to now is taken for one that is not: the program can write
 /// when the rsocket can.
 fn is_connected(socket: &Socket, rsocket: c_int) -> bool {
@@ -89,28 +79,6 @@ fn fill(program: c_int) -> usize {
             Ok(written @ 1..) => filled += written,
             _ => return filled,
         }
-    }
-}
-
-/// All descriptors of a socket become those of `end`, which is closed. What waits for them with `epoll` goes on to.
-pub(super) fn replace(socket: &'static Socket, end: c_int) {
-    if socket.nonblocking.load(Ordering::Relaxed) {
-        // SAFETY: a descriptor, and a flag.
-        unsafe { real::fcntl(end, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as _) };
-    }
-    for (fd, _) in table::all().filter(|(_, it)| std::ptr::eq(*it, socket)) {
-        // SAFETY: both are open.
-        unsafe {
-            let closes = real::fcntl(fd, libc::F_GETFD, 0) & libc::FD_CLOEXEC != 0;
-            real::dup3(end, fd, if closes { libc::O_CLOEXEC } else { 0 });
-        }
-    }
-    // SAFETY: ours.
-    unsafe { real::close(end) };
-    let watchers = options::with_notes(socket, |notes| std::mem::take(&mut notes.watchers));
-    for mut watcher in watchers {
-        // SAFETY: an event of ours. The descriptor that was waited for is another one now.
-        unsafe { real::epoll_ctl(watcher.epoll, libc::EPOLL_CTL_ADD, watcher.fd, &raw mut watcher.event) };
     }
 }
 

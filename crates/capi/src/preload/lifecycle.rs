@@ -36,14 +36,15 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
     }
 }
 
-/// A number for a descriptor: the lowest that is free, as programs expect.
+/// A descriptor for a socket, with the lowest number that is free, as programs expect. To the kernel it is a socket that
+/// is connected to nothing.
 struct Place(c_int);
 
 impl Place {
     /// None, with errno, where there is none left.
     fn reserve() -> Option<Place> {
-        // SAFETY: the path is a string.
-        let fd = unsafe { real::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        // SAFETY: plain numbers.
+        let fd = unsafe { real::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
         if fd >= 0 && !table::has_room(fd) {
             drop(Place(fd));
             fail(libc::EMFILE);
@@ -56,11 +57,9 @@ impl Place {
     fn fill(self, made: c_int, domain: c_int, kind: c_int, flags: c_int) -> (c_int, &'static Socket) {
         let fd = self.0;
         std::mem::forget(self);
-        let close_on_exec = if flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
-        // SAFETY: both are open. What the rsocket itself has is not for programs that are executed.
-        unsafe {
-            real::dup3(made, fd, close_on_exec);
-            real::fcntl(made, libc::F_SETFD, libc::FD_CLOEXEC as _);
+        if flags & libc::SOCK_CLOEXEC == 0 {
+            // SAFETY: it is open.
+            unsafe { real::fcntl(fd, libc::F_SETFD, 0) };
         }
         let socket = table::new_socket(made, domain, kind);
         table::insert(fd, socket);
@@ -236,7 +235,7 @@ fn fall_back(socket: &'static Socket, rsocket: c_int) -> bool {
     }
     // SAFETY: ours.
     unsafe { real::close(tcp) };
-    end(socket);
+    table::end(socket);
     true
 }
 
@@ -267,31 +266,5 @@ pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
 /// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_close")]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if table::is_internal(fd) {
-        return fail(libc::EBADF);
-    }
-    let found = table::remove(fd);
-    // SAFETY: the program's descriptor. Nothing is lost with it: the rsocket has another.
-    let result = unsafe { real::close(fd) };
-    match found {
-        Some((socket, true)) => end(socket),
-        _ => result,
-    }
-}
-
-/// No descriptor leads to this socket any more.
-pub(super) fn end(socket: &'static Socket) -> c_int {
-    let rsocket = socket.let_go();
-    table::recycle(socket);
-    match rsocket {
-        Some(rsocket) => close_rsocket(rsocket),
-        None => 0,
-    }
-}
-
-/// Closes an rsocket; its number is the program's again, or anybody's.
-pub(super) fn close_rsocket(rsocket: c_int) -> c_int {
-    table::set_internal(rsocket, false);
-    // SAFETY: an rsocket that is closed once.
-    unsafe { rsocket::rclose(rsocket) }
+    table::close(fd)
 }

@@ -2,8 +2,8 @@
 //! through a pair of sockets, whose other end is the listening socket to all of them. The process that accepts first
 //! gets the stream, as with the kernel's.
 
-use super::handover::{pair, replace};
-use super::options::{Address, Notes};
+use super::notes::{Address, Notes};
+use super::pair::{pair, replace};
 use super::pump::{Pump, start_thread};
 use super::status::Status;
 use super::table::{self, Socket};
@@ -62,7 +62,7 @@ fn pass_on(rsocket: c_int, ours: c_int) {
     table::set_internal(ours, false);
     // SAFETY: our end.
     unsafe { real::close(ours) };
-    super::lifecycle::close_rsocket(rsocket);
+    table::close_rsocket(rsocket);
 }
 
 /// False if no process listens any more.
@@ -77,7 +77,7 @@ fn pass_one_on(made: c_int, ours: c_int) -> bool {
         Err(code) => {
             let error = std::io::Error::from_raw_os_error(code);
             crate::log::print(format_args!("a connection is refused: no thread for it ({error})"));
-            super::lifecycle::close_rsocket(made);
+            table::close_rsocket(made);
             return true;
         }
     };

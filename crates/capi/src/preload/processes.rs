@@ -2,7 +2,6 @@
 //! them to others. The process that made a connection moves its bytes: so before a fork everything is handed over to
 //! the kernel, and a process does not end while others use what it moves.
 
-use super::lifecycle;
 use super::table::{self, Socket};
 use super::{fail, handover, pump, real, rsocket};
 use std::ffi::c_int;
@@ -11,6 +10,14 @@ use std::time::{Duration, Instant};
 
 /// How long a process that ends waits before it says that it waits.
 const SAY_AFTER: Duration = Duration::from_secs(2);
+
+/// A process that ends does not wait for peers that have taken nothing for so long,
+const END_STALL: Duration = Duration::from_millis(500);
+/// nor for those that take a little now and then for longer than this.
+const END_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How often it looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Sees to forks.
 pub(super) fn prepare() {
@@ -50,30 +57,6 @@ extern "C" fn in_child() {
     });
     for (_, socket) in table::all() {
         socket.forget_parents();
-    }
-}
-
-/// A child makes an rsocket in place of one that it inherited before it was of any use. Its options are those of a new
-/// one.
-#[cold]
-pub(super) fn remake(socket: &Socket) -> Option<c_int> {
-    let (domain, kind) = (socket.domain.load(Ordering::Relaxed), socket.kind.load(Ordering::Relaxed));
-    // SAFETY: plain numbers; both descriptors are open.
-    unsafe {
-        let made = rsocket::rsocket(domain, kind, 0);
-        if made < 0 {
-            return None;
-        }
-        real::fcntl(made, libc::F_SETFD, libc::FD_CLOEXEC as _);
-        if socket.nonblocking.load(Ordering::Relaxed) {
-            rsocket::rfcntl(made, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK).into());
-        }
-        for (fd, _) in table::all().filter(|(_, it)| std::ptr::eq(*it, socket)) {
-            let closes = real::fcntl(fd, libc::F_GETFD, 0) & libc::FD_CLOEXEC != 0;
-            real::dup3(made, fd, if closes { libc::O_CLOEXEC } else { 0 });
-        }
-        socket.set_direct(made);
-        Some(made)
     }
 }
 
@@ -120,11 +103,14 @@ pub unsafe extern "C" fn before_exec() -> c_int {
         return fail(libc::EBUSY);
     }
     // What closes with this is told to be complete.
-    for (_, socket) in table::all() {
-        if let Some(rsocket) = socket.direct().filter(|_| is_used(socket)) {
-            // SAFETY: an rsocket.
-            unsafe { rsocket::rshutdown(rsocket, libc::SHUT_WR) };
-        }
+    let used = table::all().filter(|(_, socket)| is_used(socket)).filter_map(|(_, socket)| socket.direct());
+    let used: Vec<c_int> = used.collect();
+    for rsocket in &used {
+        rsocket::rshutdown(*rsocket, libc::SHUT_WR);
+    }
+    let since = Instant::now();
+    while since.elapsed() < END_STALL && !used.iter().all(|rsocket| rsocket::is_flushed(*rsocket)) {
+        std::thread::sleep(LOOK_INTERVAL);
     }
     fail(code);
     0
@@ -143,15 +129,23 @@ extern "C" fn at_exit() {
     }
 }
 
-/// Closes what this process has, and waits for those who still use what it moves.
+/// Closes what this process has, and waits for those who still use what it moves. What nobody has any more is sent as
+/// long as its peers take it.
 fn finish() {
     for (fd, _) in table::all() {
-        // SAFETY: a plain number.
-        unsafe { lifecycle::close(fd) };
+        table::close(fd);
     }
     let since = Instant::now();
     let mut said = false;
+    let (mut moved, mut moved_at) = (pump::moved(), since);
     while pump::at_work() > 0 {
+        if std::mem::replace(&mut moved, pump::moved()) != moved {
+            moved_at = Instant::now();
+        }
+        let stalls = moved_at.elapsed() > END_STALL || since.elapsed() > END_WAIT_MAX;
+        if stalls && pump::at_work() == pump::orphans() {
+            break;
+        }
         if !said && since.elapsed() > SAY_AFTER {
             said = true;
             crate::log::print(format_args!(
@@ -160,7 +154,7 @@ fn finish() {
                 pump::at_work()
             ));
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(LOOK_INTERVAL);
     }
 }
 
@@ -173,6 +167,10 @@ pub unsafe extern "C-unwind" fn exit(status: c_int) {
     let owns = pump::at_work() > 0 || table::all().any(|(_, socket)| socket.direct().is_some());
     if owns && table::book_is_free() {
         finish();
+        let since = Instant::now();
+        while !sockets::nothing_lingers() && since.elapsed() < END_WAIT_MAX {
+            std::thread::sleep(LOOK_INTERVAL);
+        }
     }
     // SAFETY: a plain number.
     unsafe { real::_exit(status) }

@@ -1,23 +1,46 @@
-//! The functions of rsockets, as programs call them.
+//! The functions of rsockets, as programs call them; and those that programs of plain sockets expect to be otherwise:
+//! their rsockets have no descriptors of their own, and neither `shutdown` nor `close` waits for a peer that does not
+//! read.
 
 use libc::{iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
 use std::ffi::{c_int, c_long, c_void};
 
+use crate::rsocket::{Numbered, lifecycle};
+use std::time::Duration;
+
+/// A socket whose number is no descriptor.
+pub(super) fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    lifecycle::make(domain, kind, protocol, Numbered::Beyond)
+}
+
+/// The next connection, whose number is no descriptor.
+///
+/// # Safety
+/// As for `accept`.
+pub(super) unsafe fn raccept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    // SAFETY: the caller's promises.
+    unsafe { lifecycle::take(fd, address, length, Numbered::Beyond) }
+}
+
+/// `shutdown`: the peer hears of it after what was sent before, and the caller does not wait for that.
+pub(super) fn rshutdown(fd: c_int, how: c_int) -> c_int {
+    lifecycle::begin_shutdown(fd, how)
+}
+
+/// `close`: what was sent arrives without the caller, if the peer reads it.
+pub(super) fn rclose(fd: c_int) -> c_int {
+    lifecycle::close(fd, Duration::ZERO)
+}
+
+pub(super) use crate::rsocket::lifecycle::{abort, is_flushed};
+
 unsafe extern "C-unwind" {
-    #[link_name = "ubiverbs_rsocket"]
-    pub(super) fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     #[link_name = "ubiverbs_rbind"]
     pub(super) fn rbind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
     #[link_name = "ubiverbs_rlisten"]
     pub(super) fn rlisten(fd: c_int, backlog: c_int) -> c_int;
-    #[link_name = "ubiverbs_raccept"]
-    pub(super) fn raccept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
     #[link_name = "ubiverbs_rconnect"]
     pub(super) fn rconnect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
-    #[link_name = "ubiverbs_rshutdown"]
-    pub(super) fn rshutdown(fd: c_int, how: c_int) -> c_int;
-    #[link_name = "ubiverbs_rclose"]
-    pub(super) fn rclose(fd: c_int) -> c_int;
     #[link_name = "ubiverbs_rrecvfrom"]
     pub(super) fn rrecvfrom(
         fd: c_int,

@@ -2,6 +2,8 @@
 //! librspreload.so reads before every call; a pointer says what. A socket is never freed, only used again: a thread may
 //! still look at it when another closes its descriptor.
 
+use super::notes::Notes;
+use super::{fail, real, rsocket};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
@@ -100,9 +102,25 @@ impl Socket {
     pub fn direct(&self) -> Option<c_int> {
         match self.rsocket.load(Ordering::SeqCst) {
             rsocket @ 0.. => Some(rsocket),
-            UNMADE => super::processes::remake(self),
+            UNMADE => self.remake(),
             _ => None,
         }
+    }
+
+    /// A child makes an rsocket in place of one that it inherited before it was of any use. Its options are new.
+    #[cold]
+    fn remake(&self) -> Option<c_int> {
+        let (domain, kind) = (self.domain.load(Ordering::Relaxed), self.kind.load(Ordering::Relaxed));
+        let made = rsocket::rsocket(domain, kind, 0);
+        if made < 0 {
+            return None;
+        }
+        if self.nonblocking.load(Ordering::Relaxed) {
+            // SAFETY: plain numbers.
+            unsafe { rsocket::rfcntl(made, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK).into()) };
+        }
+        self.set_direct(made);
+        Some(made)
     }
 
     /// The rsocket is another's from now on: it is answered once.
@@ -135,7 +153,7 @@ impl Socket {
 pub struct Book {
     free: Vec<&'static Socket>,
     /// What is known of sockets that were handed over, and of options that rsockets do not know.
-    pub(super) notes: HashMap<usize, super::options::Notes>,
+    pub(super) notes: HashMap<usize, Notes>,
 }
 
 static BOOK: Mutex<Option<Book>> = Mutex::new(None);
@@ -234,18 +252,15 @@ fn set_kind(fd: c_int, value: u8) {
 /// A socket for an rsocket, which no descriptor leads to yet.
 pub fn new_socket(rsocket: c_int, domain: c_int, kind: c_int) -> &'static Socket {
     let socket = with_book(|book| book.free.pop()).unwrap_or_else(|| Box::leak(Box::default()));
-    socket.references.store(0, Ordering::Relaxed);
     socket.era.fetch_add(1, Ordering::AcqRel);
     socket.domain.store(domain, Ordering::Relaxed);
     socket.kind.store(kind, Ordering::Relaxed);
-    socket.listens.store(false, Ordering::Relaxed);
-    socket.connects.store(false, Ordering::Relaxed);
-    socket.connecting.store(false, Ordering::Relaxed);
-    socket.nonblocking.store(false, Ordering::Relaxed);
-    socket.readers.store(0, Ordering::Relaxed);
-    socket.writers.store(0, Ordering::Relaxed);
-    socket.receive_timeout.store(0, Ordering::Relaxed);
-    socket.send_timeout.store(0, Ordering::Relaxed);
+    for flag in [&socket.listens, &socket.connects, &socket.connecting, &socket.nonblocking] {
+        flag.store(false, Ordering::Relaxed);
+    }
+    for count in [&socket.references, &socket.readers, &socket.writers, &socket.receive_timeout, &socket.send_timeout] {
+        count.store(0, Ordering::Relaxed);
+    }
     if rsocket >= 0 {
         socket.set_direct(rsocket);
     } else {
@@ -287,6 +302,36 @@ pub fn recycle(socket: &'static Socket) {
         book.notes.remove(&key(socket));
         book.free.push(socket);
     });
+}
+
+/// Closes a descriptor of the program's; the socket goes with the last that leads to it.
+pub(super) fn close(fd: c_int) -> c_int {
+    if is_internal(fd) {
+        return fail(libc::EBADF);
+    }
+    let found = remove(fd);
+    // SAFETY: the program's descriptor. Nothing is lost with it: the rsocket has another.
+    let result = unsafe { real::close(fd) };
+    match found {
+        Some((socket, true)) => end(socket),
+        _ => result,
+    }
+}
+
+/// No descriptor leads to this socket any more.
+pub(super) fn end(socket: &'static Socket) -> c_int {
+    let rsocket = socket.let_go();
+    recycle(socket);
+    match rsocket {
+        Some(rsocket) => close_rsocket(rsocket),
+        None => 0,
+    }
+}
+
+/// Closes an rsocket; its number is the program's again, or anybody's.
+pub(super) fn close_rsocket(rsocket: c_int) -> c_int {
+    set_internal(rsocket, false);
+    rsocket::rclose(rsocket)
 }
 
 /// What a socket's notes are found by.

@@ -2,7 +2,8 @@
 //! handed over to the kernel, and so is what is waited for with other signals let through: only the kernel does that
 //! without a gap.
 
-use super::options::{self, Watcher};
+use super::notes::Watcher;
+use super::options;
 use super::table::{self, Socket};
 use super::{errno, fail, handover, real, rsocket};
 use libc::{

@@ -11,10 +11,10 @@ use super::device::CmDevice;
 use super::group::Group;
 use super::lookup::Lookup;
 use crate::acknowledgements::Acknowledgements;
+use crate::address_handle::gid_to_c;
 use crate::boundary::{tell, value};
 use crate::errno::Errno;
 use crate::object::{Object, Public, field, set_field};
-use crate::query::gid_to_c;
 use crate::registry::{LiveObjects, PerProcess, lock};
 use abi::{
     Handle, Owned, ibv_context, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel,
@@ -84,6 +84,9 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for ConnectionId {
     type C = rdma_cm_id;
+
+    /// Programs try again with an id that they have destroyed: perftest 4.5-0.17 after its first attempt failed.
+    const ALWAYS_CHECKED: bool = true;
 }
 
 impl ConnectionId {

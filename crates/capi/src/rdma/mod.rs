@@ -22,6 +22,5 @@ pub mod lookup;
 pub mod multicast;
 pub mod option;
 pub mod queue_pair;
-pub mod repoll;
 pub mod shared_receive_queue;
 mod told;

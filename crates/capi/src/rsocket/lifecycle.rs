@@ -1,12 +1,12 @@
 //! From `rsocket` to `rclose`.
 
 use super::address;
-use super::table::{self, Entry, Kind, entry};
+use super::table::{self, Entry, Kind, Numbered, entry};
 use super::waiting::{Operation, errno, perform};
 use crate::boundary::number;
 use crate::errno::Errno;
-use crate::rdma::repoll;
 use crate::registry::lock;
+use crate::rsocket::repoll;
 use libc::{sockaddr, socklen_t};
 use sockets::{Datagram, Shutdown, Socket};
 use std::ffi::c_int;
@@ -22,6 +22,11 @@ const NOT_SUPPORTED: Errno = Errno(libc::ENOTSUP);
 /// A socket.
 #[unsafe(export_name = "ubiverbs_rsocket")]
 pub extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    make(domain, kind, protocol, Numbered::Descriptor)
+}
+
+/// A socket with a number of either kind.
+pub(crate) fn make(domain: c_int, kind: c_int, protocol: c_int, numbered: Numbered) -> c_int {
     number("rsocket", || {
         let flags = kind & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
         let is_stream = match (kind & !flags, protocol) {
@@ -36,7 +41,7 @@ pub extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int 
             true => Kind::Stream(Socket::new()?),
             false => Kind::Datagram(Datagram::new(domain == libc::AF_INET)?),
         };
-        Ok(Entry::open(kind, domain, flags)?.fd)
+        Ok(Entry::open(kind, domain, flags, numbered)?.fd)
     })
 }
 
@@ -73,7 +78,16 @@ pub extern "C" fn rlisten(fd: c_int, backlog: c_int) -> c_int {
 /// As for `accept`.
 #[unsafe(export_name = "ubiverbs_raccept")]
 pub unsafe extern "C-unwind" fn raccept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-    let made = perform(fd, 0, Accept { fd: -1 }) as c_int;
+    // SAFETY: the caller's promises.
+    unsafe { take(fd, address, length, Numbered::Descriptor) }
+}
+
+/// The next connection, with a number of either kind.
+///
+/// # Safety
+/// As for `accept`.
+pub(crate) unsafe fn take(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, numbered: Numbered) -> c_int {
+    let made = perform(fd, 0, Accept { fd: -1, numbered }) as c_int;
     if made >= 0 && !address.is_null() {
         // SAFETY: as `accept` wants it.
         unsafe { rgetpeername(made, address, length) };
@@ -83,6 +97,7 @@ pub unsafe extern "C-unwind" fn raccept(fd: c_int, address: *mut sockaddr, lengt
 
 struct Accept {
     fd: c_int,
+    numbered: Numbered,
 }
 
 impl Operation for Accept {
@@ -90,7 +105,7 @@ impl Operation for Accept {
 
     fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
         let socket = entry.stream()?.accept().map_err(errno)?;
-        self.fd = Entry::open(Kind::Stream(socket), entry.family, 0)?.fd;
+        self.fd = Entry::open(Kind::Stream(socket), entry.family, 0, self.numbered)?.fd;
         Ok(())
     }
 
@@ -153,7 +168,13 @@ impl Operation for Connect {
 /// Ends a direction, or both. What was sent before arrives first.
 #[unsafe(export_name = "ubiverbs_rshutdown")]
 pub extern "C-unwind" fn rshutdown(fd: c_int, how: c_int) -> c_int {
-    let begun = number("rshutdown", || {
+    let begun = begin_shutdown(fd, how);
+    if begun == 0 { perform(fd, 0, Flush) as c_int } else { begun }
+}
+
+/// The same without waiting for anything, as `shutdown` does it.
+pub(crate) fn begin_shutdown(fd: c_int, how: c_int) -> c_int {
+    number("rshutdown", || {
         let which = match how {
             libc::SHUT_RD => Shutdown::Read,
             libc::SHUT_WR => Shutdown::Write,
@@ -162,8 +183,12 @@ pub extern "C-unwind" fn rshutdown(fd: c_int, how: c_int) -> c_int {
         };
         entry(fd)?.stream()?.shutdown(which)?;
         Ok(0)
-    });
-    if begun == 0 { perform(fd, 0, Flush) as c_int } else { begun }
+    })
+}
+
+/// Whether everything that was sent has arrived, or never will.
+pub(crate) fn is_flushed(fd: c_int) -> bool {
+    table::find(fd).is_none_or(|entry| entry.stream().is_ok_and(|socket| socket.is_flushed()))
 }
 
 /// Waits until everything that was sent has arrived.
@@ -184,6 +209,12 @@ impl Operation for Flush {
 /// Closes a socket, or a set of descriptors. What was sent arrives first.
 #[unsafe(export_name = "ubiverbs_rclose")]
 pub extern "C-unwind" fn rclose(fd: c_int) -> c_int {
+    close(fd, CLOSE_PATIENCE)
+}
+
+/// Closes a socket. Unless the program has said how long (`SO_LINGER`), it waits for as long as `patience` until what
+/// was sent has arrived; the rest is sent without the caller.
+pub(crate) fn close(fd: c_int, patience: Duration) -> c_int {
     if repoll::close(fd) {
         return 0;
     }
@@ -193,15 +224,24 @@ pub extern "C-unwind" fn rclose(fd: c_int) -> c_int {
     }
     number("rclose", || {
         let entry = table::remove(fd)?;
-        // SAFETY: the table had it, and no longer has.
-        unsafe { libc::close(entry.fd) };
+        entry.give_back_number();
         match (&entry.kind, lock(&entry.options).linger()) {
             (Kind::Datagram(socket), _) => socket.close(),
             (Kind::Stream(socket), Some(Duration::ZERO)) => socket.abort(),
-            (Kind::Stream(socket), patience) => socket.close(patience.unwrap_or(CLOSE_PATIENCE)),
+            (Kind::Stream(socket), said) => socket.close(said.unwrap_or(patience)),
         }
         Ok(0)
     })
+}
+
+/// Closes a stream at once: what was not sent is lost.
+pub(crate) fn abort(fd: c_int) {
+    number("rclose", || {
+        let entry = table::remove(fd)?;
+        entry.give_back_number();
+        entry.stream()?.abort();
+        Ok(0)
+    });
 }
 
 /// The address of the peer.

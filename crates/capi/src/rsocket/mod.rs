@@ -15,5 +15,8 @@ pub mod iomap;
 pub mod lifecycle;
 pub mod options;
 pub mod poll;
+pub mod repoll;
 mod table;
 mod waiting;
+
+pub(crate) use table::{Numbered, find as waitable};

@@ -398,8 +398,11 @@ pub extern "C" fn rfcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
                 entry.nonblocking.store(argument & libc::O_NONBLOCK != 0, Ordering::Relaxed);
                 let settable = argument & !libc::O_ACCMODE;
                 entry.status_flags.store(libc::O_RDWR | settable, Ordering::Relaxed);
-                // SAFETY: numbers.
-                Ok(unsafe { libc::fcntl(fd, libc::F_SETFL, settable & libc::O_NONBLOCK) })
+                match entry.is_descriptor() {
+                    // SAFETY: numbers.
+                    true => Ok(unsafe { libc::fcntl(fd, libc::F_SETFL, settable & libc::O_NONBLOCK) }),
+                    false => Ok(0),
+                }
             }
             // SAFETY: numbers.
             libc::F_GETFD => Ok(unsafe { libc::fcntl(fd, libc::F_GETFD) }),

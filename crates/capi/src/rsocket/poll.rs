@@ -149,9 +149,8 @@ impl Polling {
         let mut sockets = self.sockets.iter().peekable();
         for (at, one) in asked.iter().enumerate() {
             match sockets.next_if(|(place, _)| *place == at) {
-                Some((_, entry)) => {
-                    self.sleeping.push(pollfd { fd: entry.waitable().wake_fd(), events: libc::POLLIN, revents: 0 });
-                }
+                // It tells the call's waiter, which the NIC's part has.
+                Some(_) => self.sleeping.push(pollfd { fd: -1, events: 0, revents: 0 }),
                 None => self.sleeping.push(pollfd { revents: 0, ..*one }),
             }
         }

@@ -1,12 +1,12 @@
-//! The sockets of the process by descriptor. A descriptor is one end of a pair of Unix sockets, so that its number is
-//! the process's and `close`, `dup` and `fork` know it; the other end is the library's, and a child does not have it.
+//! The sockets of the process by descriptor. A descriptor is a Unix socket that is connected to nothing, so that its
+//! number is the process's and `close`, `dup` and `fork` know it. Sockets of programs that know nothing of rsockets
+//! (`preload`) have descriptors of their own, and here a number beyond all descriptors.
 
 use crate::errno::Errno;
 use crate::registry::lock;
-use hca::Descriptor;
 use latch::{PerProcess, generation};
 use sockets::{Datagram, ShortWaits, Socket, Waitable};
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -20,10 +20,8 @@ pub(crate) enum Kind {
 /// A socket that a program has.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// The program's descriptor.
+    /// The program's descriptor, or a number beyond.
     pub fd: RawFd,
-    /// The other end: as long as there is one, the program's is not at its end.
-    _own: Descriptor,
     pub kind: Kind,
     /// `AF_INET` or `AF_INET6`.
     pub family: i32,
@@ -38,27 +36,27 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// A socket with a descriptor, in the table.
-    pub fn open(kind: Kind, family: i32, flags: i32) -> Result<Arc<Entry>, Errno> {
-        let mut ends = [0; 2];
-        let flavour = libc::SOCK_STREAM | (flags & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK));
-        // SAFETY: room for two descriptors, which are owned from here on.
-        let [shown, own] = unsafe {
-            if libc::socketpair(libc::AF_UNIX, flavour, 0, ends.as_mut_ptr()) < 0 {
-                return Err(std::io::Error::last_os_error().into());
+    /// A socket with a number, in the table.
+    pub fn open(kind: Kind, family: i32, flags: i32, numbered: Numbered) -> Result<Arc<Entry>, Errno> {
+        let number = match numbered {
+            Numbered::Descriptor => {
+                let flavour = libc::SOCK_DGRAM | (flags & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK));
+                // SAFETY: plain numbers.
+                match unsafe { libc::socket(libc::AF_UNIX, flavour, 0) } {
+                    ..0 => return Err(std::io::Error::last_os_error().into()),
+                    fd => fd,
+                }
             }
-            ends.map(|fd| OwnedFd::from_raw_fd(fd))
+            Numbered::Beyond => beyond().take().ok_or(Errno(libc::EMFILE))?,
         };
-        let own = Descriptor::keep(own);
-        // SAFETY: numbers. A descriptor of the library's is no program's business, and never blocks.
-        unsafe {
-            libc::fcntl(own.raw(), libc::F_SETFD, libc::FD_CLOEXEC);
-            libc::fcntl(own.raw(), libc::F_SETFL, libc::O_NONBLOCK);
+        if numbered == Numbered::Descriptor && number >= BEYOND {
+            // SAFETY: just made.
+            drop(unsafe { OwnedFd::from_raw_fd(number) });
+            return Err(Errno(libc::EMFILE));
         }
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
         let entry = Arc::new(Entry {
-            fd: shown.into_raw_fd(),
-            _own: own,
+            fd: number,
             kind,
             family,
             nonblocking: AtomicBool::new(nonblocking),
@@ -68,11 +66,24 @@ impl Entry {
             flow_waits: ShortWaits::default(),
         });
         if !insert(&entry) {
-            // SAFETY: just made, and nowhere else known.
-            unsafe { libc::close(entry.fd) };
+            entry.give_back_number();
             return Err(Errno(libc::EMFILE));
         }
         Ok(entry)
+    }
+
+    /// Its number, and nothing else, is free again. It is not in the table.
+    pub fn give_back_number(&self) {
+        match self.is_descriptor() {
+            // SAFETY: the program's, or just made; no socket is known by it any more.
+            true => drop(unsafe { OwnedFd::from_raw_fd(self.fd) }),
+            false => beyond().give_back(self.fd),
+        }
+    }
+
+    /// Whether its number is a descriptor.
+    pub fn is_descriptor(&self) -> bool {
+        self.fd < BEYOND
     }
 
     /// The stream; `EOPNOTSUPP` for a socket of datagrams.
@@ -98,7 +109,43 @@ impl Entry {
 }
 
 const CHUNK: usize = 1024;
-const CHUNKS: usize = 1024;
+const CHUNKS: usize = 2048;
+
+/// From here on numbers are no descriptors.
+const BEYOND: RawFd = (CHUNK * CHUNKS / 2) as RawFd;
+
+/// What a socket is known by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Numbered {
+    /// A descriptor of the process.
+    Descriptor,
+    /// A number beyond.
+    Beyond,
+}
+
+/// Numbers beyond descriptors: how many were used, and those that are free again.
+#[derive(Default)]
+struct Beyond(Mutex<(RawFd, Vec<RawFd>)>);
+
+fn beyond() -> &'static Beyond {
+    static NUMBERS: PerProcess<Beyond> = PerProcess::new();
+    NUMBERS.get_or_make(Beyond::default)
+}
+
+impl Beyond {
+    fn take(&self) -> Option<RawFd> {
+        let mut numbers = lock(&self.0);
+        let (used, free) = &mut *numbers;
+        free.pop().or_else(|| {
+            *used += 1;
+            (*used <= BEYOND).then(|| BEYOND + *used - 1)
+        })
+    }
+
+    fn give_back(&self, number: RawFd) {
+        lock(&self.0).1.push(number);
+    }
+}
 
 type Slots = Box<[Mutex<Option<Arc<Entry>>>]>;
 

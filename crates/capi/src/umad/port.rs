@@ -231,9 +231,7 @@ unsafe fn take(fd: c_int, umad: *mut c_void, length: *mut c_int) -> Result<Look,
     let taken = port.channel().take_if(|delivery: &Delivery| {
         let fits = delivery.bytes.len() <= room;
         if !fits {
-            // Of a message that is too long, the program gets the beginning, which says how long it is.
-            let part = delivery.bytes.get(..MAD_LEN).filter(|_| delivery.bytes.len() > MAD_LEN && room >= MAD_LEN);
-            short = Some((delivery.bytes.len(), part.map(|part| (header_of(&port, delivery), part.to_vec()))));
+            short = Some(delivery.clone());
         }
         fits
     });
@@ -251,11 +249,12 @@ unsafe fn take(fd: c_int, umad: *mut c_void, length: *mut c_int) -> Result<Look,
     }
     match short {
         None => Ok(Look::Nothing),
-        Some((needed, part)) => {
-            *length = needed as c_int;
-            match part {
-                Some((header, bytes)) => {
-                    write(header, &bytes);
+        Some(delivery) => {
+            *length = delivery.bytes.len() as c_int;
+            // Of a message that is too long, the program gets the beginning, which says how long it is.
+            match delivery.bytes.get(..MAD_LEN).filter(|_| delivery.bytes.len() > MAD_LEN && room >= MAD_LEN) {
+                Some(part) => {
+                    write(header_of(&port, &delivery), part);
                     Err(Errno(libc::ENOSPC))
                 }
                 None => Err(Errno::invalid("the datagram does not fit the buffer")),

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #define MESSAGE (1 << 20)
+/* In kilobits a second: so slow that a busy machine is quicker without it. */
+#define RATE 100000
 
 /* What one process tells the other of its end. */
 struct end {
@@ -101,13 +103,13 @@ static double write_messages(int which, int count, const struct end *other)
 	return now() - start;
 }
 
-/* That many packets with that payload take so long at this rate, less what may go at once; and not much longer. */
+/* That many packets with that payload take so long at this rate, less what may go at once; and not much longer, though the machine be busy. */
 static void takes(const char *what, double took, double packets, double payload, double kbps)
 {
 	double expected = packets * (payload + 58) * 8 / (kbps * 1000);
 
 	fprintf(stderr, "%s: %.1f ms, %.1f expected\n", what, took * 1e3, expected * 1e3);
-	CHECK(took > expected - 0.003 && took < expected * 1.5 + 0.05);
+	CHECK(took > expected - 0.01 && took < expected * 3 + 0.5);
 }
 
 static void caps_and_errors(void)
@@ -135,7 +137,7 @@ static void caps_and_errors(void)
 	CHECK(limit(fresh, 1000, 0) == EINVAL);
 	CHECK(!to_init(fresh) && limit(fresh, 1000, 0) == EINVAL && !ibv_destroy_qp(fresh));
 
-	CHECK(!ibv_query_qp(qps[0], &attr, IBV_QP_RATE_LIMIT, &asked) && attr.rate_limit == 800000);
+	CHECK(!ibv_query_qp(qps[0], &attr, IBV_QP_RATE_LIMIT, &asked) && attr.rate_limit == RATE);
 	CHECK(!limit(qps[0], caps->qp_rate_limit_max, 0) && !limit(qps[0], caps->qp_rate_limit_min, 0));
 	CHECK(!ibv_query_qp(qps[0], &attr, IBV_QP_RATE_LIMIT, &asked) && attr.rate_limit == caps->qp_rate_limit_min);
 	CHECK(!ibv_modify_qp_rate_limit(qps[0], &none));
@@ -183,15 +185,20 @@ int main(void)
 	close(down[0]), close(up[1]);
 	mine = make_end();
 	NEED(read(up[0], &other, sizeof other) == sizeof other && write(down[1], &mine, sizeof mine) == sizeof mine);
-	connect_all(&other, 800000);
+	connect_all(&other, RATE);
 	NEED(read(up[0], &byte, 1) == 1);
 
-	takes("RC, limited on the way to RTS", write_messages(0, 12, &other), 12 * 256, 4096, 800000);
+	takes("RC, limited on the way to RTS", write_messages(0, 4, &other), 4 * 256, 4096, RATE);
 	caps_and_errors();
-	CHECK(write_messages(0, 12, &other) < 12 * 256 * (4096.0 + 58) * 8 / 800e6 / 2);
-	NEED(!limit(qps[0], 400000, 0) && !limit(qps[1], 400000, 65536));
-	takes("RC", write_messages(0, 8, &other), 8 * 256, 4096, 400000);
-	takes("UC", write_messages(1, 8, &other), 8 * 256, 4096, 400000);
+	/* Without the limit: on a busy machine a try may take long, but not each of them. */
+	double half = 4 * 256 * (4096.0 + 58) * 8 / (RATE * 1000.0) / 2;
+	int tries = 0;
+
+	while (write_messages(0, 4, &other) >= half)
+		NEED(++tries < 20);
+	NEED(!limit(qps[0], RATE, 0) && !limit(qps[1], RATE, 65536));
+	takes("RC", write_messages(0, 4, &other), 4 * 256, 4096, RATE);
+	takes("UC", write_messages(1, 4, &other), 4 * 256, 4096, RATE);
 	datagrams(&other);
 
 	close(down[1]);

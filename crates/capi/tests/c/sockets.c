@@ -507,6 +507,95 @@ static void many_closed(void)
 	client_ended();
 }
 
+static void *stop(void *listening)
+{
+	usleep(50000);
+	CHECK(shutdown(*(int *)listening, SHUT_RDWR) == 0);
+	return NULL;
+}
+
+/* A thread that accepts is ended by another. */
+static void stopped(void)
+{
+	int listening = listener(0);
+	for (int watched = 0; watched < 2; watched++) {
+		pthread_t thread;
+		CHECK(pthread_create(&thread, NULL, stop, &listening) == 0);
+		if (watched) {
+			struct pollfd wanted = { listening, POLLIN, 0 };
+			CHECK(poll(&wanted, 1, 30000) == 1 && wanted.revents & POLLHUP);
+		}
+		CHECK(accept(listening, NULL, NULL) < 0 && errno == EINVAL);
+		CHECK(pthread_join(thread, NULL) == 0);
+		int fd = socket(AF_INET, SOCK_STREAM, 0);
+		struct sockaddr_in it = address();
+		CHECK(connect(fd, (struct sockaddr *)&it, sizeof it) < 0 && errno == ECONNREFUSED);
+		CHECK(close(fd) == 0);
+		/* It may listen again. The kernel may have given its port away, as the program did not choose it. */
+		CHECK(listen(listening, 16) == 0);
+		socklen_t length = sizeof it;
+		CHECK(getsockname(listening, (struct sockaddr *)&it, &length) == 0);
+		port = ntohs(it.sin_port);
+		fd = connected();
+		CHECK(close(accepted(listening)) == 0);
+		CHECK(close(fd) == 0);
+	}
+	CHECK(close(listening) == 0);
+}
+
+static int descriptors(void)
+{
+	int count = 0;
+	for (int fd = 0; fd < 1024; fd++)
+		count += syscall(SYS_fcntl, fd, F_GETFD) >= 0;
+	return count;
+}
+
+#define CONNECTIONS 60
+/* What two processes need together, however many connections they have: rings, and threads that move streams. */
+#define TOGETHER 45
+
+/* A connection takes two descriptors at most, and gives them back. */
+static void few_descriptors(void)
+{
+	if (is_client()) {
+		int fds[1 + CONNECTIONS];
+		for (int i = 0; i <= CONNECTIONS; i++) {
+			fds[i] = connected();
+			send_bytes(fds[i], 0, 1);
+			receive_bytes(fds[i], 0, 1);
+		}
+		for (int i = 0; i <= CONNECTIONS; i++)
+			ended(fds[i]);
+		exit(0);
+	}
+	int listening = serving(0), fds[CONNECTIONS], epoll = epoll_create1(0);
+	/* What the process needs once is there with the first. */
+	int first = accepted(listening);
+	struct epoll_event event = { .events = EPOLLIN };
+	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, first, &event) == 0);
+	receive_bytes(first, 0, 1);
+	send_bytes(first, 0, 1);
+	int before = descriptors();
+	for (int i = 0; i < CONNECTIONS; i++) {
+		fds[i] = accepted(listening);
+		receive_bytes(fds[i], 0, 1);
+		send_bytes(fds[i], 0, 1);
+	}
+	CHECK(descriptors() - before <= 2 * CONNECTIONS + TOGETHER);
+	/* Their bytes are moved by threads from now on, of which there are few. */
+	for (int i = 0; i < CONNECTIONS; i++)
+		CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fds[i], &event) == 0);
+	CHECK(descriptors() - before <= 2 * CONNECTIONS + TOGETHER);
+	for (int i = 0; i < CONNECTIONS; i++)
+		CHECK(close(fds[i]) == 0);
+	CHECK(close(first) == 0);
+	client_ended();
+	for (int i = 0; i < 3000 && descriptors() > before + TOGETHER; i++)
+		usleep(10000);
+	CHECK(descriptors() <= before + TOGETHER);
+}
+
 static const struct test tests[] = {
 	{ "plain", plain },
 	{ "calls", calls },
@@ -523,6 +612,8 @@ static const struct test tests[] = {
 	{ "tcp", tcp },
 	{ "settings", settings },
 	{ "many_closed", many_closed },
+	{ "stopped", stopped },
+	{ "few_descriptors", few_descriptors },
 	{ NULL, NULL },
 };
 

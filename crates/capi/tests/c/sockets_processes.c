@@ -99,6 +99,57 @@ static void last_words(void)
 	client_ended();
 }
 
+#define UNREAD 12
+
+/* A peer that does not read keeps no program: neither `close` nor the end waits for it. */
+static void unread(void)
+{
+	if (is_client()) {
+		int fds[UNREAD];
+		for (int i = 0; i < UNREAD; i++)
+			fds[i] = connected();
+		/* Until the server has ended, which it is told not to wait for. */
+		char more;
+		CHECK(read(pipe_of_port[0], &more, 1) == 1);
+		for (int i = 0; i < UNREAD; i++)
+			CHECK(close(fds[i]) == 0);
+		exit(0);
+	}
+	pid_t server = fork();
+	CHECK(server >= 0);
+	if (server == 0) {
+		int listening = serving(0), epoll = epoll_create1(0), fds[UNREAD];
+		struct epoll_event event = { .events = EPOLLOUT };
+		static char zeros[100000];
+		for (int i = 0; i < UNREAD; i++) {
+			fds[i] = accepted(listening);
+			/* Half of them are moved by threads. */
+			if (i % 2)
+				CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fds[i], &event) == 0);
+			CHECK(fcntl(fds[i], F_SETFL, fcntl(fds[i], F_GETFL) | O_NONBLOCK) == 0);
+			for (int full = 0; full < 3; usleep(10000), full++)
+				while (write(fds[i], zeros, sizeof zeros) > 0)
+					;
+		}
+		struct timespec begin, end;
+		clock_gettime(CLOCK_MONOTONIC, &begin);
+		for (int i = 0; i < UNREAD; i++) {
+			CHECK(shutdown(fds[i], SHUT_WR) == 0);
+			CHECK(close(fds[i]) == 0);
+		}
+		clock_gettime(CLOCK_MONOTONIC, &end);
+		CHECK(end.tv_sec - begin.tv_sec < 5);
+		exit(0);
+	}
+	struct timespec begin, end;
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	joined(server);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	CHECK(end.tv_sec - begin.tv_sec < 20);
+	CHECK(write(pipe_of_port[1], "e", 1) == 1);
+	client_ended();
+}
+
 static void prefork(void)
 {
 	if (is_client()) {
@@ -302,6 +353,7 @@ static const struct test tests[] = {
 	{ "fork_client", fork_client },
 	{ "orphan", orphan },
 	{ "last_words", last_words },
+	{ "unread", unread },
 	{ "prefork", prefork },
 	{ "programs", programs },
 	{ "passed", passed },

@@ -309,6 +309,18 @@ static void counters(int fd)
 		CHECK(counter(&packet, 72) * 4 > sent[round] * 256);
 	}
 	CHECK(sent[1] > sent[0]);
+	/* Those that come while another is answered are answered, too: none is repeated. */
+	for (int number = 0; number < 8; number++) {
+		prepare(&packet, 4, 1, 0x180 + number);
+		packet.mad[17] = 0x1d;
+		packet.mad[65] = 1;
+		NEED(umad_send(fd, agent, &packet, MAD, 20000, 0) == 0);
+	}
+	for (int number = 0; number < 8; number++) {
+		length = MAD;
+		NEED(umad_recv(fd, &packet, &length, 30000) == agent);
+		CHECK(umad_status(&packet) == 0 && packet.mad[3] == 0x81);
+	}
 	prepare(&packet, 4, 1, 0x110);
 	packet.mad[17] = 1;
 	CHECK(umad_send(fd, agent, &packet, MAD, 5000, 3) == 0 && umad_recv(fd, &packet, &length, 20000) == agent);

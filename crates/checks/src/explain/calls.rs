@@ -10,41 +10,11 @@ use alloc::vec::Vec;
 use trace::{Call, Kind, Queue};
 use wire::Qpn;
 
-use super::naming;
-use crate::checker::{Examine, Moment, Out, Sort};
+use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Pair, Work, WorkQueue};
-use crate::rule::rules;
-
-rules! {
-    NOT_A_TRANSITION = 801 Error "a queue pair cannot go from its state to the one that was asked for";
-    ATTRIBUTE_MISSING = 802 Error "a transition of a queue pair lacks an attribute";
-    ATTRIBUTE_UNWANTED = 803 Error "a transition of a queue pair was given an attribute that it does not take";
-    VALUE_OUT_OF_RANGE = 804 Error "a value is outside its range";
-    WRONG_CURRENT_STATE = 805 Error "an object is not in the state that the program says it is in";
-    NO_ROUTE = 806 Error "an address does not say how to reach the peer";
-    WRONG_STATE = 810 Error "work was posted to a queue pair whose state takes none";
-    SEND_QUEUE_FULL = 811 Error "the send queue is full";
-    RECEIVE_QUEUE_FULL = 812 Error "the receive queue is full";
-    TOO_MANY_PIECES = 813 Error "a scatter/gather list is longer than the queue takes";
-    INLINE_TOO_LONG = 814 Error "inline data is longer than the queue takes";
-    NOT_SUPPORTED = 816 Error "an operation that the kind of queue pair does not have";
-    TARGET_MISSING = 817 Error "a datagram without an address, or an address where none belongs";
-    NO_RECEIVE_QUEUE = 818 Error "a receive was posted to a queue pair that has no receive queue of its own";
-    MESSAGE_LENGTH = 819 Error "a message of a length that cannot be sent";
-    BUSY = 820 Error "an object was destroyed that others still use";
-    LIMIT = 821 Error "more was asked for than the device or the system has";
-    ACCESS_FLAGS = 822 Error "access flags that cannot be granted";
-    NULL = 823 Error "an argument is a null pointer";
-    NOT_MAPPED = 824 Error "memory was registered that the program does not have";
-    UNKNOWN_BITS = 825 Error "a mask or flags have bits that are not known";
-    UNSUPPORTED = 826 Error "the device does not do this";
-    GONE = 827 Error "a call names an object that does not exist any more";
-    CM_STATE = 830 Error "a call of the connection manager in the wrong order";
-    CM_ADDRESS = 831 Error "an address cannot be used or not be reached";
-    PRIVATE_DATA = 832 Error "more private data than the message has room for";
-    REFUSED = 899 Error "a call was refused";
-}
+use crate::naming;
+use crate::rule::catalogue::calls::*;
 
 /// The family.
 #[derive(Default, Debug)]
@@ -77,7 +47,7 @@ impl Examine for RefusedCalls {
                     return;
                 }
                 // The rule of the connection manager says it better.
-                if *function == "rdma_ack_cm_event" && out.wants(crate::rules::manager::ACKNOWLEDGED_TWICE) {
+                if *function == "rdma_ack_cm_event" && out.wants(crate::rule::catalogue::manager::ACKNOWLEDGED_TWICE) {
                     return;
                 }
                 out.tell(refused(model, event.qpn, function, *errno, reason.as_str()));
@@ -111,7 +81,7 @@ fn not_posted(model: &Model, qpn: Qpn, wr_id: u64, queue: Queue, reason: &str) -
         "wrong_state" if sends => (
             WRONG_STATE,
             format!("the queue pair is in {state}, and sends are taken from RTS on"),
-            "move the queue pair to INIT, RTR and RTS with ibv_modify_qp first, and look at what each call answers"
+            "move the queue pair to INIT, RTR and RTS with ibv_modify_qp first, and check what each call returns"
                 .into(),
         ),
         "wrong_state" => (
@@ -199,7 +169,7 @@ fn not_posted(model: &Model, qpn: Qpn, wr_id: u64, queue: Queue, reason: &str) -
     Some(
         finding
             .apart_by(&[queue, reason])
-            .because("the call answered an error, bad_wr points to the request, and none from it on was posted"),
+            .because("the call returned an error, bad_wr points to the request, and none from it on was posted"),
     )
 }
 

@@ -4,47 +4,20 @@ mod connections;
 mod drops;
 mod stalls;
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 
 use trace::{Call, DropReason, Event, Kind, Queue, RetryCause, StateCause};
 use wire::access::Refusal;
 use wire::{Headers, Psn, Qpn};
 
-use super::{calls, naming};
-use crate::checker::{Examine, Moment, Out, Sort};
+use super::calls;
+use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
+use crate::map::Map;
 use crate::model::Model;
-use crate::rule::rules;
+use crate::naming;
+use crate::rule::catalogue::events::*;
 use crate::witness::Witness;
-
-rules! {
-    PEER_REFUSED = 901 Error "the peer asked for what it may not have";
-    ROUTINE_EVENT = 902 Note "an asynchronous event that is no error";
-    ASYNC_ERROR = 903 Error "an asynchronous event reports an error";
-    NOT_ACKNOWLEDGED = 910 Warning "the peer has not acknowledged anything for a while";
-    PEER_NOT_READY = 911 Warning "the peer has had no receive posted for a while";
-    NEVER_SENT = 912 Warning "work was posted and is not sent";
-    NOTHING_SIGNALED = 913 Error "the send queue is full and nothing in it was signaled";
-    RECEIVE_QUEUE_EMPTY = 914 Warning "messages of the peer wait for a receive to be posted";
-    NOTHING_TO_WAIT_FOR = 915 Note "the program waits for a completion, and nothing was ever sent";
-    KEY_MISMATCH = 920 Error "packets were dropped because their Q_Key or P_Key is not the queue pair's";
-    PSN_MISMATCH = 922 Error "packets were dropped because both ends count from different PSNs";
-    UNKNOWN_PAIR = 923 Warning "packets were dropped because no queue pair has their number";
-    WRONG_STATE = 924 Warning "packets were dropped because the queue pair was not in a state to receive";
-    LENGTH = 925 Error "packets were dropped because of their length";
-    NO_RECEIVE = 926 Warning "messages were dropped because no receive was posted";
-    WRITE_FORBIDDEN = 927 Error "a WRITE was dropped because the memory may not be touched that way";
-    FOREIGN_ADDRESS = 928 Warning "packets were dropped because they do not come from the peer";
-    UNREADABLE = 929 Warning "packets were dropped because they make no sense here";
-    LOST = 930 Warning "packets were lost on this machine";
-    ROUTINE_DROPS = 933 Note "packets were dropped that are no longer needed";
-    REJECTED_BY_PROGRAM = 940 Warning "the peer's program rejected the connection";
-    NOBODY_LISTENS = 941 Error "nobody listens at the address that was to be connected to";
-    NOT_CONNECTED = 942 Error "a connection could not be made";
-    CONNECTION_LOST = 945 Error "a connection ended without a program ending it";
-    DISCONNECTED = 947 Note "the peer disconnected";
-}
 
 /// A queue pair takes no more receives of its shared receive queue.
 const LAST_RECEIVE: &str = "QP_LAST_WQE_REACHED";
@@ -59,7 +32,7 @@ struct Watched {
     sent_at: u64,
     /// Since when, and how often, the peer has had no receive; until something is acknowledged.
     not_ready: Option<(u64, u64)>,
-    /// The same of this side.
+    /// Since when, and how often, this side has had no receive.
     without_receive: Option<(u64, u64)>,
     /// The number of the first request that came.
     first_request: Option<Psn>,
@@ -75,7 +48,7 @@ struct Watched {
 /// The family.
 #[derive(Default, Debug)]
 pub(crate) struct Events {
-    watched: BTreeMap<Qpn, Watched>,
+    watched: Map<Qpn, Watched>,
     /// When the program called something last.
     called_at: u64,
     /// Where ids connect to, and listen.
@@ -215,7 +188,7 @@ fn asynchronous(model: &Model, subject: Option<Subject>, name: &str, refused: Op
     let subject = subject.unwrap_or(Subject::Process);
     match short {
         "QP_REQ_ERR" | "QP_ACCESS_ERR" => {
-            let advice = "mend the request at the peer, or grant what it needs: access flags of the region and of the \
+            let advice = "fix the request at the peer, or grant what it needs: access flags of the region and of the \
                           queue pair, a longer region, max_dest_rd_atomic. The queue pair has stopped; connect again";
             let happened = "a request of the peer was refused, and this queue pair stopped";
             let finding = Finding::new(PEER_REFUSED, subject, what(happened), advice);

@@ -5,7 +5,6 @@ mod local;
 mod remote;
 mod silence;
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,47 +13,13 @@ use trace::{Call, DropReason, Failure, Kind, PeerReason, Queue, RequestFault};
 use wire::access::RefusalCause;
 use wire::{NakCode, Psn, Qpn};
 
-use super::naming;
-use crate::checker::{Examine, Moment, Out, Sort};
+use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
+use crate::map::Map;
 use crate::model::{Model, Pair, Work};
-use crate::rule::{Number, rules};
-
-rules! {
-    LOCAL_KEY_UNKNOWN = 101 Error "a work request names local memory by a key that does not exist";
-    LOCAL_OUT_OF_BOUNDS = 102 Error "a work request reaches outside the local memory that its key belongs to";
-    LOCAL_OTHER_DOMAIN = 103 Error "local memory is of another protection domain than its queue pair";
-    LOCAL_NOT_WRITABLE = 104 Error "local memory that the NIC must write is registered without LOCAL_WRITE";
-    LOCAL_NOT_THERE = 106 Error "local memory is registered and not mapped any more";
-    LOCAL_GPU = 107 Error "the driver of a GPU did not copy local memory";
-    WINDOW_REFUSED = 108 Error "a memory window could not be bound, or a key not be invalidated";
-    RECEIVE_TOO_SHORT = 110 Error "a message is longer than the receive that it met";
-    DATAGRAM_TOO_LONG = 111 Error "a datagram is longer than the path MTU";
-    ATOMIC_TOO_SHORT = 112 Error "the local memory of an atomic has fewer than 8 bytes";
-    REMOTE_ACCESS = 120 Error "the peer refused the access to its memory";
-    REMOTE_KEY_UNKNOWN = 121 Error "a work request names the peer's memory by a key that does not exist there";
-    REMOTE_OUT_OF_BOUNDS = 122 Error "a work request reaches outside the peer's memory that its key belongs to";
-    REMOTE_OTHER_DOMAIN = 123 Error "the peer's memory is of another protection domain than its queue pair";
-    REMOTE_REGION_FORBIDS = 124 Error "the peer registered its memory without the right that the request needs";
-    REMOTE_PAIR_FORBIDS = 125 Error "the peer's queue pair does not grant the right that the request needs";
-    ATOMIC_MISALIGNED = 126 Error "an atomic at an address that is no multiple of 8";
-    REMOTE_WINDOW = 127 Error "the peer's memory window is not bound, or bound to another queue pair";
-    REMOTE_NOT_THERE = 128 Error "the peer's memory is registered and not mapped any more";
-    REMOTE_RECEIVE_TOO_SHORT = 129 Error "a message is longer than the receive that the peer posted";
-    TOO_MANY_READS = 130 Error "more READs and atomics at once than the peer takes";
-    REMOTE_INVALID = 131 Error "the peer found the request invalid";
-    REMOTE_RECEIVE_BAD = 132 Error "the peer could not store a message in the receive that it posted";
-    REMOTE_MALFORMED = 133 Error "the peer could not make sense of the packets";
-    REMOTE_GPU = 134 Error "the driver of the peer's GPU did not copy its memory";
-    BAD_ANSWER = 136 Error "the peer's answer does not fit the request";
-    NO_ANSWER = 140 Error "the peer never answered";
-    PEER_GONE = 141 Error "the peer's process ended";
-    NO_RECEIVE = 142 Error "the peer had no receive posted";
-    NO_READS_ALLOWED = 145 Error "a READ or atomic on a queue pair whose max_rd_atomic is 0";
-    PEER_MESSAGE_BAD = 150 Error "a receive failed because the peer's message was wrong";
-    FLUSHED = 160 Note "work was flushed because its queue pair had stopped";
-    TAG_MATCHING = 165 Error "an operation of tag matching failed";
-}
+use crate::naming;
+use crate::rule::Number;
+use crate::rule::catalogue::work::*;
 
 /// The rule that explains why work failed. It is what `ibv_wc.vendor_err` has.
 #[must_use]
@@ -149,11 +114,11 @@ const MAX_DROPS: usize = 256;
 pub(crate) struct FailedWork {
     /// The last packet that this process dropped for each destination, and how many. In one process, those are the
     /// packets of a peer that is here, too.
-    drops: BTreeMap<Qpn, (DropReason, Psn, u64)>,
+    drops: Map<Qpn, (DropReason, Psn, u64)>,
     /// Who ended the connection of a queue pair.
-    ended: BTreeMap<Qpn, trace::ConnectionEnd>,
+    ended: Map<Qpn, trace::ConnectionEnd>,
     /// What the process of the peer answered, where it is one of this host and was asked.
-    seen: BTreeMap<Qpn, Call>,
+    seen: Map<Qpn, Call>,
 }
 
 /// A failed completion, and what is known around it.
@@ -168,7 +133,7 @@ pub(crate) struct Failed<'a> {
     pub failure: Failure,
     pub pair: Option<&'a Pair>,
     pub work: Option<&'a Work>,
-    pub drops: &'a BTreeMap<Qpn, (DropReason, Psn, u64)>,
+    pub drops: &'a Map<Qpn, (DropReason, Psn, u64)>,
     pub ended: Option<trace::ConnectionEnd>,
     pub seen: Option<&'a Call>,
 }

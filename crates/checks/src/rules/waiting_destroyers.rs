@@ -1,10 +1,9 @@
 //! Threads that wait inside a destroying call for acknowledgements that other threads owe. Most get them in a moment; a
 //! finding about one that does not is told when it has waited long enough.
 
-use alloc::collections::BTreeMap;
-
-use crate::checker::Out;
+use crate::examine::Out;
 use crate::finding::Finding;
+use crate::map::Map;
 
 /// How long a thread waits for acknowledgements until that is no accident.
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -12,7 +11,7 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 /// The threads, with what is to be told of each, and since when it waits.
 #[derive(Default, Debug)]
 pub(super) struct WaitingDestroyers {
-    threads: BTreeMap<u32, (u64, Finding)>,
+    threads: Map<u32, (u64, Finding)>,
 }
 
 impl WaitingDestroyers {

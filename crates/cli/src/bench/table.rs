@@ -27,7 +27,7 @@ fn round_trips(outcome: &Outcome, text: &mut String) -> std::fmt::Result {
     }
     writeln!(
         text,
-        "Round trip, microseconds (middle of the rounds; both sides spin unless it says otherwise; x TCP: median beside TCP's, less is better)"
+        "Round trip, microseconds (middle of the rounds; both sides spin unless it says otherwise; x TCP: median compared with TCP's, less is better)"
     )?;
     writeln!(
         text,
@@ -66,7 +66,7 @@ fn connections(outcome: &Outcome, text: &mut String) -> std::fmt::Result {
     }
     writeln!(
         text,
-        "Connections per second, made and ended one after the other (in brackets: beside TCP, more is better)"
+        "Connections per second, made and ended one after the other (in brackets: compared with TCP, more is better)"
     )?;
     for row in outcome.of(Kind::Connect) {
         writeln!(text, "{:<20}{:>10.1} ({:>5})", row.point.label(), row.messages_per_second, ratio(outcome, row))?;
@@ -79,7 +79,7 @@ fn crowds(outcome: &Outcome, text: &mut String) -> std::fmt::Result {
     let size = Size(fewest.size());
     writeln!(
         text,
-        "Nanoseconds of a {size} WRITE, by how many queue pairs have their turns (in brackets: beside the fewest)"
+        "Nanoseconds of a {size} WRITE, by how many queue pairs have their turns (in brackets: compared with the fewest)"
     )?;
     for (count, row) in outcome.crowds() {
         writeln!(text, "{count:>12}{:>18.0} ({:>5.2})", 1e9 / row.messages_per_second, fewest.ratio(row))?;
@@ -92,7 +92,7 @@ fn threads(outcome: &Outcome, text: &mut String) -> std::fmt::Result {
     let size = Size(fewest.size());
     writeln!(
         text,
-        "Thousands of {size} SEND round trips per second, by how many threads of each side (in brackets: a thread's beside one alone)"
+        "Thousands of {size} SEND round trips per second, by how many threads of each side (in brackets: a thread's compared with one alone)"
     )?;
     let each = |count: u32, row: &Measured| row.messages_per_second / f64::from(count);
     for (count, row) in outcome.threads() {
@@ -117,7 +117,7 @@ fn streams(outcome: &Outcome, text: &mut String, title: &str, value: fn(&Measure
     if labels.is_empty() {
         return Ok(());
     }
-    writeln!(text, "{title} (sockets block; in brackets: beside TCP, more is better)")?;
+    writeln!(text, "{title} (sockets block; in brackets: compared with TCP, more is better)")?;
     write!(text, "{:<20}", "")?;
     for size in &sizes {
         write!(text, "{:>18}", Size(*size).to_string())?;

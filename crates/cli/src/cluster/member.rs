@@ -61,7 +61,9 @@ pub fn run_member(options: &MemberOptions) -> Result<Exit, Failure> {
 fn measure(options: &MemberOptions) -> Result<Told, ::cluster::Error> {
     let limit = Duration::from_secs(options.limit);
     let at = SocketAddr::from(([127, 0, 0, 1], options.port));
-    let builder = Group::builder(options.size).topology(options.topology.clone()).rendezvous(at, options.rank);
+    let secret = std::env::var_os(crate::greeting::SECRET).unwrap_or_default();
+    let builder = Group::builder(options.size).topology(options.topology.clone()).secret(secret.as_encoded_bytes());
+    let builder = builder.rendezvous(at, options.rank);
     let builder = builder.meeting_limit(limit).deadline(limit);
     let builder = if options.on_demand { builder.on_demand() } else { builder };
     let begun = Instant::now();

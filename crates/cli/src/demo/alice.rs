@@ -1,7 +1,6 @@
 //! Alice: asks for everything, and checks what comes back. Each act tells what her NIC and bob's do for it.
 
-use super::bob::TRIES;
-use super::{Act, known};
+use crate::acts::{Act, known};
 use crate::exit::Failure;
 use crate::meeting::Meeting;
 use crate::peer::{self, Answer, Introduction, Order};
@@ -167,7 +166,7 @@ impl Alice {
         let to = pd.address(&self.bobs_datagram)?;
         let bytes = known::bytes(Act::Datagram as u64, known::DATAGRAM);
         let mut answer = self.datagram.recv(pd.allocate(GRH_LENGTH + known::DATAGRAM)?)?;
-        for attempt in 1..=TRIES {
+        for attempt in 1..=known::TRIES {
             let begun = Instant::now();
             finish(self.datagram.send_to(pd.register(bytes.clone())?, &to)?, &meeting.control)?;
             if let Some(answer) = answer.wait_for(Duration::from_millis(500)) {
@@ -181,7 +180,7 @@ impl Alice {
                 return Err(Failure::PeerGone);
             }
         }
-        Ok((false, 0, Duration::ZERO, format!("no answer to {TRIES} datagrams"), Status::Success))
+        Ok((false, 0, Duration::ZERO, format!("no answer to {} datagrams", known::TRIES), Status::Success))
     }
 
     fn wrong_key(&self, meeting: &Meeting) -> Result<Found, Failure> {

@@ -1,7 +1,7 @@
 //! What the demo says, as text while it runs or as one JSON document at its end.
 
 use super::alice::{Alice, Step};
-use super::{Act, known};
+use crate::acts::{Act, known};
 use crate::exit::Failure;
 use crate::measure::Figures;
 use crate::meeting::{Hello, Meeting};
@@ -113,7 +113,7 @@ impl Report {
         if self.json {
             return Ok(());
         }
-        writeln!(out, "\nNow the same two processes measure, RDMA and TCP by turns ...")?;
+        writeln!(out, "\nNow the same two processes measure, RDMA and TCP in alternating runs ...")?;
         out.flush()
     }
 
@@ -224,7 +224,7 @@ fn mechanism(act: Act, mtu: usize) -> Vec<String> {
             &["The last packet carries the number; it uses up a receive of bob's, which completes with it."]
         }
         Act::Read => &["One request goes out; bob's NIC answers it from his memory, as many packets as it takes."],
-        Act::FetchAdd => &["Bob's NIC does it with an atomic instruction of his processor and answers the old value."],
+        Act::FetchAdd => &["Bob's NIC does it with an atomic instruction of his processor and returns the old value."],
         Act::CompareSwap => &["The answer is what was there before: that is how she knows whether it was swapped."],
         Act::Datagram => &[
             "One packet, no connection, no acknowledgement: it may be lost. Bob's receive gets 40 bytes of network",

@@ -7,7 +7,6 @@ mod report;
 
 use clap::Args;
 use sim::{ConnectOptions, HostConfig, HostId, LinkConfig, QpId, QpSpec, Region, Rng, Sim, Work};
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use transport::{Access, Completion, Status};
@@ -55,7 +54,7 @@ fn mtu(text: &str) -> Result<Mtu, String> {
 pub fn run(options: &Wire, json: bool, out: &mut impl Write) -> Result<Exit, Failure> {
     let mut stage = Stage::new(options);
     if let Some(path) = &options.pcap {
-        let file = File::create(path).map_err(|source| Failure::Open { path: path.clone(), source })?;
+        let file = hca::create_private(path).map_err(|source| Failure::Open { path: path.clone(), source })?;
         stage.sim.capture(BufWriter::new(file)).map_err(|source| Failure::Capture { path: path.clone(), source })?;
     }
     let mut report = Report::new(options, &stage);

@@ -1,4 +1,4 @@
-//! Our libraries, what could come before them, and the files of devices that programs look for.
+//! Our libraries, what could come before them, and the device files that programs look for.
 
 use super::Finding;
 use crate::run::{self, linker};
@@ -68,10 +68,10 @@ fn preloaded(list: &OsStr) -> Finding {
 /// Without them UCX and others find no device.
 fn files() -> Finding {
     match run::files_can_be_written() {
-        Ok(directory) => Finding::ok("files", format!("of devices can be written to {}", directory.display())),
+        Ok(directory) => Finding::ok("device files", format!("can be written to {}", directory.display())),
         Err(reason) => {
-            let what = format!("of devices cannot be shown, and UCX, MPI and NCCL look for them: {reason}");
-            Finding::warning("files", what, "set TMPDIR to a directory that can be written to")
+            let what = format!("cannot be shown, and UCX, MPI and NCCL look for them: {reason}");
+            Finding::warning("device files", what, "set TMPDIR to a directory that can be written to")
         }
     }
 }

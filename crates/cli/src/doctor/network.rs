@@ -125,7 +125,8 @@ fn holder() -> (String, String) {
     processes.sort_unstable();
     if let Some(pid) = processes.first() {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        return (format!("{} (process {pid}), which does not share it", name.trim()), format!("kill {pid}"));
+        let name = trace::printable(name.trim());
+        return (format!("{name} (process {pid}), which does not share it"), format!("kill {pid}"));
     }
     if Path::new("/sys/module/rdma_rxe").exists() {
         let devices = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
@@ -162,7 +163,7 @@ fn buffers(setting: impl Fn(&str) -> Option<u64>) -> Finding {
         .filter(|(_, size)| *size < BUFFER)
         .collect();
     if small.is_empty() {
-        return Finding::ok("buffers", "of sockets may be as large as we need them");
+        return Finding::ok("buffers", "socket buffers may be as large as needed");
     }
     let sizes: Vec<String> = small.iter().map(|(name, size)| format!("net.core.{name} is {size}")).collect();
     let fixes: Vec<String> = small.iter().map(|(name, _)| format!("net.core.{name}={BUFFER}")).collect();

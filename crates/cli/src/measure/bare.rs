@@ -6,10 +6,11 @@ use super::patience::Patience;
 use super::{Carrier, Kind, Run};
 use crate::control::Control;
 use crate::exit::Failure;
-use std::fs::{File, OpenOptions};
+use rustix::process::{Resource, getrlimit};
+use std::fs::File;
 use std::hint::black_box;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,26 +42,21 @@ struct Target {
 }
 
 impl Bare {
-    /// The first side. Answers where the second finds the memory to share, too.
-    pub fn offer() -> Result<(Bare, String, File), Failure> {
-        // SAFETY: the name is a string that ends with zero.
-        let fd = unsafe { libc::memfd_create(c"ubiverbs-bench".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(failed(io::Error::last_os_error()));
+    /// The first side, on memory that the second has as well.
+    pub fn offer(memory: &File) -> Result<Bare, Failure> {
+        // Beyond the limit the kernel would end us with a signal.
+        if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < 2 * RING as u64) {
+            return Err(failed(io::ErrorKind::FileTooLarge.into()));
         }
-        // SAFETY: the descriptor has just been made, and nobody else has it.
-        let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(2 * RING as u64).map_err(failed)?;
-        let name = format!("/proc/{}/fd/{fd}", std::process::id());
-        let shared = Rc::new(Shared::of(&file)?);
+        memory.set_len(2 * RING as u64).map_err(failed)?;
+        let shared = Rc::new(Shared::of(memory)?);
         let (out, back) = (Ring::new(&shared, 0), Ring::new(&shared, RING));
-        Ok((Bare { out, back, target: None, own: Vec::new() }, name, file))
+        Ok(Bare { out, back, target: None, own: Vec::new() })
     }
 
     /// The second side.
-    pub fn accept(name: &str, largest: usize) -> Result<Bare, Failure> {
-        let file = OpenOptions::new().read(true).write(true).open(name).map_err(failed)?;
-        let shared = Rc::new(Shared::of(&file)?);
+    pub fn accept(memory: &File, largest: usize) -> Result<Bare, Failure> {
+        let shared = Rc::new(Shared::of(memory)?);
         let (out, back) = (Ring::new(&shared, RING), Ring::new(&shared, 0));
         // Not zero, or its pages would not be there before they are written to.
         Ok(Bare { out, back, target: None, own: vec![1; largest] })

@@ -17,6 +17,8 @@ use crate::peer;
 #[derive(Default)]
 pub struct Partner {
     line: Option<Line>,
+    /// The longest message that it was prepared for.
+    largest: usize,
     sockets: Option<Sockets>,
     bare: Option<Bare>,
     called: Option<Called>,
@@ -29,8 +31,15 @@ pub struct Partner {
 impl Partner {
     /// Carries out an order.
     pub fn measure(&mut self, order: Order, meeting: &mut Meeting) -> Result<(), Failure> {
+        if order.is_private() && !meeting.is_child() {
+            return Err(Failure::Nonsense("what only a process of this program may ask for".into()));
+        }
+        if !order.is_bounded() {
+            return Err(Failure::Nonsense("more than is ever measured".into()));
+        }
         match order {
             Order::Connect { end, largest } => {
+                self.largest = largest;
                 let prepared = Prepared::new(&meeting.station, largest)?;
                 let ours = prepared.end();
                 self.line = Some(prepared.connect(&meeting.station, &end)?);
@@ -40,14 +49,14 @@ impl Partner {
                 tell(meeting, Answer::Connected(ours))
             }
             Order::Listen { unix } => {
-                let accepted = sockets::accept(meeting.tcp[0], unix, |port, unix| {
+                let accepted = sockets::accept(meeting.tcp, unix, |port, unix| {
                     meeting.control.tell(&peer::Answer::Measure(Answer::Listening { port, unix }))
                 })?;
                 self.sockets = Some(accepted);
                 Ok(())
             }
-            Order::Bare { ring, largest } => {
-                let bare = self.bare.insert(Bare::accept(&ring, largest)?);
+            Order::Bare { largest } => {
+                let bare = self.bare.insert(Bare::accept(meeting.memory()?, largest)?);
                 let address = bare.address();
                 tell(meeting, Answer::Bare { address })
             }
@@ -89,6 +98,9 @@ impl Partner {
     }
 
     fn run(&mut self, run: Run, meeting: &mut Meeting) -> Result<(), Failure> {
+        if run.point.size > self.largest.max(super::THREADS_SIZE) {
+            return Err(unprepared());
+        }
         if let Kind::Threads(among) = run.point.kind {
             let team = self.team.as_mut().ok_or_else(unprepared)?;
             let inboxes = team.ready(run, among)?;

@@ -8,14 +8,11 @@ use super::sockets::{self, Sockets};
 use super::statistics::{Summary, median, spread};
 use super::threads::{self, Team};
 use super::verbs::{BATCH, Line, Prepared};
-use super::{Answer, Carrier, Kind, Order, Point, Run, Taken, Waiting, bob};
+use super::{Answer, Carrier, Kind, MOST_MESSAGES, Order, Point, Run, Taken, Waiting, bob};
 use crate::exit::Failure;
 use crate::meeting::{Link, Meeting};
 use crate::peer;
 use std::time::Duration;
-
-/// The most messages of a run: what is kept of each is eight bytes.
-const MOST: u64 = 1_000_000;
 
 /// The most connections of a run: each of TCP keeps its port for a minute.
 const MOST_CALLS: u64 = 500;
@@ -161,7 +158,7 @@ impl Turns<'_> {
             for progress in &mut all {
                 step(progress.point);
                 let count = ((slice / progress.estimate.max(1.0)) as u64)
-                    .clamp(3, if progress.point.kind == Kind::Connect { MOST_CALLS } else { MOST });
+                    .clamp(3, if progress.point.kind == Kind::Connect { MOST_CALLS } else { MOST_MESSAGES });
                 let taken = self.run(Run { point: progress.point, count })?;
                 progress.estimate = taken.nanos as f64 / count as f64;
                 progress.summaries.push(taken.summary);
@@ -299,9 +296,8 @@ fn team(meeting: &mut Meeting) -> Result<Team, Failure> {
 
 /// Shares memory with the second side.
 fn bare(meeting: &mut Meeting, largest: usize) -> Result<Bare, Failure> {
-    // The file is there until the other side has it, too.
-    let (mut bare, ring, _file) = Bare::offer()?;
-    match ask(meeting, Order::Bare { ring, largest })? {
+    let mut bare = Bare::offer(meeting.memory()?)?;
+    match ask(meeting, Order::Bare { largest })? {
         Answer::Bare { address } => bare.aim(meeting.peer.process, address),
         other => return Err(Failure::Nonsense(format!("{other:?}"))),
     }

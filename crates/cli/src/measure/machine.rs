@@ -109,7 +109,7 @@ pub fn crowded() -> Option<String> {
     let crowded = processors < 2 || load > processors as f64 + 1.0;
     crowded.then(|| {
         format!(
-            "the load of this machine is {load} on {processors} processors: whoever spins waits for a processor, not for the network."
+            "the load of this machine is {load} on {processors} processors: a program that spins waits for a processor, not for the network."
         )
     })
 }

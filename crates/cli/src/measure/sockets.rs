@@ -43,9 +43,9 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> Failure {
     move |source| Failure::System { what, source }
 }
 
-/// Waits for the first side to connect. `tell` is told where.
+/// Waits for the first side to connect, from `there` to `here`. `tell` is told where.
 pub fn accept(
-    mut here: SocketAddr,
+    [mut here, there]: [SocketAddr; 2],
     unix: bool,
     tell: impl FnOnce(u16, Option<String>) -> Result<(), Failure>,
 ) -> Result<Sockets, Failure> {
@@ -57,7 +57,11 @@ pub fn accept(
     let unix_listener = name.as_ref().map(named).transpose().map_err(system("cannot listen on a Unix socket"))?;
     tell(place.port(), name)?;
     listener.set_nonblocking(true).map_err(system("cannot change a socket"))?;
-    let tcp = within_reason(|| listener.accept()).map_err(system("no TCP connection came"))?.0;
+    let from_there = || match listener.accept() {
+        Ok((_, stranger)) if stranger.ip() != there.ip() => Err(io::ErrorKind::WouldBlock.into()),
+        other => other,
+    };
+    let tcp = within_reason(from_there).map_err(system("no TCP connection came"))?.0;
     tcp.set_nodelay(true).map_err(system("cannot set TCP_NODELAY"))?;
     // Whoever has connected over TCP has the other before them.
     let accepted = unix_listener.map(|listener| listener.accept()).transpose();

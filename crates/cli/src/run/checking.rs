@@ -60,7 +60,7 @@ pub struct Checking {
     ///
     /// Words count in their order, after those of the file. Instead of a number there may be a family (memory, posting,
     /// completions, connections, processes, manager, work, calls, events) or `all`: -all,+UV-0201 leaves one rule on.
-    #[arg(long, value_name = "WORDS", allow_hyphen_values = true, add = crate::completions::rules())]
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true, add = crate::candidates::rules())]
     check_rules: Option<String>,
     /// The file that says which rules are on; ubiverbs-checks.toml of the current directory if none is named
     #[arg(long, value_name = "FILE")]
@@ -149,7 +149,8 @@ impl Checking {
             if is_standard_output(path) {
                 std::io::stdout().write_all(text.as_bytes()).map_err(Failure::Output)?;
             } else {
-                std::fs::write(path, text).map_err(|source| Failure::Open { path: path.clone(), source })?;
+                let written = hca::create_private(path).and_then(|mut file| file.write_all(text.as_bytes()));
+                written.map_err(|source| Failure::Open { path: path.clone(), source })?;
             }
         }
         if let Some(said) = run.summary() {

@@ -21,7 +21,7 @@ impl Spool {
     pub fn make() -> Result<Spool, Failure> {
         let directory = fresh_directory(&std::env::temp_dir())?;
         let path = directory.join("findings.jsonl");
-        fs::write(&path, "").map_err(|source| Failure::Open { path: path.clone(), source })?;
+        hca::create_private(&path).map_err(|source| Failure::Open { path: path.clone(), source })?;
         Ok(Spool { directory, path })
     }
 

@@ -14,7 +14,7 @@ pub const LIBRARIES: [&str; 3] = ["libibverbs.so.1", "librdmacm.so.1", "libibuma
 /// What makes sockets rsockets.
 pub const SOCKETS: &str = "librspreload.so";
 
-/// What answers for the files of devices.
+/// What answers for the device files.
 pub const PATHS: &str = "libubiverbs-paths.so";
 
 /// What the dynamic linker loads before anything else.

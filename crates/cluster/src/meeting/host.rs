@@ -1,14 +1,14 @@
 //! Member 0's part of a meeting.
 
 use super::talk::{ADDRESSES, Prepared, Receiving, Talk, Word};
-use super::{Place, connect, token};
+use super::{CHALLENGE, connect, welcome};
+use crate::builder::{Builder, Place};
 use crate::call::VERSION;
 use crate::error::Error;
-use crate::group::Builder;
 use crate::net::{Introduction, Net, Parts, Purpose};
+use crate::secret::{Secret, TAG};
 use crate::verdict;
 use std::future::{Future, poll_fn};
-use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
@@ -22,6 +22,8 @@ const BACKLOG: u32 = 1024;
 /// A process that came.
 struct Guest {
     rank: Option<u32>,
+    /// The proof that it showed.
+    shown: [u8; TAG],
     /// Where it listens.
     address: SocketAddr,
     state: Arriving,
@@ -32,29 +34,30 @@ enum Arriving {
     Came(Talk),
 }
 
-pub(super) async fn meet(builder: Builder, place: &Place) -> Result<Net, Error> {
+pub(super) async fn meet(builder: Builder, secret: Secret, place: &Place) -> Result<Net, Error> {
+    let door = Door { secret, challenge: challenge() };
     let listener = Listener::<Reliable>::bind_with(place.meeting_point(), BACKLOG, &[])?;
     let pd = listener.context()?.alloc_pd()?;
     let mut guests = Vec::new();
-    let came = ubiverbs::timeout(builder.limit, gather(&builder, &listener, &pd, &mut guests)).await.ok();
+    let came = ubiverbs::timeout(builder.limit, gather(&builder, &door, &listener, &pd, &mut guests)).await.ok();
     let came = came.unwrap_or_else(|| {
         let claimed: Vec<u32> = arrived(&guests).filter_map(|guest| guest.rank).collect();
         let unnamed = arrived(&guests).filter(|guest| guest.rank.is_none()).count();
-        // Whoever takes any rank will take the first that are free.
+        // Members that take any rank will take the first that are free.
         let ranks = (1..builder.size).filter(|rank| !claimed.contains(rank)).skip(unnamed).collect();
         Err(Error::Missing { ranks, limit: builder.limit })
     });
     let outcome = match came {
-        Ok(()) => introduce(builder, listener, pd, &mut guests).await,
+        Ok(()) => introduce(builder, secret, listener, pd, &mut guests).await,
         Err(error) => {
-            let _ = ubiverbs::timeout(LINGERS, turn_away(&builder, &listener, &mut guests, &error)).await;
+            let _ = ubiverbs::timeout(LINGERS, turn_away(&builder, &door, &listener, &mut guests, &error)).await;
             Err(error)
         }
     };
     let word = outcome.as_ref().map_or_else(|error| Word::Failure(error.clone()), |_| Word::Go);
     for guest in &mut guests {
         if let Arriving::Came(talk) = &mut guest.state {
-            // Whoever has gone does not hear it; the others shall.
+            // A member that has gone does not hear it; the others shall.
             let _ = ubiverbs::timeout(crate::net::TICK * 20, talk.say(&word, 0)).await;
         }
     }
@@ -68,9 +71,15 @@ fn arrived(guests: &[Guest]) -> impl Iterator<Item = &Guest> {
 /// How long member 0 tells those who come that it is over.
 const LINGERS: Duration = Duration::from_secs(1);
 
-/// The meeting is over: lets in those whom it had begun to let in, to tell them, and tells whoever comes. Done when all
-/// have come.
-async fn turn_away(builder: &Builder, listener: &Listener<Reliable>, guests: &mut Vec<Guest>, error: &Error) {
+/// The meeting is over: lets in those whom it had begun to let in, to tell them, and tells members that still come.
+/// Done when all have come.
+async fn turn_away(
+    builder: &Builder,
+    door: &Door,
+    listener: &Listener<Reliable>,
+    guests: &mut Vec<Guest>,
+    error: &Error,
+) {
     let verdict = verdict::encode(error, 0);
     // The one who came last was told already, if it was its fault.
     let mut turned = usize::from(!matches!(error, Error::Missing { .. }));
@@ -85,7 +94,7 @@ async fn turn_away(builder: &Builder, listener: &Listener<Reliable>, guests: &mu
             let Poll::Ready(request) = Pin::new(&mut next).poll(context) else { return Poll::Pending };
             next = listener.next();
             let Ok(request) = request else { return Poll::Ready(()) };
-            if Introduction::decode(request.private_data()).is_some_and(|asked| asked.session == token(&builder.name)) {
+            if let Some((_, request)) = door.prove(request) {
                 turned += 1;
                 let _ = request.reject(&verdict);
             }
@@ -114,6 +123,7 @@ fn poll_guests(guests: &mut Vec<Guest>, context: &mut Context<'_>) {
 /// Waits until all have come.
 async fn gather(
     builder: &Builder,
+    door: &Door,
     listener: &Listener<Reliable>,
     pd: &ProtectionDomain,
     guests: &mut Vec<Guest>,
@@ -128,40 +138,59 @@ async fn gather(
             }
             let Poll::Ready(request) = Pin::new(&mut next).poll(context) else { return Poll::Pending };
             next = listener.next();
-            admit(builder, pd, guests, request?)?;
+            if let Some((asked, request)) = door.prove(request?) {
+                admit(builder, pd, guests, &asked, request)?;
+            }
         }
     })
     .await
 }
 
-/// Looks at one who asks. An error ends the meeting.
+/// What every request passes first. It keeps nothing of those who ask.
+struct Door {
+    secret: Secret,
+    challenge: u64,
+}
+
+impl Door {
+    /// One who proves the secret for this meeting. The others are refused here: those who do not know the meeting's
+    /// number are told it, those who are none of ours are told so, and strangers get no word.
+    fn prove(&self, request: Request<Reliable>) -> Option<(Introduction, Request<Reliable>)> {
+        let turn_down = |request: Request<Reliable>, rank: u32, what: String| {
+            let _ = request.reject(&verdict::encode(&Error::Disagrees { rank, what }, 0));
+            None
+        };
+        let Some(asked) = Introduction::decode(request.private_data()) else {
+            let theirs = Introduction::version(request.private_data())?;
+            return turn_down(request, 0, format!("it speaks version {theirs}, and rank 0 version {VERSION}"));
+        };
+        if asked.purpose != Purpose::Meet {
+            return None;
+        }
+        if asked.challenge != self.challenge {
+            let _ = request.reject(&[CHALLENGE, &self.challenge.to_le_bytes()].concat());
+            return None;
+        }
+        if !asked.is_of(&self.secret) {
+            let rank = asked.from.unwrap_or(asked.size.saturating_sub(1));
+            let from = SocketAddr::new(request.peer_addr().ip(), asked.port);
+            return turn_down(request, rank, format!("it has another secret of the group ({from})"));
+        }
+        Some((asked, request))
+    }
+}
+
+/// Looks at one who has proved the secret. An error ends the meeting.
 fn admit(
     builder: &Builder,
     pd: &ProtectionDomain,
     guests: &mut Vec<Guest>,
+    asked: &Introduction,
     request: Request<Reliable>,
 ) -> Result<(), Error> {
     let size = builder.size;
-    // Those who are none of ours are told so, and the meeting goes on without them; strangers are refused without a word.
-    let turn_down = |request: Request<Reliable>, rank: u32, what: String| {
-        let _ = request.reject(&verdict::encode(&Error::Disagrees { rank, what }, 0));
-        Ok(())
-    };
-    let Some(asked) = Introduction::decode(request.private_data()) else {
-        return match Introduction::version(request.private_data()) {
-            Some(theirs) => turn_down(request, 0, format!("it speaks version {theirs}, and rank 0 version {VERSION}")),
-            None => Ok(()),
-        };
-    };
-    if asked.purpose != Purpose::Meet {
-        return Ok(());
-    }
     let from = SocketAddr::new(request.peer_addr().ip(), asked.port);
     let named = asked.from.filter(|rank| *rank < size);
-    if asked.session != token(&builder.name) {
-        let rank = asked.from.unwrap_or(asked.size.saturating_sub(1));
-        return turn_down(request, rank, format!("it looks for a group of another name ({from})"));
-    }
     let refuse = |request: Request<Reliable>, error: Error| {
         let _ = request.reject(&verdict::encode(&error, 0));
         Err(error)
@@ -190,13 +219,15 @@ fn admit(
     }
     let (queue_pair, receiving) = Prepared::new(pd)?.split();
     let attempt = request.accept().queue_pair(queue_pair).start();
-    guests.push(Guest { rank: named, address: from, state: Arriving::Comes(attempt, Some(receiving)) });
+    let shown = asked.tag;
+    guests.push(Guest { rank: named, shown, address: from, state: Arriving::Comes(attempt, Some(receiving)) });
     Ok(())
 }
 
 /// All are here: tells everybody of everybody, connects, and waits until all have.
 async fn introduce(
     builder: Builder,
+    secret: Secret,
     listener: Listener<Reliable>,
     pd: ProtectionDomain,
     guests: &mut [Guest],
@@ -213,7 +244,7 @@ async fn introduce(
         guest.rank = Some(rank);
         addresses[rank as usize] = guest.address;
     }
-    let session = session();
+    let session = Secret::number();
     let mut roster = Vec::new();
     for (from, addresses) in (0..).step_by(ADDRESSES).zip(addresses.chunks(ADDRESSES)) {
         let word = Word::Roster { from, addresses: addresses.to_vec() };
@@ -222,11 +253,13 @@ async fn introduce(
     for guest in guests.iter_mut() {
         let (Arriving::Came(talk), Some(rank)) = (&mut guest.state, guest.rank) else { continue };
         let died = |error: Error| Error::Died { rank, why: error.to_string() };
-        talk.say(&Word::Welcome { rank, session }, 0).await.map_err(died)?;
+        let proof = welcome(&secret, &guest.shown, rank, &session);
+        talk.say(&Word::Welcome { rank, session, proof }, 0).await.map_err(died)?;
         for part in &roster {
             talk.repeat(part).await.map_err(died)?;
         }
     }
+    let session = secret.derive(&session);
     let parts = Parts { rank: 0, size, topology, settings, session, addresses, pd, listener };
     let mut connecting = pin!(connect(parts, limit));
     let mut net = None;
@@ -265,10 +298,8 @@ fn poll_ready(guest: &mut Guest, size: u32, context: &mut Context<'_>) -> Result
     }
 }
 
-/// A number that nobody guesses.
-fn session() -> [u8; 16] {
-    let mut session = [0; 16];
-    session[..8].copy_from_slice(&RandomState::new().hash_one(1).to_le_bytes());
-    session[8..].copy_from_slice(&RandomState::new().hash_one(2).to_le_bytes());
-    session
+/// The number of a meeting: never zero, which means that a member has not heard one.
+fn challenge() -> u64 {
+    let [number @ .., _, _, _, _, _, _, _, _] = Secret::number();
+    u64::from_le_bytes(number).max(1)
 }

@@ -1,10 +1,11 @@
 //! Another member's part of a meeting.
 
 use super::talk::{Prepared, Talk, Word};
-use super::{Place, connect, token};
+use super::{CHALLENGE, connect, welcome};
+use crate::builder::{Builder, Place};
 use crate::error::Error;
-use crate::group::Builder;
 use crate::net::{Introduction, Net, Parts, Purpose, TICK};
+use crate::secret::{Secret, TAG};
 use crate::verdict;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -17,12 +18,17 @@ use ubiverbs::{ProtectionDomain, Reliable};
 /// How much longer than member 0 the others wait for its word.
 const LONGER: Duration = Duration::from_secs(2);
 
-pub(super) async fn meet(builder: Builder, place: &Place) -> Result<Net, Error> {
+pub(super) async fn meet(builder: Builder, secret: Secret, place: &Place) -> Result<Net, Error> {
     let (limit, size) = (builder.limit, builder.size);
     let late = || Error::Missing { ranks: vec![0], limit };
-    let arriving = ubiverbs::timeout(limit.saturating_add(LONGER), arrive(&builder, place)).await.ok();
-    let (mut talk, listener, pd) = arriving.ok_or_else(late)??;
-    let told = ubiverbs::timeout(limit.saturating_add(LONGER), told(&mut talk, size)).await.ok();
+    let arriving = ubiverbs::timeout(limit.saturating_add(LONGER), arrive(&builder, secret, place)).await.ok();
+    let (mut talk, shown, listener, pd) = arriving.ok_or_else(late)??;
+    let told = ubiverbs::timeout(
+        limit.saturating_add(LONGER),
+        told(&mut talk, size, |rank, session| welcome(&secret, &shown, rank, session)),
+    )
+    .await
+    .ok();
     let told = told.ok_or_else(late).flatten().and_then(|told| match place.rank() {
         Some(wanted) if wanted != told.0 => Err(Error::nonsense(0, format!("rank {wanted} is to be rank {}", told.0))),
         _ => Ok(told),
@@ -39,6 +45,7 @@ pub(super) async fn meet(builder: Builder, place: &Place) -> Result<Net, Error> 
         }
     };
     let Builder { topology, settings, .. } = builder;
+    let session = secret.derive(&session);
     let parts = Parts { rank, size, topology, settings, session, addresses, pd, listener };
     let connected = {
         let mut connecting = pin!(connect(parts, limit));
@@ -72,10 +79,14 @@ pub(super) async fn meet(builder: Builder, place: &Place) -> Result<Net, Error> 
     Err(error)
 }
 
+/// A conversation with member 0, the proof that was shown for it, and where this member listens.
+type Arrived = (Talk, [u8; TAG], Listener<Reliable>, ProtectionDomain);
+
 /// Comes to member 0, as soon as that is there.
-async fn arrive(builder: &Builder, place: &Place) -> Result<(Talk, Listener<Reliable>, ProtectionDomain), Error> {
+async fn arrive(builder: &Builder, secret: Secret, place: &Place) -> Result<Arrived, Error> {
     let at = place.meeting_point();
     let mut listening = None;
+    let mut challenge = 0;
     loop {
         let route = cm::resolve(at).await?;
         if listening.is_none() {
@@ -90,24 +101,32 @@ async fn arrive(builder: &Builder, place: &Place) -> Result<(Talk, Listener<Reli
         let Some((listener, pd)) = &listening else { continue };
         let introduction = Introduction {
             purpose: Purpose::Meet,
-            session: token(&builder.name),
+            tag: [0; TAG],
             from: place.rank(),
             to: 0,
             size: builder.size,
             digest: builder.digest(),
             port: listener.local_addr().port(),
-        };
+            challenge,
+        }
+        .sign(&secret);
         let (queue_pair, receiving) = Prepared::new(pd)?.split();
         let attempt = route.connect().queue_pair(queue_pair).private_data(&introduction.encode());
         match attempt.await {
             Ok(connection) => {
                 let Some((listener, pd)) = listening else { continue };
-                return Ok((Talk::new(connection, receiving), listener, pd));
+                return Ok((Talk::new(connection, receiving), introduction.tag, listener, pd));
             }
             // Member 0 has said why, or is another one than we look for.
             Err(ubiverbs::Error::Connect(ConnectError::Rejected { private_data, .. })) => {
                 if let Some(error) = verdict::decode(&private_data, builder.size) {
                     return Err(error);
+                }
+                let number = private_data.strip_prefix(CHALLENGE).and_then(|rest| rest.first_chunk());
+                let new = number.map(|number| u64::from_le_bytes(*number)).filter(|new| *new != challenge);
+                if let Some(new) = new {
+                    challenge = new;
+                    continue;
                 }
             }
             Err(ubiverbs::Error::Connect(
@@ -119,13 +138,22 @@ async fn arrive(builder: &Builder, place: &Place) -> Result<(Talk, Listener<Reli
     }
 }
 
-/// Hears its rank and where the others are.
-async fn told(talk: &mut Talk, size: u32) -> Result<(u32, [u8; 16], Vec<SocketAddr>), Error> {
+/// Hears its rank and where the others are. `expected` says which proof member 0 must have.
+async fn told(
+    talk: &mut Talk,
+    size: u32,
+    expected: impl Fn(u32, &[u8; TAG]) -> [u8; TAG],
+) -> Result<(u32, [u8; TAG], Vec<SocketAddr>), Error> {
     let mut welcome = None;
     let mut addresses = Vec::new();
     loop {
         match talk.hear(0, size).await? {
-            Word::Welcome { rank, session } if welcome.is_none() => welcome = Some((rank, session)),
+            Word::Welcome { rank, session, proof } if welcome.is_none() => {
+                if proof != expected(rank, &session) {
+                    return Err(Error::nonsense(0, "a welcome without a proof of the secret"));
+                }
+                welcome = Some((rank, session));
+            }
             Word::Roster { from, addresses: more } if from as usize == addresses.len() => addresses.extend(more),
             Word::Failure(error) => return Err(error),
             _ => return Err(Error::nonsense(0, "a word that is not its turn")),

@@ -1,6 +1,7 @@
 //! What is said at a meeting: short messages over a connection of its own.
 
 use crate::error::Error;
+use crate::secret::TAG;
 use crate::topology::MAX_MEMBERS;
 use crate::verdict::{self, ADDRESS};
 use std::collections::VecDeque;
@@ -20,8 +21,8 @@ const RECEIVES: u32 = 4;
 /// What is said.
 #[derive(Debug)]
 pub(crate) enum Word {
-    /// Your rank, and what members show each other.
-    Welcome { rank: u32, session: [u8; 16] },
+    /// Your rank, the number of the session, and the proof that I am of the group.
+    Welcome { rank: u32, session: [u8; TAG], proof: [u8; TAG] },
     /// Where members are, from this rank on.
     Roster { from: u32, addresses: Vec<SocketAddr> },
     /// All my connections stand.
@@ -36,10 +37,11 @@ impl Word {
     pub fn encode(&self, rank: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
-            Word::Welcome { rank, session } => {
+            Word::Welcome { rank, session, proof } => {
                 bytes.extend([1, 0, 0, 0]);
                 bytes.extend(rank.to_le_bytes());
                 bytes.extend(session);
+                bytes.extend(proof);
             }
             Word::Roster { from, addresses } => {
                 bytes.push(2);
@@ -65,7 +67,8 @@ impl Word {
         Some(match head[0] {
             1 => {
                 let rank = word(rest).filter(|rank| *rank < size)?;
-                Word::Welcome { rank, session: *rest.get(4..)?.first_chunk()? }
+                let (session, rest) = rest.get(4..)?.split_first_chunk()?;
+                Word::Welcome { rank, session: *session, proof: *rest.first_chunk()? }
             }
             2 => {
                 let count = u16::from_le_bytes([head[2], head[3]]);
@@ -129,7 +132,7 @@ impl Talk {
         Ok(())
     }
 
-    /// The same bytes for everybody.
+    /// Sends bytes that are the same for every member.
     pub async fn repeat(&self, bytes: &Registered) -> Result<(), Error> {
         self.connection.send(bytes.clone())?.await?;
         Ok(())
@@ -161,7 +164,7 @@ mod tests {
     fn words_come_back_and_nonsense_does_not() {
         let addresses: Vec<SocketAddr> = (0..5).map(|n| SocketAddr::from(([10, 0, 0, n], 7000))).collect();
         let words = [
-            Word::Welcome { rank: 3, session: [9; 16] },
+            Word::Welcome { rank: 3, session: [9; TAG], proof: [8; TAG] },
             Word::Roster { from: 2, addresses },
             Word::Ready,
             Word::Go,
@@ -177,7 +180,7 @@ mod tests {
         }
         let beyond = Word::Roster { from: 2, addresses: vec![SocketAddr::from(([10, 0, 0, 1], 1)); 5] }.encode(0);
         assert!(Word::decode(&beyond, 6).is_none(), "more members than there are");
-        assert!(Word::decode(&Word::Welcome { rank: 9, session: [0; 16] }.encode(0), 9).is_none());
+        assert!(Word::decode(&Word::Welcome { rank: 9, session: [0; TAG], proof: [0; TAG] }.encode(0), 9).is_none());
         assert!(Word::decode(&[9, 9, 9, 9, 9], 9).is_none());
     }
 }

@@ -1,8 +1,8 @@
 //! What fails, and how all members come to name the same one.
 //!
-//! Whoever learns of a failure tells its neighbours, who tell theirs: every part of the group that is left has a
-//! neighbour of the member that died. A member that waits too long says for whom. Those who hear it and wait in the same
-//! call say for whom they wait; the one that is waited for and does not wait is the one that takes no part.
+//! A member that learns of a failure tells its neighbours, who tell theirs: every part of the group that is left has a
+//! neighbour of the member that died. A member that waits too long says for whom. Those who hear it and wait in the
+//! same call say for whom they wait; the one that is waited for and does not wait is the one that takes no part.
 
 use super::{Net, State};
 use crate::call::{Header, Kind};

@@ -1,8 +1,10 @@
 //! Connections with other members: asked for, accepted, ended.
 
-use super::{Net, SPARE_RECEIVES, State, sending};
+use super::{Net, State, sending};
 use crate::call::VERSION;
 use crate::error::Error;
+use crate::secret::{Secret, TAG};
+use crate::settings::SPARE_RECEIVES;
 use std::task::{Context, Poll};
 use ubiverbs::cm::{self, ConnectError, Request};
 use ubiverbs::{CloseReason, PreparedQueuePair, Reliable};
@@ -11,14 +13,16 @@ use ubiverbs::{CloseReason, PreparedQueuePair, Reliable};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Introduction {
     pub purpose: Purpose,
-    /// The name of the group when members meet, afterwards a number that only they know.
-    pub session: [u8; 16],
+    /// Shows that it is of the group: see [`Introduction::sign`].
+    pub tag: [u8; TAG],
     pub from: Option<u32>,
     pub to: u32,
     pub size: u32,
     pub digest: u64,
     /// Where it listens.
     pub port: u16,
+    /// The number that member 0 has for this meeting, if it was heard.
+    pub challenge: u64,
 }
 
 /// What for.
@@ -33,7 +37,7 @@ pub(crate) enum Purpose {
 const MAGIC: [u8; 4] = *b"ubiG";
 
 impl Introduction {
-    pub const LENGTH: usize = 48;
+    pub const LENGTH: usize = 56;
 
     pub fn encode(&self) -> [u8; Introduction::LENGTH] {
         let mut bytes = [0; Introduction::LENGTH];
@@ -41,11 +45,12 @@ impl Introduction {
         bytes[4] = VERSION;
         bytes[5] = self.purpose as u8;
         bytes[6..8].copy_from_slice(&self.port.to_le_bytes());
-        bytes[8..24].copy_from_slice(&self.session);
+        bytes[8..24].copy_from_slice(&self.tag);
         bytes[24..28].copy_from_slice(&self.from.unwrap_or(u32::MAX).to_le_bytes());
         bytes[28..32].copy_from_slice(&self.to.to_le_bytes());
         bytes[32..36].copy_from_slice(&self.size.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.digest.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.challenge.to_le_bytes());
         bytes
     }
 
@@ -67,11 +72,23 @@ impl Introduction {
             _ => return None,
         };
         let from = Some(word(24)).filter(|from| *from != u32::MAX);
-        let mut session = [0; 16];
-        session.copy_from_slice(&bytes[8..24]);
-        let digest = u64::from(word(40)) | u64::from(word(44)) << 32;
+        let mut tag = [0; TAG];
+        tag.copy_from_slice(&bytes[8..24]);
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         let port = u16::from_le_bytes([bytes[6], bytes[7]]);
-        Some(Introduction { purpose, session, from, to: word(28), size: word(32), digest, port })
+        let (digest, challenge) = (long(40), long(48));
+        Some(Introduction { purpose, tag, from, to: word(28), size: word(32), digest, port, challenge })
+    }
+
+    /// This introduction with the proof that its sender knows the secret: the group's when members meet, afterwards the
+    /// session's.
+    pub fn sign(self, secret: &Secret) -> Introduction {
+        let unsigned = Introduction { tag: [0; TAG], ..self };
+        Introduction { tag: secret.tag(&[&unsigned.encode()]), ..self }
+    }
+
+    pub fn is_of(&self, secret: &Secret) -> bool {
+        secret.proves(&[&Introduction { tag: [0; TAG], ..*self }.encode()], &self.tag)
     }
 }
 
@@ -137,13 +154,15 @@ impl Net {
         let prepared = self.prepared(rank)?;
         let introduction = Introduction {
             purpose: Purpose::Link,
-            session: self.session,
+            tag: [0; TAG],
             from: Some(self.rank),
             to: rank,
             size: self.size,
             digest: 0,
             port: 0,
-        };
+            challenge: 0,
+        }
+        .sign(&self.session);
         let address = self.addresses[rank as usize];
         let source = std::net::SocketAddr::new(self.listener.local_addr().ip(), 0);
         self.peers[rank as usize].state = State::Asking(Box::pin(async move {
@@ -164,11 +183,12 @@ impl Net {
         }
     }
 
-    /// Accepts members that have no connection with us. Whoever else asks is refused, and nothing is kept of it.
+    /// Accepts members that have no connection with us. Any other process that asks is refused, and nothing is kept of
+    /// it.
     fn requested(&mut self, request: Request<Reliable>) -> Result<(), Error> {
         let Some(asked) = Introduction::decode(request.private_data()) else { return Ok(()) };
         let ours = asked.purpose == Purpose::Link
-            && asked.session == self.session
+            && asked.is_of(&self.session)
             && (asked.to, asked.size) == (self.rank, self.size);
         let Some(from) = asked.from.filter(|from| ours && *from < self.size && *from != self.rank) else {
             return Ok(());
@@ -261,23 +281,46 @@ mod tests {
     fn introductions_come_back_and_strangers_do_not() {
         let one = Introduction {
             purpose: Purpose::Link,
-            session: [7; 16],
+            tag: [7; TAG],
             from: Some(3),
             to: 4,
             size: 5,
             digest: 1 << 50,
             port: 77,
+            challenge: 1 << 60 | 5,
         };
         for one in [one, Introduction { purpose: Purpose::Meet, from: None, ..one }] {
             let bytes = one.encode();
             assert!(bytes.len() <= 56, "a request has no more room");
             assert_eq!(Introduction::decode(&bytes), Some(one));
-            assert_eq!(Introduction::decode(&bytes[..40]), None);
+            assert_eq!(Introduction::decode(&bytes[..55]), None);
             for wrong in [0, 4, 5] {
                 let mut bytes = bytes;
                 bytes[wrong] ^= 0x40;
                 assert_eq!(Introduction::decode(&bytes), None);
             }
+        }
+    }
+
+    #[test]
+    fn an_introduction_proves_each_of_its_words() {
+        let secret = Secret::new("ours");
+        let one = Introduction {
+            purpose: Purpose::Link,
+            tag: [0; TAG],
+            from: Some(1),
+            to: 0,
+            size: 2,
+            digest: 3,
+            port: 4,
+            challenge: 5,
+        };
+        let bytes = one.sign(&secret).encode();
+        assert!(Introduction::decode(&bytes).is_some_and(|one| one.is_of(&secret) && !one.is_of(&Secret::new(""))));
+        for at in (0..bytes.len()).filter(|at| !(36..40).contains(at)) {
+            let mut bytes = bytes;
+            bytes[at] ^= 3;
+            assert!(Introduction::decode(&bytes).is_none_or(|changed| !changed.is_of(&secret)), "byte {at}");
         }
     }
 }

@@ -132,7 +132,7 @@ impl Net {
         }
         let length = Header::LENGTH + payload.len().min(INLINE - Header::LENGTH);
         bytes[Header::LENGTH..length].copy_from_slice(&payload[..length - Header::LENGTH]);
-        // Whoever has gone need not hear it.
+        // A member that has gone need not hear it.
         let _ = self.peers[rank as usize].post_short(&mut bytes[..length]);
     }
 
@@ -147,7 +147,7 @@ impl Net {
         }
     }
 
-    /// Waits until everything sent has arrived, as far as there is somebody to tell.
+    /// Waits until everything sent has arrived, as far as the members are still there.
     pub async fn drain(&mut self) -> Result<(), Error> {
         for rank in 0..self.size {
             self.ask_for_answer(rank);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// An address of this host at which nobody listens. Below the ports that are handed out to whoever wants any, so that
+/// An address of this host without a listener. Below the ports that are handed out to any process, so that
 /// no other test gets it meanwhile.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -20,11 +20,14 @@ pub fn free_address() -> SocketAddr {
     }
 }
 
+/// What members of tests know.
+pub const SECRET: &str = "of the tests";
+
 /// Longer than anything takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn builder(size: u32, topology: &Topology) -> Builder {
-    Group::builder(size).topology(topology.clone()).meeting_limit(PATIENCE).deadline(PATIENCE)
+    Group::builder(size).secret(SECRET).topology(topology.clone()).meeting_limit(PATIENCE).deadline(PATIENCE)
 }
 
 /// Runs a member in each of `size` threads and answers what came of each.
@@ -36,7 +39,7 @@ pub fn members<R: Send + 'static>(
     members_at(free_address(), size, builder, act)
 }
 
-/// The same, with this rendezvous.
+/// Runs a member in each of `size` threads, with this rendezvous.
 pub fn members_at<R: Send + 'static>(
     at: SocketAddr,
     size: u32,

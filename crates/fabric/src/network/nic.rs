@@ -204,8 +204,8 @@ impl Network {
         }
     }
 
-    /// The window may have gained room: whoever waits for it tries again, at once, as its turn is over with the next
-    /// question.
+    /// The window may have gained room: a queue pair that waits for it tries again, at once, as its turn is over with
+    /// the next question.
     fn turn(&mut self, endpoint: u32) {
         let window = self.endpoints[endpoint as usize].window;
         if window == UNLIMITED {

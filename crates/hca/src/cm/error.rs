@@ -1,5 +1,6 @@
 //! What the connection manager refuses, and what a C program sees of it.
 
+use ::cm::IdError;
 use ::host::ports::PortError;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -70,6 +71,19 @@ impl CmError {
             CmError::NoDevice(_) => libc::ENODEV,
             CmError::NoRoute { source, .. } => source.raw_os_error().unwrap_or(libc::ENETUNREACH),
             CmError::Exhausted => libc::ENOMEM,
+        }
+    }
+}
+
+impl From<IdError> for CmError {
+    fn from(error: IdError) -> CmError {
+        match error {
+            IdError::State { what, state } => CmError::State { what, state },
+            IdError::InUse { address, anywhere } => CmError::InUse { address, anywhere },
+            IdError::NotLocal(address) => CmError::NotLocal(address),
+            IdError::PrivateData { length, room } => CmError::PrivateData { length, room },
+            IdError::Invalid(what) => CmError::Invalid(what),
+            _ => CmError::Exhausted,
         }
     }
 }

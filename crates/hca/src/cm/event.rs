@@ -3,12 +3,11 @@
 use super::id::Id;
 use crate::objects::channel::Channel;
 use crate::objects::completion_queue::Observer;
+use ::cm::id::{Body, EventKind};
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use transport::AddressVector;
-use wire::{Qkey, Qpn};
 
 /// Where events of ids arrive, oldest first.
 #[derive(Debug)]
@@ -85,104 +84,6 @@ impl EventChannel {
     pub(crate) fn extract(&self, wanted: impl FnMut(&Event) -> bool) -> Vec<Event> {
         self.events.extract(wanted)
     }
-}
-
-/// What happened, with the numbers of `rdma_cm_event_type`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u32)]
-pub enum EventKind {
-    /// The address has a device and a source address.
-    AddressResolved = 0,
-    /// It has not.
-    AddressError = 1,
-    /// The way is known.
-    RouteResolved = 2,
-    /// It is not.
-    RouteError = 3,
-    /// A peer asks a listener for a connection.
-    ConnectRequest = 4,
-    /// The peer accepted; the queue pair is to be made ready, and then [`Id::establish`] is due.
-    ConnectResponse = 5,
-    /// Something went wrong while connecting.
-    ConnectError = 6,
-    /// The peer does not answer.
-    Unreachable = 7,
-    /// The peer does not want to.
-    Rejected = 8,
-    /// The connection stands.
-    Established = 9,
-    /// The connection has ended.
-    Disconnected = 10,
-    /// The device is gone.
-    DeviceRemoval = 11,
-    /// The group was joined.
-    MulticastJoin = 12,
-    /// It was not, or no longer.
-    MulticastError = 13,
-    /// The address of the device changed.
-    AddressChange = 14,
-    /// The queue pair's number may be used again.
-    TimewaitExit = 15,
-    /// A name was looked up.
-    AddressInfoResolved = 16,
-    /// It could not be.
-    AddressInfoError = 17,
-    /// What the program itself has to say.
-    User = 18,
-}
-
-/// What comes with it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Body {
-    /// Nothing.
-    #[default]
-    None,
-    /// What a peer said of a connection, from our point of view.
-    Connection(ConnectionBody),
-    /// How to reach a queue pair of datagrams, or a group.
-    Datagram(DatagramBody),
-    /// What the program wrote itself.
-    Number(u64),
-}
-
-/// What a peer said of a connection.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ConnectionBody {
-    /// What it wants its peer to know: as long as the field of the message, filled up with zeros.
-    pub private_data: Vec<u8>,
-    /// How many READs and atomics of the peer's we are asked to answer at a time.
-    pub responder_resources: u8,
-    /// How many of ours the peer answers at a time.
-    pub initiator_depth: u8,
-    /// Whether the peer does end-to-end flow control.
-    pub flow_control: bool,
-    /// How often to retry.
-    pub retry_count: u8,
-    /// How often to retry when the receiver is not ready.
-    pub rnr_retry_count: u8,
-    /// Whether the peer's queue pair has a shared receive queue.
-    pub srq: bool,
-    /// The peer's queue pair.
-    pub qpn: u32,
-    /// Vendor and options of the peer's enhanced connection establishment.
-    pub ece: ::cm::Ece,
-    /// How the connection ended, with [`EventKind::Disconnected`].
-    pub end: Option<trace::ConnectionEnd>,
-}
-
-/// How to reach a queue pair of datagrams.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DatagramBody {
-    /// As in [`ConnectionBody`].
-    pub private_data: Vec<u8>,
-    /// The way.
-    pub av: AddressVector,
-    /// The queue pair, or the number that stands for a group.
-    pub qpn: Qpn,
-    /// The key its datagrams show.
-    pub qkey: Qkey,
-    /// What the program gave when it joined a group.
-    pub user: u64,
 }
 
 /// Something that happened to an id.

@@ -46,7 +46,7 @@ pub(super) fn send(nic: &Ground, route: &::cm::Route, datagram: &CmDatagram, psn
     headers.bth.ack_req = true;
     headers.bth.pkey = Pkey::DEFAULT;
     headers.deth = Some(Deth { qkey: Qkey::GSI, src_qpn: Qpn::GSI });
-    let scope = match super::route::is_link_local(route.destination.to_ip()) {
+    let scope = match ::cm::id::address::is_link_local(route.destination.to_ip()) {
         true => nic.interface_of(route.source),
         false => 0,
     };

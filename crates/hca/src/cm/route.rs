@@ -4,10 +4,12 @@
 use super::error::CmError;
 use crate::nic::Nic;
 use crate::objects::device::Device;
+use ::cm::id::LocalAddress;
+use ::cm::id::address::with_scope;
 use ::host::descriptor::udp_socket;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use wire::{Gid, Mtu, ROCE_PORT};
+use wire::{Gid, ROCE_PORT};
 
 /// A device and one of its addresses.
 #[derive(Clone, Debug)]
@@ -17,27 +19,13 @@ pub(crate) struct Place {
     pub index: u8,
 }
 
-/// The way between two addresses, as a path record tells it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PathFacts {
-    /// Our address.
-    pub sgid: Gid,
-    /// The peer's.
-    pub dgid: Gid,
-    /// Our address in the device's table.
-    pub sgid_index: u8,
-    /// The most payload of a packet.
-    pub mtu: Mtu,
-    /// IP type of service.
-    pub traffic_class: u8,
-    /// IPv6 flow label, and what a RoCE peer may make its source port of.
-    pub flow_label: u32,
-    /// IP time to live.
-    pub hop_limit: u8,
-    /// Service level.
-    pub service_level: u8,
-    /// How long a packet lives, as `4.096 us * 2^n`.
-    pub packet_lifetime: u8,
+impl Place {
+    /// It as ids know it.
+    pub fn local(&self) -> LocalAddress {
+        let Place { device, gid, index } = self;
+        let (mtu, ca_guid, interface) = (device.port().mtu(), device.guid(), device.interface_index());
+        LocalAddress { gid: *gid, index: *index, mtu, ca_guid, interface }
+    }
 }
 
 impl Nic {
@@ -117,21 +105,4 @@ pub(crate) fn scope_of(address: SocketAddr) -> u32 {
         SocketAddr::V6(address) => address.scope_id(),
         SocketAddr::V4(_) => 0,
     }
-}
-
-pub(crate) fn with_scope(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
-    match address {
-        IpAddr::V6(address) => SocketAddr::V6(SocketAddrV6::new(address, port, 0, scope)),
-        IpAddr::V4(_) => SocketAddr::new(address, port),
-    }
-}
-
-/// Whether an address belongs to no device in particular: a wildcard, or a loopback address.
-pub(crate) fn is_anywhere(address: IpAddr) -> bool {
-    address.is_unspecified() || address.is_loopback()
-}
-
-/// Whether an address means something only on its own link.
-pub(crate) fn is_link_local(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V6(address) if address.segments()[0] & 0xffc0 == 0xfe80)
 }

@@ -12,8 +12,3 @@ pub(super) fn random<const N: usize>() -> [u8; N] {
     }
     bytes
 }
-
-/// A first sequence number.
-pub(super) fn psn() -> wire::Psn {
-    wire::Psn::new(u32::from_ne_bytes(random()))
-}

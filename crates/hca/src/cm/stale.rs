@@ -11,9 +11,10 @@
 //! the connection ends. Requests under way are questions themselves: then the queue pair finds out, and not we.
 
 use super::Inner;
-use super::record::{Record, Stage};
 use crate::nic::Nic;
 use crate::tuning::STALE_QUESTION_INTERVAL;
+use ::cm::IdKey;
+use ::cm::id::{IdRecord, Stage};
 use ::host::names::{self, Name};
 use ::host::slots::Slot;
 use std::time::Duration;
@@ -35,21 +36,21 @@ pub(super) struct Question {
 
 impl Inner {
     /// It is claimed that the peer of a connection does not have it any more.
-    pub(super) fn suspected(&mut self, nic: &Nic, id: CommId, now: Time) {
-        let Some(record) = self.communications.get(&id).and_then(|key| self.records.get_mut(key)) else { return };
+    pub(super) fn suspected(&mut self, nic: &Nic, key: IdKey, id: CommId, now: Time) {
+        let Some(record) = self.ids.get(key) else { return };
         let (Some(path), Some(agreement)) = (record.path, record.agreement) else { return };
         if nic.is_own_address(path.dgid) {
-            if record.peer_process_is_gone(nic) {
-                record.foreseen_end = Some(ConnectionEnd::PeerDied);
-                self.manager.peer_lost(now, id);
+            let peer = record.peer_communication;
+            if self.peer_process_is_gone(nic, key, peer) {
+                self.ids.peer_lost(now, id, ConnectionEnd::PeerDied);
             }
         } else if record.kind == Kind::ReliableConnected && !self.questions.iter().any(|question| question.id == id) {
-            let timeout = record.settings.ack_timeout.unwrap_or(agreement.ack_timeout);
+            let timeout = record.ack_timeout();
             // A queue pair whose timeout is 0 waits for ever.
             if timeout > 0 {
                 let (shortest, longest) = STALE_QUESTION_INTERVAL.into_inner();
                 let interval = Timeout::new(timeout).duration().clamp(shortest, longest);
-                let left = agreement.retry_count + 1;
+                let left = agreement.numbers.retry_count + 1;
                 self.questions.push(Question { id, left, interval, next: now, asked: false });
             }
         }
@@ -57,23 +58,19 @@ impl Inner {
 
     /// Asks the peers whose turn it is, and ends the connections of those that did not answer.
     pub(super) fn ask_suspects(&mut self, nic: &Nic, now: Time) {
-        let Inner { questions, records, communications, manager, .. } = self;
+        let Inner { questions, ids, .. } = self;
         questions.retain_mut(|question| {
             if question.next > now {
                 return true;
             }
-            let record = communications.get(&question.id).and_then(|key| records.get(key));
-            match record.map_or(Asked::Pointless, |record| record.ask_peer(nic, question)) {
+            match ids.of(question.id).map_or(Asked::Pointless, |record| question.ask_peer(nic, record)) {
                 Asked::Yes => {
                     (question.asked, question.left, question.next) = (true, question.left - 1, now + question.interval);
                     true
                 }
                 Asked::Pointless => false,
                 Asked::InVain => {
-                    if let Some(record) = communications.get(&question.id).and_then(|key| records.get_mut(key)) {
-                        record.foreseen_end = Some(ConnectionEnd::PeerLost);
-                    }
-                    manager.peer_lost(now, question.id);
+                    ids.peer_lost(now, question.id, ConnectionEnd::PeerLost);
                     false
                 }
             }
@@ -89,27 +86,29 @@ enum Asked {
     InVain,
 }
 
-impl Record {
-    fn ask_peer(&self, nic: &Nic, question: &Question) -> Asked {
-        let (Stage::Connected, Some(path), Some(agreement)) = (self.stage, self.path, self.agreement) else {
+impl Question {
+    fn ask_peer(&self, nic: &Nic, record: &IdRecord) -> Asked {
+        let (Stage::Connected, Some(path), Some(agreement)) = (record.stage, record.path, record.agreement) else {
             return Asked::Pointless;
         };
-        let Some(qp) = nic.qps.get(self.qpn) else { return Asked::Pointless };
-        if question.asked && qp.peer_answered() {
+        let Some(qp) = nic.qps.get(record.qpn) else { return Asked::Pointless };
+        if self.asked && qp.peer_answered() {
             return Asked::Pointless;
         }
-        match question.left {
+        match self.left {
             0 => Asked::InVain,
             _ if qp.ask_peer(nic, path.dgid, agreement.peer_qpn) => Asked::Yes,
             _ => Asked::Pointless,
         }
     }
+}
 
+impl Inner {
     /// Whether the process of a peer on this host has ended. While it is watched the system will tell.
-    fn peer_process_is_gone(&mut self, nic: &Nic) -> bool {
-        self.watch_peer(nic);
-        let slot = self.peer_communication.and_then(Slot::of_communication);
-        self.watched.is_none()
+    fn peer_process_is_gone(&mut self, nic: &Nic, key: IdKey, peer: Option<CommId>) -> bool {
+        self.watch_peer(nic, key);
+        let slot = peer.and_then(Slot::of_communication);
+        self.handles.get(&key).is_some_and(|handle| handle.watched.is_none())
             && slot.is_some_and(|slot| !nic.has_slot(slot) && matches!(names::owner(Name::Slot(slot)), Ok(None)))
     }
 }

@@ -11,6 +11,7 @@ use crate::objects::completion_queue::CompletionChannel;
 use crate::progress::sleep::Sleep;
 use link::shared::Sleeper;
 use std::io;
+use std::os::fd::RawFd;
 use std::time::Duration;
 use trace::Call;
 use transport::Time;
@@ -41,6 +42,9 @@ pub enum Look {
     TooLate,
 }
 
+/// Which of the descriptors is the bell: of a thread on watch the doorbell's, of one in line the watch's.
+const BELL: u32 = 1;
+
 /// Which of the descriptors of a thread on watch are the sockets of UDP.
 const SOCKETS: u32 = 1 << 1;
 
@@ -67,6 +71,17 @@ impl Nic {
 
     /// Waits like [`wait`](Nic::wait), but not longer than `limit`, and whatever the mode of the descriptor.
     pub fn wait_for(&self, channel: &CompletionChannel, limit: Option<Duration>) -> io::Result<Option<u32>> {
+        self.wait_for_either(channel, -1, limit)
+    }
+
+    /// Waits like [`wait_for`](Nic::wait_for), and until a descriptor is readable; one below zero never is. `None` if it
+    /// is, or if it is too late.
+    pub fn wait_for_either(
+        &self,
+        channel: &CompletionChannel,
+        fd: RawFd,
+        limit: Option<Duration>,
+    ) -> io::Result<Option<u32>> {
         let deadline = limit.map(|limit| self.now() + limit);
         let mut call = BlockedCall::default();
         let answer = loop {
@@ -75,7 +90,8 @@ impl Nic {
                 Look::TooLate => break Ok(None),
                 Look::Sleep => {}
             }
-            match call.sleep.until_ready() {
+            match call.sleep.until_ready_or(fd) {
+                Ok(true) => break Ok(None),
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => break Err(error),
                 _ => {}
             }
@@ -110,9 +126,11 @@ impl Nic {
             self.engine.enter_wait();
             call.entered = true;
         }
-        if self.wake(call) & SOCKETS != 0 && call.on_watch {
+        let woken_by = self.wake(call);
+        if woken_by & SOCKETS != 0 && call.on_watch {
             self.progress();
         }
+        let mut in_vain = woken_by & BELL != 0 && !call.on_watch;
         loop {
             if let Some(event) = channels.iter().find_map(|channel| channel.try_take()) {
                 return Look::Event(event);
@@ -121,6 +139,9 @@ impl Nic {
                 return Look::TooLate;
             }
             call.on_watch = call.on_watch || self.watch.take();
+            if !call.on_watch && std::mem::take(&mut in_vain) {
+                self.watch.was_taken();
+            }
             if call.on_watch {
                 if self.receive_shared(None, None) {
                     continue;
@@ -173,11 +194,12 @@ impl Nic {
         if !std::mem::take(&mut call.asleep) {
             return 0;
         }
+        let ready = call.sleep.ready();
         if call.on_watch {
-            self.exchange.doorbell().wake(Sleeper::Caller);
+            self.exchange.doorbell().wake(Sleeper::Caller, ready & BELL != 0);
         } else {
             self.watch.leave_line();
         }
-        call.sleep.ready()
+        ready
     }
 }

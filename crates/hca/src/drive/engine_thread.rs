@@ -99,7 +99,8 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
         if until_tick.is_some() {
             nic.trace.tick(nic.now().as_nanos());
         }
-        let only_rung_for = matches!(sleep, Sleep::All(_)) && ready.is_ok_and(|ready| ready == RUNG_FOR);
+        let ready = ready.unwrap_or(0);
+        let only_rung_for = matches!(sleep, Sleep::All(_)) && ready == RUNG_FOR;
         state.policy.woke(only_rung_for);
         match sleep {
             Sleep::Leased { before, interval } => {
@@ -116,7 +117,7 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
                 nic.flush_waiting_acks();
                 match set {
                     Some(_) => nic.exchange.doorbell().wake_engine(),
-                    None => nic.exchange.doorbell().wake(Sleeper::Engine),
+                    None => nic.exchange.doorbell().wake(Sleeper::Engine, ready & RUNG_FOR != 0),
                 }
                 if only_rung_for {
                     // A program may wait for the processor that the engine has, for just what came. What else there is

@@ -103,8 +103,7 @@ impl Nic {
             }
         });
         for socket in self.slots.registry().take_inquiries() {
-            // Whoever asked and has gone does not miss the answer.
-            let _ = ::host::inquiry::answer(&socket, &self.report().encode());
+            self.inquiries.add("ubiverbs-reports", socket);
         }
         for _ in 0..refused {
             self.dropped(self.now(), None, None, DropReason::RingRefused);
@@ -140,7 +139,7 @@ impl Nic {
     }
 
     /// A peer has gone. What it sent before counts; then every queue pair that sends to the peer fails the work that
-    /// was not acknowledged.
+    /// was not acknowledged. Datagrams are not acknowledged: those that the peer has not read are lost.
     fn fail_gone_peer(&self, link: &Arc<Outbound>) {
         for _ in 0..GONE_PEER_LOOKS {
             if !self.receive_shared(None, None) {
@@ -149,6 +148,9 @@ impl Nic {
         }
         link.give_up();
         let now = self.now();
+        for headers in link.take_unread_datagrams() {
+            self.dropped(now, headers.deth.map(|deth| deth.src_qpn), Some(&headers), DropReason::PeerGone);
+        }
         self.each_qp(|qp| {
             if qp.sends_through(link) {
                 qp.resume(self, now);

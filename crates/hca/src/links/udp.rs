@@ -60,6 +60,8 @@ pub(crate) struct Found {
     pub questions: Vec<(Ipv4Addr, Ipv4Addr)>,
     /// What went no further.
     pub drops: Vec<Dropped>,
+    /// Datagrams that the kernel has dropped because a socket of ours was full, since the last look.
+    pub overflow: u64,
 }
 
 /// A socket to send from.
@@ -168,7 +170,8 @@ impl Udp {
             false => (attachment.receive_runs(take, |_, _| ()), attachment.found_elsewhere()),
         };
         let drops = if attachment.has_drops() { attachment.take_drops() } else { Vec::new() };
-        Found { any, elsewhere, questions: attachment.questions(), drops }
+        let overflow = if hot_only { 0 } else { attachment.take_overflow() };
+        Found { any, elsewhere, questions: attachment.questions(), drops, overflow }
     }
 
     /// When the attachment wants to be looked at, though nothing arrives.
@@ -238,30 +241,58 @@ impl Udp {
     }
 }
 
-/// Sockets to send from, of both families; none of one that is switched off. Any other error is returned: the NIC could
-/// never send. A socket of each family has the same port, so that no other user can have one with this port: a peer on
-/// this host believes a port if all sockets that have it are of one user.
+/// Sockets to send from, of both families; none of one that is switched off, and none at all while others hold all
+/// ports: what needs no UDP works all the same. Any other error is returned: the NIC could never send. A socket of each
+/// family has the same port, so that no other user can have one with this port: a peer on this host believes a port if
+/// all sockets that have it are of one user.
 fn sockets() -> Result<(Vec<Socket>, Vec<Socket>), AttachError> {
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
     for _ in 0..SEND_SOCKETS {
-        let (one, other) = pair()?;
-        v4.extend(one);
-        v6.extend(other);
+        match pair() {
+            Ok((one, other)) => {
+                v4.extend(one);
+                v6.extend(other);
+            }
+            Err(error) if is_in_use(&error) => {
+                let holder = ::host::holders::greatest_holder()
+                    .map_or(String::new(), |(uid, count)| format!(" (user {uid} has {count} sockets)"));
+                ::host::standard_error::say(format_args!(
+                    "no UDP port is free to send from{holder}: only processes of this user and host are reached"
+                ));
+                return Ok(Default::default());
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok((v4, v6))
 }
 
+fn is_in_use(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EADDRINUSE)
+}
+
 /// A socket of each family with the same port.
-fn pair() -> Result<(Option<Socket>, Option<Socket>), AttachError> {
+fn pair() -> io::Result<(Option<Socket>, Option<Socket>)> {
     let mut taken = Vec::new();
-    loop {
-        let v4 = socket(Family::V4, 0)?;
-        match socket(Family::V6, v4.as_ref().map_or(0, |v4| v4.port)) {
-            // Another program has it there. The first is kept meanwhile, so that the system gives another.
-            Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) && taken.len() < PORT_TRIES => taken.push(v4),
-            v6 => return Ok((v4, v6?)),
+    for tries in 1.. {
+        // The system's choice; then any, for others may hold all that it chooses from.
+        let port = if tries <= PORT_TRIES { 0 } else { 1024 + (::host::random() % (65_536 - 1024)) as u16 };
+        let pair = socket(Family::V4, port).and_then(|v4| {
+            match socket(Family::V6, v4.as_ref().map_or(port, |v4| v4.port)) {
+                Ok(v6) => Ok((v4, v6)),
+                Err(error) => {
+                    // Another program has it there. The first is kept meanwhile, so that the system gives another.
+                    taken.push(v4);
+                    Err(error)
+                }
+            }
+        });
+        match pair {
+            Err(error) if is_in_use(&error) && tries < 2 * PORT_TRIES => {}
+            pair => return pair,
         }
     }
+    Err(io::ErrorKind::AddrInUse.into())
 }
 
 /// None if the family is switched off.

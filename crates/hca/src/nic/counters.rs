@@ -6,6 +6,7 @@ use crate::objects::device::Device;
 use crate::queue_pair::Qp;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use trace::DropReason;
 use transport::Counters;
 use transport::packet_counters::Incidents;
@@ -15,6 +16,11 @@ impl Nic {
     /// pair, a packet for one that does not exist, say, counts for the device that the process opened first.
     pub fn counters(&self) -> Vec<(Arc<Device>, Counters)> {
         self.sum(|qp| Some(qp.counters()))
+    }
+
+    /// The same; nothing once it was added to what the host remembers of processes that ended.
+    pub(crate) fn living_counters(&self) -> Vec<(Arc<Device>, Counters)> {
+        if self.counted_as_ended.load(Ordering::Acquire) { Vec::new() } else { self.counters() }
     }
 
     /// The same without what a thread is in the middle of, which may be the one that ends the process.

@@ -5,8 +5,9 @@ use crate::gsi::{self, Counters, Delivery, Outgoing, PortId, Question, RegisterE
 use crate::nic::Nic;
 use crate::objects::channel::Channel;
 use crate::objects::device::Device;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use crate::tuning::COUNT_INTERVAL;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use trace::DropReason;
 use wire::{Gid, Qpn};
 
@@ -65,31 +66,41 @@ impl ManagementPort {
 }
 
 impl Nic {
-    /// Answers requests for the counters of ports. The host's counters are those of all its processes, and asking them
-    /// takes a moment: so a thread does it, one request at a time. Whoever asks meanwhile asks again.
+    /// Answers requests for the counters of ports, which anybody on the network may ask for. What is told is what this
+    /// process and the others of its user have counted; asking those takes a moment, so a thread does it, for all
+    /// requests that have come, and not again before an interval has passed. Other users' processes are not asked:
+    /// what they answer is theirs to choose.
     pub(crate) fn answer_counters(self: &Arc<Nic>) {
-        let (weak, busy) = (Arc::downgrade(self), Arc::new(AtomicBool::new(false)));
-        self.gsi.count_with(Box::new(move |question| {
-            let Some(nic) = weak.upgrade() else { return };
-            if busy.swap(true, Ordering::AcqRel) {
-                return nic.dropped(nic.now(), Some(Qpn::GSI), None, DropReason::CmCrowded);
+        let weak = Arc::downgrade(self);
+        self.counting.does(move |questions: Vec<Question>| {
+            if let Some(nic) = weak.upgrade() {
+                let sums = nic.user_counters();
+                questions.iter().for_each(|question| count(&nic, question, &sums));
             }
-            let (nic, done) = (Weak::clone(&weak), Arc::clone(&busy));
-            let started = ::host::thread::spawn("ubiverbs counts", move || {
-                count(&nic, &question);
-                done.store(false, Ordering::Release);
-            });
-            if started.is_err() {
-                busy.store(false, Ordering::Release);
+            std::thread::sleep(COUNT_INTERVAL);
+        });
+        let weak = Arc::downgrade(self);
+        self.gsi.count_with(Box::new(move |question| {
+            if let Some(nic) = weak.upgrade()
+                && !nic.counting.add("ubiverbs-counts", question)
+            {
+                nic.dropped(nic.now(), Some(Qpn::GSI), None, DropReason::CmCrowded);
             }
         }));
     }
+
+    /// What processes of this user have counted on the port of each device, living and ended.
+    fn user_counters(&self) -> BTreeMap<String, transport::Counters> {
+        let mut sums = inventory::port_counters(inventory::Users::Own).unwrap_or_default();
+        for (device, counters) in self.living_counters() {
+            *sums.entry(device.name().to_owned()).or_default() += counters;
+        }
+        sums
+    }
 }
 
-/// Adds up what the processes of the host have counted on the port that was asked, and answers.
-fn count(nic: &Weak<Nic>, question: &Question) {
-    let sums = inventory::port_counters().unwrap_or_default();
-    let Some(nic) = nic.upgrade() else { return };
+/// Answers a request with what was counted on the port that was asked.
+fn count(nic: &Nic, question: &Question, sums: &BTreeMap<String, transport::Counters>) {
     let device = nic.device_with(question.route.local);
     let counted = device.and_then(|device| sums.get(device.name()).copied()).unwrap_or_default();
     let (traffic, incidents) = (counted.traffic, counted.incidents);
@@ -106,7 +117,7 @@ fn count(nic: &Weak<Nic>, question: &Question) {
         xmit_wait: incidents.wait_nanos / 1000,
         ..Counters::default()
     };
-    nic.gsi.answer_with(&nic, question, counters);
+    nic.gsi.answer_with(nic, question, counters);
 }
 
 impl Drop for ManagementPort {

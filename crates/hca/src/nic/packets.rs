@@ -50,7 +50,7 @@ impl Nic {
         let refused = |source| Error::System { what: NO_SOCKET, source };
         let port = if is_work_queue { None } else { Some(self.packets.port(interface).map_err(refused)?) };
         let raw = RawPart { port, spread, strips_tags: AtomicBool::new(strips_tags) };
-        self.add_qp(config, joins, Some(Box::new(raw)))
+        self.add_qp(config, joins, Some(Box::new(raw)), None)
     }
 
     /// Removes the flows of a queue pair that goes.

@@ -7,6 +7,7 @@ use crate::queue_pair::Qp;
 use crate::tuning::{PEER_QUESTION_INTERVAL, PEER_QUESTIONS};
 use ::host::names::{self, Name};
 use ::host::slots::Slot;
+use inventory::Users;
 use latch::Rank;
 use latch::plain::Mutex;
 use std::collections::BTreeMap;
@@ -64,7 +65,7 @@ fn ask(nic: &Weak<Nic>) {
                 _ => return,
             }
         };
-        let processes = inventory::gather().unwrap_or_default();
+        let processes = inventory::gather(Users::Own).unwrap_or_default();
         for (qpn, left) in asked {
             let again = nic.qp(qpn).is_some_and(|qp| !nic.tell_peer(&qp, &processes));
             if again && left > 1 {
@@ -83,8 +84,7 @@ impl Nic {
         if !attributes.state.receives() {
             return true;
         }
-        let own = std::process::id();
-        for process in processes.iter().filter(|process| u32::try_from(process.pid) != Ok(own)) {
+        for process in processes {
             let pairs = process.report.iter().flat_map(|report| &report.queue_pairs);
             if let Some(pair) = pairs.into_iter().find(|pair| pair.number == dest.value()) {
                 let call = seen(dest, process.pid, pair);

@@ -71,13 +71,14 @@ pub(crate) fn guard_forks() {
     if !GUARDED.load(Ordering::Acquire) {
         // SAFETY: the handlers are async-signal-safe: the child's stores to atomics and closes descriptors, the parent's
         // takes locks only where it need not wait.
-        unsafe { libc::pthread_atfork(None, Some(in_parent), Some(in_child)) };
+        unsafe { libc::pthread_atfork(Some(::host::descriptor::before_fork), Some(in_parent), Some(in_child)) };
         GUARDED.store(true, Ordering::Release);
     }
 }
 
 /// Tells the traces of this process.
 extern "C" fn in_parent() {
+    ::host::descriptor::after_fork();
     if is_traced() {
         tell_all(Call::Fork {});
     }

@@ -84,6 +84,11 @@ impl Nic {
     pub unsafe fn reregister(&self, key: Key, change: &memory::Change) -> Result<(), memory::Error> {
         // SAFETY: the caller's promise is the one asked for here.
         unsafe { self.memory().reregister(key, change) }?;
+        self.reregistered(key);
+        Ok(())
+    }
+
+    fn reregistered(&self, key: Key) {
         self.told_of(key, |facts| Call::ReregisterMemory {
             old_key: key,
             key,
@@ -93,6 +98,16 @@ impl Nic {
             iova: facts.address,
             access: facts.access,
         });
+    }
+
+    /// Gives a key of [`register_null`](Nic::register_null) memory, as [`memory::Memory::fill`] does.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn fill_region(&self, key: Key, spec: &memory::RegionSpec) -> Result<(), memory::Error> {
+        // SAFETY: the caller's promise is the one asked for here.
+        unsafe { self.memory().fill(key, spec) }?;
+        self.reregistered(key);
         Ok(())
     }
 

@@ -49,8 +49,6 @@ impl Nic {
         let device_of: HashMap<u32, u32> = domains.iter().map(|domain| (domain.number, domain.interface)).collect();
         let interface_of = |domain: u32| device_of.get(&domain).copied().unwrap_or(0);
         let queues: Vec<_> = self.cqs.lock().iter().filter_map(Weak::upgrade).collect();
-        let ended = self.counted_as_ended.load(Ordering::Acquire);
-        let ports = if ended { Vec::new() } else { self.counters() };
         let mut shared_queues: Vec<_> = shared
             .iter()
             .map(|queue| SharedReceiveQueue {
@@ -63,7 +61,8 @@ impl Nic {
             .collect();
         shared_queues.sort_by_key(|queue| queue.number);
         Report {
-            ports: ports
+            ports: self
+                .living_counters()
                 .into_iter()
                 .map(|(device, counters)| Port {
                     device: device.name().to_owned(),
@@ -104,6 +103,18 @@ impl Nic {
             shared_queues,
             ids: self.ids(),
         }
+    }
+
+    /// Tells other processes that ask. A report takes long where there is much to tell, so a thread writes it.
+    pub(crate) fn answer_inquiries(self: &Arc<Nic>) {
+        let weak = Arc::downgrade(self);
+        self.inquiries.does(move |sockets| {
+            let Some(nic) = weak.upgrade() else { return };
+            for socket in sockets {
+                // Whoever asked and has gone does not miss the answer.
+                let _ = ::host::inquiry::answer(&socket, &nic.report().encode());
+            }
+        });
     }
 
     /// Ids of the connection manager. One that is bound to the loopback has no device before its peer is known; others

@@ -7,6 +7,7 @@ use ::host::ready_pipe::ReadyPipe;
 use latch::Rank;
 use latch::plain::Mutex;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::MutexGuard;
@@ -16,8 +17,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Debug)]
 pub struct Channel<T> {
     number: u32,
-    ready: ReadyPipe,
+    ready: Ready,
     waiting: Mutex<Waiting<T>>,
+}
+
+/// Who hears that something waits.
+enum Ready {
+    /// Those who wait for a descriptor.
+    Pipe(ReadyPipe),
+    /// A function of the owner's, which has no need of one.
+    Relay(Box<dyn Fn() + Send + Sync>),
+}
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if matches!(self, Ready::Pipe(_)) { "Pipe" } else { "Relay" })
+    }
 }
 
 /// What waits. While the lock is not held, there is a byte in the pipe if there is an event, and none if there is none.
@@ -34,9 +49,19 @@ static CHANNELS: AtomicU32 = AtomicU32::new(1);
 impl<T> Channel<T> {
     /// An empty one.
     pub fn new() -> io::Result<Channel<T>> {
+        Ok(Channel::with(Ready::Pipe(ReadyPipe::new()?)))
+    }
+
+    /// An empty one without a descriptor: `told` is called after each event that is added, in the thread that adds it,
+    /// which may hold locks of the NIC. It must not call the NIC.
+    pub fn relay(told: impl Fn() + Send + Sync + 'static) -> Channel<T> {
+        Channel::with(Ready::Relay(Box::new(told)))
+    }
+
+    fn with(ready: Ready) -> Channel<T> {
         let waiting = Waiting { events: VecDeque::new(), bytes: 0 };
         let number = CHANNELS.fetch_add(1, Ordering::Relaxed);
-        Ok(Channel { number, ready: ReadyPipe::new()?, waiting: Mutex::new(Rank::Events, waiting) })
+        Channel { number, ready, waiting: Mutex::new(Rank::Events, waiting) }
     }
 
     /// A number that no other channel of the process has.
@@ -57,7 +82,13 @@ impl<T> Channel<T> {
         }
         waiting.events.push_back(event);
         // Under the lock: a thread that took the event before its byte was there would leave the descriptor readable.
-        waiting.bytes += usize::from(self.ready.add());
+        match &self.ready {
+            Ready::Pipe(pipe) => waiting.bytes += usize::from(pipe.add()),
+            Ready::Relay(told) => {
+                drop(waiting);
+                told();
+            }
+        }
         true
     }
 
@@ -109,17 +140,29 @@ impl<T> Channel<T> {
 
     /// Whether the program has made the descriptor non-blocking.
     pub fn is_nonblocking(&self) -> io::Result<bool> {
-        self.ready.is_nonblocking()
+        match &self.ready {
+            Ready::Pipe(pipe) => pipe.is_nonblocking(),
+            Ready::Relay(_) => Ok(true),
+        }
     }
 
     /// The descriptor to wait for.
+    ///
+    /// # Panics
+    /// If it was made by [`relay`](Channel::relay): its owner has no descriptor to show.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.ready.fd()
+        match &self.ready {
+            Ready::Pipe(pipe) => pipe.fd(),
+            Ready::Relay(_) => unreachable!("a relay has no descriptor"),
+        }
     }
 
-    /// The descriptor's number, for programs.
+    /// The descriptor's number, for programs; -1, which `poll` passes over, if it has none.
     pub fn raw_fd(&self) -> RawFd {
-        self.ready.raw_fd()
+        match &self.ready {
+            Ready::Pipe(pipe) => pipe.raw_fd(),
+            Ready::Relay(_) => -1,
+        }
     }
 
     fn lock(&self) -> latch::plain::Guard<MutexGuard<'_, Waiting<T>>> {
@@ -129,7 +172,9 @@ impl<T> Channel<T> {
     /// Takes the bytes out of the pipe that are more than there are events.
     fn uncount(&self, waiting: &mut Waiting<T>) {
         let surplus = waiting.bytes.saturating_sub(waiting.events.len());
-        self.ready.remove(surplus);
+        if let Ready::Pipe(pipe) = &self.ready {
+            pipe.remove(surplus);
+        }
         waiting.bytes -= surplus;
     }
 }

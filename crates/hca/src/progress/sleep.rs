@@ -50,6 +50,16 @@ impl Sleep {
         self.polled.iter().rev().fold(0, |bits, slot| bits << 1 | u32::from(slot.revents != 0))
     }
 
+    /// Sleeps, on one descriptor more. Answers whether that was ready; it is not among those that [`ready`](Self::ready)
+    /// tells of.
+    pub(crate) fn until_ready_or(&mut self, fd: RawFd) -> io::Result<bool> {
+        let free = self.polled.iter().position(|slot| slot.fd < 0).unwrap_or(MOST - 1);
+        let kept = std::mem::replace(&mut self.polled[free], libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        let slept = self.until_ready();
+        let ready = std::mem::replace(&mut self.polled[free], kept).revents != 0;
+        slept.map(|()| ready)
+    }
+
     /// Sleeps. A signal ends it early, with the error `Interrupted`.
     pub(crate) fn until_ready(&mut self) -> io::Result<()> {
         let limit = self.nanos.map(timespec);
@@ -98,9 +108,11 @@ impl Set {
         let limit = nanos.map(timespec);
         let limit = limit.as_ref().map_or(std::ptr::null(), |limit| &raw const *limit);
         let none = std::ptr::null::<libc::sigset_t>();
-        let (room, fd) = (MOST as libc::c_int, self.0.raw());
+        // The last argument travels on the stack, where half of a word would be left undefined.
+        let (room, fd, size) = (MOST as libc::c_int, self.0.raw(), 0usize);
         // SAFETY: the events and the limit are live for the duration of the call.
-        let mut count = unsafe { libc::syscall(libc::SYS_epoll_pwait2, fd, events.as_mut_ptr(), room, limit, none, 0) };
+        let mut count =
+            unsafe { libc::syscall(libc::SYS_epoll_pwait2, fd, events.as_mut_ptr(), room, limit, none, size) };
         // Sandboxes that are older than the call refuse it with EPERM.
         let refused =
             |error: io::Error| matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EACCES));

@@ -50,6 +50,16 @@ impl Watch {
         None
     }
 
+    /// A thread in line was woken, and did not get the watch: another took it before its bell was struck. Such a late
+    /// bell would end every sleep at once for as long as the other has the watch.
+    pub fn was_taken(&self) {
+        self.free.hear();
+        // Given up meanwhile: the next in line is to know.
+        if !self.taken.load(Ordering::SeqCst) {
+            self.free.strike();
+        }
+    }
+
     /// This thread no longer waits for it.
     pub fn leave_line(&self) {
         self.relief.fetch_sub(1, Ordering::SeqCst);
@@ -61,6 +71,24 @@ mod tests {
     use super::*;
     use crate::progress::sleep;
     use std::time::{Duration, Instant};
+
+    /// One gives the watch up and stops before it strikes; another takes it; then the first strikes.
+    #[test]
+    fn a_bell_that_is_struck_late_wakes_those_in_line_once() {
+        let watch = Watch::new().unwrap();
+        assert!(watch.take());
+        let free = watch.wait_in_line().unwrap();
+        watch.free.strike();
+        let is_struck = || sleep::until_ready([free], Some(0)).unwrap() != 0;
+        assert!(is_struck() && !watch.take());
+        watch.was_taken();
+        assert!(!is_struck());
+        watch.give_up();
+        assert!(is_struck());
+        // What is true is not forgotten.
+        watch.was_taken();
+        assert!(is_struck() && watch.take());
+    }
 
     #[test]
     fn the_watch_goes_from_one_to_the_next_and_is_never_left_alone() {
@@ -82,6 +110,10 @@ mod tests {
                             // A wake-up that is lost would cost these two minutes.
                             sleep::until_ready([free], Some(120_000_000_000)).unwrap();
                             watch.leave_line();
+                            match watch.take() {
+                                true => watch.give_up(),
+                                false => watch.was_taken(),
+                            }
                         }
                     }
                 });

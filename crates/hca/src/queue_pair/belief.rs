@@ -85,7 +85,7 @@ impl Belief {
                 // The peer's number was given to it by a process that has this slot. If none has it any more, or that
                 // process is not to be asked, only our own user is believed.
                 let owner = Slot::of(peer).and_then(|slot| names::owner(Name::Slot(slot)).ok().flatten());
-                nic.port_users.lock().look(true, Instant::now());
+                nic.slots.port_users().look(Instant::now());
                 Belief {
                     process: owner.filter(|owner| holders::is_our_user(owner.uid)).map_or(NONE, |owner| owner.pid),
                     user: owner.map(|owner| owner.uid),
@@ -123,7 +123,8 @@ impl Belief {
     #[cold]
     fn look_ahead(&mut self, nic: &Ground, now: Time) {
         self.look = now + PEER_SOCKET_BELIEF / 2;
-        nic.port_users.lock().look(false, Instant::now());
+        let port = (self.port != 0).then_some(self.port);
+        nic.slots.want_ports(port, Instant::now());
     }
 
     #[cold]
@@ -134,7 +135,7 @@ impl Belief {
             Link::Shared(_) => DropReason::WrongLink,
             Link::Udp | Link::None => DropReason::WrongSocket,
         };
-        if !nic.port_users.lock().is_of(port, self.user, Instant::now()) {
+        if !nic.slots.port_users().is_of(port, self.user, Instant::now()) {
             return Err(otherwise);
         }
         (self.port, self.until) = (port, now + PEER_SOCKET_BELIEF);

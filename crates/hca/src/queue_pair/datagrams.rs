@@ -6,7 +6,7 @@
 use crate::ground::Ground;
 use crate::links::path::{Link, Path};
 use crate::queue_pair::port::NicPort;
-use crate::tuning::{DATAGRAM_WAIT_MAX, nanos};
+use crate::tuning::{DATAGRAM_LATENESS_MAX, DATAGRAM_WAIT_MAX, nanos};
 use latch::Guard;
 use link::shared::{Outbound, State, Unwritten, Writer};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Held {
             _ => Full { link: Arc::clone(link), since: now, waits: false, lost: false },
         };
         let full = self.0.insert(full);
-        full.lost |= now.since(full.since) >= nanos(DATAGRAM_WAIT_MAX);
+        full.time_has_come(now);
         if full.lost {
             return if link.state() == State::Connecting { Room::Elsewhere } else { Room::Lost };
         }
@@ -85,15 +85,32 @@ impl Held {
     /// What waits has waited long enough, if it has; also if nothing waits any more, because the way is another by now
     /// or the queue pair was reset.
     pub fn time_has_come(&mut self, now: Time) {
-        if let (Some(deadline), Some(full)) = (self.deadline(), &mut self.0) {
-            full.lost |= deadline <= now;
+        if let Some(full) = &mut self.0 {
+            full.time_has_come(now);
         }
     }
 
     /// When it will have waited long enough.
     #[inline]
     pub fn deadline(&self) -> Option<Time> {
-        self.0.as_ref().filter(|full| !full.lost).map(|full| full.since.plus_nanos(nanos(DATAGRAM_WAIT_MAX)))
+        self.0.as_ref().filter(|full| !full.lost).map(Full::deadline)
+    }
+}
+
+impl Full {
+    fn deadline(&self) -> Time {
+        self.since.plus_nanos(nanos(DATAGRAM_WAIT_MAX))
+    }
+
+    /// It has waited long enough, unless this process was stopped at that moment: then the reader may have been, too.
+    fn time_has_come(&mut self, now: Time) {
+        let deadline = self.deadline();
+        if !self.lost && now >= deadline {
+            match now.since(deadline) > nanos(DATAGRAM_LATENESS_MAX) {
+                true => self.since = now,
+                false => self.lost = true,
+            }
+        }
     }
 }
 
@@ -101,7 +118,8 @@ impl Held {
 /// not there yet.
 #[inline]
 fn room<'a>(nic: &Ground, link: &'a Outbound) -> Option<Room<'a>> {
-    let Some(mut writer) = link.writer() else {
+    // The peer may go while this thread waits for the ring: then what was not read has been counted.
+    let Some(mut writer) = link.writer().filter(|_| link.state() == State::Up) else {
         return (link.state() != State::Connecting).then_some(Room::Elsewhere);
     };
     if writer.has_room() {

@@ -43,6 +43,7 @@ pub struct KernelDrops {
 impl KernelDrops {
     /// What the kernel says now, with the figure of our own sockets.
     pub(crate) fn read(sockets: u64) -> io::Result<KernelDrops> {
+        let _shield = ::host::thread::Shield::up();
         let v4 = std::fs::read_to_string("/proc/net/snmp")?;
         // Missing where IPv6 is switched off.
         let v6 = std::fs::read_to_string("/proc/net/snmp6").unwrap_or_default();

@@ -1,5 +1,6 @@
 //! The file of a capture or of a log, in a program that did not ask for it: it takes nothing that is there already, it
 //! follows no link, it never waits for a reader, and where it ends too early it says so, once, and the program goes on.
+//! It holds what programs say to each other, so only its owner may read it: all such files are made here.
 
 use ::host::descriptor::above_standard;
 use ::host::standard_error::say;
@@ -36,24 +37,12 @@ impl RecordFile {
             let length = ours.then(Length::default);
             Ok(RecordFile { file, path: path.to_owned(), length, failed: false })
         };
-        if let Some(fd) = descriptor_in(path) {
-            // SAFETY: only copied, if it is open.
-            return made(File::from(unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()?), path, false);
+        if let Some(file) = no_file_of_ours(path)? {
+            return made(file, path, false);
         }
         match create(path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             file => return made(file?, path, true),
-        }
-        let kind = symlink_metadata(path)?.file_type();
-        if kind.is_char_device() {
-            // A terminal, or /dev/null.
-            let flags = libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_NONBLOCK;
-            let file = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
-            return made(file, path, false);
-        }
-        if !kind.is_file() {
-            let what = if kind.is_symlink() { "a symbolic link" } else { "neither a file nor a terminal" };
-            return Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {what}")));
         }
         let own = with_process_number(path);
         say(format_args!("{} exists; writing {}", path.display(), own.display()));
@@ -100,12 +89,43 @@ impl Write for RecordFile {
     }
 }
 
-/// A new file. It follows no link, not even one that leads nowhere.
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(path)
+/// Makes a file for its owner alone, in place of an older one of this user's. No link is followed and no pipe is waited
+/// for; a terminal and the program's own descriptors (`/dev/stdout`, `/dev/fd/3`) are written to as they are.
+///
+/// # Errors
+/// `InvalidInput` if there is a link, a pipe or a directory; `AlreadyExists` if there is another user's file.
+pub fn create_private(path: &Path) -> io::Result<File> {
+    no_file_of_ours(path)?.map_or_else(|| create_over(path), Ok)
 }
 
-/// A new file instead of what an earlier process of the same number left, if that was a file of this user's.
+/// What is written to without being made. None: there is nothing, or a file. An error: what must not be written to.
+fn no_file_of_ours(path: &Path) -> io::Result<Option<File>> {
+    if let Some(fd) = descriptor_in(path) {
+        // SAFETY: only copied, if it is open.
+        return Ok(Some(File::from(unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()?)));
+    }
+    let kind = match symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        there => there?.file_type(),
+    };
+    if kind.is_char_device() {
+        // A terminal, or /dev/null.
+        let flags = libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_NONBLOCK;
+        return OpenOptions::new().write(true).custom_flags(flags).open(path).map(Some);
+    }
+    if !kind.is_file() {
+        let what = if kind.is_symlink() { "a symbolic link" } else { "neither a file nor a terminal" };
+        return Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {what}")));
+    }
+    Ok(None)
+}
+
+/// A new file, which only its owner may read. It follows no link, not even one that leads nowhere.
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
+}
+
+/// A new file instead of what was there, if that was a file of this user's.
 fn create_over(path: &Path) -> io::Result<File> {
     match create(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -188,9 +208,28 @@ mod tests {
         let name = CString::new(pipe.as_os_str().as_bytes()).unwrap();
         // SAFETY: a string and a number.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        for path in [&link, &pipe] {
+            assert_eq!(create_private(path).unwrap_err().kind(), ErrorKind::InvalidInput);
+        }
         assert!(RecordFile::open(&pipe).is_err(), "it would wait for a reader");
+        assert!(create_private(Path::new("/dev/null")).unwrap().write_all(b"nothing").is_ok());
         assert!(RecordFile::open(Path::new("/dev/null")).unwrap().write_all(b"nothing").is_ok());
         [link, target, own, pipe].iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
+
+    #[test]
+    fn only_its_owner_may_read_a_file_and_a_newer_one_takes_its_place() {
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o7777;
+        let (log, report) = (place("mode"), place("report"));
+        drop(RecordFile::open(&log).unwrap());
+        assert_eq!(mode(&log), 0o600);
+        drop(RecordFile::open(&log).unwrap());
+        assert_eq!(mode(&with_process_number(&log)), 0o600);
+        std::fs::write(&report, b"of another day, and longer").unwrap();
+        std::fs::set_permissions(&report, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        create_private(&report).unwrap().write_all(b"new").unwrap();
+        assert_eq!((std::fs::read(&report).unwrap(), mode(&report)), (b"new".to_vec(), 0o600));
+        [&log, &with_process_number(&log), &report].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
 
     #[test]

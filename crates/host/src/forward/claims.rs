@@ -5,7 +5,7 @@
 
 use crate::arrival::Arrival;
 use crate::names::{self, Name};
-use crate::slots::Slot;
+use crate::slot::Slot;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use wire::cm::{CmDatagram, CommId, Message};

@@ -2,7 +2,7 @@
 //! costs a message to every process: so there are only so many messages in a second.
 
 use crate::names::Name;
-use crate::slots::Slot;
+use crate::slot::Slot;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 

@@ -5,8 +5,9 @@ use super::everybody::Everybody;
 use super::message;
 use crate::arrival::{Arrival, Origin};
 use crate::descriptor::{Descriptor, check_length};
+use crate::holders::own_uid;
 use crate::names::{self, Name, Peer};
-use crate::slots::Slot;
+use crate::slot::Slot;
 use crate::thread::Shield;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -22,7 +23,7 @@ const BACKLOG: libc::c_int = 4 << 20;
 /// accepted can hold the connection of an owner that has ended open.
 const BELIEF: Duration = Duration::from_secs(1);
 
-/// The same once it takes no more packets.
+/// How long a connection is believed to lead to the present owner of the name, once it takes no more packets.
 const DOUBT: Duration = Duration::from_millis(20);
 
 /// Why a packet was not forwarded.
@@ -67,6 +68,13 @@ struct FormerOwners {
 }
 
 impl FormerOwners {
+    /// A process of that user has the slot.
+    fn note(&mut self, slot: Slot, uid: u32) {
+        if self.slots.len() < REMEMBERED {
+            self.slots.entry(slot).or_insert((uid, None));
+        }
+    }
+
     /// Whether that user gets what comes for the slot: it had it, or what comes is not the former owner's any more.
     fn is_heir(&mut self, slot: Slot, uid: u32, now: Instant) -> bool {
         if self.slots.len() >= REMEMBERED && !self.slots.contains_key(&slot) {
@@ -113,6 +121,11 @@ impl Forwarder {
     /// One without connections.
     pub fn new() -> Forwarder {
         Forwarder::default()
+    }
+
+    /// Processes of our own user have these slots: if one of them ends, what is under way for it is not for another user.
+    pub fn note_own(&mut self, slots: Vec<Slot>) {
+        slots.into_iter().for_each(|slot| self.former.note(slot, own_uid()));
     }
 
     /// What it has done.

@@ -6,6 +6,7 @@
 
 use crate::descriptor::check_length;
 use crate::slots::Slot;
+use crate::thread::Shield;
 use socket2::SockAddr;
 use std::io;
 use std::net::SocketAddr;
@@ -139,8 +140,9 @@ impl Answer {
     }
 }
 
-/// Sends a datagram, if that is possible at once.
+/// Sends a datagram, if that is possible at once. Polling threads come here with locks, so none is cancelled meanwhile.
 pub fn send(fd: RawFd, bytes: &[u8], to: SocketAddr) -> io::Result<()> {
+    let _shield = Shield::up();
     let to = SockAddr::from(to);
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: bytes and address are live and as long as they say.
@@ -148,8 +150,9 @@ pub fn send(fd: RawFd, bytes: &[u8], to: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// A datagram that has arrived; cut off if it is longer than there is room.
+/// A datagram that has arrived; cut off if it is longer than there is room. No thread is cancelled here, as for [`send`].
 pub fn receive(fd: RawFd, buffer: &mut [u8]) -> Option<&[u8]> {
+    let _shield = Shield::up();
     // SAFETY: the kernel writes at most as much as there is room for.
     let length = unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) };
     buffer.get(..usize::try_from(length).ok()?)

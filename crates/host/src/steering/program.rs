@@ -1,7 +1,7 @@
 //! The program: classic BPF that reads a UDP payload and answers with the index of a socket. Packets for a queue pair,
 //! messages about a connection, and answers to a management agent go to the process that has the slot; requests for a
 //! connection go to the process that has the port. What has no owner in the table goes to one socket, whose process was
-//! alive when the table was made: it forwards. No packet is left to the kernel's hash, which would pick any process, a
+//! alive when the table was made: it forwards. Slots without an owner may go to another one. No packet is left to the kernel's hash, which would pick any process, a
 //! stopped one too. Reading beyond the end of a packet ends the program with index 0: the process there forwards.
 
 use super::probe;
@@ -60,6 +60,8 @@ pub struct Table {
     pub ports: Vec<((PortSpace, u16), u32)>,
     /// By block of such ports, in order.
     pub blocks: Vec<((PortSpace, u16), u32)>,
+    /// Slots that are not in the table.
+    pub other_slots: u32,
     /// All else.
     pub otherwise: u32,
 }
@@ -67,7 +69,7 @@ pub struct Table {
 impl Table {
     /// Everything to one socket.
     pub fn all_to(index: u32) -> Table {
-        Table { otherwise: index, ..Table::default() }
+        Table { other_slots: index, otherwise: index, ..Table::default() }
     }
 }
 
@@ -143,7 +145,10 @@ pub fn build(table: &Table) -> Vec<libc::sock_filter> {
     land(&mut program, &to_slots);
     let slots: Vec<_> =
         table.slots.iter().take(MOST_SLOTS).map(|(slot, index)| (u32::from(slot.number()), *index)).collect();
-    search(&mut program, &slots, &mut unknown);
+    let mut other_slots = Misses::new();
+    search(&mut program, &slots, &mut other_slots);
+    land(&mut program, &other_slots);
+    program.push(statement(RETURN, table.other_slots));
     land(&mut program, &unknown);
     program.push(statement(RETURN, table.otherwise));
     program
@@ -185,11 +190,41 @@ fn search(program: &mut Vec<libc::sock_filter>, list: &[(u32, u32)], misses: &mu
     misses.push(jump(program));
 }
 
+/// `struct sock_fprog` with its padding named, so that the kernel reads no undefined bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SocketFilter {
+    length: u16,
+    padding: [u8; size_of::<usize>() - size_of::<u16>()],
+    program: *const libc::sock_filter,
+}
+
+impl SocketFilter {
+    /// So many instructions.
+    pub fn new(length: u16, program: *const libc::sock_filter) -> SocketFilter {
+        SocketFilter { length, padding: Default::default(), program }
+    }
+}
+
+const _: () = assert!(size_of::<SocketFilter>() == size_of::<libc::sock_fprog>());
+
+/// Takes a socket out of its group: the kernel gives it nothing more, and what it has can still be read. A socket leaves
+/// its group when it is bound to an interface, and no packet comes by this one. Linux before 5.7 may refuse.
+pub fn leave_group(socket: RawFd) -> io::Result<()> {
+    let interface = libc::c_int::MAX;
+    let size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option value is a live `c_int` of the size given.
+    check(unsafe {
+        libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, (&raw const interface).cast(), size)
+    })?;
+    Ok(())
+}
+
 /// Gives a program to the group that a socket is in.
 pub fn attach(socket: RawFd, program: &[libc::sock_filter]) -> io::Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
-    let size = size_of::<libc::sock_fprog>() as libc::socklen_t;
+    let program = SocketFilter::new(length, program.as_ptr());
+    let size = size_of::<SocketFilter>() as libc::socklen_t;
     // SAFETY: the kernel reads `length` instructions, which are live.
     check(unsafe {
         libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, (&raw const program).cast(), size)
@@ -240,7 +275,7 @@ mod tests {
         let slots = (0..count).map(|n| (Slot::new(3 + 4 * n as u16).unwrap(), n as u32 % 50)).collect();
         let ports = (0..count.min(200) as u16).map(|n| ((PortSpace::Tcp, 7000 + 3 * n), u32::from(n % 50))).collect();
         let blocks = (0..count.min(200) as u16).map(|n| ((PortSpace::Udp, 300 + 2 * n), u32::from(n % 40))).collect();
-        Table { slots, ports, blocks, otherwise: 77 }
+        Table { slots, ports, blocks, other_slots: 66, otherwise: 77 }
     }
 
     /// A message of connection management of that kind, which says nothing but this.
@@ -261,10 +296,10 @@ mod tests {
             for (slot, index) in &table.slots {
                 assert_eq!(run(&program, &packet(slot.qpn(0x123).value())), *index, "{slot:?}");
                 let next = Slot::new(slot.number() + 1).unwrap();
-                assert_eq!(run(&program, &packet(next.qpn(0).value())), 77);
+                assert_eq!(run(&program, &packet(next.qpn(0).value())), 66);
             }
-            assert_eq!(run(&program, &packet(0)), 77);
-            assert_eq!(run(&program, &packet(0xff_ffff)), 77);
+            assert_eq!(run(&program, &packet(0)), 66);
+            assert_eq!(run(&program, &packet(0xff_ffff)), 66);
             assert_eq!(run(&program, &[1, 2, 3]), 0);
         }
     }
@@ -289,7 +324,7 @@ mod tests {
         let (slot, index) = table.slots[7];
         let mut bytes = packet(1);
         bytes[28..32].copy_from_slice(&slot.communication(9).value().to_be_bytes());
-        for (class, method, expected) in [(4, 0x81, index), (4, 1, 77), (0x32, 0x83, index), (7, 0x81, 77)] {
+        for (class, method, expected) in [(4, 0x81, index), (4, 1, 77), (0x32, 0x83, index), (7, 0x81, 66)] {
             bytes[20..24].copy_from_slice(&[1, class, 1, method]);
             assert_eq!(run(&program, &bytes), expected, "{class} {method}");
         }
@@ -329,6 +364,6 @@ mod tests {
         }
         let mut other = probe::Probe { nonce: 1, index: 3 }.bytes();
         other[9] = 0;
-        assert_eq!(run(&program, &other), 77);
+        assert_eq!(run(&program, &other), 66);
     }
 }

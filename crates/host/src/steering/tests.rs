@@ -69,3 +69,28 @@ fn a_crowd_that_answers_late_is_asked_ever_less_often() {
     assert!((3..30).contains(&steered.rounds), "{steered:?}");
     assert_eq!(steered.slots, MEMBERS as u32 - 1);
 }
+
+/// What a killed process has in its socket is lost, so one that has just started should have nothing of others.
+#[test]
+fn what_is_not_claimed_goes_to_those_that_were_there_before() {
+    let round = |count: u16, answered: &[u16]| {
+        let answer = |index: &u16| Answer {
+            nonce: 1,
+            index: *index,
+            socket: u64::from(*index) + 10,
+            slots: Slot::new(*index + 1).into_iter().collect(),
+            ports: Vec::new(),
+            blocks: Vec::new(),
+        };
+        let answers = answered.iter().map(|index| (*index, answer(index))).collect();
+        let (early, deadline, attached) = (None, Instant::now(), false);
+        let table = Round { nonce: 1, count, early, deadline, attached, answers }.table(count - 1);
+        (table.slots.len(), table.other_slots, table.otherwise)
+    };
+    // The last is the one that asks.
+    assert_eq!(round(3, &[0, 1, 2]), (3, 0, 0));
+    assert_eq!(round(3, &[0, 2]), (2, 1, 0), "one is late: what no other has is its");
+    assert_eq!(round(2, &[1]), (1, 0, 1));
+    assert_eq!(round(4, &[1, 3]), (2, 1, 1));
+    assert_eq!(round(4, &[3]), (1, 3, 3), "it passes on what it does not know");
+}

@@ -78,7 +78,7 @@ impl Rule {
 pub struct Chance {
     /// With this probability.
     pub probability: f64,
-    /// And to the packets with these numbers, counted from 1.
+    /// Also to the packets with these numbers, counted from 1.
     pub numbers: Vec<RangeInclusive<u64>>,
 }
 

@@ -6,6 +6,7 @@ use super::loop_filter::LoopFilter;
 use super::{ALL_PROTOCOLS, bind, check, set, socket};
 use crate::udp::call::receive_many;
 use ::host::descriptor::Descriptor;
+use ::host::steering::program::SocketFilter;
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr::null_mut;
@@ -105,10 +106,10 @@ impl Receiver {
 
     /// Has the kernel leave out what is not wanted of what this host sends.
     fn filter(&self) -> io::Result<()> {
-        let mut program = self.sent.program();
+        let program = self.sent.program();
         let ignores = libc::c_int::from(!self.sent.hears_any());
         set(&self.socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, ignores)?;
-        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        let filter = SocketFilter::new(program.len() as u16, program.as_ptr());
         set(&self.socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, filter)
     }
 

@@ -41,6 +41,7 @@ impl Sender {
 
     /// Sleeps until the kernel has room, or so many milliseconds have passed.
     pub fn wait(&self, millis: i32) {
+        let _shield = host::thread::Shield::up();
         let mut polled = libc::pollfd { fd: self.socket.raw(), events: libc::POLLOUT, revents: 0 };
         // SAFETY: one live structure.
         unsafe { libc::poll(&raw mut polled, 1, millis) };

@@ -69,8 +69,8 @@ impl Doorbell {
         }
     }
 
-    /// The same for the engine, which is not rung for because of acknowledgements unless a thread of this process waits
-    /// for them.
+    /// [`prepare_sleep`](Doorbell::prepare_sleep) for the engine, which is not rung for because of acknowledgements
+    /// unless a thread of this process waits for them.
     pub fn prepare_sleep_lazily(&self, waited_for: impl FnOnce() -> bool) {
         if let Some(word) = self.word() {
             word::prepare_sleep_lazily(word, waited_for);
@@ -109,10 +109,12 @@ impl Doorbell {
         }
     }
 
-    /// This sleeper is awake again, and will look.
-    pub fn wake(&self, sleeper: Sleeper) {
+    /// This sleeper is awake again, and will look; `struck` if its bell woke it. Then the bell is heard whatever the
+    /// word says: who took the word may strike late, when a sleeper has written the word anew, and a bell that is not
+    /// heard ends every sleep at once.
+    pub fn wake(&self, sleeper: Sleeper, struck: bool) {
         let Some(word) = self.word() else { return };
-        if word::wake(word) {
+        if word::wake(word) || struck {
             self.bell(sleeper).hear();
         }
     }
@@ -165,5 +167,35 @@ impl PeerDoorbell {
 
     pub fn strike(&self, sleeper: Sleeper) {
         event_fd::add(self.bells[usize::from(sleeper == Sleeper::Caller)].raw());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_readable(fd: RawFd) -> bool {
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one live entry.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    }
+
+    /// The writer takes the word and stops; the sleeper wakes for another reason and sleeps again; then the writer
+    /// strikes, and ends.
+    #[test]
+    fn a_bell_that_is_struck_late_ends_one_sleep() {
+        for sleeper in [Sleeper::Engine, Sleeper::Caller] {
+            let doorbell = Doorbell::new().unwrap();
+            let word = doorbell.word().unwrap();
+            doorbell.prepare_sleep(sleeper);
+            assert_eq!(word::to_ring_for(word, true), Some(sleeper));
+            doorbell.wake(sleeper, false);
+            doorbell.prepare_sleep(sleeper);
+            doorbell.bell(sleeper).strike();
+            assert!(is_readable(doorbell.fd(sleeper)));
+            doorbell.wake(sleeper, true);
+            doorbell.prepare_sleep(sleeper);
+            assert!(!is_readable(doorbell.fd(sleeper)), "{sleeper:?} never sleeps again");
+        }
     }
 }

@@ -50,7 +50,7 @@ pub struct Exchange {
     /// Whether links are wanted at all.
     willing: bool,
     links: Mutex<Links>,
-    /// The same list several times: threads that poll look at one each.
+    /// The rings that are read, the same list several times: threads that poll look at one each.
     inbound: [Apart<RwLock<Vec<Arc<Inbound>>>>; STRIPES],
     /// How many there are.
     inbound_count: AtomicU32,
@@ -133,10 +133,7 @@ impl Exchange {
     }
 
     fn connect(&self, links: &mut Links, slot: Slot, lane: u32) -> io::Result<Arc<Outbound>> {
-        let (socket, peer) = names::connect_to_owner(Name::Slot(slot))?;
-        if !holders::is_our_user(peer.uid) {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
+        let (socket, peer) = names::converse_with_owner(Name::Slot(slot), |peer| holders::is_our_user(peer.uid))?;
         let size = if links.outbound.len() < LARGE_RINGS { LARGE } else { SMALL };
         let (writer, memory) = Writer::create(size)?;
         passing::send(&socket, &greeting::of(greeting::OFFER), &[std::os::fd::AsRawFd::as_raw_fd(&memory)])?;

@@ -17,7 +17,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use wire::Qpn;
+use wire::{Headers, Qpn};
 
 /// Where a link is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,6 +105,16 @@ impl Outbound {
         (self.state() == State::Up).then(|| self.writer.lock())
     }
 
+    /// The link is dead: the datagrams in it that were not read, each once. A thread that had found the link up and gets
+    /// the ring after this has to ask again whether it is.
+    #[cold]
+    pub fn take_unread_datagrams(&self) -> Vec<Headers> {
+        match self.state() {
+            State::Dead if self.socket.raw() >= 0 => self.writer.lock().take_unread_datagrams(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Passes memory to the process that reads the ring, by a descriptor and a number. Never waits.
     pub fn pass(&self, number: u64, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         passing::send(&self.socket, &greeting::of_memory(number), &[descriptor.as_raw_fd()])
@@ -118,8 +128,8 @@ impl Outbound {
         }
     }
 
-    /// The same in two steps, because a system call may take long: the caller must [`strike`](Outbound::strike) for the
-    /// sleeper this answers.
+    /// [`ring`](Outbound::ring) in two steps, because a system call may take long: the caller must
+    /// [`strike`](Outbound::strike) for the sleeper this answers.
     #[inline]
     #[must_use]
     pub fn to_ring_for(&self, urgent: bool) -> Option<Sleeper> {

@@ -13,8 +13,8 @@
 //! | | headers as on the wire: BTH and what its opcode demands |
 //! | | payload; a long one begins on the next cache line |
 //!
-//! A train of a fourth kind has no payload: in its place it says where the payload lies in the memory of a GPU that both
-//! processes use. The reader has to say that it takes such trains.
+//! A train of a fourth kind has no payload: in its place it says where the payload lies in the memory of a GPU that
+//! both processes use. The reader has to say that it takes such trains.
 //!
 //! Where trains are from and for, a record of its own says, whenever that changes: the two addresses and, for
 //! datagrams, how the network is to handle them.
@@ -30,7 +30,7 @@
 use super::map::Mapping;
 use crate::carrier::Handling;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
-use wire::{Aeth, Gid, Headers, Msn, Opcode, Psn, Qpn, Syndrome};
+use wire::{Aeth, Gid, Headers, Msn, Opcode, Psn, Qpn, Syndrome, Transport};
 
 /// The longest payload of a train.
 pub const LONGEST: usize = 64 * 1024;
@@ -201,6 +201,44 @@ impl Writer {
         self.read >= position
     }
 
+    /// The datagrams that the reader has not read, as far as it has told; each is answered once. It reads no more.
+    #[cold]
+    pub fn take_unread_datagrams(&mut self) -> Vec<Headers> {
+        self.look();
+        let mut unread = Vec::new();
+        while self.read < self.written {
+            // Every lap is as long as the ring, with what was skipped at its end.
+            let offset = (self.read % self.lap as u64) as usize;
+            let word = self.map.word(CONTROL + offset).load(Ordering::Acquire);
+            let (kind, length) = (word >> 24, (word & 0xff_ffff) as usize);
+            let size = match kind {
+                WRAP => self.lap - offset,
+                ADDRESS => LINE,
+                _ => {
+                    let mut bytes = [0; PREFIX + HEADERS];
+                    let at = self.map.at(CONTROL + offset, bytes.len());
+                    // SAFETY: as many bytes are within the mapping, and fit; they are copied once and may be anything.
+                    unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), bytes.len()) };
+                    let headers_length = usize::from(bytes[6]);
+                    let ahead = if kind == ANSWER { ALONG } else { 0 };
+                    let mut headers = Headers::NONE;
+                    let read = bytes.get(PREFIX + ahead..PREFIX + headers_length).map(|bytes| headers.read(bytes));
+                    if matches!(read, Some(Ok(_))) && headers.bth.opcode.transport() == Transport::Ud {
+                        unread.push(headers);
+                    }
+                    record(headers_length, length).next_multiple_of(LINE)
+                }
+            };
+            // The reader may have written here whatever it liked.
+            if offset + size > self.lap {
+                break;
+            }
+            self.read += size as u64;
+        }
+        self.read = self.written;
+        unread
+    }
+
     /// Asks to be told when there is room. Look once more after this.
     pub fn want_room(&self) {
         self.map.word(WAITS).store(1, Ordering::Relaxed);
@@ -257,8 +295,8 @@ impl Writer {
         self.push_with(None, address, (headers.len(), encode), packets, length, fill)
     }
 
-    /// The same with headers that take so many bytes and are written by a function, and with an acknowledgement that
-    /// goes along.
+    /// [`push`](Writer::push) with headers that take so many bytes and are written by a function, and with an
+    /// acknowledgement that goes along.
     #[inline]
     pub fn push_with<E>(
         &mut self,
@@ -497,8 +535,8 @@ impl Reader {
     /// The train at the front, if there is one.
     #[inline]
     pub fn front(&mut self) -> Result<Option<&Front>, Broken> {
-        // A writer that keeps to the rules puts no more than this before a train.
-        for _ in 0..4 {
+        // Addresses stand alone where the payload behind them could not be read: as many as the ring has lines.
+        for _ in 0..=self.lap / LINE {
             if self.has_front {
                 break;
             }

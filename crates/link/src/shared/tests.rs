@@ -48,6 +48,47 @@ fn push(writer: &mut Writer, psn: u32, length: usize) {
     writer.push(address((psn / 100 % 3) as u8), &headers(psn), (1, 256), length, fill).unwrap();
 }
 
+/// What the reader has not told of counts; acknowledged trains do not.
+#[test]
+fn datagrams_that_were_not_read_are_found_wherever_they_lie_in_a_lap() {
+    const TRAINS: u32 = if cfg!(miri) { 60 } else { 2000 };
+    let datagram = |psn: u32| {
+        let mut headers = Headers::new(Opcode::UdSendOnly, Qpn::new(7), Psn::new(psn));
+        headers.deth = Some(wire::Deth { qkey: wire::Qkey::new(1), src_qpn: Qpn::new(9) });
+        headers
+    };
+    for unread in [0, 1, 2, 7] {
+        let (mut writer, mut reader, _) = ring(SMALL);
+        let mut written = Vec::new();
+        for psn in 0..TRAINS {
+            if psn % 3 == 0 {
+                push(&mut writer, psn, psn as usize % 5000);
+            } else {
+                let fill = |_: &mut [u8]| -> Result<(), ()> { Ok(()) };
+                let length = psn as usize * 7 % 4096;
+                writer.push(address(psn as u8 % 2), &datagram(psn), (1, 0), length, fill).unwrap();
+            }
+            written.push(psn);
+            while written.len() > unread {
+                assert_eq!(reader.front().unwrap().unwrap().headers.bth.psn, Psn::new(written.remove(0)));
+                reader.consume();
+                reader.tell(false);
+            }
+            assert!(writer.has_room());
+            if psn % 50 == 49 {
+                // As if the reader had gone here, and then had not.
+                let found: Vec<_> = writer.take_unread_datagrams().iter().map(|headers| headers.bth.psn).collect();
+                let expected = written.drain(..).filter(|psn| psn % 3 != 0).map(Psn::new);
+                assert!(found.into_iter().eq(expected), "{psn}");
+                while reader.front().unwrap().is_some() {
+                    reader.consume();
+                }
+                reader.tell(true);
+            }
+        }
+    }
+}
+
 #[test]
 fn trains_arrive_whole_and_in_order_lap_after_lap() {
     const TRAINS: u32 = if cfg!(miri) { 60 } else { 20_000 };

@@ -1,5 +1,5 @@
 //! The word by which a process says whether it must be rung for. A model checker compiles this file for itself
-//! (`tests/word_model.rs`).
+//! (`tests/suite/word_model.rs`).
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
@@ -57,8 +57,8 @@ pub(crate) fn prepare_sleep(word: &AtomicU32, sleeper: Sleeper) {
     fence(Ordering::SeqCst);
 }
 
-/// The same for an engine, if no thread waits for what the process has asked for: `waited_for` is asked afterwards, and
-/// a thread that begins to wait calls [`expect`] afterwards, so that one of the two sees the other.
+/// [`prepare_sleep`] for an engine, if no thread waits for what the process has asked for: `waited_for` is asked
+/// afterwards, and a thread that begins to wait calls [`expect`] afterwards, so that one of the two sees the other.
 pub(crate) fn prepare_sleep_lazily(word: &AtomicU32, waited_for: impl FnOnce() -> bool) {
     word.store(LAZY, Ordering::Relaxed);
     fence(Ordering::SeqCst);

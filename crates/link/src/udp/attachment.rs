@@ -44,6 +44,9 @@ use wire::ROCE_PORT;
 /// How often a port that another program holds is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
+/// So long after something has come the kernel is asked what it dropped.
+const OVERFLOW_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Polls of only the socket where packets came last before everything is looked at.
 const FAITHFUL: u32 = 1024;
 
@@ -112,6 +115,9 @@ pub struct Attachment {
     changes: u64,
     traffic: Traffic,
     drops: Drops,
+    /// When the kernel is to be asked what it dropped, and how much of that was told.
+    overflow_due: Option<Instant>,
+    overflow_told: u64,
 }
 
 /// A socket that receives, or why it does not.
@@ -132,7 +138,7 @@ impl Attachment {
         Attachment::open_port(slots, ports, ROCE_PORT)
     }
 
-    /// The same on another port, for tests.
+    /// Joins the others on another port, for tests.
     pub fn open_port(slots: &Slots, ports: &Ports, port: u16) -> Result<Attachment, AttachError> {
         let faults = Plan::from_environment()?;
         let side = |(family, scope)| Side {
@@ -158,6 +164,8 @@ impl Attachment {
             changes: slots.registry().changes(),
             traffic: Traffic::default(),
             drops: Drops::default(),
+            overflow_due: None,
+            overflow_told: 0,
         };
         let now = Instant::now();
         for at in 0..SIDES.len() {
@@ -177,7 +185,26 @@ impl Attachment {
             let due = side.state.as_ref().ok().and_then(Receiver::due);
             [side.retry, side.steering.deadline(), due].into_iter().flatten().min()
         };
-        self.sides.iter().filter_map(side).min()
+        self.sides.iter().filter_map(side).chain(self.overflow_due).min()
+    }
+
+    /// How many datagrams the kernel has dropped, because our buffer was full, that were not told yet.
+    pub fn take_overflow(&mut self) -> u64 {
+        let now = Instant::now();
+        if self.overflow_due.is_none_or(|due| now < due) {
+            return 0;
+        }
+        self.overflow_due = None;
+        let overflowed = self.overflowed();
+        // A socket that was opened anew begins at zero.
+        let untold = overflowed.saturating_sub(self.overflow_told);
+        self.overflow_told = overflowed;
+        untold
+    }
+
+    fn overflowed(&self) -> u64 {
+        let count = |side: &Side| side.state.as_ref().ok().and_then(|receiver| receiver.overflowed().ok());
+        self.sides.iter().map(|side| u64::from(count(side).unwrap_or(0))).sum()
     }
 
     /// Why a family cannot be received, if it cannot. `OtherUser` is no obstacle: that user's processes forward. What
@@ -226,12 +253,8 @@ impl Attachment {
 
     /// What has passed through so far.
     pub fn traffic(&self) -> Traffic {
-        let overflowed = |side: &Side| {
-            let count = side.state.as_ref().ok().and_then(|receiver| receiver.overflowed().ok());
-            u64::from(count.unwrap_or(0))
-        };
         Traffic {
-            overflowed: self.sides.iter().map(overflowed).sum(),
+            overflowed: self.overflowed(),
             forwarded: self.forwarder.forwarded(),
             collected: self.inbox.collected(),
             steered: self.sides.each_ref().map(|side| side.steering.steered()),
@@ -245,7 +268,7 @@ impl Attachment {
         self.receive_runs(|run| run.iter().for_each(&mut take), lost)
     }
 
-    /// The same, with packets that came together and are for one queue pair together.
+    /// [`receive`](Attachment::receive), with packets that came together and are for one queue pair together.
     pub fn receive_runs(
         &mut self,
         mut take: impl FnMut(&[Arrival<'_>]),
@@ -257,14 +280,14 @@ impl Attachment {
         any
     }
 
-    /// The same for a thread that calls again and again: mostly it asks only the socket that brought the last packets,
-    /// which is one system call instead of two or more. Before sleeping call [`receive`](Attachment::receive), or wait
-    /// for [`fd`](Attachment::fd), which is readable if anything was left.
+    /// [`receive`](Attachment::receive) for a thread that calls again and again: mostly it asks only the socket that
+    /// brought the last packets, which is one system call instead of two or more. Before sleeping call
+    /// [`receive`](Attachment::receive), or wait for [`fd`](Attachment::fd), which is readable if anything was left.
     pub fn poll(&mut self, mut take: impl FnMut(&Arrival<'_>), lost: impl FnMut(&Arrival<'_>, Loss)) -> bool {
         self.poll_runs(|run| run.iter().for_each(&mut take), lost)
     }
 
-    /// The same, with packets that came together and are for one queue pair together.
+    /// [`poll`](Attachment::poll), with packets that came together and are for one queue pair together.
     pub fn poll_runs(
         &mut self,
         mut take: impl FnMut(&[Arrival<'_>]),
@@ -460,6 +483,9 @@ impl Attachment {
             drops.append(receiver.take_drops());
         }
         let received = received.unwrap_or_default();
+        if received.datagrams > 0 && self.overflow_due.is_none() {
+            self.overflow_due = Some(Instant::now() + OVERFLOW_INTERVAL);
+        }
         self.traffic.received += u64::from(received.packets);
         self.traffic.misdirected += misdirected;
         self.traffic.damaged += u64::from(received.damaged);
@@ -469,6 +495,8 @@ impl Attachment {
 
     /// What is done now and then: announcing slots, steering, trying for the port again.
     fn tend(&mut self, now: Instant) {
+        // Files are read and sockets made: a polling thread that is cancelled must not end there, with our locks.
+        let _shield = host::thread::Shield::up();
         let changes = self.registry().changes();
         let changed = changes != self.changes;
         self.changes = changes;
@@ -489,6 +517,7 @@ impl Attachment {
                 side.steering.suspect();
             }
             side.steering.progress(receiver.raw_fd(), receiver.identity(), now);
+            self.forwarder.note_own(side.steering.take_found());
             if let (None, Some(socket)) = (before, side.steering.socket()) {
                 // If it cannot be watched, answers are read when the round ends.
                 let _ = registry.watch(socket, *key);
@@ -513,7 +542,7 @@ impl Attachment {
             registry.watch(receiver.raw_fd(), *key).map_err(|source| BindError::System { family, source })?;
             Ok(receiver)
         });
-        // Whoever has a socket that we could not have passes on what comes there.
+        // The process with a socket that we could not have passes on what comes there.
         let sides = self.sides.iter().filter(|side| side.state.is_err());
         self.inbox.rely_on_others_for(sides.map(|side| (side.family, side.scope)).collect());
         let Some(side) = self.sides.get_mut(at) else { return };
@@ -547,8 +576,8 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         self.leave_soon();
         for at in 0..SIDES.len() {
-            // Bounded: packets may come as fast as they are taken.
-            for _ in 0..64 {
+            // More than a buffer holds, and bounded: packets may come as fast as they are taken.
+            for _ in 0..8192 {
                 if self.receive_side(at, &mut |_| {}, &mut |_, _| {}).datagrams == 0 {
                     break;
                 }

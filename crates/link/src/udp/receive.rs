@@ -96,12 +96,12 @@ impl Receiver {
         Receiver::open_port(family, ROCE_PORT)
     }
 
-    /// The same on another port, for tests.
+    /// Shares another port with the other processes of this user, for tests.
     pub fn open_port(family: Family, port: u16) -> Result<Receiver, BindError> {
         Receiver::open_scope(family, port, Scope::Everywhere, None)
     }
 
-    /// The same for packets of that kind only. Another user that is known to have the port is not looked for again.
+    /// Shares a port for packets of one kind only. Another user that is known to have the port is not looked for again.
     pub fn open_scope(family: Family, port: u16, scope: Scope, known: Option<u32>) -> Result<Receiver, BindError> {
         let socket = socket::receiver(family, port, scope, known)?;
         let destination = (scope == Scope::Inside).then(|| scope.address(family));
@@ -151,7 +151,7 @@ impl Receiver {
                 Name::Slot(slot) | Name::Other(slot, _) => slots.push(slot),
                 Name::Port(space, port) => ports.push((space, port)),
                 Name::Block(space, block) => blocks.push((space, block)),
-                // Requests to it name no process: whoever gets one passes it on.
+                // Requests to it name no process: the process that gets one passes it on.
                 Name::Class(_) => {}
             }
         }
@@ -206,8 +206,8 @@ impl Receiver {
         self.receive_runs(|run| run.iter().for_each(&mut take))
     }
 
-    /// The same, several packets at a time where they came together, from one sender: as many as stay in the cache
-    /// until they are taken.
+    /// [`receive`](Receiver::receive), several packets at a time where they came together, from one sender: as many as
+    /// stay in the cache until they are taken.
     pub fn receive_runs(&mut self, mut take: impl FnMut(&[Arrival<'_>])) -> io::Result<Received> {
         let mut received = Received::default();
         if self.unproven.deadline().is_some() {

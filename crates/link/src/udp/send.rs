@@ -197,7 +197,7 @@ impl Sender {
         Sender::open_port(family, 0)
     }
 
-    /// The same with this source port: `EADDRINUSE` if another socket has it.
+    /// A socket with this source port: `EADDRINUSE` if another socket has it.
     pub fn open_port(family: Family, port: u16) -> io::Result<Sender> {
         let socket = socket::sender(family, port)?;
         let port = socket::local_address(socket.raw())?.port();

@@ -58,8 +58,9 @@ pub(super) fn receiver(family: Family, port: u16, scope: Scope, known: Option<u3
         Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL) => BindError::NoFamily(family),
         _ => BindError::System { family, source },
     })?;
-    // The first one gets everything until a table says more, so that whoever joins gets nothing that is another's. (A
-    // socket with a program cannot be bound to a port that is shared already: the program has to come after.)
+    // The first one gets everything until a table says more, so that a process that joins gets nothing that is
+    // another's. (A socket with a program cannot be bound to a port that is shared already: the program has to come
+    // after.)
     if holders_at(family, scope.address(family), port).is_ok_and(|users| users.len() == 1) {
         // Without one the kernel hashes, and packets are forwarded.
         let _ = program::attach(socket.raw(), &program::build(&Table::all_to(0)));

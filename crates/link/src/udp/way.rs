@@ -100,7 +100,7 @@ impl Default for Control {
 }
 
 impl Control {
-    /// The same with another control message behind them.
+    /// These control messages with another one behind them.
     pub fn and<T: Copy>(&self, level: libc::c_int, kind: libc::c_int, value: &T) -> Control {
         let mut control = self.clone();
         control.push(level, kind, value);

@@ -19,7 +19,7 @@ pub const OPENING: u32 = 1;
 pub const ALIVE: u32 = 2;
 pub const ENDED: u32 = 3;
 
-/// What somebody knows of a packet that did not arrive: its owner is gone, its owner's socket is full, its slot has a
+/// What a process knows of a packet that did not arrive: its owner is gone, its owner's socket is full, its slot has a
 /// new owner.
 pub const NOBODY: u32 = 1;
 pub const FULL: u32 = 2;
@@ -110,7 +110,7 @@ impl Ledger {
         self.lives().iter().filter(|life| life.is_alive()).count()
     }
 
-    /// Writes down that a process has ended, whoever noticed.
+    /// Writes down that a process has ended, whichever process noticed.
     pub fn bury(&self, pid: i32) {
         for life in self.lives().iter().filter(|life| life.pid.load(Relaxed) == pid) {
             life.end(true);

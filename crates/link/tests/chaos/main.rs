@@ -1,8 +1,8 @@
 //! Twenty processes that share the port, and everything that can happen to processes: they fork, become other programs,
 //! are stopped, continued and killed, as two users where the test may do that. All the while they send numbered packets
-//! to each other's slots over UDP. In the end every packet has reached its owner, or somebody has counted it, or it was
-//! lost with a process: its owner, or one whose socket the kernel had chosen and who died before it could pass it on.
-//! And nothing is left behind.
+//! to each other's slots over UDP. In the end every packet has reached its owner, or a process has counted it, or it
+//! was lost with a process: its owner, or one whose socket the kernel had chosen and who died before it could pass it
+//! on. Nothing is left behind.
 //!
 //! The seed of the decisions is printed, and taken from `UBIVERBS_CHAOS_SEED` if that is set; the timing is the
 //! machine's.
@@ -80,7 +80,7 @@ fn chaos(rights: Rights) {
     keeper.run(QUIET, QUIET_LASTS);
     let drain = now();
     keeper.run(DRAIN, Duration::from_millis(500));
-    // Whoever has much left has drained when this is so.
+    // A process that has much left has drained when this is so.
     wait_for("everybody to catch up", || {
         keeper.tend();
         ledger.lives().iter().all(|life| !life.is_alive() || life.drained.load(Relaxed) > drain + 400 * MILLISECOND)
@@ -105,7 +105,7 @@ impl Keeper {
         } else if self.users && self.spawned % 2 == 1 {
             command.env(worker::USER, OTHER_USER.to_string());
         }
-        // Who has ended is found by `tend`, whoever started it.
+        // A process that has ended is found by `tend`, whichever process started it.
         #[allow(clippy::zombie_processes)]
         let child = command.spawn().expect("a process");
         if self.group == 0 {
@@ -151,6 +151,14 @@ impl Keeper {
                 break;
             }
             self.ledger.bury(pid);
+        }
+        // Who waits for another may be killed before it has written that down.
+        for life in self.ledger.lives().iter().filter(|life| life.is_alive()) {
+            let pid = life.pid.load(Relaxed);
+            // SAFETY: asks about a number.
+            if unsafe { libc::kill(pid, 0) } < 0 {
+                self.ledger.bury(pid);
+            }
         }
         let due: Vec<_> = self.stopped.extract_if(.., |(_, _, until)| *until <= now()).collect();
         for (victim, ..) in due {

@@ -21,7 +21,7 @@ pub const SEED: &str = "UBIVERBS_CHAOS_WORKER_SEED";
 pub const USER: &str = "UBIVERBS_CHAOS_USER";
 /// The life that the process had as another program, plus one.
 pub const FORMER: &str = "UBIVERBS_CHAOS_FORMER";
-/// One that does nothing unusual: there is always somebody on the port.
+/// One that does nothing unusual: there is always a process on the port.
 pub const STEADY: &str = "UBIVERBS_CHAOS_STEADY";
 
 const SECOND: u64 = 1_000_000_000;
@@ -91,8 +91,8 @@ fn descriptors() -> usize {
 fn live(ledger: &'static Ledger, dice: &mut Dice, steady: bool, descriptors: usize) -> End {
     let number = ledger.lives_begun.fetch_add(1, Relaxed) as usize;
     let Some(life) = ledger.lives.get(number) else { return End::Over };
-    // Before there is a socket: packets come to it from the first moment on, and whoever dies a little later has not
-    // dealt with them.
+    // Before there is a socket: packets come to it from the first moment on, and a process that dies a little later has
+    // not dealt with them.
     life.drained.store(now(), Relaxed);
     life.pid.store(std::process::id() as i32, Relaxed);
     life.state.store(OPENING, Relaxed);
@@ -186,7 +186,7 @@ fn read(arrival: &Arrival<'_>) -> Option<(u32, u32)> {
     Some((u32::from_be_bytes(*packet), u32::from_be_bytes(*rest.first_chunk()?)))
 }
 
-/// Sends a packet to somebody.
+/// Sends a packet to some process.
 fn throw(ledger: &Ledger, dice: &mut Dice, senders: &mut [Sender; 2]) {
     let lives = ledger.lives();
     let Some(to) = (0..20).map(|_| dice.roll(lives.len() as u64) as usize).find(|to| lives[*to].is_alive()) else {
@@ -218,8 +218,10 @@ fn throw(ledger: &Ledger, dice: &mut Dice, senders: &mut [Sender; 2]) {
 fn fork(ledger: &'static Ledger, parent: &Life, dice: &mut Dice, expected: usize) {
     let (joins, seed, rest) = (dice.roll(2) == 0 && ledger.alive() < CROWD, dice.roll(u64::MAX), dice.roll(300));
     ledger.forks.fetch_add(1, Relaxed);
-    // SAFETY: this process has one thread.
+    host::descriptor::before_fork();
+    // SAFETY: the only other threads are those that serve callers, and the child waits for nothing of theirs.
     if unsafe { libc::fork() } != 0 {
+        host::descriptor::after_fork();
         return;
     }
     host::descriptor::close_in_child();
@@ -240,7 +242,7 @@ fn fork(ledger: &'static Ledger, parent: &Life, dice: &mut Dice, expected: usize
     unsafe { libc::_exit(0) };
 }
 
-/// Waits for children that have ended, so that somebody knows when.
+/// Waits for children that have ended, so that it is known when.
 fn reap(ledger: &Ledger) {
     loop {
         // SAFETY: no status is asked for.

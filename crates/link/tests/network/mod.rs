@@ -133,7 +133,7 @@ pub fn send(sender: &mut Sender, parcel: &mut Parcel<'_>, v6: bool) {
     send_to(sender, parcel, loopback(v6));
 }
 
-/// The same to any address of this host.
+/// Sends to any address of this host.
 pub fn send_to(sender: &mut Sender, parcel: &mut Parcel<'_>, destination: IpAddr) {
     let source = loopback(destination.is_ipv6());
     let route = Route { source, destination, scope: 0, traffic_class: 0, hop_limit: 64 };

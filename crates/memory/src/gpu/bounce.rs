@@ -8,9 +8,10 @@ use latch::Rank;
 use latch::plain::Mutex;
 
 use super::HostRegistration;
-use super::contexts::{self, DeviceNumber};
+use super::contexts;
 use super::driver::{Driver, DriverError};
 use crate::mapping::Mapping;
+use crate::slot::DeviceNumber;
 
 /// How long one is. A call costs about 10 us, the processor's copy of so much 25 us: one goes on during the other.
 pub(super) const LENGTH: usize = 256 << 10;

@@ -10,6 +10,7 @@ use latch::plain::Mutex;
 
 use super::copier;
 use super::driver::{self, Context, Driver, DriverError, NO_STREAM, Stream};
+use crate::slot::DeviceNumber;
 
 /// How many streams wait for their next use: as many threads copy at once without making one.
 const STREAMS: usize = 8;
@@ -17,10 +18,6 @@ const STREAMS: usize = 8;
 /// What the driver says of arguments that are wrong, and of no room. After any other error it says the same of all that
 /// is done in the context.
 const ARGUMENTS: [DriverError; 2] = [DriverError(1), DriverError(2)];
-
-/// A GPU, as the driver counts them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct DeviceNumber(pub u16);
 
 static CONTEXTS: Mutex<Vec<(DeviceNumber, Arc<NicContext>)>> = Mutex::new(Rank::GpuContexts, Vec::new());
 

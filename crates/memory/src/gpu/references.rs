@@ -18,10 +18,11 @@ use std::sync::{Arc, OnceLock};
 
 use latch::{Mutex, Rank};
 
-use super::contexts::{self, DeviceNumber};
+use super::contexts;
 use super::copier::{self, Caller};
 use super::driver::{self, Allocation, Context, Driver, DriverError, Handle};
 use crate::mapping::Mapping;
+use crate::slot::DeviceNumber;
 use crate::slot::within;
 
 /// The length of a reference.
@@ -146,7 +147,7 @@ pub(super) fn forget() {
 }
 
 /// What names bytes of a GPU in other processes, if the driver lets them be named.
-pub(super) fn refer(address: u64, length: u64, device: DeviceNumber) -> Option<Reference> {
+pub(crate) fn refer(address: u64, length: u64, device: DeviceNumber) -> Option<Reference> {
     let allocation = allocation(address)?;
     let offset = within(allocation.start, allocation.length, address, length)?;
     let named = named(&allocation, device)?;
@@ -167,7 +168,7 @@ pub(super) fn refer(address: u64, length: u64, device: DeviceNumber) -> Option<R
 }
 
 /// Whether bytes there can be named.
-pub(super) fn can_refer(address: u64, device: DeviceNumber) -> bool {
+pub(crate) fn can_refer(address: u64, device: DeviceNumber) -> bool {
     allocation(address).is_some_and(|allocation| named(&allocation, device).is_some())
 }
 
@@ -303,7 +304,7 @@ pub fn shadow(length: usize) -> Option<&'static [u8]> {
 }
 
 /// Where in the shadow a slice lies, if it does.
-pub(super) fn offset_in_shadow(bytes: &[u8]) -> Option<u64> {
+pub(crate) fn offset_in_shadow(bytes: &[u8]) -> Option<u64> {
     let offset = bytes.as_ptr().addr().checked_sub(shadow(0)?.as_ptr().addr())?;
     (offset <= LONGEST_REFERENCE as usize).then_some(offset as u64)
 }

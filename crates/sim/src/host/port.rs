@@ -20,7 +20,7 @@ pub(crate) struct SharedQueue {
 /// Everything of a host but its queue pairs.
 pub(crate) struct World {
     pub(crate) memory: Memory,
-    /// Memory that somebody else keeps, in place of the host's own.
+    /// Memory that the program keeps, in place of the host's own.
     pub(crate) outside: Option<Box<dyn HostMemory>>,
     srqs: HashMap<Srqn, SharedQueue>,
     /// XRC targets and the domain each reaches.

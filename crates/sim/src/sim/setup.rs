@@ -270,7 +270,7 @@ impl Sim {
     }
 
     /// The congestion window of a host towards an address, or towards itself if the address is its own. `None` until
-    /// somebody needed it.
+    /// something needed it.
     pub fn window(&self, host: HostId, towards: Gid) -> Option<&Window> {
         self.hosts[host.index()].world.window_at(towards)
     }

@@ -14,7 +14,7 @@ use crate::network::{Counters, Passing};
 use crate::parcel::{self, Parcel};
 use crate::script::{Fate, Script, Sighting};
 
-/// A sink that somebody else keeps a hold of, to look into after the run.
+/// A sink that a test keeps a hold of, to look into after the run.
 ///
 /// ```
 /// let mut sim = sim::Sim::new(1);

@@ -89,7 +89,7 @@ impl Turns {
         }
         self.queue.pop_front();
         self.members.remove(head.qpn);
-        // Whoever holds the turn can send at least the packet it waits with, however small the quantum.
+        // The queue pair that has the turn can send at least the packet it waits with, however small the quantum.
         let credit = head.credit.unwrap_or(quantum.max(head.next));
         self.turn = Some(Turn { qpn: head.qpn, credit });
         Some(head.qpn)

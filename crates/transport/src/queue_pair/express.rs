@@ -210,7 +210,7 @@ impl QueuePair {
         if port.tracing() { None } else { self.responder.take_acknowledgement() }
     }
 
-    /// The same as a packet, for a link that carries nothing else.
+    /// The acknowledgement that is owed as a packet, for a link that carries nothing else.
     pub fn acknowledgement(&self, psn: Psn, msn: Msn) -> Headers {
         answers::acknowledgement(&self.connection, psn, msn, Syndrome::ACK).headers
     }

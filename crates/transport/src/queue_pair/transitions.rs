@@ -1,4 +1,4 @@
-//! The life of a queue pair: what each move between states does, whoever caused it. Which moves are legal is `state`'s
+//! The life of a queue pair: what each move between states does, whatever caused it. Which moves are legal is `state`'s
 //! business.
 
 use super::pacing::RecentTargets;

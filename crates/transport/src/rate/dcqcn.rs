@@ -68,7 +68,7 @@ pub struct Dcqcn {
     /// When the running period of increase began, and how many have ended since the last notification.
     period_at: Time,
     periods: u32,
-    /// The same in bytes.
+    /// The bytes sent in the running period of increase; and the periods by bytes that have ended.
     bytes: u64,
     byte_rounds: u32,
     notified_at: Time,

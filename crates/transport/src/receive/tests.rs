@@ -1,7 +1,7 @@
 use super::*;
 use crate::congestion::Window;
 use crate::port::{Taken, Toward};
-use alloc::vec;
+use alloc::{vec, vec::Vec};
 use wire::access::{Atomic, Bind, ProtectionDomain};
 use wire::{Feth, Qpn, Srqn};
 

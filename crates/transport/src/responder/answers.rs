@@ -4,10 +4,11 @@
 
 use crate::completed_work::Count;
 use crate::connection::Connection;
+use crate::port::MAX_TRAIN;
 use crate::port::Port;
 use crate::requester::MOST_PACKETS;
 use crate::state::Kind;
-use crate::train::{MAX_TRAIN, pad};
+use crate::train::pad;
 use alloc::collections::VecDeque;
 use wire::access::{Access, Range, Refusal, Subject};
 use wire::{Aeth, AtomicAckEth, Headers, Msn, NakCode, Opcode, Operation, Position, Psn, Reth, Syndrome, Tail};
@@ -71,7 +72,7 @@ pub(crate) struct Answers {
     kept: VecDeque<Answered>,
     /// The number of the first kept answer; they count up from there.
     base: u64,
-    /// READs whose answers have been handed out, counted until somebody asks.
+    /// READs whose answers have been handed out, counted until they are asked for.
     pub read: Count,
 }
 

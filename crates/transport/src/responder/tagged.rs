@@ -2,13 +2,14 @@
 //! a rendezvous is read by the queue pair's requester, which gets a [`Rendezvous`] for it.
 
 use super::{Arrival, Fault, Responder};
-use crate::completion::{Cause, CompletionKind, Queue, Status};
+use crate::completion::{Cause, CompletionKind, Queue, Status, TagHeader};
 use crate::connection::Connection;
 use crate::port::{Port, TaggedTaken, Taken};
-use crate::receive::{ReceiveWork, scatter};
+use crate::receive::scatter;
 use crate::state::State;
-use crate::tag_matching::{FIN_LENGTH, TMH_LENGTH, TagHeader, TaggedMessage, fin};
+use crate::tag_matching::{FIN_LENGTH, TMH_LENGTH, TaggedMessage, fin};
 use crate::train::Inbound;
+use crate::work::ReceiveWork;
 use crate::work::{MAX_MESSAGE, Remote};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;

@@ -2,6 +2,7 @@
 //! peer's word. What they do not say properly is handed to software whole.
 
 use super::MAX_RENDEZVOUS_HEADER;
+use crate::completion::TagHeader;
 use crate::work::Remote;
 use wire::Key;
 
@@ -15,16 +16,6 @@ pub(crate) const FIN_LENGTH: usize = 32;
 const RENDEZVOUS: u8 = 1;
 const FIN: u8 = 2;
 const EAGER: u8 = 3;
-
-/// What a tag matching header says of its message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[doc(alias = "ibv_tmh")]
-pub struct TagHeader {
-    /// The tag.
-    pub tag: u64,
-    /// Something of the sender's, for the receiver.
-    pub app_ctx: u32,
-}
 
 /// How a message is to be matched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

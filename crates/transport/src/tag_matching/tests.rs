@@ -1,4 +1,5 @@
 use super::*;
+use crate::completion::TagHeader;
 use crate::work::Remote;
 use alloc::string::ToString;
 use alloc::vec;

@@ -153,7 +153,7 @@ impl Pair {
     }
 
     #[allow(dead_code, reason = "one test needs it")]
-    /// The same, but `b` receives from a shared receive queue that matches tags.
+    /// Two connected reliable queue pairs, of which `b` receives from a shared receive queue that matches tags.
     pub fn with_tags(mtu: Mtu, memory: usize, max_tags: u32) -> Pair {
         let (srq, domain) = (Srqn::new(5), ProtectionDomain(1));
         let (mut a, mut b) = (end(1, memory, None), end(2, memory, Some(srq)));

@@ -25,7 +25,12 @@ use wire::{Gid, Key, Mtu};
 pub(super) const DEVICE: &str = "ubi_sim0";
 
 /// The path MTU of simulated networks: what fits into the frames of an Ethernet with jumbo frames.
-const MTU: Mtu = Mtu::B4096;
+pub(super) const MTU: Mtu = Mtu::B4096;
+
+/// The globally unique identifier of a party's device: locally administered, with the host's number in it.
+pub(super) fn guid(host: HostId) -> u64 {
+    0x0200_00ff_fe00_0001 + host.index() as u64
+}
 
 /// Events of an opened device.
 pub(super) type Events = queue::Events<AsyncEvent>;
@@ -88,9 +93,7 @@ impl Nic {
 
 impl Backend for Nic {
     fn devices(&self) -> Vec<DeviceInfo> {
-        // Locally administered, with the host's number in it.
-        let guid = 0x0200_00ff_fe00_0001 + self.host.index() as u64;
-        vec![DeviceInfo { name: DEVICE.into(), guid }]
+        vec![DeviceInfo { name: DEVICE.into(), guid: guid(self.host) }]
     }
 
     fn addresses(&self, device: &str) -> Vec<Gid> {

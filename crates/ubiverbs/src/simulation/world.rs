@@ -253,7 +253,7 @@ impl Inner {
         it.powered &= power;
         let pairs = std::mem::take(&mut it.pairs);
         let shared = std::mem::take(&mut it.shared);
-        let channels = if power { it.manager.process_ended(now) } else { it.manager.forget() };
+        let channels = it.manager.process_ended(now, power);
         let host = it.host;
         self.sim.0.lose_power(host);
         self.after.push_back(After::Drop(Box::new((pairs, shared, channels))));
@@ -345,8 +345,7 @@ impl Inner {
         let now = self.now();
         let Some(it) = self.parties.get_mut(party) else { return };
         let host = it.host;
-        let facts = super::manager::Facts { party, gids: super::manager::gids(&self.sim.0, host) };
-        let outcome = it.manager.pump(now, &facts, &mut self.sim.0, host);
+        let outcome = it.manager.pump(now, party, &mut self.sim.0, host);
         self.after.extend(outcome.after);
         if let Some(deadline) = outcome.deadline.map(|deadline| deadline.max(now))
             && it.alarm.is_none_or(|alarm| deadline < alarm)

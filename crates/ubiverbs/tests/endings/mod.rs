@@ -83,7 +83,7 @@ pub fn peer() {
 impl Peer {
     fn start(configure: impl FnOnce(&mut Command)) -> (Peer, RemoteSlice) {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "a_peer", "--nocapture", "--test-threads=1"]).env(ROLE, "1");
+        command.args(["--exact", "ending::a_peer", "--nocapture", "--test-threads=1"]).env(ROLE, "1");
         if ubiverbs_over_udp() {
             command.env("UBIVERBS_LINK", "udp");
         }
@@ -148,7 +148,7 @@ fn hear(stdout: &mut BufReader<ChildStdout>, word: &str) -> String {
 }
 
 fn ubiverbs_over_udp() -> bool {
-    crate::OVER_UDP
+    super::OVER_UDP
 }
 
 fn pair() -> (Connection, Connection) {

@@ -59,7 +59,7 @@ impl Bth {
         Ok((bth, rest))
     }
 
-    /// The same in place.
+    /// Reads it from the front of `bytes` like [`parse`](Bth::parse), in place.
     #[inline]
     pub(crate) fn read<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], ParseError> {
         let mut reader = Reader::new(Header::Bth, Bth::LEN, bytes)?;
@@ -90,8 +90,8 @@ impl Bth {
         let tver = writer.fit("transport version", self.tver, 4)?;
         let flags = u8::from(self.solicited) << 7 | u8::from(self.mig_req) << 6 | pad << 4 | tver;
         let [pkey_high, pkey_low] = self.pkey.value().to_be_bytes();
-        // In words, as whoever copies it reads it in words: a processor is slow to read what was written in smaller
-        // pieces a moment ago.
+        // In words, as the code that copies it reads it in words: a processor is slow to read what was written in
+        // smaller pieces a moment ago.
         writer.array([self.opcode.byte(), flags, pkey_high, pkey_low])?;
         writer.u32(u32::from(self.fecn) << 31 | u32::from(self.becn) << 30 | self.dest_qpn.value())?;
         writer.u32(u32::from(self.ack_req) << 31 | self.psn.value())?;

@@ -37,7 +37,7 @@ impl Ecn {
         }
     }
 
-    /// The same class with these bits.
+    /// A traffic class with these bits in place of its own.
     pub const fn in_class(self, class: u8) -> u8 {
         class & !0b11 | self as u8
     }

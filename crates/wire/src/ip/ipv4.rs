@@ -52,7 +52,7 @@ impl Ipv4Header {
         header.with_udp_payload(payload_len)
     }
 
-    /// The same header for another length of UDP payload.
+    /// This header for another length of UDP payload.
     pub fn with_udp_payload(self, payload_len: usize) -> Result<Ipv4Header, EncodeError> {
         let total_length = length_field(Header::Ipv4, payload_len.saturating_add(Ipv4Header::LEN + UdpHeader::LEN))?;
         Ok(Ipv4Header { total_length, ..self })

@@ -43,7 +43,7 @@ impl Ipv6Header {
         header.with_udp_payload(payload_len)
     }
 
-    /// The same header for another length of UDP payload.
+    /// This header for another length of UDP payload.
     pub fn with_udp_payload(self, payload_len: usize) -> Result<Ipv6Header, EncodeError> {
         let payload_length = length_field(Header::Ipv6, payload_len.saturating_add(UdpHeader::LEN))?;
         Ok(Ipv6Header { payload_length, ..self })

@@ -28,7 +28,7 @@ impl UdpHeader {
         header.with_payload(payload_len)
     }
 
-    /// The same header for another length of payload.
+    /// This header for another length of payload.
     pub fn with_payload(self, payload_len: usize) -> Result<UdpHeader, EncodeError> {
         Ok(UdpHeader { length: length_field(Header::Udp, payload_len.saturating_add(UdpHeader::LEN))?, ..self })
     }

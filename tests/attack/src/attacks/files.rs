@@ -27,6 +27,11 @@ pub const ATTACKS: &[Attack] = &[
         run: |network, _| capture(network, Trap::Pipe),
     },
     Attack {
+        name: "capture-read",
+        what: "a user reads the captures and logs that another one's program writes",
+        run: |network, _| read(network),
+    },
+    Attack {
         name: "capture-set-user-id",
         what: "a user starts a set-user-id program of another and asks for a capture in the other's name",
         run: |network, _| set_user_id(network),
@@ -47,13 +52,32 @@ fn capture(network: &Network, trap: Trap) -> Outcome<Verdict> {
 }
 
 /// A directory like `/tmp`: all users may make files there, and remove only their own.
-fn in_directory(attack: impl FnOnce(&Path) -> Outcome<Verdict>) -> Outcome<Verdict> {
+pub fn in_directory(attack: impl FnOnce(&Path) -> Outcome<Verdict>) -> Outcome<Verdict> {
     let directory = std::env::temp_dir().join(format!("ubiverbs-attack-{}", std::process::id()));
     std::fs::create_dir_all(&directory)?;
     std::fs::set_permissions(&directory, Permissions::from_mode(0o1777))?;
     let verdict = attack(&directory);
     let _ = std::fs::remove_dir_all(&directory);
     verdict
+}
+
+fn read(network: &Network) -> Outcome<Verdict> {
+    in_directory(|directory| {
+        let files = ["capture.pcapng", "events.log"].map(|name| directory.join(name));
+        let [pcap, log] = files.each_ref().map(|path| path.to_str().unwrap_or_default());
+        let home = &network.home;
+        let variables = [("UBIVERBS_PCAP", pcap), ("UBIVERBS_LOG", log)];
+        let arguments = [home.address.to_string(), "idle".into()];
+        let mut started = home.start_with(User::Victim, "listener", &arguments, &variables)?;
+        started.hear("listening")?;
+        for path in &files {
+            let mode = std::fs::metadata(path)?.permissions().mode() & 0o777;
+            if mode & 0o077 != 0 {
+                return Ok(Verdict::Broken(format!("everybody may read {}: mode {mode:o}", path.display())));
+            }
+        }
+        Ok(Verdict::Held("only their owner may read them".into()))
+    })
 }
 
 fn set_user_id(network: &Network) -> Outcome<Verdict> {

@@ -39,6 +39,16 @@ pub const ATTACKS: &[Attack] = &[
         run: |network, _| forwarded(network, Place::Users, "127.0.0.9:4791"),
     },
     Attack {
+        name: "held-ports",
+        what: "a user holds all UDP ports of ::1 before victims start: do processes of one user still reach each other?",
+        run: |network, _| held_ports(network),
+    },
+    Attack {
+        name: "idle-sockets",
+        what: "a user opens UDP sockets by the thousand and does nothing with them: do messages over UDP take longer?",
+        run: |network, _| idle_sockets(network),
+    },
+    Attack {
         name: "dead-slot",
         what: "a user binds the names of a process that has died, and waits for its packets",
         run: |network, _| dead_slot(network),
@@ -67,6 +77,11 @@ pub const ATTACKS: &[Attack] = &[
         name: "garbage-to-names",
         what: "a user tells each name of a victim garbage with descriptors",
         run: |network, _| garbage(network),
+    },
+    Attack {
+        name: "lingering-descriptors",
+        what: "a user passes each name of a victim TCP sockets whose last close sleeps for a minute",
+        run: |network, _| lingering(network),
     },
     Attack {
         name: "offered-ring",
@@ -149,6 +164,48 @@ fn forwarded(network: &Network, place: Place, held: &str) -> Outcome<Verdict> {
     Ok(judge(pair.unhurt()?, format!("{told} forwarded packets were told, none believed")))
 }
 
+fn held_ports(network: &Network) -> Outcome<Verdict> {
+    let mut hand = Hand::attacker(&network.home)?;
+    let held: u32 = hand.must("hold-ports ::1")?.parse()?;
+    Ok(match Pair::start(network, Place::Shared) {
+        Ok(mut pair) => judge(pair.after_rounds(8)?, format!("{held} ports are held, and shared memory works")),
+        Err(error) => Verdict::Broken(format!("{held} ports are held, and victims have no NIC: {error}")),
+    })
+}
+
+/// How long a victim has been there when another one is killed.
+const ACQUAINTANCE: Duration = Duration::from_secs(1);
+
+/// Rounds of victims that are timed, and how much longer they may take on a busy machine.
+const TIMED_ROUNDS: u64 = 60;
+const SLOWER_AT_MOST: u32 = 3;
+
+/// How long victims take, the lesser of two.
+fn timed(pair: &mut Pair) -> Outcome<Duration> {
+    let mut best = Duration::MAX;
+    for _ in 0..2 {
+        let begin = Instant::now();
+        if let Some(hurt) = pair.after_rounds(TIMED_ROUNDS)? {
+            return Err(hurt.into());
+        }
+        best = best.min(begin.elapsed());
+    }
+    Ok(best)
+}
+
+fn judge_times(calm: Duration, attacked: Duration, what: impl std::fmt::Display) -> Verdict {
+    let words = format!("{what}; {TIMED_ROUNDS} rounds took {calm:.1?} before, and {attacked:.1?} then");
+    if attacked > calm * SLOWER_AT_MOST { Verdict::Broken(words) } else { Verdict::Held(words) }
+}
+
+fn idle_sockets(network: &Network) -> Outcome<Verdict> {
+    let mut pair = Pair::start(network, Place::Users)?;
+    let calm = timed(&mut pair)?;
+    let mut hand = Hand::attacker(&network.home)?;
+    let held: u32 = hand.must("hold-ports ::1")?.parse()?;
+    Ok(judge_times(calm, timed(&mut pair)?, format_args!("{held} sockets")))
+}
+
 fn dead_slot(network: &Network) -> Outcome<Verdict> {
     let home = &network.home;
     let before = home.names()?;
@@ -162,6 +219,8 @@ fn dead_slot(network: &Network) -> Outcome<Verdict> {
     let slot = slot.ok_or("a process without a slot")?;
     let mut other = home.start(User::Victim, "listener", &[address, "idle".into()])?;
     other.hear("listening")?;
+    // A process knows whose slots are whose when it has asked the others: for some milliseconds it does not.
+    std::thread::sleep(ACQUAINTANCE);
     dead.kill();
     let mut hand = Hand::attacker(home)?;
     let mut bound = 0;
@@ -239,12 +298,14 @@ fn surrounded(network: &Network, place: Place) -> Outcome<(Pair, Hand, Vec<Strin
 
 fn connects(network: &Network) -> Outcome<Verdict> {
     let (mut pair, mut hand, names) = surrounded(network, Place::Shared)?;
+    let calm = timed(&mut pair)?;
     let mut made = 0;
     for name in &names {
         made += hand.must(format_args!("connects {name} 3000"))?.parse::<u32>()?;
     }
-    if let Some(hurt) = pair.after_rounds(12)? {
-        return Ok(Verdict::Broken(hurt));
+    let verdict = judge_times(calm, timed(&mut pair)?, format_args!("{made} connections"));
+    if matches!(verdict, Verdict::Broken(_)) {
+        return Ok(verdict);
     }
     let (memory, descriptors) = pair.server.size()?;
     if descriptors > 1000 {
@@ -284,6 +345,29 @@ fn garbage(network: &Network) -> Outcome<Verdict> {
     }
 }
 
+fn lingering(network: &Network) -> Outcome<Verdict> {
+    let (mut pair, mut hand, names) = surrounded(network, Place::Shared)?;
+    let mut passed = 0;
+    for _ in 0..4 {
+        for name in &names {
+            passed += u32::from(hand.does(format_args!("linger {name} 60"))?.is_ok());
+        }
+    }
+    let begun = Instant::now();
+    if let Some(hurt) = pair.after_rounds(12)? {
+        return Ok(Verdict::Broken(hurt));
+    }
+    let took = begun.elapsed();
+    if took > Duration::from_secs(15) {
+        return Ok(Verdict::Broken(format!("{passed} sockets were passed, and the victims stood still for {took:?}")));
+    }
+    // New connections of the victims' user are accepted all the same.
+    Ok(match Pair::start(network, Place::Shared) {
+        Ok(mut second) => judge(second.after_rounds(8)?, format!("{passed} sockets were passed, and nobody waited")),
+        Err(error) => Verdict::Broken(format!("no new victims: {error}")),
+    })
+}
+
 fn offers(network: &Network) -> Outcome<Verdict> {
     let (mut pair, mut hand, names) = surrounded(network, Place::Shared)?;
     // A user of the port, as far as the kernel's table tells.
@@ -319,7 +403,7 @@ fn slow_reader(network: &Network) -> Outcome<Verdict> {
     let mut peer = Hand::stranger(&network.strange, network.strange.address, &network.home)?;
     // More than a connection holds, but not as many as the way carries: that is `bandwidth`.
     let packet = peer.way.packet(&craft::send(true, slot << 12 | 7, 1), &[0x55; 1024]);
-    peer.must(format_args!("throw {} 15000 50", hex(&packet)))?;
+    peer.must(format_args!("throw {} 15000 200", hex(&packet)))?;
     let (after, _) = pair.server.size()?;
     if after > before + (64 << 10) {
         return Ok(Verdict::Broken(format!("the victim grew from {before} to {after} KiB")));

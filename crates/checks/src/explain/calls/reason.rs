@@ -3,13 +3,8 @@
 use alloc::format;
 use alloc::string::String;
 
-use super::{
-    ACCESS_FLAGS, ATTRIBUTE_MISSING, ATTRIBUTE_UNWANTED, BUSY, CM_ADDRESS, CM_STATE, GONE, INLINE_TOO_LONG, LIMIT,
-    MESSAGE_LENGTH, NO_RECEIVE_QUEUE, NO_ROUTE, NOT_A_TRANSITION, NOT_MAPPED, NOT_SUPPORTED, NULL, PRIVATE_DATA,
-    RECEIVE_QUEUE_FULL, REFUSED, SEND_QUEUE_FULL, TARGET_MISSING, TOO_MANY_PIECES, UNKNOWN_BITS, UNSUPPORTED,
-    VALUE_OUT_OF_RANGE, WRONG_CURRENT_STATE, WRONG_STATE,
-};
 use crate::rule::Number;
+use crate::rule::catalogue::calls::*;
 
 /// Words of a reason, and the rule they belong to. The first that occurs counts.
 const WORDS: &[(&str, Number)] = &[
@@ -209,7 +204,7 @@ pub(super) fn advice(rule: Number, function: &str, reason: &str) -> String {
         return (*advice).into();
     }
     match rule {
-        NOT_A_TRANSITION => "go step by step: RESET to INIT, to RTR, to RTS; and look at what each call answers",
+        NOT_A_TRANSITION => "go step by step: RESET to INIT, to RTR, to RTS; and check what each call returns",
         ATTRIBUTE_MISSING => "set the attribute in ibv_qp_attr and its bit in attr_mask; ibv_modify_qp(3) lists them",
         ATTRIBUTE_UNWANTED => "take the bit out of attr_mask: that attribute belongs to another transition",
         VALUE_OUT_OF_RANGE => "give a value inside the range; ibv_query_device and ibv_query_port say what there is",
@@ -229,7 +224,7 @@ pub(super) fn advice(rule: Number, function: &str, reason: &str) -> String {
         BUSY => "destroy what uses it first: queue pairs before completion queues, everything before the domain",
         LIMIT => "ask for less (ibv_query_device says what the device has), or destroy what is not needed any more",
         ACCESS_FLAGS => "IBV_ACCESS_REMOTE_WRITE and IBV_ACCESS_REMOTE_ATOMIC need IBV_ACCESS_LOCAL_WRITE beside them",
-        NULL => "check what the call before answered: an object that could not be made is NULL",
+        NULL => "check what the call before returned: an object that could not be made is NULL",
         NOT_MAPPED => {
             "register memory that is mapped from its first to its last byte; where the NIC is to write, the program \
              must be allowed to"

@@ -1,6 +1,5 @@
 //! Connections of the connection manager that were not made, and how others ended.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,6 +11,7 @@ use wire::{Gid, Qpn};
 
 use super::{CONNECTION_LOST, DISCONNECTED, NOBODY_LISTENS, NOT_CONNECTED, REJECTED_BY_PROGRAM};
 use crate::finding::{Finding, Subject};
+use crate::map::Map;
 use crate::model::Model;
 
 /// How many ids are remembered.
@@ -34,8 +34,8 @@ impl fmt::Display for Place {
 /// Where ids connect to, and listen.
 #[derive(Default, Debug)]
 pub(super) struct Places {
-    goals: BTreeMap<u64, Place>,
-    listeners: BTreeMap<u64, Place>,
+    goals: Map<u64, Place>,
+    listeners: Map<u64, Place>,
 }
 
 impl Places {

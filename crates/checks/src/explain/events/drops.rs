@@ -6,14 +6,12 @@ use alloc::string::String;
 use trace::DropReason;
 use wire::{Headers, Qpn};
 
-use super::{
-    FOREIGN_ADDRESS, KEY_MISMATCH, LENGTH, LOST, NO_RECEIVE, PSN_MISMATCH, ROUTINE_DROPS, UNKNOWN_PAIR, UNREADABLE,
-    WRITE_FORBIDDEN, WRONG_STATE, Watched, between,
-};
-use crate::explain::naming;
+use super::{Watched, between};
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Pair, Work};
+use crate::naming;
 use crate::rule::Number;
+use crate::rule::catalogue::events::*;
 
 /// From how many packets of a queue pair on it is worth a word that they were dropped for nothing.
 const ROUTINE: u64 = 16;

@@ -2,12 +2,11 @@
 
 use alloc::format;
 
-use super::{
-    NEVER_SENT, NOT_ACKNOWLEDGED, NOTHING_SIGNALED, NOTHING_TO_WAIT_FOR, PEER_NOT_READY, RECEIVE_QUEUE_EMPTY, Watched,
-};
-use crate::explain::naming::{self, peer_here, span};
+use super::Watched;
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Pair};
+use crate::naming::{self, peer_here, span};
+use crate::rule::catalogue::events::*;
 
 /// How long nothing may happen, in nanoseconds.
 const A_WHILE: u64 = 2_000_000_000;
@@ -127,7 +126,7 @@ pub(super) fn nothing_to_wait_for(model: &Model, called_at: u64, now: u64) -> Op
                 "the program polls CQ {number} since {}, and nothing is under way that could complete there",
                 span(now - called_at)
             ),
-            "let one side begin: post a send there before it polls, and look at what ibv_post_send answers",
+            "let one side begin: post a send there before it polls, and check what ibv_post_send returns",
         )
         .because("if both sides wait for the other one to begin, both wait for ever")
         .shown_by(format!(

@@ -4,13 +4,11 @@ use alloc::format;
 
 use wire::access::{Refusal, RefusalCause};
 
-use super::{
-    ATOMIC_TOO_SHORT, DATAGRAM_TOO_LONG, Failed, LOCAL_GPU, LOCAL_NOT_THERE, LOCAL_NOT_WRITABLE, LOCAL_OTHER_DOMAIN,
-    LOCAL_OUT_OF_BOUNDS, NO_READS_ALLOWED, RECEIVE_TOO_SHORT, TAG_MATCHING, WINDOW_REFUSED, all,
-};
-use crate::explain::naming;
+use super::{Failed, all};
 use crate::finding::{Finding, Subject};
+use crate::naming;
 use crate::rule::Number;
+use crate::rule::catalogue::work::*;
 
 /// A piece of its scatter/gather list was refused.
 pub(super) fn refused(rule: Number, failed: &Failed<'_>, refusal: &Refusal) -> Finding {

@@ -7,15 +7,11 @@ use trace::{PeerReason, RequestFault};
 use wire::NakCode;
 use wire::access::{Access, RefusalCause};
 
-use super::{
-    ATOMIC_MISALIGNED, BAD_ANSWER, Failed, PEER_MESSAGE_BAD, REMOTE_ACCESS, REMOTE_GPU, REMOTE_INVALID,
-    REMOTE_KEY_UNKNOWN, REMOTE_MALFORMED, REMOTE_NOT_THERE, REMOTE_OTHER_DOMAIN, REMOTE_OUT_OF_BOUNDS,
-    REMOTE_PAIR_FORBIDS, REMOTE_RECEIVE_BAD, REMOTE_RECEIVE_TOO_SHORT, REMOTE_REGION_FORBIDS, REMOTE_WINDOW,
-    TOO_MANY_READS,
-};
-use crate::explain::naming;
+use super::Failed;
 use crate::finding::Finding;
+use crate::naming;
 use crate::rule::Number;
+use crate::rule::catalogue::work::*;
 
 /// The right at the peer that an operation needs.
 fn needed(opcode: &str) -> &'static str {

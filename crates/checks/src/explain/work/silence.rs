@@ -6,9 +6,9 @@ use alloc::string::String;
 use trace::{Call, ConnectionEnd, StateCause};
 
 use super::{FLUSHED, Failed, NO_ANSWER, NO_RECEIVE, PEER_GONE, rule_of_failure};
-use crate::explain::naming::{peer_here, span};
 use crate::finding::Finding;
 use crate::model::Pair;
+use crate::naming::{peer_here, span};
 
 /// Retries ran out.
 pub(super) fn no_answer(failed: &Failed<'_>, tries: u32) -> Finding {
@@ -91,7 +91,7 @@ fn wrong_peer(failed: &Failed<'_>, pair: &Pair) -> Option<(String, String)> {
         let why = peer.state_cause.map_or_else(String::new, |cause| format!(": {cause}"));
         return Some((
             format!("QP {dest} of this process had stopped (ERR){why}"),
-            format!("find out what stopped QP {dest}; it was told as a finding of its own"),
+            format!("find out what stopped QP {dest}; it is reported as a finding of its own"),
         ));
     }
     if !mutual {
@@ -187,7 +187,7 @@ pub(super) fn flushed(failed: &Failed<'_>) -> Finding {
             let (rule, short) = (rule_of_failure(&failure, status), status.trim_start_matches("IBV_WC_"));
             (
                 format!("work request {wr_id} failed first, with {short} ({rule}): {failure}"),
-                "mend what the first failure says; what was flushed after it has no fault of its own",
+                "fix what the first failure says; what was flushed after it has no fault of its own",
             )
         }
         (None, Some(StateCause::Modify)) => (
@@ -202,7 +202,7 @@ pub(super) fn flushed(failed: &Failed<'_>) -> Finding {
             format!("a request of the peer was refused, which stops both queue pairs: {why}"),
             "look at the peer's failed work: its report names the request",
         ),
-        (None, Some(cause)) => (format!("{cause}"), "mend what stopped the queue pair"),
+        (None, Some(cause)) => (format!("{cause}"), "fix what stopped the queue pair"),
         (None, None) => ("what stopped it was not seen".into(), "look for what happened to the queue pair before"),
     };
     failed.finding(FLUSHED, what, advice).because(cause)

@@ -1,13 +1,14 @@
 //! Acknowledging completion events: UV-0407 to UV-0409.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::format;
 
 use trace::{Call, Kind};
 
 use super::{ACKNOWLEDGED_ONE_BY_ONE, ACKNOWLEDGED_TOO_OFTEN, NOT_ACKNOWLEDGED};
-use crate::checker::{Examine, Moment, Out, Sort};
+use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
+use crate::map::Map;
 use crate::model::Model;
 use crate::rules::waiting_destroyers::WaitingDestroyers;
 use crate::witness::Witness;
@@ -18,7 +19,7 @@ const SINGLE_ACKS: u64 = 256;
 /// The part.
 #[derive(Default, Debug)]
 pub(super) struct Acknowledgements {
-    queues: BTreeMap<u32, Events>,
+    queues: Map<u32, Events>,
     destroyers: WaitingDestroyers,
 }
 

@@ -1,14 +1,14 @@
 //! Whether a completion queue has a place for everything that can complete: UV-0401, UV-0402.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 
 use trace::{Call, Kind, Queue};
 use wire::Qpn;
 
 use super::{CAN_OVERFLOW, OVERFLOWED};
-use crate::checker::{Examine, Moment, Out, Sort};
+use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
+use crate::map::{self, Key, Map, Set};
 use crate::model::{Model, Pair};
 
 /// What was posted to.
@@ -19,13 +19,25 @@ enum Poster {
     Shared(u32),
 }
 
+impl Key for Poster {
+    type Order = u64;
+
+    fn order(self) -> u64 {
+        match self {
+            Poster::Sends(qpn) => map::tagged(0, qpn.value()),
+            Poster::Receives(qpn) => map::tagged(1, qpn.value()),
+            Poster::Shared(srq) => map::tagged(2, srq),
+        }
+    }
+}
+
 /// The part.
 #[derive(Default, Debug)]
 pub(super) struct Capacity {
     /// The most that was under way on each queue of work when the completion queue was looked at: only more is news.
-    peaks: BTreeMap<Poster, usize>,
+    peaks: Map<Poster, usize>,
     /// Completion queues that were told of.
-    told: BTreeSet<u32>,
+    told: Set<u32>,
 }
 
 /// What can complete on a completion queue, at one moment.
@@ -40,7 +52,7 @@ struct Load {
 impl Load {
     fn of(model: &Model, cq: u32) -> Load {
         let mut load = Load { waiting: model.cqs.get(&cq).map_or(0, |queue| queue.waiting()), ..Load::default() };
-        let mut shared = BTreeSet::new();
+        let mut shared = Set::new();
         for pair in model.pairs.values() {
             let (sends, receives) = (pair.send_cq == Some(cq), pair.receive_cq == Some(cq));
             load.pairs += usize::from(sends || receives);
@@ -55,8 +67,8 @@ impl Load {
                 _ => {}
             }
         }
-        for srq in shared {
-            load.receives += model.srqs.get(&srq).map_or(0, |queue| queue.receives.len());
+        for srq in shared.iter() {
+            load.receives += model.srqs.get(srq).map_or(0, |queue| queue.receives.len());
         }
         load
     }
@@ -100,8 +112,8 @@ impl Examine for Capacity {
                 let Some(count) = model.srqs.get(&srq).map(|queue| queue.receives.len() + 1) else { return };
                 if self.is_news(Poster::Shared(srq), count) {
                     let pairs = model.pairs.values().filter(|pair| pair.srq == Some(srq));
-                    let cqs: BTreeSet<u32> = pairs.filter_map(|pair| pair.receive_cq).collect();
-                    cqs.into_iter().for_each(|cq| self.look(cq, "RECV", model, out));
+                    let cqs: Set<u32> = pairs.filter_map(|pair| pair.receive_cq).collect();
+                    cqs.iter().for_each(|cq| self.look(*cq, "RECV", model, out));
                 }
             }
             Kind::Called { call: Call::DestroyQp { .. }, .. } => {

@@ -1,14 +1,14 @@
 //! Completions that cost more than they need to: UV-0417 to UV-0419.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 
 use trace::{Call, Kind};
 use wire::Qpn;
 
 use super::{ALL_OF_A_LIST_SIGNALED, POLLED_ONE_BY_ONE, POLLED_WITHOUT_ROOM};
-use crate::checker::{Examine, Moment, Out, Sort};
+use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
+use crate::map::Map;
 use crate::model::Model;
 
 /// From how many work requests on a list is a list whose completions could be one.
@@ -26,8 +26,8 @@ const NARROW_POLLS: u64 = 256;
 /// The part.
 #[derive(Default, Debug)]
 pub(super) struct Cost {
-    lists: BTreeMap<Qpn, Lists>,
-    narrow_polls: BTreeMap<u32, u64>,
+    lists: Map<Qpn, Lists>,
+    narrow_polls: Map<u32, u64>,
 }
 
 /// The lists that were posted to a send queue.

@@ -1,14 +1,14 @@
 //! Completions that the program does not poll, and failures that it does not heed: UV-0403, UV-0410 to UV-0412.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 
 use trace::{Call, Kind, Queue};
 use wire::Qpn;
 
 use super::{FAILURE_IGNORED, FAILURE_UNPOLLED, LEFT_UNPOLLED, WRONG_QUEUE_POLLED};
-use crate::checker::{Examine, Moment, Out, Sort};
+use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
+use crate::map::Map;
 use crate::model::{Model, Pair, Unpolled, is_failure};
 use crate::witness::Witness;
 
@@ -23,7 +23,7 @@ const SENDS_AFTER_FAILURE: u32 = 4;
 pub(super) struct Reaping {
     /// Queue pairs whose failure the program has polled: what failed, with which status, and how many sends it has
     /// posted since.
-    failed: BTreeMap<Qpn, (u64, &'static str, u32)>,
+    failed: Map<Qpn, (u64, &'static str, u32)>,
 }
 
 impl Examine for Reaping {

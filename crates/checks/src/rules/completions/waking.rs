@@ -1,18 +1,15 @@
 //! Sleeping until a completion comes: arming, waiting at a channel, and wake-ups that never come: UV-0404 to UV-0406,
 //! UV-0413 to UV-0416.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 
 use trace::{Call, Kind, Queue};
 
-use super::{
-    ARMED_AFTER_LAST_POLL, ARMED_AGAIN, ARMED_WITHOUT_CHANNEL, CHANNEL_UNREAD, NOT_ARMED, NOT_SOLICITED,
-    OTHER_QUEUE_POLLED,
-};
-use crate::checker::{Examine, Moment, Out};
+use crate::examine::{Examine, Moment, Out};
 use crate::finding::{Finding, Subject};
+use crate::map::Map;
 use crate::model::Model;
+use crate::rule::catalogue::completions::*;
 use crate::witness::Witness;
 
 /// How long a program sleeps beside completions until that is no accident.
@@ -28,11 +25,11 @@ const EVENTS_LEFT_ALONE: u64 = 3;
 /// The part.
 #[derive(Default, Debug)]
 pub(super) struct Waking {
-    queues: BTreeMap<u32, Armed>,
+    queues: Map<u32, Armed>,
     /// Threads that sleep: at which channel, since when.
-    sleepers: BTreeMap<u32, (u32, u64)>,
+    sleepers: Map<u32, (u32, u64)>,
     /// What each thread did about the last event that it got.
-    answers: BTreeMap<u32, Answer>,
+    answers: Map<u32, Answer>,
 }
 
 /// How a completion queue is armed.
@@ -201,10 +198,10 @@ impl Waking {
 
     /// A thread waits at a channel, or has waited.
     fn waits(&mut self, thread: u32, channel: u32, model: &Model, out: &mut Out<'_>) {
-        for (cq, armed) in &mut self.queues {
-            let Some(queue) = model.cqs.get(cq) else { continue };
+        self.queues.for_each_mut(|cq, armed| {
+            let Some(queue) = model.cqs.get(cq) else { return };
             if armed.missed == 0 || queue.channel != Some(channel) {
-                continue;
+                return;
             }
             let missed = core::mem::take(&mut armed.missed);
             out.tell(
@@ -226,7 +223,7 @@ impl Waking {
                      others, raises an event for them all the same"
                 )),
             );
-        }
+        });
         let Some(Answer { cq, polled: Some(other) }) = self.answers.remove(&thread) else { return };
         let Some(queue) = model.cqs.get(&cq) else { return };
         let unheard = queue.unheard().count();

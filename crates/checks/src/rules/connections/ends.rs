@@ -6,12 +6,10 @@ use alloc::string::{String, ToString};
 use wire::Gid;
 
 use super::peer::{End, Peer};
-use super::{
-    ADDRESS_DIFFERS, KINDS_DIFFER, NO_SUCH_PEER, PATH_MTU_DIFFERS, PEER_OF_ANOTHER, PSN_DIFFERS, READS_EXCEED_PEER,
-};
-use crate::checker::Out;
+use crate::examine::Out;
 use crate::finding::{Finding, Subject};
 use crate::model::Pair;
+use crate::rule::catalogue::connections::*;
 
 /// Compares a queue pair of the program with its peer.
 ///

@@ -1,6 +1,5 @@
 //! What becomes of a queue pair: brought to where it works, failed, looked at; and the limit of a shared receive queue.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 
@@ -9,23 +8,24 @@ use wire::Qpn;
 use wire::access::RefusalCause;
 
 use super::{ERROR_NOT_SEEN, NEVER_READY, POSTED_IN_ERROR, SQE_NOT_HANDLED, SRQ_LIMIT_NOT_REARMED};
-use crate::checker::{Moment, Out};
+use crate::examine::{Moment, Out};
 use crate::finding::{Finding, Subject};
+use crate::map::{Map, Set};
 use crate::model::{Model, Pair};
 
 /// What is kept of lives.
 #[derive(Default, Debug)]
 pub(super) struct Life {
     /// Queue pairs of which the program knows that they failed: it polled an error, or asked.
-    known_to_fail: BTreeSet<Qpn>,
+    known_to_fail: Set<Qpn>,
     /// Sends that were refused as the queue pair was not ready: the first, and how many.
-    refused: BTreeMap<Qpn, (u64, u64)>,
-    /// The same of receives.
-    refused_receives: BTreeMap<Qpn, (u64, u64)>,
+    refused: Map<Qpn, (u64, u64)>,
+    /// Receives that were refused as the queue pair was not ready: the first, and how many.
+    refused_receives: Map<Qpn, (u64, u64)>,
     /// What queue pairs were before they were reset: the library resets one before it destroys it.
-    before_reset: BTreeMap<Qpn, Last>,
+    before_reset: Map<Qpn, Last>,
     /// Shared receive queues whose limit was reached, by number.
-    limits: BTreeMap<u32, Limit>,
+    limits: Map<u32, Limit>,
 }
 
 /// What a queue pair was at its end.
@@ -207,10 +207,10 @@ impl Life {
                         NEVER_READY,
                         subject,
                         format!("QP {} stayed in RESET: {times} receives were refused, the first is {wr_id}", last.qpn),
-                        "move the queue pair to INIT with ibv_modify_qp, and look at what the call answers, before \
+                        "move the queue pair to INIT with ibv_modify_qp, and check what the call returns, before \
                          ibv_post_recv",
                     )
-                    .because("a queue pair takes receives from INIT on; ibv_post_recv answers EINVAL before"),
+                    .because("a queue pair takes receives from INIT on; ibv_post_recv returns EINVAL before"),
                 );
             }),
             (state @ ("RESET" | "INIT" | "RTR"), Some((wr_id, times))) => out.tell(
@@ -218,17 +218,17 @@ impl Life {
                     NEVER_READY,
                     subject,
                     format!("QP {} stayed in {state}: {times} sends were refused, the first is {wr_id}", last.qpn),
-                    "move the queue pair through INIT, RTR and RTS with ibv_modify_qp, and look at what each call answers, \
+                    "move the queue pair through INIT, RTR and RTS with ibv_modify_qp, and check what each call returns, \
                      before ibv_post_send",
                 )
-                .because("a queue pair sends from RTS on; ibv_post_send answers EINVAL before"),
+                .because("a queue pair sends from RTS on; ibv_post_send returns EINVAL before"),
             ),
             ("INIT", None) if receives > 0 => out.tell(
                 Finding::new(
                     NEVER_READY,
                     subject,
                     format!("QP {} stayed in INIT, with {receives} receives posted that nothing could use", last.qpn),
-                    "move the queue pair to RTR with ibv_modify_qp, and look at what the call answers",
+                    "move the queue pair to RTR with ibv_modify_qp, and check what the call returns",
                 )
                 .because("a queue pair takes messages from RTR on and drops them before"),
             ),
@@ -242,8 +242,8 @@ impl Life {
 
     /// Whether a shared receive queue fell below a limit that the program did not set again.
     fn check_limits(&mut self, model: &Model, out: &mut Out<'_>) {
-        for (srq, limit) in &mut self.limits {
-            let Some(queue) = model.srqs.get(srq) else { continue };
+        self.limits.for_each_mut(|srq, limit| {
+            let Some(queue) = model.srqs.get(srq) else { return };
             let enough = queue.receives.len() >= limit.value as usize;
             if enough {
                 limit.refilled = true;
@@ -263,6 +263,6 @@ impl Life {
                     .because("a limit raises one event; then it is 0 until it is set again"),
                 );
             }
-        }
+        });
     }
 }

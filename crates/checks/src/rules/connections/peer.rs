@@ -1,7 +1,6 @@
 //! What is known of the other end of a connection: all, if it is a queue pair of the same program; what its process
 //! said, if it is another process of the host; nothing, if it is elsewhere.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,6 +8,7 @@ use alloc::vec::Vec;
 use trace::Call;
 use wire::Qpn;
 
+use crate::map::{Map, Set};
 use crate::model::{Connection, Model, Pair};
 
 /// Queue pairs whose numbers have the same upper bits are of one process: the lower twelve are an index within.
@@ -59,15 +59,15 @@ impl End {
 #[derive(Default, Debug)]
 pub(super) struct Peers {
     /// Which of the program's queue pairs name this one as their peer.
-    named_by: BTreeMap<Qpn, BTreeSet<Qpn>>,
+    named_by: Map<Qpn, Set<Qpn>>,
     /// What other processes said of their queue pairs; none where no process has it.
-    seen: BTreeMap<Qpn, Option<End>>,
+    seen: Map<Qpn, Option<End>>,
     /// Queue pairs that the connection manager moves.
-    managed: BTreeSet<Qpn>,
+    managed: Set<Qpn>,
     /// Ids of requests of peers.
-    asked: BTreeSet<u64>,
+    asked: Set<u64>,
     /// Queue pairs of such ids: what they retry is what the peer asked for.
-    accepting: BTreeSet<Qpn>,
+    accepting: Set<Qpn>,
     /// The connection manager was asked for attributes of a queue pair.
     manager_is_used: bool,
 }
@@ -173,7 +173,7 @@ impl Peers {
     /// The program's queue pairs whose connections are to be looked at when this one has changed: itself, and those
     /// that name it.
     pub fn touched_by<'a>(&self, qpn: Qpn, model: &'a Model) -> Vec<&'a Pair> {
-        let naming = self.named_by.get(&qpn).into_iter().flatten();
+        let naming = self.named_by.get(&qpn).into_iter().flat_map(Set::iter);
         let others = naming.filter(|other| **other != qpn && names(model, **other, qpn));
         core::iter::once(&qpn).chain(others).filter_map(|qpn| model.pairs.get(qpn)).collect()
     }

@@ -9,14 +9,11 @@ use wire::{Gid, Qpn};
 
 use super::ends::shown;
 use super::peer::Peers;
-use super::{
-    IP_VERSION_DIFFERS, LINK_LOCAL_SOURCE, LONG_RNR_TIMER, LONG_TIMEOUT, NO_HOPS, NO_RETRIES, NO_RNR_RETRIES,
-    NO_TIMEOUT, NUMBER_CUT, SHORT_TIMEOUT,
-};
-use crate::checker::Out;
+use crate::examine::Out;
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 use crate::rule::Number;
+use crate::rule::catalogue::connections::*;
 
 /// A timeout of `n` means 4.096 us * 2^n.
 const TIMEOUT_UNIT_NS: u64 = 4_096;
@@ -78,7 +75,7 @@ pub(super) fn number_cut(qpn: Qpn, given: u32, model: &Model) -> Finding {
         "set dest_qp_num to the peer's qp_num in the host's byte order: convert it with htonl before it is sent, and with \
          ntohl when it was received",
     )
-    .because("numbers of queue pairs have 24 bits; the device cuts the others off, and sends to somebody else");
+    .because("numbers of queue pairs have 24 bits; the device cuts the others off, and sends to another queue pair");
     if turned >> 24 != 0 {
         return finding;
     }

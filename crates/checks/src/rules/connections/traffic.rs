@@ -1,6 +1,5 @@
 //! What goes from one end to the other: whether the other can take it, and whether it does.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 use core::net::IpAddr;
 
@@ -10,14 +9,12 @@ use wire::{Gid, Headers, Pkey, Psn, Qkey, Qpn};
 
 use super::ends::shown;
 use super::peer::{End, Peer, Peers};
-use super::{
-    ACCESS_NOT_GRANTED, DATAGRAM_TO_NOBODY, FIRST_RECEIVE_LATE, PATH_MTU_DIFFERS, PEER_NOT_READY, PKEY_DIFFERS,
-    PSN_DIFFERS, QKEY_DIFFERS, SRQ_RAN_EMPTY, WAITS_FOR_RECEIVE,
-};
-use crate::checker::{Moment, Out};
-use crate::explain::naming::rights;
+use crate::examine::{Moment, Out};
 use crate::finding::{Finding, Subject};
+use crate::map::Map;
 use crate::model::{Model, Pair};
+use crate::naming::rights;
+use crate::rule::catalogue::connections::*;
 
 /// How long a sender that retries without limit may wait for a receive before it is told.
 const RNR_PATIENCE_NS: u64 = 1_000_000_000;
@@ -30,9 +27,9 @@ const NOT_READY: &str = "receiver not ready";
 #[derive(Default, Debug)]
 pub(super) struct Traffic {
     /// Since when a queue pair waits for a receive, for which packet, and how often it asked.
-    waits: BTreeMap<Qpn, (u64, Psn, u64)>,
+    waits: Map<Qpn, (u64, Psn, u64)>,
     /// Queue pairs that have taken a first request, or judged it.
-    heard: BTreeMap<Qpn, ()>,
+    heard: Map<Qpn, ()>,
 }
 
 impl Traffic {

@@ -1,20 +1,16 @@
 //! Ids of the connection manager: in which order a program calls, and what it owes.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 
 use trace::{Call, ConnectionEnd, Kind};
 use wire::Qpn;
 
-use super::{
-    ACKNOWLEDGED_TWICE, CHANNEL_DESTROYED_EARLY, CONNECT_BEFORE_ROUTE, DESTROY_WAITS_FOR_ACK, DESTROYED_CONNECTED,
-    DISCONNECT_NOT_ANSWERED, GROUP_NOT_LEFT, MORE_READS_THAN_OFFERED, NEVER_ACKNOWLEDGED, NO_QUEUE_PAIR,
-    PAIR_LEFT_BEHIND, REQUEST_NOT_ANSWERED, RETRIES_OUT_OF_RANGE, ROUTE_BEFORE_ADDRESS,
-};
-use crate::checker::{Moment, Out};
+use crate::examine::{Moment, Out};
 use crate::finding::{Finding, Subject};
+use crate::map::Map;
 use crate::model::Model;
+use crate::rule::catalogue::manager::*;
 use crate::rules::waiting_destroyers::WaitingDestroyers;
 
 /// How long a peer may be left without an answer before it is told.
@@ -27,11 +23,11 @@ const MAX_RETRIES: u8 = 7;
 /// The ids of a program.
 #[derive(Default, Debug)]
 pub(super) struct Ids {
-    all: BTreeMap<u64, Id>,
+    all: Map<u64, Id>,
     /// The id of each queue pair that has one.
-    by_pair: BTreeMap<Qpn, u64>,
+    by_pair: Map<Qpn, u64>,
     /// Events that were taken and not acknowledged.
-    taken: BTreeMap<(u64, &'static str), Taken>,
+    taken: Map<(u64, &'static str), Taken>,
     destroyers: WaitingDestroyers,
 }
 
@@ -155,7 +151,7 @@ impl Ids {
             }
             // The peer has given up before: which request it was is not told.
             Call::Refused { function: "rdma_accept" | "rdma_reject", .. } => {
-                self.all.values_mut().for_each(|id| id.rejected |= id.requested.is_some() && !id.accepted);
+                self.all.for_each_mut(|_, id| id.rejected |= id.requested.is_some() && !id.accepted);
             }
             Call::Refused { function: "rdma_ack_cm_event", reason, .. } => out.tell(
                 Finding::new(

@@ -1,6 +1,5 @@
 //! Queue pairs of ids: who moves them, and when they may be used.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 
 use trace::{Call, Kind};
@@ -8,17 +7,18 @@ use wire::{Qkey, Qpn};
 
 use super::ids::Ids;
 use super::{MOVED_BY_HAND, QKEY_NOT_OF_EVENT, RECEIVES_AFTER_ACCEPT, SENDS_AFTER_END, SENDS_BEFORE_ESTABLISHED};
-use crate::checker::{Moment, Out};
+use crate::examine::{Moment, Out};
 use crate::finding::{Finding, Subject};
+use crate::map::{Map, Set};
 use crate::model::Pair;
 
 /// What is known of the queue pairs of ids.
 #[derive(Default, Debug)]
 pub(super) struct Pairs {
     /// Those that the connection manager moves, and the thread in which it is about to.
-    managed: BTreeMap<Qpn, Option<u32>>,
+    managed: Map<Qpn, Option<u32>>,
     /// The Q_Keys that the connection manager told, by the id and the queue pair that they are for.
-    qkeys: BTreeMap<(u64, Qpn), BTreeSet<Qkey>>,
+    qkeys: Map<(u64, Qpn), Set<Qkey>>,
 }
 
 impl Pairs {

@@ -1,13 +1,13 @@
 //! Which memory is lent to the NIC by work under way, by address.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 
 use trace::{Call, Kind};
-use wire::Key;
 
-use super::{Owner, Posting};
-use crate::checker::Moment;
+use crate::examine::Moment;
+use crate::map::{Key, Map, Wide};
 use crate::model::{Model, Work};
+use crate::posted_work::{Owner, Posting};
 
 /// How many places that were filled are remembered.
 const FILLED_MAX: usize = 64;
@@ -18,13 +18,22 @@ const LOOKED_AT_MAX: usize = 256;
 /// Memory that is lent.
 #[derive(Default, Debug)]
 pub(super) struct Claims {
-    by_start: BTreeMap<(u64, Owner, u64), Claim>,
+    by_start: Map<(u64, Owner, u64), Claim>,
     /// Where the pieces of each work start, zeros where there are fewer; for each queue, by the work's serial.
-    starts: BTreeMap<Owner, VecDeque<(u64, [u64; 4])>>,
+    starts: Map<Owner, VecDeque<(u64, [u64; 4])>>,
     /// The longest claim ever.
     longest: u64,
     /// Memory that was filled last: where, and when that was known. The newest is last.
     filled: VecDeque<(u64, u64, u64)>,
+}
+
+impl Key for (u64, Owner, u64) {
+    type Order = Wide;
+
+    fn order(self) -> Wide {
+        let (start, owner, serial) = self;
+        (start, owner.order(), None, serial)
+    }
 }
 
 /// A piece of work under way.
@@ -42,7 +51,7 @@ pub(super) struct Claim {
 
 /// Where the pieces of a work request lie in the process, start and end, and the key. Those of unknown keys are
 /// nowhere.
-pub(super) fn places<'a>(work: &'a Work, model: &'a Model) -> impl Iterator<Item = ((u64, u64), Key)> + 'a {
+pub(super) fn places<'a>(work: &'a Work, model: &'a Model) -> impl Iterator<Item = ((u64, u64), wire::Key)> + 'a {
     work.pieces.kept().iter().filter(|piece| piece.length > 0).filter_map(|piece| {
         let region = model.regions.get(&piece.key.value()).filter(|region| region.address != 0)?;
         let start = region.place(piece.address);
@@ -82,7 +91,7 @@ impl Claims {
     pub fn observe(&mut self, moment: &Moment<'_>) {
         match &moment.event.kind {
             Kind::Completed { wr_id, queue, .. } => {
-                let Some(owner) = Owner::of(moment, *queue) else { return };
+                let Some(owner) = Owner::of(moment.model, moment.event, *queue) else { return };
                 let model = moment.model;
                 let works = match owner {
                     Owner::Send(qpn) => model.pairs.get(&qpn).map(|pair| &pair.sends),

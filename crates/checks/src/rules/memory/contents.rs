@@ -1,6 +1,6 @@
 //! Whether the program leaves memory alone that it has lent to the NIC: digests of then and now are compared.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::format;
 
 use trace::{Call, Kind, Queue};
@@ -8,10 +8,12 @@ use wire::access::Access;
 use wire::{Key, Qpn};
 
 use super::claims::{Claims, places};
-use super::{CHANGED_UNDER_WAY, Owner, RECEIVE_CHANGED, name};
-use crate::checker::{Moment, Out};
+use super::{CHANGED_UNDER_WAY, RECEIVE_CHANGED};
+use crate::examine::{Moment, Out};
 use crate::finding::{Finding, Subject};
+use crate::map::Map;
 use crate::model::{Model, Pair, Work};
+use crate::posted_work::{Owner, name};
 
 /// How long nothing has to come until a changed receive was surely changed by the program.
 const QUIET_NS: u64 = 500_000_000;
@@ -20,10 +22,10 @@ const QUIET_NS: u64 = 500_000_000;
 #[derive(Default, Debug)]
 pub(super) struct Contents {
     /// Receives that hold something else than when they were posted, by queue pair.
-    changed: BTreeMap<Qpn, Changed>,
+    changed: Map<Qpn, Changed>,
     /// Sends that are done, and whose completion the program has not polled, the oldest first, by queue pair: their
     /// buffers are still the NIC's.
-    unpolled: BTreeMap<Qpn, VecDeque<Work>>,
+    unpolled: Map<Qpn, VecDeque<Work>>,
 }
 
 /// So many are remembered of a queue pair.
@@ -104,8 +106,11 @@ impl Contents {
 
     /// The program ends.
     pub fn finish(&mut self, model: &Model, out: &mut Out<'_>) {
-        let changed = core::mem::take(&mut self.changed).into_iter();
-        changed.filter(|(qpn, it)| it.is_quiet(*qpn, model)).for_each(|(_, it)| out.tell(it.finding));
+        for (qpn, changed) in &core::mem::take(&mut self.changed) {
+            if changed.is_quiet(*qpn, model) {
+                out.tell(changed.finding.clone());
+            }
+        }
     }
 }
 
@@ -189,8 +194,8 @@ fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, ou
     false
 }
 
-/// When a receive is filled, the next one becomes the one that the NIC fills: until its message begins, only the program
-/// can change it.
+/// When a receive is filled, the next one becomes the one that the NIC fills: until its message begins, only the
+/// program can change it.
 fn next_receive(
     pair: &Pair,
     done: &Work,
@@ -213,7 +218,7 @@ fn next_receive(
         places(work, moment.model).any(|((other_start, other_end), _)| start < other_end && other_start < end)
     });
     if peers_write || shared || filled {
-        // Somebody else may have changed it.
+        // Another thread or process may have changed it.
         return None;
     }
     let what = format!(

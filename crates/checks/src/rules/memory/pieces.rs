@@ -1,18 +1,17 @@
 //! The pieces of work requests: keys, bounds, rights, shape. What is wrong with them is told when they are posted,
 //! which may be long before the NIC needs them.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 
 use trace::Piece;
 use wire::access::Access;
 
-use super::{
-    ATOMIC_MISALIGNED, ATOMIC_RESULT_SHORT, KEY_IS_GONE, KEY_NEVER_SET, NOT_WRITABLE, OUTSIDE_REGION, Owner,
-    PIECE_EMPTY, PIECES_ADJACENT, PIECES_OVERLAP, Posting, WRONG_DOMAIN, range,
-};
-use crate::checker::Out;
+use super::range;
+use crate::examine::Out;
+use crate::map::Map;
 use crate::model::{Model, Region};
+use crate::posted_work::{Owner, Posting};
+use crate::rule::catalogue::memory::*;
 
 /// So many lists with pieces that follow each other are not told.
 const ADJACENT_MIN: u32 = 8;
@@ -20,7 +19,7 @@ const ADJACENT_MIN: u32 = 8;
 /// What is counted of each queue.
 #[derive(Default, Debug)]
 pub(super) struct Pieces {
-    adjacent: BTreeMap<Owner, u32>,
+    adjacent: Map<Owner, u32>,
 }
 
 impl Pieces {

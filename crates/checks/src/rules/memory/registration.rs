@@ -1,6 +1,5 @@
 //! Registrations: what they open, whether they outlive their memory or their work, whether they are worth it.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,13 +9,12 @@ use wire::Key;
 use wire::access::Access;
 
 use super::pieces::extent;
-use super::{
-    BINDING_UNUSED, CHANGED_REGISTRATION, EVERYTHING_IS_OPEN, GONE_UNDER_WAY, GONE_WHILE_POSTED, MANY_SMALL_REGIONS,
-    Owner, Posting, REGISTERED_AGAIN, RIGHTS_UNUSED, STACK_IS_OPEN, UNMAPPED, UNMAPPED_UNDER_WAY, name,
-};
-use crate::checker::{Moment, Out};
+use crate::examine::{Moment, Out};
 use crate::finding::{Finding, Subject};
+use crate::map::Map;
 use crate::model::{Model, Region, Work};
+use crate::posted_work::{Owner, Posting, name};
+use crate::rule::catalogue::memory::*;
 use crate::witness::Witness;
 
 /// The rights of peers.
@@ -39,10 +37,10 @@ const MAPPED_FOR: u64 = 10_000_000;
 /// What is counted of regions.
 #[derive(Default, Debug)]
 pub(super) struct Registration {
-    equal: BTreeMap<(u64, u64, u32, u32), u32>,
-    small: BTreeMap<(u32, u64, u32), u32>,
+    equal: Map<(u64, u64, u32, u32), u32>,
+    small: Map<(u32, u64, u32), u32>,
     /// When a region was seen to be mapped.
-    mapped_at: BTreeMap<u32, u64>,
+    mapped_at: Map<u32, u64>,
     /// The region that was looked at last.
     last: u32,
 }
@@ -285,8 +283,9 @@ fn opened(key: Key, address: u64, length: u64, access: Access, witness: &mut dyn
         let advice = "grant rights of peers to the buffers that they need, each registered for itself";
         let finding = Finding::new(EVERYTHING_IS_OPEN, subject, what, advice);
         out.tell(
-            finding
-                .because("whoever knows the key can reach all of the program: its keys, its code pointers, its data"),
+            finding.because(
+                "a peer that knows the key can reach all of the program: its keys, its code pointers, its data",
+            ),
         );
     } else if address != 0 && witness.is_on_stack(address, length) == Some(true) {
         let what =

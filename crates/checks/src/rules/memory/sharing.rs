@@ -1,25 +1,26 @@
 //! Memory that is lent twice: to two receives, to a receive and a SEND, to a READ and anything else.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 
 use trace::{Kind, Queue};
 use wire::Key;
 
 use super::claims::{Claim, Claims, places};
-use super::{Owner, Posting, RECEIVES_EQUAL, RECEIVES_OVERLAP, RESULT_SHARED, SOURCE_SHARED, name, range};
-use crate::checker::{Moment, Out};
+use super::{RECEIVES_EQUAL, RECEIVES_OVERLAP, RESULT_SHARED, SOURCE_SHARED, range};
+use crate::examine::{Moment, Out};
 use crate::finding::{Finding, Subject};
+use crate::map::Map;
 use crate::model::Model;
+use crate::posted_work::{Owner, Posting, name};
 use crate::rule::Number;
-use crate::rules::posting::UNFENCED;
+use crate::rule::catalogue::posting::UNFENCED;
 
 /// What was seen of memory that is lent twice.
 #[derive(Default, Debug)]
 pub(super) struct Sharing {
     /// Receives with one buffer, by the key of its region. Such a buffer may be meant for nothing: WRITEs with immediate
     /// data use receives up and put nothing into them. So it is told when a message lies in it.
-    equal: BTreeMap<u32, ((u64, u64), Finding)>,
+    equal: Map<u32, ((u64, u64), Finding)>,
 }
 
 /// So many are remembered.
@@ -32,7 +33,7 @@ impl Sharing {
         if self.equal.is_empty() || queue == Queue::Send || opcode == "RECV_RDMA_WITH_IMM" || bytes == 0 {
             return;
         }
-        let Some(owner) = Owner::of(moment, queue) else { return };
+        let Some(owner) = Owner::of(moment.model, moment.event, queue) else { return };
         let model = moment.model;
         let works = match owner {
             Owner::Send(_) => return,

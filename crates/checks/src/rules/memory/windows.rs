@@ -6,7 +6,7 @@ use trace::Call;
 use wire::Key;
 
 use super::{WINDOW_KEY_UNCHANGED, WINDOW_NEVER_BOUND};
-use crate::checker::Out;
+use crate::examine::Out;
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Window};
 

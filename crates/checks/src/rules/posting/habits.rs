@@ -1,19 +1,16 @@
 //! What a program does again and again, and could do faster.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 
 use trace::Call;
 use wire::{Key, Qpn};
 
-use super::{
-    ALL_SIGNALED, FENCE_IN_VAIN, NOT_INLINE, NOTE_AFTER_WRITE, READS_WAIT, RECEIVES_ONE_BY_ONE, SENDS_ONE_BY_ONE,
-    THREADS_TAKE_TURNS, WRITES_SPLIT,
-};
-use crate::checker::{Moment, Out};
+use crate::examine::{Moment, Out};
 use crate::finding::{Finding, Subject};
+use crate::map::Map;
 use crate::model::{Model, Pair, Work};
-use crate::rules::memory::{Owner, Posting};
+use crate::posted_work::{Owner, Posting};
+use crate::rule::catalogue::posting::*;
 
 /// So often is a habit.
 const HABIT: u32 = 16;
@@ -34,8 +31,8 @@ const THREADS_MAX: usize = 1024;
 
 #[derive(Default, Debug)]
 pub(super) struct Habits {
-    pairs: BTreeMap<Qpn, Counts>,
-    rows: BTreeMap<u32, Row>,
+    pairs: Map<Qpn, Counts>,
+    rows: Map<u32, Row>,
 }
 
 /// What was counted of a queue pair.

@@ -3,10 +3,10 @@
 use alloc::format;
 
 use super::{MORE_THAN_THE_QUEUE_HOLDS, NEVER_REAPED, NEVER_SIGNALED, POSTED_WHILE_DRAINING};
-use crate::checker::Out;
+use crate::examine::Out;
 use crate::finding::{Finding, Subject};
 use crate::model::Pair;
-use crate::rules::memory::{Owner, Posting};
+use crate::posted_work::{Owner, Posting};
 
 /// A queue of this queue pair may have taken work.
 pub(super) fn observe(pair: &Pair, posted: Option<&Posting<'_>>, out: &mut Out<'_>) {

@@ -5,14 +5,11 @@ use alloc::format;
 use trace::{Call, Kind};
 use wire::Qpn;
 
-use super::{
-    DATAGRAM_TOO_LONG, FENCE_WITHOUT_READS, GROUP_WITHOUT_NUMBER, INLINE_TOO_LONG, NAME_IS_AMBIGUOUS, NO_READS_ALLOWED,
-    NO_ROOM_FOR_GRH, OVERWRITES_READ, REMOTE_KEY_NEVER_SET, SOLICITED_IN_VAIN,
-};
-use crate::checker::{Moment, Out};
+use crate::examine::{Moment, Out};
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Pair, Work};
-use crate::rules::memory::{Owner, Posting, name};
+use crate::posted_work::{Owner, Posting, name};
+use crate::rule::catalogue::posting::*;
 
 /// What stands before each datagram in its receive buffer.
 const GRH: u64 = 40;

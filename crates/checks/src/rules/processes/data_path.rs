@@ -1,18 +1,15 @@
 //! What is done again and again and could be done once: UV-0604 to UV-0610.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use core::ops::{RangeBounds, RangeInclusive};
 
 use trace::{Call, Kind, Queue};
 
-use super::{
-    HANDLE_PER_MESSAGE, MANY_SMALL_REGIONS, OPENED_MANY_TIMES, PAIR_PER_MESSAGE, REGISTERED_AGAIN,
-    REGISTERED_IN_MANY_DOMAINS, REGISTERED_PER_MESSAGE,
-};
-use crate::checker::{Examine, Moment, Out, Sort};
+use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
+use crate::map::{Map, Set};
 use crate::model::Model;
+use crate::rule::catalogue::processes::*;
 
 /// How many times something is done in the data path until it is told.
 const TIMES: u32 = 64;
@@ -51,16 +48,16 @@ pub(super) struct DataPath {
     /// How many work requests were posted.
     posts: u64,
     /// Regions registered after work was posted, with how many posts there were then.
-    fresh: BTreeMap<u32, u64>,
+    fresh: Map<u32, u64>,
     registrations: Window,
     /// Buffers that are registered, or were, by address and length.
-    buffers: BTreeMap<(u64, u64), Buffer>,
+    buffers: Map<(u64, u64), Buffer>,
     /// Small regions of each domain.
-    small: BTreeMap<u32, u32>,
+    small: Map<u32, u32>,
     /// Short-lived queue pairs, and when the first of them went.
     pairs: (u32, u64),
     /// Address handles by where they lead, each with the work posted when the first was made.
-    handles: BTreeMap<[u8; 16], Window>,
+    handles: Map<[u8; 16], Window>,
 }
 
 /// How often something was done since how many posts.
@@ -89,7 +86,7 @@ impl Window {
 #[derive(Default, Debug)]
 struct Buffer {
     times: u32,
-    domains: BTreeSet<u32>,
+    domains: Set<u32>,
 }
 
 impl Examine for DataPath {

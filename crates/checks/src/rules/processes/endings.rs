@@ -1,14 +1,14 @@
 //! Work and connections that the program leaves behind: UV-0626 to UV-0628.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 
 use trace::{Call, Kind};
 use wire::Qpn;
 
 use super::{DESTROYED_UNDER_WAY, ENDED_CONNECTED, ENDED_UNDER_WAY};
-use crate::checker::{Examine, Moment, Out, Sort};
+use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
+use crate::map::{Map, Set};
 use crate::model::{Model, Pair, Work};
 use crate::witness::Witness;
 
@@ -16,9 +16,9 @@ use crate::witness::Witness;
 #[derive(Default, Debug)]
 pub(super) struct Endings {
     /// Ids of the connection manager that are connected.
-    connected: BTreeSet<u64>,
+    connected: Set<u64>,
     /// Queue pairs that were just reset with sends under way: how many, and the oldest. Destroying one resets it first.
-    reset: BTreeMap<Qpn, (usize, Work)>,
+    reset: Map<Qpn, (usize, Work)>,
 }
 
 impl Examine for Endings {

@@ -7,7 +7,7 @@ use trace::{Call, Kind};
 use wire::Qpn;
 
 use super::{ASYNC_NOT_ACKNOWLEDGED, ASYNC_UNREAD};
-use crate::checker::{Examine, Moment, Out, Sort};
+use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 use crate::rules::waiting_destroyers::WaitingDestroyers;
@@ -67,7 +67,7 @@ impl Examine for Events {
                 "let a thread call ibv_get_async_event and ibv_ack_async_event in a loop, or watch the context's \
                  async_fd beside the program's other descriptors",
             )
-            .because("a failure that no work request of this program caused is told by these events alone"),
+            .because("a failure that no work request of this program caused is reported by these events alone"),
         );
     }
 }

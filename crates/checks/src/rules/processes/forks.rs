@@ -5,7 +5,7 @@ use alloc::format;
 use trace::{Call, Kind};
 
 use super::{FORKED, USED_IN_CHILD};
-use crate::checker::{Examine, Moment, Out, Sort};
+use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 

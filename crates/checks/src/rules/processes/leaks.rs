@@ -1,6 +1,5 @@
 //! Objects that are left when the program ends: UV-0611 to UV-0619, UV-0621. One finding for each kind.
 
-use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,14 +7,12 @@ use core::fmt::Display;
 
 use trace::{Call, Kind};
 
-use super::{
-    LEAKED_CHANNELS, LEAKED_CONTEXTS, LEAKED_CQS, LEAKED_DOMAINS, LEAKED_EVENT_CHANNELS, LEAKED_HANDLES, LEAKED_PAIRS,
-    LEAKED_REGIONS, LEAKED_SRQS, LEAKED_WINDOWS,
-};
-use crate::checker::{Examine, Moment, Out, Sort};
+use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
+use crate::map::Set;
 use crate::model::Model;
 use crate::rule::Number;
+use crate::rule::catalogue::processes::*;
 use crate::witness::Witness;
 
 /// How many of a kind are named.
@@ -25,7 +22,7 @@ const NAMED: usize = 8;
 #[derive(Default, Debug)]
 pub(super) struct Leaks {
     /// Event channels of the connection manager. Its ids have a rule in its own family.
-    event_channels: BTreeSet<u64>,
+    event_channels: Set<u64>,
 }
 
 impl Examine for Leaks {

@@ -1,6 +1,5 @@
 //! Objects that are destroyed in the wrong order: UV-0622, UV-0623.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,8 +7,9 @@ use alloc::vec::Vec;
 use trace::{Call, Kind};
 
 use super::{CLOSED_TOO_EARLY, DESTROY_REFUSED};
-use crate::checker::{Examine, Moment, Out, Sort};
+use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
+use crate::map::Map;
 use crate::model::Model;
 use crate::witness::Witness;
 
@@ -19,7 +19,7 @@ const EBUSY: i32 = 16;
 #[derive(Default, Debug)]
 pub(super) struct Order {
     /// Calls that were refused because the object was in use: how often, and what used such objects then.
-    refused: BTreeMap<&'static str, (u32, String)>,
+    refused: Map<&'static str, (u32, String)>,
 }
 
 impl Examine for Order {

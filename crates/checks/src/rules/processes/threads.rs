@@ -1,13 +1,13 @@
 //! Threads that share what they need not share, or take it from each other: UV-0603, UV-0629.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 
 use trace::{Call, Kind};
 
 use super::{CHANNEL_DESTROYED, POLLED_BY_THREADS};
-use crate::checker::{Examine, Moment, Out, Sort};
+use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
+use crate::map::Map;
 
 /// How often a completion queue goes from thread to thread until it is told.
 const HANDOVERS: u32 = 64;
@@ -16,9 +16,9 @@ const HANDOVERS: u32 = 64;
 #[derive(Default, Debug)]
 pub(super) struct Threads {
     /// For each completion queue the thread that last found something there, and how often that was another one.
-    pollers: BTreeMap<u32, (u32, u32)>,
+    pollers: Map<u32, (u32, u32)>,
     /// Threads that sleep, and at which completion channel.
-    sleepers: BTreeMap<u32, u32>,
+    sleepers: Map<u32, u32>,
 }
 
 impl Examine for Threads {

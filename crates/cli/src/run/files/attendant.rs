@@ -3,7 +3,7 @@
 //! `ubiverbs run` preloads (`crates/paths`); the directory is closed to other users.
 
 use super::tree;
-use inventory::Process;
+use inventory::{Process, Users};
 use netlink::{Device, Host};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
@@ -13,9 +13,11 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, recv,
     send, socket_with,
 };
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use transport::Counters;
 
@@ -25,8 +27,9 @@ const LIFESPAN: Duration = Duration::from_millis(10);
 /// Connections at a time; more are hung up.
 const MOST_CONNECTIONS: usize = 64;
 
-/// A connection that does not read its answers has at most so many bytes of them waiting.
-const MOST_WAITING: usize = 64 << 20;
+/// A connection that does not read its answers has at most so many bytes of them waiting: more than other users'
+/// processes can have told of.
+const MOST_WAITING: usize = 256 << 20;
 
 /// The longest datagram of requests.
 const LONGEST_REQUEST: usize = 64 << 10;
@@ -64,7 +67,11 @@ impl Attendant {
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         bind(&listener, &SocketAddrUnix::new(directory.join("attendant"))?)?;
         listen(&listener, 64)?;
-        let devices = crate::run::devices().unwrap_or_default();
+        // Processes of all users are asked at the same time.
+        let mut limit = getrlimit(Resource::Nofile);
+        limit.current = limit.maximum;
+        let _ = setrlimit(Resource::Nofile, limit);
+        let devices = crate::devices::of_host().unwrap_or_default();
         let described = |name: &String| {
             let device = devices.iter().find(|device| device.name() == name)?;
             Some(Device {
@@ -165,7 +172,7 @@ impl Attendant {
     fn count(&mut self) {
         let now = Instant::now();
         if self.counted.0.is_none_or(|then| now.duration_since(then) >= LIFESPAN)
-            && let Ok(counters) = inventory::port_counters()
+            && let Ok(counters) = inventory::port_counters(Users::All)
         {
             self.counted = (Some(Instant::now()), counters);
         }
@@ -203,12 +210,12 @@ impl Connection {
 struct Present<'a> {
     attendant: &'a mut Attendant,
     connection: &'a Connection,
-    processes: Option<Vec<Process>>,
+    processes: Option<Rc<Vec<Process>>>,
 }
 
 impl Host for Present<'_> {
     fn devices(&mut self) -> Vec<Device> {
-        let now = crate::run::devices().unwrap_or_default();
+        let now = crate::devices::of_host().unwrap_or_default();
         let mut devices = self.attendant.devices.clone();
         for device in &mut devices {
             device.active = now.iter().any(|other| other.name() == device.name && other.port().active);
@@ -216,8 +223,9 @@ impl Host for Present<'_> {
         devices
     }
 
-    fn processes(&mut self) -> Vec<Process> {
-        self.processes.get_or_insert_with(|| inventory::gather().unwrap_or_default()).clone()
+    fn processes(&mut self) -> Rc<Vec<Process>> {
+        let gather = || Rc::new(inventory::gather(Users::All).unwrap_or_default());
+        Rc::clone(self.processes.get_or_insert_with(gather))
     }
 
     fn counters(&mut self, device: &str) -> Counters {

@@ -34,6 +34,10 @@ impl Spool {
     pub fn write(&mut self, mut line: String) {
         let _shield = Shield::up();
         line.push('\n');
-        let _ = self.file.write_all(line.as_bytes());
+        // Beyond the limit the kernel would send SIGXFSZ, which ends a program that did not expect it.
+        let length = self.file.metadata().map_or(0, |file| file.len());
+        if host::file_size::check(length + line.len() as u64).is_ok() {
+            let _ = self.file.write_all(line.as_bytes());
+        }
     }
 }

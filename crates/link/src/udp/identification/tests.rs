@@ -49,7 +49,7 @@ fn arrive(
     verdict
 }
 
-/// The same without damage, one packet to a datagram.
+/// What becomes of undamaged packets with these identifications, one packet to a datagram.
 fn each(known: &mut Identifications, from: ([u8; 4], u16), identifications: &[u16]) -> Vec<Verdict> {
     identifications.iter().map(|identification| arrive(known, from, *identification, 0, |_| ())).collect()
 }

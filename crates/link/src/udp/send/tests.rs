@@ -196,7 +196,7 @@ fn lent_payload_arrives_like_any_other_and_what_was_changed_is_damaged() {
     refuse(&mut receiver, &mut sender, &route);
 }
 
-/// The same, whose memory has gone when the last packet is to be copied.
+/// A long train whose memory has gone when the last packet is to be copied.
 struct Refused(Long);
 
 impl Cargo for Refused {

@@ -1,0 +1,15 @@
+//! The libraries in C, as people get them, with programs on them.
+//!
+//! - `symbols`: what the libraries export, and that they can be copied, loaded and linked against
+//! - `programs`: programs in C and C++, compiled here
+//! - `sockets`: programs of sockets on `librspreload.so`
+//! - `streams`: programs in C and streams of the Rust API talk to each other
+//! - `pyverbs`: rdma-core's own tests, in Python
+//! - `library`: where the libraries are, and how programs are run on them
+
+mod library;
+mod programs;
+mod pyverbs;
+mod sockets;
+mod streams;
+mod symbols;

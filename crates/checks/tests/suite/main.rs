@@ -1,0 +1,17 @@
+//! The rules of verbs: scripts that break each, and scripts that keep it.
+//!
+//! - `connections`: connections, UV-05xx
+//! - `manager`: the connection manager, UV-07xx
+//! - `memory`: memory
+//! - `posting`: posting
+//! - `completions`: completions
+//! - `processes`: processes, threads and lives of objects
+//! - `script`: small programs told as events
+
+mod completions;
+mod connections;
+mod manager;
+mod memory;
+mod posting;
+mod processes;
+mod script;

@@ -1,0 +1,50 @@
+//! `devices` and `explain` as a user runs them.
+#![allow(missing_docs)]
+
+use crate::program::ubiverbs;
+
+#[test]
+fn loopback_is_a_device_with_its_addresses() {
+    let output = ubiverbs(&["devices", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a JSON document");
+    let devices = document["devices"].as_array().expect("a list");
+    let lo = devices.iter().find(|device| device["name"] == "ubi_lo").expect("a device for lo");
+    assert_eq!((&lo["active"], &lo["mtu"]), (&true.into(), &4096.into()));
+    assert!(lo["gids"].as_array().unwrap().iter().any(|gid| gid["gid"] == "::ffff:127.0.0.1"), "{lo}");
+    let text = String::from_utf8(ubiverbs(&["devices"]).stdout).unwrap();
+    assert!(text.contains("ubi_lo") && text.contains("::ffff:127.0.0.1"), "{text}");
+}
+
+#[test]
+fn a_status_is_explained_by_number_and_by_name() {
+    for asked in ["12", "IBV_WC_RETRY_EXC_ERR", "retry_exc"] {
+        let output = ubiverbs(&["explain", asked]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text.starts_with("IBV_WC_RETRY_EXC_ERR (12)") || text.contains("IBV_WC_RNR_RETRY_EXC_ERR"), "{text}");
+    }
+    let unknown = ubiverbs(&["explain", "250"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(String::from_utf8(unknown.stderr).unwrap().contains("250"));
+    let all = String::from_utf8(ubiverbs(&["explain"]).stdout).unwrap();
+    assert_eq!(all.lines().count(), 24);
+}
+
+#[test]
+fn events_rejections_errnos_and_rules_are_explained() {
+    let explained = |words: &[&str]| {
+        let output = ubiverbs(&[&["explain"], words].concat());
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(explained(&["IBV_EVENT_CQ_ERR"]).starts_with("IBV_EVENT_CQ_ERR (0): a completion queue overflowed"));
+    assert!(explained(&["cm", "8"]).starts_with("RDMA_CM_EVENT_REJECTED (8)"));
+    assert!(explained(&["reject", "8"]).contains("nobody listens"));
+    assert!(explained(&["ibv_modify_qp", "EINVAL"]).contains("INIT to RTR needs"));
+    assert!(explained(&["UV-0201"]).starts_with("UV-0201: error:"));
+    assert!(explained(&["rule"]).lines().count() >= 2);
+    let general = ubiverbs(&["explain", "ibv_query_gid", "ENODEV"]);
+    assert_eq!(general.status.code(), Some(1));
+    assert!(String::from_utf8(general.stderr).unwrap().contains("in general"));
+}

@@ -1,0 +1,97 @@
+//! `simulate` as a user runs it.
+#![allow(missing_docs)]
+
+use crate::program::ubiverbs;
+use std::fs;
+use std::process::{Command, Stdio};
+
+fn directory(name: &str) -> std::path::PathBuf {
+    let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("simulate-{name}"));
+    fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+#[test]
+fn a_run_is_told_as_text_as_json_and_as_a_page() {
+    let page = directory("page").join("run.html");
+    let arguments = ["simulate", "--hosts", "9", "--workload", "incast bytes 256K", "--html", page.to_str().unwrap()];
+    let output = ubiverbs(&arguments);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(
+        text.contains("star: 9 hosts, 1 switch, 9 cables") && text.contains("8 messages on 16 queue pairs"),
+        "{text}"
+    );
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("<svg") && !html.contains("http"), "{html}");
+    let json = ubiverbs(&["simulate", "--hosts", "9", "--workload", "incast bytes 256K", "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&json.stdout).expect("a JSON document");
+    assert_eq!(document["counts"]["messages_received"], 8);
+    assert_eq!((&document["complete"], &document["counts"]["dropped_full"]), (&true.into(), &0.into()));
+}
+
+#[test]
+fn the_same_scenario_prints_the_same_bytes() {
+    let run = |seed| {
+        let seeded = ["simulate", "--topology", "fat-tree-3", "--workload", "permutation", "--json", "--seed", seed];
+        ubiverbs(&seeded).stdout
+    };
+    assert_eq!(run("5"), run("5"));
+    assert_ne!(run("5"), run("6"));
+}
+
+#[test]
+fn a_script_names_its_trace_and_its_captures() {
+    let directory = directory("script");
+    fs::write(directory.join("messages"), "0us 0 1 64K\n5us 2 1 64K\n").unwrap();
+    let script = directory.join("cluster");
+    fs::write(&script, "hosts 4 # small\nworkload trace messages\ncapture 1\ncapture 2\n").unwrap();
+    let capture = directory.join("a.pcapng");
+    let output = ubiverbs(&["simulate", script.to_str().unwrap(), "--pcap", capture.to_str().unwrap(), "--figures"]);
+    let (text, told) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(text.contains("2 messages on 4 queue pairs"), "{text}");
+    assert!(told.contains("million a second") && told.contains("queue pairs   4"), "{told}");
+    for host in [1, 2] {
+        let bytes = fs::read(directory.join(format!("a.host{host}.pcapng"))).unwrap();
+        assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+    }
+}
+
+/// Large networks take huge pages where there are some, by beginning again.
+#[test]
+fn a_large_network_prints_the_same_with_huge_pages_and_from_standard_input() {
+    let script = directory("large").join("cluster");
+    fs::write(&script, "hosts 2000\ntopology fat-tree-3\nworkload all-reduce-tree bytes 64\n").unwrap();
+    let run = |script: &str, stdin: Stdio, tunables: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ubiverbs"));
+        command.args(["simulate", script]).stdin(stdin).env_remove("GLIBC_TUNABLES");
+        let output = command.envs(tunables.map(|value| ("GLIBC_TUNABLES", value))).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let path = script.to_str().unwrap();
+    let text = run(path, Stdio::null(), None);
+    assert!(text.contains("2000 hosts"), "{text}");
+    assert_eq!(text, run(path, Stdio::null(), Some("glibc.malloc.hugetlb=0")));
+    assert_eq!(text, run("-", Stdio::from(fs::File::open(&script).unwrap()), None));
+}
+
+#[test]
+fn what_is_wrong_is_told_with_the_line_or_the_option() {
+    let script = directory("wrong").join("cluster");
+    fs::write(&script, "hosts 4\n\nrate fast\n").unwrap();
+    for (arguments, told) in [
+        (vec![script.to_str().unwrap()], "cluster: line 3: \"fast\" is no rate; expected one of 1K to 10T"),
+        (vec!["--hosts", "1"], "--hosts: \"1\" is no number for this; expected one of 2 to 100000"),
+        (vec!["--set", "storm"], "--set: \"storm\" is no statement; expected one of seed"),
+        (vec!["--hosts", "4", "--workload", "incast senders 9"], "--workload: 4 hosts have no 9 senders"),
+        (vec!["nowhere"], "cannot read nowhere"),
+    ] {
+        let output = ubiverbs(&[vec!["simulate"], arguments.clone()].concat());
+        let found = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {found}");
+        assert!(found.contains(told), "{arguments:?}: {found}");
+        assert!(output.stdout.is_empty());
+    }
+}

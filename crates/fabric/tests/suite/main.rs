@@ -1,0 +1,11 @@
+//! Simulated clusters.
+//!
+//! - `behaviour`: whole runs: topologies, workloads, failures
+//! - `truth`: small networks beside what is computed by hand
+//! - `dcqcn`: DCQCN beside its paper
+//! - `hostile`: scripts thrown together by chance
+
+mod behaviour;
+mod dcqcn;
+mod hostile;
+mod truth;

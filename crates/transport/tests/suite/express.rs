@@ -1,0 +1,155 @@
+//! The short way of a message is the long one, but shorter: the same script, once with and once without it, completes
+//! the same work with the same bytes and leaves the same numbers behind.
+
+use crate::direct::{End, Pair};
+use ubiverbs_transport::{
+    Completion, Data, Inbound, Operation, Queue, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, Time,
+};
+use wire::{Key, Mtu};
+
+const MEMORY: usize = 16 * 1024;
+
+/// Numbers that look random and are the same every time.
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+/// What a step of the script does.
+struct Step {
+    from_a: bool,
+    operation: Operation,
+    from: u64,
+    length: u32,
+    inline: bool,
+    flags: SendFlags,
+    /// Everything under way arrives after it.
+    settle: bool,
+}
+
+fn script(seed: u64) -> Vec<Step> {
+    let mut dice = Dice(seed);
+    (0..400)
+        .map(|_| {
+            let remote = Remote { address: dice.throw(4096), key: Key::new(1) };
+            let immediate = (dice.throw(3) == 0).then(|| dice.throw(1000) as u32);
+            let (operation, longest) = match dice.throw(12) {
+                0..5 => (Operation::Send { immediate }, 1500),
+                5..9 => (Operation::Write { remote, immediate }, 1500),
+                9 => (Operation::Read { remote }, 3000),
+                10 => (Operation::SendInvalidate { key: Key::new(9) }, 100),
+                _ => (Operation::FetchAdd { remote: Remote { address: 8 * dice.throw(100), ..remote }, add: 1 }, 9),
+            };
+            let length = match operation {
+                Operation::FetchAdd { .. } => 8,
+                _ => dice.throw(longest) as u32,
+            };
+            let may_inline = !matches!(operation, Operation::Read { .. } | Operation::FetchAdd { .. });
+            let mut flags = SendFlags::empty();
+            flags.set(SendFlags::SIGNALED, dice.throw(2) == 0);
+            flags.set(SendFlags::SOLICITED, dice.throw(4) == 0);
+            flags.set(SendFlags::FENCE, dice.throw(8) == 0);
+            Step {
+                from_a: dice.throw(2) == 0,
+                operation,
+                from: 8192 + dice.throw(4000),
+                length,
+                inline: may_inline && length <= 256 && dice.throw(2) == 0,
+                flags,
+                settle: dice.throw(3) == 0,
+            }
+        })
+        .collect()
+}
+
+/// The completions of both ends so far, sends and receives apart: how those of the two lie between each other depends
+/// on when acknowledgements come.
+#[derive(Default, PartialEq, Debug)]
+struct Told([Vec<Completion>; 4]);
+
+impl Told {
+    fn take(&mut self, index: usize, end: &mut End, now: Time) {
+        while let Some(completion) = end.qp.poll_completion(now, &mut end.memory) {
+            let receive = completion.queue != Queue::Send;
+            self.0[2 * index + usize::from(receive)].push(completion);
+        }
+    }
+}
+
+/// Posts work and carries it the short way, with the acknowledgement that is owed. False if it must go the long way,
+/// and then nothing has happened.
+fn send_at_once(from: &mut End, to: &mut End, now: Time, request: &SendRequest<'_>) -> bool {
+    let along = from.qp.take_acknowledgement(&from.memory);
+    let Some(train) = from.qp.send_at_once(now, request, &mut from.memory) else {
+        from.qp.owe_acknowledgement(along);
+        return false;
+    };
+    let mut payload = vec![0; train.payload.len() as usize];
+    train.payload.copy(0, &mut payload, &mut from.memory).unwrap();
+    if let Some((psn, msn)) = along {
+        to.qp.handle_acknowledgement(now, from.gid, psn, msn, &mut to.memory);
+    }
+    let (grh, congestion_marked) = (&[0; 40], false);
+    let inbound =
+        Inbound { headers: &train.headers, count: 1, payload: &payload, from: from.gid, grh, congestion_marked };
+    to.qp.handle(now, &inbound, &mut to.memory);
+    true
+}
+
+/// Runs the script; how many of its steps went the short way.
+fn play(steps: &[Step], short: bool) -> (Pair, Told, usize) {
+    let mut pair = Pair::new(Mtu::B1024, MEMORY);
+    let mut told = Told::default();
+    let mut shorter = 0;
+    for (index, step) in steps.iter().enumerate() {
+        let wr_id = index as u64;
+        for end in [&mut pair.a, &mut pair.b] {
+            // One receive per step and end: never too few. Half of them lie in two pieces.
+            let address = 4096 + 32 * (wr_id % 64);
+            let whole = [Sge { address, length: 2000, key: Key::new(1) }];
+            let pieces =
+                [Sge { address, length: 700, key: Key::new(1) }, Sge { address, length: 1300, key: Key::new(1) }];
+            let sges: &[Sge] = if index % 2 == 0 { &whole } else { &pieces };
+            let _ = end.qp.post_receive(pair.now, &ReceiveRequest { wr_id, sges }, &mut end.memory);
+        }
+        let (from, to) = if step.from_a { (&mut pair.a, &mut pair.b) } else { (&mut pair.b, &mut pair.a) };
+        let sges = [Sge { address: step.from, length: step.length, key: Key::new(1) }];
+        let bytes = from.memory.bytes[step.from as usize..][..step.length as usize].to_vec();
+        let data = if step.inline { Data::Inline(&bytes) } else { Data::Gather(&sges) };
+        let request =
+            SendRequest { wr_id, operation: step.operation, flags: step.flags, data, target: None, xrc_srq: None };
+        if short && send_at_once(from, to, pair.now, &request) {
+            shorter += 1;
+        } else {
+            from.qp.post_send(pair.now, &request, &mut from.memory).unwrap();
+            pair.settle(&mut |index, end, now| told.take(index, end, now));
+        }
+        if step.settle || !short {
+            pair.settle(&mut |index, end, now| told.take(index, end, now));
+        }
+    }
+    pair.settle(&mut |index, end, now| told.take(index, end, now));
+    (pair, told, shorter)
+}
+
+#[test]
+fn the_short_way_and_the_long_way_are_the_same() {
+    let mut shorter = 0;
+    for seed in 0..50 {
+        let steps = script(seed);
+        let (long, told_long, _) = play(&steps, false);
+        let (short, told_short, times) = play(&steps, true);
+        assert_eq!(told_short, told_long, "seed {seed}");
+        for (short, long) in [(&short.a, &long.a), (&short.b, &long.b)] {
+            assert_eq!(short.qp.attributes(), long.qp.attributes(), "seed {seed}");
+            assert_eq!(short.qp.poll_timeout(), long.qp.poll_timeout(), "seed {seed}");
+            assert!(short.memory.bytes == long.memory.bytes, "seed {seed}: other bytes");
+        }
+        shorter += times;
+    }
+    assert!(shorter > 5000, "only {shorter} went the short way");
+}

@@ -1,0 +1,23 @@
+//! Two processes of one host, of which this is one, at work together. One test at a time: what another does to the host, or
+//! to this process, would be seen.
+//!
+//! - `two_processes`: whatever the other process does, work completes
+//! - `answers`: messages that are answered, until one is not
+//! - `connecting`: a connection to another process, and its end
+//! - `datagrams`: more datagrams than a link holds
+//! - `faults`: faults that were asked for
+//! - `interfaces`: interfaces that come and go
+//! - `progress`: no kind of program is kept waiting
+//! - `rates`: limits, and congestion
+//! - `shared_memory`: peers that are stopped, flooded or many
+
+mod answers;
+mod connecting;
+mod datagrams;
+mod faults;
+mod interfaces;
+mod neighbours;
+mod progress;
+mod rates;
+mod shared_memory;
+mod two_processes;
