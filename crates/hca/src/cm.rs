@@ -195,8 +195,8 @@ impl Cm {
     fn destroy(&self, nic: &Arc<Nic>, key: IdKey, forgets: bool) {
         let handle = self.with(nic, |inner, now| {
             let handle = inner.handles.remove(&key)?;
-            if let Some(slot) = handle.watched {
-                nic.process_watch.unwatch(slot);
+            if let Some(process) = handle.watched {
+                nic.process_watch.unwatch(process);
             }
             if let Some(at) = handle.recorded_at {
                 inner.connection_records.strike(at);

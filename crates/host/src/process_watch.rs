@@ -17,14 +17,44 @@ use std::sync::{Arc, MutexGuard};
 pub struct ProcessWatch {
     registry: Arc<Registry>,
     epoll: Descriptor,
-    watched: Mutex<HashMap<Slot, Watched>>,
+    watched: Mutex<Watched>,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    next_key: u64,
+    processes: HashMap<WatchedProcess, Entry>,
+}
+
+/// A process that is watched: the owner of a slot, and no later owner of the same slot.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct WatchedProcess {
+    slot: Slot,
+    /// No two have the same; also in the epoll set.
+    key: u64,
+}
+
+impl WatchedProcess {
+    /// The slot that it has or had.
+    pub fn slot(self) -> Slot {
+        self.slot
+    }
 }
 
 #[derive(Debug)]
-struct Watched {
+struct Entry {
     /// How many asked.
     count: usize,
     process: Descriptor,
+}
+
+impl Entry {
+    /// Whether the process has ended, as the kernel knows it now.
+    fn has_ended(&self) -> bool {
+        let mut process = libc::pollfd { fd: self.process.raw(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one live structure.
+        unsafe { libc::poll(&raw mut process, 1, 0) > 0 }
+    }
 }
 
 impl ProcessWatch {
@@ -37,19 +67,21 @@ impl ProcessWatch {
         };
         let registry = slots.registry().clone();
         registry.watch(epoll.raw(), Registry::PROCESS_WATCH)?;
-        Ok(ProcessWatch { registry, epoll, watched: Mutex::new(Rank::ProcessWatch, HashMap::new()) })
+        Ok(ProcessWatch { registry, epoll, watched: Mutex::new(Rank::ProcessWatch, Watched::default()) })
     }
 
-    /// Watches the process that has `slot`; false if none has it, or none that can be watched. Asking twice needs
-    /// letting go twice.
-    pub fn watch(&self, slot: Slot) -> io::Result<bool> {
+    /// Watches the process that has `slot`; `None` if no process has it, or none that can be watched. Asking twice
+    /// needs letting go twice.
+    pub fn watch(&self, slot: Slot) -> io::Result<Option<WatchedProcess>> {
         let mut watched = self.lock();
-        if let Some(known) = watched.get_mut(&slot) {
-            known.count += 1;
-            return Ok(true);
+        // A process that has ended and was not told of yet is not the slot's owner any more.
+        let known = watched.processes.iter_mut().find(|(known, entry)| known.slot == slot && !entry.has_ended());
+        if let Some((known, entry)) = known {
+            entry.count += 1;
+            return Ok(Some(*known));
         }
         // In another namespace of processes it has no number here.
-        let Some(peer) = names::owner(Name::Slot(slot))?.filter(|peer| peer.pid > 0) else { return Ok(false) };
+        let Some(peer) = names::owner(Name::Slot(slot))?.filter(|peer| peer.pid > 0) else { return Ok(None) };
         // SAFETY: two numbers; the descriptor it returns is owned from here on.
         let process = unsafe {
             let fd = check(libc::syscall(libc::SYS_pidfd_open, peer.pid, 0) as libc::c_int)?;
@@ -57,22 +89,24 @@ impl ProcessWatch {
         };
         // Had it ended in between, its number might be another's; its name would be free.
         if !names::is_reachable(Name::Slot(slot))? {
-            return Ok(false);
+            return Ok(None);
         }
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: u64::from(slot.number()) };
+        watched.next_key += 1;
+        let known = WatchedProcess { slot, key: watched.next_key };
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: known.key };
         // SAFETY: numbers, and a live event that the kernel reads.
         check(unsafe { libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_ADD, process.raw(), &raw mut event) })?;
-        watched.insert(slot, Watched { count: 1, process });
-        Ok(true)
+        watched.processes.insert(known, Entry { count: 1, process });
+        Ok(Some(known))
     }
 
-    /// A caller that asked for `slot` asks no more.
-    pub fn unwatch(&self, slot: Slot) {
+    /// A caller that asked for a process asks no more.
+    pub fn unwatch(&self, process: WatchedProcess) {
         let mut watched = self.lock();
-        let Some(known) = watched.get_mut(&slot) else { return };
-        known.count -= 1;
-        if known.count == 0 {
-            self.forget(&mut watched, slot);
+        let Some(entry) = watched.processes.get_mut(&process) else { return };
+        entry.count -= 1;
+        if entry.count == 0 {
+            self.forget(&mut watched, process);
         }
     }
 
@@ -98,8 +132,8 @@ impl ProcessWatch {
         (connections, unreadable)
     }
 
-    /// The slots whose process has ended since the last call. They are watched no more.
-    pub fn ended(&self) -> Vec<Slot> {
+    /// The processes that have ended since the last call. They are watched no more.
+    pub fn ended(&self) -> Vec<WatchedProcess> {
         self.registry.deaths_seen();
         let mut ended = Vec::new();
         let mut watched = self.lock();
@@ -109,9 +143,11 @@ impl ProcessWatch {
             let count = unsafe { libc::epoll_wait(self.epoll.raw(), events.as_mut_ptr(), 16, 0) };
             let count = usize::try_from(count).unwrap_or(0);
             for event in events.iter().take(count) {
-                if let Some(slot) = Slot::new(event.u64 as u16) {
-                    self.forget(&mut watched, slot);
-                    ended.push(slot);
+                let key = event.u64;
+                let gone = watched.processes.keys().find(|process| process.key == key).copied();
+                if let Some(process) = gone {
+                    self.forget(&mut watched, process);
+                    ended.push(process);
                 }
             }
             if count < events.len() {
@@ -120,8 +156,8 @@ impl ProcessWatch {
         }
     }
 
-    fn forget(&self, watched: &mut HashMap<Slot, Watched>, slot: Slot) {
-        if let Some(gone) = watched.remove(&slot) {
+    fn forget(&self, watched: &mut Watched, process: WatchedProcess) {
+        if let Some(gone) = watched.processes.remove(&process) {
             // SAFETY: numbers; the event may be null for this operation.
             unsafe {
                 libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_DEL, gone.process.raw(), std::ptr::null_mut());
@@ -129,7 +165,7 @@ impl ProcessWatch {
         }
     }
 
-    fn lock(&self) -> Guard<MutexGuard<'_, HashMap<Slot, Watched>>> {
+    fn lock(&self) -> Guard<MutexGuard<'_, Watched>> {
         self.watched.lock()
     }
 }
@@ -171,9 +207,10 @@ mod tests {
         // SAFETY: two live bytes.
         assert_eq!(unsafe { libc::read(pipe[0], number.as_mut_ptr().cast(), 2) }, 2);
         let slot = Slot::new(u16::from_ne_bytes(number)).unwrap();
-        assert!(process_watch.watch(slot).unwrap() && process_watch.watch(slot).unwrap());
+        let watched = process_watch.watch(slot).unwrap().unwrap();
+        assert_eq!(process_watch.watch(slot).unwrap(), Some(watched));
         assert!(process_watch.ended().is_empty());
-        process_watch.unwatch(slot);
+        process_watch.unwatch(watched);
         // SAFETY: our own child.
         unsafe { libc::kill(child, libc::SIGKILL) };
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -183,10 +220,10 @@ mod tests {
                 break ended;
             }
         };
-        assert_eq!(ended, [slot]);
+        assert_eq!(ended, [watched]);
         assert!(process_watch.ended().is_empty());
         // SAFETY: our own child.
         unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
-        assert!(!process_watch.watch(slot).unwrap(), "nobody has it");
+        assert_eq!(process_watch.watch(slot).unwrap(), None, "no process has it");
     }
 }

@@ -28,8 +28,8 @@ impl Inner {
         let (Some(record), Some(handle)) = (self.ids.get(key), self.handles.get_mut(&key)) else { return };
         let (Some(path), Some(peer), None) = (record.path, record.peer_communication, handle.watched) else { return };
         let Some(slot) = Slot::of_communication(peer) else { return };
-        if nic.is_own_address(path.dgid) && !nic.has_slot(slot) && nic.process_watch.watch(slot).unwrap_or(false) {
-            handle.watched = Some(slot);
+        if nic.is_own_address(path.dgid) && !nic.has_slot(slot) {
+            handle.watched = nic.process_watch.watch(slot).unwrap_or_default();
         }
     }
 
@@ -108,7 +108,11 @@ impl Cm {
         }
         self.with(nic, |inner, _| {
             let now = nic.now();
-            if inner.connection_records.survivor().is_some_and(|slot| ended.contains(&slot)) {
+            if inner
+                .connection_records
+                .survivor()
+                .is_some_and(|slot| ended.iter().any(|process| process.slot() == slot))
+            {
                 inner.connection_records.lose_survivor();
             }
             for connection in &connections_of_dead {
@@ -132,7 +136,7 @@ impl Cm {
             }
             let mut bereft = Vec::new();
             for (key, handle) in &mut inner.handles {
-                if handle.watched.is_some_and(|slot| ended.contains(&slot)) {
+                if handle.watched.is_some_and(|process| ended.contains(&process)) {
                     handle.watched = None;
                     bereft.push(*key);
                 }

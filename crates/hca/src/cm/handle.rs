@@ -8,7 +8,7 @@ use crate::nic::Nic;
 use crate::objects::device::Device;
 use ::cm::id::{Body, EventKind, IdRecord, LocalAddress, Output, Stage};
 use ::cm::{IdKey, Time};
-use ::host::slots::Slot;
+use ::host::process_watch::WatchedProcess;
 use std::sync::{Arc, Weak};
 use wire::Gid;
 use wire::cm::{PortSpace, RejectReason};
@@ -20,7 +20,7 @@ pub(super) struct Handle {
     pub channel: Arc<EventChannel>,
     pub device: Option<Arc<Device>>,
     /// The process of the peer, if it is on this host and we watch it.
-    pub watched: Option<Slot>,
+    pub watched: Option<WatchedProcess>,
     /// Where it stands in the connection records of this process.
     pub recorded_at: Option<usize>,
 }

@@ -126,7 +126,9 @@ impl Exchange {
         }
         let mut links = self.links.lock();
         let lane = lane % LANES;
-        let known = |links: &Links, lane| links.outbound.get(&(slot, lane)).map(Arc::clone);
+        // A link whose peer has ended leads to the slot's former owner until `serve` hears of the end.
+        let is_open = |link: &&Arc<Outbound>| !link.peer_has_ended();
+        let known = |links: &Links, lane| links.outbound.get(&(slot, lane)).filter(is_open).map(Arc::clone);
         let few = links.outbound.len() < FEW_RINGS;
         let lane = if few || links.outbound.contains_key(&(slot, lane)) { lane } else { 0 };
         known(&links, lane).or_else(|| self.connect(&mut links, slot, lane).ok())

@@ -99,6 +99,16 @@ impl Outbound {
         self.state.store(state as u32, Ordering::SeqCst);
     }
 
+    /// Whether the process at the other end has ended or closed the connection, as the kernel knows it now.
+    pub(super) fn peer_has_ended(&self) -> bool {
+        // The end of a connection is always reported.
+        let connection = libc::pollfd { fd: self.socket.raw(), events: 0, revents: 0 };
+        let process = self.process.as_ref().map_or(-1, Descriptor::raw);
+        let mut ends = [connection, libc::pollfd { fd: process, events: libc::POLLIN, revents: 0 }];
+        // SAFETY: a live array of two; the kernel passes over negative descriptors.
+        unsafe { libc::poll(ends.as_mut_ptr(), 2, 0) > 0 }
+    }
+
     /// The ring, if the link is up.
     #[inline]
     pub fn writer(&self) -> Option<Guard<'_, Writer>> {

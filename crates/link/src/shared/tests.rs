@@ -6,6 +6,7 @@ use super::ring::{LARGE, LONGEST, Reader, SMALL, Unwritten, Writer};
 use super::{Change, Exchange};
 use crate::udp::attachment::Attachment;
 use crate::{Destination, Handling, Link, SendError, Train};
+use host::names::{self, Name};
 use host::ports::Ports;
 use host::slots::{Slot, Slots};
 use std::os::fd::{AsFd, OwnedFd};
@@ -295,9 +296,22 @@ impl Process {
     fn start(willing: bool) -> Process {
         let slots = Slots::open().unwrap();
         let slot = slots.take().unwrap();
+        Process::with(&slots, slot, willing)
+    }
+
+    /// A process that takes the slot of another that has just ended.
+    fn start_in(slot: Slot) -> Process {
+        let slots = Slots::open().unwrap();
+        let socket = names::socket().unwrap();
+        names::listen_patiently(&socket, Name::Slot(slot)).unwrap();
+        slots.registry().enter(Name::Slot(slot), socket).unwrap();
+        Process::with(&slots, slot, true)
+    }
+
+    fn with(slots: &Slots, slot: Slot, willing: bool) -> Process {
         // A port of its own: this test is about the slot's socket.
-        let attachment = Attachment::open_port(&slots, &Ports::new(&slots), 0).unwrap();
-        let exchange = Exchange::new(&slots, willing).unwrap();
+        let attachment = Attachment::open_port(slots, &Ports::new(slots), 0).unwrap();
+        let exchange = Exchange::new(slots, willing).unwrap();
         Process { slot, exchange, attachment }
     }
 
@@ -399,6 +413,30 @@ fn the_end_of_the_reader_is_the_end_of_the_link() {
     assert_eq!(changes, [Change::Died], "and told once");
     assert_eq!(link.state(), State::Dead);
     assert!(link.was_read(u64::MAX), "there is nobody to wait for");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "sockets")]
+fn the_next_owner_of_a_slot_gets_a_link_of_its_own() {
+    let (mut a, b, link) = linked();
+    let slot = b.slot;
+    drop(b);
+    // A has not heard of the end when another process takes the slot.
+    let mut b = Process::start_in(slot);
+    let other = a.exchange.reach(slot, 0).unwrap();
+    assert!(!Arc::ptr_eq(&link, &other), "that link leads to the process that had the slot before");
+    let mut changes = Vec::new();
+    until("both are decided", || {
+        b.drive();
+        changes.extend(a.drive());
+        other.state() == State::Up && link.state() == State::Dead
+    });
+    assert_eq!(
+        changes.iter().filter(|change| **change == Change::Died).count(),
+        1,
+        "the former link's queue pairs hear"
+    );
+    assert!(Arc::ptr_eq(&other, &a.exchange.reach(slot, 0).unwrap()), "the end of the former link leaves the new one");
 }
 
 #[test]
