@@ -52,8 +52,7 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
             index,
             ..Interface::default()
         });
-        let up = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_uint;
-        interface.running = entry.ifa_flags & up == up;
+        interface.running = is_running(entry.ifa_flags as libc::c_int);
         if entry.ifa_addr.is_null() {
             continue;
         }
@@ -82,6 +81,12 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
         interface.mtu = mtu(&socket, &interface.name).unwrap_or(1500);
     }
     Ok(found.into_values().collect())
+}
+
+/// Up and with a carrier. The kernel sets `IFF_RUNNING` from a work queue, on a busy machine a second after an interface
+/// got its carrier, and tells of a change only then; kernel RDMA drivers look at the carrier itself, and so does this.
+fn is_running(flags: libc::c_int) -> bool {
+    flags & libc::IFF_UP != 0 && flags & (libc::IFF_LOWER_UP | libc::IFF_RUNNING) != 0
 }
 
 /// A socket to ask the kernel through.
