@@ -504,8 +504,15 @@ struct named {
 	pid_t process;
 	int file;
 	size_t size;
-	unsigned long long id;
+	unsigned long long id, mark;
 };
+
+/* What a handle has that the stand-in made, and one that was made up has not: another process may have such a descriptor. */
+static unsigned long long mark_of(const struct named *named)
+{
+	return 0x9e3779b97f4a7c15ull ^ (unsigned long long)named->process << 40 ^ (unsigned long long)named->file << 20 ^
+	       named->size ^ named->id << 8;
+}
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
@@ -516,8 +523,9 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 		return leave(CUDA_ERROR_INVALID_CONTEXT);
 	if (!one || one->imported || one->mapped)
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	struct named named = {getpid(), one->file, one->size, one->id};
+	struct named named = {getpid(), one->file, one->size, one->id, 0};
 
+	named.mark = mark_of(&named);
 	memset(handle, 0, sizeof *handle);
 	memcpy(handle, &named, sizeof named);
 	return leave(CUDA_SUCCESS);
@@ -531,7 +539,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsi
 
 	memcpy(&named, &handle, sizeof named);
 	/* As the driver: not in the process that it is from. */
-	if (!here() || flags != 1 || named.process == getpid())
+	if (!here() || flags != 1 || named.process == getpid() || named.mark != mark_of(&named))
 		return leave(here() ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT);
 	/* As the driver: in one context, where it is counted how often. */
 	for (int i = 0; i < ALLOCATIONS; i++) {

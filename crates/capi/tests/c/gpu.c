@@ -4,6 +4,7 @@
 #include "../../../../tests/gpu/driver.h"
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -322,9 +323,17 @@ static void failing(void (*fail)(const char *, int, CUresult))
 	CU(cuMemFree_v2)(there);
 }
 
+/* Each copy is begun by one call, and waited for by another; the number is of those between the two, and some constant. */
+static unsigned long copies_under_way(unsigned long (*calls)(const char *))
+{
+	unsigned long begun = calls("cuMemcpyDtoHAsync_v2") + calls("cuMemcpyHtoDAsync_v2");
+
+	return begun - calls("cuStreamSynchronize");
+}
+
 /* A call of the driver that does not return, as while `cudaFree` waits in the driver for a kernel that waits for the work: the
  * work fails, and when the driver returns everything goes on. */
-static void held(void (*hold)(const char *, int))
+static void held(void (*hold)(const char *, int), unsigned long (*calls)(const char *))
 {
 	CUdeviceptr here = allocate(1 << 20), there = allocate(1 << 20);
 	struct ibv_mr *source = region(here, 1 << 20), *target = region(there, 1 << 20);
@@ -335,6 +344,8 @@ static void held(void (*hold)(const char *, int))
 	} cases[] = {{"cuMemcpyDtoHAsync_v2", IBV_WC_LOC_PROT_ERR}, {"cuMemcpyHtoDAsync_v2", IBV_WC_REM_ACCESS_ERR}};
 
 	for (unsigned i = 0; i < 2; i++) {
+		unsigned long idle = copies_under_way(calls);
+
 		make_pair();
 		hold(cases[i].call, 1);
 		NEED(!post(left, 1, IBV_WR_RDMA_WRITE, &from, there, target->rkey));
@@ -343,6 +354,9 @@ static void held(void (*hold)(const char *, int))
 		hold(cases[i].call, 0);
 		CHECK(wc.wr_id == 1 && wc.status == cases[i].status);
 		drop_pair();
+		/* A copy that the driver took too long for may still write. */
+		while (copies_under_way(calls) != idle)
+			sched_yield();
 	}
 	make_pair();
 	fill(here, 1 << 20, 11);
@@ -399,7 +413,8 @@ int main(int argc, char **argv)
 
 	if (fail) {
 		failing(fail);
-		held((void (*)(const char *, int))dlsym(driver, "stand_in_hold"));
+		held((void (*)(const char *, int))dlsym(driver, "stand_in_hold"),
+		     (unsigned long (*)(const char *))dlsym(driver, "stand_in_calls"));
 	}
 	freed_and_destroyed();
 	CHECK(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
