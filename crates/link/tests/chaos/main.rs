@@ -265,6 +265,8 @@ fn judge(keeper: &Keeper, quiet: u64, drain: u64) {
     let (mut seen, mut twice, mut nobody, mut full, mut stale) = (0, 0, 0, 0, 0);
     let (mut owner_gone, mut holder_gone, mut unsent, mut missing, mut quiet_packets, mut quiet_missing, mut waiting) =
         (0, 0, 0, 0, 0, 0, 0);
+    let mut refused_by_owner: Vec<u64> = lives.iter().map(|life| life.refused.load(Relaxed)).collect();
+    let mut owner_refused = 0;
     for record in packets {
         let Some(life) = record.to.load(Relaxed).checked_sub(1).and_then(|to| lives.get(to as usize)) else {
             unsent += 1;
@@ -297,12 +299,22 @@ fn judge(keeper: &Keeper, quiet: u64, drain: u64) {
                 unsent += 1;
             } else if deaths.iter().any(|(from, to)| *from <= sent && begun <= *to) {
                 holder_gone += 1;
+            } else if let Some(refused) = refused_by_owner.get_mut(record.to.load(Relaxed) as usize - 1)
+                && *refused > 0
+            {
+                // The owner did not believe the other user's process that passed it on: what it knows of who has which
+                // port is up to a second old.
+                *refused -= 1;
+                owner_refused += 1;
+                quiet_missing -= u32::from(in_quiet);
             } else {
                 if missing < 8 {
                     let (to, user) = (record.to.load(Relaxed) - 1, life.user.load(Relaxed));
+                    let milliseconds = |from: u64| (sent as i64 - from as i64) / MILLISECOND as i64;
                     println!(
-                        "  missing: for life {to} of user {user}, sent {} us before the quiet",
-                        quiet.saturating_sub(sent) / 1000
+                        "  missing: for life {to} of user {user}, sent {} ms after the quiet began and {} ms after it ended",
+                        milliseconds(quiet),
+                        milliseconds(drain)
                     );
                 }
                 missing += 1;
@@ -321,7 +333,7 @@ fn judge(keeper: &Keeper, quiet: u64, drain: u64) {
     );
     println!(
         "  lost with their owner {owner_gone}, with a process that held them {holder_gone}, with their sender {unsent}; \
-        unexplained {missing}; {quiet_packets} in the quiet phase, {quiet_missing} of them missing, \
+        refused by their owner {owner_refused}; unexplained {missing}; {quiet_packets} in the quiet phase, {quiet_missing} of them missing, \
         {waiting} kept from a new owner"
     );
     let (refused, tables) = (sum(|life| life.refused.load(Relaxed)), sum(|life| life.tables.load(Relaxed)));
