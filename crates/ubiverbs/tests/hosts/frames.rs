@@ -1,5 +1,5 @@
 //! A reading of captured frames, written from the specification and not with our own crates: it is to catch what they
-//! get wrong in both directions. Ethernet, IP, UDP, BTH, and the ICRC bit by bit.
+//! get wrong in both directions. Ethernet, IP, UDP, BTH, and the ICRC.
 
 use std::net::IpAddr;
 
@@ -128,16 +128,29 @@ fn be(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The CRC of Ethernet, one bit after the other.
+/// The CRC of Ethernet, one byte after the other.
 struct Crc(u32);
 
 impl Crc {
+    /// What becomes of each byte, worked out bit by bit.
+    const OF_BYTE: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            let (mut crc, mut bit) = (byte as u32, 0);
+            while bit < 8 {
+                crc = crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 };
+                bit += 1;
+            }
+            table[byte] = crc;
+            byte += 1;
+        }
+        table
+    };
+
     fn add(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            self.0 ^= u32::from(*byte);
-            for _ in 0..8 {
-                self.0 = self.0 >> 1 ^ if self.0 & 1 == 1 { 0xedb8_8320 } else { 0 };
-            }
+            self.0 = self.0 >> 8 ^ Crc::OF_BYTE[usize::from(self.0 as u8 ^ byte)];
         }
     }
 }
