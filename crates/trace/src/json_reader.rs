@@ -440,6 +440,7 @@ fn failure(fields: &Fields<'_>) -> Option<Failure> {
         "over_mtu" => Failure::OverMtu { length: fields.get("length")?, mtu: fields.get("mtu")? },
         "atomic_too_short" => Failure::AtomicTooShort { length: fields.get("length")? },
         "bad_answer" => Failure::BadAnswer { what: fields.get("what")?, psn: psn()? },
+        "not_carried" => Failure::NotCarried { transport: fields.get("transport")? },
         "unsuitable" => Failure::Unsuitable { what: fields.get("what")? },
         "peer_fault" => Failure::PeerFault { what: fields.get("what")?, psn: psn()? },
         "flushed" => Failure::Flushed,

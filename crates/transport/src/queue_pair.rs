@@ -268,14 +268,9 @@ impl QueuePair {
         if matches!(state, State::Reset | State::Init | State::ReadyToReceive) {
             return Err(PostError::WrongState { state, queue: "send" });
         }
-        let supported = match operation {
-            Operation::Send { immediate } => immediate.is_none() || kind != Kind::RawPacket,
-            Operation::Write { .. } | Operation::LocalInvalidate { .. } | Operation::BindWindow(_) => {
-                kind.is_connected()
-            }
-            _ => kind.is_reliable(),
-        };
-        if !supported {
+        // Hardware takes what only a better transport could send, and fails when it comes to it; so does the requester.
+        let is_carried = operation.is_of(kind);
+        if !is_carried && (kind == Kind::RawPacket || operation.is_local()) {
             return Err(PostError::NotSupported { transport: kind.name(), operation: operation.name() });
         }
         let writes_locally =
@@ -290,7 +285,7 @@ impl QueuePair {
         if kind == Kind::RawPacket && length < ETHERNET_HEADER as u64 {
             return Err(PostError::FrameTooShort { length });
         }
-        if request.target.is_some() != (kind == Kind::UnreliableDatagram) {
+        if is_carried && request.target.is_some() != (kind == Kind::UnreliableDatagram) {
             return Err(PostError::Target);
         }
         if request.xrc_srq.is_some() != (kind == Kind::XrcInitiator && !operation.is_local()) {
