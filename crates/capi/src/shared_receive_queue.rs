@@ -37,6 +37,15 @@ impl fmt::Debug for SharedReceiveQueue {
     }
 }
 
+/// Hardware rounds up to one less than a power of two, and programs live off what it rounds up to.
+fn rounded_up(receives: u32) -> u32 {
+    match receives {
+        1..hca::limits::MAX_WR => ((receives + 1).next_power_of_two() - 1).min(hca::limits::MAX_WR),
+        // Nonsense stays what it is, and is refused.
+        _ => receives,
+    }
+}
+
 /// What makes it more than a plain one.
 enum Part<'a> {
     Xrc { xrcd: Handle<'a, ibv_xrcd>, cq: Handle<'a, ibv_cq> },
@@ -65,7 +74,7 @@ impl SharedReceiveQueue {
         if attributes.max_wr == 0 {
             return Err(Errno::invalid("max_wr is 0"));
         }
-        let (max_wr, max_sge) = (attributes.max_wr, attributes.max_sge.max(1));
+        let (max_wr, max_sge) = (rounded_up(attributes.max_wr), attributes.max_sge.max(1));
         let (mut xrcd, mut completion_queue) = (Handle::null(), Handle::null());
         let kind = match part {
             None => SharedQueueKind::Basic,
@@ -81,7 +90,7 @@ impl SharedReceiveQueue {
             }
         };
         let queue = opened.nic.create_srq(&opened.hca, domain.domain, max_wr, max_sge, kind)?;
-        attributes.max_sge = max_sge;
+        (attributes.max_wr, attributes.max_sge) = (max_wr, max_sge);
         domain.join();
         if let Ok(xrcd) = XrcDomain::of(xrcd) {
             xrcd.users.join();
@@ -190,7 +199,7 @@ pub extern "C" fn ibv_modify_srq(srq: Handle<'_, ibv_srq>, attributes: In<'_, ib
             return Err(Errno::INVALID);
         }
         let modify = SrqModify {
-            max_wr: (mask & abi::IBV_SRQ_MAX_WR != 0).then_some(attributes.max_wr),
+            max_wr: (mask & abi::IBV_SRQ_MAX_WR != 0).then(|| rounded_up(attributes.max_wr)),
             limit: (mask & abi::IBV_SRQ_LIMIT != 0).then_some(attributes.srq_limit),
         };
         if modify.max_wr.is_some_and(|max_wr| max_wr == 0 || max_wr > hca::limits::MAX_WR) {
