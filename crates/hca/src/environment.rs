@@ -7,6 +7,8 @@ mod checker;
 
 #[cfg(feature = "checks")]
 pub(crate) use checker::asked;
+#[cfg(feature = "checks")]
+pub use checker::read_rules;
 
 use crate::objects::device::Device;
 use crate::record::capture::Capture;

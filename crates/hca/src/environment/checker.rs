@@ -4,7 +4,10 @@
 use super::{CHECK, CHECK_CONFIG, CONFIG_NAME, FINDINGS, WHY, say, variable};
 use crate::record::why::{Asked, Format};
 use checks::Settings;
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 /// What the environment asks for, if it does.
 pub(crate) fn asked() -> Option<Asked> {
@@ -56,12 +59,20 @@ fn shortened(word: &str) -> String {
     short
 }
 
+/// Reads a file that says which rules are on, no further than it may be long. Nothing is waited for.
+pub fn read_rules(path: &Path) -> io::Result<Vec<u8>> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let mut text = Vec::new();
+    file.take(checks::MAX_RULES_FILE_BYTES as u64 + 1).read_to_end(&mut text)?;
+    Ok(text)
+}
+
 /// Obeys the file that the environment names, or the one that lies in the current directory.
 fn obey_file(settings: &mut Settings) {
     let named = variable(CHECK_CONFIG).filter(|path| !path.is_empty()).map(PathBuf::from);
     let is_named = named.is_some();
     let path = named.unwrap_or_else(|| CONFIG_NAME.into());
-    match std::fs::read(&path) {
+    match read_rules(&path) {
         Ok(text) => {
             if let Err(error) = settings.obey_file(&text) {
                 say(format_args!("{}: {error}", path.display()));
