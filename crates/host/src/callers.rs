@@ -14,6 +14,7 @@
 use crate::arrival::{Arrival, Origin};
 use crate::descriptor::{Descriptor, Opening, check};
 use crate::event_fd::Bell;
+use crate::event_set::EventSet;
 use crate::family::{Family, Scope};
 use crate::forward::connections::{Connections, Place};
 use crate::forward::{Collected, message};
@@ -74,7 +75,7 @@ pub(crate) struct News {
 #[derive(Debug)]
 pub struct Callers {
     /// The names that are listened on.
-    epoll: Descriptor,
+    listening: EventSet,
     /// Strikes when they are no longer, or when ports are to be looked at.
     door: Bell,
     pub(crate) port_users: Mutex<PortUsers>,
@@ -95,7 +96,7 @@ pub struct Callers {
 /// A thread for other users.
 #[derive(Debug)]
 struct Lane {
-    epoll: Descriptor,
+    set: EventSet,
     bell: Bell,
     jobs: Mutex<Vec<Job>>,
 }
@@ -109,41 +110,17 @@ enum Job {
 /// The key of a bell in a set where the others are [`Registry::new_key`]'s.
 const BELL: u64 = 0;
 
-fn set_with(bell: &Bell) -> io::Result<Descriptor> {
-    let _opening = Opening::begin();
-    // SAFETY: a number; the descriptor that comes back is ours.
-    let epoll = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
-    let epoll = Descriptor::keep(epoll);
-    watch(&epoll, bell.raw(), BELL)?;
-    Ok(epoll)
-}
-
-/// Adds a descriptor to a set.
-pub(crate) fn watch(epoll: &Descriptor, fd: RawFd, key: u64) -> io::Result<()> {
-    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: key };
-    // SAFETY: numbers, and a live event that the kernel reads.
-    check(unsafe { libc::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_ADD, fd, &raw mut event) }).map(drop)
-}
-
-/// Removes one. Closing it would do so too, unless a forked child has not closed its copy yet.
-pub(crate) fn unwatch(epoll: &Descriptor, fd: RawFd) {
-    // SAFETY: numbers; the event may be null for this operation.
-    unsafe { libc::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
-}
-
-/// Sleeps until something in the set is ready; the keys.
-fn wait(epoll: &Descriptor) -> Vec<u64> {
-    let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
-    // SAFETY: the kernel writes at most as many events as there is room for.
-    let count = unsafe { libc::epoll_wait(epoll.raw(), events.as_mut_ptr(), events.len() as libc::c_int, -1) };
-    events.iter().take(usize::try_from(count).unwrap_or(0)).map(|event| event.u64).collect()
+fn set_with(bell: &Bell) -> io::Result<EventSet> {
+    let set = EventSet::new()?;
+    set.add(bell.raw(), BELL)?;
+    Ok(set)
 }
 
 impl Callers {
     pub(crate) fn new() -> io::Result<Callers> {
         let door = Bell::new()?;
         Ok(Callers {
-            epoll: set_with(&door)?,
+            listening: set_with(&door)?,
             door,
             port_users: Mutex::new(Rank::PortUsers, PortUsers::default()),
             ended: AtomicBool::new(false),
@@ -167,7 +144,7 @@ impl Callers {
         self.spawn("ubiverbs-door", registry, |registry| {
             let (callers, mut reserve) = (registry.callers(), names::socket().ok());
             while !callers.ended.load(Ordering::Acquire) {
-                for key in wait(&callers.epoll) {
+                for key in callers.listening.wait().unwrap_or_default().iter() {
                     if let Some(listener) = registry.listener(key) {
                         callers.accept(&listener, registry, &mut reserve);
                     } else if key == BELL && callers.door.hear() {
@@ -213,14 +190,14 @@ impl Callers {
 
     /// Connections to this name are accepted from now on.
     pub(crate) fn attend(&self, listener: &Listener) -> io::Result<()> {
-        watch(&self.epoll, listener.socket.raw(), listener.key)
+        self.listening.add(listener.socket.raw(), listener.key)
     }
 
     /// Connections to this name are accepted no longer. What waits there is accepted: closing it with the name might
     /// take a stranger's time.
     pub(crate) fn leave(&self, listener: &Listener, registry: &Arc<Registry>) {
         let _accepting = self.accepting.lock();
-        unwatch(&self.epoll, listener.socket.raw());
+        self.listening.remove(listener.socket.raw());
         // SAFETY: two numbers. Nobody can connect any more.
         unsafe { libc::shutdown(listener.socket.raw(), libc::SHUT_RD) };
         while let Ok(socket) = accept(listener) {
@@ -278,8 +255,8 @@ impl Callers {
         let Some(place) = self.lanes.get(lane) else { return };
         let started = place.get_or_init(|| {
             let bell = Bell::new().ok()?;
-            let (epoll, jobs) = (set_with(&bell).ok()?, Mutex::new(Rank::CallerJobs, Vec::new()));
-            let started = Arc::new(Lane { epoll, bell, jobs });
+            let (set, jobs) = (set_with(&bell).ok()?, Mutex::new(Rank::CallerJobs, Vec::new()));
+            let started = Arc::new(Lane { set, bell, jobs });
             let own = Arc::clone(&started);
             self.spawn("ubiverbs-guest", registry, move |registry| own.run(lane, registry)).ok()?;
             Some(started)
@@ -337,11 +314,11 @@ fn accept(listener: &Listener) -> io::Result<Descriptor> {
 impl Lane {
     /// Serves users until the registry is no more.
     fn run(&self, number: usize, registry: &Registry) {
-        let (callers, place) = (registry.callers(), Place { registry, epoll: &self.epoll });
+        let (callers, place) = (registry.callers(), Place { registry, set: &self.set });
         let mut connections = Connections::new();
         let mut relied = None;
         loop {
-            let ready = wait(&self.epoll);
+            let ready = self.set.wait().unwrap_or_default();
             if callers.ended.load(Ordering::Acquire) {
                 // Closed here, and not by the thread that closes the NIC.
                 drop(std::mem::take(&mut *self.jobs.lock()));
@@ -358,7 +335,7 @@ impl Lane {
             let before = connections.collected();
             let (mut gone, mut messages) =
                 (false, Messages { lane: number, callers, message: Vec::new(), origin: None });
-            for key in ready {
+            for key in ready.iter() {
                 if key != BELL {
                     gone |= connections.serve(place, key, &mut |arrival| messages.push(arrival));
                     continue;

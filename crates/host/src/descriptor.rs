@@ -105,6 +105,17 @@ impl Descriptor {
         }
     }
 
+    /// A process that is there: readable once it has ended.
+    pub fn of_process(pid: i32) -> io::Result<Descriptor> {
+        let _opening = Opening::begin();
+        // SAFETY: two numbers; the descriptor that comes back is ours.
+        let process = unsafe {
+            let fd = check(libc::syscall(libc::SYS_pidfd_open, pid, 0) as libc::c_int)?;
+            OwnedFd::from_raw_fd(fd)
+        };
+        Ok(Descriptor::keep(process))
+    }
+
     /// The descriptor, to wait for it or to give it to a system call; -1 in a forked child.
     #[inline]
     pub fn raw(&self) -> RawFd {

@@ -1,8 +1,8 @@
 //! Waiting for descriptors.
 
-use ::host::descriptor::Descriptor;
+use ::host::event_set::EventSet;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 
 /// The most descriptors one waits for: the sockets of two address families, the registry's, and one's own.
 const MOST: usize = 8;
@@ -77,29 +77,20 @@ fn timespec(nanos: u64) -> libc::timespec {
 /// Descriptors that are waited for again and again: the kernel keeps the list, and one of them, a bell, need not be
 /// read after it was heard.
 #[derive(Debug)]
-pub(crate) struct Set(Descriptor);
+pub(crate) struct Set(EventSet);
 
 impl Set {
     /// A set of these descriptors; those below zero are passed over. `bell` is the place of the one that is heard each
     /// time it is struck.
     pub fn new(fds: &[RawFd], bell: usize) -> io::Result<Set> {
-        // SAFETY: a number; the descriptor that comes back is ours.
-        let epoll = unsafe {
-            let fd = libc::epoll_create1(libc::EPOLL_CLOEXEC);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            Descriptor::keep(OwnedFd::from_raw_fd(fd))
-        };
+        let set = EventSet::new()?;
         for (place, fd) in fds.iter().enumerate().filter(|(_, fd)| **fd >= 0) {
-            let edge = if place == bell { libc::EPOLLET } else { 0 };
-            let mut event = libc::epoll_event { events: (libc::EPOLLIN | edge) as u32, u64: place as u64 };
-            // SAFETY: numbers, and a live event that the kernel reads.
-            if unsafe { libc::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_ADD, *fd, &raw mut event) } < 0 {
-                return Err(io::Error::last_os_error());
+            match place == bell {
+                true => set.add_edge(*fd, place as u64)?,
+                false => set.add(*fd, place as u64)?,
             }
         }
-        Ok(Set(epoll))
+        Ok(Set(set))
     }
 
     /// Sleeps like [`until_ready`].

@@ -2,9 +2,10 @@
 
 use super::{claims, message};
 use crate::arrival::{Arrival, Origin};
-use crate::callers::{self, Caller};
+use crate::callers::Caller;
 use crate::connection_records;
 use crate::descriptor::Descriptor;
+use crate::event_set::EventSet;
 use crate::family::{Family, Scope};
 use crate::holders::{self, Trust};
 use crate::names::Name;
@@ -83,7 +84,7 @@ impl Collected {
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub registry: &'a Registry,
-    pub epoll: &'a Descriptor,
+    pub set: &'a EventSet,
 }
 
 /// The connections that one thread at a time serves: those of our own user, or those of others.
@@ -146,7 +147,7 @@ impl Connections {
             self.make_room(place, None, take);
         }
         let key = place.registry.new_key();
-        if callers::watch(place.epoll, socket.raw(), key).is_ok() {
+        if place.set.add(socket.raw(), key).is_ok() {
             self.open.insert(key, Connection { socket, name, uid, will: None, forwards: false, hung_up: false });
         }
     }
@@ -195,7 +196,7 @@ impl Connections {
 
     fn close(&mut self, place: Place<'_>, key: u64) -> Option<Connection> {
         let connection = self.open.remove(&key)?;
-        callers::unwatch(place.epoll, connection.socket.raw());
+        place.set.remove(connection.socket.raw());
         Some(connection)
     }
 

@@ -50,7 +50,7 @@ impl Inbox {
     pub fn serve(&mut self, key: u64, take: &mut impl FnMut(&Arrival<'_>)) -> bool {
         let _shield = Shield::up();
         let Inbox { registry, connections } = self;
-        let place = Place { registry, epoll: registry.set() };
+        let place = Place { registry, set: registry.set() };
         if key != Registry::CALLERS {
             return connections.serve(place, key, take);
         }

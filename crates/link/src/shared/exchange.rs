@@ -6,7 +6,8 @@
 use super::doorbell::{Doorbell, PeerDoorbell};
 use super::link::{Heard, Inbound, Outbound, State};
 use super::ring::{LARGE, Reader, SMALL, Writer};
-use host::descriptor::{Descriptor, check};
+use host::descriptor::Descriptor;
+use host::event_set::EventSet;
 use host::holders;
 use host::names::{self, Name};
 use host::offer::Offer;
@@ -15,7 +16,7 @@ use host::{greeting, passing};
 use latch::{Apart, Mutex, Rank, RwLock, STRIPES};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use wire::Qpn;
@@ -46,7 +47,7 @@ pub struct Exchange {
     registry: Arc<Registry>,
     doorbell: Arc<Doorbell>,
     /// Our connections; in the registry's set in turn.
-    epoll: Descriptor,
+    set: EventSet,
     /// Whether links are wanted at all.
     willing: bool,
     links: Mutex<Links>,
@@ -84,9 +85,7 @@ impl Exchange {
     /// The links of the process that has these slots; there should be one. If it is not `willing` it offers none and
     /// refuses all.
     pub fn new(slots: &Slots, willing: bool) -> io::Result<Exchange> {
-        // SAFETY: a number; the descriptor that comes back is ours.
-        let epoll = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
-        let epoll = Descriptor::keep(epoll);
+        let set = EventSet::new()?;
         let (doorbell, willing) = match willing.then(|| Writer::may_create().and_then(|()| Doorbell::new())) {
             None => (Doorbell::private()?, false),
             Some(Err(error)) if is_forbidden(&error) => {
@@ -98,11 +97,11 @@ impl Exchange {
             Some(doorbell) => (doorbell?, true),
         };
         let registry = slots.registry().clone();
-        registry.watch(epoll.raw(), Registry::EXCHANGE)?;
+        registry.watch(set.raw(), Registry::EXCHANGE)?;
         Ok(Exchange {
             registry,
             doorbell: Arc::new(doorbell),
-            epoll,
+            set,
             willing,
             links: Mutex::new(Rank::Links, Links::default()),
             inbound: std::array::from_fn(|_| Apart(RwLock::new(Rank::InboundRings, Vec::new()))),
@@ -152,16 +151,13 @@ impl Exchange {
     fn watch(&self, links: &mut Links, fd: RawFd, what: Watched) -> io::Result<()> {
         links.next_key += 1;
         let key = links.next_key;
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: key };
-        // SAFETY: numbers, and a live event that the kernel reads.
-        check(unsafe { libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_ADD, fd, &raw mut event) })?;
+        self.set.add(fd, key)?;
         links.watched.insert(key, what);
         Ok(())
     }
 
     fn unwatch(&self, links: &mut Links, key: u64, fd: RawFd) {
-        // SAFETY: numbers; the event may be null for this operation.
-        unsafe { libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+        self.set.remove(fd);
         links.watched.remove(&key);
     }
 
@@ -186,11 +182,7 @@ impl Exchange {
             // The process that made the offer learns from the end of the connection that nothing came of it.
             refused += u32::from(!self.accept(offer).unwrap_or(false));
         }
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
-        // SAFETY: the kernel writes at most as many events as there is room for.
-        let count = unsafe { libc::epoll_wait(self.epoll.raw(), events.as_mut_ptr(), 16, 0) };
-        for event in events.iter().take(count.max(0) as usize) {
-            let key = event.u64;
+        for key in self.set.ready().unwrap_or_default().iter() {
             let watched = self.links.lock().watched.get(&key).cloned();
             match watched {
                 Some(Watched::Outbound(outbound)) => {
@@ -413,9 +405,5 @@ fn watch_process(pid: i32) -> Option<Descriptor> {
     if pid <= 0 {
         return None;
     }
-    // SAFETY: numbers; the descriptor that comes back, if any, is ours.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-        (fd >= 0).then(|| Descriptor::keep(OwnedFd::from_raw_fd(fd as RawFd)))
-    }
+    Descriptor::of_process(pid).ok()
 }
