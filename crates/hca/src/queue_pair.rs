@@ -508,7 +508,7 @@ impl Qp {
         // What was sent is late only if it was sent: what waits because of a rate is not.
         if inner.pair.answer_deadline().is_some_and(|deadline| deadline <= now) {
             let Inner { pair, path, shared, .. } = &mut *inner;
-            match shared.patience(path, pair.time_to_answer().unwrap_or(0)) {
+            match shared.patience(path, pair.awaited_answer(), pair.time_to_answer().unwrap_or(0)) {
                 Patience::Hold => pair.hold_timers(now),
                 Patience::Forgive => pair.forgive_timeout(now, nanos(UDP_PATIENCE)),
                 Patience::Over => {}
