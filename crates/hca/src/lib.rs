@@ -24,7 +24,7 @@ pub use ::host::descriptor::observe as observe_descriptors;
 pub use ::host::thread::{Shield, spawn};
 pub use drive::blocked_call::{BlockedCall, Look};
 pub use error::Error;
-pub use ground::{Ground, Options};
+pub use ground::Options;
 pub use links::packets::FlowCounters;
 pub use links::udp::Reach;
 pub use links::windows::Congestion;

@@ -21,6 +21,7 @@ pub(crate) use belief::Came;
 pub(crate) use udp::TrainCargo;
 
 use crate::ground::Ground;
+use crate::ground::progress_state::ProgressState;
 use crate::links::path::{Link, Path};
 use crate::links::windows::{Congestion, WindowOf, Windows};
 use crate::objects::completion_queue::{Added, CompletionQueue, Observer, Poller};
@@ -275,8 +276,8 @@ impl Qp {
     }
 
     /// What congestion leaves of the line rate at this moment, in bit/s; none if it takes nothing.
-    pub fn congested_rate(&self, nic: &Ground) -> Option<u64> {
-        self.inner.lock().pair.congested_rate(nic.now())
+    pub fn congested_rate(&self, now: Time) -> Option<u64> {
+        self.inner.lock().pair.congested_rate(now)
     }
 
     /// Itself, for those who ask what there is.
@@ -337,13 +338,13 @@ impl Qp {
                 let windows = nic.windows(&inner.path, &attributes.av, attributes.dest_qpn);
                 // It may have been named in the windows it leaves.
                 let left = std::mem::replace(&mut inner.windows, windows);
-                self.pass_on(nic, &left);
+                self.pass_on(&nic.progress, &left);
                 inner.shared = Shared::default();
-                inner.belief = Belief::of(nic, &inner.path, attributes.dest_qpn);
+                inner.belief = Belief::of(&nic.host, &inner.path, attributes.dest_qpn);
             } else {
                 inner.path = Path::default();
             }
-            self.note_udp(nic, &mut inner);
+            self.note_udp(&nic.progress, &mut inner);
         }
         self.drive(nic, &mut inner, now);
         self.leave(nic, inner);
@@ -358,7 +359,7 @@ impl Qp {
         first: usize,
     ) -> Result<(), (usize, PostError)> {
         self.prefetch();
-        nic.engine().sends();
+        nic.progress.engine.sends();
         let alone = nic.alone();
         let mut inner = self.inner.lock();
         inner.piggyback.habit.answers();
@@ -376,16 +377,16 @@ impl Qp {
             true => {
                 if !inner.pair.may_transmit() {
                     // What waited has gone along.
-                    inner.piggyback.ends(&nic.piggyback_owner);
+                    inner.piggyback.ends(&nic.progress.piggyback_owner);
                 }
-                self.sleep(nic, &mut inner);
+                self.sleep(&nic.progress, &mut inner);
             }
             false => {
-                let (now, tells) = (nic.now(), nic.trace.is_on());
+                let (now, tells) = (nic.now(), nic.records.trace.is_on());
                 let (pair, mut port) = self.split(nic, &mut inner);
                 for (index, request) in requests.iter().enumerate().skip(sent) {
                     if tells {
-                        nic.tell_send(now, self.qpn, first + index, request);
+                        nic.records.tell_send(now, self.qpn, first + index, request);
                     }
                     if let Err(error) = pair.post_send(now, request, &mut port) {
                         refused = Err((index, error));
@@ -436,13 +437,13 @@ impl Qp {
         let alone = nic.alone();
         let mut inner = self.inner.lock();
         // Nothing waits for a receive that is posted: only a trace wants to know when.
-        let tells = nic.trace.is_on();
+        let tells = nic.records.trace.is_on();
         let now = if tells || inner.pair.state() == State::Error { nic.now() } else { Time::ZERO };
         let (pair, mut port) = self.split(nic, &mut inner);
         let mut refused = Ok(());
         for (index, request) in requests.iter().enumerate() {
             if tells {
-                nic.tell_receive(now, Some(self.qpn), None, first + index, request);
+                nic.records.tell_receive(now, Some(self.qpn), None, first + index, request);
             }
             if let Err(error) = pair.post_receive(now, request, &mut port) {
                 refused = Err((index, error));
@@ -491,7 +492,7 @@ impl Qp {
         inner.touched = 0;
         self.transmit(nic, &mut inner, now);
         self.complete_all(nic, &mut inner, now, poller);
-        self.sleep(nic, &mut inner);
+        self.sleep(&nic.progress, &mut inner);
         self.leave(nic, inner);
     }
 
@@ -503,7 +504,7 @@ impl Qp {
         }
         // Mostly what it was set for has been answered long ago.
         if inner.deadline().is_none_or(|deadline| deadline > now) && !self.moderates() {
-            return self.sleep(nic, &mut inner);
+            return self.sleep(&nic.progress, &mut inner);
         }
         // What was sent is late only if it was sent: what waits because of a rate is not.
         if inner.pair.answer_deadline().is_some_and(|deadline| deadline <= now) {
@@ -522,7 +523,7 @@ impl Qp {
         inner.held.time_has_come(now);
         self.drive(nic, &mut inner, now);
         if let Some(deadline) = self.wake_moderated(Some(now)) {
-            self.wake_at(nic, &mut inner.alarm, deadline);
+            self.wake_at(&nic.progress, &mut inner.alarm, deadline);
         }
         self.leave(nic, inner);
     }
@@ -539,7 +540,7 @@ impl Qp {
 
     /// Sends the acknowledgement that waits, if one does.
     fn flush_ack(&self, nic: &Ground, inner: &mut Inner) {
-        if inner.piggyback.ends(&nic.piggyback_owner) {
+        if inner.piggyback.ends(&nic.progress.piggyback_owner) {
             self.transmit(nic, inner, nic.now());
         }
         if let (Some((psn, msn)), Some(route)) = (inner.delayed_ack.held(), &inner.path.route) {
@@ -598,7 +599,7 @@ impl Qp {
         // RESET is legal from every state.
         let _ = pair.modify(now, &Modify { state: Some(State::Reset), ..Modify::default() }, &mut port);
         self.lose_unreceived(nic, &mut inner);
-        self.note_udp(nic, &mut inner);
+        self.note_udp(&nic.progress, &mut inner);
         self.wake_moderated(None);
         self.leave(nic, inner);
         taken
@@ -627,7 +628,7 @@ impl Qp {
         inner.touched = 0;
         self.transmit(nic, inner, now);
         self.complete_all(nic, inner, now, None);
-        self.sleep(nic, inner);
+        self.sleep(&nic.progress, inner);
     }
 
     /// Tells the program what has completed, and what else happened.
@@ -671,7 +672,7 @@ impl Qp {
         poller: Option<&mut Poller<'_>>,
     ) {
         if completion.status != Status::Success {
-            nic.failures.count(self.qpn, completion.queue, completion.status);
+            nic.records.failures.count(self.qpn, completion.queue, completion.status);
         }
         let shared;
         let mut elsewhere = false;
@@ -682,7 +683,7 @@ impl Qp {
                 if completion.kind.ends_tagged_buffer() {
                     self.tagged_finished(1);
                 }
-                shared = nic.shared_queue(srq, self.xrc_domain);
+                shared = nic.shared_queues.usable_by(srq, self.xrc_domain);
                 let own = shared.as_ref().and_then(|queue| queue.completion_queue());
                 elsewhere = own.is_some_and(|cq| cq.is_observed());
                 own.or(self.receive_cq.as_ref())
@@ -703,7 +704,7 @@ impl Qp {
             // Time is kept by the queue pairs that a completion queue is made for, not by all that share a receive
             // queue.
             Added::Later(_) if !self.completes_in(cq) => cq.rouse(),
-            Added::Later(until) => self.wake_at(nic, alarm, Time::from_nanos(until)),
+            Added::Later(until) => self.wake_at(&nic.progress, alarm, Time::from_nanos(until)),
         }
         if elsewhere {
             // After the entry, never before: the thread that takes the flag away has the observer look for entries.
@@ -713,16 +714,16 @@ impl Qp {
 
     /// Sets the NIC's timer for what is to happen next.
     #[inline]
-    fn sleep(&self, nic: &Ground, inner: &mut Inner) {
+    fn sleep(&self, progress: &ProgressState, inner: &mut Inner) {
         if let Some(deadline) = inner.deadline() {
-            self.wake_at(nic, &mut inner.alarm, deadline);
+            self.wake_at(progress, &mut inner.alarm, deadline);
         }
     }
 
     #[inline]
-    fn wake_at(&self, nic: &Ground, alarm: &mut Alarm, deadline: Time) {
+    fn wake_at(&self, progress: &ProgressState, alarm: &mut Alarm, deadline: Time) {
         if alarm.advances_to(deadline) {
-            nic.wake_at(deadline, self.qpn);
+            progress.wake_at(deadline, self.qpn);
         }
     }
 
@@ -758,7 +759,7 @@ impl Qp {
                 // Nothing has gone this way yet: the queue pair takes the other as if it had never known better.
                 let attributes = inner.pair.attributes();
                 inner.path.link = Link::Udp;
-                self.note_udp(nic, inner);
+                self.note_udp(&nic.progress, inner);
                 inner.windows = nic.windows(&inner.path, &attributes.av, attributes.dest_qpn);
             }
         }
@@ -771,22 +772,22 @@ impl Qp {
     }
 
     /// Tells the NIC whether other hosts may send to it.
-    fn note_udp(&self, nic: &Ground, inner: &mut Inner) {
+    fn note_udp(&self, progress: &ProgressState, inner: &mut Inner) {
         let over_network = self.kind != Kind::RawPacket;
         let uses = over_network
             && inner.pair.state().receives()
             && (!self.kind.is_connected() || matches!(inner.path.link, Link::Udp));
         if std::mem::replace(&mut inner.uses_udp, uses) != uses {
-            nic.uses_udp(uses);
+            progress.uses_udp(uses);
         }
     }
 
     #[inline]
-    fn pass_on(&self, nic: &Ground, windows: &Windows) {
+    fn pass_on(&self, progress: &ProgressState, windows: &Windows) {
         if windows.are_shared() {
             for window in [&windows.peer, &windows.local_receive_window] {
                 if let Some(qpn) = window.pass_on(self.qpn) {
-                    nic.make_ready(qpn);
+                    progress.make_ready(qpn);
                 }
             }
         }
@@ -796,10 +797,10 @@ impl Qp {
     /// of the completion queues.
     #[inline]
     fn leave(&self, nic: &Ground, inner: Guard<'_, Inner>) {
-        self.pass_on(nic, &inner.windows);
+        self.pass_on(&nic.progress, &inner.windows);
         if self.tells_stop.load(Ordering::Relaxed) && inner.pair.state() == State::Error {
             // By the next thread that drives, under no lock.
-            nic.make_ready(self.qpn);
+            nic.progress.make_ready(self.qpn);
         }
         drop(inner);
         if let Some(cq) = &self.send_cq {
@@ -809,7 +810,10 @@ impl Qp {
             cq.announce();
         }
         if self.told_elsewhere.load(Ordering::Relaxed) && self.told_elsewhere.swap(false, Ordering::AcqRel) {
-            nic.announce_shared();
+            nic.shared_queues.announce();
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,7 +51,7 @@ pub(crate) struct Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        let _own = OwnCalls::told_by(&self.nic);
+        let _own = OwnCalls::told_by(self.nic.tracing());
         self.nic.destroy_qp(&self.qp);
     }
 }
@@ -64,7 +64,7 @@ impl Pair {
         sizes: &Sizes,
     ) -> Result<Pair, Error> {
         let (sends, receives) = (u32::from(sizes.send_queue), u32::from(sizes.receive_queue));
-        let _own = OwnCalls::told_by(nic);
+        let _own = OwnCalls::told_by(nic.tracing());
         let domain = context.new_domain();
         let room = receives as usize * (SLOT + GRH) + sends as usize * SLOT;
         let buffer = Buffer::allocate(nic, room, domain, Access::empty())?;
@@ -127,7 +127,7 @@ impl Pair {
 
     fn post_receive(&self, slot: u32) {
         let sge = self.sge(Self::receive_offset(slot), SLOT + GRH);
-        let _own = OwnCalls::told_by(&self.nic);
+        let _own = OwnCalls::told_by(self.nic.tracing());
         // In error it takes none, and then nothing comes either.
         let _ = self.qp.post_receive(&self.nic, &[ReceiveRequest { wr_id: slot.into(), sges: &[sge] }]);
     }
@@ -151,7 +151,7 @@ impl Pair {
             target: Some(target),
             xrc_srq: None,
         };
-        let _own = OwnCalls::told_by(&self.nic);
+        let _own = OwnCalls::told_by(self.nic.tracing());
         if !written || self.qp.post_send(&self.nic, &[request]).is_err() {
             self.free.push(slot);
             return Err(Error(libc::EIO));
@@ -164,7 +164,7 @@ impl Pair {
     pub fn progress(&mut self, sizes: &Sizes, mut show: impl FnMut(Sender, &[u8])) -> bool {
         let mut room = [0; GRH + SLOT];
         let mut any = false;
-        let _own = OwnCalls::told_by(&self.nic);
+        let _own = OwnCalls::told_by(self.nic.tracing());
         for _ in 0..=sizes.receive_queue {
             let mut found = None;
             self.nic.poll(&self.cq, 1, |completion, _| found = Some(*completion));

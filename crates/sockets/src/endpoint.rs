@@ -92,7 +92,7 @@ pub(crate) struct Parts {
 
 impl Drop for Parts {
     fn drop(&mut self) {
-        let _own = OwnCalls::told_by(&self.nic);
+        let _own = OwnCalls::told_by(self.nic.tracing());
         self.nic.destroy_qp(&self.qp);
     }
 }
@@ -111,7 +111,7 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// A queue pair in INIT with all its receives posted, as planned.
     pub fn new(nic: &Arc<Nic>, plan: Plan, channel: &Arc<CompletionChannel>) -> Result<Endpoint, Error> {
-        let _own = OwnCalls::told_by(nic);
+        let _own = OwnCalls::told_by(nic.tracing());
         let local = plan.local();
         let Plan { sizes, domain, number, receive, targets } = plan;
         let context = &domain.context;
@@ -161,7 +161,7 @@ impl Endpoint {
 
     /// Makes the queue pair ready for its connection.
     pub fn make_ready(&self, id: &Id) -> Result<(), Error> {
-        let _own = OwnCalls::told_by(&self.parts.nic);
+        let _own = OwnCalls::told_by(self.parts.nic.tracing());
         for state in [State::Init, State::ReadyToReceive, State::ReadyToSend] {
             let mut modify = id.modify_for(state)?;
             if state == State::Init {
@@ -175,7 +175,7 @@ impl Endpoint {
     /// The connection has ended: what is posted is flushed.
     pub fn stop(&self) {
         let modify = Modify { state: Some(State::Error), ..Modify::default() };
-        let _own = OwnCalls::told_by(&self.parts.nic);
+        let _own = OwnCalls::told_by(self.parts.nic.tracing());
         let _ = self.parts.qp.modify(&self.parts.nic, &modify);
     }
 
@@ -211,7 +211,7 @@ impl Endpoint {
     /// Takes what has completed. Answers whether anything had.
     fn take_all(&mut self, drives: bool, mut landing: Option<&mut Landing<'_>>) -> bool {
         let Endpoint { parts, protocol, failure, missing_receives } = self;
-        let _own = OwnCalls::told_by(&parts.nic);
+        let _own = OwnCalls::told_by(parts.nic.tracing());
         let mut any = false;
         loop {
             let take = |completion: &Completion, _| take(parts, protocol, failure, missing_receives, completion);
@@ -256,7 +256,7 @@ impl Endpoint {
     }
 
     fn post_receives(&mut self) {
-        let _own = OwnCalls::told_by(&self.parts.nic);
+        let _own = OwnCalls::told_by(self.parts.nic.tracing());
         let request = ReceiveRequest { wr_id: RECEIVE, sges: &[] };
         let requests = [request; 64];
         while self.missing_receives > 0 {
@@ -302,7 +302,7 @@ impl Parts {
             target: None,
             xrc_srq: None,
         };
-        let _own = OwnCalls::told_by(&self.nic);
+        let _own = OwnCalls::told_by(self.nic.tracing());
         self.qp.post_send(&self.nic, &[request]).is_ok()
     }
 }

@@ -239,7 +239,7 @@ impl Hub {
         if let Some(found) = contexts.iter().find(|context| Arc::ptr_eq(context.device(), device)) {
             return Ok(Arc::clone(found));
         }
-        let _own = OwnCalls::told_by(&self.nic);
+        let _own = OwnCalls::told_by(self.nic.tracing());
         let context = self.nic.open_device(device)?;
         contexts.push(Arc::clone(&context));
         Ok(context)

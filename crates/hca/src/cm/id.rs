@@ -83,7 +83,7 @@ impl Id {
 
     /// Takes a port of the host for this process.
     fn take_port<'a>(&'a self, held: &'a mut HeldPorts) -> impl FnOnce(PortSpace, SocketAddr) -> Result<u16, CmError> {
-        |space, address| ports::take(&self.nic.ports, held, space, address)
+        |space, address| ports::take(&self.nic.ground.host.ports, held, space, address)
     }
 
     /// Whether it waits for requests.
@@ -236,7 +236,7 @@ impl Id {
     pub fn connect(&self, parameters: &ConnectParameters<'_>) -> Result<(), CmError> {
         self.change(|cm, now| {
             let path = cm.ids.get(self.key).and_then(|record| record.path);
-            let peer_is_here = path.is_some_and(|path| self.nic.is_own_address(path.dgid));
+            let peer_is_here = path.is_some_and(|path| self.nic.ground.host.is_own_address(path.dgid));
             cm.ids.connect(now, self.key, parameters, peer_is_here)
         })
     }
@@ -356,7 +356,7 @@ impl Id {
         let Some((peer, slot)) = asked.and_then(|(peer, qpn)| Some((peer, Slot::of(qpn)?))) else { return false };
         let is_ours =
             || names::owner(Name::Slot(slot)).is_ok_and(|owner| owner.is_some_and(|owner| is_our_user(owner.uid)));
-        self.nic.is_own_address(peer) && (self.nic.has_slot(slot) || is_ours())
+        self.nic.ground.host.is_own_address(peer) && (self.nic.ground.host.has_slot(slot) || is_ours())
     }
 }
 

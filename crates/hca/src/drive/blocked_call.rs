@@ -123,7 +123,7 @@ impl Nic {
         const { assert!(N <= 2, "there is room for so many descriptors") };
         if !call.entered {
             self.flush_waiting_acks();
-            self.engine.enter_wait();
+            self.ground.progress.engine.enter_wait();
             call.entered = true;
         }
         let woken_by = self.wake(call);
@@ -148,7 +148,7 @@ impl Nic {
                 }
                 // Say that we sleep, then look once more: what was written meanwhile is either seen here or rings. What
                 // has come to the sockets ends the sleep before it begins.
-                self.exchange.doorbell().prepare_sleep(Sleeper::Caller);
+                self.ground.links.exchange.doorbell().prepare_sleep(Sleeper::Caller);
                 if self.look_again(true) {
                     continue;
                 }
@@ -157,8 +157,8 @@ impl Nic {
             let left = deadline.map(|deadline| deadline.since(self.now()));
             let awaited = channels.map(|channel| channel.raw_fd());
             if call.on_watch {
-                let fds = [self.exchange.doorbell().fd(Sleeper::Caller), self.udp.fd()];
-                let links = self.links.descriptors();
+                let fds = [self.ground.links.exchange.doorbell().fd(Sleeper::Caller), self.ground.links.udp.fd()];
+                let links = self.ground.links.registry.descriptors();
                 call.sleep = Sleep::on(fds.into_iter().chain(awaited).chain(links.iter().copied()), left);
             } else {
                 let Some(free) = self.watch.wait_in_line() else { continue };
@@ -167,7 +167,7 @@ impl Nic {
             call.asleep = true;
             // One that waits for so long only is not stuck, whatever happens.
             if deadline.is_none() && !std::mem::replace(&mut call.told, true) {
-                channels.iter().for_each(|channel| self.waits_for_event(channel));
+                channels.iter().for_each(|channel| self.ground.records.waits_for_event(channel));
             }
             return Look::Sleep;
         }
@@ -177,12 +177,12 @@ impl Nic {
     pub fn end_wait(&self, call: &mut BlockedCall) {
         self.wake(call);
         if std::mem::take(&mut call.on_watch) {
-            self.exchange.doorbell().prepare_sleep(Sleeper::Engine);
+            self.ground.links.exchange.doorbell().prepare_sleep(Sleeper::Engine);
             self.receive_shared(None, None);
             self.watch.give_up();
         }
         if std::mem::take(&mut call.entered) {
-            self.engine.leave_wait();
+            self.ground.progress.engine.leave_wait();
         }
         if std::mem::take(&mut call.told) {
             self.called(None, || Call::StopWaiting {});
@@ -196,7 +196,7 @@ impl Nic {
         }
         let ready = call.sleep.ready();
         if call.on_watch {
-            self.exchange.doorbell().wake(Sleeper::Caller, ready & BELL != 0);
+            self.ground.links.exchange.doorbell().wake(Sleeper::Caller, ready & BELL != 0);
         } else {
             self.watch.leave_line();
         }

@@ -2,11 +2,12 @@
 //! one for what our own receive buffer can take, which bounds the READ answers under way to us. And which queue pair's
 //! turn it is when one is full.
 
-use latch::{Mutex, Rank};
+use latch::{Mutex, Rank, plain};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use transport::congestion::{Window, WindowConfig};
-use wire::Qpn;
+use wire::{Gid, Qpn};
 
 /// A congestion window: none where nothing can be lost, or one shared with all that send to the same process.
 #[derive(Debug)]
@@ -128,6 +129,39 @@ impl Windows {
     /// For links that lose nothing.
     pub fn unlimited() -> Windows {
         Windows { peer: WindowOf::None, local_receive_window: WindowOf::None }
+    }
+}
+
+/// The windows towards other processes, and the one of our own receive buffer.
+#[derive(Debug)]
+pub(crate) struct ProcessWindows {
+    towards_peers: plain::Mutex<HashMap<(Gid, u16), Arc<SharedWindow>>>,
+    /// How windows towards peers behave.
+    peer_config: WindowConfig,
+    local_receive: Arc<SharedWindow>,
+}
+
+impl ProcessWindows {
+    pub fn new(peer_config: WindowConfig, local_receive: WindowConfig) -> ProcessWindows {
+        ProcessWindows {
+            towards_peers: plain::Mutex::new(Rank::Windows, HashMap::new()),
+            peer_config,
+            local_receive: Arc::new(SharedWindow::new(local_receive)),
+        }
+    }
+
+    /// The windows under which packets go to a process: an address, and the number of a slot there.
+    pub fn towards(&self, process: (Gid, u16)) -> Windows {
+        let mut windows = self.towards_peers.lock();
+        if windows.len() == windows.capacity() {
+            // Before it grows: processes come and go, and no queue pair sends to those that went.
+            windows.retain(|_, window| Arc::strong_count(window) > 1);
+        }
+        let window = windows.entry(process).or_insert_with(|| Arc::new(SharedWindow::new(self.peer_config)));
+        Windows {
+            peer: WindowOf::Shared(Arc::clone(window)),
+            local_receive_window: WindowOf::Shared(Arc::clone(&self.local_receive)),
+        }
     }
 }
 

@@ -47,7 +47,7 @@ impl Nic {
             sum += counters.incidents;
             sum
         });
-        let first = self.first_opened.get().copied();
+        let first = self.objects.first_opened.get().copied();
         let place = all.iter().position(|(device, _)| Some(device.interface_index()) == first).unwrap_or(0);
         if let Some((_, counters)) = all.get_mut(place) {
             counters.incidents += self.of_no_queue_pair(&known);

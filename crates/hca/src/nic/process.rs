@@ -88,8 +88,8 @@ extern "C" fn in_parent() {
 fn tell_all(call: Call) {
     let Some(nics) = NICS.get().and_then(Mutex::try_lock) else { return };
     for nic in nics.iter().filter_map(Weak::upgrade) {
-        if nic.trace.is_on() {
-            nic.trace.try_record(&calls::event(nic.now(), None, call));
+        if nic.ground.records.trace.is_on() {
+            nic.ground.records.trace.try_record(&calls::event(nic.now(), None, call));
         }
         if Arc::strong_count(&nic) == 1 {
             // Dropping the last would take locks.
@@ -158,8 +158,8 @@ extern "C" fn at_the_very_end() {
     let Some(nics) = NICS.get().and_then(Mutex::try_lock) else { return };
     let since = Instant::now();
     for nic in nics.iter().filter_map(Weak::upgrade) {
-        if nic.trace.is_checked() || nic.failures.any() {
-            nic.engine.summarize_before_exit(since);
+        if nic.ground.records.trace.is_checked() || nic.ground.records.failures.any() {
+            nic.ground.progress.engine.summarize_before_exit(since);
         }
         forget(nic);
     }
@@ -189,7 +189,7 @@ extern "C" fn at_exit() {
     }
     let since = Instant::now();
     for nic in nics.iter().filter_map(Weak::upgrade) {
-        nic.engine.flush_before_exit(since);
+        nic.ground.progress.engine.flush_before_exit(since);
         // Dropping the last would take locks.
         forget(nic);
     }

@@ -4,8 +4,10 @@
 use crate::objects::completion_queue::{Added, CompletionQueue};
 use crate::objects::context::{AsyncEvent, Context};
 use latch::Rank;
-use latch::plain::Mutex;
+use latch::plain::{Mutex, RwLock};
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use transport::{
     PostError, ProtectionDomain, ReceiveRequest, ReceiveWork, SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent,
     SrqModify, TagList, TagRequest, TaggedTaken, Taken,
@@ -48,6 +50,63 @@ pub enum SharedQueueKind {
 struct Tags {
     cq: Arc<CompletionQueue>,
     list: Mutex<TagList>,
+}
+
+/// The shared receive queues of a process.
+#[derive(Debug)]
+pub(crate) struct SharedQueueTable {
+    queues: RwLock<HashMap<Srqn, Arc<SharedQueue>>>,
+    next_number: AtomicU32,
+}
+
+impl Default for SharedQueueTable {
+    fn default() -> SharedQueueTable {
+        let queues = RwLock::new(Rank::SharedQueues, HashMap::new());
+        SharedQueueTable { queues, next_number: AtomicU32::new(1) }
+    }
+}
+
+impl SharedQueueTable {
+    /// Adds the queue that `make` makes for a new number; none if there are `limit` already.
+    pub fn add(&self, limit: usize, make: impl FnOnce(Srqn) -> SharedQueue) -> Option<Arc<SharedQueue>> {
+        let mut queues = self.queues.write();
+        if queues.len() >= limit {
+            return None;
+        }
+        // Numbers go round, and a queue may live for longer than that takes.
+        let number = loop {
+            let number = Srqn::new(self.next_number.fetch_add(1, Ordering::Relaxed));
+            if !queues.contains_key(&number) {
+                break number;
+            }
+        };
+        let queue = Arc::new(make(number));
+        queues.insert(number, Arc::clone(&queue));
+        Some(queue)
+    }
+
+    pub fn remove(&self, number: Srqn) {
+        self.queues.write().remove(&number);
+    }
+
+    /// All of them, as they are now.
+    pub fn all(&self) -> Vec<Arc<SharedQueue>> {
+        self.queues.read().values().cloned().collect()
+    }
+
+    /// The queue of that number, if a queue pair of this XRC domain (or none) may use it.
+    pub fn usable_by(&self, number: Srqn, xrc_domain: Option<u32>) -> Option<Arc<SharedQueue>> {
+        let queues = self.queues.read();
+        queues.get(&number).filter(|queue| queue.xrc().map(|xrc| xrc.domain) == xrc_domain).cloned()
+    }
+
+    /// Tells the observers of the completion queues that shared receive queues have of their own.
+    #[cold]
+    pub fn announce(&self) {
+        let queues: Vec<_> =
+            self.queues.read().values().filter_map(|queue| queue.completion_queue().cloned()).collect();
+        queues.iter().for_each(|queue| queue.announce());
+    }
 }
 
 /// A shared receive queue.

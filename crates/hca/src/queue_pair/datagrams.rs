@@ -4,6 +4,7 @@
 //! sent to it is lost, as datagrams may be; a peer that has not answered for so long is reached over UDP.
 
 use crate::ground::Ground;
+use crate::ground::records::Records;
 use crate::links::path::{Link, Path};
 use crate::queue_pair::port::NicPort;
 use crate::tuning::{DATAGRAM_LATENESS_MAX, DATAGRAM_WAIT_MAX, nanos};
@@ -68,7 +69,7 @@ impl Held {
         }
         if !full.waits {
             full.waits = true;
-            nic.exchange.stall(link, qpn);
+            nic.links.exchange.stall(link, qpn);
             // There may be room by now, and perhaps the reader did not see that this queue pair waits.
             return room(nic, link).unwrap_or(Room::Wait);
         }
@@ -127,7 +128,7 @@ fn room<'a>(nic: &Ground, link: &'a Outbound) -> Option<Room<'a>> {
     }
     if writer.is_broken() {
         nic.condemn(link);
-    } else if !nic.engine().is_leased() {
+    } else if !nic.progress.engine.is_leased() {
         // The engine does not look for room before the reader tells of it.
         writer.want_room();
         if writer.has_room() {
@@ -139,7 +140,7 @@ fn room<'a>(nic: &Ground, link: &'a Outbound) -> Option<Room<'a>> {
 
 /// Writes a datagram into a ring with room.
 pub(crate) fn write_datagram(
-    nic: &Ground,
+    records: &Records,
     mut writer: Guard<'_, Writer>,
     path: &Path,
     train: &Train<'_>,
@@ -158,7 +159,7 @@ pub(crate) fn write_datagram(
         Ok(()) => Ok(()),
         Err(Unwritten::Payload(refusal)) => Err(refusal),
         Err(Unwritten::NoRecord) => {
-            nic.dropped(nic.now(), None, Some(&train.headers), DropReason::BadLength);
+            records.dropped(records.now(), None, Some(&train.headers), DropReason::BadLength);
             Ok(())
         }
     }

@@ -164,7 +164,7 @@ impl Qp {
             if frames.is_empty() {
                 return;
             }
-            if let Some(capture) = nic.capture() {
+            if let Some(capture) = &nic.records.capture {
                 let mut capture = capture.lock();
                 frames.iter().for_each(|frame| capture.raw(device.name(), frame, Direction::Outbound));
             }

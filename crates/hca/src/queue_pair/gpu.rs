@@ -4,6 +4,7 @@
 //! acknowledged.
 
 use crate::ground::Ground;
+use crate::ground::records::Records;
 use crate::queue_pair::Qp;
 use link::shared::{NAME, Outbound, Reading, Writer};
 use std::os::fd::AsFd;
@@ -15,8 +16,8 @@ const _: () = assert!(NAME == memory::REFERENCE);
 
 /// Whether trains of a queue pair may name their payload in this ring.
 #[cold]
-pub(crate) fn may_name(nic: &Ground, qp: &Qp, writer: &Writer) -> bool {
-    qp.kind().is_reliable() && writer.may_name() && nic.capture().is_none()
+pub(crate) fn may_name(records: &Records, qp: &Qp, writer: &Writer) -> bool {
+    qp.kind().is_reliable() && writer.may_name() && records.capture.is_none()
 }
 
 /// What names the payload of a train, if it lies in one place in memory of a GPU.
@@ -58,8 +59,8 @@ pub(crate) fn vanished(train: &Train<'_>) -> Refusal {
 
 /// Gets ready for what comes in a ring when memory of GPUs is registered here.
 #[cold]
-pub(crate) fn take_names(nic: &Ground, reading: &mut Reading<'_>) {
-    if nic.capture().is_none() {
+pub(crate) fn take_names(records: &Records, reading: &mut Reading<'_>) {
+    if records.capture.is_none() {
         reading.take_names();
     }
 }

@@ -35,7 +35,7 @@ impl Qp {
         let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
         let Some(first) = run.first() else { return *touched };
         if self.kind.is_connected()
-            && let Err(reason) = belief.takes_from_port(nic, &path.link, first.port, now)
+            && let Err(reason) = belief.takes_from_port(&nic.host, &path.link, first.port, now)
         {
             run.iter().for_each(|arrival| nic.dropped(now, Some(self.qpn), Some(&arrival.headers), reason));
             return *touched;
@@ -84,8 +84,8 @@ impl Qp {
         let Inner { pair, windows, path, delayed_ack, belief, .. } = inner;
         let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
         // A capture wants whole trains.
-        let Some(route) = path.route.as_ref().filter(|_| nic.capture().is_none()) else { return (0, false) };
-        belief.expects_answer(nic, now);
+        let Some(route) = path.route.as_ref().filter(|_| nic.records.capture.is_none()) else { return (0, false) };
+        belief.expects_answer(&nic.host, now);
         let mut outgoing = nic.outgoing(self.qpn);
         let mut sent = 0;
         for request in requests {
@@ -97,8 +97,8 @@ impl Qp {
                 payload.copy(0, body, &mut port)
             });
             self.accompany(nic, pair, route, delayed_ack, now, &mut outgoing);
-            if nic.trace.is_on() {
-                nic.tell_send(now, self.qpn, first + sent - 1, request);
+            if nic.records.trace.is_on() {
+                nic.records.tell_send(now, self.qpn, first + sent - 1, request);
             }
             pair.sent_at_once(now, request, &at_once, &mut port);
             if let Err(SendError::Payload(refusal)) = put {
@@ -158,13 +158,13 @@ impl Qp {
     pub(super) fn transmit_packets(&self, nic: &Ground, inner: &mut Inner, now: Time) {
         let Inner { pair, windows, path, delayed_ack, belief, .. } = &mut *inner;
         if matches!(path.link, Link::Udp) && pair.may_transmit() {
-            belief.expects_answer(nic, now);
+            belief.expects_answer(&nic.host, now);
         }
         let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
-        let may_wait = pair.owes_acknowledgement_only() && matches!(path.link, Link::Udp) && nic.capture().is_none();
+        let may_wait = pair.owes_acknowledgement_only() && matches!(path.link, Link::Udp) && nic.records.capture.is_none();
         if may_wait
             && delayed_ack
-                .may_hold(nic.delayed_ack_owner(), self.qpn, || nic.engine().is_leased() && !nic.trace.is_logged())
+                .may_hold(nic.delayed_ack_owner(), self.qpn, || nic.progress.engine.is_leased() && !nic.records.trace.is_logged())
             && let Some(acknowledgement) = pair.take_acknowledgement(&port)
         {
             pair.incidents().acknowledgements_deferred += 1;
@@ -178,7 +178,7 @@ impl Qp {
             if let Link::General(entry) = &path.link
                 && is_refusal(&train.headers)
             {
-                if let Some(capture) = nic.capture() {
+                if let Some(capture) = &nic.records.capture {
                     nic.capture_sent(
                         &mut capture.lock(),
                         self,
@@ -261,10 +261,10 @@ impl Qp {
     ) -> Result<(), Refusal> {
         match room {
             Room::Ring(writer) => {
-                if let Some(capture) = nic.capture() {
+                if let Some(capture) = &nic.records.capture {
                     nic.capture_sent(&mut capture.lock(), self, path, &mut TrainCargo { train, port });
                 }
-                write_datagram(nic, writer, path, train, port)
+                write_datagram(&nic.records, writer, path, train, port)
             }
             Room::Elsewhere => nic.send(self, path, train, outgoing, port),
             Room::Lost | Room::Wait => {
@@ -277,7 +277,7 @@ impl Qp {
     /// The way of a datagram, which mostly is that of the one before.
     #[inline]
     fn way<'a>(&self, nic: &Ground, last: &'a mut Option<LastWay>, to: &AddressVector, qpn: Qpn) -> &'a mut LastWay {
-        let epoch = nic.epoch();
+        let epoch = nic.links.epoch();
         if last.as_ref().is_some_and(|last| last.epoch != epoch || !last.leads_to(to, qpn)) {
             *last = None;
         }
