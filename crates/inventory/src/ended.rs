@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use transport::Counters;
 
 /// How the file begins: a word, and the version of what follows.
-const BEGINNING: [u8; 8] = *b"UbiEnd\x01\0";
+const BEGINNING: [u8; 8] = *b"UbiEnd\x02\0";
 
 /// So many ports are remembered, of all network namespaces together.
 const MOST: usize = 128;

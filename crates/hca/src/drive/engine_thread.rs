@@ -9,9 +9,11 @@ use crate::progress::engine::Engine;
 use crate::progress::engine_affinity::EngineAffinity;
 use crate::progress::policy::{EnginePolicy, Polls, Scan, Spin, Verdict};
 use crate::progress::sleep;
+use crate::progress::wake_reason::WakeReason;
 use crate::tuning::{INTERFACE_RETRY, nanos};
 use link::shared::Sleeper;
 use std::io;
+use std::iter::repeat;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -23,6 +25,10 @@ const NEVER: u64 = u64::MAX;
 /// The bell of other processes in the list of what the engine sleeps on when no other thread looks.
 const RUNG_PLACE: usize = 2;
 const RUNG_FOR: u32 = 1 << RUNG_PLACE;
+
+/// What the engine sleeps on when no other thread looks, in the order of the list; links follow.
+const WAKES_WHEN_ALONE: [WakeReason; 4] =
+    [WakeReason::Bell, WakeReason::Socket, WakeReason::Doorbell, WakeReason::Interface];
 
 /// Starts the thread. It holds the NIC only while it works, and ends when the NIC is gone.
 pub(crate) fn start(nic: &Arc<Nic>) -> io::Result<()> {
@@ -48,6 +54,17 @@ enum Sleep {
     Relieved(Option<u64>),
     /// No other thread looks: until something arrives or is due.
     All(Option<u64>),
+}
+
+impl Sleep {
+    /// Why it ended: `ready` has a bit for each descriptor that was slept on.
+    fn wake_reason(&self, ready: u32) -> WakeReason {
+        match self {
+            Sleep::Leased { .. } => WakeReason::of(ready, [WakeReason::Bell, WakeReason::Doorbell]),
+            Sleep::Relieved(_) => WakeReason::of(ready, [WakeReason::Bell, WakeReason::Interface]),
+            Sleep::All(_) => WakeReason::of(ready, WAKES_WHEN_ALONE.into_iter().chain(repeat(WakeReason::Link))),
+        }
+    }
 }
 
 /// The thread: work, look, sleep.
@@ -92,6 +109,10 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
             },
         };
         engine.asleep_until.store(0, Ordering::Relaxed);
+        // A signal is no reason: the engine's thread takes none of the program's.
+        if let Ok(ready) = ready {
+            engine.wakes.count(sleep.wake_reason(ready));
+        }
         if engine.bell.wake() {
             engine.bell.clapper().hear();
         }

@@ -13,7 +13,7 @@ use transport::packet_counters::Incidents;
 
 impl Nic {
     /// What this process has counted on the port of each device, since it opened its NIC. What belongs to no queue
-    /// pair, a packet for one that does not exist, say, counts for the device that the process opened first.
+    /// pair, a packet for one that does not exist or a wake of the engine, say, counts for the device that the process opened first.
     pub fn counters(&self) -> Vec<(Arc<Device>, Counters)> {
         self.sum(|qp| Some(qp.counters()))
     }
@@ -51,6 +51,7 @@ impl Nic {
         let place = all.iter().position(|(device, _)| Some(device.interface_index()) == first).unwrap_or(0);
         if let Some((_, counters)) = all.get_mut(place) {
             counters.incidents += self.of_no_queue_pair(&known);
+            counters.engine_wakes += self.ground.progress.engine.wakes.so_far();
         }
         all
     }

@@ -5,6 +5,7 @@
 use crate::progress::bell::{Bell, Clapper};
 use crate::progress::engine_affinity::Seen;
 use crate::progress::policy::{Policy, Polls};
+use crate::progress::wake_reason::WakeCounts;
 use crate::tuning::{EXIT_FLUSH_MAX, EXIT_LOOK_INTERVAL};
 use link::shared::Doorbell;
 use std::io;
@@ -28,6 +29,8 @@ pub(crate) struct Engine {
     pub(crate) seen: Seen,
     /// Until when the engine sleeps, zero while it is awake.
     pub(crate) asleep_until: AtomicU64,
+    /// How often its thread woke, and why.
+    pub(crate) wakes: WakeCounts,
     /// Threads of the program that wait inside a call, and so drive.
     pub(crate) waiters: AtomicU32,
     /// They do, and the engine leaves the sockets to them.
@@ -74,6 +77,7 @@ impl Engine {
             looks: AtomicU64::new(0),
             seen: Seen::new(processors),
             asleep_until: AtomicU64::new(0),
+            wakes: WakeCounts::default(),
             waiters: AtomicU32::new(0),
             relieved: AtomicBool::new(false),
             observed: AtomicU32::new(0),
