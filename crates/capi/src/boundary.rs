@@ -47,8 +47,8 @@ pub(crate) fn unreported(call: &'static str, f: impl FnOnce() -> Result<(), Errn
     let _ = caught(call, f);
 }
 
-/// The same for calls that are made for every message, without the shield against cancellation, which costs two locked
-/// instructions: what they call that is rare has a shield of its own.
+/// Like [`status`](super::status), for calls that are made for every message, without the shield against cancellation,
+/// which costs two locked instructions: what they call that is rare has a shield of its own.
 pub(crate) mod data_path {
     use super::{Errno, NO_STACK, c_int, caught_unshielded, report, stack};
 

@@ -77,7 +77,7 @@ impl MemoryRegion {
         MemoryRegion::make_with(pd, key, addr, length, Needs::default())
     }
 
-    /// The same for a region that needs more than its memory.
+    /// Hands C the key of a region that needs more than its memory.
     pub(crate) fn make_with(
         pd: Handle<'_, ibv_pd>,
         key: Key,
@@ -173,8 +173,8 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     })
 }
 
-/// The same, with rights that a device may not know. The header sends every registration here whose rights it cannot
-/// see at compile time.
+/// Registers memory like `ibv_reg_mr_iova`, with rights that a device may not know. The header sends every registration
+/// here whose rights it cannot see at compile time.
 ///
 /// # Safety
 /// The memory stays mapped until the region is deregistered.

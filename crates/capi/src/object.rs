@@ -92,7 +92,8 @@ pub(crate) unsafe trait Object: Sized + 'static {
         Err(Errno(libc::ENOENT))
     }
 
-    /// The same if it is a parent's: only what never changes may be looked at, for locks may be taken for ever.
+    /// Finds the object also if it is a parent's: only what never changes may be looked at, for locks may be taken for
+    /// ever.
     fn of_any(handle: Handle<'_, Self::C>) -> Result<&Self, Errno> {
         if handle.is_null() {
             return Err(Errno::null());

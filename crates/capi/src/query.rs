@@ -225,7 +225,7 @@ pub(crate) unsafe extern "C" fn query_port_sized(
     })
 }
 
-/// The same for programs of old, which know only the first part.
+/// The attributes of a port for old programs, which know only the first part.
 ///
 /// # Safety
 /// `out` is null or has room for that part.

@@ -111,7 +111,7 @@ enum Part {
     QueuePairs,
     /// Round trips by several threads, each with its own queue pair and completion queue
     Threads,
-    /// The same over UDP, by two more processes
+    /// Round trips over UDP, by two more processes
     Udp,
 }
 

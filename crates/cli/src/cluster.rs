@@ -183,7 +183,7 @@ fn measure(options: &Options, run: &Run, port: &mut u16) -> Result<Measured, Fai
     Ok(gather(&told, options.bytes))
 }
 
-/// A port at which nobody listens, below those that are handed out to whoever wants any.
+/// A port at which no process listens, below those that the system hands out.
 fn free_port(last: &mut u16) -> Result<u16, Failure> {
     let begin = (std::process::id() % 20_000) as u16;
     for _ in 0..100 {

@@ -18,7 +18,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How long it may take until the stream says of a peer that it is dead, after the NIC has said so.
 const BELATED: Duration = Duration::from_secs(1);
 
-/// The longest line that is read; whoever sends more is no peer of ours.
+/// The longest line that is read; a sender of more is no peer of ours.
 const LONGEST: u64 = 1 << 16;
 
 /// How many lines are read that nobody has asked for yet.
@@ -127,8 +127,8 @@ impl Control {
         self.gone.is_so()
     }
 
-    /// The same of a peer that answers no packet any more: if it is dead, the NIC may know that before the stream says
-    /// so.
+    /// Whether a peer that answers no packet any more has gone: if it is dead, the NIC may know that before the stream
+    /// says so.
     pub fn turns_out_gone(&self) -> bool {
         let deadline = Instant::now() + BELATED;
         while !self.is_gone() && Instant::now() < deadline {

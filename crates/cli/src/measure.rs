@@ -156,7 +156,7 @@ impl Point {
         Point { kind, size, carrier, waiting, udp: false }
     }
 
-    /// The same, over UDP.
+    /// A point measured over UDP.
     pub fn over_udp(self) -> Point {
         Point { udp: true, ..self }
     }

@@ -124,7 +124,7 @@ impl Ends {
     pub fn await_caller(&self, command: &str, address: &str, out: &mut impl Write) -> Result<Meeting, Failure> {
         self.link.attach()?;
         if let Some(device) = &self.device {
-            // A wrong name is an error now, not when somebody calls.
+            // A wrong name is an error now, not when a peer calls.
             Station::open(Some(device), None)?;
         }
         let listener = listen(address)?;

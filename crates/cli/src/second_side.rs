@@ -26,7 +26,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Exit, Failure> {
     let mut meeting = Meeting::as_child(options.device.as_deref(), options.link)?;
     match obey(&mut meeting, &mut |_| Ok(())) {
-        // Whoever started us has given up, and has said why.
+        // The process that started us has given up, and has said why.
         Ok(()) | Err(Failure::PeerGone) => Ok(Exit::Ok),
         Err(failure) => Err(failure),
     }

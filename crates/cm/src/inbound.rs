@@ -1,4 +1,4 @@
-//! What arrives. Every message may come at any time, twice, late, or from somebody who makes it up: it moves a
+//! What arrives. Every message may come at any time, twice, late, or from a stranger that makes it up: it moves a
 //! connection only if it fits the connection's state and comes from its peer. A repeated message gets the answer that
 //! the first one got.
 
@@ -26,7 +26,7 @@ impl Manager {
         self.take(now, from, datagram, self.believes(now, from.source));
     }
 
-    /// The same for a message that certainly was sent by the owner of its source address.
+    /// Takes a message that certainly was sent by the owner of its source address.
     pub fn handle_proven(&mut self, now: Time, from: Route, datagram: &CmDatagram) {
         self.take(now, from, datagram, true);
     }

@@ -1,4 +1,4 @@
-//! Who has proven that it is at the address it writes from. Anybody can send a REQ with the address of somebody else,
+//! Who has proven that it is at the address it writes from. Any host can send a REQ with the address of another one,
 //! so **until the other side has proven itself, one REQ brings at most one message back**, and all messages are of one
 //! length:
 //!

@@ -81,7 +81,7 @@ impl Manager {
         Ok(id)
     }
 
-    /// Answers somebody who asked for a datagram service. There are no more events of it.
+    /// Answers a peer that asked for a datagram service. There are no more events of it.
     pub fn answer(&mut self, now: Time, id: CommId, answer: SidrAnswer) -> Result<(), CmError> {
         let inquiry = self.inquiries.get_mut(&id).ok_or(CmError::UnknownId(id))?;
         let Side::Asks { peer } = inquiry.side else { return Err(CmError::UnknownId(id)) };

@@ -182,7 +182,7 @@ impl Nic {
         self.poll_for(cq, room, None, take)
     }
 
-    /// The same, and what a peer writes through shared memory meanwhile may land elsewhere.
+    /// Polls like [`poll`](Nic::poll); what a peer writes through shared memory meanwhile may land elsewhere.
     pub fn poll_into(
         &self,
         cq: &CompletionQueue,
@@ -207,7 +207,7 @@ impl Nic {
         self.poll_untold(cq, room, landing, take)
     }
 
-    /// The same, and the trace is told.
+    /// Polls like [`poll_into`](Nic::poll_into), and reports it to the trace.
     #[cold]
     fn poll_and_tell(
         &self,
@@ -325,7 +325,7 @@ impl Nic {
         while self.receive_links() || self.advance_ready(&self.ground.progress.ready, now) {}
     }
 
-    /// The same after work was posted, which mostly is nothing.
+    /// Does what follows from posted work, which mostly is nothing.
     #[inline]
     pub(crate) fn after_posting(&self) {
         if !self.ground.links.registry.seem_empty() || !self.ground.progress.ready.is_empty() {

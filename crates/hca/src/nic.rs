@@ -243,7 +243,7 @@ impl Nic {
         self.create_larger_cq(capacity, capacity, channel)
     }
 
-    /// The same for a program that asked for fewer completions.
+    /// A completion queue of a program that asked for fewer completions.
     pub fn create_larger_cq(
         &self,
         wanted: u32,

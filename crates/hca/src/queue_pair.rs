@@ -486,7 +486,7 @@ impl Qp {
         self.advance_for(nic, now, None);
     }
 
-    /// The same, for a polling thread, which is shown at once what completes.
+    /// Sends and completes like [`advance`](Qp::advance), for a polling thread, which is shown at once what completes.
     pub(crate) fn advance_for(&self, nic: &Ground, now: Time, poller: Option<&mut Poller<'_>>) {
         let mut inner = self.inner.lock();
         inner.touched = 0;
@@ -550,8 +550,9 @@ impl Qp {
         inner.delayed_ack.paid(nic.delayed_ack_owner());
     }
 
-    /// The same before the queue pair changes or goes, and the acknowledgements of packets that another thread has
-    /// taken a moment ago: what they brought may have been what the program had waited for.
+    /// Sends the acknowledgement that waits before the queue pair changes or is destroyed, and the acknowledgements of
+    /// packets that another thread has taken a moment ago: what they brought may have been what the program had waited
+    /// for.
     fn flush_acks(&self, nic: &Ground, inner: &mut Inner) {
         if inner.touched > 0 {
             self.transmit(nic, inner, nic.now());

@@ -117,7 +117,7 @@ impl OwnCalls {
         OwnCalls { _thread: PhantomData }
     }
 
-    /// The same where a sink listens: otherwise there is nothing to keep quiet about.
+    /// From now on, where a sink listens: otherwise there is nothing to keep quiet about.
     #[inline]
     pub fn told_by(tracing: &Tracing) -> Option<OwnCalls> {
         tracing.is_on().then(OwnCalls::begin)

@@ -170,7 +170,7 @@ impl Stream {
         Stream::connection_data_of(&self.sizes, &self.local)
     }
 
-    /// The same of a side that does not exist yet, and will be made like this.
+    /// What the peer must be told of a side that does not exist yet, and will be made like this.
     pub fn connection_data_of(sizes: &Sizes, local: &Local) -> ConnectionData {
         ConnectionData {
             big_endian: ByteOrder::HERE == ByteOrder::Big,

@@ -34,7 +34,7 @@ pub(crate) struct Listening {
     limit: usize,
     /// Answered, but the peer has not confirmed it.
     unconfirmed: HashMap<u64, Unconfirmed>,
-    /// The same of peers that are believed.
+    /// Answered and not confirmed, of peers that are believed.
     coming: HashMap<u64, Arc<Socket>>,
     /// Connected, and not taken by the program.
     waiting: VecDeque<Arc<Socket>>,

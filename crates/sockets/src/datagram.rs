@@ -44,7 +44,7 @@ struct Inner {
     sizes: Sizes,
     /// The UDP socket as long as it has no address: options that a program sets before that are set on it.
     unbound: Option<UdpSocket>,
-    /// The same with an address.
+    /// The UDP socket once it has an address.
     udp: Option<Arc<UdpSocket>>,
     /// One queue pair for each device.
     pairs: Vec<Pair>,
@@ -63,7 +63,7 @@ struct Peer {
     source: IpAddr,
     /// Its queue pair, once it has said so.
     qpn: Option<Qpn>,
-    /// It knows of ours: it has answered, so what a queue pair sends it is from somebody it knows.
+    /// It knows of ours: it has answered, so what a queue pair sends it is from a peer it knows.
     knows_us: bool,
     /// It has sent a datagram from its queue pair: it has got what was sent to its address.
     proven: bool,

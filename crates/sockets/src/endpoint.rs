@@ -187,8 +187,8 @@ impl Endpoint {
         any
     }
 
-    /// The same for a program that has read everything and has room for more: what the peer writes meanwhile goes there
-    /// at once, if it can. Answers also how many bytes did; the program has them.
+    /// Makes progress for a program that has read everything and has room for more: what the peer writes meanwhile goes
+    /// there at once, if it can. Answers also how many bytes did; the program has them.
     pub fn progress_into(&mut self, room: &mut [u8]) -> (bool, usize) {
         let Some(run) = self.protocol.next_run() else { return (self.progress(true), 0) };
         let (receive, length) = (&self.parts.receive, room.len().min(run.length as usize));

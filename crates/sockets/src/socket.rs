@@ -260,7 +260,7 @@ impl Socket {
         });
     }
 
-    /// Takes the lock. Whoever lets go of it sees to what has come meanwhile.
+    /// Takes the lock. The thread that releases it handles what has come meanwhile.
     pub(crate) fn lock(&self) -> Guard<'_> {
         Guard { socket: self, state: Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)) }
     }
@@ -410,7 +410,8 @@ impl State {
         self.progress_with(|endpoint| (endpoint.progress(drives), 0));
     }
 
-    /// The same, and bytes that come meanwhile go to `room` at once, if they can: see [`Endpoint::progress_into`].
+    /// Takes what has completed; bytes that come meanwhile go to `room` at once, if they can: see
+    /// [`Endpoint::progress_into`].
     pub fn progress_into(&mut self, room: &mut [u8]) -> usize {
         let drives = !self.observed;
         self.progress_with(|endpoint| match drives {
@@ -444,7 +445,7 @@ impl State {
     }
 }
 
-/// The lock of a socket. Whoever lets go of it sees to what has come meanwhile.
+/// The lock of a socket. The thread that releases it handles what has come meanwhile.
 pub(crate) struct Guard<'a> {
     socket: &'a Socket,
     /// There until it is dropped.

@@ -93,7 +93,7 @@ pub trait Scatter {
     /// The next place of `most` bytes at most, which the caller fills; empty if there is none.
     fn next(&mut self, most: usize) -> &mut [u8];
 
-    /// The same place, but the caller may leave it as it is: it comes again.
+    /// The next place to fill, which the caller may leave as it is: then it comes again.
     fn peek(&mut self) -> &mut [u8];
 }
 

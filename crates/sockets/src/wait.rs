@@ -201,7 +201,7 @@ pub trait Waitable: Send + Sync {
         }
     }
 
-    /// The same for a call that waits for several sockets, this one among them.
+    /// Whether something has happened, for a call that waits for several sockets, this one among them.
     fn look_for(&self, waiter: &Waiter, wait: &mut Wait) -> Look {
         self.nic().look_for_event_of([&*waiter.channel, &**self.channel()], &mut wait.call, None)
     }

@@ -225,7 +225,7 @@ impl Allocation {
         let mut rest = bytes;
         while !rest.is_empty() {
             if rest.len() <= 8 {
-                // Whoever sees any of the last bytes sees all that came before.
+                // A reader of any of the last bytes sees all that came before.
                 fence(Ordering::Release);
             }
             at += match (rest.first_chunk::<8>(), self.word(at)) {
@@ -413,7 +413,7 @@ impl Span {
         self.back(Allocation::into_program)
     }
 
-    /// The same for bytes that came in a box.
+    /// Deregisters the memory and gives back the box that the bytes came in.
     pub fn into_box(self) -> Result<Box<[u8]>, Span> {
         self.back(|allocation| allocation.release(Memory::is_box, Memory::into_box))
     }

@@ -103,7 +103,7 @@ impl Arena {
     /// A buffer of `length` bytes, as soon as there is one: a future for any executor, or to [`wait`](NextBuffer::wait)
     /// for. Dropping it loses nothing.
     ///
-    /// Whoever comes first gets what comes back, so many who want little can keep one waiting who wants much.
+    /// The first caller gets what comes back, so many callers that want little can keep one waiting that wants much.
     pub fn next(&self, length: usize) -> NextBuffer {
         NextBuffer { arena: self.clone(), length }
     }

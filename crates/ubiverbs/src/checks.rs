@@ -51,8 +51,8 @@ pub fn findings(settings: Settings) -> Result<Receiver<Finding>, Error> {
     Ok(receiver)
 }
 
-/// The same, with each finding handed to `tell`, in a thread of its own: it may call whatever it likes, and the program
-/// does not wait for it.
+/// Checks this process from now on and hands each finding to `tell`, in a thread of its own: it may call whatever it
+/// likes, and the program does not wait for it.
 ///
 /// ```no_run
 /// use ubiverbs::checks::{self, Settings, Severity};

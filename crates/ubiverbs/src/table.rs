@@ -127,7 +127,7 @@ pub(crate) enum After {
     Drop(#[allow(dead_code)] Held),
     /// It went to a handle that waited without a receive of its own; that one's buffer goes.
     WakeAndDrop(Option<Waker>, #[allow(dead_code)] Held),
-    /// The same to the completion queue: the number, the message's buffer, and the one that goes.
+    /// It goes to the completion queue: the number, the message's buffer, and the one that goes.
     QueueAndDrop(Box<(u64, Held, Held)>),
 }
 
@@ -228,7 +228,7 @@ enum Observer {
 }
 
 impl State {
-    /// Whether somebody waits for it.
+    /// Whether a task or thread waits for it.
     fn waits(&self) -> bool {
         let receive = matches!(self, State::Pending(Observer::Handle(_) | Observer::Queue(_)));
         receive || self.is_without_receive()

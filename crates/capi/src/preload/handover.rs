@@ -30,7 +30,7 @@ pub(super) fn hand_over(socket: &'static Socket) {
     }
 }
 
-/// The same for a descriptor, if it is one of ours.
+/// Hands over the socket of a descriptor, if it is one of ours.
 pub(super) fn hand_over_descriptor(fd: c_int) {
     if let Some(socket) = table::socket(fd) {
         hand_over(socket);

@@ -17,7 +17,7 @@ pub const LIMIT: usize = 1 << 20;
 /// A descriptor that the program has nothing to do with: an rsocket's own.
 const INTERNAL: u8 = 2;
 
-/// The same of the NIC's, which closes it in a child itself.
+/// A descriptor of the NIC's, which closes it in a child itself.
 const NIC: u8 = 3;
 
 /// A descriptor that leads to a [`Socket`].
@@ -92,7 +92,7 @@ pub struct Socket {
     pub writers: AtomicU32,
     /// How long a call may wait for bytes, in milliseconds; 0 is for ever.
     pub receive_timeout: AtomicU32,
-    /// The same for room to write.
+    /// How long a call may wait for room to write, in milliseconds; 0 is for ever.
     pub send_timeout: AtomicU32,
 }
 

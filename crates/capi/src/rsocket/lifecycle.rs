@@ -172,7 +172,7 @@ pub extern "C-unwind" fn rshutdown(fd: c_int, how: c_int) -> c_int {
     if begun == 0 { perform(fd, 0, Flush) as c_int } else { begun }
 }
 
-/// The same without waiting for anything, as `shutdown` does it.
+/// Ends a direction, or both, without waiting for anything, as `shutdown` does it.
 pub(crate) fn begin_shutdown(fd: c_int, how: c_int) -> c_int {
     number("rshutdown", || {
         let which = match how {

@@ -42,7 +42,7 @@ pub(super) fn perform<O: Operation>(fd: c_int, flags: c_int, mut operation: O) -
     perform_in(fd, flags, &mut operation)
 }
 
-/// The same with an operation that the caller looks at afterwards.
+/// Performs an operation that the caller looks at afterwards.
 pub(super) fn perform_in<O: Operation>(fd: c_int, flags: c_int, operation: &mut O) -> isize {
     const { assert!(!needs_drop::<O>(), "no destructor runs when the thread is cancelled") };
     let mut waiting: *const Entry = std::ptr::null();

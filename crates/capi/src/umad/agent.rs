@@ -87,7 +87,7 @@ pub unsafe extern "C" fn umad_register(
     registered("umad_register", fd, &wanted)
 }
 
-/// The same for a vendor's class.
+/// Registers an agent for a vendor's class.
 ///
 /// # Safety
 /// `oui` is null or has three bytes; `mask` is null or has 16.

@@ -111,7 +111,7 @@ pub unsafe extern "C" fn umad_set_addr(umad: *mut c_void, lid: c_int, qpn: c_int
     unsafe { umad_set_addr_net(umad, (lid as u16).to_be(), (qpn as u32).to_be(), sl, (qkey as u32).to_be()) }
 }
 
-/// The same, in the order of the network.
+/// Sets LID, queue pair, service level and queue key, in network byte order.
 ///
 /// # Safety
 /// `umad` is null or a buffer.

@@ -26,7 +26,7 @@ pub extern "C" fn umad_init() -> c_int {
     0
 }
 
-/// The same.
+/// Does nothing: there is nothing to clean up.
 #[unsafe(export_name = "ubiverbs_umad_done")]
 pub extern "C" fn umad_done() -> c_int {
     0

@@ -181,7 +181,7 @@ pub extern "C" fn umad_common_mad_status_str(status: u16) -> *const c_char {
     name.as_ptr()
 }
 
-/// The same of subnet administration.
+/// What the status of a datagram of subnet administration says, in network byte order.
 #[unsafe(export_name = "ubiverbs_umad_sa_mad_status_str")]
 pub extern "C" fn umad_sa_mad_status_str(status: u16) -> *const c_char {
     find(ADMINISTRATION_STATUSES, u16::from_be(status) >> 8).unwrap_or(c"Undefined Error").as_ptr()

@@ -116,7 +116,7 @@ impl Turns<'_> {
                 other => Err(Failure::Nonsense(format!("{other:?}"))),
             }
         };
-        // First: whoever is started by a thread that has settled on a processor may use no other.
+        // First: a process started by a thread that has settled on a processor may use no other.
         let udp = extras.udp.then(|| lead(meeting)).transpose()?;
         let connections = Connections::new(meeting, largest, extras)?;
         Ok(Turns { meeting, connections, udp })

@@ -63,7 +63,7 @@ pub fn accept(
     };
     let tcp = within_reason(from_there).map_err(system("no TCP connection came"))?.0;
     tcp.set_nodelay(true).map_err(system("cannot set TCP_NODELAY"))?;
-    // Whoever has connected over TCP has the other before them.
+    // A side that has connected over TCP has the other before it.
     let accepted = unix_listener.map(|listener| listener.accept()).transpose();
     let unix = accepted.map_err(system("cannot accept on a Unix socket"))?.map(|(stream, _)| stream);
     Ok(Sockets { tcp, unix })

@@ -346,7 +346,7 @@ pub struct Inbox {
     left: u64,
     /// Messages that came and were not asked for yet.
     arrived: u64,
-    /// Their buffers, until they are posted again: after the answer, which somebody waits for.
+    /// Their buffers, until they are posted again: after the answer, which the peer waits for.
     spare: Vec<RegisteredMut>,
 }
 

@@ -280,7 +280,7 @@ impl Id {
         self.disconnect_with(&[])
     }
 
-    /// The same with up to 220 bytes for the peer's program, which not all of them look at.
+    /// Ends the connection with up to 220 bytes for the peer's program, which not all of them look at.
     pub fn disconnect_with(&self, private_data: &[u8]) -> Result<(), CmError> {
         self.change(|cm, now| cm.ids.disconnect(now, self.key, private_data))
     }

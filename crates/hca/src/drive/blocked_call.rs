@@ -113,7 +113,7 @@ impl Nic {
         self.look_for_event_of([channel], call, deadline)
     }
 
-    /// The same for several channels, two at most: the first that has an event.
+    /// Looks for an event on several channels, two at most: the first that has an event.
     pub fn look_for_event_of<const N: usize>(
         &self,
         channels: [&CompletionChannel; N],

@@ -40,7 +40,7 @@ impl Qp {
         self.post_more_sends(nic, requests, 0)
     }
 
-    /// The same for a part of the program's list, which has `first` requests before them.
+    /// Posts a part of a list of requests, which has `first` requests before this part.
     #[inline]
     pub fn post_more_sends(
         &self,

@@ -18,12 +18,13 @@ impl Nic {
         self.sum(|qp| Some(qp.counters()))
     }
 
-    /// The same; nothing once it was added to what the host remembers of processes that ended.
+    /// What this process has counted; nothing once it was added to what the host remembers of processes that ended.
     pub(crate) fn living_counters(&self) -> Vec<(Arc<Device>, Counters)> {
         if self.counted_as_ended.load(Ordering::Acquire) { Vec::new() } else { self.counters() }
     }
 
-    /// The same without what a thread is in the middle of, which may be the one that ends the process.
+    /// What this process has counted without what a thread is in the middle of, which may be the one that ends the
+    /// process.
     pub(crate) fn counters_before_exit(&self) -> Vec<(Arc<Device>, Counters)> {
         self.sum(Qp::try_counters)
     }

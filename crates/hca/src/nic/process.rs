@@ -47,8 +47,8 @@ impl Nic {
         None
     }
 
-    /// The same, attached as `options` say if it is made now. Answers also how it was asked to be attached when it was
-    /// made, which may have been otherwise.
+    /// The NIC of this process, attached as `options` say if it is made now. Also returns the options with which it was
+    /// made, which may have been others.
     pub fn of_process_with(options: Options) -> Result<(Arc<Nic>, Options), Error> {
         guard_forks();
         let mut held = OURS.get_or_make(|| Mutex::new(Rank::Process, None)).lock();
@@ -141,7 +141,7 @@ pub(crate) fn flush_at_exit(nic: &Arc<Nic>) {
     nics.push(Arc::downgrade(nic));
 }
 
-/// The same NIC without keeping it; none if it is one that is not told of the process's end.
+/// A reference to this NIC that does not keep it alive; none if it is one that is not told of the process's end.
 pub(crate) fn weak(nic: &Nic) -> Weak<Nic> {
     let nics = NICS.get_or_make(|| Mutex::new(Rank::Nics, Vec::new())).lock();
     nics.iter().find(|weak| std::ptr::eq(weak.as_ptr(), nic)).cloned().unwrap_or_default()

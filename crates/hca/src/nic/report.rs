@@ -111,7 +111,7 @@ impl Nic {
         self.background.inquiries.does(move |sockets| {
             let Some(nic) = weak.upgrade() else { return };
             for socket in sockets {
-                // Whoever asked and has gone does not miss the answer.
+                // A process that asked and has gone does not miss the answer.
                 let _ = ::host::inquiry::answer(&socket, &nic.report().encode());
             }
         });

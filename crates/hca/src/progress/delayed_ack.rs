@@ -42,8 +42,8 @@ impl DelayedAckOwner {
         }
     }
 
-    /// The same for an engine that goes to sleep: it has said so, and no acknowledgement waits that it does not see
-    /// here.
+    /// The queue pair whose acknowledgement waits, for an engine that goes to sleep: it has said so, and no
+    /// acknowledgement waits that it does not see here.
     pub fn get_last(&self) -> Option<Qpn> {
         fence(Ordering::SeqCst);
         self.get()

@@ -119,6 +119,6 @@ mod tests {
                 });
             }
         });
-        assert!(start.elapsed() < Duration::from_secs(100), "somebody waited for nobody: {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(100), "a thread waited for none: {:?}", start.elapsed());
     }
 }

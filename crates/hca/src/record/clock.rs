@@ -168,7 +168,8 @@ fn is_trusted() -> bool {
     matches!((source, processors), (Ok(source), Ok(processors)) if is_steady(&source, &processors))
 }
 
-/// The same, by the name of the system's source of time and the list of the processors' features.
+/// Whether the system counts at a steady pace, by the name of the system's source of time and the list of the
+/// processors' features.
 fn is_steady(source: &[u8], processors: &str) -> bool {
     let flags = processors.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
     let mut flags = flags.split_ascii_whitespace();

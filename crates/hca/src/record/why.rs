@@ -1,5 +1,5 @@
 //! Findings while the program runs: a checker listens to the trace, and what it finds is told at once, on standard error
-//! and to whoever collects findings. Each is told once and counted from then on; at the end of the process comes a
+//! and to listeners that collect findings. Each is told once and counted from then on; at the end of the process comes a
 //! summary.
 //!
 //! Findings are told under the lock of the checker. Telling takes no other lock of ours and calls nothing of the
@@ -192,8 +192,8 @@ impl Why {
         inside.spare = events;
     }
 
-    /// The same for a thread that may hold any lock: the event is lost if the checker is in use. The end of the process,
-    /// which may come in a signal handler in the middle of anything, is told by the engine.
+    /// Records an event for a thread that may hold any lock: the event is lost if the checker is in use. The end of the
+    /// process, which may come in a signal handler in the middle of anything, is told by the engine.
     pub fn try_record(&self, event: &Event) {
         if !matches!(event.kind, Kind::Called { call: Call::Exit {}, .. })
             && let Some(mut inside) = self.inside.try_lock()
@@ -329,7 +329,7 @@ struct Teller {
 /// So many findings of one rule, each about another object, are printed as sentences; the others are counted.
 const PRINTED_PER_RULE: u32 = 3;
 
-/// The same for errors.
+/// So many errors of one rule are printed as sentences.
 const PRINTED_ERRORS_PER_RULE: u32 = 10;
 
 impl Teller {

@@ -179,7 +179,7 @@ fn nobody_is_told_from_somebody_who_does_not_read() {
             break;
         }
         elsewhere += 1;
-        assert!(elsewhere < 30_000, "somebody always has the slot");
+        assert!(elsewhere < 30_000, "the slot always has an owner");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let full = full.get();

@@ -164,7 +164,7 @@ fn a_full_ring_takes_no_more_until_it_is_read() {
             reader.consume();
         }
         assert!(reader.front().unwrap().is_none());
-        assert!(reader.tell(true), "somebody waits");
+        assert!(reader.tell(true), "the writer waits");
         assert!(!reader.tell(true), "and is told once");
         assert!(writer.has_room() && writer.was_read(end));
     }

@@ -324,7 +324,7 @@ fn acknowledgements_are_asked_for_by_a_quarter_of_a_wide_window_and_before_the_r
     assert!(!window.should_ask(MTU, 10));
     assert_eq!(ask(&mut window, B, 100), 69);
     window.release(100 * FULL_PACKET);
-    assert!(window.should_ask(MTU, 1), "somebody waits");
+    assert!(window.should_ask(MTU, 1), "a queue pair waits");
     assert!(Window::unlimited().should_ask(MTU, 1) && wide(59).should_ask(MTU, 1));
     // In a very wide one what is left while the answer comes is enough, though it is not three quarters.
     let most = ((400 * FULL_PACKET - (2 << 20)) / FULL_PACKET) as u32;

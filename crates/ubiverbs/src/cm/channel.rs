@@ -60,7 +60,7 @@ impl EventChannel {
         EventChannel::observed(backend, || {})
     }
 
-    /// One whose news somebody else is told of too.
+    /// One whose news another listener hears of, too.
     pub(super) fn observed(
         backend: &Arc<dyn Backend>,
         observer: impl Fn() + Send + Sync + 'static,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much later: long enough for whoever is at work to come round once more, on a busy machine too.
+/// How much later: long enough for a thread at work to come round once more, on a busy machine too.
 const MOMENT: Duration = Duration::from_millis(100);
 
 type Work = Arc<dyn Fn() + Send + Sync>;
@@ -24,7 +24,7 @@ impl Deferred {
         let mut works = lock(&self.works);
         works.push_back((Instant::now() + MOMENT, Arc::new(work)));
         if works.len() > 1 {
-            // Whoever does the others does this.
+            // The thread that does the others does this.
             return;
         }
         drop(works);

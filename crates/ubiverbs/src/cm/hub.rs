@@ -1,4 +1,4 @@
-//! The easy level's one event channel: a descriptor for all connections of the program, not one for each. Whoever makes
+//! The easy level's one event channel: a descriptor for all connections of the program, not one for each. A thread that makes
 //! progress sorts the events into mailboxes, one per id, and wakes who waits there.
 
 use super::channel::{Event, EventChannel};
@@ -104,7 +104,7 @@ impl Hub {
     /// Brings events to their mailboxes. Called by the NIC with no lock held; holds none when it wakes or calls others.
     fn sort(self: &Arc<Hub>) {
         self.fresh.store(true, Ordering::SeqCst);
-        // Whoever sorts already looks again when it is through.
+        // A thread that sorts already looks again when it is through.
         while self.fresh.load(Ordering::SeqCst) {
             let mut after = Vec::new();
             let Ok(sorting) = self.sorting.try_lock() else { return };
@@ -289,7 +289,7 @@ impl Party {
         }
     }
 
-    /// Wakes whoever waits for it, as an event would.
+    /// Wakes the tasks and threads that wait for it, as an event would.
     pub fn rouse(&self) {
         self.mailbox.rouse();
     }

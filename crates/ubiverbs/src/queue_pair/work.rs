@@ -105,7 +105,7 @@ impl Work {
         Work { verb: Verb::LocalInvalidate { key }, target: None, queue: None, room: Room::Any }
     }
 
-    /// The same for a queue of the peer's, on an extended connection.
+    /// This work for a queue of the peer's, on an extended connection.
     pub fn at(self, queue: Srqn) -> Work {
         Work { queue: Some(queue), ..self }
     }
@@ -127,7 +127,7 @@ impl Work {
         self.quiet_request(wr_id, flags | SendFlags::SIGNALED, data)
     }
 
-    /// The same without a completion, unless it fails.
+    /// A work request without a completion, unless it fails.
     #[inline]
     fn quiet_request<'a>(&self, wr_id: u64, flags: SendFlags, data: Data<'a>) -> SendRequest<'a> {
         SendRequest { wr_id, operation: self.verb, flags, data, target: self.target, xrc_srq: self.queue }
@@ -289,7 +289,7 @@ fn aligned(address: u64) -> Result<(), Error> {
     if address.is_multiple_of(8) { Ok(()) } else { Err(Error::Misaligned { offset: address }) }
 }
 
-/// The same of a place at the peer.
+/// Checks that a place at the peer is aligned for atomic operations.
 pub(super) fn keep_aligned(remote: RemoteSlice) -> Result<(), Error> {
     aligned(remote.address())
 }

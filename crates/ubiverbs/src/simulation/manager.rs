@@ -69,7 +69,7 @@ pub(super) fn gids(sim: &Sim, host: HostId) -> Vec<Gid> {
     vec![sim.gid(host, 0), sim.gid(host, 1)]
 }
 
-/// The same as ids know them.
+/// The addresses of a host as ids know them.
 pub(super) fn addresses(sim: &Sim, host: HostId) -> Vec<LocalAddress> {
     let local = |(index, gid)| LocalAddress { gid, index, mtu: nic::MTU, ca_guid: nic::guid(host), interface: 0 };
     (0u8..).zip(gids(sim, host)).map(local).collect()

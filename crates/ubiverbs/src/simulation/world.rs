@@ -46,7 +46,7 @@ pub(super) struct Inner {
     /// Tells timers of one moment apart.
     planned: u64,
     after: VecDeque<After>,
-    /// Somebody carries out `after` already.
+    /// A thread carries out `after` already.
     carrying_out: bool,
     pub(super) log: Option<Arc<Mutex<String>>>,
     /// Set once the run is over: then nothing happens any more.

@@ -73,7 +73,7 @@ impl Core {
         }
     }
 
-    /// The same as a future. Several tasks may wait so at once; dropping one takes nothing.
+    /// Attempts something as a future. Several tasks may wait so at once; dropping one takes nothing.
     pub fn when<R, A: FnMut(&Socket) -> Result<R, Error>>(&self, side: Side, attempt: A) -> When<'_, A> {
         When { core: self, side, key: None, attempt }
     }

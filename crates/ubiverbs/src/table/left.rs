@@ -104,7 +104,7 @@ impl Table {
         Refused::GiveBack(inner.vacate(ticket).unwrap_or(Held::Nothing))
     }
 
-    /// The NIC did not take a receive that nobody would have waited for. Answers the buffer, unless somebody waits for
+    /// The NIC did not take a receive that nothing would have waited for. Returns the buffer, unless a handle waits for
     /// that receive by now, and hears of it.
     #[cold]
     pub fn withdraw_left(&self, ticket: Ticket, error: PostError) -> Held {

@@ -21,7 +21,7 @@ const WOKEN: u8 = 2;
 struct Parker {
     state: AtomicU8,
     nic: Arc<Nic>,
-    /// A queue that nothing completes in: whoever polls an empty queue is one that looks again, for whom not everything
+    /// A queue that nothing completes in: a thread that polls an empty queue will look again, and for it not everything
     /// that costs a system call is looked at each time.
     nothing: CompletionQueue,
     /// On which the NIC's waiting call is ended.
