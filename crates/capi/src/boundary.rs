@@ -169,8 +169,8 @@ fn panicked(call: &'static str) -> Errno {
     Errno(libc::EIO)
 }
 
-/// Logs a failure, and tells the trace, if the environment asks for it. That a queue or a table entry is empty, or would
-/// block, is none, and has no reason. Of a call that the library itself made the program's call tells.
+/// Logs a failure, and tells the trace, if the environment asks for it. That a queue or a table entry is empty, or
+/// would block, is none, and has no reason. Of a call that the library itself made the program's call tells.
 #[cold]
 fn log_failure(call: &'static str, Errno(code): Errno) -> Errno {
     if log::is_inside() {

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 /// Each topology is run with each number of processes. The processes find each other on this host, connect, measure
 /// the latency from each to each (messages go along the connections that there are) and sum up data over all of them.
 ///
-/// Processes may be more than processors: on 2 of them, 64 processes are done within the usual --limit. Their times then
-/// tell how long a process waits for its turn.
+/// Processes may be more than processors: on 2 of them, 64 processes are done within the usual --limit. Their times
+/// then tell how long a process waits for its turn.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {

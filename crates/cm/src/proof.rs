@@ -57,8 +57,8 @@ impl Manager {
         self.believed.get(&address).is_some_and(|until| now < *until)
     }
 
-    /// Connections that wait for an answer to their REP, or are about to repeat an RTU: for a driver that can see whether
-    /// their queue pairs have got a packet from the peer, and then says that it was [`heard`](Manager::heard).
+    /// Connections that wait for an answer to their REP, or are about to repeat an RTU: for a driver that can see
+    /// whether their queue pairs have got a packet from the peer, and then says that it was [`heard`](Manager::heard).
     pub fn unheard(&self, now: Time) -> impl Iterator<Item = CommId> + '_ {
         let due = self.timers.iter().take_while(move |(when, _)| *when <= now).map(|(_, id)| *id);
         due.filter(|id| matches!(self.state(*id), Some(State::RepSent | State::MraRepReceived | State::Established)))

@@ -376,8 +376,8 @@ impl Datagram {
     }
 }
 
-/// Whether a datagram is from the socket that it names. The kernel has said of that socket's address which queue pair it
-/// has, and the packet came from there: nobody else on its host, or elsewhere, can say so.
+/// Whether a datagram is from the socket that it names. The kernel has said of that socket's address which queue pair
+/// it has, and the packet came from there: nobody else on its host, or elsewhere, can say so.
 fn is_proven(peers: &mut HashMap<SocketAddr, Peer>, sender: &Sender) -> bool {
     let from = plain(sender.claimed);
     let found = match peers.contains_key(&from) {

@@ -176,13 +176,14 @@ impl Id {
         self.change(|cm, _| cm.ids.listen(self.key, called_at, backlog))
     }
 
-    /// Listens no more. Requests that the program has not taken are refused; its address stays, and it may listen again.
+    /// Listens no more. Requests that the program has not taken are refused; its address stays, and it may listen
+    /// again.
     pub fn stop_listening(&self) -> Result<(), CmError> {
         self.change(|cm, now| cm.ids.stop_listening(now, self.key))
     }
 
-    /// Where an id that listens at `address` is called, if that is elsewhere. Without the loopback's device the loopback
-    /// is another one: see [`resolve_address`](Id::resolve_address).
+    /// Where an id that listens at `address` is called, if that is elsewhere. Without the loopback's device the
+    /// loopback is another one: see [`resolve_address`](Id::resolve_address).
     fn called_at(&self, address: IpAddr) -> Option<IpAddr> {
         let elsewhere = address.is_loopback() && self.nic.known_place(address, 0).is_none();
         let place = if elsewhere { self.nic.loopback_place(address) } else { None };

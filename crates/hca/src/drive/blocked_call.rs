@@ -74,8 +74,8 @@ impl Nic {
         self.wait_for_either(channel, -1, limit)
     }
 
-    /// Waits like [`wait_for`](Nic::wait_for), and until a descriptor is readable; one below zero never is. `None` if it
-    /// is, or if it is too late.
+    /// Waits like [`wait_for`](Nic::wait_for), and until a descriptor is readable; one below zero never is. `None` if
+    /// it is, or if it is too late.
     pub fn wait_for_either(
         &self,
         channel: &CompletionChannel,

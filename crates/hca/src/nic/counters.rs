@@ -13,7 +13,8 @@ use transport::packet_counters::Incidents;
 
 impl Nic {
     /// What this process has counted on the port of each device, since it opened its NIC. What belongs to no queue
-    /// pair, a packet for one that does not exist or a wake of the engine, say, counts for the device that the process opened first.
+    /// pair, a packet for one that does not exist or a wake of the engine, say, counts for the device that the process
+    /// opened first.
     pub fn counters(&self) -> Vec<(Arc<Device>, Counters)> {
         self.sum(|qp| Some(qp.counters()))
     }

@@ -69,8 +69,8 @@ pub(crate) fn guard_forks() {
     // Not a `Once`: a child that is forked in the middle of it would wait for ever. The handler may be entered twice.
     static GUARDED: AtomicBool = AtomicBool::new(false);
     if !GUARDED.load(Ordering::Acquire) {
-        // SAFETY: the handlers are async-signal-safe: the child's stores to atomics and closes descriptors, the parent's
-        // takes locks only where it need not wait.
+        // SAFETY: the handlers are async-signal-safe: the child's stores to atomics and closes descriptors, the
+        // parent's takes locks only where it need not wait.
         unsafe { libc::pthread_atfork(Some(::host::descriptor::before_fork), Some(in_parent), Some(in_child)) };
         GUARDED.store(true, Ordering::Release);
     }

@@ -1,13 +1,14 @@
-//! Findings while the program runs: a checker listens to the trace, and what it finds is told at once, on standard error
-//! and to listeners that collect findings. Each is told once and counted from then on; at the end of the process comes a
-//! summary.
+//! Findings while the program runs: a checker listens to the trace, and what it finds is told at once, on standard
+//! error and to listeners that collect findings. Each is told once and counted from then on; at the end of the process
+//! comes a summary.
 //!
 //! Findings are told under the lock of the checker. Telling takes no other lock of ours and calls nothing of the
 //! program's, so it may happen wherever an event may.
 //!
 //! What happens with every message is only written down at first: the checker sees it, in order, when a poll finds
 //! nothing to do, before anything that is not of every day, or when much has gathered. While buffers are compared, work
-//! is looked at when it is posted, when it completes and when that is polled; the witness says when there is time for that.
+//! is looked at when it is posted, when it completes and when that is polled; the witness says when there is time for
+//! that.
 
 mod spool;
 mod summary;

@@ -1,5 +1,5 @@
-//! The easy level's one event channel: a descriptor for all connections of the program, not one for each. A thread that makes
-//! progress sorts the events into mailboxes, one per id, and wakes who waits there.
+//! The easy level's one event channel: a descriptor for all connections of the program, not one for each. A thread that
+//! makes progress sorts the events into mailboxes, one per id, and wakes who waits there.
 
 use super::channel::{Event, EventChannel};
 use super::deferred::Deferred;

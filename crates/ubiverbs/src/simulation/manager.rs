@@ -1,5 +1,6 @@
-//! The connection manager of a simulated host, on the ids of the crate `cm`, as the NIC of a process is: messages between
-//! the queue pairs 1 of hosts, ports, and events for the channels of the program. Queue pairs are not touched here.
+//! The connection manager of a simulated host, on the ids of the crate `cm`, as the NIC of a process is: messages
+//! between the queue pairs 1 of hosts, ports, and events for the channels of the program. Queue pairs are not touched
+//! here.
 
 use super::connections::{Channel, SimulatedId};
 use super::nic;

@@ -1,5 +1,6 @@
-//! The process that cleans up after a program also attends to it: on a socket beside its files, it brings the files of counters
-//! up to date and answers `NETLINK_RDMA`. Connections come from the program and its children, through the library that
+//! The process that cleans up after a program also attends to it: on a socket beside its files, it brings the files of
+//! counters up to date and answers `NETLINK_RDMA`. Connections come from the program and its children, through the
+//! library that
 //! `ubiverbs run` preloads (`crates/paths`); the directory is closed to other users.
 
 use super::tree;
