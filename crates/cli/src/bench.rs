@@ -12,7 +12,7 @@ mod table;
 use crate::exit::{Exit, Failure};
 use crate::measure::machine::Machine;
 use crate::measure::{
-    CROWD_SIZE, CROWDS, Carrier, Extras, Kind, LARGEST_MESSAGE, Measured, Point, Size, THREADS_SIZE, Turns, Waiting,
+    MANY_QUEUE_PAIRS_BYTES, QUEUE_PAIR_COUNTS, Carrier, Extras, Kind, LARGEST_MESSAGE, Measured, Point, Size, THREADS_SIZE, Turns, Waiting,
     thread_counts,
 };
 use crate::meeting::{Ends, Link, Meeting};
@@ -145,7 +145,7 @@ impl Outcome {
     pub fn crowds(&self) -> impl Iterator<Item = (u32, &Measured)> {
         self.rows
             .iter()
-            .filter_map(|row| if let Kind::Crowd(count) = row.point.kind { Some((count, row)) } else { None })
+            .filter_map(|row| if let Kind::ManyQueuePairs(count) = row.point.kind { Some((count, row)) } else { None })
     }
 
     /// What was measured with several threads, the fewest first.
@@ -253,7 +253,7 @@ fn measure(options: &Options, machine: Machine, meeting: &mut Meeting) -> Result
     let mut turns = Turns::new(meeting, largest, extras)?;
     let calls = [Carrier::Manager, Carrier::Tcp].map(|carrier| Point::new(Kind::Connect, carrier, Waiting::Sleep, 0));
     let calls: Vec<Point> = calls.into_iter().filter(|point| turns.can(point)).collect();
-    let crowds = CROWDS.map(|count| Point::new(Kind::Crowd(count), Carrier::Write, Waiting::Spin, CROWD_SIZE));
+    let crowds = QUEUE_PAIR_COUNTS.map(|count| Point::new(Kind::ManyQueuePairs(count), Carrier::Write, Waiting::Spin, MANY_QUEUE_PAIRS_BYTES));
     let crowds: Vec<Point> = crowds.into_iter().filter(|point| turns.can(point)).collect();
     let threads = thread_counts().into_iter().map(|count| {
         let kind = Kind::Threads(count);
@@ -335,7 +335,7 @@ fn points(kind: Kind, size: usize, sizes: &[usize], options: &Options, waiting: 
             let write = Point::new(kind, Carrier::Write, Waiting::Spin, size);
             vec![write, write.beside()]
         }
-        Kind::Batch | Kind::Connect | Kind::Crowd(_) | Kind::Threads(_) => Vec::new(),
+        Kind::Batch | Kind::Connect | Kind::ManyQueuePairs(_) | Kind::Threads(_) => Vec::new(),
     };
     if kind == Kind::RoundTrip && !points.is_empty() {
         let trip = |carrier, waiting| Point::new(kind, carrier, waiting, size);
@@ -387,7 +387,7 @@ impl Part {
             Part::Bandwidth => Some(Kind::Stream),
             Part::Rate => Some(Kind::Batch),
             Part::Connections => Some(Kind::Connect),
-            Part::QueuePairs => Some(Kind::Crowd(0)),
+            Part::QueuePairs => Some(Kind::ManyQueuePairs(0)),
             Part::Threads => Some(Kind::Threads(0)),
             _ => None,
         }
@@ -413,7 +413,7 @@ impl Progress {
                 Kind::Stream => "stream",
                 Kind::Batch => "batches",
                 Kind::Connect => "connections",
-                Kind::Crowd(_) => "WRITEs",
+                Kind::ManyQueuePairs(_) => "WRITEs",
                 Kind::Threads(_) => "threads",
             };
             let (done, of) = (self.done + 1, self.of);

@@ -6,7 +6,7 @@
 pub mod bare;
 pub mod bob;
 mod calls;
-mod crowd;
+mod many_queue_pairs;
 mod figures;
 mod first;
 pub mod machine;
@@ -16,7 +16,7 @@ mod statistics;
 mod threads;
 mod verbs;
 
-pub use crowd::{CROWDS, SIZE as CROWD_SIZE};
+pub use many_queue_pairs::{QUEUE_PAIR_COUNTS, SIZE as MANY_QUEUE_PAIRS_BYTES};
 pub use figures::{Figures, small_table};
 pub use first::{Extras, Measured, Turns};
 pub use threads::{SIZE as THREADS_SIZE, counts as thread_counts};
@@ -135,7 +135,7 @@ pub enum Kind {
     /// No messages: connections, one after the other.
     Connect,
     /// One way, many at a time, over so many queue pairs in turn.
-    Crowd(u32),
+    ManyQueuePairs(u32),
     /// There and back, by so many threads of each side at the same time.
     Threads(u32),
 }
@@ -186,7 +186,7 @@ impl Point {
         let how = match (self.waiting, self.kind) {
             (_, Kind::Batch) => ", batches",
             (_, Kind::Threads(count)) => return format!("{}, {count} threads", self.carrier.name()),
-            (_, Kind::Crowd(count)) => return format!("{}, {count} queue pairs", self.carrier.name()),
+            (_, Kind::ManyQueuePairs(count)) => return format!("{}, {count} queue pairs", self.carrier.name()),
             (Waiting::Spin, Kind::RoundTrip) if matches!(self.carrier, Carrier::Tcp | Carrier::Unix) => ", spinning",
             (Waiting::Sleep, Kind::RoundTrip) => ", blocking",
             (Waiting::Epoll, Kind::RoundTrip) => ", epoll",
@@ -217,7 +217,7 @@ pub enum Order {
     /// Make something to be connected to, again and again.
     Welcome,
     /// Make as many more queue pairs as these of mine, and connect them.
-    Crowd { endpoints: Vec<String> },
+    ManyQueuePairs { endpoints: Vec<String> },
     /// Make as many connections for threads as these of mine, and connect them.
     Team { ends: Vec<End> },
     /// Start a partner of your own and lead it, over UDP.
@@ -238,7 +238,7 @@ impl Order {
             Order::Connect { .. } | Order::Listen { .. } | Order::Run(_) | Order::Done => false,
             Order::Bare { .. }
             | Order::Welcome
-            | Order::Crowd { .. }
+            | Order::ManyQueuePairs { .. }
             | Order::Team { .. }
             | Order::Lead { .. }
             | Order::Turn(_) => true,
@@ -255,7 +255,7 @@ impl Order {
                 let sizes = if point.kind == Kind::Connect { 0..=0 } else { 1..=LARGEST_MESSAGE };
                 sizes.contains(&point.size) && (1..=MOST_MESSAGES).contains(count)
             }
-            Order::Crowd { endpoints } => endpoints.len() <= crowd::TOGETHER,
+            Order::ManyQueuePairs { endpoints } => endpoints.len() <= many_queue_pairs::TOGETHER,
             Order::Team { ends } => ends.len() <= MOST_THREADS,
             Order::Listen { .. } | Order::Welcome | Order::Done => true,
         }
@@ -275,7 +275,7 @@ pub enum Answer {
     /// Where I can be called.
     Welcoming(calls::Places),
     /// My queue pairs, in the order of yours.
-    Crowded { endpoints: Vec<String> },
+    ManyQueuePairs { endpoints: Vec<String> },
     /// My connections for threads, in the order of yours.
     Teamed { ends: Vec<End> },
     /// My partner and I are connected.

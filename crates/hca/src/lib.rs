@@ -16,7 +16,7 @@ mod orphan;
 mod progress;
 mod queue_pair;
 mod record;
-mod told_calls;
+mod call_trace;
 mod tuning;
 
 pub use ::host::descriptor::Descriptor;
@@ -56,4 +56,4 @@ pub use queue_pair::{Joins, Qp};
 pub use record::drops::KernelDrops;
 pub use record::file::create_private;
 pub use record::tracing::{Tracing, is_traced};
-pub use told_calls::OwnCalls;
+pub use call_trace::OwnCalls;

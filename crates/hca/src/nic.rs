@@ -35,7 +35,7 @@ use crate::queue_pair::frames::RawPart;
 use crate::queue_pair::{Joins, Qp};
 use crate::record::drops::KernelDrops;
 use crate::record::tracing::Tracing;
-use crate::told_calls as told;
+use crate::call_trace as told;
 use ::host::descriptor::Descriptor;
 use background::Background;
 use latch::Rank;

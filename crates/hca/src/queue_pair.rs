@@ -17,7 +17,7 @@ mod through_trait;
 mod udp;
 mod ways;
 
-pub(crate) use belief::Came;
+pub(crate) use belief::ArrivalWay;
 pub(crate) use udp::TrainCargo;
 
 use crate::ground::Ground;
@@ -466,7 +466,7 @@ impl Qp {
 
     /// Takes a packet or train. Answers how many it has taken since it was driven: at the first, the caller must see to
     /// it that it is.
-    pub(crate) fn take(&self, nic: &Ground, now: Time, came: Came<'_>, inbound: &Inbound<'_>) -> u32 {
+    pub(crate) fn take(&self, nic: &Ground, now: Time, came: ArrivalWay<'_>, inbound: &Inbound<'_>) -> u32 {
         let mut inner = self.inner.lock();
         let Inner { belief, path, .. } = &mut *inner;
         if self.kind.is_connected()

@@ -1,7 +1,7 @@
 //! What the connection manager has to say, for all sockets of the process: one channel, whose events are put into the
 //! inboxes of the sockets they concern.
 
-use crate::elsewhere::{Elsewhere, Errand};
+use crate::deferred_tasks::{DeferredTasks, DeferredTask};
 use crate::error::Error;
 use crate::socket::Socket;
 use hca::cm::{Event, EventChannel, EventKind};
@@ -61,7 +61,7 @@ pub(crate) struct Hub {
     contexts: Mutex<Vec<Arc<Context>>>,
     /// Sockets that are closed and have not sent everything.
     lingering: Mutex<BTreeMap<u64, Lingering>>,
-    elsewhere: Elsewhere,
+    deferred: DeferredTasks,
     next_key: AtomicU64,
     /// Events may wait.
     news: AtomicBool,
@@ -116,7 +116,7 @@ impl Hub {
             unconfirmed: Mutex::default(),
             contexts: Mutex::default(),
             lingering: Mutex::default(),
-            elsewhere: Elsewhere::default(),
+            deferred: DeferredTasks::default(),
             next_key: AtomicU64::new(1),
             news: AtomicBool::new(false),
             turn: Mutex::default(),
@@ -162,9 +162,9 @@ impl Hub {
         let oldest = if kept.len() > MAX_LINGERING { kept.pop_first() } else { None };
         drop(kept);
         match oldest {
-            Some((_, oldest)) => self.do_elsewhere(oldest.socket, Errand::End),
+            Some((_, oldest)) => self.defer(oldest.socket, DeferredTask::End),
             // Its thread looks for those that are overdue.
-            None => self.elsewhere.start(self),
+            None => self.deferred.start(self),
         }
     }
 
@@ -193,8 +193,8 @@ impl Hub {
     }
 
     /// Has something done with a socket by a thread that is not in the middle of the NIC.
-    pub fn do_elsewhere(&'static self, socket: Arc<Socket>, errand: Errand) {
-        self.elsewhere.add(self, socket, errand);
+    pub fn defer(&'static self, socket: Arc<Socket>, task: DeferredTask) {
+        self.deferred.add(self, socket, task);
     }
 
     /// A socket is being accepted for a listener.

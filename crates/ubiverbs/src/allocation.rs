@@ -20,7 +20,7 @@
 //! arena that nobody else has.
 #![allow(unsafe_code)]
 
-use crate::arena::Plot;
+use crate::arena::ArenaBlock;
 use crate::backend;
 use crate::error::Error;
 use crate::own::{Kept, Memory as OwnMemory};
@@ -107,11 +107,11 @@ impl Allocation {
     }
 
     /// A part of memory that an arena has registered.
-    pub fn plot(plot: Plot, (whole, start, length): (&Allocation, usize, usize)) -> Arc<Allocation> {
+    pub fn of_arena(block: ArenaBlock, (whole, start, length): (&Allocation, usize, usize)) -> Arc<Allocation> {
         debug_assert!(!whole.is_read_only() && whole.check(start, length).is_ok());
         // SAFETY: the part lies within.
         let first = unsafe { whole.memory.first.add(start) };
-        let memory = ManuallyDrop::new(Memory { first, length, owner: Owner::Arena(plot) });
+        let memory = ManuallyDrop::new(Memory { first, length, owner: Owner::Arena(block) });
         Arc::new(Allocation { memory, registration: whole.registration.again(), access: whole.access })
     }
 
@@ -300,7 +300,7 @@ enum Owner {
     /// Inside a value of the program's: a [`Kept`].
     Program(Box<dyn Any + Send + Sync>),
     /// A part of an arena, which has it again when this is dropped.
-    Arena(#[allow(dead_code)] Plot),
+    Arena(#[allow(dead_code)] ArenaBlock),
 }
 
 impl Memory {

@@ -65,7 +65,7 @@ struct Free {
 }
 
 /// A range of an arena that is in use. Dropping it gives it back.
-pub(crate) struct Plot {
+pub(crate) struct ArenaBlock {
     core: Arc<Core>,
     start: usize,
     length: usize,
@@ -124,9 +124,9 @@ impl Arena {
     }
 
     fn buffer(&self, (start, taken): (usize, usize), length: usize) -> RegisteredMut {
-        let plot = Plot { core: Arc::clone(&self.core), start, length: taken };
+        let block = ArenaBlock { core: Arc::clone(&self.core), start, length: taken };
         let (whole, first, _) = self.core.whole.place();
-        RegisteredMut::new(Span::all(Allocation::plot(plot, (whole, first + start, length.max(1)))))
+        RegisteredMut::new(Span::all(Allocation::of_arena(block, (whole, first + start, length.max(1)))))
     }
 }
 
@@ -163,7 +163,7 @@ impl Free {
     }
 }
 
-impl Drop for Plot {
+impl Drop for ArenaBlock {
     fn drop(&mut self) {
         let mut free = lock(&self.core.free);
         free.give(self.start, self.length);

@@ -4,7 +4,7 @@
 //! arrives for a receive whose handle is gone is kept: see [`left`].
 
 mod handle;
-mod left;
+mod dropped_receives;
 
 use crate::allocation::Allocation;
 use crate::buffer::Buffer;
@@ -12,8 +12,8 @@ use crate::close_reason::Ending;
 use crate::completion_queue::{Core, wake};
 use crate::error::Error;
 use crate::lock;
-use left::Message;
-pub(crate) use left::{Place, Refused};
+use dropped_receives::Message;
+pub(crate) use dropped_receives::{Place, Refused};
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
 use std::fmt::Debug;

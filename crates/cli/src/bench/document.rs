@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 /// Renders it.
 pub fn render(outcome: &Outcome) -> String {
-    let alone = |row: &&Measured| !matches!(row.point.kind, Kind::Crowd(_) | Kind::Threads(_));
+    let alone = |row: &&Measured| !matches!(row.point.kind, Kind::ManyQueuePairs(_) | Kind::Threads(_));
     let rows: Vec<Value> = outcome.rows.iter().filter(alone).map(|row| document(outcome, row)).collect();
     let crowds: Vec<Value> = outcome.crowds().map(|(count, row)| crowd(outcome, count, row)).collect();
     let threads: Vec<Value> = outcome.threads().map(|(count, row)| threads(outcome, count, row)).collect();
@@ -71,7 +71,7 @@ fn document(outcome: &Outcome, row: &Measured) -> Value {
             put("connections_per_second", json!(row.messages_per_second));
             put("connections_per_second_spread", json!(row.spread()))
         }
-        Kind::Stream | Kind::Batch | Kind::Crowd(_) | Kind::Threads(_) => {
+        Kind::Stream | Kind::Batch | Kind::ManyQueuePairs(_) | Kind::Threads(_) => {
             put("messages_per_second", json!(row.messages_per_second));
             put("messages_per_second_spread", json!(row.spread()));
             put("bytes_per_second", json!(row.bytes_per_second()))

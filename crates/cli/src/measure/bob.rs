@@ -2,7 +2,7 @@
 
 use super::bare::Bare;
 use super::calls::Called;
-use super::crowd::{self, Crowd};
+use super::many_queue_pairs::{self, ManyQueuePairs};
 use super::first::Connections;
 use super::machine::{self, Side};
 use super::sockets::{self, Sockets, Stream};
@@ -22,7 +22,7 @@ pub struct Partner {
     sockets: Option<Sockets>,
     bare: Option<Bare>,
     called: Option<Called>,
-    crowd: Option<Crowd>,
+    crowd: Option<ManyQueuePairs>,
     team: Option<Team>,
     /// The partner that it leads itself.
     led: Option<(Meeting, Connections)>,
@@ -65,15 +65,15 @@ impl Partner {
                 self.called = Some(called);
                 tell(meeting, Answer::Welcoming(places))
             }
-            Order::Crowd { endpoints } => {
+            Order::ManyQueuePairs { endpoints } => {
                 let crowd = match &mut self.crowd {
                     Some(crowd) => crowd,
-                    none => none.insert(Crowd::new(&meeting.station)?),
+                    none => none.insert(ManyQueuePairs::new(&meeting.station)?),
                 };
-                let prepared = crowd.prepare(&meeting.station, endpoints.len().min(crowd::TOGETHER))?;
-                let ours = crowd::endpoints(&prepared);
+                let prepared = crowd.prepare(&meeting.station, endpoints.len().min(many_queue_pairs::TOGETHER))?;
+                let ours = many_queue_pairs::endpoints(&prepared);
                 crowd.connect(prepared, &endpoints)?;
-                tell(meeting, Answer::Crowded { endpoints: ours })
+                tell(meeting, Answer::ManyQueuePairs { endpoints: ours })
             }
             Order::Team { ends } => {
                 let prepared = Team::prepare(&meeting.station, ends.len())?;

@@ -2,7 +2,7 @@
 
 use super::bare::Bare;
 use super::calls::Places;
-use super::crowd::{self, CROWDS, Crowd};
+use super::many_queue_pairs::{self, QUEUE_PAIR_COUNTS, ManyQueuePairs};
 use super::machine::{self, Side};
 use super::sockets::{self, Sockets};
 use super::statistics::{Summary, median, spread};
@@ -92,7 +92,7 @@ pub struct Connections {
     sockets: Sockets,
     bare: Option<Bare>,
     calls: Option<Places>,
-    crowd: Option<Crowd>,
+    crowd: Option<ManyQueuePairs>,
     team: Option<Team>,
 }
 
@@ -126,7 +126,7 @@ impl Turns<'_> {
     pub fn can(&self, point: &Point) -> bool {
         let limit = |bare: &Bare| bare.can(point.carrier);
         let calls = point.kind != Kind::Connect || self.connections.calls.is_some();
-        let crowd = !matches!(point.kind, Kind::Crowd(_)) || self.connections.crowd.is_some();
+        let crowd = !matches!(point.kind, Kind::ManyQueuePairs(_)) || self.connections.crowd.is_some();
         let threads = !matches!(point.kind, Kind::Threads(_)) || self.connections.team.is_some();
         calls
             && crowd
@@ -215,9 +215,9 @@ impl Connections {
         let crowd = extras.crowd.then(|| crowd(meeting)).transpose()?;
         let team = extras.threads.then(|| team(meeting)).transpose()?;
         let mut made = Connections { line, sockets, bare, calls, crowd, team };
-        if let (Some(_), [.., most]) = (&made.crowd, CROWDS) {
+        if let (Some(_), [.., most]) = (&made.crowd, QUEUE_PAIR_COUNTS) {
             // Each once, so that no run is the first to use one.
-            let point = Point::new(Kind::Crowd(most), Carrier::Write, Waiting::Spin, crowd::SIZE);
+            let point = Point::new(Kind::ManyQueuePairs(most), Carrier::Write, Waiting::Spin, many_queue_pairs::SIZE);
             made.run(meeting, Run { point, count: u64::from(most) })?;
         }
         Ok(made)
@@ -233,7 +233,7 @@ impl Connections {
         let control = &meeting.control;
         let carrier = run.point.carrier;
         let ended = match &mut self.bare {
-            _ if let (Kind::Crowd(among), Some(crowd)) = (run.point.kind, &mut self.crowd) => {
+            _ if let (Kind::ManyQueuePairs(among), Some(crowd)) = (run.point.kind, &mut self.crowd) => {
                 crowd.first(run, among, self.line.there(), control, &mut sample)
             }
             _ if let (Kind::Threads(among), Some(team)) = (run.point.kind, &mut self.team) => {
@@ -271,13 +271,13 @@ fn calls(meeting: &mut Meeting) -> Result<Places, Failure> {
 }
 
 /// Makes many queue pairs and connects them.
-fn crowd(meeting: &mut Meeting) -> Result<Crowd, Failure> {
-    let mut crowd = Crowd::new(&meeting.station)?;
-    let [.., most] = CROWDS;
-    for _ in 0..(most as usize).div_ceil(crowd::TOGETHER) {
-        let prepared = crowd.prepare(&meeting.station, crowd::TOGETHER)?;
-        match ask(meeting, Order::Crowd { endpoints: crowd::endpoints(&prepared) })? {
-            Answer::Crowded { endpoints } => crowd.connect(prepared, &endpoints)?,
+fn crowd(meeting: &mut Meeting) -> Result<ManyQueuePairs, Failure> {
+    let mut crowd = ManyQueuePairs::new(&meeting.station)?;
+    let [.., most] = QUEUE_PAIR_COUNTS;
+    for _ in 0..(most as usize).div_ceil(many_queue_pairs::TOGETHER) {
+        let prepared = crowd.prepare(&meeting.station, many_queue_pairs::TOGETHER)?;
+        match ask(meeting, Order::ManyQueuePairs { endpoints: many_queue_pairs::endpoints(&prepared) })? {
+            Answer::ManyQueuePairs { endpoints } => crowd.connect(prepared, &endpoints)?,
             other => return Err(Failure::Nonsense(format!("{other:?}"))),
         }
     }

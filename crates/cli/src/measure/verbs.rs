@@ -113,7 +113,7 @@ impl Line {
                 sample(begun.elapsed().as_nanos() as u64);
                 Ok(())
             }
-            Kind::Connect | Kind::Crowd(_) | Kind::Threads(_) => Ok(()),
+            Kind::Connect | Kind::ManyQueuePairs(_) | Kind::Threads(_) => Ok(()),
             Kind::Batch => {
                 let mut left = count;
                 while left > 0 {

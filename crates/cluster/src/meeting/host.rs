@@ -31,7 +31,7 @@ struct Guest {
 
 enum Arriving {
     Comes(Pending<Connection>, Option<Receiving>),
-    Came(Talk),
+    Connected(Talk),
 }
 
 pub(super) async fn meet(builder: Builder, secret: Secret, place: &Place) -> Result<Net, Error> {
@@ -56,7 +56,7 @@ pub(super) async fn meet(builder: Builder, secret: Secret, place: &Place) -> Res
     };
     let word = outcome.as_ref().map_or_else(|error| Word::Failure(error.clone()), |_| Word::Go);
     for guest in &mut guests {
-        if let Arriving::Came(talk) = &mut guest.state {
+        if let Arriving::Connected(talk) = &mut guest.state {
             // A member that has gone does not hear it; the others shall.
             let _ = ubiverbs::timeout(crate::net::TICK * 20, talk.say(&word, 0)).await;
         }
@@ -65,7 +65,7 @@ pub(super) async fn meet(builder: Builder, secret: Secret, place: &Place) -> Res
 }
 
 fn arrived(guests: &[Guest]) -> impl Iterator<Item = &Guest> {
-    guests.iter().filter(|guest| matches!(guest.state, Arriving::Came(_)))
+    guests.iter().filter(|guest| matches!(guest.state, Arriving::Connected(_)))
 }
 
 /// How long member 0 tells those who come that it is over.
@@ -110,7 +110,7 @@ fn poll_guests(guests: &mut Vec<Guest>, context: &mut Context<'_>) {
         match Pin::new(attempt).poll(context) {
             Poll::Ready(Ok(connection)) => {
                 let Some(receiving) = receiving.take() else { continue };
-                guest.state = Arriving::Came(Talk::new(connection, receiving));
+                guest.state = Arriving::Connected(Talk::new(connection, receiving));
             }
             // It may come again.
             Poll::Ready(Err(_)) => gone.push(place),
@@ -251,7 +251,7 @@ async fn introduce(
         roster.push(pd.register(word.encode(0))?.freeze());
     }
     for guest in guests.iter_mut() {
-        let (Arriving::Came(talk), Some(rank)) = (&mut guest.state, guest.rank) else { continue };
+        let (Arriving::Connected(talk), Some(rank)) = (&mut guest.state, guest.rank) else { continue };
         let died = |error: Error| Error::Died { rank, why: error.to_string() };
         let proof = welcome(&secret, &guest.shown, rank, &session);
         talk.say(&Word::Welcome { rank, session, proof }, 0).await.map_err(died)?;
@@ -289,7 +289,7 @@ async fn introduce(
 
 /// Whether a member has said that it is connected. It may also say why it is not, or die: then no other needs to wait.
 fn poll_ready(guest: &mut Guest, size: u32, context: &mut Context<'_>) -> Result<bool, Error> {
-    let (Arriving::Came(talk), Some(rank)) = (&mut guest.state, guest.rank) else { return Ok(true) };
+    let (Arriving::Connected(talk), Some(rank)) = (&mut guest.state, guest.rank) else { return Ok(true) };
     match pin!(talk.hear(rank, size)).poll(context) {
         Poll::Ready(Ok(Word::Ready)) => Ok(true),
         Poll::Ready(Ok(Word::Failure(error)) | Err(error)) => Err(error),

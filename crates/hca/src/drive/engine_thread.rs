@@ -114,7 +114,7 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
             engine.wakes.count(sleep.wake_reason(ready));
         }
         if engine.bell.wake() {
-            engine.bell.clapper().hear();
+            engine.bell.signal().hear();
         }
         let Some(nic) = nic.upgrade() else { return };
         if until_tick.is_some() {

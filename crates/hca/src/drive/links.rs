@@ -2,7 +2,7 @@
 
 use crate::links::path::local_grh;
 use crate::nic::Nic;
-use crate::queue_pair::Came;
+use crate::queue_pair::ArrivalWay;
 use link::{Arrived, Link};
 use std::time::Instant;
 use trace::DropReason;
@@ -52,7 +52,7 @@ impl Nic {
             (false, None) => local_grh((source, destination), handling, headers.len() + payload.len()),
         };
         let inbound = Inbound { headers, count, payload, from: source, grh: &grh, congestion_marked };
-        qp.take(&self.ground, now, arrived.process.map_or(Came::General(link), Came::Ring), &inbound);
+        qp.take(&self.ground, now, arrived.process.map_or(ArrivalWay::General(link), ArrivalWay::Ring), &inbound);
         qp.advance(&self.ground, now);
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, system};
 use crate::nic::Nic;
-use crate::told_calls::OwnCalls;
+use crate::call_trace::OwnCalls;
 use memory::Mapping;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;

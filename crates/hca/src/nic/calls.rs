@@ -4,7 +4,7 @@
 use crate::nic::Nic;
 use crate::objects::device::Device;
 use crate::queue_pair::Qp;
-use crate::told_calls as calls;
+use crate::call_trace as calls;
 use trace::Call;
 use transport::{AddressVector, Attributes, Modify, ModifyError, PostError, ReceiveRequest, SendRequest, State};
 

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::ground::Options;
 use crate::nic::Nic;
 use crate::record::tracing::is_traced;
-use crate::told_calls as calls;
+use crate::call_trace as calls;
 use crate::tuning::{EXIT_LOOK_INTERVAL, EXIT_WAIT_MAX};
 use latch::plain::Mutex;
 use latch::{PerProcess, Rank};

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::nic::Nic;
-use crate::told_calls::OwnCalls;
+use crate::call_trace::OwnCalls;
 use trace::Call;
 use transport::{Access, ProtectionDomain};
 use wire::Key;

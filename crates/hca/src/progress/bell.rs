@@ -14,7 +14,7 @@ const RING: u32 = 1;
 const LEASED: u32 = 2;
 
 /// What actually wakes a sleeper: an eventfd, or in the model something that can be checked.
-pub(crate) trait Clapper {
+pub(crate) trait WakeSignal {
     /// Wakes the sleeper, or makes its next sleep end at once.
     fn strike(&self);
 }
@@ -23,16 +23,16 @@ pub(crate) trait Clapper {
 #[derive(Debug)]
 pub(crate) struct Bell<C> {
     word: AtomicU32,
-    clapper: C,
+    signal: C,
 }
 
-impl<C: Clapper> Bell<C> {
-    pub fn new(clapper: C) -> Bell<C> {
-        Bell { word: AtomicU32::new(AWAKE), clapper }
+impl<C: WakeSignal> Bell<C> {
+    pub fn new(signal: C) -> Bell<C> {
+        Bell { word: AtomicU32::new(AWAKE), signal }
     }
 
-    pub fn clapper(&self) -> &C {
-        &self.clapper
+    pub fn signal(&self) -> &C {
+        &self.signal
     }
 
     /// Something was published that can wait until the program polls again, if it polls. Answers whether the bell was
@@ -62,7 +62,7 @@ impl<C: Clapper> Bell<C> {
         // The thread that takes the word back strikes; the other threads of the burst need not.
         let first = self.word.compare_exchange(word, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if first {
-            self.clapper.strike();
+            self.signal.strike();
         }
         first
     }

@@ -2,7 +2,7 @@
 //! when the engine sleeps, and the bell. The thread itself is in `drive/engine_thread.rs`; what it decides by is the
 //! [`policy`](super::policy).
 
-use crate::progress::bell::{Bell, Clapper};
+use crate::progress::bell::{Bell, WakeSignal};
 use crate::progress::engine_affinity::Seen;
 use crate::progress::policy::{Policy, Polls};
 use crate::progress::wake_reason::WakeCounts;
@@ -61,7 +61,7 @@ enum Exit {
     Summarized,
 }
 
-impl Clapper for host::event_fd::Bell {
+impl WakeSignal for host::event_fd::Bell {
     fn strike(&self) {
         host::event_fd::Bell::strike(self);
     }
@@ -129,7 +129,7 @@ impl Engine {
 
     /// Readable when the bell was struck.
     pub fn bell_fd(&self) -> RawFd {
-        self.bell.clapper().raw()
+        self.bell.signal().raw()
     }
 
     /// How often this thread of the program has polled, about.

@@ -27,7 +27,7 @@ use wire::Qpn;
 
 /// By which way something came for a queue pair.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Came<'a> {
+pub(crate) enum ArrivalWay<'a> {
     /// By a link that is used through the trait alone.
     General(&'a dyn link::Link),
     /// Through a ring of that process.
@@ -155,12 +155,12 @@ impl Belief {
     }
 
     /// Whether to take what came by this way.
-    pub fn takes(&mut self, link: &Link, came: Came<'_>) -> Result<(), DropReason> {
+    pub fn takes(&mut self, link: &Link, came: ArrivalWay<'_>) -> Result<(), DropReason> {
         match (link, came) {
-            (_, Came::Ring(process)) => self.takes_from_ring(process),
-            (Link::General(entry), Came::General(link)) if std::ptr::addr_eq(entry.link(), link) => Ok(()),
-            (_, Came::General(_)) if self.process == NO_PEER => Ok(()),
-            (_, Came::General(_)) => Err(DropReason::WrongLink),
+            (_, ArrivalWay::Ring(process)) => self.takes_from_ring(process),
+            (Link::General(entry), ArrivalWay::General(link)) if std::ptr::addr_eq(entry.link(), link) => Ok(()),
+            (_, ArrivalWay::General(_)) if self.process == NO_PEER => Ok(()),
+            (_, ArrivalWay::General(_)) => Err(DropReason::WrongLink),
         }
     }
 }

@@ -97,7 +97,7 @@ fn carry(ground: &Ground, ends: [&End; 2]) {
                 let end = ends.iter().find(|end| end.qp.qpn() == arrived.headers.bth.dest_qpn).expect("one of the two");
                 let link::Arrived { headers, count, payload, source, congestion_marked, .. } = *arrived;
                 let inbound = Inbound { headers, count, payload, from: source, grh: &[0; 40], congestion_marked };
-                end.qp.take(ground, ground.now(), Came::General(&**link), &inbound);
+                end.qp.take(ground, ground.now(), ArrivalWay::General(&**link), &inbound);
                 end.qp.advance(ground, ground.now());
             });
         }

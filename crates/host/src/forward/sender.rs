@@ -76,7 +76,7 @@ impl FormerOwners {
     }
 
     /// Whether that user gets what comes for the slot: it had it, or what comes is not the former owner's any more.
-    fn is_heir(&mut self, slot: Slot, uid: u32, now: Instant) -> bool {
+    fn may_take_over(&mut self, slot: Slot, uid: u32, now: Instant) -> bool {
         if self.slots.len() >= REMEMBERED && !self.slots.contains_key(&slot) {
             return true;
         }
@@ -296,7 +296,7 @@ impl Forwarder {
             _ => Loss::System,
         })?;
         if let Some(slot) = name.slot()
-            && !self.former.is_heir(slot, peer.uid, now)
+            && !self.former.may_take_over(slot, peer.uid, now)
         {
             return Err(Loss::Nobody);
         }
@@ -336,16 +336,16 @@ mod tests {
     fn another_user_waits_for_a_slot_and_not_for_ever() {
         let (mut owners, slot, start) = (FormerOwners::default(), Slot::new(7).unwrap(), Instant::now());
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
-        assert!(owners.is_heir(slot, 1, at(0)));
-        assert!(owners.is_heir(slot, 1, at(1)), "the same user again");
+        assert!(owners.may_take_over(slot, 1, at(0)));
+        assert!(owners.may_take_over(slot, 1, at(1)), "the same user again");
         // Packets come all the time, and the wait ends all the same.
         for second in 5..15 {
-            assert!(!owners.is_heir(slot, 2, at(second * 1000)), "{second} s");
+            assert!(!owners.may_take_over(slot, 2, at(second * 1000)), "{second} s");
         }
-        assert!(owners.is_heir(slot, 2, at(15_000)));
-        assert!(owners.is_heir(slot, 2, at(15_001)));
-        assert!(!owners.is_heir(slot, 1, at(15_002)), "the first user is now another one");
-        assert!(owners.is_heir(Slot::new(8).unwrap(), 2, at(15_002)), "nobody had this one");
+        assert!(owners.may_take_over(slot, 2, at(15_000)));
+        assert!(owners.may_take_over(slot, 2, at(15_001)));
+        assert!(!owners.may_take_over(slot, 1, at(15_002)), "the first user is now another one");
+        assert!(owners.may_take_over(Slot::new(8).unwrap(), 2, at(15_002)), "nobody had this one");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::Instant;
 use ubiverbs::{CompletionQueue, Endpoint, PreparedQueuePair, QueuePair, Reliable, RemoteSlice};
 
 /// How many are used.
-pub const CROWDS: [u32; 4] = [10, 100, 1_000, 10_000];
+pub const QUEUE_PAIR_COUNTS: [u32; 4] = [10, 100, 1_000, 10_000];
 
 /// How many bytes each WRITE carries.
 pub const SIZE: usize = 64;
@@ -23,7 +23,7 @@ const UNDER_WAY: u32 = 32;
 pub const TOGETHER: usize = 250;
 
 /// The queue pairs of one side.
-pub struct Crowd {
+pub struct ManyQueuePairs {
     cq: CompletionQueue,
     members: Vec<QueuePair<Reliable>>,
     /// Whose turn it is.
@@ -31,10 +31,10 @@ pub struct Crowd {
     under_way: u32,
 }
 
-impl Crowd {
-    pub fn new(station: &Station) -> Result<Crowd, Failure> {
+impl ManyQueuePairs {
+    pub fn new(station: &Station) -> Result<ManyQueuePairs, Failure> {
         let cq = station.context.completion_queue(UNDER_WAY).create()?;
-        Ok(Crowd { cq, members: Vec::new(), next: 0, under_way: 0 })
+        Ok(ManyQueuePairs { cq, members: Vec::new(), next: 0, under_way: 0 })
     }
 
     /// So many queue pairs that have no peer yet.
