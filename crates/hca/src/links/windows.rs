@@ -47,7 +47,7 @@ impl SharedWindow {
 
     pub fn congestion(&self) -> Congestion {
         let window = &self.inner.lock().window;
-        Congestion { round_trip_nanos: window.round_trip_nanos(), window: window.size(), in_flight: window.in_flight() }
+        Congestion { round_trip_nanos: window.round_trip_nanos(), window: window.cwnd(), in_flight: window.in_flight() }
     }
 
     /// Under the lock, after whatever happened there: what was noted before may be from another thread.
