@@ -297,7 +297,7 @@ const UDP: &str = "udp";
 
 /// How the packets of the first pair travel.
 fn link(options: &Options, local: bool) -> &'static str {
-    let told = std::env::var_os(hca::environment::LINK).is_some_and(|link| link == UDP);
+    let told = std::env::var_os(hca::environment::LINK_VARIABLE).is_some_and(|link| link == UDP);
     if options.ends.link == Link::Udp || told || !local { UDP } else { "shared" }
 }
 

@@ -122,10 +122,10 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     }
     if !options.device.is_empty() {
         check_devices(&options.device)?;
-        command.env(environment::DEVICE, options.device.join(","));
+        command.env(environment::DEVICE_VARIABLE, options.device.join(","));
     }
     if let Some(link) = &options.link {
-        command.env(environment::LINK, if *link == Link::Udp { "udp" } else { "shared" });
+        command.env(environment::LINK_VARIABLE, if *link == Link::Udp { "udp" } else { "shared" });
     }
     if let Some(plan) = &options.faults {
         environment::check_faults(plan).map_err(|reason| Failure::Argument {
@@ -133,19 +133,19 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
             text: plan.clone(),
             reason,
         })?;
-        command.env(environment::FAULTS, plan);
+        command.env(environment::FAULTS_VARIABLE, plan);
     }
     if let Some(path) = &options.pcap {
-        command.env(environment::PCAP, path_of_file("--pcap", path)?);
+        command.env(environment::PCAP_VARIABLE, path_of_file("--pcap", path)?);
     }
     if let Some(log) = &options.log {
         match Log::of(log) {
-            Log::File(path) => command.env(environment::LOG, path_of_file("--log", &path)?),
+            Log::File(path) => command.env(environment::LOG_VARIABLE, path_of_file("--log", &path)?),
             Log::NoLevel(word) => {
                 let reason = Log::no_level(&word);
                 return Err(Failure::Argument { option: "--log", text: word, reason });
             }
-            _ => command.env(environment::LOG, log),
+            _ => command.env(environment::LOG_VARIABLE, log),
         };
     }
     let settings = options.checking.prepare(&mut command)?;
@@ -162,7 +162,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     };
     if let Ok(directory) = &files {
         preload.push(PATHS);
-        command.env(environment::FILES, directory);
+        command.env(environment::FILES_VARIABLE, directory);
         let (variable, value) = files::gpu::VARIABLE;
         if files::gpu::are_here() && env::var_os(variable).is_none() {
             command.env(variable, value);
@@ -229,7 +229,7 @@ fn explain(command: &Command, files: &Result<PathBuf, String>) {
 
 /// The devices that the program will see, in the order in which it will.
 fn shown(names: &[String]) -> Result<Vec<Device>, Failure> {
-    let users = environment::variable(environment::DEVICE).filter(|_| names.is_empty()).unwrap_or_default();
+    let users = environment::variable(environment::DEVICE_VARIABLE).filter(|_| names.is_empty()).unwrap_or_default();
     let users = users.to_string_lossy();
     let users = users.split(',').map(str::trim).filter(|name| !name.is_empty());
     let wanted: Vec<&str> = names.iter().map(String::as_str).chain(users).collect();

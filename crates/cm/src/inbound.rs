@@ -16,7 +16,7 @@ use crate::connection::{Connection, Fingerprint, State};
 use crate::manager::LONGEST_DELAY;
 use crate::messages::{apr, drep, stateless_rej};
 use crate::output::Passed;
-use crate::timeouts::THINKING;
+use crate::timeouts::MRA_SERVICE_TIMEOUT;
 use crate::{Ece, Event, Manager, Route, Time};
 
 impl Manager {
@@ -160,7 +160,7 @@ impl Manager {
 
     pub(crate) fn say_thinking(&mut self, now: Time, id: CommId, state: State) -> Passed {
         let Some(connection) = self.connections.get_mut(&id) else { return Err(DropReason::CmUnknown) };
-        connection.answer = Some(Box::new(connection.mra(id, THINKING, Data::default())));
+        connection.answer = Some(Box::new(connection.mra(id, MRA_SERVICE_TIMEOUT, Data::default())));
         let answered = self.answer_again(id);
         self.enter(now, id, state, None);
         answered

@@ -155,13 +155,13 @@ impl Inner {
 }
 
 /// What lies before the data of a mutex, mostly.
-const BEFORE: usize = 8;
+const LATCH_HEADER_BYTES: usize = 8;
 
 impl Qp {
     /// Begins to bring what the next message needs of it. Where there are thousands of queue pairs it comes from afar.
     #[inline]
     pub fn prefetch(&self) {
-        const INNER: usize = offset_of!(Qp, inner) + BEFORE;
+        const INNER: usize = offset_of!(Qp, inner) + LATCH_HEADER_BYTES;
         const PAIR: usize = INNER + offset_of!(Inner, pair);
         const HOT: Range<usize> = transport::QueuePair::HOT;
         link::prefetch(self, 0..INNER + offset_of!(Inner, path) + offset_of!(Path, route));

@@ -109,7 +109,7 @@ pub(crate) const LOSSLESS_PATIENCE: Duration = millis(100);
 pub(crate) const OVERTAKEN_FOR: Duration = millis(100);
 /// A port of this host that was found to be the peer's is believed to be this long: the kernel's table of sockets
 /// tells.
-pub(crate) const PEER_SOCKET_BELIEF: Duration = ::host::holders::BELIEF;
+pub(crate) const PEER_SOCKET_BELIEF: Duration = ::host::holders::SOCKET_TABLE_CACHE_TIME;
 /// Sockets to send from, per family: queue pairs of different sockets do not wait for one another.
 pub(crate) const SEND_SOCKETS: usize = 4;
 /// How often a port is looked for that both families have free: others seldom have any of them.

@@ -8,9 +8,9 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const HEADER: usize = 16;
+const NETLINK_HEADER_BYTES: usize = 16;
 /// `struct inet_diag_req_v2`: family, protocol, what else, states, and the socket's addresses.
-const REQUEST: usize = 56;
+const DIAG_REQUEST_BYTES: usize = 56;
 
 /// A socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,14 +48,14 @@ pub fn read(family: Family, port: Option<u16>, most: usize) -> io::Result<Vec<En
     Ok(found)
 }
 
-fn request(family: Family, port: u16) -> [u8; HEADER + REQUEST] {
-    let mut bytes = [0; HEADER + REQUEST];
+fn request(family: Family, port: u16) -> [u8; NETLINK_HEADER_BYTES + DIAG_REQUEST_BYTES] {
+    let mut bytes = [0; NETLINK_HEADER_BYTES + DIAG_REQUEST_BYTES];
     let family = match family {
         Family::V4 => libc::AF_INET,
         Family::V6 => libc::AF_INET6,
     };
     let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
-    bytes[..4].copy_from_slice(&((HEADER + REQUEST) as u32).to_ne_bytes());
+    bytes[..4].copy_from_slice(&((NETLINK_HEADER_BYTES + DIAG_REQUEST_BYTES) as u32).to_ne_bytes());
     bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
     bytes[16..18].copy_from_slice(&[family as u8, libc::IPPROTO_UDP as u8]);
@@ -68,10 +68,10 @@ fn request(family: Family, port: u16) -> [u8; HEADER + REQUEST] {
 /// Reads the messages of an answer. False after the last one.
 #[doc(hidden)] // for fuzzing
 pub fn parse(mut bytes: &[u8], found: &mut Vec<Entry>) -> io::Result<bool> {
-    while let Some((header, _)) = bytes.split_first_chunk::<HEADER>() {
+    while let Some((header, _)) = bytes.split_first_chunk::<NETLINK_HEADER_BYTES>() {
         let [l0, l1, l2, l3, t0, t1, ..] = *header;
         let length = u32::from_ne_bytes([l0, l1, l2, l3]) as usize;
-        let Some(body) = bytes.get(HEADER..length) else { return Err(io::ErrorKind::InvalidData.into()) };
+        let Some(body) = bytes.get(NETLINK_HEADER_BYTES..length) else { return Err(io::ErrorKind::InvalidData.into()) };
         match libc::c_int::from(u16::from_ne_bytes([t0, t1])) {
             libc::NLMSG_DONE => return Ok(false),
             libc::NLMSG_ERROR => {
@@ -131,7 +131,7 @@ mod tests {
         for length in 0..whole.len() {
             let mut found = Vec::new();
             let answer = parse(&whole[..length], &mut found);
-            assert!(found.is_empty() && (length < HEADER || answer.is_err()), "{length}");
+            assert!(found.is_empty() && (length < NETLINK_HEADER_BYTES || answer.is_err()), "{length}");
         }
         let mut found = Vec::new();
         assert!(parse(&whole, &mut found).unwrap());

@@ -155,13 +155,13 @@ impl Rank {
 
 /// How many ranks there are.
 #[cfg(debug_assertions)]
-const RANKS: usize = Rank::TraceQueue as usize + 1;
+const RANK_COUNT: usize = Rank::TraceQueue as usize + 1;
 
 #[cfg(debug_assertions)]
 thread_local! {
     /// How many locks of each rank this thread holds. It has no destructor, so that a thread that ends may still take
     /// locks.
-    static HELD: std::cell::Cell<[u8; RANKS]> = const { std::cell::Cell::new([0; RANKS]) };
+    static HELD: std::cell::Cell<[u8; RANK_COUNT]> = const { std::cell::Cell::new([0; RANK_COUNT]) };
 }
 
 /// The rank of a lock, in debug builds.

@@ -5,17 +5,17 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-static GENERATION: AtomicU32 = AtomicU32::new(0);
+static FORK_GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// The number of this process among its forefathers. What was made under another number belongs to one of these.
 #[inline]
 pub fn generation() -> u32 {
-    GENERATION.load(Ordering::Relaxed)
+    FORK_GENERATION.load(Ordering::Relaxed)
 }
 
 /// This process has just been forked.
 pub(crate) fn begin_generation() {
-    GENERATION.store(generation().wrapping_add(1), Ordering::Relaxed);
+    FORK_GENERATION.store(generation().wrapping_add(1), Ordering::Relaxed);
 }
 
 /// A value of which every process has its own, made when it is first asked for. Threads that ask at the same time may

@@ -12,4 +12,4 @@ pub(crate) fn in_order(rank: latch::Rank) -> Held {
 }
 
 /// How often to look before going to sleep: a copy of 64 KiB takes a few microseconds.
-pub(crate) const SPINS: u32 = 200;
+pub(crate) const SPINS_BEFORE_SLEEP: u32 = 200;

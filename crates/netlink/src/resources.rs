@@ -2,7 +2,7 @@
 //! two processes may have one number, but for queue pairs: those numbers are the host's.
 
 use crate::devices::handle;
-use crate::message::{LONGEST, Message};
+use crate::message::{MAX_MESSAGE_BYTES, Message};
 use crate::numbers::errno::{EINVAL, ENOENT};
 use crate::numbers::{attribute, command};
 use crate::requests::{Asked, Errno, Exchange};
@@ -326,5 +326,5 @@ pub(crate) fn tell(
 
 /// Whether one more may be in this message: the first always.
 fn fits(message: &Message, next: &Entry) -> bool {
-    message.length() < 256 || message.length() + next.attributes.length() <= LONGEST
+    message.length() < 256 || message.length() + next.attributes.length() <= MAX_MESSAGE_BYTES
 }

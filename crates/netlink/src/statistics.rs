@@ -3,7 +3,7 @@
 
 use crate::Host;
 use crate::devices::handle;
-use crate::message::{LONGEST, Message};
+use crate::message::{MAX_MESSAGE_BYTES, Message};
 use crate::numbers::errno::{EINVAL, ENOENT, EOPNOTSUPP};
 use crate::numbers::{attribute, command};
 use crate::requests::{Asked, Errno, Exchange};
@@ -88,7 +88,7 @@ pub(crate) fn all(exchange: &mut Exchange<'_>, asked: &Asked, host: &mut impl Ho
         let mut length = 0;
         message.nested(attribute::STAT_COUNTER, |to| {
             // All entries are of one length.
-            while let Some((pid, pair)) = pairs.next_if(|_| to.length() + length <= LONGEST) {
+            while let Some((pid, pair)) = pairs.next_if(|_| to.length() + length <= MAX_MESSAGE_BYTES) {
                 let before = to.length();
                 to.nested(attribute::STAT_COUNTER_ENTRY, |to| entry(to, pid, &pair));
                 length = to.length() - before;

@@ -1,6 +1,6 @@
 //! Requests as `rdma` of iproute2 makes them, and worse ones, against a host that is made up.
 
-use crate::message::{Attributes, HEADER, Header, LONGEST, Message};
+use crate::message::{Attributes, HEADER, Header, MAX_MESSAGE_BYTES, Message};
 use crate::numbers::errno::{EINVAL, ENOENT, EOPNOTSUPP, EPERM};
 use crate::numbers::{ACK, DONE, DUMP, ERROR, MULTI, NLDEV, REQUEST, attribute, command, message_type};
 use crate::{Device, Host, answer};
@@ -179,7 +179,7 @@ fn a_long_list_comes_in_messages_that_fit_a_page() {
         ),
     ] {
         let answers = answer(&request(number, DUMP, &attributes), 1, &mut host);
-        assert!(answers.len() > 10 && answers.iter().all(|bytes| bytes.len() <= LONGEST));
+        assert!(answers.len() > 10 && answers.iter().all(|bytes| bytes.len() <= MAX_MESSAGE_BYTES));
         let entries = |bytes: &Vec<u8>| {
             find(&bytes[HEADER..], list).into_iter().map(|list| Attributes(list).count()).sum::<usize>()
         };
@@ -222,7 +222,7 @@ fn objects_are_told_with_their_process() {
 fn a_ports_counters_come_by_name() {
     let answers = ask(command::STAT_GET, 0, &[(attribute::DEV_INDEX, 1), (attribute::PORT_INDEX, 1)]);
     assert_eq!((answers.len(), error(&answers)), (2, 0));
-    assert!(answers[0].len() <= LONGEST);
+    assert!(answers[0].len() <= MAX_MESSAGE_BYTES);
     let table = find(&answers[0][HEADER..], attribute::STAT_HWCOUNTERS)[0];
     let first = find(table, attribute::STAT_HWCOUNTER_ENTRY)[0];
     assert_eq!(find(first, attribute::STAT_HWCOUNTER_ENTRY_NAME), [b"sent_pkts\0"]);

@@ -40,22 +40,22 @@ pub const fn packet_cost(payload: u32) -> u64 {
 
 /// The longest UDP datagram over IPv4, and what a packet in the middle of a message has beside its payload: BTH and
 /// ICRC.
-const DATAGRAM: u32 = 65_507;
-const HEADERS: u32 = 16;
+const MAX_DATAGRAM_BYTES: u32 = 65_507;
+const MIDDLE_HEADER_BYTES: u32 = 16;
 
 /// The most datagrams that are sent in one go.
-const TOGETHER: u32 = 4;
+const MAX_DATAGRAMS_PER_CALL: u32 = 4;
 
 /// What a sender should be able to send while an acknowledgement is on its way, three quarters of a window if that is
 /// less.
-const ENOUGH: u64 = 2 << 20;
+const ACK_FLIGHT_BYTES: u64 = 2 << 20;
 
 /// How many packets a datagram takes whose first is longer than the others.
-const LONGER: u32 = 2;
+const LONG_FIRST_PACKETS: u32 = 2;
 
 /// How many packets of that length a datagram takes.
 const fn most_in_datagram(packet_len: u32) -> u32 {
-    DATAGRAM / (packet_len + HEADERS)
+    MAX_DATAGRAM_BYTES / (packet_len + MIDDLE_HEADER_BYTES)
 }
 
 /// How a window behaves.
@@ -190,7 +190,7 @@ impl Window {
     pub fn should_ask(&self, packet_len: u32, unasked: u32) -> bool {
         let cost = packet_cost(packet_len);
         let next = u64::from(self.burst(packet_len)).saturating_mul(cost);
-        let part = (self.cwnd / 4).max(self.cwnd.saturating_sub(ENOUGH));
+        let part = (self.cwnd / 4).max(self.cwnd.saturating_sub(ACK_FLIGHT_BYTES));
         !self.is_wide(packet_len)
             || self.has_waiters()
             || u64::from(unasked) * cost + next > part
@@ -263,7 +263,7 @@ impl Window {
         let datagram = most_in_datagram(packet_len);
         match quarter / datagram {
             0 => quarter.max(1),
-            datagrams => datagrams.min(TOGETHER) * datagram,
+            datagrams => datagrams.min(MAX_DATAGRAMS_PER_CALL) * datagram,
         }
     }
 
@@ -272,7 +272,7 @@ impl Window {
     #[inline]
     pub fn burst_after_longer(&self, packet_len: u32) -> u32 {
         let burst = self.burst(packet_len);
-        if self.is_wide(packet_len) { burst - most_in_datagram(packet_len) + LONGER } else { burst }
+        if self.is_wide(packet_len) { burst - most_in_datagram(packet_len) + LONG_FIRST_PACKETS } else { burst }
     }
 
     /// What [`reserve`](Window::reserve) charges for `packets` packets when it grants them all. For a part of a run,

@@ -22,10 +22,10 @@ pub(crate) enum Outcome {
 }
 
 /// Work of the queue pair's own, of which the program does not know: a rendezvous.
-const OWN: SendFlags = SendFlags::from_bits_retain(1 << 7);
+const OWN_WORK: SendFlags = SendFlags::from_bits_retain(1 << 7);
 
 /// Inline data up to this length lies in the slot itself.
-const NEAR: usize = 64;
+const NEAR_INLINE_BYTES: usize = 64;
 
 /// Where the bytes of a work request are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -69,7 +69,7 @@ pub(crate) struct SendWork {
     /// Packets may have been sent; `first` and `packets` are set.
     pub started: bool,
     ended: Ended,
-    near: [u8; NEAR],
+    near: [u8; NEAR_INLINE_BYTES],
     sge: Sge,
     sges: Vec<Sge>,
     far: Vec<u8>,
@@ -92,7 +92,7 @@ impl Default for SendWork {
             place: Place::default(),
             started: false,
             ended: Ended::No,
-            near: [0; NEAR],
+            near: [0; NEAR_INLINE_BYTES],
             sge: Sge::default(),
             sges: Vec::new(),
             far: Vec::new(),
@@ -179,7 +179,7 @@ impl SendWork {
     /// Whether it is the queue pair's own.
     #[inline]
     fn is_own(&self) -> bool {
-        self.flags.contains(OWN)
+        self.flags.contains(OWN_WORK)
     }
 
     /// Whether it is not known yet how it ends.
@@ -294,7 +294,7 @@ impl SendQueue {
     pub fn post_own(&mut self, request: &SendRequest<'_>, srq: Srqn) -> Option<u64> {
         self.release_unsignaled();
         self.ring.set_capacity(self.ring.capacity() + 1);
-        let own = SendRequest { flags: request.flags | OWN, ..*request };
+        let own = SendRequest { flags: request.flags | OWN_WORK, ..*request };
         let seq = self.take(&own, request.data.length() as u32, None, None).ok()?;
         self.own += 1;
         self.own_reads += u32::from(request.operation.is_answered());

@@ -23,7 +23,7 @@ use transport::{Kind, Modify, State};
 use wire::cm::{PortSpace, RejectReason};
 use wire::{Gid, Psn};
 
-const DESTROYED: IdError = IdError::Invalid("the id is destroyed");
+const DESTROYED_ID: IdError = IdError::Invalid("the id is destroyed");
 
 /// An endpoint of the connection manager.
 #[doc(alias = "rdma_cm_id")]
@@ -194,7 +194,7 @@ impl Id {
     /// may not see the loopback's. [`EventKind::AddressResolved`] follows.
     #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_address(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<(), CmError> {
-        let stage = self.read(|record| record.stage).ok_or(DESTROYED)?;
+        let stage = self.read(|record| record.stage).ok_or(DESTROYED_ID)?;
         if let (Stage::Idle, Some(source)) = (stage, source.filter(|source| !source.ip().is_unspecified())) {
             self.bind(source)?;
         }
@@ -290,7 +290,7 @@ impl Id {
     #[doc(alias = "rdma_init_qp_attr")]
     pub fn modify_for(&self, state: State) -> Result<Modify, CmError> {
         self.nic.called(None, || trace::Call::CmMovesQp { id: self.user(), state: state.name() });
-        Ok(self.read(|record| record.modify_for(state)).ok_or(DESTROYED)??)
+        Ok(self.read(|record| record.modify_for(state)).ok_or(DESTROYED_ID)??)
     }
 
     /// Joins a group. [`EventKind::MulticastJoin`] follows; a program that wants to receive attaches its queue pair
@@ -310,7 +310,7 @@ impl Id {
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&self, to: &Arc<EventChannel>) -> Result<(), CmError> {
         self.change(|cm, _| {
-            let handle = cm.handles.get_mut(&self.key).ok_or(DESTROYED)?;
+            let handle = cm.handles.get_mut(&self.key).ok_or(DESTROYED_ID)?;
             let from = std::mem::replace(&mut handle.channel, Arc::clone(to));
             for event in from.extract(|event| belongs(event, self.key)) {
                 to.push(event);
@@ -323,7 +323,7 @@ impl Id {
     #[doc(alias = "rdma_write_cm_event")]
     pub fn write_event(self: &Arc<Self>, kind: EventKind, status: i32, number: u64) -> Result<(), CmError> {
         self.change(|cm, _| {
-            let Handle { channel, .. } = cm.handles.get(&self.key).ok_or(DESTROYED)?;
+            let Handle { channel, .. } = cm.handles.get(&self.key).ok_or(DESTROYED_ID)?;
             channel.push(Event { id: Arc::clone(self), listener: None, kind, status, body: Body::Number(number) });
             Ok::<_, CmError>(())
         })

@@ -43,10 +43,10 @@ pub enum Look {
 }
 
 /// Which of the descriptors is the bell: of a thread on watch the doorbell's, of one in line the watch's.
-const BELL: u32 = 1;
+const BELL_BIT: u32 = 1;
 
 /// Which of the descriptors of a thread on watch are the sockets of UDP.
-const SOCKETS: u32 = 1 << 1;
+const SOCKETS_BIT: u32 = 1 << 1;
 
 impl Nic {
     /// Waits for the next event of a channel: the number of a completion queue. A channel whose descriptor does not
@@ -127,10 +127,10 @@ impl Nic {
             call.entered = true;
         }
         let woken_by = self.wake(call);
-        if woken_by & SOCKETS != 0 && call.on_watch {
+        if woken_by & SOCKETS_BIT != 0 && call.on_watch {
             self.progress();
         }
-        let mut in_vain = woken_by & BELL != 0 && !call.on_watch;
+        let mut in_vain = woken_by & BELL_BIT != 0 && !call.on_watch;
         loop {
             if let Some(event) = channels.iter().find_map(|channel| channel.try_take()) {
                 return Look::Event(event);
@@ -196,7 +196,7 @@ impl Nic {
         }
         let ready = call.sleep.ready();
         if call.on_watch {
-            self.ground.links.exchange.doorbell().wake(Sleeper::Caller, ready & BELL != 0);
+            self.ground.links.exchange.doorbell().wake(Sleeper::Caller, ready & BELL_BIT != 0);
         } else {
             self.watch.leave_line();
         }

@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// A deadline that has not been told to a sleeper.
-const NEVER: u64 = u64::MAX;
+const NO_DEADLINE: u64 = u64::MAX;
 
 /// The bell of other processes in the list of what the engine sleeps on when no other thread looks.
 const RUNG_PLACE: usize = 2;
@@ -225,7 +225,7 @@ fn prepare(engine: &Engine, nic: &Nic, state: &mut State) -> Sleep {
     nic.flush_waiting_acks();
     // Say until when the engine sleeps, then look once more: what was published meanwhile is either seen here or rings
     // the bell.
-    engine.asleep_until.store(NEVER, Ordering::Relaxed);
+    engine.asleep_until.store(NO_DEADLINE, Ordering::Relaxed);
     engine.bell.prepare_sleep();
     engine.relieved.store(engine.waiters.load(Ordering::SeqCst) > 0, Ordering::SeqCst);
     // The last blocked thread to leave after this look rings.

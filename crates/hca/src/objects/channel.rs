@@ -44,7 +44,7 @@ struct Waiting<T> {
 }
 
 /// How many there were.
-static CHANNELS: AtomicU32 = AtomicU32::new(1);
+static NEXT_CHANNEL: AtomicU32 = AtomicU32::new(1);
 
 impl<T> Channel<T> {
     /// An empty one.
@@ -60,7 +60,7 @@ impl<T> Channel<T> {
 
     fn with(ready: Ready) -> Channel<T> {
         let waiting = Waiting { events: VecDeque::new(), bytes: 0 };
-        let number = CHANNELS.fetch_add(1, Ordering::Relaxed);
+        let number = NEXT_CHANNEL.fetch_add(1, Ordering::Relaxed);
         Channel { number, ready, waiting: Mutex::new(Rank::Events, waiting) }
     }
 

@@ -36,7 +36,7 @@ pub(crate) enum ArrivalWay<'a> {
 
 /// Numbers that no process has: nothing is taken from rings; and there is no peer yet, so that the transport refuses
 /// what comes, whatever the way.
-const NONE: i32 = -1;
+const NO_PROCESS: i32 = -1;
 const NO_PEER: i32 = -2;
 
 /// What a queue pair knows of its peer.
@@ -75,11 +75,11 @@ impl Belief {
     /// The peer is known from now on, and the way there.
     pub fn of(host: &HostShare, path: &Path, peer: Qpn) -> Belief {
         match &path.link {
-            Link::General(_) => Belief { process: NONE, any_port: false, ..Belief::default() },
+            Link::General(_) => Belief { process: NO_PROCESS, any_port: false, ..Belief::default() },
             // Rings are of our own user only.
             Link::Shared(link) => Belief { process: link.peer(), any_port: false, ..Belief::default() },
             Link::Udp | Link::None if !host.is_own_address(path.destination) => {
-                Belief { process: NONE, ..Belief::default() }
+                Belief { process: NO_PROCESS, ..Belief::default() }
             }
             Link::Udp | Link::None => {
                 // The peer's number was given to it by a process that has this slot. If none has it any more, or that
@@ -87,7 +87,7 @@ impl Belief {
                 let owner = Slot::of(peer).and_then(|slot| names::owner(Name::Slot(slot)).ok().flatten());
                 host.slots.port_users().look(Instant::now());
                 Belief {
-                    process: owner.filter(|owner| holders::is_our_user(owner.uid)).map_or(NONE, |owner| owner.pid),
+                    process: owner.filter(|owner| holders::is_our_user(owner.uid)).map_or(NO_PROCESS, |owner| owner.pid),
                     user: owner.map(|owner| owner.uid),
                     any_port: false,
                     ..Belief::default()

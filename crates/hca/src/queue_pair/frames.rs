@@ -15,7 +15,7 @@ use transport::{FrameNotes, Time};
 use wire::flow::{ETHERNET_HEADER, Layers, Rss, fill_checksums, remove_tag};
 
 /// The bytes of a VLAN tag, for which every interface has room beside its MTU.
-const TAG: usize = 4;
+const VLAN_TAG_LEN: usize = 4;
 
 /// Frames that came while no receive was posted, oldest first. A program that is kept from its processor for a moment
 /// loses none: hardware would not have taken its processor away. A frame that is older than
@@ -145,7 +145,7 @@ impl Qp {
             return;
         }
         let device = self.context.device();
-        let longest = device.port().interface_mtu as usize + ETHERNET_HEADER + TAG;
+        let longest = device.port().interface_mtu as usize + ETHERNET_HEADER + VLAN_TAG_LEN;
         let mut port = NicPort { nic, windows, xrc_domain: None, landing: None, gpu: GpuTrains::None };
         outbox.resize_with(MAX_BATCH, Vec::new);
         loop {

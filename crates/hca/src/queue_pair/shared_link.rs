@@ -272,7 +272,7 @@ impl Shared {
                 }
                 continue;
             }
-            if names && length > link::shared::LONGEST {
+            if names && length > link::shared::MAX_PAYLOAD_BYTES {
                 // It could be named a moment ago: the memory was freed.
                 let refusal = gpu::vanished(&train);
                 pair.transmit_refused(now, refusal, port);

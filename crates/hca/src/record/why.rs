@@ -31,7 +31,7 @@ use trace::{Call, Event, Kind, Pieces};
 use crate::tuning::{CHECK_TICK, CHECK_TICK_MAX, CHECK_TICKS_END, nanos};
 
 /// No tick is due.
-const NEVER: u64 = u64::MAX;
+const NO_TICK: u64 = u64::MAX;
 
 /// How findings look on standard error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,10 +63,10 @@ pub(crate) struct Why {
 }
 
 /// So many events may gather.
-const QUEUE: usize = 512;
+const MAX_QUEUED_EVENTS: usize = 512;
 
 /// So many are looked at by the first poll that finds nothing.
-const MUCH: usize = 256;
+const MAX_EVENTS_PER_POLL: usize = 256;
 
 /// So many polls in a row find nothing where a program waits for longer than a message takes.
 const IDLE_POLLS: u32 = 64;
@@ -143,7 +143,7 @@ impl Why {
             drop(queue);
             self.behind.store(length, Ordering::Relaxed);
             self.idle.store(0, Ordering::Relaxed);
-            if length >= QUEUE {
+            if length >= MAX_QUEUED_EVENTS {
                 self.catch_up();
             }
         } else {
@@ -171,7 +171,7 @@ impl Why {
     #[inline]
     pub fn catch_up_if_idle(&self) {
         let behind = self.behind.load(Ordering::Relaxed);
-        if behind > 0 && (self.idle.fetch_add(1, Ordering::Relaxed) >= IDLE_POLLS || behind >= MUCH) {
+        if behind > 0 && (self.idle.fetch_add(1, Ordering::Relaxed) >= IDLE_POLLS || behind >= MAX_EVENTS_PER_POLL) {
             self.catch_up();
         }
     }
@@ -223,7 +223,7 @@ impl Why {
     /// How long until a tick is due.
     pub fn until_tick(&self, now: u64) -> Option<u64> {
         match self.next_tick.load(Ordering::Relaxed) {
-            NEVER => None,
+            NO_TICK => None,
             next => Some(next.saturating_sub(now)),
         }
     }
@@ -237,7 +237,7 @@ impl Why {
         self.show_queue(&mut inside);
         let idle = now.saturating_sub(inside.last);
         let next = if idle > nanos(CHECK_TICKS_END) {
-            NEVER
+            NO_TICK
         } else {
             let slower = idle / 8;
             now.saturating_add(slower.clamp(nanos(CHECK_TICK), nanos(CHECK_TICK_MAX)))

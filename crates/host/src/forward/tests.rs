@@ -83,7 +83,7 @@ fn a_message_ends_where_it_is_full() {
     let sample = sample(addresses(2)[0], slot, 1, 4096);
     let mut bytes = Vec::new();
     let count = (0..1000).take_while(|_| message::append(&mut bytes, &sample.arrival())).count();
-    assert!((15..17).contains(&count) && bytes.len() <= message::LONGEST);
+    assert!((15..17).contains(&count) && bytes.len() <= message::MAX_MESSAGE_BYTES);
     let mut read = 0;
     assert_eq!(message::read(&bytes, |_| read += 1), 0);
     assert_eq!(read, count);

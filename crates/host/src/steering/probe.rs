@@ -14,13 +14,13 @@ use std::os::fd::RawFd;
 use wire::cm::{PortSpace, ServiceId};
 
 /// The first four bytes: opcode, flags with transport version 15, and two letters where the partition is.
-pub const FIRST: u32 = 0xff_0f_55_42;
+pub const PROBE_FIRST_WORD: u32 = 0xff_0f_55_42;
 
 /// What follows the destination, which is 0, so that no program that does not know probes takes it for a slot.
-pub const SECOND: u32 = 0x50_52_4f_42;
+pub const PROBE_SECOND_WORD: u32 = 0x50_52_4f_42;
 
 /// Where the index is.
-pub const INDEX: u32 = 20;
+pub const PROBE_INDEX_OFFSET: u32 = 20;
 
 /// Asks the process that receives it what it owns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,8 +45,8 @@ impl Probe {
         let (second, rest) = rest.split_at_mut(4);
         let (nonce, rest) = rest.split_at_mut(8);
         let (index, _) = rest.split_at_mut(2);
-        first.copy_from_slice(&FIRST.to_be_bytes());
-        second.copy_from_slice(&SECOND.to_be_bytes());
+        first.copy_from_slice(&PROBE_FIRST_WORD.to_be_bytes());
+        second.copy_from_slice(&PROBE_SECOND_WORD.to_be_bytes());
         nonce.copy_from_slice(&self.nonce.to_be_bytes());
         index.copy_from_slice(&self.index.to_be_bytes());
         bytes
@@ -64,7 +64,7 @@ impl Probe {
         let (second, rest) = rest.split_first_chunk::<4>()?;
         let (nonce, rest) = rest.split_first_chunk::<8>()?;
         let (index, _) = rest.split_first_chunk::<2>()?;
-        if (u32::from_be_bytes(*first), *destination, u32::from_be_bytes(*second)) != (FIRST, [0; 4], SECOND) {
+        if (u32::from_be_bytes(*first), *destination, u32::from_be_bytes(*second)) != (PROBE_FIRST_WORD, [0; 4], PROBE_SECOND_WORD) {
             return None;
         }
         Some(Probe { nonce: u64::from_be_bytes(*nonce), index: u16::from_be_bytes(*index) })

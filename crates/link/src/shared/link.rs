@@ -434,7 +434,7 @@ impl Reading<'_> {
     pub fn tell(&mut self, done: bool) {
         if self.place.reader.tell(done) {
             // If its socket is full of these already it will see one.
-            let _ = passing::send(&self.inbound.socket, &greeting::of(greeting::ROOM), &[]);
+            let _ = passing::send(&self.inbound.socket, &greeting::of(greeting::ROOM_NOTICE), &[]);
         }
     }
 }

@@ -376,7 +376,7 @@ fn offers(network: &Network) -> Outcome<Verdict> {
     let mut told = 0;
     for name in &names {
         for kind in
-            [greeting::OFFER, greeting::WELCOME, greeting::REFUSAL, greeting::ROOM, greeting::CONNECTION_RECORDS]
+            [greeting::RING_OFFER, greeting::RING_WELCOME, greeting::RING_REFUSAL, greeting::ROOM_NOTICE, greeting::CONNECTION_RECORDS]
         {
             for descriptors in 0..=3 {
                 let Ok(index) = hand.does(format_args!("connect {name}"))? else { continue };
