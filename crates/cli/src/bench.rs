@@ -31,7 +31,7 @@ use std::time::Duration;
 /// Latency is the time of a round trip, of programs that spin and of programs that sleep. A stream keeps many messages
 /// under way and gives bandwidth and message rate.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP_EXAMPLES)]
 pub struct Options {
     #[command(flatten)]
     ends: Ends,
@@ -67,7 +67,7 @@ pub struct Options {
     svg: Option<PathBuf>,
 }
 
-const EXAMPLES: &str = "\
+const HELP_EXAMPLES: &str = "\
 Examples:
   ubiverbs bench                        all, in minutes
   ubiverbs bench --quick                all, in seconds
@@ -248,7 +248,7 @@ fn measure(options: &Options, machine: Machine, meeting: &mut Meeting) -> Result
         calls: wants(Part::Connections),
         crowd: wants(Part::QueuePairs),
         threads: wants(Part::Threads),
-        udp: wants(Part::Udp) && link != UDP,
+        udp: wants(Part::Udp) && link != LINK_UDP,
     };
     let mut turns = Turns::new(meeting, largest, extras)?;
     let calls = [Carrier::Manager, Carrier::Tcp].map(|carrier| Point::new(Kind::Connect, carrier, Waiting::Sleep, 0));
@@ -291,14 +291,14 @@ const QUICK_SIZES: [usize; 4] = [8, 64, 64 << 10, 1 << 20];
 const QUICK_TIME: Duration = Duration::from_millis(20);
 
 /// Up to this size WRITEs are measured in batches.
-const SMALL: usize = 64;
+const BATCHED_WRITE_MAX: usize = 64;
 
-const UDP: &str = "udp";
+const LINK_UDP: &str = "udp";
 
 /// How the packets of the first pair travel.
 fn link(options: &Options, local: bool) -> &'static str {
-    let told = std::env::var_os(hca::environment::LINK_VARIABLE).is_some_and(|link| link == UDP);
-    if options.ends.link == Link::Udp || told || !local { UDP } else { "shared" }
+    let told = std::env::var_os(hca::environment::LINK_VARIABLE).is_some_and(|link| link == LINK_UDP);
+    if options.ends.link == Link::Udp || told || !local { LINK_UDP } else { "shared" }
 }
 
 /// What to measure of one size.
@@ -331,7 +331,7 @@ fn points(kind: Kind, size: usize, sizes: &[usize], options: &Options, waiting: 
     let basic = Carrier::ALL.into_iter().filter(wanted).map(|carrier| Point::new(kind, carrier, waits(carrier), size));
     let mut points: Vec<Point> = match kind {
         Kind::RoundTrip | Kind::Stream => basic.collect(),
-        Kind::Batch if size <= SMALL && wanted(&Carrier::Write) => {
+        Kind::Batch if size <= BATCHED_WRITE_MAX && wanted(&Carrier::Write) => {
             let write = Point::new(kind, Carrier::Write, Waiting::Spin, size);
             vec![write, write.beside()]
         }

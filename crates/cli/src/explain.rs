@@ -19,7 +19,7 @@ use std::io::Write;
 /// What a program finds in ibv_wc.status or ibv_wc.vendor_err, what ibv_get_async_event and rdma_get_cm_event answer,
 /// why a connection was rejected, what a call's errno means, and what the rules of --why and --check say.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP_EXAMPLES)]
 pub struct Options {
     /// A number, a name or a part of it, a call and its errno, or a status in words; without it, statuses are listed
     ///
@@ -32,7 +32,7 @@ pub struct Options {
 /// The most words that a sentence has.
 const MAX_WORDS: usize = 12;
 
-const EXAMPLES: &str = "\
+const HELP_EXAMPLES: &str = "\
 Examples:
   ubiverbs explain 12
   ubiverbs explain IBV_WC_RETRY_EXC_ERR
@@ -62,7 +62,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     // Of more words than a call and its errno all must be known.
     let found = if words.len() > 2 && find_sentence(&words).is_empty() { Vec::new() } else { found };
     if found.is_empty() {
-        let bad = style::BAD;
+        let bad = style::BAD_STYLE;
         anstream::eprintln!("{bad}ubiverbs:{bad:#} {}", unknown(&words));
         return Ok(Exit::Job);
     }
@@ -229,7 +229,7 @@ fn unknown(words: &[&str]) -> String {
     let asked = words.join(" ");
     let general = words.last().and_then(|word| {
         let wanted = word.trim_start_matches('-');
-        errno::ERRNOS.iter().find(|(name, number, _)| name.eq_ignore_ascii_case(wanted) || number.to_string() == wanted)
+        errno::ERRNO_MEANINGS.iter().find(|(name, number, _)| name.eq_ignore_ascii_case(wanted) || number.to_string() == wanted)
     });
     match (words, general) {
         ([call, _], Some((name, _, means))) if kind(call).is_none() => format!(
@@ -255,7 +255,7 @@ fn list(entries: &[Entry], out: &mut impl Write) -> std::io::Result<()> {
 }
 
 fn explain(entries: &[Entry], out: &mut impl Write) -> std::io::Result<()> {
-    let title = style::TITLE;
+    let title = style::TITLE_STYLE;
     for entry in entries {
         writeln!(out, "{title}{}{title:#}: {}\n", entry.heading(), entry.short)?;
         if !entry.text.is_empty() {

@@ -16,10 +16,10 @@ mod statistics;
 mod threads;
 mod verbs;
 
-pub use many_queue_pairs::{QUEUE_PAIR_COUNTS, SIZE as MANY_QUEUE_PAIRS_BYTES};
+pub use many_queue_pairs::{QUEUE_PAIR_COUNTS, SEND_BYTES as MANY_QUEUE_PAIRS_BYTES};
 pub use figures::{Figures, small_table};
 pub use first::{Extras, Measured, Turns};
-pub use threads::{SIZE as THREADS_SIZE, counts as thread_counts};
+pub use threads::{SEND_BYTES as THREADS_SIZE, counts as thread_counts};
 
 use serde::{Deserialize, Serialize};
 use statistics::Summary;
@@ -255,7 +255,7 @@ impl Order {
                 let sizes = if point.kind == Kind::Connect { 0..=0 } else { 1..=LARGEST_MESSAGE };
                 sizes.contains(&point.size) && (1..=MOST_MESSAGES).contains(count)
             }
-            Order::ManyQueuePairs { endpoints } => endpoints.len() <= many_queue_pairs::TOGETHER,
+            Order::ManyQueuePairs { endpoints } => endpoints.len() <= many_queue_pairs::ENDPOINTS_PER_MESSAGE,
             Order::Team { ends } => ends.len() <= MOST_THREADS,
             Order::Listen { .. } | Order::Welcome | Order::Done => true,
         }

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::plan::{Plan, plan};
 use crate::secret::Secret;
 use crate::settings::{Settings, Sharing};
-use crate::topology::{FNV, Topology, fnv};
+use crate::topology::{FNV_OFFSET, Topology, fnv};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -119,12 +119,12 @@ impl Builder {
     pub(crate) fn digest(&self) -> u64 {
         let list = match &self.place {
             Some(Place::List { addresses, .. }) => {
-                addresses.iter().fold(FNV, |digest, address| fnv(digest, address.to_string().as_bytes()))
+                addresses.iter().fold(FNV_OFFSET, |digest, address| fnv(digest, address.to_string().as_bytes()))
             }
             _ => 0,
         };
         let parts = [self.topology.digest(self.size), self.settings.digest(), list];
-        parts.iter().fold(FNV, |digest, part| fnv(digest, &part.to_le_bytes()))
+        parts.iter().fold(FNV_OFFSET, |digest, part| fnv(digest, &part.to_le_bytes()))
     }
 }
 

@@ -8,7 +8,7 @@ use transport::{
 use wire::{Feth, Key, Qpn, Srqn};
 
 /// The window that never refuses.
-pub(crate) const UNLIMITED: u32 = 0;
+pub(crate) const UNLIMITED_WINDOW: u32 = 0;
 
 pub(crate) struct World {
     pub windows: Vec<Window>,
@@ -18,7 +18,7 @@ pub(crate) struct World {
 
 impl World {
     pub fn new() -> World {
-        World { windows: vec![Window::unlimited()], current: UNLIMITED }
+        World { windows: vec![Window::unlimited()], current: UNLIMITED_WINDOW }
     }
 }
 
@@ -67,7 +67,7 @@ impl Port for World {
     fn window<R>(&mut self, _: Qpn, toward: Toward, f: impl FnOnce(&mut Window) -> R) -> R {
         let index = match toward {
             Toward::Peer => self.current,
-            Toward::Here => UNLIMITED,
+            Toward::Here => UNLIMITED_WINDOW,
         };
         f(&mut self.windows[index as usize])
     }

@@ -328,7 +328,7 @@ impl Manager {
         let (agent, solicited) = if header.is_response() {
             (header.agent(), true)
         } else {
-            if header.class_version >= class::VERSIONS {
+            if header.class_version >= class::CLASS_VERSION_END {
                 return malformed;
             }
             let key = Key { interface, class, version: header.class_version, oui: class::oui(class, bytes) };

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 /// A state of ids of the connection manager.
-const LISTEN: u8 = 8;
+const STATE_LISTEN: u8 = 8;
 
 /// A kind of object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,7 +151,7 @@ impl Entries<'_> {
             }
             Kind::ConnectionId => {
                 // One that listens to all addresses has no device, and is of each.
-                let listens = |id: &ConnectionId| id.interface == 0 && id.state == LISTEN;
+                let listens = |id: &ConnectionId| id.interface == 0 && id.state == STATE_LISTEN;
                 for id in report.ids.iter().filter(|id| id.interface == here || listens(id)) {
                     self.add(process, id.number, true, |to| {
                         if id.queue_pair > 0 {

@@ -11,7 +11,7 @@ use crate::work::{ControlWork, DirectTransfer, IoMapWork, Place, Run, Transfer};
 use alloc::collections::VecDeque;
 
 /// Entries of this side's list of targets.
-const TARGETS: usize = 2;
+const TARGET_ENTRIES: usize = 2;
 
 /// The first transfer of a long send; each further one is twice as long. The peer's program begins to read while the
 /// rest is on its way.
@@ -133,7 +133,7 @@ impl Stream {
             sent: 0,
             allowed: 0,
             target: Target::default(),
-            targets: VecDeque::with_capacity(TARGETS),
+            targets: VecDeque::with_capacity(TARGET_ENTRIES),
             next_target: 1,
             next_length: FIRST_TRANSFER,
             messages: VecDeque::with_capacity(sizes.receive_queue.into()),
@@ -152,12 +152,12 @@ impl Stream {
 
     /// Bytes that the list of targets takes, with the I/O mappings.
     pub fn target_list_length(sizes: &Sizes) -> usize {
-        TARGETS * Target::LENGTH + usize::from(sizes.io_mappings) * IoMapping::LENGTH
+        TARGET_ENTRIES * Target::LENGTH + usize::from(sizes.io_mappings) * IoMapping::LENGTH
     }
 
     /// Where in the list of targets the I/O mapping of this index is.
     pub fn io_mapping_offset(index: u16) -> usize {
-        TARGETS * Target::LENGTH + usize::from(index) * IoMapping::LENGTH
+        TARGET_ENTRIES * Target::LENGTH + usize::from(index) * IoMapping::LENGTH
     }
 
     /// The sizes it was made with.
@@ -177,7 +177,7 @@ impl Stream {
             knows_io_mappings: true,
             credits: sizes.receive_queue,
             io_mappings: sizes.io_mappings,
-            targets: Target { place: local.targets, length: TARGETS as u32 },
+            targets: Target { place: local.targets, length: TARGET_ENTRIES as u32 },
             buffer: Target { place: local.receive, length: sizes.half() },
         }
     }
@@ -246,10 +246,10 @@ impl Stream {
         let entry = list.get(self.next_target * Target::LENGTH..).unwrap_or_default();
         let target = Target::decode(ByteOrder::HERE, entry);
         let waiting = self.targets.len();
-        if target.length == 0 || waiting == TARGETS {
+        if target.length == 0 || waiting == TARGET_ENTRIES {
             return Err(ProtocolError::Target { length: target.length, waiting });
         }
-        self.next_target = (self.next_target + 1) % TARGETS;
+        self.next_target = (self.next_target + 1) % TARGET_ENTRIES;
         self.targets.push_back(target);
         self.next_target_if_used_up();
         Ok(())

@@ -131,7 +131,7 @@ struct Granted {
     length: usize,
 }
 
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 impl Memory {
     /// Memory whose addresses and keys differ from those of other hosts, so that a test that mixes them up fails.
@@ -144,7 +144,7 @@ impl Memory {
     fn buffer(&mut self, length: u64, backing: Backing) -> usize {
         self.buffers.push((self.next_address, backing));
         // A page in between, so that one byte too far is nobody's.
-        self.next_address += length.next_multiple_of(PAGE) + PAGE;
+        self.next_address += length.next_multiple_of(PAGE_BYTES) + PAGE_BYTES;
         self.buffers.len() - 1
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// How long the thread waits for more: connections that are short come one after the other, and a new thread for each
 /// costs more.
-const PAUSE: Duration = Duration::from_secs(1);
+const IDLE_THREAD_TIME: Duration = Duration::from_secs(1);
 
 thread_local! {
     static IN_NIC: Cell<bool> = const { Cell::new(false) };
@@ -78,7 +78,7 @@ impl DeferredTasks {
         loop {
             let tasks = std::mem::take(&mut list.tasks);
             if tasks.is_empty() {
-                let (after, waited) = self.changed.wait_timeout(list, PAUSE).unwrap_or_else(PoisonError::into_inner);
+                let (after, waited) = self.changed.wait_timeout(list, IDLE_THREAD_TIME).unwrap_or_else(PoisonError::into_inner);
                 list = after;
                 if waited.timed_out() && list.tasks.is_empty() {
                     drop(list);

@@ -17,9 +17,9 @@ use wire::{Pkey, Qpn};
 /// Bytes that control messages and I/O mappings take inline.
 const CONTROL_INLINE: u32 = 24;
 /// Completions that are taken at a time.
-const BATCH: usize = 16;
+const COMPLETIONS_PER_POLL: usize = 16;
 /// What receives are called.
-const RECEIVE: u64 = 1 << 63;
+const RECEIVE_WR_ID_BIT: u64 = 1 << 63;
 
 /// The nearest sizes that the protocol and the NIC allow.
 pub(crate) fn fitted(sizes: Sizes) -> Sizes {
@@ -216,15 +216,15 @@ impl Endpoint {
         loop {
             let take = |completion: &Completion, _| take(parts, protocol, failure, missing_receives, completion);
             let taken = match &mut landing {
-                Some(landing) => parts.nic.poll_into(&parts.cq, BATCH, landing, take),
-                None if drives => parts.nic.poll(&parts.cq, BATCH, take),
-                None => parts.cq.poll(BATCH, take),
+                Some(landing) => parts.nic.poll_into(&parts.cq, COMPLETIONS_PER_POLL, landing, take),
+                None if drives => parts.nic.poll(&parts.cq, COMPLETIONS_PER_POLL, take),
+                None => parts.cq.poll(COMPLETIONS_PER_POLL, take),
             };
             if taken > 0 && !drives {
                 parts.nic.has_taken();
             }
             any |= taken > 0;
-            if taken < BATCH {
+            if taken < COMPLETIONS_PER_POLL {
                 return any;
             }
         }
@@ -257,7 +257,7 @@ impl Endpoint {
 
     fn post_receives(&mut self) {
         let _own = OwnCalls::told_by(self.parts.nic.tracing());
-        let request = ReceiveRequest { wr_id: RECEIVE, sges: &[] };
+        let request = ReceiveRequest { wr_id: RECEIVE_WR_ID_BIT, sges: &[] };
         let requests = [request; 64];
         while self.missing_receives > 0 {
             let some = requests.len().min(self.missing_receives.into());

@@ -69,7 +69,7 @@ pub(crate) struct Hub {
     turn: Mutex<()>,
 }
 
-static HUB: PerProcess<Mutex<Option<&'static Hub>>> = PerProcess::new();
+static EVENT_HUB: PerProcess<Mutex<Option<&'static Hub>>> = PerProcess::new();
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -87,7 +87,7 @@ const END_STALL: Duration = Duration::from_millis(500);
 pub fn nothing_lingers() -> bool {
     static ASKED_AT: OnceLock<Instant> = OnceLock::new();
     let asked_at = *ASKED_AT.get_or_init(Instant::now);
-    let Some(hub) = HUB.get().and_then(|ours| *ours.try_lock().ok()?) else { return true };
+    let Some(hub) = EVENT_HUB.get().and_then(|ours| *ours.try_lock().ok()?) else { return true };
     hub.lingering.try_lock().is_ok_and(|lingering| {
         lingering.values().all(|lingering| lingering.moved_at.max(asked_at).elapsed() > END_STALL)
     })
@@ -104,7 +104,7 @@ struct Lingering {
 impl Hub {
     /// The one of this process, which stays for ever.
     pub fn of_process() -> Result<&'static Hub, Error> {
-        let mut ours = lock(HUB.get_or_make(Mutex::default));
+        let mut ours = lock(EVENT_HUB.get_or_make(Mutex::default));
         if let Some(hub) = *ours {
             return Ok(hub);
         }

@@ -14,10 +14,10 @@ struct Book {
     running: bool,
 }
 
-static BOOK: PerProcess<(Mutex<Book>, Condvar)> = PerProcess::new();
+static DEADLINE_BOOK: PerProcess<(Mutex<Book>, Condvar)> = PerProcess::new();
 
 fn book() -> &'static (Mutex<Book>, Condvar) {
-    BOOK.get_or_make(Default::default)
+    DEADLINE_BOOK.get_or_make(Default::default)
 }
 
 impl Socket {
@@ -52,7 +52,7 @@ impl Socket {
 
 /// Forgets a socket that has gone.
 pub(crate) fn forget(key: u64) {
-    if let Some((lock, changed)) = BOOK.get() {
+    if let Some((lock, changed)) = DEADLINE_BOOK.get() {
         lock.lock().unwrap_or_else(PoisonError::into_inner).sockets.remove(&key);
         changed.notify_all();
     }

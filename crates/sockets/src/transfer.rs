@@ -8,16 +8,16 @@ use std::sync::{Arc, PoisonError};
 use transport::{Data, Sge};
 
 /// Reads up to this length are copied under the socket's lock, which is cheaper than to take it twice.
-const SHORT: usize = 8192;
+const SHORT_READ_MAX: usize = 8192;
 /// The most that is copied before the peer is told, and what it sent meanwhile is taken.
-const LONG: usize = 128 * 1024;
+const COPY_CHUNK_MAX: usize = 128 * 1024;
 /// Bytes from this length on are lent to the NIC for the duration of a call, if the peer is reached through shared
 /// memory.
 const LOAN_MIN: usize = 32 * 1024;
 /// The most that is lent at a time: the memory is looked at before.
 const LOAN_MAX: usize = 4 << 20;
 /// After so many bytes the peer is in the middle of a stream: a program with room for more gets what follows, too.
-const STREAM: usize = 16 * 1024;
+const STREAM_MIN_BYTES: usize = 16 * 1024;
 /// Room for inline data that does not lie in one piece.
 const MAX_INLINE: usize = hca::limits::MAX_INLINE as usize;
 
@@ -248,7 +248,7 @@ impl Socket {
             let landed = state.progress_into(into.peek());
             into.next(landed);
             received += landed;
-            if received == room || landed < STREAM {
+            if received == room || landed < STREAM_MIN_BYTES {
                 break;
             }
         }
@@ -271,10 +271,10 @@ impl Socket {
         }
         loop {
             let endpoint = state.connection()?;
-            let runs = endpoint.protocol.unread_runs((room - received).min(if how.peek { room } else { LONG }));
+            let runs = endpoint.protocol.unread_runs((room - received).min(if how.peek { room } else { COPY_CHUNK_MAX }));
             let length: usize = runs.iter().map(|run| run.length as usize).sum();
             let parts = Arc::clone(&endpoint.parts);
-            if length <= SHORT {
+            if length <= SHORT_READ_MAX {
                 copy_out(&parts, &runs, into)?;
             } else {
                 drop(state);
@@ -288,7 +288,7 @@ impl Socket {
             let endpoint = state.connection()?;
             endpoint.protocol.consume(length);
             endpoint.post_due();
-            if length < LONG || received == room {
+            if length < COPY_CHUNK_MAX || received == room {
                 return Ok(received);
             }
             // The peer goes on while the rest is copied.

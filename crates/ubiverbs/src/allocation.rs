@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use transport::{Access, ProtectionDomain};
 
 /// A cache line: no two buffers share one, and atomics on any multiple of eight are aligned.
-const ALIGNMENT: usize = 64;
+const BUFFER_ALIGNMENT: usize = 64;
 
 /// Registered memory.
 pub(crate) struct Allocation {
@@ -353,7 +353,7 @@ fn zeroed(length: usize) -> Result<Memory, Error> {
     if length == 0 {
         return Err(empty());
     }
-    let layout = Layout::from_size_align(length, ALIGNMENT)
+    let layout = Layout::from_size_align(length, BUFFER_ALIGNMENT)
         .map_err(|source| Error::Register { length, source: Box::new(source) })?;
     // SAFETY: the layout is not empty.
     let first = unsafe { alloc_zeroed(layout) };

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 /// Buffers begin and end at multiples of a cache line: no two of them share one.
-const GRANULE: usize = 64;
+const GRANULE_BYTES: usize = 64;
 
 /// Memory that is registered once and handed out in buffers of any length. A handle; clones are the same arena.
 ///
@@ -136,7 +136,7 @@ impl Free {
         let (start, size) =
             self.ranges.iter().map(|(start, size)| (*start, *size)).find(|(_, size)| *size >= length)?;
         // The last range of all may end within a granule.
-        let taken = length.checked_next_multiple_of(GRANULE)?.min(size);
+        let taken = length.checked_next_multiple_of(GRANULE_BYTES)?.min(size);
         self.ranges.remove(&start);
         if taken < size {
             self.ranges.insert(start + taken, size - taken);

@@ -99,7 +99,7 @@ pub(crate) struct Ticket {
 impl Ticket {
     /// Work that holds nothing and of which only a failure is told, to the completion queue under this number.
     pub fn quiet(number: u32) -> Ticket {
-        Ticket { slot: QUIET, generation: number }
+        Ticket { slot: NO_SLOT, generation: number }
     }
 
     pub fn wr_id(self) -> u64 {
@@ -112,7 +112,7 @@ impl Ticket {
 }
 
 /// No slot: there are never so many.
-const QUIET: u32 = u32::MAX;
+const NO_SLOT: u32 = u32::MAX;
 
 /// What is to be done about a work request that ended, once no lock is held.
 pub(crate) enum After {
@@ -344,7 +344,7 @@ impl Table {
     #[inline]
     pub fn complete(&self, completion: &Completion) -> After {
         let Ticket { slot, generation } = Ticket::of(completion.wr_id);
-        if slot == QUIET {
+        if slot == NO_SLOT {
             return After::Queue(generation.into(), Held::Nothing, 0);
         }
         self.close(Ticket::of(completion.wr_id), || How::Completed(*completion))

@@ -1,6 +1,6 @@
 //! The figures as one JSON document.
 
-use super::{Outcome, UDP, goals};
+use super::{Outcome, LINK_UDP, goals};
 use crate::measure::{Kind, Measured};
 use serde_json::{Map, Value, json};
 
@@ -58,7 +58,7 @@ fn document(outcome: &Outcome, row: &Measured) -> Value {
     put("carrier", json!(point.carrier));
     put("waiting", json!(point.waiting));
     if point.carrier.is_verb() {
-        put("link", json!(if point.udp { UDP } else { outcome.link }));
+        put("link", json!(if point.udp { LINK_UDP } else { outcome.link }));
     }
     put("size", json!(row.size()));
     put("messages", json!(row.messages));

@@ -44,7 +44,7 @@ pub fn of(outcome: &Outcome) -> Vec<Goal> {
     let alone = if machine::processors() >= 4 { 0.25 } else { 1.0 };
     let memory = trip(Carrier::Write, Waiting::Memory);
     // Where all is UDP, the first pair's figures are UDP's.
-    let udp = |point: Point| if outcome.link == super::UDP { point } else { point.over_udp() };
+    let udp = |point: Point| if outcome.link == super::LINK_UDP { point } else { point.over_udp() };
     let beside_tcp = [
         ("send_latency", "64 B SEND round trip / TCP, spinning", AtMost(0.12), trip(Carrier::Send, Waiting::Spin)),
         ("write_latency", "64 B WRITE round trip, target looks at memory only / TCP, spinning", AtMost(alone), memory),
@@ -71,7 +71,7 @@ pub fn of(outcome: &Outcome) -> Vec<Goal> {
         ),
         ("udp_bandwidth", "UDP: 1 MiB WRITE bandwidth / TCP", AtLeast(1.0), udp(stream(Carrier::Write, 1 << 20))),
     ];
-    let shared_only = |point: &Point| point.udp || outcome.link != super::UDP;
+    let shared_only = |point: &Point| point.udp || outcome.link != super::LINK_UDP;
     let mut goals: Vec<Goal> = beside_tcp
         .into_iter()
         .map(|(name, what, bound, point)| {
@@ -126,9 +126,9 @@ pub fn table(outcome: &Outcome, text: &mut String) -> std::fmt::Result {
         let measured = goal.measured.map_or("not measured".into(), |measured| format!("{measured:.2}"));
         let spread = goal.spread.map(|[least, greatest]| format!("({least:.2}..{greatest:.2})")).unwrap_or_default();
         let (met, style) = match goal.met() {
-            Some(true) => ("met", style::GOOD),
-            Some(false) => ("missed", style::WARNING),
-            None => ("", style::TITLE),
+            Some(true) => ("met", style::GOOD_STYLE),
+            Some(false) => ("missed", style::WARNING_STYLE),
+            None => ("", style::TITLE_STYLE),
         };
         writeln!(text, "  {:<78} {bound:<14} {measured:>12} {spread:<18} {style}{met}{style:#}", goal.what)?;
     }

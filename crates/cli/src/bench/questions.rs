@@ -1,6 +1,6 @@
 //! What a reader wants to know, one question per plot, and which of the figures answer it.
 
-use super::{Outcome, UDP};
+use super::{Outcome, LINK_UDP};
 use crate::measure::{Carrier, Kind, Measured, Point, Size, Waiting};
 
 /// One plot.
@@ -113,19 +113,19 @@ impl Across {
 type Value = fn(&Measured) -> f64;
 
 /// Up to this size messages are small.
-const SMALL: usize = 64 << 10;
+const SMALL_MESSAGE_MAX: usize = 64 << 10;
 
 /// The questions that these figures answer.
 pub fn of(outcome: &Outcome) -> Vec<Question> {
-    let over_udp = outcome.link == UDP;
+    let over_udp = outcome.link == LINK_UDP;
     let way = if over_udp { "Over UDP" } else { "Through shared memory" };
     let p50 = |row: &Measured| row.summary.p50 as f64;
     let rate = |row: &Measured| row.messages_per_second;
     let stream = |row: &Measured| row.point.kind == Kind::Stream;
     let spins = |row: &Measured| matches!(row.point.waiting, Waiting::Spin | Waiting::Memory);
     // Of long messages people ask how many bytes pass; if there are no others, they are all there is to show.
-    let only_long = !outcome.rows.iter().any(|row| row.size() <= SMALL);
-    let short = |row: &Measured| row.size() <= SMALL || only_long;
+    let only_long = !outcome.rows.iter().any(|row| row.size() <= SMALL_MESSAGE_MAX);
+    let short = |row: &Measured| row.size() <= SMALL_MESSAGE_MAX || only_long;
     let trip = |row: &Measured| row.point.kind == Kind::RoundTrip && short(row);
     let copies = |row: &Measured| matches!(row.point.carrier, Carrier::ProcessVm | Carrier::Memcpy);
     // A stream alone says it as bytes; its messages are worth a plot beside batches, which give the most.

@@ -70,7 +70,7 @@ impl Partner {
                     Some(crowd) => crowd,
                     none => none.insert(ManyQueuePairs::new(&meeting.station)?),
                 };
-                let prepared = crowd.prepare(&meeting.station, endpoints.len().min(many_queue_pairs::TOGETHER))?;
+                let prepared = crowd.prepare(&meeting.station, endpoints.len().min(many_queue_pairs::ENDPOINTS_PER_MESSAGE))?;
                 let ours = many_queue_pairs::endpoints(&prepared);
                 crowd.connect(prepared, &endpoints)?;
                 tell(meeting, Answer::ManyQueuePairs { endpoints: ours })

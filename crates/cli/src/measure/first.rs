@@ -7,7 +7,7 @@ use super::machine::{self, Side};
 use super::sockets::{self, Sockets};
 use super::statistics::{Summary, median, spread};
 use super::threads::{self, Team};
-use super::verbs::{BATCH, Line, Prepared};
+use super::verbs::{SENDS_PER_CALL, Line, Prepared};
 use super::{Answer, Carrier, Kind, MOST_MESSAGES, Order, Point, Run, Taken, Waiting, bob};
 use crate::exit::Failure;
 use crate::meeting::{Link, Meeting};
@@ -148,7 +148,7 @@ impl Turns<'_> {
             step(point);
             // Warms up, and says how many messages make a run.
             let many = point.size < 1 << 18 && point.kind != Kind::Connect;
-            let count = if many { 2 * BATCH } else { 2 };
+            let count = if many { 2 * SENDS_PER_CALL } else { 2 };
             let nanos = self.run(Run { point, count })?.nanos;
             let estimate = nanos as f64 / count as f64;
             all.push(Progress { point, estimate, summaries: Vec::new(), rates: Vec::new(), messages: 0 });
@@ -217,7 +217,7 @@ impl Connections {
         let mut made = Connections { line, sockets, bare, calls, crowd, team };
         if let (Some(_), [.., most]) = (&made.crowd, QUEUE_PAIR_COUNTS) {
             // Each once, so that no run is the first to use one.
-            let point = Point::new(Kind::ManyQueuePairs(most), Carrier::Write, Waiting::Spin, many_queue_pairs::SIZE);
+            let point = Point::new(Kind::ManyQueuePairs(most), Carrier::Write, Waiting::Spin, many_queue_pairs::WRITE_BYTES);
             made.run(meeting, Run { point, count: u64::from(most) })?;
         }
         Ok(made)
@@ -274,8 +274,8 @@ fn calls(meeting: &mut Meeting) -> Result<Places, Failure> {
 fn crowd(meeting: &mut Meeting) -> Result<ManyQueuePairs, Failure> {
     let mut crowd = ManyQueuePairs::new(&meeting.station)?;
     let [.., most] = QUEUE_PAIR_COUNTS;
-    for _ in 0..(most as usize).div_ceil(many_queue_pairs::TOGETHER) {
-        let prepared = crowd.prepare(&meeting.station, many_queue_pairs::TOGETHER)?;
+    for _ in 0..(most as usize).div_ceil(many_queue_pairs::ENDPOINTS_PER_MESSAGE) {
+        let prepared = crowd.prepare(&meeting.station, many_queue_pairs::ENDPOINTS_PER_MESSAGE)?;
         match ask(meeting, Order::ManyQueuePairs { endpoints: many_queue_pairs::endpoints(&prepared) })? {
             Answer::ManyQueuePairs { endpoints } => crowd.connect(prepared, &endpoints)?,
             other => return Err(Failure::Nonsense(format!("{other:?}"))),

@@ -11,10 +11,10 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 /// How long a call may take.
-const RINGING: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many bytes the sink of a stream takes at once.
-const GULP: usize = 1 << 18;
+const SINK_READ_BYTES: usize = 1 << 18;
 
 /// A connected stream.
 pub trait Stream: Read + Write {
@@ -71,7 +71,7 @@ pub fn accept(
 
 /// Waits for a caller, but not for one who cannot reach us.
 fn within_reason<T>(mut accept: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let deadline = Instant::now() + 2 * RINGING;
+    let deadline = Instant::now() + 2 * CALL_TIMEOUT;
     loop {
         match accept() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
@@ -87,7 +87,7 @@ pub fn connect(tcp: SocketAddr, unix: Option<&str>) -> Result<Sockets, Failure> 
     let failed = |source| Failure::Connect { address: format!("{tcp} (TCP, to compare with)"), source };
     let named = |name: &str| UnixStream::connect_addr(&UnixAddress::from_abstract_name(name)?);
     let unix = unix.map(named).transpose().map_err(system("cannot connect to a Unix socket"))?;
-    let stream = TcpStream::connect_timeout(&tcp, RINGING).map_err(failed)?;
+    let stream = TcpStream::connect_timeout(&tcp, CALL_TIMEOUT).map_err(failed)?;
     stream.set_nodelay(true).map_err(system("cannot set TCP_NODELAY"))?;
     Ok(Sockets { tcp: stream, unix })
 }
@@ -132,7 +132,7 @@ pub fn second(stream: &mut dyn Stream, run: Run, control: &Control) -> Result<()
             }
         }
         _ => {
-            let mut buffer = vec![0; GULP];
+            let mut buffer = vec![0; SINK_READ_BYTES];
             let mut left = run.count * run.point.size as u64;
             while left > 0 {
                 let most = buffer.len().min(left as usize);

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How many bytes each SEND carries.
-pub const SIZE: usize = 64;
+pub const SEND_BYTES: usize = 64;
 
 /// How many threads each side has, by turns: as many as there are processors for, but two in any case.
 pub fn counts() -> Vec<u32> {
@@ -30,7 +30,7 @@ pub struct Team {
 impl Team {
     /// So many connections that have no peer yet.
     pub fn prepare(station: &Station, count: usize) -> Result<Vec<Prepared>, Failure> {
-        (0..count).map(|_| Prepared::new(station, SIZE)).collect()
+        (0..count).map(|_| Prepared::new(station, SEND_BYTES)).collect()
     }
 
     /// Connects them, each with one of the peer's.

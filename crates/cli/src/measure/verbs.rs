@@ -16,14 +16,14 @@ use ubiverbs::{
 };
 
 /// Up to this size a message travels inside its work request.
-const INLINE: usize = 256;
+const MAX_INLINE_BYTES: usize = 256;
 
 /// How many sends may be outstanding, and how many receives.
-const SENDS: u32 = 256;
-const RECEIVES: u32 = 256;
+const SEND_QUEUE_DEPTH: u32 = 256;
+const RECEIVE_QUEUE_DEPTH: u32 = 256;
 
 /// How many are posted by one call, in batches.
-pub const BATCH: u64 = 32;
+pub const SENDS_PER_CALL: u64 = 32;
 
 /// A connection to measure with.
 pub struct Line {
@@ -55,8 +55,8 @@ impl Prepared {
     /// For messages of up to `largest` bytes.
     pub fn new(station: &Station, largest: usize) -> Result<Prepared, Failure> {
         let channel = station.context.completion_channel()?;
-        let cq = station.context.completion_queue(SENDS + RECEIVES).channel(&channel).create()?;
-        let qp = station.queue_pair::<Reliable>(&cq).max_sends(SENDS).max_receives(RECEIVES).prepare()?;
+        let cq = station.context.completion_queue(SEND_QUEUE_DEPTH + RECEIVE_QUEUE_DEPTH).channel(&channel).create()?;
+        let qp = station.queue_pair::<Reliable>(&cq).max_sends(SEND_QUEUE_DEPTH).max_receives(RECEIVE_QUEUE_DEPTH).prepare()?;
         let rights = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         // Whole words, as the atomics want them.
         let length = largest.next_multiple_of(8).max(8);
@@ -117,8 +117,8 @@ impl Line {
             Kind::Batch => {
                 let mut left = count;
                 while left > 0 {
-                    let together = left.min(BATCH);
-                    self.drain(u64::from(SENDS) / BATCH - 1, point.waiting, &mut idle)?;
+                    let together = left.min(SENDS_PER_CALL);
+                    self.drain(u64::from(SEND_QUEUE_DEPTH) / SENDS_PER_CALL - 1, point.waiting, &mut idle)?;
                     self.post_batch(point, together)?;
                     left -= together;
                 }
@@ -183,7 +183,7 @@ impl Line {
         let whole = 0..size as u64;
         let mark = mark(number);
         match point.carrier {
-            Carrier::Send if size <= INLINE => self.qp.send_inline(&[mark; INLINE][..size])?.polled(0),
+            Carrier::Send if size <= MAX_INLINE_BYTES => self.qp.send_inline(&[mark; MAX_INLINE_BYTES][..size])?.polled(0),
             Carrier::Send => self.qp.send(self.own.part(0..size)?)?.polled(0),
             Carrier::Read => self.qp.read(self.own.part(0..size)?, self.there.slice(whole)?)?.polled(0),
             Carrier::Atomic => self.qp.fetch_add(self.there.slice(0..8)?, 1)?.polled(0),
@@ -191,8 +191,8 @@ impl Line {
                 let there = self.there.slice(whole)?;
                 self.qp.write_imm(self.own.part(0..size)?, there, number as u32)?.polled(0);
             }
-            Carrier::Write if size <= INLINE => {
-                self.qp.write_inline(&[mark; INLINE][..size], self.there.slice(whole)?)?.polled(0);
+            Carrier::Write if size <= MAX_INLINE_BYTES => {
+                self.qp.write_inline(&[mark; MAX_INLINE_BYTES][..size], self.there.slice(whole)?)?.polled(0);
             }
             Carrier::Write => {
                 if point.kind == Kind::RoundTrip {
@@ -208,8 +208,8 @@ impl Line {
 
     /// Posts so many WRITEs by one call. Only the last is told of, as programs do that want the rate.
     fn post_batch(&mut self, point: Point, together: u64) -> Result<(), Failure> {
-        let bytes = [1; INLINE];
-        let size = point.size.min(INLINE);
+        let bytes = [1; MAX_INLINE_BYTES];
+        let size = point.size.min(MAX_INLINE_BYTES);
         let mut batch = self.qp.batch();
         let there = self.there.slice(0..size as u64)?;
         for _ in 1..together {
@@ -239,7 +239,7 @@ impl Line {
             // nothing else.
             let mut last = [0];
             loop {
-                if self.under_way > u64::from(SENDS / 2) {
+                if self.under_way > u64::from(SEND_QUEUE_DEPTH / 2) {
                     self.take(None)?;
                 }
                 self.here.read_at(point.size - 1, &mut last)?;
@@ -382,7 +382,7 @@ impl Inbox {
     }
 
     fn fill(line: &Line, count: u64, ahead: u64, size: usize) -> Result<Inbox, Failure> {
-        let ahead = ahead.min(count).min(RECEIVES.into());
+        let ahead = ahead.min(count).min(RECEIVE_QUEUE_DEPTH.into());
         let spare = line.pd.allocate(size * ahead as usize)?.chunks(size);
         let mut inbox = Inbox { left: count, arrived: 0, spare };
         inbox.refill(&line.qp)?;

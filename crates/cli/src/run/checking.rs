@@ -68,7 +68,7 @@ pub struct Checking {
 }
 
 /// The exit code of `--check-exit`.
-const BROKEN: i32 = 99;
+const CHECK_EXIT_CODE: i32 = 99;
 
 impl Checking {
     /// Whether there are findings to collect, so that we stay until the program ends.
@@ -158,7 +158,7 @@ impl Checking {
         }
         drop(spool);
         if self.check_exit && run.worst() == Some(Severity::Error) && matches!(ended, staying::Ended::Code(_)) {
-            std::process::exit(BROKEN);
+            std::process::exit(CHECK_EXIT_CODE);
         }
         staying::end_as(ended)
     }

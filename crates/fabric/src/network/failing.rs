@@ -2,7 +2,7 @@
 
 use super::{Network, plan as plans};
 use crate::graph::{Edge, Graph, LinkClass, PortId, reverse};
-use crate::packets::NONE;
+use crate::packets::NO_PACKET;
 use crate::port::{Cable, Ingress, Port, pace};
 use crate::scenario::{Failure, FailureKind, Place};
 use sim::Rng;
@@ -136,13 +136,13 @@ impl Network {
             }
             Change::Slow(host, rate) => {
                 let service = self.buffers[host as usize].service;
-                if service == NONE {
+                if service == NO_PACKET {
                     let edge = Edge { from: host, to: host, class: LinkClass::Server, rate, delay: 0 };
                     self.buffers[host as usize].service = self.ports.len() as u32;
                     // Ports come in pairs.
                     self.regions.add_port(host);
                     self.regions.add_port(host);
-                    self.ports.extend([Port::new(&edge, NONE), Port::new(&edge, NONE)]);
+                    self.ports.extend([Port::new(&edge, NO_PACKET), Port::new(&edge, NO_PACKET)]);
                     self.cables.extend([Cable::new(&edge), Cable::new(&edge)]);
                     self.ingress.extend([Ingress::default(); 2]);
                     self.queues.resize(self.ports.len(), VecDeque::new());
@@ -153,7 +153,7 @@ impl Network {
             }
             Change::Healthy(host) => {
                 let service = self.buffers[host as usize].service;
-                if service != NONE {
+                if service != NO_PACKET {
                     // As fast as makes no difference, so that nothing overtakes what waits.
                     self.ports[service as usize].pace = 1;
                 }

@@ -326,15 +326,15 @@ impl Party {
     }
 
     pub fn local_addr(&self) -> SocketAddr {
-        self.id.local_addr().unwrap_or(NOWHERE)
+        self.id.local_addr().unwrap_or(NO_ADDRESS)
     }
 
     pub fn peer_addr(&self) -> SocketAddr {
-        self.id.peer_addr().unwrap_or(NOWHERE)
+        self.id.peer_addr().unwrap_or(NO_ADDRESS)
     }
 }
 
-const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+const NO_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl Drop for Party {
     fn drop(&mut self) {

@@ -191,7 +191,7 @@ fn receive(socket: &Socket, into: &mut dyn Scatter, peek: bool) -> Result<usize,
         return Ok(0);
     }
     match socket.receive(into, Receive { peek })? {
-        0 if socket.broken().is_some() => Err(error::BROKEN),
+        0 if socket.broken().is_some() => Err(error::BROKEN_CONNECTION),
         read => Ok(read),
     }
 }
@@ -204,7 +204,7 @@ fn end_and_flush(socket: &Socket) -> Result<(), Error> {
     socket.shutdown(Shutdown::Write)?;
     match (socket.is_flushed(), socket.broken()) {
         (false, _) => Err(Error::WOULD_BLOCK),
-        (true, Some(_)) => Err(error::BROKEN),
+        (true, Some(_)) => Err(error::BROKEN_CONNECTION),
         (true, None) => Ok(()),
     }
 }
