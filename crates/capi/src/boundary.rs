@@ -123,7 +123,7 @@ fn has_no_diagnostics() -> bool {
 /// that a cancelled thread is unwound through.
 #[inline(never)]
 pub(crate) fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    if !stack::has(stack::CALL) {
+    if !stack::has(stack::CALL_STACK_BYTES) {
         return Err(NO_STACK);
     }
     let _shield = Shield::up();

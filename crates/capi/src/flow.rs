@@ -23,7 +23,7 @@ const MAX_SPECS: u8 = 10;
 const SPEC_HEADER: usize = 8;
 
 /// The one port.
-const PORT: u8 = 1;
+const ONLY_PORT: u8 = 1;
 
 /// A flow.
 #[repr(C)]
@@ -90,7 +90,7 @@ fn kind_of(pair: &QueuePair, attributes: &ibv_flow_attr) -> Result<RuleKind, Err
         Kind::UnreliableDatagram => return Err(Errno::unsupported("flows of datagram queue pairs are not offered")),
         _ => return Err(Errno::invalid("only raw packet queue pairs have flows")),
     }
-    if attributes.comp_mask != 0 || attributes.port != PORT {
+    if attributes.comp_mask != 0 || attributes.port != ONLY_PORT {
         return Err(Errno::invalid("comp_mask is not 0, or port is not 1"));
     }
     if attributes.num_of_specs > MAX_SPECS {

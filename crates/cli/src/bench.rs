@@ -12,8 +12,8 @@ mod table;
 use crate::exit::{Exit, Failure};
 use crate::measure::machine::Machine;
 use crate::measure::{
-    MANY_QUEUE_PAIRS_BYTES, QUEUE_PAIR_COUNTS, Carrier, Extras, Kind, LARGEST_MESSAGE, Measured, Point, Size, THREADS_SIZE, Turns, Waiting,
-    thread_counts,
+    Carrier, Extras, Kind, LARGEST_MESSAGE, MANY_QUEUE_PAIRS_BYTES, Measured, Point, QUEUE_PAIR_COUNTS, Size,
+    THREADS_SIZE, Turns, Waiting, thread_counts,
 };
 use crate::meeting::{Ends, Link, Meeting};
 use clap::{Args, ValueEnum};
@@ -253,7 +253,8 @@ fn measure(options: &Options, machine: Machine, meeting: &mut Meeting) -> Result
     let mut turns = Turns::new(meeting, largest, extras)?;
     let calls = [Carrier::Manager, Carrier::Tcp].map(|carrier| Point::new(Kind::Connect, carrier, Waiting::Sleep, 0));
     let calls: Vec<Point> = calls.into_iter().filter(|point| turns.can(point)).collect();
-    let crowds = QUEUE_PAIR_COUNTS.map(|count| Point::new(Kind::ManyQueuePairs(count), Carrier::Write, Waiting::Spin, MANY_QUEUE_PAIRS_BYTES));
+    let crowds = QUEUE_PAIR_COUNTS
+        .map(|count| Point::new(Kind::ManyQueuePairs(count), Carrier::Write, Waiting::Spin, MANY_QUEUE_PAIRS_BYTES));
     let crowds: Vec<Point> = crowds.into_iter().filter(|point| turns.can(point)).collect();
     let threads = thread_counts().into_iter().map(|count| {
         let kind = Kind::Threads(count);

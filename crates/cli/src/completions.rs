@@ -59,8 +59,9 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
 /// The script of a shell, which asks the program `completer`.
 pub fn script(shell: Shell, completer: &str) -> io::Result<Vec<u8>> {
     let mut script = Vec::new();
-    let mut register =
-        |shell: &dyn EnvCompleter| shell.write_registration(SHELL_VARIABLE, "ubiverbs", "ubiverbs", completer, &mut script);
+    let mut register = |shell: &dyn EnvCompleter| {
+        shell.write_registration(SHELL_VARIABLE, "ubiverbs", "ubiverbs", completer, &mut script)
+    };
     match shell {
         Shell::Bash => register(&bash::Bash)?,
         Shell::Fish => register(&Fish)?,

@@ -229,7 +229,9 @@ fn unknown(words: &[&str]) -> String {
     let asked = words.join(" ");
     let general = words.last().and_then(|word| {
         let wanted = word.trim_start_matches('-');
-        errno::ERRNO_MEANINGS.iter().find(|(name, number, _)| name.eq_ignore_ascii_case(wanted) || number.to_string() == wanted)
+        errno::ERRNO_MEANINGS
+            .iter()
+            .find(|(name, number, _)| name.eq_ignore_ascii_case(wanted) || number.to_string() == wanted)
     });
     match (words, general) {
         ([call, _], Some((name, _, means))) if kind(call).is_none() => format!(

@@ -6,19 +6,19 @@
 pub mod bare;
 pub mod bob;
 mod calls;
-mod many_queue_pairs;
 mod figures;
 mod first;
 pub mod machine;
+mod many_queue_pairs;
 mod patience;
 mod sockets;
 mod statistics;
 mod threads;
 mod verbs;
 
-pub use many_queue_pairs::{QUEUE_PAIR_COUNTS, SEND_BYTES as MANY_QUEUE_PAIRS_BYTES};
 pub use figures::{Figures, small_table};
 pub use first::{Extras, Measured, Turns};
+pub use many_queue_pairs::{QUEUE_PAIR_COUNTS, SEND_BYTES as MANY_QUEUE_PAIRS_BYTES};
 pub use threads::{SEND_BYTES as THREADS_SIZE, counts as thread_counts};
 
 use serde::{Deserialize, Serialize};

@@ -212,7 +212,10 @@ impl Meeting {
         control.tell(&Hello { ubiverbs: MEETING_VERSION, process, device, address })?;
         let peer: Hello = control.hear()?;
         if peer.ubiverbs != MEETING_VERSION {
-            return Err(Failure::Nonsense(format!("that it has version {} of it; this is {MEETING_VERSION}", peer.ubiverbs)));
+            return Err(Failure::Nonsense(format!(
+                "that it has version {} of it; this is {MEETING_VERSION}",
+                peer.ubiverbs
+            )));
         }
         // A link-local address means nothing to TCP without its interface.
         let tcp = match station.address {

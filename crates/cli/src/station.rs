@@ -1,6 +1,6 @@
 //! An opened device of this process, chosen by name or by the address that the two sides talk over.
 
-use crate::control::{Control, ANSWER_TIMEOUT};
+use crate::control::{ANSWER_TIMEOUT, Control};
 use crate::exit::Failure;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};

@@ -101,7 +101,8 @@ impl Packet {
         headers.bth.solicited = is_set(HEADER_SOLICITED);
         headers.bth.becn = is_set(HEADER_BECN);
         headers.bth.pad = self.flags >> PAD_SHIFT & 3;
-        headers.reth = is_set(HEADER_RETH).then_some(Reth { va: NOBODYS_ADDRESS, rkey: NOBODYS_KEY, len: self.extended });
+        headers.reth =
+            is_set(HEADER_RETH).then_some(Reth { va: NOBODYS_ADDRESS, rkey: NOBODYS_KEY, len: self.extended });
         headers.aeth = is_set(HEADER_AETH).then(|| Aeth {
             syndrome: Syndrome::from_byte((self.extended >> 24) as u8),
             msn: Msn::new(self.extended & 0xff_ffff),

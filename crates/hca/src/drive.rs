@@ -45,7 +45,13 @@ impl Nic {
     /// Sends the acknowledgement that waits, if it is due, because the program finds nothing else.
     #[inline]
     fn flush_delayed_ack(&self) {
-        let due = || self.ground.progress.delayed_ack_owner.get().filter(|_| self.ground.progress.delayed_ack_owner.is_due(self.now()));
+        let due = || {
+            self.ground
+                .progress
+                .delayed_ack_owner
+                .get()
+                .filter(|_| self.ground.progress.delayed_ack_owner.is_due(self.now()))
+        };
         // Now and then every polling thread sees to everything: another thread may have stopped.
         let piggyback_owner = match self.sees_to_everything() {
             true => self.ground.progress.piggyback_owner.get(),
@@ -62,7 +68,9 @@ impl Nic {
     /// thread that goes to sleep.
     pub(crate) fn flush_waiting_acks(&self) {
         for delayed_ack_owner in
-            [self.ground.progress.piggyback_owner.strike(), self.ground.progress.delayed_ack_owner.get_last()].into_iter().flatten()
+            [self.ground.progress.piggyback_owner.strike(), self.ground.progress.delayed_ack_owner.get_last()]
+                .into_iter()
+                .flatten()
         {
             if let Some(qp) = self.objects.qps.get(delayed_ack_owner) {
                 qp.flush_delayed_ack(&self.ground, false);
@@ -72,7 +80,8 @@ impl Nic {
 
     /// Does what there is to do, without waiting. Answers whether there was anything.
     pub fn progress(&self) -> bool {
-        if self.ground.progress.piggyback_owner.get().or_else(|| self.ground.progress.delayed_ack_owner.get()).is_some() {
+        if self.ground.progress.piggyback_owner.get().or_else(|| self.ground.progress.delayed_ack_owner.get()).is_some()
+        {
             self.flush_waiting_acks();
         }
         self.receive_shared(None, None) | self.advance(None)
@@ -94,14 +103,19 @@ impl Nic {
         }
         // Where trains come through shared memory, sockets and clocks are looked at now and then only: a system call
         // costs more than a message.
-        if polling && self.ground.links.exchange.has_inbound() && !self.sees_to_everything() && !self.ground.progress.engine.policy.sockets.is_hot()
+        if polling
+            && self.ground.links.exchange.has_inbound()
+            && !self.sees_to_everything()
+            && !self.ground.progress.engine.policy.sockets.is_hot()
         {
             any |= !self.ground.links.registry.seem_empty() && self.receive_links();
-            any |= !self.ground.progress.ready.is_empty() && self.advance_ready(&self.ground.progress.ready, self.now());
+            any |=
+                !self.ground.progress.ready.is_empty() && self.advance_ready(&self.ground.progress.ready, self.now());
             return any;
         }
         let now = self.now();
-        let looks = !polling || self.ground.progress.engine.policy.sockets.should_look(now, self.ground.links.exchange.has_inbound());
+        let looks = !polling
+            || self.ground.progress.engine.policy.sockets.should_look(now, self.ground.links.exchange.has_inbound());
         if polling && looks {
             self.ground.progress.engine.looked();
         }
@@ -290,7 +304,9 @@ impl Nic {
         self.ground.progress.engine.polled();
         match any {
             true => self.ground.progress.engine.policy.yields.found_something(),
-            false => self.found_nothing(if self.ground.progress.engine.looks() != looks { SOCKET_LOOK_POLLS } else { 1 }),
+            false => {
+                self.found_nothing(if self.ground.progress.engine.looks() != looks { SOCKET_LOOK_POLLS } else { 1 })
+            }
         }
         room - left + cq.poll(left, take)
     }
@@ -309,8 +325,14 @@ impl Nic {
     /// How long one may sleep though nothing arrives.
     pub(crate) fn patience(&self) -> Option<u64> {
         let timers = self.ground.progress.timers.next().map(|deadline| deadline.since(self.now()));
-        let held =
-            [self.ground.links.udp.next_deadline(), self.ground.links.registry.deadline(), self.ground.links.packets.deadline()].into_iter().flatten().min();
+        let held = [
+            self.ground.links.udp.next_deadline(),
+            self.ground.links.registry.deadline(),
+            self.ground.links.packets.deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
         let held = held.map(|moment| moment.saturating_duration_since(Instant::now()).as_nanos() as u64);
         timers.into_iter().chain(held).min()
     }
@@ -392,7 +414,10 @@ impl Nic {
                             let came = ::cm::Route { source: arrival.source(), destination: arrival.destination() };
                             match self.cm.message_in(&arrival.headers, arrival.payload) {
                                 // Of this host's own, only those whose speaker the kernel has named.
-                                Ok(_) if self.ground.host.is_own_address(came.source) != (arrival.origin == Origin::Local) => {
+                                Ok(_)
+                                    if self.ground.host.is_own_address(came.source)
+                                        != (arrival.origin == Origin::Local) =>
+                                {
                                     drop(DropReason::Untrusted);
                                 }
                                 Ok(message) => {
@@ -424,7 +449,8 @@ impl Nic {
         };
         let sockets = &self.ground.progress.engine.policy.sockets;
         let hot_only = polling && sockets.is_one_enough(now);
-        let Found { mut any, elsewhere, mut questions, mut drops, overflow } = self.ground.links.udp.receive(hot_only, &mut take);
+        let Found { mut any, elsewhere, mut questions, mut drops, overflow } =
+            self.ground.links.udp.receive(hot_only, &mut take);
         if !hot_only {
             sockets.looked_at_all(now, elsewhere);
         }

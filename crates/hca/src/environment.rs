@@ -187,7 +187,9 @@ pub(crate) fn sink() -> Option<Box<dyn trace::Sink + Send>> {
         #[cfg(feature = "capture")]
         Log::Json => Box::new(trace::JsonLines::stamped(log::WholeLines::new(StandardError), log::stamp)),
         #[cfg(feature = "capture")]
-        Log::File(path) => Box::new(trace::JsonLines::stamped(log::WholeLines::new(open(LOG_VARIABLE, &path)?), log::stamp)),
+        Log::File(path) => {
+            Box::new(trace::JsonLines::stamped(log::WholeLines::new(open(LOG_VARIABLE, &path)?), log::stamp))
+        }
         #[cfg(not(feature = "capture"))]
         Log::Json | Log::File(_) => {
             without_capture(LOG_VARIABLE);

@@ -65,8 +65,7 @@ impl Ground {
     /// engine works, too, and not where code outside the NIC is called meanwhile, which may wait for other threads.
     #[inline]
     pub fn alone(&self) -> Option<latch::Alone> {
-        let may =
-            self.progress.engine.is_leased() && !self.records.trace.is_logged() && self.records.capture.is_none();
+        let may = self.progress.engine.is_leased() && !self.records.trace.is_logged() && self.records.capture.is_none();
         may.then(latch::alone)
     }
 

@@ -17,6 +17,7 @@ pub(crate) mod reserved;
 #[cfg(feature = "checks")]
 pub(crate) mod witness;
 
+use crate::call_trace as told;
 use crate::cm::Cm;
 use crate::environment;
 use crate::error::{Error, system};
@@ -35,7 +36,6 @@ use crate::queue_pair::frames::RawPart;
 use crate::queue_pair::{Joins, Qp};
 use crate::record::drops::KernelDrops;
 use crate::record::tracing::Tracing;
-use crate::call_trace as told;
 use ::host::descriptor::Descriptor;
 use background::Background;
 use latch::Rank;
@@ -328,9 +328,12 @@ impl Nic {
             None => self.new_number()?,
         };
         config.limits.obeys_congestion &= !self.ground.options.ignores_congestion;
-        let tags = config.srq.and_then(|srq| self.ground.shared_queues.usable_by(srq, None)).filter(|srq| srq.matches_tags());
+        let tags =
+            config.srq.and_then(|srq| self.ground.shared_queues.usable_by(srq, None)).filter(|srq| srq.matches_tags());
         let created = self
-            .ground.records.trace
+            .ground
+            .records
+            .trace
             .is_on()
             .then(|| told::create_qp(&config, &joins.context, [joins.send_cq.as_ref(), joins.receive_cq.as_ref()]));
         let qp = Arc::new(Qp::new(config, joins, tags, raw));
@@ -408,7 +411,9 @@ impl Nic {
         if !self.ground.records.trace.is_on() {
             return queue.post(request);
         }
-        queue.post_and(request, || self.ground.records.tell_receive(self.now(), None, Some(queue.number()), index, request))
+        queue.post_and(request, || {
+            self.ground.records.tell_receive(self.now(), None, Some(queue.number()), index, request)
+        })
     }
 
     /// Changes the size or the limit of a shared receive queue.

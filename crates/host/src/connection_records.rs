@@ -135,7 +135,8 @@ impl ConnectionRecords {
         let fd = self.memory.as_ref().map_or(-1, Descriptor::raw);
         file_size::check(((at + 1) * RECORD_BYTES) as u64)?;
         // SAFETY: live bytes; a descriptor that is not open is an error.
-        let written = unsafe { libc::pwrite(fd, bytes.as_ptr().cast(), RECORD_BYTES, (at * RECORD_BYTES) as libc::off_t) };
+        let written =
+            unsafe { libc::pwrite(fd, bytes.as_ptr().cast(), RECORD_BYTES, (at * RECORD_BYTES) as libc::off_t) };
         if written == RECORD_BYTES as isize { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 

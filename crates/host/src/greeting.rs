@@ -46,9 +46,13 @@ pub fn of(kind: u8) -> [u8; 8] {
 /// The kind of a message, if it is one of these.
 pub fn kind(bytes: &[u8]) -> Option<u8> {
     match bytes {
-        [magic @ .., GREETING_VERSION, kind @ (RING_OFFER..=CONNECTION_RECORDS | REPORT_INQUIRY | REPORT_ANSWER), 0, 0] if *magic == MAGIC => {
-            Some(*kind)
-        }
+        [
+            magic @ ..,
+            GREETING_VERSION,
+            kind @ (RING_OFFER..=CONNECTION_RECORDS | REPORT_INQUIRY | REPORT_ANSWER),
+            0,
+            0,
+        ] if *magic == MAGIC => Some(*kind),
         _ => None,
     }
 }

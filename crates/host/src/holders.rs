@@ -154,7 +154,8 @@ impl PortUsers {
     /// Whether what comes from this port of this host was sent by `user`, or by our own user: all sockets that have the
     /// port are theirs, and there is one. Where the table may not be read now, the last one answers.
     pub fn is_of(&mut self, port: u16, user: Option<u32>, now: Instant) -> bool {
-        let is_known = |(_, seen): &(Vec<u32>, Instant)| now.saturating_duration_since(*seen) <= SOCKET_TABLE_CACHE_TIME;
+        let is_known =
+            |(_, seen): &(Vec<u32>, Instant)| now.saturating_duration_since(*seen) <= SOCKET_TABLE_CACHE_TIME;
         if !self.users.get(&port).is_some_and(is_known) {
             self.read(Some(port), now);
         }

@@ -20,7 +20,8 @@ struct Region {
 }
 
 static TABLE: [Region; MAX_KNOWN_REGIONS] =
-    [const { Region { length: AtomicU64::new(0), start: AtomicU64::new(0), key: AtomicU32::new(0) } }; MAX_KNOWN_REGIONS];
+    [const { Region { length: AtomicU64::new(0), start: AtomicU64::new(0), key: AtomicU32::new(0) } };
+        MAX_KNOWN_REGIONS];
 
 /// The handlers are installed.
 static HANDLERS_INSTALLED: AtomicBool = AtomicBool::new(false);

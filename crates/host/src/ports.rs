@@ -135,7 +135,9 @@ impl Ports {
         if held.ports.contains(&(space, port)) {
             return Err(in_use);
         }
-        if let Some(block) = held.blocks.iter_mut().find(|block| block.space == space && block.number == port / PORTS_PER_BLOCK) {
+        if let Some(block) =
+            held.blocks.iter_mut().find(|block| block.space == space && block.number == port / PORTS_PER_BLOCK)
+        {
             // The bit may also mean that it was another's when we looked.
             if !is_free(space, port)? {
                 return Err(in_use);
@@ -237,8 +239,9 @@ impl Inner {
         }
         // One block stays for the next port; others go when they are empty.
         let Held { ports, blocks } = &mut *held;
-        let is_empty =
-            |block: &Block| ports.range((space, first(block))..=(space, first(block) + (PORTS_PER_BLOCK - 1))).next().is_none();
+        let is_empty = |block: &Block| {
+            ports.range((space, first(block))..=(space, first(block) + (PORTS_PER_BLOCK - 1))).next().is_none()
+        };
         let spare =
             blocks.iter().enumerate().any(|(other, block)| other != at && block.space == space && is_empty(block));
         if spare && blocks.get(at).is_some_and(is_empty) {
@@ -366,7 +369,8 @@ mod tests {
         let seed = one.bind(PortSpace::Ipoib, 0).unwrap().number();
         let block = seed / PORTS_PER_BLOCK;
         drop(one);
-        let odd: Vec<_> = (0..32).map(|n| other.bind(PortSpace::Ipoib, block * PORTS_PER_BLOCK + 2 * n + 1).unwrap()).collect();
+        let odd: Vec<_> =
+            (0..32).map(|n| other.bind(PortSpace::Ipoib, block * PORTS_PER_BLOCK + 2 * n + 1).unwrap()).collect();
         // A process takes the block although ports in it are taken.
         let one = process();
         let socket = names::socket().unwrap();

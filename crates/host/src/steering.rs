@@ -260,7 +260,8 @@ impl Steering {
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        (self.wanted || self.misdirected >= MAX_MISDIRECTED_PACKETS) && self.earliest.is_none_or(|earliest| now >= earliest)
+        (self.wanted || self.misdirected >= MAX_MISDIRECTED_PACKETS)
+            && self.earliest.is_none_or(|earliest| now >= earliest)
     }
 
     fn begin(&mut self, now: Instant) {
@@ -295,7 +296,8 @@ impl Steering {
         for index in 0..count {
             probe::send(socket, &Probe { nonce, index }.bytes(), to)?;
         }
-        let (early, deadline) = (Some(now + EARLY_PROBE_TIMEOUT), now + PROBE_TIMEOUT.max(PROBE_TIME_PER_PROCESS * u32::from(count)));
+        let (early, deadline) =
+            (Some(now + EARLY_PROBE_TIMEOUT), now + PROBE_TIMEOUT.max(PROBE_TIME_PER_PROCESS * u32::from(count)));
         Ok(Round { nonce, count, early, deadline, attached: false, answers: BTreeMap::new() })
     }
 
@@ -320,7 +322,8 @@ impl Steering {
             self.found = table.slots.iter().map(|(slot, _)| *slot).collect();
             let same = self.last.as_ref().is_some_and(|last| last.table == table);
             let whole = round.answers.len() >= usize::from(round.count);
-            self.pause = if whole && !same { PROBE_INTERVAL_RANGE.0 } else { (self.pause * 2).min(PROBE_INTERVAL_RANGE.1) };
+            self.pause =
+                if whole && !same { PROBE_INTERVAL_RANGE.0 } else { (self.pause * 2).min(PROBE_INTERVAL_RANGE.1) };
             self.last = Some(Known { own, count: round.count, alive: round.answers.keys().copied().collect(), table });
         }
         self.rest(now);

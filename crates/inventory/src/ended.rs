@@ -196,7 +196,10 @@ mod tests {
             add_to(&path, uid, 7, &[("ubi_lo".into(), counters(1))]);
             add_to(&path, uid, namespace, &[("ubi_lo".into(), counters(1))]);
         }
-        assert_eq!((sum(&path, 7, "ubi_lo"), sum(&path, 8, "ubi_lo")), (Some(7 + MAX_REMEMBERED_PORTS as u64 - 1), None));
+        assert_eq!(
+            (sum(&path, 7, "ubi_lo"), sum(&path, 8, "ubi_lo")),
+            (Some(7 + MAX_REMEMBERED_PORTS as u64 - 1), None)
+        );
         // Another user's, a link, and nonsense.
         assert!(open(&path, uid + 1, false).is_none());
         let link = directory.join("link");

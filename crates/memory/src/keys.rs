@@ -137,7 +137,12 @@ mod tests {
     #[test]
     fn scrambling_is_undone() {
         for keys in [Keys::new(), Keys::with([0, 0]), Keys::with([u64::MAX, u64::MAX])] {
-            for index in (0..INDEX_MASK).step_by(if cfg!(miri) { 400_009 } else { 4099 }).chain([0, 1, INDEX_MASK - 1, INDEX_MASK]) {
+            for index in (0..INDEX_MASK).step_by(if cfg!(miri) { 400_009 } else { 4099 }).chain([
+                0,
+                1,
+                INDEX_MASK - 1,
+                INDEX_MASK,
+            ]) {
                 assert_eq!(keys.unscramble(keys.scramble(index)), index);
             }
         }

@@ -167,7 +167,8 @@ impl Slot {
     #[inline]
     pub(crate) fn admit_plain(&self, subject: Subject, range: Range, access: Access) -> Option<*mut u8> {
         let granted = Access::from_bits_retain(self.access.load(Ordering::Relaxed));
-        let plain = self.kind.load(Ordering::Relaxed) == PLAIN_KIND && self.domain.load(Ordering::Relaxed) == subject.pd.0;
+        let plain =
+            self.kind.load(Ordering::Relaxed) == PLAIN_KIND && self.domain.load(Ordering::Relaxed) == subject.pd.0;
         if !plain || !granted.contains(access) {
             return None;
         }

@@ -1,6 +1,6 @@
 //! What a request asks for, who answers it, and with which error if nobody can.
 
-use crate::message::{Attributes, MESSAGE_HEADER_BYTES, Header, Message, aligned};
+use crate::message::{Attributes, Header, MESSAGE_HEADER_BYTES, Message, aligned};
 use crate::numbers::errno::{EINVAL, EOPNOTSUPP, EPERM};
 use crate::numbers::{
     ACK, CAPPED, DONE, DUMP, ERROR, MIN_TYPE, MULTI, NLDEV, REQUEST, attribute, command, message_type,

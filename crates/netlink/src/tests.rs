@@ -1,6 +1,6 @@
 //! Requests as `rdma` of iproute2 makes them, and worse ones, against a host that is made up.
 
-use crate::message::{Attributes, MESSAGE_HEADER_BYTES, Header, MAX_MESSAGE_BYTES, Message};
+use crate::message::{Attributes, Header, MAX_MESSAGE_BYTES, MESSAGE_HEADER_BYTES, Message};
 use crate::numbers::errno::{EINVAL, ENOENT, EOPNOTSUPP, EPERM};
 use crate::numbers::{ACK, DONE, DUMP, ERROR, MULTI, NLDEV, REQUEST, attribute, command, message_type};
 use crate::{Device, Host, answer};
@@ -212,7 +212,8 @@ fn objects_are_told_with_their_process() {
     // Keys are for administrators.
     let keys = |administrator| {
         let answers = answer(&request(command::RES_MR_GET, DUMP, &of_lo), 1, &mut Fake { pairs: 0, administrator });
-        let entry = find(find(&answers[0][MESSAGE_HEADER_BYTES..], attribute::RES_MR)[0], attribute::RES_MR_ENTRY)[0].to_vec();
+        let entry =
+            find(find(&answers[0][MESSAGE_HEADER_BYTES..], attribute::RES_MR)[0], attribute::RES_MR_ENTRY)[0].to_vec();
         find(&entry, attribute::RES_RKEY).len()
     };
     assert_eq!((keys(false), keys(true)), (0, 1));

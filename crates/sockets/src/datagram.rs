@@ -1,7 +1,7 @@
 //! Datagram sockets. What fits goes from queue pair to queue pair once both sides know of each other; before that, and
 //! where a path is too narrow, it goes over an ordinary UDP socket, which is also how they get to know.
 
-use crate::datagram_pair::{Pair, DATAGRAM_SLOT_BYTES, Sender};
+use crate::datagram_pair::{DATAGRAM_SLOT_BYTES, Pair, Sender};
 use crate::endpoint;
 use crate::error::Error;
 use crate::events::Hub;

@@ -78,7 +78,8 @@ impl DeferredTasks {
         loop {
             let tasks = std::mem::take(&mut list.tasks);
             if tasks.is_empty() {
-                let (after, waited) = self.changed.wait_timeout(list, IDLE_THREAD_TIME).unwrap_or_else(PoisonError::into_inner);
+                let (after, waited) =
+                    self.changed.wait_timeout(list, IDLE_THREAD_TIME).unwrap_or_else(PoisonError::into_inner);
                 list = after;
                 if waited.timed_out() && list.tasks.is_empty() {
                     drop(list);

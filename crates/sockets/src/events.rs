@@ -1,7 +1,7 @@
 //! What the connection manager has to say, for all sockets of the process: one channel, whose events are put into the
 //! inboxes of the sockets they concern.
 
-use crate::deferred_tasks::{DeferredTasks, DeferredTask};
+use crate::deferred_tasks::{DeferredTask, DeferredTasks};
 use crate::error::Error;
 use crate::socket::Socket;
 use hca::cm::{Event, EventChannel, EventKind};

@@ -271,7 +271,8 @@ impl Socket {
         }
         loop {
             let endpoint = state.connection()?;
-            let runs = endpoint.protocol.unread_runs((room - received).min(if how.peek { room } else { COPY_CHUNK_MAX }));
+            let runs =
+                endpoint.protocol.unread_runs((room - received).min(if how.peek { room } else { COPY_CHUNK_MAX }));
             let length: usize = runs.iter().map(|run| run.length as usize).sum();
             let parts = Arc::clone(&endpoint.parts);
             if length <= SHORT_READ_MAX {

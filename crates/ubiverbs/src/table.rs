@@ -3,8 +3,8 @@
 //! returned, the completion queue, or nobody. Losing interest never frees a slot; only the NIC's word does. What
 //! arrives for a receive whose handle is gone is kept: see [`left`].
 
-mod handle;
 mod dropped_receives;
+mod handle;
 
 use crate::allocation::Allocation;
 use crate::buffer::Buffer;

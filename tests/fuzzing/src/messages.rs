@@ -147,7 +147,11 @@ fn call(desk: &mut Desk, choices: &mut Choices<'_>) {
 
 /// The process that is called does what it does.
 fn serve(desk: &mut Desk) {
-    while desk.inbox.receive(|arrival| assert!(arrival.bytes.len() <= message::MAX_MESSAGE_BYTES)).expect("the set works") {}
+    while desk
+        .inbox
+        .receive(|arrival| assert!(arrival.bytes.len() <= message::MAX_MESSAGE_BYTES))
+        .expect("the set works")
+    {}
     for offer in desk.slots.registry().take_offers() {
         for file in &offer.descriptors {
             assert!(Reader::accept(file.as_fd()).is_err(), "nobody passed a ring");

@@ -1,7 +1,7 @@
 //! What a program writes to a socket of `NETLINK_RDMA`, and what another process writes as its report.
 
 use inventory::{Counters, Process, QueuePair, Region, Report};
-use netlink::message::{Attributes, MESSAGE_HEADER_BYTES, Header};
+use netlink::message::{Attributes, Header, MESSAGE_HEADER_BYTES};
 use netlink::{Device, Host};
 use std::rc::Rc;
 

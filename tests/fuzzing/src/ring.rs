@@ -3,7 +3,7 @@
 //! honest writer wrote arrives as it was.
 
 use crate::choices::Choices;
-use link::shared::{LARGE_RING_BYTES, MAX_PAYLOAD_BYTES, MAX_NAME_BYTES, Reader, SMALL_RING_BYTES, Writer};
+use link::shared::{LARGE_RING_BYTES, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, Reader, SMALL_RING_BYTES, Writer};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -51,7 +51,10 @@ fn look(reader: &mut Reader, into: &mut Vec<u8>) -> bool {
         "what was copied out stays as it was"
     );
     let range = payload.as_ptr_range();
-    assert!(payload.len() <= MAX_PAYLOAD_BYTES && range.start >= extent.start && range.end <= extent.end, "outside the ring");
+    assert!(
+        payload.len() <= MAX_PAYLOAD_BYTES && range.start >= extent.start && range.end <= extent.end,
+        "outside the ring"
+    );
     into.clear();
     into.extend_from_slice(payload);
     true

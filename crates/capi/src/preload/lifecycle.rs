@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 /// What may be said along with the kind of a socket.
-const FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+const SOCKET_TYPE_FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 
 /// `socket`: an rsocket, if the settings allow it and there are rsockets of that kind; else the kernel's.
 ///
@@ -16,7 +16,7 @@ const FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 /// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_socket")]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    let (bare, flags) = (kind & !FLAGS, kind & FLAGS);
+    let (bare, flags) = (kind & !SOCKET_TYPE_FLAGS, kind & SOCKET_TYPE_FLAGS);
     let possible =
         matches!(domain, libc::AF_INET | libc::AF_INET6) && matches!(bare, libc::SOCK_STREAM | libc::SOCK_DGRAM);
     // SAFETY: plain numbers.
@@ -153,7 +153,7 @@ pub unsafe extern "C-unwind" fn accept4(
     flags: c_int,
 ) -> c_int {
     let Some(listener) = table::socket(fd) else { return fail(libc::EBADF) };
-    if flags & !FLAGS != 0 {
+    if flags & !SOCKET_TYPE_FLAGS != 0 {
         return fail(libc::EINVAL);
     }
     let Some(place) = Place::reserve() else { return -1 };

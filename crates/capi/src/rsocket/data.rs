@@ -14,7 +14,7 @@ use std::slice;
 use std::sync::Arc;
 
 /// Flags that mean something here, or nothing at all. There are no urgent data, and no queue of errors.
-const FLAGS: c_int = libc::MSG_DONTWAIT
+const KNOWN_FLAGS: c_int = libc::MSG_DONTWAIT
     | libc::MSG_NOSIGNAL
     | libc::MSG_PEEK
     | libc::MSG_WAITALL
@@ -24,18 +24,18 @@ const FLAGS: c_int = libc::MSG_DONTWAIT
     | libc::MSG_DONTROUTE
     | libc::MSG_CMSG_CLOEXEC;
 
-const FAULT: Errno = Errno(libc::EFAULT);
+const BAD_ADDRESS: Errno = Errno(libc::EFAULT);
 /// Pieces of a message that are looked at together. More take longer.
-const PIECES: usize = 16;
+const PIECES_PER_LOOK: usize = 16;
 /// The most that one call moves: what `ssize_t` can say.
-const MOST: usize = isize::MAX as usize;
+const MAX_BYTES_PER_CALL: usize = isize::MAX as usize;
 
 fn fail(call: &'static str, error: Errno) -> ssize_t {
     data_path::number(call, || Err(error)) as ssize_t
 }
 
 fn refuse_flags(flags: c_int) -> Result<(), Errno> {
-    if flags & !FLAGS == 0 { Ok(()) } else { Err(Errno(libc::EOPNOTSUPP)) }
+    if flags & !KNOWN_FLAGS == 0 { Ok(()) } else { Err(Errno(libc::EOPNOTSUPP)) }
 }
 
 /// The pieces of a message, as C has them: an array, or the one of a plain call.
@@ -55,16 +55,16 @@ impl Pieces {
             return Err(Errno::INVALID);
         }
         if array.is_null() && count > 0 {
-            return Err(FAULT);
+            return Err(BAD_ADDRESS);
         }
         let mut length: usize = 0;
         for at in 0..count {
             // SAFETY: there are that many.
             let piece = unsafe { array.add(at).read() };
             if piece.iov_base.is_null() && piece.iov_len > 0 {
-                return Err(FAULT);
+                return Err(BAD_ADDRESS);
             }
-            length = length.checked_add(piece.iov_len).filter(|length| *length <= MOST).ok_or(Errno::INVALID)?;
+            length = length.checked_add(piece.iov_len).filter(|length| *length <= MAX_BYTES_PER_CALL).ok_or(Errno::INVALID)?;
         }
         Ok(Pieces { array, count, length })
     }
@@ -79,7 +79,7 @@ impl Pieces {
         }
         let mut whole = Vec::with_capacity(self.length);
         while whole.len() < self.length {
-            let mut room = [const { MaybeUninit::uninit() }; PIECES];
+            let mut room = [const { MaybeUninit::uninit() }; PIECES_PER_LOOK];
             // SAFETY: the caller's promise.
             unsafe { self.fill(whole.len(), &mut room) }.iter().for_each(|piece| whole.extend_from_slice(piece));
         }
@@ -88,7 +88,7 @@ impl Pieces {
 
     /// # Safety
     /// The pieces are as `new` wants them, and readable.
-    unsafe fn fill<'a>(&self, from: usize, room: &'a mut [MaybeUninit<&'a [u8]>; PIECES]) -> &'a [&'a [u8]] {
+    unsafe fn fill<'a>(&self, from: usize, room: &'a mut [MaybeUninit<&'a [u8]>; PIECES_PER_LOOK]) -> &'a [&'a [u8]] {
         let (mut skip, mut count) = (from, 0);
         for at in 0..self.count {
             // SAFETY: there are that many.
@@ -167,7 +167,7 @@ impl Operation for Send {
             }
         };
         loop {
-            let mut room = [const { MaybeUninit::uninit() }; PIECES];
+            let mut room = [const { MaybeUninit::uninit() }; PIECES_PER_LOOK];
             // SAFETY: as the calls want them.
             let pieces = unsafe { self.pieces.fill(self.sent, &mut room) };
             self.sent += socket.send(&mut Slices::new(pieces)).map_err(errno)?;
@@ -328,7 +328,7 @@ pub unsafe extern "C-unwind" fn rsendto(
 pub unsafe extern "C-unwind" fn rsendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: null, or a message.
     let Some(message) = (unsafe { message.as_ref() }) else {
-        return fail("rsendmsg", entry(fd).err().unwrap_or(FAULT));
+        return fail("rsendmsg", entry(fd).err().unwrap_or(BAD_ADDRESS));
     };
     if !message.msg_control.is_null() && message.msg_controllen > 0 {
         return fail("rsendmsg", entry(fd).err().unwrap_or(Errno(libc::ENOTSUP)));
@@ -405,7 +405,7 @@ pub unsafe extern "C-unwind" fn rrecvfrom(
 #[unsafe(export_name = "ubiverbs_rrecvmsg")]
 pub unsafe extern "C-unwind" fn rrecvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     if message.is_null() {
-        return fail("rrecvmsg", entry(fd).err().unwrap_or(FAULT));
+        return fail("rrecvmsg", entry(fd).err().unwrap_or(BAD_ADDRESS));
     }
     // SAFETY: not null, so a message. Not a reference: the program reads and writes it too.
     let (array, count, control) = unsafe {

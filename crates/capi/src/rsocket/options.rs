@@ -368,7 +368,7 @@ fn route(entry: &Entry, options: &Options, room: usize) -> Result<Vec<u8>, Errno
     }
     let Some(path) = entry.stream().map_err(|_| NOT_SUPPORTED)?.path() else { return Ok(Vec::new()) };
     /// A value that is meant exactly, in the upper bits of a field.
-    const EXACTLY: u8 = 2 << 6;
+    const EXACT_VALUE: u8 = 2 << 6;
     let mut out = [0; PATH_DATA];
     // Behind the flags and a reserved word lies the path record, with eight bytes of a service id in front.
     out[16..32].copy_from_slice(&path.dgid.octets());
@@ -380,8 +380,8 @@ fn route(entry: &Entry, options: &Options, room: usize) -> Result<Vec<u8>, Errno
     out[57] = 1 << 7 | 1;
     out[58..60].copy_from_slice(&0xFFFF_u16.to_be_bytes());
     out[60..62].copy_from_slice(&u16::from(path.service_level).to_be_bytes());
-    out[62] = EXACTLY | path.mtu.code();
-    out[64] = EXACTLY | path.packet_lifetime;
+    out[62] = EXACT_VALUE | path.mtu.code();
+    out[64] = EXACT_VALUE | path.packet_lifetime;
     Ok(out.to_vec())
 }
 

@@ -83,7 +83,7 @@ struct Polling {
 }
 
 /// How many descriptors the NIC wants to be woken by.
-const NIC: usize = 8;
+const NIC_DESCRIPTORS: usize = 8;
 
 impl Polling {
     fn new(asked: &[pollfd], timeout: c_int) -> Polling {
@@ -145,7 +145,7 @@ impl Polling {
     fn prepare(&mut self, asked: &[pollfd], nic: &mut Sleep) {
         self.sleeping.clear();
         self.sleeping.extend(nic.descriptors().iter().copied());
-        self.sleeping.resize(NIC, pollfd { fd: -1, events: 0, revents: 0 });
+        self.sleeping.resize(NIC_DESCRIPTORS, pollfd { fd: -1, events: 0, revents: 0 });
         let mut sockets = self.sockets.iter().peekable();
         for (at, one) in asked.iter().enumerate() {
             match sockets.next_if(|(place, _)| *place == at) {

@@ -31,7 +31,7 @@ pub(super) trait Operation {
     }
 }
 
-const AGAIN: Errno = Errno(libc::EAGAIN);
+const TRY_AGAIN: Errno = Errno(libc::EAGAIN);
 
 /// A sleep that was shorter than this costs more than to look so long. Two programs that answer each other, and both
 /// sleep, would never get out of it otherwise. Not where an administrator wants no looking at all.
@@ -63,7 +63,7 @@ pub(super) fn perform_in<O: Operation>(fd: c_int, flags: c_int, operation: &mut 
 fn begin<O: Operation>(fd: c_int, flags: c_int, operation: &mut O, waiting: &mut *const Entry) -> Result<(), Errno> {
     let entry = entry(fd)?;
     match attempt_for_a_while(&entry, entry.waits(flags), false, operation) {
-        Err(AGAIN) if entry.waits(flags) => {
+        Err(TRY_AGAIN) if entry.waits(flags) => {
             *waiting = Arc::into_raw(entry);
             Ok(())
         }
@@ -84,7 +84,7 @@ fn attempt_for_a_while<O: Operation>(
     loop {
         let before = operation.part();
         match operation.attempt(entry) {
-            Err(AGAIN) if waits => {}
+            Err(TRY_AGAIN) if waits => {}
             done => {
                 if flows && done.is_ok() {
                     entry.flow_waits.ended(true);
@@ -108,7 +108,7 @@ fn attempt_for_a_while<O: Operation>(
             if flows {
                 entry.flow_waits.ended(false);
             }
-            return Err(AGAIN);
+            return Err(TRY_AGAIN);
         }
     }
 }
@@ -151,18 +151,18 @@ impl<O: Operation> Waits for Waiting<O> {
             }
             let before = operation.part();
             let mut attempted = operation.attempt(&entry);
-            if attempted == Err(AGAIN) && operation.part() != before && entry.flow_waits.is_due() {
+            if attempted == Err(TRY_AGAIN) && operation.part() != before && entry.flow_waits.is_due() {
                 // More follows, mostly.
                 attempted = attempt_for_a_while(&entry, true, true, operation);
             }
             match attempted {
-                Err(AGAIN) => {}
+                Err(TRY_AGAIN) => {}
                 done => return done.map(|()| Turn::Done),
             }
             entry.waitable().begin_wait(&mut self.wait)?;
             self.armed = true;
             match operation.attempt(&entry) {
-                Err(AGAIN) => {}
+                Err(TRY_AGAIN) => {}
                 done => return done.map(|()| Turn::Done),
             }
         }

@@ -1,6 +1,6 @@
 //! The figures as one JSON document.
 
-use super::{Outcome, LINK_UDP, goals};
+use super::{LINK_UDP, Outcome, goals};
 use crate::measure::{Kind, Measured};
 use serde_json::{Map, Value, json};
 

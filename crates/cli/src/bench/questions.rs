@@ -1,6 +1,6 @@
 //! What a reader wants to know, one question per plot, and which of the figures answer it.
 
-use super::{Outcome, LINK_UDP};
+use super::{LINK_UDP, Outcome};
 use crate::measure::{Carrier, Kind, Measured, Point, Size, Waiting};
 
 /// One plot.

@@ -60,7 +60,10 @@ fn table(runs: &[&Run], bytes: u64, out: &mut impl Write) -> io::Result<()> {
 fn heat_map(topology: &str, measured: &Measured, out: &mut impl Write) -> io::Result<()> {
     let all = || measured.latency_us.iter().flatten().copied().filter(|latency| *latency > 0.0);
     let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
-    writeln!(out, "\n  {TITLE_STYLE}{topology}{TITLE_STYLE:#}: microseconds from row to column, {least:.1} to {most:.1}")?;
+    writeln!(
+        out,
+        "\n  {TITLE_STYLE}{topology}{TITLE_STYLE:#}: microseconds from row to column, {least:.1} to {most:.1}"
+    )?;
     write!(out, "      ")?;
     measured.ranks.iter().try_for_each(|rank| write!(out, "{rank:>6}"))?;
     writeln!(out)?;

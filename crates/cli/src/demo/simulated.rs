@@ -202,7 +202,8 @@ impl Stage {
             Act::Write => bytes(&self.target) == bytes(&self.source),
             Act::Read => bytes(&self.back) == bytes(&self.source),
             Act::FetchAdd => {
-                bytes(&self.before) == COUNTER_START.to_ne_bytes() && bytes(&self.counter) == (COUNTER_START + 5).to_ne_bytes()
+                bytes(&self.before) == COUNTER_START.to_ne_bytes()
+                    && bytes(&self.counter) == (COUNTER_START + 5).to_ne_bytes()
             }
             Act::Send => {
                 let received = self.sim.next_completion(self.b);

@@ -175,7 +175,14 @@ impl Shared {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping, wherever there is room, of a file that is long enough.
         let at = unsafe {
-            libc::mmap(ptr::null_mut(), 2 * RING_BYTES, rights, libc::MAP_SHARED | libc::MAP_POPULATE, file.as_raw_fd(), 0)
+            libc::mmap(
+                ptr::null_mut(),
+                2 * RING_BYTES,
+                rights,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                file.as_raw_fd(),
+                0,
+            )
         };
         match NonNull::new(at.cast::<u8>()) {
             Some(at) if at.as_ptr().cast::<libc::c_void>() != libc::MAP_FAILED => Ok(Shared(at)),

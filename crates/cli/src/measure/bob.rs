@@ -2,9 +2,9 @@
 
 use super::bare::Bare;
 use super::calls::Called;
-use super::many_queue_pairs::{self, ManyQueuePairs};
 use super::first::Connections;
 use super::machine::{self, Side};
+use super::many_queue_pairs::{self, ManyQueuePairs};
 use super::sockets::{self, Sockets, Stream};
 use super::threads::Team;
 use super::verbs::{Inbox, Line, Prepared};
@@ -70,7 +70,8 @@ impl Partner {
                     Some(crowd) => crowd,
                     none => none.insert(ManyQueuePairs::new(&meeting.station)?),
                 };
-                let prepared = crowd.prepare(&meeting.station, endpoints.len().min(many_queue_pairs::ENDPOINTS_PER_MESSAGE))?;
+                let prepared =
+                    crowd.prepare(&meeting.station, endpoints.len().min(many_queue_pairs::ENDPOINTS_PER_MESSAGE))?;
                 let ours = many_queue_pairs::endpoints(&prepared);
                 crowd.connect(prepared, &endpoints)?;
                 tell(meeting, Answer::ManyQueuePairs { endpoints: ours })

@@ -26,7 +26,12 @@ pub fn small_table(meeting: &mut Meeting) -> Result<Figures, Failure> {
         Point::new(Kind::Stream, Carrier::Write, Waiting::Spin, LARGE_BYTES),
         Point::new(Kind::Stream, Carrier::Tcp, Waiting::Sleep, LARGE_BYTES),
     ];
-    let measured = Turns::new(meeting, LARGE_BYTES, Extras::default())?.measure(&points, MEASURE_TIME, MEASURE_ROUNDS, &mut |_| {})?;
+    let measured = Turns::new(meeting, LARGE_BYTES, Extras::default())?.measure(
+        &points,
+        MEASURE_TIME,
+        MEASURE_ROUNDS,
+        &mut |_| {},
+    )?;
     match <[Measured; 4]>::try_from(measured) {
         Ok([send, tcp, write, stream]) => Ok(Figures { rows: [[send, tcp], [write, stream]] }),
         Err(_) => Err(Failure::Nonsense("nothing to be measured".into())),

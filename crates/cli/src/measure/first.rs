@@ -2,12 +2,12 @@
 
 use super::bare::Bare;
 use super::calls::Places;
-use super::many_queue_pairs::{self, QUEUE_PAIR_COUNTS, ManyQueuePairs};
 use super::machine::{self, Side};
+use super::many_queue_pairs::{self, ManyQueuePairs, QUEUE_PAIR_COUNTS};
 use super::sockets::{self, Sockets};
 use super::statistics::{Summary, median, spread};
 use super::threads::{self, Team};
-use super::verbs::{SENDS_PER_CALL, Line, Prepared};
+use super::verbs::{Line, Prepared, SENDS_PER_CALL};
 use super::{Answer, Carrier, Kind, MOST_MESSAGES, Order, Point, Run, Taken, Waiting, bob};
 use crate::exit::Failure;
 use crate::meeting::{Link, Meeting};
@@ -217,7 +217,8 @@ impl Connections {
         let mut made = Connections { line, sockets, bare, calls, crowd, team };
         if let (Some(_), [.., most]) = (&made.crowd, QUEUE_PAIR_COUNTS) {
             // Each once, so that no run is the first to use one.
-            let point = Point::new(Kind::ManyQueuePairs(most), Carrier::Write, Waiting::Spin, many_queue_pairs::WRITE_BYTES);
+            let point =
+                Point::new(Kind::ManyQueuePairs(most), Carrier::Write, Waiting::Spin, many_queue_pairs::WRITE_BYTES);
             made.run(meeting, Run { point, count: u64::from(most) })?;
         }
         Ok(made)

@@ -39,8 +39,11 @@ impl ManyQueuePairs {
 
     /// So many queue pairs that have no peer yet.
     pub fn prepare(&self, station: &Station, count: usize) -> Result<Vec<PreparedQueuePair<Reliable>>, Failure> {
-        let builder =
-            station.queue_pair::<Reliable>(&self.cq).max_sends(UNDER_WAY).max_receives(1).max_inline(WRITE_BYTES as u32);
+        let builder = station
+            .queue_pair::<Reliable>(&self.cq)
+            .max_sends(UNDER_WAY)
+            .max_receives(1)
+            .max_inline(WRITE_BYTES as u32);
         (0..count).map(|_| Ok(builder.prepare()?)).collect()
     }
 

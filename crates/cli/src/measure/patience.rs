@@ -1,6 +1,6 @@
 //! How long a loop that spins goes on without anything happening.
 
-use crate::control::{Gone, ANSWER_TIMEOUT};
+use crate::control::{ANSWER_TIMEOUT, Gone};
 use crate::exit::Failure;
 use crate::measure::machine;
 use std::time::Instant;

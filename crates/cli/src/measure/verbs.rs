@@ -56,7 +56,11 @@ impl Prepared {
     pub fn new(station: &Station, largest: usize) -> Result<Prepared, Failure> {
         let channel = station.context.completion_channel()?;
         let cq = station.context.completion_queue(SEND_QUEUE_DEPTH + RECEIVE_QUEUE_DEPTH).channel(&channel).create()?;
-        let qp = station.queue_pair::<Reliable>(&cq).max_sends(SEND_QUEUE_DEPTH).max_receives(RECEIVE_QUEUE_DEPTH).prepare()?;
+        let qp = station
+            .queue_pair::<Reliable>(&cq)
+            .max_sends(SEND_QUEUE_DEPTH)
+            .max_receives(RECEIVE_QUEUE_DEPTH)
+            .prepare()?;
         let rights = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         // Whole words, as the atomics want them.
         let length = largest.next_multiple_of(8).max(8);
@@ -183,7 +187,9 @@ impl Line {
         let whole = 0..size as u64;
         let mark = mark(number);
         match point.carrier {
-            Carrier::Send if size <= MAX_INLINE_BYTES => self.qp.send_inline(&[mark; MAX_INLINE_BYTES][..size])?.polled(0),
+            Carrier::Send if size <= MAX_INLINE_BYTES => {
+                self.qp.send_inline(&[mark; MAX_INLINE_BYTES][..size])?.polled(0)
+            }
             Carrier::Send => self.qp.send(self.own.part(0..size)?)?.polled(0),
             Carrier::Read => self.qp.read(self.own.part(0..size)?, self.there.slice(whole)?)?.polled(0),
             Carrier::Atomic => self.qp.fetch_add(self.there.slice(0..8)?, 1)?.polled(0),

@@ -180,7 +180,10 @@ mod tests {
         }
         let beyond = Word::Roster { from: 2, addresses: vec![SocketAddr::from(([10, 0, 0, 1], 1)); 5] }.encode(0);
         assert!(Word::decode(&beyond, 6).is_none(), "more members than there are");
-        assert!(Word::decode(&Word::Welcome { rank: 9, session: [0; TAG_BYTES], proof: [0; TAG_BYTES] }.encode(0), 9).is_none());
+        assert!(
+            Word::decode(&Word::Welcome { rank: 9, session: [0; TAG_BYTES], proof: [0; TAG_BYTES] }.encode(0), 9)
+                .is_none()
+        );
         assert!(Word::decode(&[9, 9, 9, 9, 9], 9).is_none());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{MAX_IDLE_QUEUE_PAIRS, Network, plan};
 use crate::endpoint::{Endpoint, Pending, endpoint_of, gid_of};
-use crate::packets::{NOBODYS_ADDRESS, ECN_CAPABLE, NOBODYS_KEY, FLAG_MARKED, NO_PACKET, Packet, FLAG_URGENT};
+use crate::packets::{ECN_CAPABLE, FLAG_MARKED, FLAG_URGENT, NO_PACKET, NOBODYS_ADDRESS, NOBODYS_KEY, Packet};
 use crate::world::UNLIMITED_WINDOW;
 use transport::{Completion, Data, Inbound, Operation, Queue, Remote, SendFlags, SendRequest, Sge, Status};
 use wire::{Ecn, Headers, Opcode};
@@ -20,7 +20,10 @@ impl Network {
         let Endpoint { live: Some(live), .. } = &mut self.endpoints[endpoint as usize] else { return };
         let request = SendRequest {
             wr_id: u64::from(message),
-            operation: Operation::Write { remote: Remote { address: NOBODYS_ADDRESS, key: NOBODYS_KEY }, immediate: Some(message) },
+            operation: Operation::Write {
+                remote: Remote { address: NOBODYS_ADDRESS, key: NOBODYS_KEY },
+                immediate: Some(message),
+            },
             flags: SendFlags::SIGNALED,
             data: Data::Gather(&[Sge { address: NOBODYS_ADDRESS, length: bytes, key: NOBODYS_KEY }]),
             target: None,

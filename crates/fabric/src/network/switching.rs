@@ -2,7 +2,7 @@
 
 use super::{Network, picos, plan};
 use crate::graph::{PATH_END, reverse};
-use crate::packets::{ECN_CAPABLE, FLAG_MARKED, NO_PACKET, FLAG_OWN, Packet, FLAG_URGENT};
+use crate::packets::{ECN_CAPABLE, FLAG_MARKED, FLAG_OWN, FLAG_URGENT, NO_PACKET, Packet};
 use crate::port::PICOS_PER_NANO;
 
 /// How far below the mark at which a pause was asked for it is taken back: two of the longest packets.

@@ -109,6 +109,8 @@ impl Inner {
         self.watch_peer(nic, key);
         let slot = peer.and_then(Slot::of_communication);
         self.handles.get(&key).is_some_and(|handle| handle.watched.is_none())
-            && slot.is_some_and(|slot| !nic.ground.host.has_slot(slot) && matches!(names::owner(Name::Slot(slot)), Ok(None)))
+            && slot.is_some_and(|slot| {
+                !nic.ground.host.has_slot(slot) && matches!(names::owner(Name::Slot(slot)), Ok(None))
+            })
     }
 }

@@ -81,8 +81,15 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
             let Some(nic) = nic.upgrade() else { return };
             // No descriptor is not waited for.
             let changes = nic.changes.as_ref().map_or(-1, Changes::raw_fd);
-            let all = [engine.bell_fd(), nic.ground.links.udp.fd(), nic.ground.links.exchange.doorbell().fd(Sleeper::Engine), changes];
-            set = set.or_else(|| sleep::Set::new(&[&all, nic.ground.links.registry.descriptors()].concat(), RUNG_PLACE).ok());
+            let all = [
+                engine.bell_fd(),
+                nic.ground.links.udp.fd(),
+                nic.ground.links.exchange.doorbell().fd(Sleeper::Engine),
+                changes,
+            ];
+            set = set.or_else(|| {
+                sleep::Set::new(&[&all, nic.ground.links.registry.descriptors()].concat(), RUNG_PLACE).ok()
+            });
             let sleep = prepare(engine, &nic, &mut state);
             // The thread that ends the process asks first and then rings, unless the engine is awake: it is seen here.
             if engine.wants_flush() {
@@ -93,7 +100,11 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
                 let _ = catch_unwind(AssertUnwindSafe(|| nic.summarize()));
                 engine.summarized();
             }
-            until_tick = if nic.ground.records.trace.is_checked() { nic.ground.records.trace.until_tick(nic.now().as_nanos()) } else { None };
+            until_tick = if nic.ground.records.trace.is_checked() {
+                nic.ground.records.trace.until_tick(nic.now().as_nanos())
+            } else {
+                None
+            };
             (sleep, changes, nic.ground.links.exchange.doorbell().fd(Sleeper::Engine), nic.ground.links.udp.fd())
         };
         let limited = |limit: Option<u64>| {

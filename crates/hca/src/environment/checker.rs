@@ -1,7 +1,7 @@
 //! What the environment asks of the checker: variables, and a file that says which rules are on. What is asked for
 //! wrongly is told on standard error and left out; the program runs all the same.
 
-use super::{CHECK_VARIABLE, CHECK_CONFIG, CONFIG_NAME, FINDINGS_VARIABLE, WHY_VARIABLE, say, variable};
+use super::{CHECK_CONFIG, CHECK_VARIABLE, CONFIG_NAME, FINDINGS_VARIABLE, WHY_VARIABLE, say, variable};
 use crate::record::why::{Asked, Format};
 use checks::Settings;
 use std::path::PathBuf;
@@ -16,7 +16,9 @@ pub(crate) fn asked() -> Option<Asked> {
     let format = formats.into_iter().flatten().reduce(|one, other| if one == Format::Text { other } else { one })?;
     let mut settings = Settings { explain: why.is_some(), validate: check.is_some(), ..Settings::default() };
     obey_file(&mut settings);
-    for (name, words) in [(WHY_VARIABLE, why), (CHECK_VARIABLE, check)].into_iter().filter_map(|(name, it)| Some((name, it?.1))) {
+    for (name, words) in
+        [(WHY_VARIABLE, why), (CHECK_VARIABLE, check)].into_iter().filter_map(|(name, it)| Some((name, it?.1)))
+    {
         for word in words {
             let told = |error| say(format_args!("{name}: {error}"));
             let _ = settings.obey(&shortened(&word)).map_err(told);

@@ -234,7 +234,9 @@ impl PacketPort {
                     any = true;
                     give(passed, |frame| take(&flows, frame), &mut lost);
                 });
-                let due = faults.due().map_or(NO_FRAME_HELD, |due| due.saturating_duration_since(self.start).as_nanos() as u64);
+                let due = faults
+                    .due()
+                    .map_or(NO_FRAME_HELD, |due| due.saturating_duration_since(self.start).as_nanos() as u64);
                 self.due.store(due, Ordering::SeqCst);
                 count
             }

@@ -1,9 +1,9 @@
 //! Memory of the library's own that queue pairs work with: allocated and registered, and taken back together. It is
 //! read and written by copies only, since a peer may write into it at any moment.
 
+use crate::call_trace::OwnCalls;
 use crate::error::{Error, system};
 use crate::nic::Nic;
-use crate::call_trace::OwnCalls;
 use memory::Mapping;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;

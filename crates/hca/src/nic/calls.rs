@@ -1,10 +1,10 @@
 //! What a program calls on a queue pair, and what follows from it: trains inside the process are delivered, and queue
 //! pairs go on that got room to send.
 
+use crate::call_trace as calls;
 use crate::nic::Nic;
 use crate::objects::device::Device;
 use crate::queue_pair::Qp;
-use crate::call_trace as calls;
 use trace::Call;
 use transport::{AddressVector, Attributes, Modify, ModifyError, PostError, ReceiveRequest, SendRequest, State};
 

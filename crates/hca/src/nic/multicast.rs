@@ -27,7 +27,11 @@ impl Qp {
     /// receives, so it must not be called while packets are taken.
     pub fn attach(&self, nic: &Nic, group: Gid) -> Result<(), Error> {
         let group = self.group(group)?;
-        nic.ground.links.udp.join(group).map_err(|source| Error::System { what: "cannot join the multicast group", source })?;
+        nic.ground
+            .links
+            .udp
+            .join(group)
+            .map_err(|source| Error::System { what: "cannot join the multicast group", source })?;
         match nic.ground.links.groups.enter(group, self.qpn()) {
             Ok(true) => Ok(()),
             // The socket was in it already, for this queue pair.

@@ -2,11 +2,11 @@
 //! a lock that a thread of the parent may have held, and makes a NIC of its own when it needs one. What it sees of the
 //! parent's objects in its memory is dead. A process that ends in good order first sends what still waits in its NIC.
 
+use crate::call_trace as calls;
 use crate::error::Error;
 use crate::ground::Options;
 use crate::nic::Nic;
 use crate::record::tracing::is_traced;
-use crate::call_trace as calls;
 use crate::tuning::{EXIT_LOOK_INTERVAL, EXIT_WAIT_MAX};
 use latch::plain::Mutex;
 use latch::{PerProcess, Rank};

@@ -1,8 +1,8 @@
 //! Registering plain memory of the process, the usual case. What is registered, and the copying, is the memory crate's.
 
+use crate::call_trace::OwnCalls;
 use crate::error::Error;
 use crate::nic::Nic;
-use crate::call_trace::OwnCalls;
 use trace::Call;
 use transport::{Access, ProtectionDomain};
 use wire::Key;

@@ -59,7 +59,8 @@ impl<T> Table<T> {
     pub fn insert(&self, qpn: Qpn, object: Arc<T>) {
         let (shelf, page, index) = place(qpn);
         let shelf = self.shelves[shelf].get_or_init(|| empty(PAGES_PER_SHELF));
-        let page = shelf[page].get_or_init(|| RwLock::new(Rank::QueuePairs, (0..NUMBERS_PER_PAGE).map(|_| None).collect()));
+        let page =
+            shelf[page].get_or_init(|| RwLock::new(Rank::QueuePairs, (0..NUMBERS_PER_PAGE).map(|_| None).collect()));
         page.write()[index] = Some(object);
     }
 
@@ -90,5 +91,9 @@ impl<T> Table<T> {
 #[inline]
 fn place(qpn: Qpn) -> (usize, usize, usize) {
     let number = qpn.value() as usize;
-    (number / (NUMBERS_PER_PAGE * PAGES_PER_SHELF), number / NUMBERS_PER_PAGE % PAGES_PER_SHELF, number % NUMBERS_PER_PAGE)
+    (
+        number / (NUMBERS_PER_PAGE * PAGES_PER_SHELF),
+        number / NUMBERS_PER_PAGE % PAGES_PER_SHELF,
+        number % NUMBERS_PER_PAGE,
+    )
 }

@@ -65,7 +65,8 @@ impl Sleep {
         let limit = self.nanos.map(timespec);
         let limit = limit.as_ref().map_or(std::ptr::null(), |limit| &raw const *limit);
         // SAFETY: `polled` and the limit are live for the duration of the call; negative descriptors are passed over.
-        let answer = unsafe { libc::ppoll(self.polled.as_mut_ptr(), MAX_DESCRIPTORS as libc::nfds_t, limit, std::ptr::null()) };
+        let answer =
+            unsafe { libc::ppoll(self.polled.as_mut_ptr(), MAX_DESCRIPTORS as libc::nfds_t, limit, std::ptr::null()) };
         if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }

@@ -87,7 +87,9 @@ impl Belief {
                 let owner = Slot::of(peer).and_then(|slot| names::owner(Name::Slot(slot)).ok().flatten());
                 host.slots.port_users().look(Instant::now());
                 Belief {
-                    process: owner.filter(|owner| holders::is_our_user(owner.uid)).map_or(NO_PROCESS, |owner| owner.pid),
+                    process: owner
+                        .filter(|owner| holders::is_our_user(owner.uid))
+                        .map_or(NO_PROCESS, |owner| owner.pid),
                     user: owner.map(|owner| owner.uid),
                     any_port: false,
                     ..Belief::default()

@@ -22,7 +22,12 @@ pub(crate) fn may_name(records: &Records, qp: &Qp, writer: &Writer) -> bool {
 
 /// What names the payload of a train, if it lies in one place in memory of a GPU.
 #[cold]
-pub(crate) fn name(nic: &Ground, train: &Train<'_>, link: &Outbound, writer: &mut Writer) -> Option<[u8; MAX_NAME_BYTES]> {
+pub(crate) fn name(
+    nic: &Ground,
+    train: &Train<'_>,
+    link: &Outbound,
+    writer: &mut Writer,
+) -> Option<[u8; MAX_NAME_BYTES]> {
     let opcode = train.headers.bth.opcode;
     let access = match opcode.operation() {
         Operation::Write => Access::empty(),

@@ -161,10 +161,12 @@ impl Qp {
             belief.expects_answer(&nic.host, now);
         }
         let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
-        let may_wait = pair.owes_acknowledgement_only() && matches!(path.link, Link::Udp) && nic.records.capture.is_none();
+        let may_wait =
+            pair.owes_acknowledgement_only() && matches!(path.link, Link::Udp) && nic.records.capture.is_none();
         if may_wait
-            && delayed_ack
-                .may_hold(nic.delayed_ack_owner(), self.qpn, || nic.progress.engine.is_leased() && !nic.records.trace.is_logged())
+            && delayed_ack.may_hold(nic.delayed_ack_owner(), self.qpn, || {
+                nic.progress.engine.is_leased() && !nic.records.trace.is_logged()
+            })
             && let Some(acknowledgement) = pair.take_acknowledgement(&port)
         {
             pair.incidents().acknowledgements_deferred += 1;

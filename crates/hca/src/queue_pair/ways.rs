@@ -32,9 +32,10 @@ impl Ground {
         let Some(source) = device.port().gid(av.sgid_index) else { return Path::default() };
         let destination = av.dgid;
         let is_here = !self.options.only_udp && self.host.is_own_address(destination);
-        let link = self
-            .links.registry
-            .way(&Host { numbers: &self.host.numbers, exchange: &self.links.exchange }, &Peer { qpn: peer, is_here, lane });
+        let link = self.links.registry.way(
+            &Host { numbers: &self.host.numbers, exchange: &self.links.exchange },
+            &Peer { qpn: peer, is_here, lane },
+        );
         let scope = path::scope(destination.to_ip(), device.interface_index());
         let route = link::udp::Route {
             source: source.to_ip(),
@@ -95,7 +96,11 @@ impl Ground {
     /// again from a copy should the program change it meanwhile.
     fn lend(&self, qp: &Qp, train: &Train<'_>) -> Option<Guard<'_>> {
         let reliable = qp.kind().is_reliable() && train.wr_id.is_some();
-        if !reliable || train.count < LEND_MIN_PACKETS || !qp.may_lend(train.retransmission) || self.records.capture.is_some() {
+        if !reliable
+            || train.count < LEND_MIN_PACKETS
+            || !qp.may_lend(train.retransmission)
+            || self.records.capture.is_some()
+        {
             return None;
         }
         let length = train.payload.len();
@@ -177,7 +182,8 @@ impl Ground {
     pub(crate) fn send_mad(&self, to: &Destination, headers: &Headers, bytes: &[u8]) {
         if let Some(capture) = &self.records.capture {
             let route = Route::from(to);
-            let device = self.host.device_with(to.source).map_or_else(|| "other".into(), |device| device.name().to_owned());
+            let device =
+                self.host.device_with(to.source).map_or_else(|| "other".into(), |device| device.name().to_owned());
             let port = self.links.udp.port(&route, to.from);
             capture.lock().frame(&device, &route, port, headers, bytes, Direction::Outbound);
         }

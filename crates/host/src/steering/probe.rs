@@ -64,7 +64,9 @@ impl Probe {
         let (second, rest) = rest.split_first_chunk::<4>()?;
         let (nonce, rest) = rest.split_first_chunk::<8>()?;
         let (index, _) = rest.split_first_chunk::<2>()?;
-        if (u32::from_be_bytes(*first), *destination, u32::from_be_bytes(*second)) != (PROBE_FIRST_WORD, [0; 4], PROBE_SECOND_WORD) {
+        if (u32::from_be_bytes(*first), *destination, u32::from_be_bytes(*second))
+            != (PROBE_FIRST_WORD, [0; 4], PROBE_SECOND_WORD)
+        {
             return None;
         }
         Some(Probe { nonce: u64::from_be_bytes(*nonce), index: u16::from_be_bytes(*index) })

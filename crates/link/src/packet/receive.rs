@@ -163,7 +163,8 @@ impl Receiver {
         // SAFETY: plain data, for which zeros are values.
         let (mut messages, mut addresses): ([libc::mmsghdr; FRAMES_PER_CALL], [libc::sockaddr_ll; FRAMES_PER_CALL]) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        let places = self.buffers.chunks_exact_mut(MAX_FRAME_BYTES).zip(&mut pieces).zip(&mut notes.0).zip(&mut addresses);
+        let places =
+            self.buffers.chunks_exact_mut(MAX_FRAME_BYTES).zip(&mut pieces).zip(&mut notes.0).zip(&mut addresses);
         for ((((buffer, piece), note), address), message) in places.zip(&mut messages) {
             *piece = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: MAX_FRAME_BYTES };
             let header = &mut message.msg_hdr;
@@ -174,7 +175,8 @@ impl Receiver {
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         // SAFETY: each message has a piece, an address and a note of the lengths it says, all of them live.
-        let received = unsafe { receive_many(self.socket.raw(), messages.as_mut_ptr(), FRAMES_PER_CALL as libc::c_uint, flags) };
+        let received =
+            unsafe { receive_many(self.socket.raw(), messages.as_mut_ptr(), FRAMES_PER_CALL as libc::c_uint, flags) };
         let count = usize::try_from(received).unwrap_or(0);
         let Receiver { buffers, frame, scratch, sent, .. } = self;
         let came = messages.iter().zip(buffers.chunks_exact(MAX_FRAME_BYTES)).zip(&addresses).take(count);

@@ -222,7 +222,9 @@ impl Writer {
                     let headers_length = usize::from(bytes[6]);
                     let ahead = if kind == KIND_ANSWER { PIGGYBACKED_ACK_BYTES } else { 0 };
                     let mut headers = Headers::NONE;
-                    let read = bytes.get(RECORD_PREFIX_BYTES + ahead..RECORD_PREFIX_BYTES + headers_length).map(|bytes| headers.read(bytes));
+                    let read = bytes
+                        .get(RECORD_PREFIX_BYTES + ahead..RECORD_PREFIX_BYTES + headers_length)
+                        .map(|bytes| headers.read(bytes));
                     if matches!(read, Some(Ok(_))) && headers.bth.opcode.transport() == Transport::Ud {
                         unread.push(headers);
                     }
@@ -341,7 +343,11 @@ impl Writer {
         self.wrap_for(size);
         let first = CONTROL_PAGE_BYTES + self.offset;
         if length > 0 {
-            let at = if length >= ALIGNED_PAYLOAD_MIN { first + CACHE_LINE_BYTES } else { first + RECORD_PREFIX_BYTES + headers_length };
+            let at = if length >= ALIGNED_PAYLOAD_MIN {
+                first + CACHE_LINE_BYTES
+            } else {
+                first + RECORD_PREFIX_BYTES + headers_length
+            };
             // SAFETY: within the mapping and free: the reader reads nothing here before the first word is published.
             // (Whatever it may write there meanwhile is sent instead.)
             let filled = fill(unsafe { std::slice::from_raw_parts_mut(self.map.at(at, length), length) });
@@ -354,7 +360,9 @@ impl Writer {
         // The reader looks at the first line all the time. From here to the end there is nothing else, or it would take
         // the line away from us in the middle.
         let line = self.map.line(first);
-        for (place, word) in line.iter().skip(RECORD_PREFIX_BYTES / 4).zip(headers.chunks_exact(4)).take(headers_length / 4) {
+        for (place, word) in
+            line.iter().skip(RECORD_PREFIX_BYTES / 4).zip(headers.chunks_exact(4)).take(headers_length / 4)
+        {
             place.store(word.first_chunk().map_or(0, |word| u32::from_ne_bytes(*word)), Ordering::Relaxed);
         }
         let [c0, c1] = (count as u16).to_ne_bytes();
@@ -487,7 +495,8 @@ impl Reader {
     /// The ring that another process writes, if it is one.
     #[doc(hidden)] // for fuzzing
     pub fn accept(fd: std::os::fd::BorrowedFd<'_>) -> std::io::Result<Reader> {
-        let known = |length| [SMALL_RING_BYTES, LARGE_RING_BYTES].iter().any(|lap| (CONTROL_PAGE_BYTES + lap) as u64 == length);
+        let known =
+            |length| [SMALL_RING_BYTES, LARGE_RING_BYTES].iter().any(|lap| (CONTROL_PAGE_BYTES + lap) as u64 == length);
         let map = Mapping::accept(fd, known)?;
         let lap = map.length() - CONTROL_PAGE_BYTES;
         let (front, has_front) = (Front::default(), false);
@@ -612,7 +621,8 @@ impl Reader {
         if !self.front.headers.read(headers).map_err(|_| Broken)?.is_empty() {
             return Err(Broken);
         }
-        let payload_at = self.offset + if length >= ALIGNED_PAYLOAD_MIN { CACHE_LINE_BYTES } else { RECORD_PREFIX_BYTES + headers_length };
+        let payload_at = self.offset
+            + if length >= ALIGNED_PAYLOAD_MIN { CACHE_LINE_BYTES } else { RECORD_PREFIX_BYTES + headers_length };
         self.front.is_named = false;
         self.front.count = count;
         self.front.mtu = u32::from(mtu) * 256;

@@ -456,7 +456,8 @@ impl Attachment {
                             continue;
                         }
                         Target::Service(space, port) => {
-                            let names = [Name::Port(space, port), Name::Block(space, port / host::ports::PORTS_PER_BLOCK)];
+                            let names =
+                                [Name::Port(space, port), Name::Block(space, port / host::ports::PORTS_PER_BLOCK)];
                             match names.into_iter().find(|name| forwarder.reaches(*name)) {
                                 Some(name) => name,
                                 None => {

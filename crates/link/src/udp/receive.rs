@@ -2,7 +2,7 @@
 //! to its ICRC.
 
 use super::call;
-use super::envelope::{CONTROL_BYTES, Envelope, ADDRESS_BYTES, Reader};
+use super::envelope::{ADDRESS_BYTES, CONTROL_BYTES, Envelope, Reader};
 use super::group::Group;
 use super::identification::{Identifications, Verdict, matches};
 use super::socket::{self, BindError};
@@ -385,7 +385,14 @@ impl Receiver {
         let answer = until_answered(|| {
             // SAFETY: each message points to a buffer, a control area, a name and a vector that are live, disjoint and
             // of the lengths given.
-            unsafe { call::receive_many(self.socket.raw(), messages.as_mut_ptr(), DATAGRAMS_PER_CALL as _, libc::MSG_DONTWAIT) }
+            unsafe {
+                call::receive_many(
+                    self.socket.raw(),
+                    messages.as_mut_ptr(),
+                    DATAGRAMS_PER_CALL as _,
+                    libc::MSG_DONTWAIT,
+                )
+            }
         })?;
         let count = answer.unwrap_or(0);
         for (size, message) in sizes.iter_mut().zip(&messages).take(count) {
@@ -428,7 +435,11 @@ fn until_answered(mut ask: impl FnMut() -> isize) -> io::Result<Option<usize>> {
 }
 
 /// Where a datagram goes. The pointers are as good as what they were made of.
-fn message(vector: &mut libc::iovec, control: &mut Aligned<CONTROL_BYTES>, name: &mut Aligned<ADDRESS_BYTES>) -> libc::msghdr {
+fn message(
+    vector: &mut libc::iovec,
+    control: &mut Aligned<CONTROL_BYTES>,
+    name: &mut Aligned<ADDRESS_BYTES>,
+) -> libc::msghdr {
     // SAFETY: `msghdr` is plain integers and pointers, for which zero is a value.
     let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     header.msg_name = name.0.as_mut_ptr().cast();

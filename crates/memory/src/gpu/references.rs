@@ -220,7 +220,10 @@ fn named(allocation: &Allocation, device: DeviceNumber) -> Option<Named> {
 ///
 /// # Errors
 /// The driver's: of a GPU that this process does not use, or a handle that is none.
-pub fn open(reference: &[u8; REFERENCE_BYTES], take: impl FnOnce(u64) -> Option<OwnedFd>) -> Result<Source, DriverError> {
+pub fn open(
+    reference: &[u8; REFERENCE_BYTES],
+    take: impl FnOnce(u64) -> Option<OwnedFd>,
+) -> Result<Source, DriverError> {
     let word = |at: usize| {
         reference.get(at..at + 8).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u64::from_ne_bytes(*bytes))
     };

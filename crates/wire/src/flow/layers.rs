@@ -303,7 +303,9 @@ impl Stack {
         let upper = match self.protocol {
             PROTOCOL_TCP => ports().map(Upper::Tcp),
             PROTOCOL_UDP => ports().map(Upper::Udp),
-            PROTOCOL_ESP => u32_at(frame, at).and_then(|spi| u32_at(frame, at + 4).map(|sequence| Upper::Esp { spi, sequence })),
+            PROTOCOL_ESP => {
+                u32_at(frame, at).and_then(|spi| u32_at(frame, at + 4).map(|sequence| Upper::Esp { spi, sequence }))
+            }
             PROTOCOL_GRE => u16_at(frame, at).and_then(|flags| {
                 let key_at = at + 4 + if flags & 0x8000 != 0 { 4 } else { 0 };
                 let key = if flags & 0x2000 != 0 { u32_at(frame, key_at)? } else { 0 };

@@ -375,9 +375,13 @@ fn offers(network: &Network) -> Outcome<Verdict> {
     let _ = hand.does("hold [::1]:4791")?;
     let mut told = 0;
     for name in &names {
-        for kind in
-            [greeting::RING_OFFER, greeting::RING_WELCOME, greeting::RING_REFUSAL, greeting::ROOM_NOTICE, greeting::CONNECTION_RECORDS]
-        {
+        for kind in [
+            greeting::RING_OFFER,
+            greeting::RING_WELCOME,
+            greeting::RING_REFUSAL,
+            greeting::ROOM_NOTICE,
+            greeting::CONNECTION_RECORDS,
+        ] {
             for descriptors in 0..=3 {
                 let Ok(index) = hand.does(format_args!("connect {name}"))? else { continue };
                 let message = hex(&greeting::of(kind));

@@ -6,7 +6,8 @@ use crate::run::staying::Ended;
 use checks::{Rule, Severity};
 use serde_json::{Value, json};
 
-const SCHEMA_ADDRESS: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
+const SCHEMA_ADDRESS: &str =
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 
 pub fn write(run: &Run) -> Value {
     let rules: Vec<Value> = Rule::all().map(rule).collect();
