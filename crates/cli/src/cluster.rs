@@ -9,7 +9,7 @@ pub use member::{MemberOptions, run_member};
 use crate::exit::{Exit, Failure};
 use ::cluster::{Group, Secret, Topology};
 use clap::Args;
-use member::Told;
+use member::MemberReport;
 use serde::Serialize;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -197,7 +197,7 @@ fn free_port(last: &mut u16) -> Result<u16, Failure> {
 }
 
 /// What a member tells before the time is over.
-fn outcome(rank: usize, member: &mut Child, until: Instant) -> Result<Told, Failure> {
+fn outcome(rank: usize, member: &mut Child, until: Instant) -> Result<MemberReport, Failure> {
     let failed = |why: String| Failure::Peer(format!("rank {rank}: {why}"));
     // It tells everything at once, at its end: less than a pipe holds.
     let status = loop {
@@ -220,8 +220,8 @@ fn outcome(rank: usize, member: &mut Child, until: Instant) -> Result<Told, Fail
     serde_json::from_str(&text).map_err(|_| Failure::Nonsense(text))
 }
 
-fn gather(told: &[Told], bytes: u64) -> Measured {
-    let slowest = |time: fn(&Told) -> f64| told.iter().map(time).fold(0.0, f64::max);
+fn gather(told: &[MemberReport], bytes: u64) -> Measured {
+    let slowest = |time: fn(&MemberReport) -> f64| told.iter().map(time).fold(0.0, f64::max);
     let ranks: Vec<u32> = told.iter().filter(|told| !told.latency_us.is_empty()).map(|told| told.rank).collect();
     let latency_us = told.iter().filter(|told| !told.latency_us.is_empty()).map(|told| told.latency_us.clone());
     let all_reduce_us = slowest(|told| told.all_reduce_us);

@@ -17,7 +17,7 @@ mod threads;
 mod verbs;
 
 pub use figures::{Figures, small_table};
-pub use first::{Extras, Measured, Turns};
+pub use first::{Extras, Measured, FirstSide};
 pub use many_queue_pairs::{QUEUE_PAIR_COUNTS, SEND_BYTES as MANY_QUEUE_PAIRS_BYTES};
 pub use threads::{SEND_BYTES as THREADS_SIZE, counts as thread_counts};
 
@@ -103,7 +103,7 @@ impl Carrier {
 /// How both sides wait for what comes next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Waiting {
+pub enum WaitMode {
     /// They look until it is there.
     Spin,
     /// They sleep until they are woken: in the call for the next event of a completion channel, or for the next bytes
@@ -115,10 +115,10 @@ pub enum Waiting {
     Memory,
 }
 
-impl Waiting {
+impl WaitMode {
     /// Whether the processor is free meanwhile.
     pub fn sleeps(self) -> bool {
-        matches!(self, Waiting::Sleep | Waiting::Epoll)
+        matches!(self, WaitMode::Sleep | WaitMode::Epoll)
     }
 }
 
@@ -146,13 +146,13 @@ pub struct Point {
     pub kind: Kind,
     pub size: usize,
     pub carrier: Carrier,
-    pub waiting: Waiting,
+    pub waiting: WaitMode,
     /// By the second pair of processes, which speaks UDP.
     pub udp: bool,
 }
 
 impl Point {
-    pub fn new(kind: Kind, carrier: Carrier, waiting: Waiting, size: usize) -> Point {
+    pub fn new(kind: Kind, carrier: Carrier, waiting: WaitMode, size: usize) -> Point {
         Point { kind, size, carrier, waiting, udp: false }
     }
 
@@ -165,11 +165,11 @@ impl Point {
     pub fn beside(self) -> Point {
         let round_trip = self.kind == Kind::RoundTrip;
         let (kind, waiting) = match self.waiting {
-            Waiting::Spin | Waiting::Memory if round_trip => (Kind::RoundTrip, Waiting::Spin),
-            _ if round_trip => (Kind::RoundTrip, Waiting::Sleep),
-            _ if self.kind == Kind::Connect => (Kind::Connect, Waiting::Sleep),
+            WaitMode::Spin | WaitMode::Memory if round_trip => (Kind::RoundTrip, WaitMode::Spin),
+            _ if round_trip => (Kind::RoundTrip, WaitMode::Sleep),
+            _ if self.kind == Kind::Connect => (Kind::Connect, WaitMode::Sleep),
             // A stream does best on sockets that block.
-            _ => (Kind::Stream, Waiting::Sleep),
+            _ => (Kind::Stream, WaitMode::Sleep),
         };
         Point::new(kind, Carrier::Tcp, waiting, self.size)
     }
@@ -187,10 +187,10 @@ impl Point {
             (_, Kind::Batch) => ", batches",
             (_, Kind::Threads(count)) => return format!("{}, {count} threads", self.carrier.name()),
             (_, Kind::ManyQueuePairs(count)) => return format!("{}, {count} queue pairs", self.carrier.name()),
-            (Waiting::Spin, Kind::RoundTrip) if matches!(self.carrier, Carrier::Tcp | Carrier::Unix) => ", spinning",
-            (Waiting::Sleep, Kind::RoundTrip) => ", blocking",
-            (Waiting::Epoll, Kind::RoundTrip) => ", epoll",
-            (Waiting::Memory, Kind::RoundTrip) => ", memory only",
+            (WaitMode::Spin, Kind::RoundTrip) if matches!(self.carrier, Carrier::Tcp | Carrier::Unix) => ", spinning",
+            (WaitMode::Sleep, Kind::RoundTrip) => ", blocking",
+            (WaitMode::Epoll, Kind::RoundTrip) => ", epoll",
+            (WaitMode::Memory, Kind::RoundTrip) => ", memory only",
             _ => "",
         };
         format!("{}{how}{}", self.carrier.name(), if self.udp { ", UDP" } else { "" })
@@ -265,7 +265,7 @@ impl Order {
 /// What the second side answers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum MeasureAnswer {
     /// My queue pair.
     Connected(End),
     /// Where I listen, at my end of our TCP connections; and the name of an abstract Unix socket.
@@ -281,14 +281,14 @@ pub enum Answer {
     /// My partner and I are connected.
     Leading,
     /// What my partner and I have measured.
-    Turned(Taken),
+    Turned(RunResult),
     /// My part is done too.
     Ran,
 }
 
 /// What one run has taken.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Taken {
+pub struct RunResult {
     pub nanos: u64,
     /// Of its round trips.
     pub summary: Summary,

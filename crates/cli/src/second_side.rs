@@ -6,7 +6,7 @@ mod bob;
 use crate::exit::{Exit, Failure};
 use crate::measure::bob::Partner;
 use crate::meeting::{Ends, Link, Meeting};
-use crate::peer::{Answer, Order};
+use crate::peer::{PeerAnswer, Order};
 use bob::Bob;
 use clap::Args;
 use std::io::Write;
@@ -53,7 +53,7 @@ fn obey(meeting: &mut Meeting, say: &mut dyn FnMut(&str) -> Result<(), Failure>)
             Ok(said) if said.is_empty() => {}
             Ok(said) => say(&said)?,
             Err(failure) => {
-                meeting.control.tell(&Answer::Failed(failure.told()))?;
+                meeting.control.tell(&PeerAnswer::Failed(failure.told()))?;
                 return Err(failure);
             }
         }

@@ -313,7 +313,7 @@ impl Calendar {
         false
     }
 
-    /// Puts what the region has for this window into slots. Answers whether there is anything.
+    /// Puts what the region has for this window into slots. Returns whether there is anything.
     fn enter(&mut self) -> bool {
         let epoch = (self.open_until - 1) >> self.shift;
         let ring = (epoch % EPOCH_COUNT) as usize;

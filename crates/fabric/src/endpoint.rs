@@ -185,7 +185,7 @@ impl Endpoint {
         Ok(qp)
     }
 
-    /// Gives the transport's queue pair up, if it has nothing to remember but its numbers. Answers it.
+    /// Gives the transport's queue pair up, if it has nothing to remember but its numbers. Returns it.
     pub fn rest(&mut self, now: Time) -> Option<Box<Live>> {
         let live = self.live.as_mut()?;
         let quiet = self.open == 0

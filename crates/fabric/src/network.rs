@@ -236,7 +236,7 @@ impl Network {
         self.run_until(self.scenario.until.unwrap_or(u64::MAX));
     }
 
-    /// Runs up to a moment, in nanoseconds. Answers whether work is left.
+    /// Runs up to a moment, in nanoseconds. Returns whether work is left.
     pub fn run_until(&mut self, until: u64) -> bool {
         if !self.started {
             self.start();

@@ -13,7 +13,7 @@ mod words;
 
 use crate::Error;
 use crate::network::Network;
-use crate::scenario::{Congestion, Failure, FailureKind, Place, Scenario, TraceMessage, Workload, red_for_rate};
+use crate::scenario::{Congestion, Failure, FailureKind, FailurePlace, Scenario, TraceMessage, Workload, red_for_rate};
 use crate::topology::Shape;
 use sim::Red;
 use std::collections::HashMap;
@@ -330,10 +330,10 @@ fn failure(name: &str, words: &mut Words<'_>) -> Result<Failure, String> {
     const PLACES: [&str; 4] = ["link", "host", "links", "hosts"];
     let word = words.next("where: link A B, host N, links N or hosts N")?;
     let place = match word {
-        "link" => Place::Link(words.next("a host or switch")?.to_owned(), words.next("the other end")?.to_owned()),
-        "host" => Place::Host(number(words.next("a host")?, 0..=MAX_HOSTS - 1)? as u32),
-        "links" => Place::RandomLinks(number(words.next("how many")?, 1..=MAX_HOSTS * 100)? as u32),
-        "hosts" => Place::RandomHosts(number(words.next("how many")?, 1..=MAX_HOSTS)? as u32),
+        "link" => FailurePlace::Link(words.next("a host or switch")?.to_owned(), words.next("the other end")?.to_owned()),
+        "host" => FailurePlace::Host(number(words.next("a host")?, 0..=MAX_HOSTS - 1)? as u32),
+        "links" => FailurePlace::RandomLinks(number(words.next("how many")?, 1..=MAX_HOSTS * 100)? as u32),
+        "hosts" => FailurePlace::RandomHosts(number(words.next("how many")?, 1..=MAX_HOSTS)? as u32),
         _ => return Err(one_of(word, "a place", &PLACES)),
     };
     let (own, kind): (Option<&str>, _) = match name {

@@ -3,7 +3,7 @@
 
 use transport::congestion::Window;
 use transport::{
-    Access, Atomic, Bind, Port, ProtectionDomain, Range, ReceiveRequest, ReceiveWork, Refusal, Subject, Taken, Toward,
+    Access, Atomic, Bind, Port, ProtectionDomain, Range, ReceiveRequest, ReceiveWork, Refusal, Subject, TakenReceive, Toward,
 };
 use wire::{Feth, Key, Qpn, Srqn};
 
@@ -54,9 +54,9 @@ impl Port for World {
     }
 
     #[inline]
-    fn take_receive(&mut self, _: Qpn, _: Srqn, into: &mut ReceiveWork) -> Taken {
+    fn take_receive(&mut self, _: Qpn, _: Srqn, into: &mut ReceiveWork) -> TakenReceive {
         into.fill(&ReceiveRequest { wr_id: 0, sges: &[] });
-        Taken::Taken
+        TakenReceive::Taken
     }
 
     fn shared_domain(&mut self, _: Qpn, _: Srqn) -> Option<ProtectionDomain> {

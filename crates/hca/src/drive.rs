@@ -78,7 +78,7 @@ impl Nic {
         }
     }
 
-    /// Does what there is to do, without waiting. Answers whether there was anything.
+    /// Does what there is to do, without waiting. Returns whether there was anything.
     pub fn progress(&self) -> bool {
         if self.ground.progress.piggyback_owner.get().or_else(|| self.ground.progress.delayed_ack_owner.get()).is_some()
         {

@@ -41,14 +41,14 @@ pub enum RegisterError {
 
 /// A request for the counters of a port that no agent took.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct CounterRequest {
     /// Where it came from.
     pub route: Route,
     datagram: [u8; MAD_LEN],
 }
 
 /// Answers requests for counters, later: other processes of the host have some of them.
-type Counting = dyn Fn(Question) + Send + Sync;
+type Counting = dyn Fn(CounterRequest) + Send + Sync;
 
 /// The agents of a NIC. One lock for all of them: management is rare.
 pub(crate) struct Gsi {
@@ -232,7 +232,7 @@ impl Gsi {
     /// Answers a request that no agent of the host wants.
     fn answer(&self, ground: &Ground, route: &Route, payload: &[u8]) {
         let Some(datagram) = payload.first_chunk::<MAD_LEN>().copied() else { return };
-        let question = Question { route: *route, datagram };
+        let question = CounterRequest { route: *route, datagram };
         match self.counting.get().filter(|_| mad::answer::asks_for_counters(&datagram)) {
             Some(counting) => counting(question),
             None => self.answer_with(ground, &question, Counters::default()),
@@ -240,7 +240,7 @@ impl Gsi {
     }
 
     /// Answers a request, now that the counters are known.
-    pub fn answer_with(&self, ground: &Ground, question: &Question, counters: Counters) {
+    pub fn answer_with(&self, ground: &Ground, question: &CounterRequest, counters: Counters) {
         match mad::answer::answer(&question.datagram, || counters) {
             Some(bytes) => self.inner.lock().transmit(ground, &Transmit { to: question.route, bytes }),
             None => ground.dropped(ground.now(), Some(Qpn::GSI), None, DropReason::CmUnknown),

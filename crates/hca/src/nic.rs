@@ -22,7 +22,7 @@ use crate::cm::Cm;
 use crate::environment;
 use crate::error::{Error, system};
 use crate::ground::Ground;
-use crate::gsi::{Gsi, Question};
+use crate::gsi::{Gsi, CounterRequest};
 use crate::interfaces::{self, Changes};
 use crate::links::udp::Reach;
 use crate::nic::reserved::ReservedNumber;
@@ -117,7 +117,7 @@ pub(crate) struct BackgroundWork {
     /// Other processes that are told what this one has.
     pub inquiries: Background<Descriptor>,
     /// Requests for the counters of ports.
-    pub port_counting: Background<Question>,
+    pub port_counting: Background<CounterRequest>,
 }
 
 /// What the ground knows, for programs.
@@ -353,7 +353,7 @@ impl Nic {
         self.ground.host.numbers.take().ok_or(Error::Exhausted { what: "queue pairs", limit: limits::MAX_QP })
     }
 
-    /// Destroys a queue pair: nothing arrives for it any more when this returns. Answers the number of a work request
+    /// Destroys a queue pair: nothing arrives for it any more when this returns. Returns the number of a work request
     /// that it had taken from a shared receive queue and that will not complete.
     pub fn destroy_qp(&self, qp: &Qp) -> Option<u64> {
         self.objects.qps.remove(qp.qpn())?;

@@ -12,7 +12,7 @@ use crate::ground::{Ground, Options};
 use crate::gsi::Gsi;
 use crate::interfaces::Changes;
 use crate::links::packets::Packets;
-use crate::links::registry::{Entry, Registry};
+use crate::links::registry::{LinkEntry, Registry};
 use crate::links::udp::Udp;
 use crate::links::unread_watch::UnreadWatch;
 use crate::links::windows::ProcessWindows;
@@ -55,7 +55,7 @@ impl Nic {
     }
 
     /// Attaches to this host, with links that are preferred to all others.
-    pub(crate) fn open_with_links(options: Options, first: Vec<Entry>) -> Result<Arc<Nic>, Error> {
+    pub(crate) fn open_with_links(options: Options, first: Vec<LinkEntry>) -> Result<Arc<Nic>, Error> {
         process::guard_forks();
         let ground = Ground::attach(options, first)?;
         let slot = ground.host.numbers.slot();
@@ -93,7 +93,7 @@ impl Nic {
 
 impl Ground {
     /// What a NIC stands on, attached to this host: no thread drives it, and it has no device yet.
-    pub(crate) fn attach(options: Options, first: Vec<Entry>) -> Result<Ground, Error> {
+    pub(crate) fn attach(options: Options, first: Vec<LinkEntry>) -> Result<Ground, Error> {
         let slots = Slots::open().map_err(system("cannot reach the registry of this host"))?;
         let numbers = Numbers::new(&slots, limits::MAX_QP)?;
         let options = Options {

@@ -32,7 +32,7 @@ use crate::progress::piggybacked_ack::PiggybackedAck;
 use crate::progress::timers::Alarm;
 use crate::queue_pair::belief::Belief;
 use crate::queue_pair::counters::CounterSet;
-use crate::queue_pair::datagrams::Held;
+use crate::queue_pair::datagrams::HeldDatagram;
 use crate::queue_pair::frames::{RawPart, Unreceived};
 use crate::queue_pair::order::Order;
 use crate::queue_pair::port::{GpuTrains, NicPort};
@@ -93,7 +93,7 @@ struct Inner {
     /// The link through shared memory, as far as it concerns this queue pair.
     shared: Shared,
     /// What keeps the next datagram back.
-    held: Held,
+    held: HeldDatagram,
     /// Other hosts may send to it.
     uses_udp: bool,
     /// Whose packets it takes.
@@ -207,7 +207,7 @@ impl Qp {
                     order: Order::default(),
                     last: None,
                     counters: None,
-                    held: Held::default(),
+                    held: HeldDatagram::default(),
                     delayed_ack: DelayedAck::default(),
                     piggyback: PiggybackedAck::default(),
                     outbox: Vec::new(),
@@ -464,7 +464,7 @@ impl Qp {
         refused
     }
 
-    /// Takes a packet or train. Answers how many it has taken since it was driven: at the first, the caller must see to
+    /// Takes a packet or train. Returns how many it has taken since it was driven: at the first, the caller must see to
     /// it that it is.
     pub(crate) fn take(&self, nic: &Ground, now: Time, came: ArrivalWay<'_>, inbound: &Inbound<'_>) -> u32 {
         let mut inner = self.inner.lock();
@@ -578,7 +578,7 @@ impl Qp {
         }
     }
 
-    /// Forgets everything: the queue pair is being destroyed. Answers the work request of a shared receive queue that
+    /// Forgets everything: the queue pair is being destroyed. Returns the work request of a shared receive queue that
     /// it had taken and not finished, which the program will not hear of otherwise.
     pub(crate) fn shut(&self, nic: &Ground) -> Option<u64> {
         let mut inner = self.inner.lock();
@@ -737,7 +737,7 @@ impl Qp {
         [&self.send_cq, &self.receive_cq].into_iter().flatten().any(|cq| cq.may_wake())
     }
 
-    /// Wakes programs whose completions have waited long enough; without a time, all. Answers when the next will have.
+    /// Wakes programs whose completions have waited long enough; without a time, all. Returns when the next will have.
     fn wake_moderated(&self, now: Option<Time>) -> Option<Time> {
         let queues = [&self.send_cq, &self.receive_cq].into_iter().flatten();
         queues.filter_map(|cq| cq.time_has_come(now.map(Time::as_nanos))).min().map(Time::from_nanos)

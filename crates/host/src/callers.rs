@@ -15,7 +15,7 @@ use crate::arrival::{Arrival, Origin};
 use crate::descriptor::{Descriptor, Opening, check};
 use crate::event_fd::Bell;
 use crate::family::{Family, Scope};
-use crate::forward::connections::{Connections, Place};
+use crate::forward::connections::{Connections, ConnectionService};
 use crate::forward::{Collected, message};
 use crate::holders::{self, PortUsers};
 use crate::names::{self, Name};
@@ -337,7 +337,7 @@ fn accept(listener: &Listener) -> io::Result<Descriptor> {
 impl Lane {
     /// Serves users until the registry is no more.
     fn run(&self, number: usize, registry: &Registry) {
-        let (callers, place) = (registry.callers(), Place { registry, epoll: &self.epoll });
+        let (callers, place) = (registry.callers(), ConnectionService { registry, epoll: &self.epoll });
         let mut connections = Connections::new();
         let mut relied = None;
         loop {

@@ -93,7 +93,7 @@ impl ConnectionRecords {
         self.survivor = None;
     }
 
-    /// Writes a record down. Answers where.
+    /// Writes a record down. Returns where.
     pub fn enter(&mut self, connection: &ConnectionRecord) -> io::Result<usize> {
         if self.memory.is_none() {
             // SAFETY: a name that ends with a zero, and a number; the descriptor is owned from here on.
@@ -140,7 +140,7 @@ impl ConnectionRecords {
         if written == RECORD_BYTES as isize { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Gives it to another process of our user, if there is one. Answers whether one has it.
+    /// Gives it to another process of our user, if there is one. Returns whether one has it.
     pub fn entrust(&mut self, slots: &Slots) -> bool {
         let Some(memory) = &self.memory else { return false };
         if self.survivor.is_none() {
@@ -158,7 +158,7 @@ impl ConnectionRecords {
     }
 }
 
-/// Reads the connection records of a process that has ended. Answers also how many of them make no sense.
+/// Reads the connection records of a process that has ended. Returns also how many of them make no sense.
 pub fn read(memory: OwnedFd) -> (Vec<ConnectionRecord>, u32) {
     let file = File::from(memory);
     let Ok(metadata) = file.metadata() else { return (Vec::new(), 1) };

@@ -5,7 +5,7 @@
 use crate::descriptor::Opening;
 use crate::family::{Family, Scope};
 use crate::names::{self, Name};
-use crate::socket_table::{self, Entry};
+use crate::socket_table::{self, SocketRow};
 use crate::thread::Shield;
 use std::collections::HashMap;
 use std::fs;
@@ -30,7 +30,7 @@ fn read(family: Family, address: Option<IpAddr>, port: u16) -> io::Result<Vec<u3
     let Ok(sockets) = socket_table::read(family, Some(port), MOST_OF_A_PORT) else {
         return Ok(users(&table(family)?, address, port));
     };
-    let is_at = |entry: &Entry| match address {
+    let is_at = |entry: &SocketRow| match address {
         None => true,
         Some(IpAddr::V4(address)) => entry.address.starts_with(&address.octets()),
         Some(IpAddr::V6(address)) => entry.address == address.octets(),

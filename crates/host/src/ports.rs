@@ -65,11 +65,11 @@ pub struct Ports {
 #[derive(Debug)]
 struct Inner {
     registry: Arc<Registry>,
-    held: Mutex<Held>,
+    held: Mutex<HeldPorts>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldPorts {
     ports: BTreeSet<(PortSpace, u16)>,
     blocks: Vec<Block>,
 }
@@ -117,7 +117,7 @@ impl Ports {
         Ports {
             inner: Arc::new(Inner {
                 registry: slots.registry().clone(),
-                held: Mutex::new(Rank::CmPorts, Held::default()),
+                held: Mutex::new(Rank::CmPorts, HeldPorts::default()),
             }),
         }
     }
@@ -130,7 +130,7 @@ impl Ports {
         self.bind_number(&mut self.inner.held(), space, port)
     }
 
-    fn bind_number(&self, held: &mut Held, space: PortSpace, port: u16) -> Result<Port, PortError> {
+    fn bind_number(&self, held: &mut HeldPorts, space: PortSpace, port: u16) -> Result<Port, PortError> {
         let in_use = PortError::InUse { space, port };
         if held.ports.contains(&(space, port)) {
             return Err(in_use);
@@ -223,7 +223,7 @@ impl Ports {
 }
 
 impl Inner {
-    fn held(&self) -> Guard<MutexGuard<'_, Held>> {
+    fn held(&self) -> Guard<MutexGuard<'_, HeldPorts>> {
         self.held.lock()
     }
 
@@ -238,7 +238,7 @@ impl Inner {
             block.used &= !bit(port);
         }
         // One block stays for the next port; others go when they are empty.
-        let Held { ports, blocks } = &mut *held;
+        let HeldPorts { ports, blocks } = &mut *held;
         let is_empty = |block: &Block| {
             ports.range((space, first(block))..=(space, first(block) + (PORTS_PER_BLOCK - 1))).next().is_none()
         };

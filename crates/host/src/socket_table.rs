@@ -14,7 +14,7 @@ const DIAG_REQUEST_BYTES: usize = 56;
 
 /// A socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct SocketRow {
     /// The address it is bound to; of IPv4 the first four.
     pub address: [u8; 16],
     /// Its port.
@@ -25,7 +25,7 @@ pub struct Entry {
 
 /// The sockets of a family with this port, or of all, but no more than so many. An error where the kernel does not answer
 /// such questions.
-pub fn read(family: Family, port: Option<u16>, most: usize) -> io::Result<Vec<Entry>> {
+pub fn read(family: Family, port: Option<u16>, most: usize) -> io::Result<Vec<SocketRow>> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let opening = Opening::begin();
     // SAFETY: numbers; the descriptor that comes back is ours.
@@ -67,7 +67,7 @@ fn request(family: Family, port: u16) -> [u8; NETLINK_HEADER_BYTES + DIAG_REQUES
 
 /// Reads the messages of an answer. False after the last one.
 #[doc(hidden)] // for fuzzing
-pub fn parse(mut bytes: &[u8], found: &mut Vec<Entry>) -> io::Result<bool> {
+pub fn parse(mut bytes: &[u8], found: &mut Vec<SocketRow>) -> io::Result<bool> {
     while let Some((header, _)) = bytes.split_first_chunk::<NETLINK_HEADER_BYTES>() {
         let [l0, l1, l2, l3, t0, t1, ..] = *header;
         let length = u32::from_ne_bytes([l0, l1, l2, l3]) as usize;
@@ -85,7 +85,7 @@ pub fn parse(mut bytes: &[u8], found: &mut Vec<Entry>) -> io::Result<bool> {
                 let uid = body.get(64..68).and_then(|bytes| bytes.first_chunk::<4>());
                 if let (Some(port), Some(address), Some(uid)) = (port, address, uid) {
                     let (port, uid) = (u16::from_be_bytes(*port), u32::from_ne_bytes(*uid));
-                    found.push(Entry { address: *address, port, uid });
+                    found.push(SocketRow { address: *address, port, uid });
                 }
             }
         }
@@ -108,14 +108,14 @@ mod tests {
         let Ok(found) = read(Family::V4, Some(port), 100) else { return };
         let mut address = [0; 16];
         address[..4].copy_from_slice(&Ipv4Addr::new(127, 0, 0, 7).octets());
-        assert!(found.contains(&Entry { address, port, uid: own_uid() }), "{found:?}");
+        assert!(found.contains(&SocketRow { address, port, uid: own_uid() }), "{found:?}");
         assert!(found.iter().all(|entry| entry.port == port));
         assert!(read(Family::V4, None, usize::MAX).unwrap().iter().any(|entry| entry.port == port));
         if let Ok(socket) = UdpSocket::bind("[::1]:0") {
             let port = socket.local_addr().unwrap().port();
             let found = read(Family::V6, Some(port), 100).unwrap();
             let address = Ipv6Addr::LOCALHOST.octets();
-            assert!(found.contains(&Entry { address, port, uid: own_uid() }), "{found:?}");
+            assert!(found.contains(&SocketRow { address, port, uid: own_uid() }), "{found:?}");
         }
     }
 

@@ -33,7 +33,7 @@ use crate::family::{Family, Scope};
 use crate::holders::holders_at;
 use crate::slot::Slot;
 use crate::slots::random;
-use probe::{Answer, Probe};
+use probe::{ProbeAnswer, Probe};
 use program::Table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -120,7 +120,7 @@ struct Round {
     /// Whether we have attached a program that knows probes, rather than trusting the one that was there.
     attached: bool,
     /// The answer for each index.
-    answers: BTreeMap<u16, Answer>,
+    answers: BTreeMap<u16, ProbeAnswer>,
 }
 
 impl Steering {
@@ -201,7 +201,7 @@ impl Steering {
         match &mut self.round {
             None => {
                 // A late answer is of a process that was stopped. Left there, it would keep the socket readable.
-                while answered && probe::receive(socket, &mut [0; Answer::LONGEST]).is_some() {
+                while answered && probe::receive(socket, &mut [0; ProbeAnswer::LONGEST]).is_some() {
                     self.wanted = true;
                 }
                 if self.is_due(now) {
@@ -338,9 +338,9 @@ impl Steering {
 
 impl Round {
     fn collect(&mut self, socket: RawFd) {
-        let mut buffer = [0; Answer::LONGEST];
+        let mut buffer = [0; ProbeAnswer::LONGEST];
         while let Some(bytes) = probe::receive(socket, &mut buffer) {
-            if let Some(answer) = Answer::parse(bytes)
+            if let Some(answer) = ProbeAnswer::parse(bytes)
                 && answer.nonce == self.nonce
                 && answer.index < self.count
             {

@@ -20,7 +20,7 @@ mod sync;
 mod threads;
 
 pub use mutex::{Guard, Mutex};
-pub use order::{Held, Rank};
+pub use order::{HeldLock, Rank};
 pub use per_process::{PerProcess, generation};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 

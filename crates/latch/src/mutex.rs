@@ -1,6 +1,6 @@
 //! A lock for one.
 
-use crate::order::{Held, Place, Rank};
+use crate::order::{HeldLock, LockRank, Rank};
 use crate::{PROCESS_BIAS, threads, token};
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -18,7 +18,7 @@ const SPINS_BEFORE_SLEEP: u32 = 100;
 /// A lock around a value. A panic while it is held leaves it as any other end does.
 pub struct Mutex<T: ?Sized> {
     word: AtomicU32,
-    place: Place,
+    place: LockRank,
     value: UnsafeCell<T>,
 }
 
@@ -32,7 +32,7 @@ pub struct Guard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
     /// Held by the right to all locks, which needs no more than a mark.
     by_right: bool,
-    _held: Held,
+    _held: HeldLock,
 }
 
 // SAFETY: shows a value and nothing else.
@@ -41,7 +41,7 @@ unsafe impl<T: ?Sized + Sync> Sync for Guard<'_, T> {}
 impl<T> Mutex<T> {
     /// A lock around a value.
     pub const fn new(rank: Rank, value: T) -> Mutex<T> {
-        Mutex { word: AtomicU32::new(STATE_FREE), place: Place::new(rank), value: UnsafeCell::new(value) }
+        Mutex { word: AtomicU32::new(STATE_FREE), place: LockRank::new(rank), value: UnsafeCell::new(value) }
     }
 }
 
@@ -78,7 +78,7 @@ impl<T: ?Sized> Mutex<T> {
         self.value.get_mut()
     }
 
-    fn guard(&self, by_right: bool, held: Held) -> Guard<'_, T> {
+    fn guard(&self, by_right: bool, held: HeldLock) -> Guard<'_, T> {
         Guard { mutex: self, by_right, _held: held }
     }
 
@@ -94,7 +94,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     #[inline]
-    fn wait(&self, me: usize, held: Held) -> Guard<'_, T> {
+    fn wait(&self, me: usize, held: HeldLock) -> Guard<'_, T> {
         threads::begin(&PROCESS_BIAS, me);
         if self.word.compare_exchange(STATE_FREE, STATE_HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.sleep();

@@ -22,11 +22,11 @@ pub(crate) fn begin_generation() {
 /// make several, of which one stays: so no thread waits for another, which a fork might have taken away.
 #[derive(Debug)]
 pub struct PerProcess<T: 'static> {
-    place: AtomicPtr<Place<T>>,
+    place: AtomicPtr<ProcessValue<T>>,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct ProcessValue<T> {
     generation: u32,
     value: T,
 }
@@ -56,7 +56,7 @@ impl<T: Send + Sync> PerProcess<T> {
 
     #[cold]
     fn make(&'static self, value: T) -> &'static T {
-        let made = Box::into_raw(Box::new(Place { generation: generation(), value }));
+        let made = Box::into_raw(Box::new(ProcessValue { generation: generation(), value }));
         loop {
             let found = self.place.load(Ordering::Acquire);
             if let Some(value) = self.get() {

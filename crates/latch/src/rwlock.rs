@@ -1,6 +1,6 @@
 //! A lock for many readers, or one writer.
 
-use crate::order::{Held, Place, Rank};
+use crate::order::{HeldLock, LockRank, Rank};
 use crate::{Alone, PROCESS_BIAS, threads, token};
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -16,7 +16,7 @@ pub struct RwLock<T> {
     lock: std::sync::RwLock<()>,
     /// How it is held by right. Written by the thread that has it.
     marks: AtomicU32,
-    place: Place,
+    place: LockRank,
     value: UnsafeCell<T>,
 }
 
@@ -31,7 +31,7 @@ pub struct ReadGuard<'a, T> {
     of: &'a RwLock<T>,
     /// None if it is held by right.
     lock: Option<RwLockReadGuard<'a, ()>>,
-    _held: Held,
+    _held: HeldLock,
 }
 
 /// A value that no other thread reads.
@@ -39,14 +39,14 @@ pub struct ReadGuard<'a, T> {
 pub struct WriteGuard<'a, T> {
     of: &'a RwLock<T>,
     lock: Option<RwLockWriteGuard<'a, ()>>,
-    _held: Held,
+    _held: HeldLock,
 }
 
 impl<T> RwLock<T> {
     /// A lock around a value.
     pub const fn new(rank: Rank, value: T) -> RwLock<T> {
         let (lock, marks) = (std::sync::RwLock::new(()), AtomicU32::new(0));
-        RwLock { lock, marks, place: Place::new(rank), value: UnsafeCell::new(value) }
+        RwLock { lock, marks, place: LockRank::new(rank), value: UnsafeCell::new(value) }
     }
 
     /// Takes it to read, when no thread changes it.

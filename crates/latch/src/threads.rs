@@ -23,9 +23,9 @@ static FIRST_THREAD: AtomicPtr<Thread> = AtomicPtr::new(null_mut());
 static ENDING_THREADS: AtomicU32 = AtomicU32::new(0);
 
 /// The place of a thread in the list, for as long as the thread runs.
-struct Place(&'static Thread);
+struct ThreadPlace(&'static Thread);
 
-impl Drop for Place {
+impl Drop for ThreadPlace {
     fn drop(&mut self) {
         // One that ends and holds a lock all the same keeps its place.
         if self.0.holding.load(Ordering::Relaxed) == 0 {
@@ -35,7 +35,7 @@ impl Drop for Place {
 }
 
 thread_local! {
-    static PLACE: Place = Place(Thread::find());
+    static PLACE: ThreadPlace = ThreadPlace(Thread::find());
 }
 
 fn all() -> impl Iterator<Item = &'static Thread> {

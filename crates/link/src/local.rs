@@ -83,7 +83,7 @@ impl<A> Queue<A> {
         filled
     }
 
-    /// Delivers everything, unless another thread does. Answers whether it delivered anything.
+    /// Delivers everything, unless another thread does. Returns whether it delivered anything.
     pub fn drain(&self, mut deliver: impl FnMut(A, &Headers, u32, &[u8])) -> bool {
         let mut any = false;
         loop {

@@ -206,7 +206,7 @@ impl Receiving {
         now.since(self.last_heard) > PATIENCE_NANOS
     }
 
-    /// Takes a segment. Answers what it led to, and what its sender is to be told: the last segment that arrived, and
+    /// Takes a segment. Returns what it led to, and what its sender is to be told: the last segment that arrived, and
     /// the last it may send.
     pub fn take(&mut self, now: Time, class: u8, header: &RmppHeader, bytes: &[u8]) -> (Received, Option<(u32, u32)>) {
         let (offset, room) = sizes(class);

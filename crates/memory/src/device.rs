@@ -11,7 +11,7 @@ use crate::copy;
 use crate::error::Error;
 use crate::mapping::Mapping;
 use crate::memory::Memory;
-use crate::region::{Holding, Place};
+use crate::region::{Holding, MemoryPlace};
 use crate::slot::within;
 use wire::Key;
 use wire::access::{Access, ProtectionDomain};
@@ -93,7 +93,7 @@ impl Memory {
     ) -> Result<Key, Error> {
         let block = self.device_block(device)?;
         let offset = block.offset(offset, length)?;
-        let mut holding = Holding { place: Place::Device { block, offset, length }, domain, access };
+        let mut holding = Holding { place: MemoryPlace::Device { block, offset, length }, domain, access };
         self.validate(&mut holding)?;
         self.enroll(holding)
     }

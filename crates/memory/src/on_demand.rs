@@ -38,7 +38,7 @@ pub(crate) fn load(target: &mut [u8], source: *const u8) -> Result<(), Missing> 
 pub(crate) const PAGES_PER_LOOK: usize = 32;
 
 /// Copies what is at these places, one after the other, into `target`, which is as long as they are together. There
-/// are at most [`PAGES_PER_LOOK`] of them. Answers whether everything was there.
+/// are at most [`PAGES_PER_LOOK`] of them. Returns whether everything was there.
 pub(crate) fn load_together(target: &mut [u8], places: &[(u64, usize)]) -> bool {
     let mut remote = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PAGES_PER_LOOK];
     let Some(remote) = remote.get_mut(..places.len()) else { return false };

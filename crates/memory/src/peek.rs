@@ -25,7 +25,7 @@ impl Memory {
 }
 
 /// Copies what lies at these places, address and length of each, one after the other into `out`, by one system call for
-/// many of them. Answers whether everything was there.
+/// many of them. Returns whether everything was there.
 pub fn peek(places: &[(u64, usize)], out: &mut [u8]) -> bool {
     let mut rest = out;
     for some in places.chunks(PAGES_PER_LOOK) {

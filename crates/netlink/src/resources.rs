@@ -83,7 +83,7 @@ impl Kind {
 }
 
 /// An object: its number, and what is said of it.
-struct Entry {
+struct ResourceEntry {
     number: u32,
     port: bool,
     attributes: Message,
@@ -94,11 +94,11 @@ struct Entries<'a> {
     device: &'a Device,
     kind: Kind,
     administrator: bool,
-    found: Vec<Entry>,
+    found: Vec<ResourceEntry>,
 }
 
 impl Entries<'_> {
-    fn of_all(device: &Device, kind: Kind, host: &mut impl Host) -> Vec<Entry> {
+    fn of_all(device: &Device, kind: Kind, host: &mut impl Host) -> Vec<ResourceEntry> {
         let administrator = host.is_administrator();
         let mut entries = Entries { device, kind, administrator, found: Vec::new() };
         for process in host.processes().iter() {
@@ -117,7 +117,7 @@ impl Entries<'_> {
         }
         fill(&mut attributes);
         attributes.u32(attribute::RES_PID, process.pid as u32);
-        self.found.push(Entry { number, port, attributes });
+        self.found.push(ResourceEntry { number, port, attributes });
     }
 
     fn of_process(&mut self, process: &Process, report: &Report) {
@@ -325,6 +325,6 @@ pub(crate) fn tell(
 }
 
 /// Whether one more may be in this message: the first always.
-fn fits(message: &Message, next: &Entry) -> bool {
+fn fits(message: &Message, next: &ResourceEntry) -> bool {
     message.length() < 256 || message.length() + next.attributes.length() <= MAX_MESSAGE_BYTES
 }

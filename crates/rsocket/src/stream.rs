@@ -7,7 +7,7 @@ use crate::iomap::IoMapping;
 use crate::message::{Control, Message};
 use crate::sizes::{CONTROL_SLOTS, SEND_LOW_WATER, Sizes};
 use crate::target::{ByteOrder, Span, Target};
-use crate::work::{ControlWork, DirectTransfer, IoMapWork, Place, Run, Transfer};
+use crate::work::{ControlWork, DirectTransfer, IoMapWork, TransferMemory, Run, Transfer};
 use alloc::collections::VecDeque;
 
 /// Entries of this side's list of targets.
@@ -400,17 +400,17 @@ impl Stream {
     }
 
     /// Takes room for a transfer.
-    fn place(&mut self, length: u32) -> Place {
+    fn place(&mut self, length: u32) -> TransferMemory {
         self.send_slots -= 1;
         self.send_room -= length;
         if length <= self.sizes.inline.into() {
-            return Place::Inline;
+            return TransferMemory::Inline;
         }
         let ring = self.sizes.send_buffer.min(MAX_IN_FLIGHT);
         let first = Run { offset: self.send_head, length: length.min(ring - self.send_head) };
         let second = Run { offset: 0, length: length - first.length };
         self.send_head = (self.send_head + length) % ring;
-        Place::Buffer([first, second])
+        TransferMemory::Buffer([first, second])
     }
 
     /// How many I/O mappings of this side the peer keeps.
@@ -481,7 +481,7 @@ impl Stream {
     }
 
     /// The program ends a direction. What the peer must be told comes out of [`poll_control`](Stream::poll_control).
-    /// Answers whether that is something new: a peer that is told of one end twice takes it for both.
+    /// Returns whether that is something new: a peer that is told of one end twice takes it for both.
     pub fn shutdown(&mut self, which: Shutdown) -> bool {
         let before = (self.readable, self.writable);
         if !self.is_connected() {

@@ -160,7 +160,7 @@ impl Pair {
     }
 
     /// Takes what has completed, and shows what came, with the address and the queue pair that the packet came from.
-    /// Answers whether anything had.
+    /// Returns whether anything had.
     pub fn progress(&mut self, sizes: &Sizes, mut show: impl FnMut(Sender, &[u8])) -> bool {
         let mut room = [0; GRH_BYTES + DATAGRAM_SLOT_BYTES];
         let mut any = false;

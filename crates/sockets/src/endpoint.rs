@@ -179,7 +179,7 @@ impl Endpoint {
         let _ = self.parts.qp.modify(&self.parts.nic, &modify);
     }
 
-    /// Takes what has completed and answers what it means, and posts what is due. Answers whether anything had.
+    /// Takes what has completed and answers what it means, and posts what is due. Returns whether anything had.
     /// Where there is nothing, and `drives`, it looks for packets first.
     pub fn progress(&mut self, drives: bool) -> bool {
         let any = self.take_all(drives, None);
@@ -188,7 +188,7 @@ impl Endpoint {
     }
 
     /// Makes progress for a program that has read everything and has room for more: what the peer writes meanwhile goes
-    /// there at once, if it can. Answers also how many bytes did; the program has them.
+    /// there at once, if it can. Returns also how many bytes did; the program has them.
     pub fn progress_into(&mut self, room: &mut [u8]) -> (bool, usize) {
         let Some(run) = self.protocol.next_run() else { return (self.progress(true), 0) };
         let (receive, length) = (&self.parts.receive, room.len().min(run.length as usize));
@@ -208,7 +208,7 @@ impl Endpoint {
         (any, landed)
     }
 
-    /// Takes what has completed. Answers whether anything had.
+    /// Takes what has completed. Returns whether anything had.
     fn take_all(&mut self, drives: bool, mut landing: Option<&mut Landing<'_>>) -> bool {
         let Endpoint { parts, protocol, failure, missing_receives } = self;
         let _own = OwnCalls::told_by(parts.nic.tracing());

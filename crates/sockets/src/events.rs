@@ -34,7 +34,7 @@ struct UnconfirmedRequests {
 }
 
 impl UnconfirmedRequests {
-    /// Answers the listener.
+    /// Returns the listener.
     fn remove(&mut self, key: u64) -> Option<u64> {
         let (listener, unproven) = self.requests.remove(&key)?;
         if let Some(address) = unproven
@@ -202,7 +202,7 @@ impl Hub {
         lock(&self.accepting).insert(key, listener);
     }
 
-    /// It no longer is. Answers the listener.
+    /// It no longer is. Returns the listener.
     pub fn forget(&self, key: u64) -> Option<u64> {
         lock(&self.accepting).remove(&key)
     }

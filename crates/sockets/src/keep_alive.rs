@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 /// Sockets, how often each wants to send something, and when it does next.
 #[derive(Default)]
-struct Book {
+struct KeepAliveBook {
     sockets: HashMap<u64, (Duration, Instant)>,
     running: bool,
 }
 
-static DEADLINE_BOOK: PerProcess<(Mutex<Book>, Condvar)> = PerProcess::new();
+static DEADLINE_BOOK: PerProcess<(Mutex<KeepAliveBook>, Condvar)> = PerProcess::new();
 
-fn book() -> &'static (Mutex<Book>, Condvar) {
+fn book() -> &'static (Mutex<KeepAliveBook>, Condvar) {
     DEADLINE_BOOK.get_or_make(Default::default)
 }
 

@@ -3,7 +3,7 @@
 use crate::endpoint::{Endpoint, Parts};
 use crate::error::Error;
 use crate::socket::Socket;
-use rsocket::{Place, Run, Span, Transfer};
+use rsocket::{TransferMemory, Run, Span, Transfer};
 use std::sync::{Arc, PoisonError};
 use transport::{Data, Sge};
 
@@ -180,7 +180,7 @@ impl Socket {
             let posted = match transfer.place {
                 // It is posted sooner than the lock could be let go and taken again.
                 Place::Inline => post_transfer(&state.connection()?.parts, &transfer, bytes),
-                Place::Buffer(_) => {
+                TransferMemory::Buffer(_) => {
                     let parts = Arc::clone(&state.connection()?.parts);
                     drop(state);
                     let posted = post_transfer(&parts, &transfer, bytes);
@@ -198,7 +198,7 @@ impl Socket {
     }
 
     /// Sends bytes through shared memory from where they are: they are copied once, into the ring. What the peer has
-    /// not acknowledged at the end is copied into the send buffer, since it may have to be sent again. Answers how many
+    /// not acknowledged at the end is copied into the send buffer, since it may have to be sent again. Returns how many
     /// were sent: not all of them if there is no more room, or if something is wrong, of which the next call hears.
     fn send_lent(&self, parts: &Parts, bytes: &[u8]) -> usize {
         let lent = parts.nic.lend(bytes, parts.domain.number, |key| {
@@ -208,8 +208,8 @@ impl Socket {
                 let piece = &left[..transfer.length as usize];
                 let sge = Sge { address: piece.as_ptr() as u64, length: transfer.length, key };
                 let data = match transfer.place {
-                    Place::Inline => Data::Inline(piece),
-                    Place::Buffer(_) => Data::Gather(std::slice::from_ref(&sge)),
+                    TransferMemory::Inline => Data::Inline(piece),
+                    TransferMemory::Buffer(_) => Data::Gather(std::slice::from_ref(&sge)),
                 };
                 if !parts.write(transfer.wr_id(), transfer.remote, Some(transfer.immediate()), data) {
                     let _ = self.lock().could_not_post(&transfer);
@@ -308,10 +308,10 @@ fn cannot_send(endpoint: &Endpoint) -> Error {
 }
 
 /// Copies what one of the transfers of a loan needs into the send buffer, and answers where it is now.
-fn keep(parts: &Parts, transfers: &[(u64, &[u8], Place)], sge: Sge) -> [Sge; 2] {
+fn keep(parts: &Parts, transfers: &[(u64, &[u8], TransferMemory)], sge: Sge) -> [Sge; 2] {
     let found = transfers.binary_search_by_key(&sge.address, |(address, ..)| *address);
     match found.ok().and_then(|at| transfers.get(at)) {
-        Some((_, bytes, Place::Buffer(runs))) => {
+        Some((_, bytes, TransferMemory::Buffer(runs))) => {
             let (first, second) = bytes.split_at((runs[0].length as usize).min(bytes.len()));
             // They fit: the buffer is as long as the protocol was told.
             let _ = parts.send.write(runs[0].offset as usize, first);
@@ -334,12 +334,12 @@ pub(crate) fn post(
     wr_id: u64,
     to: Span,
     immediate: Option<u32>,
-    place: Place,
+    place: TransferMemory,
     length: u32,
     bytes: &mut Slices<'_>,
 ) -> bool {
     match place {
-        Place::Inline => {
+        TransferMemory::Inline => {
             if let Some(whole) = bytes.front().get(..length as usize) {
                 bytes.skip(whole.len());
                 return parts.write(wr_id, to, immediate, Data::Inline(whole));
@@ -354,7 +354,7 @@ pub(crate) fn post(
             });
             parts.write(wr_id, to, immediate, Data::Inline(&room[..filled]))
         }
-        Place::Buffer(runs) => {
+        TransferMemory::Buffer(runs) => {
             let mut fine = true;
             for run in runs {
                 let mut offset = run.offset as usize;

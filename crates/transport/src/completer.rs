@@ -49,7 +49,7 @@ pub(crate) struct Progress {
 
 /// A READ, atomic or flush under way.
 #[derive(Clone, Copy, Debug)]
-struct Question {
+struct PendingRequest {
     first: Psn,
     psns: u32,
 }
@@ -91,7 +91,7 @@ pub(crate) struct Completer {
     stopwatch: Option<Stopwatch>,
     /// The smoothed round trip, once one was measured.
     round_trip: Option<u64>,
-    questions: VecDeque<Question>,
+    questions: VecDeque<PendingRequest>,
     /// Where the requests that were ever asked and are not yet answered end. A READ that is asked again must not reach
     /// across such an end: the responder keeps its answers request by request.
     ends: VecDeque<End>,
@@ -177,7 +177,7 @@ impl Completer {
     /// A request has left: start what has to be started.
     pub fn sent(&mut self, now: Time, first: Psn, psns: u32, question: bool, again: bool, timeout: u8) {
         if question {
-            self.questions.push_back(Question { first, psns });
+            self.questions.push_back(PendingRequest { first, psns });
             let end = first.add(psns);
             let place = self.ends.iter().rposition(|known| !known.psn.is_after(end)).map_or(0, |before| before + 1);
             if place == 0 || self.ends[place - 1].psn != end {

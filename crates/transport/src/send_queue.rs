@@ -29,7 +29,7 @@ const NEAR_INLINE_BYTES: usize = 64;
 
 /// Where the bytes of a work request are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Place {
+enum RequestBytes {
     /// Inline data in `near`.
     Near,
     /// Inline data in `far`.
@@ -65,7 +65,7 @@ pub(crate) struct SendWork {
     /// How many sequence numbers it takes: packets sent, or packets of answer for a READ. Local work takes none.
     pub packets: u32,
     pub flags: SendFlags,
-    place: Place,
+    place: RequestBytes,
     /// Packets may have been sent; `first` and `packets` are set.
     pub started: bool,
     ended: Ended,
@@ -89,7 +89,7 @@ impl Default for SendWork {
             first: Psn::default(),
             packets: 0,
             flags: SendFlags::empty(),
-            place: Place::default(),
+            place: RequestBytes::default(),
             started: false,
             ended: Ended::No,
             near: [0; NEAR_INLINE_BYTES],
@@ -110,22 +110,22 @@ impl SendWork {
         self.place = match data {
             Data::Gather(&[sge]) => {
                 self.sge = sge;
-                Place::One
+                RequestBytes::One
             }
             Data::Gather(sges) => {
                 self.sges.clear();
                 self.sges.extend_from_slice(sges);
-                Place::Many
+                RequestBytes::Many
             }
             Data::Inline(bytes) => match self.near.get_mut(..bytes.len()) {
                 Some(near) => {
                     near.copy_from_slice(bytes);
-                    Place::Near
+                    RequestBytes::Near
                 }
                 None => {
                     self.far.clear();
                     self.far.extend_from_slice(bytes);
-                    Place::Far
+                    RequestBytes::Far
                 }
             },
         };
@@ -136,7 +136,7 @@ impl SendWork {
         let mut bytes = core::mem::take(&mut self.far);
         bytes.resize(self.length as usize, 0);
         if read(self.sges(), &mut bytes) {
-            self.place = Place::Far;
+            self.place = RequestBytes::Far;
         }
         self.far = bytes;
     }
@@ -145,9 +145,9 @@ impl SendWork {
     #[inline]
     pub fn sges(&self) -> &[Sge] {
         match self.place {
-            Place::One => core::slice::from_ref(&self.sge),
-            Place::Many => &self.sges,
-            Place::Near | Place::Far => &[],
+            RequestBytes::One => core::slice::from_ref(&self.sge),
+            RequestBytes::Many => &self.sges,
+            RequestBytes::Near | RequestBytes::Far => &[],
         }
     }
 
@@ -155,16 +155,16 @@ impl SendWork {
     #[inline]
     pub fn inline(&self) -> Option<&[u8]> {
         match self.place {
-            Place::Near => self.near.get(..self.length as usize),
-            Place::Far => Some(&self.far),
-            Place::One | Place::Many => None,
+            RequestBytes::Near => self.near.get(..self.length as usize),
+            RequestBytes::Far => Some(&self.far),
+            RequestBytes::One | RequestBytes::Many => None,
         }
     }
 
     /// Whether it came with its bytes.
     #[inline]
     pub fn is_inline(&self) -> bool {
-        matches!(self.place, Place::Near | Place::Far)
+        matches!(self.place, RequestBytes::Near | RequestBytes::Far)
     }
 
     /// On whose behalf it touches local memory.
@@ -324,7 +324,7 @@ impl SendQueue {
     }
 
     /// Takes a work request of one packet that goes out at once, with this sequence number, after
-    /// [`may_post`](SendQueue::may_post) has agreed. Answers its number in the queue.
+    /// [`may_post`](SendQueue::may_post) has agreed. Returns its number in the queue.
     #[inline]
     pub fn post_started(&mut self, request: &SendRequest<'_>, length: u32, psn: Psn) -> Result<u64, PostError> {
         self.take(request, length, Some(psn), None)
@@ -436,7 +436,7 @@ impl SendQueue {
         for seq in self.ring.head()..self.ring.tail() {
             if let Some(work) = self.ring.get_mut(seq)
                 && work.is_open()
-                && work.place == Place::One
+                && work.place == RequestBytes::One
                 && work.sge.key == key
             {
                 let pieces = to(work.sge);

@@ -147,7 +147,7 @@ impl CompletionQueue {
     /// The next completion, as a future.
     ///
     /// # Cancel safety
-    /// It takes a completion at the moment it answers with it: dropping it before loses none.
+    /// It takes a completion at the moment it returns it: dropping it before loses none.
     pub fn next(&self) -> Next<'_> {
         Next { queue: self }
     }

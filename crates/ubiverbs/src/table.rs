@@ -13,7 +13,7 @@ use crate::completion_queue::{Core, wake};
 use crate::error::Error;
 use crate::lock;
 use dropped_receives::Message;
-pub(crate) use dropped_receives::{Place, Refused};
+pub(crate) use dropped_receives::{ReceivePlace, Refused};
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
 use std::fmt::Debug;

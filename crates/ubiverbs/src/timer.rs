@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 
 /// What waits, soonest first. The number tells apart what is due at once.
 #[derive(Default)]
-struct Book {
+struct TimerBook {
     waiting: BTreeMap<(Instant, u64), Waker>,
     next: u64,
     running: bool,
 }
 
-static DEADLINE_BOOK: PerProcess<(Mutex<Book>, Condvar)> = PerProcess::new();
+static DEADLINE_BOOK: PerProcess<(Mutex<TimerBook>, Condvar)> = PerProcess::new();
 
-fn book() -> &'static (Mutex<Book>, Condvar) {
+fn book() -> &'static (Mutex<TimerBook>, Condvar) {
     DEADLINE_BOOK.get_or_make(Default::default)
 }
 

@@ -40,7 +40,7 @@ pub unsafe extern "C-unwind" fn sendfile(out: c_int, from: c_int, offset: *mut i
     }
 }
 
-/// Sends a part of a file. Answers how many bytes went, or the failure of the first.
+/// Sends a part of a file. Returns how many bytes went, or the failure of the first.
 fn copy_file(out: c_int, from: c_int, start: i64, length: usize) -> ssize_t {
     let mut buffer = vec![0_u8; CHUNK_BYTES.min(length.max(1))];
     let mut sent = 0;

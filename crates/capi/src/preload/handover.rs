@@ -68,7 +68,7 @@ fn is_connected(socket: &Socket, rsocket: c_int) -> bool {
         || unsafe { rsocket::rpoll(&raw mut wanted, 1, 0) } > 0 && wanted.revents == libc::POLLOUT
 }
 
-/// Writes until no more can be written: the program must not take it for connected. Answers how much that was.
+/// Writes until no more can be written: the program must not take it for connected. Returns how much that was.
 fn fill(program: c_int) -> usize {
     let (zeros, mut filled) = ([0_u8; 4096], 0);
     loop {

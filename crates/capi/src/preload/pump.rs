@@ -251,7 +251,7 @@ impl Pending {
         *self = Pending::default();
     }
 
-    /// Writes what waits. Answers whether something went.
+    /// Writes what waits. Returns whether something went.
     fn drain(&mut self, write: impl FnOnce(&[u8]) -> isize) -> Result<bool, c_int> {
         let written = written(write(&self.bytes[self.start..]))?;
         self.start += written;

@@ -150,29 +150,29 @@ impl Socket {
 
 /// What is asked for rarely, under one lock, which a fork waits for: so no child finds it locked.
 #[derive(Debug, Default)]
-pub struct Book {
+pub struct SocketBook {
     free: Vec<&'static Socket>,
     /// What is known of sockets that were handed over, and of options that rsockets do not know.
     pub(super) notes: HashMap<usize, Notes>,
 }
 
-static PROCESS_BOOK: Mutex<Option<Book>> = Mutex::new(None);
+static PROCESS_BOOK: Mutex<Option<SocketBook>> = Mutex::new(None);
 
 /// One socket is handed over at a time.
 static HANDOVER_TURN: Mutex<()> = Mutex::new(());
 
 /// The locks, while a fork is under way.
-static FORK_LOCKS: Mutex<Held> = Mutex::new(Held(None));
+static FORK_LOCKS: Mutex<ForkLocks> = Mutex::new(ForkLocks(None));
 
-type Locks = (MutexGuard<'static, ()>, MutexGuard<'static, Option<Book>>);
+type Locks = (MutexGuard<'static, ()>, MutexGuard<'static, Option<SocketBook>>);
 
-struct Held(Option<ManuallyDrop<Locks>>);
+struct ForkLocks(Option<ManuallyDrop<Locks>>);
 
 // SAFETY: the guards are dropped by the thread that locked, or by the only thread of its child.
-unsafe impl Send for Held {}
+unsafe impl Send for ForkLocks {}
 
 /// Runs with the book, alone.
-pub fn with_book<T>(f: impl FnOnce(&mut Book) -> T) -> T {
+pub fn with_book<T>(f: impl FnOnce(&mut SocketBook) -> T) -> T {
     let mut book = PROCESS_BOOK.lock().unwrap_or_else(PoisonError::into_inner);
     f(book.get_or_insert_default())
 }
@@ -284,7 +284,7 @@ pub fn insert(fd: c_int, socket: &'static Socket) {
     KINDS[at].store(KIND_SOCKET, Ordering::Release);
 }
 
-/// From now on it leads nowhere. Answers where it did, and whether no other descriptor does.
+/// From now on it leads nowhere. Returns where it did, and whether no other descriptor does.
 pub fn remove(fd: c_int) -> Option<(&'static Socket, bool)> {
     let found = socket(fd)?;
     let at = fd as usize;

@@ -1,7 +1,7 @@
 //! Sending and receiving.
 
 use super::address;
-use super::table::{Entry, Kind, entry};
+use super::table::{SocketEntry, Kind, entry};
 use super::waiting::{Operation, errno, perform, perform_in};
 use crate::boundary::data_path;
 use crate::errno::Errno;
@@ -40,17 +40,17 @@ fn refuse_flags(flags: c_int) -> Result<(), Errno> {
 
 /// The pieces of a message, as C has them: an array, or the one of a plain call.
 #[derive(Clone, Copy)]
-struct Pieces {
+struct MessagePieces {
     array: *const iovec,
     count: usize,
     /// Their sum.
     length: usize,
 }
 
-impl Pieces {
+impl MessagePieces {
     /// # Safety
     /// `array` is null or has `count` elements, each of which is null or has the bytes that it says.
-    unsafe fn new(array: *const iovec, count: usize) -> Result<Pieces, Errno> {
+    unsafe fn new(array: *const iovec, count: usize) -> Result<MessagePieces, Errno> {
         if count > libc::UIO_MAXIOV as usize {
             return Err(Errno::INVALID);
         }
@@ -66,7 +66,7 @@ impl Pieces {
             }
             length = length.checked_add(piece.iov_len).filter(|length| *length <= MAX_BYTES_PER_CALL).ok_or(Errno::INVALID)?;
         }
-        Ok(Pieces { array, count, length })
+        Ok(MessagePieces { array, count, length })
     }
 
     /// All of a datagram in one piece; `EMSGSIZE` if it is longer than any.
@@ -108,12 +108,12 @@ impl Pieces {
 }
 
 /// Room of a program's, from a place on.
-struct Room {
-    pieces: Pieces,
+struct ProgramRoom {
+    pieces: MessagePieces,
     at: usize,
 }
 
-impl Scatter for Room {
+impl Scatter for ProgramRoom {
     fn room(&self) -> usize {
         self.pieces.length - self.at
     }
@@ -145,7 +145,7 @@ impl Scatter for Room {
 
 /// A send. It goes on until everything is sent.
 struct Send {
-    pieces: Pieces,
+    pieces: MessagePieces,
     sent: usize,
     /// Where a datagram goes.
     to: Option<SocketAddr>,
@@ -155,7 +155,7 @@ impl Operation for Send {
     const CALL: &'static str = "rsend";
 
     #[inline]
-    fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
+    fn attempt(&mut self, entry: &Arc<SocketEntry>) -> Result<(), Errno> {
         let socket = match &entry.kind {
             Kind::Stream(_) if self.to.is_some() => return Err(Errno(libc::EISCONN)),
             Kind::Stream(socket) => socket,
@@ -188,7 +188,7 @@ impl Operation for Send {
 
 /// A receive.
 struct ReceiveInto {
-    pieces: Pieces,
+    pieces: MessagePieces,
     received: usize,
     peek: bool,
     /// Until there is no more room.
@@ -202,13 +202,13 @@ impl Operation for ReceiveInto {
     const CALL: &'static str = "rrecv";
 
     #[inline]
-    fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
+    fn attempt(&mut self, entry: &Arc<SocketEntry>) -> Result<(), Errno> {
         let socket = match &entry.kind {
             Kind::Stream(socket) => socket,
             Kind::Datagram(socket) => {
                 let pieces = self.pieces;
                 let (from, length) = socket.receive(self.peek, |from, bytes| {
-                    let mut room = Room { pieces, at: 0 };
+                    let mut room = ProgramRoom { pieces, at: 0 };
                     let mut left = bytes;
                     while !left.is_empty() {
                         let place = room.next(left.len());
@@ -227,7 +227,7 @@ impl Operation for ReceiveInto {
             }
         };
         loop {
-            let mut room = Room { pieces: self.pieces, at: self.received };
+            let mut room = ProgramRoom { pieces: self.pieces, at: self.received };
             let some = socket.receive(&mut room, Receive { peek: self.peek }).map_err(errno)?;
             self.received += some;
             if some == 0 || !self.whole || self.peek || self.received >= self.pieces.length {
@@ -257,7 +257,7 @@ unsafe fn send(
     to: Result<Option<SocketAddr>, Errno>,
 ) -> ssize_t {
     // SAFETY: the caller's promise.
-    let pieces = refuse_flags(flags).and_then(|()| unsafe { Pieces::new(array, count) });
+    let pieces = refuse_flags(flags).and_then(|()| unsafe { MessagePieces::new(array, count) });
     match pieces.and_then(|pieces| Ok((pieces, to?))) {
         Ok((pieces, to)) => perform(fd, flags, Send { pieces, sent: 0, to }),
         // What is no descriptor is that first.
@@ -277,7 +277,7 @@ unsafe fn receive(
     about: Option<&mut (Option<SocketAddr>, bool)>,
 ) -> ssize_t {
     // SAFETY: the caller's promise.
-    match refuse_flags(flags).and_then(|()| unsafe { Pieces::new(array, count) }) {
+    match refuse_flags(flags).and_then(|()| unsafe { MessagePieces::new(array, count) }) {
         Ok(pieces) => {
             let (peek, whole) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
             let mut call = ReceiveInto { pieces, received: 0, peek, whole, from: None, length: 0 };

@@ -126,17 +126,17 @@ pub unsafe extern "C" fn repoll_ctl(set: c_int, operation: c_int, descriptor: c_
 }
 
 /// One look at a set: how it is to be asked, and what the answers are for.
-struct Look {
+struct SetPoll {
     asked: Vec<pollfd>,
     data: Vec<u64>,
 }
 
-impl Look {
-    fn at(set: &Set) -> Look {
+impl SetPoll {
+    fn at(set: &Set) -> SetPoll {
         let bell = pollfd { fd: set.bell.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let members = lock(&set.members);
         let ask = |member: &Member| pollfd { fd: member.descriptor, events: member.events as i16, revents: 0 };
-        Look {
+        SetPoll {
             asked: std::iter::once(bell).chain(members.iter().map(ask)).collect(),
             data: members.iter().map(|member| member.data).collect(),
         }
@@ -167,7 +167,7 @@ pub unsafe extern "C-unwind" fn repoll_wait(
     let Ok(it) = checked(set, events, room) else { return -1 };
     let end = u64::try_from(timeout).ok().map(|milliseconds| Instant::now() + Duration::from_millis(milliseconds));
     loop {
-        let mut look = Look::at(&it);
+        let mut look = SetPoll::at(&it);
         let left = end.map_or(-1, |end| {
             let left = end.saturating_duration_since(Instant::now());
             c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)

@@ -19,7 +19,7 @@ pub(crate) enum Kind {
 
 /// A socket that a program has.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct SocketEntry {
     /// The program's descriptor, or a number beyond.
     pub fd: RawFd,
     pub kind: Kind,
@@ -35,9 +35,9 @@ pub(crate) struct Entry {
     pub flow_waits: ShortWaits,
 }
 
-impl Entry {
+impl SocketEntry {
     /// A socket with a number, in the table.
-    pub fn open(kind: Kind, family: i32, flags: i32, numbered: Numbered) -> Result<Arc<Entry>, Errno> {
+    pub fn open(kind: Kind, family: i32, flags: i32, numbered: Numbered) -> Result<Arc<SocketEntry>, Errno> {
         let number = match numbered {
             Numbered::Descriptor => {
                 let flavour = libc::SOCK_DGRAM | (flags & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK));
@@ -55,7 +55,7 @@ impl Entry {
             return Err(Errno(libc::EMFILE));
         }
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(SocketEntry {
             fd: number,
             kind,
             family,
@@ -147,7 +147,7 @@ impl Beyond {
     }
 }
 
-type Slots = Box<[Mutex<Option<Arc<Entry>>>]>;
+type Slots = Box<[Mutex<Option<Arc<SocketEntry>>>]>;
 
 /// Sockets by descriptor: chunks that are made when they are needed, and stay.
 struct Table {
@@ -161,19 +161,19 @@ fn table() -> &'static Table {
 }
 
 impl Table {
-    fn slot(&self, fd: RawFd) -> Option<&Mutex<Option<Arc<Entry>>>> {
+    fn slot(&self, fd: RawFd) -> Option<&Mutex<Option<Arc<SocketEntry>>>> {
         let fd = usize::try_from(fd).ok()?;
         self.chunks.get(fd / CHUNK_ENTRIES)?.get()?.get(fd % CHUNK_ENTRIES)
     }
 
-    fn make_slot(&self, fd: RawFd) -> Option<&Mutex<Option<Arc<Entry>>>> {
+    fn make_slot(&self, fd: RawFd) -> Option<&Mutex<Option<Arc<SocketEntry>>>> {
         let fd = usize::try_from(fd).ok()?;
         let chunk = self.chunks.get(fd / CHUNK_ENTRIES)?;
         chunk.get_or_init(|| (0..CHUNK_ENTRIES).map(|_| Mutex::default()).collect()).get(fd % CHUNK_ENTRIES)
     }
 }
 
-fn insert(entry: &Arc<Entry>) -> bool {
+fn insert(entry: &Arc<SocketEntry>) -> bool {
     let Some(slot) = table().make_slot(entry.fd) else { return false };
     let before = lock(slot).replace(Arc::clone(entry));
     mark(entry.fd, generation().wrapping_add(1));
@@ -184,13 +184,13 @@ fn insert(entry: &Arc<Entry>) -> bool {
 
 /// The socket behind a descriptor, if there is one.
 #[inline]
-pub(crate) fn find(fd: RawFd) -> Option<Arc<Entry>> {
+pub(crate) fn find(fd: RawFd) -> Option<Arc<SocketEntry>> {
     lock(SOCKET_TABLE.get()?.slot(fd)?).clone()
 }
 
 /// The socket behind a descriptor, or why there is none: `EBADF`, or `EIO` for one that a forked child has inherited.
 #[inline]
-pub(crate) fn entry(fd: RawFd) -> Result<Arc<Entry>, Errno> {
+pub(crate) fn entry(fd: RawFd) -> Result<Arc<SocketEntry>, Errno> {
     find(fd).ok_or_else(|| missing(fd))
 }
 
@@ -204,7 +204,7 @@ fn missing(fd: RawFd) -> Errno {
 }
 
 /// Takes a socket out of the table.
-pub(crate) fn remove(fd: RawFd) -> Result<Arc<Entry>, Errno> {
+pub(crate) fn remove(fd: RawFd) -> Result<Arc<SocketEntry>, Errno> {
     let found = SOCKET_TABLE.get().and_then(|table| table.slot(fd)).and_then(|slot| lock(slot).take());
     let entry = found.ok_or_else(|| missing(fd))?;
     mark(fd, 0);

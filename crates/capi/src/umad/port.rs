@@ -172,7 +172,7 @@ pub extern "C-unwind" fn umad_poll(fd: c_int, timeout_ms: c_int) -> c_int {
 }
 
 /// What a look for a datagram found.
-enum Look {
+enum DatagramPoll {
     /// The answer to the program.
     Done(c_int),
     /// Nothing yet.
@@ -196,9 +196,9 @@ pub unsafe extern "C-unwind" fn umad_recv(
         // SAFETY: the pointers are as the caller says.
         let look = caught("umad_recv", || unsafe { take(fd, umad, length) });
         let answer = match look {
-            Ok(Look::Done(answer)) => answer,
-            Ok(Look::Nothing) if timeout_ms == 0 => -report(Errno(libc::EWOULDBLOCK)),
-            Ok(Look::Nothing) => {
+            Ok(DatagramPoll::Done(answer)) => answer,
+            Ok(DatagramPoll::Nothing) if timeout_ms == 0 => -report(Errno(libc::EWOULDBLOCK)),
+            Ok(DatagramPoll::Nothing) => {
                 let left = match timeout_ms {
                     ..0 => -1,
                     // Another thread may have taken what there was: it is not waited for anew.
@@ -222,7 +222,7 @@ pub unsafe extern "C-unwind" fn umad_recv(
 ///
 /// # Safety
 /// As for [`umad_recv`].
-unsafe fn take(fd: c_int, umad: *mut c_void, length: *mut c_int) -> Result<Look, Errno> {
+unsafe fn take(fd: c_int, umad: *mut c_void, length: *mut c_int) -> Result<DatagramPoll, Errno> {
     // SAFETY: null, or a number that no other thread uses.
     let Some(length) = (unsafe { length.as_mut() }).filter(|_| !umad.is_null()) else { return Err(Errno::null()) };
     let port = of(fd)?;
@@ -245,10 +245,10 @@ unsafe fn take(fd: c_int, umad: *mut c_void, length: *mut c_int) -> Result<Look,
     if let Some(delivery) = taken {
         write(header_of(&port, &delivery), &delivery.bytes);
         *length = delivery.bytes.len() as c_int;
-        return Ok(Look::Done(delivery.agent.into()));
+        return Ok(DatagramPoll::Done(delivery.agent.into()));
     }
     match short {
-        None => Ok(Look::Nothing),
+        None => Ok(DatagramPoll::Nothing),
         Some(delivery) => {
             *length = delivery.bytes.len() as c_int;
             // Of a message that is too long, the program gets the beginning, which says how long it is.

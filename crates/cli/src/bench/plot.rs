@@ -1,7 +1,7 @@
 //! One plot as SVG, written by hand: logarithmic axes, ticks with units, and each line's name at its end. Colours come
 //! from variables that a style sheet sets for light and for dark.
 
-use super::questions::{Across, Look, Question};
+use super::questions::{Across, LineStyle, Question};
 use crate::measure::Size;
 use std::fmt::Write;
 
@@ -30,22 +30,22 @@ paint-order:stroke;font-weight:600}.plot .thin .name{font-weight:400}\n\
 .send{color:var(--send)}.write{color:var(--write)}.read{color:var(--read)}.atomic{color:var(--atomic)}\
 .tcp{color:var(--tcp)}.unix{color:var(--unix)}.limit{color:var(--limit)}";
 
-impl Look {
+impl LineStyle {
     /// Its classes, and its pattern of dashes.
     fn drawn(self) -> (&'static str, &'static str) {
         match self {
-            Look::Send => ("send", "none"),
-            Look::OtherSend => ("send", "2 3"),
-            Look::Write => ("write", "9 3"),
-            Look::OtherWrite => ("write", "9 3 2 3"),
-            Look::ThirdWrite => ("write", "2 3"),
-            Look::Read => ("read", "5 3"),
-            Look::Atomic => ("atomic", "none"),
-            Look::Tcp => ("tcp", "none"),
-            Look::Unix => ("unix", "6 2 2 2"),
-            Look::Ring => ("limit thin", "none"),
-            Look::ProcessVm => ("limit thin", "5 3"),
-            Look::Memcpy => ("limit thin", "2 2"),
+            LineStyle::Send => ("send", "none"),
+            LineStyle::OtherSend => ("send", "2 3"),
+            LineStyle::Write => ("write", "9 3"),
+            LineStyle::OtherWrite => ("write", "9 3 2 3"),
+            LineStyle::ThirdWrite => ("write", "2 3"),
+            LineStyle::Read => ("read", "5 3"),
+            LineStyle::Atomic => ("atomic", "none"),
+            LineStyle::Tcp => ("tcp", "none"),
+            LineStyle::Unix => ("unix", "6 2 2 2"),
+            LineStyle::Ring => ("limit thin", "none"),
+            LineStyle::ProcessVm => ("limit thin", "5 3"),
+            LineStyle::Memcpy => ("limit thin", "2 2"),
         }
     }
 }

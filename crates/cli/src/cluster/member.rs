@@ -29,7 +29,7 @@ pub struct MemberOptions {
 
 /// What it found.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Told {
+pub struct MemberReport {
     pub rank: u32,
     pub queue_pairs: u32,
     pub memory_bytes: u64,
@@ -58,7 +58,7 @@ pub fn run_member(options: &MemberOptions) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn measure(options: &MemberOptions) -> Result<Told, ::cluster::Error> {
+fn measure(options: &MemberOptions) -> Result<MemberReport, ::cluster::Error> {
     let limit = Duration::from_secs(options.limit);
     let at = SocketAddr::from(([127, 0, 0, 1], options.port));
     let secret = std::env::var_os(crate::greeting::SECRET_VARIABLE).unwrap_or_default();
@@ -82,7 +82,7 @@ fn measure(options: &MemberOptions) -> Result<Told, ::cluster::Error> {
     let (queue_pairs, memory_bytes) = (group.queue_pairs(), memory());
     group.barrier().wait()?;
     group.leave().wait()?;
-    Ok(Told {
+    Ok(MemberReport {
         rank: options.rank,
         queue_pairs,
         memory_bytes,

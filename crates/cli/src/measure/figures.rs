@@ -1,6 +1,6 @@
 //! The small table at the end of the demo.
 
-use super::{Carrier, Extras, Kind, Measured, Point, Size, Turns, Waiting};
+use super::{Carrier, Extras, Kind, Measured, Point, Size, Turns, WaitMode};
 use crate::exit::Failure;
 use crate::meeting::Meeting;
 use serde_json::{Value, json};
@@ -21,10 +21,10 @@ pub struct Figures {
 /// Measures it, in about two seconds.
 pub fn small_table(meeting: &mut Meeting) -> Result<Figures, Failure> {
     let points = [
-        Point::new(Kind::RoundTrip, Carrier::Send, Waiting::Spin, SMALL_BYTES),
-        Point::new(Kind::RoundTrip, Carrier::Tcp, Waiting::Spin, SMALL_BYTES),
-        Point::new(Kind::Stream, Carrier::Write, Waiting::Spin, LARGE_BYTES),
-        Point::new(Kind::Stream, Carrier::Tcp, Waiting::Sleep, LARGE_BYTES),
+        Point::new(Kind::RoundTrip, Carrier::Send, WaitMode::Spin, SMALL_BYTES),
+        Point::new(Kind::RoundTrip, Carrier::Tcp, WaitMode::Spin, SMALL_BYTES),
+        Point::new(Kind::Stream, Carrier::Write, WaitMode::Spin, LARGE_BYTES),
+        Point::new(Kind::Stream, Carrier::Tcp, WaitMode::Sleep, LARGE_BYTES),
     ];
     let measured = Turns::new(meeting, LARGE_BYTES, Extras::default())?.measure(
         &points,

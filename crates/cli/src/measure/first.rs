@@ -8,7 +8,7 @@ use super::sockets::{self, Sockets};
 use super::statistics::{Summary, median, spread};
 use super::threads::{self, Team};
 use super::verbs::{Line, Prepared, SENDS_PER_CALL};
-use super::{Answer, Carrier, Kind, MOST_MESSAGES, Order, Point, Run, Taken, Waiting, bob};
+use super::{MeasureAnswer, Carrier, Kind, MOST_MESSAGES, Order, Point, Run, RunResult, WaitMode, bob};
 use crate::exit::Failure;
 use crate::meeting::{Link, Meeting};
 use crate::peer;
@@ -79,7 +79,7 @@ pub struct Extras {
 }
 
 /// The first side.
-pub struct Turns<'a> {
+pub struct FirstSide<'a> {
     meeting: &'a mut Meeting,
     connections: Connections,
     /// Another first side, which does as we say.
@@ -106,20 +106,20 @@ struct Progress {
     messages: u64,
 }
 
-impl Turns<'_> {
+impl FirstSide<'_> {
     /// Makes the connections, for messages of up to `largest` bytes.
-    pub fn new(meeting: &mut Meeting, largest: usize, extras: Extras) -> Result<Turns<'_>, Failure> {
+    pub fn new(meeting: &mut Meeting, largest: usize, extras: Extras) -> Result<FirstSide<'_>, Failure> {
         let lead = |meeting: &Meeting| {
             let mut other = Meeting::start(Some(meeting.station.context.name()), Link::Udp)?;
             match ask(&mut other, Order::Lead { largest })? {
-                Answer::Leading => Ok(other),
+                MeasureAnswer::Leading => Ok(other),
                 other => Err(Failure::Nonsense(format!("{other:?}"))),
             }
         };
         // First: a process started by a thread that has settled on a processor may use no other.
         let udp = extras.udp.then(|| lead(meeting)).transpose()?;
         let connections = Connections::new(meeting, largest, extras)?;
-        Ok(Turns { meeting, connections, udp })
+        Ok(FirstSide { meeting, connections, udp })
     }
 
     /// Whether this can be measured here.
@@ -169,12 +169,12 @@ impl Turns<'_> {
         Ok(all.into_iter().filter_map(Progress::result).collect())
     }
 
-    fn run(&mut self, run: Run) -> Result<Taken, Failure> {
+    fn run(&mut self, run: Run) -> Result<RunResult, Failure> {
         match &mut self.udp {
             Some(other) if run.point.udp => {
                 let point = Point { udp: false, ..run.point };
                 match ask(other, Order::Turn(Run { point, ..run }))? {
-                    Answer::Turned(taken) => Ok(taken),
+                    MeasureAnswer::Turned(taken) => Ok(taken),
                     other => Err(Failure::Nonsense(format!("{other:?}"))),
                 }
             }
@@ -195,7 +195,7 @@ impl Connections {
     pub fn new(meeting: &mut Meeting, largest: usize, extras: Extras) -> Result<Connections, Failure> {
         let prepared = Prepared::new(&meeting.station, largest)?;
         let theirs = match ask(meeting, Order::Connect { end: prepared.end(), largest })? {
-            Answer::Connected(end) => end,
+            MeasureAnswer::Connected(end) => end,
             other => return Err(Failure::Nonsense(format!("{other:?}"))),
         };
         let line = prepared.connect(&meeting.station, &theirs)?;
@@ -203,7 +203,7 @@ impl Connections {
             machine::settle(Side::First);
         }
         let sockets = match ask(meeting, Order::Listen { unix: extras.unix })? {
-            Answer::Listening { port, unix } => {
+            MeasureAnswer::Listening { port, unix } => {
                 let mut there = meeting.tcp[1];
                 there.set_port(port);
                 sockets::connect(there, unix.as_deref())?
@@ -218,14 +218,14 @@ impl Connections {
         if let (Some(_), [.., most]) = (&made.crowd, QUEUE_PAIR_COUNTS) {
             // Each once, so that no run is the first to use one.
             let point =
-                Point::new(Kind::ManyQueuePairs(most), Carrier::Write, Waiting::Spin, many_queue_pairs::WRITE_BYTES);
+                Point::new(Kind::ManyQueuePairs(most), Carrier::Write, WaitMode::Spin, many_queue_pairs::WRITE_BYTES);
             made.run(meeting, Run { point, count: u64::from(most) })?;
         }
         Ok(made)
     }
 
     /// One run.
-    pub fn run(&mut self, meeting: &mut Meeting, run: Run) -> Result<Taken, Failure> {
+    pub fn run(&mut self, meeting: &mut Meeting, run: Run) -> Result<RunResult, Failure> {
         let order = |order| peer::Order::Measure(order);
         meeting.control.tell(&order(Order::Run(run)))?;
         peer::ready(meeting)?;
@@ -248,25 +248,25 @@ impl Connections {
         // Work fails for want of an answer; that the peer is dead, or why it gave up, says more.
         if let Err(failure) = ended {
             return Err(match (meeting.control.turns_out_gone(), meeting.control.heard()) {
-                (_, Ok(Some(peer::Answer::Failed(why)))) => Failure::Peer(why),
+                (_, Ok(Some(peer::PeerAnswer::Failed(why)))) => Failure::Peer(why),
                 (true, _) => Failure::PeerGone,
                 _ => failure,
             });
         }
         meeting.control.tell(&order(Order::Done))?;
         match peer::answer(meeting)? {
-            peer::Answer::Measure(Answer::Ran) => {}
+            peer::PeerAnswer::Measure(MeasureAnswer::Ran) => {}
             other => return Err(peer::unexpected(&other)),
         }
         let nanos = samples.iter().sum();
-        Ok(Taken { nanos, summary: Summary::of(&mut samples).unwrap_or_default() })
+        Ok(RunResult { nanos, summary: Summary::of(&mut samples).unwrap_or_default() })
     }
 }
 
 /// Asks the second side where it can be called.
 fn calls(meeting: &mut Meeting) -> Result<Places, Failure> {
     match ask(meeting, Order::Welcome)? {
-        Answer::Welcoming(places) => Ok(places),
+        MeasureAnswer::Welcoming(places) => Ok(places),
         other => Err(Failure::Nonsense(format!("{other:?}"))),
     }
 }
@@ -278,7 +278,7 @@ fn crowd(meeting: &mut Meeting) -> Result<ManyQueuePairs, Failure> {
     for _ in 0..(most as usize).div_ceil(many_queue_pairs::ENDPOINTS_PER_MESSAGE) {
         let prepared = crowd.prepare(&meeting.station, many_queue_pairs::ENDPOINTS_PER_MESSAGE)?;
         match ask(meeting, Order::ManyQueuePairs { endpoints: many_queue_pairs::endpoints(&prepared) })? {
-            Answer::ManyQueuePairs { endpoints } => crowd.connect(prepared, &endpoints)?,
+            MeasureAnswer::ManyQueuePairs { endpoints } => crowd.connect(prepared, &endpoints)?,
             other => return Err(Failure::Nonsense(format!("{other:?}"))),
         }
     }
@@ -290,7 +290,7 @@ fn team(meeting: &mut Meeting) -> Result<Team, Failure> {
     let most = threads::counts().last().map_or(0, |most| *most as usize);
     let prepared = Team::prepare(&meeting.station, most)?;
     match ask(meeting, Order::Team { ends: prepared.iter().map(Prepared::end).collect() })? {
-        Answer::Teamed { ends } => Team::connect(&meeting.station, prepared, &ends),
+        MeasureAnswer::Teamed { ends } => Team::connect(&meeting.station, prepared, &ends),
         other => Err(Failure::Nonsense(format!("{other:?}"))),
     }
 }
@@ -299,7 +299,7 @@ fn team(meeting: &mut Meeting) -> Result<Team, Failure> {
 fn bare(meeting: &mut Meeting, largest: usize) -> Result<Bare, Failure> {
     let mut bare = Bare::offer(meeting.memory()?)?;
     match ask(meeting, Order::Bare { largest })? {
-        Answer::Bare { address } => bare.aim(meeting.peer.process, address),
+        MeasureAnswer::Bare { address } => bare.aim(meeting.peer.process, address),
         other => return Err(Failure::Nonsense(format!("{other:?}"))),
     }
     Ok(bare)
@@ -317,9 +317,9 @@ impl Progress {
     }
 }
 
-fn ask(meeting: &mut Meeting, order: Order) -> Result<Answer, Failure> {
+fn ask(meeting: &mut Meeting, order: Order) -> Result<MeasureAnswer, Failure> {
     match peer::ask(meeting, &peer::Order::Measure(order))? {
-        peer::Answer::Measure(answer) => Ok(answer),
+        peer::PeerAnswer::Measure(answer) => Ok(answer),
         other => Err(peer::unexpected(&other)),
     }
 }

@@ -1,7 +1,7 @@
 //! The carriers to compare with: a TCP connection and a Unix stream socket, each used blocking or spinning.
 
 use super::patience::Patience;
-use super::{Kind, Run, Waiting};
+use super::{Kind, Run, WaitMode};
 use crate::control::Control;
 use crate::exit::Failure;
 use std::io::{self, Read, Write};
@@ -95,7 +95,7 @@ pub fn connect(tcp: SocketAddr, unix: Option<&str>) -> Result<Sockets, Failure> 
 /// The first side: one sample per round trip, or the time of the whole stream.
 pub fn first(stream: &mut dyn Stream, run: Run, control: &Control, sample: &mut dyn FnMut(u64)) -> Result<(), Failure> {
     let mut patience = Patience::new(control.gone());
-    stream.spin(run.point.waiting == Waiting::Spin).map_err(system("cannot change a socket"))?;
+    stream.spin(run.point.waiting == WaitMode::Spin).map_err(system("cannot change a socket"))?;
     let out = vec![0x5a; run.point.size];
     let mut back = vec![0; run.point.size];
     let begun = Instant::now();
@@ -122,7 +122,7 @@ pub fn first(stream: &mut dyn Stream, run: Run, control: &Control, sample: &mut 
 /// The second side.
 pub fn second(stream: &mut dyn Stream, run: Run, control: &Control) -> Result<(), Failure> {
     let mut patience = Patience::new(control.gone());
-    stream.spin(run.point.waiting == Waiting::Spin).map_err(system("cannot change a socket"))?;
+    stream.spin(run.point.waiting == WaitMode::Spin).map_err(system("cannot change a socket"))?;
     match run.point.kind {
         Kind::RoundTrip => {
             let mut buffer = vec![0; run.point.size];

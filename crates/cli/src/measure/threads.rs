@@ -4,7 +4,7 @@
 
 use super::machine::{self, Side};
 use super::verbs::{Inbox, Line, Prepared};
-use super::{Carrier, End, Kind, Point, Run, Waiting};
+use super::{Carrier, End, Kind, Point, Run, WaitMode};
 use crate::control::Gone;
 use crate::exit::Failure;
 use crate::station::Station;
@@ -72,11 +72,11 @@ impl Team {
 
 /// What one of so many threads does of a run.
 fn part(run: Run, among: u32) -> Run {
-    let point = Point::new(Kind::RoundTrip, Carrier::Send, Waiting::Spin, run.point.size);
+    let point = Point::new(Kind::RoundTrip, Carrier::Send, WaitMode::Spin, run.point.size);
     Run { point, count: (run.count / u64::from(among.max(1))).max(1) }
 }
 
-/// Does it all at the same time, each in a thread with a processor of its own as far as there are any. Answers how long
+/// Does it all at the same time, each in a thread with a processor of its own as far as there are any. Returns how long
 /// it took from when all were ready.
 fn together<W: FnOnce() -> Result<(), Failure> + Send>(side: Side, work: Vec<W>) -> Result<Duration, Failure> {
     let start = Barrier::new(work.len() + 1);

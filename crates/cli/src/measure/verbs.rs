@@ -2,7 +2,7 @@
 //! sleep on its channel, or look only at memory.
 
 use super::patience::Patience;
-use super::{Carrier, End, Kind, Point, Run, Waiting};
+use super::{Carrier, End, Kind, Point, Run, WaitMode};
 use crate::control::Gone;
 use crate::exit::Failure;
 use crate::station::Station;
@@ -174,7 +174,7 @@ impl Line {
 
     /// Looks at the NIC once, for a side that has nothing to do but to spin.
     pub fn look(&mut self) -> Result<(), Failure> {
-        self.look_for(Waiting::Spin, None).map(drop)
+        self.look_for(WaitMode::Spin, None).map(drop)
     }
 
     /// Makes ready for a run that is noticed by its bytes.
@@ -229,7 +229,7 @@ impl Line {
 
     /// Who waits for memory looks at the completion queue for what it has sent itself, each time.
     fn drain_own(&mut self, point: Point, idle: &mut Patience<'_>) -> Result<(), Failure> {
-        if point.waiting == Waiting::Memory { self.drain(0, Waiting::Spin, idle) } else { Ok(()) }
+        if point.waiting == WaitMode::Memory { self.drain(0, WaitMode::Spin, idle) } else { Ok(()) }
     }
 
     /// Waits for the peer's message of that number.
@@ -253,7 +253,7 @@ impl Line {
                     idle.renew();
                     return Ok(());
                 }
-                if point.waiting == Waiting::Memory || !self.look_for(Waiting::Spin, None)? {
+                if point.waiting == WaitMode::Memory || !self.look_for(WaitMode::Spin, None)? {
                     idle.wear()?;
                 }
             }
@@ -267,7 +267,7 @@ impl Line {
     }
 
     /// Waits until no more than `most` sends are under way.
-    fn drain(&mut self, most: u64, waiting: Waiting, idle: &mut Patience<'_>) -> Result<(), Failure> {
+    fn drain(&mut self, most: u64, waiting: WaitMode, idle: &mut Patience<'_>) -> Result<(), Failure> {
         while self.under_way > most {
             let some = self.look_for(waiting, None)?;
             if some { idle.renew() } else { worn(waiting, idle)? }
@@ -277,7 +277,7 @@ impl Line {
 
     /// Takes what has completed; if nothing has, and `waiting` says so, sleeps for a while. Says whether there was
     /// something. Messages go to `inbox`; where there is none, none may come.
-    fn look_for(&mut self, waiting: Waiting, mut inbox: Option<&mut Inbox>) -> Result<bool, Failure> {
+    fn look_for(&mut self, waiting: WaitMode, mut inbox: Option<&mut Inbox>) -> Result<bool, Failure> {
         if self.take(inbox.as_deref_mut())? {
             return Ok(true);
         }
@@ -289,7 +289,7 @@ impl Line {
             return Ok(true);
         }
         let a_while = Duration::from_millis(100);
-        if waiting == Waiting::Sleep {
+        if waiting == WaitMode::Sleep {
             self.channel.wait_for(a_while)?;
         } else {
             self.await_descriptor(a_while)?;
@@ -332,7 +332,7 @@ impl Line {
 }
 
 /// A side that sleeps has slept a tenth of a second; one that spins only looked.
-fn worn(waiting: Waiting, idle: &mut Patience<'_>) -> Result<(), Failure> {
+fn worn(waiting: WaitMode, idle: &mut Patience<'_>) -> Result<(), Failure> {
     if waiting.sleeps() { idle.check() } else { idle.wear() }
 }
 

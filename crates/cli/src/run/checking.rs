@@ -76,7 +76,7 @@ impl Checking {
         self.check_report.is_some() || self.check_exit
     }
 
-    /// Tells the program's library what is wanted. Answers which rules are on.
+    /// Tells the program's library what is wanted. Returns which rules are on.
     pub fn prepare(&self, command: &mut Command) -> Result<Settings, Failure> {
         let check = self.check.or_else(|| self.stays().then_some(self.why.unwrap_or(Format::Text)));
         let wanted = [(environment::WHY_VARIABLE, self.why), (environment::CHECK_VARIABLE, check)];

@@ -2,7 +2,7 @@
 
 use super::talk::{ADDRESSES_PER_MESSAGE, Prepared, Receiving, Talk, Word};
 use super::{CHALLENGE_MARK, connect, welcome};
-use crate::builder::{Builder, Place};
+use crate::builder::{Builder, MeetingPlace};
 use crate::call::MESSAGE_VERSION;
 use crate::error::Error;
 use crate::net::{Introduction, Net, Parts, Purpose};
@@ -34,7 +34,7 @@ enum Arriving {
     Connected(Talk),
 }
 
-pub(super) async fn meet(builder: Builder, secret: Secret, place: &Place) -> Result<Net, Error> {
+pub(super) async fn meet(builder: Builder, secret: Secret, place: &MeetingPlace) -> Result<Net, Error> {
     let door = Door { secret, challenge: challenge() };
     let listener = Listener::<Reliable>::bind_with(place.meeting_point(), REQUEST_BACKLOG, &[])?;
     let pd = listener.context()?.alloc_pd()?;

@@ -2,7 +2,7 @@
 
 use super::talk::{Prepared, Talk, Word};
 use super::{CHALLENGE_MARK, connect, welcome};
-use crate::builder::{Builder, Place};
+use crate::builder::{Builder, MeetingPlace};
 use crate::error::Error;
 use crate::net::{Introduction, Net, Parts, Purpose, TICK_INTERVAL};
 use crate::secret::{Secret, TAG_BYTES};
@@ -18,7 +18,7 @@ use ubiverbs::{ProtectionDomain, Reliable};
 /// How much longer than member 0 the others wait for its word.
 const EXTRA_WAIT: Duration = Duration::from_secs(2);
 
-pub(super) async fn meet(builder: Builder, secret: Secret, place: &Place) -> Result<Net, Error> {
+pub(super) async fn meet(builder: Builder, secret: Secret, place: &MeetingPlace) -> Result<Net, Error> {
     let (limit, size) = (builder.limit, builder.size);
     let late = || Error::Missing { ranks: vec![0], limit };
     let arriving = ubiverbs::timeout(limit.saturating_add(EXTRA_WAIT), arrive(&builder, secret, place)).await.ok();
@@ -83,7 +83,7 @@ pub(super) async fn meet(builder: Builder, secret: Secret, place: &Place) -> Res
 type Arrived = (Talk, [u8; TAG_BYTES], Listener<Reliable>, ProtectionDomain);
 
 /// Comes to member 0, as soon as that is there.
-async fn arrive(builder: &Builder, secret: Secret, place: &Place) -> Result<Arrived, Error> {
+async fn arrive(builder: &Builder, secret: Secret, place: &MeetingPlace) -> Result<Arrived, Error> {
     let at = place.meeting_point();
     let mut listening = None;
     let mut challenge = 0;
@@ -91,8 +91,8 @@ async fn arrive(builder: &Builder, secret: Secret, place: &Place) -> Result<Arri
         let route = cm::resolve(at).await?;
         if listening.is_none() {
             let own = match place {
-                Place::List { addresses, rank } => addresses[*rank as usize],
-                Place::Rendezvous { .. } => SocketAddr::new(route.local_addr().ip(), 0),
+                MeetingPlace::List { addresses, rank } => addresses[*rank as usize],
+                MeetingPlace::Rendezvous { .. } => SocketAddr::new(route.local_addr().ip(), 0),
             };
             let listener = Listener::<Reliable>::bind_with(own, 1024, &[])?;
             let pd = route.context()?.alloc_pd()?;

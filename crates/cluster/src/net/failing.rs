@@ -24,7 +24,7 @@ const LAST_WORDS: u32 = 6;
 const MAX_STAY_TICKS: u32 = 20;
 
 impl Net {
-    /// The group has failed: everybody is told. Answers what failed first.
+    /// The group has failed: everybody is told. Returns what failed first.
     pub fn fail(&mut self, error: Error) -> Error {
         if let Some(failure) = &self.failure {
             return failure.clone();

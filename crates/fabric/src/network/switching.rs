@@ -107,7 +107,7 @@ impl Network {
         Some(packet)
     }
 
-    /// Finds room for a packet, and asks for a pause where that is due. Answers whether to mark it.
+    /// Finds room for a packet, and asks for a pause where that is due. Returns whether to mark it.
     fn admit(&mut self, at: u32, packet: &Packet) -> Option<bool> {
         let switch = &self.scenario.switch;
         let port = &mut self.ports[at as usize];

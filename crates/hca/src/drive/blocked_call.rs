@@ -189,7 +189,7 @@ impl Nic {
         }
     }
 
-    /// The thread no longer sleeps. Answers what was ready.
+    /// The thread no longer sleeps. Returns what was ready.
     fn wake(&self, call: &mut BlockedCall) -> u32 {
         if !std::mem::take(&mut call.asleep) {
             return 0;

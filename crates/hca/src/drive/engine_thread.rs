@@ -178,7 +178,7 @@ impl Nic {
     }
 }
 
-/// Looks at a program that held the lease. Answers whether there is more to see to: not while the program is busy with
+/// Looks at a program that held the lease. Returns whether there is more to see to: not while the program is busy with
 /// everything.
 fn check_program(engine: &Engine, nic: &Nic, state: &mut State, before: Polls, interval: u64) -> bool {
     let lease = &engine.policy.lease;

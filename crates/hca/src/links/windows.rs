@@ -19,13 +19,13 @@ pub(crate) enum WindowOf {
 /// A congestion window, and which queue pair's turn it is.
 #[derive(Debug)]
 pub(crate) struct SharedWindow {
-    inner: Mutex<Turns>,
+    inner: Mutex<WindowTurns>,
     /// A queue pair waits or was told to go on. Threads see here without the lock that none does.
     sought: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Turns {
+struct WindowTurns {
     window: Window,
     /// The queue pair that was told to go on and has not been driven since. Naming the next takes the turn from it: two
     /// threads that did so for each other would hand the turn around for ever, and no queue pair would use it.
@@ -34,7 +34,7 @@ struct Turns {
 
 impl SharedWindow {
     pub fn new(config: WindowConfig) -> SharedWindow {
-        let inner = Mutex::new(Rank::Window, Turns { window: Window::new(config), named: None });
+        let inner = Mutex::new(Rank::Window, WindowTurns { window: Window::new(config), named: None });
         SharedWindow { inner, sought: AtomicBool::new(false) }
     }
 
@@ -52,14 +52,14 @@ impl SharedWindow {
 
     /// Under the lock, after whatever happened there: what was noted before may be from another thread.
     #[inline]
-    fn note(&self, turns: &Turns) {
+    fn note(&self, turns: &WindowTurns) {
         let sought = turns.window.has_waiters() || turns.named.is_some();
         if self.sought.load(Ordering::Relaxed) != sought {
             self.sought.store(sought, Ordering::Relaxed);
         }
     }
 
-    /// `driven` has had its chance. Answers which queue pair may go on now.
+    /// `driven` has had its chance. Returns which queue pair may go on now.
     #[inline]
     fn pass_on(&self, driven: Qpn) -> Option<Qpn> {
         // A queue pair that begins to wait in another thread at this moment passes the turn on itself afterwards.

@@ -1,7 +1,7 @@
 //! Ports that programs open for management datagrams, and the port's own answers to performance management.
 
 use crate::error::{Error, system};
-use crate::gsi::{self, Counters, Delivery, Outgoing, PortId, Question, RegisterError, Registration, SendError};
+use crate::gsi::{self, Counters, Delivery, Outgoing, PortId, CounterRequest, RegisterError, Registration, SendError};
 use crate::nic::Nic;
 use crate::objects::channel::Channel;
 use crate::objects::device::Device;
@@ -72,7 +72,7 @@ impl Nic {
     /// what they answer is theirs to choose.
     pub(crate) fn answer_counters(self: &Arc<Nic>) {
         let weak = Arc::downgrade(self);
-        self.background.port_counting.does(move |questions: Vec<Question>| {
+        self.background.port_counting.does(move |questions: Vec<CounterRequest>| {
             if let Some(nic) = weak.upgrade() {
                 let sums = nic.user_counters();
                 questions.iter().for_each(|question| count(&nic, question, &sums));
@@ -100,7 +100,7 @@ impl Nic {
 }
 
 /// Answers a request with what was counted on the port that was asked.
-fn count(nic: &Nic, question: &Question, sums: &BTreeMap<String, transport::Counters>) {
+fn count(nic: &Nic, question: &CounterRequest, sums: &BTreeMap<String, transport::Counters>) {
     let device = nic.ground.host.device_with(question.route.local);
     let counted = device.and_then(|device| sums.get(device.name()).copied()).unwrap_or_default();
     let (traffic, incidents) = (counted.traffic, counted.incidents);

@@ -87,7 +87,7 @@ impl Nic {
         }
     }
 
-    /// The queue pairs that a packet to a group is for. Answers how many are in the group.
+    /// The queue pairs that a packet to a group is for. Returns how many are in the group.
     pub(crate) fn members(&self, now: Time, arrival: &Arrival<'_>, mut each: impl FnMut(&Arc<Qp>)) -> u32 {
         let group = Group { address: arrival.destination().to_ip(), interface: arrival.interface };
         let groups = self.ground.links.groups.read();

@@ -64,7 +64,7 @@ impl Nic {
 const NO_SOCKET: &str = "raw packets need CAP_NET_RAW in the network namespace, for a packet socket";
 
 impl Qp {
-    /// Has frames given to a raw queue pair. Answers the number of the flow. Waits for the thread that receives, so it
+    /// Has frames given to a raw queue pair. Returns the number of the flow. Waits for the thread that receives, so it
     /// must not be called while frames are taken.
     pub fn add_flow(&self, nic: &Nic, flow: Flow) -> Result<u32, Error> {
         let port = self.packet_port().ok_or(Error::NotRaw)?;

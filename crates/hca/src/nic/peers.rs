@@ -77,7 +77,7 @@ fn ask(nic: &Weak<Nic>) {
 }
 
 impl Nic {
-    /// Tells the trace what a queue pair's peer is, if a process says so. Answers whether that was all there is to say.
+    /// Tells the trace what a queue pair's peer is, if a process says so. Returns whether that was all there is to say.
     fn tell_peer(&self, qp: &Qp, processes: &[inventory::Process]) -> bool {
         let attributes = qp.attributes();
         let dest = attributes.dest_qpn;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use transport::{
     PostError, ProtectionDomain, ReceiveRequest, ReceiveWork, SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent,
-    SrqModify, TagList, TagRequest, TaggedTaken, Taken,
+    SrqModify, TagList, TagRequest, TaggedTaken, TakenReceive,
 };
 use wire::Srqn;
 
@@ -167,7 +167,7 @@ impl SharedQueue {
         self.xrc.as_ref().map(|xrc| &xrc.cq).or(self.tags.as_ref().map(|tags| &tags.cq))
     }
 
-    /// Carries out an operation on its tagged buffers at the time `at` of the NIC's clock. Answers the handle of a
+    /// Carries out an operation on its tagged buffers at the time `at` of the NIC's clock. Returns the handle of a
     /// buffer that was added.
     pub fn run_tag_request(&self, request: &TagRequest<'_>, at: u64) -> Result<Option<u32>, PostError> {
         let Some(tags) = &self.tags else { return Err(PostError::NoTags) };
@@ -195,9 +195,9 @@ impl SharedQueue {
             return TaggedTaken::Matched;
         }
         match self.take(into) {
-            Taken::Taken => TaggedTaken::Unmatched { out_of_step: tag.is_some() && list.was_unexpected() },
-            Taken::Empty => TaggedTaken::Empty,
-            Taken::Unknown => TaggedTaken::Unknown,
+            TakenReceive::Taken => TaggedTaken::Unmatched { out_of_step: tag.is_some() && list.was_unexpected() },
+            TakenReceive::Empty => TaggedTaken::Empty,
+            TakenReceive::Unknown => TaggedTaken::Unknown,
         }
     }
 
@@ -231,7 +231,7 @@ impl SharedQueue {
         self.queue.lock().query()
     }
 
-    pub(crate) fn take(&self, into: &mut ReceiveWork) -> Taken {
+    pub(crate) fn take(&self, into: &mut ReceiveWork) -> TakenReceive {
         let mut queue = self.queue.lock();
         let taken = queue.take(into);
         while let Some(event) = queue.poll_event() {
@@ -239,6 +239,6 @@ impl SharedQueue {
                 self.context.raise(AsyncEvent::SrqLimit(self.number));
             }
         }
-        if taken { Taken::Taken } else { Taken::Empty }
+        if taken { TakenReceive::Taken } else { TakenReceive::Empty }
     }
 }

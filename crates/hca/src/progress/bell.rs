@@ -35,7 +35,7 @@ impl<C: WakeSignal> Bell<C> {
         &self.signal
     }
 
-    /// Something was published that can wait until the program polls again, if it polls. Answers whether the bell was
+    /// Something was published that can wait until the program polls again, if it polls. Returns whether the bell was
     /// struck.
     pub fn ring(&self) -> bool {
         // Between what was published and the word: pairs with the fence of `prepare_sleep`.
@@ -80,7 +80,7 @@ impl<C: WakeSignal> Bell<C> {
         fence(Ordering::SeqCst);
     }
 
-    /// The sleeper is awake and will look. Answers whether another thread rang, or is about to.
+    /// The sleeper is awake and will look. Returns whether another thread rang, or is about to.
     pub fn wake(&self) -> bool {
         self.word.swap(STATE_AWAKE, Ordering::AcqRel) == STATE_AWAKE
     }

@@ -33,7 +33,7 @@ impl Lease {
         }
     }
 
-    /// A poll found nothing, and drove. Answers whether it has just earned the lease: then the engine must be told to
+    /// A poll found nothing, and drove. Returns whether it has just earned the lease: then the engine must be told to
     /// keep away.
     #[inline]
     pub fn polled(&self) -> bool {

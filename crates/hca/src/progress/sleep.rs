@@ -7,7 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 /// The most descriptors one waits for: the sockets of two address families, the registry's, and one's own.
 const MAX_DESCRIPTORS: usize = 8;
 
-/// Sleeps until one of the descriptors is readable or `nanos` have passed; `None` is for ever. Answers which are ready,
+/// Sleeps until one of the descriptors is readable or `nanos` have passed; `None` is for ever. Returns which are ready,
 /// a bit for each. A signal ends it early: then the error is `Interrupted`, and the caller decides whether to look
 /// again.
 pub(crate) fn until_ready(fds: impl IntoIterator<Item = RawFd>, nanos: Option<u64>) -> io::Result<u32> {
@@ -50,7 +50,7 @@ impl Sleep {
         self.polled.iter().rev().fold(0, |bits, slot| bits << 1 | u32::from(slot.revents != 0))
     }
 
-    /// Sleeps, on one descriptor more. Answers whether that was ready; it is not among those that [`ready`](Self::ready)
+    /// Sleeps, on one descriptor more. Returns whether that was ready; it is not among those that [`ready`](Self::ready)
     /// tells of.
     pub(crate) fn until_ready_or(&mut self, fd: RawFd) -> io::Result<bool> {
         let free = self.polled.iter().position(|slot| slot.fd < 0).unwrap_or(MAX_DESCRIPTORS - 1);

@@ -29,7 +29,7 @@ impl Alarm {
         earlier
     }
 
-    /// An entry came up. Answers whether it is the one that counts; from then on there is none.
+    /// An entry came up. Returns whether it is the one that counts; from then on there is none.
     pub fn comes_up(&mut self, entry: Time) -> bool {
         let counts = self.0 == Some(entry);
         if counts {
@@ -51,7 +51,7 @@ impl Timers {
         Timers { heap: Mutex::new(Rank::Timers, BinaryHeap::new()), next: AtomicU64::new(NO_DEADLINE) }
     }
 
-    /// Wakes `qpn` at `deadline`. Answers whether that is earlier than everything before, so that a sleeper must be
+    /// Wakes `qpn` at `deadline`. Returns whether that is earlier than everything before, so that a sleeper must be
     /// told.
     pub fn set(&self, deadline: Time, qpn: Qpn) -> bool {
         let mut heap = self.heap.lock();

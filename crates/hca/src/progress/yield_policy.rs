@@ -33,7 +33,7 @@ impl YieldPolicy {
         }
     }
 
-    /// A poll found nothing, and took as long as `cost` short ones. Answers whether the thread should yield now.
+    /// A poll found nothing, and took as long as `cost` short ones. Returns whether the thread should yield now.
     #[inline]
     pub fn found_nothing(&self, cost: u32) -> bool {
         let empty_polls = self.empty_polls();

@@ -109,7 +109,7 @@ impl Qp {
         unreceived.frames.push_back((now, frame.to_vec(), notes));
     }
 
-    /// Receives were posted: frames that wait take them. Answers whether any did.
+    /// Receives were posted: frames that wait take them. Returns whether any did.
     pub(super) fn take_unreceived(&self, nic: &Ground, inner: &mut Inner) -> bool {
         let Inner { pair, windows, unreceived, .. } = inner;
         if unreceived.frames.is_empty() {

@@ -5,7 +5,7 @@ use crate::ground::Ground;
 use crate::links::windows::{WindowOf, Windows};
 use crate::objects::landing::Land;
 use transport::congestion::Window;
-use transport::{Port, ReceiveWork, TaggedTaken, Taken, Toward};
+use transport::{Port, ReceiveWork, TaggedTaken, TakenReceive, Toward};
 use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};
 use wire::{Feth, Key, Qpn, Srqn};
 
@@ -84,10 +84,10 @@ impl Port for NicPort<'_> {
         self.nic.memory.bind(subject, &Bind { window, ..*bind })
     }
 
-    fn take_receive(&mut self, _qpn: Qpn, srq: Srqn, into: &mut ReceiveWork) -> Taken {
+    fn take_receive(&mut self, _qpn: Qpn, srq: Srqn, into: &mut ReceiveWork) -> TakenReceive {
         match self.nic.shared_queues.usable_by(srq, self.xrc_domain) {
             Some(queue) => queue.take(into),
-            None => Taken::Unknown,
+            None => TakenReceive::Unknown,
         }
     }
 

@@ -194,7 +194,7 @@ impl Shared {
         (sent, fine && sent == requests.len(), call)
     }
 
-    /// Something was written up to there. Answers which thread of the peer to ring for.
+    /// Something was written up to there. Returns which thread of the peer to ring for.
     #[inline]
     #[must_use]
     fn wrote(&mut self, nic: &Ground, link: &Arc<Outbound>, position: u64, what: Written) -> Option<Sleeper> {
@@ -206,7 +206,7 @@ impl Shared {
         sleeper
     }
 
-    /// Writes to the ring what fits. Answers whether that is everything.
+    /// Writes to the ring what fits. Returns whether that is everything.
     #[expect(clippy::too_many_arguments, reason = "one call site; every argument is a different thing")]
     fn write(
         &mut self,
@@ -363,10 +363,10 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::links::registry::Entry;
+    use crate::links::registry::LinkEntry;
 
     fn inside_the_process() -> Link {
-        Link::General(Arc::new(Entry::general(Arc::new(link::process::Process::default()), |_, _, _| None)))
+        Link::General(Arc::new(LinkEntry::general(Arc::new(link::process::Process::default()), |_, _, _| None)))
     }
 
     #[test]

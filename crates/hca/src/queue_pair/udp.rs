@@ -6,7 +6,7 @@ use crate::ground::Ground;
 use crate::links::path::{Link, Path};
 use crate::links::udp::Outgoing;
 use crate::progress::delayed_ack::DelayedAck;
-use crate::queue_pair::datagrams::{Room, write_datagram};
+use crate::queue_pair::datagrams::{DatagramRoom, write_datagram};
 use crate::queue_pair::port::{GpuTrains, NicPort};
 use crate::queue_pair::refusal::is_refusal;
 use crate::tuning::COPIES_AFTER_RETRANSMISSION;
@@ -27,7 +27,7 @@ impl Qp {
         copies == 0
     }
 
-    /// Takes packets that came over UDP, and are for it. Answers how many it has taken since it was driven: the caller
+    /// Takes packets that came over UDP, and are for it. Returns how many it has taken since it was driven: the caller
     /// must see to it that it is.
     pub(crate) fn take_arrivals(&self, nic: &Ground, now: Time, run: &[Arrival<'_>]) -> u32 {
         let mut inner = self.inner.lock();
@@ -71,7 +71,7 @@ impl Qp {
         *touched
     }
 
-    /// Sends work over UDP the short way, as long as it may go that way. Answers how many requests were posted, and
+    /// Sends work over UDP the short way, as long as it may go that way. Returns how many requests were posted, and
     /// whether nothing more is to be done about them.
     pub(super) fn send_at_once(
         &self,
@@ -110,7 +110,7 @@ impl Qp {
     }
 
     /// Asks the peer over UDP whether its queue pair is still there, unless it is another peer, or requests are under
-    /// way, which ask it too. Answers whether it was asked.
+    /// way, which ask it too. Returns whether it was asked.
     pub(crate) fn ask_peer(&self, nic: &Ground, host: Gid, peer: Qpn) -> bool {
         let mut inner = self.inner.lock();
         let Inner { pair, path, .. } = &mut *inner;
@@ -216,7 +216,7 @@ impl Qp {
                 let way = self.way(nic, last, &target.av, target.qpn);
                 (&*way, held.room(nic, self.qpn, &way.path, now))
             });
-            if let Some((_, Room::Wait)) = reserved {
+            if let Some((_, DatagramRoom::Wait)) = reserved {
                 return pair.keep_datagrams(&mut port);
             }
             let notifies_from = pair.owes_notification_from();
@@ -238,7 +238,7 @@ impl Qp {
                     let way = self.way(nic, last, to, qpn);
                     // It does not wait: that was decided before it was taken from its queue.
                     let room = match held.room(nic, self.qpn, &way.path, now) {
-                        Room::Wait => Room::Lost,
+                        DatagramRoom::Wait => DatagramRoom::Lost,
                         room => room,
                     };
                     self.send_datagram(nic, &way.path, room, &train, &mut outgoing, &mut port, now)
@@ -255,21 +255,21 @@ impl Qp {
         &self,
         nic: &Ground,
         path: &Path,
-        room: Room<'_>,
+        room: DatagramRoom<'_>,
         train: &Train<'_>,
         outgoing: &mut Outgoing<'_>,
         port: &mut NicPort<'_>,
         now: Time,
     ) -> Result<(), Refusal> {
         match room {
-            Room::Ring(writer) => {
+            DatagramRoom::Ring(writer) => {
                 if let Some(capture) = &nic.records.capture {
                     nic.capture_sent(&mut capture.lock(), self, path, &mut TrainCargo { train, port });
                 }
                 write_datagram(&nic.records, writer, path, train, port)
             }
-            Room::Elsewhere => nic.send(self, path, train, outgoing, port),
-            Room::Lost | Room::Wait => {
+            DatagramRoom::Elsewhere => nic.send(self, path, train, outgoing, port),
+            DatagramRoom::Lost | DatagramRoom::Wait => {
                 nic.dropped(now, Some(self.qpn), Some(&train.headers), DropReason::Overflow);
                 Ok(())
             }

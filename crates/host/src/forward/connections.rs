@@ -81,7 +81,7 @@ impl Collected {
 
 /// Where connections are served: the process's names, and the set in which the connections are watched.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ConnectionService<'a> {
     pub registry: &'a Registry,
     pub epoll: &'a Descriptor,
 }
@@ -137,7 +137,7 @@ impl Connections {
 
     /// Serves a connection from now on. Any user may speak to this process, but not on so many connections that others
     /// cannot.
-    pub fn admit(&mut self, place: Place<'_>, caller: Caller, take: &mut impl FnMut(&Arrival<'_>)) {
+    pub fn admit(&mut self, place: ConnectionService<'_>, caller: Caller, take: &mut impl FnMut(&Arrival<'_>)) {
         let Caller { socket, name, uid } = caller;
         let of_user = self.open.values().filter(|connection| connection.uid == uid).count();
         if !self.trust.is_own(uid) && of_user >= OF_ONE_STRANGER {
@@ -153,13 +153,13 @@ impl Connections {
 
     /// Serves a descriptor of the set that is ready, if it is one of ours. True if another user's process that
     /// forwarded to us has gone.
-    pub fn serve(&mut self, place: Place<'_>, key: u64, take: &mut impl FnMut(&Arrival<'_>)) -> bool {
+    pub fn serve(&mut self, place: ConnectionService<'_>, key: u64, take: &mut impl FnMut(&Arrival<'_>)) -> bool {
         self.read(place, key, take).is_some_and(|uid| !self.trust.is_own(uid))
     }
 
     /// Parts with a connection, of that user if one is named: those that have ended, else the oldest of another user,
     /// else of our own, and one with connection records last of all. What waits on it is taken first.
-    pub fn make_room(&mut self, place: Place<'_>, uid: Option<u32>, take: &mut impl FnMut(&Arrival<'_>)) {
+    pub fn make_room(&mut self, place: ConnectionService<'_>, uid: Option<u32>, take: &mut impl FnMut(&Arrival<'_>)) {
         let of_user = |connection: &Connection| uid.is_none_or(|uid| connection.uid == uid);
         let keys: Vec<_> =
             self.open.iter().filter(|(_, connection)| of_user(connection)).map(|(key, _)| *key).collect();
@@ -193,14 +193,14 @@ impl Connections {
         unsafe { libc::shutdown(connection.socket.raw(), libc::SHUT_RD) };
     }
 
-    fn close(&mut self, place: Place<'_>, key: u64) -> Option<Connection> {
+    fn close(&mut self, place: ConnectionService<'_>, key: u64) -> Option<Connection> {
         let connection = self.open.remove(&key)?;
         callers::unwatch(place.epoll, connection.socket.raw());
         Some(connection)
     }
 
     /// Reads some messages; answers the user on the other end if it forwarded and has closed the connection.
-    fn read(&mut self, place: Place<'_>, key: u64, take: &mut impl FnMut(&Arrival<'_>)) -> Option<u32> {
+    fn read(&mut self, place: ConnectionService<'_>, key: u64, take: &mut impl FnMut(&Arrival<'_>)) -> Option<u32> {
         for _ in 0..MESSAGES_PER_TURN {
             let connection = self.open.get(&key)?;
             let uid = connection.uid;

@@ -76,7 +76,7 @@ pub fn count(message: &[u8]) -> u32 {
     }
 }
 
-/// Gives each packet of a message to `take`, in order. Answers how many could not be read; a message that does not keep
+/// Gives each packet of a message to `take`, in order. Returns how many could not be read; a message that does not keep
 /// to the format counts once, and what was read before that is given.
 pub fn read(message: &[u8], mut take: impl FnMut(&Arrival<'_>)) -> u32 {
     let Some((header, mut rest)) = message.split_first_chunk::<MESSAGE_HEADER_BYTES>() else { return 1 };

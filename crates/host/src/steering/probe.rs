@@ -75,7 +75,7 @@ impl Probe {
 
 /// What a process says of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Answer {
+pub struct ProbeAnswer {
     /// The number of the question.
     pub nonce: u64,
     /// The place of the socket that answers.
@@ -90,24 +90,24 @@ pub struct Answer {
     pub blocks: Vec<(PortSpace, u16)>,
 }
 
-impl Answer {
+impl ProbeAnswer {
     /// More than these are not told; they are reached by forwarding.
     const MOST_SLOTS: usize = 256;
     const MOST_PORTS: usize = 128;
     const MOST_BLOCKS: usize = 64;
 
     /// The most bytes of an answer.
-    pub const LONGEST: usize = 24 + 2 * Answer::MOST_SLOTS + 4 * (Answer::MOST_PORTS + Answer::MOST_BLOCKS);
+    pub const LONGEST: usize = 24 + 2 * ProbeAnswer::MOST_SLOTS + 4 * (ProbeAnswer::MOST_PORTS + ProbeAnswer::MOST_BLOCKS);
 
     /// As it is sent.
     pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(Answer::LONGEST);
+        let mut bytes = Vec::with_capacity(ProbeAnswer::LONGEST);
         bytes.extend(self.nonce.to_be_bytes());
         bytes.extend(self.index.to_be_bytes());
         bytes.extend(self.socket.to_be_bytes());
-        let slots = self.slots.get(..Answer::MOST_SLOTS).unwrap_or(&self.slots);
-        let ports = self.ports.get(..Answer::MOST_PORTS).unwrap_or(&self.ports);
-        let blocks = self.blocks.get(..Answer::MOST_BLOCKS).unwrap_or(&self.blocks);
+        let slots = self.slots.get(..ProbeAnswer::MOST_SLOTS).unwrap_or(&self.slots);
+        let ports = self.ports.get(..ProbeAnswer::MOST_PORTS).unwrap_or(&self.ports);
+        let blocks = self.blocks.get(..ProbeAnswer::MOST_BLOCKS).unwrap_or(&self.blocks);
         bytes.extend([slots.len(), ports.len(), blocks.len()].iter().flat_map(|count| (*count as u16).to_be_bytes()));
         bytes.extend(slots.iter().flat_map(|slot| slot.number().to_be_bytes()));
         let word = |(space, number): &(PortSpace, u16)| ((*space as u32) << 16 | u32::from(*number)).to_be_bytes();
@@ -116,22 +116,22 @@ impl Answer {
     }
 
     /// Reads an answer.
-    pub fn parse(bytes: &[u8]) -> Option<Answer> {
+    pub fn parse(bytes: &[u8]) -> Option<ProbeAnswer> {
         let (nonce, rest) = bytes.split_first_chunk::<8>()?;
         let (index, rest) = rest.split_first_chunk::<2>()?;
         let (socket, rest) = rest.split_first_chunk::<8>()?;
         let (counts, rest) = rest.split_first_chunk::<6>()?;
         let mut counts = counts.chunks(2).filter_map(|two| two.try_into().ok().map(u16::from_be_bytes));
         let mut count = |most: usize| counts.next().map(usize::from).filter(|count| *count <= most);
-        let (slots, rest) = rest.split_at_checked(2 * count(Answer::MOST_SLOTS)?)?;
-        let (ports, rest) = rest.split_at_checked(4 * count(Answer::MOST_PORTS)?)?;
-        let (blocks, _) = rest.split_at_checked(4 * count(Answer::MOST_BLOCKS)?)?;
+        let (slots, rest) = rest.split_at_checked(2 * count(ProbeAnswer::MOST_SLOTS)?)?;
+        let (ports, rest) = rest.split_at_checked(4 * count(ProbeAnswer::MOST_PORTS)?)?;
+        let (blocks, _) = rest.split_at_checked(4 * count(ProbeAnswer::MOST_BLOCKS)?)?;
         let slot = |two: &[u8]| Slot::new(u16::from_be_bytes(two.try_into().ok()?));
         let port = |four: &[u8]| {
             let service = ServiceId::new(u32::from_be_bytes(four.try_into().ok()?).into());
             Some((service.port_space()?, service.port()?))
         };
-        Some(Answer {
+        Some(ProbeAnswer {
             nonce: u64::from_be_bytes(*nonce),
             index: u16::from_be_bytes(*index),
             socket: u64::from_be_bytes(*socket),
@@ -182,19 +182,19 @@ mod tests {
     fn an_answer_reads_as_it_was_written() {
         let slots = [1, 17, 4094].into_iter().filter_map(Slot::new).collect();
         let ports = vec![(PortSpace::Tcp, 18515), (PortSpace::Ib, 1)];
-        let answer = Answer { nonce: 5, index: 3, socket: 99, slots, ports, blocks: vec![(PortSpace::Udp, 952)] };
+        let answer = ProbeAnswer { nonce: 5, index: 3, socket: 99, slots, ports, blocks: vec![(PortSpace::Udp, 952)] };
         let bytes = answer.bytes();
-        assert_eq!(Answer::parse(&bytes), Some(answer.clone()));
+        assert_eq!(ProbeAnswer::parse(&bytes), Some(answer.clone()));
         for length in 0..bytes.len() {
-            assert_eq!(Answer::parse(&bytes[..length]), None);
+            assert_eq!(ProbeAnswer::parse(&bytes[..length]), None);
         }
         // What is no slot, or no port, is left out.
         let mut odd = bytes.clone();
         odd[24..26].copy_from_slice(&[0xff, 0xff]);
         odd[30..32].copy_from_slice(&[0xff, 0xff]);
-        let read = Answer::parse(&odd).unwrap();
+        let read = ProbeAnswer::parse(&odd).unwrap();
         assert_eq!((read.slots.as_slice(), read.ports.as_slice()), (&answer.slots[1..], &answer.ports[1..]));
-        let many = Answer { slots: (1..=300).filter_map(Slot::new).collect(), ..answer };
-        assert_eq!(Answer::parse(&many.bytes()).unwrap().slots.len(), 256);
+        let many = ProbeAnswer { slots: (1..=300).filter_map(Slot::new).collect(), ..answer };
+        assert_eq!(ProbeAnswer::parse(&many.bytes()).unwrap().slots.len(), 256);
     }
 }

@@ -26,12 +26,12 @@ impl LoopFilter {
         LoopFilter { own, named: Vec::new(), all: false }
     }
 
-    /// All of it is wanted, or no longer. Answers whether something changed.
+    /// All of it is wanted, or no longer. Returns whether something changed.
     pub fn hear_all(&mut self, all: bool) -> bool {
         std::mem::replace(&mut self.all, all) != all
     }
 
-    /// What is sent to this address is wanted. Answers whether something changed.
+    /// What is sent to this address is wanted. Returns whether something changed.
     pub fn name(&mut self, address: [u8; 6]) -> bool {
         let known = address[0] & 1 != 0 || self.own == Some(address) || self.named.contains(&address);
         let changes = self.own.is_some() && !known && self.named.len() <= MAX_NAMED;

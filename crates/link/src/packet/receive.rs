@@ -155,7 +155,7 @@ impl Receiver {
         if answer.is_ok() { statistics[1].into() } else { 0 }
     }
 
-    /// Takes what has come, a batch at most, without waiting. Answers how much that was.
+    /// Takes what has come, a batch at most, without waiting. Returns how much that was.
     pub fn receive(&mut self, mut take: impl FnMut(&FrameIn<'_>)) -> usize {
         self.buffers.resize(FRAMES_PER_CALL * MAX_FRAME_BYTES, 0);
         let mut pieces = [libc::iovec { iov_base: null_mut(), iov_len: 0 }; FRAMES_PER_CALL];

@@ -143,7 +143,7 @@ impl PeerDoorbell {
         Ok(PeerDoorbell { map, bells })
     }
 
-    /// Something was written for it, `urgent` if it is more than an acknowledgement. Answers the sleeper to ring for,
+    /// Something was written for it, `urgent` if it is more than an acknowledgement. Returns the sleeper to ring for,
     /// if there is one; the caller must ring, since no other process will.
     #[inline]
     pub fn to_ring_for(&self, urgent: bool) -> Option<Sleeper> {

@@ -372,7 +372,7 @@ impl Exchange {
         self.change_inbound(|list| list.retain(|other| !Arc::ptr_eq(other, inbound)));
     }
 
-    /// `qpn` wants to go on when the link has room, or is up. Answers whether it has to wait: look at the link once
+    /// `qpn` wants to go on when the link has room, or is up. Returns whether it has to wait: look at the link once
     /// more if not.
     pub fn stall(&self, outbound: &Arc<Outbound>, qpn: Qpn) {
         outbound.add_waiting(qpn);

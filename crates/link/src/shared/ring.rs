@@ -695,7 +695,7 @@ impl Reader {
         self.read - self.told >= self.lap as u64 / 8
     }
 
-    /// Tells the writer how far we are. Answers whether it waits for room and should be woken; `done` if there is
+    /// Tells the writer how far we are. Returns whether it waits for room and should be woken; `done` if there is
     /// nothing more to read.
     #[inline]
     pub fn tell(&mut self, done: bool) -> bool {

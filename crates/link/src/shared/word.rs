@@ -81,7 +81,7 @@ pub(crate) fn lease(word: &AtomicU32) {
     fence(Ordering::SeqCst);
 }
 
-/// A sleeper is awake again, and will look. Answers whether another process rang, or is about to.
+/// A sleeper is awake again, and will look. Returns whether another process rang, or is about to.
 pub(crate) fn wake(word: &AtomicU32) -> bool {
     word.swap(WORD_AWAKE, Ordering::AcqRel) == WORD_AWAKE
 }

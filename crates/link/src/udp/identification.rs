@@ -261,7 +261,7 @@ impl Identifications {
         }
     }
 
-    /// Another process has proven that this sender's counter was there a moment ago. Answers what that proves, if it
+    /// Another process has proven that this sender's counter was there a moment ago. Returns what that proves, if it
     /// was not known here.
     pub fn teach(&mut self, ip: &Ipv4Header, port: u16) -> Verdict {
         if ip.identification < OUR_KIND || !ip.dont_fragment {

@@ -14,7 +14,7 @@ use host::descriptor::Descriptor;
 use host::family::{Family, Scope};
 use host::names::Name;
 use host::slots::random;
-use host::steering::probe::{self, Answer, Probe};
+use host::steering::probe::{self, ProbeAnswer, Probe};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
@@ -71,7 +71,7 @@ impl Received {
 pub struct Receiver {
     socket: Descriptor,
     /// What its process owns: the answer to a probe, but for what makes it the answer to that one.
-    owned: Answer,
+    owned: ProbeAnswer,
     /// Another process said that the sockets that share the port have changed.
     changed: bool,
     reader: Reader,
@@ -107,7 +107,7 @@ impl Receiver {
         let destination = (scope == Scope::Inside).then(|| scope.address(family));
         Ok(Receiver {
             socket,
-            owned: Answer { nonce: 0, index: 0, socket: random(), slots: vec![], ports: vec![], blocks: vec![] },
+            owned: ProbeAnswer { nonce: 0, index: 0, socket: random(), slots: vec![], ports: vec![], blocks: vec![] },
             changed: false,
             reader: Reader::new(family, destination),
             identifications: Identifications::default(),
@@ -144,7 +144,7 @@ impl Receiver {
 
     /// The names whose packets other processes of this host should [steer](host::steering) to this socket.
     pub fn announce(&mut self, names: &[Name]) {
-        let Answer { slots, ports, blocks, .. } = &mut self.owned;
+        let ProbeAnswer { slots, ports, blocks, .. } = &mut self.owned;
         (*slots, *ports, *blocks) = (vec![], vec![], vec![]);
         for name in names {
             match *name {
@@ -324,7 +324,7 @@ impl Receiver {
                     self.changed = true;
                     continue;
                 }
-                let answer = Answer { nonce, index, ..self.owned.clone() };
+                let answer = ProbeAnswer { nonce, index, ..self.owned.clone() };
                 // If this is lost, the process that asked will ask again.
                 let _ = probe::send(self.socket.raw(), &answer.bytes(), (source, envelope.port).into());
                 continue;
@@ -586,7 +586,7 @@ impl<'a> Run<'a> {
         Run { arrivals: [const { MaybeUninit::uninit() }; LONGEST_RUN], count: 0, bytes: 0 }
     }
 
-    /// Adds what `read` reads, if that is a packet. Answers what it proves, if it proves something.
+    /// Adds what `read` reads, if that is a packet. Returns what it proves, if it proves something.
     fn add(
         &mut self,
         read: impl FnOnce(&mut Arrival<'a>) -> Read,

@@ -426,7 +426,7 @@ impl Sender {
         self.way.get_or_insert_with(|| Way::new(route, self.family, self.port))
     }
 
-    /// Sends what is staged. Answers how many calls it took; after an error nothing is staged any more.
+    /// Sends what is staged. Returns how many calls it took; after an error nothing is staged any more.
     pub fn flush<E>(&mut self) -> Result<u32, SendError<E>> {
         self.dispatch(NOTHING_LENT)
     }
@@ -548,7 +548,7 @@ impl Sender {
     }
 
     /// Writes a packet down once more, whole, behind all that is staged: from `start` on lie its headers and its ICRC.
-    /// Answers where.
+    /// Returns where.
     fn put_together(&mut self, start: usize, loan: &Loan, lent: &[AtomicU8]) -> usize {
         let headers = loan.at - start;
         let behind = self.buffer.len() - LONGEST_GATHERED;

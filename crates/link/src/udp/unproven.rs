@@ -41,7 +41,7 @@ impl Unproven {
         self.0.drain(..late).collect()
     }
 
-    /// Holds a packet back. Answers those that are given up for it.
+    /// Holds a packet back. Returns those that are given up for it.
     pub fn hold(&mut self, envelope: &Envelope, source: Ipv4Addr, identification: u16, bytes: &[u8]) -> Vec<HeldBack> {
         let now = Instant::now();
         let mut given_up = self.give_up(now);

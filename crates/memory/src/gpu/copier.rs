@@ -50,7 +50,7 @@ struct Lane {
 static ALL: PerProcess<[Lane; MAX_CALLS_UNDER_WAY]> = PerProcess::new();
 
 /// What came of a call: 1 in the word when it is there.
-struct Answer<R> {
+struct CallAnswer<R> {
     word: AtomicU32,
     abandoned: AtomicBool,
     value: Mutex<Option<Result<R, DriverError>>>,
@@ -70,7 +70,7 @@ impl Caller<'_> {
 /// A call of the driver that is under way. What becomes of it is asked for once.
 #[must_use]
 pub(super) struct Started<R> {
-    answer: Arc<Answer<R>>,
+    answer: Arc<CallAnswer<R>>,
     begun: Instant,
     patience: Duration,
 }
@@ -93,7 +93,7 @@ pub(super) fn start<R: Send + 'static>(
     }
     let lane = claim(begun, patience)?;
     let (word, abandoned, value) = (AtomicU32::new(0), AtomicBool::new(false), Mutex::new(None));
-    let answer = Arc::new(Answer { word, abandoned, value });
+    let answer = Arc::new(CallAnswer { word, abandoned, value });
     let told = Arc::clone(&answer);
     let job: Job = Box::new(move || {
         let result = call(&Caller(&told.abandoned));

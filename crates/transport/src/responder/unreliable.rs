@@ -5,7 +5,7 @@
 use super::{Arrival, Fault, Message, Reaction, Responder, grant, length_fits};
 use crate::completion::{Completion, CompletionKind, FrameNotes, Status};
 use crate::connection::Connection;
-use crate::port::{Port, Taken};
+use crate::port::{Port, TakenReceive};
 use crate::receive::scatter;
 use crate::train::Inbound;
 use trace::{DropReason, Failure};
@@ -49,7 +49,7 @@ impl Responder {
             Operation::Send => opcode.starts(),
             _ => opcode.ends() && opcode.has_immediate(),
         };
-        if needs_receive && !self.hand.held && self.take_receive(None, connection, port) != Taken::Taken {
+        if needs_receive && !self.hand.held && self.take_receive(None, connection, port) != TakenReceive::Taken {
             self.abandon();
             return Reaction::Dropped(DropReason::NoReceive);
         }
@@ -94,7 +94,7 @@ impl Responder {
         if inbound.count != 1 || inbound.payload.len() > connection.mtu() as usize {
             return Reaction::Dropped(DropReason::BadLength);
         }
-        if !self.hand.held && self.take_receive(None, connection, port) != Taken::Taken {
+        if !self.hand.held && self.take_receive(None, connection, port) != TakenReceive::Taken {
             return Reaction::Dropped(DropReason::NoReceive);
         }
         let length = inbound.payload.len() as u64 + GRH_BYTES;

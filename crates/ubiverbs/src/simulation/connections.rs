@@ -3,7 +3,7 @@
 use super::manager::{Handle, Manager};
 use super::nic::{DEVICE_NAME, Nic, gone, own};
 use super::queue::{Events, must_not_wait};
-use super::world::{After, Observer, Place};
+use super::world::{After, Observer, PartyLife};
 use crate::backend::Backend;
 use crate::backend::connections::{ConnectionEvent, ConnectionId, Connections, EventChannel};
 use crate::cm::ConnectError;
@@ -39,7 +39,7 @@ impl Channel {
 
 #[derive(Clone)]
 struct SimulatedEvents {
-    place: Place,
+    place: PartyLife,
     channel: Arc<Channel>,
 }
 
@@ -98,7 +98,7 @@ impl EventChannel for SimulatedEvents {
 
 /// An endpoint of the connection manager of a party.
 pub(super) struct SimulatedId {
-    pub(super) place: Place,
+    pub(super) place: PartyLife,
     pub(super) key: IdKey,
     user: AtomicU64,
 }
@@ -119,7 +119,7 @@ impl Drop for SimulatedId {
 const PARTY_ENDED: CmError = CmError::State { what: "this", state: "at its end" };
 
 impl SimulatedId {
-    pub(super) fn new(place: Place, key: IdKey) -> Arc<SimulatedId> {
+    pub(super) fn new(place: PartyLife, key: IdKey) -> Arc<SimulatedId> {
         Arc::new(SimulatedId { place, key, user: AtomicU64::new(0) })
     }
 

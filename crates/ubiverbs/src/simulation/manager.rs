@@ -96,7 +96,7 @@ impl Manager {
         });
     }
 
-    /// The process has ended, and its host tells peers so if it still has power. Answers what may only be let go of
+    /// The process has ended, and its host tells peers so if it still has power. Returns what may only be let go of
     /// without the lock.
     pub(super) fn process_ended(&mut self, now: Time, power: bool) -> BTreeMap<IdKey, Handle> {
         if power {

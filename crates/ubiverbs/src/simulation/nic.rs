@@ -3,7 +3,7 @@
 
 use super::pair::{PairRecord, SimulatedPair, SimulatedShared};
 use super::queue::{self, Queue, SimulatedChannel, SimulatedQueue};
-use super::world::Place;
+use super::world::PartyLife;
 use crate::backend::{
     AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Parker, Port,
     QueuePair, QueuePairSpec, SharedReceiveQueue,
@@ -38,7 +38,7 @@ pub(super) type Events = queue::Events<AsyncEvent>;
 /// The NIC of one life of a party.
 #[derive(Clone, Debug)]
 pub(super) struct Nic {
-    pub(super) place: Place,
+    pub(super) place: PartyLife,
     host: HostId,
     gids: Vec<Gid>,
     memory: Arc<Memory>,
@@ -77,7 +77,7 @@ impl Nic {
             let it = &inner.parties[party];
             let (host, life, memory) = (it.host, it.life, Arc::clone(&it.memory));
             let gids = super::manager::gids(inner.sim_ref(), host);
-            Nic { place: Place { world: Arc::clone(world), party, life }, host, gids, memory }
+            Nic { place: PartyLife { world: Arc::clone(world), party, life }, host, gids, memory }
         })
     }
 

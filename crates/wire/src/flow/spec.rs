@@ -61,7 +61,7 @@ pub enum SpecError {
 
 /// One part of a flow: a condition, or what is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum FlowPart {
     /// A condition.
     Match(Match),
     /// What is done.
@@ -202,9 +202,9 @@ impl SpecType {
     }
 }
 
-impl Part {
+impl FlowPart {
     /// Reads one specification, all of its bytes.
-    pub fn parse(bytes: &[u8]) -> Result<Part, SpecError> {
+    pub fn parse(bytes: &[u8]) -> Result<FlowPart, SpecError> {
         let code = bytes_at(bytes, 0).map_or(0, u32::from_ne_bytes);
         let found = SpecType::ALL.into_iter().find(|kind| *kind as u32 == code & !INNER_FLAG);
         let kind = found.ok_or(SpecError::UnknownType(code))?;
@@ -238,20 +238,20 @@ impl Part {
                 let tag = number(8)?;
                 // As many bits as completions of hardware have for it.
                 return match tag >> 24 {
-                    0 => Ok(Part::Action(Action::Tag(tag))),
+                    0 => Ok(FlowPart::Action(Action::Tag(tag))),
                     _ => Err(SpecError::TooLarge { field: "tag" }),
                 };
             }
-            SpecType::ActionDrop => return Ok(Part::Action(Action::Drop)),
+            SpecType::ActionDrop => return Ok(FlowPart::Action(Action::Drop)),
             SpecType::ActionCount => {
                 let address = bytes_at(bytes, 8).map(u64::from_ne_bytes).ok_or(short)?;
-                return Ok(Part::Action(Action::Count(address)));
+                return Ok(FlowPart::Action(Action::Count(address)));
             }
             SpecType::ActionHandle => return Err(SpecError::NotOffered(kind)),
         };
         let filter = filter.ok_or(short)?;
         filter.check()?;
-        Ok(Part::Match(Match { inner, filter }))
+        Ok(FlowPart::Match(Match { inner, filter }))
     }
 }
 

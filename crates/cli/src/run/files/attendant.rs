@@ -131,7 +131,7 @@ impl Attendant {
         }
     }
 
-    /// Answers what has come. False if the connection has ended, or should.
+    /// Returns what has come. False if the connection has ended, or should.
     fn attend(&mut self, connection: &mut Connection) -> bool {
         if !connection.flush() {
             return false;

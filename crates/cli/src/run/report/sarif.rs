@@ -1,7 +1,7 @@
 //! A report as SARIF 2.1.0 (OASIS). Every rule is in it with its page; a result's place is the program, and inside it
 //! the object that the finding is about: there are no lines of source code.
 
-use crate::run::findings::{Run, Told};
+use crate::run::findings::{Run, WrittenFinding};
 use crate::run::staying::Ended;
 use checks::{Rule, Severity};
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ fn level(severity: Severity) -> &'static str {
     }
 }
 
-fn result(run: &Run, told: &Told) -> Value {
+fn result(run: &Run, told: &WrittenFinding) -> Value {
     let program = Some(run.program(told.pid)).filter(|program| !program.is_empty()).unwrap_or("program");
     let mut text = told.what.clone();
     if let Some(cause) = &told.cause {
