@@ -68,7 +68,7 @@ pub struct Checking {
 }
 
 /// The exit code of `--check-exit`.
-const BROKEN: i32 = 99;
+const CHECK_EXIT_CODE: i32 = 99;
 
 impl Checking {
     /// Whether there are findings to collect, so that we stay until the program ends.
@@ -76,10 +76,10 @@ impl Checking {
         self.check_report.is_some() || self.check_exit
     }
 
-    /// Tells the program's library what is wanted. Answers which rules are on.
+    /// Tells the program's library what is wanted. Returns which rules are on.
     pub fn prepare(&self, command: &mut Command) -> Result<Settings, Failure> {
         let check = self.check.or_else(|| self.stays().then_some(self.why.unwrap_or(Format::Text)));
-        let wanted = [(environment::WHY, self.why), (environment::CHECK, check)];
+        let wanted = [(environment::WHY_VARIABLE, self.why), (environment::CHECK_VARIABLE, check)];
         if self.check_rules.is_some() && wanted.iter().all(|(_, format)| format.is_none()) {
             let reason = "nothing is checked; add --check or --why".to_owned();
             let text = self.check_rules.clone().unwrap_or_default();
@@ -140,7 +140,7 @@ impl Checking {
     /// is not possible.
     pub fn stay(&self, mut command: Command, line: &[OsString], settings: Settings) -> Result<Exit, Failure> {
         let spool = Spool::make()?;
-        command.env(environment::FINDINGS, spool.path());
+        command.env(environment::FINDINGS_VARIABLE, spool.path());
         let ended = staying::run(&mut command).map_err(|error| super::not_started(command.get_program(), error))?;
         let words: Vec<String> = line.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let run = Run::read(&spool, &words, ended, settings);
@@ -158,7 +158,7 @@ impl Checking {
         }
         drop(spool);
         if self.check_exit && run.worst() == Some(Severity::Error) && matches!(ended, staying::Ended::Code(_)) {
-            std::process::exit(BROKEN);
+            std::process::exit(CHECK_EXIT_CODE);
         }
         staying::end_as(ended)
     }

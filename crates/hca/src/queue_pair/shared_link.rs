@@ -134,7 +134,7 @@ impl Shared {
         loop {
             let state = link.state();
             // Then the peer need not be asked to tell when there is room.
-            let looked_for = nic.engine().looks_for_room();
+            let looked_for = nic.progress.engine.looks_for_room();
             let done = match state {
                 State::Up => self.write(nic, qp, path, link, pair, port, looked_for, now),
                 State::Connecting => false,
@@ -148,9 +148,9 @@ impl Shared {
                 return Way::Done;
             }
             (self.waits, self.since) = (true, now);
-            nic.exchange.stall(link, qp.qpn());
+            nic.links.exchange.stall(link, qp.qpn());
             fence(Ordering::SeqCst);
-            if link.state() == state && looked_for <= nic.engine().looks_for_room() {
+            if link.state() == state && looked_for <= nic.progress.engine.looks_for_room() {
                 return Way::Done;
             }
             // The state has become another meanwhile, or no thread looks for room any more; perhaps the thread that
@@ -172,7 +172,7 @@ impl Shared {
         first: usize,
     ) -> (usize, bool, Option<Call>) {
         let Link::Shared(link) = &path.link else { return (0, false, None) };
-        if self.waits || nic.capture().is_some() {
+        if self.waits || nic.records.capture.is_some() {
             return (0, false, None);
         }
         let Some(mut writer) = link.writer() else { return (0, false, None) };
@@ -197,8 +197,8 @@ impl Shared {
             let addresses = (path.source, path.destination);
             let written = writer.push_with(along, addresses, headers, (1, at_once.mtu), payload.len() as usize, fill);
             let now = *now.get_or_insert_with(|| nic.now());
-            if nic.trace.is_on() {
-                nic.tell_send(now, pair.qpn(), first + sent - 1, request);
+            if nic.records.trace.is_on() {
+                nic.records.tell_send(now, pair.qpn(), first + sent - 1, request);
             }
             pair.sent_at_once(now, request, &at_once, port);
             match written {
@@ -226,19 +226,19 @@ impl Shared {
         (sent, fine && sent == requests.len(), call)
     }
 
-    /// Something was written up to there. Answers which thread of the peer to ring for.
+    /// Something was written up to there. Returns which thread of the peer to ring for.
     #[inline]
     #[must_use]
     fn wrote(&mut self, nic: &Ground, link: &Arc<Outbound>, position: u64, what: Written) -> Option<Sleeper> {
         self.position = position;
         let sleeper = link.to_ring_for(what.urgent);
         if what.one_sided && link.is_leased() {
-            nic.unread_watch.wait_for(link, position, nic.now());
+            nic.links.unread_watch.wait_for(link, position, nic.now());
         }
         sleeper
     }
 
-    /// Writes to the ring what fits. Answers whether that is everything.
+    /// Writes to the ring what fits. Returns whether that is everything.
     #[expect(clippy::too_many_arguments, reason = "one call site; every argument is a different thing")]
     fn write(
         &mut self,
@@ -257,7 +257,7 @@ impl Shared {
         let Some(mut writer) = link.writer() else { return false };
         let before = writer.position();
         let mut what = Written::default();
-        let names = memory::has_gpu_regions() && gpu::may_name(nic, qp, &writer);
+        let names = memory::has_gpu_regions() && gpu::may_name(&nic.records, qp, &writer);
         port.gpu = if names { GpuTrains::Sent } else { GpuTrains::None };
         let done = loop {
             if !writer.has_room() {
@@ -274,13 +274,13 @@ impl Shared {
                 }
             }
             let Some(train) = pair.poll_transmit(now, port) else { break true };
-            if let Some(capture) = nic.capture() {
+            if let Some(capture) = &nic.records.capture {
                 nic.capture_sent(&mut capture.lock(), qp, path, &mut TrainCargo { train: &train, port });
             }
             what.one_sided |= is_one_sided(&train.headers);
             what.urgent |= !is_acknowledgement(&train.headers);
             let length = train.payload.len() as usize;
-            nic.note_moved(length);
+            nic.progress.note_moved(length);
             let addresses = (path.source, path.destination);
             if is_refusal(&train.headers) {
                 let (headers, mtu) = (train.headers, train.mtu);
@@ -304,7 +304,7 @@ impl Shared {
                 }
                 continue;
             }
-            if names && length > link::shared::LONGEST {
+            if names && length > link::shared::MAX_PAYLOAD_BYTES {
                 // It could be named a moment ago: the memory was freed.
                 let refusal = gpu::vanished(&train);
                 pair.transmit_refused(now, refusal, port);
@@ -373,10 +373,10 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::links::registry::Entry;
+    use crate::links::registry::LinkEntry;
 
     fn inside_the_process() -> Link {
-        Link::General(Arc::new(Entry::general(Arc::new(link::process::Process::default()), |_, _, _| None)))
+        Link::General(Arc::new(LinkEntry::general(Arc::new(link::process::Process::default()), |_, _, _| None)))
     }
 
     const AWAITED: (Psn, u64) = (Psn::new(7), 0);

@@ -20,7 +20,7 @@ fn group() -> (Vec<UdpSocket>, u16) {
         socket
     });
     let sockets: Vec<_> = sockets.collect();
-    program::attach(sockets[0].as_raw_fd(), &program::build(&Table::all_to(program::ANY))).unwrap();
+    program::attach(sockets[0].as_raw_fd(), &program::build(&Table::all_to(program::NO_SOCKET_INDEX))).unwrap();
     (sockets, port)
 }
 
@@ -51,7 +51,7 @@ fn within_a_minute(late: impl Fn(u64) -> Option<u64>) -> Steered {
         steering.is_answered();
         steering.progress(sockets[0].as_raw_fd(), 0, now);
         let deadline = steering.round.as_ref().map(|round| round.deadline).or(steering.deadline());
-        now = deadline.unwrap_or(now).max(now + PATIENCE / 3);
+        now = deadline.unwrap_or(now).max(now + PROBE_TIMEOUT / 3);
     }
     steering.steered()
 }

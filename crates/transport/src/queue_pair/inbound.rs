@@ -346,9 +346,9 @@ impl QueuePair {
         change: impl FnOnce(&mut Window),
     ) {
         let (before, after) = port.window(self.qpn(), toward, |window| {
-            let before = window.size();
+            let before = window.cwnd();
             change(window);
-            (before, window.size())
+            (before, window.cwnd())
         });
         if before != after {
             let packets = |size: u64| u32::try_from(size / FULL_PACKET).unwrap_or(u32::MAX);
