@@ -2,7 +2,7 @@
 //! programs on both sides against a model of TCP, which is two queues of bytes and two ends.
 #![allow(missing_docs)]
 
-use rsocket::{ControlWork, Local, TransferMemory, Run, Shutdown, Sizes, Span, Stream, Target, Transfer};
+use rsocket::{ControlWork, Local, Run, Shutdown, Sizes, Span, Stream, Target, Transfer, TransferMemory};
 use sim::{ConnectOptions, HostConfig, LinkConfig, QpId, QpSpec, Region, Rng, SEED_VARIABLE, Sim, Work};
 use transport::{Access, Capabilities, Queue, Remote, Status};
 

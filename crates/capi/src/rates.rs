@@ -33,7 +33,10 @@ const RATE_TABLE: &[(u32, c_int, c_int)] = &[
 /// The multiple of 2.5 Gbit/s, or -1 for a rate that is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_rate_to_mult(rate: c_uint) -> c_int {
-    RATE_TABLE.iter().find(|(code, multiple, _)| *code == rate && *multiple > 0).map_or(-1, |(_, multiple, _)| *multiple)
+    RATE_TABLE
+        .iter()
+        .find(|(code, multiple, _)| *code == rate && *multiple > 0)
+        .map_or(-1, |(_, multiple, _)| *multiple)
 }
 
 /// The rate that is this multiple of 2.5 Gbit/s; the largest for others.

@@ -12,8 +12,8 @@ mod table;
 use crate::exit::{Exit, Failure};
 use crate::measure::machine::Machine;
 use crate::measure::{
-    Carrier, Extras, Kind, LARGEST_MESSAGE, MANY_QUEUE_PAIRS_BYTES, Measured, Point, QUEUE_PAIR_COUNTS, Size,
-    THREADS_SIZE, FirstSide, WaitMode, thread_counts,
+    Carrier, Extras, FirstSide, Kind, LARGEST_MESSAGE, MANY_QUEUE_PAIRS_BYTES, Measured, Point, QUEUE_PAIR_COUNTS,
+    Size, THREADS_SIZE, WaitMode, thread_counts,
 };
 use crate::meeting::{Ends, Link, Meeting};
 use clap::{Args, ValueEnum};
@@ -275,7 +275,9 @@ fn measure(options: &Options, machine: Machine, meeting: &mut Meeting) -> Result
             set
         })
         .chain([calls, crowds, threads])
-        .filter(|points| points.iter().any(|point| point.carrier != Carrier::Tcp) || options.only.contains(&BenchPart::Tcp))
+        .filter(|points| {
+            points.iter().any(|point| point.carrier != Carrier::Tcp) || options.only.contains(&BenchPart::Tcp)
+        })
         .collect();
     let mut rows: Vec<Measured> = Vec::new();
     let mut progress = Progress::new(sets.len());

@@ -17,8 +17,8 @@ mod threads;
 mod verbs;
 
 pub use figures::{Figures, small_table};
-pub use first::{Extras, Measured, FirstSide};
-pub use many_queue_pairs::{QUEUE_PAIR_COUNTS, SEND_BYTES as MANY_QUEUE_PAIRS_BYTES};
+pub use first::{Extras, FirstSide, Measured};
+pub use many_queue_pairs::{QUEUE_PAIR_COUNTS, WRITE_BYTES as MANY_QUEUE_PAIRS_BYTES};
 pub use threads::{SEND_BYTES as THREADS_SIZE, counts as thread_counts};
 
 use serde::{Deserialize, Serialize};

@@ -6,7 +6,7 @@ mod bob;
 use crate::exit::{Exit, Failure};
 use crate::measure::bob::Partner;
 use crate::meeting::{Ends, Link, Meeting};
-use crate::peer::{PeerAnswer, Order};
+use crate::peer::{Order, PeerAnswer};
 use bob::Bob;
 use clap::Args;
 use std::io::Write;

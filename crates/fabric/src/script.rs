@@ -330,7 +330,9 @@ fn failure(name: &str, words: &mut Words<'_>) -> Result<Failure, String> {
     const PLACES: [&str; 4] = ["link", "host", "links", "hosts"];
     let word = words.next("where: link A B, host N, links N or hosts N")?;
     let place = match word {
-        "link" => FailurePlace::Link(words.next("a host or switch")?.to_owned(), words.next("the other end")?.to_owned()),
+        "link" => {
+            FailurePlace::Link(words.next("a host or switch")?.to_owned(), words.next("the other end")?.to_owned())
+        }
         "host" => FailurePlace::Host(number(words.next("a host")?, 0..=MAX_HOSTS - 1)? as u32),
         "links" => FailurePlace::RandomLinks(number(words.next("how many")?, 1..=MAX_HOSTS * 100)? as u32),
         "hosts" => FailurePlace::RandomHosts(number(words.next("how many")?, 1..=MAX_HOSTS)? as u32),

@@ -3,7 +3,8 @@
 
 use transport::congestion::Window;
 use transport::{
-    Access, Atomic, Bind, Port, ProtectionDomain, Range, ReceiveRequest, ReceiveWork, Refusal, Subject, TakenReceive, Toward,
+    Access, Atomic, Bind, Port, ProtectionDomain, Range, ReceiveRequest, ReceiveWork, Refusal, Subject, TakenReceive,
+    Toward,
 };
 use wire::{Feth, Key, Qpn, Srqn};
 

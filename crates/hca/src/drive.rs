@@ -485,7 +485,7 @@ impl Nic {
         let _shield = (any_management || !early.is_empty()).then(Shield::up);
         self.cm.receive(self, &messages);
         early.hand_out(self, now);
-        self.gsi.receive(self, &datagrams);
+        self.gsi.receive(&self.ground, &datagrams);
         for (peer, here) in questions {
             self.cm.question(self, here, peer);
         }
@@ -520,7 +520,7 @@ impl Nic {
             if qpn == Qpn::GSI {
                 let _shield = Shield::up();
                 self.cm.wake(self, entry);
-                self.gsi.wake(self, entry);
+                self.gsi.wake(&self.ground, entry);
                 self.fail_gone_peers(now);
             }
             if let Some(qp) = self.objects.qps.get(qpn) {

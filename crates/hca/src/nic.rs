@@ -22,7 +22,7 @@ use crate::cm::Cm;
 use crate::environment;
 use crate::error::{Error, system};
 use crate::ground::Ground;
-use crate::gsi::{Gsi, CounterRequest};
+use crate::gsi::{CounterRequest, Gsi};
 use crate::interfaces::{self, Changes};
 use crate::links::udp::Reach;
 use crate::nic::reserved::ReservedNumber;
@@ -47,7 +47,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use trace::{Call, DropReason, Text};
 use transport::{Kind, PostError, ProtectionDomain, QueuePairConfig, ReceiveRequest, SrqError, SrqModify, Time};
-use wire::{Qpn, Srqn};
+use wire::Qpn;
 
 /// What a device allows.
 pub mod limits {

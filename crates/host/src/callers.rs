@@ -15,7 +15,7 @@ use crate::arrival::{Arrival, Origin};
 use crate::descriptor::{Descriptor, Opening, check};
 use crate::event_fd::Bell;
 use crate::family::{Family, Scope};
-use crate::forward::connections::{Connections, ConnectionService};
+use crate::forward::connections::{ConnectionService, Connections};
 use crate::forward::{Collected, message};
 use crate::holders::{self, PortUsers};
 use crate::names::{self, Name};

@@ -33,7 +33,7 @@ use crate::family::{Family, Scope};
 use crate::holders::holders_at;
 use crate::slot::Slot;
 use crate::slots::random;
-use probe::{ProbeAnswer, Probe};
+use probe::{Probe, ProbeAnswer};
 use program::Table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

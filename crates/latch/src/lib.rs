@@ -157,7 +157,7 @@ pub fn this_thread() -> usize {
 pub fn shut() {
     BIAS_SHUT.store(true, Ordering::SeqCst);
     // Takes it from any thread that has it, this one as well.
-    BIAS.admit(usize::MAX);
+    PROCESS_BIAS.admit(usize::MAX);
 }
 
 /// Begins a new [generation], and forgets which thread had the right and which held locks, in a process that has just

@@ -7,7 +7,7 @@ use latch::{Mutex, Rank};
 use crate::books::{Books, RegionFacts};
 use crate::copy;
 use crate::gate::Bell;
-use crate::guard::{RangeAccess, Guard};
+use crate::guard::{Guard, RangeAccess};
 use crate::keys::{Keys, SLOT_COUNT};
 use crate::slot::Slot;
 use crate::table::Table;

@@ -305,7 +305,7 @@ impl Holding {
             match &mut self.place {
                 MemoryPlace::Program(before) | MemoryPlace::Gpu(before, _) => *before = translation,
                 // Device memory stays where it is.
-                Place::Device { .. } | MemoryPlace::Nowhere => return Err(Error::WrongKind { key }),
+                MemoryPlace::Device { .. } | MemoryPlace::Nowhere => return Err(Error::WrongKind { key }),
             }
         }
         self.domain = change.domain.unwrap_or(self.domain);

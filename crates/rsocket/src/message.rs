@@ -60,7 +60,7 @@ impl Message {
             KIND_DATA => Message::Data(value),
             KIND_DIRECT => Message::Direct(value),
             // Sequence numbers have sixteen bits; a sender leaves what carries over in the value.
-            CREDITS => Message::Credits(value as u16),
+            KIND_CREDITS => Message::Credits(value as u16),
             IO_MAPPING => Message::IoMapping(value as u16),
             KIND_CONTROL => Message::Control(match value {
                 0 => Control::Disconnect,

@@ -7,7 +7,7 @@ use crate::iomap::IoMapping;
 use crate::message::{Control, Message};
 use crate::sizes::{CONTROL_SLOTS, SEND_LOW_WATER, Sizes};
 use crate::target::{ByteOrder, Span, Target};
-use crate::work::{ControlWork, DirectTransfer, IoMapWork, TransferMemory, Run, Transfer};
+use crate::work::{ControlWork, DirectTransfer, IoMapWork, Run, Transfer, TransferMemory};
 use alloc::collections::VecDeque;
 
 /// Entries of this side's list of targets.

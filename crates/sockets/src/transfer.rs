@@ -3,7 +3,7 @@
 use crate::endpoint::{Endpoint, Parts};
 use crate::error::Error;
 use crate::socket::Socket;
-use rsocket::{TransferMemory, Run, Span, Transfer};
+use rsocket::{Run, Span, Transfer, TransferMemory};
 use std::sync::{Arc, PoisonError};
 use transport::{Data, Sge};
 
@@ -179,7 +179,7 @@ impl Socket {
             };
             let posted = match transfer.place {
                 // It is posted sooner than the lock could be let go and taken again.
-                Place::Inline => post_transfer(&state.connection()?.parts, &transfer, bytes),
+                TransferMemory::Inline => post_transfer(&state.connection()?.parts, &transfer, bytes),
                 TransferMemory::Buffer(_) => {
                     let parts = Arc::clone(&state.connection()?.parts);
                     drop(state);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use wire::flow::{
-    ETHERNET_HEADER, HashFields, Layers, Loopback, Match, Offload, OffloadKind, Origin, FlowPart, Rss, Rule, RuleKind,
+    ETHERNET_HEADER, FlowPart, HashFields, Layers, Loopback, Match, Offload, OffloadKind, Origin, Rss, Rule, RuleKind,
     Table, Verdict, checksums, each_segment, fill_checksums, insert_tag, mark_congestion, remove_tag,
 };
 

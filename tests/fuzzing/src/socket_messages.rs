@@ -4,8 +4,8 @@
 
 use crate::choices::Choices;
 use rsocket::{
-    ConnectionData, DatagramHeader, DiscoveryHeader, IoMapping, Local, MAX_DATAGRAM_HEADER, TransferMemory, Shutdown, Sizes,
-    Span, Stream,
+    ConnectionData, DatagramHeader, DiscoveryHeader, IoMapping, Local, MAX_DATAGRAM_HEADER, Shutdown, Sizes, Span,
+    Stream, TransferMemory,
 };
 use wire::Key;
 

@@ -2,7 +2,7 @@
 //! plans of faults, probes, endpoints. What reads back must be written the same.
 
 use checks::{Absent, Checker, Settings};
-use host::steering::probe::{ProbeAnswer, Probe};
+use host::steering::probe::{Probe, ProbeAnswer};
 use link::faults::{Chance, Plan};
 use std::ffi::OsStr;
 use std::net::IpAddr;

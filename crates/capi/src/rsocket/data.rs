@@ -1,7 +1,7 @@
 //! Sending and receiving.
 
 use super::address;
-use super::table::{SocketEntry, Kind, entry};
+use super::table::{Kind, SocketEntry, entry};
 use super::waiting::{Operation, errno, perform, perform_in};
 use crate::boundary::data_path;
 use crate::errno::Errno;
@@ -64,7 +64,10 @@ impl MessagePieces {
             if piece.iov_base.is_null() && piece.iov_len > 0 {
                 return Err(BAD_ADDRESS);
             }
-            length = length.checked_add(piece.iov_len).filter(|length| *length <= MAX_BYTES_PER_CALL).ok_or(Errno::INVALID)?;
+            length = length
+                .checked_add(piece.iov_len)
+                .filter(|length| *length <= MAX_BYTES_PER_CALL)
+                .ok_or(Errno::INVALID)?;
         }
         Ok(MessagePieces { array, count, length })
     }

@@ -1,7 +1,7 @@
 //! From `rsocket` to `rclose`.
 
 use super::address;
-use super::table::{self, SocketEntry, Kind, Numbered, entry};
+use super::table::{self, Kind, Numbered, SocketEntry, entry};
 use super::waiting::{Operation, errno, perform};
 use crate::boundary::number;
 use crate::errno::Errno;

@@ -1,6 +1,6 @@
 //! `rsetsockopt`, `rgetsockopt` and `rfcntl`.
 
-use super::table::{SocketEntry, Kind, entry};
+use super::table::{Kind, SocketEntry, entry};
 use crate::boundary::number;
 use crate::errno::Errno;
 use crate::registry::lock;

@@ -221,7 +221,8 @@ fn marked(fd: RawFd) -> u32 {
     let Ok(fd) = usize::try_from(fd) else { return 0 };
     let Some(chunk) = MARKS.get(fd / CHUNK_ENTRIES) else { return 0 };
     // SAFETY: null, or from a leaked box.
-    unsafe { chunk.load(Ordering::Acquire).as_ref() }.map_or(0, |marks| marks[fd % CHUNK_ENTRIES].load(Ordering::Relaxed))
+    unsafe { chunk.load(Ordering::Acquire).as_ref() }
+        .map_or(0, |marks| marks[fd % CHUNK_ENTRIES].load(Ordering::Relaxed))
 }
 
 fn mark(fd: RawFd, value: u32) {

@@ -60,7 +60,12 @@ pub(super) fn perform_in<O: Operation>(fd: c_int, flags: c_int, operation: &mut 
 }
 
 /// Attempts it without sleeping. If it has to sleep, `waiting` is the socket from then on, with a count of its own.
-fn begin<O: Operation>(fd: c_int, flags: c_int, operation: &mut O, waiting: &mut *const SocketEntry) -> Result<(), Errno> {
+fn begin<O: Operation>(
+    fd: c_int,
+    flags: c_int,
+    operation: &mut O,
+    waiting: &mut *const SocketEntry,
+) -> Result<(), Errno> {
     let entry = entry(fd)?;
     match attempt_for_a_while(&entry, entry.waits(flags), false, operation) {
         Err(TRY_AGAIN) if entry.waits(flags) => {

@@ -180,7 +180,8 @@ pub fn of(outcome: &Outcome) -> Vec<Question> {
         ),
     ];
     // Nothing but what they would be compared with is no answer.
-    questions.retain(|question| question.lines.iter().any(|line| !matches!(line.look, LineStyle::Tcp | LineStyle::Unix)));
+    questions
+        .retain(|question| question.lines.iter().any(|line| !matches!(line.look, LineStyle::Tcp | LineStyle::Unix)));
     let count = |pairs: Vec<(u32, f64)>| pairs.into_iter().map(|(count, value)| (f64::from(count), value)).collect();
     let crowds: Vec<(f64, f64)> =
         count(outcome.crowds().map(|(count, row)| (count, 1e9 / row.messages_per_second)).collect());

@@ -36,7 +36,7 @@ impl EnvCompleter for Bash {
     local words=("${{COMP_WORDS[@]}}")
     words[COMP_CWORD]=$2
     local IFS=$'\n'
-    COMPREPLY=($({variable}=bash {WORD}=$COMP_CWORD {completer} -- "${{words[@]}}" 2>/dev/null))
+    COMPREPLY=($({variable}=bash {WORD_VARIABLE}=$COMP_CWORD {completer} -- "${{words[@]}}" 2>/dev/null))
     [[ ${{#COMPREPLY[@]}} -eq 1 && $COMPREPLY == *[=/] ]] && compopt -o nospace
     return 0
 }}

@@ -3,7 +3,7 @@
 use crate::acts::{Act, known};
 use crate::exit::Failure;
 use crate::meeting::Meeting;
-use crate::peer::{self, PeerAnswer, Introduction, Order};
+use crate::peer::{self, Introduction, Order, PeerAnswer};
 use crate::station::finish;
 use std::time::{Duration, Instant};
 use ubiverbs::{Datagram, Endpoint, Error, GRH_LENGTH, Key, QueuePair, Reliable, RemoteSlice, State, Status};

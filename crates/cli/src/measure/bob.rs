@@ -8,7 +8,7 @@ use super::many_queue_pairs::{self, ManyQueuePairs};
 use super::sockets::{self, Sockets, Stream};
 use super::threads::Team;
 use super::verbs::{Inbox, Line, Prepared};
-use super::{MeasureAnswer, Carrier, Extras, Kind, Order, Run, WaitMode};
+use super::{Carrier, Extras, Kind, MeasureAnswer, Order, Run, WaitMode};
 use crate::exit::Failure;
 use crate::meeting::{Link, Meeting};
 use crate::peer;

@@ -1,6 +1,6 @@
 //! The small table at the end of the demo.
 
-use super::{Carrier, Extras, Kind, Measured, Point, Size, Turns, WaitMode};
+use super::{Carrier, Extras, FirstSide, Kind, Measured, Point, Size, WaitMode};
 use crate::exit::Failure;
 use crate::meeting::Meeting;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ pub fn small_table(meeting: &mut Meeting) -> Result<Figures, Failure> {
         Point::new(Kind::Stream, Carrier::Write, WaitMode::Spin, LARGE_BYTES),
         Point::new(Kind::Stream, Carrier::Tcp, WaitMode::Sleep, LARGE_BYTES),
     ];
-    let measured = Turns::new(meeting, LARGE_BYTES, Extras::default())?.measure(
+    let measured = FirstSide::new(meeting, LARGE_BYTES, Extras::default())?.measure(
         &points,
         MEASURE_TIME,
         MEASURE_ROUNDS,

@@ -8,7 +8,7 @@ use super::sockets::{self, Sockets};
 use super::statistics::{Summary, median, spread};
 use super::threads::{self, Team};
 use super::verbs::{Line, Prepared, SENDS_PER_CALL};
-use super::{MeasureAnswer, Carrier, Kind, MOST_MESSAGES, Order, Point, Run, RunResult, WaitMode, bob};
+use super::{Carrier, Kind, MOST_MESSAGES, MeasureAnswer, Order, Point, Run, RunResult, WaitMode, bob};
 use crate::exit::Failure;
 use crate::meeting::{Link, Meeting};
 use crate::peer;

@@ -131,7 +131,9 @@ impl Run {
                         process.events = Some(events);
                     }
                     for Count { rule, subject, count } in summary {
-                        let is_it = |told: &&mut WrittenFinding| told.pid == pid && told.rule == rule && told.subject == subject;
+                        let is_it = |told: &&mut WrittenFinding| {
+                            told.pid == pid && told.rule == rule && told.subject == subject
+                        };
                         if let Some(told) = run.findings.iter_mut().rev().find(is_it) {
                             told.count = count;
                         }

@@ -4,7 +4,7 @@
 use crate::acts::{Act, known};
 use crate::exit::Failure;
 use crate::meeting::Meeting;
-use crate::peer::{PeerAnswer, Introduction, Order};
+use crate::peer::{Introduction, Order, PeerAnswer};
 use crate::station::finish;
 use std::collections::VecDeque;
 use std::time::Duration;

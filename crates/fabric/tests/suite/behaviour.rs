@@ -1,7 +1,8 @@
 //! Whole runs: every topology and workload ends, the same seed gives the same bytes, failures are survived or told.
 
 use fabric::{
-    Congestion, Failure, FailureKind, Network, FailurePlace, Report, Scenario, Shape, SwitchConfig, TraceMessage, Workload,
+    Congestion, Failure, FailureKind, FailurePlace, Network, Report, Scenario, Shape, SwitchConfig, TraceMessage,
+    Workload,
 };
 
 fn run(scenario: &Scenario) -> Report {
@@ -208,7 +209,9 @@ fn what_cannot_be_is_refused_with_a_reason() {
     assert!(refused(Scenario { capture: vec![16], ..base() }).contains("no host 16"));
     let cut = |place| Scenario { failures: failure(FailureKind::LinkDown, place, 0, None), ..base() };
     assert!(refused(cut(FailurePlace::Host(16))).contains("no host"));
-    assert!(refused(cut(FailurePlace::Link("host1".into(), "host2".into()))).contains("no cable between host1 and host2"));
+    assert!(
+        refused(cut(FailurePlace::Link("host1".into(), "host2".into()))).contains("no cable between host1 and host2")
+    );
     assert!(refused(cut(FailurePlace::Link("host1".into(), "router2".into()))).contains("no router2"));
     assert!(refused(cut(FailurePlace::RandomLinks(99))).contains("99 cables are to fail where there are 16"));
     let mesh = Workload::AllToAll { bytes: 1, parallel: 1 };

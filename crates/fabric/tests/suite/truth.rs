@@ -1,8 +1,8 @@
 //! Small networks against what is computed by hand. Each test says its formula and its tolerance.
 
 use fabric::{
-    Cables, Congestion, Failure, FailureKind, Network, FailurePlace, Report, Scenario, Shape, SwitchConfig, TraceMessage,
-    Workload,
+    Cables, Congestion, Failure, FailureKind, FailurePlace, Network, Report, Scenario, Shape, SwitchConfig,
+    TraceMessage, Workload,
 };
 
 const G: u64 = 1_000_000_000;

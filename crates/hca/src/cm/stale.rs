@@ -97,7 +97,7 @@ impl Question {
         }
         match self.left {
             0 => Asked::InVain,
-            _ if qp.ask_peer(nic, path.dgid, agreement.peer_qpn) => Asked::Yes,
+            _ if qp.ask_peer(&nic.ground, path.dgid, agreement.peer_qpn) => Asked::Yes,
             _ => Asked::Pointless,
         }
     }

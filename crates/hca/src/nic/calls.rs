@@ -80,7 +80,7 @@ impl Qp {
         requests: &[ReceiveRequest<'_>],
         first: usize,
     ) -> Result<(), (usize, PostError)> {
-        let posted = self.receive(nic, requests, first);
+        let posted = self.receive(&nic.ground, requests, first);
         nic.after_posting();
         posted
     }

@@ -1,7 +1,7 @@
 //! Ports that programs open for management datagrams, and the port's own answers to performance management.
 
 use crate::error::{Error, system};
-use crate::gsi::{self, Counters, Delivery, Outgoing, PortId, CounterRequest, RegisterError, Registration, SendError};
+use crate::gsi::{self, CounterRequest, Counters, Delivery, Outgoing, PortId, RegisterError, Registration, SendError};
 use crate::nic::Nic;
 use crate::objects::channel::Channel;
 use crate::objects::device::Device;

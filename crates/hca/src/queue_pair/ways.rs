@@ -19,7 +19,6 @@ use link::shared::Front;
 use link::udp::Route;
 use link::{Arrived, Destination, Handling, NoPayload};
 use memory::Guard;
-use std::sync::Arc;
 use trace::{Direction, DropReason};
 use transport::{AddressVector, Piece, Train};
 use wire::access::{Access, Refusal};

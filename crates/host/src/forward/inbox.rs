@@ -1,6 +1,6 @@
 //! The owner's side: what other processes pass on to this one, as the threads that drive the NIC take it.
 
-use super::connections::{Collected, Connections, ConnectionService};
+use super::connections::{Collected, ConnectionService, Connections};
 use super::message;
 use crate::arrival::Arrival;
 use crate::family::{Family, Scope};

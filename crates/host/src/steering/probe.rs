@@ -97,7 +97,8 @@ impl ProbeAnswer {
     const MOST_BLOCKS: usize = 64;
 
     /// The most bytes of an answer.
-    pub const LONGEST: usize = 24 + 2 * ProbeAnswer::MOST_SLOTS + 4 * (ProbeAnswer::MOST_PORTS + ProbeAnswer::MOST_BLOCKS);
+    pub const LONGEST: usize =
+        24 + 2 * ProbeAnswer::MOST_SLOTS + 4 * (ProbeAnswer::MOST_PORTS + ProbeAnswer::MOST_BLOCKS);
 
     /// As it is sent.
     pub fn bytes(&self) -> Vec<u8> {

@@ -30,7 +30,7 @@ fn answer(socket: &UdpSocket, identity: u64) {
     while let Ok((length, from)) = socket.recv_from(&mut buffer) {
         let Some(Probe { nonce, index }) = Probe::parse(&buffer[..length]) else { continue };
         let slots = Slot::new(identity as u16 + 1).into_iter().collect();
-        let answer = Answer { nonce, index, socket: identity, slots, ports: Vec::new(), blocks: Vec::new() };
+        let answer = ProbeAnswer { nonce, index, socket: identity, slots, ports: Vec::new(), blocks: Vec::new() };
         socket.send_to(&answer.bytes(), from).unwrap();
     }
 }
@@ -74,7 +74,7 @@ fn a_crowd_that_answers_late_is_asked_ever_less_often() {
 #[test]
 fn what_is_not_claimed_goes_to_those_that_were_there_before() {
     let round = |count: u16, answered: &[u16]| {
-        let answer = |index: &u16| Answer {
+        let answer = |index: &u16| ProbeAnswer {
             nonce: 1,
             index: *index,
             socket: u64::from(*index) + 10,

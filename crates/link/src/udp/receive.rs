@@ -14,7 +14,7 @@ use host::descriptor::Descriptor;
 use host::family::{Family, Scope};
 use host::names::Name;
 use host::slots::random;
-use host::steering::probe::{self, ProbeAnswer, Probe};
+use host::steering::probe::{self, Probe, ProbeAnswer};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;

@@ -1,7 +1,7 @@
 //! Memory windows: keys that open part of a region, with fewer rights, and are cheap to move (IBA 10.6.7). Type 1
 //! windows belong to a protection domain, type 2 windows to the queue pair that bound them.
 
-use super::{MemoryEntry, Memory, index_of, within};
+use super::{Memory, MemoryEntry, index_of, within};
 use transport::{Access, Bind, ProtectionDomain, Range, Refusal, Subject};
 use wire::access::RefusalCause;
 use wire::{Key, Qpn};

@@ -416,7 +416,7 @@ fn slow_reader(network: &Network) -> Outcome<Verdict> {
 }
 
 fn probes(network: &Network) -> Outcome<Verdict> {
-    use host::steering::probe::{ProbeAnswer, Probe};
+    use host::steering::probe::{Probe, ProbeAnswer};
     let mut pair = Pair::start(network, Place::Users)?;
     let mut hand = Hand::attacker(&network.home)?;
     let everything: Vec<_> = (1..200).filter_map(host::slots::Slot::new).collect();
