@@ -47,7 +47,7 @@ fn rounded_up(receives: u32) -> u32 {
 }
 
 /// What makes it more than a plain one.
-enum Part<'a> {
+enum QueueExtra<'a> {
     Xrc { xrcd: Handle<'a, ibv_xrcd>, cq: Handle<'a, ibv_cq> },
     Tags { max_tags: u32, cq: Handle<'a, ibv_cq> },
 }
@@ -67,7 +67,7 @@ impl SharedReceiveQueue {
         pd: Handle<'_, ibv_pd>,
         srq_context: *mut c_void,
         attributes: &mut ibv_srq_attr,
-        part: Option<&Part<'_>>,
+        part: Option<&QueueExtra<'_>>,
     ) -> Result<*mut ibv_srq, Errno> {
         let domain = Pd::by_handle(pd)?;
         let opened = Arc::clone(&context.opened);
@@ -78,12 +78,12 @@ impl SharedReceiveQueue {
         let (mut xrcd, mut completion_queue) = (Handle::null(), Handle::null());
         let kind = match part {
             None => SharedQueueKind::Basic,
-            Some(Part::Xrc { xrcd: domain, cq }) => {
+            Some(QueueExtra::Xrc { xrcd: domain, cq }) => {
                 (xrcd, completion_queue) = (*domain, *cq);
                 let cq = Arc::clone(&CompletionQueue::of(*cq)?.cq);
                 SharedQueueKind::Xrc(Xrc { domain: XrcDomain::of(xrcd)?.number, cq })
             }
-            Some(Part::Tags { max_tags, cq }) => {
+            Some(QueueExtra::Tags { max_tags, cq }) => {
                 completion_queue = *cq;
                 let cq = Arc::clone(&CompletionQueue::of(*cq)?.cq);
                 SharedQueueKind::Tags(TagMatching { max_tags: *max_tags, max_sge: hca::limits::MAX_SGE, cq })
@@ -155,7 +155,7 @@ pub(crate) extern "C" fn create_srq_ex(
                     return Err(Errno::INVALID);
                 }
                 // SAFETY: fields of the attributes, which the manual page wants null or objects of these types.
-                Some(unsafe { Part::Xrc { xrcd: Handle::new(attributes.xrcd), cq: Handle::new(attributes.cq) } })
+                Some(unsafe { QueueExtra::Xrc { xrcd: Handle::new(attributes.xrcd), cq: Handle::new(attributes.cq) } })
             }
             abi::IBV_SRQT_TM => {
                 let needed = abi::IBV_SRQ_INIT_ATTR_CQ | abi::IBV_SRQ_INIT_ATTR_TM;
@@ -167,7 +167,7 @@ pub(crate) extern "C" fn create_srq_ex(
                     return Err(Errno::invalid("max_ops is more than the device takes"));
                 }
                 // SAFETY: as above.
-                Some(Part::Tags { max_tags, cq: unsafe { Handle::new(attributes.cq) } })
+                Some(QueueExtra::Tags { max_tags, cq: unsafe { Handle::new(attributes.cq) } })
             }
             _ => return Err(Errno::invalid("no such type of shared receive queue")),
         };

@@ -16,7 +16,7 @@ use crate::descriptor::{Descriptor, Opening, check};
 use crate::event_fd::Bell;
 use crate::event_set::EventSet;
 use crate::family::{Family, Scope};
-use crate::forward::connections::{Connections, Place};
+use crate::forward::connections::{ConnectionService, Connections};
 use crate::forward::{Collected, message};
 use crate::holders::{self, PortUsers};
 use crate::names::{self, Name};
@@ -31,17 +31,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Connections accepted before a thread that gives the name back gets a turn.
-const BATCH: usize = 64;
+const ACCEPTS_PER_TURN: usize = 64;
 
 /// Threads for other users.
-const LANES: usize = 8;
+const MAX_GUEST_THREADS: usize = 8;
 
 /// So many bytes of packets wait from one of these threads, and it receives no more: then its senders wait, and drop.
 const MOST_WAITING: usize = 1 << 20;
-const FULL: Duration = Duration::from_millis(1);
+const FULL_LANE_WAIT: Duration = Duration::from_millis(1);
 
 /// How long the end of a thread is waited for.
-const LAST: Duration = Duration::from_millis(500);
+const THREAD_END_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long a process without descriptors waits for one.
 const NO_DESCRIPTORS: Duration = Duration::from_millis(2);
@@ -68,7 +68,7 @@ pub(crate) struct News {
     pub gone: bool,
     /// The process has no descriptors left: an old connection should make room.
     pub room: bool,
-    waiting: [usize; LANES],
+    waiting: [usize; MAX_GUEST_THREADS],
 }
 
 /// Those who call.
@@ -87,7 +87,7 @@ pub struct Callers {
     /// Strikes for [`take_news`](Callers::take_news).
     bell: Bell,
     news: Mutex<News>,
-    lanes: [OnceLock<Option<Arc<Lane>>>; LANES],
+    lanes: [OnceLock<Option<Arc<Lane>>>; MAX_GUEST_THREADS],
     /// The sockets that this process could not bind, and how often that changed.
     others: Mutex<Vec<(Family, Scope)>>,
     others_changed: AtomicU64,
@@ -108,11 +108,11 @@ enum Job {
 }
 
 /// The key of a bell in a set where the others are [`Registry::new_key`]'s.
-const BELL: u64 = 0;
+const BELL_KEY: u64 = 0;
 
 fn set_with(bell: &Bell) -> io::Result<EventSet> {
     let set = EventSet::new()?;
-    set.add(bell.raw(), BELL)?;
+    set.add(bell.raw(), BELL_KEY)?;
     Ok(set)
 }
 
@@ -128,7 +128,7 @@ impl Callers {
             accepting: Mutex::new(Rank::Accepting, ()),
             bell: Bell::new()?,
             news: Mutex::new(Rank::CallerNews, News::default()),
-            lanes: [const { OnceLock::new() }; LANES],
+            lanes: [const { OnceLock::new() }; MAX_GUEST_THREADS],
             others: Mutex::new(Rank::OtherSockets, Vec::new()),
             others_changed: AtomicU64::new(0),
         })
@@ -147,7 +147,7 @@ impl Callers {
                 for key in callers.listening.wait().unwrap_or_default().iter() {
                     if let Some(listener) = registry.listener(key) {
                         callers.accept(&listener, registry, &mut reserve);
-                    } else if key == BELL && callers.door.hear() {
+                    } else if key == BELL_KEY && callers.door.hear() {
                         callers.look_at_ports();
                     }
                 }
@@ -210,7 +210,7 @@ impl Callers {
 
     fn accept(&self, listener: &Listener, registry: &Arc<Registry>, reserve: &mut Option<Descriptor>) {
         let _accepting = self.accepting.lock();
-        for _ in 0..BATCH {
+        for _ in 0..ACCEPTS_PER_TURN {
             match accept(listener).map_err(|error| error.raw_os_error()) {
                 Ok(socket) => self.sort(socket, listener.name, registry),
                 Err(Some(libc::EINTR | libc::ECONNABORTED)) => {}
@@ -245,7 +245,7 @@ impl Callers {
             }
             Ok(peer) => {
                 let caller = Caller { socket, name, uid: peer.uid };
-                self.give(peer.uid as usize % LANES, Job::Serve(caller), registry);
+                self.give(peer.uid as usize % MAX_GUEST_THREADS, Job::Serve(caller), registry);
             }
             Err(_) => self.give(0, Job::Close(socket), registry),
         }
@@ -295,7 +295,7 @@ impl Callers {
         self.ended.store(true, Ordering::Release);
         self.door.strike();
         self.lanes.iter().filter_map(|lane| lane.get()?.as_ref()).for_each(|lane| lane.bell.strike());
-        let deadline = Instant::now() + LAST;
+        let deadline = Instant::now() + THREAD_END_TIMEOUT;
         while self.running.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -314,7 +314,7 @@ fn accept(listener: &Listener) -> io::Result<Descriptor> {
 impl Lane {
     /// Serves users until the registry is no more.
     fn run(&self, number: usize, registry: &Registry) {
-        let (callers, place) = (registry.callers(), Place { registry, set: &self.set });
+        let (callers, place) = (registry.callers(), ConnectionService { registry, set: &self.set });
         let mut connections = Connections::new();
         let mut relied = None;
         loop {
@@ -325,7 +325,7 @@ impl Lane {
                 return;
             }
             if callers.has_much_from(number) {
-                std::thread::sleep(FULL);
+                std::thread::sleep(FULL_LANE_WAIT);
                 continue;
             }
             let changed = callers.others_changed.load(Ordering::Acquire);
@@ -336,7 +336,7 @@ impl Lane {
             let (mut gone, mut messages) =
                 (false, Messages { lane: number, callers, message: Vec::new(), origin: None });
             for key in ready.iter() {
-                if key != BELL {
+                if key != BELL_KEY {
                     gone |= connections.serve(place, key, &mut |arrival| messages.push(arrival));
                     continue;
                 }

@@ -23,7 +23,7 @@ pub struct ProcessWatch {
 #[derive(Debug, Default)]
 struct Watched {
     next_key: u64,
-    processes: HashMap<WatchedProcess, Entry>,
+    processes: HashMap<WatchedProcess, ProcessWatchers>,
 }
 
 /// A process that is watched: the owner of a slot, and no later owner of the same slot.
@@ -42,13 +42,13 @@ impl WatchedProcess {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ProcessWatchers {
     /// How many asked.
     count: usize,
     process: Descriptor,
 }
 
-impl Entry {
+impl ProcessWatchers {
     /// Whether the process has ended, as the kernel knows it now.
     fn has_ended(&self) -> bool {
         let mut process = libc::pollfd { fd: self.process.raw(), events: libc::POLLIN, revents: 0 };
@@ -86,7 +86,7 @@ impl ProcessWatch {
         watched.next_key += 1;
         let known = WatchedProcess { slot, key: watched.next_key };
         self.set.add(process.raw(), known.key)?;
-        watched.processes.insert(known, Entry { count: 1, process });
+        watched.processes.insert(known, ProcessWatchers { count: 1, process });
         Ok(Some(known))
     }
 
@@ -106,7 +106,7 @@ impl ProcessWatch {
         self.registry.has_died()
     }
 
-    /// The connections of processes that ended and had chosen this process as keeper of their records. Answers also how
+    /// The connections of processes that ended and had chosen this process as keeper of their records. Returns also how
     /// many records could not be read.
     pub fn connections_of_dead(&self) -> (Vec<ConnectionRecord>, u32) {
         let (mut connections, mut unreadable) = (Vec::new(), 0);

@@ -265,7 +265,7 @@ impl FromJson for Pieces {
         let (count, bytes): (u32, u64) = (fields.get("count")?, fields.get("bytes")?);
         let mut pieces: Pieces = list
             .iter()
-            .take(count.min(Pieces::KEPT) as usize)
+            .take(count.min(Pieces::KEPT_PIECES) as usize)
             .map(|piece| {
                 let [address, length, key] = piece.as_array()?.as_slice() else { return None };
                 let (length, key) = (u32::from_json(Some(length))?, Key::from_json(Some(key))?);

@@ -16,7 +16,7 @@ pub use express::AtOnce;
 pub use frames::FrameOut;
 
 use self::pacing::{MarkedDatagram, RecentTargets};
-use self::question::Question;
+use self::question::QuestionOutcome;
 use self::rendezvous::Rendezvouses;
 use crate::attributes::{Attributes, Capabilities, Limits};
 use crate::completed_work::Counts;
@@ -107,7 +107,7 @@ pub struct QueuePair {
     cnp_owed: bool,
     /// A packet has arrived since the queue pair became ready to receive.
     established: bool,
-    question: Question,
+    question: QuestionOutcome,
     /// Where its shared receive queue matches tags: the data that is to be read.
     rendezvouses: Option<Box<Rendezvouses>>,
     /// How fast it may send, where anything limits that.
@@ -163,7 +163,7 @@ impl QueuePair {
             recent: RecentTargets::default(),
             rate: None,
             established: false,
-            question: Question::None,
+            question: QuestionOutcome::None,
             rendezvouses: None,
             stop: None,
             peer_said: None,

@@ -8,7 +8,7 @@ use std::path::Path;
 use transport::Status;
 use wire::cm::RejectReason;
 
-fn names(found: &[super::Entry]) -> Vec<&str> {
+fn names(found: &[super::ExplainedWord]) -> Vec<&str> {
     found.iter().map(|entry| entry.name.as_str()).collect()
 }
 

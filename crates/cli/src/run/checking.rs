@@ -70,7 +70,7 @@ pub struct Checking {
 }
 
 /// The exit code of `--check-exit`.
-const BROKEN: i32 = 99;
+const CHECK_EXIT_CODE: i32 = 99;
 
 /// What leaves work alone of all that `--why` explains.
 const WORK_ALONE: &str = "-calls,-events";
@@ -81,13 +81,13 @@ impl Checking {
         self.check_report.is_some() || self.check_exit
     }
 
-    /// Tells the program's library what is wanted. Answers which rules are on.
+    /// Tells the program's library what is wanted. Returns which rules are on.
     pub fn prepare(&self, command: &mut Command) -> Result<Settings, Failure> {
         let check = self.check.or_else(|| self.stays().then_some(self.why.unwrap_or(Format::Text)));
         // A test that does not look at its completions has failed all the same.
-        let counts_work = self.check_exit && self.why.is_none() && std::env::var_os(environment::WHY).is_none();
+        let counts_work = self.check_exit && self.why.is_none() && std::env::var_os(environment::WHY_VARIABLE).is_none();
         let why = if counts_work { check } else { self.why };
-        let wanted = [(environment::WHY, why), (environment::CHECK, check)];
+        let wanted = [(environment::WHY_VARIABLE, why), (environment::CHECK_VARIABLE, check)];
         if self.check_rules.is_some() && wanted.iter().all(|(_, format)| format.is_none()) {
             let reason = "nothing is checked; add --check or --why".to_owned();
             let text = self.check_rules.clone().unwrap_or_default();
@@ -150,7 +150,7 @@ impl Checking {
     /// is not possible.
     pub fn stay(&self, mut command: Command, line: &[OsString], settings: Settings) -> Result<Exit, Failure> {
         let spool = Spool::make()?;
-        command.env(environment::FINDINGS, spool.path());
+        command.env(environment::FINDINGS_VARIABLE, spool.path());
         let ended = staying::run(&mut command).map_err(|error| super::not_started(command.get_program(), error))?;
         let words: Vec<String> = line.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let run = Run::read(&spool, &words, ended, settings);
@@ -168,7 +168,7 @@ impl Checking {
         }
         drop(spool);
         if self.check_exit && run.worst() == Some(Severity::Error) && matches!(ended, staying::Ended::Code(_)) {
-            std::process::exit(BROKEN);
+            std::process::exit(CHECK_EXIT_CODE);
         }
         staying::end_as(ended)
     }

@@ -5,7 +5,7 @@
 
 use super::doorbell::{Doorbell, PeerDoorbell};
 use super::link::{Heard, Inbound, Outbound, State};
-use super::ring::{LARGE, Reader, SMALL, Writer};
+use super::ring::{LARGE_RING_BYTES, Reader, SMALL_RING_BYTES, Writer};
 use host::descriptor::Descriptor;
 use host::event_set::EventSet;
 use host::holders;
@@ -13,7 +13,7 @@ use host::names::{self, Name};
 use host::offer::Offer;
 use host::slots::{Registry, Slot, Slots};
 use host::{greeting, passing};
-use latch::{Apart, Mutex, Rank, RwLock, STRIPES};
+use latch::{Apart, Mutex, Rank, RwLock, STRIPE_COUNT};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, RawFd};
@@ -26,7 +26,7 @@ use wire::Qpn;
 const LARGE_RINGS: usize = 4;
 
 /// The lanes to one process, and up to how many rings of ours there are several.
-const LANES: u32 = 8;
+const LANES_PER_PROCESS: u32 = 8;
 const FEW_RINGS: usize = 16;
 
 /// The most rings of others that we read.
@@ -52,7 +52,7 @@ pub struct Exchange {
     willing: bool,
     links: Mutex<Links>,
     /// The rings that are read, the same list several times: threads that poll look at one each.
-    inbound: [Apart<RwLock<Vec<Arc<Inbound>>>>; STRIPES],
+    inbound: [Apart<RwLock<Vec<Arc<Inbound>>>>; STRIPE_COUNT],
     /// How many there are.
     inbound_count: AtomicU32,
     /// Links that queue pairs wait for.
@@ -124,7 +124,7 @@ impl Exchange {
             return None;
         }
         let mut links = self.links.lock();
-        let lane = lane % LANES;
+        let lane = lane % LANES_PER_PROCESS;
         // A link whose peer has ended leads to the slot's former owner until `serve` hears of the end.
         let is_open = |link: &&Arc<Outbound>| !link.peer_has_ended();
         let known = |links: &Links, lane| links.outbound.get(&(slot, lane)).filter(is_open).map(Arc::clone);
@@ -135,9 +135,9 @@ impl Exchange {
 
     fn connect(&self, links: &mut Links, slot: Slot, lane: u32) -> io::Result<Arc<Outbound>> {
         let (socket, peer) = names::converse_with_owner(Name::Slot(slot), |peer| holders::is_our_user(peer.uid))?;
-        let size = if links.outbound.len() < LARGE_RINGS { LARGE } else { SMALL };
+        let size = if links.outbound.len() < LARGE_RINGS { LARGE_RING_BYTES } else { SMALL_RING_BYTES };
         let (writer, memory) = Writer::create(size)?;
-        passing::send(&socket, &greeting::of(greeting::OFFER), &[std::os::fd::AsRawFd::as_raw_fd(&memory)])?;
+        passing::send(&socket, &greeting::of(greeting::RING_OFFER), &[std::os::fd::AsRawFd::as_raw_fd(&memory)])?;
         let process = (peer.pid as u32 != std::process::id()).then(|| watch_process(peer.pid)).flatten();
         let outbound = Arc::new(Outbound::new((slot, lane), socket, (peer.pid, process), writer));
         self.watch(links, outbound.socket.raw(), Watched::Outbound(Arc::clone(&outbound)))?;
@@ -207,7 +207,7 @@ impl Exchange {
         let ring = descriptors.first().filter(|_| self.willing && holders::is_our_user(uid));
         let full = self.inbound_count.load(Ordering::Relaxed) as usize >= MOST_INBOUND;
         let Some(Ok(reader)) = ring.filter(|_| !full).map(|ring| Reader::accept(ring.as_fd())) else {
-            return passing::send(&socket, &greeting::of(greeting::REFUSAL), &[]).map(|_| false);
+            return passing::send(&socket, &greeting::of(greeting::RING_REFUSAL), &[]).map(|_| false);
         };
         let writer = names::peer(&socket)?.pid;
         let inbound = Arc::new(Inbound::new(socket, writer, reader));
@@ -217,7 +217,7 @@ impl Exchange {
         self.change_inbound(|list| list.push(Arc::clone(&inbound)));
         let Doorbell { memory, bells: [engine, caller], .. } = &*self.doorbell;
         let descriptors = [memory.raw(), engine.raw(), caller.raw()];
-        let answer = passing::send(&inbound.socket, &greeting::of(greeting::WELCOME), &descriptors);
+        let answer = passing::send(&inbound.socket, &greeting::of(greeting::RING_WELCOME), &descriptors);
         if answer.is_err() {
             self.drop_inbound(&inbound);
         }
@@ -243,7 +243,7 @@ impl Exchange {
             _ => None,
         };
         match (state, kind) {
-            (State::Connecting, Some(greeting::WELCOME)) => {
+            (State::Connecting, Some(greeting::RING_WELCOME)) => {
                 let mut descriptors = descriptors.into_iter();
                 let doorbell = match (descriptors.next(), descriptors.next(), descriptors.next()) {
                     (Some(memory), Some(engine), Some(caller)) => {
@@ -260,7 +260,7 @@ impl Exchange {
                 }
                 Some(Change::Decided)
             }
-            (State::Up, Some(greeting::ROOM)) => None,
+            (State::Up, Some(greeting::ROOM_NOTICE)) => None,
             (State::Connecting, _) => {
                 self.end_link(outbound, State::Refused);
                 Some(Change::Decided)
@@ -308,13 +308,13 @@ impl Exchange {
     /// Whether there is a ring to look at. None if that cannot be told without taking a lock.
     #[inline]
     pub fn glance(&self, alone: &latch::Alone) -> Option<bool> {
-        let list = &self.inbound[latch::stripe() % STRIPES].0;
+        let list = &self.inbound[latch::stripe() % STRIPE_COUNT].0;
         list.look(alone, |list| list.iter().any(|inbound| inbound.wants_reading() || inbound.has_ended()))
     }
 
     /// Whether there is a ring to look at.
     pub(super) fn has_something(&self) -> bool {
-        let list = self.inbound[latch::stripe() % STRIPES].0.read();
+        let list = self.inbound[latch::stripe() % STRIPE_COUNT].0.read();
         list.iter().any(|inbound| inbound.wants_reading() || inbound.has_ended())
     }
 
@@ -335,7 +335,7 @@ impl Exchange {
             }
             ended
         };
-        let list = &self.inbound[latch::stripe() % STRIPES].0;
+        let list = &self.inbound[latch::stripe() % STRIPE_COUNT].0;
         let ended = alone.and_then(|alone| list.look(alone, &mut each)).unwrap_or_else(|| each(&list.read()));
         if ended {
             // What a process wrote before it ended counts.
@@ -364,7 +364,7 @@ impl Exchange {
         self.change_inbound(|list| list.retain(|other| !Arc::ptr_eq(other, inbound)));
     }
 
-    /// `qpn` wants to go on when the link has room, or is up. Answers whether it has to wait: look at the link once
+    /// `qpn` wants to go on when the link has room, or is up. Returns whether it has to wait: look at the link once
     /// more if not.
     pub fn stall(&self, outbound: &Arc<Outbound>, qpn: Qpn) {
         outbound.add_waiting(qpn);
