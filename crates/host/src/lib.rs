@@ -13,7 +13,7 @@
 //! | [`process_watch`], [`connection_records`] | which processes have ended, and which connections they had |
 //! | [`inquiry`] | what other processes have |
 //! | [`offer`], [`greeting`], [`passing`] | what two processes say to each other, with descriptors |
-//! | [`arrival`], [`family`] | a packet, and the sockets that receive it |
+//! | [`arrival`], [`target`], [`family`] | a packet, the process that it is for, and the sockets that receive it |
 //! | [`descriptor`], [`event_fd`], [`ready_pipe`] | what a forked child must not keep; bells; what programs wait for |
 //! | [`thread`], [`standard_error`], [`stamp`], [`environment`] | threads that take no signals; lines for a person, and when they were written; what is believed of variables |
 //! | [`file_size`] | how long a file may become |
@@ -47,6 +47,7 @@ pub mod socket_table;
 pub mod stamp;
 pub mod standard_error;
 pub mod steering;
+pub mod target;
 pub mod thread;
 
 pub use slots::random;

@@ -17,6 +17,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use wire::cm::PortSpace;
 
+/// Ports in a block.
+pub const BLOCK: u16 = 64;
+
 /// So many names for one slot are looked at: a squatter can have many of them, too, and each costs it a descriptor.
 const MOST_OTHERS: usize = 4096;
 

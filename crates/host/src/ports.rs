@@ -9,6 +9,7 @@
 
 use crate::holders;
 use crate::names::{self, Name};
+pub use crate::names::BLOCK;
 use crate::shares;
 use crate::slots::{Registry, Slots, random};
 use latch::Rank;
@@ -18,9 +19,6 @@ use std::fs;
 use std::io;
 use std::sync::{Arc, MutexGuard};
 use wire::cm::PortSpace;
-
-/// Ports in a block.
-pub const BLOCK: u16 = 64;
 
 /// Why a port could not be had.
 #[derive(Debug, thiserror::Error)]
