@@ -27,14 +27,14 @@ use crate::objects::device::Device;
 use crate::progress::timers::Alarm;
 use crate::tuning::{EXIT_DISCONNECT_WAIT, PROVOKED_PACKETS, STALE_SUSPICION_INTERVAL};
 use ::cm::id::IdRecord;
-use ::cm::{IdKey, Ids};
+use ::cm::{IdKey, Ids, Transmit};
 use ::host::connection_records::ConnectionRecords;
 use ::host::slots::Slot;
 use handle::Handle;
 use latch::Rank;
 use latch::plain::Mutex;
 use ports::HeldPorts;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use trace::DropReason;
@@ -47,6 +47,9 @@ use wire::{Gid, Headers, Psn, Qpn};
 #[derive(Debug)]
 pub(crate) struct Cm {
     inner: Mutex<Inner>,
+    /// Messages that have arrived, in order. They are put here while the sockets are locked, and taken while the rest is:
+    /// whichever thread takes them, it takes them in the order in which they came.
+    arrived: Mutex<VecDeque<(::cm::Route, CmDatagram)>>,
     /// The process's slot, whose communication ids it gives out.
     slot: Slot,
 }
@@ -94,6 +97,7 @@ impl Cm {
                     told: Vec::new(),
                 },
             ),
+            arrived: Mutex::new(Rank::ArrivedMessages, VecDeque::new()),
             slot,
         }
     }
@@ -128,7 +132,8 @@ impl Cm {
                 remote_qpn: Qpn::new(0),
                 private_data: Data::default(),
             });
-            mad::send(nic, &route, &CmDatagram::new(number, message), (number >> 32) as u32);
+            let transmit = Transmit { route, datagram: CmDatagram::new(number, message), again: true };
+            mad::send(nic, &transmit, (number >> 32) as u32);
         }
     }
 
@@ -138,15 +143,19 @@ impl Cm {
         mad::read(headers, payload)
     }
 
-    /// Takes messages that arrived.
-    pub fn receive(&self, nic: &Nic, messages: &[(::cm::Route, CmDatagram)]) {
-        if messages.is_empty() {
-            return;
-        }
+    /// A message has arrived: [`receive`](Cm::receive) takes it, once the sockets are let go.
+    pub fn has_arrived(&self, route: ::cm::Route, message: CmDatagram) {
+        self.arrived.lock().push_back((route, message));
+    }
+
+    /// Takes messages that have arrived.
+    pub fn receive(&self, nic: &Nic) {
         self.with(nic, |inner, now| {
-            for (route, datagram) in messages {
+            loop {
+                let next = self.arrived.lock().pop_front();
+                let Some((route, datagram)) = next else { break };
                 // What comes from an address of this host comes from this host: the kernel takes it from no other.
-                inner.ids.handle(now, *route, datagram, nic.is_own_address(route.source));
+                inner.ids.handle(now, route, &datagram, nic.is_own_address(route.source));
                 // Told in the order in which they came.
                 inner.tell_all(nic, now);
             }
@@ -236,7 +245,7 @@ impl Inner {
         loop {
             while let Some(transmit) = self.ids.manager.poll_transmit() {
                 self.psn = self.psn.wrapping_add(1);
-                mad::send(nic, &transmit.route, &transmit.datagram, self.psn);
+                mad::send(nic, &transmit, self.psn);
             }
             if !self.tell_all(nic, now) {
                 break;

@@ -239,12 +239,19 @@ pub fn connect(socket: &Descriptor, name: Name) -> io::Result<()> {
 }
 
 /// A process on the other end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Peer {
     /// Its process.
     pub pid: i32,
     /// Its user.
     pub uid: u32,
+}
+
+impl Peer {
+    /// Whether it is the process that asks.
+    pub fn is_this_process(self) -> bool {
+        self.pid.cast_unsigned() == std::process::id()
+    }
 }
 
 /// The process that connected, or that listened, at the time it did.

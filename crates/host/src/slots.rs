@@ -6,10 +6,11 @@
 use crate::callers::{self, Callers};
 use crate::descriptor::{Descriptor, check};
 use crate::holders::{self, PortUsers};
-use crate::names::{self, Name};
+use crate::names::{self, BLOCK, Name};
 use crate::offer::Offer;
 use crate::shares;
 pub use crate::slot::Slot;
+use crate::target::Target;
 use latch::Rank;
 use latch::plain::{Guard, Mutex};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -389,6 +390,18 @@ impl Registry {
         match name {
             Name::Slot(slot) => self.owns(slot),
             name => self.listeners().iter().any(|listener| listener.name == name),
+        }
+    }
+
+    /// Whether a packet may be for this process, as far as it tells.
+    pub(crate) fn is_target(&self, target: Target) -> bool {
+        match target {
+            Target::Queue(slot) | Target::Communication(slot) => self.owns(slot),
+            Target::Service(space, port) => {
+                self.has(Name::Port(space, port)) || self.has(Name::Block(space, port / BLOCK))
+            }
+            Target::Everybody | Target::Here => true,
+            Target::Nobody => false,
         }
     }
 

@@ -31,6 +31,8 @@ pub enum Rank {
     Flows,
     /// The connection manager.
     ConnectionManager,
+    /// Messages of connection management that have arrived.
+    ArrivedMessages,
     /// Management agents.
     Agents,
     /// Opened devices.

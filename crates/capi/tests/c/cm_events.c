@@ -1,6 +1,7 @@
 /* The sequences of events on both sides of a connection, what comes with them, and what becomes of the queue pairs. */
 #include "connection.h"
 #include <pthread.h>
+#include <sys/wait.h>
 #include <time.h>
 
 static struct rdma_event_channel *here, *there;
@@ -550,11 +551,89 @@ static void datagrams(void)
 	destroy(ends.listener);
 }
 
+/* Connections in a row; every third ends before the next is asked for. */
+#define IN_A_ROW 300
+#define ENDS(at) ((at) % 3 == 2)
+
+static void connects_in_a_row(int ports)
+{
+	struct rdma_conn_param parameters = {.retry_count = 6};
+	struct rdma_cm_id *ids[IN_A_ROW] = {NULL};
+	uint16_t port;
+
+	NEED(read(ports, &port, sizeof port) == sizeof port);
+	NEED((here = rdma_create_event_channel()));
+	for (int i = 0; i < IN_A_ROW && !failures; i++) {
+		ids[i] = caller(here, RDMA_PS_TCP, port);
+		give_queue_pair(ids[i]);
+		CHECK(!rdma_connect(ids[i], &parameters));
+		expect(here, RDMA_CM_EVENT_ESTABLISHED, 0);
+		if (ENDS(i)) {
+			CHECK(!rdma_disconnect(ids[i]));
+			destroy(ids[i]);
+			ids[i] = NULL;
+		}
+	}
+	/* The others stand until the peer has heard of all. */
+	CHECK(read(ports, &port, sizeof port) == sizeof port);
+	for (int i = 0; i < IN_A_ROW; i++)
+		if (ids[i])
+			destroy(ids[i]);
+	rdma_destroy_event_channel(here);
+	exit(failures != 0);
+}
+
+/* A peer's messages are told in the order in which it sent them: a connection stands, and is over, before it asks for the
+   next. */
+static void told_in_the_order_in_which_they_were_sent(pid_t child, int ports)
+{
+	struct rdma_conn_param parameters = {.rnr_retry_count = 7};
+	struct rdma_cm_id *ids[IN_A_ROW], *listening;
+	struct rdma_cm_event *event;
+	uint16_t port;
+	int status;
+
+	listening = listener(there, RDMA_PS_TCP, &port);
+	CHECK(write(ports, &port, sizeof port) == sizeof port);
+	for (int i = 0; i < IN_A_ROW; i++) {
+		event = next(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+		NEED(event);
+		ids[i] = event->id;
+		rdma_ack_cm_event(event);
+		give_queue_pair(ids[i]);
+		CHECK(!rdma_accept(ids[i], &parameters));
+		for (int ends = 0; ends <= ENDS(i); ends++) {
+			event = next(there, ends ? RDMA_CM_EVENT_DISCONNECTED : RDMA_CM_EVENT_ESTABLISHED);
+			NEED(event);
+			CHECK(event->id == ids[i]);
+			rdma_ack_cm_event(event);
+		}
+		if (ENDS(i))
+			destroy(ids[i]);
+	}
+	CHECK(write(ports, &port, sizeof port) == sizeof port);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	for (int i = 0; i < IN_A_ROW; i++)
+		if (!ENDS(i))
+			destroy(ids[i]);
+	destroy(listening);
+}
+
 int main(void)
 {
+	int ports[2];
+	pid_t child;
+
+	NEED(!pipe(ports));
+	child = fork();
+	if (!child) {
+		close(ports[1]);
+		connects_in_a_row(ports[0]);
+	}
 	here = rdma_create_event_channel();
 	there = rdma_create_event_channel();
 	NEED(here && there);
+	told_in_the_order_in_which_they_were_sent(child, ports[1]);
 	connected();
 	crossing();
 	rejected();
