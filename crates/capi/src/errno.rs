@@ -146,6 +146,7 @@ impl From<ModifyError> for Errno {
     fn from(error: ModifyError) -> Errno {
         let errno = match error {
             ModifyError::NoWay { .. } => Errno(libc::ENETUNREACH),
+            ModifyError::NoNeighbour { .. } => Errno(libc::ETIMEDOUT),
             _ => Errno::INVALID,
         };
         errno.with_reason(&error)

@@ -227,10 +227,25 @@ impl Ids {
         }
     }
 
-    /// The device and the source address for a peer are found: `from`, which is `local`.
+    /// The device and the source address for a peer are found: `from`, which is `local`, and the peer can be reached.
     /// [`EventKind::AddressResolved`] follows.
     #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_address<E: From<IdError>>(
+        &mut self,
+        key: IdKey,
+        from: IpAddr,
+        local: LocalAddress,
+        destination: SocketAddr,
+        take: impl FnOnce(PortSpace, SocketAddr) -> Result<u16, E>,
+    ) -> Result<(), E> {
+        self.query_address(key, from, local, destination, take)?;
+        self.address_resolved(key, local);
+        Ok(())
+    }
+
+    /// As [`resolve_address`](Ids::resolve_address), but whether the peer can be reached has yet to be found out:
+    /// [`address_resolved`](Ids::address_resolved) or [`address_failed`](Ids::address_failed) says so.
+    pub fn query_address<E: From<IdError>>(
         &mut self,
         key: IdKey,
         from: IpAddr,
@@ -252,12 +267,30 @@ impl Ids {
         record.bound = true;
         record.source = Some(local.scoped(from, port));
         record.destination = Some(destination);
+        record.stage = Stage::AddressQueried;
+        Ok(())
+    }
+
+    /// The peer of an id that asked for its address can be reached: [`EventKind::AddressResolved`] follows. False if it
+    /// does not wait for that any more.
+    pub fn address_resolved(&mut self, key: IdKey, local: LocalAddress) -> bool {
+        let record = self.records.get_mut(&key).filter(|record| record.stage == Stage::AddressQueried);
+        let Some(record) = record else { return false };
         if record.local.is_none_or(|bound| bound.gid == local.gid) {
             record.local = Some(local);
         }
         record.stage = Stage::AddressResolved;
         self.tell(key, EventKind::AddressResolved, 0, Body::None);
-        Ok(())
+        true
+    }
+
+    /// The peer of an id that asked for its address cannot be reached: [`EventKind::AddressError`] follows, with this
+    /// negative errno, and the id may ask again.
+    pub fn address_failed(&mut self, key: IdKey, status: i32) {
+        let record = self.records.get_mut(&key).filter(|record| record.stage == Stage::AddressQueried);
+        let Some(record) = record else { return };
+        record.stage = Stage::Bound;
+        self.tell(key, EventKind::AddressError, status, Body::None);
     }
 
     /// No device reaches the peer: [`EventKind::AddressError`] follows, with this negative errno.

@@ -9,6 +9,7 @@ mod event;
 mod handle;
 mod id;
 mod mad;
+mod neighbours;
 mod ports;
 mod route;
 mod secret;
@@ -33,6 +34,7 @@ use ::host::slots::Slot;
 use handle::Handle;
 use latch::Rank;
 use latch::plain::Mutex;
+use neighbours::Searches;
 use ports::HeldPorts;
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -50,6 +52,8 @@ pub(crate) struct Cm {
     /// Messages that have arrived, in order. They are put here while the sockets are locked, and taken while the rest is:
     /// whichever thread takes them, it takes them in the order in which they came.
     arrived: Mutex<VecDeque<(::cm::Route, CmDatagram)>>,
+    /// Peers whose neighbours are searched for.
+    searches: Searches,
     /// The process's slot, whose communication ids it gives out.
     slot: Slot,
 }
@@ -98,6 +102,7 @@ impl Cm {
                 },
             ),
             arrived: Mutex::new(Rank::ArrivedMessages, VecDeque::new()),
+            searches: Searches::default(),
             slot,
         }
     }

@@ -11,6 +11,7 @@
 //! | [`forward`] | packets that came to the wrong process of the host go on to the right one |
 //! | [`steering`] | and seldom come to the wrong one |
 //! | [`process_watch`], [`connection_records`] | which processes have ended, and which connections they had |
+//! | [`neighbours`] | whether other hosts of the network can be reached |
 //! | [`inquiry`] | what other processes have |
 //! | [`offer`], [`greeting`], [`passing`] | what two processes say to each other, with descriptors |
 //! | [`arrival`], [`target`], [`family`] | a packet, the process that it is for, and the sockets that receive it |
@@ -37,6 +38,7 @@ pub mod callers;
 pub mod classes;
 pub mod connection_records;
 pub mod names;
+pub mod neighbours;
 pub mod offer;
 pub mod passing;
 pub mod ports;

@@ -23,6 +23,8 @@ pub enum Rank {
     Nics,
     /// Queue pairs whose peers are asked for.
     PeerQuestions,
+    /// Peers whose neighbours are searched for.
+    NeighbourSearches,
     /// The receiving UDP sockets.
     Attachment,
     /// A socket for raw packets, while it receives.

@@ -8,6 +8,7 @@ use crate::object::{Object, set_field};
 use abi::{Handle, rdma_cm_id};
 use libc::sockaddr;
 use std::ffi::c_int;
+use std::time::Duration;
 
 /// Takes a local address. If it is a particular one, the id belongs to that device from then on.
 ///
@@ -25,8 +26,8 @@ pub unsafe extern "C" fn rdma_bind_addr(id: Handle<'_, rdma_cm_id>, local: *mut 
     })
 }
 
-/// Finds a device and a source address for a destination. The system's routing answers at once, so nothing needs the
-/// time it is given.
+/// Finds a device and a source address for a destination. The system's routing answers at once; the time is for the
+/// network to say where the destination is, if the system does not know.
 ///
 /// # Safety
 /// `source` and `destination` are null or socket addresses.
@@ -35,7 +36,7 @@ pub unsafe extern "C" fn rdma_resolve_addr(
     id: Handle<'_, rdma_cm_id>,
     source: *mut sockaddr,
     destination: *mut sockaddr,
-    _milliseconds: c_int,
+    milliseconds: c_int,
 ) -> c_int {
     number("rdma_resolve_addr", || {
         let it = ConnectionId::of(id)?;
@@ -45,7 +46,8 @@ pub unsafe extern "C" fn rdma_resolve_addr(
         let destination = unsafe { address::from_c(destination) }?;
         it.tell("rdma_resolve_addr");
         it.tell_place("rdma_resolve_addr", Some(destination));
-        it.id.resolve_address(source, destination)?;
+        let timeout = Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0));
+        it.id.resolve_address_within(source, destination, timeout)?;
         set_field!(it.base, route.addr.dst_addr, address::to_c(destination));
         it.complete()
     })

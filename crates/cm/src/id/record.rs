@@ -27,6 +27,8 @@ pub enum Stage {
     Idle,
     /// It has an address of its own.
     Bound,
+    /// It searches for the way to the peer's address.
+    AddressQueried,
     /// It knows the peer's address, and from which of its own it is reached.
     AddressResolved,
     /// It knows the way.
@@ -57,6 +59,7 @@ impl Stage {
         match self {
             Stage::Idle => "idle",
             Stage::Bound => "bound to an address",
+            Stage::AddressQueried => "resolving an address",
             Stage::AddressResolved => "resolved to an address",
             Stage::RouteResolved => "resolved to a route",
             Stage::Listening => "listening",
