@@ -132,6 +132,13 @@ impl Ids {
                 record.expect("setting AFONLY", &[Stage::Idle, Stage::Bound])?;
                 record.settings.only_its_family = value;
             }
+            IdOption::ByGid(value) => {
+                record.expect("choosing a family of addresses", &[Stage::Idle, Stage::Bound])?;
+                if record.bound && record.settings.by_gid != value {
+                    return Err(IdError::Invalid("the id is bound to an address of another family"));
+                }
+                record.settings.by_gid = value;
+            }
             IdOption::AckTimeout(value) => {
                 if record.is_datagram() || value > 31 {
                     return Err(IdError::Invalid("an ACK timeout is 0 to 31, and of a connected service"));
@@ -331,10 +338,11 @@ impl Ids {
             return record.refuse("connecting");
         };
         let header = IpCm::new(source.port(), source.ip(), destination.ip());
+        let header = Some(&header).filter(|_| !record.settings.by_gid);
         let service = ServiceId::ip(record.space, destination.port());
         let route = Route { source: path.sgid, destination: path.dgid };
         let id = if record.is_datagram() {
-            let private_data = with_header(&header, parameters.private_data)?;
+            let private_data = with_header(header, parameters.private_data)?;
             manager.resolve(now, Resolve { private_data, ..Resolve::new(route, service) })?
         } else {
             let asked = asked(parameters)?;
@@ -357,7 +365,7 @@ impl Ids {
                 flow_label: path.flow_label,
                 service_level: path.service_level,
                 local_ack_timeout: Timeout::new(record.ack_timeout()),
-                private_data: with_header(&header, parameters.private_data)?,
+                private_data: with_header(header, parameters.private_data)?,
                 ece: record.settings.ece,
                 repeat_rtu: !peer_is_here,
                 ..Connect::new(route, service, parameters.qpn, record.receive_psn)
@@ -605,15 +613,15 @@ fn asked(parameters: &ConnectParameters<'_>) -> Result<Asked, IdError> {
     Ok(Asked { responder_resources, initiator_depth, retry_count, rnr_retry_count })
 }
 
-/// Private data that begins with the addresses.
-fn with_header<const N: usize>(header: &IpCm, private_data: &[u8]) -> Result<Data<N>, IdError> {
-    let (length, room) = (private_data.len(), N - IpCm::LEN);
+/// Private data that begins with the addresses, if they are IP addresses.
+fn with_header<const N: usize>(header: Option<&IpCm>, private_data: &[u8]) -> Result<Data<N>, IdError> {
+    let (length, room) = (private_data.len(), N - header.map_or(0, |_| IpCm::LEN));
     if length > room {
         return Err(IdError::PrivateData { length, room });
     }
     let mut whole = [0; N];
     // It fits: both sizes are larger than the header.
-    let at = header.encode(&mut whole).unwrap_or(0);
+    let at = header.and_then(|header| header.encode(&mut whole).ok()).unwrap_or(0);
     if let Some(rest) = whole.get_mut(at..at + length) {
         rest.copy_from_slice(private_data);
     }

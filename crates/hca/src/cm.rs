@@ -15,6 +15,7 @@ mod route;
 mod secret;
 mod stale;
 
+pub use ::cm::id::address::with_scope;
 pub use ::cm::id::{
     Body, ConnectParameters, ConnectionBody, DatagramBody, EventKind, IdOption, MAX_READS, PathFacts, UDP_QKEY,
 };

@@ -1,5 +1,7 @@
 /* The sequences of events on both sides of a connection, what comes with them, and what becomes of the queue pairs. */
 #include "connection.h"
+#include <endian.h>
+#include <infiniband/ib.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -551,6 +553,72 @@ static void datagrams(void)
 	destroy(ends.listener);
 }
 
+/* An address of the loopback that is a GID, for a service of TCP's. */
+static struct rdma_addrinfo *gid(int flags, const char *service)
+{
+	struct rdma_addrinfo hints = {.ai_flags = RAI_NUMERICHOST | RAI_FAMILY | flags, .ai_family = AF_IB,
+				      .ai_port_space = RDMA_PS_TCP, .ai_qp_type = IBV_QPT_RC};
+	struct rdma_addrinfo *found = NULL;
+
+	NEED(!rdma_getaddrinfo("::ffff:127.0.0.1", service, &hints, &found) && found && found->ai_family == AF_IB);
+	return found;
+}
+
+/* With GIDs for addresses requests do not begin with IP addresses, so all of the message is the program's. */
+static void gids(void)
+{
+	uint8_t data[93];
+	struct rdma_conn_param parameters = {.private_data = data, .private_data_len = sizeof data, .retry_count = 6};
+	struct rdma_addrinfo *found = gid(RAI_PASSIVE, "0");
+	struct sockaddr_ib *address;
+	struct rdma_cm_event *event;
+	struct ends ends;
+	char service[8];
+	uint16_t port;
+
+	memset(data, 0x6b, sizeof data);
+	NEED(!rdma_create_id(there, &ends.listener, &failures, RDMA_PS_TCP));
+	CHECK(found->ai_src_len == sizeof *address);
+	NEED(!rdma_bind_addr(ends.listener, found->ai_src_addr) && !rdma_listen(ends.listener, 8));
+	rdma_freeaddrinfo(found);
+	port = rdma_get_src_port(ends.listener);
+	CHECK(port && ends.listener->route.addr.src_addr.sa_family == AF_IB);
+	snprintf(service, sizeof service, "%u", ntohs(port));
+	found = gid(0, service);
+	address = (struct sockaddr_ib *)found->ai_dst_addr;
+	NEED(found->ai_dst_len == sizeof *address && address);
+	CHECK(be64toh(address->sib_sid) == ((uint64_t)RDMA_PS_TCP << 16 | ntohs(port)));
+	NEED(!rdma_create_id(here, &ends.client, NULL, RDMA_PS_UDP));
+	CHECK(rdma_resolve_addr(ends.client, NULL, found->ai_dst_addr, 2000) == -1 && errno == EINVAL);
+	destroy(ends.client);
+	NEED(!rdma_create_id(here, &ends.client, NULL, RDMA_PS_TCP));
+	NEED(!rdma_resolve_addr(ends.client, NULL, found->ai_dst_addr, 2000));
+	rdma_freeaddrinfo(found);
+	expect(here, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+	NEED(!rdma_resolve_route(ends.client, 2000));
+	expect(here, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
+	CHECK(ends.client->route.addr.src_addr.sa_family == AF_IB && ends.client->route.addr.dst_addr.sa_family == AF_IB);
+	CHECK(rdma_get_dst_port(ends.client) == port && rdma_get_src_port(ends.client));
+	give_queue_pair(ends.client);
+	CHECK(rdma_connect(ends.client, &parameters) == -1 && errno == EINVAL);
+	parameters.private_data_len = 92;
+	CHECK(!rdma_connect(ends.client, &parameters));
+	event = next(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	NEED(event);
+	ends.server = event->id;
+	private_data(event->param.conn.private_data, event->param.conn.private_data_len, 92, 92, 0x6b);
+	address = (struct sockaddr_ib *)&ends.server->route.addr.dst_addr;
+	CHECK(address->sib_family == AF_IB && !memcmp(&address->sib_addr, &ends.client->route.addr.addr.ibaddr.sgid, 16));
+	CHECK(rdma_get_src_port(ends.server) == port);
+	CHECK(!rdma_ack_cm_event(event));
+	parameters.private_data_len = 0;
+	give_queue_pair(ends.server);
+	CHECK(!rdma_accept(ends.server, &parameters));
+	expect(here, RDMA_CM_EVENT_ESTABLISHED, 0);
+	expect(there, RDMA_CM_EVENT_ESTABLISHED, 0);
+	gone(&ends);
+}
+
 /* Connections in a row; every third ends before the next is asked for. */
 #define IN_A_ROW 300
 #define ENDS(at) ((at) % 3 == 2)
@@ -648,6 +716,7 @@ int main(void)
 	unacknowledged();
 	external();
 	datagrams();
+	gids();
 	rdma_destroy_event_channel(here);
 	rdma_destroy_event_channel(there);
 	return failures != 0;

@@ -291,14 +291,21 @@ impl Ids {
         if serves != caller.kind {
             return None;
         }
-        let (header, rest) = IpCm::parse(caller.data).ok()?;
+        let (theirs, ours, rest) = match listening.settings.by_gid {
+            // Of a peer that is named by its GID no port is known.
+            true => ((caller.route.destination.to_ip(), 0), caller.route.source.to_ip(), caller.data),
+            false => {
+                let (header, rest) = IpCm::parse(caller.data).ok()?;
+                ((header.source, header.source_port), header.destination, rest)
+            }
+        };
         // The way back: our address is where the message went.
         let local = local(caller.route.source)?;
         let mut record = IdRecord::new(listening.space, caller.kind, psn);
         record.settings = listening.settings;
         (record.stage, record.unaccepted) = (Stage::Requested, true);
-        record.source = Some(local.scoped(header.destination, caller.port));
-        record.destination = Some(local.scoped(header.source, header.source_port));
+        record.source = Some(local.scoped(ours, caller.port));
+        record.destination = Some(local.scoped(theirs.0, theirs.1));
         record.local = Some(local);
         record.path = record.path_to(caller.route.destination);
         if let Some(path) = &mut record.path {

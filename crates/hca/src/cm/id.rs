@@ -127,6 +127,11 @@ impl Id {
         self.read(|record| record.kind).unwrap_or(Kind::ReliableConnected)
     }
 
+    /// Whether its addresses are GIDs.
+    pub fn is_by_gid(&self) -> bool {
+        self.read(IdRecord::is_by_gid).unwrap_or(false)
+    }
+
     /// Its namespace of ports.
     pub fn space(&self) -> PortSpace {
         self.read(|record| record.space).unwrap_or(PortSpace::Tcp)
@@ -220,7 +225,7 @@ impl Id {
             self.bind(source)?;
         }
         let fixed = self.nic.cm.inner.lock().ids.chosen_source(self.key, destination)?;
-        let destination = route::concrete(destination, fixed);
+        let destination = self.nic.on_a_link(route::concrete(destination, fixed), fixed, self.is_by_gid());
         let scope = route::scope_of(destination);
         // A group is reached from wherever the id is bound; the system need not have a route for it.
         let from = match (destination.ip().is_multicast(), fixed) {
