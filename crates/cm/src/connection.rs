@@ -346,3 +346,18 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::cm::{PortSpace, ServiceId};
+    use wire::{Gid, Psn};
+
+    #[test]
+    fn an_attempt_to_connect_takes_as_long_as_a_kernels() {
+        let route = Route { source: Gid::default(), destination: Gid::default() };
+        let connect = Connect::new(route, ServiceId::ip(PortSpace::Tcp, 1), Qpn::new(1), Psn::new(1));
+        let patience = Connection::active(&connect, 1).patience;
+        assert_eq!((patience.timeout, patience.total()), (Duration::from_millis(4608), Duration::from_millis(73_728)));
+    }
+}

@@ -8,8 +8,8 @@
 //! so at least one sees the other.
 
 use crate::holders;
-use crate::names::{self, Name};
 pub use crate::names::BLOCK;
+use crate::names::{self, Name};
 use crate::shares;
 use crate::slots::{Registry, Slots, random};
 use latch::Rank;

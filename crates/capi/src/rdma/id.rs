@@ -21,8 +21,8 @@ use abi::{
 };
 use hca::Nic;
 use hca::cm::{EventChannel, Id, PathFacts};
-use std::ffi::{c_uint, c_void};
 use libc::sockaddr_storage;
+use std::ffi::{c_uint, c_void};
 use std::fmt;
 use std::net::SocketAddr;
 use std::ptr::null_mut;

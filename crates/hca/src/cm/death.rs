@@ -5,8 +5,8 @@
 use super::{Cm, Inner, mad};
 use crate::nic::Nic;
 use crate::tuning::{DEATH_NOTICE_INTERVAL, DEATH_NOTICES, RECORD_KEEPER_SEARCH};
-use ::cm::{IdKey, Transmit};
 use ::cm::id::Stage;
+use ::cm::{IdKey, Transmit};
 use ::host::connection_records::ConnectionRecord;
 use ::host::slots::Slot;
 use trace::DropReason;

@@ -253,7 +253,9 @@ impl Event {
             (EventKind::Unreachable, _) => ConnectError::TimedOut { to: peer },
             (EventKind::Disconnected, _) => ConnectError::Gone { peer },
             (EventKind::AddressError, status) if status != OUT_OF_TIME => ConnectError::NoDevice { address: peer.ip() },
-            (EventKind::AddressError | EventKind::RouteError, _) => ConnectError::NoRoute { to: peer.ip(), source: system() },
+            (EventKind::AddressError | EventKind::RouteError, _) => {
+                ConnectError::NoRoute { to: peer.ip(), source: system() }
+            }
             (EventKind::ConnectError | EventKind::DeviceRemoval | EventKind::MulticastError, status) => {
                 ConnectError::Unexpected { event: self.kind, status }
             }

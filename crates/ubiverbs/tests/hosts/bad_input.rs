@@ -109,13 +109,15 @@ pub fn caller(arguments: &[String]) -> Outcome {
             Ok(qp) => qp,
             Err(Error::Modify(ModifyError::NoNeighbour { to })) if to == peer => {
                 say("ended", &format!("unknown {}", start.elapsed().as_micros()));
-                // The connection manager finds out, too, before anything is asked of the peer.
-                let start = Instant::now();
-                let found = ubiverbs::cm::resolve(SocketAddr::new(peer, 7471)).wait().map(|_| ());
-                let told = matches!(&found, Err(Error::Connect(ConnectError::NoRoute { to, .. })) if *to == peer);
-                check(told, "an address that no host has", &found)?;
-                let took = start.elapsed();
-                check((1..4).contains(&took.as_secs()), "an answer in time", took)?;
+                // The connection manager finds out, too, before anything is asked of the peer. Once is enough.
+                if peer.is_ipv4() {
+                    let start = Instant::now();
+                    let found = ubiverbs::cm::resolve(SocketAddr::new(peer, 7471)).wait().map(|_| ());
+                    let told = matches!(&found, Err(Error::Connect(ConnectError::NoRoute { to, .. })) if *to == peer);
+                    check(told, "an address that no host has", &found)?;
+                    let took = start.elapsed();
+                    check((1..4).contains(&took.as_secs()), "an answer in time", took)?;
+                }
                 continue;
             }
             Err(error) => return Err(error.into()),
