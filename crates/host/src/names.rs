@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use wire::cm::PortSpace;
 
 /// Ports in a block.
-pub const BLOCK: u16 = 64;
+pub const PORTS_PER_BLOCK: u16 = 64;
 
 /// So many names for one slot are looked at: a squatter can have many of them, too, and each costs it a descriptor.
 const MOST_OTHERS: usize = 4096;
 
 /// How long a name may outlive its process.
-const VANISHING: Duration = Duration::from_millis(30);
+const NAME_RELEASE_TIME: Duration = Duration::from_millis(30);
 
 /// What a process may own on its host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -199,7 +199,7 @@ pub fn bind(socket: &Descriptor, name: Name) -> io::Result<()> {
 
 /// Listens on `name`, and waits a little if it still belongs to a process that has just ended.
 pub fn listen_patiently(socket: &Descriptor, name: Name) -> io::Result<()> {
-    let deadline = Instant::now() + VANISHING;
+    let deadline = Instant::now() + NAME_RELEASE_TIME;
     loop {
         match listen(socket, name) {
             Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {

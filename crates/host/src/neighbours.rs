@@ -10,10 +10,10 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// How soon the kernel is asked again; each time twice as long,
-const FIRST_LOOK: Duration = Duration::from_micros(50);
+const FIRST_LOOK_INTERVAL: Duration = Duration::from_micros(50);
 
 /// but not longer than this.
-const LONGEST_LOOK: Duration = Duration::from_millis(2);
+const LONGEST_LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The kernel asks a neighbour three times, a second apart, and gives up; then it has to be made to ask again.
 const PROVOKE_INTERVAL: Duration = Duration::from_secs(1);
@@ -85,8 +85,8 @@ impl Search {
             neighbour,
             way,
             deadline: now + timeout,
-            interval: FIRST_LOOK,
-            next_look: now + FIRST_LOOK,
+            interval: FIRST_LOOK_INTERVAL,
+            next_look: now + FIRST_LOOK_INTERVAL,
             next_provocation: now,
         };
         search.provoke(now);
@@ -113,7 +113,7 @@ impl Search {
             return Some(Err(Unreachable::TimedOut));
         }
         self.provoke(now);
-        self.interval = (self.interval * 2).min(LONGEST_LOOK);
+        self.interval = (self.interval * 2).min(LONGEST_LOOK_INTERVAL);
         self.next_look = now + self.interval;
         None
     }
@@ -154,10 +154,10 @@ struct Table {
     sequence: u32,
 }
 
-const HEADER: usize = size_of::<libc::nlmsghdr>();
+const MESSAGE_HEADER_LENGTH: usize = size_of::<libc::nlmsghdr>();
 
 /// A route or a neighbour begins with so many bytes, then attributes follow.
-const BODY: usize = 12;
+const MESSAGE_BODY_LENGTH: usize = 12;
 
 /// Where a route has its type, and a neighbour its state.
 const ROUTE_TYPE: usize = 7;
@@ -271,7 +271,7 @@ impl Table {
             }
             return match answer.word(4).map(|word| word.to_ne_bytes()) {
                 Some([low, high, ..]) if u16::from_ne_bytes([low, high]) == libc::NLMSG_ERROR as u16 => {
-                    let errno = answer.word(HEADER).map_or(libc::EIO, |word| -word.cast_signed());
+                    let errno = answer.word(MESSAGE_HEADER_LENGTH).map_or(libc::EIO, |word| -word.cast_signed());
                     Err(io::Error::from_raw_os_error(errno))
                 }
                 Some(_) => Ok(answer),
@@ -286,14 +286,14 @@ struct Request {
     kind: u16,
     /// How many bits an address has.
     prefix: u8,
-    body: [u8; BODY],
+    body: [u8; MESSAGE_BODY_LENGTH],
     attributes: Vec<u8>,
 }
 
 impl Request {
     fn new(kind: u16, address: IpAddr) -> Request {
         let (family, prefix) = if address.is_ipv4() { (libc::AF_INET, 32) } else { (libc::AF_INET6, 128) };
-        let mut body = [0; BODY];
+        let mut body = [0; MESSAGE_BODY_LENGTH];
         body[0] = family as u8;
         Request { kind, prefix, body, attributes: Vec::new() }
     }
@@ -306,7 +306,7 @@ impl Request {
     }
 
     fn bytes(&self, sequence: u32) -> Vec<u8> {
-        let length = HEADER + BODY + self.attributes.len();
+        let length = MESSAGE_HEADER_LENGTH + MESSAGE_BODY_LENGTH + self.attributes.len();
         let mut bytes = (length as u32).to_ne_bytes().to_vec();
         bytes.extend(self.kind.to_ne_bytes());
         bytes.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
@@ -327,11 +327,11 @@ impl Answer {
     }
 
     fn body(&self, at: usize) -> Option<u8> {
-        self.0.get(HEADER + at).copied()
+        self.0.get(MESSAGE_HEADER_LENGTH + at).copied()
     }
 
     fn attribute(&self, wanted: u16) -> Option<&[u8]> {
-        let mut rest = self.0.get(HEADER + BODY..)?;
+        let mut rest = self.0.get(MESSAGE_HEADER_LENGTH + MESSAGE_BODY_LENGTH..)?;
         loop {
             let ([l0, l1, k0, k1], _) = rest.split_first_chunk()?;
             let length = usize::from(u16::from_ne_bytes([*l0, *l1]));
@@ -374,11 +374,15 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_cut_off_has_no_attributes() {
-        let mut bytes = vec![0; HEADER + BODY];
+        let mut bytes = vec![0; MESSAGE_HEADER_LENGTH + MESSAGE_BODY_LENGTH];
         bytes.extend([8, 0, 4, 0, 7, 0, 0, 0, 9, 0, 5, 0, 1]);
         let answer = Answer(bytes);
         assert_eq!(answer.attribute(RTA_OIF), Some(&[7, 0, 0, 0][..]));
         assert_eq!(answer.attribute(RTA_GATEWAY), None);
-        assert_eq!(Answer(vec![0; HEADER + BODY + 4]).attribute(RTA_OIF), None, "a length of zero");
+        assert_eq!(
+            Answer(vec![0; MESSAGE_HEADER_LENGTH + MESSAGE_BODY_LENGTH + 4]).attribute(RTA_OIF),
+            None,
+            "a length of zero"
+        );
     }
 }

@@ -39,7 +39,7 @@ impl Nic {
         scope: u32,
         timeout: Duration,
     ) -> Result<Option<Search>, CmError> {
-        if destination.is_multicast() || self.is_own_address(wire::Gid::from_ip(destination)) {
+        if destination.is_multicast() || self.ground.host.is_own_address(wire::Gid::from_ip(destination)) {
             return Ok(None);
         }
         Search::begin(Way { source, destination, scope }, timeout).map_err(|error| match error {

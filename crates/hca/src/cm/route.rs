@@ -71,7 +71,7 @@ impl Nic {
         with_scope(destination.ip(), destination.port(), device.map_or(0, |device| device.interface_index()))
     }
 
-    /// The same as [`place`](Nic::place), as far as it is known already.
+    /// What [`place`](Nic::place) returns, as far as it is known already.
     pub(crate) fn known_place(&self, address: IpAddr, scope: u32) -> Option<Place> {
         let gid = Gid::from_ip(address);
         let find = |devices: Vec<Arc<Device>>, gid: Gid| {

@@ -1,11 +1,11 @@
 //! What a program calls on a queue pair, and what follows from it: trains inside the process are delivered, and queue
 //! pairs go on that got room to send.
 
+use crate::call_trace as calls;
 use crate::nic::Nic;
 use crate::objects::device::Device;
 use crate::queue_pair::Qp;
 use crate::queue_pair::reach::Neighbour;
-use crate::told_calls as calls;
 use trace::Call;
 use transport::{AddressVector, Attributes, Modify, ModifyError, PostError, ReceiveRequest, SendRequest, State};
 
@@ -23,13 +23,14 @@ impl Qp {
         self.change_and_tell(nic, modify, Neighbour::Asked)
     }
 
-    /// The same for a thread that must not wait: the network is not asked.
+    /// Changes state and attributes like [`modify`](Qp::modify), for a thread that must not wait: the network is not
+    /// asked.
     pub fn modify_at_once(&self, nic: &Nic, modify: &Modify) -> Result<(), ModifyError> {
         self.change_and_tell(nic, modify, Neighbour::Unasked)
     }
 
     fn change_and_tell(&self, nic: &Nic, modify: &Modify, neighbour: Neighbour) -> Result<(), ModifyError> {
-        self.change(nic, modify, neighbour)?;
+        self.change(&nic.ground, modify, neighbour)?;
         nic.called(Some(self.qpn()), || calls::modify_qp(modify));
         if let Some(av) = &modify.av {
             nic.called(Some(self.qpn()), || calls::path(self.context().device().port().gid(av.sgid_index), av));
@@ -41,7 +42,7 @@ impl Qp {
 
     /// Its connection has ended, as the connection manager says: everything outstanding is flushed.
     pub fn disconnect(&self, nic: &Nic) {
-        self.end_connection(nic);
+        self.end_connection(&nic.ground);
         nic.after_call(nic.now());
     }
 
@@ -51,7 +52,7 @@ impl Qp {
         self.post_more_sends(nic, requests, 0)
     }
 
-    /// The same for a part of the program's list, which has `first` requests before them.
+    /// Posts a part of a list of requests, which has `first` requests before this part.
     #[inline]
     pub fn post_more_sends(
         &self,
@@ -59,7 +60,7 @@ impl Qp {
         requests: &[SendRequest<'_>],
         first: usize,
     ) -> Result<(), (usize, PostError)> {
-        let posted = self.send(nic, requests, first);
+        let posted = self.send(&nic.ground, requests, first);
         nic.after_posting();
         posted
     }
@@ -91,7 +92,7 @@ impl Qp {
         requests: &[ReceiveRequest<'_>],
         first: usize,
     ) -> Result<(), (usize, PostError)> {
-        let posted = self.receive(nic, requests, first);
+        let posted = self.receive(&nic.ground, requests, first);
         nic.after_posting();
         posted
     }
