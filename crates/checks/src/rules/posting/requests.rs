@@ -7,6 +7,7 @@ use wire::Qpn;
 
 use crate::examine::{Moment, Out};
 use crate::finding::{Finding, Subject};
+use crate::mistakes::Mistake;
 use crate::model::{Model, Pair, Work};
 use crate::posted_work::{Owner, Posting, name};
 use crate::rule::catalogue::posting::*;
@@ -109,10 +110,11 @@ fn send(posting: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
         let what = format!("{} cannot run: max_rd_atomic of the queue pair is 0", posting.name());
         let advice = "set ibv_qp_attr.max_rd_atomic (and the peer's max_dest_rd_atomic) to 1 or more in \
                       ibv_modify_qp to RTS; with the connection manager: initiator_depth and responder_resources";
-        out.tell(
+        out.tell_mistake(
             posting
                 .finding(NO_READS_ALLOWED, what, advice)
                 .because("max_rd_atomic is how many READs and atomics may be under way at once, and it is 0"),
+            Mistake::of(posting),
         );
     }
     if let Some((address, key)) = work.remote.filter(|(_, key)| key.value() == 0 && work.pieces.bytes > 0) {
