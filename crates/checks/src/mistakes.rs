@@ -19,7 +19,10 @@ const TWINS: &[(Number, Number)] = &[
     (memory::NOT_WRITABLE, work::LOCAL_NOT_WRITABLE),
     (connections::ACCESS_NOT_GRANTED, work::REMOTE_PAIR_FORBIDS),
     (memory::ATOMIC_MISALIGNED, work::ATOMIC_MISALIGNED),
+    (memory::ATOMIC_RESULT_SHORT, work::ATOMIC_TOO_SHORT),
     (posting::NO_READS_ALLOWED, work::NO_READS_ALLOWED),
+    (posting::DATAGRAM_TOO_LONG, work::DATAGRAM_TOO_LONG),
+    (posting::REMOTE_KEY_NEVER_SET, work::REMOTE_KEY_UNKNOWN),
     (connections::QKEY_DIFFERS, events::KEY_MISMATCH),
 ];
 

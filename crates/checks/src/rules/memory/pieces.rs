@@ -209,6 +209,6 @@ fn atomic(posting: &Posting<'_>, out: &mut Out<'_>) {
     if work.pieces.bytes < 8 {
         let what = format!("{} has room for {} bytes, and its result has 8", posting.name(), work.pieces.bytes);
         let advice = "give each atomic a piece of 8 bytes for the value from before, also where nobody reads it";
-        out.tell(posting.finding(ATOMIC_RESULT_SHORT, what, advice));
+        out.tell_mistake(posting.finding(ATOMIC_RESULT_SHORT, what, advice), Mistake::of(posting));
     }
 }
