@@ -14,7 +14,7 @@ use crate::style;
 use checks::Rule;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use entry::{Entry, Kind};
+use entry::{ExplainedWord, Kind};
 use line::{Recognised, recognise};
 use log::Log;
 use search::{find, find_among, find_errno, find_sentence, kind, near};
@@ -29,7 +29,7 @@ use std::io::Write;
 /// UCX, libfabric, perftest, Open MPI, the pingpong programs and the kernel are understood. A log comes from standard
 /// input: which of its lines matter is said first.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP_EXAMPLES)]
 pub struct Options {
     /// A number, a name or a part of it, a call and its errno, a line that was printed, or `-` for a log; without it,
     /// statuses are listed
@@ -43,7 +43,7 @@ pub struct Options {
     json: bool,
 }
 
-const EXAMPLES: &str = "\
+const HELP_EXAMPLES: &str = "\
 Examples:
   ubiverbs explain 12
   ubiverbs explain IBV_WC_RETRY_EXC_ERR
@@ -59,9 +59,9 @@ Examples:
 /// What was found for the words of a command line.
 enum Found {
     /// A kind was asked for.
-    List(Vec<Entry>),
+    List(Vec<ExplainedWord>),
     /// Words that are known.
-    Entries(Vec<Entry>),
+    Entries(Vec<ExplainedWord>),
     /// A line that something has printed.
     Line(Recognised),
     /// Nothing; these words are near.
@@ -90,7 +90,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     }
     let told = match &found {
         Found::Nothing(near) => {
-            let bad = style::BAD;
+            let bad = style::BAD_STYLE;
             anstream::eprintln!("{bad}ubiverbs:{bad:#} {}", unknown(&words, near));
             return Ok(Exit::Job);
         }
@@ -131,8 +131,8 @@ fn look_for(words: &[&str]) -> Found {
     if line.entries.is_empty() { Found::Nothing(near(words)) } else { Found::Line(line) }
 }
 
-fn all_json(entries: &[Entry]) -> Vec<serde_json::Value> {
-    entries.iter().map(Entry::json).collect()
+fn all_json(entries: &[ExplainedWord]) -> Vec<serde_json::Value> {
+    entries.iter().map(ExplainedWord::json).collect()
 }
 
 /// Whether standard input has a log: it is a pipe or a file. A terminal or `/dev/null` has none.
@@ -149,7 +149,7 @@ fn explain_log(options: &Options, log: &Log, out: &mut impl Write) -> Result<Exi
         log.print(out).map_err(Failure::Output)?;
     }
     if log.is_silent() {
-        let bad = style::BAD;
+        let bad = style::BAD_STYLE;
         anstream::eprintln!(
             "{bad}ubiverbs:{bad:#} no line of standard input tells of a failure of RDMA that is known here"
         );
@@ -213,22 +213,22 @@ fn explained() -> ArgValueCompleter {
 }
 
 /// Every word of a kind.
-pub fn entries(kind: Kind) -> Vec<Entry> {
+pub fn entries(kind: Kind) -> Vec<ExplainedWord> {
     match kind {
-        Kind::Status => Entry::read(kind, include_str!("explain/statuses.txt")),
-        Kind::AsyncEvent => Entry::read(kind, include_str!("explain/async_events.txt")),
-        Kind::CmEvent => Entry::read(kind, include_str!("explain/cm_events.txt")),
-        Kind::Reject => Entry::read(kind, include_str!("explain/rejects.txt")),
-        Kind::Errno => Entry::read(kind, include_str!("explain/calls.txt")),
-        Kind::Message => Entry::read(kind, include_str!("explain/phrases.txt")),
+        Kind::Status => ExplainedWord::read(kind, include_str!("explain/statuses.txt")),
+        Kind::AsyncEvent => ExplainedWord::read(kind, include_str!("explain/async_events.txt")),
+        Kind::CmEvent => ExplainedWord::read(kind, include_str!("explain/cm_events.txt")),
+        Kind::Reject => ExplainedWord::read(kind, include_str!("explain/rejects.txt")),
+        Kind::Errno => ExplainedWord::read(kind, include_str!("explain/calls.txt")),
+        Kind::Message => ExplainedWord::read(kind, include_str!("explain/phrases.txt")),
         Kind::Rule => Rule::all().map(rule).collect(),
     }
 }
 
-fn rule(rule: &Rule) -> Entry {
+fn rule(rule: &Rule) -> ExplainedWord {
     // The page begins with the number and the title, which are shown in any case.
     let text = rule.page.split_once('\n').map_or("", |(_, rest)| rest).trim();
-    Entry {
+    ExplainedWord {
         kind: Kind::Rule,
         name: rule.number.to_string(),
         number: Some(rule.number.0.into()),
@@ -237,35 +237,35 @@ fn rule(rule: &Rule) -> Entry {
     }
 }
 
-/// What `ibv_wc_status_str` says of each status: of this library, and of rdma-core where that is something else.
-const SENTENCES: [[&str; 2]; 24] = [
-    ["success", ""],
-    ["local length error", ""],
-    ["local QP operation error", ""],
-    ["local EE context operation error", ""],
-    ["local protection error", ""],
-    ["work request flushed", "Work Request Flushed Error"],
-    ["memory window bind error", "memory management operation error"],
-    ["bad response", "bad response error"],
-    ["local access error", ""],
-    ["remote invalid request", "remote invalid request error"],
-    ["remote access error", ""],
-    ["remote operation error", ""],
-    ["transport retries exceeded", "transport retry counter exceeded"],
-    ["RNR retries exceeded", "RNR retry counter exceeded"],
-    ["local RDD violation", "local RDD violation error"],
-    ["remote invalid RD request", ""],
-    ["remote aborted", "aborted error"],
-    ["invalid EE context number", ""],
-    ["invalid EE context state", ""],
-    ["fatal error", ""],
-    ["response timeout", "response timeout error"],
-    ["general error", ""],
-    ["tag matching error", "TM error"],
-    ["tag matching rendezvous incomplete", "TM software rendezvous"],
+/// What `ibv_wc_status_str` says of each status.
+const SENTENCES: [&str; 24] = [
+    "success",
+    "local length error",
+    "local QP operation error",
+    "local EE context operation error",
+    "local protection error",
+    "Work Request Flushed Error",
+    "memory management operation error",
+    "bad response error",
+    "local access error",
+    "remote invalid request error",
+    "remote access error",
+    "remote operation error",
+    "transport retry counter exceeded",
+    "RNR retry counter exceeded",
+    "local RDD violation error",
+    "remote invalid RD request",
+    "aborted error",
+    "invalid EE context number",
+    "invalid EE context state",
+    "fatal error",
+    "response timeout error",
+    "general error",
+    "TM error",
+    "TM software rendezvous",
 ];
 
-fn list(entries: &[Entry], out: &mut impl Write) -> std::io::Result<()> {
+fn list(entries: &[ExplainedWord], out: &mut impl Write) -> std::io::Result<()> {
     let width = entries.iter().map(|entry| entry.name.len()).max().unwrap_or_default();
     for entry in entries {
         match entry.number.filter(|_| !matches!(entry.kind, Kind::Rule | Kind::Errno)) {
@@ -276,8 +276,8 @@ fn list(entries: &[Entry], out: &mut impl Write) -> std::io::Result<()> {
     Ok(())
 }
 
-fn explain(entries: &[Entry], out: &mut impl Write) -> std::io::Result<()> {
-    let title = style::TITLE;
+fn explain(entries: &[ExplainedWord], out: &mut impl Write) -> std::io::Result<()> {
+    let title = style::TITLE_STYLE;
     for entry in entries {
         writeln!(out, "{title}{}{title:#}: {}\n", entry.heading(), entry.short)?;
         if !entry.text.is_empty() {

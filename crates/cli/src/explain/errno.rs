@@ -1,7 +1,7 @@
 //! The numbers behind the names of errors of the system, as far as calls of verbs answer them.
 
 /// Names, numbers, and what they mean in general.
-pub const ERRNOS: &[(&str, i32, &str)] = &[
+pub const ERRNO_MEANINGS: &[(&str, i32, &str)] = &[
     ("EPERM", libc::EPERM, "the process lacks a right"),
     ("ENOENT", libc::ENOENT, "there is no such thing; also: nothing is there now"),
     ("EINTR", libc::EINTR, "a signal came; call again"),
@@ -41,7 +41,7 @@ pub const ERRNOS: &[(&str, i32, &str)] = &[
 
 /// What an error means in general.
 pub fn meaning(number: u32) -> Option<&'static str> {
-    ERRNOS.iter().find(|(_, known, _)| *known as u32 == number).map(|(.., meaning)| *meaning)
+    ERRNO_MEANINGS.iter().find(|(_, known, _)| *known as u32 == number).map(|(.., meaning)| *meaning)
 }
 
 /// The error whose sentence (`strerror`) is in a text of small letters; the longest, if there are several.
@@ -50,16 +50,16 @@ pub fn in_words(lower: &str) -> Option<u32> {
         let text = std::io::Error::from_raw_os_error(code).to_string().to_ascii_lowercase();
         text.split(" (os error").next().map(str::to_owned)
     };
-    let found = ERRNOS.iter().filter_map(|(_, code, _)| said(*code).map(|text| (text, *code)));
+    let found = ERRNO_MEANINGS.iter().filter_map(|(_, code, _)| said(*code).map(|text| (text, *code)));
     found.filter(|(text, _)| lower.contains(text)).max_by_key(|(text, _)| text.len()).map(|(_, code)| code as u32)
 }
 
 /// The number of an error by its name.
 pub fn number(name: &str) -> Option<u32> {
-    ERRNOS.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(name)).map(|(_, number, _)| *number as u32)
+    ERRNO_MEANINGS.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(name)).map(|(_, number, _)| *number as u32)
 }
 
 /// The name of an error by its number.
 pub fn name(number: u32) -> Option<&'static str> {
-    ERRNOS.iter().find(|(_, known, _)| *known as u32 == number).map(|(name, _, _)| *name)
+    ERRNO_MEANINGS.iter().find(|(_, known, _)| *known as u32 == number).map(|(name, _, _)| *name)
 }

@@ -1,20 +1,20 @@
 //! A line that a program, a library or a driver has printed: what in it can be explained. NCCL, UCX, libfabric, perftest,
 //! Open MPI, the pingpong programs and the kernel print statuses and errnos in words and numbers of their own.
 
-use super::entry::{Entry, Kind};
+use super::entry::{ExplainedWord, Kind};
 use super::{SENTENCES, entries, errno};
 
 /// What was recognised in a line.
 #[derive(Clone, Debug, Default)]
 pub struct Recognised {
     /// What it names, each once.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ExplainedWord>,
     /// What else there is to say of it.
     pub notes: Vec<String>,
 }
 
 impl Recognised {
-    fn add(&mut self, entry: Entry) {
+    fn add(&mut self, entry: ExplainedWord) {
         if !self.entries.iter().any(|known| (known.kind, &known.name) == (entry.kind, &entry.name)) {
             self.entries.push(entry);
         }
@@ -34,8 +34,8 @@ impl Recognised {
     /// Whether it only says that something failed that was given up for another failure.
     pub fn is_consequence(&self) -> bool {
         const FLUSHED: u32 = 5;
-        let passed_on = |entry: &Entry| entry.kind == Kind::Message && entry.short.ends_with("ended first");
-        let relayed = |entry: &Entry| entry.kind == Kind::Message && entry.name.contains("-> 6");
+        let passed_on = |entry: &ExplainedWord| entry.kind == Kind::Message && entry.short.ends_with("ended first");
+        let relayed = |entry: &ExplainedWord| entry.kind == Kind::Message && entry.name.contains("-> 6");
         self.entries.iter().all(|entry| {
             passed_on(entry) || relayed(entry) || (entry.kind, entry.number) == (Kind::Status, Some(FLUSHED))
         })
@@ -71,7 +71,7 @@ const OTHER_SENTENCES: [(&str, u32); 11] = [
     ("local protection on", 4),
     ("local qp operation on", 2),
     ("wr flushed", 5),
-    ("work request flushed error", 5),
+    ("work request flushed", 5),
 ];
 
 /// Sentences of statuses that are said of other things as well.
@@ -184,9 +184,9 @@ fn statuses(lower: &str, tokens: &[String], found: &mut Recognised) {
         return;
     }
     let said = || {
-        let ours = SENTENCES.iter().zip(0..).flat_map(|(both, number)| both.iter().map(move |one| (*one, number)));
-        ours.chain(OTHER_SENTENCES)
-            .filter(|(sentence, _)| !sentence.is_empty() && !COMMON_SENTENCES.contains(sentence))
+        let named = SENTENCES.into_iter().zip(0..).chain(OTHER_SENTENCES);
+        named
+            .filter(|(sentence, _)| !COMMON_SENTENCES.contains(sentence))
             .filter(|(sentence, _)| lower.contains(&sentence.to_ascii_lowercase()))
             .max_by_key(|(sentence, _)| sentence.len())
             .map(|(_, number)| number)
@@ -381,10 +381,10 @@ fn errno_of(lower: &str, tokens: &[String], call: &str) -> Option<u32> {
 }
 
 /// What is known of an errno of a call; in general, if nothing special is.
-pub fn of_call(call: &str, code: u32) -> Entry {
+pub fn of_call(call: &str, code: u32) -> ExplainedWord {
     let name = format!("{call} {}", errno::name(code).unwrap_or("errno"));
     let known = entries(Kind::Errno).into_iter().find(|entry| entry.name.eq_ignore_ascii_case(&name));
-    known.unwrap_or_else(|| Entry {
+    known.unwrap_or_else(|| ExplainedWord {
         kind: Kind::Errno,
         short: format!("in general: {}", errno::meaning(code).unwrap_or("nothing is known of it")),
         text: "  Nothing special is known of it from this call. `ubiverbs run --why -- PROGRAM` says why it fails.\n"

@@ -1,6 +1,6 @@
 //! A whole log from standard input: which lines matter, and what they mean.
 
-use super::entry::{Entry, Kind};
+use super::entry::{ExplainedWord, Kind};
 use super::line::{Recognised, recognise};
 use crate::style;
 use serde_json::{Value, json};
@@ -74,10 +74,10 @@ impl Log {
     }
 
     /// What the lines name, causes first, each once; if there is a cause, without what follows from it.
-    fn entries(&self) -> Vec<&Entry> {
+    fn entries(&self) -> Vec<&ExplainedWord> {
         let (causes, consequences) = self.sorted();
         let shown = if causes.is_empty() { consequences } else { causes };
-        let mut entries: Vec<&Entry> = Vec::new();
+        let mut entries: Vec<&ExplainedWord> = Vec::new();
         for entry in shown.iter().flat_map(|group| &group.recognised.entries) {
             if !entries.iter().any(|known| (known.kind, &known.name) == (entry.kind, &entry.name)) {
                 entries.push(entry);
@@ -91,7 +91,7 @@ impl Log {
         let (causes, consequences) = self.sorted();
         let found: u64 = self.groups.iter().map(|group| group.count).sum();
         let first = causes.first().or(consequences.first()).map_or(0, |group| group.first);
-        let title = style::TITLE;
+        let title = style::TITLE_STYLE;
         writeln!(out, "{found} of {} lines tell of a failure. Begin with line {first}.\n", self.lines)?;
         for (word, groups) in [("What failed", causes), ("What followed from a failure", consequences)] {
             if groups.is_empty() {
@@ -120,7 +120,7 @@ impl Log {
                 })
             })
             .collect();
-        let entries: Vec<Value> = self.entries().into_iter().map(Entry::json).collect();
+        let entries: Vec<Value> = self.entries().into_iter().map(ExplainedWord::json).collect();
         json!({ "read": self.lines, "lines": lines, "entries": entries })
     }
 }

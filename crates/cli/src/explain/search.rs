@@ -1,6 +1,6 @@
 //! What words of a command line ask for: a name or a part of it, a number, a sentence, a call and its errno.
 
-use super::entry::{Entry, Kind};
+use super::entry::{ExplainedWord, Kind};
 use super::line::of_call;
 use super::nearest::nearest;
 use super::{SENTENCES, entries, errno};
@@ -11,7 +11,7 @@ pub fn kind(word: &str) -> Option<Kind> {
 }
 
 /// Words of a kind by number, by name, or by a part of it.
-pub fn find_among(kind: Kind, asked: &str) -> Vec<Entry> {
+pub fn find_among(kind: Kind, asked: &str) -> Vec<ExplainedWord> {
     let wanted = asked.to_ascii_uppercase();
     // A status of the connection manager is negative where it is an errno.
     let digits = wanted.trim_start_matches('-');
@@ -21,7 +21,7 @@ pub fn find_among(kind: Kind, asked: &str) -> Vec<Entry> {
         _ => digits.parse().ok(),
     };
     let entries = entries(kind);
-    let exact: Vec<Entry> = entries
+    let exact: Vec<ExplainedWord> = entries
         .iter()
         .filter(|entry| match number {
             Some(number) => entry.number == Some(number),
@@ -36,13 +36,13 @@ pub fn find_among(kind: Kind, asked: &str) -> Vec<Entry> {
 }
 
 /// A word of any kind. A number is a status, or a rule.
-pub fn find(asked: &str) -> Vec<Entry> {
+pub fn find(asked: &str) -> Vec<ExplainedWord> {
     match asked.parse::<u32>() {
         Ok(0..100) => find_among(Kind::Status, asked),
         Ok(_) => find_among(Kind::Rule, asked),
         Err(_) => {
-            let all: Vec<Entry> = Kind::ALL.into_iter().flat_map(|kind| find_among(kind, asked)).collect();
-            let exact: Vec<Entry> =
+            let all: Vec<ExplainedWord> = Kind::ALL.into_iter().flat_map(|kind| find_among(kind, asked)).collect();
+            let exact: Vec<ExplainedWord> =
                 all.iter().filter(|entry| entry.name.eq_ignore_ascii_case(asked)).cloned().collect();
             if exact.is_empty() { all } else { exact }
         }
@@ -50,10 +50,10 @@ pub fn find(asked: &str) -> Vec<Entry> {
 }
 
 /// The status that a program has printed in words.
-pub fn find_sentence(words: &[&str]) -> Vec<Entry> {
+pub fn find_sentence(words: &[&str]) -> Vec<ExplainedWord> {
     let asked = words.join(" ");
-    let is_asked = |sentences: &[&str; 2]| sentences.iter().any(|one| one.eq_ignore_ascii_case(&asked));
-    let Some(code) = SENTENCES.iter().position(is_asked).filter(|_| !asked.is_empty()) else { return Vec::new() };
+    let is_asked = |sentence: &&str| sentence.eq_ignore_ascii_case(&asked);
+    let Some(code) = SENTENCES.iter().position(is_asked) else { return Vec::new() };
     entries(Kind::Status)
         .into_iter()
         .filter(|entry| entry.number.is_some_and(|number| number as usize == code))
@@ -61,7 +61,7 @@ pub fn find_sentence(words: &[&str]) -> Vec<Entry> {
 }
 
 /// A call and its errno, by name or number, in any order. Where nothing special is known, the errno in general.
-pub fn find_errno(one: &str, other: &str) -> Vec<Entry> {
+pub fn find_errno(one: &str, other: &str) -> Vec<ExplainedWord> {
     let is_errno = |word: &str| {
         let digits = word.trim_start_matches('-');
         let number = digits.parse().ok().or_else(|| errno::number(digits));
@@ -86,10 +86,10 @@ pub fn near(words: &[&str]) -> Vec<String> {
         calls.dedup();
         calls
     };
-    let errnos = || errno::ERRNOS.iter().map(|(name, ..)| (*name).to_owned());
+    let errnos = || errno::ERRNO_MEANINGS.iter().map(|(name, ..)| (*name).to_owned());
     match words {
         [one] => {
-            let bare = |entry: Entry| {
+            let bare = |entry: ExplainedWord| {
                 let short = ["IBV_WC_", "IBV_EVENT_", "RDMA_CM_EVENT_"].iter().find_map(|b| entry.name.strip_prefix(b));
                 let short = short.map(str::to_owned);
                 [Some(entry.name), short].into_iter().flatten()
@@ -109,9 +109,6 @@ pub fn near(words: &[&str]) -> Vec<String> {
             let found = both(one, other);
             if found.is_empty() { both(other, one) } else { found }
         }
-        words => {
-            let sentences = SENTENCES.iter().flatten().filter(|one| !one.is_empty()).map(|one| (*one).to_owned());
-            nearest(&words.join(" "), sentences)
-        }
+        words => nearest(&words.join(" "), SENTENCES.map(str::to_owned)),
     }
 }
