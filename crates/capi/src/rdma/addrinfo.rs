@@ -148,7 +148,7 @@ unsafe fn fill(
         // SAFETY: null, or what the C library answered.
         let converted = match unsafe { list.as_ref() } {
             Some(first) => convert(out, hints, first),
-            None => Err(Errno(libc::ENODATA)),
+            None => Err(Errno::of(libc::ENODATA)),
         };
         // SAFETY: what the C library answered, and what was copied from it is not part of it.
         unsafe { libc::freeaddrinfo(list) };
@@ -203,7 +203,7 @@ pub(super) unsafe fn look_up(
     }
     let nic = hca::Nic::of_process().map_err(|error| Err(error.into()))?;
     if nic.shown_devices().is_empty() {
-        return Err(Err(Errno(libc::ENODEV)));
+        return Err(Err(Errno::of(libc::ENODEV)));
     }
     // SAFETY: takes sizes and answers null or as many bytes, all zero.
     let out = unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) }.cast::<rdma_addrinfo>();

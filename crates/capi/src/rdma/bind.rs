@@ -98,6 +98,6 @@ pub extern "C" fn rdma_listen(id: Handle<'_, rdma_cm_id>, backlog: c_int) -> c_i
 
 impl From<hca::cm::CmError> for Errno {
     fn from(error: hca::cm::CmError) -> Errno {
-        Errno(error.errno()).with_reason(&error)
+        Errno::of(error.errno()).with_reason(&error)
     }
 }

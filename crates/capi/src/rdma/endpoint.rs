@@ -105,7 +105,7 @@ pub extern "C" fn rdma_get_request(listen: Handle<'_, rdma_cm_id>, mut id: Out<'
         let asked = unsafe { Owned::new(subject(&event)?) };
         let ready = || -> Result<(), Errno> {
             if status != 0 {
-                return Err(Errno(status.saturating_abs()));
+                return Err(Errno::of(status.saturating_abs()));
             }
             if kind != abi::RDMA_CM_EVENT_CONNECT_REQUEST {
                 return Err(Errno::INVALID);

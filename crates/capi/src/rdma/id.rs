@@ -173,7 +173,7 @@ impl ConnectionId {
         let (port_space, kind) = (port_space(space)?, kind(qp_type)?);
         let nic = Nic::of_process()?;
         if nic.shown_devices().is_empty() {
-            return Err(Errno(libc::ENODEV));
+            return Err(Errno::of(libc::ENODEV));
         }
         let sync_channel = if channel.is_null() { Channel::make()? } else { null_mut() };
         let channel = if channel.is_null() { sync_channel } else { channel };
