@@ -1,7 +1,7 @@
 //! Where datagrams go.
 
 use crate::device::ContextCore;
-use crate::error::Error;
+use crate::seam::Error;
 use std::sync::Arc;
 use transport::{AddressVector, DatagramTarget};
 use wire::{Gid, Qkey, Qpn};

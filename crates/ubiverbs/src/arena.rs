@@ -2,10 +2,9 @@
 
 use crate::allocation::{Allocation, Span};
 use crate::buffer::RegisteredMut;
-use crate::completion_queue::wake;
 use crate::domain::ProtectionDomain;
-use crate::error::Error;
-use crate::lock;
+use crate::seam::Error;
+use crate::{lock, wake};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -208,7 +207,7 @@ impl Future for NextBuffer {
                 if !free.waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
                     free.waiters.push(context.waker().clone());
                 }
-                crate::simulation::waits_for(|| format!("{length} free bytes of an arena"));
+                crate::seam::environment::waits_for(|| format!("{length} free bytes of an arena"));
                 Poll::Pending
             }
         }

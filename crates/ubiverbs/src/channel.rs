@@ -1,10 +1,9 @@
 //! Completion channels: how a program that sleeps hears of completions.
 
-use crate::backend;
 use crate::completion_queue::{CompletionQueue, Core};
 use crate::device::ContextCore;
-use crate::error::Error;
 use crate::lock;
+use crate::seam::{self, Error};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -44,7 +43,7 @@ pub struct CompletionChannel {
 
 struct Inner {
     context: Arc<ContextCore>,
-    channel: Arc<dyn backend::Channel>,
+    channel: Arc<dyn seam::Channel>,
     queues: Mutex<HashMap<u32, Weak<Core>>>,
 }
 
@@ -103,7 +102,7 @@ impl CompletionChannel {
         }
     }
 
-    pub(crate) fn backend(&self) -> &Arc<dyn backend::Channel> {
+    pub(crate) fn backend(&self) -> &Arc<dyn seam::Channel> {
         &self.inner.channel
     }
 

@@ -6,9 +6,9 @@ pub use into::ReceivedInto;
 
 use crate::address::AddressHandle;
 use crate::buffer::{Buffer, RegisteredMut};
-use crate::close_reason::Ending;
-use crate::error::{CompletionError, Error, Failed};
+use crate::ending::Ending;
 use crate::queue_pair::QueuePair;
+use crate::seam::{CompletionError, Error, Failed};
 use crate::table::Held;
 use crate::transports::Datagram;
 use std::fmt;

@@ -2,17 +2,16 @@
 //! that was left to the queue waits here, with its buffer, to be polled.
 
 use crate::channel::CompletionChannel;
-use crate::close_reason::Ending;
 use crate::completion::Completion;
 use crate::device::{Context, ContextCore};
-use crate::error::{Argument, Error};
+use crate::ending::Ending;
+use crate::seam::{Argument, Error};
 use crate::table::{After, Table};
-use crate::{backend, lock};
+use crate::{lock, seam, wake};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once};
@@ -280,7 +279,7 @@ impl Future for Next<'_> {
         if core.has_overflowed() {
             return Poll::Ready(Err(Error::Overflowed));
         }
-        crate::simulation::waits_for(|| format!("a completion in queue {}", core.queue.id()));
+        crate::seam::environment::waits_for(|| format!("a completion in queue {}", core.queue.id()));
         if !inner.waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
             inner.waiters.push(context.waker().clone());
         }
@@ -293,7 +292,7 @@ impl Future for Next<'_> {
 
 /// What the handles of a completion queue share.
 pub(crate) struct Core {
-    pub queue: Arc<dyn backend::CompletionQueue>,
+    pub queue: Arc<dyn seam::CompletionQueue>,
     pub context: Arc<ContextCore>,
     inner: Mutex<Inner>,
     /// How many are ready, for a poll that finds nothing without taking the lock. Written under it.
@@ -582,10 +581,4 @@ impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "completion queue {}", self.queue.id())
     }
-}
-
-/// Wakes a task. It runs in whichever thread made the progress, perhaps the NIC's own: a waker that panics must not
-/// take it along.
-pub(crate) fn wake(waker: Waker) {
-    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }

@@ -2,7 +2,7 @@
 
 use crate::buffer::{RegisteredMut, sealed::Lend};
 use crate::completion::{Completion, Received, verdict};
-use crate::error::Failed;
+use crate::seam::Failed;
 use crate::table::{Finish, Held, How, Table, Ticket};
 use std::fmt;
 use std::future::Future;
@@ -159,7 +159,7 @@ impl<R: Outcome> Future for Operation<R> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Poll::Ready(Finish { how, held, value }) = self.table.poll(self.ticket, context) else {
-            crate::simulation::waits_for(|| format!("{} of {}", R::NAME, self.table.owner()));
+            crate::seam::environment::waits_for(|| format!("{} of {}", R::NAME, self.table.owner()));
             return Poll::Pending;
         };
         self.over = true;

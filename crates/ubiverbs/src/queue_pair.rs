@@ -15,16 +15,15 @@ pub(crate) use scatter::post_scatter;
 pub(crate) use work::Work;
 
 use crate::address::AddressHandle;
-use crate::backend;
 use crate::buffer::{Buffer, Destination, RegisteredMut, Source, sealed::Lend};
-use crate::close_reason::{CloseReason, Ending};
 use crate::completion::Received;
 use crate::completion_queue::CompletionQueue;
 use crate::device::{Context, ContextCore};
 use crate::domain::ProtectionDomain;
-use crate::error::{Error, Failed};
+use crate::ending::Ending;
 use crate::operation::Operation;
 use crate::remote::RemoteSlice;
+use crate::seam::{self, CloseReason, Error, Failed, Stats};
 use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::table::{Held, How, Place, Refused, Table, Ticket};
 use crate::transports::{Connected, Datagram, Reliable, Transport};
@@ -121,6 +120,12 @@ impl<T: Transport> QueuePair<T> {
     /// ```
     pub fn close_reason(&self) -> Option<CloseReason> {
         self.core().ending.reason()
+    }
+
+    /// What it has counted since it was made, and how congested the way to its peer is. A
+    /// [`Connection`](crate::cm::Connection) has this, too.
+    pub fn stats(&self) -> Stats {
+        self.core().pair().stats()
     }
 
     /// Its attributes as they are now.
@@ -440,7 +445,7 @@ pub fn connected_pair<T: Connected>(pd: &ProtectionDomain, cq: &CompletionQueue)
 /// afterwards.
 #[repr(C)]
 pub(crate) struct Core {
-    pair: Arc<dyn backend::QueuePair>,
+    pair: Arc<dyn seam::QueuePair>,
     send: Arc<Table>,
     receive: Arc<Table>,
     domain: transport::ProtectionDomain,
@@ -484,7 +489,7 @@ impl Core {
         &self.ending
     }
 
-    pub(crate) fn pair(&self) -> &Arc<dyn backend::QueuePair> {
+    pub(crate) fn pair(&self) -> &Arc<dyn seam::QueuePair> {
         &self.pair
     }
 

@@ -1,13 +1,12 @@
 //! Receives that many queue pairs share.
 
-use crate::backend;
 use crate::buffer::{Destination, RegisteredMut};
 use crate::completion::{Received, ReceivedInto};
 use crate::completion_queue::CompletionQueue;
 use crate::domain::ProtectionDomain;
-use crate::error::{Argument, Error, Failed};
 use crate::operation::Operation;
 use crate::queue_pair::{post_receive, post_scatter};
+use crate::seam::{self, Argument, Error, Failed};
 use crate::table::Table;
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +42,7 @@ pub struct SharedReceiveQueue {
 }
 
 struct Core {
-    queue: Arc<dyn backend::SharedReceiveQueue>,
+    queue: Arc<dyn seam::SharedReceiveQueue>,
     pd: ProtectionDomain,
     table: Arc<Table>,
 }
@@ -145,7 +144,7 @@ impl SharedReceiveQueue {
         self.core.pd.id
     }
 
-    pub(crate) fn backend(&self) -> &Arc<dyn backend::SharedReceiveQueue> {
+    pub(crate) fn backend(&self) -> &Arc<dyn seam::SharedReceiveQueue> {
         &self.core.queue
     }
 

@@ -8,10 +8,10 @@ mod left;
 
 use crate::allocation::Allocation;
 use crate::buffer::Buffer;
-use crate::close_reason::Ending;
-use crate::completion_queue::{Core, wake};
-use crate::error::Error;
-use crate::lock;
+use crate::completion_queue::Core;
+use crate::ending::Ending;
+use crate::seam::Error;
+use crate::{lock, wake};
 use left::Message;
 pub(crate) use left::{Place, Refused};
 use std::any::{Any, TypeId};

@@ -1,11 +1,10 @@
 //! Memory of the device: allocated and copied by the program, reached by peers through regions over it.
 
-use crate::backend;
 use crate::device::{Context, ContextCore};
 use crate::domain::ProtectionDomain;
-use crate::error::Error;
 use crate::registration::{Registration, empty, within};
 use crate::remote::RemoteSlice;
+use crate::seam::{self, Error};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,7 +50,7 @@ use transport::Access;
 #[derive(Clone)]
 #[doc(alias = "ibv_dm")]
 pub struct DeviceMemory {
-    memory: Arc<dyn backend::DeviceMemory>,
+    memory: Arc<dyn seam::DeviceMemory>,
     context: Arc<ContextCore>,
     length: usize,
 }

@@ -1,9 +1,9 @@
 //! Memory that peers reach while the program does.
 
 use crate::allocation::Allocation;
-use crate::error::Error;
 use crate::registration::within;
 use crate::remote::RemoteSlice;
+use crate::seam::Error;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use super::{Completion, Work, gid_of};
 use crate::buffer::{Buffer, Destination, RegisteredMut, sealed::Lend};
-use crate::error::{Error, Failed};
 use crate::operation::{Outcome, sealed};
+use crate::seam::{Error, Failed};
 use crate::table::Held;
 use std::time::Duration;
 use transport::CompletionKind;

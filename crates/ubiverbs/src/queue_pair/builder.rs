@@ -2,12 +2,11 @@
 
 use crate::address::DEFAULT_QKEY;
 use crate::allocation::Allocation;
-use crate::backend::{self, QueuePairSpec};
-use crate::close_reason::Ending;
 use crate::completion_queue::{CompletionQueue, Member};
 use crate::domain::{GRANTABLE, ProtectionDomain};
-use crate::error::{Argument, Error};
+use crate::ending::Ending;
 use crate::queue_pair::{Core, PreparedQueuePair};
+use crate::seam::{self, Argument, Error, QueuePairSpec};
 use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::table::Table;
 use crate::transports::Transport;
@@ -270,7 +269,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             }
             false => None,
         };
-        let pair: Arc<dyn backend::QueuePair> = context.opened.create_queue_pair(&spec)?.into();
+        let pair: Arc<dyn seam::QueuePair> = context.opened.create_queue_pair(&spec)?.into();
         let ending = Arc::new(Ending::new(Arc::downgrade(&pair), pair.qpn()));
         let send = Table::of_sends(words);
         let own = || Table::of_receives(self.capabilities.max_recv_wr);

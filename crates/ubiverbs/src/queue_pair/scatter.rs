@@ -2,10 +2,9 @@
 
 use crate::buffer::{Destination, sealed::Lend};
 use crate::completion::ReceivedInto;
-use crate::error::{Error, Failed};
 use crate::operation::Operation;
-use crate::queue_pair::work::Pieces;
-use crate::queue_pair::{Core, PreparedQueuePair, QueuePair, place_receive};
+use crate::queue_pair::{Core, PreparedQueuePair, QueuePair, place_receive, work::Pieces};
+use crate::seam::{Error, Failed};
 use crate::table::{Held, Table, Ticket, Typed};
 use crate::transports::Transport;
 use std::any::TypeId;

@@ -3,10 +3,10 @@
 
 use crate::address::AddressHandle;
 use crate::buffer::{Buffer, sealed::Lend};
-use crate::error::{Error, Failed};
 use crate::operation::Operation;
 use crate::queue_pair::{Core, Flush};
 use crate::remote::RemoteSlice;
+use crate::seam::{Error, Failed};
 use crate::table::{Held, Ticket};
 use transport::{Bind, Data, DatagramTarget, Operation as Verb, PostError, SendFlags, SendRequest, Sge};
 use wire::{Key, Placement, Selectivity, Srqn};

@@ -4,11 +4,10 @@
 use super::pair::{PairRecord, SimulatedPair, SimulatedShared};
 use super::queue::{self, Queue, SimulatedChannel, SimulatedQueue};
 use super::world::Place;
-use crate::backend::{
-    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Parker, Port,
-    QueuePair, QueuePairSpec, SharedReceiveQueue,
+use crate::seam::{
+    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Error, Parker,
+    Port, QueuePair, QueuePairSpec, SharedReceiveQueue,
 };
-use crate::error::Error;
 use hca::limits;
 use memory::{Memory, RegionSpec, Translation, WindowType};
 use sim::{HostId, QpSpec, SrqSpec};
@@ -153,7 +152,7 @@ unsafe impl Context for Opened {
 
     fn limits(&self) -> DeviceLimits {
         let memory = self.nic.memory.limits();
-        crate::backend::limits_of(memory.regions, memory.region_length, memory.windows, memory.device_memory)
+        crate::limits::limits_of(memory.regions, memory.region_length, memory.windows, memory.device_memory)
     }
 
     fn counters(&self) -> Counters {

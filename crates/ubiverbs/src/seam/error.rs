@@ -1,8 +1,7 @@
 //! What can go wrong, as one enum; and what went wrong with a piece of work, with a class a program can switch on and a
 //! hint a person can act on.
 
-use crate::close_reason::CloseReason;
-use crate::cm::ConnectError;
+use super::{CloseReason, ConnectError};
 use std::fmt;
 use std::io;
 use std::panic::Location;

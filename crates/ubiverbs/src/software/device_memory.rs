@@ -1,8 +1,7 @@
 //! Memory of the device, which the NIC of this process keeps beside the program's.
 
 use super::create;
-use crate::backend::DeviceMemory;
-use crate::error::Error;
+use crate::seam::{DeviceMemory, Error};
 use hca::Nic;
 use std::sync::Arc;
 use transport::{Access, ProtectionDomain};

@@ -1,14 +1,12 @@
 //! The NIC of this process: ours, in software. One per process, made when it is first asked for; a forked child makes
 //! its own.
 
-use super::limits::limits_of;
-use super::{
-    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Parker, Port,
-    QueuePair, QueuePairSpec, SharedReceiveQueue,
-};
-use crate::error::Error;
+use crate::limits::limits_of;
 use crate::lock;
-use crate::stats::Stats;
+use crate::seam::{
+    AsyncEvent, Backend, Channel, CompletionQueue, Congestion, Context, DeviceInfo, DeviceLimits, DeviceMemory, Error,
+    Parker, Port, QueuePair, QueuePairSpec, SharedReceiveQueue, Stats,
+};
 use hca::{CompletionChannel, Joins, Nic, Notify, Options, Qp, SharedQueue, SharedQueueKind};
 use latch::PerProcess;
 use std::any::Any;
@@ -435,7 +433,11 @@ unsafe impl QueuePair for OurPair {
     }
 
     fn stats(&self) -> Stats {
-        Stats::new(self.qp.counters(), self.qp.congestion())
+        let congestion = self.qp.congestion().map(|hca::Congestion { round_trip_nanos, window, in_flight }| {
+            Congestion { round_trip: round_trip_nanos.map(Duration::from_nanos), window, in_flight }
+        });
+        let Counters { traffic, incidents } = self.qp.counters();
+        Stats { traffic, incidents, congestion }
     }
 
     fn modify(&self, modify: &Modify) -> Result<(), ModifyError> {
