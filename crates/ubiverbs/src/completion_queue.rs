@@ -435,13 +435,13 @@ impl Core {
             let Some((table, ending)) = inner.table_of(completion) else { return };
             match table.complete(completion) {
                 After::Queue(wr_id, held, value) => {
-                    let told = Completion::new(wr_id, completion, held, value, || ending.cloned());
+                    let told = Completion::new(wr_id, completion, held.into_buffer(), value, || ending.cloned());
                     give(&mut inner, told);
                     self.ready.store(inner.ready.len(), Ordering::Release);
                 }
                 After::QueueAndDrop(told) => {
                     let (wr_id, held, surplus) = *told;
-                    let told = Completion::new(wr_id, completion, held, 0, || ending.cloned());
+                    let told = Completion::new(wr_id, completion, held.into_buffer(), 0, || ending.cloned());
                     give(&mut inner, told);
                     self.ready.store(inner.ready.len(), Ordering::Release);
                     after = After::Drop(surplus);

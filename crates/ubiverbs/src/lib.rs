@@ -120,6 +120,7 @@ mod limits;
 mod lookup;
 mod operation;
 mod own;
+mod posting;
 mod queue_pair;
 mod registration;
 mod remote;

@@ -5,7 +5,7 @@ use crate::completion::{Received, ReceivedInto};
 use crate::completion_queue::CompletionQueue;
 use crate::domain::ProtectionDomain;
 use crate::operation::Operation;
-use crate::queue_pair::{post_receive, post_scatter};
+use crate::posting::{post_receive, post_scatter};
 use crate::seam::{self, Argument, Error, Failed};
 use crate::table::Table;
 use std::fmt;
