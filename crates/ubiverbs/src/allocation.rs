@@ -20,7 +20,6 @@
 //! arena that nobody else has.
 #![allow(unsafe_code)]
 
-use crate::arena::Plot;
 use crate::own::{Kept, Memory as OwnMemory};
 use crate::registration::{Registration, empty, within};
 use crate::seam::{self, Error};
@@ -300,6 +299,25 @@ enum Owner {
     Program(Box<dyn Any + Send + Sync>),
     /// A part of an arena, which has it again when this is dropped.
     Arena(#[allow(dead_code)] Plot),
+}
+
+/// What parts of memory go back to: an arena.
+pub(crate) trait Lender: Send + Sync {
+    /// Nobody uses so many bytes from there on any more.
+    fn take_back(&self, start: usize, length: usize);
+}
+
+/// A range of an arena that is in use. Dropping it gives it back.
+pub(crate) struct Plot {
+    pub lender: Arc<dyn Lender>,
+    pub start: usize,
+    pub length: usize,
+}
+
+impl Drop for Plot {
+    fn drop(&mut self) {
+        self.lender.take_back(self.start, self.length);
+    }
 }
 
 impl Memory {

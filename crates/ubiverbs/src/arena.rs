@@ -1,6 +1,6 @@
 //! An arena: memory that is registered once and handed out in buffers, each of which comes back when it is dropped.
 
-use crate::allocation::{Allocation, Span};
+use crate::allocation::{Allocation, Lender, Plot, Span};
 use crate::buffer::RegisteredMut;
 use crate::domain::ProtectionDomain;
 use crate::seam::Error;
@@ -63,13 +63,6 @@ struct Free {
     waiters: Vec<Waker>,
 }
 
-/// A range of an arena that is in use. Dropping it gives it back.
-pub(crate) struct Plot {
-    core: Arc<Core>,
-    start: usize,
-    length: usize,
-}
-
 impl ProtectionDomain {
     /// Allocates and registers `length` bytes, to be handed out in buffers.
     pub fn arena(&self, length: usize) -> Result<Arena, Error> {
@@ -123,7 +116,7 @@ impl Arena {
     }
 
     fn buffer(&self, (start, taken): (usize, usize), length: usize) -> RegisteredMut {
-        let plot = Plot { core: Arc::clone(&self.core), start, length: taken };
+        let plot = Plot { lender: Arc::clone(&self.core) as Arc<dyn Lender>, start, length: taken };
         let (whole, first, _) = self.core.whole.place();
         RegisteredMut::new(Span::all(Allocation::plot(plot, (whole, first + start, length.max(1)))))
     }
@@ -162,10 +155,10 @@ impl Free {
     }
 }
 
-impl Drop for Plot {
-    fn drop(&mut self) {
-        let mut free = lock(&self.core.free);
-        free.give(self.start, self.length);
+impl Lender for Core {
+    fn take_back(&self, start: usize, length: usize) {
+        let mut free = lock(&self.free);
+        free.give(start, length);
         let waiters = std::mem::take(&mut free.waiters);
         drop(free);
         waiters.into_iter().for_each(wake);

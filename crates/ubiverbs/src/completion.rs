@@ -306,15 +306,32 @@ impl Received {
     message_in_bytes!();
     told_of_message!();
 
-    /// Where in the buffer the message is.
-    #[cfg(feature = "bytes")]
-    fn place(&self) -> Range<usize> {
-        self.work.place()
-    }
-
     /// The buffer, for the next receive.
     pub fn into_buffer(self) -> RegisteredMut {
         self.buffer
+    }
+
+    /// The message as [`Bytes`](bytes::Bytes), without a copy: the buffer is free again when the last of its handles is dropped. Of
+    /// an arena's buffer, it then goes back.
+    ///
+    /// ```
+    /// # let context = ubiverbs::device("ubi_lo")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let cq = context.completion_queue(16).create()?;
+    /// # let [a, b] = ubiverbs::connected_pair::<ubiverbs::Reliable>(&pd, &cq)?;
+    /// let arena = pd.arena(4096)?;
+    /// let receiving = b.recv(arena.allocate(4096)?)?;
+    /// a.send(pd.register_read_only(bytes::Bytes::from_static(b"hello"))?)?.wait()?;
+    ///
+    /// let message: bytes::Bytes = receiving.wait()?.into_bytes();
+    /// assert_eq!((&message[..], arena.available()), (&b"hello"[..], 0));
+    /// drop(message);
+    /// assert_eq!(arena.available(), 4096);
+    /// # Ok::<(), ubiverbs::Error>(())
+    /// ```
+    #[cfg(feature = "bytes")]
+    pub fn into_bytes(self) -> bytes::Bytes {
+        bytes::Bytes::from(self.buffer).slice(self.work.place())
     }
 }
 

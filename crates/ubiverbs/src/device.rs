@@ -1,10 +1,6 @@
 //! Devices, and opened devices.
 
 use crate::backend;
-use crate::buffer::DeviceMemoryBuilder;
-use crate::channel::CompletionChannel;
-use crate::completion_queue::CompletionQueueBuilder;
-use crate::domain::ProtectionDomain;
 use crate::seam::{self, AsyncEvent, Backend, DeviceInfo, DeviceLimits, Error, Port};
 use std::fmt;
 use std::net::IpAddr;
@@ -141,37 +137,6 @@ impl Context {
     #[doc(alias = "ibv_query_gid")]
     pub fn port(&self) -> Port {
         self.core.opened.port()
-    }
-
-    /// A protection domain: memory and queues that belong together.
-    #[doc(alias = "ibv_alloc_pd")]
-    pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
-        Ok(ProtectionDomain::new(self))
-    }
-
-    /// How many bytes of memory the device has of its own, in use or not; zero if it has none.
-    #[doc(alias = "ibv_query_device_ex")]
-    pub fn device_memory_size(&self) -> u64 {
-        self.core.opened.device_memory_size()
-    }
-
-    /// `length` bytes of the device's own memory, about to be allocated.
-    #[doc(alias = "ibv_alloc_dm")]
-    pub fn device_memory(&self, length: usize) -> DeviceMemoryBuilder<'_> {
-        DeviceMemoryBuilder::new(self, length)
-    }
-
-    /// A completion queue for `capacity` completions, or as many as the work of its queue pairs may need.
-    #[doc(alias = "ibv_create_cq")]
-    #[track_caller]
-    pub fn completion_queue(&self, capacity: u32) -> CompletionQueueBuilder<'_> {
-        CompletionQueueBuilder::new(self, capacity)
-    }
-
-    /// A channel on which completion queues report that they have something.
-    #[doc(alias = "ibv_create_comp_channel")]
-    pub fn completion_channel(&self) -> Result<CompletionChannel, Error> {
-        CompletionChannel::new(&self.core)
     }
 
     /// What this process has counted on the device's port since it opened its NIC; what belongs to no queue pair counts

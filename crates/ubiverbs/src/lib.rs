@@ -104,7 +104,6 @@ mod arena;
 pub mod backend;
 mod block_on;
 mod buffer;
-mod channel;
 #[cfg(feature = "checks")]
 pub mod checks;
 pub mod cm;
@@ -147,9 +146,8 @@ pub use buffer::{
     AnyPart, Buffer, Destination, DeviceMemory, DeviceMemoryBuilder, DeviceRegion, GpuRegion, Own, Part, Registered,
     RegisteredMut, SharedOwn, SharedRegion, Source,
 };
-pub use channel::CompletionChannel;
 pub use completion::{Completion, GRH_LENGTH, Received, ReceivedInto};
-pub use completion_queue::{CompletionQueue, CompletionQueueBuilder, Next, Polled};
+pub use completion_queue::{CompletionChannel, CompletionQueue, CompletionQueueBuilder, Next, Polled};
 pub use device::{Context, Device, device, device_for, devices, devices_of};
 pub use domain::ProtectionDomain;
 pub use endpoint::Endpoint;

@@ -25,7 +25,7 @@ use crate::posting::post_receive;
 use crate::remote::RemoteSlice;
 use crate::seam::{self, CloseReason, Error, Failed, Stats};
 use crate::shared_receive_queue::SharedReceiveQueue;
-use crate::table::{How, Table, Ticket};
+use crate::table::{How, Reporter, Table, Ticket};
 use crate::transports::{Connected, Datagram, Reliable, Transport};
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};

@@ -47,6 +47,18 @@ struct Core {
     table: Arc<Table>,
 }
 
+impl ProtectionDomain {
+    /// A queue of up to `capacity` receives that many queue pairs share.
+    #[doc(alias = "ibv_create_srq")]
+    #[track_caller]
+    pub fn shared_receive_queue(&self, capacity: u32) -> Result<SharedReceiveQueue, Error> {
+        if capacity == 0 {
+            return Err(Argument::refuse("shared_receive_queue", capacity, "it must hold one receive at least").into());
+        }
+        SharedReceiveQueue::new(self, capacity)
+    }
+}
+
 impl SharedReceiveQueue {
     pub(crate) fn new(pd: &ProtectionDomain, capacity: u32) -> Result<SharedReceiveQueue, Error> {
         let queue = pd.core().opened.create_shared_receive_queue(pd.id, capacity, MAX_SGE, None)?;

@@ -1,7 +1,7 @@
 //! Memory of the device: allocated and copied by the program, reached by peers through regions over it.
 
 use crate::device::{Context, ContextCore};
-use crate::domain::ProtectionDomain;
+use crate::domain::{ProtectionDomain, grantable};
 use crate::registration::{Registration, empty, within};
 use crate::remote::RemoteSlice;
 use crate::seam::{self, Error};
@@ -65,11 +65,21 @@ pub struct DeviceMemoryBuilder<'a> {
     alignment: usize,
 }
 
-impl<'a> DeviceMemoryBuilder<'a> {
-    pub(crate) fn new(context: &'a Context, length: usize) -> DeviceMemoryBuilder<'a> {
-        DeviceMemoryBuilder { context, length, alignment: 1 }
+impl Context {
+    /// How many bytes of memory the device has of its own, in use or not; zero if it has none.
+    #[doc(alias = "ibv_query_device_ex")]
+    pub fn device_memory_size(&self) -> u64 {
+        self.core.opened.device_memory_size()
     }
 
+    /// `length` bytes of the device's own memory, about to be allocated.
+    #[doc(alias = "ibv_alloc_dm")]
+    pub fn device_memory(&self, length: usize) -> DeviceMemoryBuilder<'_> {
+        DeviceMemoryBuilder { context: self, length, alignment: 1 }
+    }
+}
+
+impl<'a> DeviceMemoryBuilder<'a> {
     /// Where it begins in the device is a multiple of this power of two, of up to two megabytes; it is one of 64 in any
     /// case.
     pub fn aligned_to(self, alignment: usize) -> DeviceMemoryBuilder<'a> {
@@ -165,14 +175,18 @@ struct Cover {
     offset: usize,
 }
 
-impl DeviceRegion {
-    pub(crate) fn new(
-        pd: &ProtectionDomain,
+impl ProtectionDomain {
+    /// Registers a part of the device's memory, for peers with these rights, if any, and for work of this program.
+    /// Several regions may cover the same bytes.
+    #[doc(alias = "ibv_reg_dm_mr")]
+    pub fn share_device(
+        &self,
         memory: &DeviceMemory,
         range: Range<usize>,
-        access: Access,
+        rights: Access,
     ) -> Result<DeviceRegion, Error> {
-        if !Arc::ptr_eq(&memory.context, pd.core()) {
+        grantable(rights)?;
+        if !Arc::ptr_eq(&memory.context, self.core()) {
             return Err(Error::OtherDevice { what: "device memory" });
         }
         let length = range.end.saturating_sub(range.start);
@@ -180,12 +194,14 @@ impl DeviceRegion {
         if length == 0 {
             return Err(empty());
         }
-        let key = memory.memory.register(range.start as u64, length, pd.id, access)?;
-        let registration = Registration::new(&pd.core().opened, pd.id, key);
+        let key = memory.memory.register(range.start as u64, length, self.id, rights | Access::LOCAL_WRITE)?;
+        let registration = Registration::new(&self.core().opened, self.id, key);
         let cover = Cover { registration, memory: memory.clone(), offset: range.start };
         Ok(DeviceRegion { cover: Arc::new(cover), start: 0, length })
     }
+}
 
+impl DeviceRegion {
     /// How many bytes.
     #[allow(clippy::len_without_is_empty)] // it never is
     pub fn len(&self) -> usize {

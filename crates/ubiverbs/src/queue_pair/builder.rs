@@ -67,6 +67,15 @@ pub(crate) struct Connection {
     pub max_reads: u8,
 }
 
+impl ProtectionDomain {
+    /// A queue pair whose work completes in `cq`, about to be made. The transport is the type:
+    /// [`Reliable`](crate::Reliable), [`Unreliable`](crate::Unreliable) or [`Datagram`](crate::Datagram).
+    #[doc(alias = "ibv_create_qp")]
+    pub fn queue_pair<T: Transport>(&self, cq: &CompletionQueue) -> QueuePairBuilder<T> {
+        QueuePairBuilder::new(self, cq)
+    }
+}
+
 impl<T: Transport> QueuePairBuilder<T> {
     pub(crate) fn new(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePairBuilder<T> {
         let capabilities =
