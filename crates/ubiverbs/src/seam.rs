@@ -211,7 +211,7 @@ pub struct QueuePairSpec<'a> {
     pub kind: Kind,
     /// Its protection domain.
     pub domain: ProtectionDomain,
-    /// The sizes of its queues.
+    /// The sizes of its queues; of those that its kind does not have, zero.
     pub capabilities: Capabilities,
     /// Of an XRC target: its domain.
     pub xrc_domain: Option<u32>,
@@ -358,4 +358,9 @@ pub trait Channel: Any + Debug + Send + Sync {
 
     /// Adds an event.
     fn push(&self, event: u32);
+}
+
+/// Finds a NIC's own type behind a trait; another NIC's is refused.
+pub(crate) fn own<'a, T: Any>(object: &'a dyn Any, what: &'static str) -> Result<&'a T, Error> {
+    object.downcast_ref::<T>().ok_or(Error::OtherDevice { what })
 }

@@ -92,6 +92,10 @@ impl<'a> DeviceMemoryBuilder<'a> {
     /// [`Error::Create`] for nothing, for more than the device has left, and for an alignment it cannot give.
     #[doc(alias = "ibv_alloc_dm")]
     pub fn allocate(self) -> Result<DeviceMemory, Error> {
+        if !self.alignment.is_power_of_two() {
+            let source = format!("its alignment must be a power of two, and {} is none", self.alignment).into();
+            return Err(Error::Create { what: "device memory", source });
+        }
         let context = &self.context.core;
         let memory = context.opened.allocate_device_memory(self.length, self.alignment)?;
         Ok(DeviceMemory { memory, context: Arc::clone(context), length: self.length })

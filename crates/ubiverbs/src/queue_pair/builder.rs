@@ -262,6 +262,12 @@ impl<T: Transport> QueuePairBuilder<T> {
             // An atomic write brings its eight bytes along.
             capabilities.max_inline_data = capabilities.max_inline_data.max(8);
         }
+        if T::KIND.is_xrc() {
+            (capabilities.max_recv_wr, capabilities.max_recv_sge) = (0, 0);
+        }
+        if !sends {
+            (capabilities.max_send_wr, capabilities.max_send_sge, capabilities.max_inline_data) = (0, 0, 0);
+        }
         let spec = QueuePairSpec {
             kind: T::KIND,
             domain: self.pd.id,

@@ -195,6 +195,19 @@ pub enum Error {
     Overflowed,
 }
 
+/// For those who implement the seam.
+impl Error {
+    /// Why something could not be created.
+    pub(crate) fn create<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl FnOnce(E) -> Error {
+        move |source| Error::Create { what, source: Box::new(source) }
+    }
+
+    /// Why memory could not be registered.
+    pub(crate) fn register<E: std::error::Error + Send + Sync + 'static>(length: usize) -> impl FnOnce(E) -> Error {
+        move |source| Error::Register { length, source: Box::new(source) }
+    }
+}
+
 /// An argument that makes no sense, and where it was given.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,12 +1,13 @@
 //! Ids and event channels of simulated NICs: what programs connect and listen with.
 
 use super::manager::{Handle, Manager};
-use super::nic::{DEVICE, Nic, gone, own};
+use super::nic::{DEVICE, Nic, gone};
 use super::queue::{Events, must_not_wait};
 use super::world::{After, Observer, Place};
 use crate::seam::{
     Backend, ConnectError, Error,
     connections::{ConnectionEvent, ConnectionId, Connections, EventChannel},
+    own,
 };
 use cm::id::address::is_anywhere;
 use cm::id::{ConnectParameters, EventKind, IdOption, IdRecord, LocalAddress, Stage};

@@ -1,9 +1,10 @@
 //! The connection manager of this process.
 
-use super::{Software, own};
+use super::Software;
 use crate::seam::{
     ConnectError, Error,
     connections::{ConnectionEvent, ConnectionId, Connections, EventChannel},
+    own,
 };
 use hca::cm::{CmError, ConnectParameters, Id, IdOption};
 use std::io;

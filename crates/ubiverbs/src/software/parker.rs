@@ -28,7 +28,7 @@ struct Parker {
 }
 
 pub(super) fn create(nic: &Arc<Nic>) -> Result<Arc<dyn seam::Parker>, Error> {
-    let nothing = CompletionQueue::new(0, 1, None).map_err(super::create("a completion queue"))?;
+    let nothing = CompletionQueue::new(0, 1, None).map_err(Error::create("a completion queue"))?;
     let channel = nic.create_channel().map_err(create_channel)?;
     Ok(Arc::new(Parker { state: AtomicU8::new(AWAKE), nic: Arc::clone(nic), nothing, channel }))
 }
